@@ -1,0 +1,62 @@
+"""Config: one full assignment of a Space, as plain ordered data."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from schedules.errors import UsageError
+
+Value = int | str | tuple[int, ...]
+"""What a knob can be set to. A tuple is one decision with several parts, such as a tiling."""
+
+
+def _frozen(value: object) -> Value:
+    if isinstance(value, list | tuple):
+        return tuple(int(part) for part in value)
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise UsageError(f"a config value must be an int, a string or a list of ints, got {value!r}")
+    return value
+
+
+@dataclass(frozen=True, order=True)
+class Config:
+    """A frozen, ordered, hashable, JSON-able choice for every knob of the space called ``space``.
+
+    Attributes:
+        space: the space's identity, ``name/version``.
+        items: (knob name, value) in the order of the space's knobs.
+    """
+
+    space: str
+    items: tuple[tuple[str, Value], ...]
+
+    def __getitem__(self, name: str) -> Value:
+        for key, value in self.items:
+            if key == name:
+                return value
+        raise KeyError(f"config of {self.space} has no knob {name!r}; it has {[k for k, _ in self.items]}")
+
+    def integer(self, name: str) -> int:
+        """The value of a knob whose choices are ints."""
+        value = self[name]
+        if not isinstance(value, int):
+            raise UsageError(f"knob {name!r} of {self.space} holds {value!r}, not an int")
+        return value
+
+    def to_json(self) -> str:
+        """One line of JSON with a stable field order; equal configs give equal text."""
+        return json.dumps({"space": self.space, "knobs": dict(self.items)}, separators=(",", ":"))
+
+    @staticmethod
+    def from_json(text: str) -> Config:
+        """Inverse of ``to_json``.
+
+        Raises:
+            UsageError: if the text is not such JSON.
+        """
+        try:
+            data = json.loads(text)
+            return Config(str(data["space"]), tuple((str(k), _frozen(v)) for k, v in data["knobs"].items()))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise UsageError(f"not a config: {text[:120]!r} ({error}); expected what Config.to_json writes") from error

@@ -1,0 +1,60 @@
+"""The error tree of the whole project, and the one guard for illegal candidates.
+
+    AutotuneError            every error a user can meet; its text is one sentence: what, with which values, what to do
+    ├── ScheduleError        a config cannot be applied to a program (an illegal candidate, recorded and survived)
+    ├── ModelError           the ONNX model cannot be read, or asks for something that is not supported
+    ├── UsageError           an option or argument is wrong
+    ├── LogError             the tuning log cannot be opened, read or written
+    ├── MissingRecordError   a frozen run or a build needs records that the log does not have
+    ├── ArtifactError        an artifact cannot be written, read or trusted
+    ├── MeasureError         measuring itself is broken (never one candidate's failure)
+    └── VerificationError    outputs differ from the reference
+
+Anything else that escapes is a bug and keeps its traceback.
+"""
+
+
+class AutotuneError(Exception):
+    """Root of every error this project raises on purpose."""
+
+
+class ScheduleError(AutotuneError):
+    """A config that cannot be applied to a program."""
+
+
+class ModelError(AutotuneError):
+    """A model that cannot be read or is not supported."""
+
+
+class UsageError(AutotuneError):
+    """A wrong option or argument."""
+
+
+class LogError(AutotuneError):
+    """A tuning log that cannot be opened, read or written."""
+
+
+class MissingRecordError(AutotuneError):
+    """Records that a frozen run or a build needs and the log does not have."""
+
+
+class ArtifactError(AutotuneError):
+    """An artifact that cannot be written, read or trusted."""
+
+
+class MeasureError(AutotuneError):
+    """Measuring itself is broken; a single candidate's failure is a Measurement, not this."""
+
+
+class VerificationError(AutotuneError):
+    """Outputs that differ from the reference."""
+
+
+def check(condition: object, message: str) -> None:
+    """Guard a schedule step.
+
+    Raises:
+        ScheduleError: with ``message`` if ``condition`` is false.
+    """
+    if not condition:
+        raise ScheduleError(message)

@@ -1,0 +1,188 @@
+"""Knob and Space: the choices a template offers.
+
+Notation: d = number of knobs, n = number of configs.
+
+A space is either *enumerated* (its constrained product is small enough to list; all our templates) or a
+*product* (TVM's generic design spaces, too large to list).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schedules.config import Config, Value
+from schedules.errors import UsageError
+
+Columns = Mapping[str, NDArray[np.float64]]
+"""Knob name → (n,) numeric values of that knob in n configs (a non-numeric knob gives its choice's index)."""
+
+ENUMERATION_LIMIT = 200_000
+"""Products above this many rows are sampled, not listed: listing 2e5 rows takes some 10 ms and 2 MB."""
+
+
+@dataclass(frozen=True)
+class Knob:
+    """One choice: a name and the values it can take, in an order in which neighbours are alike."""
+
+    name: str
+    choices: tuple[Value, ...]
+
+    def __post_init__(self) -> None:
+        if not self.choices or len(set(self.choices)) != len(self.choices):
+            raise UsageError(f"knob {self.name!r} needs distinct choices, got {self.choices}")
+
+    @cached_property
+    def numeric(self) -> NDArray[np.float64]:
+        """(n_choices,) number of each choice: an int itself, anything else its index."""
+        if all(isinstance(choice, int) for choice in self.choices):
+            return np.asarray(self.choices, dtype=np.float64)
+        return np.arange(len(self.choices), dtype=np.float64)
+
+    @cached_property
+    def position(self) -> dict[Value, int]:
+        """Index of each choice."""
+        return {choice: index for index, choice in enumerate(self.choices)}
+
+
+@dataclass(frozen=True)
+class Space:
+    """The configs a template offers for one task.
+
+    Attributes:
+        name, version: identity; raise the version when the meaning of a config changes.
+        knobs: the choices, d of them.
+        constraint: keeps the rows for which it is true; columns in, (n,) bool out. None keeps all.
+        derive: analytic features from the knobs: columns in, name → (n,) numbers out. None gives none.
+        first: configs worth trying before any other, best guess first.
+    """
+
+    name: str
+    version: int
+    knobs: tuple[Knob, ...]
+    constraint: Callable[[Columns], NDArray[np.bool_]] | None = field(default=None, compare=False)
+    derive: Callable[[Columns], Mapping[str, NDArray[np.float64]]] | None = field(default=None, compare=False)
+    first: tuple[Config, ...] = ()
+
+    @property
+    def identity(self) -> str:
+        """``name/version``, as written into configs and log keys."""
+        return f"{self.name}/{self.version}"
+
+    @property
+    def product(self) -> int:
+        """Number of rows before the constraint."""
+        return math.prod(len(knob.choices) for knob in self.knobs)
+
+    @property
+    def enumerated(self) -> bool:
+        """Whether every config can be listed."""
+        return self.product <= ENUMERATION_LIMIT
+
+    @cached_property
+    def rows(self) -> NDArray[np.int32]:
+        """(size, d) choice indices of every valid config of an enumerated space, in a fixed order."""
+        if not self.enumerated:
+            raise UsageError(f"space {self.identity} has {self.product} configs, too many to list; use sample()")
+        axes = [np.arange(len(knob.choices), dtype=np.int32) for knob in self.knobs]
+        grid = np.stack([axis.ravel() for axis in np.meshgrid(*axes, indexing="ij")], axis=1)
+        return grid[self._allowed(grid)]
+
+    @property
+    def size(self) -> int:
+        """Number of valid configs (of a product space: before the constraint)."""
+        return len(self.rows) if self.enumerated else self.product
+
+    def columns(self, rows: NDArray[np.int32]) -> dict[str, NDArray[np.float64]]:
+        """Numeric value per knob for ``rows`` (n, d)."""
+        return {knob.name: knob.numeric[rows[:, index]] for index, knob in enumerate(self.knobs)}
+
+    def _allowed(self, rows: NDArray[np.int32]) -> NDArray[np.bool_]:
+        if self.constraint is None:
+            return np.ones(len(rows), dtype=np.bool_)
+        return self.constraint(self.columns(rows))
+
+    def config(self, row: Sequence[int] | NDArray[np.int32]) -> Config:
+        """The config with choice indices ``row`` (d,)."""
+        return Config(
+            self.identity, tuple((knob.name, knob.choices[int(i)]) for knob, i in zip(self.knobs, row, strict=True))
+        )
+
+    def row(self, config: Config) -> NDArray[np.int32]:
+        """(d,) choice indices of ``config``.
+
+        Raises:
+            UsageError: if it is of another space or has a value this space does not offer.
+        """
+        if config.space != self.identity:
+            raise UsageError(f"config of {config.space} given to space {self.identity}")
+        try:
+            return np.array([knob.position[config[knob.name]] for knob in self.knobs], dtype=np.int32)
+        except KeyError as error:
+            raise UsageError(f"config {config.to_json()} is not in space {self.identity}: {error}") from error
+
+    def contains(self, config: Config) -> bool:
+        """Whether ``config`` is a valid member of this space."""
+        try:
+            return bool(self._allowed(self.row(config)[None, :])[0])
+        except UsageError:
+            return False
+
+    def sample(self, count: int, rng: np.random.Generator) -> list[Config]:
+        """Up to ``count`` configs, distinct in an enumerated space, drawn uniformly."""
+        if self.enumerated:
+            chosen = rng.choice(len(self.rows), size=min(count, len(self.rows)), replace=False)
+            return [self.config(self.rows[index]) for index in chosen]
+        found: dict[Config, None] = {}
+        for _ in range(20):  # a constraint so tight that 20 rounds do not fill the request deserves a short answer
+            rows = np.stack([rng.integers(len(knob.choices), size=count) for knob in self.knobs], axis=1)
+            for row in rows.astype(np.int32)[self._allowed(rows.astype(np.int32))]:
+                found.setdefault(self.config(row))
+            if len(found) >= count:
+                break
+        return list(itertools.islice(found, count))
+
+    def neighbours(self, config: Config) -> list[Config]:
+        """Valid configs that differ from ``config`` in one knob by one step."""
+        row = self.row(config)
+        steps = []
+        for index, knob in enumerate(self.knobs):
+            for step in (-1, 1):
+                moved = row.copy()
+                moved[index] += step
+                if 0 <= moved[index] < len(knob.choices):
+                    steps.append(moved)
+        if not steps:
+            return []
+        rows = np.stack(steps)
+        return [self.config(moved) for moved in rows[self._allowed(rows)]]
+
+    def encode(self, config: Config) -> NDArray[np.float64]:
+        """(d,) numbers for a model: log2 of a positive numeric knob, else the choice's index."""
+        return self._encode_rows(self.row(config)[None, :])[0]
+
+    def _encode_rows(self, rows: NDArray[np.int32]) -> NDArray[np.float64]:
+        columns = self.columns(rows)
+        encoded = []
+        for knob in self.knobs:
+            column = columns[knob.name]
+            encoded.append(np.log2(column) if knob.numeric.min() > 0 else column)
+        return np.stack(encoded, axis=1) if encoded else np.zeros((len(rows), 0))
+
+    def features(self, configs: Sequence[Config]) -> NDArray[np.float64]:
+        """(n, d + k) encoded knobs followed by the template's k analytic features."""
+        return self.row_features(np.stack([self.row(config) for config in configs]))
+
+    def row_features(self, rows: NDArray[np.int32]) -> NDArray[np.float64]:
+        """As ``features``, for choice indices (n, d): scores a whole space without making Config objects."""
+        encoded = self._encode_rows(rows)
+        if self.derive is None:
+            return encoded
+        derived = self.derive(self.columns(rows))
+        return np.concatenate([encoded, *(np.asarray(c, dtype=np.float64)[:, None] for c in derived.values())], axis=1)

@@ -1,0 +1,94 @@
+"""Target: the machine a kernel is built for, as plain data."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, replace
+
+from schedules.errors import UsageError
+
+VECTOR_BYTES = {"avx512": 64, "amx": 64, "avx2": 32, "neon": 16, "generic": 16}
+"""Bytes of one vector register by instruction-set level. ``amx`` is AVX-512 plus AMX tiles."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """What code may use and what it must fit.
+
+    Attributes:
+        kind: ``llvm`` or ``cuda``.
+        isa: instruction-set level, a key of ``VECTOR_BYTES``; empty on CUDA.
+        mcpu: LLVM's name of the microarchitecture, such as ``sapphirerapids``; empty on CUDA.
+        features: LLVM feature flags (``+avx512f``) given on top of ``mcpu``.
+        threads: threads a kernel runs on.
+        l1_bytes, l2_bytes, l3_bytes: data cache sizes, of one core for the first two, shared for the last.
+        arch: CUDA architecture such as ``sm_90``; empty on a CPU.
+        shared_bytes, registers, max_threads: limits of one CUDA block; 0 on a CPU.
+    """
+
+    kind: str
+    isa: str = ""
+    mcpu: str = ""
+    features: tuple[str, ...] = ()
+    threads: int = 1
+    l1_bytes: int = 32 * 1024
+    l2_bytes: int = 1024 * 1024
+    l3_bytes: int = 16 * 1024 * 1024
+    arch: str = ""
+    shared_bytes: int = 0
+    registers: int = 0
+    max_threads: int = 0
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("llvm", "cuda"):
+            raise UsageError(f"target kind is {self.kind!r}; it must be 'llvm' or 'cuda'")
+        if self.kind == "llvm" and self.isa not in VECTOR_BYTES:
+            raise UsageError(f"instruction set {self.isa!r} is unknown; it must be one of {sorted(VECTOR_BYTES)}")
+        if self.threads < 1:
+            raise UsageError(f"threads is {self.threads}; it must be at least 1")
+
+    @property
+    def vector_bytes(self) -> int:
+        """Bytes of one vector register."""
+        return VECTOR_BYTES.get(self.isa, 16)
+
+    @property
+    def vector_registers(self) -> int:
+        """Architectural vector registers."""
+        return 16 if self.isa == "avx2" else 32
+
+    def lanes(self, dtype_bytes: int = 4) -> int:
+        """Elements of ``dtype_bytes`` bytes in one vector register."""
+        return self.vector_bytes // dtype_bytes
+
+    @property
+    def fingerprint(self) -> str:
+        """Short name under which measurements of this target are kept apart from all others.
+
+        Every field takes part except the shared cache, which on rented machines changes under a guest's feet
+        without changing the code or its speed class.
+        """
+        fields = asdict(replace(self, l3_bytes=0))
+        digest = hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:10]
+        label = self.arch if self.kind == "cuda" else f"{self.isa}-{self.mcpu or 'generic'}-{self.threads}t"
+        return f"{self.kind}-{label}-{digest}"
+
+    def to_json(self) -> str:
+        """One line of JSON; ``from_json`` reads it back."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @staticmethod
+    def from_json(text: str) -> Target:
+        """Inverse of ``to_json``; absent fields take their defaults.
+
+        Raises:
+            UsageError: if the text is not a JSON object or names an unknown field.
+        """
+        try:
+            data = json.loads(text)
+            data["features"] = tuple(data.get("features", ()))
+            return Target(**data)
+        except (ValueError, TypeError, AttributeError) as error:
+            known = ", ".join(Target.__dataclass_fields__)
+            raise UsageError(f"not a target: {text[:120]!r} ({error}); give a JSON object with {known}") from error

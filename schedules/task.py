@@ -1,0 +1,40 @@
+"""Task: one tensor program to tune, described without any TVM object."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from schedules.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Task:
+    """One tensor program and what a tuner needs to know of it.
+
+    Attributes:
+        key: structural hash of the normalised PrimFunc, hex.
+        name: the fused function's name in the graph, for people.
+        template: name of the template that claims it (also the name of its space).
+        op: the anchor operation, such as ``conv2d`` or ``matmul``.
+        shapes: parameter shapes in order; the last is the output.
+        dtypes: parameter dtypes, one per shape.
+        constants: indices of the parameters that are weights (constant in the model, so cold when met).
+        flop: floating point operations of one run (a multiply-add counts 2).
+        bytes: least traffic of one run: every input read once, every output written once.
+        weight: how often the model runs it.
+    """
+
+    key: str
+    name: str
+    template: str
+    op: str
+    shapes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[str, ...]
+    constants: tuple[int, ...]
+    flop: int
+    bytes: int
+    weight: int = 1
+
+    def __post_init__(self) -> None:
+        if not self.key or len(self.shapes) != len(self.dtypes) or self.weight < 1 or self.flop < 0 or self.bytes < 0:
+            raise UsageError(f"malformed task {self!r}")

@@ -1,0 +1,74 @@
+"""Allocator: which task gets the next slot of the tuning budget."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from schedules.errors import UsageError
+
+
+@dataclass(frozen=True)
+class TaskState:
+    """What tuning one task has brought so far.
+
+    Attributes:
+        key: the task's key.
+        template: template name; tasks of one template behave alike.
+        weight: how often the model runs the task.
+        flop: operations of one run.
+        bound_s: roofline bound: no kernel of this task runs faster, seconds.
+        latencies_s: every valid trial's latency in order, seconds; a failed trial is None.
+        spent_s: (n_trials,) seconds each trial cost (compile and run).
+        exhausted: no untried config is left.
+    """
+
+    key: str
+    template: str
+    weight: int
+    flop: int
+    bound_s: float
+    latencies_s: tuple[float | None, ...] = ()
+    spent_s: tuple[float, ...] = ()
+    exhausted: bool = False
+
+    def __post_init__(self) -> None:
+        if len(self.latencies_s) != len(self.spent_s):
+            raise UsageError("a task state needs one cost per trial")
+
+    @property
+    def trials(self) -> int:
+        """Trials so far, failed ones included."""
+        return len(self.latencies_s)
+
+    @property
+    def best_s(self) -> float | None:
+        """Least latency so far in seconds, or None before the first valid trial."""
+        return min((latency for latency in self.latencies_s if latency is not None), default=None)
+
+
+@runtime_checkable
+class Allocator(Protocol):
+    """Deals out slots."""
+
+    def next(self, states: Sequence[TaskState]) -> str | None:
+        """Key of the task that gets the next slot; None when no task deserves one."""
+        ...
+
+
+class RoundRobin:
+    """Every task that still has untried configs, in turn."""
+
+    def __init__(self) -> None:
+        self._last: str | None = None
+
+    def next(self, states: Sequence[TaskState]) -> str | None:
+        """The first open task after the one served last, in the order of ``states``."""
+        order = [state.key for state in states]
+        start = order.index(self._last) + 1 if self._last in order else 0
+        for state in [*states[start:], *states[:start]]:
+            if not state.exhausted:
+                self._last = state.key
+                return state.key
+        return None

@@ -1,0 +1,54 @@
+# `make tune` and `make test` are all a fresh machine with Python 3.11 needs: they set up .venv themselves.
+SHELL := /bin/bash
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.set-up
+BUILD := build/models
+PACKAGES := autotune search costmodels schedules tuning_logs
+ROUNDS ?= 200
+BENCH ?= squeezenet:60s resnet50:180s
+
+# The first interpreter that really is a 3.11: a version manager's shim may exist and fail.
+PYTHON ?= $(shell for p in python3.11 python3 python; do \
+	$$p -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null && echo $$p && break; done)
+
+.PHONY: help setup tune test test-all check bench clean
+.DELETE_ON_ERROR:
+
+help:  ## what can be made
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## / — /'
+
+setup: $(STAMP)  ## a virtual environment with everything pinned, made once
+
+$(STAMP): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "no Python 3.11 found: install it, or name it with 'make PYTHON=/path/to/python3.11'" >&2; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[bench,test]'
+	@touch $@
+
+$(BUILD)/%.onnx: tests/models/*.py | $(STAMP)
+	$(BIN)/python -m tests.models $* $@
+
+tune: $(STAMP) $(BUILD)/squeezenet.onnx  ## tune SqueezeNet (random weights) for this machine in a minute
+	$(BIN)/tune run $(BUILD)/squeezenet.onnx --budget 60s
+
+test: $(STAMP)  ## every test but the slow ones
+	$(BIN)/python -m pytest -q -m 'not slow'
+
+test-all: $(STAMP)  ## every test
+	$(BIN)/python -m pytest -q
+
+check: $(STAMP)  ## ruff (lint and format) and mypy --strict
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --strict $(addprefix -p ,$(PACKAGES))
+
+bench: $(STAMP) $(foreach m,$(BENCH),$(BUILD)/$(firstword $(subst :, ,$(m))).onnx)  ## tune, then time against ONNX Runtime and OpenVINO
+	@set -e; for item in $(BENCH); do \
+		model=$(BUILD)/$${item%%:*}; \
+		$(BIN)/tune run $$model.onnx --out $$model.tuned --budget $${item##*:}; \
+		$(BIN)/tune bench $$model.tuned --against onnxruntime,openvino --rounds $(ROUNDS); \
+	done
+
+clean:  ## remove what make made, but not the virtual environment
+	rm -rf build .pytest_cache .mypy_cache .ruff_cache

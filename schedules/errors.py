@@ -4,6 +4,7 @@
     ├── ScheduleError        a config cannot be applied to a program (an illegal candidate, recorded and survived)
     ├── ModelError           the ONNX model cannot be read, or asks for something that is not supported
     ├── UsageError           an option or argument is wrong
+    ├── InstallError         installed packages are missing or known not to work together
     ├── LogError             the tuning log cannot be opened, read or written
     ├── MissingRecordError   a frozen run or a build needs records that the log does not have
     ├── ArtifactError        an artifact cannot be written, read or trusted
@@ -28,6 +29,10 @@ class ModelError(AutotuneError):
 
 class UsageError(AutotuneError):
     """A wrong option or argument."""
+
+
+class InstallError(AutotuneError):
+    """Installed packages that are missing or known not to work together."""
 
 
 class LogError(AutotuneError):

@@ -165,7 +165,8 @@ class Space:
 
     def encode(self, config: Config) -> NDArray[np.float64]:
         """(d,) numbers for a model: log2 of a positive numeric knob, else the choice's index."""
-        return self._encode_rows(self.row(config)[None, :])[0]
+        encoded: NDArray[np.float64] = self._encode_rows(self.row(config)[None, :])[0]
+        return encoded
 
     def _encode_rows(self, rows: NDArray[np.int32]) -> NDArray[np.float64]:
         columns = self.columns(rows)

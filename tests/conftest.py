@@ -1,0 +1,67 @@
+"""Hardware gates, golden files and the property-test profile of every test."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from pathlib import Path
+
+import archspec.cpu
+import pytest
+from hypothesis import settings
+
+GOLDEN = Path(__file__).parent / "golden"
+
+ISA_FEATURES = {"avx2": ("avx2", "fma"), "avx512": ("avx512f",), "amx": ("avx512f", "amx_tile", "amx_bf16")}
+"""CPU features that a test marked with this instruction set needs."""
+
+# No test asserts a time, property tests neither; and the same commit gives the same examples.
+settings.register_profile("project", deadline=None, derandomize=True, print_blob=True)
+settings.load_profile("project")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="write golden files instead of comparing with them")
+
+
+def missing_isa(name: str, features: set[str]) -> list[str]:
+    """Features of instruction set ``name`` that a CPU with ``features`` lacks."""
+    return [feature for feature in ISA_FEATURES[name] if feature not in features]
+
+
+def missing_gpu() -> str:
+    """Why no CUDA device can be used, or nothing. Asks the driver itself, so TVM is not imported."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return "no CUDA driver (libcuda.so.1)"
+    count = ctypes.c_int(0)
+    if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0 or count.value == 0:
+        return "the CUDA driver finds no device"
+    return ""
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for marker in item.iter_markers("isa"):
+        missing = missing_isa(marker.args[0], set(archspec.cpu.host().features))
+        if missing:
+            pytest.skip(f"this CPU lacks {', '.join(missing)}")
+    if item.get_closest_marker("gpu"):
+        reason = missing_gpu()
+        if reason:
+            pytest.skip(reason)
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """``golden(name, text)``: compare ``text`` with tests/golden/``name``, or write it with --update-golden."""
+
+    def compare(name: str, text: str) -> None:
+        path = GOLDEN / name
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        assert path.exists(), f"{path} is missing; run pytest --update-golden and read the new file"
+        assert text == path.read_text(), f"{path} differs; if the change is meant, run pytest --update-golden"
+
+    return compare

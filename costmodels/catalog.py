@@ -1,0 +1,31 @@
+"""Cost models by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from costmodels.base import CostModel
+from costmodels.choices import choose
+
+
+# Imports stay inside the factories: xgboost and scikit-learn are optional to a run that does not choose them, and
+# importing either costs more than a second.
+def _boosted(seed: int) -> CostModel:
+    from costmodels.boosted import Boosted
+
+    return Boosted(seed)
+
+
+_FACTORIES: dict[str, Callable[[int], CostModel]] = {"boosted": _boosted}
+
+COST_MODELS: tuple[str, ...] = tuple(_FACTORIES)
+"""Every name that ``make_cost_model`` knows."""
+
+
+def make_cost_model(name: str, seed: int) -> CostModel:
+    """A new, unfitted cost model; the same name, seed and data give the same predictions.
+
+    Raises:
+        UsageError: if ``name`` is unknown.
+    """
+    return choose("cost model", name, _FACTORIES)(seed)

@@ -1,0 +1,24 @@
+"""Look-up of a named strategy with an error that helps; the catalogs of all rooms share it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import TypeVar
+
+from schedules.errors import UsageError
+
+Choice = TypeVar("Choice")
+
+
+def choose(kind: str, name: str, known: Mapping[str, Choice]) -> Choice:
+    """The entry of ``known`` called ``name``.
+
+    Raises:
+        UsageError: if there is none; it names the nearest known name, if any is near, and lists all of them.
+    """
+    if name in known:
+        return known[name]
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    raise UsageError(f"unknown {kind} {name!r}; {hint}choose one of {', '.join(sorted(known))}")

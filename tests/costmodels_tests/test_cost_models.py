@@ -1,0 +1,19 @@
+from __future__ import annotations
+
+import pytest
+
+from costmodels.catalog import COST_MODELS, make_cost_model
+from schedules.errors import UsageError
+from tests.conformance.cost_model_suite import CostModelSuite
+
+
+class TestCostModels(CostModelSuite):
+    @pytest.fixture(params=COST_MODELS)
+    def cost_model_name(self, request: pytest.FixtureRequest) -> str:
+        return str(request.param)
+
+
+def test_unknown_cost_model_without_a_near_name_lists_all() -> None:
+    with pytest.raises(UsageError, match=r"choose one of .*boosted") as caught:
+        make_cost_model("zzz", 0)
+    assert "did you mean" not in str(caught.value)

@@ -1,0 +1,62 @@
+"""The models are alive: finite, not constant, led by their input, and the same for the same seed."""
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.models import MODELS, build, random_inputs, run_reference, save
+from tests.models.catalog import HERE, cached, digest
+
+HEAVY = {"alexnet", "vgg19", "zfnet512"}
+"""Hundreds of megabytes of weights: seconds each."""
+
+EACH = [pytest.param(name, marks=pytest.mark.slow) if name in HEAVY else name for name in MODELS]
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_outputs_are_alive(name):
+    model = build(name)
+    first, again, other = (run_reference(model, random_inputs(model, seed)) for seed in (1, 1, 2))
+    for output, values in first.items():
+        assert np.isfinite(values).all(), output
+        assert np.array_equal(values, again[output]), output
+        scale = np.abs(values).max()
+        assert 1e-3 < scale < 1e3, f"{output} vanishes or explodes: largest value {scale}"
+        assert values.std() > 0.02 * scale, f"{output} is nearly constant"
+        moved = np.abs(values - other[output]).max()
+        assert moved > 0.02 * scale, f"{output} hardly depends on the input: {moved} of {scale}"
+
+
+@pytest.mark.parametrize("name", ["squeezenet", "shufflenet"])
+def test_no_layer_vanishes_or_explodes(name):
+    model = build(name)
+    values = run_reference(model, random_inputs(model), every=True)
+    for node in model.graph.node:
+        if node.op_type in ("Conv", "Gemm", "MatMul"):
+            assert 0.1 < values[node.output[0]].std() < 30, node.output[0]
+
+
+def test_seed_decides_the_weights():
+    one, same, other = (build("squeezenet", seed).SerializeToString() for seed in (0, 0, 1))
+    assert one == same
+    assert one != other
+
+
+def test_every_weight_is_random():
+    for tensor in build("resnet50").graph.initializer:
+        if tensor.data_type == onnx.TensorProto.FLOAT and np.prod(tensor.dims) > 1:
+            assert np.unique(onnx.numpy_helper.to_array(tensor)).size > 1, tensor.name
+
+
+def test_save_leaves_one_file(tmp_path):
+    path = save("squeezenet", tmp_path / "deep" / "model.onnx")
+    assert [file.name for file in path.parent.iterdir()] == ["model.onnx"]
+    assert onnx.load(path) == build("squeezenet")
+
+
+def test_cached_file_is_made_once():
+    path = cached("squeezenet")
+    stamp = path.stat().st_mtime_ns
+    assert cached("squeezenet").stat().st_mtime_ns == stamp
+    assert digest() in str(path)
+    assert HERE not in path.parents

@@ -1,0 +1,110 @@
+"""TuningRecord ↔ plain JSON data, and the digest that is a record's identity.
+
+The digest covers every field. A field added to TuningRecord later must be left out of ``to_data`` while it holds
+its default, so that the digests of older records stay what they are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from typing import Any
+
+from schedules.config import Config
+from schedules.errors import AutotuneError, LogError
+from tuning_logs.measurement import Measurement
+from tuning_logs.record import RecordKey, TuningRecord
+
+DIGEST_BYTES = 16
+
+
+def to_data(record: TuningRecord) -> dict[str, Any]:
+    """JSON-able fields of ``record``; numbers are given their one canonical type.
+
+    Raises:
+        LogError: if a number is not finite, which JSON cannot hold.
+    """
+    measurement = record.measurement
+    return {
+        "task": record.key.task,
+        "target": record.key.target,
+        "space": record.key.space,
+        "tvm": record.key.tvm,
+        "config": record.config.to_json(),
+        "latencies_s": [float(latency) for latency in measurement.latencies_s],
+        "error": measurement.error,
+        "message": measurement.message,
+        "compile_s": _number(measurement.compile_s),
+        "run_s": _number(measurement.run_s),
+        "code_hash": measurement.code_hash,
+        "trace": record.trace,
+        "when": _number(record.when),
+        "host": record.host,
+        "seed": int(record.seed),
+        "provenance": record.provenance,
+    }
+
+
+def _number(value: float) -> float:
+    if not math.isfinite(value):
+        raise LogError(f"a record holds {value!r} where a finite number of seconds belongs; the record was not stored")
+    return float(value) + 0.0  # -0.0 becomes 0.0: SQLite does not keep its sign
+
+
+def from_data(data: object) -> TuningRecord:
+    """Inverse of ``to_data``.
+
+    Raises:
+        LogError: if ``data`` is not what ``to_data`` gives.
+    """
+    if not isinstance(data, dict):
+        raise LogError(f"a record must be a JSON object, got {str(data)[:80]!r}")
+    try:
+        return TuningRecord(
+            key=RecordKey(*(_text(data, name) for name in ("task", "target", "space", "tvm"))),
+            config=Config.from_json(_text(data, "config")),
+            measurement=Measurement(
+                latencies_s=tuple(float(latency) for latency in data["latencies_s"]),
+                error=data["error"],
+                message=_text(data, "message"),
+                compile_s=_number(data["compile_s"]),
+                run_s=_number(data["run_s"]),
+                code_hash=_text(data, "code_hash"),
+            ),
+            trace=_text(data, "trace"),
+            when=_number(data["when"]),
+            host=_text(data, "host"),
+            seed=int(data["seed"]),
+            provenance={str(name): str(value) for name, value in data["provenance"].items()},
+        )
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, AutotuneError) as error:
+        raise LogError(f"not a record: {type(error).__name__} {error}"[:300]) from error
+
+
+def _text(data: dict[str, Any], name: str) -> str:
+    value = data[name]
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be text, got {value!r}")
+    return value
+
+
+def canonical(data: object) -> bytes:
+    """The one JSON text of ``data``: sorted fields, no spaces, ASCII."""
+    return json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
+
+
+def content_hash(data: object) -> bytes:
+    """(16,) bytes that name JSON-able ``data``."""
+    return hashlib.blake2b(canonical(data), digest_size=DIGEST_BYTES).digest()
+
+
+def digest(record: TuningRecord) -> bytes:
+    """(16,) bytes that name ``record``: equal contents have equal digests in every log."""
+    return content_hash(to_data(record))
+
+
+def text_hash(text: str) -> int:
+    """Signed 64-bit hash of ``text``, as a database's integer column holds it."""
+    raw = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(raw, "little", signed=True)

@@ -1,0 +1,201 @@
+"""Database: connections, transactions, retries and one-line errors for SQLite and PostgreSQL.
+
+SQLite: WAL, full synchronisation, foreign keys on, writers queue by BEGIN IMMEDIATE and a busy timeout. On network
+file systems a rollback journal takes WAL's place.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+from sqlalchemy import URL, Connection, Engine, QueuePool, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError
+
+from schedules.errors import LogError
+from tuning_logs.database_errors import PATIENCE_S, error_message, passes, read_only_message
+from tuning_logs.filesystem import network_file_system
+
+LOG = logging.getLogger(__name__)
+BUSY_TIMEOUT_S = 10.0
+"""How long SQLite itself waits for another process's lock before it tells us."""
+
+T = TypeVar("T")
+
+
+class Database:
+    """One SQLite file or PostgreSQL database.
+
+    Attributes:
+        engine: SQLAlchemy's engine.
+        where: the path, or the URL without its password, for messages.
+        read_only: whether nothing can be written.
+    """
+
+    def __init__(self, engine: Engine, where: str, read_only: bool = False) -> None:
+        self.engine = engine
+        self.where = where
+        self.read_only = read_only
+        self._process = os.getpid()
+        self._closed = False
+
+    @property
+    def is_sqlite(self) -> bool:
+        """Whether it is a file."""
+        return self.engine.dialect.name == "sqlite"
+
+    def read(self, work: Callable[[Connection], T]) -> T:
+        """``work`` in a transaction that sees one state of the log."""
+        return self._tried(lambda: self._transaction(work, writes=False))
+
+    def write(self, work: Callable[[Connection], T]) -> T:
+        """``work`` in a transaction that is durable when this returns; ``work`` may run more than once.
+
+        Raises:
+            LogError: nothing of ``work`` was stored.
+        """
+        if self.read_only:
+            raise LogError(read_only_message(self.where))
+        return self._tried(lambda: self._transaction(work, writes=True))
+
+    def outside_transaction(self, statement: str, answers: bool = False) -> Any:
+        """Run a statement such as VACUUM that no transaction may hold; its first value, if it ``answers``."""
+
+        def work() -> Any:
+            with self.engine.connect() as connection:
+                if not self.is_sqlite:  # SQLite's connections begin transactions only for read and write
+                    connection.execution_options(isolation_level="AUTOCOMMIT")
+                result = connection.exec_driver_sql(statement)
+                return result.scalar() if answers else None
+
+        return self._tried(work)
+
+    def _transaction(self, work: Callable[[Connection], T], writes: bool) -> T:
+        with self.engine.connect().execution_options(tuning_log_writes=writes) as connection, connection.begin():
+            return work(connection)
+
+    def _tried(self, work: Callable[[], T]) -> T:
+        """``work()``, again and again while only another process's lock stands in the way."""
+        if self._closed:
+            raise LogError(f"the tuning log {self.where} was closed; open it again to use it")
+        if os.getpid() != self._process:  # a connection must not be shared with the process that forked this one
+            self.engine.dispose(close=False)
+            self._process = os.getpid()
+        deadline_s = time.monotonic() + PATIENCE_S
+        pause_s = 0.005
+        while True:
+            try:
+                return work()
+            except DBAPIError as error:
+                if not passes(error) or time.monotonic() > deadline_s:
+                    raise LogError(error_message(error, self.where)) from error
+                LOG.debug("%s is busy, trying again: %s", self.where, error.orig)
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, 0.5)
+
+    def close(self) -> None:
+        """Release files and connections; a second call does nothing."""
+        if not self._closed:
+            self.engine.dispose(close=os.getpid() == self._process)
+            self._closed = True
+
+
+def sqlite_database(path: Path) -> Database:
+    """The SQLite file ``path``, made with its folders if it is missing.
+
+    Raises:
+        LogError: if it cannot be opened or is no SQLite file.
+    """
+    path = Path(os.path.abspath(path.expanduser()))
+    _check_file(path)
+    read_only = not os.access(path if path.exists() else path.parent, os.W_OK, effective_ids=True) or (
+        not os.access(path.parent, os.W_OK, effective_ids=True)
+    )
+    if read_only and not path.exists():
+        raise LogError(f"the tuning log {path} does not exist and its folder is read-only; give another --log")
+    network = network_file_system(path)
+    database = Database(_sqlite_engine(path, read_only, network), str(path), read_only)
+    if not read_only:
+        _set_journal_mode(database, "delete" if network else "wal")
+    return database
+
+
+def _check_file(path: Path) -> None:
+    if path.is_dir():
+        raise LogError(f"the tuning log {path} is a directory; give a file, such as {path / 'tuning.db'}")
+    if path.exists() and not path.is_file():
+        raise LogError(f"the tuning log {path} is not a regular file; give another --log")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise LogError(
+            f"the folder of the tuning log {path} cannot be made ({error.strerror}); give another --log"
+        ) from error
+
+
+def _sqlite_engine(path: Path, read_only: bool, network: str | None) -> Engine:
+    address = f"file:{quote(str(path))}"
+    if read_only:
+        address += "?mode=ro"
+        waiting = Path(f"{path}-wal")
+        # A WAL file needs a writable folder even for reading. Where nobody left a WAL behind, the file is complete.
+        if not os.access(path.parent, os.W_OK, effective_ids=True) and not (
+            waiting.exists() and waiting.stat().st_size
+        ):
+            address += "&immutable=1"
+
+    def connect() -> sqlite3.Connection:
+        return sqlite3.connect(address, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+
+    engine = create_engine("sqlite://", creator=connect, poolclass=QueuePool)
+    # A rollback journal's deletion is durable only at EXTRA; WAL needs FULL.
+    synchronous = "EXTRA" if network else "FULL"
+
+    def prepare(connection: sqlite3.Connection, _: object) -> None:
+        connection.execute("PRAGMA foreign_keys=ON")
+        connection.execute(f"PRAGMA synchronous={synchronous}")
+
+    def begin(connection: Connection) -> None:
+        # A deferred transaction that turns into a writer fails at once when another wrote meanwhile.
+        writes = connection.get_execution_options().get("tuning_log_writes")
+        if writes is not None:
+            connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+    event.listen(engine, "connect", prepare)
+    event.listen(engine, "begin", begin)
+    return engine
+
+
+def _set_journal_mode(database: Database, wanted: str) -> None:
+    """Switch to ``wanted``; where SQLite cannot do WAL after all, it says so and keeps its rollback journal."""
+    found = database.outside_transaction("PRAGMA journal_mode", answers=True)
+    if found != wanted:
+        found = database.outside_transaction(f"PRAGMA journal_mode={wanted}", answers=True)
+    if found != wanted:
+        LOG.warning("%s keeps journal mode %s instead of %s: fewer can use it at once", database.where, found, wanted)
+
+
+def postgres_database(address: str) -> Database:
+    """The PostgreSQL database at the URL ``address``.
+
+    Raises:
+        LogError: if the URL is malformed or psycopg is not installed.
+    """
+    try:
+        url: URL = make_url(address).set(drivername="postgresql+psycopg")
+        engine = create_engine(url, pool_pre_ping=True)
+    except ArgumentError as error:
+        raise LogError(
+            "the tuning log's URL is malformed; give postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
+        ) from error
+    except ImportError as error:
+        raise LogError(
+            f"a PostgreSQL tuning log needs psycopg ({error}); install it with: pip install 'tune-compiler[postgres]'"
+        ) from error
+    return Database(engine, url.set(drivername="postgresql").render_as_string(hide_password=True))

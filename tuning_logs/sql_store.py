@@ -1,0 +1,282 @@
+"""SqlStore: the tuning log in a SQLite file or a PostgreSQL database. ``open_log`` opens either."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Row, Select, and_, exists, func, inspect, or_, select, text, tuple_
+from sqlalchemy.dialects import postgresql, sqlite
+
+from schedules.errors import LogError
+from schedules.target import Target
+from tuning_logs.database import Database, postgres_database, sqlite_database
+from tuning_logs.explain import KeyCount, explain_miss
+from tuning_logs.record import RecordKey, TuningRecord
+from tuning_logs.rows import from_row, packed_text, program_sha256, to_row, unpacked_text
+from tuning_logs.schema import HEAD, KEYS, METADATA, RECORDS, TARGETS, VERSION_TABLE, WORKLOADS
+
+PAGE = 1000
+"""Records read at once: a long walk then holds no transaction open, which would keep SQLite's WAL from shrinking."""
+
+_MIGRATION_LOCK = 0x74756E65
+"""PostgreSQL's advisory lock that lets one process at a time create or upgrade the schema."""
+
+
+def open_log(url_or_path: str | Path) -> SqlStore:
+    """The tuning log at a path or a ``postgresql://`` URL, made if it is missing, upgraded if its schema is older.
+
+    Raises:
+        LogError: if it cannot be opened, is something else, or was written by a newer version.
+    """
+    address = str(url_or_path)
+    if address.startswith(("postgresql://", "postgres://", "postgresql+psycopg://")):
+        database = postgres_database("postgresql://" + address.split("://", 1)[1])
+    elif address.startswith("sqlite:///"):
+        database = sqlite_database(Path(address.removeprefix("sqlite:///")))
+    elif isinstance(url_or_path, str) and "://" in address:
+        raise LogError(
+            f"a tuning log cannot be kept at {address.split('://')[0]}://…; give a path or a postgresql:// URL"
+        )
+    elif not address or "\0" in address:
+        raise LogError(f"{address!r} is no path for a tuning log; give a file, such as tuning.db")
+    else:
+        database = sqlite_database(Path(url_or_path))
+    try:
+        _prepare_schema(database)
+    except BaseException:
+        database.close()
+        raise
+    return SqlStore(database)
+
+
+def _prepare_schema(database: Database) -> None:
+    if database.read(lambda connection: _needs_upgrade(connection, database.where)):
+        database.write(lambda connection: _upgrade(connection, database.where))
+
+
+def _needs_upgrade(connection: Connection, where: str) -> bool:
+    """Whether the schema is missing or older than ours.
+
+    Raises:
+        LogError: if it is newer, or somebody else's.
+    """
+    names = set(inspect(connection).get_table_names())
+    if VERSION_TABLE not in names:
+        ours = names & set(METADATA.tables)
+        if ours or (names and connection.dialect.name == "sqlite"):
+            raise LogError(
+                f"{where} is a database but not a tuning log (it has the tables {', '.join(sorted(names)[:5])}); "
+                "give another --log"
+            )
+        return True
+    found = str(connection.execute(text(f"SELECT max(version_num) FROM {VERSION_TABLE}")).scalar())
+    if found == HEAD:
+        return False
+    if found.isdigit() and int(found) < int(HEAD):
+        return True
+    raise LogError(
+        f"the tuning log {where} has schema {found}, this version knows up to {HEAD}; "
+        "upgrade with 'pip install --upgrade tune-compiler', or give another --log"
+    )
+
+
+def _upgrade(connection: Connection, where: str) -> None:
+    if connection.dialect.name == "postgresql":
+        connection.execute(select(func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
+    if _needs_upgrade(connection, where):  # asked again: another process may have come first
+        from tuning_logs.migrate import upgrade  # alembic would double the time to open an up-to-date log
+
+        upgrade(connection)
+
+
+class SqlStore:
+    """A TuningLog in a SQL database; see ``store.LogStore`` and ``log.TuningLog`` for what each method promises."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self._key_ids: dict[RecordKey, int] = {}
+        self._insert = sqlite.insert if database.is_sqlite else postgresql.insert
+
+    def add_workload(self, task: str, program: str) -> None:
+        """Keep ``program`` of ``task``; a known task is left as it is."""
+        row = {"task": task, "program": packed_text(program), "sha256": program_sha256(program)}
+        statement = self._insert(WORKLOADS)
+        filled = statement.on_conflict_do_update(
+            index_elements=["task"],
+            set_={"program": statement.excluded.program, "sha256": statement.excluded.sha256},
+            where=WORKLOADS.c.program.is_(None),
+        )
+        self.database.write(lambda connection: connection.execute(filled, row))
+
+    def workload(self, task: str) -> str | None:
+        """The program kept for ``task``, or None."""
+        query = select(WORKLOADS.c.program).where(WORKLOADS.c.task == task)
+        packed = self.database.read(lambda connection: connection.execute(query).scalar())
+        return None if packed is None else unpacked_text(packed)
+
+    def workloads(self) -> Iterator[tuple[str, str]]:
+        """(task key, program) of every task whose program is kept, in the order of the keys."""
+        query = select(WORKLOADS.c.task, WORKLOADS.c.program).where(WORKLOADS.c.program.is_not(None))
+        query = query.order_by(WORKLOADS.c.task).limit(PAGE // 10)
+        page = self._all(query)
+        while page:
+            yield from ((row.task, unpacked_text(row.program)) for row in page)
+            page = self._all(query.where(WORKLOADS.c.task > page[-1].task))
+
+    def add_target(self, target: Target) -> None:
+        """Keep the description of ``target``."""
+        row = {"fingerprint": target.fingerprint, "description": target.to_json()}
+        statement = self._insert(TARGETS)
+        filled = statement.on_conflict_do_update(
+            index_elements=["fingerprint"],
+            set_={"description": statement.excluded.description},
+            where=TARGETS.c.description.is_(None),
+        )
+        self.database.write(lambda connection: connection.execute(filled, row))
+
+    def targets(self) -> Mapping[str, Target]:
+        """Every described target by fingerprint."""
+        query = select(TARGETS).where(TARGETS.c.description.is_not(None)).order_by(TARGETS.c.fingerprint)
+        return {row.fingerprint: Target.from_json(row.description) for row in self._all(query)}
+
+    def append(self, records: Sequence[TuningRecord]) -> None:
+        """Store ``records`` in one durable transaction: all or none."""
+        self.absorb(records)
+
+    def absorb(self, records: Sequence[TuningRecord]) -> int:
+        """As ``append``; returns how many of ``records`` the log did not hold before."""
+        if not records:
+            self.database.read(lambda _: None)  # a closed log says so, whatever it is given
+            return 0
+        # Sorted, so that two writers who share keys lock them in the same order.
+        keys = sorted({record.key for record in records})
+
+        def store(connection: Connection) -> tuple[int, dict[RecordKey, int]]:
+            ids = self._key_numbers(connection, keys)
+            rows = [to_row(record, ids[record.key]) for record in records]
+            statement = self._insert(RECORDS).on_conflict_do_nothing(index_elements=["digest"])
+            return connection.execute(statement, rows).rowcount, ids
+
+        added, ids = self.database.write(store)
+        self._key_ids.update(ids)  # only now: a transaction that was rolled back made none
+        return added
+
+    def _key_numbers(self, connection: Connection, keys: Iterable[RecordKey]) -> dict[RecordKey, int]:
+        """Row number of each of ``keys``, made where it is missing."""
+        numbers = {}
+        for key in keys:
+            number = self._key_ids.get(key)
+            if number is None:
+                connection.execute(self._insert(WORKLOADS).on_conflict_do_nothing(), {"task": key.task})
+                connection.execute(self._insert(TARGETS).on_conflict_do_nothing(), {"fingerprint": key.target})
+                row = {"task": key.task, "target": key.target, "space": key.space, "tvm": key.tvm}
+                connection.execute(self._insert(KEYS).on_conflict_do_nothing(), row)
+                number = connection.execute(_key_query(key)).scalar_one()
+            numbers[key] = number
+        return numbers
+
+    def _key_number(self, key: RecordKey) -> int | None:
+        if key not in self._key_ids:
+            number = self.database.read(lambda connection: connection.execute(_key_query(key)).scalar())
+            if number is None:
+                return None
+            self._key_ids[key] = number
+        return self._key_ids[key]
+
+    def records(self, key: RecordKey | None = None) -> Iterator[TuningRecord]:
+        """Every record of ``key`` (of the whole log if None), oldest measurement first."""
+        query = select(RECORDS).order_by(RECORDS.c.measured_at, RECORDS.c.id).limit(PAGE)
+        if key is not None:
+            query = query.where(RECORDS.c.key_id == self._key_number(key))
+        keys: dict[int, RecordKey] = {}
+        page = self._all(query)
+        while page:
+            if any(row.key_id not in keys for row in page):
+                keys = self._keys()
+            yield from (from_row(row, keys[row.key_id]) for row in page)
+            after = tuple_(RECORDS.c.measured_at, RECORDS.c.id) > (page[-1].measured_at, page[-1].id)
+            page = self._all(query.where(after))
+
+    def _keys(self) -> dict[int, RecordKey]:
+        return {row.id: RecordKey(row.task, row.target, row.space, row.tvm) for row in self._all(select(KEYS))}
+
+    def best(self, key: RecordKey) -> TuningRecord | None:
+        """The successful record of ``key`` with the least ``latency_s``, each config by its newest, or None."""
+        return next(iter(self._fastest(key, 1)), None)
+
+    def _fastest(self, key: RecordKey, count: int) -> list[TuningRecord]:
+        number = self._key_number(key)
+        if number is None:
+            return []
+        return [from_row(row, key) for row in self._all(_current(number).limit(count))]
+
+    def similar(
+        self, space: str, target: str, tvm: str, per_task: int = 200
+    ) -> Iterator[tuple[str, list[TuningRecord]]]:
+        """Per task of this space, target and TVM: its configs' newest successful records, fastest first."""
+        query = select(KEYS.c.task).where(KEYS.c.space == space, KEYS.c.target == target, KEYS.c.tvm == tvm)
+        for row in self._all(query.order_by(KEYS.c.task)):
+            records = self._fastest(RecordKey(row.task, target, space, tvm), per_task)
+            if records:
+                yield row.task, records
+
+    def counts(self, task: str | None = None) -> Mapping[RecordKey, KeyCount]:
+        """How many records there are of each key (of ``task`` only, unless None)."""
+        query = (
+            select(KEYS.c.task, KEYS.c.target, KEYS.c.space, KEYS.c.tvm, RECORDS.c.error, func.count().label("count_"))
+            .join(RECORDS, RECORDS.c.key_id == KEYS.c.id)
+            .group_by(KEYS.c.id, KEYS.c.task, KEYS.c.target, KEYS.c.space, KEYS.c.tvm, RECORDS.c.error)
+            .order_by(KEYS.c.task, KEYS.c.target, KEYS.c.space, KEYS.c.tvm, RECORDS.c.error)
+        )
+        if task is not None:
+            query = query.where(KEYS.c.task == task)
+        by_kind: dict[RecordKey, dict[str | None, int]] = {}
+        for row in self._all(query):
+            by_kind.setdefault(RecordKey(row.task, row.target, row.space, row.tvm), {})[row.error] = row.count_
+        return {
+            key: KeyCount(kinds.get(None, 0), {kind: count for kind, count in kinds.items() if kind is not None})
+            for key, kinds in by_kind.items()
+        }
+
+    def explain_miss(self, key: RecordKey) -> str:
+        """One sentence: why ``best(key)`` finds nothing, naming the field that differs from the nearest records."""
+        return explain_miss(key, self.counts(key.task), self.targets())
+
+    def close(self) -> None:
+        """Release files and connections."""
+        self.database.close()
+
+    def _all(self, query: Select[Any]) -> Sequence[Row[Any]]:
+        return self.database.read(lambda connection: connection.execute(query).all())
+
+
+def _key_query(key: RecordKey) -> Select[Any]:
+    return select(KEYS.c.id).where(
+        KEYS.c.task == key.task, KEYS.c.target == key.target, KEYS.c.space == key.space, KEYS.c.tvm == key.tvm
+    )
+
+
+def _current(key_number: int) -> Select[Any]:
+    """The newest successful record of every config of a key, fastest first, ties by age.
+
+    The index ``records_by_speed`` gives rows by speed and ``records_by_config`` tells whether a row's config was
+    measured again, so the first row costs as many steps as there are outdated luckier measurements, not a scan.
+    """
+    newer = RECORDS.alias("newer")
+    measured_again = exists().where(
+        newer.c.key_id == RECORDS.c.key_id,
+        newer.c.config_hash == RECORDS.c.config_hash,
+        newer.c.config == RECORDS.c.config,
+        newer.c.latency_s.is_not(None),
+        or_(
+            newer.c.measured_at > RECORDS.c.measured_at,
+            and_(newer.c.measured_at == RECORDS.c.measured_at, newer.c.id > RECORDS.c.id),
+        ),
+    )
+    return (
+        select(RECORDS)
+        .where(RECORDS.c.key_id == key_number, RECORDS.c.latency_s.is_not(None), ~measured_again)
+        .order_by(RECORDS.c.latency_s, RECORDS.c.measured_at, RECORDS.c.id)
+    )

@@ -1,0 +1,134 @@
+"""(PrimFunc, Config) → Schedule: templates tried in order, the generic one last.
+
+A *program* is the JSON text of a normalised PrimFunc: it crosses process borders and is kept in the log.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Protocol
+
+import tvm
+from tvm import s_tir, tirx
+
+from schedules.config import Config
+from schedules.errors import ScheduleError
+from schedules.space import Space
+from schedules.target import Target
+from schedules.templates.baseline import baseline
+from schedules.templates.conv2d import Conv2dTemplate
+from schedules.templates.depthwise import DepthwiseTemplate
+from schedules.templates.elementwise import ElementwiseTemplate
+from schedules.templates.matmul import MatmulTemplate
+from schedules.templates.pool import PoolTemplate
+from schedules.templates.structure import Anchor
+
+BASELINE = Config("baseline/1", ())
+"""The config of the untuned program, valid for every task."""
+
+
+class Template(Protocol):
+    """One pattern: recognises it, offers its configs, applies one."""
+
+    name: str
+    version: int
+
+    def match(self, func: tirx.PrimFunc) -> Anchor | None:
+        """What the template needs to know of ``func``, or None if it is not its pattern."""
+        ...
+
+    def space(self, anchor: Anchor, target: Target) -> Space:
+        """The configs worth trying on ``target``."""
+        ...
+
+    def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:
+        """Rewrite ``sch`` in place; raises ScheduleError for an illegal config."""
+        ...
+
+
+TEMPLATES: tuple[Template, ...] = (
+    Conv2dTemplate(),
+    DepthwiseTemplate(),
+    MatmulTemplate(),
+    PoolTemplate(),
+    ElementwiseTemplate(),
+)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """The template that takes a function, and its space there."""
+
+    template: str
+    space: Space
+
+
+def normalise(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """``func`` as a stand-alone ``main`` without the attributes that differ between equal programs."""
+    for name in ("global_symbol", "op_pattern", "Primitive"):
+        if func.attrs and name in func.attrs:
+            func = func.without_attr(name)
+    return func.with_attr("global_symbol", "main")
+
+
+def program_of(func: tirx.PrimFunc) -> str:
+    """JSON text of a normalised function."""
+    return str(tvm.ir.save_json(func))
+
+
+def load_program(program: str) -> tirx.PrimFunc:
+    """Inverse of ``program_of``."""
+    return tvm.ir.load_json(program)
+
+
+def task_key(func: tirx.PrimFunc) -> str:
+    """Structural hash of a normalised function, hex.
+
+    The hash is taken over the printed program, which is stable between processes and versions of this
+    project; TVM's structural hash is not promised to be.
+    """
+    return hashlib.sha256(func.script(show_meta=True).encode()).hexdigest()[:16]
+
+
+def claim(func: tirx.PrimFunc, target: Target) -> Claim:
+    """The first template that matches ``func``; the empty baseline space if none does."""
+    for template in TEMPLATES:
+        anchor = template.match(func)
+        if anchor is not None:
+            return Claim(template.name, template.space(anchor, target))
+    return Claim("baseline", Space("baseline", 1, ()))
+
+
+def lower(func: tirx.PrimFunc, config: Config, target: Target) -> s_tir.Schedule:
+    """Apply ``config`` to a normalised function.
+
+    Raises:
+        ScheduleError: if the config belongs to no template of this function or cannot be applied.
+    """
+    if config.space == BASELINE.space:
+        return baseline(func, target.lanes())
+    for template in TEMPLATES:
+        if config.space == f"{template.name}/{template.version}":
+            anchor = template.match(func)
+            if anchor is None:
+                break
+            sch = s_tir.Schedule(func)
+            try:
+                template.apply(sch, anchor, config, target)
+            except (s_tir.ScheduleError, ValueError, RuntimeError) as error:
+                raise ScheduleError(f"{config.to_json()} does not apply: {str(error).strip().splitlines()[-1]}") from error
+            return sch
+    raise ScheduleError(f"no template of this function is called {config.space}; re-tune with this version")
+
+
+def tvm_target(target: Target) -> tvm.target.Target:
+    """The TVM object for ``target``."""
+    if target.kind == "cuda":
+        return tvm.target.Target({"kind": "cuda", "arch": target.arch})
+    options: dict[str, object] = {"kind": "llvm", "num-cores": target.threads}
+    if target.mcpu:
+        options["mcpu"] = target.mcpu
+    if target.features:
+        options["mattr"] = list(target.features)
+    return tvm.target.Target(options)

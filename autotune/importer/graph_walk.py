@@ -1,0 +1,57 @@
+"""Everything inside an ONNX model: its nodes and tensors, in graphs, subgraphs and function bodies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import onnx
+from onnx import AttributeProto, GraphProto, NodeProto, TensorProto
+
+from schedules.errors import ModelError
+
+MAX_DEPTH = 16
+"""Nested If, Loop and Scan bodies; a deeper model was made to hurt."""
+
+
+def walk_nodes(nodes: Iterable[NodeProto], depth: int = 0) -> Iterator[NodeProto]:
+    """Every node, then those of its subgraphs.
+
+    Raises:
+        ModelError: if subgraphs are nested deeper than ``MAX_DEPTH``.
+    """
+    for node in nodes:
+        yield node
+        for graph in subgraphs(node):
+            if depth >= MAX_DEPTH:
+                raise ModelError(
+                    f"node {node.name!r} ({node.op_type}) nests subgraphs more than {MAX_DEPTH} deep; flatten the model"
+                )
+            yield from walk_nodes(graph.node, depth + 1)
+
+
+def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
+    """The bodies of a control-flow node."""
+    for attribute in node.attribute:
+        if attribute.type == AttributeProto.GRAPH:
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def walk_graphs(model: onnx.ModelProto) -> Iterator[GraphProto]:
+    """The main graph and every subgraph, those of function bodies too."""
+    yield model.graph
+    for nodes in (model.graph.node, *(function.node for function in model.functions)):
+        for node in walk_nodes(nodes):
+            yield from subgraphs(node)
+
+
+def walk_tensors(model: onnx.ModelProto) -> Iterator[TensorProto]:
+    """Every dense tensor: initialisers and node attributes, of all graphs and function bodies."""
+    for graph in walk_graphs(model):
+        yield from graph.initializer
+    for nodes in (model.graph.node, *(function.node for function in model.functions)):
+        for node in walk_nodes(nodes):
+            for attribute in node.attribute:
+                if attribute.type == AttributeProto.TENSOR:
+                    yield attribute.t
+                yield from attribute.tensors

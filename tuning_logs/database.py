@@ -26,6 +26,10 @@ LOG = logging.getLogger(__name__)
 BUSY_TIMEOUT_S = 10.0
 """How long SQLite itself waits for another process's lock before it tells us."""
 
+_POSTGRES_BYTES = (
+    "SELECT sum(pg_total_relation_size(name::regclass)) FROM unnest(ARRAY['workloads','targets','keys','records']) name"
+)
+
 T = TypeVar("T")
 
 
@@ -98,6 +102,19 @@ class Database:
                 LOG.debug("%s is busy, trying again: %s", self.where, error.orig)
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, 0.5)
+
+    def bytes(self) -> int:
+        """Space that the log takes on its disk."""
+        if not self.is_sqlite:
+            return int(self.read(lambda connection: connection.exec_driver_sql(_POSTGRES_BYTES).scalar_one()))
+        files = [Path(f"{self.where}{suffix}") for suffix in ("", "-wal", "-shm")]
+        return sum(file.stat().st_size for file in files if file.exists())
+
+    def compact(self) -> None:
+        """Give the space of deleted rows back."""
+        self.outside_transaction("VACUUM" if self.is_sqlite else "VACUUM records")
+        if self.is_sqlite:
+            self.outside_transaction("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def close(self) -> None:
         """Release files and connections; a second call does nothing."""

@@ -41,9 +41,7 @@ def error_message(error: DBAPIError, where: str) -> str:
     if code.startswith("SQLITE_NOTADB"):
         return f"{log} is not a tuning log but some other file; give another --log"
     if code.startswith("SQLITE_CORRUPT"):
-        return (
-            f"{log} is damaged ({reason}); run 'tune log verify', then export it and import what is good into a new one"
-        )
+        return f"{log} is damaged ({reason}); put a copy in its place, or save its rows with 'sqlite3 FILE .recover'"
     if code.startswith("SQLITE_CANTOPEN"):
         return f"{log} cannot be opened ({reason}); check the permissions of the file and of its folder"
     if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):

@@ -83,8 +83,8 @@ def from_row(row: Row[Any], key: RecordKey) -> TuningRecord:
         )
     except (ValueError, TypeError, struct.error, zlib.error, UsageError) as error:
         raise LogError(
-            f"record {row.id} of the tuning log is damaged ({error}); run 'tune log verify', "
-            "then export the log and import what is good into a new one"
+            f"record {row.id} of the tuning log is damaged ({error}); "
+            "'tune log verify' lists such records and 'tune log gc' can drop them"
         ) from error
 
 

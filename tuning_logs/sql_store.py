@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, Select, and_, exists, func, inspect, or_, select, text, tuple_
 from sqlalchemy.dialects import postgresql, sqlite
 
-from schedules.errors import LogError
+from schedules.errors import LogError, UsageError
 from schedules.target import Target
 from tuning_logs.database import Database, postgres_database, sqlite_database
 from tuning_logs.explain import KeyCount, explain_miss
@@ -17,6 +18,7 @@ from tuning_logs.record import RecordKey, TuningRecord
 from tuning_logs.rows import from_row, packed_text, program_sha256, to_row, unpacked_text
 from tuning_logs.schema import HEAD, KEYS, METADATA, RECORDS, TARGETS, VERSION_TABLE, WORKLOADS
 
+LOG = logging.getLogger(__name__)
 PAGE = 1000
 """Records read at once: a long walk then holds no transaction open, which would keep SQLite's WAL from shrinking."""
 
@@ -120,10 +122,10 @@ class SqlStore:
         """(task key, program) of every task whose program is kept, in the order of the keys."""
         query = select(WORKLOADS.c.task, WORKLOADS.c.program).where(WORKLOADS.c.program.is_not(None))
         query = query.order_by(WORKLOADS.c.task).limit(PAGE // 10)
-        page = self._all(query)
+        page = self.rows(query)
         while page:
             yield from ((row.task, unpacked_text(row.program)) for row in page)
-            page = self._all(query.where(WORKLOADS.c.task > page[-1].task))
+            page = self.rows(query.where(WORKLOADS.c.task > page[-1].task))
 
     def add_target(self, target: Target) -> None:
         """Keep the description of ``target``."""
@@ -139,7 +141,7 @@ class SqlStore:
     def targets(self) -> Mapping[str, Target]:
         """Every described target by fingerprint."""
         query = select(TARGETS).where(TARGETS.c.description.is_not(None)).order_by(TARGETS.c.fingerprint)
-        return {row.fingerprint: Target.from_json(row.description) for row in self._all(query)}
+        return {row.fingerprint: target for row in self.rows(query) if (target := _target(row.description))}
 
     def append(self, records: Sequence[TuningRecord]) -> None:
         """Store ``records`` in one durable transaction: all or none."""
@@ -191,16 +193,16 @@ class SqlStore:
         if key is not None:
             query = query.where(RECORDS.c.key_id == self._key_number(key))
         keys: dict[int, RecordKey] = {}
-        page = self._all(query)
+        page = self.rows(query)
         while page:
             if any(row.key_id not in keys for row in page):
                 keys = self._keys()
             yield from (from_row(row, keys[row.key_id]) for row in page)
             after = tuple_(RECORDS.c.measured_at, RECORDS.c.id) > (page[-1].measured_at, page[-1].id)
-            page = self._all(query.where(after))
+            page = self.rows(query.where(after))
 
     def _keys(self) -> dict[int, RecordKey]:
-        return {row.id: RecordKey(row.task, row.target, row.space, row.tvm) for row in self._all(select(KEYS))}
+        return {row.id: RecordKey(row.task, row.target, row.space, row.tvm) for row in self.rows(select(KEYS))}
 
     def best(self, key: RecordKey) -> TuningRecord | None:
         """The successful record of ``key`` with the least ``latency_s``, each config by its newest, or None."""
@@ -210,14 +212,14 @@ class SqlStore:
         number = self._key_number(key)
         if number is None:
             return []
-        return [from_row(row, key) for row in self._all(_current(number).limit(count))]
+        return [from_row(row, key) for row in self.rows(current_records(number).limit(count))]
 
     def similar(
         self, space: str, target: str, tvm: str, per_task: int = 200
     ) -> Iterator[tuple[str, list[TuningRecord]]]:
         """Per task of this space, target and TVM: its configs' newest successful records, fastest first."""
         query = select(KEYS.c.task).where(KEYS.c.space == space, KEYS.c.target == target, KEYS.c.tvm == tvm)
-        for row in self._all(query.order_by(KEYS.c.task)):
+        for row in self.rows(query.order_by(KEYS.c.task)):
             records = self._fastest(RecordKey(row.task, target, space, tvm), per_task)
             if records:
                 yield row.task, records
@@ -233,7 +235,7 @@ class SqlStore:
         if task is not None:
             query = query.where(KEYS.c.task == task)
         by_kind: dict[RecordKey, dict[str | None, int]] = {}
-        for row in self._all(query):
+        for row in self.rows(query):
             by_kind.setdefault(RecordKey(row.task, row.target, row.space, row.tvm), {})[row.error] = row.count_
         return {
             key: KeyCount(kinds.get(None, 0), {kind: count for kind, count in kinds.items() if kind is not None})
@@ -248,8 +250,17 @@ class SqlStore:
         """Release files and connections."""
         self.database.close()
 
-    def _all(self, query: Select[Any]) -> Sequence[Row[Any]]:
+    def rows(self, query: Select[Any]) -> Sequence[Row[Any]]:
+        """What ``query`` selects, read in one transaction."""
         return self.database.read(lambda connection: connection.execute(query).all())
+
+
+def _target(description: str) -> Target | None:
+    try:
+        return Target.from_json(description)
+    except UsageError as error:
+        LOG.debug("a target is left undescribed, as another version wrote it: %s", error)
+        return None
 
 
 def _key_query(key: RecordKey) -> Select[Any]:
@@ -258,7 +269,7 @@ def _key_query(key: RecordKey) -> Select[Any]:
     )
 
 
-def _current(key_number: int) -> Select[Any]:
+def current_records(key_number: int) -> Select[Any]:
     """The newest successful record of every config of a key, fastest first, ties by age.
 
     The index ``records_by_speed`` gives rows by speed and ``records_by_config`` tells whether a row's config was

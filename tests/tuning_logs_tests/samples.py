@@ -1,0 +1,74 @@
+"""Records to put into logs: a few by hand, and all that are possible as hypothesis strategies."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from hypothesis import strategies as st
+
+from schedules.config import Config, Value
+from schedules.target import Target
+from tuning_logs.measurement import ERROR_KINDS, ErrorKind, Measurement
+from tuning_logs.record import RecordKey, TuningRecord
+
+AVX512 = Target("llvm", isa="avx512", mcpu="sapphirerapids", threads=2)
+AVX2 = Target("llvm", isa="avx2", mcpu="sapphirerapids", threads=2)
+KEY = RecordKey(task="f00d", target="llvm-avx512-test", space="conv2d/1", tvm="0.27.0")
+
+
+def other_key(**fields: str) -> RecordKey:
+    """KEY with other ``fields``."""
+    return dataclasses.replace(KEY, **fields)
+
+
+def config(number: int, order: str = "nhwc") -> Config:
+    """One of many configs."""
+    return Config("conv2d/1", (("tile", (number, 4)), ("unroll", number), ("order", order)))
+
+
+def timed(number: int, *latencies_s: float, key: RecordKey = KEY, when: float = 0.0) -> TuningRecord:
+    """Config ``number`` measured."""
+    return TuningRecord(key, config(number), Measurement(latencies_s), when=when, host="a", seed=1)
+
+
+def failed(number: int, error: ErrorKind = "compile_error", key: RecordKey = KEY, when: float = 0.0) -> TuningRecord:
+    """Config ``number`` tried in vain."""
+    return TuningRecord(key, config(number), Measurement(error=error, message="no"), when=when)
+
+
+# Text as compilers give it: any character, unpaired surrogates and NUL among them, and our own escape.
+_texts = st.text(st.one_of(st.characters(exclude_categories=()), st.sampled_from("\x00\x1a\ud800a0")), max_size=12)
+_seconds = st.floats(min_value=-1e12, max_value=1e12, allow_nan=False)
+_values: st.SearchStrategy[Value] = st.one_of(
+    st.integers(), _texts, st.lists(st.integers(), max_size=4).map(lambda parts: tuple(parts))
+)
+_latencies = st.lists(st.floats(min_value=1e-300, max_value=1e300, allow_subnormal=False), min_size=1, max_size=5)
+
+
+def configs() -> st.SearchStrategy[Config]:
+    """Any config."""
+    return st.builds(Config, _texts, st.dictionaries(_texts, _values, max_size=4).map(lambda d: tuple(d.items())))
+
+
+def measurements() -> st.SearchStrategy[Measurement]:
+    """Any measurement."""
+    common = {"message": _texts, "compile_s": _seconds, "run_s": _seconds, "code_hash": _texts}
+    return st.one_of(
+        st.builds(Measurement, latencies_s=_latencies.map(tuple), **common),
+        st.builds(Measurement, error=st.sampled_from(ERROR_KINDS), **common),
+    )
+
+
+def records() -> st.SearchStrategy[TuningRecord]:
+    """Any record."""
+    return st.builds(
+        TuningRecord,
+        key=st.builds(RecordKey, _texts, _texts, _texts, _texts),
+        config=configs(),
+        measurement=measurements(),
+        trace=_texts,
+        when=_seconds,
+        host=_texts,
+        seed=st.integers(),
+        provenance=st.dictionaries(_texts, _texts, max_size=3),
+    )

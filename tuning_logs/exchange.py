@@ -1,0 +1,245 @@
+"""Move records between logs: JSONL with a checksum per line, and a direct merge. Both may be repeated at will.
+
+A line is ``{"kind": K, "body": B, "digest": D}``: D names B (``codec.content_hash``, hex), K is one of
+
+    header     {"format": 1}, the first line
+    target     Target's fields
+    workload   {"task", "program"}
+    record     a record's fields (``codec.to_data``)
+
+Lines stand for themselves: any of them may be missing, repeated or damaged without harm to the others.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from schedules.errors import LogError, UsageError
+from schedules.target import Target
+from tuning_logs.codec import content_hash, digest, from_data, to_data
+from tuning_logs.log import TuningLog
+from tuning_logs.record import TuningRecord
+
+FORMAT = 1
+BATCH = 1000
+"""Records stored in one transaction."""
+LONGEST_LINE_BYTES = 64 * 1024 * 1024
+"""A longer line is damage: programs hold no weights and take kilobytes."""
+
+
+@dataclass(frozen=True)
+class BadLine:
+    """A line that was left out: its number, from 1, and why."""
+
+    number: int
+    reason: str
+
+
+@dataclass
+class ExchangeReport:
+    """What an import or a merge brought.
+
+    Attributes:
+        lines: lines read (0 for a merge).
+        targets, workloads, records: how many came along, known or not.
+        new_records: those that the log did not hold before.
+        bad: lines that were left out.
+    """
+
+    lines: int = 0
+    targets: int = 0
+    workloads: int = 0
+    records: int = 0
+    new_records: int = 0
+    bad: list[BadLine] = field(default_factory=list)
+
+
+def export_lines(log: TuningLog) -> Iterator[str]:
+    """Every target, workload and record of ``log``, each a line that ends in a newline."""
+    yield _line("header", {"format": FORMAT})
+    for target in log.targets().values():
+        yield _line("target", json.loads(target.to_json()))
+    for task, program in log.workloads():
+        yield _line("workload", {"task": task, "program": program})
+    for record in log.records():
+        yield _line("record", to_data(record))
+
+
+def _line(kind: str, body: object) -> str:
+    return json.dumps({"kind": kind, "body": body, "digest": content_hash(body).hex()}, separators=(",", ":")) + "\n"
+
+
+def export_log(log: TuningLog, path: Path) -> int:
+    """Write ``log`` to ``path``, which appears complete or not at all; how many lines it has.
+
+    Raises:
+        LogError: if it cannot be written.
+    """
+    try:
+        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        try:
+            count = 0
+            with os.fdopen(handle, "w", encoding="ascii") as stream:
+                for line in export_lines(log):
+                    stream.write(line)
+                    count += 1
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            os.unlink(temporary)
+            raise
+    except OSError as error:
+        raise LogError(f"the log cannot be exported to {path} ({error.strerror}); give another file") from error
+    return count
+
+
+def import_log(path: Path, log: TuningLog) -> ExchangeReport:
+    """Read the JSONL file ``path`` into ``log``; bad lines are reported and left out.
+
+    Raises:
+        LogError: if the file cannot be read or is of a newer format.
+    """
+    try:
+        with path.open("rb") as stream:
+            return import_lines(bounded_lines(stream), log)
+    except OSError as error:
+        raise LogError(
+            f"{path} cannot be imported ({error.strerror}); give a file made by 'tune log export'"
+        ) from error
+
+
+def bounded_lines(stream: BinaryIO) -> Iterator[bytes]:
+    """Lines of ``stream``; of one that is too long only its beginning, one byte over the limit."""
+    while line := stream.readline(LONGEST_LINE_BYTES + 1):
+        yield line
+        rest = line
+        while len(rest) > LONGEST_LINE_BYTES and not rest.endswith(b"\n"):
+            rest = stream.readline(LONGEST_LINE_BYTES + 1)
+
+
+def import_lines(lines: Iterable[bytes], log: TuningLog) -> ExchangeReport:
+    """Bring JSONL ``lines`` into ``log``; bad lines are reported and left out.
+
+    Raises:
+        LogError: if ``log`` cannot be written or the lines are of a newer format.
+    """
+    report = ExchangeReport()
+    batch: list[TuningRecord] = []
+    for number, line in enumerate(lines, start=1):
+        report.lines = number
+        if not line.strip():
+            continue
+        try:
+            entry = _parsed(line)
+        except LogError as error:
+            report.bad.append(BadLine(number, str(error)))
+            continue
+        _bring(entry, log, batch, report)
+    _store(batch, log, report)
+    return report
+
+
+@dataclass(frozen=True)
+class _Workload:
+    task: str
+    program: str
+
+
+@dataclass(frozen=True)
+class _Header:
+    format: int
+
+
+_Entry = TuningRecord | Target | _Workload | _Header
+
+
+def _bring(entry: _Entry, log: TuningLog, batch: list[TuningRecord], report: ExchangeReport) -> None:
+    match entry:
+        case TuningRecord():
+            batch.append(entry)
+            if len(batch) >= BATCH:
+                _store(batch, log, report)
+        case Target():
+            log.add_target(entry)
+            report.targets += 1
+        case _Workload(task, program):
+            log.add_workload(task, program)
+            report.workloads += 1
+        case _Header(found) if found > FORMAT:
+            raise LogError(
+                f"line {report.lines} says that the file is of format {found}, this version reads up to {FORMAT}; "
+                "upgrade with 'pip install --upgrade tune-compiler'"
+            )
+
+
+def _store(batch: list[TuningRecord], log: TuningLog, report: ExchangeReport) -> None:
+    report.new_records += log.absorb(batch)
+    report.records += len(batch)
+    batch.clear()
+
+
+def _parsed(line: bytes) -> _Entry:
+    """What ``line`` holds.
+
+    Raises:
+        LogError: in a few words, if it is damaged.
+    """
+    if len(line) > LONGEST_LINE_BYTES:
+        raise LogError(f"longer than {LONGEST_LINE_BYTES} bytes")
+    try:
+        data = json.loads(line)
+    except (ValueError, RecursionError) as error:  # also UnicodeDecodeError; deep nesting exhausts the parser
+        raise LogError(f"not JSON: {str(error)[:100]}") from error
+    if not isinstance(data, dict) or not {"kind", "body", "digest"} <= set(data):
+        raise LogError("not an object with kind, body and digest")
+    body = data["body"]
+    try:
+        found = content_hash(body).hex()
+    except (ValueError, RecursionError) as error:
+        raise LogError(f"body cannot be hashed: {error}") from error
+    if found != data["digest"]:
+        raise LogError("checksum does not match: the line was changed")
+    return _entry(data["kind"], body)
+
+
+def _entry(kind: object, body: Any) -> _Entry:
+    match kind, body:
+        case "record", _:
+            record = from_data(body)
+            if digest(record) != content_hash(body):
+                raise LogError("has fields that this version does not know")
+            return record
+        case "target", dict():
+            try:
+                return Target.from_json(json.dumps(body))
+            except UsageError as error:
+                raise LogError(str(error)) from error
+        case "workload", {"task": str(task), "program": str(program)}:
+            return _Workload(task, program)
+        case "header", {"format": int(found)}:
+            return _Header(found)
+        case _:
+            raise LogError(f"unknown kind {str(kind)[:40]!r}, or not what this kind holds")
+
+
+def merge(source: TuningLog, destination: TuningLog) -> ExchangeReport:
+    """Bring everything of ``source`` into ``destination``; ``source`` is left as it is."""
+    report = ExchangeReport()
+    for target in source.targets().values():
+        destination.add_target(target)
+        report.targets += 1
+    for task, program in source.workloads():
+        destination.add_workload(task, program)
+        report.workloads += 1
+    batch: list[TuningRecord] = []
+    for record in source.records():
+        _bring(record, destination, batch, report)
+    _store(batch, destination, report)
+    return report

@@ -5,11 +5,11 @@ A *program* is the JSON text of a normalised PrimFunc: it crosses process border
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from typing import Protocol
 
 import tvm
+import tvm_ffi
 from tvm import s_tir, tirx
 
 from schedules.config import Config
@@ -83,12 +83,8 @@ def load_program(program: str) -> tirx.PrimFunc:
 
 
 def task_key(func: tirx.PrimFunc) -> str:
-    """Structural hash of a normalised function, hex.
-
-    The hash is taken over the printed program, which is stable between processes and versions of this
-    project; TVM's structural hash is not promised to be.
-    """
-    return hashlib.sha256(func.script(show_meta=True).encode()).hexdigest()[:16]
+    """Structural hash of a normalised function, 16 hex digits; names of variables and buffers take no part."""
+    return f"{tvm_ffi.structural_hash(func, map_free_vars=True):016x}"
 
 
 def claim(func: tirx.PrimFunc, target: Target) -> Claim:

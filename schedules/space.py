@@ -90,6 +90,8 @@ class Space:
         """(size, d) choice indices of every valid config of an enumerated space, in a fixed order."""
         if not self.enumerated:
             raise UsageError(f"space {self.identity} has {self.product} configs, too many to list; use sample()")
+        if not self.knobs:
+            return np.zeros((1, 0), dtype=np.int32)
         axes = [np.arange(len(knob.choices), dtype=np.int32) for knob in self.knobs]
         grid = np.stack([axis.ravel() for axis in np.meshgrid(*axes, indexing="ij")], axis=1)
         return grid[self._allowed(grid)]

@@ -10,6 +10,7 @@ Constants are folded and packed here in NumPy, so nothing is repacked at run tim
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable
 from typing import Any
@@ -28,6 +29,7 @@ from schedules.templates.pool import pool2d
 Array = NDArray[Any]
 Shape = tuple[int, ...]
 
+INLINE_LIMIT = 16  # elements up to which a constant is part of the program
 ANCHOR_PATTERN = 4  # TVM's kOutEWiseFusable: what follows elementwise is fused behind it
 
 # f(0) is finite for these, so padded channels stay harmless whatever is in them.
@@ -127,7 +129,9 @@ class LayoutRewriter:
         self._builder = relax.BlockBuilder()
         self._values: dict[relax.Var, Value | relax.Expr] = {}
         self._constants: dict[relax.Var, Array] = {}
-        self._packed: dict[tuple[Any, ...], relax.Expr] = {}
+        self.weights: list[Array] = []
+        self._parameters: list[relax.Var] = []
+        self._known: dict[tuple[Any, ...], relax.Var] = {}
         self._handlers: dict[str, Callable[[relax.Call, Shape], bool]] = {
             "relax.nn.conv2d": self._conv2d,
             "relax.nn.max_pool2d": self._pool,
@@ -148,13 +152,13 @@ class LayoutRewriter:
         params = [relax.Var(param.name, param.ty) for param in function.params]
         for old, new in zip(function.params, params, strict=True):
             self._values[old] = Value(shape_of(old) or (), plain=new)
-        with builder.function("main", params, attrs={"num_input": len(params)}):
+        with builder.function("main", attrs={"num_input": len(params)}):
             with builder.dataflow():
                 for block in function.body.blocks:
                     for binding in block.bindings:
                         self._binding(binding)
                 result = builder.emit_output(self._plain_expr(function.body.body))
-            builder.emit_func_output(result)
+            builder.emit_func_output(result, [*params, *self._parameters])
         return builder.finalize()
 
     # -- values -------------------------------------------------------------------------------------------------
@@ -171,7 +175,17 @@ class LayoutRewriter:
         return known if isinstance(known, Value) else None
 
     def _constant(self, array: Array) -> relax.Expr:
-        return relax.const(np.ascontiguousarray(array), str(array.dtype))
+        """A weight becomes a parameter of ``main``, kept beside the program; a small constant stays in it."""
+        array = np.ascontiguousarray(array)
+        if array.size <= INLINE_LIMIT:
+            return relax.const(array, str(array.dtype))
+        key = (array.shape, str(array.dtype), hashlib.sha256(array.tobytes()).digest())
+        if key not in self._known:
+            name = f"weight_{len(self.weights)}"
+            self._known[key] = relax.Var(name, relax.TensorType(array.shape, str(array.dtype)))
+            self._parameters.append(self._known[key])
+            self.weights.append(array)
+        return self._known[key]
 
     def _plain(self, value: Value) -> relax.Expr:
         if value.plain is None:
@@ -219,11 +233,11 @@ class LayoutRewriter:
             if isinstance(known, Value):  # a batch norm, of which only the first result is ever used at inference
                 self._values[binding.var] = known
                 return
-        if isinstance(expr, relax.Call) and shape is not None:
-            if self._folded(expr, shape):
+        if isinstance(expr, relax.Call):
+            if shape is not None and self._folded(expr, shape):
                 return
             handler = self._handlers.get(str(getattr(expr.op, "name", "")))
-            if handler is not None and handler(expr, shape):
+            if handler is not None and handler(expr, shape or ()):
                 return
         self._keep_plain(expr, shape)
 
@@ -376,7 +390,22 @@ class LayoutRewriter:
         return self._blocked(value)
 
     def _batch_norm(self, call: relax.Call, shape: Shape) -> bool:
-        raise NotImplementedError
+        """x·scale + shift with both folded: at inference the statistics are weights."""
+        gamma, beta, mean, variance = (self._array(arg) for arg in call.args[1:5])
+        value = self._value(call.args[0])
+        if value is None or gamma is None or beta is None or mean is None or variance is None or int(call.attrs.axis) != 1:
+            return False
+        scale = (gamma / np.sqrt(variance + float(call.attrs.epsilon))).astype(np.float32)
+        shift = (beta - mean * scale).astype(np.float32)
+        wide = (1, -1) + (1,) * (len(value.shape) - 2)
+        blocked = len(value.shape) == 4 and value.blocked is not None
+        data = self._blocked(value) if blocked else self._plain(value)
+        for op, array in ((relax.op.multiply, scale.reshape(wide)), (relax.op.add, shift.reshape(wide))):
+            operand = self._constant(block_array(array, self._block) if blocked else array)
+            data = self._builder.emit(op(data, operand))
+        result = Value(value.shape, blocked=data) if blocked else Value(value.shape, plain=data)
+        self._values[self._current] = result
+        return True
 
     def _reshape(self, call: relax.Call, shape: Shape) -> bool:
         """(n, C, 1, 1) → (n, C) is free in blocked layout when no channel is padded."""
@@ -439,6 +468,11 @@ def _dense_weight(weight: Array, groups: int) -> Array:
     return dense
 
 
-def assign_layouts(module: IRModule, block: int) -> IRModule:
-    """Rewrite ``main`` for vectors of ``block`` channels."""
-    return LayoutRewriter(module, block).run()
+def assign_layouts(module: IRModule, block: int) -> tuple[IRModule, list[Array]]:
+    """Rewrite ``main`` for vectors of ``block`` channels.
+
+    Returns:
+        The module, whose ``main`` takes the model's inputs and then the weights, and those weights.
+    """
+    rewriter = LayoutRewriter(module, block)
+    return rewriter.run(), rewriter.weights

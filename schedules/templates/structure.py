@@ -79,7 +79,7 @@ def find_anchor(func: tirx.PrimFunc, op: str) -> Anchor | None:
                 spatial=extents(block, SPATIAL),
                 reduction=extents(block, REDUCE),
                 padded="pad" in names[:index],
-                plain=len(block.reads[0].buffer.shape) == 4,
+                plain=len(block.reads[0].source.ty.shape) == 4,
                 groups=int(func.attrs.get("tune.groups", 1)) if func.attrs else 1,
                 epilogue=tuple(names[index + 1 :]),
                 prologue=tuple(names[:index]),

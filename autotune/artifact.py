@@ -1,0 +1,199 @@
+"""The artifact directory: written whole or not at all, and checked before it is trusted.
+
+    manifest.json   format version, sha256 of every other file, target, inputs, outputs, weights, provenance
+    plan.json       the decisions
+    model.so        the kernels and the program that calls them
+    weights.bin     packed weights, each aligned to a page of ALIGNMENT bytes; mapped, not read
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.importer.program import Program, TensorSpec
+from autotune.machine import host_target
+from autotune.plan import Plan
+from schedules.errors import ArtifactError
+from schedules.target import Target
+
+FORMAT = 1
+ALIGNMENT = 4096
+FILES = ("plan.json", "model.so", "weights.bin")
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A checked artifact directory, opened."""
+
+    path: Path
+    plan: Plan
+    target: Target
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    weights: tuple[NDArray[Any], ...]
+    provenance: dict[str, Any]
+
+    @property
+    def library(self) -> Path:
+        """The shared library."""
+        return self.path / "model.so"
+
+
+def sha256(path: Path) -> str:
+    """Hash of a file's bytes, hex."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def write_artifact(
+    out: Path, program: Program, plan: Plan, provenance: dict[str, Any], build: Callable[[Path], None]
+) -> None:
+    """Build into a temporary folder beside ``out`` and swap it in with one rename.
+
+    Args:
+        build: writes the shared library to the path it is given.
+
+    Raises:
+        ArtifactError: if the folder cannot be written, or ``out`` exists and is not an artifact.
+    """
+    if out.exists() and not (out / "manifest.json").is_file() and (not out.is_dir() or any(out.iterdir())):
+        raise ArtifactError(f"{out} exists and is not an artifact; name another --out")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
+    except OSError as error:
+        raise ArtifactError(f"cannot write beside {out} ({error.strerror}); name another --out") from error
+    try:
+        build(folder / "model.so")
+        (folder / "plan.json").write_text(plan.to_json())
+        entries = _write_weights(folder / "weights.bin", program.weights)
+        manifest = {
+            "format": FORMAT,
+            "sha256": {name: sha256(folder / name) for name in FILES},
+            "plan": plan.digest,
+            "target": json.loads(plan.target.to_json()),
+            "inputs": [asdict(spec) for spec in program.inputs],
+            "outputs": [asdict(spec) for spec in program.outputs],
+            "weights": entries,
+            "provenance": provenance,
+        }
+        (folder / "manifest.json").write_text(json.dumps(manifest, indent=1))
+        folder.chmod(0o755)
+        _swap(folder, out)
+    except OSError as error:
+        raise ArtifactError(f"cannot write {out} ({error.strerror}); free some space or name another --out") from error
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _swap(folder: Path, out: Path) -> None:
+    if out.exists():
+        aside = Path(tempfile.mkdtemp(prefix=f".{out.name}-old-", dir=out.parent))
+        os.rename(out, aside / "old")
+        os.rename(folder, out)
+        shutil.rmtree(aside, ignore_errors=True)
+    else:
+        os.rename(folder, out)
+
+
+def _write_weights(path: Path, weights: Sequence[NDArray[Any]]) -> list[dict[str, Any]]:
+    entries = []
+    with path.open("wb") as stream:
+        for array in weights:
+            stream.write(b"\0" * (-stream.tell() % ALIGNMENT))
+            entries.append({"offset": stream.tell(), "shape": list(array.shape), "dtype": str(array.dtype)})
+            stream.write(np.ascontiguousarray(array).tobytes())
+    return entries
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """The manifest of the artifact at ``path``.
+
+    Raises:
+        ArtifactError: if there is none or it is of another format.
+    """
+    manifest = path / "manifest.json"
+    if not manifest.is_file():
+        raise ArtifactError(f"{path} is not an artifact (no manifest.json); make one with 'tune run MODEL'")
+    try:
+        data: dict[str, Any] = json.loads(manifest.read_text())
+        version = data["format"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ArtifactError(f"{manifest} is damaged ({error}); build the artifact again") from error
+    if version != FORMAT:
+        raise ArtifactError(f"{path} has format {version}, this program reads {FORMAT}; build the artifact again")
+    return data
+
+
+def read_artifact(path: Path) -> Artifact:
+    """Open and check an artifact.
+
+    Raises:
+        ArtifactError: if a file is missing or changed, or the artifact is for another machine.
+    """
+    data = read_manifest(path)
+    try:
+        for name in FILES:
+            if not (path / name).is_file():
+                raise ArtifactError(f"{path / name} is missing; build the artifact again")
+            if sha256(path / name) != data["sha256"][name]:
+                raise ArtifactError(f"{path / name} was changed after it was built (its hash differs); build it again")
+        target = Target.from_json(json.dumps(data["target"]))
+        _check_machine(path, target)
+        return Artifact(
+            path,
+            Plan.from_json((path / "plan.json").read_text()),
+            target,
+            tuple(_spec(item) for item in data["inputs"]),
+            tuple(_spec(item) for item in data["outputs"]),
+            _read_weights(path / "weights.bin", data["weights"]),
+            dict(data["provenance"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise ArtifactError(f"{path / 'manifest.json'} is damaged ({error!r}); build the artifact again") from error
+
+
+def _spec(item: dict[str, Any]) -> TensorSpec:
+    return TensorSpec(str(item["name"]), tuple(int(x) for x in item["shape"]), str(item["dtype"]))
+
+
+ISA_ORDER = ("generic", "avx2", "avx512", "amx")
+
+
+def _check_machine(path: Path, target: Target) -> None:
+    if target.kind != "llvm":
+        return
+    here = host_target()
+    runs = here.isa == target.isa or (
+        here.isa in ISA_ORDER and target.isa in ISA_ORDER and ISA_ORDER.index(target.isa) <= ISA_ORDER.index(here.isa)
+    )
+    if not runs:
+        raise ArtifactError(f"{path} was built for {target.isa} and this machine has {here.isa}; tune it on this machine")
+
+
+def _read_weights(path: Path, entries: list[dict[str, Any]]) -> tuple[NDArray[Any], ...]:
+    if not entries:
+        return ()
+    # Copy on write: kernels only read, but DLPack hands out nothing that claims to be read-only.
+    mapped = np.memmap(path, dtype=np.uint8, mode="c")
+    arrays = []
+    for entry in entries:
+        shape, dtype = tuple(int(x) for x in entry["shape"]), np.dtype(entry["dtype"])
+        start = int(entry["offset"])
+        stop = start + math.prod(shape) * dtype.itemsize
+        if start < 0 or stop > mapped.size:
+            raise ArtifactError(f"{path} is shorter than its manifest says; build the artifact again")
+        arrays.append(np.asarray(mapped[start:stop]).view(dtype).reshape(shape))
+    return tuple(arrays)

@@ -1,0 +1,64 @@
+"""What a run tells whoever watches it. The library logs and tells; only the CLI speaks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from schedules.task import Task
+from search.allocation import TaskState
+
+
+@dataclass(frozen=True)
+class PhaseBegan:
+    """A phase of the run (``import search compile measure build verify``) or a step of it, in words."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class TuningBegan:
+    """The loop starts.
+
+    Attributes:
+        tasks: what is tuned, most work first.
+        states: their states, as the log knows them.
+        budget_s: seconds left to spend.
+    """
+
+    tasks: tuple[Task, ...]
+    states: tuple[TaskState, ...]
+    budget_s: float
+
+
+@dataclass(frozen=True)
+class SlotDone:
+    """One slot was measured and is safe in the log.
+
+    Attributes:
+        task: whose slot it was.
+        state: that task's state now.
+        measured, failed: trials in this slot.
+        elapsed_s: seconds since the loop started.
+    """
+
+    task: Task
+    state: TaskState
+    measured: int
+    failed: int
+    elapsed_s: float
+
+
+@dataclass(frozen=True)
+class TuningEnded:
+    """The loop ended, and why."""
+
+    reason: str
+
+
+Event = PhaseBegan | TuningBegan | SlotDone | TuningEnded
+Observer = Callable[[Event], None]
+
+
+def ignore(event: Event) -> None:
+    """The observer that watches nothing."""

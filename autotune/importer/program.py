@@ -1,0 +1,163 @@
+"""From a simplified ONNX model to fused tasks: what the tuner tunes and what the builder builds."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import math
+import warnings
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from tvm import relax, s_tir, tirx
+from tvm.ir import GlobalVar, IRModule
+from tvm.relax.frontend.onnx import from_onnx
+
+from autotune.importer.layout import assign_layouts
+from schedules.errors import ModelError
+from schedules.lower import claim, normalise, program_of, task_key
+from schedules.space import Space
+from schedules.target import Target
+from schedules.task import Task
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """Name, shape and dtype of a model's input or output."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Program:
+    """A model as fused kernels.
+
+    Attributes:
+        module: Relax ``main`` (inputs, then weights) that calls the kernels, and the kernels.
+        weights: the arrays for ``main``'s weight parameters, in order.
+        inputs, outputs: the model's interface.
+        tasks: the distinct kernels, most work first.
+        programs: task key → normalised PrimFunc as JSON text.
+        spaces: task key → what can be tuned.
+        kernels: kernel's name in ``module`` → task key.
+    """
+
+    module: IRModule
+    weights: tuple[NDArray[Any], ...]
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    tasks: tuple[Task, ...]
+    programs: dict[str, str]
+    spaces: dict[str, Space]
+    kernels: dict[str, str]
+
+
+def import_program(model: onnx.ModelProto, target: Target) -> Program:
+    """Relax import, layouts, fusion and tasks.
+
+    Args:
+        model: simplified, with static shapes.
+
+    Raises:
+        ModelError: naming the operator that cannot be imported.
+    """
+    inputs, outputs = interface(model)
+    module = _from_onnx(model)
+    module, weights = assign_layouts(module, target.lanes())
+    for step in (
+        relax.transform.LegalizeOps(),
+        relax.transform.AnnotateTIROpPattern(),
+        relax.transform.FuseOps(),
+        relax.transform.FuseTIR(),
+        relax.transform.DeadCodeElimination(["main"]),
+    ):
+        module = step(module)
+    tasks, programs, spaces, kernels = _tasks(module, target)
+    return Program(module, tuple(weights), inputs, outputs, tasks, programs, spaces, kernels)
+
+
+def interface(model: onnx.ModelProto) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
+    """Inputs (without initialisers) and outputs of an ONNX graph with static shapes."""
+    constants = {tensor.name for tensor in model.graph.initializer}
+
+    def spec(info: onnx.ValueInfoProto) -> TensorSpec:
+        tensor = info.type.tensor_type
+        dtype = str(np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)))
+        return TensorSpec(info.name, tuple(int(dim.dim_value) for dim in tensor.shape.dim), dtype)
+
+    return (
+        tuple(spec(info) for info in model.graph.input if info.name not in constants),
+        tuple(spec(info) for info in model.graph.output),
+    )
+
+
+def _from_onnx(model: onnx.ModelProto) -> IRModule:
+    """TVM's importer, its warnings to our log, its errors in one line that names the operator."""
+    spoken = io.StringIO()
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(spoken), contextlib.redirect_stderr(spoken):
+            warnings.simplefilter("ignore")
+            return from_onnx(model, keep_params_in_input=False)
+    except Exception as error:  # the importer raises whatever its converters run into; each is the model's, not ours
+        first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise ModelError(f"the model cannot be imported: {first[:200]}; see docs/models.md for what is supported") from error
+    finally:
+        logger.debug("importer: %s", spoken.getvalue())
+
+
+def _calls(module: IRModule) -> list[tuple[str, list[bool]]]:
+    """(kernel name, is each argument a weight) of every kernel call of ``main``, in order."""
+    main = module["main"]
+    inputs = int(main.attrs["num_input"])
+    weights = set(main.params[inputs:])
+    found = []
+    for block in main.body.blocks:
+        for binding in block.bindings:
+            call = binding.value
+            if isinstance(call, relax.Call) and str(getattr(call.op, "name", "")) == "relax.call_tir":
+                arguments = call.args[1].fields
+                found.append((call.args[0].name_hint, [argument in weights for argument in arguments]))
+    return found
+
+
+def _tasks(
+    module: IRModule, target: Target
+) -> tuple[tuple[Task, ...], dict[str, str], dict[str, Space], dict[str, str]]:
+    tasks: dict[str, Task] = {}
+    programs: dict[str, str] = {}
+    spaces: dict[str, Space] = {}
+    kernels: dict[str, str] = {}
+    uses: Counter[str] = Counter()
+    for name, is_weight in _calls(module):
+        if name not in kernels:
+            func = normalise(module[name])
+            key = task_key(func)
+            kernels[name] = key
+            if key not in tasks:
+                claimed = claim(func, target)
+                constants = tuple(index for index, weight in enumerate(is_weight) if weight)
+                tasks[key] = describe(func, key, name, claimed.template, constants)
+                programs[key] = program_of(func)
+                spaces[key] = claimed.space
+        uses[kernels[name]] += 1
+    weighted = [replace(task, weight=uses[key]) for key, task in tasks.items()]
+    weighted.sort(key=lambda task: (-task.flop * task.weight, -task.bytes * task.weight, task.key))
+    return tuple(weighted), programs, spaces, kernels
+
+
+def describe(func: tirx.PrimFunc, key: str, name: str, template: str, constants: tuple[int, ...]) -> Task:
+    """The Task of a normalised function."""
+    shapes = tuple(tuple(int(extent) for extent in param.ty.shape) for param in func.params)
+    dtypes = tuple(str(param.ty.dtype) for param in func.params)
+    sizes = [math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in zip(shapes, dtypes, strict=True)]
+    flop = int(s_tir.analysis.estimate_tir_flops(IRModule({GlobalVar("main"): func})))
+    return Task(key, name, template, template, shapes, dtypes, constants, flop, sum(sizes))

@@ -1,0 +1,101 @@
+"""Job: one task being tuned; what the session needs of it in one place."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Sequence
+
+from autotune.measure.base import Candidate
+from schedules.config import Config
+from schedules.task import Task
+from search.allocation import TaskState
+from search.base import Result, Searcher
+from tuning_logs.measurement import Measurement
+from tuning_logs.record import RecordKey, TuningRecord
+
+WALL = "wall_s"
+"""Provenance field: the trial's share of its slot's wall-clock time, by which a resumed run knows what was spent."""
+
+
+class Job:
+    """A task, its searcher and what measuring it has brought.
+
+    Args:
+        bound_s: roofline bound in seconds.
+        provenance: written into every record.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        program: str,
+        key: RecordKey,
+        searcher: Searcher,
+        bound_s: float,
+        seed: int,
+        provenance: dict[str, str],
+    ) -> None:
+        self.task = task
+        self._program = program
+        self._key = key
+        self._searcher = searcher
+        self._bound_s = bound_s
+        self._seed = seed
+        self._provenance = provenance
+        self._latencies: list[float | None] = []
+        self._spent: list[float] = []
+        self._exhausted = False
+
+    @property
+    def state(self) -> TaskState:
+        """What an allocator may know."""
+        return TaskState(
+            self.task.key,
+            self.task.template,
+            self.task.weight,
+            self.task.flop,
+            self._bound_s,
+            tuple(self._latencies),
+            tuple(self._spent),
+            self._exhausted,
+        )
+
+    def resume(self, records: Sequence[TuningRecord]) -> float:
+        """Take over what the log knows; the wall-clock seconds it cost."""
+        costs = [float(record.provenance.get(WALL, record.measurement.compile_s)) for record in records]
+        if records:
+            self._searcher.tell([(record.config, record.measurement) for record in records])
+        for record, cost in zip(records, costs, strict=True):
+            self._add(record.measurement, cost)
+        return sum(costs)
+
+    def ask(self, count: int) -> list[Config]:
+        """Configs for the next slot; an empty answer closes the task."""
+        configs = self._searcher.ask(count)
+        self._exhausted = not configs
+        return configs
+
+    def candidate(self, config: Config) -> Candidate:
+        """``config`` with the program it applies to."""
+        return Candidate(self.task, self._program, config)
+
+    def records(self, configs: Sequence[Config], measured: Sequence[Measurement], wall_s: float) -> list[TuningRecord]:
+        """The slot as log records."""
+        provenance = {**self._provenance, WALL: f"{wall_s:.6f}"}
+        when, host = time.time(), platform.node()
+        return [
+            TuningRecord(self._key, config, measurement, "", when, host, self._seed, provenance)
+            for config, measurement in zip(configs, measured, strict=True)
+        ]
+
+    def tell(self, results: Sequence[Result], wall_s: float) -> None:
+        """Learn from the slot."""
+        if results:
+            self._searcher.tell(results)
+        for _, measurement in results:
+            self._add(measurement, wall_s)
+
+    def _add(self, measurement: Measurement, cost_s: float) -> None:
+        self._latencies.append(measurement.latency_s if measurement.ok else None)
+        self._spent.append(cost_s)

@@ -1,0 +1,212 @@
+"""``tune``: from an ONNX file to a verified artifact."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from autotune.artifact import read_manifest, write_artifact
+from autotune.build import build_library
+from autotune.events import Observer, PhaseBegan, TuningBegan, TuningEnded, ignore
+from autotune.importer.load import load_model
+from autotune.importer.program import Program, import_program
+from autotune.importer.simplify import simplify
+from autotune.job import Job
+from autotune.machine import host_target, measure_peak
+from autotune.measure.base import Measurer
+from autotune.measure.pool import LocalMeasurer
+from autotune.options import Options, default_log
+from autotune.plan import Plan, make_plan, record_key
+from autotune.session import Session
+from autotune.verify import Verdict, verify_artifact
+from schedules.errors import ArtifactError
+from schedules.target import Target
+from search.allocation import TaskState
+from search.allocator_catalog import make_allocator
+from search.base import SearchContext
+from search.catalog import make_searcher
+from search.stopping import Limits
+from tuning_logs.sql_store import open_log
+from tuning_logs.store import LogStore
+
+logger = logging.getLogger(__name__)
+
+NEARLY_SPENT = 0.03
+"""Share of the budget below which a resumed run does not start another slot."""
+
+
+@dataclass
+class Result:
+    """What a run did; the fields of ``tune run --json``."""
+
+    model: str
+    artifact: Path
+    target: str
+    threads: int
+    tasks: int
+    measured_trials: int = 0
+    failed_trials: int = 0
+    reused_records: int = 0
+    elapsed_s: float = 0.0
+    phase_s: dict[str, float] = field(default_factory=dict)
+    latency_ms: dict[str, float | None] = field(default_factory=dict)
+    verified: Verdict | None = None
+    reason: str = ""
+    interrupted: bool = False
+    states: tuple[TaskState, ...] = ()
+
+
+class _Clock:
+    """Wall-clock seconds per phase."""
+
+    def __init__(self, observe: Observer) -> None:
+        self.phase_s = dict.fromkeys(("import", "search", "compile", "measure", "build", "verify"), 0.0)
+        self._observe = observe
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Charge the body to ``name``."""
+        self._observe(PhaseBegan(name))
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.phase_s[name] += time.perf_counter() - began
+
+
+def resolve_target(options: Options) -> Target:
+    """The machine to tune for."""
+    return host_target(options.threads, options.isa)
+
+
+def load_program(model_path: Path, options: Options, target: Target) -> tuple[onnx.ModelProto, Program]:
+    """The checked model and its fused program."""
+    model = load_model(model_path, options.inputs)
+    return model, import_program(simplify(model), target)
+
+
+def output_path(model_path: Path, options: Options) -> Path:
+    """Where the artifact goes."""
+    return options.out if options.out is not None else Path(f"{model_path.stem}.tuned")
+
+
+def tune(model: str | Path, options: Options | None = None, observe: Observer = ignore) -> Result:
+    """Tune ``model``, build and verify the artifact.
+
+    Raises:
+        AutotuneError: with one line for people: a bad model, option, log or artifact folder, a miss in a frozen run,
+            or outputs that differ from the reference.
+    """
+    options = options or Options()
+    model_path = Path(model)
+    began = time.perf_counter()
+    clock = _Clock(observe)
+    with ExitStack() as stack:
+        target = resolve_target(options)
+        measurer: LocalMeasurer | None = None
+        if not options.frozen:  # started before the import: workers need a second or two to load TVM
+            measurer = stack.enter_context(LocalMeasurer(target, evaluator=options.evaluator, seed=options.seed))
+        with clock.phase("import"):
+            onnx_model, program = load_program(model_path, options, target)
+            log = open_log(options.log if options.log is not None else default_log())
+            stack.callback(log.close)
+        result = Result(model_path.name, output_path(model_path, options), target.fingerprint, target.threads, len(program.tasks))
+        if measurer is not None:
+            _search(result, program, target, log, measurer, options, clock, observe)
+        plan = make_plan(program.tasks, program.spaces, target, log, options.frozen)
+        with clock.phase("build"):
+            build_artifact(result.artifact, program, plan, model_path)
+        with clock.phase("verify"):
+            result.verified = verify_artifact(result.artifact, onnx_model, options.seed)
+    result.phase_s = clock.phase_s
+    result.elapsed_s = time.perf_counter() - began
+    return result
+
+
+def build_artifact(out: Path, program: Program, plan: Plan, model_path: Path) -> bool:
+    """Write the artifact of ``plan``; False if the one on disk already is that."""
+    try:
+        if read_manifest(out).get("plan") == plan.digest:
+            return False
+    except ArtifactError:
+        pass  # none there yet, or one that has to be replaced
+    provenance: dict[str, Any] = {"model": model_path.name}
+    write_artifact(out, program, plan, provenance, lambda library: build_library(program, plan, library))
+    return True
+
+
+def _search(
+    result: Result,
+    program: Program,
+    target: Target,
+    log: LogStore,
+    measurer: LocalMeasurer,
+    options: Options,
+    clock: _Clock,
+    observe: Observer,
+) -> None:
+    """Run the loop; fills ``result`` in place. Ctrl-C ends the loop and is remembered, not raised."""
+    began = time.perf_counter()
+    jobs, spent_s, reused = open_jobs(program, target, log, options)
+    limits = Limits(budget_s=options.seconds, trials=options.trials)
+    if options.seconds - spent_s < NEARLY_SPENT * options.seconds:
+        spent_s = options.seconds
+    session = Session(
+        jobs,
+        make_allocator(options.allocator, np.random.default_rng(options.seed)),
+        measurer,
+        log,
+        limits,
+        options.batch,
+        time.perf_counter,
+        observe,
+        spent_s,
+    )
+    states = tuple(job.state for job in jobs.values())
+    observe(TuningBegan(tuple(job.task for job in jobs.values()), states, max(0.0, options.seconds - spent_s)))
+    try:
+        result.reason = session.run()
+    except KeyboardInterrupt:
+        result.reason, result.interrupted = "interrupted", True
+    observe(TuningEnded(result.reason))
+    result.states = tuple(job.state for job in jobs.values())
+    result.reused_records = reused
+    result.measured_trials = sum(state.trials for state in result.states) - sum(state.trials for state in states)
+    failed = sum(state.latencies_s.count(None) for state in result.states)
+    result.failed_trials = failed - sum(state.latencies_s.count(None) for state in states)
+    clock.phase_s["compile"] += measurer.compile_s
+    clock.phase_s["measure"] += measurer.measure_s
+    clock.phase_s["search"] += time.perf_counter() - began - measurer.compile_s - measurer.measure_s
+
+
+def open_jobs(
+    program: Program, target: Target, log: LogStore, options: Options
+) -> tuple[dict[str, Job], float, int]:
+    """A job per tunable task with what the log knows of it; the seconds spent on them so far, and the records used."""
+    flops, bandwidth = measure_peak(target)
+    log.add_target(target)
+    jobs: dict[str, Job] = {}
+    spent_s, reused = 0.0, 0
+    for index, task in enumerate(program.tasks):
+        space = program.spaces[task.key]
+        if not space.knobs:
+            continue
+        log.add_workload(task.key, program.programs[task.key])
+        key = record_key(task, space, target)
+        rng = np.random.default_rng([options.seed, index])
+        searcher = make_searcher(options.searcher, SearchContext(space, rng, options.cost_model))
+        bound_s = max(task.flop / flops, task.bytes / bandwidth)
+        job = Job(task, program.programs[task.key], key, searcher, bound_s, options.seed, {"evaluator": options.evaluator})
+        records = list(log.records(key))
+        spent_s += job.resume(records)
+        reused += len(records)
+        jobs[task.key] = job
+    return jobs, spent_s, reused

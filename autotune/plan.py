@@ -1,0 +1,115 @@
+"""Plan: the decisions of a run. It needs only the log, and `build` needs only it and the model."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import tvm
+
+from schedules.config import Config
+from schedules.errors import ArtifactError, MissingRecordError
+from schedules.lower import BASELINE
+from schedules.space import Space
+from schedules.target import Target
+from schedules.task import Task
+from tuning_logs.record import RecordKey
+from tuning_logs.store import LogStore
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One task's kernel: its config and what it was measured at.
+
+    Attributes:
+        task: key.
+        config: the chosen config.
+        latency_s: measured seconds, or None if it was never measured (the untuned program).
+    """
+
+    task: str
+    config: Config
+    latency_s: float | None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Every decision of one model on one target; equal plans build equal artifacts.
+
+    Attributes:
+        target: what is built for.
+        choices: one per task, sorted by task key.
+    """
+
+    target: Target
+    choices: tuple[Choice, ...]
+
+    @property
+    def digest(self) -> str:
+        """Hash of what decides the built code: target, tasks and configs (not the measured times)."""
+        decided = [self.target.to_json(), *(f"{choice.task} {choice.config.to_json()}" for choice in self.choices)]
+        return hashlib.sha256("\n".join(decided).encode()).hexdigest()
+
+    def config(self, task: str) -> Config:
+        """The config of ``task``."""
+        return next(choice.config for choice in self.choices if choice.task == task)
+
+    def to_json(self) -> str:
+        """JSON text; ``from_json`` reads it back."""
+        choices = [
+            {"task": choice.task, "config": json.loads(choice.config.to_json()), "latency_s": choice.latency_s}
+            for choice in self.choices
+        ]
+        return json.dumps({"target": json.loads(self.target.to_json()), "choices": choices}, indent=1)
+
+    @staticmethod
+    def from_json(text: str) -> Plan:
+        """Inverse of ``to_json``.
+
+        Raises:
+            ArtifactError: if the text is not a plan.
+        """
+        try:
+            data = json.loads(text)
+            choices = tuple(
+                Choice(str(c["task"]), Config.from_json(json.dumps(c["config"])), c["latency_s"]) for c in data["choices"]
+            )
+            return Plan(Target.from_json(json.dumps(data["target"])), choices)
+        except (ValueError, KeyError, TypeError) as error:
+            raise ArtifactError(f"plan.json is not a plan ({error}); build the artifact again") from error
+
+
+def record_key(task: Task, space: Space, target: Target) -> RecordKey:
+    """Where measurements of ``task`` on ``target`` are kept."""
+    return RecordKey(task.key, target.fingerprint, space.identity, tvm.__version__)
+
+
+def make_plan(
+    tasks: Iterable[Task], spaces: Mapping[str, Space], target: Target, log: LogStore, frozen: bool = False
+) -> Plan:
+    """The best known config of every task.
+
+    Args:
+        frozen: refuse tasks that have something to tune and no record, instead of building them untuned.
+
+    Raises:
+        MissingRecordError: if ``frozen`` and records are missing, naming each and why.
+    """
+    choices, missing = [], []
+    for task in tasks:
+        space = spaces[task.key]
+        record = log.best(record_key(task, space, target)) if space.knobs else None
+        if record is not None:
+            choices.append(Choice(task.key, record.config, record.measurement.latency_s))
+            continue
+        if space.knobs:
+            missing.append(f"{task.name} ({task.key}): {log.explain_miss(record_key(task, space, target))}")
+        choices.append(Choice(task.key, BASELINE, None))
+    if frozen and missing:
+        raise MissingRecordError(
+            f"{len(missing)} of {len(choices)} tasks have no record; tune first or merge a log that has them. Missing: "
+            + "; ".join(missing)
+        )
+    return Plan(target, tuple(sorted(choices, key=lambda choice: choice.task)))

@@ -1,0 +1,119 @@
+"""Running an artifact: ``InferenceSession``, which mirrors onnxruntime's."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tvm
+from numpy.typing import NDArray
+from tvm import relax
+
+from autotune.artifact import Artifact, read_artifact
+from autotune.importer.program import TensorSpec
+from schedules.errors import UsageError
+
+ONE_CORE_PER_THREAD = -2  # TVM's kSpecifyOneCorePerThread
+
+
+class NodeArg:
+    """Name, shape and type of an input or output, as onnxruntime's ``NodeArg``."""
+
+    def __init__(self, spec: TensorSpec) -> None:
+        self.name = spec.name
+        self.shape = list(spec.shape)
+        self.dtype = spec.dtype
+        self.type = f"tensor({_ONNX_NAMES.get(spec.dtype, spec.dtype)})"
+
+
+_ONNX_NAMES = {"float32": "float", "float64": "double"}
+
+
+def set_threads(count: int) -> None:
+    """Make the calling thread run kernels on ``count`` threads, pinned to the first cores it may use.
+
+    TVM's pools belong to the calling thread and cannot grow, so this comes before the thread's first kernel.
+    """
+    cores = sorted(os.sched_getaffinity(0))[:count]
+    configure = tvm.get_global_func("runtime.config_threadpool")
+    configure(ONE_CORE_PER_THREAD, len(cores), [str(core) for core in cores])
+
+
+class InferenceSession:
+    """A loaded artifact.
+
+    Safe to call from several threads: one virtual machine serves one call at a time.
+
+    Args:
+        path: the artifact directory.
+        threads: threads to run on; None for what it was tuned for.
+
+    Raises:
+        ArtifactError: if the artifact is damaged or not for this machine.
+    """
+
+    def __init__(self, path: str | Path, threads: int | None = None) -> None:
+        self._artifact: Artifact = read_artifact(Path(path))
+        self.threads = threads or self._artifact.target.threads
+        self._device = tvm.cpu()
+        self._machine = relax.VirtualMachine(tvm.runtime.load_module(str(self._artifact.library)), self._device)
+        self._main = self._machine["main"]
+        self._weights = [tvm.runtime.from_dlpack(array) for array in self._artifact.weights]
+        self._lock = threading.Lock()
+        self._ready: set[int] = set()
+
+    def get_inputs(self) -> list[NodeArg]:
+        """The model's inputs, in order."""
+        return [NodeArg(spec) for spec in self._artifact.inputs]
+
+    def get_outputs(self) -> list[NodeArg]:
+        """The model's outputs, in order."""
+        return [NodeArg(spec) for spec in self._artifact.outputs]
+
+    def run(
+        self, output_names: Sequence[str] | None, input_feed: Mapping[str, NDArray[Any]], run_options: object = None
+    ) -> list[NDArray[Any]]:
+        """Outputs for ``input_feed``.
+
+        Args:
+            output_names: which outputs, in which order; None for all.
+            input_feed: input name → array of the input's shape and dtype.
+            run_options: accepted for compatibility, ignored.
+
+        Raises:
+            UsageError: for a missing, unknown or misshapen input or an unknown output.
+        """
+        known = [spec.name for spec in self._artifact.outputs]
+        for name in output_names or ():
+            if name not in known:
+                raise UsageError(f"the model has no output {name!r}; its outputs are {known}")
+        arguments = [self._argument(spec, input_feed) for spec in self._artifact.inputs]
+        for name in input_feed:
+            if name not in {spec.name for spec in self._artifact.inputs}:
+                raise UsageError(f"the model has no input {name!r}; its inputs are {[s.name for s in self._artifact.inputs]}")
+        with self._lock:
+            if threading.get_ident() not in self._ready:
+                set_threads(self.threads)
+                self._ready.add(threading.get_ident())
+            result = self._main(*arguments, *self._weights)
+            results = [result] if len(known) == 1 and not isinstance(result, tvm.ir.Array | tuple | list) else list(result)
+            arrays = dict(zip(known, (item.numpy() for item in results), strict=True))
+        return [arrays[name] for name in (output_names or known)]
+
+    def _argument(self, spec: TensorSpec, feed: Mapping[str, NDArray[Any]]) -> tvm.runtime.Tensor:
+        if spec.name not in feed:
+            raise UsageError(f"input {spec.name!r} is missing; give an array of shape {spec.shape} and type {spec.dtype}")
+        array = np.asarray(feed[spec.name])
+        if array.shape != spec.shape or str(array.dtype) != spec.dtype:
+            raise UsageError(
+                f"input {spec.name!r} has shape {array.shape} and type {array.dtype}, "
+                f"the artifact was built for {spec.shape} and {spec.dtype}"
+            )
+        array = np.ascontiguousarray(array)
+        if array.ctypes.data % 64 or not array.flags.writeable:
+            return tvm.runtime.tensor(array)
+        return tvm.runtime.from_dlpack(array)

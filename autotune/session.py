@@ -1,0 +1,68 @@
+"""The tuning loop: allocate a slot, ask, measure, append, tell.
+
+The only loop of the program. Everything it uses is behind a protocol, so it runs the same on recorded
+measurements (``ReplayMeasurer``) as on a machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from autotune.events import Observer, SlotDone
+from autotune.job import Job
+from autotune.measure.base import Measurer
+from search.allocation import Allocator
+from search.stopping import Limits, why_run_done, why_task_done
+from tuning_logs.store import LogStore
+
+
+@dataclass
+class Session:
+    """One run of the loop over the tasks of one model.
+
+    Attributes:
+        jobs: task key → its searcher and history.
+        clock: seconds, monotonic.
+        spent_s: seconds that earlier runs in the log have already spent on these tasks.
+        search_s: seconds spent in allocation, ask and tell so far.
+    """
+
+    jobs: Mapping[str, Job]
+    allocator: Allocator
+    measurer: Measurer
+    log: LogStore
+    limits: Limits
+    batch: int
+    clock: Callable[[], float]
+    observe: Observer
+    spent_s: float = 0.0
+    search_s: float = field(default=0.0, init=False)
+
+    def run(self) -> str:
+        """Tune until a limit is reached; the reason, in words."""
+        began = self.clock()
+        while True:
+            slot = self.clock()
+            states = [job.state for job in self.jobs.values()]
+            reason = why_run_done(states, slot - began + self.spent_s, self.limits)
+            if reason is not None:
+                return reason
+            key = self.allocator.next([state for state in states if why_task_done(state, self.limits) is None])
+            if key is None:
+                return "no task is expected to gain more"
+            job = self.jobs[key]
+            configs = job.ask(self._count(states))
+            asked = self.clock()
+            measured = self.measurer.measure([job.candidate(config) for config in configs], job.state.best_s)
+            done = self.clock()
+            self.log.append(job.records(configs, measured, (done - slot) / max(1, len(configs))))
+            job.tell(list(zip(configs, measured, strict=True)), (done - slot) / max(1, len(configs)))
+            self.search_s += (asked - slot) + (self.clock() - done)
+            failed = sum(not measurement.ok for measurement in measured)
+            self.observe(SlotDone(job.task, job.state, len(measured), failed, self.clock() - began))
+
+    def _count(self, states: list[object]) -> int:
+        if self.limits.trials is None:
+            return self.batch
+        return max(1, min(self.batch, self.limits.trials - sum(job.state.trials for job in self.jobs.values())))

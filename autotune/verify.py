@@ -1,0 +1,108 @@
+"""Outputs of an artifact against ONNX Runtime on random inputs."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+from autotune.importer.program import TensorSpec
+from autotune.runtime import InferenceSession
+from schedules.errors import VerificationError
+
+RTOL, ATOL = 1e-3, 1e-5
+"""The tolerances of ONNX's own suite, with the absolute one that onnxruntime uses."""
+
+Arrays = dict[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How far outputs are from the reference's.
+
+    Attributes:
+        reference: what they were compared with.
+        max_abs_err: largest |ours - theirs|.
+        max_rel_err: largest |ours - theirs| / |theirs| where |theirs| is above ATOL.
+        passed: every element within ATOL + RTOL·|theirs|.
+    """
+
+    reference: str
+    max_abs_err: float
+    max_rel_err: float
+    passed: bool
+
+
+def random_inputs(specs: tuple[TensorSpec, ...] | list[TensorSpec], seed: int) -> Arrays:
+    """Normal floats, small non-negative integers, mixed booleans."""
+    rng = np.random.default_rng(seed)
+    feed: Arrays = {}
+    for spec in specs:
+        dtype = np.dtype(spec.dtype)
+        if dtype.kind == "f":
+            feed[spec.name] = rng.standard_normal(spec.shape).astype(dtype)
+        elif dtype.kind == "b":
+            feed[spec.name] = rng.random(spec.shape) < 0.5
+        else:
+            feed[spec.name] = rng.integers(0, 2, spec.shape).astype(dtype)
+    return feed
+
+
+def reference_outputs(model: onnx.ModelProto, feed: Arrays) -> tuple[str, list[NDArray[Any]]]:
+    """Name of the reference and its outputs: ONNX Runtime, or ONNX's own evaluator where that is not installed."""
+    if importlib.util.find_spec("onnxruntime") is not None:
+        import onnxruntime  # optional: an extra
+
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 3
+        session = onnxruntime.InferenceSession(
+            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+        return f"onnxruntime {onnxruntime.__version__}", list(session.run(None, feed))
+    from onnx.reference import ReferenceEvaluator  # slow to import, and only needed here
+
+    return f"onnx.reference {onnx.__version__}", list(ReferenceEvaluator(model).run(None, feed))
+
+
+def compare(reference: str, ours: list[NDArray[Any]], theirs: list[NDArray[Any]]) -> Verdict:
+    """The verdict over all outputs; a NaN on one side only fails."""
+    worst_abs, worst_rel, passed = 0.0, 0.0, True
+    for mine, other in zip(ours, theirs, strict=True):
+        if mine.shape != other.shape:
+            return Verdict(reference, float("inf"), float("inf"), False)
+        if mine.dtype.kind not in "fc":
+            passed &= bool(np.array_equal(mine, other))
+            continue
+        a, b = mine.astype(np.float64), other.astype(np.float64)
+        passed &= bool(np.allclose(a, b, RTOL, ATOL, equal_nan=True))
+        difference = np.abs(a - b)[np.isfinite(a) & np.isfinite(b)]
+        scale = np.abs(b)[np.isfinite(a) & np.isfinite(b)]
+        if difference.size:
+            worst_abs = max(worst_abs, float(difference.max()))
+            relative = difference[scale > ATOL] / scale[scale > ATOL]
+            worst_rel = max(worst_rel, float(relative.max()) if relative.size else 0.0)
+    return Verdict(reference, worst_abs, worst_rel, passed)
+
+
+def verify_artifact(artifact: Path, model: onnx.ModelProto, seed: int = 0) -> Verdict:
+    """Run both on the same random inputs.
+
+    Raises:
+        VerificationError: if outputs differ by more than the tolerances.
+    """
+    session = InferenceSession(artifact)
+    specs = [TensorSpec(arg.name, tuple(arg.shape), arg.dtype) for arg in session.get_inputs()]
+    feed = random_inputs(specs, seed)
+    reference, theirs = reference_outputs(model, feed)
+    verdict = compare(reference, session.run(None, feed), theirs)
+    if not verdict.passed:
+        raise VerificationError(
+            f"{artifact} differs from {reference}: largest error {verdict.max_abs_err:.3g} absolute, "
+            f"{verdict.max_rel_err:.3g} relative (allowed {ATOL} + {RTOL}·|x|); report the model and --seed {seed}"
+        )
+    return verdict

@@ -19,13 +19,15 @@ from sqlalchemy import URL, Connection, Engine, QueuePool, create_engine, event,
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from schedules.errors import LogError
-from tuning_logs.database_errors import PATIENCE_S, error_message, passes, read_only_message
+from tuning_logs.database_errors import PATIENCE_S, error_message, not_a_log_message, passes, read_only_message
 from tuning_logs.filesystem import network_file_system
 
 LOG = logging.getLogger(__name__)
 BUSY_TIMEOUT_S = 10.0
 """How long SQLite itself waits for another process's lock before it tells us."""
 
+_LEAST_BYTES = 512
+"""SQLite's smallest page, so the least that a database can take."""
 _POSTGRES_BYTES = (
     "SELECT sum(pg_total_relation_size(name::regclass)) FROM unnest(ARRAY['workloads','targets','keys','records']) name"
 )
@@ -42,10 +44,11 @@ class Database:
         read_only: whether nothing can be written.
     """
 
-    def __init__(self, engine: Engine, where: str, read_only: bool = False) -> None:
+    def __init__(self, engine: Engine, where: str, read_only: bool = False, journal_mode: str | None = None) -> None:
         self.engine = engine
         self.where = where
         self.read_only = read_only
+        self._journal_mode = journal_mode
         self._process = os.getpid()
         self._closed = False
 
@@ -53,6 +56,15 @@ class Database:
     def is_sqlite(self) -> bool:
         """Whether it is a file."""
         return self.engine.dialect.name == "sqlite"
+
+    def set_journal_mode(self) -> None:
+        """Switch a file to its journal mode; call it once the file is known to be ours, as this writes to it."""
+        wanted = self._journal_mode
+        if wanted is None or self.outside_transaction("PRAGMA journal_mode", answers=True) == wanted:
+            return
+        found = self.outside_transaction(f"PRAGMA journal_mode={wanted}", answers=True)
+        if found != wanted:
+            LOG.warning("%s keeps journal mode %s instead of %s: fewer can use it at once", self.where, found, wanted)
 
     def read(self, work: Callable[[Connection], T]) -> T:
         """``work`` in a transaction that sees one state of the log."""
@@ -137,22 +149,26 @@ def sqlite_database(path: Path) -> Database:
     if read_only and not path.exists():
         raise LogError(f"the tuning log {path} does not exist and its folder is read-only; give another --log")
     network = network_file_system(path)
-    database = Database(_sqlite_engine(path, read_only, network), str(path), read_only)
-    if not read_only:
-        _set_journal_mode(database, "delete" if network else "wal")
-    return database
+    journal_mode = None if read_only else "delete" if network else "wal"
+    return Database(_sqlite_engine(path, read_only, network), str(path), read_only, journal_mode)
 
 
 def _check_file(path: Path) -> None:
-    if path.is_dir():
-        raise LogError(f"the tuning log {path} is a directory; give a file, such as {path / 'tuning.db'}")
-    if path.exists() and not path.is_file():
-        raise LogError(f"the tuning log {path} is not a regular file; give another --log")
+    """Refuse a ``path`` that cannot be a log before SQLite touches it; make its folders."""
     try:
+        if path.is_dir():
+            raise LogError(f"the tuning log {path} is a directory; give a file, such as {path / 'tuning.db'}")
+        if path.exists() and not path.is_file():
+            raise LogError(f"the tuning log {path} is not a regular file; give another --log")
         path.parent.mkdir(parents=True, exist_ok=True)
+        # SQLite takes a file of a few bytes for an empty database and would write over it. Only its size is looked at:
+        # reading and closing it here would drop the locks of a log that this process has open already (POSIX).
+        if path.exists() and 0 < path.stat().st_size < _LEAST_BYTES:
+            raise LogError(not_a_log_message(str(path)))
     except OSError as error:
         raise LogError(
-            f"the folder of the tuning log {path} cannot be made ({error.strerror}); give another --log"
+            f"the tuning log {path} cannot be opened or made ({error.strerror}); "
+            "check the permissions of the file and of its folders, or give another --log"
         ) from error
 
 
@@ -189,15 +205,6 @@ def _sqlite_engine(path: Path, read_only: bool, network: str | None) -> Engine:
     return engine
 
 
-def _set_journal_mode(database: Database, wanted: str) -> None:
-    """Switch to ``wanted``; where SQLite cannot do WAL after all, it says so and keeps its rollback journal."""
-    found = database.outside_transaction("PRAGMA journal_mode", answers=True)
-    if found != wanted:
-        found = database.outside_transaction(f"PRAGMA journal_mode={wanted}", answers=True)
-    if found != wanted:
-        LOG.warning("%s keeps journal mode %s instead of %s: fewer can use it at once", database.where, found, wanted)
-
-
 def postgres_database(address: str) -> Database:
     """The PostgreSQL database at the URL ``address``.
 
@@ -207,7 +214,7 @@ def postgres_database(address: str) -> Database:
     try:
         url: URL = make_url(address).set(drivername="postgresql+psycopg")
         engine = create_engine(url, pool_pre_ping=True)
-    except ArgumentError as error:
+    except (ArgumentError, ValueError) as error:
         raise LogError(
             "the tuning log's URL is malformed; give postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
         ) from error

@@ -28,6 +28,11 @@ def read_only_message(where: str) -> str:
     return f"the tuning log {where} is read-only and nothing was stored; make it writable, or give another --log"
 
 
+def not_a_log_message(where: str) -> str:
+    """What is said of a file that SQLite did not write."""
+    return f"the tuning log {where} is not a tuning log but some other file; give another --log"
+
+
 def error_message(error: DBAPIError, where: str) -> str:
     """One line for ``error``: what, with which log, what to do."""
     code = _code(error)
@@ -39,7 +44,7 @@ def error_message(error: DBAPIError, where: str) -> str:
     if code.startswith(("SQLITE_READONLY", "25006")):
         return read_only_message(where)
     if code.startswith("SQLITE_NOTADB"):
-        return f"{log} is not a tuning log but some other file; give another --log"
+        return not_a_log_message(where)
     if code.startswith("SQLITE_CORRUPT"):
         return f"{log} is damaged ({reason}); put a copy in its place, or save its rows with 'sqlite3 FILE .recover'"
     if code.startswith("SQLITE_CANTOPEN"):

@@ -54,7 +54,9 @@ def open_log(url_or_path: str | Path) -> SqlStore:
 
 
 def _prepare_schema(database: Database) -> None:
-    if database.read(lambda connection: _needs_upgrade(connection, database.where)):
+    needs_upgrade = database.read(lambda connection: _needs_upgrade(connection, database.where))
+    database.set_journal_mode()
+    if needs_upgrade:
         database.write(lambda connection: _upgrade(connection, database.where))
 
 

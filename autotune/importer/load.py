@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import onnx
 from google.protobuf.message import DecodeError
@@ -127,6 +128,7 @@ def _bodies(model: onnx.ModelProto) -> Iterator[tuple[Sequence[onnx.OperatorSetI
 def _check_operator(node: NodeProto, versions: Mapping[str, int], name: str) -> None:
     domain = "" if node.domain in STANDARD_DOMAINS else node.domain
     advice = "export the model with standard operators only"
+    schema: Any  # onnx's own stub leaves out the two fields that are read
     try:
         schema = onnx.defs.get_schema(node.op_type, versions.get(domain, 1), domain)
     except onnx.defs.SchemaError as error:

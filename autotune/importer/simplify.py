@@ -1,0 +1,143 @@
+"""Make a checked model plain: functions expanded, constants folded, and what the importer handles badly rewritten.
+
+The interface stays: the same inputs and outputs, by name, order and shape.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from typing import cast
+
+import onnx
+import onnx.inliner
+import onnx.version_converter
+import onnxslim
+from onnx import ModelProto, NodeProto
+
+from autotune.importer.graph_walk import walk_nodes
+from autotune.importer.load import STANDARD_DOMAINS
+from autotune.importer.rewrites import (
+    constants_to_initialisers,
+    drop_unused_initialisers,
+    fix_scalars,
+    remove_passthrough,
+    split_batch_norms,
+    split_sums,
+)
+from autotune.importer.shapes import infer_shapes, skeleton
+from autotune.importer.tensors import one_line
+
+MIN_OPSET = 13
+"""Relax's converters follow ONNX from here on (axes as inputs, Softmax along one axis)."""
+
+logger = logging.getLogger(__name__)
+
+
+def simplify(model: ModelProto, expand: Collection[str] = ()) -> ModelProto:
+    """An equivalent, plainer model; ``model`` is left as it is.
+
+    Args:
+        model: as ``load_model`` gives it.
+        expand: standard operators to replace by the function body that ONNX defines them with, such as ``"Selu"``.
+
+    Raises:
+        ModelError: if the expanded model's shapes do not fit.
+    """
+    model = _inline(model, expand)
+    _plain(model)
+    model = _raise_opset(model)
+    model = _slim(model)
+    _plain(model)
+    infer_shapes(model, model.graph.name or "model")
+    split_batch_norms(model.graph)
+    drop_unused_initialisers(model.graph)
+    infer_shapes(model, model.graph.name or "model")
+    return model
+
+
+def _plain(model: ModelProto) -> None:
+    """The rewrites that are right at any opset."""
+    graph = model.graph
+    constants_to_initialisers(graph)
+    split_sums(graph)
+    remove_passthrough(graph)
+    fix_scalars(graph)
+    drop_unused_initialisers(graph)
+
+
+def _inline(model: ModelProto, expand: Collection[str]) -> ModelProto:
+    """Expand the model's own functions, then operators named in ``expand`` or of ONNX's non-standard domains."""
+    if model.functions:
+        model = _with_weights(onnx.inliner.inline_local_functions(skeleton(model), True), model)
+    wanted = {
+        (node.domain, node.op_type)
+        for node in walk_nodes(model.graph.node)
+        if node.op_type in expand or node.domain not in STANDARD_DOMAINS
+    }
+    if not wanted:
+        return _with_weights(skeleton(model), model)
+    small = onnx.inliner.inline_selected_functions(skeleton(model), sorted(wanted), inline_schema_functions=True)
+    return _with_weights(small, model)
+
+
+def _raise_opset(model: ModelProto) -> ModelProto:
+    """Convert to ``MIN_OPSET`` where ONNX's converter can and the result still checks; else leave the opset."""
+    version = next((opset.version for opset in model.opset_import if opset.domain in STANDARD_DOMAINS), MIN_OPSET)
+    if version >= MIN_OPSET:
+        return model
+    try:
+        converted = onnx.version_converter.convert_version(skeleton(model), MIN_OPSET)
+        onnx.checker.check_model(converted, full_check=True)
+    except (RuntimeError, ValueError, onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+        logger.warning("model stays at opset %d: %s", version, one_line(error))
+        return model
+    return _with_weights(converted, model)
+
+
+def _slim(model: ModelProto) -> ModelProto:
+    """onnxslim: constants folded, batch norm folded into convolutions, dead and repeated nodes removed."""
+    try:
+        slimmed = onnxslim.slim(_copy(model))
+    except Exception as error:  # a third party's rewrites over any graph at all: without them the model is only slower
+        logger.warning("onnxslim failed and was skipped: %s: %s", type(error).__name__, one_line(error))
+        return model
+    before, after = ([value.name for value in m.graph.output] for m in (model, slimmed))
+    if before != after:
+        logger.warning("onnxslim changed the outputs %s to %s and was skipped", before, after)
+        return model
+    # It drops inputs that nothing reads; callers would still pass them.
+    del slimmed.graph.input[:]
+    slimmed.graph.input.extend(model.graph.input)
+    _name_nodes(slimmed.graph.node)
+    return cast(ModelProto, slimmed)
+
+
+def _with_weights(small: ModelProto, model: ModelProto) -> ModelProto:
+    """``small``, made from ``model``'s skeleton, with large initialisers again in place of the inputs they became."""
+    names = {tensor.name for tensor in small.graph.initializer}
+    wanted = {value.name for value in small.graph.input}
+    inputs = {value.name for value in model.graph.input} - {tensor.name for tensor in model.graph.initializer}
+    kept = [value for value in small.graph.input if value.name in inputs]
+    restored = ModelProto()
+    restored.CopyFrom(small)
+    del restored.graph.input[:]
+    restored.graph.input.extend(kept)
+    for tensor in model.graph.initializer:
+        if tensor.name in wanted and tensor.name not in names:
+            restored.graph.initializer.append(tensor)
+    _name_nodes(restored.graph.node)
+    return restored
+
+
+def _copy(model: ModelProto) -> ModelProto:
+    copy = ModelProto()
+    copy.CopyFrom(model)
+    return copy
+
+
+def _name_nodes(nodes: Collection[NodeProto]) -> None:
+    """Nodes that a rewrite made get the name of what they make."""
+    for node in nodes:
+        if not node.name:
+            node.name = next((output for output in node.output if output), node.op_type)

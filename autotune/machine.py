@@ -1,0 +1,269 @@
+"""The CPU we run on: what code may use, how many threads it may have, and what they must fit.
+
+Everything is read from the kernel's own files, below ``root`` so that tests can show other machines. Instruction sets
+come from the flags that the kernel reports, not from the model's name: a virtual machine may hide or lend features,
+and LLVM and archspec then guess wrongly from the model number (a Sapphire Rapids shown as a Rocket Lake loses AMX).
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import archspec.cpu
+
+from schedules.errors import UsageError
+from schedules.target import Target
+
+AVX2 = frozenset({"avx2", "fma", "bmi1", "bmi2", "f16c"})
+AVX512 = AVX2 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
+ICE_LAKE = AVX512 | {"avx512_vnni", "avx512_vbmi2", "avx512_vpopcntdq", "gfni", "vaes", "vpclmulqdq", "clwb"}
+AMX = ICE_LAKE | {"amx_tile", "amx_bf16", "amx_int8", "avx512_bf16", "avx512_fp16"}
+
+ISA_FLAGS = (("amx", AMX), ("avx512", AVX512), ("avx2", AVX2))
+"""Instruction-set levels of x86-64 and the kernel's flags that each needs, best first."""
+
+MCPUS: tuple[tuple[str, str, str, frozenset[str]], ...] = (
+    ("amx", "", "graniterapids", AMX | {"amx_fp16"}),
+    ("amx", "", "sapphirerapids", AMX),
+    ("avx512", "AuthenticAMD", "znver4", ICE_LAKE | {"avx512_bf16", "clzero"}),
+    ("avx512", "", "icelake-server", ICE_LAKE | {"sha_ni"}),
+    ("avx512", "", "cascadelake", AVX512 | {"avx512_vnni", "clwb"}),
+    ("avx512", "", "skylake-avx512", AVX512),
+    ("avx2", "AuthenticAMD", "znver3", AVX2 | {"clzero", "vaes", "sha_ni"}),
+    ("avx2", "AuthenticAMD", "znver2", AVX2 | {"clzero", "clwb", "sha_ni"}),
+    ("avx2", "", "haswell", AVX2),
+)
+"""(level, vendor or any, LLVM's name, flags it takes for granted), best first. Names newer than the flags show would
+let LLVM emit instructions that this CPU refuses."""
+
+
+@dataclass(frozen=True)
+class Host:
+    """What the kernel says of this machine.
+
+    Attributes:
+        model: the CPU's name, for people.
+        architecture: ``x86_64``, ``aarch64``, ….
+        vendor: ``GenuineIntel``, ``AuthenticAMD`` or another vendor's name.
+        flags: CPU features by the kernel's names.
+        online: logical CPUs of the machine.
+        allowed: logical CPUs this process may run on (affinity and cpuset).
+        cores: one of the allowed logical CPUs per physical core, ascending.
+        quota: CPUs' worth of time that cgroups grant, or None without a limit.
+        l1_bytes, l2_bytes, l3_bytes: data caches; 0 where the kernel does not say.
+    """
+
+    model: str
+    architecture: str
+    vendor: str
+    flags: frozenset[str]
+    online: int
+    allowed: tuple[int, ...]
+    cores: tuple[int, ...]
+    quota: float | None
+    l1_bytes: int
+    l2_bytes: int
+    l3_bytes: int
+
+    @property
+    def usable_threads(self) -> int:
+        """Threads that each get a physical core to themselves.
+
+        A fractional quota is rounded down: with a thread more than the quota carries, the kernel stops all of them for
+        the rest of every period.
+        """
+        return len(self.cores) if self.quota is None else max(1, min(len(self.cores), int(self.quota)))
+
+    @property
+    def isas(self) -> tuple[str, ...]:
+        """Instruction-set levels that code may use here, best first."""
+        if self.architecture in ("aarch64", "arm64"):
+            return ("neon", "generic")
+        return (*(name for name, needed in ISA_FLAGS if needed <= self.flags), "generic")
+
+
+def read_host(root: Path = Path("/"), allowed: Iterable[int] | None = None) -> Host:
+    """Look at this machine.
+
+    Args:
+        root: folder that holds ``proc`` and ``sys``.
+        allowed: logical CPUs to take as this process's own; None asks the operating system.
+    """
+    online = os.cpu_count() or 1
+    if allowed is None:
+        allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(online)
+    cpus = tuple(sorted(allowed))
+    info = _cpuinfo(root)
+    archspec_host = archspec.cpu.host()
+    caches = _cache_bytes(root, cpus[0])
+    return Host(
+        model=info.get("model name", archspec_host.name),
+        architecture=platform.machine().lower(),
+        vendor=info.get("vendor_id", archspec_host.vendor),
+        flags=frozenset(info["flags"].split()) if "flags" in info else frozenset(archspec_host.features),
+        online=max(online, len(cpus)),
+        allowed=cpus,
+        cores=_physical_cores(root, cpus),
+        quota=_cgroup_quota(root),
+        l1_bytes=caches.get(1, 0),
+        l2_bytes=caches.get(2, 0),
+        l3_bytes=caches.get(3, 0),
+    )
+
+
+def host_target(threads: int | None = None, isa: str | None = None, host: Host | None = None) -> Target:
+    """The target for kernels that run here.
+
+    Args:
+        threads: threads per kernel; None takes ``Host.usable_threads``.
+        isa: instruction-set level, as ``Target.isa``; None takes the best.
+        host: another machine than this one (tests).
+
+    Raises:
+        UsageError: for more threads than there are CPUs for this process, or an instruction set it does not have.
+    """
+    host = host or read_host()
+    if threads is None:
+        threads = host.usable_threads
+    if not 1 <= threads <= len(host.allowed):
+        raise UsageError(
+            f"threads is {threads}; this process may run on {_count(host.allowed)}: give 1 to {len(host.allowed)}"
+        )
+    if isa is None:
+        isa = host.isas[0]
+    if isa not in host.isas:
+        raise UsageError(f"instruction set {isa!r} cannot run here; this CPU has {', '.join(host.isas)}")
+    defaults = Target(kind="llvm", isa=isa)
+    return Target(
+        kind="llvm",
+        isa=isa,
+        mcpu=mcpu_of(host, isa),
+        threads=threads,
+        l1_bytes=host.l1_bytes or defaults.l1_bytes,
+        l2_bytes=host.l2_bytes or defaults.l2_bytes,
+        l3_bytes=host.l3_bytes or defaults.l3_bytes,
+    )
+
+
+def thread_cpus(threads: int, host: Host | None = None) -> tuple[int, ...]:
+    """Logical CPUs to pin ``threads`` threads to: one per physical core first, siblings only after that."""
+    host = host or read_host()
+    siblings = tuple(cpu for cpu in host.allowed if cpu not in host.cores)
+    return tuple(sorted((host.cores + siblings)[:threads]))
+
+
+def mcpu_of(host: Host, isa: str) -> str:
+    """LLVM's name of the best microarchitecture of level ``isa`` whose every feature ``host`` has; may be empty."""
+    if isa == "neon":
+        words = str(archspec.cpu.host().optimization_flags("clang", "18.0")).split()
+        return next((word.removeprefix("-mcpu=") for word in words if word.startswith("-mcpu=")), "")
+    for level, vendor, name, needed in MCPUS:
+        if level == isa and needed <= host.flags and vendor in ("", host.vendor):
+            return name
+    return ""
+
+
+def describe(target: Target, host: Host | None = None) -> list[str]:
+    """Lines for people: the CPU, which threads are used and why not more, the caches."""
+    host = host or read_host()
+    reasons = [f"{host.online} CPUs online", f"{_count(host.allowed)} allowed"]
+    reasons.append(f"{len(host.cores)} physical cores")
+    reasons.append("no cgroup quota" if host.quota is None else f"cgroup quota of {host.quota:g} CPUs")
+    level = f"{target.isa} ({target.mcpu or 'any'}), {target.vector_bytes}-byte vectors"
+    pinned = ", ".join(str(cpu) for cpu in thread_cpus(target.threads, host))
+    return [
+        f"CPU      {host.model}",
+        f"ISA      {level}; available: {', '.join(host.isas)}",
+        f"threads  {target.threads} of {host.usable_threads} usable, on CPU {pinned} ({', '.join(reasons)})",
+        f"caches   L1 {_size(target.l1_bytes)}, L2 {_size(target.l2_bytes)}, L3 {_size(target.l3_bytes)}",
+    ]
+
+
+def _count(cpus: tuple[int, ...]) -> str:
+    return f"{len(cpus)} CPU{'s' if len(cpus) != 1 else ''}"
+
+
+def _size(count: int) -> str:
+    return f"{count / 2**20:g} MiB" if count >= 2**20 else f"{count / 2**10:g} KiB"
+
+
+def _read(path: Path) -> str | None:
+    """The text of a kernel file, or None where there is none or it may not be read."""
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return None
+
+
+def _cpuinfo(root: Path) -> dict[str, str]:
+    """The first processor's lines of /proc/cpuinfo (on ARM it has ``Features`` and no model name)."""
+    found: dict[str, str] = {}
+    for line in (_read(root / "proc/cpuinfo") or "").splitlines():
+        key, colon, value = line.partition(":")
+        if colon:
+            found.setdefault(key.strip(), value.strip())
+    return found
+
+
+def _physical_cores(root: Path, cpus: tuple[int, ...]) -> tuple[int, ...]:
+    """The lowest of ``cpus`` on each physical core."""
+    first: dict[tuple[str, str], int] = {}
+    for cpu in cpus:
+        topology = root / f"sys/devices/system/cpu/cpu{cpu}/topology"
+        core = _read(topology / "core_id")
+        where = ("cpu", str(cpu)) if core is None else (_read(topology / "physical_package_id") or "", core)
+        first.setdefault(where, cpu)
+    return tuple(sorted(first.values()))
+
+
+def _cache_bytes(root: Path, cpu: int) -> dict[int, int]:
+    """Bytes of each level's data cache as ``cpu`` sees it."""
+    sizes: dict[int, int] = {}
+    for index in sorted((root / f"sys/devices/system/cpu/cpu{cpu}/cache").glob("index*")):
+        level, kind, size = (_read(index / name) for name in ("level", "type", "size"))
+        if level and size and kind in ("Data", "Unified"):
+            sizes[int(level)] = int(size[:-1]) * {"K": 2**10, "M": 2**20, "G": 2**30}[size[-1]]
+    return sizes
+
+
+def _cgroup_quota(root: Path) -> float | None:
+    """CPUs' worth of time granted by the tightest cgroup (version 1 or 2) around this process."""
+    paths: dict[str, str] = {}
+    for line in (_read(root / "proc/self/cgroup") or "").splitlines():
+        _, controllers, path = line.split(":", 2)
+        paths.update(dict.fromkeys(controllers.split(","), path))  # version 2 has no controllers: the key is ""
+    quotas: list[float] = []
+    for line in (_read(root / "proc/self/mountinfo") or "").splitlines():
+        fields, _, rest = line.partition(" - ")
+        kind, _, options = rest.split()[:3]
+        inside, mount = fields.split()[3:5]
+        if kind == "cgroup2":
+            quotas += _quotas(root / mount.lstrip("/"), inside, paths.get("", "/"), _quota_v2)
+        elif kind == "cgroup" and "cpu" in options.split(","):
+            quotas += _quotas(root / mount.lstrip("/"), inside, paths.get("cpu", "/"), _quota_v1)
+    return min(quotas, default=None)
+
+
+def _quotas(mount: Path, inside: str, path: str, read: Callable[[Path], float | None]) -> list[float]:
+    """Every quota from this process's cgroup up to the mounted one; ``inside`` is the cgroup that is mounted."""
+    relative = path.removeprefix(inside) if inside != "/" else path
+    folder = mount / relative.lstrip("/")
+    folders = [folder, *folder.parents]
+    found = [read(above) for above in folders[: folders.index(mount) + 1]]
+    return [quota for quota in found if quota is not None]
+
+
+def _quota_v2(folder: Path) -> float | None:
+    """``cpu.max`` holds microseconds granted (or ``max``) and the period."""
+    words = (_read(folder / "cpu.max") or "max").split()
+    return None if words[0] == "max" else int(words[0]) / int(words[1])
+
+
+def _quota_v1(folder: Path) -> float | None:
+    """Microseconds granted per period; -1 is no limit."""
+    granted, period = _read(folder / "cpu.cfs_quota_us"), _read(folder / "cpu.cfs_period_us")
+    return int(granted) / int(period) if granted and period and int(granted) > 0 else None

@@ -14,12 +14,12 @@ import numpy as np
 import onnx
 
 from autotune.artifact import read_manifest, write_artifact
-from autotune.build import build_library
 from autotune.events import Observer, PhaseBegan, TuningBegan, TuningEnded, ignore
 from autotune.importer.load import load_model
 from autotune.importer.program import Program, import_program
 from autotune.importer.simplify import simplify
 from autotune.job import Job
+from autotune.library import build_library
 from autotune.machine import host_target, measure_peak
 from autotune.measure.base import Measurer
 from autotune.measure.pool import LocalMeasurer

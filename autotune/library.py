@@ -74,7 +74,7 @@ def build_library(program: Program, plan: Plan, library: Path, timeout_s: float 
         (job / "module.json").write_text(tvm.ir.save_json(program.module))
         (job / "plan.json").write_text(plan.to_json())
         (job / "kernels.json").write_text(json.dumps(program.kernels))
-        command = [sys.executable, "-m", "autotune.build", str(job), str(library)]
+        command = [sys.executable, "-m", "autotune.library", str(job), str(library)]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
         except subprocess.TimeoutExpired as error:

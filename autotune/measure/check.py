@@ -1,0 +1,148 @@
+"""Inputs to run a candidate on, and whether what came out is right.
+
+Inputs are seeded, so that every process makes the same ones. The reference is the untuned build of the same program.
+
+Tolerance. Two right kernels differ only in the order of their sums. For K terms of like size and random sign the
+difference has a standard deviation of about 3e-8·√K of the output's own spread (its root mean square s), near 1e-5·s
+at the worst element of a large layer; Winograd is some ten times worse. A kernel that drops one of K terms is wrong by
+s/√K, 6e-3·s for the largest dense layer in use. Between the two:
+
+    |got − want| ≤ RTOL·|want| + ATOL·s          RTOL = 1e-3, ATOL = 2e-4
+
+A NaN satisfies no inequality, so it counts as wrong unless the reference has one in the same place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schedules.task import Task
+
+Array = NDArray[Any]
+
+RTOL = 1e-3
+ATOL = 2e-4
+
+PERIOD = 1_000_003
+"""Length of the block of normal numbers that inputs are cut from: prime, so that a shifted index does not line up."""
+
+SMALL_INTEGERS = 4
+"""Integers that may be indices are drawn below this, or below the smallest axis longer than one."""
+
+
+def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """An uninitialised array at a 64-byte boundary, which compiled kernels assume."""
+    count = math.prod(shape) * dtype.itemsize
+    raw = np.empty(count + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start : start + count].view(dtype).reshape(shape)
+
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """NumPy's dtype of a TVM dtype name; bfloat16 travels as its bits."""
+    return np.dtype({"bool": "bool", "bfloat16": "uint16"}.get(name, name))
+
+
+def normal_block(seed: int) -> NDArray[np.float32]:
+    """(PERIOD,) standard normal numbers."""
+    return np.random.default_rng(seed).standard_normal(PERIOD, dtype=np.float32)
+
+
+def fill_normal(out: Array, block: NDArray[np.float32], offset: int) -> None:
+    """Write ``block``, repeated and shifted by ``offset``, into ``out``."""
+    flat = out.reshape(-1)
+    done = 0
+    start = offset % len(block)
+    while done < flat.size:
+        take = min(len(block) - start, flat.size - done)
+        flat[done : done + take] = block[start : start + take]
+        done, start = done + take, 0
+
+
+def task_seed(task: Task, seed: int) -> int:
+    """A seed that differs between tasks and is the same in every process."""
+    return int.from_bytes(hashlib.sha256(f"{task.key}/{seed}".encode()).digest()[:4], "little")
+
+
+def make_inputs(task: Task, block: NDArray[np.float32], seed: int, positive: bool = False) -> list[Array]:
+    """Random values for every parameter but the output.
+
+    Floats are standard normal; the largest weight is divided by √K (K = multiply-adds per output) so that what
+    follows a sum, a sigmoid say, is met in its working range and not saturated. Integers are small enough to index
+    any axis. ``positive`` gives the absolute values plus 0.1, for programs that take roots or logarithms.
+    """
+    rng = np.random.default_rng(task_seed(task, seed))
+    weight = max(task.constants, key=lambda i: math.prod(task.shapes[i]), default=-1)
+    depth = max(1.0, task.flop / (2.0 * max(1, math.prod(task.shapes[-1]))))
+    bound = min((extent for shape in task.shapes for extent in shape if extent > 1), default=1)
+    arrays: list[Array] = []
+    for index, (shape, name) in enumerate(zip(task.shapes[:-1], task.dtypes[:-1], strict=True)):
+        dtype = numpy_dtype(name)
+        array = aligned(shape, dtype)
+        offset = int(rng.integers(PERIOD))
+        if name == "bfloat16":
+            values = aligned(shape, np.dtype("float32"))
+            fill_normal(values, block, offset)
+            array[...] = values.view(np.uint32) >> 16
+        elif dtype.kind == "f":
+            fill_normal(array, block, offset)
+            if positive:
+                np.abs(array, out=array)
+                array += 0.1
+            if index == weight:
+                array *= 1 / math.sqrt(depth)
+        elif dtype.kind == "b":
+            array[...] = rng.random(shape) < 0.5
+        else:
+            high = min(bound, SMALL_INTEGERS) if dtype.itemsize >= 4 else SMALL_INTEGERS
+            array[...] = rng.integers(0, high, size=shape)
+        arrays.append(array)
+    return arrays
+
+
+def poison(array: Array) -> None:
+    """Fill an output with values that no right kernel leaves behind."""
+    array[...] = np.nan if array.dtype.kind == "f" else (True if array.dtype.kind == "b" else 113)
+
+
+class Expected:
+    """The right output of one task and how far a candidate's may be from it.
+
+    Args:
+        want: the untuned build's output.
+    """
+
+    def __init__(self, want: Array) -> None:
+        self.want = want
+        self._floating = want.dtype.kind == "f"
+        if self._floating:
+            finite = np.isfinite(want)
+            self._all_finite = bool(finite.all())
+            scale = math.sqrt(float(np.mean(np.square(want[finite], dtype=np.float64)))) if finite.any() else 0.0
+            self._bound = RTOL * np.abs(want) + np.asarray(ATOL * scale, want.dtype)
+
+    def mismatch(self, got: Array) -> str:
+        """What is wrong with ``got``; empty if nothing is."""
+        if not self._floating:
+            bad = got != self.want
+        else:
+            with np.errstate(invalid="ignore", over="ignore"):
+                difference = np.subtract(got, self.want)
+                np.abs(difference, out=difference)
+                bad = ~(difference <= self._bound)
+            if not self._all_finite:  # the same infinity or NaN in the same place is right
+                bad &= ~((got == self.want) | (np.isnan(got) & np.isnan(self.want)))
+        count = int(np.count_nonzero(bad))
+        if not count:
+            return ""
+        first = np.unravel_index(int(np.argmax(bad)), got.shape) if got.ndim else ()
+        place = [int(i) for i in first]
+        return (
+            f"{count} of {got.size} outputs differ from the untuned build, first at {place}: "
+            f"{got[tuple(place)]!s} instead of {self.want[tuple(place)]!s}"
+        )

@@ -1,0 +1,177 @@
+"""When to stop timing one candidate: the evaluators, as pure rules over the runs taken so far.
+
+Notation: t_1 … t_n are the single runs in seconds, in order; the warm-up (the run whose numbers are checked) is not
+among them. FLOP is constant for a candidate, so rules on FLOP/s need only the times.
+
+    fixed        n = 500 runs                                      AdaTune's and AutoTVM's baseline
+    time         Σt ≥ 100 ms                                       MetaSchedule's rule
+    cv           AdaTune as printed: batches of 50, stop when the coefficient of variation of the *cumulative*
+                 estimates FLOP·i/time(i) is below 0.1, three batches at least
+    cv-released  AdaTune as released: the same over *per-batch* estimates, least and largest dropped above four batches
+    adaptive     ours: race against the incumbent, else stop when the median is known to 1 %
+
+The cv of a mean of 50 is a seventh of one run's, so both published rules stop at batch three nearly always (150 runs);
+ours depart by looking at the incumbent and at the error of the estimate itself.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from costmodels.choices import choose
+
+MAD_TO_SIGMA = 1.4826
+"""Median absolute deviation to standard deviation, for a normal sample."""
+
+MEDIAN_TO_MEAN = 1.2533
+"""Standard error of a median over that of a mean, for a large normal sample: sqrt(pi / 2)."""
+
+
+@runtime_checkable
+class Evaluator(Protocol):
+    """A stopping rule. Frozen and picklable: it is sent to the process that times."""
+
+    def wants_more(self, runs_s: Sequence[float], incumbent_s: float | None = None) -> bool:
+        """Whether another run should be taken.
+
+        Args:
+            runs_s: (n,) seconds of the runs so far, in order; n may be 0, for which the answer is always True.
+            incumbent_s: latency of the task's best config so far.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class FixedCount:
+    """Always ``runs`` runs."""
+
+    runs: int = 500
+
+    def wants_more(self, runs_s: Sequence[float], incumbent_s: float | None = None) -> bool:  # noqa: ARG002
+        """Until the count is reached."""
+        return len(runs_s) < self.runs
+
+
+@dataclass(frozen=True)
+class FixedTime:
+    """Runs until they add up to ``seconds``."""
+
+    seconds: float = 0.1
+
+    def wants_more(self, runs_s: Sequence[float], incumbent_s: float | None = None) -> bool:  # noqa: ARG002
+        """Until the time is reached."""
+        return math.fsum(runs_s) < self.seconds
+
+
+@dataclass(frozen=True)
+class CoefficientOfVariation:
+    """AdaTune's rule.
+
+    Attributes:
+        cumulative: as in the paper; False for the released code.
+        batch: runs between two looks.
+        threshold: the paper's ε.
+        least_batches, most_runs: bounds; 500 is the baseline it must not exceed.
+    """
+
+    cumulative: bool = True
+    batch: int = 50
+    threshold: float = 0.1
+    least_batches: int = 3
+    most_runs: int = 500
+
+    def wants_more(self, runs_s: Sequence[float], incumbent_s: float | None = None) -> bool:  # noqa: ARG002
+        """Look after every whole batch."""
+        count = len(runs_s)
+        if count >= self.most_runs:
+            return False
+        batches = count // self.batch
+        if count % self.batch or batches < self.least_batches:
+            return True
+        return _variation(self._estimates(runs_s, batches)) >= self.threshold
+
+    def _estimates(self, runs_s: Sequence[float], batches: int) -> list[float]:
+        sums = [math.fsum(runs_s[i * self.batch : (i + 1) * self.batch]) for i in range(batches)]
+        if self.cumulative:
+            return [(i + 1) / math.fsum(sums[: i + 1]) for i in range(batches)]
+        speeds = sorted(1 / total for total in sums)
+        return speeds[1:-1] if batches > 4 else speeds
+
+
+def _variation(values: Sequence[float]) -> float:
+    """Population standard deviation over mean."""
+    return statistics.pstdev(values) / statistics.fmean(values)
+
+
+@dataclass(frozen=True)
+class Adaptive:
+    """Race the incumbent; a contender runs until its median is known well enough.
+
+    A run is disturbed only upwards (interrupts, neighbours), so the least run bounds the latency from below: a
+    candidate whose least run stays above the incumbent by more than ``margins[n-1]`` after n runs is hopeless. The
+    margins are a heuristic: they shrink with n because the least of several runs is nearer to the undisturbed time.
+    The rest run until z standard errors of the median (from the MAD, robust against those disturbances) are within
+    ``precision`` of it, between ``least_runs`` and ``most_runs``, and no longer than ``cap_s`` in total.
+    """
+
+    margins: tuple[float, ...] = (1.5, 1.25, 1.1)
+    z: float = 2.0
+    precision: float = 0.01
+    least_runs: int = 5
+    most_runs: int = 60
+    cap_s: float = 0.03
+
+    def wants_more(self, runs_s: Sequence[float], incumbent_s: float | None = None) -> bool:
+        """See the class."""
+        count = len(runs_s)
+        if count == 0:
+            return True
+        if incumbent_s is not None and self._hopeless(runs_s, incumbent_s):
+            return False
+        spent = math.fsum(runs_s) >= self.cap_s
+        if count < min(3, self.least_runs):
+            return not (spent and count >= 2)
+        if spent or count >= self.most_runs:
+            return False
+        if count < self.least_runs:
+            return True
+        center, half = median_interval(runs_s, self.z)
+        if incumbent_s is not None and center - 2 * half > incumbent_s:
+            return False
+        return half > self.precision * center
+
+    def _hopeless(self, runs_s: Sequence[float], incumbent_s: float) -> bool:
+        margin = self.margins[min(len(runs_s), len(self.margins)) - 1]
+        return min(runs_s) > incumbent_s * margin
+
+
+def median_interval(runs_s: Sequence[float], z: float) -> tuple[float, float]:
+    """(median, z standard errors of it), the error from the median absolute deviation."""
+    center = statistics.median(runs_s)
+    deviation = statistics.median(abs(run - center) for run in runs_s)
+    return center, z * MEDIAN_TO_MEAN * MAD_TO_SIGMA * deviation / math.sqrt(len(runs_s))
+
+
+_FACTORIES: dict[str, Callable[[], Evaluator]] = {
+    "adaptive": Adaptive,
+    "fixed": FixedCount,
+    "time": FixedTime,
+    "cv": CoefficientOfVariation,
+    "cv-released": lambda: CoefficientOfVariation(cumulative=False),
+}
+
+EVALUATORS: tuple[str, ...] = tuple(_FACTORIES)
+"""Every name that ``make_evaluator`` knows; the first is the default."""
+
+
+def make_evaluator(name: str) -> Evaluator:
+    """The evaluator called ``name``.
+
+    Raises:
+        UsageError: if ``name`` is unknown.
+    """
+    return choose("evaluator", name, _FACTORIES)()

@@ -1,0 +1,133 @@
+"""What the measuring process and its workers say to each other. All of it is plain data that pickles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autotune.measure.evaluator import Evaluator
+from schedules.config import Config
+from schedules.target import Target
+from schedules.task import Task
+from tuning_logs.measurement import ErrorKind
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What every worker is told once, at its start.
+
+    Attributes:
+        target: what to build for; its ``threads`` is the size of the pool that kernels run on.
+        cores: the cores those threads are pinned to.
+        seed: of the inputs.
+        memory_bytes: how much a worker's address space may grow beyond what it starts with.
+        cold: whether weights are to be met outside of the caches.
+        lowering: ``module:function`` that applies a config to a program, as ``schedules.lower:lower`` does.
+        directory: where libraries, programs, references and the workers' logs lie.
+    """
+
+    target: Target
+    cores: tuple[int, ...]
+    seed: int
+    memory_bytes: int
+    cold: bool
+    lowering: str
+    directory: str
+
+
+@dataclass(frozen=True)
+class BuildJob:
+    """Lower and compile one config.
+
+    Attributes:
+        program: file that holds the program.
+        library: file to write.
+    """
+
+    program: str
+    config: Config
+    library: str
+    timeout_s: float
+
+
+@dataclass(frozen=True)
+class Built:
+    """A library on disk, or why there is none."""
+
+    compile_s: float
+    code_hash: str = ""
+    error: ErrorKind | None = None
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class ReferenceJob:
+    """Run the untuned library, keep its output, time it.
+
+    Attributes:
+        task: whose inputs to make.
+        library: the untuned build.
+        output: .npy file to write.
+    """
+
+    task: Task
+    library: str
+    output: str
+    evaluator: Evaluator
+    timeout_s: float
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A task's right output: where it lies, and whether its inputs had to be positive."""
+
+    output: str
+    positive: bool
+
+
+@dataclass(frozen=True)
+class TimeJob:
+    """Check and time libraries of one task; more than one are interleaved, run by run.
+
+    Attributes:
+        reference: what their output must be.
+        incumbent_s: latency to race against.
+    """
+
+    task: Task
+    libraries: tuple[str, ...]
+    reference: Reference
+    evaluator: Evaluator
+    incumbent_s: float | None
+    timeout_s: float
+
+
+@dataclass(frozen=True)
+class Timed:
+    """Runs of one library, or why there are none."""
+
+    latencies_s: tuple[float, ...] = ()
+    run_s: float = 0.0
+    error: ErrorKind | None = None
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class TimedAll:
+    """Answer to a TimeJob, in its order, and to a ReferenceJob, which has one."""
+
+    runs: tuple[Timed, ...]
+    positive: bool = False
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A job whose worker died or had to be killed."""
+
+    error: ErrorKind
+    message: str
+    spent_s: float
+
+
+Job = BuildJob | ReferenceJob | TimeJob
+Reply = Built | TimedAll
+READY = "ready"

@@ -1,0 +1,262 @@
+"""LocalMeasurer: candidates built in parallel and timed alone, on this machine.
+
+A batch has two phases: every candidate is built, by as many workers as the target has threads; then, with no build
+running, one worker checks and times them one after the other. Candidates whose code was timed before, in this batch or
+an earlier one of the run, are given those runs and not run again.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+
+import psutil
+
+from autotune.measure.base import Candidate
+from autotune.measure.crew import Crew, NurseryProcess
+from autotune.measure.evaluator import Adaptive, Evaluator, make_evaluator
+from autotune.measure.messages import BuildJob, Built, Lost, Reference, ReferenceJob, Settings, Timed, TimedAll, TimeJob
+from schedules.config import Config
+from schedules.errors import MeasureError, UsageError
+from schedules.lower import BASELINE
+from schedules.target import Target
+from tuning_logs.measurement import Measurement
+
+LOWERING = "schedules.lower:lower"
+
+REFERENCE_TIMEOUT_S = 120.0
+"""The untuned build may be a hundred times slower than a candidate."""
+
+KEPT_LIBRARIES = 256
+
+BASELINE_EVALUATOR = Adaptive(least_runs=3, most_runs=10, cap_s=0.05)
+"""The untuned latency is for reports; nothing is decided by it."""
+
+FINAL_EVALUATOR = Adaptive(least_runs=15, most_runs=100, precision=0.003, cap_s=0.25)
+"""Finalists are few and close."""
+
+
+@dataclass(frozen=True)
+class Library:
+    """A candidate as built."""
+
+    path: str
+    built: Built
+
+
+class LocalMeasurer:
+    """Measures on this machine's CPU.
+
+    Args:
+        target: what to build for and how many threads to run on.
+        evaluator: a name from ``EVALUATORS``, or an Evaluator.
+        seed: of the inputs that candidates are checked on.
+        compile_timeout_s: wall-clock limit of one build.
+        run_timeout_s: wall-clock limit of one candidate's check and timing together.
+        memory_bytes: how much a worker may grow; by default a quarter of the machine's memory.
+        cold: time with weights out of the caches, as the model meets them.
+        lowering: ``module:function`` that applies configs to programs.
+
+    Attributes:
+        compile_s: wall-clock seconds spent building so far.
+        measure_s: wall-clock seconds spent checking and timing so far.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        *,
+        evaluator: str | Evaluator = "adaptive",
+        seed: int = 0,
+        compile_timeout_s: float = 10.0,
+        run_timeout_s: float = 10.0,
+        memory_bytes: int | None = None,
+        cold: bool = True,
+        lowering: str = LOWERING,
+    ) -> None:
+        if target.kind != "llvm":
+            raise UsageError(f"this measurer runs on CPUs, the target is {target.kind!r}; use a target of kind 'llvm'")
+        self.compile_s = 0.0
+        self.measure_s = 0.0
+        self._evaluator = make_evaluator(evaluator) if isinstance(evaluator, str) else evaluator
+        self._compile_timeout_s = compile_timeout_s
+        self._run_timeout_s = run_timeout_s
+        self._directory = Path(tempfile.mkdtemp(prefix="tune-"))
+        self._settings = Settings(
+            target=target,
+            cores=tuple(sorted(os.sched_getaffinity(0))),
+            seed=seed,
+            memory_bytes=memory_bytes or psutil.virtual_memory().total // 4,
+            cold=cold,
+            lowering=lowering,
+            directory=str(self._directory),
+        )
+        self._count = 0
+        self._libraries: OrderedDict[tuple[str, Config], Library] = OrderedDict()
+        self._timed: dict[tuple[str, str], Measurement] = {}
+        self._references: dict[str, Reference | Measurement] = {}
+        self._baselines: dict[str, Measurement] = {}
+        self._nursery = NurseryProcess(self._settings)
+        self._builders = Crew(self._nursery, target.threads)
+        self._timers = Crew(self._nursery, 1)
+
+    def __enter__(self) -> LocalMeasurer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End every worker process; safe to call twice."""
+        self._nursery.close()
+
+    def measure(self, candidates: Sequence[Candidate], incumbent_s: float | None = None) -> list[Measurement]:
+        """One measurement per candidate, in order; see ``Measurer``."""
+        if not candidates:
+            return []
+        libraries = self._build(candidates)
+        start = time.perf_counter()
+        try:
+            return [
+                self._time(candidate, library, incumbent_s)
+                for candidate, library in zip(candidates, libraries, strict=True)
+            ]
+        finally:
+            self.measure_s += time.perf_counter() - start
+
+    def baseline_s(self, candidate: Candidate) -> Measurement:
+        """The untuned build's measurement of the candidate's task."""
+        task = candidate.task
+        if task.key not in self._baselines:
+            self._build([replace(candidate, config=BASELINE)])
+            self._reference(candidate)
+        return self._baselines[task.key]
+
+    def rank(self, candidates: Sequence[Candidate]) -> list[Measurement]:
+        """Finalists of one task timed again, run by run in turn, so that drift meets all of them alike.
+
+        Returns:
+            One measurement per candidate, in order. Put the incumbent among them as the control.
+        """
+        libraries = self._build(candidates)
+        start = time.perf_counter()
+        hashes = list(dict.fromkeys(lib.built.code_hash for lib in libraries if lib.built.error is None))
+        paths = {library.built.code_hash: library.path for library in libraries}
+        reference = self._reference(candidates[0]) if hashes else None
+        runs: dict[str, Timed | Lost] = {}
+        if isinstance(reference, Reference):
+            timed = self._run([paths[code] for code in hashes], candidates[0], reference, FINAL_EVALUATOR, None)
+            runs = dict(zip(hashes, timed, strict=True))
+        self.measure_s += time.perf_counter() - start
+        return [
+            self._measurement(
+                library, reference if isinstance(reference, Measurement) else runs.get(library.built.code_hash)
+            )
+            for library in libraries
+        ]
+
+    def _build(self, candidates: Sequence[Candidate]) -> list[Library]:
+        """Libraries of all candidates and of their untuned program, built in parallel."""
+        start = time.perf_counter()
+        wanted = dict.fromkeys((c.task.key, c.config) for c in candidates)
+        programs = {c.task.key: c.program for c in candidates}
+        for key in programs:
+            if key not in self._references:
+                wanted.setdefault((key, BASELINE))
+        self._forget(set(wanted))
+        missing = [pair for pair in wanted if pair not in self._libraries]
+        jobs = [self._build_job(programs[key], key, config) for key, config in missing]
+        for pair, job, answer in zip(missing, jobs, self._builders.run(jobs), strict=True):
+            built = Built(answer.spent_s, "", answer.error, answer.message) if isinstance(answer, Lost) else answer
+            assert isinstance(built, Built)
+            self._libraries[pair] = Library(job.library, built)
+        found = [self._libraries[c.task.key, c.config] for c in candidates]
+        self.compile_s += time.perf_counter() - start
+        return found
+
+    def _forget(self, wanted: set[tuple[str, Config]]) -> None:
+        """Drop the oldest libraries that are not wanted now."""
+        for pair in list(self._libraries):
+            if len(self._libraries) <= KEPT_LIBRARIES:
+                return
+            if pair not in wanted:
+                Path(self._libraries.pop(pair).path).unlink(missing_ok=True)
+
+    def _build_job(self, program: str, key: str, config: Config) -> BuildJob:
+        path = self._directory / f"{key}.json"
+        if not path.exists():
+            path.write_text(program)
+        self._count += 1
+        return BuildJob(str(path), config, str(self._directory / f"{self._count}.so"), self._compile_timeout_s)
+
+    def _time(self, candidate: Candidate, library: Library, incumbent_s: float | None) -> Measurement:
+        if library.built.error is not None:
+            return self._measurement(library, None)
+        identical = (candidate.task.key, library.built.code_hash)
+        if identical in self._timed:
+            return replace(self._timed[identical], compile_s=library.built.compile_s, run_s=0.0)
+        reference = self._reference(candidate)
+        if isinstance(reference, Measurement):
+            return self._measurement(library, reference)
+        (timed,) = self._run([library.path], candidate, reference, self._evaluator, incumbent_s)
+        measurement = self._measurement(library, timed)
+        self._timed[identical] = measurement
+        return measurement
+
+    def _run(
+        self,
+        paths: list[str],
+        candidate: Candidate,
+        reference: Reference,
+        evaluator: Evaluator,
+        incumbent_s: float | None,
+    ) -> list[Timed | Lost]:
+        limit = self._run_timeout_s * len(paths)
+        (answer,) = self._timers.run([TimeJob(candidate.task, tuple(paths), reference, evaluator, incumbent_s, limit)])
+        if isinstance(answer, Lost):
+            return [answer] * len(paths)
+        assert isinstance(answer, TimedAll)
+        return list(answer.runs)
+
+    def _reference(self, candidate: Candidate) -> Reference | Measurement:
+        """The task's right output, or the failure for which it has none."""
+        task = candidate.task
+        if task.key not in self._references:
+            library = self._libraries[task.key, BASELINE]
+            output = str(self._directory / f"{task.key}.npy")
+            timed: Timed | Lost | None = None
+            positive = False
+            if library.built.error is None:
+                job = ReferenceJob(task, library.path, output, BASELINE_EVALUATOR, REFERENCE_TIMEOUT_S)
+                (answer,) = self._timers.run([job])
+                assert not isinstance(answer, Built)
+                if isinstance(answer, TimedAll):
+                    (timed,), positive = answer.runs, answer.positive
+                else:
+                    timed = answer
+            measurement = self._measurement(library, timed)
+            self._baselines[task.key] = measurement
+            self._references[task.key] = Reference(output, positive) if measurement.ok else measurement
+        return self._references[task.key]
+
+    def _measurement(self, library: Library, outcome: Timed | Lost | Measurement | None) -> Measurement:
+        """What became of a library: its own build error, or the outcome of its run."""
+        built = library.built
+        if built.error is not None:
+            return Measurement(error=built.error, message=built.message, compile_s=built.compile_s)
+        if isinstance(outcome, Measurement):
+            message = f"the untuned build that it would be checked against failed: {outcome.message}"
+            return replace(outcome, message=message, compile_s=built.compile_s, run_s=0.0, code_hash=built.code_hash)
+        if outcome is None:
+            raise MeasureError("a library that was built was not run; this is a bug, please report it")
+        run_s = outcome.spent_s if isinstance(outcome, Lost) else outcome.run_s
+        latencies = () if isinstance(outcome, Lost) else outcome.latencies_s
+        return Measurement(latencies, outcome.error, outcome.message, built.compile_s, run_s, built.code_hash)

@@ -1,0 +1,267 @@
+"""Checking and timing of built libraries, inside the one worker that runs them.
+
+Every timed run meets the caches as it would in the model:
+
+* weights were last touched one inference ago. They are views into an arena of ``COLD_FACTOR`` times the L2 of all
+  threads, another stretch each run, so they come from beyond L2 (one stretch if the weights alone are that large).
+* activations were just written by the producer, on the same threads, in equal shares. A parallel in-place negation
+  before each run leaves them so; it also keeps the pool's threads awake, as the kernel before does in the model.
+* the output buffer stays as the last run left it: memory planning hands out buffers that were used shortly before.
+
+A run is one call between two readings of the nanosecond clock; the call itself adds about a microsecond.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm.script import from_source
+
+from autotune.measure.builder import last_words, starved
+from autotune.measure.check import (
+    Array,
+    Expected,
+    aligned,
+    fill_normal,
+    make_inputs,
+    normal_block,
+    numpy_dtype,
+    poison,
+)
+from autotune.measure.evaluator import Evaluator
+from autotune.measure.messages import ReferenceJob, Settings, Timed, TimedAll, TimeJob
+from schedules.lower import tvm_target
+from schedules.target import Target
+from schedules.task import Task
+from tuning_logs.measurement import ErrorKind
+
+COLD_FACTOR = 4
+"""Cold weights rotate through this many times the L2 of all threads."""
+
+KEPT_TASKS = 4
+"""Inputs and expected outputs of this many tasks are kept."""
+
+ROW = 16
+"""Floats that one step of the producer writes."""
+
+PRODUCER = f"""
+# from tvm.script import tirx as T
+@T.prim_func(s_tir=True)
+def main(x: T.handle):
+    n = T.int64()
+    X = T.match_buffer(x, (n, {ROW}), "float32")
+    for i in T.parallel(n):
+        for v in T.vectorized({ROW}):
+            with T.sblock("negate"):
+                vi, vv = T.axis.remap("SS", [i, v])
+                X[vi, vv] = X[vi, vv] * T.float32(-1)
+"""
+
+Kernel = Callable[..., Any]
+
+
+def compile_producer(target: Target) -> Kernel:
+    """The kernel that negates an (n, ROW) array in place on all threads."""
+    kernel: Kernel = tvm.compile(from_source(PRODUCER), target=tvm_target(target))["main"]
+    return kernel
+
+
+class Arena:
+    """Memory that weights are cut from, another stretch for every run.
+
+    Args:
+        least_bytes: how far apart two uses of the same stretch must be.
+        block: normal numbers to fill it with; values do not matter for timing as long as they are ordinary.
+    """
+
+    def __init__(self, least_bytes: int, block: Array) -> None:
+        self._least = least_bytes
+        self._block = block
+        self._memory: dict[np.dtype[Any], Array] = {}
+        self._next = 0
+
+    def views(self, shapes: Sequence[tuple[int, ...]], dtype: np.dtype[Any]) -> list[Array]:
+        """One array per shape from the next stretch."""
+        step = 64 // dtype.itemsize
+        sizes = [-(-math.prod(shape) // step) * step for shape in shapes]
+        total = sum(sizes)
+        memory = self._grown(dtype, max(total, self._least // dtype.itemsize))
+        start = self._next % (memory.size // total) * total
+        self._next += 1
+        views = []
+        for shape, size in zip(shapes, sizes, strict=True):
+            views.append(memory[start : start + math.prod(shape)].reshape(shape))
+            start += size
+        return views
+
+    def _grown(self, dtype: np.dtype[Any], count: int) -> Array:
+        memory = self._memory.get(dtype)
+        if memory is None or memory.size < count:
+            memory = aligned((count,), dtype)
+            fill_normal(memory, self._block, 0)
+            self._memory[dtype] = memory
+        return memory
+
+
+@dataclass
+class Prepared:
+    """A task ready to run.
+
+    Attributes:
+        inputs: arrays of every parameter but the output; what the check runs on, never written.
+        output: the output's array.
+        expected: what it must hold; None until the reference has run.
+        live: the same parameters as the timed runs see them; activations are rewritten before each.
+        cold: indices of the parameters that are cut from the arena instead, all of one dtype.
+        warm: views of the activations that the producer rewrites.
+    """
+
+    inputs: list[Array]
+    output: Array
+    expected: Expected | None
+    live: list[Array]
+    cold: list[int]
+    warm: list[tvm.runtime.Tensor]
+
+
+class Bench:
+    """Runs libraries on this process's thread pool.
+
+    Args:
+        settings: the measurer's.
+        producer: what ``compile_producer`` returned.
+    """
+
+    def __init__(self, settings: Settings, producer: Kernel) -> None:
+        self._settings = settings
+        self._producer = producer
+        self._block = normal_block(settings.seed)
+        target = settings.target
+        self._arena = Arena(COLD_FACTOR * target.l2_bytes * target.threads if settings.cold else 0, self._block)
+        self._prepared: OrderedDict[str, Prepared] = OrderedDict()
+        cores = [str(core) for core in settings.cores[: target.threads]]
+        # -2: one thread per listed core. Must come before the first parallel call; the pool cannot grow later.
+        tvm.get_global_func("runtime.config_threadpool")(-2, target.threads, cores)
+
+    def reference(self, job: ReferenceJob) -> TimedAll:
+        """Run the untuned library, write its output, time it."""
+        start = time.perf_counter()
+        kernel = load(job.library)
+        for positive in (False, True):
+            prepared = self._fresh(job.task, positive)
+            self._call(kernel, prepared)
+            if prepared.output.dtype.kind != "f" or np.isfinite(prepared.output).all():
+                break
+        np.save(job.output, prepared.output)
+        prepared.expected = Expected(prepared.output.copy())
+        self._keep(job.task, prepared)
+        (runs,) = self._race([kernel], prepared, job.evaluator, None)
+        return TimedAll((Timed(tuple(runs), time.perf_counter() - start),), positive)
+
+    def time(self, job: TimeJob) -> TimedAll:
+        """Check every library of the job, then time the right ones, interleaved."""
+        start = time.perf_counter()
+        prepared = self._get(job)
+        answers: list[Timed | None] = []
+        kernels: list[Kernel] = []
+        for library in job.libraries:
+            kernel, wrong = self._checked(library, prepared)
+            answers.append(wrong)
+            if wrong is None:
+                kernels.append(kernel)
+        series = iter(self._race(kernels, prepared, job.evaluator, job.incumbent_s) if kernels else [])
+        spent = (time.perf_counter() - start) / len(job.libraries)
+        return TimedAll(tuple(answer or Timed(tuple(next(series)), spent) for answer in answers))
+
+    def _checked(self, library: str, prepared: Prepared) -> tuple[Kernel, Timed | None]:
+        start = time.perf_counter()
+        kernel = load(library)
+        poison(prepared.output)
+        try:
+            self._call(kernel, prepared)
+        except Exception as error:  # whatever a candidate provokes is its measurement
+            no_memory = isinstance(error, MemoryError) or starved(str(error))
+            kind: ErrorKind = "out_of_memory" if no_memory else "wrong_result"
+            message = f"the kernel raised {last_words(error)}"
+            return kernel, Timed(run_s=time.perf_counter() - start, error=kind, message=message)
+        assert prepared.expected is not None
+        mismatch = prepared.expected.mismatch(prepared.output)
+        if not mismatch:
+            return kernel, None
+        self._prepared.popitem()  # a wrong kernel may have written elsewhere too
+        return kernel, Timed(run_s=time.perf_counter() - start, error="wrong_result", message=mismatch)
+
+    def _race(
+        self, kernels: list[Kernel], prepared: Prepared, evaluator: Evaluator, incumbent_s: float | None
+    ) -> list[list[float]]:
+        """Time each kernel in turn, forwards and backwards, until the evaluator has enough of every one."""
+        series: list[list[float]] = [[] for _ in kernels]
+        open_ = list(range(len(kernels)))
+        while open_:
+            for index in open_:
+                series[index].append(self._run(kernels[index], prepared))
+            open_ = [i for i in reversed(open_) if evaluator.wants_more(series[i], incumbent_s)]
+        return series
+
+    def _run(self, kernel: Kernel, prepared: Prepared) -> float:
+        """Seconds of one run."""
+        inputs = list(prepared.live)
+        if prepared.cold:
+            shapes = [inputs[i].shape for i in prepared.cold]
+            stretch = self._arena.views(shapes, inputs[prepared.cold[0]].dtype)
+            for index, view in zip(prepared.cold, stretch, strict=True):
+                inputs[index] = view
+        arguments = [tvm.runtime.from_dlpack(array) for array in (*inputs, prepared.output)]
+        for warm in prepared.warm:
+            self._producer(warm)
+        start = time.perf_counter_ns()
+        kernel(*arguments)
+        return (time.perf_counter_ns() - start) * 1e-9
+
+    def _call(self, kernel: Kernel, prepared: Prepared) -> None:
+        kernel(*(tvm.runtime.from_dlpack(array) for array in itertools.chain(prepared.inputs, (prepared.output,))))
+
+    def _get(self, job: TimeJob) -> Prepared:
+        prepared = self._prepared.get(job.task.key)
+        if prepared is None:
+            prepared = self._fresh(job.task, job.reference.positive)
+            prepared.expected = Expected(np.load(job.reference.output))
+            self._keep(job.task, prepared)
+        self._prepared.move_to_end(job.task.key)
+        return prepared
+
+    def _keep(self, task: Task, prepared: Prepared) -> None:
+        self._prepared[task.key] = prepared
+        while len(self._prepared) > KEPT_TASKS:
+            self._prepared.popitem(last=False)
+
+    def _fresh(self, task: Task, positive: bool) -> Prepared:
+        inputs = make_inputs(task, self._block, self._settings.seed, positive)
+        output = aligned(task.shapes[-1], numpy_dtype(task.dtypes[-1]))
+        poison(output)
+        floats = [i for i, array in enumerate(inputs) if array.dtype.kind == "f" and array.size]
+        weights = [i for i in floats if i in task.constants] if self._settings.cold else []
+        cold = [i for i in weights if inputs[i].dtype == inputs[weights[0]].dtype]
+        live = list(inputs)
+        warm = []
+        for i in floats:
+            if i not in task.constants and inputs[i].dtype == np.float32 and inputs[i].size >= ROW:
+                live[i] = aligned(inputs[i].shape, inputs[i].dtype)
+                live[i][...] = inputs[i]
+                rows = live[i].reshape(-1)[: live[i].size // ROW * ROW].reshape(-1, ROW)
+                warm.append(tvm.runtime.from_dlpack(rows))
+        return Prepared(inputs, output, None, live, cold, warm)
+
+
+def load(library: str) -> Kernel:
+    """The kernel in a shared library that ``Builder`` wrote."""
+    kernel: Kernel = tvm.runtime.load_module(library)["main"]
+    return kernel

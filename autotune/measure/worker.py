@@ -1,0 +1,67 @@
+"""What one worker process does: take a job, answer, until the other end is closed.
+
+A worker either builds or runs. It never decides about time limits; it is killed when it exceeds one.
+"""
+
+from __future__ import annotations
+
+import importlib
+import resource
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from autotune.measure.builder import Builder, Lowering
+from autotune.measure.messages import READY, BuildJob, Job, ReferenceJob, Reply, Settings
+from autotune.measure.timing import Bench, Kernel
+
+
+def import_lowering(name: str) -> Lowering:
+    """The function ``module:function``."""
+    module, _, function = name.partition(":")
+    lowering: Lowering = getattr(importlib.import_module(module), function)
+    return lowering
+
+
+class Desk:
+    """Answers jobs; the bench is set up at the first job that runs something.
+
+    Args:
+        settings: the measurer's.
+        builder: compiles, warmed before the fork.
+        producer: see ``timing.compile_producer``.
+    """
+
+    def __init__(self, settings: Settings, builder: Builder, producer: Kernel) -> None:
+        self._settings = settings
+        self._builder = builder
+        self._producer = producer
+        self._bench: Bench | None = None
+
+    def answer(self, job: Job) -> Reply:
+        """Do one job."""
+        if isinstance(job, BuildJob):
+            return self._builder.build(job)
+        if self._bench is None:
+            self._bench = Bench(self._settings, self._producer)
+        if isinstance(job, ReferenceJob):
+            return self._bench.reference(job)
+        return self._bench.time(job)
+
+
+def cap_memory(grow_bytes: int) -> None:
+    """Let this process's address space grow by no more than ``grow_bytes`` from here on."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    limit = pages * resource.getpagesize() + grow_bytes
+    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+    resource.setrlimit(resource.RLIMIT_AS, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
+
+
+def serve(connection: Connection, desk: Desk) -> None:
+    """Answer jobs until the connection ends."""
+    connection.send(READY)
+    while True:
+        try:
+            job = connection.recv()
+        except EOFError:
+            return
+        connection.send(desk.answer(job))

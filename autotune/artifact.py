@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tvm_ffi
 from numpy.typing import NDArray
 
 from autotune.importer.program import Program, TensorSpec
@@ -35,7 +36,11 @@ FILES = ("plan.json", "model.so", "weights.bin")
 
 @dataclass(frozen=True)
 class Artifact:
-    """A checked artifact directory, opened."""
+    """A checked artifact directory, opened.
+
+    Attributes:
+        identity: hash of what was built, see ``identity``.
+    """
 
     path: Path
     plan: Plan
@@ -43,6 +48,7 @@ class Artifact:
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     weights: tuple[NDArray[Any], ...]
+    identity: str
     provenance: dict[str, Any]
 
     @property
@@ -55,6 +61,20 @@ def sha256(path: Path) -> str:
     """Hash of a file's bytes, hex."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def identity(program: Program, plan: Plan) -> str:
+    """Hash of everything that decides what an artifact computes and how: graph, weights and plan.
+
+    The plan alone is not enough: two models of the same kernels differ in their wiring or their weights.
+    """
+    digest = hashlib.sha256(plan.digest.encode())
+    digest.update(f"{tvm_ffi.structural_hash(program.module):016x}".encode())
+    digest.update(repr((program.inputs, program.outputs)).encode())
+    for array in program.weights:
+        digest.update(f"{array.dtype}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
 
 
 def write_artifact(
@@ -82,7 +102,7 @@ def write_artifact(
         manifest = {
             "format": FORMAT,
             "sha256": {name: sha256(folder / name) for name in FILES},
-            "plan": plan.digest,
+            "identity": identity(program, plan),
             "target": json.loads(plan.target.to_json()),
             "inputs": [asdict(spec) for spec in program.inputs],
             "outputs": [asdict(spec) for spec in program.outputs],
@@ -159,6 +179,7 @@ def read_artifact(path: Path) -> Artifact:
             tuple(_spec(item) for item in data["inputs"]),
             tuple(_spec(item) for item in data["outputs"]),
             _read_weights(path / "weights.bin", data["weights"]),
+            str(data["identity"]),
             dict(data["provenance"]),
         )
     except (KeyError, TypeError, ValueError) as error:

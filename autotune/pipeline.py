@@ -13,17 +13,18 @@ from typing import Any
 import numpy as np
 import onnx
 
-from autotune.artifact import read_manifest, write_artifact
+from autotune.artifact import identity, read_artifact, sha256, write_artifact
 from autotune.events import Observer, PhaseBegan, TuningBegan, TuningEnded, ignore
 from autotune.importer.load import load_model
 from autotune.importer.program import Program, import_program
 from autotune.importer.simplify import simplify
 from autotune.job import Job
 from autotune.library import build_library
-from autotune.machine import host_target, measure_peak
+from autotune.machine import host_target
 from autotune.measure.base import Measurer
 from autotune.measure.pool import LocalMeasurer
 from autotune.options import Options, default_log
+from autotune.peak import measure_peak
 from autotune.plan import Plan, make_plan, record_key
 from autotune.session import Session
 from autotune.verify import Verdict, verify_artifact
@@ -131,14 +132,24 @@ def tune(model: str | Path, options: Options | None = None, observe: Observer = 
     return result
 
 
+def build(model: str | Path, options: Options | None = None, observe: Observer = ignore) -> Result:
+    """Build and verify the artifact of ``model`` from the log alone; nothing is measured.
+
+    Raises:
+        MissingRecordError: if the log lacks a task, naming each and why.
+        AutotuneError: as ``tune``.
+    """
+    return tune(model, replace(options or Options(), frozen=True), observe)
+
+
 def build_artifact(out: Path, program: Program, plan: Plan, model_path: Path) -> bool:
-    """Write the artifact of ``plan``; False if the one on disk already is that."""
+    """Write the artifact of ``plan``; False if the one on disk already is that, undamaged."""
+    provenance: dict[str, Any] = {"model": model_path.name, "sha256": sha256(model_path)}
     try:
-        if read_manifest(out).get("plan") == plan.digest:
+        if read_artifact(out).identity == identity(program, plan):
             return False
-    except ArtifactError:
-        pass  # none there yet, or one that has to be replaced
-    provenance: dict[str, Any] = {"model": model_path.name}
+    except ArtifactError as error:
+        logger.debug("%s is built anew: %s", out, error)
     write_artifact(out, program, plan, provenance, lambda library: build_library(program, plan, library))
     return True
 
@@ -191,7 +202,7 @@ def open_jobs(
     program: Program, target: Target, log: LogStore, options: Options
 ) -> tuple[dict[str, Job], float, int]:
     """A job per tunable task with what the log knows of it; the seconds spent on them so far, and the records used."""
-    flops, bandwidth = measure_peak(target)
+    peak = measure_peak(target)
     log.add_target(target)
     jobs: dict[str, Job] = {}
     spent_s, reused = 0.0, 0
@@ -203,7 +214,7 @@ def open_jobs(
         key = record_key(task, space, target)
         rng = np.random.default_rng([options.seed, index])
         searcher = make_searcher(options.searcher, SearchContext(space, rng, options.cost_model))
-        bound_s = max(task.flop / flops, task.bytes / bandwidth)
+        bound_s = peak.bound_s(task.flop, task.bytes)
         job = Job(task, program.programs[task.key], key, searcher, bound_s, options.seed, {"evaluator": options.evaluator})
         records = list(log.records(key))
         spent_s += job.resume(records)

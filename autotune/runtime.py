@@ -117,3 +117,8 @@ class InferenceSession:
         if array.ctypes.data % 64 or not array.flags.writeable:
             return tvm.runtime.tensor(array)
         return tvm.runtime.from_dlpack(array)
+
+
+def load(path: str | Path, threads: int | None = None) -> InferenceSession:
+    """Open the artifact at ``path``; see ``InferenceSession``."""
+    return InferenceSession(path, threads)

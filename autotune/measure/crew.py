@@ -1,4 +1,4 @@
-"""The measuring process's side: workers as handles, and the loop that gives them jobs and takes none's word for time."""
+"""The measuring process's side: workers as handles, and the loop that hands them jobs and holds them to limits."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import logging
 import multiprocessing
 import os
-import pickle
 import shutil
 import signal
 import socket
@@ -69,7 +68,7 @@ class NurseryProcess:
                 stderr=output,
                 start_new_session=True,  # Ctrl-C at the terminal is for the measuring process alone
             )
-        self._control.send(pickle.dumps(settings))
+        self._control.send(settings.to_json().encode())
         self._count = 0
 
     def spawn(self) -> Worker:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass
 
 from autotune.measure.evaluator import Evaluator
 from schedules.config import Config
@@ -32,6 +33,16 @@ class Settings:
     cold: bool
     lowering: str
     directory: str
+
+    def to_json(self) -> str:
+        """One line of JSON; ``from_json`` reads it back."""
+        return json.dumps({**asdict(self), "target": self.target.to_json()})
+
+    @staticmethod
+    def from_json(text: str) -> Settings:
+        """Inverse of ``to_json``."""
+        data = json.loads(text)
+        return Settings(**{**data, "target": Target.from_json(data["target"]), "cores": tuple(data["cores"])})
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ import ctypes
 import gc
 import json
 import os
-import pickle
 import shutil
 import signal
 import socket
@@ -97,7 +96,7 @@ def main() -> None:
     """Entry point of the process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     control = socket.socket(fileno=int(sys.argv[1]))
-    Nursery(control, pickle.loads(control.recv(MESSAGE_BYTES))).run()
+    Nursery(control, Settings.from_json(control.recv(MESSAGE_BYTES).decode())).run()
 
 
 if __name__ == "__main__":

@@ -115,6 +115,7 @@ RECORDS = Table(
 )
 
 _TIMED = text("latency_s IS NOT NULL")
+_FAILED = text("error IS NOT NULL")
 
 # best() walks the first and asks the second whether the config was measured again: see sql_store.
 Index(
@@ -127,3 +128,6 @@ Index(
     RECORDS.c.key_id, RECORDS.c.config_hash, RECORDS.c.measured_at, RECORDS.c.id,
     sqlite_where=_TIMED, postgresql_where=_TIMED,
 )  # fmt: skip
+
+# Failures are counted by kind without a look at the rows; records_by_speed does the same for the successes.
+Index("records_by_error", RECORDS.c.key_id, RECORDS.c.error, sqlite_where=_FAILED, postgresql_where=_FAILED)

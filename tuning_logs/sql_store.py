@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, and_, exists, func, inspect, or_, select, text, tuple_
+from sqlalchemy import Connection, Row, Select, and_, exists, func, inspect, null, or_, select, text, tuple_, union_all
 from sqlalchemy.dialects import postgresql, sqlite
 
 from schedules.errors import LogError, UsageError
@@ -160,12 +160,19 @@ class SqlStore:
         def store(connection: Connection) -> tuple[int, dict[RecordKey, int]]:
             ids = self._key_numbers(connection, keys)
             rows = [to_row(record, ids[record.key]) for record in records]
-            statement = self._insert(RECORDS).on_conflict_do_nothing(index_elements=["digest"])
-            return connection.execute(statement, rows).rowcount, ids
+            return self._stored(connection, rows), ids
 
         added, ids = self.database.write(store)
         self._key_ids.update(ids)  # only now: a transaction that was rolled back made none
         return added
+
+    def _stored(self, connection: Connection, rows: list[dict[str, Any]]) -> int:
+        """Insert ``rows``; how many were new."""
+        statement = self._insert(RECORDS).on_conflict_do_nothing(index_elements=["digest"])
+        if self.database.is_sqlite:
+            return connection.execute(statement, rows).rowcount
+        # Elsewhere the rows go out in several statements, of which only RETURNING counts them all.
+        return len(connection.execute(statement.returning(RECORDS.c.id), rows).all())
 
     def _key_numbers(self, connection: Connection, keys: Iterable[RecordKey]) -> dict[RecordKey, int]:
         """Row number of each of ``keys``, made where it is missing."""
@@ -228,20 +235,12 @@ class SqlStore:
 
     def counts(self, task: str | None = None) -> Mapping[RecordKey, KeyCount]:
         """How many records there are of each key (of ``task`` only, unless None)."""
-        query = (
-            select(KEYS.c.task, KEYS.c.target, KEYS.c.space, KEYS.c.tvm, RECORDS.c.error, func.count().label("count_"))
-            .join(RECORDS, RECORDS.c.key_id == KEYS.c.id)
-            .group_by(KEYS.c.id, KEYS.c.task, KEYS.c.target, KEYS.c.space, KEYS.c.tvm, RECORDS.c.error)
-            .order_by(KEYS.c.task, KEYS.c.target, KEYS.c.space, KEYS.c.tvm, RECORDS.c.error)
-        )
-        if task is not None:
-            query = query.where(KEYS.c.task == task)
         by_kind: dict[RecordKey, dict[str | None, int]] = {}
-        for row in self.rows(query):
-            by_kind.setdefault(RecordKey(row.task, row.target, row.space, row.tvm), {})[row.error] = row.count_
+        for row in self.rows(_count_query(task)):
+            by_kind.setdefault(RecordKey(row.task, row.target, row.space, row.tvm), {})[row.error] = row.number
         return {
-            key: KeyCount(kinds.get(None, 0), {kind: count for kind, count in kinds.items() if kind is not None})
-            for key, kinds in by_kind.items()
+            key: KeyCount(kinds.pop(None, 0), {str(kind): kinds[kind] for kind in sorted(map(str, kinds))})
+            for key, kinds in sorted(by_kind.items())
         }
 
     def explain_miss(self, key: RecordKey) -> str:
@@ -268,6 +267,21 @@ def _target(description: str) -> Target | None:
 def _key_query(key: RecordKey) -> Select[Any]:
     return select(KEYS.c.id).where(
         KEYS.c.task == key.task, KEYS.c.target == key.target, KEYS.c.space == key.space, KEYS.c.tvm == key.tvm
+    )
+
+
+def _count_query(task: str | None) -> Select[Any]:
+    """Number of records by key and error kind, NULL for the timed ones; each half is answered by an index alone."""
+    timed = select(RECORDS.c.key_id, null().label("error"), func.count().label("number"))
+    timed = timed.where(RECORDS.c.latency_s.is_not(None)).group_by(RECORDS.c.key_id)
+    failed = select(RECORDS.c.key_id, RECORDS.c.error, func.count().label("number"))
+    failed = failed.where(RECORDS.c.error.is_not(None)).group_by(RECORDS.c.key_id, RECORDS.c.error)
+    if task is not None:
+        numbers = select(KEYS.c.id).where(KEYS.c.task == task)
+        timed, failed = timed.where(RECORDS.c.key_id.in_(numbers)), failed.where(RECORDS.c.key_id.in_(numbers))
+    both = union_all(failed, timed).subquery()
+    return select(KEYS.c.task, KEYS.c.target, KEYS.c.space, KEYS.c.tvm, both.c.error, both.c.number).join(
+        both, both.c.key_id == KEYS.c.id
     )
 
 

@@ -79,12 +79,16 @@ def killed_writer(address: str | Path, rng: random.Random) -> int:
     return len(acknowledged)
 
 
-def check_killed_writers(address: str | Path, kills: int, seed: int) -> None:
-    """After every kill the log opens, holds whole batches, all acknowledged ones, and at most one more."""
+def check_killed_writers(address: str | Path, kills: int, seed: int, settle: Callable[[], None] = lambda: None) -> None:
+    """After every kill the log opens, holds whole batches, all acknowledged ones, and at most one more.
+
+    ``settle`` waits until a server is done with what the dead writer had already sent.
+    """
     rng = random.Random(seed)
     stored = 0
     for _ in range(kills):
         acknowledged = killed_writer(address, rng)
+        settle()
         log = open_log(address)
         found = sorted(record.config.integer("unroll") for record in log.records(KEY))
         assert found == list(range(len(found)))

@@ -60,4 +60,5 @@ CREATE INDEX records_by_age ON records (key_id, measured_at, id);
 CREATE INDEX all_by_age ON records (measured_at, id);
 CREATE INDEX records_by_speed ON records (key_id, latency_s, measured_at, id) WHERE latency_s IS NOT NULL;
 CREATE INDEX records_by_config ON records (key_id, config_hash, measured_at, id) WHERE latency_s IS NOT NULL;
+CREATE INDEX records_by_error ON records (key_id, error) WHERE error IS NOT NULL;
 COMMIT;

@@ -9,6 +9,7 @@ down_revision = None
 # Written out, not taken from tuning_logs.schema: a released migration never changes again.
 ROW_ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 TIMED = sa.text("latency_s IS NOT NULL")
+FAILED = sa.text("error IS NOT NULL")
 
 
 def upgrade() -> None:
@@ -69,3 +70,4 @@ def _create_records() -> None:
             sqlite_where=TIMED,
             postgresql_where=TIMED,
         )
+    op.create_index("records_by_error", "records", ["key_id", "error"], sqlite_where=FAILED, postgresql_where=FAILED)

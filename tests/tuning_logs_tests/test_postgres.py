@@ -1,0 +1,140 @@
+"""SqlStore keeps the contract of every log on a real PostgreSQL server; skipped where there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+
+from schedules.errors import LogError
+from tests.conformance.store_suite import StoreSuite
+from tests.tuning_logs_tests import postgres_server
+from tests.tuning_logs_tests.postgres_server import PostgresServer
+from tests.tuning_logs_tests.samples import KEY, failed, timed
+from tests.tuning_logs_tests.test_processes import check_killed_writers, check_many_writers
+from tuning_logs.care import gc, stats, verify
+from tuning_logs.exchange import merge
+from tuning_logs.schema import METADATA, VERSION_TABLE
+from tuning_logs.sql_store import SqlStore, open_log
+
+pytestmark = pytest.mark.skipif(
+    bool(postgres_server.missing()), reason=postgres_server.missing() or "PostgreSQL is here"
+)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    started = PostgresServer()
+    yield started
+    started.stop()
+
+
+@pytest.fixture
+def address(server: PostgresServer) -> str:
+    return server.new_database()
+
+
+@pytest.fixture
+def log(address: str) -> Iterator[SqlStore]:
+    store = open_log(address)
+    yield store
+    store.close()
+
+
+def name_of(address: str) -> str:
+    return address.removeprefix("postgresql://postgres@/").split("?")[0]
+
+
+class TestPostgresStore(StoreSuite):
+    """Uses the module's ``log``."""
+
+
+def test_the_migrations_build_the_tables_of_the_code(log: SqlStore) -> None:
+    with log.database.engine.connect() as connection:
+        options = {"version_table": VERSION_TABLE}
+        assert compare_metadata(MigrationContext.configure(connection, opts=options), METADATA) == []
+
+
+def test_many_writers_who_create_the_log_together(address: str) -> None:
+    check_many_writers(address, processes=4, count=40)
+
+
+def test_killed_writers(server: PostgresServer, address: str) -> None:
+    check_killed_writers(address, kills=8, seed=1, settle=lambda: server.wait_until_alone(name_of(address)))
+
+
+@pytest.mark.slow
+def test_thirty_two_writers(address: str) -> None:
+    check_many_writers(address, processes=32, count=500)
+
+
+def test_care(log: SqlStore) -> None:
+    log.append([timed(index, 1.0 + index, when=1.0) for index in range(5)] + [failed(9, when=1.0)])
+    assert verify(log).ok
+    assert gc(log, {"failed", "dominated"}, before=2.0, keep=2).dropped == {"failed": 1, "dominated": 3}
+    found = stats(log)
+    assert (found.records, found.oldest) == (2, 1.0)
+    assert found.bytes > 0
+
+
+def test_merge_with_a_file(log: SqlStore, tmp_path: Path) -> None:
+    file = open_log(tmp_path / "tuning.db")
+    file.append([timed(1, 1.0), timed(2, 2.0)])
+    log.append([timed(2, 2.0), timed(3, 3.0)])
+    assert merge(file, log).new_records == 1
+    assert merge(log, file).new_records == 1
+    assert sorted(map(repr, file.records())) == sorted(map(repr, log.records()))
+    file.close()
+
+
+def test_a_restarted_server_is_used_again(server: PostgresServer, log: SqlStore) -> None:
+    log.append([timed(1, 1.0)])
+    server.halt()
+    with pytest.raises(LogError) as caught:
+        log.append([timed(2, 1.0)])
+    assert "\n" not in str(caught.value)
+    server.start()
+    log.append([timed(2, 0.5)])
+    assert log.best(KEY) == timed(2, 0.5)
+
+
+def test_a_database_shared_with_another_program(server: PostgresServer, address: str) -> None:
+    server.sql(name_of(address), "CREATE TABLE studies (id INTEGER)")
+    store = open_log(address)
+    store.append([timed(1, 1.0)])
+    store.close()
+
+
+def test_another_programs_tables_are_left_alone(server: PostgresServer, address: str) -> None:
+    server.sql(name_of(address), "CREATE TABLE records (id INTEGER)")
+    with pytest.raises(LogError, match="not a tuning log"):
+        open_log(address)
+
+
+def test_a_schema_of_a_newer_version(server: PostgresServer, address: str, log: SqlStore) -> None:
+    server.sql(name_of(address), "UPDATE tuning_log_version SET version_num = '9999'")
+    with pytest.raises(LogError, match="has schema 9999"):
+        open_log(address)
+
+
+def test_a_read_only_database(server: PostgresServer, address: str, log: SqlStore) -> None:
+    log.append([timed(1, 1.0)])
+    server.sql("postgres", f"ALTER DATABASE {name_of(address)} SET default_transaction_read_only = on")
+    reader = open_log(address)
+    assert reader.best(KEY) == timed(1, 1.0)
+    with pytest.raises(LogError, match="read-only"):
+        reader.append([timed(2, 1.0)])
+    reader.close()
+
+
+def test_no_server_and_no_database_are_told_without_the_password(server: PostgresServer) -> None:
+    for address in ("postgresql://me:secret@localhost:1/tuning", server.address("missing").replace("@", ":secret@")):
+        with pytest.raises(LogError) as caught:
+            open_log(address)
+        message = str(caught.value)
+        assert "\n" not in message
+        assert "secret" not in message
+        assert "check the address" in message

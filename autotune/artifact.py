@@ -4,6 +4,8 @@
     plan.json       the decisions
     model.so        the kernels and the program that calls them
     weights.bin     packed weights, each aligned to a page of ALIGNMENT bytes; mapped, not read
+
+No pickles: reading an artifact runs nothing but its compiled code.
 """
 
 from __future__ import annotations
@@ -201,7 +203,9 @@ def _check_machine(path: Path, target: Target) -> None:
         here.isa in ISA_ORDER and target.isa in ISA_ORDER and ISA_ORDER.index(target.isa) <= ISA_ORDER.index(here.isa)
     )
     if not runs:
-        raise ArtifactError(f"{path} was built for {target.isa} and this machine has {here.isa}; tune it on this machine")
+        raise ArtifactError(
+            f"{path} was built for {target.isa} and this machine has {here.isa}; tune it on this machine"
+        )
 
 
 def _read_weights(path: Path, entries: list[dict[str, Any]]) -> tuple[NDArray[Any], ...]:

@@ -78,7 +78,9 @@ def build_library(program: Program, plan: Plan, library: Path, timeout_s: float 
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
         except subprocess.TimeoutExpired as error:
-            raise ArtifactError(f"building took more than {timeout_s:.0f} s and was stopped; re-tune with another --seed") from error
+            raise ArtifactError(
+                f"building took more than {timeout_s:.0f} s and was stopped; re-tune with another --seed"
+            ) from error
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
         raise ArtifactError(f"the build failed (exit {done.returncode}): {last}")

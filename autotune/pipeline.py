@@ -21,7 +21,6 @@ from autotune.importer.simplify import simplify
 from autotune.job import Job
 from autotune.library import build_library
 from autotune.machine import host_target
-from autotune.measure.base import Measurer
 from autotune.measure.pool import LocalMeasurer
 from autotune.options import Options, default_log
 from autotune.peak import measure_peak
@@ -35,8 +34,8 @@ from search.allocator_catalog import make_allocator
 from search.base import SearchContext
 from search.catalog import make_searcher
 from search.stopping import Limits
+from tuning_logs.log import TuningLog
 from tuning_logs.sql_store import open_log
-from tuning_logs.store import LogStore
 
 logger = logging.getLogger(__name__)
 
@@ -119,7 +118,9 @@ def tune(model: str | Path, options: Options | None = None, observe: Observer = 
             onnx_model, program = load_program(model_path, options, target)
             log = open_log(options.log if options.log is not None else default_log())
             stack.callback(log.close)
-        result = Result(model_path.name, output_path(model_path, options), target.fingerprint, target.threads, len(program.tasks))
+        result = Result(
+            model_path.name, output_path(model_path, options), target.fingerprint, target.threads, len(program.tasks)
+        )
         if measurer is not None:
             _search(result, program, target, log, measurer, options, clock, observe)
         plan = make_plan(program.tasks, program.spaces, target, log, options.frozen)
@@ -158,7 +159,7 @@ def _search(
     result: Result,
     program: Program,
     target: Target,
-    log: LogStore,
+    log: TuningLog,
     measurer: LocalMeasurer,
     options: Options,
     clock: _Clock,
@@ -198,9 +199,7 @@ def _search(
     clock.phase_s["search"] += time.perf_counter() - began - measurer.compile_s - measurer.measure_s
 
 
-def open_jobs(
-    program: Program, target: Target, log: LogStore, options: Options
-) -> tuple[dict[str, Job], float, int]:
+def open_jobs(program: Program, target: Target, log: TuningLog, options: Options) -> tuple[dict[str, Job], float, int]:
     """A job per tunable task with what the log knows of it; the seconds spent on them so far, and the records used."""
     peak = measure_peak(target)
     log.add_target(target)
@@ -215,7 +214,9 @@ def open_jobs(
         rng = np.random.default_rng([options.seed, index])
         searcher = make_searcher(options.searcher, SearchContext(space, rng, options.cost_model))
         bound_s = peak.bound_s(task.flop, task.bytes)
-        job = Job(task, program.programs[task.key], key, searcher, bound_s, options.seed, {"evaluator": options.evaluator})
+        job = Job(
+            task, program.programs[task.key], key, searcher, bound_s, options.seed, {"evaluator": options.evaluator}
+        )
         records = list(log.records(key))
         spent_s += job.resume(records)
         reused += len(records)

@@ -74,7 +74,8 @@ class Plan:
         try:
             data = json.loads(text)
             choices = tuple(
-                Choice(str(c["task"]), Config.from_json(json.dumps(c["config"])), c["latency_s"]) for c in data["choices"]
+                Choice(str(c["task"]), Config.from_json(json.dumps(c["config"])), c["latency_s"])
+                for c in data["choices"]
             )
             return Plan(Target.from_json(json.dumps(data["target"])), choices)
         except (ValueError, KeyError, TypeError) as error:

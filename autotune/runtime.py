@@ -75,7 +75,10 @@ class InferenceSession:
         return [NodeArg(spec) for spec in self._artifact.outputs]
 
     def run(
-        self, output_names: Sequence[str] | None, input_feed: Mapping[str, NDArray[Any]], run_options: object = None
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, NDArray[Any]],
+        run_options: object = None,  # noqa: ARG002
     ) -> list[NDArray[Any]]:
         """Outputs for ``input_feed``.
 
@@ -94,19 +97,25 @@ class InferenceSession:
         arguments = [self._argument(spec, input_feed) for spec in self._artifact.inputs]
         for name in input_feed:
             if name not in {spec.name for spec in self._artifact.inputs}:
-                raise UsageError(f"the model has no input {name!r}; its inputs are {[s.name for s in self._artifact.inputs]}")
+                raise UsageError(
+                    f"the model has no input {name!r}; its inputs are {[s.name for s in self._artifact.inputs]}"
+                )
         with self._lock:
             if threading.get_ident() not in self._ready:
                 set_threads(self.threads)
                 self._ready.add(threading.get_ident())
             result = self._main(*arguments, *self._weights)
-            results = [result] if len(known) == 1 and not isinstance(result, tvm.ir.Array | tuple | list) else list(result)
+            results = (
+                [result] if len(known) == 1 and not isinstance(result, tvm.ir.Array | tuple | list) else list(result)
+            )
             arrays = dict(zip(known, (item.numpy() for item in results), strict=True))
         return [arrays[name] for name in (output_names or known)]
 
     def _argument(self, spec: TensorSpec, feed: Mapping[str, NDArray[Any]]) -> tvm.runtime.Tensor:
         if spec.name not in feed:
-            raise UsageError(f"input {spec.name!r} is missing; give an array of shape {spec.shape} and type {spec.dtype}")
+            raise UsageError(
+                f"input {spec.name!r} is missing; give an array of shape {spec.shape} and type {spec.dtype}"
+            )
         array = np.asarray(feed[spec.name])
         if array.shape != spec.shape or str(array.dtype) != spec.dtype:
             raise UsageError(

@@ -52,7 +52,7 @@ class Session:
             if key is None:
                 return "no task is expected to gain more"
             job = self.jobs[key]
-            configs = job.ask(self._count(states))
+            configs = job.ask(self._count())
             asked = self.clock()
             measured = self.measurer.measure([job.candidate(config) for config in configs], job.state.best_s)
             done = self.clock()
@@ -62,7 +62,7 @@ class Session:
             failed = sum(not measurement.ok for measurement in measured)
             self.observe(SlotDone(job.task, job.state, len(measured), failed, self.clock() - began))
 
-    def _count(self, states: list[object]) -> int:
+    def _count(self) -> int:
         if self.limits.trials is None:
             return self.batch
         return max(1, min(self.batch, self.limits.trials - sum(job.state.trials for job in self.jobs.values())))

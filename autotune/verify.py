@@ -60,9 +60,7 @@ def reference_outputs(model: onnx.ModelProto, feed: Arrays) -> tuple[str, list[N
 
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
-        session = onnxruntime.InferenceSession(
-            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
+        session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
         return f"onnxruntime {onnxruntime.__version__}", list(session.run(None, feed))
     from onnx.reference import ReferenceEvaluator  # slow to import, and only needed here
 

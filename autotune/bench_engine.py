@@ -125,9 +125,8 @@ def _main(name: str, folder: Path) -> None:
 
     try:
         engine = ENGINES[name](load_job(folder))
-    except (AutotuneError, ImportError, RuntimeError, ValueError) as error:  # what the engines raise on a bad model
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        answer({"error": (lines or [type(error).__name__])[0][:300]})
+    except AutotuneError as error:
+        answer({"error": str(error)})
         return
     serve(engine, sys.stdin, answer)
 

@@ -121,14 +121,14 @@ class EngineProcess:
             raise MeasureError(self._death() if ready else f"{self.name} gave no answer in {timeout_s:.0f} s")
         told: dict[str, Any] = json.loads(line)
         if "error" in told:
-            raise MeasureError(f"{self.name} cannot run the model: {told['error']}; leave it out of --against")
+            raise MeasureError(f"{self.name} cannot start: {told['error']}")
         return told
 
     def _death(self) -> str:
         code = self._process.wait()
         self._errors.seek(0)
         lines = self._errors.read().decode(errors="replace").strip().splitlines()
-        return f"{self.name} died (exit {code}): {(lines or ['no message'])[-1][:300]}; leave it out of --against"
+        return f"{self.name} ended (exit {code}): {(lines or ['no message'])[-1][:300]}; leave it out of --against"
 
 
 class CpuMeter:

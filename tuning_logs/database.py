@@ -141,7 +141,8 @@ def sqlite_database(path: Path) -> Database:
     Raises:
         LogError: if it cannot be opened or is no SQLite file.
     """
-    path = Path(os.path.abspath(path.expanduser()))
+    # Links are followed first: what counts is the file system, and the WAL's place, of the file itself.
+    path = Path(os.path.realpath(os.path.expanduser(path)))
     _check_file(path)
     read_only = not os.access(path if path.exists() else path.parent, os.W_OK, effective_ids=True) or (
         not os.access(path.parent, os.W_OK, effective_ids=True)

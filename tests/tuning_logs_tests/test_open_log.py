@@ -106,6 +106,16 @@ def test_no_wal_on_a_network_file_system(tmp_path: Path, monkeypatch: pytest.Mon
     store.close()
 
 
+def test_a_link_is_judged_by_where_it_leads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "far").mkdir()
+    (tmp_path / "near.db").symlink_to(tmp_path / "far" / "tuning.db")
+    asked: list[Path] = []
+    monkeypatch.setattr(database_module, "network_file_system", asked.append)
+    filled(tmp_path / "near.db")
+    assert asked == [tmp_path / "far" / "tuning.db"]
+    assert asked[0].is_file()
+
+
 def test_an_up_to_date_log_opens_without_alembic(tmp_path: Path) -> None:
     path = filled(tmp_path / "tuning.db")
     program = (

@@ -1,0 +1,44 @@
+"""The peak is remembered per machine; what was remembered badly is measured again. No test judges the figures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from autotune.machine import host_target
+from autotune.peak import Peak, measure_peak
+
+
+def test_it_is_measured_once(tmp_path: Path) -> None:
+    target = host_target(threads=1)
+    peak = measure_peak(target, tmp_path)
+    assert min(peak.gflops, peak.memory_gb_s, peak.l2_gb_s) > 0
+    (path,) = tmp_path.iterdir()
+    assert target.fingerprint in path.name
+    path.write_text('{"gflops": 1.0, "memory_gb_s": 2.0, "l2_gb_s": 3.0, "l2_bytes": 4}')
+    assert measure_peak(target, tmp_path) == Peak(1.0, 2.0, 3.0, 4)
+
+
+def test_a_broken_file_is_measured_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    target = host_target(threads=1)
+    measure_peak(target, tmp_path)
+    (path,) = tmp_path.iterdir()
+    path.write_text('{"gflops": 1.0')
+    assert measure_peak(target, tmp_path).gflops > 0
+    assert "measuring again" in caplog.text
+    assert measure_peak(target, tmp_path) == measure_peak(target, tmp_path)
+
+
+def test_a_folder_that_cannot_be_written_is_no_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    assert measure_peak(host_target(threads=1), blocked).gflops > 0
+    assert "cannot be written" in caplog.text
+
+
+def test_the_roofline_is_the_larger_of_compute_and_traffic() -> None:
+    peak = Peak(gflops=100.0, memory_gb_s=10.0, l2_gb_s=50.0, l2_bytes=1000)
+    assert peak.bound_s(1000, 1) == pytest.approx(1e-8)
+    assert peak.bound_s(1, 1000) == pytest.approx(2e-8)
+    assert peak.bound_s(1, 1001) == pytest.approx(1.001e-7)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import chain, count
 
 import onnx
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto
@@ -27,6 +28,18 @@ def walk_nodes(nodes: Iterable[NodeProto], depth: int = 0) -> Iterator[NodeProto
                     f"node {node.name!r} ({node.op_type}) nests subgraphs more than {MAX_DEPTH} deep; flatten the model"
                 )
             yield from walk_nodes(graph.node, depth + 1)
+
+
+def name_nodes(nodes: Iterable[NodeProto]) -> None:
+    """Name each nameless node, in subgraphs too, after what it makes, so that messages can point at it."""
+    walked = list(walk_nodes(nodes))
+    taken = {node.name for node in walked}
+    for node in walked:
+        if not node.name:
+            stem = next((output for output in node.output if output), node.op_type)
+            numbered = (f"{stem}/{index}" for index in count(1))
+            node.name = next(name for name in chain([stem], numbered) if name not in taken)
+            taken.add(node.name)
 
 
 def subgraphs(node: NodeProto) -> Iterator[GraphProto]:

@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError
 from onnx import NodeProto
 from onnx.checker import ValidationError
 
-from autotune.importer.graph_walk import walk_graphs, walk_nodes
+from autotune.importer.graph_walk import name_nodes, walk_graphs, walk_nodes
 from autotune.importer.shapes import bind_inputs, infer_shapes, skeleton
 from autotune.importer.tensors import load_tensors, one_line
 from schedules.errors import ModelError
@@ -37,10 +37,11 @@ def load_model(path: str | Path, inputs: Mapping[str, Sequence[int]] | None = No
     path = Path(path)
     name = path.name
     model = _parse(path)
+    _check_text(model, name)
     _check_structure(model, name)
     _check_operators(model, name)
     load_tensors(model, path.parent, name)
-    _name_nodes(model)
+    name_nodes(model.graph.node)
     bind_inputs(model, inputs or {}, name)
     _check_onnx(model, name)
     infer_shapes(model, name)
@@ -67,6 +68,18 @@ def _parse(path: Path) -> onnx.ModelProto:
     if not model.ir_version or not model.graph.node or not model.graph.output:
         raise ModelError(f"{path} holds no ONNX graph ({len(data)} bytes); copy or export it again")
     return model
+
+
+def _check_text(message: Any, name: str) -> None:
+    """Refuse names that are no text: protobuf hands them out as bytes, on which everything later stumbles."""
+    for field, value in message.ListFields():
+        if field.type not in (field.TYPE_STRING, field.TYPE_MESSAGE):
+            continue
+        for item in (value,) if isinstance(value, (str, bytes)) or hasattr(value, "ListFields") else value:
+            if isinstance(item, bytes):
+                raise ModelError(f"{name} is damaged: {item[:40]!r} is no text; copy or export it again")
+            if field.type == field.TYPE_MESSAGE:
+                _check_text(item, name)
 
 
 def _check_structure(model: onnx.ModelProto, name: str) -> None:
@@ -150,15 +163,13 @@ def _node_name(node: NodeProto) -> str:
     )
 
 
-def _name_nodes(model: onnx.ModelProto) -> None:
-    """Give nodes without a name the name of what they make, so that every later message can point at one."""
-    for node in walk_nodes(model.graph.node):
-        if not node.name:
-            node.name = next((output for output in node.output if output), node.op_type)
-
-
 def _check_onnx(model: onnx.ModelProto, name: str) -> None:
+    small = skeleton(model)
+    for value in small.graph.output:
+        tensor = value.type.tensor_type
+        if tensor.elem_type and not tensor.HasField("shape"):  # the checker insists; inference will find it
+            tensor.shape.dim.add()
     try:
-        onnx.checker.check_model(skeleton(model))
+        onnx.checker.check_model(small)
     except ValidationError as error:
         raise ModelError(f"{name} is not a valid ONNX model: {one_line(error)}; {ADVICE}") from error

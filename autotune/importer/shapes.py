@@ -177,6 +177,7 @@ def infer_shapes(model: onnx.ModelProto, name: str) -> None:
     inferred = _infer(small, name)
     for value in (*inferred.graph.input, *inferred.graph.value_info, *inferred.graph.output):
         _check_bytes(value, name)
+    _check_convolutions(inferred.graph, name)
     for field in ("value_info", "output"):
         del getattr(model.graph, field)[:]
         getattr(model.graph, field).extend(getattr(inferred.graph, field))
@@ -184,20 +185,45 @@ def infer_shapes(model: onnx.ModelProto, name: str) -> None:
 
 def _infer(model: onnx.ModelProto, name: str) -> onnx.ModelProto:
     try:
-        return onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
+        try:
+            return onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
+        except InferenceError as error:
+            # Complaints from inside an operator's own function body are onnx's (MeanVarianceNormalization has one at
+            # every opset), not the model's: such shapes stay unknown and are checked when the body is expanded.
+            if str(error).count("Inference error(s)") == 1:
+                raise
+        return onnx.shape_inference.infer_shapes(model, check_type=False, strict_mode=False, data_prop=True)
     except InferenceError as error:
-        # Complaints from inside an operator's own function body are onnx's (MeanVarianceNormalization has one at
-        # every opset), not the model's: such shapes stay unknown here and are checked when the body is expanded.
-        if str(error).count("Inference error(s)") == 1:
-            text = _inference_text(error)
-            raise ModelError(f"{name}: shapes do not fit: {text}; check --input and the model") from error
-    return onnx.shape_inference.infer_shapes(model, check_type=False, strict_mode=False, data_prop=True)
+        text = _inference_text(error)
+        raise ModelError(f"{name}: shapes do not fit: {text}; check --input and the model") from error
+    except (ValueError, RuntimeError) as error:  # an element type that does not exist, for one
+        raise ModelError(f"{name} is not a valid ONNX model: {one_line(error)}; export the model again") from error
 
 
 def _inference_text(error: InferenceError) -> str:
     """The first node's complaint, without the repeated tags."""
     text = " ".join(str(error).split()).replace("[ShapeInferenceError] ", "").replace("[TypeInferenceError] ", "")
     return one_line(text.removeprefix("Inference error(s): "))
+
+
+def _check_convolutions(graph: onnx.GraphProto, name: str) -> None:
+    """Channels of data and weights, which ONNX's inference does not compare."""
+    shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
+    for value in (*graph.input, *graph.value_info):
+        tensor = value.type.tensor_type
+        if _is_fixed(tensor):
+            shapes[value.name] = tuple(dim.dim_value for dim in tensor.shape.dim)
+    for node in graph.node:
+        if node.op_type not in ("Conv", "ConvTranspose") or not all(n in shapes for n in node.input[:2]):
+            continue
+        data, weight = shapes[node.input[0]], shapes[node.input[1]]
+        groups = next((attribute.i for attribute in node.attribute if attribute.name == "group"), 1)
+        channels = weight[1] * groups if node.op_type == "Conv" else weight[0]
+        if len(data) != len(weight) or data[1] != channels or groups < 1 or weight[0] % groups:
+            raise ModelError(
+                f"{name}: shapes do not fit: (op_type:{node.op_type}, node name: {node.name}): data {list(data)} does "
+                f"not go with weights {list(weight)} in {groups} groups; check --input and the model"
+            )
 
 
 def _check_bytes(value: ValueInfoProto, name: str) -> None:

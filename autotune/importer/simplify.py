@@ -13,9 +13,9 @@ import onnx
 import onnx.inliner
 import onnx.version_converter
 import onnxslim
-from onnx import ModelProto, NodeProto
+from onnx import ModelProto
 
-from autotune.importer.graph_walk import walk_nodes
+from autotune.importer.graph_walk import name_nodes, walk_nodes
 from autotune.importer.load import STANDARD_DOMAINS
 from autotune.importer.rewrites import (
     constants_to_initialisers,
@@ -27,6 +27,7 @@ from autotune.importer.rewrites import (
 )
 from autotune.importer.shapes import infer_shapes, skeleton
 from autotune.importer.tensors import one_line
+from schedules.errors import ModelError
 
 MIN_OPSET = 13
 """Relax's converters follow ONNX from here on (axes as inputs, Softmax along one axis)."""
@@ -42,14 +43,13 @@ def simplify(model: ModelProto, expand: Collection[str] = ()) -> ModelProto:
         expand: standard operators to replace by the function body that ONNX defines them with, such as ``"Selu"``.
 
     Raises:
-        ModelError: if the expanded model's shapes do not fit.
+        ModelError: if a function cannot be expanded, or the expanded model's shapes do not fit.
     """
     model = _inline(model, expand)
     _plain(model)
     model = _raise_opset(model)
     model = _slim(model)
     _plain(model)
-    infer_shapes(model, model.graph.name or "model")
     split_batch_norms(model.graph)
     drop_unused_initialisers(model.graph)
     infer_shapes(model, model.graph.name or "model")
@@ -68,16 +68,20 @@ def _plain(model: ModelProto) -> None:
 
 def _inline(model: ModelProto, expand: Collection[str]) -> ModelProto:
     """Expand the model's own functions, then operators named in ``expand`` or of ONNX's non-standard domains."""
-    if model.functions:
-        model = _with_weights(onnx.inliner.inline_local_functions(skeleton(model), True), model)
-    wanted = {
-        (node.domain, node.op_type)
-        for node in walk_nodes(model.graph.node)
-        if node.op_type in expand or node.domain not in STANDARD_DOMAINS
-    }
-    if not wanted:
-        return _with_weights(skeleton(model), model)
-    small = onnx.inliner.inline_selected_functions(skeleton(model), sorted(wanted), inline_schema_functions=True)
+    try:
+        if model.functions:
+            model = _with_weights(onnx.inliner.inline_local_functions(skeleton(model), True), model)
+        wanted = {
+            (node.domain, node.op_type)
+            for node in walk_nodes(model.graph.node)
+            if node.op_type in expand or node.domain not in STANDARD_DOMAINS
+        }
+        small = skeleton(model)
+        if wanted:
+            small = onnx.inliner.inline_selected_functions(small, sorted(wanted), inline_schema_functions=True)
+    except (RuntimeError, ValueError) as error:
+        name = model.graph.name or "model"
+        raise ModelError(f"{name}: its functions cannot be expanded: {one_line(error)}; export it without") from error
     return _with_weights(small, model)
 
 
@@ -92,25 +96,47 @@ def _raise_opset(model: ModelProto) -> ModelProto:
     except (RuntimeError, ValueError, onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
         logger.warning("model stays at opset %d: %s", version, one_line(error))
         return model
-    return _with_weights(converted, model)
+    converted = _with_weights(converted, model)
+    if not _same_interface(converted, model):  # its Scan 8 → 9 drops the batch dimension of the whole graph
+        logger.warning("model stays at opset %d: the conversion changes its inputs or outputs", version)
+        return model
+    return converted
+
+
+def _same_interface(one: ModelProto, other: ModelProto) -> bool:
+    """Whether inputs and outputs have the same names and types, in order. Unknown output shapes equal any."""
+
+    def known(value: onnx.ValueInfoProto) -> tuple[str, int, list[int]]:
+        tensor = value.type.tensor_type
+        return value.name, tensor.elem_type, [dim.dim_value for dim in tensor.shape.dim]
+
+    pairs = [
+        *zip(one.graph.input, other.graph.input, strict=False),
+        *zip(one.graph.output, other.graph.output, strict=False),
+    ]
+    counts = len(one.graph.input) == len(other.graph.input) and len(one.graph.output) == len(other.graph.output)
+    return counts and all(known(a) == known(b) or not (known(a)[2] and known(b)[2]) for a, b in pairs)
 
 
 def _slim(model: ModelProto) -> ModelProto:
     """onnxslim: constants folded, batch norm folded into convolutions, dead and repeated nodes removed."""
     try:
-        slimmed = onnxslim.slim(_copy(model))
+        slimmed = cast(ModelProto, onnxslim.slim(_copy(model)))
+        # It drops inputs that nothing reads, which callers would still pass, and reshapes outputs at times.
+        for field in ("input", "output"):
+            names = {value.name for value in getattr(slimmed.graph, field)}
+            if not names <= {value.name for value in getattr(model.graph, field)}:
+                raise ModelError(f"it changed the {field}s to {sorted(names)}")
+            del getattr(slimmed.graph, field)[:]
+            getattr(slimmed.graph, field).extend(getattr(model.graph, field))
+        name_nodes(slimmed.graph.node)
+        infer_shapes(slimmed, "its result")
+        onnx.checker.check_model(skeleton(slimmed))
     except Exception as error:  # a third party's rewrites over any graph at all: without them the model is only slower
         logger.warning("onnxslim failed and was skipped: %s: %s", type(error).__name__, one_line(error))
+        infer_shapes(model, model.graph.name or "model")
         return model
-    before, after = ([value.name for value in m.graph.output] for m in (model, slimmed))
-    if before != after:
-        logger.warning("onnxslim changed the outputs %s to %s and was skipped", before, after)
-        return model
-    # It drops inputs that nothing reads; callers would still pass them.
-    del slimmed.graph.input[:]
-    slimmed.graph.input.extend(model.graph.input)
-    _name_nodes(slimmed.graph.node)
-    return cast(ModelProto, slimmed)
+    return slimmed
 
 
 def _with_weights(small: ModelProto, model: ModelProto) -> ModelProto:
@@ -126,7 +152,7 @@ def _with_weights(small: ModelProto, model: ModelProto) -> ModelProto:
     for tensor in model.graph.initializer:
         if tensor.name in wanted and tensor.name not in names:
             restored.graph.initializer.append(tensor)
-    _name_nodes(restored.graph.node)
+    name_nodes(restored.graph.node)
     return restored
 
 
@@ -134,10 +160,3 @@ def _copy(model: ModelProto) -> ModelProto:
     copy = ModelProto()
     copy.CopyFrom(model)
     return copy
-
-
-def _name_nodes(nodes: Collection[NodeProto]) -> None:
-    """Nodes that a rewrite made get the name of what they make."""
-    for node in nodes:
-        if not node.name:
-            node.name = next((output for output in node.output if output), node.op_type)

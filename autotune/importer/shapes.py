@@ -15,8 +15,8 @@ from schedules.errors import ModelError, UsageError
 MAX_TENSOR_BYTES = 4 << 30
 """Largest activation that is accepted; a bigger one is a mistake or an attack."""
 
-SKELETON_BYTES = 4096
-"""Initialisers up to this size stay in a skeleton: shapes, axes and other values that shape inference reads."""
+SKELETON_ELEMENTS = 1024
+"""Initialisers of up to this size stay in a skeleton: shapes, axes and other values that shape inference reads."""
 
 
 def parse_input(text: str) -> tuple[str, tuple[int, ...]]:
@@ -155,7 +155,7 @@ def skeleton(model: onnx.ModelProto) -> onnx.ModelProto:
         getattr(graph, field).extend(getattr(model.graph, field))
     graph.input.extend(true_inputs(model.graph))
     for tensor in model.graph.initializer:
-        if tensor.ByteSize() <= SKELETON_BYTES:
+        if math.prod(tensor.dims) <= SKELETON_ELEMENTS:
             graph.initializer.append(tensor)
         else:
             graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims)))

@@ -45,10 +45,9 @@ def simplify(model: ModelProto, expand: Collection[str] = ()) -> ModelProto:
     Raises:
         ModelError: if a function cannot be expanded, or the expanded model's shapes do not fit.
     """
-    model = _inline(model, expand)
-    _plain(model)
-    model = _raise_opset(model)
-    model = _slim(model)
+    small = _inline(skeleton(model), expand)
+    _plain(small)
+    model = _slim(_with_weights(_raise_opset(small), model))
     _plain(model)
     split_batch_norms(model.graph)
     drop_unused_initialisers(model.graph)
@@ -70,19 +69,18 @@ def _inline(model: ModelProto, expand: Collection[str]) -> ModelProto:
     """Expand the model's own functions, then operators named in ``expand`` or of ONNX's non-standard domains."""
     try:
         if model.functions:
-            model = _with_weights(onnx.inliner.inline_local_functions(skeleton(model), True), model)
+            model = onnx.inliner.inline_local_functions(model, convert_version=True)
         wanted = {
             (node.domain, node.op_type)
             for node in walk_nodes(model.graph.node)
             if node.op_type in expand or node.domain not in STANDARD_DOMAINS
         }
-        small = skeleton(model)
         if wanted:
-            small = onnx.inliner.inline_selected_functions(small, sorted(wanted), inline_schema_functions=True)
+            model = onnx.inliner.inline_selected_functions(model, sorted(wanted), inline_schema_functions=True)
     except (RuntimeError, ValueError) as error:
         name = model.graph.name or "model"
         raise ModelError(f"{name}: its functions cannot be expanded: {one_line(error)}; export it without") from error
-    return _with_weights(small, model)
+    return model
 
 
 def _raise_opset(model: ModelProto) -> ModelProto:
@@ -91,12 +89,11 @@ def _raise_opset(model: ModelProto) -> ModelProto:
     if version >= MIN_OPSET:
         return model
     try:
-        converted = onnx.version_converter.convert_version(skeleton(model), MIN_OPSET)
+        converted = onnx.version_converter.convert_version(model, MIN_OPSET)
         onnx.checker.check_model(converted, full_check=True)
     except (RuntimeError, ValueError, onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
         logger.warning("model stays at opset %d: %s", version, one_line(error))
         return model
-    converted = _with_weights(converted, model)
     if not _same_interface(converted, model):  # its Scan 8 → 9 drops the batch dimension of the whole graph
         logger.warning("model stays at opset %d: the conversion changes its inputs or outputs", version)
         return model
@@ -141,19 +138,14 @@ def _slim(model: ModelProto) -> ModelProto:
 
 def _with_weights(small: ModelProto, model: ModelProto) -> ModelProto:
     """``small``, made from ``model``'s skeleton, with large initialisers again in place of the inputs they became."""
-    names = {tensor.name for tensor in small.graph.initializer}
-    wanted = {value.name for value in small.graph.input}
-    inputs = {value.name for value in model.graph.input} - {tensor.name for tensor in model.graph.initializer}
-    kept = [value for value in small.graph.input if value.name in inputs]
-    restored = ModelProto()
-    restored.CopyFrom(small)
-    del restored.graph.input[:]
-    restored.graph.input.extend(kept)
-    for tensor in model.graph.initializer:
-        if tensor.name in wanted and tensor.name not in names:
-            restored.graph.initializer.append(tensor)
-    name_nodes(restored.graph.node)
-    return restored
+    weights = {tensor.name: tensor for tensor in model.graph.initializer}
+    for index in reversed(range(len(small.graph.input))):
+        name = small.graph.input[index].name
+        if name in weights:
+            small.graph.initializer.append(weights[name])
+            del small.graph.input[index]
+    name_nodes(small.graph.node)
+    return small
 
 
 def _copy(model: ModelProto) -> ModelProto:

@@ -16,7 +16,30 @@ def _boosted(seed: int) -> CostModel:
     return Boosted(seed)
 
 
-_FACTORIES: dict[str, Callable[[int], CostModel]] = {"boosted": _boosted}
+def _forest(seed: int) -> CostModel:
+    from costmodels.forest import Forest
+
+    return Forest(seed)
+
+
+def _extra_trees(seed: int) -> CostModel:
+    from costmodels.forest import Forest
+
+    return Forest(seed, extra=True)
+
+
+def _gaussian_process(seed: int) -> CostModel:
+    from costmodels.gaussian_process import GaussianProcess
+
+    return GaussianProcess(seed)
+
+
+_FACTORIES: dict[str, Callable[[int], CostModel]] = {
+    "boosted": _boosted,
+    "forest": _forest,
+    "extra-trees": _extra_trees,
+    "gaussian-process": _gaussian_process,
+}
 
 COST_MODELS: tuple[str, ...] = tuple(_FACTORIES)
 """Every name that ``make_cost_model`` knows."""

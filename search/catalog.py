@@ -7,12 +7,73 @@ from collections.abc import Callable
 from costmodels.choices import choose
 from search.base import SearchContext, Searcher
 from search.boosted_search import BoostedSearch
+from search.coordinate import CoordinateSearch
+from search.evolutionary import EvolutionarySearch
 from search.random_search import RandomSearch
 
-_FACTORIES: dict[str, Callable[[SearchContext], Searcher]] = {"random": RandomSearch, "boosted": BoostedSearch}
+
+# Imports stay inside the factories where a strategy pulls in scikit-learn, SciPy or xgboost, which are optional to a
+# run that does not choose it and cost up to a second to import.
+def _adaptive(context: SearchContext) -> Searcher:
+    from search.adaptive import AdaptiveSearch
+
+    return AdaptiveSearch(context)
+
+
+def _adaptive_improvement(context: SearchContext) -> Searcher:
+    from search.adaptive import adaptive_improvement
+
+    return adaptive_improvement(context)
+
+
+def _adaptive_thompson(context: SearchContext) -> Searcher:
+    from search.adaptive import adaptive_thompson
+
+    return adaptive_thompson(context)
+
+
+def _annealing(context: SearchContext) -> Searcher:
+    from search.annealing import AnnealingSearch
+
+    return AnnealingSearch(context)
+
+
+def _annealing_released(context: SearchContext) -> Searcher:
+    from search.annealing import annealing_released
+
+    return annealing_released(context)
+
+
+def _autotvm(context: SearchContext) -> Searcher:
+    from search.autotvm import AutoTvmSearch
+
+    return AutoTvmSearch(context)
+
+
+def _bayesian(context: SearchContext) -> Searcher:
+    from search.bayesian import BayesianSearch
+
+    return BayesianSearch(context)
+
+
+_FACTORIES: dict[str, Callable[[SearchContext], Searcher]] = {
+    "adaptive": _adaptive,
+    "adaptive-improvement": _adaptive_improvement,
+    "adaptive-thompson": _adaptive_thompson,
+    "annealing": _annealing,
+    "annealing-released": _annealing_released,
+    "autotvm": _autotvm,
+    "bayesian": _bayesian,
+    "boosted": BoostedSearch,
+    "coordinate": CoordinateSearch,
+    "evolutionary": EvolutionarySearch,
+    "random": RandomSearch,
+}
 
 SEARCHERS: tuple[str, ...] = tuple(_FACTORIES)
 """Every name that ``make_searcher`` knows."""
+
+DEFAULT_SEARCHER = "adaptive"
 
 
 def make_searcher(name: str, context: SearchContext) -> Searcher:

@@ -63,13 +63,17 @@ class Pool:
         if self._open is None:
             return valid & np.array([row.tobytes() not in self._tried for row in rows], dtype=np.bool_)
         fresh = np.zeros(len(rows), dtype=np.bool_)
-        fresh[valid] = self._open[np.searchsorted(self._flat, self._flatten(rows[valid]))]
+        fresh[valid] = self._open[self.places(rows[valid])]
         return fresh
+
+    def places(self, rows: Rows) -> NDArray[np.int64]:
+        """(n,) index in ``space.rows`` of each valid row of an enumerated space."""
+        return np.searchsorted(self._flat, self._flatten(rows))
 
     def take(self, rows: Rows) -> None:
         """Mark ``rows`` (n, d) as tried."""
         if self._open is not None:
-            self._open[np.searchsorted(self._flat, self._flatten(rows))] = False
+            self._open[self.places(rows)] = False
         else:
             self._tried.update(row.tobytes() for row in rows)
 
@@ -90,8 +94,8 @@ class Pool:
         """Up to ``count`` distinct untried rows, uniformly."""
         if self._open is not None:
             places = np.flatnonzero(self._open)
-            chosen = self._rng.choice(places, size=min(count, len(places)), replace=False)
-            return self.space.rows[chosen]
+            chosen: NDArray[np.int64] = self._rng.choice(places, size=min(count, len(places)), replace=False)
+            return np.asarray(self.space.rows[chosen])
         found = self._none()
         for _ in range(_ROUNDS):
             rows = self._rng.integers(self._lengths, size=(count, len(self._lengths))).astype(np.int32)
@@ -99,6 +103,13 @@ class Pool:
             if len(found) >= count:
                 break
         return found[:count]
+
+    def scatter(self, count: int) -> Rows:
+        """Up to ``count`` valid rows, tried or not, uniformly and perhaps with repeats."""
+        if self._open is not None:
+            return self.space.rows[self._rng.integers(len(self.space.rows), size=count)]
+        rows = self._rng.integers(self._lengths, size=(_ROUNDS * count, len(self._lengths))).astype(np.int32)
+        return rows[self.valid(rows)][:count]
 
     def candidates(self, parents: Rows, limit: int = MANY) -> Rows:
         """Untried rows worth scoring: all of an enumerated space up to ``limit``, else samples and mutants."""

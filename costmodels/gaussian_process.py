@@ -1,0 +1,135 @@
+"""Gaussian process for small data.
+
+Notation: n = training rows, m = predicted rows, d = features; a, b index rows.
+
+    k(a, b) = s² · M52(r_ab) + c² + σ²·[a = b],   r² = Σ_j (x_aj − x_bj)² / ℓ_j²
+
+M52 is the Matérn kernel of smoothness 5/2, x_j feature j over its range, and c² the doubt about the mean. Scores are
+ln(1 / latency), so the priors of s and σ are in shares of a latency: s about 0.5, σ about 2 %. ln ℓ, ln s, ln σ have
+normal priors and are set to their posterior mode by L-BFGS with analytic gradients (Rasmussen and Williams 2006,
+equation 5.9).
+
+scikit-learn's regressor takes half a second for 200 × 20: it builds (n, n, d) arrays. Hence these lines of our own.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.linalg import cho_solve, solve_triangular
+from scipy.optimize import minimize
+
+from costmodels.base import CostModel, Floats, Prediction
+from costmodels.calibration import conformal_scale
+from costmodels.single_thread import single_thread
+from schedules.errors import UsageError
+
+LEVEL_VARIANCE = 0.1  # c²: the mean of a few configs is off by about a third
+SIGNAL, NOISE = 0.5, 0.02  # centres of the priors of s and σ
+MOST_ROWS = 400  # rows kept in the posterior: a Cholesky factor of more costs more than a trial
+SEARCH_ROWS = 160  # rows on which the hyperparameters are set
+STEPS = 25
+_JITTER = 1e-8
+
+
+def _distances(left: Floats, right: Floats) -> Floats:
+    """(n, m) Euclidean distances between rows of ``left`` and ``right``."""
+    squares = (left**2).sum(axis=1)[:, None] + (right**2).sum(axis=1)[None, :] - 2.0 * left @ right.T
+    return np.asarray(np.sqrt(np.maximum(squares, 0.0)), dtype=np.float64)
+
+
+def _matern(distance: Floats) -> tuple[Floats, Floats]:
+    """Matérn 5/2 at ``distance``, and −(dM52/dr)/r there."""
+    scaled = np.sqrt(5.0) * distance
+    fading = np.exp(-scaled)
+    return (1.0 + scaled + scaled**2 / 3.0) * fading, (5.0 / 3.0) * (1.0 + scaled) * fading
+
+
+def _prior(width: int) -> tuple[Floats, Floats]:
+    """Centres and standard deviations (d + 2,) of ln ℓ, ln s, ln σ; distances grow with √d, and so do the scales."""
+    centre = np.concatenate([np.full(width, np.log(0.6 * np.sqrt(width))), np.log([SIGNAL, NOISE])])
+    return centre, np.concatenate([np.full(width, 1.0), [0.6, 0.6]])
+
+
+def negative_log_posterior(vector: Floats, inputs: Floats, scores: Floats) -> tuple[float, Floats]:
+    """Of the hyperparameters ``vector`` (d + 2,): ln ℓ, ln s, ln σ; and its gradient (d + 2,).
+
+    Args:
+        vector: the hyperparameters.
+        inputs: (n, d) features in units of their ranges.
+        scores: (n,) centred.
+    """
+    count = len(scores)
+    signal, noise = np.exp(2.0 * vector[-2:])
+    scaled = inputs / np.exp(vector[:-2])
+    matern, slope = _matern(_distances(scaled, scaled))
+    factor = np.linalg.cholesky(signal * matern + LEVEL_VARIANCE + (noise + _JITTER) * np.eye(count))
+    inverse = cho_solve((factor, True), np.eye(count), check_finite=False)
+    weights = inverse @ scores
+    push = np.outer(weights, weights) - inverse
+    bent = push * slope * signal
+    by_scale = (scaled**2 * bent.sum(axis=1)[:, None]).sum(axis=0) - (scaled * (bent @ scaled)).sum(axis=0)
+    gradient = np.concatenate([by_scale, [float((push * matern).sum()) * signal, float(np.trace(push)) * noise]])
+    fit = 0.5 * float(scores @ weights) + float(np.log(np.diag(factor)).sum())
+    centre, widths = _prior(inputs.shape[1])
+    pull = (vector - centre) / widths
+    return fit + 0.5 * float(pull @ pull), pull / widths - gradient
+
+
+class GaussianProcess(CostModel):
+    """The process as a ``CostModel``: 40 ms to fit 200 × 20. Beyond ``MOST_ROWS`` rows a random part is used."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self.hyperparameters_: Floats | None = None
+        self.scale_ = 1.0
+
+    @single_thread
+    def fit(self, features: Floats, scores: Floats) -> GaussianProcess:
+        """Learn from ``features`` (n, d) and ``scores`` (n,)."""
+        kept = np.random.default_rng(self._seed).permutation(len(scores))[:MOST_ROWS]
+        self._low = features.min(axis=0)
+        spans = np.ptp(features, axis=0)
+        self._spans = np.where(spans > 0, spans, 1.0)
+        self._offset = float(np.mean(scores[kept]))
+        inputs, centred = (features[kept] - self._low) / self._spans, scores[kept] - self._offset
+        found = self._mode(inputs[:SEARCH_ROWS], centred[:SEARCH_ROWS])
+        self.hyperparameters_ = found
+        self._scaled = inputs / np.exp(found[:-2])
+        self._signal, self._noise = np.exp(2.0 * found[-2:])
+        matern, _ = _matern(_distances(self._scaled, self._scaled))
+        kernel = self._signal * matern + LEVEL_VARIANCE + (self._noise + _JITTER) * np.eye(len(kept))
+        self._factor = np.linalg.cholesky(kernel)
+        inverse = cho_solve((self._factor, True), np.eye(len(kept)), check_finite=False)
+        self._weights = inverse @ centred
+        # leaving one row out has a closed form (Rasmussen and Williams 2006, equations 5.10 to 5.12)
+        precision = np.diag(inverse)
+        self.scale_ = conformal_scale(self._weights / precision, 1.0 / np.sqrt(precision))
+        return self
+
+    @staticmethod
+    def _mode(inputs: Floats, centred: Floats) -> Floats:
+        centre, _ = _prior(inputs.shape[1])
+        bounds = [(low - 5.0, low + 5.0) for low in centre]
+        found = minimize(
+            negative_log_posterior,
+            centre,
+            args=(inputs, centred),
+            jac=True,
+            method="L-BFGS-B",
+            bounds=bounds,
+            options={"maxiter": STEPS, "maxfun": STEPS + 5},
+        )
+        return np.asarray(found.x, dtype=np.float64)
+
+    @single_thread
+    def predict(self, features: Floats) -> Prediction:
+        """Mean, and the standard deviation of a measurement: doubt and noise together."""
+        if self.hyperparameters_ is None:
+            raise UsageError("GaussianProcess.predict was called before fit; fit it on at least one measurement")
+        scaled = (features - self._low) / self._spans / np.exp(self.hyperparameters_[:-2])
+        matern, _ = _matern(_distances(self._scaled, scaled))
+        cross = self._signal * matern + LEVEL_VARIANCE
+        solved = solve_triangular(self._factor, cross, lower=True, check_finite=False)
+        variance = self._signal + LEVEL_VARIANCE + self._noise - (solved**2).sum(axis=0)
+        std = self.scale_ * np.sqrt(np.maximum(variance, self._noise))
+        return Prediction(cross.T @ self._weights + self._offset, std)

@@ -1,0 +1,79 @@
+"""Surrogate: a cost model of one task that starts from what other tasks of its template have shown.
+
+Notation: n = own rows, N = rows of other tasks, d = features, y = a score's gap to the best of its task (≤ 0).
+
+    y(x) ≈ β·g(x) + r(x)      g fitted once on the other tasks, r on what g leaves of the own rows
+
+β is the own rows' regression on g, drawn towards 1 by a prior worth a few rows: tasks that are alike lend their
+experience at once, tasks that are not are soon ignored. Ranking is all a search needs, and gaps rank across tasks.
+Only the top of the surface matters, so the low tail is bent: a gap beyond ``KNEE`` counts as KNEE·(1 + ln(gap / KNEE)).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from costmodels.base import CostModel, Floats, Prediction
+from schedules.errors import UsageError
+
+KNEE = 0.2
+PRIOR_WEIGHT = 0.08  # sum of squares of g at which β is half from the data: about eight rows near the top
+
+Rows = tuple[Floats, Floats]
+"""Features (n, d) and scores (n,) of one task's valid measurements."""
+
+
+def bend(scores: Floats) -> Floats:
+    """(n,) gaps to the best score, as negative numbers, with the low tail compressed."""
+    gap = np.max(scores) - scores
+    return -np.where(gap <= KNEE, gap, KNEE * (1.0 + np.log(np.maximum(gap, KNEE) / KNEE)))
+
+
+class Surrogate:
+    """``make`` gives an unfitted cost model; ``others`` are the rows of other tasks, columns as this task's."""
+
+    def __init__(self, make: Callable[[], CostModel], others: Sequence[Rows] = ()) -> None:
+        self._make = make
+        self._own: CostModel | None = None
+        self.beta_ = 1.0
+        self._shared: CostModel | None = None
+        others = [rows for rows in others if len(rows[1]) >= 2]
+        if others:
+            features = np.concatenate([features for features, _ in others])
+            self._shared = make().fit(features, np.concatenate([bend(scores) for _, scores in others]))
+
+    @property
+    def ready(self) -> bool:
+        """Whether it has anything to predict from."""
+        return self._own is not None or self._shared is not None
+
+    def fit(self, features: Floats, scores: Floats) -> Surrogate:
+        """Learn from the task's own valid measurements: ``features`` (n, d), ``scores`` (n,), n ≥ 1."""
+        gaps = bend(scores)
+        if self._shared is not None:
+            shared = self._shared.predict(features).mean
+            centred = shared - shared.mean()
+            slope = float(centred @ (gaps - gaps.mean())) + PRIOR_WEIGHT
+            self.beta_ = float(np.clip(slope / (float(centred @ centred) + PRIOR_WEIGHT), 0.0, 1.5))
+            gaps = gaps - self.beta_ * shared
+        self._own = self._make().fit(features, gaps)
+        return self
+
+    def predict(self, features: Floats) -> Prediction:
+        """Expected gap and its standard deviation at ``features`` (m, d).
+
+        Raises:
+            UsageError: if it knows neither own rows nor other tasks.
+        """
+        shared = self._shared.predict(features) if self._shared is not None else None
+        if self._own is None:
+            if shared is None:
+                raise UsageError("Surrogate.predict was called before fit and without other tasks; fit it first")
+            return shared
+        own = self._own.predict(features)
+        if shared is None:
+            return own
+        # the own model's calibrated residuals already contain what the shared model gets wrong
+        return Prediction(own.mean + self.beta_ * shared.mean, own.std)

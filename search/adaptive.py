@@ -1,0 +1,113 @@
+"""The default searcher: a surrogate that starts from other tasks, and batches between trust and doubt.
+
+Notation: m = candidates, q = size of a batch, κ = weight of the doubt.
+
+    first batch     a few of the space's first guesses, then what other tasks of the template recommend;
+                    without other tasks, more guesses and configs spread over the space
+    afterwards      the q best of μ + κσ + ln P(valid), every place of the batch with its own κ ~ Exp(mean)
+
+What it takes from AdaTune: a surrogate that knows its doubt, and exploration that follows the doubt. Where it departs:
+calibrated boosted trees instead of ten trees, every untried config of an enumerated space scored instead of a walk
+through it, failures in a model of their own, a warm start from the log, and no separate random share: κ is drawn anew
+for every place, so that one batch holds sure things and long shots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from costmodels.acquisition import log_expected_improvement, thompson, upper_confidence_bound
+from costmodels.base import Floats, Prediction
+from costmodels.catalog import make_cost_model
+from costmodels.surrogate import Surrogate
+from costmodels.validity import Validity
+from schedules.config import Config
+from search.base import Result, SearchContext, Searcher
+from search.history import History
+from search.pool import Pool, Rows
+from search.prior import prior_rows
+from search.spread import spread
+
+CANDIDATES = 4096
+MEAN_KAPPA = 0.35
+GUESSES_WITH_PRIOR = 0.25  # share of the first batch that goes to the space's first guesses
+GUESSES_ALONE = 0.5
+
+Acquisition = Callable[[Prediction, np.random.Generator], Floats]
+
+
+def varied_bound(prediction: Prediction, rng: np.random.Generator) -> Floats:
+    """(m,) upper confidence bound with a κ of its own."""
+    return upper_confidence_bound(prediction, MEAN_KAPPA * float(rng.exponential()))
+
+
+def improvement(prediction: Prediction, rng: np.random.Generator) -> Floats:
+    """(m,) ln EI over the best gap, which is 0 by construction; the generator is not needed."""
+    del rng
+    return log_expected_improvement(prediction, 0.0)
+
+
+class AdaptiveSearch(Searcher):
+    """See the module's text; ``acquisition`` scores the candidates once for every place of a batch."""
+
+    def __init__(self, context: SearchContext, acquisition: Acquisition = varied_bound) -> None:
+        self._rng = context.rng
+        self._acquisition = acquisition
+        self._pool = Pool(context.space, context.rng)
+        self._history = History(self._pool)
+        seed = int(context.rng.integers(2**31))
+        self._others = prior_rows(context)
+        measured = [(rows.features[rows.valid], rows.scores[rows.valid]) for rows in self._others]
+        self._surrogate = Surrogate(lambda: make_cost_model(context.cost_model, seed), measured)
+        self._validity = Validity()
+
+    def ask(self, count: int) -> list[Config]:
+        """See the module's text."""
+        configs: list[Config] = []
+        if not len(self._history):
+            share = GUESSES_WITH_PRIOR if self._surrogate.ready else GUESSES_ALONE
+            configs += self._pool.configs(self._pool.first(int(np.ceil(count * share))))
+        if self._history.valid.any() or self._surrogate.ready:
+            configs += self._pool.configs(self._promising(count - len(configs)))
+        if len(configs) < count:
+            configs += self._pool.configs(spread(self._pool, count - len(configs), self._rng))
+        return configs
+
+    def tell(self, results: Sequence[Result]) -> None:
+        """Learn from ``results``; the surrogate is fitted when it is next asked."""
+        self._history.tell(results)
+
+    def _promising(self, count: int) -> Rows:
+        """Up to ``count`` untried rows by the acquisition."""
+        space = self._pool.space
+        candidates = self._pool.candidates(self._history.incumbents(8), CANDIDATES)
+        if not len(candidates):
+            return candidates
+        # ties, which trees have many of, are broken by this order
+        candidates = self._rng.permutation(candidates)
+        features, valid = space.row_features(self._history.rows), self._history.valid
+        if valid.any():
+            self._surrogate.fit(features[valid], self._history.scores[valid])
+        tried = [features, *(rows.features for rows in self._others)]
+        self._validity.fit(np.concatenate(tried), np.concatenate([valid, *(rows.valid for rows in self._others)]))
+        asked = space.row_features(candidates)
+        prediction = self._surrogate.predict(asked)
+        worth = np.log(self._validity.probability(asked))
+        chosen: list[int] = []
+        for _ in range(min(count, len(candidates))):
+            value = self._acquisition(prediction, self._rng) + worth
+            value[chosen] = -np.inf
+            chosen.append(int(np.argmax(value)))
+        return candidates[chosen]
+
+
+def adaptive_thompson(context: SearchContext) -> Searcher:
+    """The same with a draw from every config's marginal for each place (Thompson sampling)."""
+    return AdaptiveSearch(context, thompson)
+
+
+def adaptive_improvement(context: SearchContext) -> Searcher:
+    """The same with log expected improvement: the q best of one ranking."""
+    return AdaptiveSearch(context, improvement)

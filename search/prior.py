@@ -1,0 +1,75 @@
+"""Results of other tasks as training data for this one.
+
+Notation: n = results of one task, d = features.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodels.base import Floats
+from schedules.errors import UsageError
+from schedules.space import Space
+from search.base import SearchContext
+
+MOST_TASKS = 8
+MOST_ROWS = 64  # of one task: the fit of the shared model is paid once per searcher, but it is paid
+
+
+@dataclass(frozen=True)
+class PriorRows:
+    """One other task: features (n, d), scores (n,) with NaN where it failed."""
+
+    features: Floats
+    scores: Floats
+
+    @property
+    def valid(self) -> NDArray[np.bool_]:
+        """(n,) whether each config was timed."""
+        return ~np.isnan(self.scores)
+
+
+def columns_of(space: Space) -> tuple[str, ...]:
+    """Names of the features of ``space``, in their order."""
+    names = tuple(knob.name for knob in space.knobs)
+    if space.derive is None:
+        return names
+    lone = np.zeros((1, len(space.knobs)), dtype=np.int32)
+    return names + tuple(space.derive(space.columns(lone)))
+
+
+def prior_rows(context: SearchContext) -> list[PriorRows]:
+    """What ``context.prior`` says in this space's columns, nearest task first.
+
+    Only tasks whose spaces have the same feature names take part: the template is the same, the sizes differ.
+    Of a long record the best half and the newest rest are kept.
+    """
+    columns = columns_of(context.space)
+    found: list[PriorRows] = []
+    for space, results in context.prior:
+        if len(found) >= MOST_TASKS or columns_of(space) != columns:
+            continue
+        features, scores = [], []
+        for config, measurement in results:
+            try:
+                row = space.row(config)
+            except UsageError:  # a record of a knob value that the space no longer offers teaches nothing
+                continue
+            features.append(row)
+            scores.append(-math.log(measurement.latency_s) if measurement.ok else math.nan)
+        if features:
+            found.append(_kept(space.row_features(np.stack(features)), np.array(scores)))
+    return found
+
+
+def _kept(features: Floats, scores: Floats) -> PriorRows:
+    if len(scores) > MOST_ROWS:
+        order = np.argsort(np.where(np.isnan(scores), np.inf, -scores), kind="stable")
+        best, rest = order[: MOST_ROWS // 2], np.sort(order[MOST_ROWS // 2 :])
+        chosen = np.concatenate([best, rest[-(MOST_ROWS - len(best)) :]])
+        features, scores = features[chosen], scores[chosen]
+    return PriorRows(features, scores)

@@ -4,12 +4,14 @@
     plan.json       the decisions
     model.so        the kernels and the program that calls them
     weights.bin     packed weights, each aligned to a page of ALIGNMENT bytes; mapped, not read
+    tasks.json.gz   the tasks and their untuned programs, to look inside (autotune/inspect.py); not needed to run
 
 No pickles: reading an artifact runs nothing but its compiled code.
 """
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import math
@@ -30,10 +32,11 @@ from autotune.machine import host_target
 from autotune.plan import Plan
 from schedules.errors import ArtifactError
 from schedules.target import Target
+from schedules.task import Task
 
 FORMAT = 1
 ALIGNMENT = 4096
-FILES = ("plan.json", "model.so", "weights.bin")
+FILES = ("plan.json", "model.so", "weights.bin", "tasks.json.gz")
 
 
 @dataclass(frozen=True)
@@ -100,6 +103,7 @@ def write_artifact(
     try:
         build(folder / "model.so")
         (folder / "plan.json").write_text(plan.to_json())
+        (folder / "tasks.json.gz").write_bytes(_packed_tasks(program))
         entries = _write_weights(folder / "weights.bin", program.weights)
         manifest = {
             "format": FORMAT,
@@ -118,6 +122,35 @@ def write_artifact(
         raise ArtifactError(f"cannot write {out} ({error.strerror}); free some space or name another --out") from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _packed_tasks(program: Program) -> bytes:
+    data = {"tasks": [asdict(task) for task in program.tasks], "programs": program.programs}
+    return gzip.compress(json.dumps(data).encode(), mtime=0)  # no time: equal plans build equal files
+
+
+def read_tasks(path: Path) -> tuple[tuple[Task, ...], dict[str, str]]:
+    """The tasks of the artifact at ``path``, most work first, and their programs by key (``schedules.lower``).
+
+    Raises:
+        ArtifactError: if they cannot be read.
+    """
+    try:
+        data = json.loads(gzip.decompress((path / "tasks.json.gz").read_bytes()))
+        tasks = tuple(
+            Task(
+                **{
+                    **fields,
+                    "shapes": tuple(tuple(shape) for shape in fields["shapes"]),
+                    "dtypes": tuple(fields["dtypes"]),
+                    "constants": tuple(fields["constants"]),
+                }
+            )
+            for fields in data["tasks"]
+        )
+        return tasks, dict(data["programs"])
+    except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
+        raise ArtifactError(f"{path / 'tasks.json.gz'} is damaged ({error}); build the artifact again") from error
 
 
 def _swap(folder: Path, out: Path) -> None:

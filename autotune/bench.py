@@ -115,7 +115,7 @@ def bench(
         _write_job(folder, artifact, model, seed)
         engines = []
         for index, name in enumerate((OURS, *against)):
-            progress(f"starting {name}", index, len(against) + 1)
+            progress("starting engines", index, len(against) + 1)
             engines.append(stack.enter_context(EngineProcess(name, folder)))
         counts = [_calibrate(engine, engines) for engine in engines]
         meter = CpuMeter()

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +62,25 @@ class Result:
     reason: str = ""
     interrupted: bool = False
     states: tuple[TaskState, ...] = ()
+
+    def to_data(self) -> dict[str, Any]:
+        """As in ``tune run --json``."""
+        return {
+            "model": self.model,
+            "artifact": str(self.artifact),
+            "target": self.target,
+            "threads": self.threads,
+            "tasks": self.tasks,
+            "measured_trials": self.measured_trials,
+            "failed_trials": self.failed_trials,
+            "reused_records": self.reused_records,
+            "elapsed_s": self.elapsed_s,
+            "phase_s": self.phase_s,
+            "latency_ms": {"untuned": None, "tuned": None, **self.latency_ms},
+            "verified": None if self.verified is None else asdict(self.verified),
+            "reason": self.reason,
+            "interrupted": self.interrupted,
+        }
 
 
 class _Clock:

@@ -18,6 +18,9 @@ from schedules.task import Task
 from tuning_logs.record import RecordKey
 from tuning_logs.store import LogStore
 
+SHOWN = 3
+"""Missing tasks that an error names."""
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -96,7 +99,7 @@ def make_plan(
         frozen: refuse tasks that have something to tune and no record, instead of building them untuned.
 
     Raises:
-        MissingRecordError: if ``frozen`` and records are missing, naming each and why.
+        MissingRecordError: if ``frozen`` and records are missing, naming the first few and why.
     """
     choices, missing = [], []
     for task in tasks:
@@ -109,8 +112,12 @@ def make_plan(
             missing.append(f"{task.name} ({task.key}): {log.explain_miss(record_key(task, space, target))}")
         choices.append(Choice(task.key, BASELINE, None))
     if frozen and missing:
+        more = (
+            f"; and {len(missing) - SHOWN} more, which 'tune log explain MODEL' lists" if len(missing) > SHOWN else ""
+        )
         raise MissingRecordError(
             f"{len(missing)} of {len(choices)} tasks have no record; tune first or merge a log that has them. Missing: "
-            + "; ".join(missing)
+            + "; ".join(missing[:SHOWN])
+            + more
         )
     return Plan(target, tuple(sorted(choices, key=lambda choice: choice.task)))

@@ -87,20 +87,30 @@ def compare(reference: str, ours: list[NDArray[Any]], theirs: list[NDArray[Any]]
     return Verdict(reference, worst_abs, worst_rel, passed)
 
 
-def verify_artifact(artifact: Path, model: onnx.ModelProto, seed: int = 0) -> Verdict:
-    """Run both on the same random inputs.
-
-    Raises:
-        VerificationError: if outputs differ by more than the tolerances.
-    """
+def compare_artifact(artifact: Path, model: onnx.ModelProto, seed: int = 0) -> Verdict:
+    """Run both on the same random inputs."""
     session = InferenceSession(artifact)
     specs = [TensorSpec(arg.name, tuple(arg.shape), arg.dtype) for arg in session.get_inputs()]
     feed = random_inputs(specs, seed)
     reference, theirs = reference_outputs(model, feed)
-    verdict = compare(reference, session.run(None, feed), theirs)
+    return compare(reference, session.run(None, feed), theirs)
+
+
+def verify_artifact(artifact: Path, model: onnx.ModelProto, seed: int = 0) -> Verdict:
+    """As ``compare_artifact``, for those who go on only if it passed.
+
+    Raises:
+        VerificationError: if outputs differ by more than the tolerances.
+    """
+    verdict = compare_artifact(artifact, model, seed)
     if not verdict.passed:
-        raise VerificationError(
-            f"{artifact} differs from {reference}: largest error {verdict.max_abs_err:.3g} absolute, "
-            f"{verdict.max_rel_err:.3g} relative (allowed {ATOL} + {RTOL}·|x|); report the model and --seed {seed}"
-        )
+        raise VerificationError(complaint(artifact, verdict, seed))
     return verdict
+
+
+def complaint(artifact: Path, verdict: Verdict, seed: int) -> str:
+    """What to say of a verdict that did not pass."""
+    return (
+        f"{artifact} differs from {verdict.reference}: largest error {verdict.max_abs_err:.3g} absolute, "
+        f"{verdict.max_rel_err:.3g} relative (allowed {ATOL} + {RTOL}·|x|); report the model and --seed {seed}"
+    )

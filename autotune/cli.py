@@ -1,0 +1,283 @@
+"""The command ``tune``: the only place that prints, exits and reads the environment.
+
+A command returns a ``Reply``; ``main`` prints it. Results go to stdout, progress and logs to stderr.
+
+Imports of what loads TVM are inside the commands: ``tune --help`` answers at once, and TVM is loaded only after the
+installed versions were judged (``autotune.versions``).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from autotune import cli_options as opt
+from autotune import cli_text
+from autotune.cli_log import log_app
+from autotune.cli_reply import DONE, FAILED, FROZEN, INTERRUPTED, UNVERIFIED, USAGE, Reply
+from autotune.options import Options
+from autotune.versions import check_versions, describe
+from schedules.errors import AutotuneError, MissingRecordError, UsageError, VerificationError
+
+CODES: dict[type[AutotuneError], int] = {UsageError: USAGE, MissingRecordError: FROZEN, VerificationError: UNVERIFIED}
+"""Exit codes of errors; any other AutotuneError is FAILED."""
+
+OURS = ("autotune", "search", "costmodels", "schedules", "tuning_logs")
+
+app = typer.Typer(
+    name="tune",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Turn an ONNX model into kernels tuned for this machine, and prove that they are right and fast.",
+    epilog="Exit codes: 0 done, 1 failed, 2 usage, 3 frozen and something was missing, 4 verification failed, "
+    "130 interrupted (the best artifact so far is on disk).",
+)
+app.add_typer(log_app, name="log")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(describe())
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the versions that matter.")
+    ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more to stderr.")] = False,
+) -> None:
+    check_versions()
+    if verbose:
+        for name in OURS:
+            logging.getLogger(name).setLevel(logging.DEBUG)
+
+
+@app.command(epilog="Example: tune run model.onnx --budget 90s --out model.tuned")
+def run(
+    model: opt.Model,
+    out: opt.Out = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            metavar="90s|5m|1m30s", help="Tuning time, earlier runs of the log included; default by --effort."
+        ),
+    ] = None,
+    trials: Annotated[int | None, typer.Option(metavar="N", help="Most measured trials.")] = None,
+    effort: Annotated[
+        str, typer.Option(metavar="quick|standard|full", help="Budget of 20 s, 2 or 10 minutes.")
+    ] = Options.effort,
+    target: opt.Target = "host",
+    threads: opt.Threads = None,
+    inputs: opt.Inputs = None,
+    log: opt.Log = None,
+    seed: opt.Seed = Options.seed,
+    searcher: Annotated[
+        str, typer.Option(metavar="NAME", help="How configs are proposed.", rich_help_panel=opt.STRATEGIES)
+    ] = Options.searcher,
+    cost_model: Annotated[
+        str, typer.Option(metavar="NAME", help="What predicts their speed.", rich_help_panel=opt.STRATEGIES)
+    ] = Options.cost_model,
+    allocator: Annotated[
+        str, typer.Option(metavar="NAME", help="Which task is next.", rich_help_panel=opt.STRATEGIES)
+    ] = Options.allocator,
+    evaluator: Annotated[
+        str, typer.Option(metavar="NAME", help="When a timing is sure.", rich_help_panel=opt.STRATEGIES)
+    ] = Options.evaluator,
+    frozen: Annotated[bool, typer.Option("--frozen", help="Measure nothing; a missing record is an error.")] = False,
+    as_json: opt.Json = False,
+    quiet: opt.Quiet = False,
+) -> Reply:
+    """Tune, build and verify. Run again to go on: what was measured is not measured twice."""
+    options = Options(
+        out=out,
+        budget_s=None if budget is None else opt.parse_seconds(budget),
+        trials=trials,
+        effort=effort,
+        **opt.common(target, threads, inputs, log),
+        seed=seed,
+        searcher=searcher,
+        cost_model=cost_model,
+        allocator=allocator,
+        evaluator=evaluator,
+        frozen=frozen,
+    )
+    return _tune(model, options, as_json, quiet)
+
+
+@app.command(epilog="Example: tune build model.onnx --log team.db --out model.tuned")
+def build(
+    model: opt.Model,
+    out: opt.Out = None,
+    target: opt.Target = "host",
+    threads: opt.Threads = None,
+    inputs: opt.Inputs = None,
+    log: opt.Log = None,
+    seed: opt.Seed = Options.seed,
+    as_json: opt.Json = False,
+    quiet: opt.Quiet = False,
+) -> Reply:
+    """Build and verify from the log only: nothing is measured, and a missing record is an error."""
+    options = Options(out=out, **opt.common(target, threads, inputs, log), seed=seed, frozen=True)
+    return _tune(model, options, as_json, quiet)
+
+
+def _tune(model: Path, options: Options, as_json: bool, quiet: bool) -> Reply:
+    from rich.console import Console
+
+    from autotune.pipeline import tune
+    from autotune.progress import Progress
+
+    with Progress(Console(stderr=True), quiet) as progress:
+        result = tune(model, options, progress)
+    code = INTERRUPTED if result.interrupted else DONE
+    return Reply(cli_text.run_lines(result), result.to_data(), as_json, code=code)
+
+
+@app.command(epilog="Example: tune bench model.tuned --against onnxruntime,openvino --rounds 200")
+def bench(
+    artifact: opt.ArtifactFolder,
+    against: Annotated[
+        str, typer.Option(metavar="NAMES", help="Engines to compare with: onnxruntime, openvino or both.")
+    ] = "onnxruntime",
+    model: Annotated[
+        Path | None,
+        typer.Option(metavar="MODEL", help="Its ONNX file; default by name beside the artifact or in this folder."),
+    ] = None,
+    rounds: Annotated[int, typer.Option(metavar="N", help="Turns of every engine.")] = 30,
+    seed: opt.Seed = 0,
+    as_json: opt.Json = False,
+    quiet: opt.Quiet = False,
+) -> Reply:
+    """Time an artifact against other engines: in turn, on the same threads and inputs, each in its own process."""
+    from rich.console import Console
+
+    from autotune.bench import bench as run_bench
+    from autotune.progress import Steps
+
+    with Steps(Console(stderr=True), quiet) as steps:
+        result = run_bench(artifact, opt.split_names(against), model, rounds, seed, steps)
+    return Reply(cli_text.bench_lines(result), result.to_data(), as_json)
+
+
+@app.command(epilog="Example: tune verify model.tuned model.onnx")
+def verify(artifact: opt.ArtifactFolder, model: opt.Model, seed: opt.Seed = 0, as_json: opt.Json = False) -> Reply:
+    """Compare an artifact's outputs with ONNX Runtime's on random inputs."""
+    from dataclasses import asdict
+
+    from autotune.artifact import read_artifact
+    from autotune.importer.load import load_model
+    from autotune.verify import compare_artifact, complaint
+
+    shapes = {spec.name: spec.shape for spec in read_artifact(artifact).inputs if spec.shape}
+    verdict = compare_artifact(artifact, load_model(model, shapes), seed)
+    complaints = [] if verdict.passed else [complaint(artifact, verdict, seed)]
+    code = DONE if verdict.passed else UNVERIFIED
+    return Reply([cli_text.verdict_line(verdict)], asdict(verdict), as_json, complaints, code)
+
+
+@app.command(epilog="Example: tune tasks model.onnx --threads 2")
+def tasks(
+    model: opt.Model,
+    target: opt.Target = "host",
+    threads: opt.Threads = None,
+    inputs: opt.Inputs = None,
+    log: opt.Log = None,
+    as_json: opt.Json = False,
+) -> Reply:
+    """List a model's tasks: work, roofline bound, the best known kernel and where that record came from."""
+    from autotune.inspect import report_tasks
+
+    report = report_tasks(model, Options(**opt.common(target, threads, inputs, log)))
+    return Reply(cli_text.task_lines(report), report.to_data(), as_json)
+
+
+@app.command(epilog="Example: tune kernels model.tuned --task fused_conv2d_add_relu --emit asm")
+def kernels(
+    artifact: opt.ArtifactFolder,
+    task: Annotated[
+        str | None, typer.Option(metavar="KEY", help="Key, beginning of a key, or name of one task; default all.")
+    ] = None,
+    emit: Annotated[
+        str | None, typer.Option(metavar="tir|llvm|asm", help="Print their code; default a table of their configs.")
+    ] = None,
+    as_json: opt.Json = False,
+) -> Reply:
+    """Show an artifact's kernels: their configs, or their code as scheduled, as LLVM sees it, or as machine code."""
+    from autotune.inspect import report_kernels
+
+    found = report_kernels(artifact, task, emit)
+    data = {"artifact": str(artifact), "emit": emit, "kernels": [kernel.to_data() for kernel in found]}
+    return Reply(cli_text.kernel_lines(found), data, as_json)
+
+
+@app.command(epilog="Example: tune devices --json")
+def devices(as_json: opt.Json = False) -> Reply:
+    """Show what kernels may use here: instruction sets, threads, caches, measured peaks, GPUs."""
+    from autotune.devices import report_devices
+
+    report = report_devices()
+    return Reply(report.lines, report.data, as_json)
+
+
+class _Stderr(logging.Handler):
+    """Writes to whatever sys.stderr is at the time: a live display takes it over for a while."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(self.format(record), file=sys.stderr)
+
+
+def _configure_logging() -> None:
+    handler = _Stderr()
+    handler.setFormatter(logging.Formatter("tune: %(message)s"))
+    for name in OURS:
+        logger = logging.getLogger(name)
+        logger.handlers = [handler]
+        logger.setLevel(logging.WARNING)
+        logger.propagate = False
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; its exit code."""
+    _configure_logging()
+    try:
+        reply = app(None if arguments is None else list(arguments), prog_name="tune", standalone_mode=False)
+    except AutotuneError as error:
+        return _complain(str(error), next((code for kind, code in CODES.items() if isinstance(error, kind)), FAILED))
+    except typer.TyperException as error:
+        message = error.format_message().rstrip(".")
+        if not message:  # a command group alone: its help was shown
+            return error.exit_code
+        return _complain(f"{message}; 'tune --help' shows what there is", error.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
+        return _complain("interrupted", INTERRUPTED)
+    if isinstance(reply, Reply):
+        return _print(reply)
+    if reply == INTERRUPTED:  # typer turns Ctrl-C into this code
+        return _complain("interrupted", INTERRUPTED)
+    return int(reply or DONE)
+
+
+def _complain(text: str, code: int) -> int:
+    print("tune:", " ".join(text.split()), file=sys.stderr)
+    return code
+
+
+def _print(reply: Reply) -> int:
+    try:
+        for line in [json.dumps(reply.data, allow_nan=False)] if reply.as_json else reply.lines:
+            print(line)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader, head say, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    for complaint in reply.complaints:
+        _complain(complaint, reply.code)
+    return reply.code

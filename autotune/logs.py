@@ -1,0 +1,30 @@
+"""The tuning log that a command reads: one that exists, never one made on the way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from autotune.options import default_log
+from schedules.errors import LogError
+from tuning_logs.log import TuningLog
+from tuning_logs.memory_store import MemoryStore
+from tuning_logs.sql_store import SqlStore, open_log
+
+
+def existing_log(address: str | Path | None) -> SqlStore:
+    """The log at ``address`` (None: the user's own).
+
+    Raises:
+        LogError: if there is none, or it cannot be opened.
+    """
+    where = default_log() if address is None else address
+    if "://" not in str(where) and not Path(where).exists():
+        raise LogError(f"there is no tuning log at {where}; 'tune run MODEL' makes one, or give another --log")
+    return open_log(where)
+
+
+def known_log(address: str | Path | None) -> TuningLog:
+    """As ``existing_log``; an empty log where the user's own does not exist yet."""
+    if address is None and not default_log().exists():
+        return MemoryStore()
+    return existing_log(address)

@@ -1,0 +1,227 @@
+"""What a person sees while it runs: a live table on a terminal, plain lines in a pipe. Drawn between slots only.
+
+Nothing redraws by itself: a thread that paints four times a second would disturb what is being timed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from types import TracebackType
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from autotune.events import Event, PhaseBegan, SlotDone, TuningBegan, TuningEnded
+from schedules.task import Task
+from search.allocation import TaskState
+
+PLAIN_EVERY_S = 5.0
+"""Seconds between two lines where there is no terminal."""
+
+_PHASES = {"import": "importing the model", "build": "building", "verify": "verifying against the reference"}
+
+
+class Scoreboard:
+    """The state of a run, put together from its events.
+
+    Args:
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._began = clock()
+        self._states: dict[str, TaskState] = {}
+        self._start: dict[str, TaskState] = {}
+        self.tasks: tuple[Task, ...] = ()
+        self.budget_s = 0.0
+        self.failed = 0
+        self.last: SlotDone | None = None
+
+    def take(self, event: Event) -> None:
+        """Learn from ``event``."""
+        match event:
+            case TuningBegan(tasks, states, budget_s):
+                self.tasks, self.budget_s, self._began = tasks, budget_s, self._clock()
+                self._states = {state.key: state for state in states}
+                self._start = dict(self._states)
+            case SlotDone(task, state):
+                self._states[task.key] = state
+                self.failed += event.failed
+                self.last = event
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since tuning began."""
+        return self._clock() - self._began
+
+    @property
+    def left_s(self) -> float:
+        """Seconds of the budget that are left."""
+        return max(0.0, self.budget_s - self.elapsed_s)
+
+    @property
+    def trials(self) -> int:
+        """Trials measured in this run."""
+        return sum(state.trials - self._start[key].trials for key, state in self._states.items())
+
+    def state(self, task: Task) -> TaskState:
+        """What is known of ``task``."""
+        return self._states[task.key]
+
+    @property
+    def untouched(self) -> int:
+        """Tasks without a valid trial."""
+        return sum(state.best_s is None for state in self._states.values())
+
+    @property
+    def kernels_s(self) -> float:
+        """Weighted sum of the best kernels known."""
+        return sum(state.weight * (state.best_s or 0.0) for state in self._states.values())
+
+    def slowest(self, count: int) -> list[Task]:
+        """Tasks in the order of their share of the model's time; those without a time first."""
+        order = {task.key: rank for rank, task in enumerate(self.tasks)}
+
+        def share(task: Task) -> tuple[bool, float, int]:
+            best_s = self.state(task).best_s
+            return best_s is not None, -(best_s or 0.0) * task.weight, order[task.key]
+
+        return sorted(self.tasks, key=share)[:count]
+
+    def headline(self) -> str:
+        """Everything in one line."""
+        waiting = f", {self.untouched} tasks to come" if self.untouched else ""
+        return (
+            f"{self.elapsed_s:.1f} s of {self.budget_s:.0f} s: {self.trials} trials ({self.failed} failed), "
+            f"best kernels {1e3 * self.kernels_s:.3f} ms{waiting}"
+        )
+
+
+def describe_state(task: Task, state: TaskState) -> tuple[str, str, str]:
+    """(µs, GFLOPS, share of the roofline bound) of the task's best kernel."""
+    if state.best_s is None:
+        return "–", "–", "–"
+    share = f"{100 * state.bound_s / state.best_s:.0f} %" if state.bound_s > 0 else "–"
+    return f"{1e6 * state.best_s:.1f}", f"{task.flop / state.best_s / 1e9:.0f}", share
+
+
+class Progress:
+    """An observer of ``tune``; use it as a context manager.
+
+    Args:
+        console: where to draw; its terminal decides how.
+        quiet: show nothing.
+    """
+
+    def __init__(self, console: Console, quiet: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
+        self._console = console
+        self._quiet = quiet
+        self._board = Scoreboard(clock)
+        self._said_s = 0.0
+        self._live: Live | None = None
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop()
+
+    def __call__(self, event: Event) -> None:
+        """Show ``event``."""
+        self._board.take(event)
+        if self._quiet:
+            return
+        match event:
+            case PhaseBegan(name):
+                self._say(_PHASES.get(name, name))
+            case TuningBegan(tasks, _, budget_s):
+                self._begin(len(tasks), budget_s)
+            case SlotDone():
+                self._slot()
+            case TuningEnded(reason):
+                self._stop()
+                self._say(f"{self._board.headline()}; stopped: {reason}")
+
+    def _say(self, text: str) -> None:
+        self._console.print(text, style="dim", highlight=False, soft_wrap=True)
+
+    def _begin(self, count: int, budget_s: float) -> None:
+        self._say(f"tuning {count} tasks for {budget_s:.0f} s")
+        if _is_live(self._console):
+            self._live = Live(self._draw(), console=self._console, auto_refresh=False, transient=True)
+            self._live.start(refresh=True)
+
+    def _slot(self) -> None:
+        if self._live is not None:
+            self._live.update(self._draw(), refresh=True)
+            return
+        if self._board.elapsed_s - self._said_s >= PLAIN_EVERY_S and self._board.last is not None:
+            self._said_s = self._board.elapsed_s
+            task, state = self._board.last.task, self._board.last.state
+            best_us, gflops, share = describe_state(task, state)
+            self._say(
+                f"{self._board.headline()}; last {task.name}: {best_us} µs, {gflops} GFLOPS, {share} of the bound"
+            )
+
+    def _stop(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def _draw(self) -> RenderableType:
+        board = self._board
+        rows = Table(box=None, pad_edge=False, header_style="bold")
+        rows.add_column("task", no_wrap=True, overflow="ellipsis", ratio=1)
+        for head in ("×", "best µs", "GFLOPS", "of bound", "trials", "failed"):
+            rows.add_column(head, justify="right", no_wrap=True)
+        last = None if board.last is None else board.last.task.key
+        for task in board.slowest(max(4, self._console.height - 6)):
+            state = board.state(task)
+            failed = str(state.latencies_s.count(None) or "")
+            numbers = (str(task.weight), *describe_state(task, state), str(state.trials), failed)
+            rows.add_row(task.name, *numbers, style="bold cyan" if task.key == last else None)
+        bar = ProgressBar(total=max(board.budget_s, 1e-9), completed=min(board.elapsed_s, board.budget_s), width=40)
+        return Group(Text(board.headline()), bar, rows)
+
+
+class Steps:
+    """Progress of a bench: one changing line on a terminal, a line per kind of step in a pipe."""
+
+    def __init__(self, console: Console, quiet: bool = False) -> None:
+        self._console = console
+        self._quiet = quiet
+        self._said = ""
+        self._live: Live | None = None
+
+    def __enter__(self) -> Steps:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        """Show that ``done`` of ``total`` are done of ``what``."""
+        if self._quiet:
+            return
+        if _is_live(self._console):
+            if self._live is None:
+                self._live = Live(console=self._console, auto_refresh=False, transient=True)
+                self._live.start()
+            self._live.update(Text(f"{what}: {done} of {total}"), refresh=True)
+        elif what != self._said:
+            self._said = what
+            self._console.print(f"{what} ({total})", style="dim", highlight=False, soft_wrap=True)
+
+
+def _is_live(console: Console) -> bool:
+    return console.is_terminal and not console.is_dumb_terminal

@@ -119,30 +119,33 @@ class Expected:
 
     def __init__(self, want: Array) -> None:
         self.want = want
+        flat = want.reshape(-1)
         self._floating = want.dtype.kind == "f"
         if self._floating:
-            finite = np.isfinite(want)
+            finite = np.isfinite(flat)
             self._all_finite = bool(finite.all())
-            scale = math.sqrt(float(np.mean(np.square(want[finite], dtype=np.float64)))) if finite.any() else 0.0
-            self._bound = RTOL * np.abs(want) + np.asarray(ATOL * scale, want.dtype)
+            scale = math.sqrt(float(np.mean(np.square(flat[finite], dtype=np.float64)))) if finite.any() else 0.0
+            # Where the reference is not finite no distance will do: only the same value is right.
+            self._bound = np.where(finite, RTOL * np.abs(flat) + ATOL * scale, -1.0).astype(want.dtype)
 
     def mismatch(self, got: Array) -> str:
         """What is wrong with ``got``; empty if nothing is."""
+        want, flat = self.want.reshape(-1), got.reshape(-1)
         if not self._floating:
-            bad = got != self.want
+            bad = flat != want
         else:
             with np.errstate(invalid="ignore", over="ignore"):
-                difference = np.subtract(got, self.want)
+                difference = np.subtract(flat, want)
                 np.abs(difference, out=difference)
                 bad = ~(difference <= self._bound)
-            if not self._all_finite:  # the same infinity or NaN in the same place is right
-                bad &= ~((got == self.want) | (np.isnan(got) & np.isnan(self.want)))
+            if not self._all_finite:
+                bad &= ~((flat == want) | (np.isnan(flat) & np.isnan(want)))
         count = int(np.count_nonzero(bad))
         if not count:
             return ""
-        first = np.unravel_index(int(np.argmax(bad)), got.shape) if got.ndim else ()
-        place = [int(i) for i in first]
+        first = int(np.argmax(bad))
+        place = [int(i) for i in np.unravel_index(first, got.shape)] if got.ndim else []
         return (
             f"{count} of {got.size} outputs differ from the untuned build, first at {place}: "
-            f"{got[tuple(place)]!s} instead of {self.want[tuple(place)]!s}"
+            f"{flat[first]!s} instead of {want[first]!s}"
         )

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from typing import Any
 
 from autotune.measure.builder import starved
 from autotune.measure.messages import READY, Job, Lost, Reply, Settings
@@ -68,6 +69,7 @@ class NurseryProcess:
                 stderr=output,
                 start_new_session=True,  # Ctrl-C at the terminal is for the measuring process alone
             )
+        self._control.settimeout(START_TIMEOUT_S)
         self._control.send(settings.to_json().encode())
         self._count = 0
 
@@ -77,26 +79,41 @@ class NurseryProcess:
         name = f"worker-{self._count}"
         ours, theirs = multiprocessing.Pipe()
         with theirs:
-            socket.send_fds(self._control, [json.dumps({"spawn": name}).encode()], [theirs.fileno()])
+            self._ask({"spawn": name}, theirs.fileno())
         return Worker(name, ours)
 
     def end(self, worker: Worker) -> tuple[int, str]:
         """Kill and reap a worker; (waitpid status, its last words)."""
         worker.connection.close()
-        self._control.send(json.dumps({"end": worker.name}).encode())
-        self._control.settimeout(START_TIMEOUT_S)
-        answer = self._control.recv(4096)
-        self._control.settimeout(None)
-        if not answer:
-            raise MeasureError(f"the process that starts workers has died: {self.last_words()}")
+        self._ask({"end": worker.name})
+        status = None
+        while status is None:  # an answer that an interrupt left behind is not ours
+            answer = self._answer()
+            status = answer["status"] if answer["ended"] == worker.name else None
         path = self._directory / f"{worker.name}.log"
         words = tail(path)
         path.unlink(missing_ok=True)
-        return int(json.loads(answer)["status"]), words
+        return int(status), words
+
+    def _ask(self, request: dict[str, str], *handles: int) -> None:
+        try:
+            socket.send_fds(self._control, [json.dumps(request).encode()], handles)
+        except OSError as error:
+            raise MeasureError(f"the process that starts workers is gone: {self.last_words()}") from error
+
+    def _answer(self) -> dict[str, Any]:
+        try:
+            data = self._control.recv(4096)
+        except OSError:
+            data = b""
+        if not data:
+            raise MeasureError(f"the process that starts workers is gone: {self.last_words()}")
+        answer: dict[str, Any] = json.loads(data)
+        return answer
 
     def last_words(self) -> str:
         """The end of what the nursery wrote."""
-        return tail(self._log)
+        return tail(self._log) or "it said nothing"
 
     def close(self) -> None:
         """End the nursery, its workers and the directory; safe to call twice."""
@@ -116,7 +133,7 @@ def tail(path: Path, limit: int = 300) -> str:
     if not path.exists():
         return ""
     lines = [line.strip() for line in path.read_text(errors="replace").splitlines() if line.strip()]
-    said = [line for line in lines if not line.startswith("File ")]
+    said = [line.strip("! ") for line in lines if not line.startswith("File ")]
     return " ".join(said[-3:])[-limit:]
 
 

@@ -35,14 +35,25 @@ MEDIAN_TO_MEAN = 1.2533
 class Evaluator(Protocol):
     """A stopping rule. Frozen and picklable: it is sent to the process that times."""
 
-    def wants_more(self, runs_s: Sequence[float], incumbent_s: float | None = None) -> bool:
-        """Whether another run should be taken.
+    def more(self, runs_s: Sequence[float], incumbent_s: float | None = None) -> int:
+        """How many runs to take before asking again; 0 to stop.
 
         Args:
-            runs_s: (n,) seconds of the runs so far, in order; n may be 0, for which the answer is always True.
+            runs_s: (n,) seconds of the runs so far, in order; for n = 0 the answer is at least 1.
             incumbent_s: latency of the task's best config so far.
         """
         ...
+
+
+def taken(evaluator: Evaluator, runs_s: Sequence[float], incumbent_s: float | None = None) -> int:
+    """How many of a recorded series ``evaluator`` would have taken."""
+    count = 0
+    while count < len(runs_s):
+        more = evaluator.more(runs_s[:count], incumbent_s)
+        if not more:
+            break
+        count += more
+    return min(count, len(runs_s))
 
 
 @dataclass(frozen=True)
@@ -51,9 +62,9 @@ class FixedCount:
 
     runs: int = 500
 
-    def wants_more(self, runs_s: Sequence[float], incumbent_s: float | None = None) -> bool:  # noqa: ARG002
-        """Until the count is reached."""
-        return len(runs_s) < self.runs
+    def more(self, runs_s: Sequence[float], incumbent_s: float | None = None) -> int:
+        """What is missing."""
+        return max(0, self.runs - len(runs_s))
 
 
 @dataclass(frozen=True)
@@ -62,9 +73,12 @@ class FixedTime:
 
     seconds: float = 0.1
 
-    def wants_more(self, runs_s: Sequence[float], incumbent_s: float | None = None) -> bool:  # noqa: ARG002
-        """Until the time is reached."""
-        return math.fsum(runs_s) < self.seconds
+    def more(self, runs_s: Sequence[float], incumbent_s: float | None = None) -> int:
+        """What is missing at the speed so far."""
+        if not runs_s:
+            return 1
+        spent = math.fsum(runs_s)
+        return max(0, math.ceil((self.seconds - spent) * len(runs_s) / spent))
 
 
 @dataclass(frozen=True)
@@ -84,15 +98,15 @@ class CoefficientOfVariation:
     least_batches: int = 3
     most_runs: int = 500
 
-    def wants_more(self, runs_s: Sequence[float], incumbent_s: float | None = None) -> bool:  # noqa: ARG002
-        """Look after every whole batch."""
+    def more(self, runs_s: Sequence[float], incumbent_s: float | None = None) -> int:
+        """Another batch, or nothing."""
         count = len(runs_s)
-        if count >= self.most_runs:
-            return False
         batches = count // self.batch
-        if count % self.batch or batches < self.least_batches:
-            return True
-        return _variation(self._estimates(runs_s, batches)) >= self.threshold
+        if count >= self.most_runs:
+            return 0
+        if batches >= self.least_batches and _variation(self._estimates(runs_s, batches)) < self.threshold:
+            return 0
+        return min(self.batch, self.most_runs - count)
 
     def _estimates(self, runs_s: Sequence[float], batches: int) -> list[float]:
         sums = [math.fsum(runs_s[i * self.batch : (i + 1) * self.batch]) for i in range(batches)]
@@ -115,7 +129,8 @@ class Adaptive:
     candidate whose least run stays above the incumbent by more than ``margins[n-1]`` after n runs is hopeless. The
     margins are a heuristic: they shrink with n because the least of several runs is nearer to the undisturbed time.
     The rest run until z standard errors of the median (from the MAD, robust against those disturbances) are within
-    ``precision`` of it, between ``least_runs`` and ``most_runs``, and no longer than ``cap_s`` in total.
+    ``precision`` of it, between ``least_runs`` and ``most_runs``, and no longer than ``cap_s`` in total unless two
+    runs take longer.
     """
 
     margins: tuple[float, ...] = (1.5, 1.25, 1.1)
@@ -125,24 +140,21 @@ class Adaptive:
     most_runs: int = 60
     cap_s: float = 0.03
 
-    def wants_more(self, runs_s: Sequence[float], incumbent_s: float | None = None) -> bool:
-        """See the class."""
+    def more(self, runs_s: Sequence[float], incumbent_s: float | None = None) -> int:
+        """One more, or nothing."""
         count = len(runs_s)
         if count == 0:
-            return True
+            return 1
         if incumbent_s is not None and self._hopeless(runs_s, incumbent_s):
-            return False
-        spent = math.fsum(runs_s) >= self.cap_s
-        if count < min(3, self.least_runs):
-            return not (spent and count >= 2)
-        if spent or count >= self.most_runs:
-            return False
+            return 0
+        if count >= self.most_runs or (count >= 2 and math.fsum(runs_s) >= self.cap_s):
+            return 0
         if count < self.least_runs:
-            return True
+            return 1
         center, half = median_interval(runs_s, self.z)
         if incumbent_s is not None and center - 2 * half > incumbent_s:
-            return False
-        return half > self.precision * center
+            return 0
+        return int(half > self.precision * center)
 
     def _hopeless(self, runs_s: Sequence[float], incumbent_s: float) -> bool:
         margin = self.margins[min(len(runs_s), len(self.margins)) - 1]

@@ -23,7 +23,7 @@ from pathlib import Path
 from autotune.measure.builder import Builder
 from autotune.measure.messages import Settings
 from autotune.measure.timing import compile_producer
-from autotune.measure.worker import Desk, cap_memory, import_lowering, serve
+from autotune.measure.worker import Desk, import_lowering, serve
 
 MESSAGE_BYTES = 65536
 PR_SET_PDEATHSIG = 1
@@ -33,7 +33,7 @@ class Nursery:
     """Forks workers on demand and says what they died of.
 
     Requests, one JSON object per datagram: ``{"spawn": name}`` with the worker's end of its connection attached;
-    ``{"end": name}``, answered with ``{"status": waitpid status}`` once the worker is dead and reaped.
+    ``{"end": name}``, answered with ``{"ended": name, "status": waitpid status}`` once the worker is dead and reaped.
     """
 
     def __init__(self, control: socket.socket, settings: Settings) -> None:
@@ -56,7 +56,7 @@ class Nursery:
             if "spawn" in request:
                 self._spawn(request["spawn"], handles[0])
             else:
-                self._control.send(json.dumps({"status": self._end(request["end"])}).encode())
+                self._control.send(json.dumps({"ended": request["end"], "status": self._end(request["end"])}).encode())
         for name in list(self._children):
             self._end(name)
         shutil.rmtree(self._settings.directory, ignore_errors=True)
@@ -72,19 +72,18 @@ class Nursery:
         try:
             self._control.close()
             self._settle(name)
-            serve(Connection(handle), self._desk)
+            serve(Connection(handle), self._desk, self._settings.memory_bytes)
             status = 0
         finally:
             os._exit(status)
 
     def _settle(self, name: str) -> None:
-        """Make this new child a worker: mortal, bounded, with a log of its own."""
+        """Make this new child a worker: mortal, with a log of its own."""
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         log = os.open(Path(self._settings.directory) / f"{name}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         os.dup2(log, 1)
         os.dup2(log, 2)
         os.close(log)
-        cap_memory(self._settings.memory_bytes)
 
     def _end(self, name: str) -> int:
         pid = self._children.pop(name)

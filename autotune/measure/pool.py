@@ -7,7 +7,6 @@ an earlier one of the run, are given those runs and not run again.
 
 from __future__ import annotations
 
-import os
 import tempfile
 import time
 from collections import OrderedDict
@@ -18,6 +17,7 @@ from types import TracebackType
 
 import psutil
 
+from autotune.machine import thread_cpus
 from autotune.measure.base import Candidate
 from autotune.measure.crew import Crew, NurseryProcess
 from autotune.measure.evaluator import Adaptive, Evaluator, make_evaluator
@@ -26,7 +26,7 @@ from schedules.config import Config
 from schedules.errors import MeasureError, UsageError
 from schedules.lower import BASELINE
 from schedules.target import Target
-from tuning_logs.measurement import Measurement
+from tuning_logs.measurement import ErrorKind, Measurement
 
 LOWERING = "schedules.lower:lower"
 
@@ -90,13 +90,14 @@ class LocalMeasurer:
         self._directory = Path(tempfile.mkdtemp(prefix="tune-"))
         self._settings = Settings(
             target=target,
-            cores=tuple(sorted(os.sched_getaffinity(0))),
+            cores=thread_cpus(target.threads),
             seed=seed,
             memory_bytes=memory_bytes or psutil.virtual_memory().total // 4,
             cold=cold,
             lowering=lowering,
             directory=str(self._directory),
         )
+        self._closed = False
         self._count = 0
         self._libraries: OrderedDict[tuple[str, Config], Library] = OrderedDict()
         self._timed: dict[tuple[str, str], Measurement] = {}
@@ -116,6 +117,7 @@ class LocalMeasurer:
 
     def close(self) -> None:
         """End every worker process; safe to call twice."""
+        self._closed = True
         self._nursery.close()
 
     def measure(self, candidates: Sequence[Candidate], incumbent_s: float | None = None) -> list[Measurement]:
@@ -165,6 +167,8 @@ class LocalMeasurer:
 
     def _build(self, candidates: Sequence[Candidate]) -> list[Library]:
         """Libraries of all candidates and of their untuned program, built in parallel."""
+        if self._closed:
+            raise MeasureError("this measurer is closed; open another one")
         start = time.perf_counter()
         wanted = dict.fromkeys((c.task.key, c.config) for c in candidates)
         programs = {c.task.key: c.program for c in candidates}
@@ -251,12 +255,19 @@ class LocalMeasurer:
         """What became of a library: its own build error, or the outcome of its run."""
         built = library.built
         if built.error is not None:
-            return Measurement(error=built.error, message=built.message, compile_s=built.compile_s)
+            return Measurement(
+                error=built.error, message=self._explained(built.error, built.message), compile_s=built.compile_s
+            )
         if isinstance(outcome, Measurement):
             message = f"the untuned build that it would be checked against failed: {outcome.message}"
             return replace(outcome, message=message, compile_s=built.compile_s, run_s=0.0, code_hash=built.code_hash)
-        if outcome is None:
-            raise MeasureError("a library that was built was not run; this is a bug, please report it")
+        assert outcome is not None
         run_s = outcome.spent_s if isinstance(outcome, Lost) else outcome.run_s
         latencies = () if isinstance(outcome, Lost) else outcome.latencies_s
-        return Measurement(latencies, outcome.error, outcome.message, built.compile_s, run_s, built.code_hash)
+        message = self._explained(outcome.error, outcome.message)
+        return Measurement(latencies, outcome.error, message, built.compile_s, run_s, built.code_hash)
+
+    def _explained(self, error: ErrorKind | None, message: str) -> str:
+        if error != "out_of_memory":
+            return message
+        return f"it needs more than {self._settings.memory_bytes >> 20} MiB besides its inputs ({message})"

@@ -147,7 +147,7 @@ class Bench:
         target = settings.target
         self._arena = Arena(COLD_FACTOR * target.l2_bytes * target.threads if settings.cold else 0, self._block)
         self._prepared: OrderedDict[str, Prepared] = OrderedDict()
-        cores = [str(core) for core in settings.cores[: target.threads]]
+        cores = [str(core) for core in settings.cores]
         # -2: one thread per listed core. Must come before the first parallel call; the pool cannot grow later.
         tvm.get_global_func("runtime.config_threadpool")(-2, target.threads, cores)
 
@@ -204,11 +204,14 @@ class Bench:
     ) -> list[list[float]]:
         """Time each kernel in turn, forwards and backwards, until the evaluator has enough of every one."""
         series: list[list[float]] = [[] for _ in kernels]
-        open_ = list(range(len(kernels)))
-        while open_:
-            for index in open_:
-                series[index].append(self._run(kernels[index], prepared))
-            open_ = [i for i in reversed(open_) if evaluator.wants_more(series[i], incumbent_s)]
+        due = [evaluator.more([], incumbent_s)] * len(kernels)
+        order = list(range(len(kernels)))
+        while any(due):
+            for index in order:
+                if due[index]:
+                    series[index].append(self._run(kernels[index], prepared))
+                    due[index] = due[index] - 1 or evaluator.more(series[index], incumbent_s)
+            order.reverse()
         return series
 
     def _run(self, kernel: Kernel, prepared: Prepared) -> float:

@@ -14,6 +14,9 @@ from autotune.measure.builder import Builder, Lowering
 from autotune.measure.messages import READY, BuildJob, Job, ReferenceJob, Reply, Settings
 from autotune.measure.timing import Bench, Kernel
 
+COPIES = 16
+"""Of a task's data that checking and timing may hold at once, generously: inputs, live copies, arenas, bounds."""
+
 
 def import_lowering(name: str) -> Lowering:
     """The function ``module:function``."""
@@ -56,12 +59,18 @@ def cap_memory(grow_bytes: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
 
 
-def serve(connection: Connection, desk: Desk) -> None:
-    """Answer jobs until the connection ends."""
+def spare_bytes(job: Job) -> int:
+    """What a job's inputs, their copies and the reference may take: they do not count as the candidate's."""
+    return 0 if isinstance(job, BuildJob) else COPIES * job.task.bytes
+
+
+def serve(connection: Connection, desk: Desk, grow_bytes: int) -> None:
+    """Answer jobs until the connection ends; each may let this process grow by ``grow_bytes``."""
     connection.send(READY)
     while True:
         try:
             job = connection.recv()
         except EOFError:
             return
+        cap_memory(grow_bytes + spare_bytes(job))
         connection.send(desk.answer(job))

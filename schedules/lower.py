@@ -22,7 +22,7 @@ from schedules.templates.depthwise import DepthwiseTemplate
 from schedules.templates.elementwise import ElementwiseTemplate
 from schedules.templates.matmul import MatmulTemplate
 from schedules.templates.pool import PoolTemplate
-from schedules.templates.structure import Anchor
+from schedules.templates.structure import Anchor, Repack
 
 BASELINE = Config("baseline/1", ())
 """The config of the untuned program, valid for every task."""
@@ -40,6 +40,14 @@ class Template(Protocol):
 
     def space(self, anchor: Anchor, target: Target) -> Space:
         """The configs worth trying on ``target``."""
+        ...
+
+    def prepare(self, func: tirx.PrimFunc, anchor: Anchor, config: Config) -> tirx.PrimFunc:
+        """``func`` with its stages replaced by those of the config's algorithm; same parameters, weights repacked."""
+        ...
+
+    def repack(self, anchor: Anchor, config: Config) -> dict[int, Repack]:
+        """Parameter index → what to do to the model's packed weight for this config."""
         ...
 
     def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:
@@ -99,22 +107,36 @@ def claim(func: tirx.PrimFunc, target: Target) -> Claim:
 def lower(func: tirx.PrimFunc, config: Config, target: Target) -> s_tir.Schedule:
     """Apply ``config`` to a normalised function.
 
+    The result has the function's parameters; those that ``repack`` names have another shape.
+
     Raises:
         ScheduleError: if the config belongs to no template of this function or cannot be applied.
     """
     if config.space == BASELINE.space:
         return baseline(func, target.lanes())
+    template, anchor = _template_of(func, config)
+    try:
+        sch = s_tir.Schedule(template.prepare(func, anchor, config))
+        template.apply(sch, anchor, config, target)
+    except (s_tir.ScheduleError, ValueError, RuntimeError) as error:
+        raise ScheduleError(f"{config.to_json()} does not apply: {str(error).strip().splitlines()[-1]}") from error
+    return sch
+
+
+def repack(func: tirx.PrimFunc, config: Config) -> dict[int, Repack]:
+    """Parameter index → transformation of the model's packed weight that ``config`` needs; mostly empty."""
+    if config.space == BASELINE.space:
+        return {}
+    template, anchor = _template_of(func, config)
+    return template.repack(anchor, config)
+
+
+def _template_of(func: tirx.PrimFunc, config: Config) -> tuple[Template, Anchor]:
     for template in TEMPLATES:
         if config.space == f"{template.name}/{template.version}":
             anchor = template.match(func)
-            if anchor is None:
-                break
-            sch = s_tir.Schedule(func)
-            try:
-                template.apply(sch, anchor, config, target)
-            except (s_tir.ScheduleError, ValueError, RuntimeError) as error:
-                raise ScheduleError(f"{config.to_json()} does not apply: {str(error).strip().splitlines()[-1]}") from error
-            return sch
+            if anchor is not None:
+                return template, anchor
     raise ScheduleError(f"no template of this function is called {config.space}; re-tune with this version")
 
 

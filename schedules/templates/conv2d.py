@@ -20,6 +20,8 @@ register file with the weights beside them (at most 28 of 32); outside of that r
 
 from __future__ import annotations
 
+import itertools
+import json
 from collections.abc import Mapping
 
 import numpy as np
@@ -30,7 +32,17 @@ from schedules.config import Config
 from schedules.errors import check
 from schedules.space import Columns, Knob, Space
 from schedules.target import Target
-from schedules.templates.structure import Anchor, divisors, find_anchor, inline_epilogue, parallel_outer, unroll_tile
+from schedules.templates import winograd
+from schedules.templates.splice import replace_anchor
+from schedules.templates.structure import (
+    Anchor,
+    Repack,
+    divisors,
+    find_anchor,
+    inline_epilogue,
+    parallel_outer,
+    unroll_tile,
+)
 
 OP = "conv2d"
 
@@ -85,7 +97,12 @@ def conv2d(
             axis=[ci, kh, kw, i],
         ),
         name="conv2d",
-        attrs={"tune.anchor": OP},
+        attrs={
+            "tune.anchor": OP,
+            "tune.geometry": json.dumps(
+                {"strides": strides, "padding": padding, "dilation": dilation, "groups": groups}
+            ),
+        },
     )
 
 
@@ -114,49 +131,67 @@ class Conv2dTemplate:
         return find_anchor(func, OP)
 
     def space(self, anchor: Anchor, target: Target) -> Space:
-        """Register tiles that fit ``target``, reduction unrolling, where padding happens, and the parallel grain."""
-        _, blocks, height, width, _ = anchor.spatial
-        reduction = anchor.reduction
-        inner = reduction[-1]
-        taps = reduction[1] * reduction[2]
-        group_blocks = blocks // anchor.groups if anchor.groups > 1 else blocks
+        """Register tiles that fit ``target``, reduction unrolling, where padding happens, the grain, the algorithm."""
+        batch, blocks, height, width, lanes = anchor.spatial
+        inner = anchor.reduction[-1]
+        group_blocks = blocks // anchor.groups
+        algorithms = (0, *(m for m in (2, 4) if _winograd_applies(anchor, target) and min(height, width) > m))
+        tiles_h = {m: batch * -(-height // m) for m in algorithms if m}
+        tiles_w = {m: -(-width // m) for m in algorithms if m}
+        direct_h = tuple(d for d in divisors(height) if d <= 7)
+        direct_w = tuple(d for d in divisors(width) if d <= 28)
+        grains = tuple(d for d in divisors(height) if d <= 16)
         knobs = (
+            Knob("algorithm", algorithms),
             Knob("to", tuple(d for d in divisors(group_blocks) if d <= 8)),
-            Knob("th", tuple(d for d in divisors(height) if d <= 7)),
-            Knob("tw", tuple(d for d in divisors(width) if d <= 28)),
+            Knob("th", _union(direct_h, *(divisors(t) for t in tiles_h.values()), limit=7)),
+            Knob("tw", _union(direct_w, *(divisors(t) for t in tiles_w.values()), limit=28)),
             Knob("unroll", tuple(d for d in (1, 2, 4, 8, 16) if inner % d == 0)),
-            Knob("rows", tuple(d for d in divisors(height) if d <= 16)),
+            Knob("rows", _union(grains, *(divisors(t) for t in tiles_h.values()), limit=16)),
             Knob("pad", (0, 1) if anchor.padded else (0,)),
             Knob("outer", (0, 1)),
         )
         limit = target.vector_registers - 4
 
         def fits(columns: Columns) -> NDArray[np.bool_]:
+            m = columns["algorithm"]
             tile = columns["to"] * columns["th"] * columns["tw"]
-            body = columns["unroll"] * tile
-            grain = columns["rows"] * 1.0
-            return (tile <= limit) & (body <= 256) & (grain % columns["th"] == 0)
+            allowed = (tile <= limit) & (columns["unroll"] * tile <= 256)
+            direct = (m == 0) & (height % columns["th"] == 0) & (width % columns["tw"] == 0)
+            direct &= (height % columns["rows"] == 0) & (columns["rows"] % columns["th"] == 0)
+            found = direct
+            for size in tiles_h:
+                # A chunk (outer = 1) holds whole tile rows of one picture; phases have no chunk.
+                chunk = (columns["outer"] == 1) & (columns["rows"] % columns["th"] == 0)
+                chunk &= (tiles_h[size] // batch) % columns["rows"] == 0
+                phases = (columns["outer"] == 0) & (columns["rows"] == 1)
+                product = (tiles_h[size] % columns["th"] == 0) & (tiles_w[size] % columns["tw"] == 0)
+                found = found | ((m == size) & (columns["pad"] == 0) & product & (chunk | phases))
+            return allowed & found
 
         def derive(columns: Columns) -> Mapping[str, NDArray[np.float64]]:
-            to, th, tw = columns["to"], columns["th"], columns["tw"]
-            tile = to * th * tw
-            jobs = anchor.spatial[0] * (blocks / to) * (height / columns["rows"])
-            waves = np.ceil(jobs / target.threads) * target.threads
-            lanes_bytes = float(target.vector_bytes)
-            weights = to * reduction[0] * taps * inner * lanes_bytes
-            return {
-                "accumulators": tile,
-                "loads_per_fma": (to + th * tw) / tile,
-                "balance": jobs / waves,
-                "weights_l2": np.log2(weights / target.l2_bytes),
-                "starved": np.maximum(0.0, 8.0 - tile),
-            }
+            return _features(columns, anchor, target)
 
         space = Space(OP, self.version, knobs, fits, derive)
-        return Space(OP, self.version, knobs, fits, derive, first=_first_guesses(space, anchor, target))
+        return Space(OP, self.version, knobs, fits, derive, first=_first_guesses(space))
+
+    def prepare(self, func: tirx.PrimFunc, anchor: Anchor, config: Config) -> tirx.PrimFunc:
+        """``func`` with the convolution computed by the chosen algorithm."""
+        m = config.integer("algorithm")
+        if m == 0:
+            return func
+        return replace_anchor(func, anchor.block, winograd.stages(anchor, m), anchor.data, anchor.weight)
+
+    def repack(self, anchor: Anchor, config: Config) -> dict[int, Repack]:
+        """How weights must be transformed for ``config``: parameter index → function."""
+        m = config.integer("algorithm")
+        return {anchor.weight: lambda packed: winograd.transform_weight(packed, m)} if m else {}
 
     def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:
         """Rewrite ``sch`` in place."""
+        if config.integer("algorithm"):
+            winograd.apply(sch, anchor, config)
+            return
         conv = sch.get_sblock(anchor.block)
         tail = inline_epilogue(sch, anchor)
         n, o, oh, ow, b, ci, kh, kw, i = sch.get_loops(conv)
@@ -194,13 +229,63 @@ class Conv2dTemplate:
             unroll_tile(sch, tail, 4)
 
 
-def _first_guesses(space: Space, anchor: Anchor, target: Target) -> tuple[Config, ...]:
-    """The configs an expert would try first: 12–16 accumulators, square tiles, even parallel grains."""
+def _union(*choices: tuple[int, ...], limit: int) -> tuple[int, ...]:
+    return tuple(sorted({value for group in choices for value in group if value <= limit}))
+
+
+def _winograd_applies(anchor: Anchor, target: Target) -> bool:
+    """3×3, stride 1, one group, whole vectors of input channels, and enough of them to pay for the transforms."""
+    geometry = anchor.geometry
+    steps = [*geometry.get("strides", ()), *geometry.get("dilation", ())]
+    return (
+        all(step == 1 for step in steps)
+        and anchor.reduction[1:3] == (3, 3)
+        and anchor.groups == 1
+        and not anchor.plain
+        and anchor.reduction[3] == anchor.spatial[4] == anchor.shapes[anchor.data][4]
+        and anchor.weight >= 0
+    )
+
+
+def _features(columns: Columns, anchor: Anchor, target: Target) -> dict[str, NDArray[np.float64]]:
+    """Analytic features: what a kernel is bound by, in the units of the machine."""
+    batch, blocks, height, width, lanes = anchor.spatial
+    depth, kh, kw, inner = anchor.reduction
+    m, to, th, tw = (columns[name] for name in ("algorithm", "to", "th", "tw"))
+    tile = to * th * tw
+    side = np.where(m > 0, m, 1.0)
+    products = np.where(m > 0, (side + 2) ** 2, kh * kw)
+    tiles_h, tiles_w = np.ceil(height / side), np.ceil(width / side)
+    # Multiply-adds in vectors, ragged last tiles counted whole; the transforms of Winograd beside them.
+    work = batch * blocks * depth * inner * products * tiles_h * tiles_w
+    transforms = (m > 0) * batch * tiles_h * tiles_w * products * (depth * 4.0 + blocks * 4.0)
+    chunked = (m == 0) | (columns["outer"] > 0)
+    jobs = np.where(
+        m == 0,
+        batch * (blocks / to) * (height / columns["rows"]),
+        np.where(chunked, batch * tiles_h / columns["rows"], products * blocks / to),
+    )
+    weights = blocks * depth * inner * products * target.vector_bytes
+    return {
+        "work": np.log2(work),
+        "transforms": transforms / work,
+        "accumulators": tile,
+        "loads_per_fma": (to + th * tw) / tile,
+        "balance": jobs / (np.ceil(jobs / target.threads) * target.threads),
+        "weights_l2": np.log2(weights / target.l2_bytes),
+        "panel_l1": np.log2(to * depth * inner * np.where(m > 0, 1, kh * kw) * target.vector_bytes / target.l1_bytes),
+        "starved": np.maximum(0.0, 8.0 - tile),
+        "chunked": chunked.astype(np.float64),
+    }
+
+
+def _first_guesses(space: Space) -> tuple[Config, ...]:
+    """The configs an expert would try first, four of each algorithm, the algorithms in turn."""
     rows = space.rows
     columns = space.columns(rows)
     assert space.derive is not None
     derived = space.derive(columns)
-    tile = columns["to"] * columns["th"] * columns["tw"]
+    tile = derived["accumulators"]
     penalty = (
         4.0 * derived["loads_per_fma"]
         + 0.5 * np.maximum(0, 10 - tile)
@@ -210,13 +295,13 @@ def _first_guesses(space: Space, anchor: Anchor, target: Target) -> tuple[Config
         + 0.05 * np.abs(columns["rows"] - columns["th"])
     )
     order = np.argsort(penalty, kind="stable")
-    chosen: list[Config] = []
+    by_algorithm: dict[float, list[Config]] = {}
     seen: set[tuple[float, ...]] = set()
     for index in order:
-        signature = (columns["to"][index], columns["th"][index], columns["tw"][index], columns["pad"][index])
-        if signature not in seen:
+        signature = tuple(columns[name][index] for name in ("algorithm", "to", "th", "tw", "pad", "outer"))
+        guesses = by_algorithm.setdefault(columns["algorithm"][index], [])
+        if signature not in seen and len(guesses) < 6:
             seen.add(signature)
-            chosen.append(space.config(rows[index]))
-        if len(chosen) == 8:
-            break
-    return tuple(chosen)
+            guesses.append(space.config(rows[index]))
+    turns = itertools.zip_longest(*(by_algorithm[m] for m in sorted(by_algorithm, reverse=True)))
+    return tuple(config for turn in turns for config in turn if config is not None)

@@ -23,7 +23,7 @@ from schedules.config import Config
 from schedules.space import Columns, Knob, Space
 from schedules.target import Target
 from schedules.templates.conv2d import pad_spatial
-from schedules.templates.structure import Anchor, divisors, find_anchor, inline_epilogue, parallel_outer, unroll_tile
+from schedules.templates.structure import Anchor, OneAlgorithm, divisors, find_anchor, inline_epilogue, parallel_outer, unroll_tile
 
 OP = "depthwise"
 
@@ -55,7 +55,7 @@ def depthwise(
     )
 
 
-class DepthwiseTemplate:
+class DepthwiseTemplate(OneAlgorithm):
     """Match, space and rewrite for ``depthwise``."""
 
     name = OP

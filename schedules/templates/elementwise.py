@@ -17,12 +17,12 @@ from tvm import s_tir, tirx
 from schedules.config import Config
 from schedules.space import Columns, Knob, Space
 from schedules.target import Target
-from schedules.templates.structure import REDUCE, Anchor, blocks_in_order, extents, parameter_shapes
+from schedules.templates.structure import REDUCE, SPATIAL, Anchor, OneAlgorithm, blocks_in_order, extents, parameter_shapes
 
 OP = "elementwise"
 
 
-class ElementwiseTemplate:
+class ElementwiseTemplate(OneAlgorithm):
     """Match, space and rewrite for functions without reductions."""
 
     name = OP
@@ -35,7 +35,7 @@ class ElementwiseTemplate:
             return None
         names = tuple(block.name_hint for block in blocks)
         last = blocks[-1]
-        return Anchor(last.name_hint, extents(last, 0), (), False, False, 1, (), names[:-1], parameter_shapes(func))
+        return Anchor(last.name_hint, extents(last, SPATIAL), (), (), names[:-1], parameter_shapes(func))
 
     def space(self, anchor: Anchor, target: Target) -> Space:
         """Vector length and number of parallel chunks; a small tensor may stay on one thread."""

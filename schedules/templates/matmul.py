@@ -22,7 +22,7 @@ from tvm import s_tir, te, tirx
 from schedules.config import Config
 from schedules.space import Columns, Knob, Space
 from schedules.target import Target
-from schedules.templates.structure import Anchor, divisors, find_anchor, inline_epilogue, unroll_tile
+from schedules.templates.structure import Anchor, OneAlgorithm, divisors, find_anchor, inline_epilogue, unroll_tile
 
 OP = "matmul"
 
@@ -39,7 +39,7 @@ def matmul(x: te.Tensor, weight: te.Tensor) -> te.Tensor:
     )
 
 
-class MatmulTemplate:
+class MatmulTemplate(OneAlgorithm):
     """Match, space and rewrite for ``matmul``."""
 
     name = OP

@@ -18,7 +18,7 @@ from schedules.config import Config
 from schedules.space import Columns, Knob, Space
 from schedules.target import Target
 from schedules.templates.conv2d import pad_spatial
-from schedules.templates.structure import Anchor, divisors, find_anchor, inline_epilogue, parallel_outer, unroll_tile
+from schedules.templates.structure import Anchor, OneAlgorithm, divisors, find_anchor, inline_epilogue, parallel_outer, unroll_tile
 
 OP = "pool"
 LOWEST = -3.4028234663852886e38
@@ -86,7 +86,7 @@ def pool2d(
     return te.compute(shape, average, name="average")
 
 
-class PoolTemplate:
+class PoolTemplate(OneAlgorithm):
     """Match, space and rewrite for ``pool``."""
 
     name = OP

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
+from numpy.typing import NDArray
 from tvm import s_tir, tirx
 
+from schedules.config import Config
 from schedules.errors import ScheduleError
+
+Repack = Callable[[NDArray[Any]], NDArray[Any]]
+"""A weight as the model has it packed → as a config wants it."""
 
 REDUCE = 2  # tirx.IterVar.CommReduce
 SPATIAL = 0  # tirx.IterVar.DataPar
@@ -20,23 +28,43 @@ class Anchor:
         block: the block's name.
         spatial: extents of its spatial axes, in order.
         reduction: extents of its reduction axes, in order.
-        padded: whether a block named ``pad`` feeds it.
-        plain: whether its data is not channel-blocked (rank 4).
-        groups: convolution groups.
         epilogue: names of the blocks after it, in order.
         prologue: names of the blocks before it, in order.
         shapes: shapes of the function's parameters.
+        data, weight: indices of the parameters it reads first and second, -1 where there is none.
+        geometry: what the compute was told, such as strides and padding.
     """
 
     block: str
     spatial: tuple[int, ...]
     reduction: tuple[int, ...]
-    padded: bool
-    plain: bool
-    groups: int
     epilogue: tuple[str, ...]
     prologue: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
+    data: int = -1
+    weight: int = -1
+    geometry: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def padded(self) -> bool:
+        """Whether a block named ``pad`` feeds it."""
+        return "pad" in self.prologue
+
+    @property
+    def plain(self) -> bool:
+        """Whether its data is not channel-blocked."""
+        return len(self.shapes[self.data]) == 4
+
+    @property
+    def groups(self) -> int:
+        """Convolution groups."""
+        return int(self.geometry.get("groups", 1))
+
+    @property
+    def padding(self) -> tuple[int, int, int, int]:
+        """Top, left, bottom, right."""
+        top, left, bottom, right = self.geometry.get("padding", (0, 0, 0, 0))
+        return int(top), int(left), int(bottom), int(right)
 
 
 def blocks_in_order(func: tirx.PrimFunc) -> list[s_tir.SBlock]:
@@ -73,18 +101,23 @@ def find_anchor(func: tirx.PrimFunc, op: str) -> Anchor | None:
     blocks = blocks_in_order(func)
     names = [block.name_hint for block in blocks]
     for index, block in enumerate(blocks):
-        if str(block.annotations.get("tune.anchor", "")) == op:
-            return Anchor(
-                block=block.name_hint,
-                spatial=extents(block, SPATIAL),
-                reduction=extents(block, REDUCE),
-                padded="pad" in names[:index],
-                plain=len(block.reads[0].source.ty.shape) == 4,
-                groups=int(func.attrs.get("tune.groups", 1)) if func.attrs else 1,
-                epilogue=tuple(names[index + 1 :]),
-                prologue=tuple(names[:index]),
-                shapes=parameter_shapes(func),
-            )
+        if str(block.annotations.get("tune.anchor", "")) != op:
+            continue
+        reads = [region.source for region in block.reads]
+        if "pad" in names[:index]:
+            reads[0] = blocks[names.index("pad")].reads[0].source
+        positions = [next((at for at, param in enumerate(func.params) if param.same_as(read)), -1) for read in reads]
+        return Anchor(
+            block=block.name_hint,
+            spatial=extents(block, SPATIAL),
+            reduction=extents(block, REDUCE),
+            epilogue=tuple(names[index + 1 :]),
+            prologue=tuple(names[:index]),
+            shapes=parameter_shapes(func),
+            data=positions[0],
+            weight=positions[1] if len(positions) > 1 else -1,
+            geometry=json.loads(str(block.annotations.get("tune.geometry", "{}"))),
+        )
     return None
 
 
@@ -114,3 +147,15 @@ def unroll_tile(sch: s_tir.Schedule, block: s_tir.schedule.SBlockRV, count: int)
     sch.vectorize(loops[-1])
     for loop in loops[-count:-1]:
         sch.unroll(loop)
+
+
+class OneAlgorithm:
+    """Defaults for templates whose configs all compute the same stages from the same weights."""
+
+    def prepare(self, func: tirx.PrimFunc, anchor: Anchor, config: Config) -> tirx.PrimFunc:
+        """``func`` as it is."""
+        return func
+
+    def repack(self, anchor: Anchor, config: Config) -> dict[int, Repack]:
+        """No weight changes."""
+        return {}

@@ -22,7 +22,7 @@ from autotune import cli_options as opt
 from autotune import cli_text
 from autotune.cli_log import log_app
 from autotune.cli_reply import DONE, FAILED, FROZEN, INTERRUPTED, UNVERIFIED, USAGE, Reply
-from autotune.options import Options
+from autotune.options import EFFORTS, Options
 from autotune.versions import check_versions, describe
 from schedules.errors import AutotuneError, MissingRecordError, UsageError, VerificationError
 
@@ -73,30 +73,27 @@ def run(
     ] = None,
     trials: Annotated[int | None, typer.Option(metavar="N", help="Most measured trials.")] = None,
     effort: Annotated[
-        str, typer.Option(metavar="quick|standard|full", help="Budget of 20 s, 2 or 10 minutes.")
+        str,
+        typer.Option(
+            metavar="|".join(EFFORTS),
+            help="Budget: " + ", ".join(f"{name} {seconds:g} s" for name, seconds in EFFORTS.items()) + ".",
+        ),
     ] = Options.effort,
     target: opt.Target = "host",
     threads: opt.Threads = None,
     inputs: opt.Inputs = None,
     log: opt.Log = None,
     seed: opt.Seed = Options.seed,
-    searcher: Annotated[
-        str, typer.Option(metavar="NAME", help="How configs are proposed.", rich_help_panel=opt.STRATEGIES)
-    ] = Options.searcher,
-    cost_model: Annotated[
-        str, typer.Option(metavar="NAME", help="What predicts their speed.", rich_help_panel=opt.STRATEGIES)
-    ] = Options.cost_model,
-    allocator: Annotated[
-        str, typer.Option(metavar="NAME", help="Which task is next.", rich_help_panel=opt.STRATEGIES)
-    ] = Options.allocator,
-    evaluator: Annotated[
-        str, typer.Option(metavar="NAME", help="When a timing is sure.", rich_help_panel=opt.STRATEGIES)
-    ] = Options.evaluator,
+    searcher: opt.Searcher = Options.searcher,
+    cost_model: opt.CostModel = Options.cost_model,
+    allocator: opt.Allocator = Options.allocator,
+    evaluator: opt.Evaluator = Options.evaluator,
     frozen: Annotated[bool, typer.Option("--frozen", help="Measure nothing; a missing record is an error.")] = False,
     as_json: opt.Json = False,
     quiet: opt.Quiet = False,
 ) -> Reply:
     """Tune, build and verify. Run again to go on: what was measured is not measured twice."""
+    opt.check_strategies(searcher, cost_model, allocator, evaluator)
     options = Options(
         out=out,
         budget_s=None if budget is None else opt.parse_seconds(budget),
@@ -242,7 +239,6 @@ def _configure_logging() -> None:
         logger = logging.getLogger(name)
         logger.handlers = [handler]
         logger.setLevel(logging.WARNING)
-        logger.propagate = False
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -201,10 +201,8 @@ def merge(
 
 
 def _exchange_reply(report: ExchangeReport, as_json: bool) -> Reply:
-    lines = [
-        f"{report.new_records} of {report.records} records are new, "
-        f"with {report.workloads} programs and {report.targets} targets"
-    ]
+    new, taken = report.new_records, report.records
+    lines = [f"{new} of {taken} records are new, with {report.workloads} programs and {report.targets} targets"]
     complaints = [f"line {bad.number} was left out: {bad.reason}" for bad in report.bad[:SHOWN_PROBLEMS]]
     if len(report.bad) > SHOWN_PROBLEMS:
         complaints.append(f"{len(report.bad) - SHOWN_PROBLEMS} more lines were left out")

@@ -11,8 +11,49 @@ import typer
 
 from schedules.errors import UsageError
 
-STRATEGIES = "Strategies"
-"""Heading in the help of ``tune run``."""
+
+def _catalogs() -> dict[str, tuple[str, ...]]:
+    # NumPy comes with these: some 0.1 s that --help does not need.
+    from autotune.measure.evaluator import EVALUATORS
+    from costmodels.catalog import COST_MODELS
+    from search.allocator_catalog import ALLOCATORS
+    from search.catalog import SEARCHERS
+
+    return {"searcher": SEARCHERS, "cost model": COST_MODELS, "allocator": ALLOCATORS, "evaluator": EVALUATORS}
+
+
+def check_strategies(searcher: str, cost_model: str, allocator: str, evaluator: str) -> None:
+    """Refuse unknown names before anything is started.
+
+    Raises:
+        UsageError: naming the nearest known name and all of them.
+    """
+    from costmodels.choices import choose
+
+    names = {"searcher": searcher, "cost model": cost_model, "allocator": allocator, "evaluator": evaluator}
+    for kind, known in _catalogs().items():
+        choose(kind, names[kind], dict.fromkeys(known))
+
+
+def _strategy(kind: str, help_text: str) -> Any:
+    """The option for a strategy by name."""
+
+    def names() -> list[str]:
+        return sorted(_catalogs()[kind])
+
+    return typer.Option(
+        f"--{kind.replace(' ', '-')}",
+        metavar="NAME",
+        help=f"{help_text}; a wrong name lists all.",
+        rich_help_panel="Strategies",
+        autocompletion=names,
+    )
+
+
+Searcher = Annotated[str, _strategy("searcher", "How configs are proposed")]
+CostModel = Annotated[str, _strategy("cost model", "What predicts their speed")]
+Allocator = Annotated[str, _strategy("allocator", "Which task gets the next slot")]
+Evaluator = Annotated[str, _strategy("evaluator", "When a timing is sure")]
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="ONNX file.", show_default=False)]
 ArtifactFolder = Annotated[

@@ -45,4 +45,4 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
 
 
 def _is_number(text: str) -> bool:
-    return not text.strip("-") or text.strip("-×%").replace(".", "", 1).replace(",", "").isdigit()
+    return text in ("", "–") or text.strip("-×%").replace(".", "", 1).replace(",", "").isdigit()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import tvm
 
 from schedules.config import Config
-from schedules.errors import ArtifactError, MissingRecordError
+from schedules.errors import ArtifactError, MissingRecordError, UsageError
 from schedules.lower import BASELINE
 from schedules.space import Space
 from schedules.target import Target
@@ -81,7 +81,7 @@ class Plan:
                 for c in data["choices"]
             )
             return Plan(Target.from_json(json.dumps(data["target"])), choices)
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, UsageError) as error:
             raise ArtifactError(f"plan.json is not a plan ({error}); build the artifact again") from error
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from tvm import relax
 
 from autotune.artifact import Artifact, read_artifact
 from autotune.importer.program import TensorSpec
+from autotune.machine import thread_cpus
 from schedules.errors import UsageError
 
 ONE_CORE_PER_THREAD = -2  # TVM's kSpecifyOneCorePerThread
@@ -34,13 +34,13 @@ _ONNX_NAMES = {"float32": "float", "float64": "double"}
 
 
 def set_threads(count: int) -> None:
-    """Make the calling thread run kernels on ``count`` threads, pinned to the first cores it may use.
+    """Make the calling thread run kernels on ``count`` threads, pinned to a core each as far as there are cores.
 
     TVM's pools belong to the calling thread and cannot grow, so this comes before the thread's first kernel.
     """
-    cores = sorted(os.sched_getaffinity(0))[:count]
+    cpus = thread_cpus(count)
     configure = tvm.get_global_func("runtime.config_threadpool")
-    configure(ONE_CORE_PER_THREAD, len(cores), [str(core) for core in cores])
+    configure(ONE_CORE_PER_THREAD, len(cpus), [str(cpu) for cpu in cpus])
 
 
 class InferenceSession:
@@ -64,7 +64,7 @@ class InferenceSession:
         self._main = self._machine["main"]
         self._weights = [tvm.runtime.from_dlpack(array) for array in self._artifact.weights]
         self._lock = threading.Lock()
-        self._ready: set[int] = set()
+        self._thread = threading.local()  # not a set of ids: a new thread may get the id of one that ended
 
     def get_inputs(self) -> list[NodeArg]:
         """The model's inputs, in order."""
@@ -78,7 +78,7 @@ class InferenceSession:
         self,
         output_names: Sequence[str] | None,
         input_feed: Mapping[str, NDArray[Any]],
-        run_options: object = None,  # noqa: ARG002
+        run_options: object = None,
     ) -> list[NDArray[Any]]:
         """Outputs for ``input_feed``.
 
@@ -101,9 +101,9 @@ class InferenceSession:
                     f"the model has no input {name!r}; its inputs are {[s.name for s in self._artifact.inputs]}"
                 )
         with self._lock:
-            if threading.get_ident() not in self._ready:
+            if not hasattr(self._thread, "ready"):
                 set_threads(self.threads)
-                self._ready.add(threading.get_ident())
+                self._thread.ready = True
             result = self._main(*arguments, *self._weights)
             results = (
                 [result] if len(known) == 1 and not isinstance(result, tvm.ir.Array | tuple | list) else list(result)

@@ -29,7 +29,7 @@ class Verdict:
         reference: what they were compared with.
         max_abs_err: largest |ours - theirs|.
         max_rel_err: largest |ours - theirs| / |theirs| where |theirs| is above ATOL.
-        passed: every element within ATOL + RTOL·|theirs|.
+        passed: same shapes and types, and every element within ATOL + RTOL·|theirs|.
     """
 
     reference: str
@@ -71,15 +71,15 @@ def compare(reference: str, ours: list[NDArray[Any]], theirs: list[NDArray[Any]]
     """The verdict over all outputs; a NaN on one side only fails."""
     worst_abs, worst_rel, passed = 0.0, 0.0, True
     for mine, other in zip(ours, theirs, strict=True):
-        if mine.shape != other.shape:
+        if mine.shape != other.shape or mine.dtype != other.dtype:
             return Verdict(reference, float("inf"), float("inf"), False)
         if mine.dtype.kind not in "fc":
             passed &= bool(np.array_equal(mine, other))
             continue
         a, b = mine.astype(np.float64), other.astype(np.float64)
         passed &= bool(np.allclose(a, b, RTOL, ATOL, equal_nan=True))
-        difference = np.abs(a - b)[np.isfinite(a) & np.isfinite(b)]
-        scale = np.abs(b)[np.isfinite(a) & np.isfinite(b)]
+        finite = np.isfinite(a) & np.isfinite(b)
+        difference, scale = np.abs(a[finite] - b[finite]), np.abs(b[finite])
         if difference.size:
             worst_abs = max(worst_abs, float(difference.max()))
             relative = difference[scale > ATOL] / scale[scale > ATOL]

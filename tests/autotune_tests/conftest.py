@@ -1,8 +1,9 @@
-"""One tiny artifact, built once and shared by the tests that only read it."""
+"""A home of their own for the tests, and one tiny artifact, built once and shared by those that only read it."""
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,17 @@ class Tiny:
 
     model: Path
     artifact: Path
+
+
+@pytest.fixture(scope="session", autouse=True)
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The user's data and cache folders: no test reads or writes the real ones."""
+    folder = tmp_path_factory.mktemp("home")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_DATA_HOME", str(folder / "data"))
+        patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+        patch.delenv("TUNE_LOG", raising=False)
+        yield folder
 
 
 @pytest.fixture(scope="session")

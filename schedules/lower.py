@@ -20,6 +20,7 @@ from schedules.templates.baseline import baseline
 from schedules.templates.conv2d import Conv2dTemplate
 from schedules.templates.depthwise import DepthwiseTemplate
 from schedules.templates.elementwise import ElementwiseTemplate
+from schedules.templates.generic import GenericTemplate
 from schedules.templates.matmul import MatmulTemplate
 from schedules.templates.pool import PoolTemplate
 from schedules.templates.structure import Anchor, Repack
@@ -61,6 +62,7 @@ TEMPLATES: tuple[Template, ...] = (
     MatmulTemplate(),
     PoolTemplate(),
     ElementwiseTemplate(),
+    GenericTemplate(),
 )
 
 

@@ -145,7 +145,7 @@ def _horner(x: tirx.Expr, coefficients: Sequence[float]) -> tirx.Expr:
 
 
 def _odd_rational(x: tirx.Expr, limit: float, over: Sequence[float], under: Sequence[float]) -> tirx.Expr:
-    """x · over(x²) / under(x²) for \\|x\\| below ``limit``, its value there beyond."""
+    """x · over(x²) / under(x²) between -``limit`` and ``limit``, its value there beyond."""
     inside = tirx.max(tirx.min(x, _float(limit)), _float(-limit))
     square = inside * inside
     return _unless_nan(x, inside * _horner(square, over) / _horner(square, under))

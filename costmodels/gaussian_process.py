@@ -28,6 +28,7 @@ SIGNAL, NOISE = 0.5, 0.02  # centres of the priors of s and σ
 MOST_ROWS = 400  # rows kept in the posterior: a Cholesky factor of more costs more than a trial
 SEARCH_ROWS = 160  # rows on which the hyperparameters are set
 STEPS = 25
+FLATTERY = 4.0  # set on held-out rows of made-up kernels
 _JITTER = 1e-8
 
 
@@ -103,7 +104,9 @@ class GaussianProcess(CostModel):
         self._weights = inverse @ centred
         # leaving one row out has a closed form (Rasmussen and Williams 2006, equations 5.10 to 5.12)
         precision = np.diag(inverse)
-        self.scale_ = conformal_scale(self._weights / precision, 1.0 / np.sqrt(precision))
+        scale = conformal_scale(self._weights / precision, 1.0 / np.sqrt(precision))
+        # the row left out has still taken part in setting the hyperparameters: few rows look better than they are
+        self.scale_ = scale * (1.0 + FLATTERY / len(kept))
         return self
 
     @staticmethod

@@ -19,7 +19,7 @@ from costmodels.base import CostModel, Floats, Prediction
 from schedules.errors import UsageError
 
 KNEE = 0.2
-PRIOR_WEIGHT = 0.08  # sum of squares of g at which β is half from the data: about eight rows near the top
+PRIOR_WEIGHT = 0.02  # sum of squares of g at which β is half from the data: a few rows near the top
 
 Rows = tuple[Floats, Floats]
 """Features (n, d) and scores (n,) of one task's valid measurements."""

@@ -1,15 +1,16 @@
 """The default searcher: a surrogate that starts from other tasks, and batches between trust and doubt.
 
-Notation: m = candidates, q = size of a batch, κ = weight of the doubt.
+Notation: m = candidates, q = size of a batch, κ = weight of the doubt, EI = expected improvement over the best gap.
 
     first batch     a few of the space's first guesses, then what other tasks of the template recommend;
                     without other tasks, more guesses and configs spread over the space
-    afterwards      the q best of μ + κσ + ln P(valid), every place of the batch with its own κ ~ Exp(mean)
+    afterwards      the q best of ln EI + ln P(valid)
 
-What it takes from AdaTune: a surrogate that knows its doubt, and exploration that follows the doubt. Where it departs:
-calibrated boosted trees instead of ten trees, every untried config of an enumerated space scored instead of a walk
-through it, failures in a model of their own, a warm start from the log, and no separate random share: κ is drawn anew
-for every place, so that one batch holds sure things and long shots.
+What it takes from AdaTune: a surrogate that knows its doubt, expected improvement, exploration that follows the doubt.
+Where it departs: calibrated boosted trees instead of ten trees, every untried config of an enumerated space scored
+instead of a walk through it, EI in logs so that it ranks where it underflows, failures in a model of their own, a
+warm start from the log, and no separate random share. The other acquisitions are kept as variants: an upper confidence
+bound whose κ is drawn anew for every place, so that one batch holds sure things and long shots, and Thompson sampling.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def improvement(prediction: Prediction, rng: np.random.Generator) -> Floats:
 class AdaptiveSearch(Searcher):
     """See the module's text; ``acquisition`` scores the candidates once for every place of a batch."""
 
-    def __init__(self, context: SearchContext, acquisition: Acquisition = varied_bound) -> None:
+    def __init__(self, context: SearchContext, acquisition: Acquisition = improvement) -> None:
         self._rng = context.rng
         self._acquisition = acquisition
         self._pool = Pool(context.space, context.rng)
@@ -108,6 +109,6 @@ def adaptive_thompson(context: SearchContext) -> Searcher:
     return AdaptiveSearch(context, thompson)
 
 
-def adaptive_improvement(context: SearchContext) -> Searcher:
-    """The same with log expected improvement: the q best of one ranking."""
-    return AdaptiveSearch(context, improvement)
+def adaptive_bound(context: SearchContext) -> Searcher:
+    """The same with an upper confidence bound of random weight for each place."""
+    return AdaptiveSearch(context, varied_bound)

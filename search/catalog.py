@@ -20,10 +20,10 @@ def _adaptive(context: SearchContext) -> Searcher:
     return AdaptiveSearch(context)
 
 
-def _adaptive_improvement(context: SearchContext) -> Searcher:
-    from search.adaptive import adaptive_improvement
+def _adaptive_bound(context: SearchContext) -> Searcher:
+    from search.adaptive import adaptive_bound
 
-    return adaptive_improvement(context)
+    return adaptive_bound(context)
 
 
 def _adaptive_thompson(context: SearchContext) -> Searcher:
@@ -58,7 +58,7 @@ def _bayesian(context: SearchContext) -> Searcher:
 
 _FACTORIES: dict[str, Callable[[SearchContext], Searcher]] = {
     "adaptive": _adaptive,
-    "adaptive-improvement": _adaptive_improvement,
+    "adaptive-bound": _adaptive_bound,
     "adaptive-thompson": _adaptive_thompson,
     "annealing": _annealing,
     "annealing-released": _annealing_released,

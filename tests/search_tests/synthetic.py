@@ -206,6 +206,12 @@ class Bench:
         quirk = np.exp(QUIRK * np.sqrt(12.0) * (uniform - 0.5))
         return np.where(self.kernel.broken(columns), np.nan, self.kernel.seconds(columns) * quirk)
 
+    def scored(self, rng: np.random.Generator) -> tuple[Floats, Floats]:
+        """Features and true scores of every valid config, of a product space of some thousand drawn ones."""
+        rows = self.space.rows if self.space.enumerated else rng.permutation(self._sampled_rows())[:4000]
+        truth = self._truth(rows)
+        return self.space.row_features(rows[~np.isnan(truth)]), -np.log(truth[~np.isnan(truth)])
+
     def true_s(self, config: Config) -> float:
         """Latency without noise; NaN if it fails."""
         return float(self._truth(self.space.row(config)[None, :])[0])

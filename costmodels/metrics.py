@@ -1,0 +1,69 @@
+"""How good a cost model is, on configs it was not fitted on.
+
+Notation: n = number of configs, truth = measured scores (n,), larger is better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import ndtri
+from scipy.stats import rankdata
+
+from costmodels.base import Floats, Prediction
+from schedules.errors import UsageError
+
+LEVELS = (0.5, 0.8, 0.95)
+
+
+def coverage(prediction: Prediction, truth: Floats, level: float) -> float:
+    """Share of ``truth`` inside the central ``level`` interval of a normal with the predicted mean and deviation."""
+    if not 0.0 < level < 1.0:
+        raise UsageError(f"level is {level}; an interval's level lies between 0 and 1")
+    half = float(ndtri(0.5 + level / 2.0)) * prediction.std
+    return float(np.mean(np.abs(truth - prediction.mean) <= half))
+
+
+def rank_correlation(expected: Floats, truth: Floats) -> float:
+    """Spearman's ρ, ties sharing their mean rank; 0 if either side is constant."""
+    left, right = rankdata(expected), rankdata(truth)
+    left, right = left - left.mean(), right - right.mean()
+    norm = float(np.sqrt((left @ left) * (right @ right)))
+    return float(left @ right) / norm if norm > 0 else 0.0
+
+
+def top_recall(expected: Floats, truth: Floats, count: int) -> float:
+    """Share of the ``count`` truly best that are among the ``count`` expected to be best."""
+    count = min(count, len(truth))
+    best = np.argsort(-truth, kind="stable")[:count]
+    chosen = np.argsort(-expected, kind="stable")[:count]
+    return len(np.intersect1d(best, chosen)) / max(count, 1)
+
+
+@dataclass(frozen=True)
+class Quality:
+    """One model on one held-out set.
+
+    Attributes:
+        coverage: share of the truth inside the interval of each of ``LEVELS``, in that order.
+        rank_correlation: Spearman's ρ.
+        top_recall: of the best tenth (at least five).
+        error: root mean square error, in scores (0.05 is 5 % of a latency).
+    """
+
+    coverage: tuple[float, ...]
+    rank_correlation: float
+    top_recall: float
+    error: float
+
+
+def assess(prediction: Prediction, truth: Floats, levels: Sequence[float] = LEVELS) -> Quality:
+    """All of it at once; n ≥ 1."""
+    return Quality(
+        tuple(coverage(prediction, truth, level) for level in levels),
+        rank_correlation(prediction.mean, truth),
+        top_recall(prediction.mean, truth, max(5, len(truth) // 10)),
+        float(np.sqrt(np.mean((prediction.mean - truth) ** 2))),
+    )

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import onnx
+from onnx import numpy_helper
 
 from tests.models.weights import refill
 
@@ -27,6 +28,24 @@ LIGHT = {
 FOLDER = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 
 
-def light(name: str, seed: int = 0) -> onnx.ModelProto:
-    """One of ``LIGHT`` (batch 1, 3×224×224, opset 9), with weights from ``seed``."""
-    return refill(onnx.load(FOLDER / f"{LIGHT[name]}.onnx"), seed)
+def light(name: str, seed: int = 0, batch: int = 1) -> onnx.ModelProto:
+    """One of ``LIGHT`` (3×224×224, opset 9), with weights from ``seed``."""
+    model = onnx.load(FOLDER / f"{LIGHT[name]}.onnx")
+    if batch != 1:
+        _rebatch(model, batch)
+    return refill(model, seed)
+
+
+def _rebatch(model: onnx.ModelProto, batch: int) -> None:
+    """Change the batch size that the files fix at 1: in inputs, outputs and reshapes (where 0 keeps a dimension)."""
+    graph = model.graph
+    weights = {tensor.name: tensor for tensor in graph.initializer}
+    made = {node.output[0] for node in graph.node if node.op_type == "ConstantOfShape"}
+    for value in (*graph.input, *graph.output):
+        if value.name not in weights:
+            value.type.tensor_type.shape.dim[0].dim_value = batch
+    for node in graph.node:
+        if node.op_type == "Reshape" and node.input[0] not in weights.keys() | made:
+            shape = numpy_helper.to_array(weights[node.input[1]]).copy()
+            shape[0] = 0
+            weights[node.input[1]].CopyFrom(numpy_helper.from_array(shape, node.input[1]))

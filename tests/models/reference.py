@@ -15,7 +15,7 @@ Arrays = dict[str, NDArray[np.generic]]
 onnxruntime.set_default_logger_severity(3)
 
 
-def random_inputs(model: onnx.ModelProto, seed: int = 0, high: int = 2) -> Arrays:
+def random_inputs(model: onnx.ModelProto, seed: int = 0, high: int = 16) -> Arrays:
     """Standard normal values for every floating input, integers in [0, ``high``) for the others.
 
     Symbolic dimensions become 1.

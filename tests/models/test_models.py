@@ -7,8 +7,8 @@ import pytest
 from tests.models import MODELS, build, random_inputs, run_reference, save
 from tests.models.catalog import HERE, cached, digest
 
-HEAVY = {"alexnet", "vgg19", "zfnet512"}
-"""Hundreds of megabytes of weights: seconds each."""
+HEAVY = {"alexnet", "vgg19", "zfnet512", "encoder", "encoder_b8", "resnet50_b8"}
+"""Hundreds of megabytes of weights, or a batch: seconds each."""
 
 EACH = [pytest.param(name, marks=pytest.mark.slow) if name in HEAVY else name for name in MODELS]
 
@@ -22,12 +22,12 @@ def test_outputs_are_alive(name):
         assert np.array_equal(values, again[output]), output
         scale = np.abs(values).max()
         assert 1e-3 < scale < 1e3, f"{output} vanishes or explodes: largest value {scale}"
-        assert values.std() > 0.02 * scale, f"{output} is nearly constant"
+        assert values.size == 1 or values.std() > 0.02 * scale, f"{output} is nearly constant"
         moved = np.abs(values - other[output]).max()
-        assert moved > 0.02 * scale, f"{output} hardly depends on the input: {moved} of {scale}"
+        assert moved > 0.005 * scale, f"{output} hardly depends on the input: {moved} of {scale}"
 
 
-@pytest.mark.parametrize("name", ["squeezenet", "shufflenet"])
+@pytest.mark.parametrize("name", ["squeezenet", "shufflenet", "mobilenet_v2", "unet", "tiny_encoder", "resnet18"])
 def test_no_layer_vanishes_or_explodes(name):
     model = build(name)
     values = run_reference(model, random_inputs(model), every=True)

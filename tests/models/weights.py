@@ -25,6 +25,8 @@ from onnx import numpy_helper
 
 LOGIT_STD = 3.0
 """Spread of what a Softmax at the end sees: enough that some outputs are near 1 and a small error shows."""
+SCORE_STD = 0.3
+"""Spread of linear outputs: so small that rounding stays below the customary absolute tolerance of 1e-5 near 0."""
 
 RESIDUAL_GAIN = 0.3
 RELU_SHIFT = 0.7
@@ -76,6 +78,7 @@ class Refill:
 
     def __init__(self, model: onnx.ModelProto, seed: int) -> None:
         self.nodes = model.graph.node
+        self.outputs = {value.name for value in model.graph.output}
         self.rng = np.random.default_rng(seed)
         self.weights = {tensor.name: tensor for tensor in model.graph.initializer}
         self.reshaped = {n.output[0]: n.input for n in self.nodes if n.op_type in ("Unsqueeze", "Reshape")}
@@ -96,10 +99,12 @@ class Refill:
                 self._recurrent(node)
             elif node.op_type == "BatchNormalization":
                 self._batch_norm(node)
+            elif node.op_type == "Gather":
+                self._normal(node.input[0], 0.0, 1.0)
             elif node.op_type in ("Mul", "Add", "Sub", "Div", "PRelu", "LayerNormalization"):
                 self._elementwise(node)
             self.moments.update(dict.fromkeys(node.output, self._moments_after(node)))
-        self._spread_logits()
+        self._scale_last()
 
     def _residual_branches(self) -> set[str]:
         """Outputs of linear and norm nodes that are added to something else: the ends of residual branches."""
@@ -209,9 +214,13 @@ class Refill:
         known = [self.moments[name] for name in node.input if name in self.moments] or [STANDARD]
         mean = sum(moments.mean for moments in known)
         variance = sum(moments.variance for moments in known)
+        if node.op_type == "MatMul" and not self._is_weight(node.input[1]):
+            return Moments(0.0, 0.05 if known[0] == BOUNDED["Softmax"] else 1.0)  # attention averages its values
         if node.op_type in LINEAR or node.op_type in ("BatchNormalization", "LayerNormalization"):
             gain = RESIDUAL_GAIN if node.output[0] in self.residual else 1.0
             return Moments(self._shift(node), gain**2)
+        if node.op_type == "Div" and len(known) == 2:
+            return STANDARD  # a normalisation written out
         if node.op_type in BOUNDED:
             return BOUNDED[node.op_type]
         if node.op_type in ("Relu", "Clip", "LeakyRelu"):
@@ -223,13 +232,15 @@ class Refill:
         factor = VARIANCE_FACTOR.get(node.op_type, 1.0)
         return Moments(mean / len(known), max(factor * variance / len(known), 1e-4))
 
-    def _spread_logits(self) -> None:
-        """Scale the last linear node so that a Softmax near the end sees LOGIT_STD."""
-        softmax = next((n for n in reversed(self.nodes[-3:]) if n.op_type == "Softmax"), None)
+    def _scale_last(self) -> None:
+        """Scale the last linear node to LOGIT_STD for a Softmax near the end, to SCORE_STD where it makes an output."""
         last = next((n for n in reversed(self.nodes) if n.op_type in LINEAR and self._is_weight(n.input[1])), None)
-        if softmax is None or last is None:
+        softmax = next((n for n in reversed(self.nodes[-3:]) if n.op_type == "Softmax"), None)
+        if last is None or (softmax is None and last.output[0] not in self.outputs):
             return
-        gain = LOGIT_STD / math.sqrt(self._moments_of(softmax.input[0]).variance)
+        gain = SCORE_STD
+        if softmax is not None:
+            gain = LOGIT_STD / math.sqrt(self._moments_of(softmax.input[0]).variance)
         tensor = self.weights[self._source(last.input[1])]
         tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor) * np.float32(gain), tensor.name))
 

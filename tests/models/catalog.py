@@ -85,6 +85,10 @@ def digest() -> str:
 
 
 def cached(name: str) -> Path:
-    """Path of model ``name`` (seed 0) in the cache folder, made if it is not there."""
-    path = CACHE / digest() / f"{name}.onnx"
-    return path if path.exists() else save(name, path)
+    """Path of model ``name`` (seed 0) in the cache folder, made if it is not there; an outdated one is removed."""
+    path = CACHE / f"{name}-{digest()}.onnx"
+    if not path.exists():
+        for old in CACHE.glob(f"{name}-{'[0-9a-f]' * 8}.onnx"):
+            old.unlink(missing_ok=True)
+        save(name, path)
+    return path

@@ -4,8 +4,7 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.models import MODELS, build, random_inputs, run_reference, save
-from tests.models.catalog import HERE, cached, digest
+from tests.models import MODELS, build, catalog, random_inputs, run_reference, save
 
 HEAVY = {"alexnet", "vgg19", "zfnet512", "encoder", "encoder_b8", "resnet50_b8"}
 """Hundreds of megabytes of weights, or a batch: seconds each."""
@@ -54,9 +53,11 @@ def test_save_leaves_one_file(tmp_path):
     assert onnx.load(path) == build("squeezenet")
 
 
-def test_cached_file_is_made_once():
-    path = cached("squeezenet")
+def test_cached_file_is_made_once_and_outdated_ones_go(tmp_path, monkeypatch):
+    monkeypatch.setattr(catalog, "CACHE", tmp_path)
+    for stale in ("tiny_mlp-00000000.onnx", "tiny_mlp-other-00000000.onnx", "mine.onnx"):
+        (tmp_path / stale).touch()
+    path = catalog.cached("tiny_mlp")
     stamp = path.stat().st_mtime_ns
-    assert cached("squeezenet").stat().st_mtime_ns == stamp
-    assert digest() in str(path)
-    assert HERE not in path.parents
+    assert catalog.cached("tiny_mlp").stat().st_mtime_ns == stamp
+    assert {file.name for file in tmp_path.iterdir()} == {path.name, "tiny_mlp-other-00000000.onnx", "mine.onnx"}

@@ -49,11 +49,11 @@ class AnyText(TypeDecorator[str]):
     impl = Text
     cache_ok = True
 
-    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:  # noqa: ARG002
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
         """As stored."""
         return None if value is None else _ESCAPED.sub(lambda match: f"\x1a{ord(match[0]):04x}", value)
 
-    def process_result_value(self, value: Any | None, dialect: Dialect) -> str | None:  # noqa: ARG002
+    def process_result_value(self, value: Any | None, dialect: Dialect) -> str | None:
         """As given."""
         return None if value is None else _ESCAPE.sub(lambda match: chr(int(match[1], 16)), value)
 

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from schedules.space import Knob, Space
+from search.base import SearchContext
 from search.history import History
 from search.pool import Pool
 from search.prior import columns_of, prior_rows
 from search.spread import spread
-from search.base import SearchContext
 from tests.conformance import spaces
 from tuning_logs.measurement import Measurement
 

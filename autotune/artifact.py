@@ -83,11 +83,18 @@ def identity(program: Program, plan: Plan) -> str:
 
 
 def write_artifact(
-    out: Path, program: Program, plan: Plan, provenance: dict[str, Any], build: Callable[[Path], None]
+    out: Path,
+    program: Program,
+    plan: Plan,
+    digest: str,
+    provenance: dict[str, Any],
+    build: Callable[[Path], None],
 ) -> None:
     """Build into a temporary folder beside ``out`` and swap it in with one rename.
 
     Args:
+        program: with weights as the plan's kernels want them.
+        digest: ``identity`` of the program as imported, and the plan.
         build: writes the shared library to the path it is given.
 
     Raises:
@@ -108,7 +115,7 @@ def write_artifact(
         manifest = {
             "format": FORMAT,
             "sha256": {name: sha256(folder / name) for name in FILES},
-            "identity": identity(program, plan),
+            "identity": digest,
             "target": json.loads(plan.target.to_json()),
             "inputs": [asdict(spec) for spec in program.inputs],
             "outputs": [asdict(spec) for spec in program.outputs],

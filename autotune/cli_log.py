@@ -218,7 +218,7 @@ def verify(log: opt.Log = None, as_json: opt.Json = False) -> Reply:
         report = verify_log(store)
     lines = [
         f"{report.records} records, {report.workloads} programs, {report.targets} targets: "
-        + (f"{len(report.problems)} problems" if report.problems else "all as written")
+        + (f"{len(report.problems)} damaged" if report.problems else "all as written")
     ]
     complaints = list(report.problems[:SHOWN_PROBLEMS])
     if report.problems:

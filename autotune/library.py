@@ -6,7 +6,6 @@ that is killed when it is over time. The child is this module; the job crosses a
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import tempfile
@@ -17,9 +16,9 @@ from tvm import relax
 from tvm.ir import IRModule
 
 from autotune.importer.program import Program
-from autotune.plan import Plan
 from schedules.errors import ArtifactError
-from schedules.lower import lower, normalise, tvm_target
+from schedules.lower import tvm_target
+from schedules.target import Target
 
 BUILD_TIMEOUT_S = 600.0
 
@@ -39,31 +38,17 @@ VM_PASSES = (
 )
 
 
-def schedule_module(module: IRModule, kernels: dict[str, str], plan: Plan) -> IRModule:
-    """``module`` with every kernel rewritten by its config; equal tasks are scheduled once."""
-    scheduled: dict[str, tvm.tirx.PrimFunc] = {}
-    functions = dict(module.functions_items()) if hasattr(module, "functions_items") else dict(module.functions)
-    for gvar, func in list(functions.items()):
-        if not isinstance(func, tvm.tirx.PrimFunc):
-            continue
-        task = kernels[gvar.name_hint]
-        if task not in scheduled:
-            scheduled[task] = lower(normalise(func), plan.config(task), plan.target).mod["main"]
-        functions[gvar] = scheduled[task].with_attr("global_symbol", gvar.name_hint)
-    return IRModule(functions, attrs=module.attrs)
-
-
-def compile_module(module: IRModule, plan: Plan, library: Path) -> None:
+def compile_module(module: IRModule, target: Target, library: Path) -> None:
     """Lower a scheduled module through the virtual machine and write ``library``."""
-    target = tvm_target(plan.target)
-    with target, tvm.transform.PassContext(opt_level=3):
+    native = tvm_target(target)
+    with native, tvm.transform.PassContext(opt_level=3):
         for name in VM_PASSES:
             module = getattr(relax.transform, name)()(module)
-        executable = tvm.relax.vm_build.build(module, target=target, relax_pipeline=None)
+        executable = tvm.relax.vm_build.build(module, target=native, relax_pipeline=None)
     executable.export_library(str(library))
 
 
-def build_library(program: Program, plan: Plan, library: Path, timeout_s: float = BUILD_TIMEOUT_S) -> None:
+def build_library(program: Program, target: Target, library: Path, timeout_s: float = BUILD_TIMEOUT_S) -> None:
     """Write ``library`` from a child process.
 
     Raises:
@@ -72,8 +57,7 @@ def build_library(program: Program, plan: Plan, library: Path, timeout_s: float 
     with tempfile.TemporaryDirectory(prefix="tune-build-") as folder:
         job = Path(folder)
         (job / "module.json").write_text(tvm.ir.save_json(program.module))
-        (job / "plan.json").write_text(plan.to_json())
-        (job / "kernels.json").write_text(json.dumps(program.kernels))
+        (job / "target.json").write_text(target.to_json())
         command = [sys.executable, "-m", "autotune.library", str(job), str(library)]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
@@ -87,10 +71,8 @@ def build_library(program: Program, plan: Plan, library: Path, timeout_s: float 
 
 
 def _main(job: Path, library: Path) -> None:
-    plan = Plan.from_json((job / "plan.json").read_text())
-    kernels = json.loads((job / "kernels.json").read_text())
     module = tvm.ir.load_json((job / "module.json").read_text())
-    compile_module(schedule_module(module, kernels, plan), plan, library)
+    compile_module(module, Target.from_json((job / "target.json").read_text()), library)
 
 
 if __name__ == "__main__":

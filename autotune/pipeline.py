@@ -26,6 +26,7 @@ from autotune.options import Options, default_log
 from autotune.peak import measure_peak
 from autotune.plan import Plan, make_plan, record_key
 from autotune.session import Session
+from autotune.specialise import specialise
 from autotune.verify import Verdict, verify_artifact
 from schedules.errors import ArtifactError
 from schedules.target import Target
@@ -170,7 +171,9 @@ def build_artifact(out: Path, program: Program, plan: Plan, model_path: Path) ->
             return False
     except ArtifactError as error:
         logger.debug("%s is built anew: %s", out, error)
-    write_artifact(out, program, plan, provenance, lambda library: build_library(program, plan, library))
+    ready = specialise(program, plan)
+    digest = identity(program, plan)
+    write_artifact(out, ready, plan, digest, provenance, lambda library: build_library(ready, plan.target, library))
     return True
 
 

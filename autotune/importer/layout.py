@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tvm import relax, tirx, topi
+from tvm import relax, te, tirx, topi
 from tvm.ir import GenericConst, IRModule
 
 from autotune.importer.fold import fold
@@ -82,8 +82,6 @@ def block_array(array: Array, block: int, fill: float = 0.0) -> Array:
 
 def block_te(x: Any, block: int) -> Any:
     """``block_array`` as a compute."""
-    from tvm import te
-
     n, channels, height, width = x.shape
     blocks = -(-int(channels) // block)
 
@@ -98,8 +96,6 @@ def block_te(x: Any, block: int) -> Any:
 
 def unblock_te(x: Any, channels: int) -> Any:
     """(n, C/b, h, w, b) → (n, C, h, w), dropping padded channels."""
-    from tvm import te
-
     n, _, height, width, block = x.shape
     return te.compute(
         (n, channels, height, width), lambda n, c, h, w: x[n, c // block, h, w, c % block], name="unblock"
@@ -299,7 +295,7 @@ class LayoutRewriter:
         packed = pack_conv(weight, block, inner)
         source = self._plain(value) if plain else self._blocked(value)
         out = self._emit_anchor(
-            "conv2d", conv2d, source, self._constant(packed), *geometry, groups, attrs={"tune.groups": groups}
+            "conv2d", conv2d, source, self._constant(packed), *geometry, groups
         )
         return self._set_blocked(shape, out)
 

@@ -100,12 +100,16 @@ class TimeJob:
     """Check and time libraries of one task; more than one are interleaved, run by run.
 
     Attributes:
+        configs: what each library was built from.
+        program: file that holds the program; with the config it says how weights must be packed.
         reference: what their output must be.
         incumbent_s: latency to race against.
     """
 
     task: Task
     libraries: tuple[str, ...]
+    configs: tuple[Config, ...]
+    program: str
     reference: Reference
     evaluator: Evaluator
     incumbent_s: float | None

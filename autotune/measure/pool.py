@@ -152,10 +152,12 @@ class LocalMeasurer:
         start = time.perf_counter()
         hashes = list(dict.fromkeys(lib.built.code_hash for lib in libraries if lib.built.error is None))
         paths = {library.built.code_hash: library.path for library in libraries}
+        configs = {lib.built.code_hash: c.config for lib, c in zip(libraries, candidates, strict=True)}
         reference = self._reference(candidates[0]) if hashes else None
         runs: dict[str, Timed | Lost] = {}
         if isinstance(reference, Reference):
-            timed = self._run([paths[code] for code in hashes], candidates[0], reference, FINAL_EVALUATOR, None)
+            finalists = [(paths[code], configs[code]) for code in hashes]
+            timed = self._run(finalists, candidates[0], reference, FINAL_EVALUATOR, None)
             runs = dict(zip(hashes, timed, strict=True))
         self.measure_s += time.perf_counter() - start
         return [
@@ -210,23 +212,26 @@ class LocalMeasurer:
         reference = self._reference(candidate)
         if isinstance(reference, Measurement):
             return self._measurement(library, reference)
-        (timed,) = self._run([library.path], candidate, reference, self._evaluator, incumbent_s)
+        (timed,) = self._run([(library.path, candidate.config)], candidate, reference, self._evaluator, incumbent_s)
         measurement = self._measurement(library, timed)
         self._timed[identical] = measurement
         return measurement
 
     def _run(
         self,
-        paths: list[str],
+        libraries: list[tuple[str, Config]],
         candidate: Candidate,
         reference: Reference,
         evaluator: Evaluator,
         incumbent_s: float | None,
     ) -> list[Timed | Lost]:
-        limit = self._run_timeout_s * len(paths)
-        (answer,) = self._timers.run([TimeJob(candidate.task, tuple(paths), reference, evaluator, incumbent_s, limit)])
+        limit = self._run_timeout_s * len(libraries)
+        paths, configs = (tuple(column) for column in zip(*libraries, strict=True))
+        program = str(self._directory / f"{candidate.task.key}.json")
+        job = TimeJob(candidate.task, paths, configs, program, reference, evaluator, incumbent_s, limit)
+        (answer,) = self._timers.run([job])
         if isinstance(answer, Lost):
-            return [answer] * len(paths)
+            return [answer] * len(libraries)
         assert isinstance(answer, TimedAll)
         return list(answer.runs)
 

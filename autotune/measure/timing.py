@@ -13,16 +13,18 @@ A run is one call between two readings of the nanosecond clock; the call itself 
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import tvm
+from tvm import tirx
 from tvm.script import from_source
 
 from autotune.measure.builder import last_words, starved
@@ -38,13 +40,18 @@ from autotune.measure.check import (
 )
 from autotune.measure.evaluator import Evaluator
 from autotune.measure.messages import ReferenceJob, Settings, Timed, TimedAll, TimeJob
-from schedules.lower import tvm_target
+from schedules.lower import load_program, repack, tvm_target
 from schedules.target import Target
 from schedules.task import Task
+from schedules.templates.structure import Repack
 from tuning_logs.measurement import ErrorKind
 
 COLD_FACTOR = 4
 """Cold weights rotate through this many times the L2 of all threads."""
+
+WARM_RUNS = 3
+WARM_S = 0.5e-3
+"""Warm-up ends after so many untimed runs, or after the first that brings them to so many seconds."""
 
 KEPT_TASKS = 4
 """Inputs and expected outputs of this many tasks are kept."""
@@ -122,6 +129,7 @@ class Prepared:
         live: the same parameters as the timed runs see them; activations are rewritten before each.
         cold: indices of the parameters that are cut from the arena instead, all of one dtype.
         warm: views of the activations that the producer rewrites.
+        repacked: (parameter, name of the repacking) → the weight as some configs want it.
     """
 
     inputs: list[Array]
@@ -130,6 +138,15 @@ class Prepared:
     live: list[Array]
     cold: list[int]
     warm: list[tvm.runtime.Tensor]
+    repacked: dict[tuple[int, str], Array] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A kernel and the weights that it wants in another form: parameter → array."""
+
+    kernel: Kernel
+    weights: dict[int, Array]
 
 
 class Bench:
@@ -147,6 +164,7 @@ class Bench:
         target = settings.target
         self._arena = Arena(COLD_FACTOR * target.l2_bytes * target.threads if settings.cold else 0, self._block)
         self._prepared: OrderedDict[str, Prepared] = OrderedDict()
+        self._parsed: tuple[str, tirx.PrimFunc | None] = ("", None)
         cores = [str(core) for core in settings.cores]
         # -2: one thread per listed core. Must come before the first parallel call; the pool cannot grow later.
         tvm.get_global_func("runtime.config_threadpool")(-2, target.threads, cores)
@@ -163,7 +181,7 @@ class Bench:
         np.save(job.output, prepared.output)
         prepared.expected = Expected(prepared.output.copy())
         self._keep(job.task, prepared)
-        (runs,) = self._race([kernel], prepared, job.evaluator, None)
+        (runs,) = self._race([Loaded(kernel, {})], prepared, job.evaluator, None)
         return TimedAll((Timed(tuple(runs), time.perf_counter() - start),), positive)
 
     def time(self, job: TimeJob) -> TimedAll:
@@ -171,9 +189,10 @@ class Bench:
         start = time.perf_counter()
         prepared = self._get(job)
         answers: list[Timed | None] = []
-        kernels: list[Kernel] = []
-        for library in job.libraries:
-            kernel, wrong = self._checked(library, prepared)
+        kernels: list[Loaded] = []
+        for library, config in zip(job.libraries, job.configs, strict=True):
+            weights = self._repacked(prepared, repack(self._program(job.program), config))
+            kernel, wrong = self._checked(library, weights, prepared)
             answers.append(wrong)
             if wrong is None:
                 kernels.append(kernel)
@@ -181,12 +200,29 @@ class Bench:
         spent = (time.perf_counter() - start) / len(job.libraries)
         return TimedAll(tuple(answer or Timed(tuple(next(series)), spent) for answer in answers))
 
-    def _checked(self, library: str, prepared: Prepared) -> tuple[Kernel, Timed | None]:
+    def _program(self, path: str) -> tirx.PrimFunc:
+        if path != self._parsed[0]:
+            self._parsed = (path, load_program(Path(path).read_text()))
+        return self._parsed[1]
+
+    def _repacked(self, prepared: Prepared, wanted: dict[int, Repack]) -> dict[int, Array]:
+        """Weights in the form a config wants them; kept, since a task's candidates want few forms."""
+        weights = {}
+        for index, form in wanted.items():
+            if (index, form.name) not in prepared.repacked:
+                packed = form.apply(prepared.inputs[index])
+                array = aligned(packed.shape, packed.dtype)
+                array[...] = packed
+                prepared.repacked[index, form.name] = array
+            weights[index] = prepared.repacked[index, form.name]
+        return weights
+
+    def _checked(self, library: str, weights: dict[int, Array], prepared: Prepared) -> tuple[Loaded, Timed | None]:
         start = time.perf_counter()
-        kernel = load(library)
+        kernel = Loaded(load(library), weights)
         poison(prepared.output)
         try:
-            self._call(kernel, prepared)
+            self._call(kernel.kernel, prepared, weights)
         except Exception as error:  # whatever a candidate provokes is its measurement
             no_memory = isinstance(error, MemoryError) or starved(str(error))
             kind: ErrorKind = "out_of_memory" if no_memory else "wrong_result"
@@ -200,10 +236,12 @@ class Bench:
         return kernel, Timed(run_s=time.perf_counter() - start, error="wrong_result", message=mismatch)
 
     def _race(
-        self, kernels: list[Kernel], prepared: Prepared, evaluator: Evaluator, incumbent_s: float | None
+        self, kernels: list[Loaded], prepared: Prepared, evaluator: Evaluator, incumbent_s: float | None
     ) -> list[list[float]]:
         """Time each kernel in turn, forwards and backwards, until the evaluator has enough of every one."""
         series: list[list[float]] = [[] for _ in kernels]
+        for kernel in kernels:
+            self._warm_up(kernel, prepared)
         due = [evaluator.more([], incumbent_s)] * len(kernels)
         order = list(range(len(kernels)))
         while any(due):
@@ -214,9 +252,20 @@ class Bench:
             order.reverse()
         return series
 
-    def _run(self, kernel: Kernel, prepared: Prepared) -> float:
+    def _warm_up(self, kernel: Loaded, prepared: Prepared) -> None:
+        """Untimed runs: the first after a check were found 10 to 25 % slower, on small kernels still the second."""
+        spent = 0.0
+        for _ in range(WARM_RUNS):
+            spent += self._run(kernel, prepared)
+            if spent > WARM_S:
+                return
+
+    def _run(self, loaded: Loaded, prepared: Prepared) -> float:
         """Seconds of one run."""
+        kernel = loaded.kernel
         inputs = list(prepared.live)
+        for index, array in loaded.weights.items():
+            inputs[index] = array
         if prepared.cold:
             shapes = [inputs[i].shape for i in prepared.cold]
             stretch = self._arena.views(shapes, inputs[prepared.cold[0]].dtype)
@@ -229,8 +278,9 @@ class Bench:
         kernel(*arguments)
         return (time.perf_counter_ns() - start) * 1e-9
 
-    def _call(self, kernel: Kernel, prepared: Prepared) -> None:
-        kernel(*(tvm.runtime.from_dlpack(array) for array in itertools.chain(prepared.inputs, (prepared.output,))))
+    def _call(self, kernel: Kernel, prepared: Prepared, weights: Mapping[int, Array] = MappingProxyType({})) -> None:
+        inputs = [weights.get(index, array) for index, array in enumerate(prepared.inputs)]
+        kernel(*(tvm.runtime.from_dlpack(array) for array in (*inputs, prepared.output)))
 
     def _get(self, job: TimeJob) -> Prepared:
         prepared = self._prepared.get(job.task.key)

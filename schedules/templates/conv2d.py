@@ -185,7 +185,9 @@ class Conv2dTemplate:
     def repack(self, anchor: Anchor, config: Config) -> dict[int, Repack]:
         """How weights must be transformed for ``config``: parameter index → function."""
         m = config.integer("algorithm")
-        return {anchor.weight: lambda packed: winograd.transform_weight(packed, m)} if m else {}
+        if m == 0:
+            return {}
+        return {anchor.weight: Repack(f"winograd-{m}", lambda packed: winograd.transform_weight(packed, m))}
 
     def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:
         """Rewrite ``sch`` in place."""

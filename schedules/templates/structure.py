@@ -13,11 +13,24 @@ from tvm import s_tir, tirx
 from schedules.config import Config
 from schedules.errors import ScheduleError
 
-Repack = Callable[[NDArray[Any]], NDArray[Any]]
-"""A weight as the model has it packed → as a config wants it."""
 
 REDUCE = 2  # tirx.IterVar.CommReduce
 SPATIAL = 0  # tirx.IterVar.DataPar
+
+
+@dataclass(frozen=True)
+class Repack:
+    """How a config wants a weight that the model has packed its own way.
+
+    Attributes:
+        name: equal names on one parameter give equal arrays, so that a cache can tell.
+        apply: packed array → array of the config's shape.
+    """
+
+    name: str
+    apply: Callable[[NDArray[Any]], NDArray[Any]] = field(compare=False)
+
+
 
 
 @dataclass(frozen=True)
@@ -79,7 +92,7 @@ def blocks_in_order(func: tirx.PrimFunc) -> list[s_tir.SBlock]:
             pending.append(node.block.body)
         elif isinstance(node, tirx.SeqStmt):
             pending.extend(reversed(list(node.seq)))
-        elif isinstance(node, tirx.For | tirx.While | tirx.LetStmt | tirx.AttrStmt):
+        elif isinstance(node, tirx.For | tirx.While | tirx.AttrStmt):
             pending.append(node.body)
         elif isinstance(node, tirx.IfThenElse):
             pending.extend(branch for branch in (node.else_case, node.then_case) if branch is not None)

@@ -59,8 +59,10 @@ G: dict[int, Matrix] = {
 def transform_weight(packed: NDArray[Any], m: int) -> NDArray[Any]:
     """Filters (O/b, C/i, 3, 3, i, b) → U (a, a, O/b, C/i, i, b), computed in double precision."""
     g = np.asarray(G[m])
-    u = np.einsum("xr,ocrsib,ys->xyocib", g, packed.astype(np.float64), g, optimize=True)
-    return np.ascontiguousarray(u.astype(packed.dtype))
+    blocks, depth, _, _, inner, lanes = packed.shape
+    taps = packed.transpose(2, 3, 0, 1, 4, 5).reshape(9, -1).astype(np.float64)
+    u = np.kron(g, g) @ taps  # row x·a + y of the Kronecker product is g[x] ⊗ g[y]
+    return u.astype(packed.dtype).reshape(m + 2, m + 2, blocks, depth, inner, lanes)
 
 
 def _row(coefficients: tuple[float, ...], item: Any) -> tirx.Expr:

@@ -130,7 +130,7 @@ def test_somebody_s_folder_is_never_replaced(tmp_path, program, plan):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "thesis.tex").write_text("precious")
     with pytest.raises(ArtifactError, match="is not an artifact; name another --out"):
-        write_artifact(tmp_path / "out", program, plan, {}, lambda library: library.write_bytes(b""))
+        write_artifact(tmp_path / "out", program, plan, "", {}, lambda library: library.write_bytes(b""))
     assert (tmp_path / "out" / "thesis.tex").read_text() == "precious"
 
 
@@ -141,7 +141,7 @@ def test_a_failed_build_leaves_what_was_there_and_nothing_else(tiny, program, pl
     before = sorted(path.name for path in tiny.artifact.parent.iterdir())
     stamp = sha256(tiny.artifact / "manifest.json")
     with pytest.raises(ArtifactError, match="the build failed"):
-        write_artifact(tiny.artifact, program, plan, {}, fail)
+        write_artifact(tiny.artifact, program, plan, "", {}, fail)
     assert sorted(path.name for path in tiny.artifact.parent.iterdir()) == before
     assert sha256(tiny.artifact / "manifest.json") == stamp
 
@@ -149,7 +149,7 @@ def test_a_failed_build_leaves_what_was_there_and_nothing_else(tiny, program, pl
 def test_an_unwritable_place_is_one_line(tmp_path, program, plan):
     (tmp_path / "file").write_text("")
     with pytest.raises(ArtifactError, match="name another --out"):
-        write_artifact(tmp_path / "file" / "out", program, plan, {}, lambda library: None)
+        write_artifact(tmp_path / "file" / "out", program, plan, "", {}, lambda library: None)
 
 
 def test_an_artifact_can_be_read_by_others(tiny_built):

@@ -12,7 +12,7 @@ BENCH ?= squeezenet:60s resnet50:180s
 PYTHON ?= $(shell for p in python3.11 python3 python; do \
 	$$p -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null && echo $$p && break; done)
 
-.PHONY: help setup tune test test-all check bench clean
+.PHONY: help setup tune test test-all check bench docs clean
 .DELETE_ON_ERROR:
 
 help:  ## what can be made
@@ -43,12 +43,11 @@ check: $(STAMP)  ## ruff (lint and format) and mypy --strict
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict $(addprefix -p ,$(PACKAGES))
 
-bench: $(STAMP) $(foreach m,$(BENCH),$(BUILD)/$(firstword $(subst :, ,$(m))).onnx)  ## tune, then time against ONNX Runtime and OpenVINO
-	@set -e; for item in $(BENCH); do \
-		model=$(BUILD)/$${item%%:*}; \
-		$(BIN)/tune run $$model.onnx --out $$model.tuned --budget $${item##*:}; \
-		$(BIN)/tune bench $$model.tuned --against onnxruntime,openvino --rounds $(ROUNDS); \
-	done
+bench: $(STAMP)  ## tune, time against ONNX Runtime and OpenVINO, and rewrite the table of docs/benchmarks.md
+	$(BIN)/python -m tests.bench $(BENCH) --rounds $(ROUNDS)
+
+docs: $(STAMP)  ## the command line's reference from its help
+	$(BIN)/typer autotune.cli utils docs --name tune --title "Command line" --output docs/cli.md
 
 clean:  ## remove what make made, but not the virtual environment
 	rm -rf build .pytest_cache .mypy_cache .ruff_cache

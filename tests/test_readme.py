@@ -1,0 +1,103 @@
+"""What the documents tell people to type works, and the generated pages are up to date."""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from autotune.cli import main
+from tests.models import cached
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+
+
+def blocks(text, language):
+    """The lines of every fenced block of ``language``."""
+    return [match.group(1) for match in re.finditer(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)]
+
+
+def commands(text, program):
+    """Every command line of ``program`` in the shell blocks."""
+    lines = [line for block in blocks(text, "sh") for line in block.splitlines() if line.strip()]
+    return [shlex.split(line) for line in lines if line.startswith(f"{program} ")]
+
+
+def quick(arguments):
+    """The same command with a budget for a tiny model."""
+    return [{"60s": "8s"}.get(argument, argument) for argument in arguments]
+
+
+def test_the_first_commands_are_make_tune_and_make_test():
+    assert blocks(README, "sh")[0].splitlines() == ["make tune", "make test"]
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/benchmarks.md"])
+def test_make_targets_exist(page):
+    for command in commands((ROOT / page).read_text(), "make"):
+        done = subprocess.run(["make", "-n", *command[1:]], cwd=ROOT, check=False, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+
+
+def test_install_commands_name_extras_that_exist():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    lines = commands(README, "pip")
+    assert lines
+    for command in lines:
+        assert command[1] == "install"
+        assert set(re.findall(r"\[(\w+)\]", command[2])) <= set(extras)
+
+
+@pytest.fixture
+def workplace(tmp_path, monkeypatch):
+    """A folder with a model.onnx, and a home of its own."""
+    shutil.copy(cached("tiny_mlp"), tmp_path / "model.onnx")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("TUNE_LOG", raising=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_every_tune_command_of_the_readme_works(workplace, capsys):
+    lines = commands(README, "tune")
+    assert {line[1] for line in lines} >= {"run", "bench", "tasks", "kernels", "verify", "log", "devices", "build"}
+    for line in lines:
+        extra = ["--rounds", "1"] if line[1] == "bench" else []
+        assert main([*quick(line[1:]), *extra]) == 0, (line, capsys.readouterr().err)
+    assert (workplace / "model.tuned" / "manifest.json").exists()
+    assert (workplace / "built.tuned" / "manifest.json").exists()
+
+
+def test_the_python_of_the_readme_works(workplace):
+    (program,) = blocks(README, "python")
+    script = program.replace("budget_s=60", "budget_s=2") + "\nassert len(outputs) == len(session.get_outputs())\n"
+    # As a script: workers must not depend on how the caller was started.
+    (workplace / "script.py").write_text(script)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "script.py"], check=False, capture_output=True, text=True, timeout=120, env=environment
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_command_line_reference_is_up_to_date(tmp_path):
+    done = subprocess.run(["make", "-n", "-B", "docs"], cwd=ROOT, check=True, capture_output=True, text=True)
+    line = next(line for line in done.stdout.splitlines() if "utils docs" in line)
+    arguments = shlex.split(line.replace("docs/cli.md", str(tmp_path / "cli.md")))
+    subprocess.run([sys.executable, "-m", "typer", *arguments[1:]], cwd=ROOT, check=True, capture_output=True)
+    page = (ROOT / "docs" / "cli.md").read_text()
+    assert page == (tmp_path / "cli.md").read_text(), "docs/cli.md is out of date; run 'make docs'"
+
+
+@pytest.mark.parametrize("page", ["README.md", "CHANGELOG.md", *(f"docs/{p.name}" for p in ROOT.glob("docs/*.md"))])
+def test_links_lead_somewhere(page):
+    path = ROOT / page
+    for link in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", path.read_text()):
+        assert link.startswith("https://") or (path.parent / link).exists(), link

@@ -5,7 +5,10 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Sequence
 
+from autotune.machine import host_target
 from autotune.measure.base import Candidate
+from schedules.errors import ScheduleError
+from schedules.lower import load_program, lower
 from tuning_logs.measurement import Measurement
 
 Answer = Callable[[Candidate], Measurement]
@@ -62,3 +65,12 @@ class FakeClock:
     def __call__(self) -> float:
         self.now += self.step
         return self.now
+
+
+def if_it_lowers(candidate: Candidate) -> Measurement:
+    """As ``by_config``, but what cannot be applied to the program fails as it would on a machine."""
+    try:
+        lower(load_program(candidate.program), candidate.config, host_target(1))
+    except ScheduleError as error:
+        return Measurement(error="lower_error", message=str(error))
+    return by_config(candidate)

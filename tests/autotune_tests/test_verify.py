@@ -88,6 +88,6 @@ def test_the_right_model_passes(tiny_built):
 def test_another_model_s_weights_fail(tiny_built):
     other = tiny_model(seed=1, two_outputs=True)
     assert not compare_artifact(tiny_built.artifact, other).passed
-    with pytest.raises(VerificationError, match="largest error .* --seed 7") as caught:
+    with pytest.raises(VerificationError, match=r"largest error .* --seed 7") as caught:
         verify_artifact(tiny_built.artifact, other, seed=7)
     assert "\n" not in str(caught.value)

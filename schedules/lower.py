@@ -23,6 +23,7 @@ from schedules.templates.elementwise import ElementwiseTemplate
 from schedules.templates.generic import GenericTemplate
 from schedules.templates.matmul import MatmulTemplate
 from schedules.templates.pool import PoolTemplate
+from schedules.templates.rows import RowsTemplate
 from schedules.templates.structure import Anchor, Repack
 
 BASELINE = Config("baseline/1", ())
@@ -62,6 +63,7 @@ TEMPLATES: tuple[Template, ...] = (
     MatmulTemplate(),
     PoolTemplate(),
     ElementwiseTemplate(),
+    RowsTemplate(),
     GenericTemplate(),
 )
 

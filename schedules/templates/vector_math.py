@@ -9,7 +9,7 @@ LLVM has no vector versions of these: TVM's calls become one call into the C lib
     tanh     Eigen's rational function of degree 13 by 6 on [-7.905, 7.905]           relative error below 5e-7
     sigmoid  1 / (1 + exp(-x))
 
-They keep infinities and NaN. Results below the least normal number become 0.
+They keep infinities and NaN. Results of exp below the least normal number become 0, above 2.4e38 infinite.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call
 
-EXP_LOW, EXP_HIGH = -87.33654475055310, 88.72283935546875
+EXP_LOW, EXP_HIGH = -87.33654475055310, 88.3762626647949  # n stays within the exponents -126 to 127
 LN2_HIGH, LN2_LOW = 0.693359375, -2.12194440e-4  # their sum is ln 2; n·LN2_HIGH is exact
 EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
 LOG = (
@@ -35,6 +35,7 @@ LOG = (
     -2.4999993993e-1,
     3.3333331174e-1,
 )
+LARGEST, LEAST_NORMAL = 3.4028234e38, 1.17549435e-38
 ERF_LIMIT = 3.925
 ERF_OVER = (
     2.123732201653183437883853912353515625e-06,
@@ -74,38 +75,46 @@ def _replaced(call: Call) -> tirx.Expr:
     replace = REPLACEMENTS.get(str(getattr(call.op, "name", "")))
     if replace is None or str(call.ty.dtype) != "float32":
         return call
-    x = tirx.Var("x", "float32")
-    return tirx.Let(x, call.args[0], replace(x))  # bound once: an argument may be a long expression
+    return _bind("x", call.args[0], replace)
 
 
 def exp(x: tirx.Expr) -> tirx.Expr:
-    """2^n · exp(f) with n = round(x / ln 2), f = x - n·ln 2 in [-ln 2 / 2, ln 2 / 2]."""
-    inside = tirx.max(tirx.min(x, _float(EXP_HIGH)), _float(EXP_LOW))
-    n = tirx.floor(inside * _float(1 / math.log(2)) + _float(0.5))
-    f = inside - n * _float(LN2_HIGH) - n * _float(LN2_LOW)
-    small = _horner(f, EXP) * f * f + f + _float(1)
-    # 2^128 is no float: two factors of 2^(n/2) reach it without overflowing on the way
-    half = tirx.Cast("int32", n) >> 1
-    scaled = small * _power_of_two(half) * _power_of_two(tirx.Cast("int32", n) - half)
-    scaled = tirx.Select(x > _float(EXP_HIGH), _float(math.inf), scaled)
-    scaled = tirx.Select(x < _float(EXP_LOW), _float(0), scaled)
-    return _unless_nan(x, scaled)
+    """2^n · exp(f) with n = round(x / ln 2), f = x - n·ln 2 in [-ln 2 / 2, ln 2 / 2].
+
+    Where x is too large or too small, or NaN, n is nonsense: the first two are replaced, f is NaN in the third.
+    """
+
+    def scaled(n: tirx.Expr) -> tirx.Expr:
+        power = tirx.reinterpret("float32", (tirx.Cast("int32", n) + 127) << 23)
+        reduced = x - n * _float(LN2_HIGH) - n * _float(LN2_LOW)
+        return _bind("f", reduced, lambda f: (_horner(f, EXP) * f * f + f + _float(1)) * power)
+
+    result = _bind("n", tirx.floor(x * _float(1 / math.log(2)) + _float(0.5)), scaled)
+    result = tirx.Select(x > _float(EXP_HIGH), _float(math.inf), result)
+    return tirx.Select(x < _float(EXP_LOW), _float(0), result)
 
 
 def log(x: tirx.Expr) -> tirx.Expr:
     """Log m + e·ln 2 with x = m·2^e, m in [√½, √2)."""
-    bits = tirx.reinterpret("int32", tirx.max(x, _float(1.17549435e-38)))
-    mantissa = tirx.reinterpret("float32", (bits & 0x007FFFFF) | 0x3F000000)
-    exponent = tirx.Cast("float32", (bits >> 23) - 126)
-    low = mantissa < _float(math.sqrt(0.5))
-    m = tirx.Select(low, mantissa + mantissa, mantissa) - _float(1)
-    e = tirx.Select(low, exponent - _float(1), exponent)
-    square = m * m
-    result = _horner(m, LOG) * m * square + e * _float(LN2_LOW) - _float(0.5) * square + m + e * _float(LN2_HIGH)
-    result = tirx.Select(x > _float(3.4028234e38), _float(math.inf), result)
-    result = tirx.Select(x < _float(1.17549435e-38), _float(-math.inf), result)
-    result = tirx.Select(x < _float(0), _float(math.nan), result)
-    return _unless_nan(x, result)
+
+    def split(bits: tirx.Expr) -> tirx.Expr:
+        mantissa = tirx.reinterpret("float32", (bits & 0x007FFFFF) | 0x3F000000)
+        exponent = tirx.Cast("float32", (bits >> 23) - 126)
+        return _bind("c", mantissa, lambda c: _bind("e", exponent, lambda e: combined(c, e)))
+
+    def combined(c: tirx.Expr, e: tirx.Expr) -> tirx.Expr:
+        low = c < _float(math.sqrt(0.5))
+        power = tirx.Select(low, e - _float(1), e)
+        return _bind("m", tirx.Select(low, c + c, c) - _float(1), lambda m: polynomial(m, power))
+
+    def polynomial(m: tirx.Expr, e: tirx.Expr) -> tirx.Expr:
+        tail = _horner(m, LOG) * m * (m * m) + e * _float(LN2_LOW) - _float(0.5) * (m * m)
+        return tail + m + e * _float(LN2_HIGH)
+
+    result = _bind("i", tirx.reinterpret("int32", x), split)
+    result = tirx.Select(x <= _float(LARGEST), result, x + x)  # infinity and NaN
+    result = tirx.Select(x < _float(LEAST_NORMAL), _float(-math.inf), result)
+    return tirx.Select(x < _float(0), _float(math.nan), result)
 
 
 def erf(x: tirx.Expr) -> tirx.Expr:
@@ -120,7 +129,7 @@ def tanh(x: tirx.Expr) -> tirx.Expr:
 
 def sigmoid(x: tirx.Expr) -> tirx.Expr:
     """1 / (1 + exp(-x))."""
-    return _float(1) / (_float(1) + exp(_float(0) - x))
+    return _float(1) / (_float(1) + _bind("y", _float(0) - x, exp))
 
 
 REPLACEMENTS: dict[str, Callable[[tirx.Expr], tirx.Expr]] = {
@@ -145,16 +154,17 @@ def _horner(x: tirx.Expr, coefficients: Sequence[float]) -> tirx.Expr:
 
 
 def _odd_rational(x: tirx.Expr, limit: float, over: Sequence[float], under: Sequence[float]) -> tirx.Expr:
-    """x · over(x²) / under(x²) between -``limit`` and ``limit``, its value there beyond."""
-    inside = tirx.max(tirx.min(x, _float(limit)), _float(-limit))
-    square = inside * inside
-    return _unless_nan(x, inside * _horner(square, over) / _horner(square, under))
+    """x · over(x²) / under(x²) within ±``limit``, its value there beyond; NaN fails both comparisons."""
+    below = tirx.Select(x > _float(limit), _float(limit), x)
+    inside = tirx.Select(x < _float(-limit), _float(-limit), below)
+
+    def rational(y: tirx.Expr) -> tirx.Expr:
+        return _bind("s", y * y, lambda square: y * _horner(square, over) / _horner(square, under))
+
+    return _bind("y", inside, rational)
 
 
-def _power_of_two(exponent: tirx.Expr) -> tirx.Expr:
-    return tirx.reinterpret("float32", (exponent + 127) << 23)
-
-
-def _unless_nan(x: tirx.Expr, result: tirx.Expr) -> tirx.Expr:
-    """``result``, or NaN where ``x`` is: min and max above have lost it."""
-    return tirx.Select(tirx.isnan(x), x, result)
+def _bind(name: str, value: tirx.Expr, use: Callable[[tirx.Expr], tirx.Expr]) -> tirx.Expr:
+    """``use(value)`` with ``value`` computed once: TIR copies an expression as often as it is mentioned."""
+    variable = tirx.Var(name, value.ty.dtype)
+    return tirx.Let(variable, value, use(variable))

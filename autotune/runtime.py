@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import tvm
+import tvm_ffi
 from numpy.typing import NDArray
 from tvm import relax
 
@@ -43,6 +45,18 @@ def set_threads(count: int) -> None:
     configure(ONE_CORE_PER_THREAD, len(cpus), [str(cpu) for cpu in cpus])
 
 
+def _load_library(library: Path) -> tvm.runtime.Module:
+    """The code in ``library`` as it is now.
+
+    The system's loader answers a path that it has loaded before with the old code, even if the file was replaced since,
+    as it is when a model is tuned again. So every load comes under a name of its own.
+    """
+    with tempfile.TemporaryDirectory(prefix="tune-load-") as folder:
+        link = Path(folder) / library.name
+        link.symlink_to(library.resolve())
+        return tvm_ffi.load_module(link)  # tvm.runtime.load_module would follow the link first
+
+
 class InferenceSession:
     """A loaded artifact.
 
@@ -60,7 +74,7 @@ class InferenceSession:
         self._artifact: Artifact = read_artifact(Path(path))
         self.threads = threads or self._artifact.target.threads
         self._device = tvm.cpu()
-        self._machine = relax.VirtualMachine(tvm.runtime.load_module(str(self._artifact.library)), self._device)
+        self._machine = relax.VirtualMachine(_load_library(self._artifact.library), self._device)
         self._main = self._machine["main"]
         self._weights = [tvm.runtime.from_dlpack(array) for array in self._artifact.weights]
         self._lock = threading.Lock()

@@ -1,5 +1,6 @@
 """InferenceSession: the same answers as ONNX Runtime, from any thread, and errors that say what to give."""
 
+import shutil
 import threading
 
 import numpy as np
@@ -10,6 +11,7 @@ import autotune
 from autotune import runtime
 from autotune.runtime import InferenceSession
 from schedules.errors import ArtifactError, UsageError
+from tests.autotune_tests import tiny as tiny_module
 
 
 @pytest.fixture(scope="module")
@@ -134,6 +136,20 @@ def test_two_sessions_of_one_artifact_do_not_disturb_each_other(tiny_built, sess
     other = autotune.load(tiny_built.artifact)
     feed = {"data": data()}
     assert close(session.run(None, feed), other.run(None, feed))
+
+
+def test_an_artifact_that_was_built_anew_is_loaded_anew(tiny, tmp_path):
+    feed = {"data": data()}
+    before = InferenceSession(tiny.artifact)
+    first = before.run(["scores"], feed)[0]
+    # Other code under the same path, as a second tuning run leaves it.
+    other = tmp_path / "other"
+    other.mkdir()
+    model = tiny_module.save_tiny(other / "tiny.onnx", classes=7)
+    shutil.rmtree(tiny.artifact)
+    tiny_module.build_untuned(model, tiny.artifact)
+    assert InferenceSession(tiny.artifact).run(["scores"], feed)[0].shape == (1, 7)
+    assert np.array_equal(before.run(["scores"], feed)[0], first)
 
 
 def test_damaged_artifact_is_not_loaded(tiny):

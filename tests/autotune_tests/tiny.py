@@ -47,9 +47,9 @@ def tiny_model(seed: int = 0, two_outputs: bool = False, classes: int = 10) -> o
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
-def save_tiny(path: Path, seed: int = 0, two_outputs: bool = False) -> Path:
+def save_tiny(path: Path, seed: int = 0, two_outputs: bool = False, classes: int = 10) -> Path:
     """Write the model to ``path``."""
-    onnx.save(tiny_model(seed, two_outputs), path)
+    onnx.save(tiny_model(seed, two_outputs, classes), path)
     return path
 
 

@@ -11,7 +11,6 @@ from types import TracebackType
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
@@ -21,6 +20,8 @@ from search.allocation import TaskState
 
 PLAIN_EVERY_S = 5.0
 """Seconds between two lines where there is no terminal."""
+
+BAR_CELLS = 40
 
 _PHASES = {"import": "importing the model", "build": "building", "verify": "verifying against the reference"}
 
@@ -178,7 +179,7 @@ class Progress:
     def _draw(self) -> RenderableType:
         board = self._board
         rows = Table(box=None, pad_edge=False, header_style="bold")
-        rows.add_column("task", no_wrap=True, overflow="ellipsis", ratio=1)
+        rows.add_column("task", no_wrap=True, overflow="ellipsis")
         for head in ("×", "best µs", "GFLOPS", "of bound", "trials", "failed"):
             rows.add_column(head, justify="right", no_wrap=True)
         last = None if board.last is None else board.last.task.key
@@ -187,8 +188,9 @@ class Progress:
             failed = str(state.latencies_s.count(None) or "")
             numbers = (str(task.weight), *describe_state(task, state), str(state.trials), failed)
             rows.add_row(task.name, *numbers, style="bold cyan" if task.key == last else None)
-        bar = ProgressBar(total=max(board.budget_s, 1e-9), completed=min(board.elapsed_s, board.budget_s), width=40)
-        return Group(Text(board.headline()), bar, rows)
+        done = round(BAR_CELLS * min(1.0, board.elapsed_s / max(board.budget_s, 1e-9)))
+        bar = Text.assemble(("━" * done, "cyan"), ("━" * (BAR_CELLS - done), "dim"))
+        return Group(Text(board.headline(), no_wrap=True, overflow="ellipsis"), bar, rows)
 
 
 class Steps:

@@ -90,6 +90,8 @@ def test_a_terminal_gets_the_table():
     text = show(terminal=True)
     for word in ("GFLOPS", "of bound", "best µs", "fused_a", "fused_b", "20.0"):
         assert word in text
+    heads = next(line for line in text.splitlines() if "GFLOPS" in line)
+    assert heads.rstrip().endswith("failed")
 
 
 def test_quiet_says_nothing():

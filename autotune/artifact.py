@@ -3,7 +3,7 @@
     manifest.json   format version, sha256 of every other file, target, inputs, outputs, weights, provenance
     plan.json       the decisions
     model.so        the kernels and the program that calls them
-    weights.bin     packed weights, each aligned to a page of ALIGNMENT bytes; mapped, not read
+    weights.bin     packed weights, each aligned to a page of ALIGNMENT bytes
     tasks.json.gz   the tasks and their untuned programs, to look inside (autotune/inspect.py); not needed to run
 
 No pickles: reading an artifact runs nothing but its compiled code.
@@ -251,14 +251,20 @@ def _check_machine(path: Path, target: Target) -> None:
 def _read_weights(path: Path, entries: list[dict[str, Any]]) -> tuple[NDArray[Any], ...]:
     if not entries:
         return ()
-    # Copy on write: kernels only read, but DLPack hands out nothing that claims to be read-only.
-    mapped = np.memmap(path, dtype=np.uint8, mode="c")
+    # Read rather than mapped: a large array of NumPy's lies in huge pages, a mapped file in small ones, and streaming
+    # weights through small pages costs a table walk every 4 KiB.
+    size = path.stat().st_size
+    raw = np.empty(size + ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
+    memory = raw[start : start + size]
+    with path.open("rb") as stream:
+        stream.readinto(memory.data)
     arrays = []
     for entry in entries:
         shape, dtype = tuple(int(x) for x in entry["shape"]), np.dtype(entry["dtype"])
         start = int(entry["offset"])
         stop = start + math.prod(shape) * dtype.itemsize
-        if start < 0 or stop > mapped.size:
+        if start < 0 or stop > memory.size:
             raise ArtifactError(f"{path} is shorter than its manifest says; build the artifact again")
-        arrays.append(np.asarray(mapped[start:stop]).view(dtype).reshape(shape))
+        arrays.append(memory[start:stop].view(dtype).reshape(shape))
     return tuple(arrays)

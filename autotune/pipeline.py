@@ -40,6 +40,9 @@ from tuning_logs.sql_store import open_log
 
 logger = logging.getLogger(__name__)
 
+MOST_COLD_BYTES = 1 << 30
+"""Beyond this nothing gets colder, and the memory would be wasted."""
+
 NEARLY_SPENT = 0.03
 """Share of the budget below which a resumed run does not start another slot."""
 
@@ -142,6 +145,7 @@ def tune(model: str | Path, options: Options | None = None, observe: Observer = 
             model_path.name, output_path(model_path, options), target.fingerprint, target.threads, len(program.tasks)
         )
         if measurer is not None:
+            measurer.cold_bytes = min(MOST_COLD_BYTES, sum(array.nbytes for array in program.weights))
             _search(result, program, target, log, measurer, options, clock, observe)
         plan = make_plan(program.tasks, program.spaces, target, log, options.frozen)
         with clock.phase("build"):

@@ -104,6 +104,7 @@ class TimeJob:
         program: file that holds the program; with the config it says how weights must be packed.
         reference: what their output must be.
         incumbent_s: latency to race against.
+        cold_bytes: how much other data a run's weights were last touched before.
     """
 
     task: Task
@@ -113,6 +114,7 @@ class TimeJob:
     reference: Reference
     evaluator: Evaluator
     incumbent_s: float | None
+    cold_bytes: int
     timeout_s: float
 
 

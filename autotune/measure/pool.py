@@ -66,6 +66,8 @@ class LocalMeasurer:
     Attributes:
         compile_s: wall-clock seconds spent building so far.
         measure_s: wall-clock seconds spent checking and timing so far.
+        cold_bytes: the model's weights; between two runs a candidate's weights grow as cold as that much data leaves
+            them. Set it before the first measurement.
     """
 
     def __init__(
@@ -84,6 +86,7 @@ class LocalMeasurer:
             raise UsageError(f"this measurer runs on CPUs, the target is {target.kind!r}; use a target of kind 'llvm'")
         self.compile_s = 0.0
         self.measure_s = 0.0
+        self.cold_bytes = 0
         self._evaluator = make_evaluator(evaluator) if isinstance(evaluator, str) else evaluator
         self._compile_timeout_s = compile_timeout_s
         self._run_timeout_s = run_timeout_s
@@ -228,7 +231,9 @@ class LocalMeasurer:
         limit = self._run_timeout_s * len(libraries)
         paths, configs = (tuple(column) for column in zip(*libraries, strict=True))
         program = str(self._directory / f"{candidate.task.key}.json")
-        job = TimeJob(candidate.task, paths, configs, program, reference, evaluator, incumbent_s, limit)
+        job = TimeJob(
+            candidate.task, paths, configs, program, reference, evaluator, incumbent_s, self.cold_bytes, limit
+        )
         (answer,) = self._timers.run([job])
         if isinstance(answer, Lost):
             return [answer] * len(libraries)

@@ -2,8 +2,9 @@
 
 Every timed run meets the caches as it would in the model:
 
-* weights were last touched one inference ago. They are views into an arena of ``COLD_FACTOR`` times the L2 of all
-  threads, another stretch each run, so they come from beyond L2 (one stretch if the weights alone are that large).
+* weights were last touched one inference ago, and all other weights of the model since. They are views into an arena
+  as large as the model's weights (never less than ``COLD_FACTOR`` times the L2 of all threads), another stretch each
+  run, so they come from wherever that much data leaves them.
 * activations were just written by the producer, on the same threads, in equal shares. A parallel in-place negation
   before each run leaves them so; it also keeps the pool's threads awake, as the kernel before does in the model.
 * the output buffer stays as the last run left it: memory planning hands out buffers that were used shortly before.
@@ -46,8 +47,8 @@ from schedules.task import Task
 from schedules.templates.structure import Repack
 from tuning_logs.measurement import ErrorKind
 
-COLD_FACTOR = 4
-"""Cold weights rotate through this many times the L2 of all threads."""
+COLD_FACTOR = 2
+"""Cold weights rotate through at least this many times the L2 of all threads."""
 
 WARM_RUNS = 3
 WARM_S = 0.5e-3
@@ -85,12 +86,14 @@ class Arena:
     """Memory that weights are cut from, another stretch for every run.
 
     Args:
-        least_bytes: how far apart two uses of the same stretch must be.
         block: normal numbers to fill it with; values do not matter for timing as long as they are ordinary.
+
+    Attributes:
+        least_bytes: how far apart two uses of the same stretch must be.
     """
 
-    def __init__(self, least_bytes: int, block: Array) -> None:
-        self._least = least_bytes
+    def __init__(self, block: Array) -> None:
+        self.least_bytes = 0
         self._block = block
         self._memory: dict[np.dtype[Any], Array] = {}
         self._next = 0
@@ -100,7 +103,7 @@ class Arena:
         step = 64 // dtype.itemsize
         sizes = [-(-math.prod(shape) // step) * step for shape in shapes]
         total = sum(sizes)
-        memory = self._grown(dtype, max(total, self._least // dtype.itemsize))
+        memory = self._grown(dtype, max(total, self.least_bytes // dtype.itemsize))
         start = self._next % (memory.size // total) * total
         self._next += 1
         views = []
@@ -162,7 +165,7 @@ class Bench:
         self._producer = producer
         self._block = normal_block(settings.seed)
         target = settings.target
-        self._arena = Arena(COLD_FACTOR * target.l2_bytes * target.threads if settings.cold else 0, self._block)
+        self._arena = Arena(self._block)
         self._prepared: OrderedDict[str, Prepared] = OrderedDict()
         self._parsed: tuple[str, tirx.PrimFunc | None] = ("", None)
         cores = [str(core) for core in settings.cores]
@@ -187,6 +190,8 @@ class Bench:
     def time(self, job: TimeJob) -> TimedAll:
         """Check every library of the job, then time the right ones, interleaved."""
         start = time.perf_counter()
+        target = self._settings.target
+        self._arena.least_bytes = max(job.cold_bytes, COLD_FACTOR * target.l2_bytes * target.threads)
         prepared = self._get(job)
         answers: list[Timed | None] = []
         kernels: list[Loaded] = []

@@ -33,6 +33,7 @@ from schedules.templates.structure import (
     extents,
     parameter_shapes,
 )
+from schedules.templates.vector_math import vector_math
 
 OP = "generic"
 PROBE = Target(kind="llvm", isa="avx2", threads=2)
@@ -72,6 +73,10 @@ class GenericTemplate(OneAlgorithm):
         )
         return program if _replays(program) else None
 
+    def prepare(self, func: tirx.PrimFunc, anchor: Anchor, config: Config) -> tirx.PrimFunc:
+        """``func`` with exp and its like as arithmetic; the sketches' steps apply to it all the same."""
+        return vector_math(func)
+
     def space(self, anchor: Anchor, target: Target) -> Space:
         """Which sketch, and every number that the sketches draw."""
         assert isinstance(anchor, Program)
@@ -87,7 +92,9 @@ class GenericTemplate(OneAlgorithm):
 
 
 def _space(found: Design) -> Space:
-    choices = {sample.knob: sample.choices for samples in found.samples for sample in samples}
+    choices = {
+        sample.knob: sample.choices for samples in found.samples for sample in samples if len(sample.choices) > 1
+    }
     sketches = Knob("sketch", tuple(range(len(found.traces))))
     knobs = (sketches, *(Knob(name, values) for name, values in choices.items()))
     space = Space(OP, GenericTemplate.version, knobs)

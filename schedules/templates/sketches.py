@@ -70,13 +70,13 @@ class Design:
     finishes: tuple[meta_schedule.Postproc, ...]
 
     def replay(self, sch: s_tir.Schedule, sketch: int, values: Mapping[str, Value]) -> None:
-        """Apply sketch number ``sketch`` to ``sch`` with the numbers ``values`` (knob name → choice).
+        """Apply sketch number ``sketch`` to ``sch`` with the numbers ``values`` (knob → choice; guesses elsewhere).
 
         Raises:
             ScheduleError: if TVM refuses the program that results.
         """
         steps = self.traces[sketch].insts
-        decided = {steps[s.step]: _decision(steps[s.step], values[s.knob]) for s in self.samples[sketch]}
+        decided = {steps[s.step]: _decision(steps[s.step], values.get(s.knob, s.guess)) for s in self.samples[sketch]}
         Trace(steps, decided).apply_to_schedule(sch, remove_postproc=False)
         for finish in self.finishes:
             check(finish.apply(sch), f"{type(finish).__name__} refuses the program")
@@ -152,7 +152,8 @@ def _choices(step: Instruction, drawn: Any, inner: int) -> tuple[str, tuple[Valu
         return f"tile{len(parts)}x{math.prod(parts)}", tilings, _balanced(tilings, inner)
     if kind == "SampleCategorical":
         candidates = tuple(int(candidate) for candidate in step.attrs[0])
-        return "unroll" if candidates == UNROLL else "pick", candidates, candidates[min(1, len(candidates) - 1)]
+        label = "unroll" if candidates == UNROLL else "pick" + "x".join(map(str, candidates))
+        return label, candidates, candidates[min(1, len(candidates) - 1)]
     if kind == "SampleComputeLocation":
         return "place", PLACES, 0
     raise ScheduleError(f"TVM draws a number in a way this version does not know: {kind}")

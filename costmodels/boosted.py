@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from costmodels.base import CostModel, Floats, Prediction
 from costmodels.calibration import conformal_scale
+from costmodels.single_thread import single_thread
 from schedules.errors import UsageError
 
 MEMBERS = 5
@@ -46,6 +47,7 @@ class Boosted(CostModel):
         self.extra_variance_ = 0.0
         self.scale_ = 1.0
 
+    @single_thread
     def fit(self, features: Floats, scores: Floats) -> Boosted:
         """Learn from ``features`` (n, d) and ``scores`` (n,); rows of equal features may differ in score."""
         rng = np.random.default_rng(self._seed)
@@ -83,6 +85,7 @@ class Boosted(CostModel):
         shrink = np.sqrt((spread / self._members + self.extra_variance_) / (spread / voters + self.extra_variance_))
         self.scale_ = conformal_scale(errors * shrink, np.sqrt(spread + self.extra_variance_))
 
+    @single_thread
     def predict(self, features: Floats) -> Prediction:
         """Mean over members; scaled root of the members' variance and what unseen rows showed beyond it."""
         if not self.boosters_:
@@ -116,6 +119,7 @@ class BoostedRank:
         }
         self.booster_: xgboost.Booster | None = None
 
+    @single_thread
     def fit(self, features: Floats, throughput: Floats) -> BoostedRank:
         """Learn from ``features`` (n, d) and ``throughput`` (n,), a failure's being 0; n ≥ 1."""
         data = xgboost.DMatrix(features, throughput / max(float(throughput.max()), 1e-30), nthread=1)
@@ -123,6 +127,7 @@ class BoostedRank:
         self.booster_ = xgboost.train(self._parameters, data, self._rounds)
         return self
 
+    @single_thread
     def rank(self, features: Floats) -> Floats:
         """(n,) larger for the better of two; the unit means nothing."""
         if self.booster_ is None:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodels.base import Floats
+from costmodels.single_thread import single_thread
 
 REACH = 0.01  # mean squared distance per feature, in ranges squared, at which a vote has faded to 1/e
 STRENGTH = 6.0  # a vote at no distance, in units of the prior's weight
@@ -33,6 +34,7 @@ class Validity:
         self._votes = valid.astype(np.float64)
         return self
 
+    @single_thread
     def probability(self, features: Floats) -> Floats:
         """(m,) chance that each config is valid; 1 while no failure was seen."""
         if self._votes.all():

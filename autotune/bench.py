@@ -124,7 +124,7 @@ def bench(
             for engine, count in zip(engines, counts, strict=True):
                 wait_until_quiet(engines)
                 with meter.watching(engine):
-                    engine.times.rounds.append(engine.run(count, warmup=2 if count > 1 else 1))
+                    engine.times.rounds.append(engine.run(count, warmup=max(1, count // 3)))
         progress("rounds", rounds, rounds)
     times = tuple(engine.times for engine in engines)
     source = str(artifact.provenance.get("model", ""))
@@ -180,5 +180,5 @@ def _write_job(folder: Path, artifact: Artifact, model: Path | None, seed: int) 
 def _calibrate(engine: EngineProcess, engines: Sequence[EngineProcess]) -> int:
     """Runs per round that take some ROUND_S."""
     wait_until_quiet(engines)
-    fastest = min(engine.run(3, warmup=2))
+    fastest = min(engine.run(3, warmup=5))
     return max(1, min(MOST_RUNS, math.ceil(ROUND_S / fastest)))

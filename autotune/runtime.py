@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import math
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ from autotune.importer.program import TensorSpec
 from autotune.machine import thread_cpus
 from schedules.errors import UsageError
 
+ALIGNMENT = 64  # bytes, assumed by compiled kernels
 ONE_CORE_PER_THREAD = -2  # TVM's kSpecifyOneCorePerThread
 
 
@@ -77,6 +79,8 @@ class InferenceSession:
         self._machine = relax.VirtualMachine(_load_library(self._artifact.library), self._device)
         self._main = self._machine["main"]
         self._weights = [tvm.runtime.from_dlpack(array) for array in self._artifact.weights]
+        self._names = [spec.name for spec in self._artifact.outputs]
+        self._staging = [_Staging(spec) for spec in self._artifact.inputs]
         self._lock = threading.Lock()
         self._thread = threading.local()  # not a set of ids: a new thread may get the id of one that ended
 
@@ -104,28 +108,26 @@ class InferenceSession:
         Raises:
             UsageError: for a missing, unknown or misshapen input or an unknown output.
         """
-        known = [spec.name for spec in self._artifact.outputs]
+        known = self._names
         for name in output_names or ():
             if name not in known:
                 raise UsageError(f"the model has no output {name!r}; its outputs are {known}")
-        arguments = [self._argument(spec, input_feed) for spec in self._artifact.inputs]
-        for name in input_feed:
-            if name not in {spec.name for spec in self._artifact.inputs}:
-                raise UsageError(
-                    f"the model has no input {name!r}; its inputs are {[s.name for s in self._artifact.inputs]}"
-                )
+        arrays = [self._checked(spec, input_feed) for spec in self._artifact.inputs]
+        if len(input_feed) != len(arrays):
+            expected = [spec.name for spec in self._artifact.inputs]
+            extra = next(name for name in input_feed if name not in expected)
+            raise UsageError(f"the model has no input {extra!r}; its inputs are {expected}")
         with self._lock:
             if not hasattr(self._thread, "ready"):
                 set_threads(self.threads)
                 self._thread.ready = True
+            arguments = [staging.take(array) for staging, array in zip(self._staging, arrays, strict=True)]
             result = self._main(*arguments, *self._weights)
-            results = (
-                [result] if len(known) == 1 and not isinstance(result, tvm.ir.Array | tuple | list) else list(result)
-            )
-            arrays = dict(zip(known, (item.numpy() for item in results), strict=True))
-        return [arrays[name] for name in (output_names or known)]
+            results = [result] if isinstance(result, tvm.runtime.Tensor) else list(result)
+            outputs = dict(zip(known, (item.numpy() for item in results), strict=True))
+        return [outputs[name] for name in (output_names or known)]
 
-    def _argument(self, spec: TensorSpec, feed: Mapping[str, NDArray[Any]]) -> tvm.runtime.Tensor:
+    def _checked(self, spec: TensorSpec, feed: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
         if spec.name not in feed:
             raise UsageError(
                 f"input {spec.name!r} is missing; give an array of shape {spec.shape} and type {spec.dtype}"
@@ -136,10 +138,29 @@ class InferenceSession:
                 f"input {spec.name!r} has shape {array.shape} and type {array.dtype}, "
                 f"the artifact was built for {spec.shape} and {spec.dtype}"
             )
-        array = np.ascontiguousarray(array)
-        if array.ctypes.data % 64 or not array.flags.writeable:
-            return tvm.runtime.tensor(array)
-        return tvm.runtime.from_dlpack(array)
+        return array
+
+
+class _Staging:
+    """Where an input is copied to if kernels cannot read it where it is: they need aligned, dense, writable memory.
+
+    The memory is kept, since fresh memory costs a page fault every 4 KiB.
+    """
+
+    def __init__(self, spec: TensorSpec) -> None:
+        dtype = np.dtype(spec.dtype)
+        size = math.prod(spec.shape) * dtype.itemsize
+        raw = np.zeros(size + ALIGNMENT, np.uint8)
+        start = -raw.ctypes.data % ALIGNMENT
+        self._array = raw[start : start + size].view(dtype).reshape(spec.shape)
+        self._tensor = tvm.runtime.from_dlpack(self._array)
+
+    def take(self, array: NDArray[Any]) -> tvm.runtime.Tensor:
+        """``array`` as a tensor, in place if that is possible."""
+        if array.ctypes.data % ALIGNMENT == 0 and array.flags.c_contiguous and array.flags.writeable:
+            return tvm.runtime.from_dlpack(array)
+        np.copyto(self._array, array)
+        return self._tensor
 
 
 def load(path: str | Path, threads: int | None = None) -> InferenceSession:

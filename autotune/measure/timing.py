@@ -7,7 +7,8 @@ Every timed run meets the caches as it would in the model:
   run, so they come from wherever that much data leaves them.
 * activations were just written by the producer, on the same threads, in equal shares. A parallel in-place negation
   before each run leaves them so; it also keeps the pool's threads awake, as the kernel before does in the model.
-* the output buffer stays as the last run left it: memory planning hands out buffers that were used shortly before.
+* the output goes to memory that was written some kernels ago: it moves through ``COLD_FACTOR`` times the L2 of all
+  threads, as the buffers do that memory planning hands out in turn.
 
 A run is one call between two readings of the nanosecond clock; the call itself adds about a microsecond.
 """
@@ -116,7 +117,10 @@ class Arena:
         memory = self._memory.get(dtype)
         if memory is None or memory.size < count:
             memory = aligned((count,), dtype)
-            fill_normal(memory, self._block, 0)
+            if dtype.kind == "f":
+                fill_normal(memory, self._block, 0)
+            else:
+                memory[...] = 0
             self._memory[dtype] = memory
         return memory
 
@@ -166,6 +170,8 @@ class Bench:
         self._block = normal_block(settings.seed)
         target = settings.target
         self._arena = Arena(self._block)
+        self._outputs = Arena(self._block)
+        self._outputs.least_bytes = COLD_FACTOR * target.l2_bytes * target.threads
         self._prepared: OrderedDict[str, Prepared] = OrderedDict()
         self._parsed: tuple[str, tirx.PrimFunc | None] = ("", None)
         cores = [str(core) for core in settings.cores]
@@ -276,7 +282,10 @@ class Bench:
             stretch = self._arena.views(shapes, inputs[prepared.cold[0]].dtype)
             for index, view in zip(prepared.cold, stretch, strict=True):
                 inputs[index] = view
-        arguments = [tvm.runtime.from_dlpack(array) for array in (*inputs, prepared.output)]
+        output = prepared.output
+        if output.size:
+            (output,) = self._outputs.views([output.shape], output.dtype)
+        arguments = [tvm.runtime.from_dlpack(array) for array in (*inputs, output)]
         for warm in prepared.warm:
             self._producer(warm)
         start = time.perf_counter_ns()

@@ -17,6 +17,7 @@ from schedules.errors import ScheduleError
 from schedules.space import Space
 from schedules.target import Target
 from schedules.templates.baseline import baseline
+from schedules.templates.batch_matmul import BatchMatmulTemplate
 from schedules.templates.conv2d import Conv2dTemplate
 from schedules.templates.depthwise import DepthwiseTemplate
 from schedules.templates.elementwise import ElementwiseTemplate
@@ -61,6 +62,7 @@ TEMPLATES: tuple[Template, ...] = (
     Conv2dTemplate(),
     DepthwiseTemplate(),
     MatmulTemplate(),
+    BatchMatmulTemplate(),
     PoolTemplate(),
     ElementwiseTemplate(),
     RowsTemplate(),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 import math
+import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path

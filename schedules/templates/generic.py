@@ -16,7 +16,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 
+import tvm_ffi
 from tvm import s_tir, tirx
 
 from schedules.config import Config, Value
@@ -71,7 +73,7 @@ class GenericTemplate(OneAlgorithm):
             shapes=parameter_shapes(func),
             func=func,
         )
-        return program if _replays(program) else None
+        return program if _replays(tvm_ffi.StructuralKey(func)) else None
 
     def prepare(self, func: tirx.PrimFunc, anchor: Anchor, config: Config) -> tirx.PrimFunc:
         """``func`` with exp and its like as arithmetic; the sketches' steps apply to it all the same."""
@@ -112,16 +114,17 @@ def _first_guesses(space: Space, found: Design) -> Iterator[Config]:
         yield Config(space.identity, tuple((knob.name, chosen[knob.name]) for knob in space.knobs))
 
 
-def _replays(program: Program) -> bool:
+@lru_cache(maxsize=256)
+def _replays(func: tvm_ffi.StructuralKey) -> bool:
     """Whether the first guess can be applied; a function on which it cannot is left to the baseline."""
     try:
-        found = design(program.func, PROBE)
+        found = design(func.key, PROBE)
         if not any(found.samples):
             return False
         space = _space(found)
         sketch = space.first[0].integer("sketch")
-        found.replay(s_tir.Schedule(program.func), sketch, dict(space.first[0].items))
+        found.replay(s_tir.Schedule(vector_math(func.key)), sketch, dict(space.first[0].items))
     except (s_tir.ScheduleError, ScheduleError, ValueError, RuntimeError) as error:
-        logger.debug("the generic space does not fit %s: %s", program.block, error)
+        logger.debug("the generic space does not fit a function: %s", error)
         return False
     return True

@@ -17,6 +17,7 @@ from functools import lru_cache
 from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.s_tir import meta_schedule
 from tvm.s_tir.meta_schedule import _ffi_api as ffi
@@ -83,8 +84,13 @@ class Design:
 
 
 def design(func: tirx.PrimFunc, target: Target) -> Design:
-    """Every sketch of ``func`` for ``target``. The same in every process."""
-    module = tvm.IRModule({"main": func})
+    """Every sketch of ``func`` for ``target``: the same in every process, and remembered, since each config asks."""
+    return _design(tvm_ffi.StructuralKey(func), target)
+
+
+@lru_cache(maxsize=64)
+def _design(func: tvm_ffi.StructuralKey, target: Target) -> Design:
+    module = tvm.IRModule({"main": func.key})
     lanes = target.lanes()
     generator = meta_schedule.space_generator.PostOrderApply(None, _rules(lanes), _finishes(), {})
     tvm_target = tvm.target.Target({"kind": "llvm", "num-cores": target.threads})

@@ -116,7 +116,7 @@ def report_tasks(model_path: Path, options: Options) -> ModelReport:
             best = log.best(key) if space.knobs else None
             missing = log.explain_miss(key) if space.knobs and best is None else ""
             count = log.counts(task.key).get(key)
-            bound_s = peak.bound_s(task.flop, task.bytes)
+            bound_s = peak.bound_s(int(task.flop / space.saving), task.bytes)
             reports.append(TaskReport(task, bound_s, bool(space.knobs), count.total if count else 0, best, missing))
     finally:
         log.close()

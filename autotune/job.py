@@ -18,6 +18,10 @@ WALL = "wall_s"
 """Provenance field: the trial's share of its slot's wall-clock time, by which a resumed run knows what was spent."""
 
 
+STAGE, FINAL = "stage", "final"
+"""Provenance field of a finalist's record: a correction, not a trial."""
+
+
 class Job:
     """A task, its searcher and what measuring it has brought.
 
@@ -46,6 +50,8 @@ class Job:
         self._latencies: list[float | None] = []
         self._spent: list[float] = []
         self._exhausted = False
+        self._measured: dict[Config, float] = {}
+        self.fresh = False
 
     @property
     def state(self) -> TaskState:
@@ -67,7 +73,8 @@ class Job:
         if records:
             self._searcher.tell([(record.config, record.measurement) for record in records])
         for record, cost in zip(records, costs, strict=True):
-            self._add(record.measurement, cost)
+            if record.provenance.get(STAGE) != FINAL:
+                self._add((record.config, record.measurement), cost)
         return sum(costs)
 
     def ask(self, count: int) -> list[Config]:
@@ -80,9 +87,18 @@ class Job:
         """``config`` with the program it applies to."""
         return Candidate(self.task, self._program, config)
 
-    def records(self, configs: Sequence[Config], measured: Sequence[Measurement], wall_s: float) -> list[TuningRecord]:
-        """The slot as log records."""
+    def finalists(self, count: int, close: float) -> list[Config]:
+        """Up to ``count`` configs within ``close`` times the best latency, fastest first."""
+        ranked = sorted(self._measured, key=self._measured.__getitem__)
+        return [config for config in ranked[:count] if self._measured[config] <= close * self._measured[ranked[0]]]
+
+    def records(
+        self, configs: Sequence[Config], measured: Sequence[Measurement], wall_s: float, stage: str = ""
+    ) -> list[TuningRecord]:
+        """A slot, or finalists (``stage``), as log records."""
         provenance = {**self._provenance, WALL: f"{wall_s:.6f}"}
+        if stage:
+            provenance[STAGE] = stage
         when, host = time.time(), platform.node()
         return [
             TuningRecord(self._key, config, measurement, "", when, host, self._seed, provenance)
@@ -93,9 +109,13 @@ class Job:
         """Learn from the slot."""
         if results:
             self._searcher.tell(results)
-        for _, measurement in results:
-            self._add(measurement, wall_s)
+            self.fresh = True
+        for result in results:
+            self._add(result, wall_s)
 
-    def _add(self, measurement: Measurement, cost_s: float) -> None:
+    def _add(self, result: Result, cost_s: float) -> None:
+        config, measurement = result
+        if measurement.ok:
+            self._measured[config] = measurement.latency_s
         self._latencies.append(measurement.latency_s if measurement.ok else None)
         self._spent.append(cost_s)

@@ -48,9 +48,9 @@ class Options:
     inputs: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     log: str | Path | None = None
     seed: int = 0
-    searcher: str = "boosted"
+    searcher: str = "adaptive"
     cost_model: str = "boosted"
-    allocator: str = "round-robin"
+    allocator: str = "expected-cut"
     evaluator: str = "adaptive"
     batch: int = 8
     frozen: bool = False

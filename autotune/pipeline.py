@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from autotune.importer.load import load_model
 from autotune.importer.program import Program, import_program
 from autotune.importer.simplify import simplify
 from autotune.job import Job
-from autotune.library import build_library
+from autotune.library import compile_kernels, link_library
 from autotune.machine import host_target
 from autotune.measure.pool import LocalMeasurer
 from autotune.options import Options, default_log
@@ -43,7 +44,10 @@ logger = logging.getLogger(__name__)
 MOST_COLD_BYTES = 1 << 30
 """Beyond this nothing gets colder, and the memory would be wasted."""
 
-NEARLY_SPENT = 0.03
+SETTLING = 0.05
+"""Share of the budget kept for timing the finalists."""
+
+NEARLY_SPENT = 0.08
 """Share of the budget below which a resumed run does not start another slot."""
 
 
@@ -134,9 +138,8 @@ def tune(model: str | Path, options: Options | None = None, observe: Observer = 
     clock = _Clock(observe)
     with ExitStack() as stack:
         target = resolve_target(options)
-        measurer: LocalMeasurer | None = None
-        if not options.frozen:  # started before the import: workers need a second or two to load TVM
-            measurer = stack.enter_context(LocalMeasurer(target, evaluator=options.evaluator, seed=options.seed))
+        # Started before the import: workers need a second or two to load TVM.
+        measurer = stack.enter_context(LocalMeasurer(target, evaluator=options.evaluator, seed=options.seed))
         with clock.phase("import"):
             onnx_model, program = load_program(model_path, options, target)
             log = open_log(options.log if options.log is not None else default_log())
@@ -144,12 +147,12 @@ def tune(model: str | Path, options: Options | None = None, observe: Observer = 
         result = Result(
             model_path.name, output_path(model_path, options), target.fingerprint, target.threads, len(program.tasks)
         )
-        if measurer is not None:
+        if not options.frozen:
             measurer.cold_bytes = min(MOST_COLD_BYTES, sum(array.nbytes for array in program.weights))
             _search(result, program, target, log, measurer, options, clock, observe)
         plan = make_plan(program.tasks, program.spaces, target, log, options.frozen)
         with clock.phase("build"):
-            build_artifact(result.artifact, program, plan, model_path)
+            build_artifact(result.artifact, program, plan, model_path, measurer)
         with clock.phase("verify"):
             result.verified = verify_artifact(result.artifact, onnx_model, options.seed)
     result.phase_s = clock.phase_s
@@ -167,7 +170,7 @@ def build(model: str | Path, options: Options | None = None, observe: Observer =
     return tune(model, replace(options or Options(), frozen=True), observe)
 
 
-def build_artifact(out: Path, program: Program, plan: Plan, model_path: Path) -> bool:
+def build_artifact(out: Path, program: Program, plan: Plan, model_path: Path, workshop: LocalMeasurer) -> bool:
     """Write the artifact of ``plan``; False if the one on disk already is that, undamaged."""
     provenance: dict[str, Any] = {"model": model_path.name, "sha256": sha256(model_path)}
     try:
@@ -177,7 +180,9 @@ def build_artifact(out: Path, program: Program, plan: Plan, model_path: Path) ->
         logger.debug("%s is built anew: %s", out, error)
     ready = specialise(program, plan)
     digest = identity(program, plan)
-    write_artifact(out, ready, plan, digest, provenance, lambda library: build_library(ready, plan.target, library))
+    kernels = compile_kernels(program, plan, workshop)
+    link = partial(link_library, ready, plan.target, kernels)
+    write_artifact(out, ready, plan, digest, provenance, link)
     return True
 
 
@@ -194,7 +199,7 @@ def _search(
     """Run the loop; fills ``result`` in place. Ctrl-C ends the loop and is remembered, not raised."""
     began = time.perf_counter()
     jobs, spent_s, reused = open_jobs(program, target, log, options)
-    limits = Limits(budget_s=options.seconds, trials=options.trials)
+    limits = Limits(budget_s=options.seconds * (1.0 - SETTLING), trials=options.trials)
     if options.seconds - spent_s < NEARLY_SPENT * options.seconds:
         spent_s = options.seconds
     session = Session(
@@ -212,6 +217,7 @@ def _search(
     observe(TuningBegan(tuple(job.task for job in jobs.values()), states, max(0.0, options.seconds - spent_s)))
     try:
         result.reason = session.run()
+        session.settle()
     except KeyboardInterrupt:
         result.reason, result.interrupted = "interrupted", True
     observe(TuningEnded(result.reason))
@@ -239,7 +245,7 @@ def open_jobs(program: Program, target: Target, log: TuningLog, options: Options
         key = record_key(task, space, target)
         rng = np.random.default_rng([options.seed, index])
         searcher = make_searcher(options.searcher, SearchContext(space, rng, options.cost_model))
-        bound_s = peak.bound_s(task.flop, task.bytes)
+        bound_s = peak.bound_s(int(task.flop / space.saving), task.bytes)
         job = Job(
             task, program.programs[task.key], key, searcher, bound_s, options.seed, {"evaluator": options.evaluator}
         )

@@ -1,43 +1,41 @@
-"""A program with the plan's decisions applied: kernels scheduled, weights in the form the kernels want them."""
+"""A program with the plan's decisions applied: kernels by name, weights in the form the kernels want them."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
 
-import tvm
 from numpy.typing import NDArray
 from tvm import relax
 from tvm.ir import IRModule
 
 from autotune.importer.program import Program
+from autotune.measure.base import symbol_of
 from autotune.plan import Plan
-from schedules.lower import load_program, lower, repack
+from schedules.lower import load_program, repack
 from schedules.templates.structure import Repack
 
 
 def specialise(program: Program, plan: Plan) -> Program:
-    """``program`` with every kernel rewritten by its config; weights that no kernel uses any more are dropped.
+    """``program`` with kernels called by ``symbol_of`` their task and weights as they want them.
+
+    The module keeps only ``main``: kernels are compiled apart. Weights that no kernel uses any more are dropped.
 
     Raises:
         ScheduleError: if a config of the plan does not apply.
     """
-    scheduled: dict[str, tvm.tirx.PrimFunc] = {}
-    wanted: dict[str, dict[int, Repack]] = {}
-    for task in program.tasks:
-        func, config = load_program(program.programs[task.key]), plan.config(task.key)
-        scheduled[task.key] = lower(func, config, plan.target).mod["main"]
-        wanted[task.key] = repack(func, config)
-    rewriter = _Rewriter(program, scheduled, wanted)
-    return replace(program, module=rewriter.module(), weights=tuple(rewriter.weights))
+    wanted = {
+        task.key: repack(load_program(program.programs[task.key]), plan.config(task.key)) for task in program.tasks
+    }
+    rewriter = _Rewriter(program, wanted)
+    main = rewriter.main()
+    return replace(program, module=IRModule({"main": main}), weights=tuple(rewriter.weights))
 
 
 class _Rewriter:
     """Rebuilds ``main``'s kernel calls around new weight parameters; every other binding stays as it is."""
 
-    def __init__(
-        self, program: Program, scheduled: dict[str, tvm.tirx.PrimFunc], wanted: dict[str, dict[int, Repack]]
-    ) -> None:
+    def __init__(self, program: Program, wanted: dict[str, dict[int, Repack]]) -> None:
         self._main = program.module["main"]
         self._kernels = program.kernels
         self._wanted = wanted
@@ -47,17 +45,6 @@ class _Rewriter:
         self._params: list[relax.Var] = []
         self._builder = relax.BlockBuilder()
         self.weights: list[NDArray[Any]] = []
-        # A symbol carries its function's signature, which repacking changes: the old symbols will not do.
-        self._symbols = {
-            name: self._builder.add_func(scheduled[task].with_attr("global_symbol", name), name)
-            for name, task in program.kernels.items()
-        }
-
-    def module(self) -> IRModule:
-        """The new module."""
-        module = self._builder.get()
-        module["main"] = self.main()
-        return module
 
     def main(self) -> relax.Function:
         """The new function."""
@@ -72,12 +59,12 @@ class _Rewriter:
     def _call(self, expr: relax.Expr) -> relax.Expr:
         if not isinstance(expr, relax.Call):
             return expr
-        if str(getattr(expr.op, "name", "")) == "relax.call_tir":
-            forms = self._wanted[self._kernels[expr.args[0].name_hint]]
-            args = [self._symbols[expr.args[0].name_hint], self._argument(expr.args[1], forms), *expr.args[2:]]
-        else:
+        if str(getattr(expr.op, "name", "")) != "relax.call_tir":
             args = [self._argument(arg, {}) for arg in expr.args]
-        return self._builder.normalize(relax.Call(expr.op, args, expr.attrs, expr.ty_args))
+            return self._builder.normalize(relax.Call(expr.op, args, expr.attrs, expr.ty_args))
+        task = self._kernels[expr.args[0].name_hint]
+        arguments = self._argument(expr.args[1], self._wanted[task])
+        return self._builder.normalize(relax.op.call_dps_packed(symbol_of(task), arguments, list(expr.ty_args)))
 
     def _argument(self, arg: relax.Expr, forms: dict[int, Repack]) -> relax.Expr:
         if isinstance(arg, relax.Tuple):

@@ -25,6 +25,7 @@ from costmodels.catalog import make_cost_model
 from costmodels.surrogate import Surrogate
 from costmodels.validity import Validity
 from schedules.config import Config
+from search.allocation import Outlook
 from search.base import Result, SearchContext, Searcher
 from search.history import History
 from search.pool import Pool, Rows
@@ -32,6 +33,7 @@ from search.prior import prior_rows
 from search.spread import spread
 
 CANDIDATES = 4096
+OUTLOOK_DRAWS = 64
 MEAN_KAPPA = 0.35
 GUESSES_WITH_PRIOR = 0.25  # share of the first batch that goes to the space's first guesses
 GUESSES_ALONE = 0.5
@@ -63,6 +65,7 @@ class AdaptiveSearch(Searcher):
         measured = [(rows.features[rows.valid], rows.scores[rows.valid]) for rows in self._others]
         self._surrogate = Surrogate(lambda: make_cost_model(context.cost_model, seed), measured)
         self._validity = Validity()
+        self._expected: tuple[Rows, Prediction, Floats] | None = None
 
     def ask(self, count: int) -> list[Config]:
         """See the module's text."""
@@ -79,26 +82,51 @@ class AdaptiveSearch(Searcher):
     def tell(self, results: Sequence[Result]) -> None:
         """Learn from ``results``; the surrogate is fitted when it is next asked."""
         self._history.tell(results)
+        self._expected = None
+
+    def outlook(self, count: int) -> Outlook | None:
+        """What the surrogate expects of the next ``count`` trials; None while it knows nothing of this task.
+
+        Draws of the best of the ``count`` most promising configs. Half of each one's variance is shared by all of them: a
+        surrogate that is wrong about one is wrong about its neighbours, and independent draws would promise too much.
+        """
+        if count < 1 or not self._history.valid.any():
+            return None
+        _, prediction, log_chance = self._expectations()
+        best = np.argsort(-(self._acquisition(prediction, self._rng) + log_chance), kind="stable")[:count]
+        if not len(best):
+            return None
+        noise = self._rng.standard_normal((OUTLOOK_DRAWS, len(best))) + self._rng.standard_normal((OUTLOOK_DRAWS, 1))
+        drawn = prediction.mean[best] + prediction.std[best] * noise / np.sqrt(2.0)
+        works = self._rng.random(drawn.shape) < np.exp(log_chance[best])
+        gains = np.where(works, drawn, -np.inf).max(axis=1)
+        return Outlook(count, tuple(np.maximum(gains, 0.0).tolist()))
+
+    def _expectations(self) -> tuple[Rows, Prediction, Floats]:
+        """Candidates (m, d), the surrogate's expectation of them, and ln P(valid) (m,); kept until something changes."""
+        if self._expected is None:
+            space = self._pool.space
+            # ties, which trees have many of, are broken by this order
+            candidates = self._rng.permutation(self._pool.candidates(self._history.incumbents(8), CANDIDATES))
+            features, valid = space.row_features(self._history.rows), self._history.valid
+            if valid.any():
+                self._surrogate.fit(features[valid], self._history.scores[valid])
+            tried = [features, *(rows.features for rows in self._others)]
+            self._validity.fit(np.concatenate(tried), np.concatenate([valid, *(rows.valid for rows in self._others)]))
+            asked = space.row_features(candidates)
+            log_chance = np.log(self._validity.probability(asked))
+            self._expected = candidates, self._surrogate.predict(asked), log_chance
+        return self._expected
 
     def _promising(self, count: int) -> Rows:
         """Up to ``count`` untried rows by the acquisition."""
-        space = self._pool.space
-        candidates = self._pool.candidates(self._history.incumbents(8), CANDIDATES)
-        if not len(candidates):
-            return candidates
-        # ties, which trees have many of, are broken by this order
-        candidates = self._rng.permutation(candidates)
-        features, valid = space.row_features(self._history.rows), self._history.valid
-        if valid.any():
-            self._surrogate.fit(features[valid], self._history.scores[valid])
-        tried = [features, *(rows.features for rows in self._others)]
-        self._validity.fit(np.concatenate(tried), np.concatenate([valid, *(rows.valid for rows in self._others)]))
-        asked = space.row_features(candidates)
-        prediction = self._surrogate.predict(asked)
-        worth = np.log(self._validity.probability(asked))
+        if self._pool.remaining == 0:
+            return self._pool.draw(0)
+        candidates, prediction, log_chance = self._expectations()
+        self._expected = None  # the chosen ones will no longer be candidates
         chosen: list[int] = []
         for _ in range(min(count, len(candidates))):
-            value = self._acquisition(prediction, self._rng) + worth
+            value = self._acquisition(prediction, self._rng) + log_chance
             value[chosen] = -np.inf
             chosen.append(int(np.argmax(value)))
         return candidates[chosen]

@@ -10,6 +10,23 @@ from schedules.errors import UsageError
 
 
 @dataclass(frozen=True)
+class Outlook:
+    """What a searcher's own model expects of its next trials.
+
+    Attributes:
+        trials: how many trials ahead, m.
+        gains: equally likely values of ln(best latency now / best latency after m more trials), each ≥ 0.
+    """
+
+    trials: int
+    gains: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if self.trials < 1 or not self.gains or min(self.gains) < 0:
+            raise UsageError(f"an outlook needs a trial and gains that are not negative, got {self}")
+
+
+@dataclass(frozen=True)
 class TaskState:
     """What tuning one task has brought so far.
 
@@ -22,6 +39,7 @@ class TaskState:
         latencies_s: every valid trial's latency in order, seconds; a failed trial is None.
         spent_s: (n_trials,) seconds each trial cost (compile and run).
         exhausted: no untried config is left.
+        outlook: what the task's searcher expects, if it can say.
     """
 
     key: str
@@ -32,6 +50,7 @@ class TaskState:
     latencies_s: tuple[float | None, ...] = ()
     spent_s: tuple[float, ...] = ()
     exhausted: bool = False
+    outlook: Outlook | None = None
 
     def __post_init__(self) -> None:
         if len(self.latencies_s) != len(self.spent_s):
@@ -55,6 +74,11 @@ class Allocator(Protocol):
     def next(self, states: Sequence[TaskState]) -> str | None:
         """Key of the task that gets the next slot; None when no task deserves one."""
         ...
+
+
+def open_tasks(states: Sequence[TaskState]) -> list[TaskState]:
+    """Those that still have untried configs."""
+    return [state for state in states if not state.exhausted]
 
 
 class RoundRobin:

@@ -8,11 +8,40 @@ import numpy as np
 
 from costmodels.choices import choose
 from search.allocation import Allocator, RoundRobin
+from search.expected_cut import ExpectedCut
+from search.gradient import Gradient
+from search.simple_allocators import FlopProportional, RandomAllocator, Sequential
 
-_FACTORIES: dict[str, Callable[[np.random.Generator], Allocator]] = {"round-robin": lambda _: RoundRobin()}
+
+# Imports stay inside the factories where a strategy pulls in emcee and SciPy: half a second, optional to the others.
+def _dynatune(rng: np.random.Generator) -> Allocator:
+    from search.dynatune import DynaTune
+
+    return DynaTune(rng)
+
+
+def _dynatune_released(rng: np.random.Generator) -> Allocator:
+    from search.dynatune import DynaTuneReleased
+
+    return DynaTuneReleased(rng)
+
+
+_FACTORIES: dict[str, Callable[[np.random.Generator], Allocator]] = {
+    "dynatune": _dynatune,
+    "dynatune-released": _dynatune_released,
+    "expected-cut": lambda _: ExpectedCut(),
+    "expected-cut-thompson": lambda rng: ExpectedCut(rng=rng),
+    "flop-proportional": lambda _: FlopProportional(),
+    "gradient": Gradient,
+    "random": RandomAllocator,
+    "round-robin": lambda _: RoundRobin(),
+    "sequential": lambda _: Sequential(),
+}
 
 ALLOCATORS: tuple[str, ...] = tuple(_FACTORIES)
 """Every name that ``make_allocator`` knows."""
+
+DEFAULT_ALLOCATOR = "expected-cut"
 
 
 def make_allocator(name: str, rng: np.random.Generator) -> Allocator:

@@ -294,9 +294,7 @@ class LayoutRewriter:
         inner = 1 if plain else math.gcd(per_group, block)
         packed = pack_conv(weight, block, inner)
         source = self._plain(value) if plain else self._blocked(value)
-        out = self._emit_anchor(
-            "conv2d", conv2d, source, self._constant(packed), *geometry, groups
-        )
+        out = self._emit_anchor("conv2d", conv2d, source, self._constant(packed), *geometry, groups)
         return self._set_blocked(shape, out)
 
     def _emit_anchor(
@@ -389,7 +387,14 @@ class LayoutRewriter:
         """x·scale + shift with both folded: at inference the statistics are weights."""
         gamma, beta, mean, variance = (self._array(arg) for arg in call.args[1:5])
         value = self._value(call.args[0])
-        if value is None or gamma is None or beta is None or mean is None or variance is None or int(call.attrs.axis) != 1:
+        if (
+            value is None
+            or gamma is None
+            or beta is None
+            or mean is None
+            or variance is None
+            or int(call.attrs.axis) != 1
+        ):
             return False
         scale = (gamma / np.sqrt(variance + float(call.attrs.epsilon))).astype(np.float32)
         shift = (beta - mean * scale).astype(np.float32)

@@ -109,7 +109,9 @@ def _from_onnx(model: onnx.ModelProto) -> IRModule:
             return from_onnx(model, keep_params_in_input=False)
     except Exception as error:  # the importer raises whatever its converters run into; each is the model's, not ours
         first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        raise ModelError(f"the model cannot be imported: {first[:200]}; see docs/models.md for what is supported") from error
+        raise ModelError(
+            f"the model cannot be imported: {first[:200]}; see docs/models.md for what is supported"
+        ) from error
     finally:
         logger.debug("importer: %s", spoken.getvalue())
 

@@ -30,6 +30,11 @@ class Candidate:
     config: Config
 
 
+def symbol_of(task: str) -> str:
+    """Name of a task's kernel in object files, libraries and artifacts."""
+    return f"tune_{task}"
+
+
 @runtime_checkable
 class Measurer(Protocol):
     """Builds, checks and times candidates."""
@@ -45,4 +50,13 @@ class Measurer(Protocol):
 
     def close(self) -> None:
         """End every worker process; safe to call twice."""
+        ...
+
+
+@runtime_checkable
+class Ranker(Protocol):
+    """A measurer that can also time finalists against each other."""
+
+    def rank(self, candidates: Sequence[Candidate]) -> list[Measurement]:
+        """Candidates of one task timed again, run by run in turn, so that drift meets all of them alike."""
         ...

@@ -30,6 +30,11 @@ OUT_OF_MEMORY = ("bad_alloc", "out of memory", "Cannot allocate memory", "std::l
 """Texts by which an allocation that failed below Python is known."""
 
 
+def object_of(library: str) -> str:
+    """The object file beside a library."""
+    return library.removesuffix(".so") + ".o"
+
+
 def starved(text: str) -> bool:
     """Whether an error's text, or a dead process's last words, tell of memory that was not to be had."""
     return any(sign in text for sign in OUT_OF_MEMORY)
@@ -63,23 +68,22 @@ class Builder:
         try:
             schedule = self._lowering(self._program(job.program), job.config, self._target)
             stage = "compile_error"
-            code_hash = self.compile(schedule.mod, job.library)
+            code_hash = self.compile(schedule.mod["main"], job.symbol, job.library)
         except Exception as error:  # whatever a candidate provokes is its measurement
             return Built(time.perf_counter() - start, error=_kind(error, stage), message=_message(error))
         return Built(time.perf_counter() - start, code_hash)
 
-    def compile(self, module: tvm.IRModule, library: str) -> str:
-        """Compile ``module`` into the shared library ``library``; returns the hash of its object code.
+    def compile(self, func: tirx.PrimFunc, symbol: str, library: str) -> str:
+        """Compile ``func`` as ``symbol`` into the shared library ``library``; returns the hash of its object code.
 
-        The object holds no path, time or name that differs between equal programs, so its hash tells equal code.
+        The object file stays beside it. It holds no path or time, so its hash tells equal code of one task.
         """
+        module = tvm.IRModule({symbol: func.with_attr("global_symbol", symbol)})
         compiled = tvm.compile(module, target=self._tvm_target)
-        objects = f"{library}.o"
+        objects = object_of(library)
         compiled.mod.write_to_file(objects)
         self._link(objects, library)
-        data = Path(objects).read_bytes()
-        Path(objects).unlink()
-        return hashlib.sha256(data).hexdigest()[:16]
+        return hashlib.sha256(Path(objects).read_bytes()).hexdigest()[:16]
 
     def _link(self, objects: str, library: str) -> None:
         if self._linker is None:

@@ -51,12 +51,14 @@ class BuildJob:
 
     Attributes:
         program: file that holds the program.
-        library: file to write.
+        library: file to write; the object file beside it keeps the function for linking elsewhere.
+        symbol: the function's name in both.
     """
 
     program: str
     config: Config
     library: str
+    symbol: str
     timeout_s: float
 
 

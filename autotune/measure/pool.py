@@ -18,7 +18,8 @@ from types import TracebackType
 import psutil
 
 from autotune.machine import thread_cpus
-from autotune.measure.base import Candidate
+from autotune.measure.base import Candidate, symbol_of
+from autotune.measure.builder import object_of
 from autotune.measure.crew import Crew, NurseryProcess
 from autotune.measure.evaluator import Adaptive, Evaluator, make_evaluator
 from autotune.measure.messages import BuildJob, Built, Lost, Reference, ReferenceJob, Settings, Timed, TimedAll, TimeJob
@@ -38,7 +39,7 @@ KEPT_LIBRARIES = 256
 BASELINE_EVALUATOR = Adaptive(least_runs=3, most_runs=10, cap_s=0.05)
 """The untuned latency is for reports; nothing is decided by it."""
 
-FINAL_EVALUATOR = Adaptive(least_runs=15, most_runs=100, precision=0.003, cap_s=0.25)
+FINAL_EVALUATOR = Adaptive(least_runs=15, most_runs=100, precision=0.003, cap_s=0.08)
 """Finalists are few and close."""
 
 
@@ -103,6 +104,7 @@ class LocalMeasurer:
         self._closed = False
         self._count = 0
         self._libraries: OrderedDict[tuple[str, Config], Library] = OrderedDict()
+        self._best: dict[str, tuple[str, Config]] = {}
         self._timed: dict[tuple[str, str], Measurement] = {}
         self._references: dict[str, Reference | Measurement] = {}
         self._baselines: dict[str, Measurement] = {}
@@ -129,13 +131,17 @@ class LocalMeasurer:
             return []
         libraries = self._build(candidates)
         start = time.perf_counter()
+        measured = []
         try:
-            return [
-                self._time(candidate, library, incumbent_s)
-                for candidate, library in zip(candidates, libraries, strict=True)
-            ]
+            for candidate, library in zip(candidates, libraries, strict=True):
+                measurement = self._time(candidate, library, incumbent_s)
+                measured.append(measurement)
+                if measurement.ok and (incumbent_s is None or measurement.latency_s < incumbent_s):
+                    incumbent_s = measurement.latency_s
+                    self._best[candidate.task.key] = (candidate.task.key, candidate.config)
         finally:
             self.measure_s += time.perf_counter() - start
+        return measured
 
     def baseline_s(self, candidate: Candidate) -> Measurement:
         """The untuned build's measurement of the candidate's task."""
@@ -170,15 +176,32 @@ class LocalMeasurer:
             for library in libraries
         ]
 
-    def _build(self, candidates: Sequence[Candidate]) -> list[Library]:
-        """Libraries of all candidates and of their untuned program, built in parallel."""
+    def objects(self, candidates: Sequence[Candidate]) -> list[Path]:
+        """Object files that hold the candidates' kernels under ``symbol_of`` their tasks.
+
+        What was measured is at hand; the rest is compiled in parallel by the workers.
+
+        Raises:
+            MeasureError: if one does not compile, naming it and why.
+        """
+        libraries = self._build(candidates, references=False)
+        for candidate, library in zip(candidates, libraries, strict=True):
+            built = library.built
+            if built.error is not None:
+                raise MeasureError(
+                    f"{candidate.task.name} does not compile ({built.error}: {built.message}); tune it with another --seed"
+                )
+        return [Path(object_of(library.path)) for library in libraries]
+
+    def _build(self, candidates: Sequence[Candidate], references: bool = True) -> list[Library]:
+        """Libraries of all candidates, and of their untuned program where it is needed, built in parallel."""
         if self._closed:
             raise MeasureError("this measurer is closed; open another one")
         start = time.perf_counter()
         wanted = dict.fromkeys((c.task.key, c.config) for c in candidates)
         programs = {c.task.key: c.program for c in candidates}
         for key in programs:
-            if key not in self._references:
+            if references and key not in self._references:
                 wanted.setdefault((key, BASELINE))
         self._forget(set(wanted))
         missing = [pair for pair in wanted if pair not in self._libraries]
@@ -196,15 +219,18 @@ class LocalMeasurer:
         for pair in list(self._libraries):
             if len(self._libraries) <= KEPT_LIBRARIES:
                 return
-            if pair not in wanted:
-                Path(self._libraries.pop(pair).path).unlink(missing_ok=True)
+            if pair not in wanted and pair not in self._best.values():
+                path = self._libraries.pop(pair).path
+                Path(path).unlink(missing_ok=True)
+                Path(object_of(path)).unlink(missing_ok=True)
 
     def _build_job(self, program: str, key: str, config: Config) -> BuildJob:
         path = self._directory / f"{key}.json"
         if not path.exists():
             path.write_text(program)
         self._count += 1
-        return BuildJob(str(path), config, str(self._directory / f"{self._count}.so"), self._compile_timeout_s)
+        library = str(self._directory / f"{self._count}.so")
+        return BuildJob(str(path), config, library, symbol_of(key), self._compile_timeout_s)
 
     def _time(self, candidate: Candidate, library: Library, incumbent_s: float | None) -> Measurement:
         if library.built.error is not None:

@@ -29,6 +29,7 @@ import tvm
 from tvm import tirx
 from tvm.script import from_source
 
+from autotune.measure.base import symbol_of
 from autotune.measure.builder import last_words, starved
 from autotune.measure.check import (
     Array,
@@ -181,7 +182,7 @@ class Bench:
     def reference(self, job: ReferenceJob) -> TimedAll:
         """Run the untuned library, write its output, time it."""
         start = time.perf_counter()
-        kernel = load(job.library)
+        kernel = load(job.library, job.task)
         for positive in (False, True):
             prepared = self._fresh(job.task, positive)
             self._call(kernel, prepared)
@@ -203,7 +204,7 @@ class Bench:
         kernels: list[Loaded] = []
         for library, config in zip(job.libraries, job.configs, strict=True):
             weights = self._repacked(prepared, repack(self._program(job.program), config))
-            kernel, wrong = self._checked(library, weights, prepared)
+            kernel, wrong = self._checked(job.task, library, weights, prepared)
             answers.append(wrong)
             if wrong is None:
                 kernels.append(kernel)
@@ -228,9 +229,11 @@ class Bench:
             weights[index] = prepared.repacked[index, form.name]
         return weights
 
-    def _checked(self, library: str, weights: dict[int, Array], prepared: Prepared) -> tuple[Loaded, Timed | None]:
+    def _checked(
+        self, task: Task, library: str, weights: dict[int, Array], prepared: Prepared
+    ) -> tuple[Loaded, Timed | None]:
         start = time.perf_counter()
-        kernel = Loaded(load(library), weights)
+        kernel = Loaded(load(library, task), weights)
         poison(prepared.output)
         try:
             self._call(kernel.kernel, prepared, weights)
@@ -328,7 +331,7 @@ class Bench:
         return Prepared(inputs, output, None, live, cold, warm)
 
 
-def load(library: str) -> Kernel:
-    """The kernel in a shared library that ``Builder`` wrote."""
-    kernel: Kernel = tvm.runtime.load_module(library)["main"]
+def load(library: str, task: Task) -> Kernel:
+    """The task's kernel in a shared library that ``Builder`` wrote."""
+    kernel: Kernel = tvm.runtime.load_module(library)[symbol_of(task.key)]
     return kernel

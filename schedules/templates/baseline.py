@@ -57,9 +57,9 @@ def _schedule_block(sch: s_tir.Schedule, name: str, lanes: int) -> None:
     sch.reorder(*outer, *reduce, inner)
     if outer:
         sch.parallel(sch.fuse(*outer))
-    if exact and 1 < min(extent, VECTOR_LIMIT):
+    if exact and min(extent, VECTOR_LIMIT) > 1:
         sch.vectorize(inner)
     if reduce:
         init = sch.decompose_reduction(block, reduce[0])
-        if exact and 1 < min(extent, VECTOR_LIMIT):
+        if exact and min(extent, VECTOR_LIMIT) > 1:
             sch.vectorize(sch.get_loops(init)[-1])

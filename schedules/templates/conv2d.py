@@ -135,7 +135,7 @@ class Conv2dTemplate:
         batch, blocks, height, width, lanes = anchor.spatial
         inner = anchor.reduction[-1]
         group_blocks = blocks // anchor.groups
-        algorithms = (0, *(m for m in (2, 4) if _winograd_applies(anchor, target) and min(height, width) > m))
+        algorithms = (0, *(m for m in (2, 4) if _winograd_applies(anchor) and min(height, width) > m))
         tiles_h = {m: batch * -(-height // m) for m in algorithms if m}
         tiles_w = {m: -(-width // m) for m in algorithms if m}
         direct_h = tuple(d for d in divisors(height) if d <= 7)
@@ -173,7 +173,9 @@ class Conv2dTemplate:
             return _features(columns, anchor, target)
 
         space = Space(OP, self.version, knobs, fits, derive)
-        return Space(OP, self.version, knobs, fits, derive, first=_first_guesses(space))
+        # F(m,3) computes m² outputs with (m + 2)² products where the direct method needs 9·m².
+        saving = max(9 * m * m / (m + 2) ** 2 if m else 1.0 for m in algorithms)
+        return Space(OP, self.version, knobs, fits, derive, first=_first_guesses(space), saving=saving)
 
     def prepare(self, func: tirx.PrimFunc, anchor: Anchor, config: Config) -> tirx.PrimFunc:
         """``func`` with the convolution computed by the chosen algorithm."""
@@ -235,7 +237,7 @@ def _union(*choices: tuple[int, ...], limit: int) -> tuple[int, ...]:
     return tuple(sorted({value for group in choices for value in group if value <= limit}))
 
 
-def _winograd_applies(anchor: Anchor, target: Target) -> bool:
+def _winograd_applies(anchor: Anchor) -> bool:
     """3×3, stride 1, one group, whole vectors of input channels, and enough of them to pay for the transforms."""
     geometry = anchor.geometry
     steps = [*geometry.get("strides", ()), *geometry.get("dilation", ())]

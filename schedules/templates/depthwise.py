@@ -23,7 +23,15 @@ from schedules.config import Config
 from schedules.space import Columns, Knob, Space
 from schedules.target import Target
 from schedules.templates.conv2d import pad_spatial
-from schedules.templates.structure import Anchor, OneAlgorithm, divisors, find_anchor, inline_epilogue, parallel_outer, unroll_tile
+from schedules.templates.structure import (
+    Anchor,
+    OneAlgorithm,
+    divisors,
+    find_anchor,
+    inline_epilogue,
+    parallel_outer,
+    unroll_tile,
+)
 
 OP = "depthwise"
 
@@ -90,7 +98,12 @@ class DepthwiseTemplate(OneAlgorithm):
 
         space = Space(OP, self.version, knobs, fits, derive)
         columns = space.columns(space.rows)
-        score = np.abs(columns["tw"] - 7) + np.abs(columns["rows"] - 7) - columns["pad"] + 8 * (1 - derive(columns)["balance"])
+        score = (
+            np.abs(columns["tw"] - 7)
+            + np.abs(columns["rows"] - 7)
+            - columns["pad"]
+            + 8 * (1 - derive(columns)["balance"])
+        )
         best = np.argsort(score, kind="stable")[:8]
         return Space(OP, self.version, knobs, fits, derive, first=tuple(space.config(space.rows[i]) for i in best))
 

@@ -17,7 +17,15 @@ from tvm import s_tir, tirx
 from schedules.config import Config
 from schedules.space import Columns, Knob, Space
 from schedules.target import Target
-from schedules.templates.structure import REDUCE, SPATIAL, Anchor, OneAlgorithm, blocks_in_order, extents, parameter_shapes
+from schedules.templates.structure import (
+    REDUCE,
+    SPATIAL,
+    Anchor,
+    OneAlgorithm,
+    blocks_in_order,
+    extents,
+    parameter_shapes,
+)
 
 OP = "elementwise"
 
@@ -42,7 +50,9 @@ class ElementwiseTemplate(OneAlgorithm):
         size = math.prod(anchor.spatial)
         lanes = target.lanes()
         vectors = tuple(v for v in (1, lanes // 2, lanes, 2 * lanes, 4 * lanes) if v and size % v == 0)
-        chunks = tuple(dict.fromkeys(c for c in (1, target.threads, 4 * target.threads, 16 * target.threads) if c <= size))
+        chunks = tuple(
+            dict.fromkeys(c for c in (1, target.threads, 4 * target.threads, 16 * target.threads) if c <= size)
+        )
         knobs = (Knob("vector", vectors), Knob("chunks", chunks), Knob("unroll", (1, 4)))
 
         def derive(columns: Columns) -> Mapping[str, NDArray[np.float64]]:
@@ -51,7 +61,9 @@ class ElementwiseTemplate(OneAlgorithm):
         space = Space(OP, self.version, knobs, None, derive)
         columns = space.columns(space.rows)
         few = 1 if size < 4096 else target.threads
-        score = np.abs(np.log2(columns["vector"] / lanes)) + np.abs(np.log2(columns["chunks"] / few)) + columns["unroll"]
+        score = (
+            np.abs(np.log2(columns["vector"] / lanes)) + np.abs(np.log2(columns["chunks"] / few)) + columns["unroll"]
+        )
         best = np.argsort(score, kind="stable")[:4]
         return Space(OP, self.version, knobs, None, derive, first=tuple(space.config(space.rows[i]) for i in best))
 

@@ -18,7 +18,15 @@ from schedules.config import Config
 from schedules.space import Columns, Knob, Space
 from schedules.target import Target
 from schedules.templates.conv2d import pad_spatial
-from schedules.templates.structure import Anchor, OneAlgorithm, divisors, find_anchor, inline_epilogue, parallel_outer, unroll_tile
+from schedules.templates.structure import (
+    Anchor,
+    OneAlgorithm,
+    divisors,
+    find_anchor,
+    inline_epilogue,
+    parallel_outer,
+    unroll_tile,
+)
 
 OP = "pool"
 LOWEST = -3.4028234663852886e38

@@ -15,9 +15,7 @@ from schedules.errors import check
 from schedules.templates.structure import blocks_in_order
 
 
-def replace_anchor(
-    func: tirx.PrimFunc, anchor: str, stages: tirx.PrimFunc, data: int, weight: int
-) -> tirx.PrimFunc:
+def replace_anchor(func: tirx.PrimFunc, anchor: str, stages: tirx.PrimFunc, data: int, weight: int) -> tirx.PrimFunc:
     """``func`` with the block ``anchor`` and all before it replaced by ``stages``.
 
     Args:
@@ -78,7 +76,9 @@ def _fuse(func: tirx.PrimFunc, stages: tirx.PrimFunc, epilogue: tirx.PrimFunc, d
             out = builder.emit_output(relax.Call(fused, inputs))
         builder.emit_func_output(out)
     module: IRModule = relax.transform.FuseTIR()(builder.finalize())
-    joined = next(f for gvar, f in module.functions.items() if isinstance(f, tirx.PrimFunc) and "fused" in gvar.name_hint)
+    joined = next(
+        f for gvar, f in module.functions.items() if isinstance(f, tirx.PrimFunc) and "fused" in gvar.name_hint
+    )
     for name in ("op_pattern", "global_symbol"):
         if joined.attrs and name in joined.attrs:
             joined = joined.without_attr(name)

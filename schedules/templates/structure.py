@@ -13,7 +13,6 @@ from tvm import s_tir, tirx
 from schedules.config import Config
 from schedules.errors import ScheduleError
 
-
 REDUCE = 2  # tirx.IterVar.CommReduce
 SPATIAL = 0  # tirx.IterVar.DataPar
 
@@ -29,8 +28,6 @@ class Repack:
 
     name: str
     apply: Callable[[NDArray[Any]], NDArray[Any]] = field(compare=False)
-
-
 
 
 @dataclass(frozen=True)

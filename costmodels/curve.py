@@ -1,0 +1,185 @@
+"""Beliefs about a task's best-so-far speed in trials to come, as DynaTune holds them.
+
+Notation: x = trials so far (T,), y = best-so-far speed as a share of the last one (T,), in (0, 1];
+K curves f_k with parameters θ_k and weights w_k, noise σ; one walker holds (ln w, θ, ln σ).
+
+    y_t = Σ_k w_k·f_k(t | θ_k) + ε,   ε ~ N(0, σ²),   w on the simplex
+
+The prior is flat within bounds and rejects curves that end below the last measurement ("no worse"), as in Domhan et
+al. 2015 and DynaTune (ICLR 2021, section 3.2). The posterior is sampled by emcee's affine-invariant ensemble, all
+walkers in one NumPy expression. Departures, all for speed: the curve is thinned to at most 10 points, walkers start
+from the best of random draws instead of a least-squares fit per curve, and continue from where the last fit left them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import emcee
+import numpy as np
+from scipy.optimize import least_squares
+
+from costmodels.base import Floats
+from costmodels.curve_functions import BY_NAME, CURVES, Curve
+from schedules.errors import UsageError
+
+POINTS = 10
+STEPS, AGAIN, KEPT = 64, 32, 16  # of a first chain, of one that continues, and how many of the last are kept
+DRAWS = 96  # random parameters of each curve among which the start is chosen
+LOG_SIGMA = (np.log(1e-3), np.log(0.3))
+LEAST_STD = 1e-3
+
+
+def best_so_far(latencies_s: Sequence[float | None]) -> tuple[Floats, Floats]:
+    """Trials (T,) from 1 and best speed so far (T,) in 1/s, from the first valid trial on."""
+    latencies = np.array([np.inf if latency is None else latency for latency in latencies_s], dtype=np.float64)
+    best = np.minimum.accumulate(latencies) if len(latencies) else latencies
+    valid = np.isfinite(best)
+    return np.flatnonzero(valid).astype(np.float64) + 1.0, 1.0 / best[valid]
+
+
+def thinned(trials: Floats, speeds: Floats) -> tuple[Floats, Floats]:
+    """At most ``POINTS`` points of a staircase, even in ln(trials), the first and the last among them."""
+    if len(trials) <= POINTS:
+        return trials, speeds
+    wanted = np.geomspace(1.0, len(trials), POINTS)
+    places = np.unique(np.round(wanted).astype(np.int64) - 1)
+    return trials[places], speeds[places]
+
+
+class CurveEnsemble:
+    """The weighted combination of curves; deterministic for a seed and a sequence of fits."""
+
+    def __init__(self, seed: int, curves: Sequence[Curve] = CURVES) -> None:
+        self._rng = np.random.default_rng(seed)
+        self._curves = tuple(curves)
+        widths = [len(curve.start) for curve in self._curves]
+        self._parts = np.cumsum([len(widths), *widths])
+        size = int(self._parts[-1]) + 1
+        self._walkers = 2 * size + 2
+        bounds = [(-8.0, 8.0)] * len(widths)
+        bounds += [pair for curve in self._curves for pair in zip(curve.low, curve.high, strict=True)]
+        self._low, self._high = np.array([*bounds, LOG_SIGMA]).T
+        self._at: Floats | None = None
+        self.samples_: Floats | None = None
+        self.unit_ = 1.0
+
+    def fit(self, trials: Floats, speeds: Floats) -> CurveEnsemble:
+        """Learn from best-so-far ``speeds`` (T,) after ``trials`` (T,), T ≥ 1."""
+        self.unit_ = float(speeds[-1])
+        x, y = thinned(np.asarray(trials, dtype=np.float64), np.asarray(speeds, dtype=np.float64) / self.unit_)
+
+        def density(walkers: Floats) -> Floats:
+            return self._log_posterior(walkers, x, y)
+
+        start, steps = self._at, AGAIN
+        if start is None or not np.isfinite(density(start)).all():
+            start, steps = self._start(x, y), STEPS
+        sampler = emcee.EnsembleSampler(self._walkers, len(self._low), density, vectorize=True)
+        sampler.random_state = np.random.RandomState(int(self._rng.integers(2**31))).get_state()
+        sampler.run_mcmc(start, steps, skip_initial_state_check=True)
+        chain = sampler.get_chain()
+        self._at = chain[-1]
+        self.samples_ = chain[-KEPT:].reshape(-1, len(self._low))
+        return self
+
+    def predict(self, trial: float) -> tuple[float, float]:
+        """Mean and standard deviation of the best speed after ``trial`` trials, in the speeds' unit.
+
+        Raises:
+            UsageError: before ``fit``.
+        """
+        if self.samples_ is None:
+            raise UsageError("CurveEnsemble.predict was called before fit; fit it on at least one trial")
+        values = self._mixture(self.samples_, np.array([float(trial)]))[:, 0]
+        # best-so-far cannot fall: what noise and short chains leave below the last value counts as no change
+        values = np.maximum(np.where(np.isfinite(values), values, 1.0), 1.0)
+        return float(values.mean()) * self.unit_, max(float(values.std()), LEAST_STD) * self.unit_
+
+    def _mixture(self, walkers: Floats, x: Floats) -> Floats:
+        """(w, T) combined curves; NaN or infinite where a curve is not defined."""
+        raw = np.exp(walkers[:, : self._parts[0]])
+        weights = raw / raw.sum(axis=1, keepdims=True)
+        total = np.zeros((len(walkers), len(x)))
+        with np.errstate(all="ignore"):  # undefined corners of the parameter box are rejected by the caller
+            for index, curve in enumerate(self._curves):
+                theta = walkers[:, self._parts[index] : self._parts[index + 1]]
+                total += weights[:, index : index + 1] * curve.value(x, theta)
+        return total
+
+    def _log_posterior(self, walkers: Floats, x: Floats, y: Floats) -> Floats:
+        """(w,) log density up to a constant; −inf out of bounds and for curves that end below the last value."""
+        inside = np.all((walkers >= self._low) & (walkers <= self._high), axis=1)
+        clipped = np.clip(walkers, self._low, self._high)
+        curve = self._mixture(clipped, x)
+        sigma = np.exp(clipped[:, -1])
+        allowed = inside & np.isfinite(curve).all(axis=1) & (curve[:, -1] >= y[-1] - sigma)
+        squares = np.where(allowed[:, None], (curve - y) ** 2, 0.0).sum(axis=1)
+        # weights are known up to a constant: a wide normal keeps ln w bounded
+        ridge = 0.125 * (clipped[:, : self._parts[0]] ** 2).sum(axis=1)
+        return np.where(allowed, -0.5 * squares / sigma**2 - len(y) * np.log(sigma) - ridge, -np.inf)
+
+    def _start(self, x: Floats, y: Floats) -> Floats:
+        """(w, size) walkers: for every curve the better half of random parameters around its start."""
+        columns = [self._rng.normal(0.0, 0.5, size=(self._walkers, len(self._curves)))]
+        for curve in self._curves:
+            low, high, start = np.array(curve.low), np.array(curve.high), np.array(curve.start)
+            noise = self._rng.normal(0.0, 0.15, size=(DRAWS, len(start)))
+            drawn = np.clip(start + noise * np.maximum(np.abs(start), 0.3), low, high)
+            with np.errstate(all="ignore"):
+                value = curve.value(x, drawn)
+                misfit = np.nan_to_num(((value - y) ** 2).sum(axis=1) + 10.0 * (value[:, -1] < y[-1]), nan=np.inf)
+            best = drawn[np.argsort(misfit)[: DRAWS // 6]]
+            chosen = best[self._rng.integers(len(best), size=self._walkers)]
+            jitter = self._rng.normal(0.0, 0.02, size=chosen.shape) * (high - low) * 0.1
+            columns.append(np.clip(chosen + jitter, low + 1e-9, high - 1e-9))
+        columns.append(self._rng.normal(np.log(0.08), 0.3, size=(self._walkers, 1)))
+        walkers = np.concatenate(columns, axis=1)
+        density = self._log_posterior(walkers, x, y)
+        good = np.flatnonzero(np.isfinite(density))
+        if not len(good):
+            return walkers
+        # a walker that starts where the density is zero never moves: copies of good ones take their place
+        lost = np.flatnonzero(~np.isfinite(density))
+        walkers[lost] = walkers[good[self._rng.integers(len(good), size=len(lost))]]
+        walkers[lost, : self._parts[0]] += self._rng.normal(0.0, 0.05, size=(len(lost), self._parts[0]))
+        return walkers
+
+
+class LeastSquaresCurve:
+    """One curve fitted by least squares, newer points weighing more, as the released code's ``MLPredictor``."""
+
+    def __init__(self, name: str = "log_power") -> None:
+        if name not in BY_NAME:
+            raise UsageError(f"curve {name!r} is unknown; choose one of {', '.join(sorted(BY_NAME))}")
+        self._curve = BY_NAME[name]
+        self.theta_: Floats | None = None
+        self.sigma_ = 0.0
+        self.unit_ = 1.0
+
+    def fit(self, trials: Floats, speeds: Floats) -> LeastSquaresCurve:
+        """Learn from best-so-far ``speeds`` (T,) after ``trials`` (T,), T ≥ 1."""
+        self.unit_ = float(speeds[-1])
+        x, y = thinned(np.asarray(trials, dtype=np.float64), np.asarray(speeds, dtype=np.float64) / self.unit_)
+        recency = np.sqrt(10.0 ** (np.arange(len(x)) / max(len(x), 1)))
+
+        def residual(theta: Floats) -> Floats:
+            with np.errstate(all="ignore"):
+                error = (self._curve.value(x, theta[None, :])[0] - y) * recency
+            return np.asarray(np.nan_to_num(error, nan=10.0, posinf=10.0, neginf=-10.0), dtype=np.float64)
+
+        found = least_squares(residual, self._curve.start, bounds=(self._curve.low, self._curve.high), max_nfev=60)
+        self.theta_ = np.asarray(found.x, dtype=np.float64)
+        self.sigma_ = float(np.sqrt(np.average((residual(found.x) / recency) ** 2, weights=recency**2)))
+        return self
+
+    def predict(self, trial: float) -> tuple[float, float]:
+        """Fitted speed after ``trial`` trials and the residuals' standard deviation, in the speeds' unit.
+
+        Raises:
+            UsageError: before ``fit``.
+        """
+        if self.theta_ is None:
+            raise UsageError("LeastSquaresCurve.predict was called before fit; fit it on at least one trial")
+        value = float(self._curve.value(np.array([float(trial)]), self.theta_[None, :])[0, 0])
+        return value * self.unit_, max(self.sigma_, LEAST_STD) * self.unit_

@@ -1,0 +1,64 @@
+"""Our allocation: the slot goes where it is expected to cut the model's latency most per second of tuning.
+
+Notation: w = weight, b = best latency, g = ln gain of the next m trials, c = seconds of one trial of the task.
+
+    value = w·b·(1 − e^−g) / (m·c)
+
+DynaTune's idea in the unit that matters. Where it departs: no curve is fitted to the staircase; g comes from the
+searcher's own posterior where it gives one, else from a record model, both corrected by what they got wrong, pooled
+over tasks of a template (``gain.py``); a task costs what its own trials cost; the roofline bound caps hope; and
+instead of UCB1, whose bonus needs rewards in [0, 1], either the expectation itself (each slot lowers the next one's,
+so nothing is starved) or a draw (Thompson). Tasks within ``NEAR_BOUND`` of their bound get nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from search.allocation import Allocator, TaskState, open_tasks
+from search.gain import GainModel, latency_share
+from search.stopping import near_roofline
+
+NEAR_BOUND = 1.03
+RECENT = 16  # trials from which the cost of the next is read
+DEFAULT_COST_S = 0.1
+
+
+class ExpectedCut(Allocator):
+    """See the module's text; ``slot`` is m, and with ``rng`` values are drawn instead of expected."""
+
+    def __init__(self, slot: int = 8, rng: np.random.Generator | None = None) -> None:
+        self._slot = slot
+        self._rng = rng
+        self._gains = GainModel()
+
+    def next(self, states: Sequence[TaskState]) -> str | None:
+        """The open task of the largest value; None where all are exhausted or near their bounds."""
+        self._gains.observe(states)
+        tasks = [state for state in open_tasks(states) if not near_roofline(state, NEAR_BOUND)]
+        if not tasks:
+            return None
+        known = [state for state in states if state.trials]
+        usual_s = float(np.mean([self._cost_s(state) for state in known])) if known else DEFAULT_COST_S
+        return max(tasks, key=lambda state: self._value(state, usual_s)).key
+
+    @staticmethod
+    def _cost_s(state: TaskState) -> float:
+        return max(float(np.mean(state.spent_s[-RECENT:])), 1e-6)
+
+    def _value(self, state: TaskState, usual_s: float) -> float:
+        """Expected seconds of model latency saved per second of tuning; a task nobody tried counts as untuned."""
+        cost_s = self._slot * (self._cost_s(state) if state.trials else usual_s)
+        share = latency_share(state)
+        if state.best_s is None:
+            # all failed so far: one more success among n + 2 (Laplace), in any of the m trials
+            chance = 1.0 - (1.0 - 1.0 / (state.trials + 2.0)) ** self._slot if state.trials else 1.0
+            return share * chance / cost_s
+        if self._rng is None:
+            return share * -float(np.expm1(-self._gains.expected(state, self._slot))) / cost_s
+        drawn = float(self._gains.draws(state, self._slot, 1, self._rng)[0])
+        # most draws hold no record at all: a little of the expectation breaks their ties
+        drawn += 0.01 * self._gains.expected(state, self._slot)
+        return share * -float(np.expm1(-drawn)) / cost_s

@@ -1,0 +1,120 @@
+"""What more trials of a task may bring: a record model of its history, corrected by what it got wrong so far.
+
+Notation: n = trials so far, m = trials ahead, g = ln(best latency now / best latency after m more), a = tail scale.
+
+If trials were independent draws, the number of new records among m more would be Poisson with mean ln((n + m) / n),
+and each record would gain an exponential amount of mean a, the mean excess of the top trials over the next (extreme
+value theory: any light tail). A search is not independent draws, so the expectation is multiplied by a factor:
+realised over expected gains in the slots that were watched, recent ones counting more, each task drawn towards its
+template and that towards all tasks. The roofline bound caps g. Where a searcher gives an ``Outlook``, its mean stands
+in for the record model's.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from costmodels.base import Floats
+from search.allocation import TaskState
+
+MOST_TOP = 8  # trials from which the tail's scale is read
+LEAST_SCALE = 0.003  # no tail is thinner: timings differ by that much
+UNSEEN_SCALE = 0.15  # of a task with fewer than three valid trials
+FORGET = 0.8  # weight of a slot relative to the next one
+TRUST = 0.04  # expected gain, in ln latency, that weighs as much as the pool's opinion
+UNTUNED = 20.0  # an untuned kernel takes so many times its roofline bound (one to two orders, as measured)
+
+
+@dataclass
+class _Ledger:
+    """Realised and expected gains, older ones fading."""
+
+    realised: float = 0.0
+    expected: float = 0.0
+
+    def add(self, realised: float, expected: float) -> None:
+        self.realised = FORGET * self.realised + realised
+        self.expected = FORGET * self.expected + expected
+
+    def factor(self, pool: float) -> float:
+        """Realised over expected, drawn towards ``pool``."""
+        return (self.realised + TRUST * pool) / (self.expected + TRUST)
+
+
+def tail_scale(latencies_s: Sequence[float | None]) -> float:
+    """Mean excess of the top trials' ln speed over the next one, a."""
+    scores = np.sort([-np.log(latency) for latency in latencies_s if latency is not None])[::-1]
+    if len(scores) < 3:
+        return UNSEEN_SCALE
+    top = int(np.clip(len(scores) // 4, 2, MOST_TOP))
+    return max(float(np.mean(scores[:top] - scores[top])), LEAST_SCALE)
+
+
+def headroom(state: TaskState) -> float:
+    """Largest g that the roofline bound allows; infinite without a bound or a valid trial."""
+    if state.best_s is None or state.bound_s <= 0:
+        return np.inf
+    return max(float(np.log(state.best_s / state.bound_s)), 0.0)
+
+
+class GainModel:
+    """Expected gains of tasks, learning from the slots it is shown. ``observe`` before every use."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[int, float, float]] = {}  # trials, best, expected gain per unit of ln((n + m) / n)
+        self._tasks: dict[str, _Ledger] = defaultdict(_Ledger)
+        self._templates: dict[str, _Ledger] = defaultdict(_Ledger)
+        self._all = _Ledger()
+
+    def observe(self, states: Sequence[TaskState]) -> None:
+        """Compare what was expected of tasks that had trials since the last call with what they gained."""
+        for state in states:
+            if state.best_s is None:
+                continue
+            before = self._seen.get(state.key)
+            if before is not None and state.trials > before[0]:
+                trials, best_s, rate = before
+                expected = rate * float(np.log(state.trials / trials))
+                realised = float(np.log(best_s / state.best_s))
+                for ledger in (self._tasks[state.key], self._templates[state.template], self._all):
+                    ledger.add(realised, expected)
+            if before is None or state.trials != before[0]:
+                self._seen[state.key] = (state.trials, state.best_s, self._rate(state))
+
+    @staticmethod
+    def _rate(state: TaskState) -> float:
+        """Expected g per unit of ln((n + m) / n), uncorrected."""
+        if state.outlook is not None:
+            span = np.log((state.trials + state.outlook.trials) / state.trials)
+            return float(np.mean(state.outlook.gains) / span)
+        return tail_scale(state.latencies_s)
+
+    def factor(self, state: TaskState) -> float:
+        """By how much the expectation was wrong so far."""
+        pool = self._templates[state.template].factor(self._all.factor(1.0))
+        return self._tasks[state.key].factor(pool)
+
+    def expected(self, state: TaskState, ahead: int) -> float:
+        """Mean of g after ``ahead`` more trials of a task with a valid one."""
+        gain = self.factor(state) * self._rate(state) * float(np.log((state.trials + ahead) / state.trials))
+        room = headroom(state)
+        return gain if np.isinf(room) else room * float(-np.expm1(-gain / room)) if room > 0 else 0.0
+
+    def draws(self, state: TaskState, ahead: int, count: int, rng: np.random.Generator) -> Floats:
+        """(count,) draws of g: records, their sizes, and doubt about the tail's scale from few trials."""
+        span = float(np.log((state.trials + ahead) / state.trials))
+        top = float(np.clip(state.trials // 4, 2, MOST_TOP))
+        scale = self._rate(state) * self.factor(state) * top / rng.gamma(top, size=count)
+        records = rng.poisson(span, size=count)
+        sizes = rng.gamma(np.maximum(records, 1e-12)) * (records > 0)
+        return np.minimum(scale * sizes, headroom(state))
+
+
+def latency_share(state: TaskState) -> float:
+    """Seconds of model latency that the task is responsible for now; an untuned one by its bound."""
+    best_s = state.best_s
+    return state.weight * (best_s if best_s is not None else UNTUNED * state.bound_s)

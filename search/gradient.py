@@ -1,0 +1,58 @@
+"""Ansor's gradient rule (Zheng et al., OSDI 2020, section 6), which MetaSchedule keeps.
+
+Notation: w = weight, g = best latency, t = slots served, Δt = window, C = operations, V = best speed of a like task.
+
+    ∂f/∂t ≈ w·(α·(g(t) − g(t−Δt))/Δt + (1−α)·(min(g − g/t, β·C / max V) − g))
+
+The task with the most negative slope gets the slot. As in TVM's ``task_scheduler.py``: α = 0.2, β = 2, Δt = 3, every
+task one slot first, a random task in 5 % of the slots, and a task without any valid config keeps its first place in the
+order: known to stick, kept because it is the rival.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from search.allocation import Allocator, TaskState, open_tasks
+
+ALPHA, BETA, WINDOW = 0.2, 2.0, 3
+RANDOM_SHARE = 0.05
+NEVER = 1e10  # TVM's latency of a task without a valid config, seconds
+
+
+class Gradient(Allocator):
+    """See the module's text; ``slot`` is the number of trials in a slot."""
+
+    def __init__(self, rng: np.random.Generator, slot: int = 8) -> None:
+        self._rng = rng
+        self._slot = slot
+
+    def next(self, states: Sequence[TaskState]) -> str | None:
+        """The open task with the steepest fall of model latency."""
+        tasks = open_tasks(states)
+        if not tasks:
+            return None
+        fresh = [state for state in tasks if not state.trials]
+        if fresh:
+            return fresh[0].key
+        if self._rng.random() < RANDOM_SHARE:
+            return tasks[int(self._rng.integers(len(tasks)))].key
+        return min(tasks, key=lambda state: self._slope(state, states)).key
+
+    def _best_after(self, state: TaskState, trials: int) -> float:
+        known = [latency for latency in state.latencies_s[: max(trials, 1)] if latency is not None]
+        return min(known, default=NEVER)
+
+    def _slope(self, state: TaskState, states: Sequence[TaskState]) -> float:
+        slots = max(state.trials / self._slot, 1.0)
+        best = self._best_after(state, state.trials)
+        backward = 0.0
+        if slots > WINDOW:
+            backward = (best - self._best_after(state, state.trials - WINDOW * self._slot)) / WINDOW
+        like = [other for other in states if other.template == state.template and other.best_s is not None]
+        fastest = max((other.flop / other.best_s for other in like if other.best_s), default=0.0)
+        by_likeness = BETA * state.flop / fastest if fastest > 0 else NEVER
+        forward = min(best - best / slots, by_likeness) - best
+        return state.weight * (ALPHA * backward + (1.0 - ALPHA) * forward)

@@ -1,0 +1,84 @@
+"""Expected remaining gain: how much lower the model's latency would be if tuning went on.
+
+The certificate behind ``--until 1%``: the sum over tasks of what more trials may bring, with an interval from draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from schedules.errors import UsageError
+from search.allocation import TaskState
+from search.gain import GainModel, latency_share
+from search.stopping import near_roofline
+
+DRAWS = 400
+AHEAD = 128  # trials of every task that "went on" means
+
+
+@dataclass(frozen=True)
+class Remaining:
+    """What is left to gain.
+
+    Attributes:
+        model_s: the model's latency now as the weighted sum of its tasks, seconds.
+        gain_s: expected cut of it.
+        low_s, high_s: interval of the cut.
+        level: probability of the interval.
+    """
+
+    model_s: float
+    gain_s: float
+    low_s: float
+    high_s: float
+    level: float
+
+    @property
+    def share(self) -> float:
+        """Expected cut as a share of the model's latency."""
+        return self.gain_s / self.model_s if self.model_s > 0 else 0.0
+
+    @property
+    def text(self) -> str:
+        """For people."""
+        low, high = (100.0 * bound / self.model_s if self.model_s > 0 else 0.0 for bound in (self.low_s, self.high_s))
+        return f"expected remaining gain {self.share:.1%} ({low:.1f}–{high:.1f}% at {self.level:.0%})"
+
+
+class RemainingGain:
+    """Shown the states after every slot, it learns how far its expectations can be trusted."""
+
+    def __init__(self, rng: np.random.Generator, ahead: int = AHEAD) -> None:
+        self._rng = rng
+        self._ahead = ahead
+        self._gains = GainModel()
+
+    def observe(self, states: Sequence[TaskState]) -> None:
+        """Take note of ``states`` after a slot; cheap."""
+        self._gains.observe(states)
+
+    def estimate(self, states: Sequence[TaskState], level: float = 0.8) -> Remaining:
+        """What ``ahead`` more trials of every open task would bring.
+
+        A task without a valid config counts with an untuned latency and no gain: nothing is known of it.
+        """
+        if not 0.0 < level < 1.0:
+            raise UsageError(f"level is {level}; an interval's level lies between 0 and 1")
+        cuts = np.zeros(DRAWS)
+        model_s = 0.0
+        for state in states:
+            share = latency_share(state)
+            model_s += share
+            if state.best_s is None or state.exhausted or near_roofline(state, 1.0):
+                continue
+            cuts += share * -np.expm1(-self._gains.draws(state, self._ahead, DRAWS, self._rng))
+        low, high = np.quantile(cuts, [0.5 - level / 2.0, 0.5 + level / 2.0])
+        return Remaining(model_s, float(cuts.mean()), float(low), float(high), level)
+
+
+def why_enough(remaining: Remaining, until: float) -> str | None:
+    """The reason to stop if the expected remaining gain is below ``until`` (a share), or None."""
+    return f"{remaining.text}, below {until:.1%}" if remaining.share < until else None

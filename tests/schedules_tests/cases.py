@@ -1,0 +1,143 @@
+"""The cases: several shapes per template, among them channel counts and sizes that no vector divides."""
+
+from __future__ import annotations
+
+import numpy as np
+from tvm import relax
+
+from tests.schedules_tests.programs import (
+    Case,
+    batch_case,
+    conv_case,
+    depthwise_case,
+    instance_norm,
+    layer_norm,
+    matmul_case,
+    normalised,
+    pool_case,
+    relax_case,
+    softmax,
+)
+
+op = relax.op
+
+CONVOLUTIONS = (
+    conv_case("conv2d_1x1", (1, 2, 6, 5, 16), (3, 2, 1, 1, 16, 16)),
+    conv_case("conv2d_3x3", (1, 2, 8, 7, 16), (2, 2, 3, 3, 16, 16), pads=(1, 1, 1, 1)),
+    conv_case("conv2d_first_layer", (1, 3, 13, 13), (2, 3, 5, 5, 1, 16), (2, 2), (2, 2, 2, 2)),
+    conv_case("conv2d_odd_channels", (1, 1, 6, 6, 16), (1, 13, 3, 3, 1, 16), (2, 1), (1, 0, 1, 2), epilogue=False),
+    conv_case("conv2d_dilated", (2, 1, 9, 9, 8), (2, 1, 3, 2, 8, 8), dilation=(2, 3), epilogue=False),
+    conv_case("conv2d_grouped", (1, 4, 6, 6, 8), (4, 2, 3, 3, 8, 8), pads=(1, 1, 1, 1), groups=2),
+    depthwise_case("depthwise_3x3", (1, 2, 8, 8, 16), (3, 3), 1, (1, 1, 1, 1), 1),
+    depthwise_case("depthwise_5x5_strided", (2, 1, 9, 11, 8), (5, 5), 2, (2, 1, 2, 1), 1),
+    depthwise_case("depthwise_dilated", (1, 1, 9, 9, 16), (3, 3), 1, (0, 0, 0, 0), 2),
+    pool_case("pool_max", (1, 2, 9, 9, 16), "max", 3, 2, (1, 1, 1, 1), False),
+    pool_case("pool_average", (1, 2, 8, 8, 16), "avg", 2, 2, (0, 0, 0, 0), False),
+    pool_case("pool_average_edges", (1, 1, 7, 7, 8), "avg", 3, 1, (1, 1, 1, 1), False),
+    pool_case("pool_average_padded", (1, 1, 7, 7, 8), "avg", 3, 1, (1, 1, 1, 1), True),
+)
+
+PRODUCTS = (
+    matmul_case("matmul_rows", 12, 24, 3, 16),
+    matmul_case("matmul_vector", 1, 40, 4, 16),
+    matmul_case("matmul_odd", 7, 9, 5, 8),
+    batch_case("batch_matmul_scores", "bmhk,bnhk->bhmn", (1, 8, 3, 12), (1, 32, 3, 12), 16, True),
+    batch_case("batch_matmul_context", "bhmk,bkhn->bmhn", (2, 3, 8, 12), (2, 12, 3, 16), 16, False),
+    batch_case("batch_matmul_plain", "bmk,bkn->bmn", (4, 7, 5), (4, 5, 24), 8, True),
+)
+
+ROWS = (
+    relax_case("rows_softmax", "rows", lambda x: op.nn.softmax(x, -1), [(1, 3, 5, 48)], softmax),
+    relax_case("rows_softmax_prime", "rows", lambda x: op.nn.softmax(x, -1), [(2, 3, 37)], softmax),
+    relax_case("rows_softmax_one", "rows", lambda x: op.nn.softmax(x, -1), [(1, 1000)], softmax),
+    relax_case(
+        "rows_log_softmax", "rows", lambda x: op.nn.log_softmax(x, -1), [(3, 100)], lambda x: np.log(softmax(x))
+    ),
+    relax_case(
+        "rows_layer_norm",
+        "rows",
+        lambda x, g, b: op.nn.layer_norm(x, g, b, axes=[-1]),
+        [(1, 6, 96), (96,), (96,)],
+        layer_norm,
+    ),
+    relax_case(
+        "rows_rms_norm",
+        "rows",
+        lambda x, g: op.nn.rms_norm(x, g, axes=[-1]),
+        [(2, 4, 40), (40,)],
+        lambda x, g: x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5) * g,
+    ),
+    relax_case(
+        "rows_norm_tail",
+        "rows",
+        normalised,
+        [(1, 6, 64), (1, 6, 64), (64,)],
+        lambda v, x, g: x / np.sqrt(v.mean(-1, keepdims=True) + 1e-5) * g,
+    ),
+    relax_case(
+        "rows_blocked_mean",
+        "rows",
+        lambda x: op.mean(x, [2, 3], keepdims=True),
+        [(1, 6, 5, 7, 16)],
+        lambda x: x.mean((2, 3), keepdims=True),
+    ),
+    relax_case(
+        "rows_plain_mean",
+        "rows",
+        lambda x: op.mean(x, [2, 3], keepdims=True),
+        [(1, 6, 7, 7)],
+        lambda x: x.mean((2, 3), keepdims=True),
+    ),
+    relax_case("rows_sum", "rows", lambda x: op.sum(x, [-1]), [(4, 5, 50)], lambda x: x.sum(-1)),
+    relax_case("rows_max_middle", "rows", lambda x: op.max(x, [1]), [(3, 7, 24)], lambda x: x.max(1)),
+    relax_case("rows_sum_first", "rows", lambda x: op.sum(x, [0]), [(9, 20)], lambda x: x.sum(0)),
+)
+
+CHAINS = (
+    relax_case(
+        "elementwise_chain",
+        "elementwise",
+        lambda x, y: op.exp(op.add(op.nn.relu(x), y)),
+        [(3, 7, 10), (7, 1)],
+        lambda x, y: np.exp(np.maximum(x, 0) + y),
+    ),
+    relax_case(
+        "elementwise_transpose",
+        "elementwise",
+        lambda x: op.permute_dims(op.reshape(x, (1, 6, 4, 8)), [0, 2, 1, 3]),
+        [(6, 32)],
+        lambda x: x.reshape(1, 6, 4, 8).transpose(0, 2, 1, 3),
+    ),
+    relax_case(
+        "elementwise_concat",
+        "elementwise",
+        lambda x, y: op.concat([x, y], 1),
+        [(1, 2, 3, 3, 16), (1, 1, 3, 3, 16)],
+        lambda x, y: np.concatenate([x, y], 1),
+    ),
+)
+
+GENERIC = (
+    relax_case("generic_matmul", "generic", op.matmul, [(12, 18), (18, 20)], lambda x, y: x @ y),
+    relax_case("generic_batch_matmul", "generic", op.matmul, [(3, 5, 7), (3, 7, 11)], lambda x, y: x @ y),
+    relax_case(
+        "generic_softmax_axis", "generic", lambda x: op.nn.softmax(x, 1), [(2, 6, 5, 3)], lambda x: softmax(x, 1)
+    ),
+    relax_case(
+        "generic_instance_norm",
+        "generic",
+        lambda x, g, b: op.nn.instance_norm(x, g, b, channel_axis=1, axes=[2, 3]),
+        [(2, 3, 5, 5), (3,), (3,)],
+        instance_norm,
+    ),
+    relax_case(
+        "generic_pool_plain",
+        "generic",
+        lambda x: op.nn.max_pool2d(x, (2, 2), (2, 2)),
+        [(1, 3, 6, 6)],
+        lambda x: x.reshape(1, 3, 3, 2, 3, 2).max((3, 5)),
+    ),
+    relax_case("generic_sum_all", "generic", lambda x: op.sum(x), [(8, 12)], lambda x: np.asarray(x.sum())),
+)
+
+CASES: tuple[Case, ...] = (*CONVOLUTIONS, *PRODUCTS, *ROWS, *CHAINS, *GENERIC)

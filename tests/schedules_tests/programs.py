@@ -1,0 +1,235 @@
+"""Small programs, one per case that a template must get right, each with what NumPy says of it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+from tvm import relax, te, tirx
+
+from schedules.lower import normalise
+from schedules.templates.batch_matmul import batch_matmul
+from schedules.templates.conv2d import conv2d
+from schedules.templates.depthwise import depthwise
+from schedules.templates.matmul import matmul
+from schedules.templates.pool import pool2d
+
+Array = NDArray[Any]
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A program for one template.
+
+    Attributes:
+        name: for people and golden files.
+        template: who must claim it.
+        build: makes the normalised function.
+        expected: inputs → output by NumPy.
+    """
+
+    name: str
+    template: str
+    build: Callable[[], tirx.PrimFunc]
+    expected: Callable[..., Array]
+
+    @functools.cached_property
+    def func(self) -> tirx.PrimFunc:
+        return self.build()
+
+
+def shapes(func: tirx.PrimFunc) -> list[Shape]:
+    """Shape of every parameter; the last is the output."""
+    return [tuple(int(size) for size in param.ty.shape) for param in func.params]
+
+
+def inputs(func: tirx.PrimFunc, seed: int = 0) -> list[Array]:
+    """Positive random arrays (some programs take roots), so that an accumulator left at zero shows."""
+    rng = np.random.default_rng(seed)
+    return [rng.uniform(0.1, 1.0, shape).astype(np.float32) for shape in shapes(func)[:-1]]
+
+
+def from_te(*tensors: te.Tensor) -> tirx.PrimFunc:
+    """The function, with 64-bit indices as Relax gives them to its kernels."""
+    return normalise(te.create_prim_func(list(tensors), index_dtype_override="int64"))
+
+
+def from_relax(build: Callable[..., relax.Expr], *sizes: Shape) -> tirx.PrimFunc:
+    """The one kernel that legalising and fusing ``build`` leaves."""
+    builder = relax.BlockBuilder()
+    params = [relax.Var(f"x{index}", relax.TensorType(size, "float32")) for index, size in enumerate(sizes)]
+    with builder.function("main", params):
+        with builder.dataflow():
+            out = builder.emit_output(build(*params))
+        builder.emit_func_output(out)
+    module = builder.finalize()
+    for step in (
+        relax.transform.LegalizeOps(),
+        relax.transform.AnnotateTIROpPattern(),
+        relax.transform.FuseOps(),
+        relax.transform.FuseTIR(),
+        relax.transform.DeadCodeElimination(["main"]),
+    ):
+        module = step(module)
+    kernels = [function for function in module.functions.values() if isinstance(function, tirx.PrimFunc)]
+    assert len(kernels) == 1, f"{len(kernels)} kernels are left"
+    return normalise(kernels[0])
+
+
+# -- convolutions ----------------------------------------------------------------------------------------------------
+
+Pads = tuple[int, int, int, int]
+
+
+def windows(data: Array, kernel: tuple[int, int], strides: tuple[int, int], dilation: tuple[int, int]) -> Array:
+    """(n, C, h, w, b) → (n, C, oh, ow, b, kh, kw)."""
+    reach = tuple(dilation[axis] * (kernel[axis] - 1) + 1 for axis in range(2))
+    seen = sliding_window_view(data, reach, axis=(2, 3))
+    return seen[:, :, :: strides[0], :: strides[1], :, :: dilation[0], :: dilation[1]]
+
+
+def padded(data: Array, pads: Pads, value: float = 0.0) -> Array:
+    top, left, bottom, right = pads
+    around = [(0, 0), (0, 0), (top, bottom), (left, right), (0, 0)]
+    return np.pad(data, around, constant_values=value)
+
+
+def conv_case(
+    name: str,
+    data: Shape,
+    weight: Shape,
+    strides: tuple[int, int] = (1, 1),
+    pads: Pads = (0, 0, 0, 0),
+    dilation: tuple[int, int] = (1, 1),
+    groups: int = 1,
+    epilogue: bool = True,
+) -> Case:
+    """Blocked convolution, with bias, residual and relu unless told otherwise."""
+
+    def build() -> tirx.PrimFunc:
+        x, w = te.placeholder(data, name="x"), te.placeholder(weight, name="w")
+        out = conv2d(x, w, strides, pads, dilation, groups)
+        if not epilogue:
+            return from_te(x, w, out)
+        bias = te.placeholder((1, weight[0], 1, 1, weight[5]), name="bias")
+        residual = te.placeholder(out.shape, name="residual")
+        added = te.compute(out.shape, lambda n, o, h, v, b: out[n, o, h, v, b] + bias[0, o, 0, 0, b], name="added")
+        joined = te.compute(out.shape, lambda *i: added(*i) + residual(*i), name="joined")
+        relu = te.compute(out.shape, lambda *i: te.max(joined(*i), tirx.const(2.0, "float32")), name="relu")
+        return from_te(x, w, bias, residual, relu)
+
+    def expected(x: Array, w: Array, bias: Array | None = None, residual: Array | None = None) -> Array:
+        blocked = x[..., None] if x.ndim == 4 else x
+        seen = windows(padded(blocked, pads), (weight[2], weight[3]), strides, dilation)
+        n, _, oh, ow = seen.shape[:4]
+        used = groups * weight[1] * weight[4]  # the last block may be padded
+        channels = seen.transpose(0, 1, 4, 2, 3, 5, 6).reshape(n, -1, oh, ow, *seen.shape[5:])[:, :used]
+        channels = channels.reshape(n, groups, -1, weight[4], oh, ow, *seen.shape[5:])
+        filters = w.reshape(groups, -1, *weight[1:])
+        out = np.einsum("ngcihwyx,gocyxib->ngohwb", channels, filters).reshape(n, weight[0], oh, ow, weight[5])
+        return out if bias is None else np.maximum(out + bias + residual, 2.0)
+
+    return Case(name, "conv2d", build, expected)
+
+
+def depthwise_case(name: str, data: Shape, kernel: tuple[int, int], strides: int, pads: Pads, dilation: int) -> Case:
+    steps, spread = (strides, strides), (dilation, dilation)
+
+    def build() -> tirx.PrimFunc:
+        x = te.placeholder(data, name="x")
+        w = te.placeholder((data[1], *kernel, data[4]), name="w")
+        out = depthwise(x, w, steps, pads, spread)
+        capped = te.compute(out.shape, lambda *i: te.min(out(*i), tirx.const(3.0, "float32")), name="capped")
+        return from_te(x, w, capped)
+
+    def expected(x: Array, w: Array) -> Array:
+        seen = windows(padded(x, pads), kernel, steps, spread)
+        return np.minimum(np.einsum("nchwbyx,cyxb->nchwb", seen, w), 3.0)
+
+    return Case(name, "depthwise", build, expected)
+
+
+def pool_case(name: str, data: Shape, kind: str, kernel: int, strides: int, pads: Pads, count_pads: bool) -> Case:
+    size = tuple((data[2 + axis] + pads[axis] + pads[2 + axis] - kernel) // strides + 1 for axis in range(2))
+
+    def build() -> tirx.PrimFunc:
+        x = te.placeholder(data, name="x")
+        window, steps = (kernel, kernel), (strides, strides)
+        return from_te(x, pool2d(x, kind, window, steps, pads, (1, 1), (size[0], size[1]), count_pads))
+
+    def expected(x: Array) -> Array:
+        def seen(data: Array, value: float) -> Array:
+            return windows(padded(data, pads, value), (kernel, kernel), (strides, strides), (1, 1))
+
+        if kind == "max":
+            return seen(x, -np.inf).max((5, 6))
+        counts = np.ones_like(x) if not count_pads else padded(np.ones_like(x), pads, 1.0)
+        taps = seen(counts, 0.0) if not count_pads else windows(counts, (kernel, kernel), (strides, strides), (1, 1))
+        return seen(x, 0.0).sum((5, 6)) / taps.sum((5, 6))
+
+    return Case(name, "pool", build, expected)
+
+
+# -- products --------------------------------------------------------------------------------------------------------
+
+
+def matmul_case(name: str, rows: int, depth: int, blocks: int, lanes: int) -> Case:
+    def build() -> tirx.PrimFunc:
+        x, w = te.placeholder((rows, depth), name="x"), te.placeholder((blocks, depth, lanes), name="w")
+        bias = te.placeholder((blocks * lanes,), name="bias")
+        out = matmul(x, w)
+        added = te.compute(out.shape, lambda m, n: out[m, n] + bias[n], name="added")
+        return from_te(x, w, bias, te.compute(out.shape, lambda *i: te.tanh(added(*i)), name="active"))
+
+    def expected(x: Array, w: Array, bias: Array) -> Array:
+        return np.tanh(np.einsum("mk,okb->mob", x, w).reshape(rows, -1) + bias)
+
+    return Case(name, "matmul", build, expected)
+
+
+def batch_case(name: str, equation: str, first: Shape, second: Shape, lanes: int, scaled: bool) -> Case:
+    def build() -> tirx.PrimFunc:
+        x, y = te.placeholder(first, name="x"), te.placeholder(second, name="y")
+        out = batch_matmul(x, y, equation, lanes)
+        if not scaled:
+            return from_te(x, y, out)
+        factor = tirx.const(0.125, "float32")
+        return from_te(x, y, te.compute(out.shape, lambda *i: out(*i) * factor, name="scaled"))
+
+    def expected(x: Array, y: Array) -> Array:
+        return np.einsum(equation, x, y) * (0.125 if scaled else 1.0)
+
+    return Case(name, "batch_matmul", build, expected)
+
+
+# -- everything that comes out of Relax --------------------------------------------------------------------------------
+
+
+def relax_case(name: str, template: str, build: Callable[..., relax.Expr], sizes: list[Shape], expected: Any) -> Case:
+    return Case(name, template, lambda: from_relax(build, *sizes), expected)
+
+
+def softmax(x: Array, axis: int = -1) -> Array:
+    e = np.exp(x - x.max(axis, keepdims=True))
+    return e / e.sum(axis, keepdims=True)
+
+
+def layer_norm(x: Array, gamma: Array, beta: Array) -> Array:
+    return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5) * gamma + beta
+
+
+def instance_norm(x: Array, gamma: Array, beta: Array) -> Array:
+    y = (x - x.mean((2, 3), keepdims=True)) / np.sqrt(x.var((2, 3), keepdims=True) + 1e-5)
+    return y * gamma[:, None, None] + beta[:, None, None]
+
+
+def normalised(variance: relax.Expr, x: relax.Expr, gamma: relax.Expr) -> relax.Expr:
+    """The tail of a layer norm that an exporter has taken apart."""
+    root = relax.op.sqrt(relax.op.add(relax.op.mean(variance, [-1], keepdims=True), relax.const(1e-5)))
+    return relax.op.multiply(relax.op.divide(x, root), gamma)

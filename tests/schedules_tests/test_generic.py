@@ -1,0 +1,94 @@
+"""TVM's design space as knobs: what is claimed can be built, and every process draws the same space."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tvm import relax
+
+from schedules.config import Config
+from schedules.errors import ScheduleError
+from schedules.lower import claim, load_program, lower, program_of
+from schedules.target import Target
+from schedules.templates.generic import GenericTemplate
+from schedules.templates.sketches import tilings_of
+from tests.schedules_tests.cases import GENERIC
+from tests.schedules_tests.programs import from_relax
+
+TARGET = Target(kind="llvm", isa="avx512", threads=2)
+
+ELSEWHERE = """
+import sys
+from schedules.config import Config
+from schedules.lower import claim, load_program, lower
+from schedules.target import Target
+target = Target(kind="llvm", isa="avx512", threads=2)
+func = load_program(sys.argv[1])
+space = claim(func, target).space
+for text in sys.argv[2:]:
+    config = Config.from_json(text)
+    assert space.contains(config)
+    print(lower(func, config, target).mod.script(show_meta=False))
+assert "tvm.s_tir.tensor_intrin" not in sys.modules, "the slow import must not happen"
+"""
+
+
+@pytest.mark.parametrize("case", GENERIC[:3], ids=lambda case: case.name)
+def test_another_process_replays_configs_to_the_same_programs(case: object) -> None:
+    func = case.func  # type: ignore[attr-defined]
+    configs = claim(func, TARGET).space.sample(3, np.random.default_rng(3))
+    expected = "".join(lower(func, config, TARGET).mod.script(show_meta=False) + "\n" for config in configs)
+    command = [sys.executable, "-c", ELSEWHERE, program_of(func), *(config.to_json() for config in configs)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == expected
+
+
+def test_knobs_are_the_numbers_that_sketches_draw() -> None:
+    space = claim(GENERIC[0].func, TARGET).space
+    names = [knob.name for knob in space.knobs]
+    assert names[0] == "sketch"
+    assert any(name.startswith("tile4x12") for name in names)
+    assert any(name.startswith("unroll") for name in names)
+    assert all(len(knob.choices) > 1 for knob in space.knobs[1:])
+    assert {config.integer("sketch") for config in space.first} == set(space.knobs[0].choices)
+
+
+def test_a_sketch_the_function_does_not_have_is_an_illegal_candidate() -> None:
+    func = GENERIC[0].func
+    config = claim(func, TARGET).space.first[0]
+    beyond = Config(config.space, tuple((name, 99 if name == "sketch" else value) for name, value in config.items))
+    with pytest.raises(ScheduleError, match="sketch is 99"):
+        lower(func, beyond, TARGET)
+
+
+def test_a_tiling_of_another_extent_is_an_illegal_candidate() -> None:
+    func = GENERIC[0].func
+    config = claim(func, TARGET).space.first[0]
+    wrong = tuple((name, (5, 5, 5, 5) if name.startswith("tile4") else value) for name, value in config.items)
+    with pytest.raises(ScheduleError):
+        lower(func, Config(config.space, wrong), TARGET)
+
+
+def test_what_does_not_reduce_is_not_claimed() -> None:
+    assert GenericTemplate().match(from_relax(relax.op.nn.relu, (4, 4))) is None
+
+
+def test_programs_survive_their_text_form() -> None:
+    func = load_program(program_of(GENERIC[0].func))
+    assert claim(func, TARGET) == claim(GENERIC[0].func, TARGET)
+
+
+@given(st.integers(1, 400), st.integers(1, 4), st.integers(1, 64))
+def test_tilings_are_factorisations(extent: int, parts: int, innermost: int) -> None:
+    tilings = tilings_of(extent, parts, innermost)
+    assert len(set(tilings)) == len(tilings)
+    assert all(math.prod(tiling) == extent and len(tiling) == parts for tiling in tilings)
+    assert all(tiling[-1] <= innermost for tiling in tilings)
+    assert parts == 1 or (extent, *(1,) * (parts - 1)) in tilings

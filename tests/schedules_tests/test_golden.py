@@ -1,0 +1,35 @@
+"""One program per template, lowered with its best guess, as text: a change of what is generated is seen in review."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from schedules.lower import TEMPLATES, claim, lower
+from schedules.target import Target
+from tests.schedules_tests.cases import CASES
+
+TARGET = Target(kind="llvm", isa="avx512", mcpu="skylake-avx512", threads=2)
+GOLDEN = {
+    "conv2d": "conv2d_1x1",
+    "depthwise": "depthwise_3x3",
+    "matmul": "matmul_rows",
+    "batch_matmul": "batch_matmul_scores",
+    "pool": "pool_max",
+    "elementwise": "elementwise_chain",
+    "rows": "rows_layer_norm",
+    "generic": "generic_matmul",
+}
+
+
+def test_every_template_has_a_golden_program() -> None:
+    assert sorted(GOLDEN) == sorted(template.name for template in TEMPLATES)
+
+
+@pytest.mark.parametrize("template", GOLDEN)
+def test_best_guess(template: str, golden: Callable[[str, str], None]) -> None:
+    func = next(case.func for case in CASES if case.name == GOLDEN[template])
+    space = claim(func, TARGET).space
+    program = lower(func, space.first[0], TARGET).mod.script(show_meta=False)
+    golden(f"{template}.txt", f"# {space.first[0].to_json()}\n{program}\n")

@@ -1,0 +1,105 @@
+"""From a function and a config to a schedule: claims, keys, programs as text, and the ways to be refused."""
+
+from __future__ import annotations
+
+import pytest
+from tvm import relax, te
+
+from schedules.config import Config
+from schedules.errors import ScheduleError, UsageError
+from schedules.lower import BASELINE, TEMPLATES, claim, load_program, lower, normalise, program_of, task_key, tvm_target
+from schedules.target import Target
+from schedules.templates.batch_matmul import batch_matmul
+from schedules.templates.rows import RowsTemplate
+from tests.schedules_tests.cases import CASES
+from tests.schedules_tests.programs import from_relax, from_te
+
+TARGET = Target(kind="llvm", isa="avx512", mcpu="skylake-avx512", threads=3)
+
+
+def relu(*size: int, name: str = "x") -> object:
+    x = te.placeholder(size, name=name)
+    return from_te(x, te.compute(size, lambda *i: te.max(x(*i), 0.0), name="relu"))
+
+
+def test_template_names_and_versions_are_identities() -> None:
+    identities = [f"{template.name}/{template.version}" for template in TEMPLATES]
+    assert len(set(identities)) == len(identities)
+    for case in CASES:
+        found = claim(case.func, TARGET)
+        assert found.space.identity in identities
+        assert found.space.name == found.template
+
+
+def test_a_config_of_no_template_is_refused() -> None:
+    with pytest.raises(ScheduleError, match="no template of this function is called magic/7"):
+        lower(CASES[0].func, Config("magic/7", ()), TARGET)
+
+
+def test_a_config_of_another_template_is_refused() -> None:
+    conv, chain = CASES[0], next(case for case in CASES if case.template == "elementwise")
+    with pytest.raises(ScheduleError, match="no template of this function"):
+        lower(chain.func, claim(conv.func, TARGET).space.first[0], TARGET)
+
+
+def test_programs_come_back_from_text() -> None:
+    for case in CASES:
+        assert task_key(load_program(program_of(case.func))) == task_key(case.func)
+
+
+def test_keys_ignore_names_and_tell_shapes_apart() -> None:
+    assert task_key(relu(4, 8)) == task_key(relu(4, 8, name="other"))
+    assert task_key(relu(4, 8)) != task_key(relu(8, 4))
+    keys = [task_key(case.func) for case in CASES]
+    assert len(set(keys)) == len(keys)
+
+
+def test_normalising_is_idempotent_and_drops_what_fusion_leaves() -> None:
+    func = relu(4)
+    marked = func.with_attr("op_pattern", 2).with_attr("Primitive", True).with_attr("global_symbol", "fused_relu_7")
+    assert task_key(normalise(marked)) == task_key(func) == task_key(normalise(func))
+
+
+def test_the_baseline_needs_no_template() -> None:
+    assert "main" in str(lower(relu(3, 5), BASELINE, TARGET).mod.script())
+
+
+def test_a_target_becomes_tvms() -> None:
+    target = tvm_target(TARGET)
+    assert (str(target.attrs["mcpu"]), int(target.attrs["num-cores"])) == ("skylake-avx512", 3)
+
+
+@pytest.mark.parametrize(
+    ("equation", "first", "second"),
+    [
+        ("bmk,bnk->bnm", (2, 4, 8), (2, 16, 8)),
+        ("bmk,bkn->mn", (2, 4, 8), (2, 8, 16)),
+        ("bmk,bk->bm", (2, 4, 8), (2, 8)),
+    ],
+)
+def test_equations_that_are_no_batched_product_are_refused(equation: str, first: tuple, second: tuple) -> None:
+    with pytest.raises(UsageError, match="needs one m, one n and one k axis"):
+        batch_matmul(te.placeholder(first), te.placeholder(second), equation, 16)
+
+
+def test_columns_that_lanes_do_not_divide_are_refused() -> None:
+    with pytest.raises(UsageError, match="axis n of mk,kn->mn is 24; it must divide by 16"):
+        batch_matmul(te.placeholder((4, 8)), te.placeholder((8, 24)), "mk,kn->mn", 16)
+
+
+@pytest.mark.parametrize(
+    ("build", "sizes"),
+    [
+        (relax.op.matmul, [(8, 16), (16, 32)]),
+        (lambda x, w: relax.op.nn.conv2d(x, w), [(1, 8, 6, 6), (4, 8, 1, 1)]),
+        (lambda x, w: relax.op.nn.conv2d(x, w, padding=1), [(1, 8, 6, 6), (4, 8, 3, 3)]),
+        (lambda x: relax.op.nn.avg_pool2d(x, (2, 2), (2, 2)), [(1, 8, 6, 6)]),
+        (lambda x: relax.op.argmax(x, -1), [(4, 16)]),
+        (lambda x: relax.op.sum(x), [(300, 400)]),
+        (lambda x: relax.op.sum(x, [1]), [(1, 20_000)]),
+        (lambda x: relax.op.nn.softmax(x, 1), [(2, 6, 5, 3)]),
+        (relax.op.nn.relu, [(4, 4)]),
+    ],
+)
+def test_rows_leaves_to_others_what_they_do_better(build: object, sizes: list) -> None:
+    assert RowsTemplate().match(from_relax(build, *sizes)) is None

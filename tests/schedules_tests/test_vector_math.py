@@ -1,0 +1,87 @@
+"""The arithmetic replacements are as exact as they say, everywhere, and vanish into what surrounds them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import tvm
+from tvm import te, tirx
+
+from schedules.templates.vector_math import vector_math
+from tests.schedules_tests.programs import Array, from_te
+
+REFERENCES: dict[str, tuple[Callable[[te.Tensor], tirx.Expr], Callable[[float], float], float]] = {
+    "exp": (te.exp, math.exp, 2e-7),
+    "log": (te.log, math.log, 2e-7),
+    "erf": (te.erf, math.erf, 5e-7),
+    "tanh": (te.tanh, math.tanh, 5e-7),
+    "sigmoid": (te.sigmoid, lambda x: 1 / (1 + math.exp(-x)), 3e-7),
+}
+SPECIAL = np.array([0.0, -0.0, math.inf, -math.inf, math.nan], np.float32)
+
+every_function = pytest.mark.parametrize("name", REFERENCES)
+
+
+def program(name: str, size: int, dtype: str = "float32") -> tirx.PrimFunc:
+    x = te.placeholder((size,), dtype, name="x")
+    return from_te(x, te.compute((size,), lambda i: REFERENCES[name][0](x[i]), name="y"))
+
+
+def evaluate(name: str, x: Array) -> Array:
+    module = tvm.compile(vector_math(program(name, x.size)), target="llvm")
+    y = tvm.runtime.tensor(np.zeros_like(x))
+    module(tvm.runtime.tensor(x), y)
+    return y.numpy()
+
+
+def arguments(name: str) -> Array:
+    spread = np.concatenate([np.linspace(-87, 88, 20_001), np.linspace(-9, 9, 20_001), np.geomspace(1e-30, 1, 999)])
+    return np.exp(np.linspace(-80, 80, 40_001)).astype(np.float32) if name == "log" else spread.astype(np.float32)
+
+
+@every_function
+def test_relative_error(name: str) -> None:
+    _, reference, bound = REFERENCES[name]
+    x = arguments(name)
+    exact = np.array([reference(float(value)) for value in x])
+    sizable = (np.abs(exact) > 1e-6) | (name != "log")  # near log 1 = 0 only the absolute error is small
+    error = np.abs(evaluate(name, x) - exact) / np.where(sizable & (exact != 0), np.abs(exact), 1.0)
+    assert error.max() < bound
+
+
+@every_function
+def test_infinities_and_nan_are_kept(name: str) -> None:
+    expected = {
+        "exp": [1, 1, math.inf, 0, math.nan],
+        "log": [-math.inf, -math.inf, math.inf, math.nan, math.nan],
+        "erf": [0, -0.0, 1, -1, math.nan],
+        "tanh": [0, -0.0, 1, -1, math.nan],
+        "sigmoid": [0.5, 0.5, 1, 0, math.nan],
+    }
+    np.testing.assert_allclose(evaluate(name, SPECIAL), expected[name], rtol=1e-6)
+
+
+def test_exp_over_and_underflows_to_infinity_and_zero() -> None:
+    assert evaluate("exp", np.array([89, 1e30, -104, -1e30], np.float32)).tolist() == [math.inf, math.inf, 0, 0]
+
+
+@every_function
+def test_no_call_is_left(name: str) -> None:
+    assert f"T.{name}(" in program(name, 8).script()
+    assert f"T.{name}(" not in vector_math(program(name, 8)).script()
+
+
+def test_calls_inside_calls_are_replaced() -> None:
+    x = te.placeholder((8,), name="x")
+    func = from_te(x, te.compute((8,), lambda i: te.exp(te.tanh(te.exp(x[i]))), name="y"))
+    text = vector_math(func).script()
+    assert "T.exp(" not in text
+    assert "T.tanh(" not in text
+
+
+def test_double_precision_is_left_alone() -> None:
+    func = program("exp", 8, "float64")
+    assert "T.exp(" in vector_math(func).script()

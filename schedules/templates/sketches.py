@@ -74,10 +74,15 @@ class Design:
         """Apply sketch number ``sketch`` to ``sch`` with the numbers ``values`` (knob → choice; guesses elsewhere).
 
         Raises:
-            ScheduleError: if TVM refuses the program that results.
+            ScheduleError: if a number is not on offer, or TVM refuses the program that results.
         """
         steps = self.traces[sketch].insts
-        decided = {steps[s.step]: _decision(steps[s.step], values.get(s.knob, s.guess)) for s in self.samples[sketch]}
+        decided = {}
+        for sample in self.samples[sketch]:
+            value = values.get(sample.knob, sample.guess)
+            # TVM would bend a wrong tiling until it fits, and another program than the config's would be measured.
+            check(value in sample.choices, f"{sample.knob} is {value}, which this function does not offer")
+            decided[steps[sample.step]] = _decision(steps[sample.step], value)
         Trace(steps, decided).apply_to_schedule(sch, remove_postproc=False)
         for finish in self.finishes:
             check(finish.apply(sch), f"{type(finish).__name__} refuses the program")

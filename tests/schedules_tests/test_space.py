@@ -171,7 +171,6 @@ def test_impossible_targets_are_refused(fields: dict[str, object], message: str)
     "wrong", [{"key": ""}, {"dtypes": ("float32",)}, {"weight": 0}, {"flop": -1}, {"bytes": -1}], ids=str
 )
 def test_malformed_tasks_are_refused(wrong: dict[str, object]) -> None:
-    fields = dict(key="k", name="n", template="conv2d", op="conv2d", shapes=((1,), (1,)), dtypes=("float32",) * 2)
-    task = Task(**fields, constants=(), flop=1, bytes=8)
+    task = Task("k", "n", "conv2d", "conv2d", ((1,), (1,)), ("float32", "float32"), constants=(), flop=1, bytes=8)
     with pytest.raises(UsageError, match="malformed task"):
         dataclasses.replace(task, **wrong)

@@ -100,8 +100,7 @@ def write_artifact(
     Raises:
         ArtifactError: if the folder cannot be written, or ``out`` exists and is not an artifact.
     """
-    if out.exists() and not (out / "manifest.json").is_file() and (not out.is_dir() or any(out.iterdir())):
-        raise ArtifactError(f"{out} exists and is not an artifact; name another --out")
+    check_place(out)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
@@ -158,6 +157,37 @@ def read_tasks(path: Path) -> tuple[tuple[Task, ...], dict[str, str]]:
         return tasks, dict(data["programs"])
     except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
         raise ArtifactError(f"{path / 'tasks.json.gz'} is damaged ({error}); build the artifact again") from error
+
+
+def annotate(path: Path, provenance: dict[str, Any]) -> None:
+    """Add to the provenance of the artifact at ``path``, in one rename."""
+    data = read_manifest(path)
+    data["provenance"] = {**data["provenance"], **provenance}
+    fresh = path / "manifest.json.new"
+    fresh.write_text(json.dumps(data, indent=1))
+    fresh.replace(path / "manifest.json")
+
+
+def install(path: Path, out: Path) -> None:
+    """Move the artifact at ``path`` to ``out``, in place of what is there.
+
+    Raises:
+        ArtifactError: if ``out`` is something else than an artifact.
+    """
+    if path == out:
+        return
+    check_place(out)
+    _swap(path, out)
+
+
+def check_place(out: Path) -> None:
+    """Refuse to write over anything but an artifact or an empty folder.
+
+    Raises:
+        ArtifactError: if ``out`` is something else.
+    """
+    if out.exists() and not (out / "manifest.json").is_file() and (not out.is_dir() or any(out.iterdir())):
+        raise ArtifactError(f"{out} exists and is not an artifact; name another --out")
 
 
 def _swap(folder: Path, out: Path) -> None:

@@ -3,33 +3,33 @@
 from __future__ import annotations
 
 import logging
+import platform
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 
-from autotune.artifact import identity, read_artifact, sha256, write_artifact
+from autotune.artifact import check_place
 from autotune.events import Observer, PhaseBegan, TuningBegan, TuningEnded, ignore
 from autotune.importer.load import load_model
 from autotune.importer.program import Program, import_program
 from autotune.importer.simplify import simplify
 from autotune.job import Job
-from autotune.library import compile_kernels, link_library
 from autotune.machine import host_target
+from autotune.measure.base import Candidate
 from autotune.measure.pool import LocalMeasurer
 from autotune.options import Options, default_log
 from autotune.peak import measure_peak
-from autotune.plan import Plan, make_plan, record_key
+from autotune.plan import UNTUNED, record_key
 from autotune.session import Session
-from autotune.specialise import specialise
-from autotune.verify import Verdict, verify_artifact
-from schedules.errors import ArtifactError
+from autotune.ship import Shipping, ship
+from autotune.verify import Verdict
+from schedules.lower import BASELINE
 from schedules.target import Target
 from search.allocation import TaskState
 from search.allocator_catalog import make_allocator
@@ -37,6 +37,7 @@ from search.base import SearchContext
 from search.catalog import make_searcher
 from search.stopping import Limits
 from tuning_logs.log import TuningLog
+from tuning_logs.record import TuningRecord
 from tuning_logs.sql_store import open_log
 
 logger = logging.getLogger(__name__)
@@ -149,12 +150,14 @@ def tune(model: str | Path, options: Options | None = None, observe: Observer = 
         )
         if not options.frozen:
             measurer.cold_bytes = min(MOST_COLD_BYTES, sum(array.nbytes for array in program.weights))
+            check_place(result.artifact)
             _search(result, program, target, log, measurer, options, clock, observe)
-        plan = make_plan(program.tasks, program.spaces, target, log, options.frozen)
         with clock.phase("build"):
-            build_artifact(result.artifact, program, plan, model_path, measurer)
-        with clock.phase("verify"):
-            result.verified = verify_artifact(result.artifact, onnx_model, options.seed)
+            job = Shipping(onnx_model, program, target, log, measurer, model_path, options)
+            shipped = ship(result.artifact, job)
+    clock.phase_s["build"] -= shipped.verify_s
+    clock.phase_s["verify"] += shipped.verify_s
+    result.verified, result.latency_ms = shipped.verdict, shipped.latency_ms
     result.phase_s = clock.phase_s
     result.elapsed_s = time.perf_counter() - began
     return result
@@ -168,22 +171,6 @@ def build(model: str | Path, options: Options | None = None, observe: Observer =
         AutotuneError: as ``tune``.
     """
     return tune(model, replace(options or Options(), frozen=True), observe)
-
-
-def build_artifact(out: Path, program: Program, plan: Plan, model_path: Path, workshop: LocalMeasurer) -> bool:
-    """Write the artifact of ``plan``; False if the one on disk already is that, undamaged."""
-    provenance: dict[str, Any] = {"model": model_path.name, "sha256": sha256(model_path)}
-    try:
-        if read_artifact(out).identity == identity(program, plan):
-            return False
-    except ArtifactError as error:
-        logger.debug("%s is built anew: %s", out, error)
-    ready = specialise(program, plan)
-    digest = identity(program, plan)
-    kernels = compile_kernels(program, plan, workshop)
-    link = partial(link_library, ready, plan.target, kernels)
-    write_artifact(out, ready, plan, digest, provenance, link)
-    return True
 
 
 def _search(
@@ -218,6 +205,7 @@ def _search(
     try:
         result.reason = session.run()
         session.settle()
+        _keep_untuned(program, target, log, measurer, options.seed)
     except KeyboardInterrupt:
         result.reason, result.interrupted = "interrupted", True
     observe(TuningEnded(result.reason))
@@ -229,6 +217,15 @@ def _search(
     clock.phase_s["compile"] += measurer.compile_s
     clock.phase_s["measure"] += measurer.measure_s
     clock.phase_s["search"] += time.perf_counter() - began - measurer.compile_s - measurer.measure_s
+
+
+def _keep_untuned(program: Program, target: Target, log: TuningLog, measurer: LocalMeasurer, seed: int) -> None:
+    """Record how every task runs untuned, where the log does not say: what tuning has to beat."""
+    for task in program.tasks:
+        key = record_key(task, UNTUNED, target)
+        if log.best(key) is None:
+            measured = measurer.baseline_s(Candidate(task, program.programs[task.key], BASELINE))
+            log.append([TuningRecord(key, BASELINE, measured, "", time.time(), platform.node(), seed)])
 
 
 def open_jobs(program: Program, target: Target, log: TuningLog, options: Options) -> tuple[dict[str, Job], float, int]:

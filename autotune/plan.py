@@ -11,12 +11,15 @@ import tvm
 
 from schedules.config import Config
 from schedules.errors import ArtifactError, MissingRecordError, UsageError
-from schedules.lower import BASELINE
+from schedules.lower import BASELINE, MOST_LOSSY, loss
 from schedules.space import Space
 from schedules.target import Target
 from schedules.task import Task
-from tuning_logs.record import RecordKey
+from tuning_logs.record import RecordKey, TuningRecord
 from tuning_logs.store import LogStore
+
+UNTUNED = Space("baseline", 1, ())
+"""The space of the untuned program, under whose key its measurement is kept."""
 
 SHOWN = 3
 """Missing tasks that an error names."""
@@ -90,12 +93,28 @@ def record_key(task: Task, space: Space, target: Target) -> RecordKey:
     return RecordKey(task.key, target.fingerprint, space.identity, tvm.__version__)
 
 
+def _best(log: LogStore, key: RecordKey, most_loss: int) -> TuningRecord | None:
+    """The fastest record of ``key`` that gives up no more accuracy than allowed."""
+    best = log.best(key)
+    if best is None or loss(best.config) <= most_loss:
+        return best
+    newest = {record.config: record for record in log.records(key) if record.measurement.ok}
+    allowed = [record for config, record in newest.items() if loss(config) <= most_loss]
+    return min(allowed, key=lambda record: record.measurement.latency_s, default=None)
+
+
 def make_plan(
-    tasks: Iterable[Task], spaces: Mapping[str, Space], target: Target, log: LogStore, frozen: bool = False
+    tasks: Iterable[Task],
+    spaces: Mapping[str, Space],
+    target: Target,
+    log: LogStore,
+    frozen: bool = False,
+    most_loss: int = MOST_LOSSY,
 ) -> Plan:
     """The best known config of every task.
 
     Args:
+        most_loss: choose among configs of no more ``loss`` than this.
         frozen: refuse tasks that have something to tune and no record, instead of building them untuned.
 
     Raises:
@@ -104,8 +123,13 @@ def make_plan(
     choices, missing = [], []
     for task in tasks:
         space = spaces[task.key]
-        record = log.best(record_key(task, space, target)) if space.knobs else None
-        if record is not None:
+        found = [
+            record
+            for record in (_best(log, record_key(task, s, target), most_loss) for s in (space, UNTUNED))
+            if record
+        ]
+        if found:
+            record = min(found, key=lambda record: record.measurement.latency_s)
             choices.append(Choice(task.key, record.config, record.measurement.latency_s))
             continue
         if space.knobs:

@@ -137,6 +137,16 @@ def repack(func: tirx.PrimFunc, config: Config) -> dict[int, Repack]:
     return template.repack(anchor, config)
 
 
+EXACT, MOST_LOSSY = 0, 4
+"""Bounds of ``loss``."""
+
+
+def loss(config: Config) -> int:
+    """How much accuracy a config gives up for speed: 0 only reorders sums, else the m of Winograd's F(m, 3)."""
+    value = dict(config.items).get("algorithm", EXACT)
+    return value if isinstance(value, int) else EXACT
+
+
 def _template_of(func: tirx.PrimFunc, config: Config) -> tuple[Template, Anchor]:
     for template in TEMPLATES:
         if config.space == f"{template.name}/{template.version}":

@@ -10,7 +10,7 @@ import pytest
 
 from autotune import artifact as artifact_module
 from autotune.artifact import ALIGNMENT, FILES, identity, read_artifact, read_tasks, sha256, write_artifact
-from autotune.pipeline import build_artifact
+from autotune.ship import build_artifact
 from autotune.plan import make_plan
 from schedules.errors import ArtifactError
 from tests.autotune_tests.tiny import save_tiny, target, tiny_program

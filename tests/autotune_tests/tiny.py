@@ -12,7 +12,7 @@ from autotune.importer.load import load_model
 from autotune.importer.program import Program, import_program
 from autotune.importer.simplify import simplify
 from autotune.machine import host_target
-from autotune.pipeline import build_artifact
+from autotune.ship import build_artifact
 from autotune.plan import make_plan
 from schedules.target import Target
 from tuning_logs.memory_store import MemoryStore

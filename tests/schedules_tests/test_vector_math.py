@@ -74,6 +74,32 @@ def test_no_call_is_left(name: str) -> None:
     assert f"T.{name}(" not in vector_math(program(name, 8)).script()
 
 
+EXPONENTS = (0.0, 0.75, 1.0, -0.5, 2.0, 3.0, -1.0)
+
+
+def test_powers() -> None:
+    size = 2000
+    base, exponent = te.placeholder((size,), name="base"), te.placeholder((1,), name="exponent")
+    func = from_te(base, exponent, te.compute((size,), lambda i: te.power(base[i], exponent[0]), name="y"))
+    module = tvm.compile(vector_math(func), target="llvm")
+    for y in EXPONENTS:
+        x = np.concatenate([np.geomspace(1e-3, 1e3, size - 4), [0, math.inf, math.nan, 1]]).astype(np.float32)
+        x[::2] *= -1 if y == round(y) else 1
+        out = tvm.runtime.tensor(np.zeros_like(x))
+        module(tvm.runtime.tensor(x), tvm.runtime.tensor(np.array([y], np.float32)), out)
+        with np.errstate(divide="ignore"):
+            np.testing.assert_allclose(np.abs(out.numpy()), np.abs(x.astype(float) ** y), rtol=3e-6)
+            assert np.array_equal(np.signbit(out.numpy())[:-4], np.signbit(x.astype(float) ** y)[:-4])
+
+
+def test_a_negative_base_with_a_broken_exponent_is_no_number() -> None:
+    base = te.placeholder((4,), name="base")
+    func = from_te(base, te.compute((4,), lambda i: te.power(base[i], tirx.const(0.75, "float32")), name="y"))
+    out = tvm.runtime.tensor(np.zeros(4, np.float32))
+    tvm.compile(vector_math(func), target="llvm")(tvm.runtime.tensor(np.array([-2, -0.5, 0, 16], np.float32)), out)
+    np.testing.assert_allclose(out.numpy(), [math.nan, math.nan, 0, 8], rtol=1e-6)
+
+
 def test_calls_inside_calls_are_replaced() -> None:
     x = te.placeholder((8,), name="x")
     func = from_te(x, te.compute((8,), lambda i: te.exp(te.tanh(te.exp(x[i]))), name="y"))

@@ -41,6 +41,7 @@ from tvm.sym import Analyzer
 from schedules.config import Config
 from schedules.space import Columns, Knob, Space
 from schedules.target import Target
+from schedules.templates.row_tails import can_split, split_tails
 from schedules.templates.structure import (
     REDUCE,
     SPATIAL,
@@ -69,11 +70,13 @@ class Rows(Anchor):
         across: whether the reduced axis is the contiguous one.
         leading: how many of the last block's axes count rows.
         length: elements that lie one after the other in the direction of a vector.
+        splits: whether a part of ``length`` that no vector fills can be reduced apart.
     """
 
     across: bool = field(kw_only=True)
     leading: int = field(kw_only=True)
     length: int = field(kw_only=True)
+    splits: bool = field(kw_only=True)
 
     @property
     def rows(self) -> int:
@@ -105,10 +108,14 @@ class RowsTemplate(OneAlgorithm):
         return _analyse(blocks_in_order(sch.mod["main"]), parameter_shapes(func))
 
     def prepare(self, func: tirx.PrimFunc, anchor: Anchor, config: Config) -> tirx.PrimFunc:
-        """``func`` with cheap stages inlined, and exp and its like as arithmetic."""
+        """``func`` with cheap stages inlined, ragged ends of rows apart, and exp and its like as arithmetic."""
+        assert isinstance(anchor, Rows)
         sch = s_tir.Schedule(func)
         _inline_cheap(sch)
-        return vector_math(_without_division(sch.mod["main"]))
+        prepared = _without_division(sch.mod["main"])
+        if anchor.splits and anchor.length % config.integer("vector"):
+            prepared = split_tails(prepared, config.integer("vector"))
+        return vector_math(prepared)
 
     def space(self, anchor: Anchor, target: Target) -> Space:
         """Vector length, rows reduced together, and whether other threads are woken."""
@@ -117,7 +124,7 @@ class RowsTemplate(OneAlgorithm):
         tiled = 1 if anchor.across or anchor.tiled < 0 else anchor.spatial[anchor.tiled]
         along = 1 if anchor.across else anchor.length
         knobs = (
-            Knob("vector", _vectors(anchor.length, lanes)),
+            Knob("vector", _vectors(anchor.length, lanes, anchor.splits)),
             Knob("tile", tuple(d for d in divisors(tiled) if d <= 8)),
             Knob("parallel", (0, 1) if anchor.rows * along > 1 else (0,)),
         )
@@ -136,6 +143,7 @@ class RowsTemplate(OneAlgorithm):
         columns, derived = space.columns(space.rows), derive(space.columns(space.rows))
         score = (
             np.abs(np.log2(derived["accumulators"] / 4))
+            + (anchor.length % columns["vector"]) / lanes
             + 4 * (1 - derived["balance"])
             + 4 * np.abs(columns["parallel"] - (1 if work > SMALL else 0))
         )
@@ -166,10 +174,12 @@ class RowsTemplate(OneAlgorithm):
         _one_row(sch, last, [SPATIAL] * (own - reduced) + [REDUCE] * reduced, vector)
 
 
-def _vectors(length: int, lanes: int) -> tuple[int, ...]:
-    """Vector lengths of half to four registers that divide ``length``; if none does, what divides it best."""
-    whole = tuple(v for v in (lanes // 2, lanes, 2 * lanes, 4 * lanes) if v > 1 and length % v == 0)
-    return whole or tuple(d for d in divisors(length) if 4 <= d <= 4 * lanes) or (1,)
+def _vectors(length: int, lanes: int, splits: bool) -> tuple[int, ...]:
+    """Vectors of half to four registers that divide ``length``; if none does, those that fit, or what divides it."""
+    sizes = [size for size in (lanes // 2, lanes, 2 * lanes, 4 * lanes) if 1 < size <= length]
+    whole = tuple(size for size in sizes if length % size == 0)
+    fitting = tuple(sizes) if splits else tuple(d for d in divisors(length) if 4 <= d <= 4 * lanes)
+    return whole or fitting or (1,)
 
 
 # -- what a function is ----------------------------------------------------------------------------------------------
@@ -247,6 +257,7 @@ def _analyse(blocks: Sequence[s_tir.SBlock], shapes: tuple[tuple[int, ...], ...]
         across=across,
         leading=leading,
         length=length,
+        splits=across and all(can_split(block) for block in reducers),
     )
 
 
@@ -303,7 +314,7 @@ def _counted_axes(last: s_tir.SBlock, reducers: Sequence[s_tir.SBlock]) -> set[i
 def _partials(sch: s_tir.Schedule, stage: SBlockRV, vector: int, lanes: int) -> list[SBlockRV]:
     """Split a reduction into ``vector`` partial ones and a fold, the fold by vectors and by fours again."""
     block = sch.get(stage)
-    if not _reduces(block) or vector == 1:
+    if vector == 1 or not _reduces(block) or math.prod(extents(block, REDUCE)) % vector:
         return []
     parts = []
     spatial = len(extents(block, SPATIAL))
@@ -329,7 +340,7 @@ def _one_row(sch: s_tir.Schedule, stage: SBlockRV, kinds: Sequence[int], vector:
     reduced = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == REDUCE]
     if reduced:
         _reduce(sch, stage, spatial, reduced)
-    elif vector > 1 and _extent(sch, spatial) > 1:
+    elif vector > 1 and _extent(sch, spatial) % vector == 0:  # a ragged row is left to LLVM, which masks its end
         _, inner = sch.split(sch.fuse(*spatial), [None, vector])
         sch.vectorize(inner)
 

@@ -2,6 +2,7 @@
 
     manifest.json   format version, sha256 of every other file, target, inputs, outputs, weights, provenance
     plan.json       the decisions
+    steps.json      the kernel calls in order and where every tensor lies; null if the virtual machine runs the model
     model.so        the kernels and the program that calls them
     weights.bin     packed weights, each aligned to a page of ALIGNMENT bytes
     tasks.json.gz   the tasks and their untuned programs, to look inside (autotune/inspect.py); not needed to run
@@ -19,7 +20,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ import numpy as np
 import tvm_ffi
 from numpy.typing import NDArray
 
+from autotune.graph.steps import Operand, Step, Steps
 from autotune.importer.program import Program, TensorSpec
 from autotune.machine import host_target
 from autotune.plan import Plan
@@ -36,7 +38,7 @@ from schedules.task import Task
 
 FORMAT = 1
 ALIGNMENT = 4096
-FILES = ("plan.json", "model.so", "weights.bin", "tasks.json.gz")
+FILES = ("plan.json", "steps.json", "model.so", "weights.bin", "tasks.json.gz")
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,7 @@ class Artifact:
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     weights: tuple[NDArray[Any], ...]
+    steps: Steps | None
     identity: str
     provenance: dict[str, Any]
 
@@ -86,6 +89,7 @@ def write_artifact(
     out: Path,
     program: Program,
     plan: Plan,
+    steps: Steps | None,
     digest: str,
     provenance: dict[str, Any],
     build: Callable[[Path], None],
@@ -94,6 +98,7 @@ def write_artifact(
 
     Args:
         program: with weights as the plan's kernels want them.
+        steps: the program as flat steps; None if ``build`` writes a library for the virtual machine.
         digest: ``identity`` of the program as imported, and the plan.
         build: writes the shared library to the path it is given.
 
@@ -110,6 +115,7 @@ def write_artifact(
         build(folder / "model.so")
         (folder / "plan.json").write_text(plan.to_json())
         (folder / "tasks.json.gz").write_bytes(_packed_tasks(program))
+        (folder / "steps.json").write_text(json.dumps(None if steps is None else asdict(replace(steps, weights=()))))
         entries = _write_weights(folder / "weights.bin", program.weights)
         manifest = {
             "format": FORMAT,
@@ -251,11 +257,24 @@ def read_artifact(path: Path) -> Artifact:
             tuple(_spec(item) for item in data["inputs"]),
             tuple(_spec(item) for item in data["outputs"]),
             _read_weights(path / "weights.bin", data["weights"]),
+            _read_steps(path / "steps.json"),
             str(data["identity"]),
             dict(data["provenance"]),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise ArtifactError(f"{path / 'manifest.json'} is damaged ({error!r}); build the artifact again") from error
+
+
+def _read_steps(path: Path) -> Steps | None:
+    data = json.loads(path.read_text())
+    if data is None:
+        return None
+
+    def operand(item: dict[str, Any]) -> Operand:
+        return Operand(item["place"], int(item["index"]), tuple(int(x) for x in item["shape"]), str(item["dtype"]))
+
+    calls = tuple(Step(str(c["symbol"]), tuple(operand(o) for o in c["operands"])) for c in data["calls"])
+    return Steps(calls, tuple(operand(o) for o in data["outputs"]), int(data["arena_bytes"]), ())
 
 
 def _spec(item: dict[str, Any]) -> TensorSpec:

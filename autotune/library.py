@@ -11,6 +11,7 @@ from pathlib import Path
 
 import tvm
 from tvm import relax
+from tvm.support import cc
 
 from autotune.importer.program import Program
 from autotune.measure.base import Candidate, symbol_of
@@ -47,6 +48,11 @@ def compile_kernels(program: Program, plan: Plan, workshop: LocalMeasurer) -> di
     candidates = [Candidate(task, program.programs[task.key], plan.config(task.key)) for task in program.tasks]
     symbols = [symbol_of(task.key) for task in program.tasks]
     return dict(zip(symbols, workshop.objects(candidates), strict=True))
+
+
+def link_kernels(kernels: dict[str, Path], library: Path) -> None:
+    """Write ``library`` with nothing but the kernels, for a program that is called step by step."""
+    cc.create_shared(str(library), [str(path) for path in kernels.values()])
 
 
 def link_library(program: Program, target: Target, kernels: dict[str, Path], library: Path) -> None:

@@ -13,9 +13,9 @@ import numpy as np
 import tvm
 import tvm_ffi
 from numpy.typing import NDArray
-from tvm import relax
 
 from autotune.artifact import Artifact, read_artifact
+from autotune.executor import Machine, StepsMachine, VirtualMachine
 from autotune.importer.program import TensorSpec
 from autotune.machine import thread_cpus
 from schedules.errors import UsageError
@@ -75,10 +75,12 @@ class InferenceSession:
     def __init__(self, path: str | Path, threads: int | None = None) -> None:
         self._artifact: Artifact = read_artifact(Path(path))
         self.threads = threads or self._artifact.target.threads
-        self._device = tvm.cpu()
-        self._machine = relax.VirtualMachine(_load_library(self._artifact.library), self._device)
-        self._main = self._machine["main"]
-        self._weights = [tvm.runtime.from_dlpack(array) for array in self._artifact.weights]
+        library, steps = _load_library(self._artifact.library), self._artifact.steps
+        self._machine: Machine = (
+            VirtualMachine(library, self._artifact.weights)
+            if steps is None
+            else StepsMachine(library, steps, self._artifact.weights)
+        )
         self._names = [spec.name for spec in self._artifact.outputs]
         self._staging = [_Staging(spec) for spec in self._artifact.inputs]
         self._lock = threading.Lock()
@@ -122,9 +124,7 @@ class InferenceSession:
                 set_threads(self.threads)
                 self._thread.ready = True
             arguments = [staging.take(array) for staging, array in zip(self._staging, arrays, strict=True)]
-            result = self._main(*arguments, *self._weights)
-            results = [result] if isinstance(result, tvm.runtime.Tensor) else list(result)
-            outputs = dict(zip(known, (item.numpy() for item in results), strict=True))
+            outputs = dict(zip(known, self._machine.run(arguments), strict=True))
         return [outputs[name] for name in (output_names or known)]
 
     def _checked(self, spec: TensorSpec, feed: Mapping[str, NDArray[Any]]) -> NDArray[Any]:

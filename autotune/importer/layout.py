@@ -21,6 +21,7 @@ from tvm import relax, te, tirx, topi
 from tvm.ir import GenericConst, IRModule
 
 from autotune.importer.fold import fold
+from schedules.templates.concat import concat
 from schedules.templates.conv2d import conv2d
 from schedules.templates.depthwise import depthwise
 from schedules.templates.matmul import matmul
@@ -30,6 +31,7 @@ Array = NDArray[Any]
 Shape = tuple[int, ...]
 
 INLINE_LIMIT = 16  # elements up to which a constant is part of the program
+OPAQUE_PATTERN = 8  # TVM's kOpaque: never fused, so that it can be left out
 ANCHOR_PATTERN = 4  # TVM's kOutEWiseFusable: what follows elementwise is fused behind it
 
 # f(0) is finite for these, so padded channels stay harmless whatever is in them.
@@ -344,7 +346,9 @@ class LayoutRewriter:
         known = [v for v in values if v is not None]
         if len(known) != len(values) or any(v.channels % self._block for v in known):
             return False
-        out = self._builder.emit(relax.op.concat([self._blocked(v) for v in known], axis=1))
+        parts = [self._blocked(v) for v in known]
+        attrs = {"op_pattern": OPAQUE_PATTERN}
+        out = self._builder.emit_te(concat, parts, 1, primfunc_name_hint="concat", primfunc_attrs=attrs)
         return self._set_blocked(shape, out)
 
     def _unary(self, call: relax.Call, shape: Shape) -> bool:

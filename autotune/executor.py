@@ -1,0 +1,90 @@
+"""Running a flat program: every tensor has its place, every call its arguments, before the first run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import tvm
+from numpy.typing import NDArray
+from tvm import relax
+
+from autotune.graph.steps import Operand, Steps
+
+ALIGNMENT = 4096
+
+Tensors = Sequence[tvm.runtime.Tensor]
+
+
+class Machine(Protocol):
+    """Runs a model on tensors."""
+
+    def run(self, inputs: Tensors) -> list[NDArray[Any]]:
+        """The outputs, in memory of their own."""
+        ...
+
+
+class StepsMachine:
+    """Calls kernels one after the other on one arena; not safe for concurrent runs.
+
+    Args:
+        library: holds the kernels.
+        weights: the program's weights, aligned.
+    """
+
+    def __init__(self, library: tvm.runtime.Module, steps: Steps, weights: Sequence[NDArray[Any]]) -> None:
+        raw = np.zeros(steps.arena_bytes + ALIGNMENT, np.uint8)
+        start = -raw.ctypes.data % ALIGNMENT
+        self._arena = raw[start : start + steps.arena_bytes]
+        self._weights = [tvm.runtime.from_dlpack(array) for array in weights]
+        self._outputs = [self._view(operand) for operand in steps.outputs]
+        self._calls: list[tuple[Any, list[Any]]] = []
+        self._inputs: list[
+            tuple[list[Any], int, int]
+        ] = []
+        for step in steps.calls:
+            arguments = [self._bound(operand) for operand in step.operands]
+            self._calls.append((library[step.symbol], arguments))
+            for position, operand in enumerate(step.operands):
+                if operand.place == "input":
+                    self._inputs.append((arguments, position, operand.index))
+
+    def run(self, inputs: Tensors) -> list[NDArray[Any]]:
+        """The outputs for ``inputs``, copied out of the arena."""
+        for arguments, position, number in self._inputs:
+            arguments[position] = inputs[number]
+        for kernel, arguments in self._calls:
+            kernel(*arguments)
+        return [output.copy() for output in self._outputs]
+
+    def _view(self, operand: Operand) -> NDArray[Any]:
+        dtype = np.dtype(operand.dtype)
+        size = math.prod(operand.shape) * dtype.itemsize
+        return self._arena[operand.index : operand.index + size].view(dtype).reshape(operand.shape)
+
+    def _bound(self, operand: Operand) -> Any:
+        if operand.place == "weight":
+            return self._weights[operand.index]
+        return None if operand.place == "input" else tvm.runtime.from_dlpack(self._view(operand))
+
+
+class VirtualMachine:
+    """Runs what is not flat on the Relax virtual machine; one call at a time.
+
+    Args:
+        library: holds the compiled program.
+        weights: its parameters after the inputs.
+    """
+
+    def __init__(self, library: tvm.runtime.Module, weights: Sequence[NDArray[Any]]) -> None:
+        self._machine = relax.VirtualMachine(library, tvm.cpu())
+        self._main = self._machine["main"]
+        self._weights = [tvm.runtime.from_dlpack(array) for array in weights]
+
+    def run(self, inputs: Tensors) -> list[NDArray[Any]]:
+        """The outputs for ``inputs``."""
+        result = self._main(*inputs, *self._weights)
+        results = [result] if isinstance(result, tvm.runtime.Tensor) else list(result)
+        return [item.numpy() for item in results]

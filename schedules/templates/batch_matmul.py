@@ -12,6 +12,9 @@ operands and the result is a batch axis; m, n and k are one axis each, and n is 
 
 The second operand is packed per job because each of its elements is used by every m, while as the dense layer left it
 neighbours along k or n lie a whole token apart and fall into the same few lines of L1.
+
+Where tiles do not divide m or n, the product is computed over whole tiles (the pack is zero beyond n, the last row is
+repeated beyond m) and cropped together with the epilogue, once per job.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ from schedules.templates.structure import Anchor, OneAlgorithm, divisors, find_a
 
 OP = "batch_matmul"
 PACK = "batch_pack"
+ROWS = 4  # m is rounded up to a multiple of this, so that every shape has a register tile of some height
 
 
 def batch_matmul(x: te.Tensor, y: te.Tensor, equation: str, lanes: int) -> te.Tensor:
@@ -41,10 +45,10 @@ def batch_matmul(x: te.Tensor, y: te.Tensor, equation: str, lanes: int) -> te.Te
         x: first operand, read as scalars.
         y: second operand, read as vectors along n.
         equation: einsum of one m, one n and one k axis and any batch axes, such as ``bmhk,bnhk->bhmn``.
-        lanes: elements of one vector; the n axis must divide by it.
+        lanes: elements of one vector.
 
     Raises:
-        UsageError: if the equation is of another kind or n does not divide.
+        UsageError: if the equation is of another kind.
     """
     operands, _, result = equation.partition("->")
     left, _, right = operands.partition(",")
@@ -57,25 +61,35 @@ def batch_matmul(x: te.Tensor, y: te.Tensor, equation: str, lanes: int) -> te.Te
     if (len(rows), len(columns), len(depth)) != (1, 1, 1) or not result.endswith(columns[0]):
         raise UsageError(f"equation {equation} needs one m, one n and one k axis, n the last of the result")
     m, n, k = rows[0], columns[0], depth[0]
-    if sizes[n] % lanes:
-        raise UsageError(f"axis {n} of {equation} is {sizes[n]}; it must divide by {lanes} lanes")
+    whole = {**sizes, m: _up(sizes[m], ROWS if sizes[m] > ROWS else 1), n: _up(sizes[n], lanes)}
 
     def packed_element(*index: tirx.Var) -> tirx.Expr:
         at = dict(zip(batch, index, strict=False)) | {n: index[-3] * lanes + index[-1], k: index[-2]}
-        return y[tuple(at[axis] for axis in right)]
+        element = y[tuple(at[axis] for axis in right)]
+        return element if whole[n] == sizes[n] else tirx.if_then_else(at[n] < sizes[n], element, tirx.const(0, y.dtype))
 
-    shape = [sizes[axis] for axis in batch] + [sizes[n] // lanes, sizes[k], lanes]
+    shape = [sizes[axis] for axis in batch] + [whole[n] // lanes, sizes[k], lanes]
     pack = te.compute(shape, packed_element, name=PACK)
     inner = te.reduce_axis((0, sizes[k]), "k")
 
     def element(*index: tirx.Var) -> tirx.Expr:
         at = dict(zip(result, index, strict=True)) | {k: inner.var}
         there = (*(at[axis] for axis in batch), at[n] // lanes, inner, at[n] % lanes)
+        if whole[m] != sizes[m]:
+            at[m] = tirx.min(at[m], tirx.const(sizes[m] - 1, at[m].ty.dtype))
         return te.sum(x[tuple(at[axis] for axis in left)] * pack[there], axis=[inner])
 
-    geometry = {"rows": result.index(m), "lanes": lanes, "contiguous": right.endswith(n)}
+    cropped = whole != sizes
+    geometry = {"rows": result.index(m), "lanes": lanes, "contiguous": right.endswith(n), "cropped": cropped}
     attrs = {"tune.anchor": OP, "tune.geometry": json.dumps(geometry)}
-    return te.compute([sizes[axis] for axis in result], element, name=OP, attrs=attrs)
+    product = te.compute([whole[axis] for axis in result], element, name=OP, attrs=attrs)
+    if not cropped:
+        return product
+    return te.compute([sizes[axis] for axis in result], lambda *index: product[index], name="crop")
+
+
+def _up(size: int, step: int) -> int:
+    return -(-size // step) * step
 
 
 class BatchMatmulTemplate(OneAlgorithm):
@@ -145,8 +159,9 @@ class BatchMatmulTemplate(OneAlgorithm):
         ko, ki = sch.split(k, [None, config.integer("unroll")])
         inside = (mm, no) if config.integer("outer") else (no, mm)
         sch.reorder(*loops, mo, *inside, ko, ki, mi, ni, lane)
+        cropped = bool(anchor.geometry["cropped"])
         if tail is not None:
-            sch.reverse_compute_at(tail, inside[1], preserve_unit_loops=True)
+            sch.reverse_compute_at(tail, mo if cropped else inside[1], preserve_unit_loops=True)
         job = sch.fuse(*loops, mo)
         sch.parallel(job)
         if config.integer("pack"):
@@ -157,7 +172,9 @@ class BatchMatmulTemplate(OneAlgorithm):
         sch.vectorize(lane)
         for loop in (ki, mi, ni):
             sch.unroll(loop)
-        if tail is not None:
+        if (
+            tail is not None and not cropped
+        ):  # LLVM masks the ends of cropped rows
             _tile_epilogue(sch, tail, lanes)
         init = sch.decompose_reduction(product, ko)
         unroll_tile(sch, init, 3)

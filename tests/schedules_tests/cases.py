@@ -43,6 +43,8 @@ PRODUCTS = (
     matmul_case("matmul_odd", 7, 9, 5, 8),
     batch_case("batch_matmul_scores", "bmhk,bnhk->bhmn", (1, 8, 3, 12), (1, 32, 3, 12), 16, True),
     batch_case("batch_matmul_context", "bhmk,bkhn->bmhn", (2, 3, 8, 12), (2, 12, 3, 16), 16, False),
+    batch_case("batch_matmul_odd_scores", "bmhk,bnhk->bhmn", (1, 7, 2, 9), (1, 13, 2, 9), 8, True),
+    batch_case("batch_matmul_odd_context", "bhmk,bkhn->bmhn", (1, 2, 9, 11), (1, 11, 2, 16), 16, False),
     batch_case("batch_matmul_plain", "bmk,bkn->bmn", (4, 7, 5), (4, 5, 24), 8, True),
 )
 

@@ -153,7 +153,7 @@ def tune(model: str | Path, options: Options | None = None, observe: Observer = 
             check_place(result.artifact)
             _search(result, program, target, log, measurer, options, clock, observe)
         with clock.phase("build"):
-            job = Shipping(onnx_model, program, target, log, measurer, model_path, options)
+            job = Shipping(onnx_model, program, target, log, measurer, model_path, options, result.interrupted)
             shipped = ship(result.artifact, job)
     clock.phase_s["build"] -= shipped.verify_s
     clock.phase_s["verify"] += shipped.verify_s

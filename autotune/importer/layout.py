@@ -22,7 +22,7 @@ from tvm.ir import GenericConst, IRModule
 
 from autotune.importer.fold import fold
 from schedules.templates.concat import concat
-from schedules.templates.conv2d import conv2d
+from schedules.templates.conv2d import conv2d, group_span
 from schedules.templates.depthwise import depthwise
 from schedules.templates.matmul import matmul
 from schedules.templates.pool import pool2d
@@ -289,14 +289,13 @@ class LayoutRewriter:
             packed = block_array(weight.transpose(1, 0, 2, 3), block)[0]
             out = self._emit_anchor("depthwise", depthwise, self._blocked(value), self._constant(packed), *geometry)
             return self._set_blocked(shape, out)
-        if groups > 1 and (out_channels // groups) % block:
-            weight, groups = _dense_weight(weight, groups), 1
-            per_group = weight.shape[1]
         plain = value.blocked is None and value.channels < block
         inner = 1 if plain else math.gcd(per_group, block)
-        packed = pack_conv(weight, block, inner)
+        packed = pack_conv(weight, block, inner, groups)
         source = self._plain(value) if plain else self._blocked(value)
-        out = self._emit_anchor("conv2d", conv2d, source, self._constant(packed), *geometry, groups)
+        out = self._emit_anchor(
+            "conv2d", conv2d, source, self._constant(packed), *geometry, groups, out_channels if groups > 1 else 0
+        )
         return self._set_blocked(shape, out)
 
     def _emit_anchor(
@@ -453,24 +452,25 @@ class LayoutRewriter:
         return True
 
 
-def pack_conv(weight: Array, block: int, inner: int) -> Array:
-    """(O, C', kh, kw) → (ceil(O/b), C'/i, kh, kw, i, b), output channels padded with zero filters."""
+def pack_conv(weight: Array, block: int, inner: int, groups: int = 1) -> Array:
+    """(O, C', kh, kw) → (ceil(O/b), C''/i, kh, kw, i, b), output channels padded with zero filters.
+
+    C'' = C' unless a block of output channels touches several groups: then it spans the inputs of all of them, with
+    zeros where an output channel does not belong.
+    """
     out_channels, per_group, kh, kw = weight.shape
+    outputs = out_channels // groups
+    span = group_span(outputs, groups, block)
+    if span > 1:
+        wide = np.zeros((out_channels, span * per_group, kh, kw), weight.dtype)
+        for channel in range(out_channels):
+            first = min(channel // block * block // outputs, groups - span)
+            start = (channel // outputs - first) * per_group
+            wide[channel, start : start + per_group] = weight[channel]
+        weight, per_group = wide, span * per_group
     weight = np.pad(weight, ((0, -out_channels % block), (0, 0), (0, 0), (0, 0)))
     split = weight.reshape(-1, block, per_group // inner, inner, kh, kw)
     return np.ascontiguousarray(split.transpose(0, 2, 4, 5, 3, 1))
-
-
-def _dense_weight(weight: Array, groups: int) -> Array:
-    """Grouped filters (O, C/g, kh, kw) as dense ones (O, C, kh, kw) with zeros between groups."""
-    out_channels, per_group, kh, kw = weight.shape
-    dense = np.zeros((out_channels, per_group * groups, kh, kw), weight.dtype)
-    step = out_channels // groups
-    for group in range(groups):
-        dense[group * step : (group + 1) * step, group * per_group : (group + 1) * per_group] = weight[
-            group * step : (group + 1) * step
-        ]
-    return dense
 
 
 def assign_layouts(module: IRModule, block: int) -> tuple[IRModule, list[Array]]:

@@ -54,25 +54,26 @@ def conv2d(
     padding: tuple[int, int, int, int],
     dilation: tuple[int, int],
     groups: int,
+    outputs: int = 0,
 ) -> te.Tensor:
     """The compute in clean axes.
 
     Args:
         data: (n, C/b, h, w, b), or (n, C, h, w) if the input is plain.
-        weight: (O/b, C'/i, kh, kw, i, b).
+        weight: (O/b, C'/i, kh, kw, i, b); C' spans ``group_span`` groups.
         padding: top, left, bottom, right.
-        groups: O/b must divide by it.
+        outputs: channels that are not padding; only groups whose channels no block divides need it.
 
     Returns:
         (n, O/b, oh, ow, b).
     """
     top, left, bottom, right = padding
     height, width = int(data.shape[2]), int(data.shape[3])
-    blocks, per_group, kh_size, kw_size, inner, lanes = (int(x) for x in weight.shape)
+    blocks, depth, kh_size, kw_size, inner, lanes = (int(x) for x in weight.shape)
     padded = data if not any(padding) else pad_spatial(data, padding, 0.0)
     oh_size = (height + top + bottom - dilation[0] * (kh_size - 1) - 1) // strides[0] + 1
     ow_size = (width + left + right - dilation[1] * (kw_size - 1) - 1) // strides[1] + 1
-    ci = te.reduce_axis((0, per_group), "ci")
+    ci = te.reduce_axis((0, depth), "ci")
     kh = te.reduce_axis((0, kh_size), "kh")
     kw = te.reduce_axis((0, kw_size), "kw")
     i = te.reduce_axis((0, inner), "i")
@@ -82,7 +83,10 @@ def conv2d(
     def source(n: tirx.Var, o: tirx.Var, y: tirx.Expr, x: tirx.Expr) -> tirx.Expr:
         channel = ci * inner + i
         if groups > 1:
-            channel = channel + (o // (blocks // groups)) * (per_group * inner)
+            per_group = (outputs or blocks * lanes) // groups
+            span = group_span(per_group, groups, lanes)
+            first = tirx.min(o * lanes // per_group, groups - span)
+            channel = channel + first * (depth * inner // span)
         if plain:
             return padded[n, channel, y, x]
         if groups == 1 and inner == lane_count:
@@ -104,6 +108,11 @@ def conv2d(
             ),
         },
     )
+
+
+def group_span(per_group: int, groups: int, lanes: int) -> int:
+    """Most groups that one block of ``lanes`` output channels can touch, of ``per_group`` output channels each."""
+    return 1 if per_group % lanes == 0 else min(groups, -(-lanes // per_group) + 1)
 
 
 def pad_spatial(data: te.Tensor, padding: tuple[int, int, int, int], value: float) -> te.Tensor:
@@ -134,7 +143,7 @@ class Conv2dTemplate:
         """Register tiles that fit ``target``, reduction unrolling, where padding happens, the grain, the algorithm."""
         batch, blocks, height, width, lanes = anchor.spatial
         inner = anchor.reduction[-1]
-        group_blocks = blocks // anchor.groups
+        group_blocks = blocks // anchor.groups if blocks % anchor.groups == 0 else blocks
         algorithms = (0, *(m for m in (2, 4) if _winograd_applies(anchor) and min(height, width) > m))
         tiles_h = {m: batch * -(-height // m) for m in algorithms if m}
         tiles_w = {m: -(-width // m) for m in algorithms if m}
@@ -238,14 +247,15 @@ def _union(*choices: tuple[int, ...], limit: int) -> tuple[int, ...]:
 
 
 def _winograd_applies(anchor: Anchor) -> bool:
-    """3×3, stride 1, one group, whole vectors of input channels, and enough of them to pay for the transforms."""
+    """3×3, stride 1, whole vectors of input channels, groups that no block straddles."""
     geometry = anchor.geometry
     steps = [*geometry.get("strides", ()), *geometry.get("dilation", ())]
     return (
         all(step == 1 for step in steps)
         and anchor.reduction[1:3] == (3, 3)
-        and anchor.groups == 1
         and not anchor.plain
+        and anchor.spatial[1] % anchor.groups == 0
+        and anchor.shapes[anchor.data][1] == anchor.groups * anchor.reduction[0]
         and anchor.reduction[3] == anchor.spatial[4] == anchor.shapes[anchor.data][4]
         and anchor.weight >= 0
     )

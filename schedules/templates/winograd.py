@@ -96,35 +96,38 @@ def _extents(*sizes: int) -> list[tirx.IntImm]:
 def stages(anchor: Anchor, m: int) -> tirx.PrimFunc:
     """The convolution of ``anchor`` as a function (data, U, result)."""
     batch, blocks, height, width, lanes = anchor.spatial
-    groups_in = anchor.reduction[0]
+    depth = anchor.reduction[0]  # input blocks of one group
+    inputs = depth * anchor.groups
     top, left = anchor.padding[:2]
     a = m + 2
     rows, columns = -(-height // m), -(-width // m)
     data = te.placeholder(_extents(*anchor.shapes[anchor.data]), name="data")
-    u = te.placeholder(_extents(a, a, blocks, groups_in, lanes, lanes), name="weight")
+    u = te.placeholder(_extents(a, a, blocks, depth, lanes, lanes), name="weight")
     in_h, in_w = int(data.shape[2]), int(data.shape[3])
 
     def padded(n: tirx.Var, c: tirx.Var, h: tirx.Var, w: tirx.Var, i: tirx.Var) -> tirx.Expr:
         inside = tirx.all(h >= top, h < in_h + top, w >= left, w < in_w + left)
         return tirx.if_then_else(inside, data[n, c, h - top, w - left, i], tirx.const(0.0, "float32"))
 
-    pad = te.compute(_extents(batch, groups_in, rows * m + 2, columns * m + 2, lanes), padded, name="pad")
+    pad = te.compute(_extents(batch, inputs, rows * m + 2, columns * m + 2, lanes), padded, name="pad")
     half = te.compute(
-        _extents(batch * rows, columns, groups_in, a, a, lanes),
+        _extents(batch * rows, columns, inputs, a, a, lanes),
         lambda ty, tx, c, x, j, i: _rows(BT[m], x, lambda k: pad[ty // rows, c, (ty % rows) * m + k, tx * m + j, i]),
         name="input_rows",
     )
     v = te.compute(
-        _extents(groups_in, a, a, batch * rows, columns, lanes),
+        _extents(inputs, a, a, batch * rows, columns, lanes),
         lambda c, x, y, ty, tx, i: _rows(BT[m], y, lambda k: half[ty, tx, c, x, k, i]),
         name="input_transform",
     )
     zero = tirx.IntImm("int64", 0)
-    ci = te.reduce_axis((zero, *_extents(groups_in)), "ci")
+    ci = te.reduce_axis((zero, *_extents(depth)), "ci")
     i = te.reduce_axis((zero, *_extents(lanes)), "i")
     product = te.compute(
         _extents(blocks, a, a, batch * rows, columns, lanes),
-        lambda o, x, y, ty, tx, b: te.sum(v[ci, x, y, ty, tx, i] * u[x, y, o, ci, i, b], axis=[ci, i]),
+        lambda o, x, y, ty, tx, b: te.sum(
+            v[ci + o // (blocks // anchor.groups) * depth, x, y, ty, tx, i] * u[x, y, o, ci, i, b], axis=[ci, i]
+        ),
         name="product",
     )
     back = te.compute(

@@ -26,6 +26,7 @@ from tvm.s_tir.schedule import Instruction, Trace
 from schedules.config import Value
 from schedules.errors import ScheduleError, check
 from schedules.target import Target
+from schedules.templates.vector_math import vector_math
 
 SKETCH_LIMIT = 6  # a chain of reductions multiplies their variants; the first ones are the plainest
 INNERMOST_LIMIT = 64
@@ -101,7 +102,10 @@ def _design(func: tvm_ffi.StructuralKey, target: Target) -> Design:
     tvm_target = tvm.target.Target({"kind": "llvm", "num-cores": target.threads})
     ffi.TuneContextInitialize(ffi.TuneContext(module, tvm_target, generator, None, "main", 1, SEED, _log))
     traces = tuple(sch.trace for sch in generator.generate_design_space(module)[:SKETCH_LIMIT])
-    return Design(traces, tuple(_samples(trace, lanes) for trace in traces), tuple(generator.postprocs))
+    # Unrolled exponentials compile for seconds.
+    unroll = 0 if not tvm_ffi.structural_equal(vector_math(func.key), func.key) else 1
+    samples = tuple(_samples(trace, lanes, unroll) for trace in traces)
+    return Design(traces, samples, tuple(generator.postprocs))
 
 
 def _rules(lanes: int) -> list[meta_schedule.ScheduleRule]:
@@ -139,8 +143,13 @@ def _log(_level: int, file: str, line: int, message: str) -> None:
     logger.debug("%s:%d: %s", file, line, message)
 
 
-def _samples(trace: Trace, lanes: int) -> tuple[Sample, ...]:
-    """The numbers ``trace`` draws. Equal choices in equal order get equal names, so that sketches share knobs."""
+def _samples(trace: Trace, lanes: int, unroll: int) -> tuple[Sample, ...]:
+    """The numbers ``trace`` draws. Equal choices in equal order get equal names, so that sketches share knobs.
+
+    Args:
+        lanes: elements of a vector.
+        unroll: position in ``UNROLL`` of a plausible choice.
+    """
     drawn = {index: step for index, step in enumerate(trace.insts) if step in trace.decisions}
     tilings = [index for index, step in drawn.items() if step.kind.name == "SamplePerfectTile"]
     spatial = [index for index in tilings if len(trace.decisions[drawn[index]]) > 2]
@@ -148,13 +157,13 @@ def _samples(trace: Trace, lanes: int) -> tuple[Sample, ...]:
     seen: Counter[str] = Counter()
     samples = []
     for index, step in drawn.items():
-        label, choices, guess = _choices(step, trace.decisions[step], lanes if index in innermost else 4)
+        label, choices, guess = _choices(step, trace.decisions[step], lanes if index in innermost else 4, unroll)
         samples.append(Sample(index, f"{label}.{seen[label]}", choices, guess))
         seen[label] += 1
     return tuple(samples)
 
 
-def _choices(step: Instruction, drawn: Any, inner: int) -> tuple[str, tuple[Value, ...], Value]:
+def _choices(step: Instruction, drawn: Any, inner: int, unroll: int) -> tuple[str, tuple[Value, ...], Value]:
     """Name, choices and guess of what ``step`` draws; ``inner`` is the innermost factor a tiling should have."""
     kind = step.kind.name
     if kind == "SamplePerfectTile":
@@ -164,7 +173,7 @@ def _choices(step: Instruction, drawn: Any, inner: int) -> tuple[str, tuple[Valu
     if kind == "SampleCategorical":
         candidates = tuple(int(candidate) for candidate in step.attrs[0])
         label = "unroll" if candidates == UNROLL else "pick" + "x".join(map(str, candidates))
-        return label, candidates, candidates[min(1, len(candidates) - 1)]
+        return label, candidates, candidates[min(unroll, len(candidates) - 1)]
     if kind == "SampleComputeLocation":
         return "place", PLACES, 0
     raise ScheduleError(f"TVM draws a number in a way this version does not know: {kind}")

@@ -7,7 +7,7 @@ K curves f_k with parameters θ_k and weights w_k, noise σ; one walker holds (l
 
 The prior is flat within bounds and rejects curves that end below the last measurement ("no worse"), as in Domhan et
 al. 2015 and DynaTune (ICLR 2021, section 3.2). The posterior is sampled by emcee's affine-invariant ensemble, all
-walkers in one NumPy expression. Departures, all for speed: the curve is thinned to at most 10 points, walkers start
+walkers in one NumPy expression. Departures, for speed: the curve is thinned to at most 10 points, walkers start
 from the best of random draws instead of a least-squares fit per curve, and continue from where the last fit left them.
 """
 
@@ -21,13 +21,18 @@ from scipy.optimize import least_squares
 
 from costmodels.base import Floats
 from costmodels.curve_functions import BY_NAME, CURVES, Curve
+from costmodels.single_thread import single_thread
 from schedules.errors import UsageError
 
 POINTS = 10
 STEPS, AGAIN, KEPT = 64, 32, 16  # of a first chain, of one that continues, and how many of the last are kept
-DRAWS = 96  # random parameters of each curve among which the start is chosen
+ROUNDS = 6
+DRAWS = 120  # parameters of each curve tried in each of the rounds that look for its start
+CROWD = 8  # combinations from which each walker's start is chosen
+LOG_WEIGHT = 8.0  # bound of |ln w|
 LOG_SIGMA = (np.log(1e-3), np.log(0.3))
 LEAST_STD = 1e-3
+IMPOSSIBLE = -1e100  # a log density: emcee subtracts them, and −inf − (−inf) is not a number
 
 
 def best_so_far(latencies_s: Sequence[float | None]) -> tuple[Floats, Floats]:
@@ -57,13 +62,14 @@ class CurveEnsemble:
         self._parts = np.cumsum([len(widths), *widths])
         size = int(self._parts[-1]) + 1
         self._walkers = 2 * size + 2
-        bounds = [(-8.0, 8.0)] * len(widths)
+        bounds = [(-LOG_WEIGHT, LOG_WEIGHT)] * len(widths)
         bounds += [pair for curve in self._curves for pair in zip(curve.low, curve.high, strict=True)]
         self._low, self._high = np.array([*bounds, LOG_SIGMA]).T
         self._at: Floats | None = None
         self.samples_: Floats | None = None
         self.unit_ = 1.0
 
+    @single_thread
     def fit(self, trials: Floats, speeds: Floats) -> CurveEnsemble:
         """Learn from best-so-far ``speeds`` (T,) after ``trials`` (T,), T ≥ 1."""
         self.unit_ = float(speeds[-1])
@@ -73,7 +79,7 @@ class CurveEnsemble:
             return self._log_posterior(walkers, x, y)
 
         start, steps = self._at, AGAIN
-        if start is None or not np.isfinite(density(start)).all():
+        if start is None or not (density(start) > IMPOSSIBLE).all():
             start, steps = self._start(x, y), STEPS
         sampler = emcee.EnsembleSampler(self._walkers, len(self._low), density, vectorize=True)
         sampler.random_state = np.random.RandomState(int(self._rng.integers(2**31))).get_state()
@@ -98,7 +104,7 @@ class CurveEnsemble:
 
     def _mixture(self, walkers: Floats, x: Floats) -> Floats:
         """(w, T) combined curves; NaN or infinite where a curve is not defined."""
-        raw = np.exp(walkers[:, : self._parts[0]])
+        raw = np.exp(np.clip(walkers[:, : self._parts[0]], -LOG_WEIGHT, LOG_WEIGHT))
         weights = raw / raw.sum(axis=1, keepdims=True)
         total = np.zeros((len(walkers), len(x)))
         with np.errstate(all="ignore"):  # undefined corners of the parameter box are rejected by the caller
@@ -108,7 +114,7 @@ class CurveEnsemble:
         return total
 
     def _log_posterior(self, walkers: Floats, x: Floats, y: Floats) -> Floats:
-        """(w,) log density up to a constant; −inf out of bounds and for curves that end below the last value."""
+        """(w,) log density up to a constant; IMPOSSIBLE out of bounds and for curves that end below the last value."""
         inside = np.all((walkers >= self._low) & (walkers <= self._high), axis=1)
         clipped = np.clip(walkers, self._low, self._high)
         curve = self._mixture(clipped, x)
@@ -117,33 +123,38 @@ class CurveEnsemble:
         squares = np.where(allowed[:, None], (curve - y) ** 2, 0.0).sum(axis=1)
         # weights are known up to a constant: a wide normal keeps ln w bounded
         ridge = 0.125 * (clipped[:, : self._parts[0]] ** 2).sum(axis=1)
-        return np.where(allowed, -0.5 * squares / sigma**2 - len(y) * np.log(sigma) - ridge, -np.inf)
+        return np.where(allowed, -0.5 * squares / sigma**2 - len(y) * np.log(sigma) - ridge, IMPOSSIBLE)
 
     def _start(self, x: Floats, y: Floats) -> Floats:
-        """(w, size) walkers: for every curve the better half of random parameters around its start."""
-        columns = [self._rng.normal(0.0, 0.5, size=(self._walkers, len(self._curves)))]
+        """(w, size) walkers: the densest of many combinations of parameters that suit each curve on its own."""
+        count = CROWD * self._walkers
+        columns = [self._rng.normal(0.0, 2.5, size=(count, len(self._curves)))]
         for curve in self._curves:
-            low, high, start = np.array(curve.low), np.array(curve.high), np.array(curve.start)
-            noise = self._rng.normal(0.0, 0.15, size=(DRAWS, len(start)))
-            drawn = np.clip(start + noise * np.maximum(np.abs(start), 0.3), low, high)
-            with np.errstate(all="ignore"):
-                value = curve.value(x, drawn)
-                misfit = np.nan_to_num(((value - y) ** 2).sum(axis=1) + 10.0 * (value[:, -1] < y[-1]), nan=np.inf)
-            best = drawn[np.argsort(misfit)[: DRAWS // 6]]
-            chosen = best[self._rng.integers(len(best), size=self._walkers)]
-            jitter = self._rng.normal(0.0, 0.02, size=chosen.shape) * (high - low) * 0.1
+            good = self._suited(curve, x, y)
+            chosen = good[self._rng.integers(len(good), size=count)]
+            low, high = np.array(curve.low), np.array(curve.high)
+            jitter = self._rng.normal(0.0, 1e-4, size=chosen.shape) * (high - low)
             columns.append(np.clip(chosen + jitter, low + 1e-9, high - 1e-9))
-        columns.append(self._rng.normal(np.log(0.08), 0.3, size=(self._walkers, 1)))
-        walkers = np.concatenate(columns, axis=1)
-        density = self._log_posterior(walkers, x, y)
-        good = np.flatnonzero(np.isfinite(density))
-        if not len(good):
-            return walkers
-        # a walker that starts where the density is zero never moves: copies of good ones take their place
-        lost = np.flatnonzero(~np.isfinite(density))
-        walkers[lost] = walkers[good[self._rng.integers(len(good), size=len(lost))]]
-        walkers[lost, : self._parts[0]] += self._rng.normal(0.0, 0.05, size=(len(lost), self._parts[0]))
-        return walkers
+        walkers = np.concatenate([*columns, np.zeros((count, 1))], axis=1)
+        misfit = np.nan_to_num(((self._mixture(walkers, x) - y) ** 2).mean(axis=1), nan=1.0, posinf=1.0)
+        spread = self._rng.normal(0.0, 0.2, size=count)
+        walkers[:, -1] = np.clip(0.5 * np.log(misfit + 1e-6) + spread, LOG_SIGMA[0] + 1e-9, LOG_SIGMA[1] - 1e-9)
+        return walkers[np.argsort(-self._log_posterior(walkers, x, y), kind="stable")[: self._walkers]]
+
+    def _suited(self, curve: Curve, x: Floats, y: Floats) -> Floats:
+        """(n, p) parameters of ``curve`` with small misfits, by the cross-entropy method (Rubinstein 1999)."""
+        low, high = np.array(curve.low), np.array(curve.high)
+        centre, width = np.array(curve.start), np.maximum(np.abs(np.array(curve.start)), 0.5)
+        best = centre[None, :]
+        for _ in range(ROUNDS):
+            drawn = np.clip(centre + width * self._rng.standard_normal((DRAWS, len(low))), low, high)
+            drawn = np.concatenate([best, drawn])
+            with np.errstate(all="ignore"):  # undefined corners of the parameter box have an infinite misfit
+                value = curve.value(x, drawn)
+                misfit = ((value - y) ** 2).sum(axis=1) + 10.0 * np.maximum(y[-1] - value[:, -1], 0.0) ** 2
+            best = drawn[np.argsort(np.nan_to_num(misfit, nan=np.inf), kind="stable")[: DRAWS // 10]]
+            centre, width = best.mean(axis=0), best.std(axis=0) + 1e-4
+        return best
 
 
 class LeastSquaresCurve:

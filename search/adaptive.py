@@ -87,8 +87,9 @@ class AdaptiveSearch(Searcher):
     def outlook(self, count: int) -> Outlook | None:
         """What the surrogate expects of the next ``count`` trials; None while it knows nothing of this task.
 
-        Draws of the best of the ``count`` most promising configs. Half of each one's variance is shared by all of them: a
-        surrogate that is wrong about one is wrong about its neighbours, and independent draws would promise too much.
+        Draws of the best of the ``count`` most promising configs. Half of each one's variance is shared by all of
+        them: a surrogate that is wrong about one is wrong about its neighbours, and independent draws would promise
+        too much.
         """
         if count < 1 or not self._history.valid.any():
             return None
@@ -103,7 +104,7 @@ class AdaptiveSearch(Searcher):
         return Outlook(count, tuple(np.maximum(gains, 0.0).tolist()))
 
     def _expectations(self) -> tuple[Rows, Prediction, Floats]:
-        """Candidates (m, d), the surrogate's expectation of them, and ln P(valid) (m,); kept until something changes."""
+        """Candidates (m, d), what the surrogate expects of them, ln P(valid) (m,); kept until something changes."""
         if self._expected is None:
             space = self._pool.space
             # ties, which trees have many of, are broken by this order

@@ -24,6 +24,7 @@ from search.stopping import near_roofline
 NEAR_BOUND = 1.03
 RECENT = 16  # trials from which the cost of the next is read
 DEFAULT_COST_S = 0.1
+ALIVE = 0.7  # tasks of which some config works, before anything was tried
 
 
 class ExpectedCut(Allocator):
@@ -53,12 +54,21 @@ class ExpectedCut(Allocator):
         cost_s = self._slot * (self._cost_s(state) if state.trials else usual_s)
         share = latency_share(state)
         if state.best_s is None:
-            # all failed so far: one more success among n + 2 (Laplace), in any of the m trials
-            chance = 1.0 - (1.0 - 1.0 / (state.trials + 2.0)) ** self._slot if state.trials else 1.0
-            return share * chance / cost_s
+            return share * _chance_of_first(state.trials, self._slot) / cost_s
         if self._rng is None:
             return share * -float(np.expm1(-self._gains.expected(state, self._slot))) / cost_s
         drawn = float(self._gains.draws(state, self._slot, 1, self._rng)[0])
         # most draws hold no record at all: a little of the expectation breaks their ties
         drawn += 0.01 * self._gains.expected(state, self._slot)
         return share * -float(np.expm1(-drawn)) / cost_s
+
+
+def _chance_of_first(failures: int, ahead: int) -> float:
+    """Chance that one of ``ahead`` trials is the first valid one after ``failures`` failures.
+
+    Either the task can work, with a share of valid configs that is uniform a priori (Laplace's rule), or none of its
+    configs does; the evidence for the latter grows with every failure, so that dead ends are left for good.
+    """
+    alive = ALIVE / (failures + 1.0)
+    alive /= alive + 1.0 - ALIVE
+    return alive * (1.0 - (1.0 - 1.0 / (failures + 2.0)) ** ahead) if failures else 1.0

@@ -23,9 +23,12 @@ from search.allocation import TaskState
 
 MOST_TOP = 8  # trials from which the tail's scale is read
 LEAST_SCALE = 0.003  # no tail is thinner: timings differ by that much
-UNSEEN_SCALE = 0.15  # of a task with fewer than three valid trials
+USUAL_SCALE = 0.1  # of tasks in general; weighs as much as MOST_TOP trials
 FORGET = 0.8  # weight of a slot relative to the next one
-TRUST = 0.04  # expected gain, in ln latency, that weighs as much as the pool's opinion
+KAPPA = 16.0  # trials; see R above
+FIRST_FACTOR = 0.5  # before any slot was watched
+TRUST = 0.02  # expected gain, in ln latency, that weighs as much as the opinion of the larger pool
+OWN_TRUST = 1.0  # the same for a single task: gains are so few that a slot without one says next to nothing
 UNTUNED = 20.0  # an untuned kernel takes so many times its roofline bound (one to two orders, as measured)
 
 
@@ -40,18 +43,24 @@ class _Ledger:
         self.realised = FORGET * self.realised + realised
         self.expected = FORGET * self.expected + expected
 
-    def factor(self, pool: float) -> float:
+    def factor(self, pool: float, trust: float = TRUST) -> float:
         """Realised over expected, drawn towards ``pool``."""
-        return (self.realised + TRUST * pool) / (self.expected + TRUST)
+        return (self.realised + trust * pool) / (self.expected + trust)
 
 
 def tail_scale(latencies_s: Sequence[float | None]) -> float:
-    """Mean excess of the top trials' ln speed over the next one, a."""
+    """Mean excess of the top trials' ln speed over the next one, drawn towards the usual one, a."""
     scores = np.sort([-np.log(latency) for latency in latencies_s if latency is not None])[::-1]
     if len(scores) < 3:
-        return UNSEEN_SCALE
+        return USUAL_SCALE
     top = int(np.clip(len(scores) // 4, 2, MOST_TOP))
-    return max(float(np.mean(scores[:top] - scores[top])), LEAST_SCALE)
+    own = max(float(np.mean(scores[:top] - scores[top])), LEAST_SCALE)
+    return (top * own + MOST_TOP * USUAL_SCALE) / (top + MOST_TOP)
+
+
+def records(trials: int, ahead: int) -> float:
+    """R(n, m)."""
+    return KAPPA * (1.0 / trials - 1.0 / (trials + ahead))
 
 
 def headroom(state: TaskState) -> float:
@@ -65,7 +74,7 @@ class GainModel:
     """Expected gains of tasks, learning from the slots it is shown. ``observe`` before every use."""
 
     def __init__(self) -> None:
-        self._seen: dict[str, tuple[int, float, float]] = {}  # trials, best, expected gain per unit of ln((n + m) / n)
+        self._seen: dict[str, tuple[int, float, float]] = {}  # trials, best, expected gain per record
         self._tasks: dict[str, _Ledger] = defaultdict(_Ledger)
         self._templates: dict[str, _Ledger] = defaultdict(_Ledger)
         self._all = _Ledger()
@@ -78,7 +87,7 @@ class GainModel:
             before = self._seen.get(state.key)
             if before is not None and state.trials > before[0]:
                 trials, best_s, rate = before
-                expected = rate * float(np.log(state.trials / trials))
+                expected = rate * records(trials, state.trials - trials)
                 realised = float(np.log(best_s / state.best_s))
                 for ledger in (self._tasks[state.key], self._templates[state.template], self._all):
                     ledger.add(realised, expected)
@@ -87,30 +96,28 @@ class GainModel:
 
     @staticmethod
     def _rate(state: TaskState) -> float:
-        """Expected g per unit of ln((n + m) / n), uncorrected."""
+        """Expected g per record, uncorrected."""
         if state.outlook is not None:
-            span = np.log((state.trials + state.outlook.trials) / state.trials)
-            return float(np.mean(state.outlook.gains) / span)
+            return float(np.mean(state.outlook.gains)) / records(state.trials, state.outlook.trials)
         return tail_scale(state.latencies_s)
 
     def factor(self, state: TaskState) -> float:
         """By how much the expectation was wrong so far."""
-        pool = self._templates[state.template].factor(self._all.factor(1.0))
-        return self._tasks[state.key].factor(pool)
+        pool = self._templates[state.template].factor(self._all.factor(FIRST_FACTOR))
+        return self._tasks[state.key].factor(pool, OWN_TRUST)
 
     def expected(self, state: TaskState, ahead: int) -> float:
         """Mean of g after ``ahead`` more trials of a task with a valid one."""
-        gain = self.factor(state) * self._rate(state) * float(np.log((state.trials + ahead) / state.trials))
+        gain = self.factor(state) * self._rate(state) * records(state.trials, ahead)
         room = headroom(state)
         return gain if np.isinf(room) else room * float(-np.expm1(-gain / room)) if room > 0 else 0.0
 
     def draws(self, state: TaskState, ahead: int, count: int, rng: np.random.Generator) -> Floats:
         """(count,) draws of g: records, their sizes, and doubt about the tail's scale from few trials."""
-        span = float(np.log((state.trials + ahead) / state.trials))
         top = float(np.clip(state.trials // 4, 2, MOST_TOP))
         scale = self._rate(state) * self.factor(state) * top / rng.gamma(top, size=count)
-        records = rng.poisson(span, size=count)
-        sizes = rng.gamma(np.maximum(records, 1e-12)) * (records > 0)
+        found = rng.poisson(records(state.trials, ahead), size=count)
+        sizes = rng.gamma(np.maximum(found, 1e-12)) * (found > 0)
         return np.minimum(scale * sizes, headroom(state))
 
 

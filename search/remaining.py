@@ -6,17 +6,18 @@ The certificate behind ``--until 1%``: the sum over tasks of what more trials ma
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from schedules.errors import UsageError
 from search.allocation import TaskState
-from search.gain import GainModel, latency_share
+from search.gain import GainModel, headroom, latency_share
 from search.stopping import near_roofline
 
 DRAWS = 400
 AHEAD = 128  # trials of every task that "went on" means
+DOUBT = 0.6  # spread of ln(truth / expectation) that all tasks share: the gain model itself may be off
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class RemainingGain:
 
     def observe(self, states: Sequence[TaskState]) -> None:
         """Take note of ``states`` after a slot; cheap."""
-        self._gains.observe(states)
+        self._gains.observe(_histories(states))
 
     def estimate(self, states: Sequence[TaskState], level: float = 0.8) -> Remaining:
         """What ``ahead`` more trials of every open task would bring.
@@ -69,14 +70,21 @@ class RemainingGain:
             raise UsageError(f"level is {level}; an interval's level lies between 0 and 1")
         cuts = np.zeros(DRAWS)
         model_s = 0.0
-        for state in states:
+        off = np.exp(DOUBT * self._rng.standard_normal(DRAWS))
+        for state in _histories(states):
             share = latency_share(state)
             model_s += share
             if state.best_s is None or state.exhausted or near_roofline(state, 1.0):
                 continue
-            cuts += share * -np.expm1(-self._gains.draws(state, self._ahead, DRAWS, self._rng))
+            gains = np.minimum(off * self._gains.draws(state, self._ahead, DRAWS, self._rng), headroom(state))
+            cuts += share * -np.expm1(-gains)
         low, high = np.quantile(cuts, [0.5 - level / 2.0, 0.5 + level / 2.0])
         return Remaining(model_s, float(cuts.mean()), float(low), float(high), level)
+
+
+def _histories(states: Sequence[TaskState]) -> list[TaskState]:
+    """The states without outlooks, which look a slot ahead and say little about a hundred trials."""
+    return [replace(state, outlook=None) for state in states]
 
 
 def why_enough(remaining: Remaining, until: float) -> str | None:

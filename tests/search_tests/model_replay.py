@@ -76,7 +76,7 @@ def courses(seed: int, trials: int = 160) -> tuple[Course, ...]:
     """Courses of all tasks of the made-up model."""
     found = []
     kernels = [(Conv(h, h, i, o, k), w, 2 * h * h * i * o * 256 * k * k) for h, i, o, k, w in LAYERS]
-    kernels += [(Pool2d(512), 3, 10**6), (Pool2d(2048), 1, 4 * 10**6)]
+    kernels += [(Pool2d(16 << index % 8), 1 + index % 3, 10**5 << index % 8) for index in range(12)]
     for index, (kernel, weight, flop) in enumerate(kernels):
         bench = Bench(kernel, 100 + index)
         state = TaskState(f"t{index}", bench.space.name, weight, flop, bench.best_s * PEAK_SHARE)

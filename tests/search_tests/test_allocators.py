@@ -102,7 +102,7 @@ class TestExpectedCut:
             else:
                 open_ = known("open", [*open_.latencies_s, *[1e-3] * 8])
         assert served[0] == "dead"
-        assert served.count("open") >= 8
+        assert served.count("open") >= 5
         assert "open" in served[:6]
 
     def test_an_outlook_is_believed(self) -> None:

@@ -26,6 +26,7 @@ from schedules.templates.matmul import MatmulTemplate
 from schedules.templates.pool import PoolTemplate
 from schedules.templates.rows import RowsTemplate
 from schedules.templates.structure import Anchor, Repack
+from schedules.templates.vector_math import vector_math
 
 BASELINE = Config("baseline/1", ())
 """The config of the untuned program, valid for every task."""
@@ -122,7 +123,7 @@ def lower(func: tirx.PrimFunc, config: Config, target: Target) -> s_tir.Schedule
         return baseline(func, target.lanes())
     template, anchor = _template_of(func, config)
     try:
-        sch = s_tir.Schedule(template.prepare(func, anchor, config))
+        sch = s_tir.Schedule(vector_math(template.prepare(func, anchor, config)))
         template.apply(sch, anchor, config, target)
     except (s_tir.ScheduleError, ValueError, RuntimeError) as error:
         raise ScheduleError(f"{config.to_json()} does not apply: {str(error).strip().splitlines()[-1]}") from error

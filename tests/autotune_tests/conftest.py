@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import onnx
 import pytest
 
-from tests.autotune_tests.tiny import build_untuned, save_tiny
+from autotune.measure.pool import LocalMeasurer
+from autotune.runtime import InferenceSession
+from tests.autotune_tests.tiny import build_untuned, save_tiny, target
 
 
 @dataclass(frozen=True)
@@ -32,11 +35,29 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def tiny_built(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
+def workshop() -> Iterator[LocalMeasurer]:
+    """Workers that compile, started once."""
+    with LocalMeasurer(target()) as measurer:
+        yield measurer
+
+
+@pytest.fixture
+def tiny_build(tmp_path: Path, workshop: LocalMeasurer) -> Callable[[onnx.ModelProto], InferenceSession]:
+    """Builds a model untuned and opens it."""
+
+    def build(model: onnx.ModelProto) -> InferenceSession:
+        onnx.save(model, tmp_path / "model.onnx")
+        return InferenceSession(build_untuned(tmp_path / "model.onnx", tmp_path / "model.tuned", workshop))
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def tiny_built(tmp_path_factory: pytest.TempPathFactory, workshop: LocalMeasurer) -> Tiny:
     """Read only: shared by all tests."""
     folder = tmp_path_factory.mktemp("tiny")
     model = save_tiny(folder / "tiny.onnx", two_outputs=True)
-    return Tiny(model, build_untuned(model, folder / "tiny.tuned"))
+    return Tiny(model, build_untuned(model, folder / "tiny.tuned", workshop))
 
 
 @pytest.fixture

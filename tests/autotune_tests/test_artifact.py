@@ -10,8 +10,8 @@ import pytest
 
 from autotune import artifact as artifact_module
 from autotune.artifact import ALIGNMENT, FILES, identity, read_artifact, read_tasks, sha256, write_artifact
-from autotune.ship import build_artifact
 from autotune.plan import make_plan
+from autotune.ship import build_artifact
 from schedules.errors import ArtifactError
 from tests.autotune_tests.tiny import save_tiny, target, tiny_program
 from tuning_logs.memory_store import MemoryStore
@@ -130,7 +130,7 @@ def test_somebody_s_folder_is_never_replaced(tmp_path, program, plan):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "thesis.tex").write_text("precious")
     with pytest.raises(ArtifactError, match="is not an artifact; name another --out"):
-        write_artifact(tmp_path / "out", program, plan, "", {}, lambda library: library.write_bytes(b""))
+        write_artifact(tmp_path / "out", program, plan, None, "", {}, lambda library: library.write_bytes(b""))
     assert (tmp_path / "out" / "thesis.tex").read_text() == "precious"
 
 
@@ -141,7 +141,7 @@ def test_a_failed_build_leaves_what_was_there_and_nothing_else(tiny, program, pl
     before = sorted(path.name for path in tiny.artifact.parent.iterdir())
     stamp = sha256(tiny.artifact / "manifest.json")
     with pytest.raises(ArtifactError, match="the build failed"):
-        write_artifact(tiny.artifact, program, plan, "", {}, fail)
+        write_artifact(tiny.artifact, program, plan, None, "", {}, fail)
     assert sorted(path.name for path in tiny.artifact.parent.iterdir()) == before
     assert sha256(tiny.artifact / "manifest.json") == stamp
 
@@ -149,34 +149,34 @@ def test_a_failed_build_leaves_what_was_there_and_nothing_else(tiny, program, pl
 def test_an_unwritable_place_is_one_line(tmp_path, program, plan):
     (tmp_path / "file").write_text("")
     with pytest.raises(ArtifactError, match="name another --out"):
-        write_artifact(tmp_path / "file" / "out", program, plan, "", {}, lambda library: None)
+        write_artifact(tmp_path / "file" / "out", program, plan, None, "", {}, lambda library: None)
 
 
 def test_an_artifact_can_be_read_by_others(tiny_built):
     assert stat.S_IMODE(tiny_built.artifact.stat().st_mode) & 0o055 == 0o055
 
 
-def test_the_same_artifact_is_not_built_again(tiny, program, plan):
+def test_the_same_artifact_is_not_built_again(tiny, program, plan, workshop):
     stamp = (tiny.artifact / "model.so").stat().st_mtime_ns
-    assert build_artifact(tiny.artifact, program, plan, tiny.model) is False
+    assert build_artifact(tiny.artifact, program, plan, tiny.model, workshop) is False
     assert (tiny.artifact / "model.so").stat().st_mtime_ns == stamp
 
 
-def test_a_damaged_artifact_is_built_again(tiny, program, plan):
+def test_a_damaged_artifact_is_built_again(tiny, program, plan, workshop):
     (tiny.artifact / "model.so").write_bytes(b"")
-    assert build_artifact(tiny.artifact, program, plan, tiny.model) is True
+    assert build_artifact(tiny.artifact, program, plan, tiny.model, workshop) is True
     assert read_artifact(tiny.artifact).plan == plan
 
 
-def test_other_weights_are_another_artifact(tiny, plan, tmp_path):
+def test_other_weights_are_another_artifact(tiny, plan, tmp_path, workshop):
     other = save_tiny(tmp_path / "other.onnx", seed=1, two_outputs=True)
     program = tiny_program(other)
     assert make_plan(program.tasks, program.spaces, target(), MemoryStore()).digest == plan.digest
-    assert build_artifact(tiny.artifact, program, plan, other) is True
+    assert build_artifact(tiny.artifact, program, plan, other, workshop) is True
     assert read_artifact(tiny.artifact).provenance["model"] == "other.onnx"
 
 
-def test_equal_decisions_give_equal_files(tiny_built, tmp_path, program, plan):
-    build_artifact(tmp_path / "again", program, plan, tiny_built.model)
+def test_equal_decisions_give_equal_files(tiny_built, tmp_path, program, plan, workshop):
+    build_artifact(tmp_path / "again", program, plan, tiny_built.model, workshop)
     for name in FILES:
         assert sha256(tmp_path / "again" / name) == sha256(tiny_built.artifact / name), name

@@ -138,7 +138,7 @@ def test_two_sessions_of_one_artifact_do_not_disturb_each_other(tiny_built, sess
     assert close(session.run(None, feed), other.run(None, feed))
 
 
-def test_an_artifact_that_was_built_anew_is_loaded_anew(tiny, tmp_path):
+def test_an_artifact_that_was_built_anew_is_loaded_anew(tiny, tmp_path, workshop):
     feed = {"data": data()}
     before = InferenceSession(tiny.artifact)
     first = before.run(["scores"], feed)[0]
@@ -147,7 +147,7 @@ def test_an_artifact_that_was_built_anew_is_loaded_anew(tiny, tmp_path):
     other.mkdir()
     model = tiny_module.save_tiny(other / "tiny.onnx", classes=7)
     shutil.rmtree(tiny.artifact)
-    tiny_module.build_untuned(model, tiny.artifact)
+    tiny_module.build_untuned(model, tiny.artifact, workshop)
     assert InferenceSession(tiny.artifact).run(["scores"], feed)[0].shape == (1, 7)
     assert np.array_equal(before.run(["scores"], feed)[0], first)
 

@@ -12,8 +12,9 @@ from autotune.importer.load import load_model
 from autotune.importer.program import Program, import_program
 from autotune.importer.simplify import simplify
 from autotune.machine import host_target
-from autotune.ship import build_artifact
+from autotune.measure.pool import LocalMeasurer
 from autotune.plan import make_plan
+from autotune.ship import build_artifact
 from schedules.target import Target
 from tuning_logs.memory_store import MemoryStore
 
@@ -63,9 +64,9 @@ def tiny_program(path: Path) -> Program:
     return import_program(simplify(load_model(path)), target())
 
 
-def build_untuned(path: Path, out: Path) -> Path:
-    """The artifact ``out`` of the model at ``path``, no kernel tuned."""
+def build_untuned(path: Path, out: Path, workshop: LocalMeasurer) -> Path:
+    """The artifact ``out`` of the model at ``path``, no kernel tuned; ``workshop`` compiles."""
     program = tiny_program(path)
     plan = make_plan(program.tasks, program.spaces, target(), MemoryStore())
-    build_artifact(out, program, plan, path)
+    build_artifact(out, program, plan, path, workshop)
     return out

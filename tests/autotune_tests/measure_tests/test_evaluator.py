@@ -3,7 +3,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from autotune.measure.evaluator import EVALUATORS, Adaptive, CoefficientOfVariation, Evaluator, make_evaluator, taken
+from autotune.measure.evaluator import (
+    EVALUATORS,
+    Adaptive,
+    CoefficientOfVariation,
+    Evaluator,
+    FixedCount,
+    at_speed_of,
+    make_evaluator,
+    taken,
+)
 from schedules.errors import UsageError
 
 
@@ -58,10 +67,11 @@ def test_the_released_rule_drops_the_extremes_above_four_batches() -> None:
 
 class TestAdaptive:
     def test_a_hopeless_candidate_gets_one_run(self) -> None:
-        assert taken(Adaptive(), runs_of(2e-3), incumbent_s=1e-3) == 1
+        assert taken(Adaptive(), runs_of(2.1e-3), incumbent_s=1e-3) == 1
 
-    def test_a_slower_candidate_gets_three_at_most(self) -> None:
-        assert taken(Adaptive(), runs_of(1.2e-3, spikes=0), incumbent_s=1e-3) <= 3
+    def test_a_slower_candidate_gets_few(self) -> None:
+        assert taken(Adaptive(), runs_of(1.4e-3, spikes=0), incumbent_s=1e-3) == 2
+        assert taken(Adaptive(), runs_of(1.2e-3, spikes=0), incumbent_s=1e-3) == 3
 
     def test_one_disturbed_run_does_not_end_a_winner(self) -> None:
         runs = runs_of(0.9e-3, spikes=0)
@@ -86,18 +96,67 @@ class TestAdaptive:
         assert sum(runs_of(1e-3, seed)[:500]) / contender > 3.9
 
 
-def true_best_found(name: str, seed: int, candidates: int = 40) -> bool:
-    """Race candidates one after the other as a session does; whether the winner is within 2 % of the true best."""
+class Machine:
+    """Runs on a machine whose clock changes between two speeds, as was seen, with noise and disturbances on top."""
+
+    def __init__(self, rng: np.random.Generator, slow: float = 1.11, dwell_s: float = 0.3) -> None:
+        self._rng, self._slow, self._dwell_s = rng, slow, dwell_s
+        self._now = self._change = 0.0
+        self._is_slow = False
+
+    def wait(self, seconds: float) -> None:
+        self._now += seconds
+        while self._now >= self._change:
+            self._is_slow = not self._is_slow
+            self._change += self._rng.exponential(self._dwell_s)
+
+    def run(self, latency_s: float) -> float:
+        taken_s = latency_s * (self._slow if self._is_slow else 1) * (1 + 0.012 * abs(self._rng.standard_normal()))
+        taken_s *= self._rng.uniform(1.1, 2.5) if self._rng.random() < 0.03 else 1
+        self.wait(taken_s + 30e-6)
+        return float(taken_s)
+
+
+def tune(evaluator: Evaluator, seed: int, candidates: int = 40) -> tuple[float, float]:
+    """(how far the chosen of some candidates is from the best, run time saved against 500 runs each)."""
     rng = np.random.default_rng(seed)
-    truth = 1e-3 * (1 + rng.gamma(1.5, 0.3, candidates))
-    evaluator, incumbent, chosen = make_evaluator(name), None, 0
+    truth = 3e-4 * (1 + rng.gamma(1.2, 0.25, candidates))
+    machine = Machine(rng)
+    best: tuple[float, int] | None = None
+    spent = 0.0
     for index, latency in enumerate(truth):
-        runs = runs_of(float(latency), seed * 1000 + index)
-        measured = float(np.median(runs[: taken(evaluator, runs, incumbent)]))
-        if incumbent is None or measured < incumbent:
-            incumbent, chosen = measured, index
-    return bool(truth[chosen] <= 1.02 * truth.min())
+        machine.wait(0.05)
+        runs, controls = [], []
+        current = None if best is None else best[0]
+        while evaluator.more(runs, current):
+            runs.append(machine.run(latency))
+            if evaluator.races and best is not None and evaluator.more(runs, current):
+                controls.append(machine.run(truth[best[1]]))
+                current = float(np.median(controls))
+        spent += sum(runs) + sum(controls)
+        measured = float(np.median(runs if best is None else at_speed_of(best[0], runs, controls)))
+        if best is None or measured < best[0]:
+            best = measured, index
+    assert best is not None
+    return float(truth[best[1]] / truth.min() - 1), 500 * float(truth.sum()) / spent
 
 
-def test_racing_rarely_loses_the_best() -> None:
-    assert np.mean([true_best_found("adaptive", seed) for seed in range(40)]) >= 0.95
+def test_racing_a_control_finds_the_best_on_a_machine_that_changes_its_speed() -> None:
+    """The aim of the whole rule: within 2 % in 95 % of the seeds for a fiftieth of the paper's runs."""
+    regrets, savings = zip(*(tune(Adaptive(), seed) for seed in range(100)), strict=True)
+    assert np.mean(np.array(regrets) <= 0.02) >= 0.95
+    assert np.median(savings) > 50
+
+
+def test_without_a_control_no_number_of_runs_helps() -> None:
+    regrets = [tune(FixedCount(200), seed)[0] for seed in range(20)]
+    assert np.mean(np.array(regrets) <= 0.02) < 0.95
+
+
+class TestAtSpeedOf:
+    def test_drift_is_taken_out(self) -> None:
+        assert at_speed_of(1.0, [1.32, 1.1], [1.1] * 5) == pytest.approx((1.2, 1.0))
+
+    @pytest.mark.parametrize("controls", [[], [1.1] * 3, [1.02] * 5, [2.0] * 5, [0.5] * 5])
+    def test_noise_too_few_controls_and_nonsense_change_nothing(self, controls: list[float]) -> None:
+        assert at_speed_of(1.0, [1.2, 1.0], controls) == (1.2, 1.0)

@@ -1,0 +1,131 @@
+"""Operations that follow the layout of what they get: elementwise ones, and what is as simple blocked as plain.
+
+Each rule rebuilds one call: the new value, or None if it is to be served plain tensors as it stands.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from tvm import relax
+
+from autotune.importer.forms import Forms, Value, shape_of
+from autotune.importer.packing import Shape, block_array
+
+# f(0) is finite for these, so padded channels stay harmless whatever is in them.
+UNARY = frozenset(
+    f"relax.{name}"
+    for name in [
+        "nn.relu",
+        "nn.gelu",
+        "nn.gelu_tanh",
+        "nn.silu",
+        "nn.leakyrelu",
+        "sigmoid",
+        "tanh",
+        "clip",
+        "negative",
+        "abs",
+        "exp",
+        "erf",
+        "floor",
+        "ceil",
+        "square",
+        "sign",
+    ]
+)
+BINARY = frozenset(f"relax.{name}" for name in ["add", "subtract", "multiply", "maximum", "minimum"])
+# These can make NaN from a padded zero, and NaN times a zero weight is NaN: blocked only without padding.
+STRICT = frozenset(f"relax.{name}" for name in ["divide", "power", "log", "sqrt", "rsqrt"])
+
+
+def unary(forms: Forms, call: relax.Call, shape: Shape) -> Value | None:
+    """In the form its tensor has."""
+    if not forms.is_blocked(call.args[0]) or len(shape) != 4:
+        return None
+    value = forms.value(call.args[0])
+    assert value is not None
+    args = [forms.blocked(value), *(forms.plain_expr(arg) for arg in call.args[1:])]
+    return Value(shape, blocked=forms.builder.emit(relax.Call(call.op, args, call.attrs)))
+
+
+def binary(forms: Forms, call: relax.Call, shape: Shape) -> Value | None:
+    """Blocked if either operand is, and the other can be."""
+    name = str(call.op.name)
+    if len(shape) != 4 or not any(forms.is_blocked(arg) for arg in call.args):
+        return _binary_with_scalar(forms, call, shape)
+    if name in STRICT and shape[1] % forms.block and (len(call.args) < 2 or forms.array(call.args[1]) is None):
+        return None
+    operands = [_blocked_operand(forms, arg, shape, fill=1.0 if name in STRICT else 0.0) for arg in call.args]
+    if any(operand is None for operand in operands):
+        return None
+    return Value(shape, blocked=forms.builder.emit(relax.Call(call.op, operands, call.attrs)))
+
+
+def _binary_with_scalar(forms: Forms, call: relax.Call, shape: Shape) -> Value | None:
+    """A constant of one element becomes part of the kernel, which then knows, say, which power to take."""
+    arrays = [forms.array(arg) for arg in call.args]
+    ranks = [0 if array is not None and array.size == 1 else None for array in arrays]
+    if ranks.count(0) != 1:
+        return None
+    operands = [
+        forms.constant(array.reshape(())) if array is not None and array.size == 1 else forms.plain_expr(arg)
+        for array, arg in zip(arrays, call.args, strict=True)
+    ]
+    emitted = forms.builder.emit(relax.Call(call.op, operands, call.attrs))
+    if shape_of(emitted) != shape:
+        return None
+    return Value(shape, plain=emitted)
+
+
+def _blocked_operand(forms: Forms, expr: relax.Expr, shape: Shape, fill: float) -> relax.Expr | None:
+    """``expr`` in a form that broadcasts against a blocked tensor of logical ``shape``."""
+    array = forms.array(expr)
+    if array is not None:
+        if array.size == 1:
+            return forms.constant(array.reshape(()))
+        wide = array.reshape((1,) * (4 - array.ndim) + array.shape) if array.ndim <= 4 else None
+        if wide is None or wide.shape[1] not in (1, shape[1]):
+            return None
+        if wide.shape[1] == 1:
+            return forms.constant(wide[..., None])
+        return forms.constant(block_array(wide, forms.block, fill))
+    value = forms.value(expr)
+    if value is None or len(value.shape) != 4 or value.channels != shape[1]:
+        return None
+    return forms.blocked(value)
+
+
+def batch_norm(forms: Forms, call: relax.Call, _: Shape) -> Value | None:
+    """x·scale + shift with both folded: at inference the statistics are weights."""
+    gamma, beta, mean, variance = (forms.array(arg) for arg in call.args[1:5])
+    value = forms.value(call.args[0])
+    if value is None or gamma is None or beta is None or mean is None or variance is None or int(call.attrs.axis) != 1:
+        return None
+    scale = (gamma / np.sqrt(variance + float(call.attrs.epsilon))).astype(np.float32)
+    shift = (beta - mean * scale).astype(np.float32)
+    wide = (1, -1) + (1,) * (len(value.shape) - 2)
+    blocked = len(value.shape) == 4 and value.blocked is not None
+    data = forms.blocked(value) if blocked else forms.plain(value)
+    for op, array in ((relax.op.multiply, scale.reshape(wide)), (relax.op.add, shift.reshape(wide))):
+        operand = forms.constant(block_array(array, forms.block) if blocked else array)
+        data = forms.builder.emit(op(data, operand))
+    return Value(value.shape, blocked=data) if blocked else Value(value.shape, plain=data)
+
+
+def mean(forms: Forms, call: relax.Call, shape: Shape) -> Value | None:
+    """Over a whole image, channel by channel."""
+    value = forms.value(call.args[0])
+    axes = tuple(int(axis) % 4 for axis in call.attrs.axis or ())
+    if value is None or value.blocked is None or axes != (2, 3) or not call.attrs.keepdims:
+        return None
+    return Value(shape, blocked=forms.builder.emit(relax.op.mean(value.blocked, [2, 3], keepdims=True)))
+
+
+def reshape(forms: Forms, call: relax.Call, shape: Shape) -> Value | None:
+    """(n, C, 1, 1) → (n, C) is free in blocked layout when no channel is padded."""
+    value = forms.value(call.args[0])
+    if value is None or value.blocked is None or value.plain is not None or value.channels % forms.block:
+        return None
+    if value.shape[2:] != (1, 1) or shape != value.shape[:2]:
+        return None
+    return Value(shape, plain=forms.builder.emit(relax.op.reshape(value.blocked, shape)))

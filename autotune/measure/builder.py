@@ -10,8 +10,8 @@ import hashlib
 import shutil
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 import tvm
 from tvm import s_tir, tirx
@@ -22,9 +22,21 @@ from schedules.config import Config
 from schedules.errors import ScheduleError
 from schedules.lower import load_program, tvm_target
 from schedules.target import Target
+from schedules.templates.structure import Repack
 from tuning_logs.measurement import ErrorKind
 
-Lowering = Callable[[tirx.PrimFunc, Config, Target], s_tir.Schedule]
+
+class Lowering(Protocol):
+    """How configs apply to programs; the module ``schedules.lower``, or one with the same two functions."""
+
+    def lower(self, func: tirx.PrimFunc, config: Config, target: Target) -> s_tir.Schedule:
+        """The scheduled program."""
+        ...
+
+    def repack(self, func: tirx.PrimFunc, config: Config) -> dict[int, Repack]:
+        """The parameters that the scheduled program wants in another form."""
+        ...
+
 
 OUT_OF_MEMORY = ("bad_alloc", "out of memory", "Cannot allocate memory", "std::length_error")
 """Texts by which an allocation that failed below Python is known."""
@@ -51,7 +63,7 @@ class Builder:
 
     Args:
         target: what to build for.
-        lowering: applies a config to a program.
+        lowering: applies configs to programs.
     """
 
     def __init__(self, target: Target, lowering: Lowering) -> None:
@@ -66,7 +78,7 @@ class Builder:
         start = time.perf_counter()
         stage: ErrorKind = "lower_error"
         try:
-            schedule = self._lowering(self._program(job.program), job.config, self._target)
+            schedule = self._lowering.lower(self._program(job.program), job.config, self._target)
             stage = "compile_error"
             code_hash = self.compile(schedule.mod["main"], job.symbol, job.library)
         except Exception as error:  # whatever a candidate provokes is its measurement

@@ -11,7 +11,12 @@ among them. FLOP is constant for a candidate, so rules on FLOP/s need only the t
     adaptive     ours: race against the incumbent, else stop when the median is known to 1 %
 
 The cv of a mean of 50 is a seventh of one run's, so both published rules stop at batch three nearly always (150 runs);
-ours depart by looking at the incumbent and at the error of the estimate itself.
+ours departs by looking at the incumbent and at the error of the estimate itself.
+
+Drift. A machine's clock was seen to change by 11 % several times a second, which no number of runs in a row averages
+out and which outweighs most differences between good configs. So while a candidate is a contender, the incumbent is
+timed in turn with it, as a control: the race is against the control's runs of this moment, and where those differ from
+the incumbent's record the candidate's runs are brought to the record's speed (``at_speed_of``).
 """
 
 from __future__ import annotations
@@ -20,7 +25,7 @@ import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 from costmodels.choices import choose
 
@@ -31,9 +36,20 @@ MEDIAN_TO_MEAN = 1.2533
 """Standard error of a median over that of a mean, for a large normal sample: sqrt(pi / 2)."""
 
 
+LEAST_CONTROLS = 4
+NO_DRIFT = 0.03
+MOST_DRIFT = 1.3
+"""A change of the machine's speed is believed from so many controls on, and between these ratios."""
+
+
 @runtime_checkable
 class Evaluator(Protocol):
     """A stopping rule. Frozen and picklable: it is sent to the process that times."""
+
+    @property
+    def races(self) -> bool:
+        """Whether it looks at the incumbent, so that a control is worth its time."""
+        ...
 
     def more(self, runs_s: Sequence[float], incumbent_s: float | None = None) -> int:
         """How many runs to take before asking again; 0 to stop.
@@ -61,6 +77,7 @@ class FixedCount:
     """Always ``runs`` runs."""
 
     runs: int = 500
+    races: ClassVar[bool] = False
 
     def more(self, runs_s: Sequence[float], incumbent_s: float | None = None) -> int:
         """What is missing."""
@@ -72,6 +89,7 @@ class FixedTime:
     """Runs until they add up to ``seconds``."""
 
     seconds: float = 0.1
+    races: ClassVar[bool] = False
 
     def more(self, runs_s: Sequence[float], incumbent_s: float | None = None) -> int:
         """What is missing at the speed so far."""
@@ -97,6 +115,7 @@ class CoefficientOfVariation:
     threshold: float = 0.1
     least_batches: int = 3
     most_runs: int = 500
+    races: ClassVar[bool] = False
 
     def more(self, runs_s: Sequence[float], incumbent_s: float | None = None) -> int:
         """Another batch, or nothing."""
@@ -133,12 +152,13 @@ class Adaptive:
     runs take longer.
     """
 
-    margins: tuple[float, ...] = (1.5, 1.25, 1.1)
+    margins: tuple[float, ...] = (2.0, 1.3, 1.15, 1.1)
     z: float = 2.0
     precision: float = 0.01
-    least_runs: int = 5
+    least_runs: int = 8
     most_runs: int = 60
     cap_s: float = 0.03
+    races: ClassVar[bool] = True
 
     def more(self, runs_s: Sequence[float], incumbent_s: float | None = None) -> int:
         """One more, or nothing."""
@@ -166,6 +186,26 @@ def median_interval(runs_s: Sequence[float], z: float) -> tuple[float, float]:
     center = statistics.median(runs_s)
     deviation = statistics.median(abs(run - center) for run in runs_s)
     return center, z * MEDIAN_TO_MEAN * MAD_TO_SIGMA * deviation / math.sqrt(len(runs_s))
+
+
+def at_speed_of(incumbent_s: float, runs_s: Sequence[float], controls_s: Sequence[float]) -> tuple[float, ...]:
+    """Runs as they would have been at the machine's speed when the incumbent's record was made.
+
+    Args:
+        incumbent_s: the incumbent's recorded latency.
+        runs_s: (n,) the candidate's runs.
+        controls_s: (m,) the incumbent's runs, taken in turn with them.
+
+    Returns:
+        (n,) ``runs_s`` times incumbent / median of the controls; unchanged where that ratio is within noise, rests on
+        too few controls, or is too large to be the machine's speed.
+    """
+    if len(controls_s) < LEAST_CONTROLS:
+        return tuple(runs_s)
+    ratio = incumbent_s / statistics.median(controls_s)
+    if abs(ratio - 1) <= NO_DRIFT or not 1 / MOST_DRIFT <= ratio <= MOST_DRIFT:
+        return tuple(runs_s)
+    return tuple(run * ratio for run in runs_s)
 
 
 _FACTORIES: dict[str, Callable[[], Evaluator]] = {

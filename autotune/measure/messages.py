@@ -22,7 +22,7 @@ class Settings:
         seed: of the inputs.
         memory_bytes: how much a worker's address space may grow beyond what it starts with.
         cold: whether weights are to be met outside of the caches.
-        lowering: ``module:function`` that applies a config to a program, as ``schedules.lower:lower`` does.
+        lowering: the module that applies configs to programs; ``schedules.lower``, but for tests.
         directory: where libraries, programs, references and the workers' logs lie.
     """
 
@@ -106,6 +106,7 @@ class TimeJob:
         program: file that holds the program; with the config it says how weights must be packed.
         reference: what their output must be.
         incumbent_s: latency to race against.
+        control: the incumbent's library and config, timed in turn with a single contender.
         cold_bytes: how much other data a run's weights were last touched before.
     """
 
@@ -116,6 +117,7 @@ class TimeJob:
     reference: Reference
     evaluator: Evaluator
     incumbent_s: float | None
+    control: tuple[str, Config] | None
     cold_bytes: int
     timeout_s: float
 

@@ -11,19 +11,22 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import importlib
 import json
 import os
 import shutil
 import signal
 import socket
 import sys
+import traceback
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import cast
 
-from autotune.measure.builder import Builder
+from autotune.measure.builder import Lowering
 from autotune.measure.messages import Settings
 from autotune.measure.timing import compile_producer
-from autotune.measure.worker import Desk, import_lowering, serve
+from autotune.measure.worker import Desk, serve
 
 MESSAGE_BYTES = 65536
 PR_SET_PDEATHSIG = 1
@@ -39,9 +42,8 @@ class Nursery:
     def __init__(self, control: socket.socket, settings: Settings) -> None:
         self._control = control
         self._settings = settings
-        self._desk = Desk(
-            settings, Builder(settings.target, import_lowering(settings.lowering)), compile_producer(settings.target)
-        )
+        lowering = cast(Lowering, importlib.import_module(settings.lowering))
+        self._desk = Desk(settings, lowering, compile_producer(settings.target))
         self._children: dict[str, int] = {}
         gc.collect()
         gc.freeze()  # shared pages stay shared
@@ -74,6 +76,9 @@ class Nursery:
             self._settle(name)
             serve(Connection(handle), self._desk, self._settings.memory_bytes)
             status = 0
+        except BaseException:  # os._exit prints nothing
+            traceback.print_exc()
+            sys.stderr.flush()
         finally:
             os._exit(status)
 

@@ -29,7 +29,7 @@ from schedules.lower import BASELINE
 from schedules.target import Target
 from tuning_logs.measurement import ErrorKind, Measurement
 
-LOWERING = "schedules.lower:lower"
+LOWERING = "schedules.lower"
 
 REFERENCE_TIMEOUT_S = 120.0
 """The untuned build may be a hundred times slower than a candidate."""
@@ -62,7 +62,7 @@ class LocalMeasurer:
         run_timeout_s: wall-clock limit of one candidate's check and timing together.
         memory_bytes: how much a worker may grow; by default a quarter of the machine's memory.
         cold: time with weights out of the caches, as the model meets them.
-        lowering: ``module:function`` that applies configs to programs.
+        lowering: the module that applies configs to programs.
 
     Attributes:
         compile_s: wall-clock seconds spent building so far.
@@ -166,7 +166,7 @@ class LocalMeasurer:
         runs: dict[str, Timed | Lost] = {}
         if isinstance(reference, Reference):
             finalists = [(paths[code], configs[code]) for code in hashes]
-            timed = self._run(finalists, candidates[0], reference, FINAL_EVALUATOR, None)
+            timed = self._run(finalists, candidates[0], reference, FINAL_EVALUATOR)
             runs = dict(zip(hashes, timed, strict=True))
         self.measure_s += time.perf_counter() - start
         return [
@@ -188,9 +188,8 @@ class LocalMeasurer:
         for candidate, library in zip(candidates, libraries, strict=True):
             built = library.built
             if built.error is not None:
-                raise MeasureError(
-                    f"{candidate.task.name} does not compile ({built.error}: {built.message}); tune it with another --seed"
-                )
+                why = f"{built.error}: {built.message}"
+                raise MeasureError(f"{candidate.task.name} does not compile ({why}); tune it with another --seed")
         return [Path(object_of(library.path)) for library in libraries]
 
     def _build(self, candidates: Sequence[Candidate], references: bool = True) -> list[Library]:
@@ -241,10 +240,17 @@ class LocalMeasurer:
         reference = self._reference(candidate)
         if isinstance(reference, Measurement):
             return self._measurement(library, reference)
-        (timed,) = self._run([(library.path, candidate.config)], candidate, reference, self._evaluator, incumbent_s)
+        contender = [(library.path, candidate.config)]
+        control = self._control(candidate)
+        (timed,) = self._run(contender, candidate, reference, self._evaluator, incumbent_s, control)
         measurement = self._measurement(library, timed)
         self._timed[identical] = measurement
         return measurement
+
+    def _control(self, candidate: Candidate) -> tuple[str, Config] | None:
+        """The library of the task's best config, if it was measured in this run."""
+        best = self._best.get(candidate.task.key)
+        return None if best is None else (self._libraries[best].path, best[1])
 
     def _run(
         self,
@@ -252,13 +258,23 @@ class LocalMeasurer:
         candidate: Candidate,
         reference: Reference,
         evaluator: Evaluator,
-        incumbent_s: float | None,
+        incumbent_s: float | None = None,
+        control: tuple[str, Config] | None = None,
     ) -> list[Timed | Lost]:
         limit = self._run_timeout_s * len(libraries)
         paths, configs = (tuple(column) for column in zip(*libraries, strict=True))
         program = str(self._directory / f"{candidate.task.key}.json")
         job = TimeJob(
-            candidate.task, paths, configs, program, reference, evaluator, incumbent_s, self.cold_bytes, limit
+            candidate.task,
+            paths,
+            configs,
+            program,
+            reference,
+            evaluator,
+            incumbent_s,
+            control,
+            self.cold_bytes,
+            limit,
         )
         (answer,) = self._timers.run([job])
         if isinstance(answer, Lost):

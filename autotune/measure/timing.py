@@ -16,6 +16,7 @@ A run is one call between two readings of the nanosecond clock; the call itself 
 from __future__ import annotations
 
 import math
+import statistics
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +31,7 @@ from tvm import tirx
 from tvm.script import from_source
 
 from autotune.measure.base import symbol_of
-from autotune.measure.builder import last_words, starved
+from autotune.measure.builder import Lowering, last_words, starved
 from autotune.measure.check import (
     Array,
     Expected,
@@ -41,9 +42,9 @@ from autotune.measure.check import (
     numpy_dtype,
     poison,
 )
-from autotune.measure.evaluator import Evaluator
+from autotune.measure.evaluator import Evaluator, at_speed_of
 from autotune.measure.messages import ReferenceJob, Settings, Timed, TimedAll, TimeJob
-from schedules.lower import load_program, repack, tvm_target
+from schedules.lower import load_program, tvm_target
 from schedules.target import Target
 from schedules.task import Task
 from schedules.templates.structure import Repack
@@ -162,11 +163,13 @@ class Bench:
 
     Args:
         settings: the measurer's.
+        lowering: says which weights a config wants in another form.
         producer: what ``compile_producer`` returned.
     """
 
-    def __init__(self, settings: Settings, producer: Kernel) -> None:
+    def __init__(self, settings: Settings, lowering: Lowering, producer: Kernel) -> None:
         self._settings = settings
+        self._lowering = lowering
         self._producer = producer
         self._block = normal_block(settings.seed)
         target = settings.target
@@ -203,14 +206,25 @@ class Bench:
         answers: list[Timed | None] = []
         kernels: list[Loaded] = []
         for library, config in zip(job.libraries, job.configs, strict=True):
-            weights = self._repacked(prepared, repack(self._program(job.program), config))
+            weights = self._repacked(prepared, self._lowering.repack(self._program(job.program), config))
             kernel, wrong = self._checked(job.task, library, weights, prepared)
             answers.append(wrong)
             if wrong is None:
                 kernels.append(kernel)
-        series = iter(self._race(kernels, prepared, job.evaluator, job.incumbent_s) if kernels else [])
+        series = iter(self._series(job, kernels, prepared))
         spent = (time.perf_counter() - start) / len(job.libraries)
         return TimedAll(tuple(answer or Timed(tuple(next(series)), spent) for answer in answers))
+
+    def _series(self, job: TimeJob, kernels: list[Loaded], prepared: Prepared) -> list[Sequence[float]]:
+        """Runs of every kernel."""
+        if not kernels:
+            return []
+        if len(kernels) > 1 or job.control is None or job.incumbent_s is None or not job.evaluator.races:
+            return [*self._race(kernels, prepared, job.evaluator, job.incumbent_s)]
+        library, config = job.control
+        weights = self._repacked(prepared, self._lowering.repack(self._program(job.program), config))
+        control = Loaded(load(library, job.task), weights)
+        return [self._duel(kernels[0], control, prepared, job)]
 
     def _program(self, path: str) -> tirx.PrimFunc:
         if path != self._parsed[0]:
@@ -252,19 +266,33 @@ class Bench:
     def _race(
         self, kernels: list[Loaded], prepared: Prepared, evaluator: Evaluator, incumbent_s: float | None
     ) -> list[list[float]]:
-        """Time each kernel in turn, forwards and backwards, until the evaluator has enough of every one."""
-        series: list[list[float]] = [[] for _ in kernels]
+        """Time the kernels in turn, forwards and backwards, until the evaluator has enough of every one."""
         for kernel in kernels:
             self._warm_up(kernel, prepared)
-        due = [evaluator.more([], incumbent_s)] * len(kernels)
+        series: list[list[float]] = [[] for _ in kernels]
         order = list(range(len(kernels)))
-        while any(due):
-            for index in order:
-                if due[index]:
+        while rounds := max(evaluator.more(runs, incumbent_s) for runs in series):
+            for _ in range(rounds):
+                for index in order:
                     series[index].append(self._run(kernels[index], prepared))
-                    due[index] = due[index] - 1 or evaluator.more(series[index], incumbent_s)
-            order.reverse()
+                order.reverse()
         return series
+
+    def _duel(self, kernel: Loaded, control: Loaded, prepared: Prepared, job: TimeJob) -> tuple[float, ...]:
+        """Time one kernel in turn with the incumbent's, for as long as it is a contender."""
+        assert job.incumbent_s is not None
+        self._warm_up(kernel, prepared)
+        runs: list[float] = []
+        controls: list[float] = []
+        current = job.incumbent_s
+        while job.evaluator.more(runs, current):
+            runs.append(self._run(kernel, prepared))
+            if job.evaluator.more(runs, current):
+                if not controls:
+                    self._warm_up(control, prepared)
+                controls.append(self._run(control, prepared))
+                current = statistics.median(controls)
+        return at_speed_of(job.incumbent_s, runs, controls)
 
     def _warm_up(self, kernel: Loaded, prepared: Prepared) -> None:
         """Untimed runs: the first after a check were found 10 to 25 % slower, on small kernels still the second."""

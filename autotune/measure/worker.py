@@ -5,24 +5,16 @@ A worker either builds or runs. It never decides about time limits; it is killed
 
 from __future__ import annotations
 
-import importlib
 import resource
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 from autotune.measure.builder import Builder, Lowering
-from autotune.measure.messages import READY, BuildJob, Job, ReferenceJob, Reply, Settings
+from autotune.measure.messages import READY, BuildJob, Job, ReferenceJob, Reply, Settings, TimeJob
 from autotune.measure.timing import Bench, Kernel
 
 COPIES = 16
 """Of a task's data that checking and timing may hold at once, generously: inputs, live copies, arenas, bounds."""
-
-
-def import_lowering(name: str) -> Lowering:
-    """The function ``module:function``."""
-    module, _, function = name.partition(":")
-    lowering: Lowering = getattr(importlib.import_module(module), function)
-    return lowering
 
 
 class Desk:
@@ -30,13 +22,14 @@ class Desk:
 
     Args:
         settings: the measurer's.
-        builder: compiles, warmed before the fork.
+        lowering: how configs apply to programs.
         producer: see ``timing.compile_producer``.
     """
 
-    def __init__(self, settings: Settings, builder: Builder, producer: Kernel) -> None:
+    def __init__(self, settings: Settings, lowering: Lowering, producer: Kernel) -> None:
         self._settings = settings
-        self._builder = builder
+        self._lowering = lowering
+        self._builder = Builder(settings.target, lowering)
         self._producer = producer
         self._bench: Bench | None = None
 
@@ -45,7 +38,7 @@ class Desk:
         if isinstance(job, BuildJob):
             return self._builder.build(job)
         if self._bench is None:
-            self._bench = Bench(self._settings, self._producer)
+            self._bench = Bench(self._settings, self._lowering, self._producer)
         if isinstance(job, ReferenceJob):
             return self._bench.reference(job)
         return self._bench.time(job)
@@ -61,7 +54,10 @@ def cap_memory(grow_bytes: int) -> None:
 
 def spare_bytes(job: Job) -> int:
     """What a job's inputs, their copies and the reference may take: they do not count as the candidate's."""
-    return 0 if isinstance(job, BuildJob) else COPIES * job.task.bytes
+    if isinstance(job, BuildJob):
+        return 0
+    arena = job.cold_bytes if isinstance(job, TimeJob) else 0
+    return COPIES * job.task.bytes + 2 * arena
 
 
 def serve(connection: Connection, desk: Desk, grow_bytes: int) -> None:

@@ -41,9 +41,7 @@ class StepsMachine:
         self._weights = [tvm.runtime.from_dlpack(array) for array in weights]
         self._outputs = [self._view(operand) for operand in steps.outputs]
         self._calls: list[tuple[Any, list[Any]]] = []
-        self._inputs: list[
-            tuple[list[Any], int, int]
-        ] = []
+        self._inputs: list[tuple[list[Any], int, int]] = []
         for step in steps.calls:
             arguments = [self._bound(operand) for operand in step.operands]
             self._calls.append((library[step.symbol], arguments))

@@ -176,7 +176,8 @@ class Conv2dTemplate:
                 phases = (columns["outer"] == 0) & (columns["rows"] == 1)
                 product = (tiles_h[size] % columns["th"] == 0) & (tiles_w[size] % columns["tw"] == 0)
                 found = found | ((m == size) & (columns["pad"] == 0) & product & (chunk | phases))
-            return allowed & found
+            legal: NDArray[np.bool_] = allowed & found
+            return legal
 
         def derive(columns: Columns) -> Mapping[str, NDArray[np.float64]]:
             return _features(columns, anchor, target)

@@ -66,7 +66,9 @@ class MatmulTemplate(OneAlgorithm):
 
         def fits(columns: Columns) -> NDArray[np.bool_]:
             tile = columns["tm"] * columns["tn"]
-            return (tile <= limit) & (columns["rows"] % columns["tm"] == 0) & (tile * columns["unroll"] <= 256)
+            allowed = (tile <= limit) & (tile * columns["unroll"] <= 256)
+            legal: NDArray[np.bool_] = allowed & (columns["rows"] % columns["tm"] == 0)
+            return legal
 
         def derive(columns: Columns) -> Mapping[str, NDArray[np.float64]]:
             tile = columns["tm"] * columns["tn"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
-from autotune.importer.forms import Forms, Value, shape_of
+from autotune.importer.forms import Forms, Value
 from autotune.importer.packing import Shape, block_array
 
 # f(0) is finite for these, so padded channels stay harmless whatever is in them.
@@ -67,14 +67,16 @@ def _binary_with_scalar(forms: Forms, call: relax.Call, shape: Shape) -> Value |
     ranks = [0 if array is not None and array.size == 1 else None for array in arrays]
     if ranks.count(0) != 1:
         return None
+    value = forms.value(call.args[ranks.index(None)])
+    view = value.view if value is not None and value.blocked is None else None
+    if value is None or value.shape != shape:
+        return None
+    other = view[0] if view is not None else forms.plain(value)
     operands = [
-        forms.constant(array.reshape(())) if array is not None and array.size == 1 else forms.plain_expr(arg)
-        for array, arg in zip(arrays, call.args, strict=True)
+        forms.constant(array.reshape(())) if array is not None and array.size == 1 else other for array in arrays
     ]
     emitted = forms.builder.emit(relax.Call(call.op, operands, call.attrs))
-    if shape_of(emitted) != shape:
-        return None
-    return Value(shape, plain=emitted)
+    return Value(shape, plain=emitted) if view is None else Value(shape, view=(emitted, view[1]))
 
 
 def _blocked_operand(forms: Forms, expr: relax.Expr, shape: Shape, fill: float) -> relax.Expr | None:

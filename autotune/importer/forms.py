@@ -32,12 +32,23 @@ def shape_of(expr: relax.Expr) -> Shape | None:
 
 
 class Value:
-    """One tensor of the old program and the forms of it that exist in the new one."""
+    """One tensor of the old program and the forms of it that exist in the new one.
 
-    def __init__(self, shape: Shape, plain: relax.Expr | None = None, blocked: relax.Expr | None = None) -> None:
+    Attributes:
+        view: a plain tensor and the order in which its axes make this one: a transpose not yet emitted.
+    """
+
+    def __init__(
+        self,
+        shape: Shape,
+        plain: relax.Expr | None = None,
+        blocked: relax.Expr | None = None,
+        view: tuple[relax.Expr, tuple[int, ...]] | None = None,
+    ) -> None:
         self.shape = shape
         self.plain = plain
         self.blocked = blocked
+        self.view = view
 
     @property
     def channels(self) -> int:
@@ -52,6 +63,8 @@ class Forms:
         block: channels of a blocked tensor's innermost axis.
         builder: receives the new program.
         weights, parameters: arrays that became parameters of ``main``, and those.
+        consumers: variable of the old program → the calls that read it.
+        current: the variable being rebuilt.
     """
 
     def __init__(self, block: int) -> None:
@@ -61,6 +74,8 @@ class Forms:
         self.parameters: list[relax.Var] = []
         self.values: dict[relax.Var, Value | relax.Expr] = {}
         self.constants: dict[relax.Var, Array] = {}
+        self.consumers: dict[relax.Var, list[relax.Call]] = {}
+        self.current: relax.Var | None = None
         self._known: dict[tuple[Any, ...], relax.Var] = {}
 
     def array(self, expr: relax.Expr) -> Array | None:
@@ -78,7 +93,8 @@ class Forms:
 
     def constant(self, array: Array) -> relax.Expr:
         """A weight becomes a parameter of ``main``, kept beside the program; a small constant stays in it."""
-        array = np.ascontiguousarray(array)
+        if array.ndim:  # NumPy makes a scalar an array of one axis otherwise
+            array = np.ascontiguousarray(array)
         if array.size <= INLINE_LIMIT:
             return relax.const(array, str(array.dtype))
         key = (array.shape, str(array.dtype), hashlib.sha256(array.tobytes()).digest())
@@ -91,7 +107,10 @@ class Forms:
 
     def plain(self, value: Value) -> relax.Expr:
         """``value`` as ONNX has it."""
-        if value.plain is None:
+        if value.plain is None and value.view is not None:
+            source, axes = value.view
+            value.plain = self.builder.emit(relax.op.permute_dims(source, list(axes)))
+        elif value.plain is None:
             assert value.blocked is not None
             value.plain = self.builder.emit_te(unblock_te, value.blocked, value.channels, primfunc_name_hint="unblock")
         return value.plain
@@ -99,7 +118,7 @@ class Forms:
     def blocked(self, value: Value) -> relax.Expr:
         """``value`` blocked."""
         if value.blocked is None:
-            value.blocked = self.builder.emit_te(block_te, value.plain, self.block, primfunc_name_hint="block")
+            value.blocked = self.builder.emit_te(block_te, self.plain(value), self.block, primfunc_name_hint="block")
         return value.blocked
 
     def plain_expr(self, expr: relax.Expr) -> relax.Expr:

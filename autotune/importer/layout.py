@@ -20,6 +20,7 @@ from autotune.importer.fold import fold
 from autotune.importer.followers import BINARY, STRICT, UNARY, batch_norm, binary, mean, reshape, unary
 from autotune.importer.forms import Forms, Value, shape_of
 from autotune.importer.packing import Array, Shape
+from autotune.importer.products import product, transposed
 
 Rule = Callable[[Forms, relax.Call, Shape], Value | None]
 
@@ -29,7 +30,8 @@ RULES: dict[str, Rule] = {
     "relax.nn.avg_pool2d": pooling,
     "relax.mean": mean,
     "relax.concat": joined,
-    "relax.matmul": dense,
+    "relax.matmul": lambda forms, call, shape: dense(forms, call, shape) or product(forms, call, shape),
+    "relax.permute_dims": transposed,
     "relax.nn.batch_norm": batch_norm,
     "relax.reshape": reshape,
     **dict.fromkeys(UNARY, unary),
@@ -51,6 +53,7 @@ def assign_layouts(module: IRModule, block: int) -> tuple[IRModule, list[Array]]
     params = [relax.Var(param.name, param.ty) for param in function.params]
     for old, new in zip(function.params, params, strict=True):
         forms.values[old] = Value(shape_of(old) or (), plain=new)
+    forms.consumers = _consumers(function)
     with builder.function("main", attrs={"num_input": len(params)}):
         with builder.dataflow():
             for bindings in function.body.blocks:
@@ -61,9 +64,30 @@ def assign_layouts(module: IRModule, block: int) -> tuple[IRModule, list[Array]]
     return builder.finalize(), forms.weights
 
 
+def _consumers(function: relax.Function) -> dict[relax.Var, list[relax.Call]]:
+    """Variable → the calls that read it; what the function returns counts as read by a call of nothing."""
+    found: dict[relax.Var, list[relax.Call]] = {}
+
+    def note(expr: relax.Expr, call: relax.Call) -> None:
+        if isinstance(expr, relax.Tuple):
+            for field in expr.fields:
+                note(field, call)
+        elif isinstance(expr, relax.Var):
+            found.setdefault(expr, []).append(call)
+
+    for bindings in function.body.blocks:
+        for binding in bindings.bindings:
+            value = binding.value
+            for arg in value.args if isinstance(value, relax.Call) else [value]:
+                note(arg, value)
+    note(function.body.body, function.body.body)
+    return found
+
+
 def _rebuild(forms: Forms, binding: relax.VarBinding) -> None:
     """Add ``binding`` to ``forms``, and what it takes to the new program."""
     var, expr = binding.var, binding.value
+    forms.current = var
     if isinstance(expr, relax.Var) and expr not in forms.constants:
         forms.values[var] = forms.values[expr]
         return

@@ -78,6 +78,8 @@ def import_program(model: onnx.ModelProto, target: Target) -> Program:
         relax.transform.AnnotateTIROpPattern(),
         relax.transform.FuseOps(),
         relax.transform.FuseTIR(),
+        # A reshape that stands alone is no kernel: the same bytes under another shape.
+        relax.transform.RewriteDataflowReshape(),
         relax.transform.DeadCodeElimination(["main"]),
     ):
         module = step(module)

@@ -41,18 +41,19 @@ class StepsMachine:
         self._weights = [tvm.runtime.from_dlpack(array) for array in weights]
         self._outputs = [self._view(operand) for operand in steps.outputs]
         self._calls: list[tuple[Any, list[Any]]] = []
-        self._inputs: list[tuple[list[Any], int, int]] = []
+        # Arguments of a call, position in them, number of the input, the shape in which the call wants it.
+        self._inputs: list[tuple[list[Any], int, int, tuple[int, ...]]] = []
         for step in steps.calls:
             arguments = [self._bound(operand) for operand in step.operands]
             self._calls.append((library[step.symbol], arguments))
             for position, operand in enumerate(step.operands):
                 if operand.place == "input":
-                    self._inputs.append((arguments, position, operand.index))
+                    self._inputs.append((arguments, position, operand.index, operand.shape))
 
     def run(self, inputs: Tensors) -> list[NDArray[Any]]:
         """The outputs for ``inputs``, copied out of the arena."""
-        for arguments, position, number in self._inputs:
-            arguments[position] = inputs[number]
+        for arguments, position, number, shape in self._inputs:
+            arguments[position] = _shaped(inputs[number], shape)
         for kernel, arguments in self._calls:
             kernel(*arguments)
         return [output.copy() for output in self._outputs]
@@ -64,8 +65,15 @@ class StepsMachine:
 
     def _bound(self, operand: Operand) -> Any:
         if operand.place == "weight":
-            return self._weights[operand.index]
+            return _shaped(self._weights[operand.index], operand.shape)
         return None if operand.place == "input" else tvm.runtime.from_dlpack(self._view(operand))
+
+
+def _shaped(tensor: tvm.runtime.Tensor, shape: tuple[int, ...]) -> tvm.runtime.Tensor:
+    """The same memory under another shape: reshapes are no kernels."""
+    if tuple(tensor.shape) == shape:
+        return tensor
+    return tvm.runtime.from_dlpack(np.from_dlpack(tensor).reshape(shape))
 
 
 class VirtualMachine:

@@ -9,7 +9,8 @@ s/√K, 6e-3·s for the largest dense layer in use. Between the two:
 
     |got − want| ≤ RTOL·|want| + ATOL·s          RTOL = 1e-3, ATOL = 2e-4
 
-A NaN satisfies no inequality, so it counts as wrong unless the reference has one in the same place.
+Shorter floats are given four of their own roundings where that is more. A NaN satisfies no inequality, so it counts as
+wrong unless the reference has one in the same place.
 """
 
 from __future__ import annotations
@@ -106,8 +107,9 @@ def make_inputs(task: Task, block: NDArray[np.float32], seed: int, positive: boo
 
 
 def poison(array: Array) -> None:
-    """Fill an output with values that no right kernel leaves behind."""
-    array[...] = np.nan if array.dtype.kind == "f" else (True if array.dtype.kind == "b" else 113)
+    """Fill an output with values that no right kernel leaves behind; 0x7FC0 is a NaN among bfloat16's bits."""
+    fills: dict[str, object] = {"f": np.nan, "b": True, "u": 0x7FC0 if array.dtype.itemsize > 1 else 113}
+    array[...] = fills.get(array.dtype.kind, 113)
 
 
 class Expected:
@@ -115,22 +117,30 @@ class Expected:
 
     Args:
         want: the untuned build's output.
+        dtype: TVM's name of its type.
     """
 
-    def __init__(self, want: Array) -> None:
-        self.want = want
-        flat = want.reshape(-1)
-        self._floating = want.dtype.kind == "f"
+    def __init__(self, want: Array, dtype: str = "float32") -> None:
+        self._short = dtype == "bfloat16"
+        self.want = self._numbers(want)
+        flat = self.want.reshape(-1)
+        self._floating = flat.dtype.kind == "f"
         if self._floating:
             finite = np.isfinite(flat)
             self._all_finite = bool(finite.all())
             scale = math.sqrt(float(np.mean(np.square(flat[finite], dtype=np.float64)))) if finite.any() else 0.0
             # Where the reference is not finite no distance will do: only the same value is right.
-            self._bound = np.where(finite, RTOL * np.abs(flat) + ATOL * scale, -1.0).astype(want.dtype)
+            rounding = 4 * (2.0**-8 if self._short else float(np.finfo(flat.dtype).eps))
+            bound = max(RTOL, rounding) * np.abs(flat) + max(ATOL, rounding) * scale
+            self._bound = np.where(finite, bound, -1.0).astype(flat.dtype)
+
+    def _numbers(self, array: Array) -> Array:
+        """bfloat16 travels as its bits; everything else as it is."""
+        return (array.astype(np.uint32) << 16).view(np.float32) if self._short else array
 
     def mismatch(self, got: Array) -> str:
         """What is wrong with ``got``; empty if nothing is."""
-        want, flat = self.want.reshape(-1), got.reshape(-1)
+        want, flat = self.want.reshape(-1), self._numbers(got).reshape(-1)
         if not self._floating:
             bad = flat != want
         else:

@@ -27,12 +27,20 @@ from schedules.config import Config
 from schedules.errors import MeasureError, UsageError
 from schedules.lower import BASELINE
 from schedules.target import Target
+from schedules.task import Task
 from tuning_logs.measurement import ErrorKind, Measurement
 
 LOWERING = "schedules.lower"
 
 REFERENCE_TIMEOUT_S = 120.0
-"""The untuned build may be a hundred times slower than a candidate."""
+"""Of the untuned build and its run, which may take a hundred times longer than a candidate's: without it there is
+nothing to check candidates against."""
+
+RUN_FLOOR_S = 3.0
+RUN_PER_UNTUNED = 50.0
+PREPARED_BYTES_PER_S = 100e6
+"""A candidate's check and timing may take this long, plus so many untuned latencies, plus the time that a fresh worker
+needs to make the inputs."""
 
 KEPT_LIBRARIES = 256
 
@@ -58,8 +66,9 @@ class LocalMeasurer:
         target: what to build for and how many threads to run on.
         evaluator: a name from ``EVALUATORS``, or an Evaluator.
         seed: of the inputs that candidates are checked on.
-        compile_timeout_s: wall-clock limit of one build.
-        run_timeout_s: wall-clock limit of one candidate's check and timing together.
+        compile_timeout_s: wall-clock limit of one build; an ordinary one takes 0.1 s, the longest seen 0.4 s.
+        run_timeout_s: upper bound of the wall-clock limit of one candidate's check and timing together; the limit
+            itself follows from the untuned build's latency.
         memory_bytes: how much a worker may grow; by default a quarter of the machine's memory.
         cold: time with weights out of the caches, as the model meets them.
         lowering: the module that applies configs to programs.
@@ -77,8 +86,8 @@ class LocalMeasurer:
         *,
         evaluator: str | Evaluator = "adaptive",
         seed: int = 0,
-        compile_timeout_s: float = 10.0,
-        run_timeout_s: float = 10.0,
+        compile_timeout_s: float = 6.0,
+        run_timeout_s: float = 60.0,
         memory_bytes: int | None = None,
         cold: bool = True,
         lowering: str = LOWERING,
@@ -229,7 +238,8 @@ class LocalMeasurer:
             path.write_text(program)
         self._count += 1
         library = str(self._directory / f"{self._count}.so")
-        return BuildJob(str(path), config, library, symbol_of(key), self._compile_timeout_s)
+        limit = REFERENCE_TIMEOUT_S if config == BASELINE else self._compile_timeout_s
+        return BuildJob(str(path), config, library, symbol_of(key), limit)
 
     def _time(self, candidate: Candidate, library: Library, incumbent_s: float | None) -> Measurement:
         if library.built.error is not None:
@@ -261,7 +271,7 @@ class LocalMeasurer:
         incumbent_s: float | None = None,
         control: tuple[str, Config] | None = None,
     ) -> list[Timed | Lost]:
-        limit = self._run_timeout_s * len(libraries)
+        limit = self._run_limit_s(candidate.task) * len(libraries)
         paths, configs = (tuple(column) for column in zip(*libraries, strict=True))
         program = str(self._directory / f"{candidate.task.key}.json")
         job = TimeJob(
@@ -281,6 +291,11 @@ class LocalMeasurer:
             return [answer] * len(libraries)
         assert isinstance(answer, TimedAll)
         return list(answer.runs)
+
+    def _run_limit_s(self, task: Task) -> float:
+        """Wall-clock limit of one candidate: generous, but a kernel that never ends must not cost much of a budget."""
+        untuned = self._baselines[task.key].latency_s
+        return min(self._run_timeout_s, RUN_FLOOR_S + RUN_PER_UNTUNED * untuned + task.bytes / PREPARED_BYTES_PER_S)
 
     def _reference(self, candidate: Candidate) -> Reference | Measurement:
         """The task's right output, or the failure for which it has none."""

@@ -192,7 +192,7 @@ class Bench:
             if prepared.output.dtype.kind != "f" or np.isfinite(prepared.output).all():
                 break
         np.save(job.output, prepared.output)
-        prepared.expected = Expected(prepared.output.copy())
+        prepared.expected = Expected(prepared.output.copy(), job.task.dtypes[-1])
         self._keep(job.task, prepared)
         (runs,) = self._race([Loaded(kernel, {})], prepared, job.evaluator, None)
         return TimedAll((Timed(tuple(runs), time.perf_counter() - start),), positive)
@@ -331,7 +331,7 @@ class Bench:
         prepared = self._prepared.get(job.task.key)
         if prepared is None:
             prepared = self._fresh(job.task, job.reference.positive)
-            prepared.expected = Expected(np.load(job.reference.output))
+            prepared.expected = Expected(np.load(job.reference.output), job.task.dtypes[-1])
             self._keep(job.task, prepared)
         self._prepared.move_to_end(job.task.key)
         return prepared

@@ -103,3 +103,14 @@ def test_integers_must_be_equal_and_poison_is_not() -> None:
 def test_an_output_of_one_number() -> None:
     assert Expected(np.array(2.0, np.float32)).mismatch(np.array(2.0, np.float32)) == ""
     assert "first at []" in Expected(np.array(2.0, np.float32)).mismatch(np.array(3.0, np.float32))
+
+
+@pytest.mark.parametrize(("dtype", "step"), [("float16", 2.0**-10), ("bfloat16", 2.0**-7)])
+def test_shorter_floats_may_differ_by_their_own_rounding(dtype: str, step: float) -> None:
+    def stored(values: np.ndarray) -> np.ndarray:
+        return (values.view(np.uint32) >> 16).astype(np.uint16) if dtype == "bfloat16" else values.astype(dtype)
+
+    want = np.ones(8, np.float32)
+    assert Expected(stored(want), dtype).mismatch(stored(want * np.float32(1 + step))) == ""
+    assert Expected(stored(want), dtype).mismatch(stored(want * np.float32(1 + 16 * step)))
+    assert Expected(stored(want), dtype).mismatch(stored(want * np.float32(np.nan)))

@@ -106,6 +106,14 @@ def test_the_evaluator_decides_how_many_runs() -> None:
         assert len(measurer.measure([candidate("right")])[0].latencies_s) == 7
 
 
+def test_a_contender_is_timed_in_turn_with_the_incumbent() -> None:
+    with open_measurer() as measurer:
+        (incumbent,) = measurer.measure([candidate("right")])
+        (contender,) = measurer.measure([candidate("right otherwise")], incumbent_s=10 * incumbent.latency_s)
+    assert contender.ok
+    assert len(contender.latencies_s) >= 8  # not hopeless, so no fewer than a contender gets
+
+
 def test_rank_times_finalists_interleaved_and_in_order(shared: LocalMeasurer) -> None:
     kinds = ("right", "illegal", "baseline", "right")
     ranked = shared.rank([candidate(kind) for kind in kinds])

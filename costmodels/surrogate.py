@@ -12,6 +12,7 @@ Only the top of the surface matters, so the low tail is bent: a gap beyond ``KNE
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 
 import numpy as np
 
@@ -38,16 +39,20 @@ class Surrogate:
         self._make = make
         self._own: CostModel | None = None
         self.beta_ = 1.0
-        self._shared: CostModel | None = None
-        others = [rows for rows in others if len(rows[1]) >= 2]
-        if others:
-            features = np.concatenate([features for features, _ in others])
-            self._shared = make().fit(features, np.concatenate([bend(scores) for _, scores in others]))
+        self._others = [rows for rows in others if len(rows[1]) >= 2]
+
+    @cached_property
+    def _shared(self) -> CostModel | None:
+        """g, fitted when it is first needed: a run opens many tasks that never get a slot."""
+        if not self._others:
+            return None
+        features = np.concatenate([features for features, _ in self._others])
+        return self._make().fit(features, np.concatenate([bend(scores) for _, scores in self._others]))
 
     @property
     def ready(self) -> bool:
         """Whether it has anything to predict from."""
-        return self._own is not None or self._shared is not None
+        return self._own is not None or bool(self._others)
 
     def fit(self, features: Floats, scores: Floats) -> Surrogate:
         """Learn from the task's own valid measurements: ``features`` (n, d), ``scores`` (n,), n ≥ 1."""

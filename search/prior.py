@@ -16,8 +16,8 @@ from schedules.errors import UsageError
 from schedules.space import Space
 from search.base import SearchContext
 
-MOST_TASKS = 8
-MOST_ROWS = 64  # of one task: the fit of the shared model is paid once per searcher, but it is paid
+MOST_TASKS = 24
+MOST_ROWS = 32  # of one task: the fit of the shared model is paid once per searcher, but it is paid
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from schedules.space import Knob, Space
 from search.base import SearchContext
 from search.history import History
 from search.pool import Pool
-from search.prior import columns_of, prior_rows
+from search.prior import MOST_ROWS, columns_of, prior_rows
 from search.spread import spread
 from tests.conformance import spaces
 from tuning_logs.measurement import Measurement
@@ -102,7 +102,7 @@ def test_prior_takes_tasks_with_the_same_columns_only() -> None:
     context = SearchContext(space, np.random.default_rng(0), prior=((alien, told), (space, foreign)))
     (rows,) = prior_rows(context)
     assert columns_of(space) == ("wide", "high", "order", "split", "area")
-    assert rows.features.shape == (64, 5)
-    assert 0 < (~rows.valid).sum() < 64
+    assert rows.features.shape == (MOST_ROWS, 5)
+    assert 0 < (~rows.valid).sum() < MOST_ROWS
     timed = [-np.log(m.latency_s) for _, m in results if m.ok]
     assert np.nanmax(rows.scores) == pytest.approx(max(timed))

@@ -172,9 +172,7 @@ class BatchMatmulTemplate(OneAlgorithm):
         sch.vectorize(lane)
         for loop in (ki, mi, ni):
             sch.unroll(loop)
-        if (
-            tail is not None and not cropped
-        ):  # LLVM masks the ends of cropped rows
+        if tail is not None and not cropped:  # LLVM masks the ends of cropped rows
             _tile_epilogue(sch, tail, lanes)
         init = sch.decompose_reduction(product, ko)
         unroll_tile(sch, init, 3)

@@ -23,7 +23,7 @@ PLAIN_EVERY_S = 5.0
 
 BAR_CELLS = 40
 
-_PHASES = {"import": "importing the model", "build": "building", "verify": "verifying against the reference"}
+_PHASES = {"import": "importing the model", "build": "building, and verifying against the reference"}
 
 
 class Scoreboard:

@@ -185,7 +185,7 @@ def local_imports(tree: Tree) -> list[str]:
     """
     found = []
     for path, module in library(tree):
-        if re.fullmatch(r"(catalog|__init__|cli(_\w+)?)\.py", PurePosixPath(path).name):
+        if re.fullmatch(r"((\w+_)?catalog|__init__|cli(_\w+)?)\.py", PurePosixPath(path).name):
             continue  # catalogues and the CLI import only what was asked for, so that starting stays quick
         lines = tree[path].splitlines()
         for function in ast.walk(module):

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import tempfile
 import zlib
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from autotune.machine import host_target
-from autotune.measure.base import Candidate
+from autotune.measure.base import Candidate, symbol_of
+from autotune.measure.builder import Builder, object_of
+from schedules import lower as lowering
 from schedules.errors import ScheduleError
 from schedules.lower import load_program, lower
 from tuning_logs.measurement import Measurement
@@ -21,18 +25,22 @@ def by_config(candidate: Candidate) -> Measurement:
 
 
 class FakeMeasurer:
-    """Answers by rule.
+    """Times by rule; what is shipped it compiles for real, in this process.
 
     Attributes:
         slots: every batch that was asked for.
     """
+
+    untuned = Measurement((1e-3,))
 
     def __init__(self, answer: Answer = by_config) -> None:
         self.answer = answer
         self.slots: list[list[Candidate]] = []
         self.compile_s = 0.0
         self.measure_s = 0.0
+        self.cold_bytes = 0
         self.closed = False
+        self._folder = tempfile.TemporaryDirectory(prefix="tune-fake-")
 
     def __enter__(self) -> FakeMeasurer:
         return self
@@ -45,14 +53,48 @@ class FakeMeasurer:
         self.slots.append(list(candidates))
         return [self.answer(candidate) for candidate in candidates]
 
+    def baseline_s(self, candidate: Candidate) -> Measurement:
+        """The same for every task, slower than any answer."""
+        return self.untuned
+
+    def objects(self, candidates: Sequence[Candidate]) -> list[Path]:
+        """Object files as a real measurer makes them."""
+        builder = Builder(host_target(1), lowering)
+        libraries = []
+        for number, candidate in enumerate(candidates):
+            libraries.append(str(Path(self._folder.name) / f"{number}.so"))
+            scheduled = lower(load_program(candidate.program), candidate.config, host_target(1))
+            builder.compile(scheduled.mod["main"], symbol_of(candidate.task.key), libraries[-1])
+        return [Path(object_of(library)) for library in libraries]
+
     def close(self) -> None:
         """Remember that it was closed."""
         self.closed = True
+        self._folder.cleanup()
 
     @property
     def trials(self) -> int:
         """Candidates asked for."""
         return sum(map(len, self.slots))
+
+
+class FakeRanker(FakeMeasurer):
+    """One that ranks finalists too.
+
+    Attributes:
+        ranked: every group of finalists.
+        rank_answer: what it says of them, if it differs from what measuring said.
+    """
+
+    def __init__(self, answer: Answer = by_config) -> None:
+        super().__init__(answer)
+        self.rank_answer = answer
+        self.ranked: list[list[Candidate]] = []
+
+    def rank(self, candidates: Sequence[Candidate]) -> list[Measurement]:
+        """One answer per finalist."""
+        self.ranked.append(list(candidates))
+        return [self.rank_answer(candidate) for candidate in candidates]
 
 
 class FakeClock:

@@ -8,7 +8,7 @@ import onnxruntime
 import pytest
 
 import autotune
-from autotune import pipeline
+from autotune import pipeline, ship
 from autotune.artifact import read_artifact
 from autotune.events import PhaseBegan, SlotDone, TuningBegan, TuningEnded
 from autotune.options import Options
@@ -37,6 +37,14 @@ def measurers(monkeypatch):
     return opened
 
 
+@pytest.fixture(autouse=True)
+def latencies_ms(monkeypatch):
+    """What timing a whole model says, in turn; when all is said, that everything is equally fast."""
+    said = []
+    monkeypatch.setattr(ship, "median_ms", lambda *_: said.pop(0) if said else 1.0)
+    return said
+
+
 def options(tmp_path, **changes):
     chosen = {"out": tmp_path / "tiny.tuned", "log": tmp_path / "t.db", "threads": 1, "searcher": "random", "trials": 6}
     return Options(**{**chosen, "batch": 2, **changes})
@@ -53,7 +61,7 @@ def test_a_run_measures_builds_and_verifies(tmp_path, model, measurers):
     assert measurers[0].closed
     kinds = [type(event) for event in events]
     assert kinds.index(TuningBegan) < kinds.index(SlotDone) < kinds.index(TuningEnded)
-    assert [event.name for event in events if isinstance(event, PhaseBegan)] == ["import", "build", "verify"]
+    assert [event.name for event in events if isinstance(event, PhaseBegan)] == ["import", "build"]
 
 
 def test_the_artifact_computes_what_the_model_does(tmp_path, model, measurers):
@@ -64,6 +72,14 @@ def test_the_artifact_computes_what_the_model_does(tmp_path, model, measurers):
     assert np.allclose(ours[0], reference.run(None, {"data": x})[0], 1e-3, 1e-5)
     chosen = [choice.config for choice in read_artifact(result.artifact).plan.choices]
     assert any(config != BASELINE for config in chosen)
+
+
+def test_the_untuned_build_is_shipped_where_it_is_faster(tmp_path, model, measurers, latencies_ms):
+    latencies_ms += [3.0, 2.0]
+    result = pipeline.tune(model, options(tmp_path, trials=12))
+    assert result.latency_ms == {"tuned": 2.0, "untuned": 2.0}
+    assert {choice.config for choice in read_artifact(result.artifact).plan.choices} == {BASELINE}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["t.db", "tiny.onnx", "tiny.tuned"]
 
 
 def test_a_second_run_measures_nothing_and_keeps_the_artifact(tmp_path, model, measurers):
@@ -86,7 +102,7 @@ def test_more_trials_go_on_where_the_last_run_ended(tmp_path, model, measurers):
 def test_build_reads_the_log_only(tmp_path, model, measurers):
     tuned = pipeline.tune(model, options(tmp_path, trials=40, batch=8))
     built = pipeline.build(model, options(tmp_path, out=tmp_path / "built"))
-    assert len(measurers) == 1
+    assert measurers[1].trials == 0
     assert (built.measured_trials, built.artifact) == (0, tmp_path / "built")
     assert read_artifact(built.artifact).identity == read_artifact(tuned.artifact).identity
 
@@ -94,7 +110,7 @@ def test_build_reads_the_log_only(tmp_path, model, measurers):
 def test_frozen_with_a_missing_record_is_refused_and_leaves_nothing(tmp_path, model, measurers):
     with pytest.raises(MissingRecordError, match="have no record"):
         pipeline.tune(model, options(tmp_path, frozen=True))
-    assert not measurers
+    assert [(measurer.trials, measurer.closed) for measurer in measurers] == [(0, True)]
     assert not (tmp_path / "tiny.tuned").exists()
 
 

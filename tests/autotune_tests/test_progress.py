@@ -78,7 +78,7 @@ def test_a_pipe_gets_plain_lines():
     assert lines[:2] == ["importing the model", "tuning 2 tasks for 60 s"]
     assert "last fused_b: 20.0 µs, 100 GFLOPS, 50 % of the bound" in text
     assert "stopped: the budget of 60 s is spent" in text
-    assert lines[-1] == "building"
+    assert lines[-1] == "building, and verifying against the reference"
     assert "\x1b" not in text
 
 

@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 
 from autotune.events import SlotDone
-from autotune.job import WALL, Job
-from autotune.session import Session
+from autotune.job import FINAL, STAGE, WALL, Job
+from autotune.session import CLOSE, FINALISTS, FIRST_SLOT, Session
 from schedules.space import Knob, Space
 from schedules.task import Task
 from search.allocation import RoundRobin
 from search.base import SearchContext
 from search.random_search import RandomSearch
 from search.stopping import Limits
-from tests.autotune_tests.fakes import FakeClock, FakeMeasurer, by_config
+from tests.autotune_tests.fakes import FakeClock, FakeMeasurer, FakeRanker, by_config
 from tuning_logs.measurement import Measurement
 from tuning_logs.memory_store import MemoryStore
 from tuning_logs.record import RecordKey
@@ -75,13 +75,13 @@ def test_a_slot_is_in_the_log_before_anybody_hears_of_it():
             seen.append((event.measured, len(log)))
 
     session(log, FakeMeasurer(), events=Observer(), limits=Limits(trials=12)).run()
-    assert seen == [(4, 4), (4, 8), (4, 12)]
+    assert seen == [(2, 2), (2, 4), (4, 8), (4, 12)]
 
 
 def test_trials_are_never_exceeded():
     log, measurer = Watched(), FakeMeasurer()
     assert session(log, measurer, limits=Limits(trials=10), batch=4).run() == "10 trials were measured"
-    assert [len(slot) for slot in measurer.slots] == [4, 4, 2]
+    assert [len(slot) for slot in measurer.slots] == [FIRST_SLOT, FIRST_SLOT, 4, 2]
 
 
 def test_budget_counts_earlier_runs():
@@ -101,7 +101,7 @@ def test_budget_counts_earlier_runs():
 def test_slots_alternate_between_tasks_under_round_robin():
     measurer = FakeMeasurer()
     session(Watched(), measurer, limits=Limits(trials=12)).run()
-    assert [slot[0].task.key for slot in measurer.slots] == ["a", "b", "a"]
+    assert [slot[0].task.key for slot in measurer.slots] == ["a", "b", "a", "b"]
     assert all(candidate.program == f"program {candidate.task.key}" for slot in measurer.slots for candidate in slot)
 
 
@@ -139,10 +139,10 @@ def test_an_interrupted_slot_is_lost_and_nothing_else():
     measurer.answer = interrupted
     with pytest.raises(KeyboardInterrupt):
         session(log, measurer).run()
-    assert len(log) == 8
+    assert len(log) == 2 * FIRST_SLOT
     resumed = FakeMeasurer()
     session(log, resumed).run()
-    assert resumed.trials == 2 * SPACE.size - 8
+    assert resumed.trials == 2 * SPACE.size - 2 * FIRST_SLOT
     assert len(log) == 2 * SPACE.size
 
 
@@ -193,3 +193,61 @@ def test_an_empty_answer_closes_the_task():
     each.tell([(config, by_config(each.candidate(config))) for config in configs], 0.0)
     assert each.ask(1) == []
     assert each.state.exhausted
+
+
+def finals(log):
+    return [record for record in log.records() if record.provenance.get(STAGE) == FINAL]
+
+
+def test_finalists_are_timed_once_more_and_recorded_as_such():
+    log, ranker = Watched(), FakeRanker()
+    each = session(log, ranker)
+    each.run()
+    each.settle()
+    assert [{candidate.task.key for candidate in batch} for batch in ranker.ranked] == [{"a"}, {"b"}]
+    assert len(finals(log)) == sum(map(len, ranker.ranked))
+    for batch, key in zip(ranker.ranked, "ab", strict=True):
+        measured = sorted(by_config(job(key).candidate(SPACE.config(row))).latency_s for row in SPACE.rows)
+        again = [by_config(candidate).latency_s for candidate in batch]
+        close = [latency_s for latency_s in measured if latency_s <= CLOSE * measured[0]]
+        assert again == close[:FINALISTS]
+        assert len(again) > 1
+
+
+def test_the_best_record_is_what_settling_says():
+    log = Watched()
+    each = session(log, FakeRanker(), keys="a")
+    each.run()
+    lucky = log.best(record_key("a"))
+    each.settle()
+    assert log.best(record_key("a")).config == lucky.config
+    each.measurer.rank_answer = lambda candidate: Measurement((3e-5 if candidate.config == lucky.config else 2e-5,))
+    each.settle()
+    assert log.best(record_key("a")).config != lucky.config
+    assert log.best(record_key("a")).measurement.latency_s < 2e-5 * CLOSE
+
+
+def test_corrections_are_no_trials_when_a_run_resumes():
+    log = Watched()
+    limits = Limits(trials=12, plateau_trials=None)
+    first = session(log, FakeRanker(), keys="a", limits=limits, clock=FakeClock(step=0.5))
+    first.run()
+    first.settle()
+    assert finals(log)
+    resumed = job("a")
+    spent_s = resumed.resume(list(log.records(record_key("a"))))
+    assert resumed.state.trials == 12
+    assert spent_s == pytest.approx(sum(float(record.provenance[WALL]) for record in log.records()))
+    again = FakeRanker()
+    each = session(log, again, keys="a", limits=limits)
+    assert each.run() == "12 trials were measured"
+    each.settle()
+    assert (again.trials, again.ranked) == (0, [])
+
+
+def test_a_measurer_that_cannot_rank_settles_nothing():
+    log = Watched()
+    each = session(log, FakeMeasurer())
+    each.run()
+    each.settle()
+    assert not finals(log)

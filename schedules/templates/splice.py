@@ -35,13 +35,20 @@ def replace_anchor(func: tirx.PrimFunc, anchor: str, stages: tirx.PrimFunc, data
     nests = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
     check(len(nests) == len(names), f"{anchor} is not at the root of its function")
     if position == len(names) - 1:
-        return stages.with_attr("global_symbol", "main")
+        return _in_order(stages, data, weight)
     produced = blocks[position].writes[0].source
     rest = [param for index, param in enumerate(func.params) if index != weight]  # the epilogue may read data too
     later = [block.writes[0].source for block in blocks[position + 1 :]]
     kept = [buffer for buffer in root.alloc_buffers if any(buffer.same_as(written) for written in later)]
     epilogue = _function([produced, *rest], nests[position + 1 :], kept)
     return _fuse(func, stages, epilogue, data, weight)
+
+
+def _in_order(stages: tirx.PrimFunc, data: int, weight: int) -> tirx.PrimFunc:
+    """``stages`` as a whole function, its parameters where those that they replace were."""
+    given, packed, result = stages.params
+    params = [given, packed, result] if data < weight else [packed, given, result]
+    return tirx.PrimFunc(params, stages.body, stages.ret_type, stages.attrs).with_attr("global_symbol", "main")
 
 
 def _function(params: list[Var], nests: list[tirx.Stmt], allocated: list[Var]) -> tirx.PrimFunc:

@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import tvm
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 from tvm import relax, te, tirx
 
-from schedules.lower import normalise
+from schedules.config import Config
+from schedules.lower import lower, normalise, repack, tvm_target
+from schedules.target import Target
 from schedules.templates.batch_matmul import batch_matmul
 from schedules.templates.conv2d import conv2d
 from schedules.templates.depthwise import depthwise
@@ -53,6 +56,16 @@ def inputs(func: tirx.PrimFunc, seed: int = 0) -> list[Array]:
     """Positive random arrays (some programs take roots), so that an accumulator left at zero shows."""
     rng = np.random.default_rng(seed)
     return [rng.uniform(0.1, 1.0, shape).astype(np.float32) for shape in shapes(func)[:-1]]
+
+
+def run(func: tirx.PrimFunc, config: Config, target: Target, arrays: list[Array]) -> Array:
+    """Output of ``func`` under ``config``; raises ScheduleError for an illegal config."""
+    module = tvm.compile(lower(func, config, target).mod, target=tvm_target(target))
+    changed = {index: how.apply(arrays[index]) for index, how in repack(func, config).items()}
+    given = [tvm.runtime.tensor(changed.get(index, array)) for index, array in enumerate(arrays)]
+    output = tvm.runtime.tensor(np.full(shapes(func)[-1], np.nan, np.float32))  # what is not written shows
+    module(*given, output)
+    return output.numpy()
 
 
 def from_te(*tensors: te.Tensor) -> tirx.PrimFunc:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import tvm
 import tvm_ffi
-from tvm import tirx
 
 from schedules.config import Config
 from schedules.errors import ScheduleError
-from schedules.lower import BASELINE, TEMPLATES, claim, lower, repack, tvm_target
+from schedules.lower import BASELINE, TEMPLATES, claim, lower
 from schedules.target import Target
 from tests.schedules_tests.cases import CASES
-from tests.schedules_tests.programs import Array, Case, inputs, shapes
+from tests.schedules_tests.programs import Case, inputs, run
 
 # LLVM cuts vectors to what the CPU has, so these run anywhere: the widths are the templates' business.
 WIDE = Target(kind="llvm", isa="avx512", threads=2)
@@ -21,16 +19,6 @@ NARROW = Target(kind="llvm", isa="avx2", threads=1)
 SAMPLED = 5
 
 every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-
-
-def run(func: tirx.PrimFunc, config: Config, target: Target, arrays: list[Array]) -> Array:
-    """Output of ``func`` under ``config``; raises ScheduleError for an illegal config."""
-    module = tvm.compile(lower(func, config, target).mod, target=tvm_target(target))
-    changed = {index: how.apply(arrays[index]) for index, how in repack(func, config).items()}
-    given = [tvm.runtime.tensor(changed.get(index, array)) for index, array in enumerate(arrays)]
-    output = tvm.runtime.tensor(np.full(shapes(func)[-1], np.nan, np.float32))  # what is not written shows
-    module(*given, output)
-    return output.numpy()
 
 
 def check_config(case: Case, config: Config, target: Target) -> bool:

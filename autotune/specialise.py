@@ -58,7 +58,7 @@ class _Rewriter:
 
     def _call(self, expr: relax.Expr) -> relax.Expr:
         if not isinstance(expr, relax.Call):
-            return expr
+            return self._argument(expr, {})  # an output may be a weight
         if str(getattr(expr.op, "name", "")) != "relax.call_tir":
             args = [self._argument(arg, {}) for arg in expr.args]
             return self._builder.normalize(relax.Call(expr.op, args, expr.attrs, expr.ty_args))

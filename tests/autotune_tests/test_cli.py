@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from autotune import cli, pipeline
+from autotune import cli, pipeline, ship
 from autotune.cli import main
 from autotune.cli_options import parse_seconds, parse_target, split_names
 from schedules.errors import ArtifactError, AutotuneError, MissingRecordError, UsageError, VerificationError
@@ -52,6 +52,7 @@ def answer(capsys):
 def faked(monkeypatch, tmp_path):
     """No device is measured; the model is in the current folder."""
     monkeypatch.setattr(pipeline, "LocalMeasurer", lambda *_, **__: FakeMeasurer(if_it_lowers))
+    monkeypatch.setattr(ship, "median_ms", lambda *_: 1.0)
     monkeypatch.chdir(tmp_path)
     return save_tiny(tmp_path / "tiny.onnx")
 

@@ -17,6 +17,7 @@ from autotune.importer.program import Program
 from autotune.measure.base import Candidate, symbol_of
 from autotune.measure.pool import LocalMeasurer
 from autotune.plan import Plan
+from schedules.errors import InstallError
 from schedules.lower import tvm_target
 from schedules.target import Target
 
@@ -34,6 +35,16 @@ VM_PASSES = (
     "VMShapeLower",
     "AttachGlobalSymbol",
 )
+
+
+def check_compiler() -> None:
+    """Refuse to start where nothing could be linked.
+
+    Raises:
+        InstallError: if there is no C++ compiler.
+    """
+    if cc.get_cc() is None:
+        raise InstallError("no C++ compiler was found to link kernels with; install g++ or clang, or name one in CXX")
 
 
 def compile_kernels(program: Program, plan: Plan, workshop: LocalMeasurer) -> dict[str, Path]:

@@ -20,6 +20,7 @@ from autotune.importer.load import load_model
 from autotune.importer.program import Program, import_program
 from autotune.importer.simplify import simplify
 from autotune.job import Job
+from autotune.library import check_compiler
 from autotune.machine import host_target
 from autotune.measure.base import Candidate
 from autotune.measure.pool import LocalMeasurer
@@ -137,6 +138,7 @@ def tune(model: str | Path, options: Options | None = None, observe: Observer = 
     model_path = Path(model)
     began = time.perf_counter()
     clock = _Clock(observe)
+    check_compiler()
     with ExitStack() as stack:
         target = resolve_target(options)
         # Started before the import: workers need a second or two to load TVM.

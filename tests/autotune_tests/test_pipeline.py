@@ -8,11 +8,11 @@ import onnxruntime
 import pytest
 
 import autotune
-from autotune import pipeline, ship
+from autotune import library, pipeline, ship
 from autotune.artifact import read_artifact
 from autotune.events import PhaseBegan, SlotDone, TuningBegan, TuningEnded
 from autotune.options import Options
-from schedules.errors import MissingRecordError, ModelError, UsageError
+from schedules.errors import InstallError, MissingRecordError, ModelError, UsageError
 from schedules.lower import BASELINE
 from tests.autotune_tests.fakes import FakeMeasurer, if_it_lowers
 from tests.autotune_tests.tiny import save_tiny
@@ -151,6 +151,13 @@ def test_a_bad_model_leaves_nothing_behind(tmp_path, measurers):
         pipeline.tune(bad, options(tmp_path))
     assert all(measurer.closed for measurer in measurers)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.onnx"]
+
+
+def test_a_machine_without_a_compiler_is_told_at_once(tmp_path, model, measurers, monkeypatch):
+    monkeypatch.setattr(library.cc, "get_cc", lambda: None)
+    with pytest.raises(InstallError, match=r"install g\+\+ or clang"):
+        pipeline.tune(model, options(tmp_path))
+    assert measurers == []
 
 
 def test_unknown_strategies_are_refused(tmp_path, model, measurers):

@@ -11,7 +11,6 @@ from alembic.migration import MigrationContext
 
 from schedules.errors import LogError
 from tests.conformance.store_suite import StoreSuite
-from tests.tuning_logs_tests import postgres_server
 from tests.tuning_logs_tests.postgres_server import PostgresServer
 from tests.tuning_logs_tests.samples import KEY, failed, timed
 from tests.tuning_logs_tests.test_processes import check_killed_writers, check_many_writers
@@ -19,22 +18,6 @@ from tuning_logs.care import gc, stats, verify
 from tuning_logs.exchange import merge
 from tuning_logs.schema import METADATA, VERSION_TABLE
 from tuning_logs.sql_store import SqlStore, open_log
-
-pytestmark = pytest.mark.skipif(
-    bool(postgres_server.missing()), reason=postgres_server.missing() or "PostgreSQL is here"
-)
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    started = PostgresServer()
-    yield started
-    started.stop()
-
-
-@pytest.fixture
-def address(server: PostgresServer) -> str:
-    return server.new_database()
 
 
 @pytest.fixture

@@ -1,0 +1,163 @@
+"""One case through the product: import, build, load, run, compare. Runs in a process of its own."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+import traceback
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from autotune.importer.load import load_model
+from autotune.importer.program import Program, import_program
+from autotune.importer.simplify import simplify
+from autotune.machine import host_target
+from autotune.measure.base import Candidate, symbol_of
+from autotune.measure.builder import Builder, object_of
+from autotune.plan import Choice, Plan
+from autotune.runtime import InferenceSession
+from autotune.ship import build_artifact
+from schedules import lower
+from schedules.errors import AutotuneError, ModelError, ScheduleError
+from schedules.lower import BASELINE
+from schedules.target import Target
+from tests.conformance.onnx_nodes.cases import Case
+
+ATTEMPTS = 8
+"""Random configs tried for a kernel until one applies: a space may hold some that do not."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a case.
+
+    Attributes:
+        kind: ``pass``, ``refused`` (by a ModelError that names an operator of the model), ``unnamed`` (refused
+            without), ``wrong``, ``crash`` or ``hang``.
+        message: of the refusal or failure.
+        tuned: kernels that ran with a random config.
+    """
+
+    case: str
+    operator: str
+    kind: str
+    message: str = ""
+    constants: bool = False
+    tuned: int = 0
+    seconds: float = 0.0
+
+    def to_data(self) -> dict[str, Any]:
+        """JSON object; keyword arguments that make it again."""
+        return asdict(self)
+
+
+class InlineWorkshop:
+    """Compiles kernels in this process: what ``LocalMeasurer.objects`` does in its workers."""
+
+    def __init__(self, target: Target, folder: Path) -> None:
+        self._builder, self._folder = Builder(target, lower), folder
+        self._target = target
+
+    def objects(self, candidates: Sequence[Candidate]) -> list[Path]:
+        """As ``LocalMeasurer.objects``."""
+        paths = []
+        for candidate in candidates:
+            symbol = symbol_of(candidate.task.key)
+            library = str(self._folder / f"{symbol}.so")
+            schedule = lower.lower(lower.load_program(candidate.program), candidate.config, self._target)
+            self._builder.compile(schedule.mod["main"], symbol, library)
+            paths.append(Path(object_of(library)))
+        return paths
+
+
+def attempt(case: Case, tuned: bool, seed: int = 0) -> Outcome:
+    """Run ``case``; whatever goes wrong is its outcome."""
+
+    def outcome(kind: str, message: str = "", kernels: int = 0) -> Outcome:
+        return Outcome(case.name, case.operator, kind, message, bool(case.constants), kernels)
+
+    try:
+        with tempfile.TemporaryDirectory(prefix="conformance-") as folder:
+            outputs, kernels = run(case, Path(folder), tuned, seed)
+    except ModelError as error:
+        return outcome("refused" if names_operator(str(error), case.model) else "unnamed", str(error))
+    except Exception as error:
+        frames = [f for f in traceback.extract_tb(error.__traceback__) if "site-packages" not in f.filename]
+        where = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        kind = "unnamed" if isinstance(error, AutotuneError) else "crash"
+        return outcome(kind, f"{type(error).__name__} at {where}: {' | '.join([*lines[:1], *lines[-1:]])}"[:600])
+    message = mismatch(case, outputs)
+    return outcome("wrong" if message else "pass", message, kernels)
+
+
+def names_operator(text: str, model: onnx.ModelProto) -> bool:
+    """Whether ``text`` names an operator, as a word."""
+    words = set("".join(c if c.isalnum() or c == "_" else " " for c in text).split())
+    return any(node.op_type in words for node in model.graph.node) or any(
+        onnx.defs.has(word) for word in words if word[:1].isupper()
+    )
+
+
+def run(case: Case, folder: Path, tuned: bool, seed: int) -> tuple[list[Any], int]:
+    """Outputs of ``case``, and how many kernels had something to tune."""
+    path = folder / "model.onnx"
+    path.write_bytes(case.model.SerializeToString())
+    target = host_target(1)
+    workshop: Any = InlineWorkshop(target, folder)
+    program = import_program(simplify(load_model(path)), target)
+    plan, kernels = _plan(program, target, seed) if tuned else (_untuned(program, target), 0)
+    out = folder / "out"
+    build_artifact(out, program, plan, path, workshop)
+    return InferenceSession(out, threads=1).run(None, case.inputs), kernels
+
+
+def _untuned(program: Program, target: Target) -> Plan:
+    return Plan(target, tuple(sorted((Choice(t.key, BASELINE, None) for t in program.tasks), key=lambda c: c.task)))
+
+
+def _plan(program: Program, target: Target, seed: int) -> tuple[Plan, int]:
+    """A random config that applies for every kernel that has any; how many have one."""
+    choices, kernels = [], 0
+    for task in program.tasks:
+        space, config = program.spaces[task.key], BASELINE
+        if space.knobs:
+            digest = hashlib.sha256(f"{task.key}/{seed}".encode()).digest()
+            rng = np.random.default_rng(int.from_bytes(digest[:8], "little"))
+            func = lower.load_program(program.programs[task.key])
+            for sample in space.sample(ATTEMPTS, rng):
+                try:
+                    lower.lower(func, sample, target)
+                except ScheduleError:
+                    continue
+                config, kernels = sample, kernels + 1
+                break
+        choices.append(Choice(task.key, config, None))
+    return Plan(target, tuple(sorted(choices, key=lambda choice: choice.task))), kernels
+
+
+def mismatch(case: Case, outputs: Sequence[Any]) -> str:
+    """What differs from the expected outputs; empty if nothing does. The suite's own comparison."""
+    if len(outputs) != len(case.outputs):
+        return f"{len(outputs)} outputs instead of {len(case.outputs)}"
+    for index, (ours, theirs) in enumerate(zip(outputs, case.outputs, strict=True)):
+        if not isinstance(theirs, np.ndarray):
+            return f"output {index} is {type(theirs).__name__}"
+        if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
+            return f"output {index} is {ours.dtype}{ours.shape} instead of {theirs.dtype}{theirs.shape}"
+        rtol = case.rtol
+        if theirs.dtype.name == "bfloat16":
+            rtol, ours, theirs = max(rtol, 2.0**-6), ours.astype(np.float32), theirs.astype(np.float32)
+        try:
+            np.testing.assert_allclose(ours, theirs, rtol=rtol, atol=case.atol)
+        except AssertionError as error:
+            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+            return f"output {index}: {' | '.join(lines[1:6])}"[:500]
+    return ""
+
+

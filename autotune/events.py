@@ -32,6 +32,35 @@ class TuningBegan:
 
 
 @dataclass(frozen=True)
+class PeerTimed:
+    """The model's latency on another engine, measured before tuning began.
+
+    Attributes:
+        name, version: the engine.
+        latency_s: median seconds of one inference on the same threads and inputs.
+    """
+
+    name: str
+    version: str
+    latency_s: float
+
+
+@dataclass(frozen=True)
+class SlotBegan:
+    """A slot was dealt.
+
+    Attributes:
+        task: who got it.
+        trials: configs about to be measured.
+        why: the allocator's reason, a phrase.
+    """
+
+    task: Task
+    trials: int
+    why: str
+
+
+@dataclass(frozen=True)
 class SlotDone:
     """One slot was measured and is safe in the log.
 
@@ -40,6 +69,7 @@ class SlotDone:
         state: that task's state now.
         measured, failed: trials in this slot.
         elapsed_s: seconds since the loop started.
+        failures: kinds of error of the failed ones.
     """
 
     task: Task
@@ -47,6 +77,7 @@ class SlotDone:
     measured: int
     failed: int
     elapsed_s: float
+    failures: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -56,9 +87,19 @@ class TuningEnded:
     reason: str
 
 
-Event = PhaseBegan | TuningBegan | SlotDone | TuningEnded
+Event = PhaseBegan | PeerTimed | TuningBegan | SlotBegan | SlotDone | TuningEnded
 Observer = Callable[[Event], None]
 
 
 def ignore(event: Event) -> None:
     """The observer that watches nothing."""
+
+
+def everyone(*observers: Observer) -> Observer:
+    """One observer that tells all of them, in order."""
+
+    def tell(event: Event) -> None:
+        for observer in observers:
+            observer(event)
+
+    return tell

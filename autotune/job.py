@@ -67,6 +67,11 @@ class Job:
             self._exhausted,
         )
 
+    @property
+    def measured(self) -> dict[Config, float]:
+        """Valid configs in the order they were first tried → latency in seconds by their newest measurement."""
+        return dict(self._measured)
+
     def resume(self, records: Sequence[TuningRecord]) -> float:
         """Take over what the log knows; the wall-clock seconds it cost."""
         costs = [float(record.provenance.get(WALL, record.measurement.compile_s)) for record in records]

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from autotune.events import Observer, SlotDone
+from autotune.events import Observer, SlotBegan, SlotDone
 from autotune.job import FINAL, Job
 from autotune.measure.base import Measurer, Ranker
-from search.allocation import Allocator
+from search.allocation import Allocator, why
 from search.stopping import Limits, why_run_done, why_task_done
 from tuning_logs.store import LogStore
 
@@ -60,14 +60,16 @@ class Session:
                 return "no task is expected to gain more"
             job = self.jobs[key]
             configs = job.ask(self._count(job))
+            self.observe(SlotBegan(job.task, len(configs), why(self.allocator, key, states)))
             asked = self.clock()
             measured = self.measurer.measure([job.candidate(config) for config in configs], job.state.best_s)
             done = self.clock()
             self.log.append(job.records(configs, measured, (done - slot) / max(1, len(configs))))
             job.tell(list(zip(configs, measured, strict=True)), (done - slot) / max(1, len(configs)))
             self.search_s += (asked - slot) + (self.clock() - done)
-            failed = sum(not measurement.ok for measurement in measured)
-            self.observe(SlotDone(job.task, job.state, len(measured), failed, self.clock() - began))
+            failures = tuple(measurement.error for measurement in measured if measurement.error is not None)
+            seconds = self.clock() - began
+            self.observe(SlotDone(job.task, job.state, len(measured), len(failures), seconds, failures))
 
     def settle(self) -> None:
         """Time the finalists of every task that was tuned in this run once more, interleaved.

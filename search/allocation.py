@@ -76,6 +76,23 @@ class Allocator(Protocol):
         ...
 
 
+@runtime_checkable
+class Explains(Protocol):
+    """An allocator that can say why, in words."""
+
+    def why(self, key: str, states: Sequence[TaskState]) -> str:
+        """Why ``key`` got the slot that ``next`` just dealt from ``states``; a phrase without a full stop."""
+        ...
+
+
+def why(allocator: Allocator, key: str, states: Sequence[TaskState]) -> str:
+    """Why ``allocator`` gave the slot to ``key``: its own words, else the first line of its documentation."""
+    if isinstance(allocator, Explains):
+        return allocator.why(key, states)
+    rule = (type(allocator).__doc__ or type(allocator).__name__).strip().splitlines()[0].rstrip(".")
+    return rule[:1].lower() + rule[1:]
+
+
 def open_tasks(states: Sequence[TaskState]) -> list[TaskState]:
     """Those that still have untried configs."""
     return [state for state in states if not state.exhausted]

@@ -63,6 +63,14 @@ class _Bandit(Allocator):
 
         return max(tasks, key=bound).key
 
+    def why(self, key: str, states: Sequence[TaskState]) -> str:
+        """See ``Explains``."""
+        state = next(state for state in states if state.key == key)
+        if state.best_s is None:
+            return "every task gets a valid config first"
+        speedup = self._predicted(state) * state.best_s
+        return f"the largest upper bound: its curve says {speedup - 1.0:.1%} faster one slot ahead"
+
     def _predicted(self, state: TaskState) -> float:
         """Expected best speed (1/s) one slot ahead."""
         trials, belief = self._beliefs.get(state.key, (0, None))

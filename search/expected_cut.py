@@ -18,11 +18,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from search.allocation import Allocator, TaskState, open_tasks
+from search.forecast import NEAR_BOUND, cost_s, describe_slot
 from search.gain import GainModel, latency_share
 from search.stopping import near_roofline
 
-NEAR_BOUND = 1.03
-RECENT = 16  # trials from which the cost of the next is read
 DEFAULT_COST_S = 0.1
 ALIVE = 0.7  # tasks of which some config works, before anything was tried
 
@@ -42,25 +41,25 @@ class ExpectedCut(Allocator):
         if not tasks:
             return None
         known = [state for state in states if state.trials]
-        usual_s = float(np.mean([self._cost_s(state) for state in known])) if known else DEFAULT_COST_S
+        usual_s = float(np.mean([cost_s(state) for state in known])) if known else DEFAULT_COST_S
         return max(tasks, key=lambda state: self._value(state, usual_s)).key
 
-    @staticmethod
-    def _cost_s(state: TaskState) -> float:
-        return max(float(np.mean(state.spent_s[-RECENT:])), 1e-6)
+    def why(self, key: str, states: Sequence[TaskState]) -> str:
+        """See ``Explains``."""
+        return describe_slot(self._gains, key, states, self._slot)
 
     def _value(self, state: TaskState, usual_s: float) -> float:
         """Expected seconds of model latency saved per second of tuning; a task nobody tried counts as untuned."""
-        cost_s = self._slot * (self._cost_s(state) if state.trials else usual_s)
+        slot_s = self._slot * (cost_s(state) if state.trials else usual_s)
         share = latency_share(state)
         if state.best_s is None:
-            return share * _chance_of_first(state.trials, self._slot) / cost_s
+            return share * _chance_of_first(state.trials, self._slot) / slot_s
         if self._rng is None:
-            return share * -float(np.expm1(-self._gains.expected(state, self._slot))) / cost_s
+            return share * -float(np.expm1(-self._gains.expected(state, self._slot))) / slot_s
         drawn = float(self._gains.draws(state, self._slot, 1, self._rng)[0])
         # most draws hold no record at all: a little of the expectation breaks their ties
         drawn += 0.01 * self._gains.expected(state, self._slot)
-        return share * -float(np.expm1(-drawn)) / cost_s
+        return share * -float(np.expm1(-drawn)) / slot_s
 
 
 def _chance_of_first(failures: int, ahead: int) -> float:

@@ -41,6 +41,13 @@ class Gradient(Allocator):
             return tasks[int(self._rng.integers(len(tasks)))].key
         return min(tasks, key=lambda state: self._slope(state, states)).key
 
+    def why(self, key: str, states: Sequence[TaskState]) -> str:
+        """See ``Explains``."""
+        state = next(state for state in states if state.key == key)
+        if not state.trials:
+            return "every task is served once first"
+        return f"{1e6 * -self._slope(state, states):.1f} µs of model latency per slot by its slope, or chance (1 in 20)"
+
     def _best_after(self, state: TaskState, trials: int) -> float:
         known = [latency for latency in state.latencies_s[: max(trials, 1)] if latency is not None]
         return min(known, default=NEVER)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from autotune.events import SlotDone
+from autotune.events import SlotBegan, SlotDone
 from autotune.job import FINAL, STAGE, WALL, Job
 from autotune.session import CLOSE, FINALISTS, FIRST_SLOT, Session
 from schedules.space import Knob, Space
@@ -71,8 +71,11 @@ def test_a_slot_is_in_the_log_before_anybody_hears_of_it():
 
     class Observer(list):
         def append(self, event):
-            assert isinstance(event, SlotDone)
-            seen.append((event.measured, len(log)))
+            if isinstance(event, SlotDone):
+                seen.append((event.measured, len(log)))
+            else:
+                assert isinstance(event, SlotBegan)
+                assert event.why
 
     session(log, FakeMeasurer(), events=Observer(), limits=Limits(trials=12)).run()
     assert seen == [(2, 2), (2, 4), (4, 8), (4, 12)]
@@ -116,7 +119,7 @@ def test_failures_are_records_and_the_run_goes_on():
     failed = [record for record in log.records() if not record.measurement.ok]
     assert len(failed) == 10
     assert {record.measurement.error for record in failed} == {"timeout"}
-    assert sum(event.failed for event in events) == 10
+    assert sum(event.failed for event in events if isinstance(event, SlotDone)) == 10
     assert log.best(record_key("a")).config["x"] in (2, 3)
 
 

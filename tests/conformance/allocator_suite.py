@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from search.allocation import Allocator, TaskState
+from search.allocation import Allocator, TaskState, why
 from search.allocator_catalog import make_allocator
 
 
@@ -52,6 +52,18 @@ class AllocatorSuite:
         served = run(self.make(allocator_name), fresh(4), 16)
         assert len(served) == 16
         assert set(served) <= {"task0", "task1", "task2", "task3"}
+
+    def test_says_why(self, allocator_name: str) -> None:
+        allocator, states = self.make(allocator_name), fresh(3)
+        rng = np.random.default_rng(1)
+        for _ in range(8):
+            key = allocator.next(states)
+            assert key is not None
+            words = why(allocator, key, states)
+            assert words
+            assert "\n" not in words
+            assert not words.endswith(".")
+            states = [tried(state, rng) if state.key == key else state for state in states]
 
     def test_nothing_to_serve(self, allocator_name: str) -> None:
         assert self.make(allocator_name).next([]) is None

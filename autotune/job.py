@@ -22,6 +22,11 @@ STAGE, FINAL = "stage", "final"
 """Provenance field of a finalist's record: a correction, not a trial."""
 
 
+def wall_s(record: TuningRecord) -> float:
+    """Wall-clock seconds that getting ``record`` took; where nobody wrote them down, what compiling took."""
+    return float(record.provenance.get(WALL, record.measurement.compile_s))
+
+
 class Job:
     """A task, its searcher and what measuring it has brought.
 
@@ -74,7 +79,7 @@ class Job:
 
     def resume(self, records: Sequence[TuningRecord]) -> float:
         """Take over what the log knows; the wall-clock seconds it cost."""
-        costs = [float(record.provenance.get(WALL, record.measurement.compile_s)) for record in records]
+        costs = [wall_s(record) for record in records]
         if records:
             self._searcher.tell([(record.config, record.measurement) for record in records])
         for record, cost in zip(records, costs, strict=True):

@@ -19,7 +19,7 @@ from autotune.events import Observer, PhaseBegan, TuningBegan, TuningEnded, igno
 from autotune.importer.load import load_model
 from autotune.importer.program import Program, import_program
 from autotune.importer.simplify import simplify
-from autotune.job import Job
+from autotune.job import Job, wall_s
 from autotune.library import check_compiler
 from autotune.machine import host_target
 from autotune.measure.base import Candidate
@@ -27,6 +27,7 @@ from autotune.measure.pool import LocalMeasurer
 from autotune.options import Options, default_log
 from autotune.peak import measure_peak
 from autotune.plan import UNTUNED, record_key
+from autotune.reuse import Reuse
 from autotune.session import Session
 from autotune.ship import Shipping, ship
 from autotune.verify import Verdict
@@ -234,22 +235,27 @@ def open_jobs(program: Program, target: Target, log: TuningLog, options: Options
     """A job per tunable task with what the log knows of it; the seconds spent on them so far, and the records used."""
     peak = measure_peak(target)
     log.add_target(target)
-    jobs: dict[str, Job] = {}
-    spent_s, reused = 0.0, 0
-    for index, task in enumerate(program.tasks):
-        space = program.spaces[task.key]
-        if not space.knobs:
-            continue
+    tunable = [task for task in program.tasks if program.spaces[task.key].knobs]
+    for task in tunable:
         log.add_workload(task.key, program.programs[task.key])
-        key = record_key(task, space, target)
+    keys = {task.key: record_key(task, program.spaces[task.key], target) for task in tunable}
+    known = {task.key: list(log.records(keys[task.key])) for task in tunable}
+    spent_s = sum(wall_s(record) for records in known.values() for record in records)
+    # Neighbours are for what is still to be tried: a run that only confirms an earlier one does not look for them.
+    reuse = Reuse(log, target) if spent_s < (1.0 - NEARLY_SPENT) * options.seconds else None
+    jobs: dict[str, Job] = {}
+    for index, task in enumerate(program.tasks):
+        if task.key not in keys:
+            continue
+        key, space = keys[task.key], program.spaces[task.key]
         rng = np.random.default_rng([options.seed, index])
-        searcher = make_searcher(options.searcher, SearchContext(space, rng, options.cost_model))
+        context = SearchContext(space, rng, options.cost_model)
+        if reuse is not None:
+            nearness = reuse.near(task, key)
+            context = replace(context, space=reuse.guided(space, nearness), prior=reuse.prior(nearness))
+        searcher = make_searcher(options.searcher, context)
         bound_s = peak.bound_s(int(task.flop / space.saving), task.bytes)
-        job = Job(
-            task, program.programs[task.key], key, searcher, bound_s, options.seed, {"evaluator": options.evaluator}
-        )
-        records = list(log.records(key))
-        spent_s += job.resume(records)
-        reused += len(records)
-        jobs[task.key] = job
-    return jobs, spent_s, reused
+        provenance = {"evaluator": options.evaluator}
+        jobs[task.key] = Job(task, program.programs[task.key], key, searcher, bound_s, options.seed, provenance)
+        jobs[task.key].resume(known[task.key])
+    return jobs, spent_s, sum(map(len, known.values()))

@@ -34,6 +34,9 @@ class TuningLog(LogStore, Protocol):
     def counts(self, task: str | None = None) -> Mapping[RecordKey, KeyCount]:
         """How many records there are of each key (of ``task`` only, unless None)."""
 
+    def fastest(self, key: RecordKey, count: int) -> list[TuningRecord]:
+        """Up to ``count`` of the newest successful records of the configs of ``key``, fastest first."""
+
     def similar(
         self, space: str, target: str, tvm: str, per_task: int = 200
     ) -> Iterator[tuple[str, list[TuningRecord]]]:

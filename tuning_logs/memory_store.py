@@ -76,7 +76,11 @@ class MemoryStore:
 
     def best(self, key: RecordKey) -> TuningRecord | None:
         """The successful record of ``key`` with the least ``latency_s``, each config by its newest, or None."""
-        return next(iter(_current(self.records(key))), None)
+        return next(iter(self.fastest(key, 1)), None)
+
+    def fastest(self, key: RecordKey, count: int) -> list[TuningRecord]:
+        """Up to ``count`` of the newest successful records of the configs of ``key``, fastest first."""
+        return _current(self.records(key))[:count]
 
     def similar(
         self, space: str, target: str, tvm: str, per_task: int = 200

@@ -215,9 +215,10 @@ class SqlStore:
 
     def best(self, key: RecordKey) -> TuningRecord | None:
         """The successful record of ``key`` with the least ``latency_s``, each config by its newest, or None."""
-        return next(iter(self._fastest(key, 1)), None)
+        return next(iter(self.fastest(key, 1)), None)
 
-    def _fastest(self, key: RecordKey, count: int) -> list[TuningRecord]:
+    def fastest(self, key: RecordKey, count: int) -> list[TuningRecord]:
+        """Up to ``count`` of the newest successful records of the configs of ``key``, fastest first."""
         number = self._key_number(key)
         if number is None:
             return []
@@ -229,7 +230,7 @@ class SqlStore:
         """Per task of this space, target and TVM: its configs' newest successful records, fastest first."""
         query = select(KEYS.c.task).where(KEYS.c.space == space, KEYS.c.target == target, KEYS.c.tvm == tvm)
         for row in self.rows(query.order_by(KEYS.c.task)):
-            records = self._fastest(RecordKey(row.task, target, space, tvm), per_task)
+            records = self.fastest(RecordKey(row.task, target, space, tvm), per_task)
             if records:
                 yield row.task, records
 

@@ -1,0 +1,65 @@
+"""Whether what was measured on one machine can teach something about another.
+
+Code for one microarchitecture runs on those that descend from it, and archspec knows who descends from whom: what is
+fast on a Skylake is a good guess on a Sapphire Rapids, but its guesses may not even compile the other way round.
+"""
+
+from __future__ import annotations
+
+import math
+
+import archspec.cpu
+
+from schedules.target import Target
+
+ISA_ORDER = ("generic", "avx2", "avx512", "amx")
+"""x86-64 levels from least to most; ``neon`` stands beside them, above ``generic`` only."""
+
+_ARCHSPEC = {"icelake-server": "icelake", "icelake-client": "icelake", "graniterapids": "sapphirerapids"}
+"""LLVM's names that archspec does not know → the next one that it does."""
+
+
+def incompatibility(there: Target, here: Target) -> str:
+    """Why records of ``there`` say nothing about ``here``, naming the field that differs; empty if they do.
+
+    Thread count and cache sizes may differ: they make a record less near (``remoteness``), not useless.
+    """
+    if there.kind != here.kind:
+        return f"kind differs: {there.kind} there, {here.kind} here"
+    if here.kind == "cuda":
+        return "" if there.arch == here.arch else f"arch differs: {there.arch} there, {here.arch} here"
+    if not _isa_reaches(there.isa, here.isa):
+        return f"isa differs: {there.isa} there, {here.isa} here"
+    if not _descends(there.mcpu, here.mcpu):
+        return f"mcpu differs: {there.mcpu} there, which {here.mcpu or 'a generic CPU'} here does not descend from"
+    missing = sorted(set(there.features) - set(here.features))
+    return f"features differ: {','.join(missing)} there, not here" if missing else ""
+
+
+def remoteness(there: Target, here: Target) -> float:
+    """How unlike two compatible machines are: 0 for the same fingerprint, a doubling of threads or of lanes counts 1.
+
+    Heuristic: it only orders records, together with the distance of their shapes in doublings.
+    """
+    if there.fingerprint == here.fingerprint:
+        return 0.0
+    return 1.0 + abs(math.log2(there.threads / here.threads)) + abs(math.log2(there.vector_bytes / here.vector_bytes))
+
+
+def _isa_reaches(there: str, here: str) -> bool:
+    if there == here or there == "generic":
+        return True
+    return there in ISA_ORDER and here in ISA_ORDER and ISA_ORDER.index(there) <= ISA_ORDER.index(here)
+
+
+def _descends(there: str, here: str) -> bool:
+    """Whether ``here`` is ``there`` or comes after it in archspec's partial order; LLVM's names, empty for any CPU."""
+    if there in ("", "generic", here):
+        return True
+    older, newer = _microarchitecture(there), _microarchitecture(here)
+    return older is not None and newer is not None and older <= newer
+
+
+def _microarchitecture(mcpu: str) -> archspec.cpu.Microarchitecture | None:
+    name = _ARCHSPEC.get(mcpu, mcpu.replace("znver", "zen").replace("-", "_"))
+    return archspec.cpu.TARGETS.get(name)

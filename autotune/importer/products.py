@@ -66,9 +66,14 @@ def _operand(forms: Forms, value: Value, letters: str) -> tuple[relax.Expr, str]
 def _wanted_order(forms: Forms, rank: int) -> tuple[int, ...]:
     """The order in which the only consumer wants the axes, if it transposes and leaves the columns last."""
     consumers = forms.consumers.get(forms.current, [])
-    if len(consumers) == 1 and str(getattr(consumers[0].op, "name", "")) == "relax.permute_dims":
+    if len(consumers) == 1 and _name(consumers[0]) == "relax.permute_dims":
         axes = consumers[0].attrs.axes
         order = tuple(int(axis) % rank for axis in axes) if axes is not None else ()
         if len(order) == rank and order[-1] == rank - 1:
             return order
     return tuple(range(rank))
+
+
+def _name(consumer: relax.Expr) -> str:
+    """The operation's name; empty for what is no call, such as the tuple of all outputs."""
+    return str(getattr(getattr(consumer, "op", None), "name", ""))

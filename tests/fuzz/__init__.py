@@ -1,0 +1,1 @@
+"""Random small graphs against ONNX Runtime: ``python -m tests.fuzz --count 1000``."""

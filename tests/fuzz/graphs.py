@@ -1,0 +1,65 @@
+"""Seed → a random valid model of some five to twenty nodes."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+
+from tests.fuzz.grower import Grower, NoFitError
+from tests.fuzz.layers import CHANNELS, LAYERS
+from tests.fuzz.plain import PLAIN
+
+OPSETS = (13, 14, 17, 17, 17, 18, 21)
+MOST_OUTPUTS = 5
+TRIES = 80
+
+Operator = Callable[[Grower], None]
+
+
+def random_model(seed: int) -> onnx.ModelProto:
+    """The model of ``seed``, always the same one."""
+    rng = np.random.default_rng([7, seed])
+    g = Grower(rng, OPSETS[int(rng.integers(len(OPSETS)))])
+    for number in range(g.one_of((1, 1, 1, 2, 2, 3))):
+        g.input(f"in{number}", _input_shape(g))
+    _grow(g, g.one_of((2, 4, 6, 8, 12, 16)))
+    outputs = g.sinks()
+    rng.shuffle(outputs)
+    outputs = outputs[:MOST_OUTPUTS]
+    inner = [name for node in g.nodes for name in node.output if name not in outputs]
+    if inner and g.chance(0.2):
+        outputs.append(inner[g.between(0, len(inner) - 1)])
+    return g.finish(outputs)
+
+
+def _grow(g: Grower, steps: int) -> None:
+    """Apply ``steps`` random operators, those that do not fit left out."""
+    # A graph leans to some kinds: all kinds alike would seldom put a convolution behind a convolution.
+    table: dict[Operator, float] = {**PLAIN, **LAYERS}
+    lean = {operator: weight * float(g.rng.choice((0.2, 1.0, 3.0))) for operator, weight in table.items()}
+    operators = list(lean)
+    shares = np.array(list(lean.values())) / sum(lean.values())
+    done = 0
+    for _ in range(TRIES):
+        operator = operators[int(g.rng.choice(len(operators), p=shares))]
+        with contextlib.suppress(NoFitError):
+            operator(g)
+            done += 1
+        if done >= steps:
+            break
+    if not g.nodes:
+        g.op("Relu", g.values[0])
+
+
+def _input_shape(g: Grower) -> tuple[int, ...]:
+    kind = g.between(0, 9)
+    if kind <= 4:
+        return (g.one_of((1, 1, 1, 2, 3)), g.one_of(CHANNELS), g.between(1, 16), g.between(1, 16))
+    if kind <= 6:
+        return (g.one_of((1, 1, 2, 3)), g.between(1, 16), g.one_of((1, 4, 8, 16, 24, 33, 64)))
+    if kind == 7:
+        return (g.between(1, 17), g.one_of((1, 8, 16, 31, 64, 100)))
+    return tuple(g.between(1, 7) for _ in range(g.between(0, 5)))

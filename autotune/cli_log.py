@@ -125,7 +125,7 @@ def explain(
     log: opt.Log = None,
     as_json: opt.Json = False,
 ) -> Reply:
-    """Say for every task of a model whether the log has a record for this machine, and if not, what differs."""
+    """Say for every task of a model which record is used, or why none is: the field that differs, and what is near."""
     from autotune.inspect import report_tasks
 
     report = report_tasks(model, Options(**opt.common(target, threads, inputs, log)))
@@ -135,7 +135,7 @@ def explain(
             "key": each.task.key,
             "name": each.task.name,
             "found": each.best is not None,
-            "why": each.missing or f"{each.trials} records",
+            "why": each.why,
         }
         for each in tunable
     ]

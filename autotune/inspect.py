@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,8 @@ from autotune.options import Options
 from autotune.peak import measure_peak
 from autotune.pipeline import load_program, resolve_target
 from autotune.plan import record_key
-from costmodels.choices import choose
+from autotune.reuse import Reuse
+from costmodels.choices import choose, did_you_mean
 from schedules.config import Config
 from schedules.errors import UsageError
 from schedules.lower import load_program as load_prim_func
@@ -39,6 +39,7 @@ class TaskReport:
         trials: records in the log.
         best: the fastest record, or None.
         missing: why there is none, in words; empty otherwise.
+        near: what other tasks in the log may teach, or why not, where there is no record; never a result.
     """
 
     task: Task
@@ -47,6 +48,15 @@ class TaskReport:
     trials: int
     best: TuningRecord | None
     missing: str
+    near: str = ""
+
+    @property
+    def why(self) -> str:
+        """One line: which record is used, or why none is."""
+        if self.best is None:
+            return f"not found: {self.missing}" + (f"; {self.near}" if self.near else "")
+        host, best_us = self.best.host or "an unnamed machine", 1e6 * self.best.measurement.latency_s
+        return f"used: {best_us:.1f} µs on {host}, the best of {self.trials} records"
 
     @property
     def best_s(self) -> float | None:
@@ -74,6 +84,7 @@ class TaskReport:
             "roofline_share": None if self.best_s is None else self.bound_s / self.best_s,
             "source": source,
             "missing": self.missing or None,
+            "near": self.near or None,
         }
 
 
@@ -110,6 +121,7 @@ def report_tasks(model_path: Path, options: Options) -> ModelReport:
     log = known_log(options.log)
     reports = []
     try:
+        reuse = Reuse(log, target)
         for task in program.tasks:
             space = program.spaces[task.key]
             key = record_key(task, space, target)
@@ -117,7 +129,9 @@ def report_tasks(model_path: Path, options: Options) -> ModelReport:
             missing = log.explain_miss(key) if space.knobs and best is None else ""
             count = log.counts(task.key).get(key)
             bound_s = peak.bound_s(int(task.flop / space.saving), task.bytes)
-            reports.append(TaskReport(task, bound_s, bool(space.knobs), count.total if count else 0, best, missing))
+            near = reuse.near(task, key).told() if missing else ""
+            trials = count.total if count else 0
+            reports.append(TaskReport(task, bound_s, bool(space.knobs), trials, best, missing, near))
     finally:
         log.close()
     return ModelReport(model_path.name, target, peak.gflops, peak.memory_gb_s, tuple(reports))
@@ -198,6 +212,4 @@ def find_task(tasks: Iterable[Task], wanted: str) -> Task:
     if found:
         raise UsageError(f"several tasks begin with {wanted!r}: {', '.join(task.key for task in found)}; give more")
     names = [name for task in tasks for name in (task.key, task.name)]
-    near = difflib.get_close_matches(wanted, names, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    raise UsageError(f"no task is called {wanted!r}; {hint}'tune kernels ARTIFACT' lists them")
+    raise UsageError(f"no task is called {wanted!r}; {did_you_mean(wanted, names)}'tune kernels ARTIFACT' lists them")

@@ -22,7 +22,7 @@ UNTUNED = Space("baseline", 1, ())
 """The space of the untuned program, under whose key its measurement is kept."""
 
 SHOWN = 3
-"""Missing tasks that an error names."""
+"""Missing tasks of which an error also says why; the others it lists by name and key."""
 
 
 @dataclass(frozen=True)
@@ -118,9 +118,10 @@ def make_plan(
         frozen: refuse tasks that have something to tune and no record, instead of building them untuned.
 
     Raises:
-        MissingRecordError: if ``frozen`` and records are missing, naming the first few and why.
+        MissingRecordError: if ``frozen`` and records are missing, listing them, and why for the first few.
     """
-    choices, missing = [], []
+    choices: list[Choice] = []
+    missing: list[Task] = []
     for task in tasks:
         space = spaces[task.key]
         found = [
@@ -133,15 +134,14 @@ def make_plan(
             choices.append(Choice(task.key, record.config, record.measurement.latency_s))
             continue
         if space.knobs:
-            missing.append(f"{task.name} ({task.key}): {log.explain_miss(record_key(task, space, target))}")
+            missing.append(task)
         choices.append(Choice(task.key, BASELINE, None))
     if frozen and missing:
-        more = (
-            f"; and {len(missing) - SHOWN} more, which 'tune log explain MODEL' lists" if len(missing) > SHOWN else ""
-        )
+        reasons = [log.explain_miss(record_key(task, spaces[task.key], target)) for task in missing[:SHOWN]]
+        named = [f"{task.name} ({task.key})" for task in missing]
+        told = [f"{name}: {why}" for name, why in zip(named, reasons, strict=False)] + named[SHOWN:]
         raise MissingRecordError(
-            f"{len(missing)} of {len(choices)} tasks have no record; tune first or merge a log that has them. Missing: "
-            + "; ".join(missing[:SHOWN])
-            + more
+            f"{len(missing)} of {len(choices)} tasks have no record; tune first or merge a log that has them. "
+            f"Missing: {'; '.join(told)}"
         )
     return Plan(target, tuple(sorted(choices, key=lambda choice: choice.task)))

@@ -186,6 +186,12 @@ class StoreSuite:
         bounded = dict(log.similar(KEY.space, KEY.target, KEY.tvm, per_task=1))
         assert bounded[KEY.task] == [timed(2, 0.5)]
 
+    def test_fastest_gives_every_config_by_its_newest_record(self, log: TuningLog) -> None:
+        log.append([timed(1, 0.1, when=1.0), timed(1, 0.9, when=2.0), timed(2, 0.5), timed(3, 0.7), failed(4)])
+        assert log.fastest(KEY, 2) == [timed(2, 0.5), timed(3, 0.7)]
+        assert log.fastest(KEY, 9)[2:] == [timed(1, 0.9, when=2.0)]
+        assert log.fastest(other_key(task="unknown"), 9) == []
+
     def test_a_config_is_recognised_by_all_its_knobs(self, log: TuningLog) -> None:
         log.append([timed(1, 0.1, when=1.0)])
         changed = dataclasses.replace(timed(1, 0.9, when=2.0), config=config(1, order="nchw"))

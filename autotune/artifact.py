@@ -6,6 +6,9 @@
     model.so        the kernels and the program that calls them
     weights.bin     packed weights, each aligned to a page of ALIGNMENT bytes
     tasks.json.gz   the tasks and their untuned programs, to look inside (autotune/inspect.py); not needed to run
+    history.json.gz, bench.json
+                    how it was tuned (autotune/history.py) and how it compares ('tune bench'), for 'tune report'; added
+                    afterwards, and not needed to run or even to load
 
 No pickles: reading an artifact runs nothing but its compiled code.
 """
@@ -28,7 +31,8 @@ import numpy as np
 import tvm_ffi
 from numpy.typing import NDArray
 
-from autotune.graph.steps import Operand, Step, Steps
+from autotune.graph.lanes import Lane
+from autotune.graph.steps import Group, Operand, Step, Steps
 from autotune.importer.program import Program, TensorSpec
 from autotune.machine import host_target
 from autotune.plan import Plan
@@ -63,6 +67,17 @@ class Artifact:
     def library(self) -> Path:
         """The shared library."""
         return self.path / "model.so"
+
+    @property
+    def lane_libraries(self) -> dict[int, Path]:
+        """Threads of a lane → the library with kernels built for so many, where that is not ``library``."""
+        threads = {lane.threads for lane in self.steps.lanes} if self.steps is not None else set()
+        return {count: self.path / lane_library(count) for count in sorted(threads - {self.target.threads})}
+
+
+def lane_library(threads: int) -> str:
+    """File name of the library for lanes of ``threads`` threads."""
+    return f"model-{threads}t.so"
 
 
 def sha256(path: Path) -> str:
@@ -174,6 +189,39 @@ def annotate(path: Path, provenance: dict[str, Any]) -> None:
     fresh.replace(path / "manifest.json")
 
 
+def attach(path: Path, name: str, content: bytes) -> None:
+    """Add the file ``name`` to the artifact at ``path``, or replace it; listed in the manifest with its hash.
+
+    Raises:
+        ArtifactError: if it cannot be written.
+    """
+    data = read_manifest(path)
+    data["sha256"] = {**data["sha256"], name: hashlib.sha256(content).hexdigest()}
+    try:
+        for target, bytes_ in ((path / name, content), (path / "manifest.json", json.dumps(data, indent=1).encode())):
+            fresh = target.with_name(f"{target.name}.new")
+            fresh.write_bytes(bytes_)
+            fresh.replace(target)
+    except OSError as error:
+        raise ArtifactError(f"cannot write into {path} ({error.strerror}); check its permissions and space") from error
+
+
+def attachment(path: Path, name: str) -> bytes | None:
+    """What ``attach`` wrote, or None if nothing was.
+
+    Raises:
+        ArtifactError: if the file is gone or was changed since.
+    """
+    digest = read_manifest(path)["sha256"].get(name)
+    if digest is None:
+        return None
+    if not (path / name).is_file() or sha256(path / name) != digest:
+        raise ArtifactError(
+            f"{path / name} was lost or changed after it was written; run 'tune run' or 'tune bench' again"
+        )
+    return (path / name).read_bytes()
+
+
 def install(path: Path, out: Path) -> None:
     """Move the artifact at ``path`` to ``out``, in place of what is there.
 
@@ -274,7 +322,13 @@ def _read_steps(path: Path) -> Steps | None:
         return Operand(item["place"], int(item["index"]), tuple(int(x) for x in item["shape"]), str(item["dtype"]))
 
     calls = tuple(Step(str(c["symbol"]), tuple(operand(o) for o in c["operands"])) for c in data["calls"])
-    return Steps(calls, tuple(operand(o) for o in data["outputs"]), int(data["arena_bytes"]), ())
+    lanes = tuple(Lane(str(x["name"]), int(x["first"]), int(x["threads"])) for x in data.get("lanes", ()))
+    groups = tuple(
+        Group(str(g["name"]), int(g["lane"]), int(g["calls"]), tuple(int(x) for x in g["waits"]))
+        for g in data.get("groups", ())
+    )
+    outputs = tuple(operand(o) for o in data["outputs"])
+    return Steps(calls, outputs, int(data["arena_bytes"]), (), lanes, groups)
 
 
 def _spec(item: dict[str, Any]) -> TensorSpec:

@@ -13,7 +13,7 @@ import json
 import math
 import statistics
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+from numpy.typing import NDArray
 
 from autotune.artifact import Artifact, read_artifact, sha256
 from autotune.bench_process import CpuMeter, EngineProcess, EngineTimes, wait_until_quiet
@@ -36,6 +37,7 @@ INSTALL = "pip install 'tune-compiler[bench]'"
 ROUND_S = 0.2
 """Timed seconds per engine and round."""
 MOST_RUNS = 2000
+PEER_ROUNDS = 2
 
 Progress = Callable[[str, int, int], None]
 """Told (what, done, total)."""
@@ -112,7 +114,10 @@ def bench(
     model = find_model(artifact, model_path) if against else None
     with tempfile.TemporaryDirectory(prefix="tune-bench-") as temporary, ExitStack() as stack:
         folder = Path(temporary)
-        _write_job(folder, artifact, model, seed)
+        specs, threads = artifact.inputs, artifact.target.threads
+        # With its shapes fixed as in the artifact, so that every engine may specialise.
+        bound = None if model is None else load_model(model, {spec.name: spec.shape for spec in specs if spec.shape})
+        write_job(folder, bound, random_inputs(specs, seed), threads, str(artifact_path.resolve()))
         engines = []
         for index, name in enumerate((OURS, *against)):
             progress("starting engines", index, len(against) + 1)
@@ -167,14 +172,34 @@ def find_model(artifact: Artifact, given: Path | None = None) -> Path:
     raise ModelError(f"{what}; give the model that it was built from with --model")
 
 
-def _write_job(folder: Path, artifact: Artifact, model: Path | None, seed: int) -> None:
-    feed = random_inputs(artifact.inputs, seed)
-    if model is not None:  # with its shapes fixed as in the artifact, so that every engine may specialise
-        bound = load_model(model, {spec.name: spec.shape for spec in artifact.inputs if spec.shape})
-        onnx.save(bound, folder / "model.onnx")
+def write_job(
+    folder: Path, model: onnx.ModelProto | None, feed: Mapping[str, NDArray[Any]], threads: int, artifact: str = ""
+) -> None:
+    """Lay out for ``autotune.bench_engine`` what engines are to run: input name → array, and whom it is fed to."""
+    if model is not None:
+        onnx.save(model, folder / "model.onnx")
     np.savez(folder / "inputs.npz", *feed.values())
-    job = {"threads": artifact.target.threads, "artifact": str(artifact.path.resolve()), "inputs": list(feed)}
+    job = {"threads": threads, "artifact": artifact, "inputs": list(feed)}
     (folder / "job.json").write_text(json.dumps(job))
+
+
+def time_peer(name: str, model: onnx.ModelProto, feed: Mapping[str, NDArray[Any]], threads: int) -> EngineTimes:
+    """A few rounds of one peer alone, some half a second: enough to be told beside a run, not to be published.
+
+    Args:
+        model: checked, its shapes fixed.
+        feed: input name → array.
+
+    Raises:
+        MeasureError: if the engine dies or hangs.
+    """
+    with tempfile.TemporaryDirectory(prefix="tune-peer-") as temporary:
+        write_job(Path(temporary), model, feed, threads)
+        with EngineProcess(name, Path(temporary)) as engine:
+            count = _calibrate(engine, [engine])
+            for _ in range(PEER_ROUNDS):
+                engine.times.rounds.append(engine.run(count, warmup=1))
+            return engine.times
 
 
 def _calibrate(engine: EngineProcess, engines: Sequence[EngineProcess]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -41,6 +42,7 @@ class StepsMachine:
         self._weights = [tvm.runtime.from_dlpack(array) for array in weights]
         self._outputs = [self._view(operand) for operand in steps.outputs]
         self._calls: list[tuple[Any, list[Any]]] = []
+        self._symbols = [step.symbol for step in steps.calls]
         # Arguments of a call, position in them, number of the input, the shape in which the call wants it.
         self._inputs: list[tuple[list[Any], int, int, tuple[int, ...]]] = []
         for step in steps.calls:
@@ -57,6 +59,16 @@ class StepsMachine:
         for kernel, arguments in self._calls:
             kernel(*arguments)
         return [output.copy() for output in self._outputs]
+
+    def profile(self, inputs: Tensors) -> list[tuple[str, float]]:
+        """One inference: (symbol, seconds) of every kernel call in order."""
+        self.run(inputs)
+        spans = []
+        for (kernel, arguments), symbol in zip(self._calls, self._symbols, strict=True):
+            began = time.perf_counter()
+            kernel(*arguments)
+            spans.append((symbol, time.perf_counter() - began))
+        return spans
 
     def _view(self, operand: Operand) -> NDArray[Any]:
         dtype = np.dtype(operand.dtype)

@@ -37,6 +37,7 @@ class Options:
         searcher, cost_model, allocator, evaluator: strategies by name.
         batch: configs per slot.
         frozen: measure nothing; a task without a record is an error.
+        peer: time the model on ONNX Runtime first, if that is installed, to say what there is to beat.
     """
 
     out: Path | None = None
@@ -54,6 +55,7 @@ class Options:
     evaluator: str = "adaptive"
     batch: int = 8
     frozen: bool = False
+    peer: bool = False
 
     def __post_init__(self) -> None:
         if self.effort not in EFFORTS:

@@ -15,7 +15,8 @@ import numpy as np
 import onnx
 
 from autotune.artifact import check_place
-from autotune.events import Observer, PhaseBegan, TuningBegan, TuningEnded, ignore
+from autotune.events import Observer, PhaseBegan, TuningBegan, TuningEnded, everyone, ignore
+from autotune.history import Recorder, Run, earlier_runs, remember, stories
 from autotune.importer.load import load_model
 from autotune.importer.program import Program, import_program
 from autotune.importer.simplify import simplify
@@ -26,6 +27,7 @@ from autotune.measure.base import Candidate
 from autotune.measure.pool import LocalMeasurer
 from autotune.options import Options, default_log
 from autotune.peak import measure_peak
+from autotune.peer import peer_latency
 from autotune.plan import UNTUNED, record_key
 from autotune.reuse import Reuse
 from autotune.session import Session
@@ -138,6 +140,8 @@ def tune(model: str | Path, options: Options | None = None, observe: Observer = 
     options = options or Options()
     model_path = Path(model)
     began = time.perf_counter()
+    recorder = Recorder()
+    observe = everyone(recorder, observe)
     clock = _Clock(observe)
     check_compiler()
     with ExitStack() as stack:
@@ -154,7 +158,12 @@ def tune(model: str | Path, options: Options | None = None, observe: Observer = 
         if not options.frozen:
             measurer.cold_bytes = min(MOST_COLD_BYTES, sum(array.nbytes for array in program.weights))
             check_place(result.artifact)
-            _search(result, program, target, log, measurer, options, clock, observe)
+            earlier = earlier_runs(result.artifact, model_path, target)
+            if options.peer and (
+                peer := peer_latency(onnx_model, program.inputs, target.threads, options.seed, earlier)
+            ):
+                observe(peer)
+            _search(result, program, target, log, measurer, options, clock, observe, recorder.run)
         with clock.phase("build"):
             job = Shipping(onnx_model, program, target, log, measurer, model_path, options, result.interrupted)
             shipped = ship(result.artifact, job)
@@ -163,6 +172,8 @@ def tune(model: str | Path, options: Options | None = None, observe: Observer = 
     result.verified, result.latency_ms = shipped.verdict, shipped.latency_ms
     result.phase_s = clock.phase_s
     result.elapsed_s = time.perf_counter() - began
+    if not options.frozen:
+        remember(result.artifact, recorder.run, result.to_data(), options, earlier)
     return result
 
 
@@ -185,8 +196,9 @@ def _search(
     options: Options,
     clock: _Clock,
     observe: Observer,
+    story: Run,
 ) -> None:
-    """Run the loop; fills ``result`` in place. Ctrl-C ends the loop and is remembered, not raised."""
+    """Run the loop; fills ``result`` and ``story`` in place. Ctrl-C ends the loop and is remembered, not raised."""
     began = time.perf_counter()
     jobs, spent_s, reused = open_jobs(program, target, log, options)
     limits = Limits(budget_s=options.seconds * (1.0 - SETTLING), trials=options.trials)
@@ -212,6 +224,8 @@ def _search(
     except KeyboardInterrupt:
         result.reason, result.interrupted = "interrupted", True
     observe(TuningEnded(result.reason))
+    story.peak = asdict(measure_peak(target))
+    story.tasks = stories(jobs, {state.key: (state.trials, state.best_s) for state in states}, log, target)
     result.states = tuple(job.state for job in jobs.values())
     result.reused_records = reused
     result.measured_trials = sum(state.trials for state in result.states) - sum(state.trials for state in states)

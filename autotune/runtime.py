@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,12 @@ import tvm_ffi
 from numpy.typing import NDArray
 
 from autotune.artifact import Artifact, read_artifact
-from autotune.executor import Machine, StepsMachine, VirtualMachine
+from autotune.executor import Machine, VirtualMachine
 from autotune.importer.program import TensorSpec
+from autotune.lane_machine import LaneMachine, Span
 from autotune.machine import thread_cpus
+from autotune.words import as_words, numpy_type, word
+from costmodels.choices import did_you_mean
 from schedules.errors import UsageError
 
 ALIGNMENT = 64  # bytes, assumed by compiled kernels
@@ -59,10 +63,25 @@ def _load_library(library: Path) -> tvm.runtime.Module:
         return tvm_ffi.load_module(link)  # tvm.runtime.load_module would follow the link first
 
 
+def _machine(artifact: Artifact, threads: int) -> Machine:
+    """What runs ``artifact``."""
+    library = _load_library(artifact.library)
+    if artifact.steps is None:
+        return VirtualMachine(library, artifact.weights)
+    lanes = artifact.steps.lanes
+    cores = max(lane.first + lane.threads for lane in lanes) if lanes else threads
+    cpus = thread_cpus(cores)
+    # Fewer cores than it was placed on: some take turns.
+    where = [cpus[core % len(cpus)] for core in range(cores)]
+    libraries = {artifact.target.threads: library}
+    libraries |= {count: _load_library(path) for count, path in artifact.lane_libraries.items()}
+    return LaneMachine(libraries, artifact.steps, artifact.weights, where)
+
+
 class InferenceSession:
     """A loaded artifact.
 
-    Safe to call from several threads: one virtual machine serves one call at a time.
+    Safe to call from several threads: one machine serves one call at a time.
 
     Args:
         path: the artifact directory.
@@ -75,12 +94,7 @@ class InferenceSession:
     def __init__(self, path: str | Path, threads: int | None = None) -> None:
         self._artifact: Artifact = read_artifact(Path(path))
         self.threads = threads or self._artifact.target.threads
-        library, steps = _load_library(self._artifact.library), self._artifact.steps
-        self._machine: Machine = (
-            VirtualMachine(library, self._artifact.weights)
-            if steps is None
-            else StepsMachine(library, steps, self._artifact.weights)
-        )
+        self._machine = _machine(self._artifact, self.threads)
         self._names = [spec.name for spec in self._artifact.outputs]
         self._staging = [_Staging(spec) for spec in self._artifact.inputs]
         self._lock = threading.Lock()
@@ -113,19 +127,57 @@ class InferenceSession:
         known = self._names
         for name in output_names or ():
             if name not in known:
-                raise UsageError(f"the model has no output {name!r}; its outputs are {known}")
-        arrays = [self._checked(spec, input_feed) for spec in self._artifact.inputs]
-        if len(input_feed) != len(arrays):
-            expected = [spec.name for spec in self._artifact.inputs]
-            extra = next(name for name in input_feed if name not in expected)
-            raise UsageError(f"the model has no input {extra!r}; its inputs are {expected}")
+                raise UsageError(
+                    f"the model has no output {name!r}; {did_you_mean(name, known)}its outputs are {known}"
+                )
+        with self._ready(input_feed) as arguments:
+            made = zip(self._artifact.outputs, self._machine.run(arguments), strict=True)
+            outputs = {spec.name: array.view(numpy_type(spec.dtype)) for spec, array in made}
+        return [outputs[name] for name in (output_names or known)]
+
+    def profile(self, input_feed: Mapping[str, NDArray[Any]]) -> list[tuple[str, float]]:
+        """Where the time of one inference goes: (kernel's symbol, seconds) of every call, in order.
+
+        Empty where the virtual machine runs the model, which does not tell.
+
+        Raises:
+            UsageError: as ``run``.
+        """
+        with self._ready(input_feed) as arguments:
+            return self._machine.profile(arguments) if isinstance(self._machine, LaneMachine) else []
+
+    def timeline(self, input_feed: Mapping[str, NDArray[Any]]) -> list[Span]:
+        """When every subgraph of one inference ran, and on which lane; empty where the virtual machine runs the model.
+
+        Raises:
+            UsageError: as ``run``.
+        """
+        with self._ready(input_feed) as arguments:
+            return self._machine.timed(arguments) if isinstance(self._machine, LaneMachine) else []
+
+    def cancel(self) -> None:
+        """End the call that is on in another thread before its next kernel; it raises ``RunError``.
+
+        The virtual machine runs to its end instead.
+        """
+        if isinstance(self._machine, LaneMachine):
+            self._machine.cancel()
+
+    @contextmanager
+    def _ready(self, feed: Mapping[str, NDArray[Any]]) -> Iterator[list[tvm.runtime.Tensor]]:
+        """The checked inputs as tensors; the machine is the caller's alone until the end."""
+        arrays = [self._checked(spec, feed) for spec in self._artifact.inputs]
+        expected = [spec.name for spec in self._artifact.inputs]
+        for name in feed:
+            if name not in expected:
+                raise UsageError(
+                    f"the model has no input {name!r}; {did_you_mean(name, expected)}its inputs are {expected}"
+                )
         with self._lock:
-            if not hasattr(self._thread, "ready"):
+            if isinstance(self._machine, VirtualMachine) and not hasattr(self._thread, "ready"):
                 set_threads(self.threads)
                 self._thread.ready = True
-            arguments = [staging.take(array) for staging, array in zip(self._staging, arrays, strict=True)]
-            outputs = dict(zip(known, self._machine.run(arguments), strict=True))
-        return [outputs[name] for name in (output_names or known)]
+            yield [staging.take(array) for staging, array in zip(self._staging, arrays, strict=True)]
 
     def _checked(self, spec: TensorSpec, feed: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
         if spec.name not in feed:
@@ -148,7 +200,7 @@ class _Staging:
     """
 
     def __init__(self, spec: TensorSpec) -> None:
-        dtype = np.dtype(spec.dtype)
+        dtype = word(numpy_type(spec.dtype))
         size = math.prod(spec.shape) * dtype.itemsize
         raw = np.zeros(size + ALIGNMENT, np.uint8)
         start = -raw.ctypes.data % ALIGNMENT
@@ -157,6 +209,7 @@ class _Staging:
 
     def take(self, array: NDArray[Any]) -> tvm.runtime.Tensor:
         """``array`` as a tensor, in place if that is possible."""
+        array = as_words(array)
         if array.ctypes.data % ALIGNMENT == 0 and array.flags.c_contiguous and array.flags.writeable:
             return tvm.runtime.from_dlpack(array)
         np.copyto(self._array, array)

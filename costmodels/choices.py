@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from schedules.errors import UsageError
@@ -19,6 +19,10 @@ def choose(kind: str, name: str, known: Mapping[str, Choice]) -> Choice:
     """
     if name in known:
         return known[name]
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    raise UsageError(f"unknown {kind} {name!r}; {hint}choose one of {', '.join(sorted(known))}")
+    raise UsageError(f"unknown {kind} {name!r}; {did_you_mean(name, known)}choose one of {', '.join(sorted(known))}")
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A question that names the nearest of ``known``, with a space behind it; empty if none is near."""
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f"did you mean {near[0]!r}? " if near else ""

@@ -15,6 +15,7 @@ from autotune import bench_process
 from autotune.artifact import read_artifact
 from autotune.bench import BenchResult, bench, check_peers, find_model
 from autotune.bench_process import EngineProcess, EngineTimes, wait_until_quiet
+from autotune.verify import random_inputs
 from schedules.errors import ArtifactError, InstallError, MeasureError, ModelError, UsageError
 
 OURS = EngineTimes("tune", "1", "fp32", [[0.010, 0.012], [0.011, 0.013]])
@@ -139,7 +140,9 @@ def test_no_peer_needs_no_model(tiny, hurried):
 
 
 def job(tiny, tmp_path):
-    bench_module._write_job(tmp_path, read_artifact(tiny.artifact), tiny.model, 0)
+    artifact = read_artifact(tiny.artifact)
+    feed = random_inputs(artifact.inputs, 0)
+    bench_module.write_job(tmp_path, onnx.load(tiny.model), feed, artifact.target.threads, str(tiny.artifact))
     return tmp_path
 
 

@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from autotune.events import PhaseBegan, SlotDone, TuningBegan, TuningEnded
+from autotune.events import PhaseBegan, SlotBegan, SlotDone, TuningBegan, TuningEnded
 from autotune.progress import Progress, Scoreboard, Steps, describe_state
 from schedules.task import Task
 from search.allocation import TaskState
@@ -24,8 +24,12 @@ A, B = task("a"), task("b", weight=3)
 BEGAN = TuningBegan((A, B), (state("a"), state("b", 4e-5, weight=3)), 60.0)
 
 
+def began(each, why="it is expected to cut most"):
+    return SlotBegan(each, 2, why)
+
+
 def slot(each, after, failed=0):
-    return SlotDone(each, after, 2, failed, 1.0)
+    return SlotDone(each, after, 2, failed, 1.0, ("timeout",) * failed)
 
 
 def test_scoreboard_adds_up_what_happened():

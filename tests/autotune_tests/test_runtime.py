@@ -93,7 +93,7 @@ def test_any_layout_of_the_input_gives_the_same(session, kind):
         (None, {"data": data(), "x": data()}, r"no input 'x'; its inputs are \['data'\]"),
         (None, {"data": data()[0]}, r"has shape \(16, 8, 8\)"),
         (None, {"data": data().astype(np.float64)}, "type float64"),
-        (["score"], {"data": data()}, r"no output 'score'; its outputs are \['scores', 'features'\]"),
+        (["score"], {"data": data()}, r"no output 'score'; did you mean 'scores'\? its outputs are \['scores', 'features'\]"),
     ],
 )
 def test_wrong_feeds_are_told(session, names, feed, message):

@@ -19,6 +19,8 @@ from tvm.ir import GlobalVar, IRModule
 from tvm.relax.frontend.onnx import from_onnx
 
 from autotune.importer.layout import assign_layouts
+from autotune.importer.rewrites import split_to_slices
+from autotune.importer.tensors import one_line
 from schedules.errors import ModelError
 from schedules.lower import claim, normalise, program_of, task_key
 from schedules.space import Space
@@ -71,8 +73,15 @@ def import_program(model: onnx.ModelProto, target: Target) -> Program:
         ModelError: naming the operator that cannot be imported.
     """
     inputs, outputs = interface(model)
+    split_to_slices(model.graph)
     module = _from_onnx(model)
     module, weights = assign_layouts(module, target.lanes())
+    tasks, programs, spaces, kernels = _tasks(module := _fused(module), target)
+    return Program(module, tuple(weights), inputs, outputs, tasks, programs, spaces, kernels)
+
+
+def _fused(module: IRModule) -> IRModule:
+    """Kernels, and a ``main`` that calls them."""
     for step in (
         relax.transform.LegalizeOps(),
         relax.transform.AnnotateTIROpPattern(),
@@ -82,9 +91,13 @@ def import_program(model: onnx.ModelProto, target: Target) -> Program:
         relax.transform.RewriteDataflowReshape(),
         relax.transform.DeadCodeElimination(["main"]),
     ):
-        module = step(module)
-    tasks, programs, spaces, kernels = _tasks(module, target)
-    return Program(module, tuple(weights), inputs, outputs, tasks, programs, spaces, kernels)
+        try:
+            module = step(module)
+        except Exception as error:  # an operator's lowering raises whatever it runs into, as its importer does
+            raise ModelError(
+                f"the model cannot be imported: {one_line(error, 200)}; see docs/models.md for what is supported"
+            ) from error
+    return module
 
 
 def interface(model: onnx.ModelProto) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:

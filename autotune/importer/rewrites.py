@@ -69,6 +69,33 @@ def split_sums(graph: GraphProto) -> None:
     replace_nodes(graph, kept)
 
 
+def split_to_slices(graph: GraphProto) -> None:
+    """``Split`` → one ``Slice`` per output: kernels have one output, and a slice is fused into what reads it.
+
+    Shapes must be inferred; a Split whose shapes are unknown stays.
+    """
+    types = {value.name: value.type.tensor_type for value in (*graph.input, *graph.value_info, *graph.output)}
+    kept = []
+    for node in graph.node:
+        if node.op_type != "Split" or not all(name in types for name in node.output if name):
+            kept.append(node)
+            continue
+        axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 0)
+        names = [name for name in node.output if name]
+        start = 0
+        for name in names:
+            stop = start + types[name].shape.dim[axis].dim_value
+            bounds = [
+                numpy_helper.from_array(np.array([value], np.int64), f"{name}/{part}")
+                for part, value in (("start", start), ("stop", stop), ("axis", axis))
+            ]
+            graph.initializer.extend(bounds)
+            inputs = [node.input[0], *(tensor.name for tensor in bounds)]
+            kept.append(helper.make_node("Slice", inputs, [name], node.name if name == names[0] else name))
+            start = stop
+    replace_nodes(graph, kept)
+
+
 def remove_passthrough(graph: GraphProto) -> None:
     """Identity, and Dropout that is off, vanish; one that makes a graph output from an input or weight must stay."""
     outputs = {value.name for value in graph.output}

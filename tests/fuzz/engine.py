@@ -114,7 +114,9 @@ def difference(ours: Arrays, theirs: Arrays, slack: float = 1.0) -> str:
             bad = np.asarray(far & ~((mine == other) | (np.isnan(mine) & np.isnan(other))))
         if bad.any():
             place = tuple(int(i) for i in np.argwhere(bad)[0]) if bad.ndim else ()
-            return f"output {number}: {int(bad.sum())} of {bad.size} differ, at {place} {mine[place]} not {other[place]}"
+            return (
+                f"output {number}: {int(bad.sum())} of {bad.size} differ, at {place} {mine[place]} not {other[place]}"
+            )
     return ""
 
 

@@ -76,7 +76,8 @@ def import_program(model: onnx.ModelProto, target: Target) -> Program:
     split_to_slices(model.graph)
     module = _from_onnx(model)
     module, weights = assign_layouts(module, target.lanes())
-    tasks, programs, spaces, kernels = _tasks(module := _fused(module), target)
+    module = _fused(module)
+    tasks, programs, spaces, kernels = _tasks(module, target)
     return Program(module, tuple(weights), inputs, outputs, tasks, programs, spaces, kernels)
 
 

@@ -241,10 +241,8 @@ def slice_(g: Grower) -> None:
             continue
         step = g.one_of((1, 1, 1, 2, 3, -1, -2))
         start, end = sorted((g.between(0, size - 1), g.between(0, size - 1)))
-        if step > 0:
-            pair = (start, end + 1 if g.chance(0.7) else 2**31)
-        else:
-            pair = (end, start - 1 if start else -(2**31))
+        last = (end + 1 if g.chance(0.7) else 2**31) if step > 0 else (start - 1 if start else -(2**31))
+        pair = (start if step > 0 else end, last)
         starts.append(pair[0] - size if g.chance(0.2) else pair[0])
         ends.append(pair[1])
         axes.append(axis)

@@ -11,6 +11,19 @@ from schedules.errors import UsageError
 VECTOR_BYTES = {"avx512": 64, "amx": 64, "avx2": 32, "neon": 16, "generic": 16}
 """Bytes of one vector register by instruction-set level. ``amx`` is AVX-512 plus AMX tiles."""
 
+CUDA_ARCHS = {
+    # arch: (multiprocessors, L2 bytes, shared memory that one block can get)
+    "sm_80": (108, 40 << 20, 163 * 1024),  # A100
+    "sm_86": (84, 6 << 20, 99 * 1024),  # A40, RTX 3090
+    "sm_89": (142, 96 << 20, 99 * 1024),  # L40
+    "sm_90": (132, 50 << 20, 227 * 1024),  # H100, H200
+}
+"""CUDA architectures that kernels are built for, with the multiprocessors, the L2 bytes and the largest shared memory
+of a block on their usual device (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability")."""
+
+CUDA_REGISTERS = 64 * 1024  # of one multiprocessor, and of one block, on all of these
+CUDA_BLOCK_THREADS = 1024
+
 
 @dataclass(frozen=True)
 class Target:
@@ -21,7 +34,7 @@ class Target:
         isa: instruction-set level, a key of ``VECTOR_BYTES``; empty on CUDA.
         mcpu: LLVM's name of the microarchitecture, such as ``sapphirerapids``; empty on CUDA.
         features: LLVM feature flags (``+avx512f``) given on top of ``mcpu``.
-        threads: threads a kernel runs on.
+        threads: threads a kernel runs on; on CUDA the multiprocessors, which are what blocks are spread over.
         l1_bytes, l2_bytes, l3_bytes: data cache sizes, of one core for the first two, shared for the last.
         arch: CUDA architecture such as ``sm_90``; empty on a CPU.
         shared_bytes, registers, max_threads: limits of one CUDA block; 0 on a CPU.
@@ -73,6 +86,33 @@ class Target:
         digest = hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:10]
         label = self.arch if self.kind == "cuda" else f"{self.isa}-{self.mcpu or 'generic'}-{self.threads}t"
         return f"{self.kind}-{label}-{digest}"
+
+    @staticmethod
+    def cuda(arch: str, multiprocessors: int | None = None) -> Target:
+        """The target of a CUDA device.
+
+        Args:
+            arch: such as ``sm_90``; a trailing letter (``sm_90a``) is dropped, kernels need none of its extras.
+            multiprocessors: of the device at hand; None takes the architecture's usual device.
+
+        Raises:
+            UsageError: for an architecture that is not in ``CUDA_ARCHS``.
+        """
+        plain = arch.rstrip("af")
+        if plain not in CUDA_ARCHS:
+            raise UsageError(f"CUDA arch {arch!r} is not supported; it must be one of {', '.join(CUDA_ARCHS)}")
+        usual, l2_bytes, shared_bytes = CUDA_ARCHS[plain]
+        return Target(
+            kind="cuda",
+            threads=multiprocessors or usual,
+            l1_bytes=shared_bytes,
+            l2_bytes=l2_bytes,
+            l3_bytes=0,
+            arch=plain,
+            shared_bytes=shared_bytes,
+            registers=CUDA_REGISTERS,
+            max_threads=CUDA_BLOCK_THREADS,
+        )
 
     def to_json(self) -> str:
         """One line of JSON; ``from_json`` reads it back."""

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.measure.builder import starved
-from autotune.measure.messages import READY, Job, Lost, Reply, Settings
+from autotune.measure.messages import READY, Broken, Job, Lost, Reply, Settings
 from schedules.errors import MeasureError
 from tuning_logs.measurement import ErrorKind
 
@@ -170,7 +170,7 @@ class Crew:
         killed the first may have been left there by another job.
 
         Raises:
-            MeasureError: if no worker can be started.
+            MeasureError: if no worker can be started, or one says that it cannot work.
         """
         queue = deque(Flight(i, job, 0.0, 0) for i, job in enumerate(jobs))
         answers: dict[int, Reply | Lost] = {}
@@ -225,7 +225,10 @@ class Crew:
             del busy[self.workers[position].name]
             try:
                 if connection in heard:
-                    answers[flight.index] = self.workers[position].connection.recv()
+                    answer = self.workers[position].connection.recv()
+                    if isinstance(answer, Broken):
+                        raise MeasureError(answer.message)
+                    answers[flight.index] = answer
                     continue
             except (EOFError, OSError):
                 lost = self._autopsy(position, flight)

@@ -24,6 +24,7 @@ class Settings:
         cold: whether weights are to be met outside of the caches.
         lowering: the module that applies configs to programs; ``schedules.lower``, but for tests.
         directory: where libraries, programs, references and the workers' logs lie.
+        device: the RPC device to run on, as HOST:PORT:KEY of its tracker; empty for this machine.
     """
 
     target: Target
@@ -33,6 +34,7 @@ class Settings:
     cold: bool
     lowering: str
     directory: str
+    device: str = ""
 
     def to_json(self) -> str:
         """One line of JSON; ``from_json`` reads it back."""
@@ -149,6 +151,25 @@ class Lost:
     spent_s: float
 
 
+@dataclass(frozen=True)
+class Broken:
+    """Measuring itself is broken for this worker, whatever the job; in one line for people."""
+
+    message: str
+
+
+class DeviceLost(Exception):  # noqa: N818 - what happened, not whose mistake it was
+    """A session ended under our hands.
+
+    Attributes:
+        note: where on the device its process may have said why, see ``DeviceSession.last_will``.
+    """
+
+    def __init__(self, note: str, cause: str) -> None:
+        super().__init__(cause)
+        self.note = note
+
+
 Job = BuildJob | ReferenceJob | TimeJob
-Reply = Built | TimedAll
+Reply = Built | TimedAll | Broken
 READY = "ready"

@@ -43,7 +43,7 @@ from autotune.measure.check import (
     poison,
 )
 from autotune.measure.evaluator import Evaluator, at_speed_of
-from autotune.measure.messages import ReferenceJob, Settings, Timed, TimedAll, TimeJob
+from autotune.measure.messages import DeviceLost, ReferenceJob, Settings, Timed, TimedAll, TimeJob
 from schedules.lower import load_program, tvm_target
 from schedules.target import Target
 from schedules.task import Task
@@ -178,14 +178,23 @@ class Bench:
         self._outputs.least_bytes = COLD_FACTOR * target.l2_bytes * target.threads
         self._prepared: OrderedDict[str, Prepared] = OrderedDict()
         self._parsed: tuple[str, tirx.PrimFunc | None] = ("", None)
-        cores = [str(core) for core in settings.cores]
+        self._open()
+
+    def _open(self) -> None:
+        """Get the threads that kernels run on."""
+        cores = [str(core) for core in self._settings.cores]
         # -2: one thread per listed core. Must come before the first parallel call; the pool cannot grow later.
-        tvm.get_global_func("runtime.config_threadpool")(-2, target.threads, cores)
+        tvm.get_global_func("runtime.config_threadpool")(-2, self._settings.target.threads, cores)
+
+    def _load(self, library: str, task: Task) -> Kernel:
+        """The task's kernel in a shared library that ``Builder`` wrote."""
+        kernel: Kernel = tvm.runtime.load_module(library)[symbol_of(task.key)]
+        return kernel
 
     def reference(self, job: ReferenceJob) -> TimedAll:
         """Run the untuned library, write its output, time it."""
         start = time.perf_counter()
-        kernel = load(job.library, job.task)
+        kernel = self._load(job.library, job.task)
         for positive in (False, True):
             prepared = self._fresh(job.task, positive)
             self._call(kernel, prepared)
@@ -223,7 +232,7 @@ class Bench:
             return [*self._race(kernels, prepared, job.evaluator, job.incumbent_s)]
         library, config = job.control
         weights = self._repacked(prepared, self._lowering.repack(self._program(job.program), config))
-        control = Loaded(load(library, job.task), weights)
+        control = Loaded(self._load(library, job.task), weights)
         return [self._duel(kernels[0], control, prepared, job)]
 
     def _program(self, path: str) -> tirx.PrimFunc:
@@ -247,10 +256,12 @@ class Bench:
         self, task: Task, library: str, weights: dict[int, Array], prepared: Prepared
     ) -> tuple[Loaded, Timed | None]:
         start = time.perf_counter()
-        kernel = Loaded(load(library, task), weights)
+        kernel = Loaded(self._load(library, task), weights)
         poison(prepared.output)
         try:
             self._call(kernel.kernel, prepared, weights)
+        except DeviceLost:
+            raise
         except Exception as error:  # whatever a candidate provokes is its measurement
             no_memory = isinstance(error, MemoryError) or starved(str(error))
             kind: ErrorKind = "out_of_memory" if no_memory else "wrong_result"
@@ -357,9 +368,3 @@ class Bench:
                 rows = live[i].reshape(-1)[: live[i].size // ROW * ROW].reshape(-1, ROW)
                 warm.append(tvm.runtime.from_dlpack(rows))
         return Prepared(inputs, output, None, live, cold, warm)
-
-
-def load(library: str, task: Task) -> Kernel:
-    """The task's kernel in a shared library that ``Builder`` wrote."""
-    kernel: Kernel = tvm.runtime.load_module(library)[symbol_of(task.key)]
-    return kernel

@@ -12,6 +12,7 @@ from pathlib import Path
 import tvm
 from tvm import relax
 from tvm.support import cc
+from tvm_ffi import libinfo
 
 from autotune.importer.program import Program
 from autotune.measure.base import Candidate, symbol_of
@@ -61,9 +62,14 @@ def compile_kernels(program: Program, plan: Plan, workshop: LocalMeasurer) -> di
     return dict(zip(symbols, workshop.objects(candidates), strict=True))
 
 
+DRIVER = Path(__file__).with_name("lanes.cc")
+"""What runs flat programs; compiled with every artifact, so that a machine that only runs one needs no compiler."""
+
+
 def link_kernels(kernels: dict[str, Path], library: Path) -> None:
-    """Write ``library`` with nothing but the kernels, for a program that is called step by step."""
-    cc.create_shared(str(library), [str(path) for path in kernels.values()])
+    """Write ``library`` with the kernels and the driver that calls them, for a flat program."""
+    options = ["-O2", "-std=c++17", "-pthread", f"-I{libinfo.find_include_path()}"]
+    cc.create_shared(str(library), [str(DRIVER), *(str(path) for path in kernels.values())], options)
 
 
 def link_library(program: Program, target: Target, kernels: dict[str, Path], library: Path) -> None:

@@ -16,7 +16,7 @@ import tvm_ffi
 from numpy.typing import NDArray
 
 from autotune.artifact import Artifact, read_artifact
-from autotune.executor import Machine, VirtualMachine
+from autotune.executor import StepsMachine, VirtualMachine
 from autotune.importer.program import TensorSpec
 from autotune.lane_machine import LaneMachine, Span
 from autotune.machine import thread_cpus
@@ -63,11 +63,13 @@ def _load_library(library: Path) -> tvm.runtime.Module:
         return tvm_ffi.load_module(link)  # tvm.runtime.load_module would follow the link first
 
 
-def _machine(artifact: Artifact, threads: int) -> Machine:
+def _machine(artifact: Artifact, threads: int) -> LaneMachine | StepsMachine | VirtualMachine:
     """What runs ``artifact``."""
     library = _load_library(artifact.library)
     if artifact.steps is None:
         return VirtualMachine(library, artifact.weights)
+    if not library.implements_function("tune_lanes_new"):  # built before there was a driver
+        return StepsMachine(library, artifact.steps, artifact.weights)
     lanes = artifact.steps.lanes
     cores = max(lane.first + lane.threads for lane in lanes) if lanes else threads
     cpus = thread_cpus(cores)
@@ -94,9 +96,10 @@ class InferenceSession:
     def __init__(self, path: str | Path, threads: int | None = None) -> None:
         self._artifact: Artifact = read_artifact(Path(path))
         self.threads = threads or self._artifact.target.threads
-        self._machine = _machine(self._artifact, self.threads)
+        self._machine: LaneMachine | StepsMachine | VirtualMachine = _machine(self._artifact, self.threads)
         self._names = [spec.name for spec in self._artifact.outputs]
-        self._staging = [_Staging(spec) for spec in self._artifact.inputs]
+        # Tensors without elements are known without asking, and kernels have no use for them.
+        self._staging = [_Staging(spec) for spec in self._artifact.inputs if math.prod(spec.shape)]
         self._lock = threading.Lock()
         self._thread = threading.local()  # not a set of ids: a new thread may get the id of one that ended
 
@@ -131,8 +134,8 @@ class InferenceSession:
                     f"the model has no output {name!r}; {did_you_mean(name, known)}its outputs are {known}"
                 )
         with self._ready(input_feed) as arguments:
-            made = zip(self._artifact.outputs, self._machine.run(arguments), strict=True)
-            outputs = {spec.name: array.view(numpy_type(spec.dtype)) for spec, array in made}
+            made = iter(self._machine.run(arguments))
+        outputs = {spec.name: _output(spec, made) for spec in self._artifact.outputs}
         return [outputs[name] for name in (output_names or known)]
 
     def profile(self, input_feed: Mapping[str, NDArray[Any]]) -> list[tuple[str, float]]:
@@ -144,7 +147,7 @@ class InferenceSession:
             UsageError: as ``run``.
         """
         with self._ready(input_feed) as arguments:
-            return self._machine.profile(arguments) if isinstance(self._machine, LaneMachine) else []
+            return [] if isinstance(self._machine, VirtualMachine) else self._machine.profile(arguments)
 
     def timeline(self, input_feed: Mapping[str, NDArray[Any]]) -> list[Span]:
         """When every subgraph of one inference ran, and on which lane; empty where the virtual machine runs the model.
@@ -174,10 +177,11 @@ class InferenceSession:
                     f"the model has no input {name!r}; {did_you_mean(name, expected)}its inputs are {expected}"
                 )
         with self._lock:
-            if isinstance(self._machine, VirtualMachine) and not hasattr(self._thread, "ready"):
+            if not isinstance(self._machine, LaneMachine) and not hasattr(self._thread, "ready"):
                 set_threads(self.threads)
                 self._thread.ready = True
-            yield [staging.take(array) for staging, array in zip(self._staging, arrays, strict=True)]
+            filled = [array for array in arrays if array.size]
+            yield [staging.take(array) for staging, array in zip(self._staging, filled, strict=True)]
 
     def _checked(self, spec: TensorSpec, feed: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
         if spec.name not in feed:
@@ -191,6 +195,12 @@ class InferenceSession:
                 f"the artifact was built for {spec.shape} and {spec.dtype}"
             )
         return array
+
+
+def _output(spec: TensorSpec, made: Iterator[NDArray[Any]]) -> NDArray[Any]:
+    """The next of what the kernels made, in the type that users see; an empty tensor is not made by any."""
+    dtype = numpy_type(spec.dtype)
+    return next(made).view(dtype) if math.prod(spec.shape) else np.zeros(spec.shape, dtype)
 
 
 class _Staging:

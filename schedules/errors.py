@@ -9,6 +9,7 @@
     ├── MissingRecordError   a frozen run or a build needs records that the log does not have
     ├── ArtifactError        an artifact cannot be written, read or trusted
     ├── MeasureError         measuring itself is broken (never one candidate's failure)
+    ├── RunError             a kernel failed while a model ran, or the run was cancelled
     └── VerificationError    outputs differ from the reference
 
 Anything else that escapes is a bug and keeps its traceback.
@@ -49,6 +50,10 @@ class ArtifactError(AutotuneError):
 
 class MeasureError(AutotuneError):
     """Measuring itself is broken; a single candidate's failure is a Measurement, not this."""
+
+
+class RunError(AutotuneError):
+    """A kernel that failed while a model ran, or a run that was cancelled."""
 
 
 class VerificationError(AutotuneError):

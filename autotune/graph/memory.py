@@ -6,10 +6,13 @@ each at the lowest offset that is free during its whole life.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 ALIGNMENT = 64
+
+Clash = Callable[[int, int], bool]
+"""Whether two tensors may be alive at the same time, by their numbers."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +25,7 @@ class Slice:
 
 @dataclass(frozen=True)
 class Life:
-    """One tensor.
+    """One tensor of a program that runs in one order.
 
     Attributes:
         size: bytes.
@@ -44,19 +47,35 @@ def plan_memory(lives: Sequence[Life], slices: Mapping[int, Slice]) -> tuple[tup
     Returns:
         (n_tensors,) offsets, multiples of ALIGNMENT where they are not slices, and the bytes that hold them all.
     """
-    roots = [_root(index, slices) for index in range(len(lives))]
     spans: dict[int, tuple[int, int]] = {}
-    for (root, _), life in zip(roots, lives, strict=True):
+    for index, life in enumerate(lives):
+        root, _ = root_of(index, slices)
         first, last = spans.get(root, (life.first, life.last))
         spans[root] = (min(first, life.first), max(last, life.last))
+
+    def clash(one: int, other: int) -> bool:
+        return spans[one][0] <= spans[other][1] and spans[other][0] <= spans[one][1]
+
+    return place_tensors([life.size for life in lives], slices, clash)
+
+
+def place_tensors(sizes: Sequence[int], slices: Mapping[int, Slice], clash: Clash) -> tuple[tuple[int, ...], int]:
+    """As ``plan_memory``, for any rule of which tensors are alive together.
+
+    Args:
+        sizes: (n_tensors,) bytes.
+        clash: asked for tensors that are not slices, each standing for everything inside it.
+    """
+    roots = [root_of(index, slices) for index in range(len(sizes))]
     placed: dict[int, int] = {}
-    for root in sorted(spans, key=lambda index: (-lives[index].size, index)):
-        placed[root] = _lowest_gap(root, lives, spans, placed)
-    total = max((placed[root] + lives[root].size for root in placed), default=0)
+    for root in sorted({root for root, _ in roots}, key=lambda index: (-sizes[index], index)):
+        busy = [(offset, offset + sizes[other]) for other, offset in placed.items() if clash(root, other)]
+        placed[root] = _lowest_gap(sizes[root], sorted(busy))
+    total = max((placed[root] + sizes[root] for root in placed), default=0)
     return tuple(placed[root] + inside for root, inside in roots), total
 
 
-def _root(index: int, slices: Mapping[int, Slice]) -> tuple[int, int]:
+def root_of(index: int, slices: Mapping[int, Slice]) -> tuple[int, int]:
     """The tensor that holds ``index`` in the end, and the offset there."""
     inside = 0
     while index in slices:
@@ -65,18 +84,10 @@ def _root(index: int, slices: Mapping[int, Slice]) -> tuple[int, int]:
     return index, inside
 
 
-def _lowest_gap(
-    root: int, lives: Sequence[Life], spans: Mapping[int, tuple[int, int]], placed: Mapping[int, int]
-) -> int:
-    first, last = spans[root]
-    busy = sorted(
-        (offset, offset + lives[other].size)
-        for other, offset in placed.items()
-        if spans[other][0] <= last and first <= spans[other][1]
-    )
+def _lowest_gap(size: int, busy: Sequence[tuple[int, int]]) -> int:
     start = 0
     for low, high in busy:
-        if start + lives[root].size <= low:
+        if start + size <= low:
             break
         start = max(start, -(-high // ALIGNMENT) * ALIGNMENT)
     return start

@@ -1,25 +1,21 @@
-"""A specialised program as a flat list of kernel calls on one arena: nothing is left to interpret at run time.
+"""A flat program with every decision made: which lane makes which kernel calls, in which order, on which memory.
 
-Only programs of kernel calls, reshapes and tuples are flat; others (data-dependent shapes, sorting) run on the Relax
-virtual machine. Concatenations along the outermost axis longer than one disappear: their parts are written in place.
+Nothing is left to interpret at run time. A program that runs on one lane is one group of calls; one that was placed on
+several (autotune/graph/placement.py) has a group per subgraph, and waits where data crosses from lane to lane.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
-from tvm import relax
-from tvm.ir import GenericConst
 
-from autotune.graph.memory import Life, Slice, plan_memory
+from autotune.graph.flat import Flat, Place, Use, read_flat
+from autotune.graph.lanes import Lane, cpu_lane
+from autotune.graph.memory import place_tensors, root_of
 from autotune.importer.program import Program
-
-Place = Literal["input", "weight", "arena"]
 
 
 @dataclass(frozen=True)
@@ -46,175 +42,219 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Group:
+    """Calls that one lane makes in a row.
+
+    Attributes:
+        name: of the subgraph.
+        lane: number of the lane.
+        calls: how many; groups follow each other in ``Steps.calls``.
+        waits: groups on other lanes that must be done before; all of them come earlier.
+    """
+
+    name: str
+    lane: int
+    calls: int
+    waits: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
 class Steps:
     """A flat program.
 
     Attributes:
-        calls: in order.
+        calls: in an order that respects all dependences.
         outputs: where the model's outputs lie after the last call.
         arena_bytes: size of the arena.
         weights: the program's weights, then the constants that its calls hold.
+        lanes: what the groups run on; empty with ``groups`` where all calls run on one lane of all threads.
+        groups: the calls by subgraph, in order.
     """
 
     calls: tuple[Step, ...]
     outputs: tuple[Operand, ...]
     arena_bytes: int
     weights: tuple[NDArray[Any], ...]
+    lanes: tuple[Lane, ...] = ()
+    groups: tuple[Group, ...] = ()
 
 
 @dataclass(frozen=True)
-class _Source:
-    """A tensor of the program: an input, a weight, or what step ``index`` wrote."""
+class Piece:
+    """A subgraph on its lane.
 
-    place: Place
-    index: int
+    Attributes:
+        name: for people.
+        calls: numbers of its calls in ``Flat.calls``, ascending.
+        lane: number of the lane.
+    """
+
+    name: str
+    calls: tuple[int, ...]
+    lane: int
 
 
-class _UnflatError(Exception):
-    """The program holds something that is not a kernel call."""
+WHOLE = "model"
+"""Name of the one subgraph of a program that was not cut."""
 
 
 def flatten(program: Program, concats: Mapping[str, int]) -> Steps | None:
-    """``program`` as steps, or None if it is not flat.
+    """``program`` as steps on one lane, or None if it is not flat.
 
     Args:
         program: as ``specialise`` made it.
         concats: symbol of every kernel that only concatenates → axis.
     """
-    try:
-        return _Flattener(program, concats).steps()
-    except _UnflatError:
+    flat = read_flat(program, concats)
+    if flat is None:
         return None
+    steps = arrange({1: flat}, [Piece(WHOLE, tuple(range(len(flat.calls))), 0)], (cpu_lane(0, 1),))
+    return Steps(steps.calls, steps.outputs, steps.arena_bytes, steps.weights)
 
 
-class _Flattener:
-    def __init__(self, program: Program, concats: Mapping[str, int]) -> None:
-        self._main = program.module["main"]
-        self._concats = concats
-        self._weights = list(program.weights)
-        inputs = len(program.inputs)
-        self._sources: dict[relax.Var, _Source] = {}
-        for number, param in enumerate(self._main.params):
-            place: Place = "input" if number < inputs else "weight"
-            self._sources[param] = _Source(place, number if number < inputs else number - inputs)
-        self._tuples: dict[relax.Var, list[relax.Expr]] = {}
-        self._calls: list[tuple[str, list[tuple[_Source, tuple[int, ...], str]], tuple[int, ...], str]] = []
+def arrange(flats: Mapping[int, Flat], pieces: Sequence[Piece], lanes: Sequence[Lane]) -> Steps:
+    """Steps that run ``pieces`` on ``lanes``.
 
-    def steps(self) -> Steps:
-        for block in self._main.body.blocks:
-            for binding in block.bindings:
-                self._binding(binding.var, binding.value)
-        outputs = [self._operand(field) for field in self._fields(self._main.body.body)]
-        if any(source.place != "arena" for source, _, _ in outputs):
-            raise _UnflatError  # an input or a weight handed through: rare, and the machine does it right
-        removed, slices = self._in_place(outputs)
-        return self._planned(outputs, removed, slices)
+    Args:
+        flats: threads → the program as specialised for kernels of so many threads. They differ in kernels and weights,
+            never in their calls.
+        pieces: every call in exactly one, in an order in which each comes after all that it needs. Lanes that share
+            cores run their pieces in this order.
+        lanes: the lanes.
+    """
+    order = _Order(next(iter(flats.values())), pieces, lanes)
+    offsets, total = order.memory()
+    weights = _Weights()
+    calls: list[Step] = []
+    groups: list[Group] = []
+    numbers: dict[int, int] = {}
+    for position, piece in enumerate(pieces):
+        flat = flats[lanes[piece.lane].threads]
+        kept = [number for number in piece.calls if number not in flat.removed]
+        if not kept:
+            continue
 
-    def _binding(self, var: relax.Var, expr: relax.Expr) -> None:
-        if isinstance(expr, relax.Var):
-            self._alias(var, expr)
-        elif isinstance(expr, relax.Tuple):
-            self._tuples[var] = list(expr.fields)
-        elif isinstance(expr, relax.TupleGetItem):
-            self._alias(var, self._fields(expr.tuple_value)[expr.index])
-        elif isinstance(expr, relax.Call):
-            self._call(var, expr)
-        else:
-            raise _UnflatError
+        def placed(use: Use, flat: Flat = flat) -> Operand:
+            index = use.source.index
+            if use.source.place == "arena":
+                index = offsets[index]
+            elif use.source.place == "weight":
+                index = weights.number(flat.weights[index])
+            return Operand(use.source.place, index, use.shape, use.dtype)
 
-    def _alias(self, var: relax.Var, expr: relax.Expr) -> None:
-        if isinstance(expr, relax.Var) and expr in self._tuples:
-            self._tuples[var] = self._tuples[expr]
-        else:
-            self._sources[var] = self._source(expr)
+        for number in kept:
+            call = flat.calls[number]
+            written = Operand("arena", offsets[number], call.shape, call.dtype)
+            calls.append(Step(call.symbol, (*(placed(use) for use in call.arguments), written)))
+        numbers[position] = len(groups)
+        waits = tuple(numbers[other] for other in order.waits(position) if other in numbers)
+        groups.append(Group(piece.name, piece.lane, len(kept), waits))
+    flat = next(iter(flats.values()))
+    outputs = tuple(Operand("arena", offsets[use.source.index], use.shape, use.dtype) for use in flat.outputs)
+    return Steps(tuple(calls), outputs, total, weights.arrays, tuple(lanes), tuple(groups))
 
-    def _call(self, var: relax.Var, call: relax.Call) -> None:
-        name = str(getattr(call.op, "name", ""))
-        if name == "relax.reshape":
-            self._alias(var, call.args[0])
-            return
-        if name != "relax.call_dps_packed" or len(call.ty_args) != 1:
-            raise _UnflatError
-        symbol = str(call.args[0].global_symbol)
-        arguments = [self._operand(field) for field in call.args[1].fields]
-        shape, dtype = _typed(var)
-        self._sources[var] = _Source("arena", len(self._calls))
-        self._calls.append((symbol, arguments, shape, dtype))
 
-    def _fields(self, expr: relax.Expr) -> list[relax.Expr]:
-        if isinstance(expr, relax.Tuple):
-            return list(expr.fields)
-        if isinstance(expr, relax.Var) and expr in self._tuples:
-            return self._tuples[expr]
-        return [expr]
+class _Weights:
+    """Weights of several specialised programs; those that are the same array are kept once."""
 
-    def _source(self, expr: relax.Expr) -> _Source:
-        if isinstance(expr, GenericConst):
-            self._weights.append(np.ascontiguousarray(expr.value.numpy()))
-            return _Source("weight", len(self._weights) - 1)
-        if isinstance(expr, relax.Var) and expr in self._sources:
-            return self._sources[expr]
-        raise _UnflatError
+    def __init__(self) -> None:
+        self._arrays: list[NDArray[Any]] = []
+        self._numbers: dict[int, int] = {}
 
-    def _operand(self, expr: relax.Expr) -> tuple[_Source, tuple[int, ...], str]:
-        return (self._source(expr), *_typed(expr))
+    def number(self, array: NDArray[Any]) -> int:
+        """Its place, which is given on first sight."""
+        if id(array) not in self._numbers:
+            self._numbers[id(array)] = len(self._arrays)
+            self._arrays.append(array)
+        return self._numbers[id(array)]
 
-    def _in_place(self, outputs: list[tuple[_Source, tuple[int, ...], str]]) -> tuple[set[int], dict[int, Slice]]:
-        """Concatenations that vanish, and where their parts lie in what they made."""
-        removed: set[int] = set()
-        slices: dict[int, Slice] = {}
-        for number, (symbol, arguments, shape, _) in enumerate(self._calls):
-            axis = self._concats.get(symbol)
-            if axis is None or math.prod(shape[:axis]) != 1:
+    @property
+    def arrays(self) -> tuple[NDArray[Any], ...]:
+        return tuple(self._arrays)
+
+
+class _Order:
+    """Which calls are certainly over when another begins.
+
+    Notation: sets of pieces and of calls are the bits of an integer.
+    """
+
+    def __init__(self, flat: Flat, pieces: Sequence[Piece], lanes: Sequence[Lane]) -> None:
+        self._flat = flat
+        self._pieces = pieces
+        self._piece_of = {call: position for position, piece in enumerate(pieces) for call in piece.calls}
+        self._writers = [self._written_by(call) for call in range(len(flat.calls))]
+        self._before: list[int] = []
+        self._waits: list[tuple[int, ...]] = []
+        for position, piece in enumerate(pieces):
+            leader = lanes[piece.lane].first
+            needed = self._needed(position)
+            # A core finishes one piece before it turns to the next, as the leader of a lane or as a helper. A piece of
+            # nothing but vanished calls does not exist then: nobody waits for it, or in it.
+            own = {
+                other
+                for other in range(position)
+                if leader in lanes[pieces[other].lane].cores and not flat.removed.issuperset(pieces[other].calls)
+            }
+            before = 0
+            for other in own | needed:
+                before |= self._before[other] | 1 << other
+            self._before.append(before)
+            self._waits.append(tuple(sorted(needed - own)))
+
+    def waits(self, position: int) -> tuple[int, ...]:
+        """Pieces on other cores that must be done before the one at ``position``."""
+        return self._waits[position]
+
+    def memory(self) -> tuple[tuple[int, ...], int]:
+        """Offsets of all tensors, and the size of the arena."""
+        calls = self._flat.calls
+        uses, first = [0] * len(calls), [-1] * len(calls)
+        before = self._calls_before()
+        for number in range(len(calls)):
+            if number in self._flat.removed:
                 continue
-            parts = [source.index for source, _, _ in arguments if source.place == "arena"]
-            if len(set(parts)) != len(arguments) or any(part in slices for part in parts):
-                continue
-            offset = 0
-            for part in parts:
-                slices[part] = Slice(number, offset)
-                offset += self._bytes(part)
-            removed.add(number)
-        return removed, slices
+            self._add(uses, number, number)
+            for use in calls[number].arguments:
+                if use.source.place == "arena":
+                    self._add(uses, use.source.index, number)
+            root, _ = root_of(number, self._flat.slices)
+            first[root] &= before[number]
+        for use in self._flat.outputs:
+            self._add(uses, use.source.index, len(calls))  # a call that comes after all others
 
-    def _bytes(self, number: int) -> int:
-        _, _, shape, dtype = self._calls[number]
-        return math.prod(shape) * np.dtype(dtype).itemsize
+        def clash(one: int, other: int) -> bool:
+            return bool(uses[one] & ~first[other] and uses[other] & ~first[one])
 
-    def _planned(
-        self,
-        outputs: list[tuple[_Source, tuple[int, ...], str]],
-        removed: set[int],
-        slices: dict[int, Slice],
-    ) -> Steps:
-        last = list(range(len(self._calls)))
-        for number, (_, arguments, _, _) in enumerate(self._calls):
-            for source, _, _ in arguments:
-                if source.place == "arena":
-                    last[source.index] = max(last[source.index], number)
-        for source, _, _ in outputs:
-            last[source.index] = len(self._calls)
-        lives = [Life(self._bytes(number), number, last[number]) for number in range(len(self._calls))]
-        offsets, total = plan_memory(lives, slices)
+        return place_tensors([call.bytes for call in calls], self._flat.slices, clash)
 
-        def place(operand: tuple[_Source, tuple[int, ...], str]) -> Operand:
-            source, shape, dtype = operand
-            index = offsets[source.index] if source.place == "arena" else source.index
-            return Operand(source.place, index, shape, dtype)
+    def _add(self, uses: list[int], tensor: int, call: int) -> None:
+        root, _ = root_of(tensor, self._flat.slices)
+        uses[root] |= 1 << call
 
-        calls = [
-            Step(symbol, (*(place(a) for a in arguments), Operand("arena", offsets[number], shape, dtype)))
-            for number, (symbol, arguments, shape, dtype) in enumerate(self._calls)
-            if number not in removed
-        ]
-        return Steps(tuple(calls), tuple(place(output) for output in outputs), total, tuple(self._weights))
+    def _calls_before(self) -> list[int]:
+        """For every call those that are certainly over when it begins."""
+        inside = [sum(1 << call for call in piece.calls) for piece in self._pieces]
+        found = [0] * len(self._flat.calls)
+        for position, piece in enumerate(self._pieces):
+            earlier = sum(calls for other, calls in enumerate(inside) if self._before[position] >> other & 1)
+            for call in piece.calls:
+                found[call] = earlier
+                earlier |= 1 << call
+        return found
 
+    def _written_by(self, call: int) -> set[int]:
+        """The calls that really write what ``call`` stands for: the parts of a concatenation that vanished."""
+        if call not in self._flat.removed:
+            return {call}
+        parts = (use.source.index for use in self._flat.calls[call].arguments if use.source.place == "arena")
+        return {writer for part in parts for writer in self._written_by(part)}
 
-def _typed(expr: relax.Expr) -> tuple[tuple[int, ...], str]:
-    ty = expr.ty
-    if not isinstance(ty, relax.TensorType) or ty.shape is None:
-        raise _UnflatError
-    try:
-        return tuple(int(extent) for extent in ty.shape), str(ty.dtype)
-    except TypeError as error:
-        raise _UnflatError from error
+    def _needed(self, position: int) -> set[int]:
+        """Pieces that write what the one at ``position`` reads."""
+        needed = set()
+        for call in self._pieces[position].calls:
+            for use in self._flat.calls[call].arguments:
+                if use.source.place == "arena":
+                    needed |= {self._piece_of[writer] for writer in self._writers[use.source.index]}
+        return needed - {position}

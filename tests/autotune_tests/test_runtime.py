@@ -1,5 +1,6 @@
 """InferenceSession: the same answers as ONNX Runtime, from any thread, and errors that say what to give."""
 
+import os
 import shutil
 import threading
 
@@ -8,7 +9,6 @@ import onnxruntime
 import pytest
 
 import autotune
-from autotune import runtime
 from autotune.runtime import InferenceSession
 from schedules.errors import ArtifactError, UsageError
 from tests.autotune_tests import tiny as tiny_module
@@ -93,7 +93,11 @@ def test_any_layout_of_the_input_gives_the_same(session, kind):
         (None, {"data": data(), "x": data()}, r"no input 'x'; its inputs are \['data'\]"),
         (None, {"data": data()[0]}, r"has shape \(16, 8, 8\)"),
         (None, {"data": data().astype(np.float64)}, "type float64"),
-        (["score"], {"data": data()}, r"no output 'score'; did you mean 'scores'\? its outputs are \['scores', 'features'\]"),
+        (
+            ["score"],
+            {"data": data()},
+            r"no output 'score'; did you mean 'scores'\? its outputs are \['scores', 'features'\]",
+        ),
     ],
 )
 def test_wrong_feeds_are_told(session, names, feed, message):
@@ -122,14 +126,10 @@ def test_threads_call_one_session_at_once(session, reference):
     assert wrong == []
 
 
-def test_every_new_thread_is_given_its_threads(session, monkeypatch):
-    told = []
-    monkeypatch.setattr(runtime, "set_threads", lambda count: told.append((threading.get_ident(), count)))
-    for _ in range(3):  # one after the other: the system gives a new thread the id of the last one
-        thread = threading.Thread(target=lambda: [session.run(None, {"data": data()}) for _ in range(2)])
-        thread.start()
-        thread.join()
-    assert [count for _, count in told] == [session.threads] * 3
+def test_callers_keep_their_cores(session):
+    before = os.sched_getaffinity(0)
+    session.run(None, {"data": data()})
+    assert os.sched_getaffinity(0) == before
 
 
 def test_two_sessions_of_one_artifact_do_not_disturb_each_other(tiny_built, session):

@@ -1,7 +1,7 @@
 """An RPC device: a machine with TVM's stock RPC server, which we reach through TVM's tracker.
 
 The device needs nothing of ours. What has to run beside a kernel there (reading the machine's files, limits, timing)
-is ``device.c``, compiled here and linked into every library that is sent. One session is one process on the device;
+is ``device.cc``, compiled here and linked into every library that is sent. One session is one process on the device;
 whatever kills it ends that process with status 0 and leaves a note that says what it was, because the server of TVM
 0.27 stops listening when a session ends in any other way.
 """
@@ -72,10 +72,10 @@ def parse_address(text: str) -> Address:
 
 
 def compile_device_code(out: Path, timer: bool) -> Path:
-    """``device.c`` as an object that is linked to a kernel (``timer``), or as a library of its own."""
-    command = [cc.get_cc(), "-x", "c++", "-O2", "-fPIC", *(["-DTUNE_TIMER", "-c"] if timer else ["-shared"])]
+    """``device.cc`` as an object that is linked to a kernel (``timer``), or as a library of its own."""
+    command = [cc.get_cc(), "-O2", "-fPIC", *(["-DTUNE_TIMER", "-c"] if timer else ["-shared"])]
     include = [f"-I{libinfo.find_include_path()}", f"-I{libinfo.find_dlpack_include_path()}"]
-    source = Path(__file__).with_name("device.c")
+    source = Path(__file__).with_name("device.cc")
     subprocess.run([*command, *include, "-o", str(out), str(source)], check=True, capture_output=True)
     return out
 
@@ -160,7 +160,7 @@ class DeviceSession:
         return tvm.runtime.empty(tuple(shape), str(dtype), self.device)
 
     def call(self, name: str, *args: Any) -> Any:
-        """A function of ``device.c``."""
+        """A function of ``device.cc``."""
         return self._functions[name](*args)
 
     def load(self, library: Path) -> tvm.runtime.Module:
@@ -218,11 +218,11 @@ class DeviceSession:
             self.call("tune_remove", self._text(self._note))
         del self._functions, self._session
 
-    def last_will(self, note: str) -> int:
-        """The signal that the process of a lost session died of, by its note on this device; 0 if there is none."""
+    def last_will(self, note: str) -> str:
+        """What the process of a lost session left in its note on this device: a signal's number, or ``memory``."""
         text = self.read(note) or b""
         self.call("tune_remove", self._text(note))
-        return int(text) if text.isdigit() else 0
+        return text.decode(errors="replace")
 
     def _alive(self) -> bool:
         try:

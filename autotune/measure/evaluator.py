@@ -208,6 +208,10 @@ def at_speed_of(incumbent_s: float, runs_s: Sequence[float], controls_s: Sequenc
     return tuple(run * ratio for run in runs_s)
 
 
+FINAL_EVALUATOR = Adaptive(least_runs=15, most_runs=100, precision=0.003, cap_s=0.08)
+"""For finalists, which are few and close."""
+
+
 _FACTORIES: dict[str, Callable[[], Evaluator]] = {
     "adaptive": Adaptive,
     "fixed": FixedCount,

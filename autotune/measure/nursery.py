@@ -25,6 +25,7 @@ from typing import cast
 
 from autotune.measure.builder import Lowering
 from autotune.measure.messages import Settings
+from autotune.measure.remote_bench import RemoteDesk
 from autotune.measure.timing import compile_producer
 from autotune.measure.worker import Desk, serve
 
@@ -43,7 +44,8 @@ class Nursery:
         self._control = control
         self._settings = settings
         lowering = cast(Lowering, importlib.import_module(settings.lowering))
-        self._desk = Desk(settings, lowering, compile_producer(settings.target))
+        desk = RemoteDesk if settings.device else Desk
+        self._desk = desk(settings, lowering, compile_producer(settings.target))
         self._children: dict[str, int] = {}
         gc.collect()
         gc.freeze()  # shared pages stay shared

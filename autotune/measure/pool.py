@@ -21,8 +21,9 @@ from autotune.machine import thread_cpus
 from autotune.measure.base import Candidate, symbol_of
 from autotune.measure.builder import object_of
 from autotune.measure.crew import Crew, NurseryProcess
-from autotune.measure.evaluator import Adaptive, Evaluator, make_evaluator
+from autotune.measure.evaluator import FINAL_EVALUATOR, Adaptive, Evaluator, make_evaluator
 from autotune.measure.messages import BuildJob, Built, Lost, Reference, ReferenceJob, Settings, Timed, TimedAll, TimeJob
+from autotune.measure.turns import Turn
 from schedules.config import Config
 from schedules.errors import MeasureError, UsageError
 from schedules.lower import BASELINE
@@ -47,8 +48,24 @@ KEPT_LIBRARIES = 256
 BASELINE_EVALUATOR = Adaptive(least_runs=3, most_runs=10, cap_s=0.05)
 """The untuned latency is for reports; nothing is decided by it."""
 
-FINAL_EVALUATOR = Adaptive(least_runs=15, most_runs=100, precision=0.003, cap_s=0.08)
-"""Finalists are few and close."""
+
+@dataclass(frozen=True)
+class Site:
+    """Another machine, on which what is built here runs.
+
+    Attributes:
+        device: HOST:PORT:KEY of the RPC tracker that knows it.
+        cores: where to pin the target's threads there.
+        memory_bytes: that machine's memory.
+        slack_s: what a job may take beyond its limit, which the device keeps itself.
+        builders: how many builds at a time suit this machine.
+    """
+
+    device: str
+    cores: tuple[int, ...]
+    memory_bytes: int
+    slack_s: float
+    builders: int
 
 
 @dataclass(frozen=True)
@@ -72,6 +89,8 @@ class LocalMeasurer:
         memory_bytes: how much a worker may grow; by default a quarter of the machine's memory.
         cold: time with weights out of the caches, as the model meets them.
         lowering: the module that applies configs to programs.
+        site: where candidates run, if not on this machine.
+        turn: what lets several measurers of one machine take turns; None where there is only this one.
 
     Attributes:
         compile_s: wall-clock seconds spent building so far.
@@ -91,6 +110,8 @@ class LocalMeasurer:
         memory_bytes: int | None = None,
         cold: bool = True,
         lowering: str = LOWERING,
+        site: Site | None = None,
+        turn: Turn | None = None,
     ) -> None:
         if target.kind != "llvm":
             raise UsageError(f"this measurer runs on CPUs, the target is {target.kind!r}; use a target of kind 'llvm'")
@@ -103,13 +124,16 @@ class LocalMeasurer:
         self._directory = Path(tempfile.mkdtemp(prefix="tune-"))
         self._settings = Settings(
             target=target,
-            cores=thread_cpus(target.threads),
+            cores=thread_cpus(target.threads) if site is None else site.cores,
             seed=seed,
-            memory_bytes=memory_bytes or psutil.virtual_memory().total // 4,
+            memory_bytes=memory_bytes or (psutil.virtual_memory().total if site is None else site.memory_bytes) // 4,
             cold=cold,
             lowering=lowering,
             directory=str(self._directory),
+            device="" if site is None else site.device,
         )
+        self._turn = turn or Turn()
+        self._slack_s = 0.0 if site is None else site.slack_s
         self._closed = False
         self._count = 0
         self._libraries: OrderedDict[tuple[str, Config], Library] = OrderedDict()
@@ -118,7 +142,7 @@ class LocalMeasurer:
         self._references: dict[str, Reference | Measurement] = {}
         self._baselines: dict[str, Measurement] = {}
         self._nursery = NurseryProcess(self._settings)
-        self._builders = Crew(self._nursery, target.threads)
+        self._builders = Crew(self._nursery, target.threads if site is None else site.builders)
         self._timers = Crew(self._nursery, 1)
 
     def __enter__(self) -> LocalMeasurer:
@@ -151,6 +175,14 @@ class LocalMeasurer:
         finally:
             self.measure_s += time.perf_counter() - start
         return measured
+
+    def lead(self, incumbent: Candidate) -> None:
+        """Time contenders in turn with ``incumbent`` from here on; it was measured elsewhere."""
+        key = (incumbent.task.key, incumbent.config)
+        if self._best.get(incumbent.task.key) != key:
+            (library,) = self._build([incumbent], references=False)
+            if library.built.error is None:
+                self._best[incumbent.task.key] = key
 
     def baseline_s(self, candidate: Candidate) -> Measurement:
         """The untuned build's measurement of the candidate's task."""
@@ -214,7 +246,9 @@ class LocalMeasurer:
         self._forget(set(wanted))
         missing = [pair for pair in wanted if pair not in self._libraries]
         jobs = [self._build_job(programs[key], key, config) for key, config in missing]
-        for pair, job, answer in zip(missing, jobs, self._builders.run(jobs), strict=True):
+        with self._turn.together():
+            answers = self._builders.run(jobs)
+        for pair, job, answer in zip(missing, jobs, answers, strict=True):
             built = Built(answer.spent_s, "", answer.error, answer.message) if isinstance(answer, Lost) else answer
             assert isinstance(built, Built)
             self._libraries[pair] = Library(job.library, built)
@@ -284,9 +318,10 @@ class LocalMeasurer:
             incumbent_s,
             control,
             self.cold_bytes,
-            limit,
+            limit + self._slack_s,
         )
-        (answer,) = self._timers.run([job])
+        with self._turn.alone():
+            (answer,) = self._timers.run([job])
         if isinstance(answer, Lost):
             return [answer] * len(libraries)
         assert isinstance(answer, TimedAll)
@@ -306,8 +341,10 @@ class LocalMeasurer:
             timed: Timed | Lost | None = None
             positive = False
             if library.built.error is None:
-                job = ReferenceJob(task, library.path, output, BASELINE_EVALUATOR, REFERENCE_TIMEOUT_S)
-                (answer,) = self._timers.run([job])
+                limit_s = REFERENCE_TIMEOUT_S + self._slack_s
+                job = ReferenceJob(task, library.path, output, BASELINE_EVALUATOR, limit_s)
+                with self._turn.alone():
+                    (answer,) = self._timers.run([job])
                 assert not isinstance(answer, Built)
                 if isinstance(answer, TimedAll):
                     (timed,), positive = answer.runs, answer.positive

@@ -17,16 +17,14 @@
 #include <tvm/ffi/c_api.h>
 #include <unistd.h>
 
-#ifdef __cplusplus
+#include <exception>
+#include <new>
+
 extern "C" {
-#endif
 
 #define EXPORT(name) int __tvm_ffi_##name(void* self, const TVMFFIAny* args, int32_t count, TVMFFIAny* result)
 #define MOST_PARAMS 64
 #define LINE 64
-
-static int note = -1;
-static int turn = -1;
 
 static DLTensor* tensor(const TVMFFIAny* arg) { return (DLTensor*)arg->v_ptr; }
 
@@ -45,14 +43,33 @@ static int answer_int(TVMFFIAny* result, int64_t value) {
   return 0;
 }
 
-static void last_will(int number) {
-  char text[4];
-  int length = 0;
-  if (number >= 10) text[length++] = (char)('0' + number / 10 % 10);
-  text[length++] = (char)('0' + number % 10);
-  if (note >= 0 && write(note, text, (size_t)length) < 0) _exit(0);
+#ifndef TUNE_TIMER
+static int note = -1;
+
+static void leave(const char* text, size_t length) {
+  if (note >= 0 && write(note, text, length) < 0) _exit(0);
   _exit(0);
 }
+
+static void last_will(int number) {
+  const char text[2] = {(char)('0' + number / 10 % 10), (char)('0' + number % 10)};
+  leave(text, 2);
+}
+
+static void no_catcher() {
+  try {
+    if (std::exception_ptr thrown = std::current_exception()) std::rethrow_exception(thrown);
+  } catch (const std::bad_alloc&) {
+    leave("memory", 6);
+  } catch (...) {
+    leave("06", 2);
+  }
+  leave("06", 2);
+}
+#endif
+
+#ifndef TUNE_TIMER
+static int turn = -1;
 
 /* (path as bytes, ended by 0; buffer) -> bytes read, or -1 */
 EXPORT(tune_read) {
@@ -79,6 +96,7 @@ EXPORT(tune_guard) {
     action.sa_handler = last_will;
     sigaction(signals[i], &action, NULL);
   }
+  std::set_terminate(no_catcher);
   return answer_int(result, note >= 0);
 }
 
@@ -106,7 +124,9 @@ EXPORT(tune_limit) {
 
 /* (path as bytes, 1 to take or 0 to give back) -> 1 if it is this process's turn to run alone on the machine. */
 EXPORT(tune_turn) {
-  if (turn < 0) turn = open(data(tensor(&args[0])), O_RDONLY | O_CREAT | O_CLOEXEC, 0666);
+  const int flags = O_RDONLY | O_CLOEXEC | O_NOFOLLOW; /* O_CREAT on another user's file in /tmp is refused */
+  if (turn < 0) turn = open(data(tensor(&args[0])), flags);
+  if (turn < 0) turn = open(data(tensor(&args[0])), flags | O_CREAT, 0644);
   if (turn < 0) return answer_int(result, 1); /* nobody can take turns where there is no place for the file */
   return answer_int(result, flock(turn, args[1].v_int64 ? LOCK_EX | LOCK_NB : LOCK_UN) == 0);
 }
@@ -118,6 +138,7 @@ EXPORT(tune_fill) {
     memcpy(data(tensor(&args[1])) + at, data(tensor(&args[0])), size - at < step ? size - at : step);
   return answer_int(result, 0);
 }
+#endif
 
 #ifdef TUNE_TIMER
 int tune_kernel(void* self, const TVMFFIAny* args, int32_t count, TVMFFIAny* result);
@@ -179,6 +200,4 @@ EXPORT(tune_run) {
 }
 #endif
 
-#ifdef __cplusplus
 }
-#endif

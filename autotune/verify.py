@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from autotune.importer.program import TensorSpec
 from autotune.runtime import InferenceSession
+from autotune.words import is_short_float, numpy_type
 from schedules.errors import VerificationError
 
 RTOL, ATOL = 1e-3, 1e-5
@@ -43,8 +44,8 @@ def random_inputs(specs: tuple[TensorSpec, ...] | list[TensorSpec], seed: int) -
     rng = np.random.default_rng(seed)
     feed: Arrays = {}
     for spec in specs:
-        dtype = np.dtype(spec.dtype)
-        if dtype.kind == "f":
+        dtype = numpy_type(spec.dtype)
+        if dtype.kind == "f" or is_short_float(dtype):
             feed[spec.name] = rng.standard_normal(spec.shape).astype(dtype)
         elif dtype.kind == "b":
             feed[spec.name] = rng.random(spec.shape) < 0.5
@@ -73,6 +74,8 @@ def compare(reference: str, ours: list[NDArray[Any]], theirs: list[NDArray[Any]]
     for mine, other in zip(ours, theirs, strict=True):
         if mine.shape != other.shape or mine.dtype != other.dtype:
             return Verdict(reference, float("inf"), float("inf"), False)
+        if is_short_float(mine.dtype):
+            mine, other = mine.astype(np.float32), other.astype(np.float32)
         if mine.dtype.kind not in "fc":
             passed &= bool(np.array_equal(mine, other))
             continue

@@ -6,12 +6,12 @@ A conversion is emitted once per tensor and only where somebody asks for the for
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 from tvm import relax
-from tvm.ir import GenericConst
+from tvm.ir import GenericConst, GlobalVar
 
 from autotune.importer.packing import Array, Shape, block_te, unblock_te
 
@@ -63,8 +63,10 @@ class Forms:
         block: channels of a blocked tensor's innermost axis.
         builder: receives the new program.
         weights, parameters: arrays that became parameters of ``main``, and those.
+        kernels: name of a kernel of the old program → its name in the new one.
         consumers: variable of the old program → the calls that read it.
         current: the variable being rebuilt.
+        rules: operation → how it is rebuilt.
     """
 
     def __init__(self, block: int) -> None:
@@ -76,6 +78,8 @@ class Forms:
         self.constants: dict[relax.Var, Array] = {}
         self.consumers: dict[relax.Var, list[relax.Call]] = {}
         self.current: relax.Var | None = None
+        self.rules: Mapping[str, Callable[..., Value | None]] = {}
+        self.kernels: dict[GlobalVar, GlobalVar] = {}
         self._known: dict[tuple[Any, ...], relax.Var] = {}
 
     def array(self, expr: relax.Expr) -> Array | None:
@@ -131,7 +135,7 @@ class Forms:
             return self.plain(known) if isinstance(known, Value) else known
         if isinstance(expr, relax.Tuple):
             return relax.Tuple([self.plain_expr(field) for field in expr.fields])
-        return expr
+        return self.kernels.get(expr, expr) if isinstance(expr, GlobalVar) else expr
 
     def is_blocked(self, expr: relax.Expr) -> bool:
         """Whether ``expr`` is a tensor that exists in blocked form."""

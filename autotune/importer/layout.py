@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tvm import relax
+from tvm import relax, tirx
 from tvm.ir import IRModule
 
+from autotune.importer import channels_last
 from autotune.importer.anchors import convolution, dense, joined, pooling
 from autotune.importer.fold import fold
 from autotune.importer.followers import BINARY, STRICT, UNARY, batch_norm, binary, mean, reshape, unary
@@ -39,21 +40,33 @@ RULES: dict[str, Rule] = {
 }
 """Operations that are rebuilt; all others are served plain tensors."""
 
+GPU_RULES: dict[str, Rule] = {
+    **channels_last.ANCHORS,
+    **dict.fromkeys(UNARY, channels_last.unary),
+    **dict.fromkeys(BINARY | STRICT, channels_last.binary),
+}
+"""The same for a GPU."""
 
-def assign_layouts(module: IRModule, block: int) -> tuple[IRModule, list[Array]]:
-    """Rewrite ``main`` for vectors of ``block`` channels.
+
+def assign_layouts(module: IRModule, block: int, gpu: bool = False) -> tuple[IRModule, list[Array]]:
+    """Rewrite ``main`` for vectors of ``block`` channels, or channels-last for a GPU.
 
     Returns:
         The module, whose ``main`` takes the model's inputs and then the weights, and those weights; its functions
         besides ``main`` are the emitted kernels.
     """
     function = module["main"]
-    forms = Forms(block)
+    forms = channels_last.ChannelsLast() if gpu else Forms(block)
+    forms.rules = GPU_RULES if gpu else RULES
     builder = forms.builder
     params = [relax.Var(param.name, param.ty) for param in function.params]
     for old, new in zip(function.params, params, strict=True):
         forms.values[old] = Value(shape_of(old) or (), plain=new)
     forms.consumers = _consumers(function)
+    # Kernels that the importer wrote itself come along; calls of them name the copy.
+    for var, kernel in module.functions_items():
+        if isinstance(kernel, tirx.PrimFunc):
+            forms.kernels[var] = builder.add_func(kernel, var.name_hint)
     with builder.function("main", attrs={"num_input": len(params)}):
         with builder.dataflow():
             for bindings in function.body.blocks:
@@ -117,7 +130,7 @@ def _followed(forms: Forms, expr: relax.Expr, shape: Shape | None) -> Value | No
     """What the rule for ``expr`` makes of it, if there is one and it applies."""
     if not isinstance(expr, relax.Call):
         return None
-    rule = RULES.get(str(getattr(expr.op, "name", "")))
+    rule = forms.rules.get(str(getattr(expr.op, "name", "")))
     return None if rule is None else rule(forms, expr, shape or ())
 
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import logging
 import math
-import warnings
 from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,9 +13,11 @@ import onnx
 from numpy.typing import NDArray
 from tvm import relax, s_tir, tirx
 from tvm.ir import GlobalVar, IRModule
-from tvm.relax.frontend.onnx import from_onnx
 
 from autotune.importer.layout import assign_layouts
+from autotune.importer.operators.bounds import bounded
+from autotune.importer.operators.catalog import import_graph
+from autotune.importer.operators.narrow import carried
 from autotune.importer.rewrites import split_to_slices
 from autotune.importer.tensors import one_line
 from schedules.errors import ModelError
@@ -74,8 +73,8 @@ def import_program(model: onnx.ModelProto, target: Target) -> Program:
     """
     inputs, outputs = interface(model)
     split_to_slices(model.graph)
-    module = _from_onnx(model)
-    module, weights = assign_layouts(module, target.lanes())
+    module = import_graph(carried(bounded(model)))
+    module, weights = assign_layouts(module, target.lanes(), target.kind == "cuda")
     module = _fused(module)
     tasks, programs, spaces, kernels = _tasks(module, target)
     return Program(module, tuple(weights), inputs, outputs, tasks, programs, spaces, kernels)
@@ -114,22 +113,6 @@ def interface(model: onnx.ModelProto) -> tuple[tuple[TensorSpec, ...], tuple[Ten
         tuple(spec(info) for info in model.graph.input if info.name not in constants),
         tuple(spec(info) for info in model.graph.output),
     )
-
-
-def _from_onnx(model: onnx.ModelProto) -> IRModule:
-    """TVM's importer, its warnings to our log, its errors in one line that names the operator."""
-    spoken = io.StringIO()
-    try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(spoken), contextlib.redirect_stderr(spoken):
-            warnings.simplefilter("ignore")
-            return from_onnx(model, keep_params_in_input=False)
-    except Exception as error:  # the importer raises whatever its converters run into; each is the model's, not ours
-        first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        raise ModelError(
-            f"the model cannot be imported: {first[:200]}; see docs/models.md for what is supported"
-        ) from error
-    finally:
-        logger.debug("importer: %s", spoken.getvalue())
 
 
 def _calls(module: IRModule) -> list[tuple[str, list[bool]]]:

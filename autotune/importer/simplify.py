@@ -15,8 +15,10 @@ import onnx.version_converter
 import onnxslim
 from onnx import ModelProto
 
-from autotune.importer.graph_walk import name_nodes, walk_nodes
+from autotune.importer.graph_walk import name_nodes
 from autotune.importer.load import STANDARD_DOMAINS
+from autotune.importer.operators.folding import fold
+from autotune.importer.operators.resolve import resolve
 from autotune.importer.rewrites import (
     constants_to_initialisers,
     drop_unused_initialisers,
@@ -32,6 +34,9 @@ from schedules.errors import ModelError
 MIN_OPSET = 13
 """Relax's converters follow ONNX from here on (axes as inputs, Softmax along one axis)."""
 
+LARGEST_WEIGHT = 1 << 27
+"""Elements up to which what is computed from weights alone is computed now."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -45,9 +50,13 @@ def simplify(model: ModelProto, expand: Collection[str] = ()) -> ModelProto:
     Raises:
         ModelError: if a function cannot be expanded, or the expanded model's shapes do not fit.
     """
-    small = _inline(skeleton(model), expand)
+    small = _inline(skeleton(model))
     _plain(small)
-    model = _slim(_with_weights(_raise_opset(small), model))
+    small = resolve(_raise_opset(small), expand)
+    _plain(small)
+    model = _with_weights(small, model)
+    fold(model, LARGEST_WEIGHT)
+    model = _slim(model)
     _plain(model)
     split_batch_norms(model.graph)
     drop_unused_initialisers(model.graph)
@@ -65,18 +74,11 @@ def _plain(model: ModelProto) -> None:
     drop_unused_initialisers(graph)
 
 
-def _inline(model: ModelProto, expand: Collection[str]) -> ModelProto:
-    """Expand the model's own functions, then operators named in ``expand`` or of ONNX's non-standard domains."""
+def _inline(model: ModelProto) -> ModelProto:
+    """Expand the model's own functions."""
     try:
         if model.functions:
             model = onnx.inliner.inline_local_functions(model, convert_version=True)
-        wanted = {
-            (node.domain, node.op_type)
-            for node in walk_nodes(model.graph.node)
-            if node.op_type in expand or node.domain not in STANDARD_DOMAINS
-        }
-        if wanted:
-            model = onnx.inliner.inline_selected_functions(model, sorted(wanted), inline_schema_functions=True)
     except (RuntimeError, ValueError) as error:
         name = model.graph.name or "model"
         raise ModelError(f"{name}: its functions cannot be expanded: {one_line(error)}; export it without") from error

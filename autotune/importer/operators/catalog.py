@@ -1,0 +1,35 @@
+"""Every family of rewrites, and the operators that are replaced by the function ONNX defines them with."""
+
+from __future__ import annotations
+
+from autotune.importer.operators import codes, control
+from autotune.importer.operators.frontend import import_graph
+
+__all__ = ["EXPANDED", "FAMILIES", "import_graph"]
+
+FAMILIES = (control, codes)
+"""Importing them fills the registry."""
+
+EXPANDED = frozenset(
+    {
+        "AffineGrid",
+        "Attention",
+        "BlackmanWindow",
+        "CausalConvWithState",
+        "Celu",
+        "CenterCropPad",
+        "FlexAttention",
+        "HammingWindow",
+        "HannWindow",
+        "LinearAttention",
+        "MeanVarianceNormalization",
+        "Mish",
+        "NegativeLogLikelihoodLoss",
+        "Range",
+        "RotaryEmbedding",
+        "SoftmaxCrossEntropyLoss",
+        "SwiGLU",
+        "Swish",
+    }
+)
+"""Those that Relax's importer lacks or gets wrong."""

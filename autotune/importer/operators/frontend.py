@@ -1,0 +1,105 @@
+"""TVM's ONNX importer with our converters before its own, and its failures told by operator."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import onnx
+from tvm import relax, te
+from tvm.ir import IRModule
+from tvm.relax.frontend.onnx import onnx_frontend
+
+from autotune.importer.operators.scope import STANDARD_DOMAINS
+from autotune.importer.tensors import one_line
+from schedules.errors import ModelError
+
+Inputs = list[relax.Expr | None]
+Converter = Callable[[relax.BlockBuilder, Inputs, dict[str, Any], int], relax.Expr]
+"""(builder, inputs with None for those left out, attributes, opset) → result; a Tuple of several."""
+
+CONVERTERS: dict[str, Converter] = {}
+"""Operator → our converter. It comes before Relax's."""
+
+logger = logging.getLogger(__name__)
+
+
+def converts(*kinds: str) -> Callable[[Converter], Converter]:
+    """Register a converter of the operators ``kinds``."""
+
+    def register(function: Converter) -> Converter:
+        for kind in kinds:
+            assert kind not in CONVERTERS, kind
+            CONVERTERS[kind] = function
+        return function
+
+    return register
+
+
+class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
+    """Looks converters up here first."""
+
+    def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
+        known = onnx_frontend._get_convert_map()
+        for node in graph.node:
+            if node.op_type not in known and node.op_type not in CONVERTERS:
+                raise ModelError(
+                    f"operator {node.op_type} (node {node.name!r}) is not supported; see docs/conformance.md for what is"
+                )
+
+    def _parse_graph_input(self, graph: onnx.GraphProto) -> None:
+        for value in graph.input:  # Relax's own takes an axis of size zero for a symbol
+            if value.name not in self._nodes:
+                tensor = value.type.tensor_type
+                shape = [int(dim.dim_value) for dim in tensor.shape.dim]
+                dtype = str(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type))
+                self._nodes[value.name] = self._new_var(self._sanitize_name(value.name), shape=shape, dtype=dtype)
+                self._num_input += 1
+            self._inputs[value.name] = self._nodes[value.name]
+
+    def _convert_operator(self, op_name: str, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr:
+        where = f"operator {op_name} (node {attrs['tvm_custom']['name']!r})"
+        try:
+            if op_name not in CONVERTERS:
+                return super()._convert_operator(op_name, inputs, attrs, opset)
+            padded = [inputs[index] for index in range(max(len(inputs), 8))]
+            return self.bb.normalize(CONVERTERS[op_name](self.bb, padded, attrs, opset))
+        except ModelError as error:
+            raise ModelError(f"{where} is not supported: {error}") from error
+        except Exception as error:  # converters raise whatever they run into; each is the model's, not ours
+            raise ModelError(f"{where} cannot be imported: {one_line(error, 200)}") from error
+
+
+def import_graph(model: onnx.ModelProto) -> IRModule:
+    """The Relax module of a simplified model; its ``main`` takes the model's inputs.
+
+    Raises:
+        ModelError: in one line that names the operator.
+    """
+    opset = next((o.version for o in model.opset_import if o.domain in STANDARD_DOMAINS), 13)
+    spoken = io.StringIO()
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(spoken), contextlib.redirect_stderr(spoken):
+            warnings.simplefilter("ignore")
+            return _Importer({}, "float32").from_onnx(model.graph, opset)
+    except ModelError:
+        raise
+    except Exception as error:
+        kinds = ", ".join(sorted({node.op_type for node in model.graph.node}))
+        raise ModelError(f"the model cannot be imported: {one_line(error, 200)}; its operators are {kinds}") from error
+    finally:
+        logger.debug("importer: %s", spoken.getvalue())
+
+
+@converts("Copy")
+def copy(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
+    """The same values in memory of their own."""
+
+    def compute(x: te.Tensor) -> te.Tensor:
+        return te.compute(x.shape, lambda *i: x(*i), name="copy")
+
+    return bb.emit_te(compute, inputs[0], primfunc_name_hint="copy")

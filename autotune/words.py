@@ -1,0 +1,32 @@
+"""How tensors of short types travel: NumPy's extension types (``ml_dtypes``) as unsigned integers of the same size.
+
+TVM and DLPack know nothing of bfloat16's smaller relatives; their codes are just bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes  # noqa: F401  # by importing it, np.dtype("bfloat16") and its relatives exist
+import numpy as np
+from numpy.typing import NDArray
+
+
+def numpy_type(name: str) -> np.dtype[Any]:
+    """The type that users see, by name."""
+    return np.dtype(name)
+
+
+def word(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The type in which arrays of ``dtype`` are handed to kernels."""
+    return np.dtype(f"uint{8 * dtype.itemsize}") if dtype.isbuiltin != 1 else dtype
+
+
+def as_words(array: NDArray[Any]) -> NDArray[Any]:
+    """``array`` as kernels take it; the same memory."""
+    return array.view(word(array.dtype)) if array.dtype.isbuiltin != 1 else array
+
+
+def is_short_float(dtype: np.dtype[Any]) -> bool:
+    """Whether ``dtype`` is one of the floating point extension types."""
+    return dtype.isbuiltin != 1 and "float" in dtype.name

@@ -51,7 +51,7 @@ def set_threads(count: int) -> None:
     configure(ONE_CORE_PER_THREAD, len(cpus), [str(cpu) for cpu in cpus])
 
 
-def _load_library(library: Path) -> tvm.runtime.Module:
+def open_library(library: Path) -> tvm.runtime.Module:
     """The code in ``library`` as it is now.
 
     The system's loader answers a path that it has loaded before with the old code, even if the file was replaced since,
@@ -65,7 +65,7 @@ def _load_library(library: Path) -> tvm.runtime.Module:
 
 def _machine(artifact: Artifact, threads: int) -> LaneMachine | StepsMachine | VirtualMachine:
     """What runs ``artifact``."""
-    library = _load_library(artifact.library)
+    library = open_library(artifact.library)
     if artifact.steps is None:
         return VirtualMachine(library, artifact.weights)
     if not library.implements_function("tune_lanes_new"):  # built before there was a driver
@@ -76,7 +76,7 @@ def _machine(artifact: Artifact, threads: int) -> LaneMachine | StepsMachine | V
     # Fewer cores than it was placed on: some take turns.
     where = [cpus[core % len(cpus)] for core in range(cores)]
     libraries = {artifact.target.threads: library}
-    libraries |= {count: _load_library(path) for count, path in artifact.lane_libraries.items()}
+    libraries |= {count: open_library(path) for count, path in artifact.lane_libraries.items()}
     return LaneMachine(libraries, artifact.steps, artifact.weights, where)
 
 

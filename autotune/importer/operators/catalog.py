@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from autotune.importer.operators import codes, control
+from autotune.importer.operators import (
+    clipping,
+    codes,
+    control,
+    elementwise,
+    moving,
+    normalising,
+    quantised,
+    recurrent,
+    resampling,
+    signals,
+)
 from autotune.importer.operators.frontend import import_graph
 
 __all__ = ["EXPANDED", "FAMILIES", "import_graph"]
 
-FAMILIES = (control, codes)
+FAMILIES = (clipping, control, codes, elementwise, moving, normalising, quantised, recurrent, resampling, signals)
 """Importing them fills the registry."""
 
 EXPANDED = frozenset(

@@ -66,6 +66,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         try:
             if op_name not in CONVERTERS:
                 return super()._convert_operator(op_name, inputs, attrs, opset)
+            attrs["tvm_custom"]["kind"] = op_name
             padded = [inputs[index] for index in range(max(len(inputs), 8))]
             return self.bb.normalize(CONVERTERS[op_name](self.bb, padded, attrs, opset))
         except ModelError as error:
@@ -103,3 +104,14 @@ def copy(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: i
         return te.compute(x.shape, lambda *i: x(*i), name="copy")
 
     return bb.emit_te(compute, inputs[0], primfunc_name_hint="copy")
+
+
+@converts("Max", "Min")
+def extreme(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
+    """Two at a time, so that shapes broadcast; Relax's importer stacks all inputs."""
+    given = [value for value in inputs if value is not None]
+    combine = relax.op.maximum if attrs["tvm_custom"]["kind"] == "Max" else relax.op.minimum
+    result = given[0]
+    for value in given[1:]:
+        result = bb.normalize(combine(result, value))
+    return result

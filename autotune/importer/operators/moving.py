@@ -1,0 +1,207 @@
+"""Operators that move elements to places that constants decide: pads, windows, scatters, reversals."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from autotune.importer.operators.registry import rewrites
+from autotune.importer.operators.scope import INT64, Emit, Node
+
+
+@rewrites("Pad")
+def pad(node: Node, e: Emit) -> list[str] | None:
+    """Per axis a gather at constant places; a constant border is chosen over what was gathered there."""
+    shape, mode = node.shape(0), str(node.attr("mode", "constant"))
+    rank = len(shape)
+    pads = [int(p) for p in node.constant(1, "pads")]
+    axes = [int(a) % rank for a in node.constant(3, "axes")] if node.input(3) else list(range(rank))
+    value = node.array(2) if node.input(2) else np.zeros((), node.dtype(0))
+    if mode == "constant" and min(pads, default=0) >= 0 and value is not None and not node.input(3):
+        return None
+    x, count = node.input(0), len(axes)
+    for position, axis in enumerate(axes):
+        before, after = pads[position], pads[position + count]
+        if not before and not after:
+            continue
+        places = np.arange(-before, shape[axis] + after)
+        picks = _reflected(places, shape[axis], mode)
+        x = e.op("Gather", x, e.const(picks.astype(np.int64)), axis=axis)
+        inside = (places >= 0) & (places < shape[axis])
+        if mode == "constant" and not inside.all():
+            border = node.input(2) or e.like(0)
+            if node.input(2) and node.known_shape(2):
+                border = e.reshape(border)
+            mask = inside.reshape([-1 if i == axis else 1 for i in range(rank)])
+            x = e.op("Where", e.const(mask), x, border)
+    return [x if x != node.input(0) else e.op("Identity", x)]
+
+
+def _reflected(places: np.ndarray, size: int, mode: str) -> np.ndarray:
+    """Which element stands at each place, some of them outside."""
+    if mode == "wrap":
+        return places % size
+    if mode == "reflect" and size > 1:
+        period = 2 * (size - 1)
+        folded = places % period
+        return np.where(folded < size, folded, period - folded)
+    return np.clip(places, 0, size - 1)
+
+
+@rewrites("ReverseSequence")
+def reverse_sequence(node: Node, e: Emit) -> list[str] | None:
+    """Element t of a sequence of n comes from n − 1 − t if t < n, else from t."""
+    shape = node.shape(0)
+    time, batch = int(node.attr("time_axis", 0)), int(node.attr("batch_axis", 1))
+    rank = len(shape)
+    steps = e.const(np.arange(shape[time], dtype=np.int64).reshape([-1 if i == time else 1 for i in range(rank)]))
+    lengths = e.reshape(e.cast(node.input(1), INT64), *(shape[batch] if i == batch else 1 for i in range(rank)))
+    back = e.op("Sub", e.op("Sub", lengths, e.const(np.int64(1))), steps)
+    picks = e.op("Where", e.op("Less", steps, lengths), back, steps)
+    return [e.op("GatherElements", node.input(0), e.op("Expand", picks, e.ints(*shape)), axis=time)]
+
+
+@rewrites("TensorScatter")
+def tensor_scatter(node: Node, e: Emit) -> list[str] | None:
+    """Per sequence of the batch, the update overwrites the cache from a given place on."""
+    cache, update = node.shape(0), node.shape(1)
+    rank = len(cache)
+    axis = int(node.attr("axis", -2)) % rank
+    size = e.const(np.int64(cache[axis]))
+    places = e.const(np.arange(cache[axis], dtype=np.int64).reshape([-1 if i == axis else 1 for i in range(rank)]))
+    start = e.const(np.int64(0))
+    if node.input(2):
+        start = e.reshape(e.cast(node.input(2), INT64), cache[0], *[1] * (rank - 1))
+    offset = e.op("Sub", places, start)
+    if str(node.attr("mode", "linear")) == "circular":
+        offset = e.op("Mod", offset, size)
+    least, most = e.const(np.int64(0)), e.const(np.int64(update[axis] - 1))
+    hit = e.op("And", e.op("GreaterOrEqual", offset, least), e.op("LessOrEqual", offset, most))
+    picks = e.op("Expand", e.op("Clip", offset, least, most), e.ints(*cache))
+    return [e.op("Where", hit, e.op("GatherElements", node.input(1), picks, axis=axis), node.input(0))]
+
+
+@rewrites("Col2Im")
+def col2im(node: Node, e: Emit) -> list[str] | None:
+    """Every column element is added where it came from: a scatter with constant indices."""
+    image = [int(v) for v in node.constant(1, "image shape")]
+    block = [int(v) for v in node.constant(2, "block shape")]
+    rank = len(image)
+    strides = [int(v) for v in node.attr("strides", [1] * rank)]
+    dilations = [int(v) for v in node.attr("dilations", [1] * rank)]
+    pads = [int(v) for v in node.attr("pads", [0] * 2 * rank)]
+    batch, rows, _ = node.shape(0)
+    padded = [size + pads[i] + pads[i + rank] for i, size in enumerate(image)]
+    places = np.zeros((1, 1), np.int64)  # (block elements, blocks) → place in the padded image
+    for i in range(rank):
+        count = (padded[i] - dilations[i] * (block[i] - 1) - 1) // strides[i] + 1
+        own = np.arange(block[i])[:, None] * dilations[i] + np.arange(count)[None, :] * strides[i]
+        places = places[:, None, :, None] * padded[i] + own[None, :, None, :]
+        places = places.reshape(places.shape[0] * places.shape[1], -1)
+    channels = rows // int(np.prod(block))
+    values = e.reshape(node.input(0), batch, channels, places.size)
+    indices = np.broadcast_to(places.reshape(1, 1, -1), (batch, channels, places.size))
+    canvas = e.const(np.zeros((batch, channels, int(np.prod(padded))), node.dtype(0)))
+    summed = e.op("ScatterElements", canvas, e.const(indices), values, axis=2, reduction="add")
+    x = e.reshape(summed, batch, channels, *padded)
+    for i in range(rank):
+        if pads[i] or pads[i + rank]:
+            x = e.slice(x, i + 2, pads[i], pads[i] + image[i])
+    return [x]
+
+
+@rewrites("MaxPool")
+def max_pool(node: Node, e: Emit) -> list[str] | None:
+    """With indices: windows gathered at constant places, their greatest element, and the place it came from."""
+    if not node.wants(1):
+        return None
+    shape = node.shape(0)
+    rank = len(shape) - 2
+    kernel = [int(v) for v in node.attr("kernel_shape")]
+    strides = [int(v) for v in node.attr("strides", [1] * rank)]
+    dilations = [int(v) for v in node.attr("dilations", [1] * rank)]
+    pads = [int(v) for v in node.attr("pads", [0] * 2 * rank)]
+    auto = str(node.attr("auto_pad", "NOTSET"))
+    out = []
+    for i, size in enumerate(shape[2:]):
+        extent = (kernel[i] - 1) * dilations[i] + 1
+        if auto.startswith("SAME"):
+            total = max(0, (-(-size // strides[i]) - 1) * strides[i] + extent - size)
+            pads[i] = total // 2 if auto == "SAME_UPPER" else total - total // 2
+            pads[i + rank] = total - pads[i]
+        free = size + pads[i] + pads[i + rank] - extent
+        count = (-(-free // strides[i]) if node.attr("ceil_mode", 0) else free // strides[i]) + 1
+        if node.attr("ceil_mode", 0) and (count - 1) * strides[i] >= size + pads[i]:
+            count -= 1  # a window must begin inside the input or the padding before it
+        out.append(count)
+    flat, column, valid = np.zeros((1, 1), np.int64), np.zeros((1, 1), np.int64), np.ones((1, 1), bool)
+    stride = 1
+    for i, size in enumerate(shape[2:]):
+        own = np.arange(out[i])[:, None] * strides[i] + np.arange(kernel[i])[None, :] * dilations[i] - pads[i]
+        ok, place = (own >= 0) & (own < size), np.clip(own, 0, size - 1)
+        count = (flat.shape[0] * out[i], -1)
+        flat = (flat[:, None, :, None] * size + place[None, :, None, :]).reshape(count)
+        column = (column[:, None, :, None] + place[None, :, None, :] * stride).reshape(count)
+        valid = (valid[:, None, :, None] & ok[None, :, None, :]).reshape(count)
+        stride *= size
+    lowest = -np.inf if node.dtype(0).kind == "f" else np.iinfo(node.dtype(0)).min
+    pixels = int(np.prod(shape[2:]))
+    windows = e.op("Gather", e.reshape(node.input(0), *shape[:2], pixels), e.const(flat), axis=2)
+    windows = e.op("Where", e.const(valid), windows, e.like(lowest))
+    best = e.reduce("ReduceMax", windows, [3], keepdims=False)
+    where = e.op("ArgMax", windows, axis=3, keepdims=1)
+    table = np.broadcast_to(column if node.attr("storage_order", 0) else flat, (*shape[:2], *flat.shape))
+    table = table + (np.arange(shape[0] * shape[1]) * pixels).reshape(*shape[:2], 1, 1)
+    indices = e.squeeze(e.op("GatherElements", e.const(table), where, axis=3), 3)
+    return [e.reshape(best, *shape[:2], *out), e.reshape(indices, *shape[:2], *out)]
+
+
+@rewrites("MaxUnpool")
+def max_unpool(node: Node, e: Emit) -> list[str] | None:
+    """Every element goes to the place it came from, in a tensor of zeros; a larger output is padded with more."""
+    shape = node.shape(0)
+    rank = len(shape) - 2
+    kernel = [int(v) for v in node.attr("kernel_shape")]
+    strides = [int(v) for v in node.attr("strides", [1] * rank)]
+    pads = [int(v) for v in node.attr("pads", [0] * 2 * rank)]
+    inferred = [
+        (size - 1) * strides[i] - pads[i] - pads[i + rank] + kernel[i] for i, size in enumerate(shape[2:])
+    ]
+    wanted = [int(v) for v in node.constant(2, "output shape")][2:] if node.input(2) else inferred
+    full = int(np.prod([*shape[:2], *inferred]))
+    zeros = e.const(np.zeros(full, node.dtype(0)))
+    filled = e.op("ScatterElements", zeros, e.reshape(node.input(1), -1), e.reshape(node.input(0), -1), axis=0)
+    x = e.reshape(filled, *shape[:2], *inferred)
+    if wanted != inferred:
+        more = [b - a for a, b in zip(inferred, wanted, strict=True)]
+        x = e.op("Pad", x, e.ints(*[0] * (rank + 2), 0, 0, *more))
+    return [x]
+
+
+@rewrites("ConvTranspose")
+def conv_transpose(node: Node, e: Emit) -> list[str] | None:
+    """With an output shape or automatic padding: the padding that gives it, written out."""
+    auto = str(node.attr("auto_pad", "NOTSET"))
+    wanted = node.attr("output_shape")
+    if wanted is None and auto == "NOTSET":
+        return None
+    data, weight = node.shape(0), node.shape(1)
+    rank = len(data) - 2
+    strides = [int(v) for v in node.attr("strides", [1] * rank)]
+    dilations = [int(v) for v in node.attr("dilations", [1] * rank)]
+    extra = [int(v) for v in node.attr("output_padding", [0] * rank)]
+    pads = [0] * 2 * rank
+    for i in range(rank):
+        full = (data[i + 2] - 1) * strides[i] + (weight[i + 2] - 1) * dilations[i] + 1 + extra[i]
+        target = int(wanted[-rank:][i]) if wanted is not None else data[i + 2] * strides[i]
+        if auto == "VALID" and wanted is None:
+            target = full
+        total = full - target
+        if total < 0:  # the output is larger than what is made: the rest is zeros after the end
+            extra[i], total = extra[i] - total, 0
+        first = total - total // 2 if auto != "SAME_UPPER" else total // 2
+        pads[i], pads[i + rank] = first, total - first
+    attributes = {"group": int(node.attr("group", 1)), "strides": strides, "dilations": dilations, "pads": pads}
+    names = [str(name) for name in node.proto.input]
+    return [e.op("ConvTranspose", *names, output_padding=extra, kernel_shape=list(weight[2:]), **attributes)]
+
+

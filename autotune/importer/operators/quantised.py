@@ -1,0 +1,163 @@
+"""Quantised operators as arithmetic on what they stand for.
+
+Integer products are summed exactly, in int32; what is between two quantisations is computed in fp32.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from onnx import TensorProto, helper
+
+from autotune.importer.operators.formats import INTEGERS, NARROW
+from autotune.importer.operators.registry import rewrites
+from autotune.importer.operators.scope import FLOAT, Emit, Node
+
+INT32 = TensorProto.INT32
+
+
+def _per_axis(node: Node, e: Emit, name: str, index: int, axis: int, block: int) -> str:
+    """A scale or zero point (input ``index``, by now called ``name``) in a shape that goes with input 0."""
+    shape, target = node.shape(index), node.shape(0)
+    if not shape or (shape == (1,) and len(target) != 1):
+        return e.reshape(name) if shape else name
+    axis %= len(target)
+    if block:
+        groups = shape[axis]
+        wide = e.unsqueeze(name, axis + 1)
+        wide = e.op("Expand", wide, e.ints(*shape[: axis + 1], block, *shape[axis + 1 :]))
+        wide = e.reshape(wide, *shape[:axis], groups * block, *shape[axis + 1 :])
+        return e.slice(wide, axis, 0, target[axis]) if groups * block != target[axis] else wide
+    if len(shape) == 1:
+        return e.reshape(name, *(shape[0] if i == axis else 1 for i in range(len(target))))
+    return name
+
+
+def _placement(node: Node) -> tuple[int, int]:
+    return int(node.attr("axis", 1)), int(node.attr("block_size", 0))
+
+
+@rewrites("DequantizeLinear")
+def dequantize(node: Node, e: Emit) -> list[str] | None:
+    """(x − zero point) · scale."""
+    axis, block = _placement(node)
+    out = int(node.attr("output_dtype", 0)) or node.type(1)
+    exact = node.type(0) in (TensorProto.INT32,)
+    wide = TensorProto.DOUBLE if exact else FLOAT
+    x = e.cast(node.input(0), wide)
+    if node.input(2):
+        zero = e.cast(node.input(2), wide)
+        x = e.op("Sub", x, _per_axis(node, e, zero, 2, axis, block))
+    scale = e.cast(node.input(1), wide)
+    return [e.cast(e.op("Mul", x, _per_axis(node, e, scale, 1, axis, block)), out)]
+
+
+@rewrites("QuantizeLinear")
+def quantize(node: Node, e: Emit) -> list[str] | None:
+    """Round(x ÷ scale) + zero point, within the range of the type."""
+    axis, block = _placement(node)
+    out = node.type(2) or int(node.attr("output_dtype", 0)) or int(TensorProto.UINT8)
+    scale = _per_axis(node, e, e.cast(node.input(1), FLOAT), 1, axis, block)
+    ratio = e.op("Div", e.cast(node.input(0), FLOAT), scale)
+    zero = _per_axis(node, e, e.cast(node.input(2), FLOAT), 2, axis, block) if node.input(2) else ""
+    if out in NARROW and NARROW[out] not in INTEGERS:
+        ratio = e.op("Add", ratio, zero) if zero else ratio
+        return [e.op("Cast", ratio, to=out, saturate=int(node.attr("saturate", 1)))]
+    return [saturated(e, e.op("Round", ratio), zero, out)]
+
+
+def bounds(kind: int) -> tuple[int, int]:
+    """Least and greatest value of an integer element type."""
+    if kind in NARROW:
+        form = INTEGERS[NARROW[kind]]
+        return (-(1 << (form.bits - 1)), (1 << (form.bits - 1)) - 1) if form.signed else (0, (1 << form.bits) - 1)
+    info = np.iinfo(helper.tensor_dtype_to_np_dtype(kind))
+    return int(info.min), int(info.max)
+
+
+def saturated(e: Emit, rounded: str, zero: str, kind: int) -> str:
+    """Whole numbers in fp32 plus ``zero``, held within the range of ``kind``, as that type."""
+    low, high = bounds(kind)
+    shifted = e.op("Add", rounded, zero) if zero else rounded
+    return e.cast(e.op("Clip", shifted, e.const(np.float32(low)), e.const(np.float32(high))), kind)
+
+
+@rewrites("DynamicQuantizeLinear")
+def dynamic(node: Node, e: Emit) -> list[str] | None:
+    """Scale and zero point from the least and greatest element, 0 among them."""
+    x, axes = node.input(0), list(range(len(node.shape(0))))
+    zero = e.const(np.float32(0))
+    low = e.op("Min", e.reduce("ReduceMin", x, axes, keepdims=False), zero)
+    high = e.op("Max", e.reduce("ReduceMax", x, axes, keepdims=False), zero)
+    scale = e.op("Div", e.op("Sub", high, low), e.const(np.float32(255)))
+    point = e.op("Round", e.op("Clip", e.op("Div", e.op("Sub", zero, low), scale), zero, e.const(np.float32(255))))
+    codes = saturated(e, e.op("Round", e.op("Div", x, scale)), point, TensorProto.UINT8)
+    return [codes, scale, e.cast(point, TensorProto.UINT8)]
+
+
+def _row(node: Node, e: Emit, name: str, index: int, data: int, axis: int) -> str:
+    """A per-row or per-column value in a shape that broadcasts over input ``data`` along ``axis``."""
+    shape, rank = node.shape(index), len(node.shape(data))
+    if len(shape) == 1 and shape[0] > 1 and rank > 1:
+        return e.reshape(name, *(shape[0] if i == axis % rank else 1 for i in range(rank)))
+    return e.reshape(name) if len(shape) == 1 and shape[0] == 1 else name
+
+
+@rewrites("QLinearMatMul")
+def qlinear_matmul(node: Node, e: Emit) -> list[str] | None:
+    """Product of (a − zero point) and (b − zero point) in int32, scaled, rounded, shifted, saturated."""
+    a = e.op("Sub", e.cast(node.input(0), INT32), _row(node, e, e.cast(node.input(2), INT32), 2, 0, -2))
+    b = e.op("Sub", e.cast(node.input(3), INT32), _row(node, e, e.cast(node.input(5), INT32), 5, 3, -1))
+    product = e.cast(e.op("MatMul", a, b), FLOAT)
+    scale_a = _row(node, e, e.cast(node.input(1), FLOAT), 1, 0, -2)
+    scale_b = _row(node, e, e.cast(node.input(4), FLOAT), 4, 3, -1)
+    factor = e.op("Div", e.op("Mul", scale_a, scale_b), e.cast(node.input(6), FLOAT))
+    zero = e.cast(node.input(7), FLOAT)
+    return [saturated(e, e.op("Round", e.op("Mul", product, factor)), zero, node.type(7))]
+
+
+@rewrites("MatMulInteger")
+def matmul_integer(node: Node, e: Emit) -> list[str] | None:
+    """Product of (a − zero point) and (b − zero point) in int32."""
+    a, b = e.cast(node.input(0), INT32), e.cast(node.input(1), INT32)
+    if node.input(2):
+        a = e.op("Sub", a, _row(node, e, e.cast(node.input(2), INT32), 2, 0, -2))
+    if node.input(3):
+        b = e.op("Sub", b, _row(node, e, e.cast(node.input(3), INT32), 3, 1, -1))
+    return [e.op("MatMul", a, b)]
+
+
+GEOMETRY = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
+
+
+@rewrites("QLinearConv")
+def qlinear_conv(node: Node, e: Emit) -> list[str] | None:
+    """ConvInteger and a bias in int32, scaled, rounded, shifted, saturated."""
+    attributes = {name: node.attr(name) for name in GEOMETRY if node.attr(name) is not None}
+    rank = len(node.shape(0))
+
+    def by_channel(name: str, index: int) -> str:
+        size = int(np.prod(node.shape(index)))
+        return e.reshape(name, 1, size, *[1] * (rank - 2)) if size > 1 else e.reshape(name)
+
+    product = e.op("ConvInteger", node.input(0), node.input(3), node.input(2), node.input(5), **attributes)
+    if node.input(8):
+        product = e.op("Add", product, by_channel(node.input(8), 8))
+    scale_w = by_channel(e.cast(node.input(4), FLOAT), 4)
+    factor = e.op("Div", e.op("Mul", e.cast(node.input(1), FLOAT), scale_w), e.cast(node.input(6), FLOAT))
+    rounded = e.op("Round", e.op("Mul", e.cast(product, FLOAT), factor))
+    return [saturated(e, rounded, e.cast(node.input(7), FLOAT), node.type(7))]
+
+
+@rewrites("ConvInteger")
+def conv_integer(node: Node, e: Emit) -> list[str] | None:
+    """A convolution of whole numbers in double precision, where sums below 2^53 are exact."""
+    attributes = {name: node.attr(name) for name in GEOMETRY if node.attr(name) is not None}
+    double = TensorProto.DOUBLE
+    x, w = e.cast(node.input(0), double), e.cast(node.input(1), double)
+    if node.input(2):
+        x = e.op("Sub", x, e.reshape(e.cast(node.input(2), double)))
+    if node.input(3):
+        size, rank = int(np.prod(node.shape(3))), len(node.shape(1))
+        zero = e.cast(node.input(3), double)
+        w = e.op("Sub", w, e.reshape(zero, size, *[1] * (rank - 1)) if size > 1 else e.reshape(zero))
+    return [e.cast(e.op("Conv", x, w, **attributes), INT32)]

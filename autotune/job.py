@@ -6,7 +6,7 @@ import platform
 import time
 from collections.abc import Sequence
 
-from autotune.measure.base import Candidate
+from autotune.measure.base import Candidate, Origin
 from schedules.config import Config
 from schedules.task import Task
 from search.allocation import TaskState
@@ -103,16 +103,23 @@ class Job:
         return [config for config in ranked[:count] if self._measured[config] <= close * self._measured[ranked[0]]]
 
     def records(
-        self, configs: Sequence[Config], measured: Sequence[Measurement], wall_s: float, stage: str = ""
+        self,
+        configs: Sequence[Config],
+        measured: Sequence[Measurement],
+        wall_s: float,
+        stage: str = "",
+        origins: Sequence[Origin] = (),
     ) -> list[TuningRecord]:
-        """A slot, or finalists (``stage``), as log records."""
+        """A slot, or finalists (``stage``), as log records; ``origins``: who measured, if not this machine."""
         provenance = {**self._provenance, WALL: f"{wall_s:.6f}"}
         if stage:
             provenance[STAGE] = stage
-        when, host = time.time(), platform.node()
+        when, here = time.time(), Origin(platform.node())
         return [
-            TuningRecord(self._key, config, measurement, "", when, host, self._seed, provenance)
-            for config, measurement in zip(configs, measured, strict=True)
+            TuningRecord(
+                self._key, config, measurement, "", when, origin.host, self._seed, {**provenance, **origin.provenance}
+            )
+            for config, measurement, origin in zip(configs, measured, origins or [here] * len(configs), strict=True)
         ]
 
     def tell(self, results: Sequence[Result], wall_s: float) -> None:

@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 import platformdirs
 import tvm
+from numpy.typing import NDArray
 from tvm import s_tir, te
 
 from autotune.machine import read_host, thread_cpus
@@ -81,8 +82,16 @@ def measure_peak(target: Target, cache: Path | None = None) -> Peak:
 def _measure(target: Target) -> Peak:
     cpus = [str(cpu) for cpu in thread_cpus(target.threads)]
     tvm.get_global_func("runtime.config_threadpool")(-2, target.threads, cpus)
+    return peak_by(target, _best_s)
+
+
+def peak_by(target: Target, best_s: Timer) -> Peak:
+    """The peak of wherever ``best_s`` runs what it is given."""
     return Peak(
-        _fma_gflops(target), _read_gb_s(target, MEMORY_BYTES, 1), _l2_gb_s(target), target.l2_bytes * target.threads
+        _fma_gflops(target, best_s),
+        _read_gb_s(target, MEMORY_BYTES, 1, best_s),
+        _read_gb_s(target, target.l2_bytes // 2 * target.threads, 40, best_s),
+        target.l2_bytes * target.threads,
     )
 
 
@@ -112,15 +121,24 @@ def _save(path: Path, peak: Peak) -> None:
         logger.warning("%s cannot be written (%s); the peak will be measured again next time", path, error)
 
 
-def _best_s(func: tvm.runtime.Module, arrays: list[tvm.runtime.Tensor]) -> float:
-    """Least seconds of one run: of a machine's peak every disturbance only takes away."""
-    timer = func.mod.time_evaluator("main", tvm.cpu(), number=1, repeat=ROUNDS)
+Timer = Callable[[tvm.runtime.Module, list[tuple[int, ...]]], float]
+"""(kernel, shapes of its fp32 parameters) → least seconds of one run."""
+
+
+def _best_s(func: tvm.runtime.Module, shapes: list[tuple[int, ...]]) -> float:
+    return best_of(func.mod, tvm.cpu(), [tvm.runtime.tensor(ordinary(shape)) for shape in shapes])
+
+
+def best_of(module: tvm.runtime.Module, device: tvm.runtime.Device, arrays: list[tvm.runtime.Tensor]) -> float:
+    """Least seconds of one run of ``main``: of a machine's peak every disturbance only takes away."""
+    timer = module.time_evaluator("main", device, number=1, repeat=ROUNDS)
     timer(*arrays)
     return float(min(timer(*arrays).results))
 
 
-def _arrays(shapes: list[tuple[int, ...]]) -> list[tvm.runtime.Tensor]:
-    return [tvm.runtime.tensor(np.full(shape, 1e-3, np.float32)) for shape in shapes]
+def ordinary(shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """Numbers that no kernel is slow on."""
+    return np.full(shape, 1e-3, np.float32)
 
 
 def _build(tensors: list[te.Tensor], target: Target, rewrite: Callable[[s_tir.Schedule], None]) -> tvm.runtime.Module:
@@ -129,7 +147,7 @@ def _build(tensors: list[te.Tensor], target: Target, rewrite: Callable[[s_tir.Sc
     return tvm.compile(sch.mod, target=tvm_target(target))
 
 
-def _fma_gflops(target: Target) -> float:
+def _fma_gflops(target: Target, best_s: Timer) -> float:
     lanes, jobs, repeats = target.lanes(), 4 * target.threads, 3000
     rows = 4 if target.vector_registers >= 32 else 3
     shapes: list[tuple[int, ...]] = [(FMA_STEPS, 4, lanes), (jobs, rows), (jobs, rows, 4, lanes)]
@@ -148,15 +166,11 @@ def _fma_gflops(target: Target) -> float:
         init = sch.decompose_reduction(block, outer)
         sch.vectorize(sch.get_loops(init)[-1])
 
-    seconds = _best_s(_build([x, y, out], target, rewrite), _arrays(shapes))
+    seconds = best_s(_build([x, y, out], target, rewrite), shapes)
     return 2 * jobs * rows * 4 * lanes * repeats * FMA_STEPS / seconds / 1e9
 
 
-def _l2_gb_s(target: Target) -> float:
-    return _read_gb_s(target, target.l2_bytes // 2 * target.threads, 40)
-
-
-def _read_gb_s(target: Target, size_bytes: int, repeats: int) -> float:
+def _read_gb_s(target: Target, size_bytes: int, repeats: int, best_s: Timer) -> float:
     """Bytes per second of reading ``size_bytes``, one contiguous part per thread, ``repeats`` times."""
     vectors, lanes = 8, target.lanes()
     steps = size_bytes // (4 * target.threads * vectors * lanes)
@@ -175,5 +189,5 @@ def _read_gb_s(target: Target, size_bytes: int, repeats: int) -> float:
         init = sch.decompose_reduction(block, outer)
         sch.vectorize(sch.get_loops(init)[-1])
 
-    seconds = _best_s(_build([data, out], target, rewrite), _arrays([shape, out_shape]))
+    seconds = best_s(_build([data, out], target, rewrite), [shape, out_shape])
     return repeats * target.threads * steps * vectors * lanes * 4 / seconds / 1e9

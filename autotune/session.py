@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from autotune.events import Observer, SlotBegan, SlotDone
 from autotune.job import FINAL, Job
-from autotune.measure.base import Measurer, Ranker
+from autotune.measure.base import Measurer, Ranker, origins_of
 from search.allocation import Allocator, why
 from search.stopping import Limits, why_run_done, why_task_done
 from tuning_logs.store import LogStore
@@ -64,8 +64,9 @@ class Session:
             asked = self.clock()
             measured = self.measurer.measure([job.candidate(config) for config in configs], job.state.best_s)
             done = self.clock()
-            self.log.append(job.records(configs, measured, (done - slot) / max(1, len(configs))))
-            job.tell(list(zip(configs, measured, strict=True)), (done - slot) / max(1, len(configs)))
+            share_s = (done - slot) / max(1, len(configs))
+            self.log.append(job.records(configs, measured, share_s, origins=origins_of(self.measurer)))
+            job.tell(list(zip(configs, measured, strict=True)), share_s)
             self.search_s += (asked - slot) + (self.clock() - done)
             failures = tuple(measurement.error for measurement in measured if measurement.error is not None)
             seconds = self.clock() - began
@@ -84,7 +85,7 @@ class Session:
                 began = self.clock()
                 ranked = self.measurer.rank([job.candidate(config) for config in finalists])
                 wall_s = (self.clock() - began) / len(finalists)
-                self.log.append(job.records(finalists, ranked, wall_s, FINAL))
+                self.log.append(job.records(finalists, ranked, wall_s, FINAL, origins_of(self.measurer)))
 
     def _count(self, job: Job) -> int:
         count = self.batch if job.state.trials else FIRST_SLOT

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Protocol, Self, runtime_checkable
 
 from schedules.config import Config
 from schedules.task import Task
@@ -59,4 +61,70 @@ class Ranker(Protocol):
 
     def rank(self, candidates: Sequence[Candidate]) -> list[Measurement]:
         """Candidates of one task timed again, run by run in turn, so that drift meets all of them alike."""
+        ...
+
+
+WORKER = "worker"
+"""Provenance field: who on the machine measured."""
+
+
+class Origin(NamedTuple):
+    """Who made a measurement.
+
+    Attributes:
+        host: the machine's name.
+        worker: which of that machine's workers, where there may be several; empty where that says nothing.
+    """
+
+    host: str
+    worker: str = ""
+
+    @property
+    def provenance(self) -> dict[str, str]:
+        """The worker, as records keep it."""
+        return {WORKER: self.worker} if self.worker else {}
+
+
+@runtime_checkable
+class Located(Protocol):
+    """A measurer whose measurements are made on other machines than this process's."""
+
+    def origins(self) -> list[Origin]:
+        """Who made each measurement of the last batch, ranking or untuned run, in order."""
+        ...
+
+
+def origins_of(measurer: Measurer) -> list[Origin]:
+    """Who made the last batch's measurements; empty where it was this process."""
+    return measurer.origins() if isinstance(measurer, Located) else []
+
+
+class Workshop(Measurer, Ranker, Protocol):
+    """A measurer that can do all that a run needs: measure, rank, time the untuned build, and hand out object files.
+
+    Attributes:
+        compile_s, measure_s: wall-clock seconds spent building, and checking and timing, so far.
+        cold_bytes: the model's weights; set before the first measurement.
+    """
+
+    compile_s: float
+    measure_s: float
+    cold_bytes: int
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def baseline_s(self, candidate: Candidate) -> Measurement:
+        """The untuned build's measurement of the candidate's task."""
+        ...
+
+    def objects(self, candidates: Sequence[Candidate]) -> list[Path]:
+        """Object files that hold the candidates' kernels under ``symbol_of`` their tasks.
+
+        Raises:
+            MeasureError: if one does not compile, naming it and why.
+        """
         ...

@@ -31,17 +31,20 @@ from schedules.errors import MeasureError, UsageError
 SESSION_S = 300
 """A session's process on the device is ended by the server after this long: a client that vanished frees the device."""
 
-RENEW_S = 90.0
+RENEW_S = 30.0
 """Between jobs a session older than this is replaced, so that no job is met by that end, and others get a turn."""
 
 CONNECT_S = 10.0
-FREE_S = 30.0
+FREE_S = 45.0
 """How long to wait for the tracker, and for a device that others use."""
 
-SLACK_S = 60.0
+SLACK_S = 120.0
 """On top of a job's limit, which the device itself keeps: waiting for the device and its turn, and sending inputs."""
 
 NOTE, TURN = "/tmp/tune-{}.note", "/tmp/tune-turn.lock"  # noqa: S108 - on the device; opened without following links
+
+READ_BYTES = 1 << 18
+"""Of a file on a device: the CPUs of a large machine take so much."""
 
 Result = TypeVar("Result")
 
@@ -80,11 +83,11 @@ def compile_device_code(out: Path, timer: bool) -> Path:
     return out
 
 
-def request(address: Address) -> rpc.RPCSession:
-    """A session with a free device.
+def tracked(address: Address) -> tuple[rpc.TrackerSession, int]:
+    """A connection to the tracker, and how many devices it has under the address's key.
 
     Raises:
-        MeasureError: if the tracker does not answer, or has no such device, or none free in time.
+        MeasureError: if the tracker does not answer or has no such device.
     """
     where = f"{address.host}:{address.port}"
     try:
@@ -92,18 +95,29 @@ def request(address: Address) -> rpc.RPCSession:
             pass  # TVM's own client waits a minute for a tracker that is not there
         tracker = rpc.connect_tracker(address.host, address.port)
         tracker._sock.settimeout(FREE_S)
-        keys = {info["key"].removeprefix("server:") for info in tracker.summary()["server_info"]}
+        keys = [info["key"].removeprefix("server:") for info in tracker.summary()["server_info"]]
     except (OSError, RuntimeError, ValueError, KeyError) as error:
         raise MeasureError(
             f"the RPC tracker at {where} cannot be reached ({one_line(error)}); "
-            f"start it: python -m tvm.exec.rpc_tracker --host {address.host} --port {address.port}"
+            "start it: python -m tvm.exec.rpc_tracker --host 127.0.0.1 --port 9190"
         ) from error
     if address.key not in keys:
-        known = ", ".join(sorted(keys)) or "none at all"
+        known = ", ".join(sorted(set(keys))) or "none at all"
         raise MeasureError(
             f"the RPC tracker at {where} has no device {address.key!r} (it has {known}); start one: "
-            f"python -m tvm.exec.rpc_server --tracker {where} --key {address.key}"
+            f"python -m tvm.exec.rpc_server --host 127.0.0.1 --tracker {where} --key {address.key}"
         )
+    return tracker, keys.count(address.key)
+
+
+def request(address: Address) -> rpc.RPCSession:
+    """A session with a free device.
+
+    Raises:
+        MeasureError: as ``tracked``, or if no device is free in time.
+    """
+    tracker, _ = tracked(address)
+    where = f"{address.host}:{address.port}"
     try:
         return tracker.request(address.key, session_timeout=SESSION_S, max_retry=1)
     except (OSError, RuntimeError) as error:
@@ -137,6 +151,7 @@ class DeviceSession:
         self.device = self._session.cpu(0)
         self._note = NOTE.format(secrets.token_hex(8))
         self._count = 0
+        self._buffer: tvm.runtime.Tensor | None = None
         try:
             self._functions = self._load(probe)
         except Exception as error:  # the server's own words, of any type
@@ -178,10 +193,10 @@ class DeviceSession:
         listed = self._session.get_function("ffi.Array")(*(str(core) for core in cores))
         self._session.get_function("runtime.config_threadpool")(-2, threads, listed)
 
-    def read(self, path: str, limit: int = 1 << 20) -> bytes | None:
-        """The beginning of a file on the device; None where there is none."""
-        if not hasattr(self, "_buffer") or self._buffer.shape[0] < limit:
-            self._buffer = self.empty((limit,), np.dtype("uint8"))
+    def read(self, path: str) -> bytes | None:
+        """The first ``READ_BYTES`` of a file on the device; None where there is none."""
+        if self._buffer is None:
+            self._buffer = self.empty((READ_BYTES,), np.dtype("uint8"))
         count = int(self.call("tune_read", self._text(path), self._buffer))
         return None if count < 0 else bytes(self._buffer.numpy()[:count])
 

@@ -136,10 +136,16 @@ class Timed:
 
 @dataclass(frozen=True)
 class TimedAll:
-    """Answer to a TimeJob, in its order, and to a ReferenceJob, which has one."""
+    """Answer to a TimeJob, in its order, and to a ReferenceJob, which has one.
+
+    Attributes:
+        positive: see ``Reference``.
+        host: the machine it ran on, if that is not this one.
+    """
 
     runs: tuple[Timed, ...]
     positive: bool = False
+    host: str = ""
 
 
 @dataclass(frozen=True)
@@ -171,5 +177,5 @@ class DeviceLost(Exception):  # noqa: N818 - what happened, not whose mistake it
 
 
 Job = BuildJob | ReferenceJob | TimeJob
-Reply = Built | TimedAll | Broken
+Reply = Built | TimedAll
 READY = "ready"

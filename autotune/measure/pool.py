@@ -97,6 +97,7 @@ class LocalMeasurer:
         measure_s: wall-clock seconds spent checking and timing so far.
         cold_bytes: the model's weights; between two runs a candidate's weights grow as cold as that much data leaves
             them. Set it before the first measurement.
+        ran_on: the machine that the last candidate ran on, if that is not this one.
     """
 
     def __init__(
@@ -118,6 +119,7 @@ class LocalMeasurer:
         self.compile_s = 0.0
         self.measure_s = 0.0
         self.cold_bytes = 0
+        self.ran_on = ""
         self._evaluator = make_evaluator(evaluator) if isinstance(evaluator, str) else evaluator
         self._compile_timeout_s = compile_timeout_s
         self._run_timeout_s = run_timeout_s
@@ -325,6 +327,7 @@ class LocalMeasurer:
         if isinstance(answer, Lost):
             return [answer] * len(libraries)
         assert isinstance(answer, TimedAll)
+        self.ran_on = answer.host or self.ran_on
         return list(answer.runs)
 
     def _run_limit_s(self, task: Task) -> float:
@@ -348,6 +351,7 @@ class LocalMeasurer:
                 assert not isinstance(answer, Built)
                 if isinstance(answer, TimedAll):
                     (timed,), positive = answer.runs, answer.positive
+                    self.ran_on = answer.host or self.ran_on
                 else:
                     timed = answer
             measurement = self._measurement(library, timed)

@@ -11,7 +11,7 @@ import secrets
 import signal
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -35,9 +35,10 @@ from autotune.measure.messages import (
     TimedAll,
     TimeJob,
 )
+from autotune.measure.remote_host import described, machine_files
 from autotune.measure.timing import PRODUCER, Bench, Kernel, Loaded, Prepared
 from autotune.measure.worker import Desk, spare_bytes
-from schedules.errors import MeasureError
+from schedules.errors import MeasureError, UsageError
 from schedules.task import Task
 
 PRODUCER_SYMBOL = "tune_producer_of_rows"
@@ -78,8 +79,20 @@ class RemoteBench(Bench):
         builder.compile(from_source(PRODUCER), PRODUCER_SYMBOL, str(self._producer_library))
         probe = compile_device_code(folder / "probe.so", timer=False)
         self._session = DeviceSession(parse_address(self._settings.device), probe)
+        self.host = self._checked_host()
         self._block_there = self._session.tensor(self._block)
         self._session.pin(self._settings.target.threads, self._settings.cores)
+
+    def _checked_host(self) -> str:
+        """The device's name; behind one key there may be several, and the next session may be another's."""
+        target = self._settings.target
+        here = described(machine_files(self._session.read), target.threads, target.isa)
+        if here.target.fingerprint != target.fingerprint:
+            raise MeasureError(
+                f"device {here.name} of {self._settings.device} is {here.target.fingerprint} and this run is for "
+                f"{target.fingerprint}; give machines that differ keys of their own"
+            )
+        return here.name
 
     @property
     def old(self) -> bool:
@@ -99,7 +112,7 @@ class RemoteBench(Bench):
         self._limits = (max(1.0, job.timeout_s - SLACK_S), self._settings.memory_bytes + spare_bytes(job))
         reply = self._session.attempt(lambda: self.reference(job) if isinstance(job, ReferenceJob) else self.time(job))
         self._session.attempt(self._rest)
-        return reply
+        return replace(reply, host=self.host)
 
     def _rest(self) -> None:
         self._session.limit(0.0, 0)
@@ -188,14 +201,20 @@ def _padded(array: Array) -> int:
 class RemoteDesk(Desk):
     """Answers jobs; what runs, runs on the device, and a session that ends is a candidate's failure, not ours."""
 
-    def answer(self, job: Job) -> Reply:
+    def answer(self, job: Job) -> Reply | Broken:
         """Do one job; ``Broken`` if no device can be reached."""
         if isinstance(job, BuildJob):
             return super().answer(job)
         try:
             return self._remote(job)
-        except MeasureError as error:
+        except (MeasureError, UsageError) as error:
             return Broken(str(error))
+
+    def rest(self) -> None:
+        """Leave the device to others."""
+        if isinstance(self._bench, RemoteBench):
+            self._bench.close()
+            self._bench = None
 
     def _remote(self, job: ReferenceJob | TimeJob) -> TimedAll:
         timed = Timed(error="worker_died")

@@ -10,11 +10,13 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from autotune.machine import Host, host_target, read_host, thread_cpus
+import tvm
+
+from autotune.machine import host_target, read_host, thread_cpus
 from autotune.measure.device import (
     CONNECT_S,
     FREE_S,
@@ -23,6 +25,8 @@ from autotune.measure.device import (
     compile_device_code,
     parse_address,
 )
+from autotune.measure.messages import DeviceLost
+from autotune.peak import Peak, best_of, ordinary, peak_by
 from schedules.errors import MeasureError
 from schedules.target import Target
 
@@ -81,7 +85,17 @@ def look_at(address: Address, threads: int | None = None, isa: str | None = None
         MeasureError: if no device answers.
         UsageError: if the device has not so many CPUs, or not that instruction set.
     """
-    command = [sys.executable, "-m", "autotune.measure.remote_host", str(address)]
+    return described(json.loads(_told(address)), threads, isa)
+
+
+def peak_of(address: Address, host: RemoteHost) -> Peak:
+    """The device's peak, measured there."""
+    return Peak(**json.loads(_told(address, host.to_json())))
+
+
+def _told(address: Address, *more: str) -> str:
+    """What this module says when it is run as a process of its own."""
+    command = [sys.executable, "-m", "autotune.measure.remote_host", str(address), *more]
     try:
         found = subprocess.run(command, capture_output=True, text=True, timeout=PROBE_S, check=False)
     except subprocess.TimeoutExpired as error:
@@ -89,17 +103,22 @@ def look_at(address: Address, threads: int | None = None, isa: str | None = None
     if found.returncode:
         lines = (found.stderr or found.stdout).strip().splitlines()
         raise MeasureError(lines[-1] if lines else f"device {address} could not be asked what it is")
-    files = json.loads(found.stdout)
+    return found.stdout
+
+
+def described(files: Mapping[str, str], threads: int | None, isa: str | None) -> RemoteHost:
+    """What the kernel's files (``machine_files``) say of a device.
+
+    Raises:
+        UsageError: as ``host_target``.
+    """
     with tempfile.TemporaryDirectory(prefix="tune-device-") as folder:
         root = Path(folder)
         for path, text in files.items():
             (root / path).parent.mkdir(parents=True, exist_ok=True)
             (root / path).write_text(text)
         host = read_host(root, _listed(_field(files["proc/self/status"], "Cpus_allowed_list")))
-    return _described(files, host, host_target(threads, isa, host))
-
-
-def _described(files: dict[str, str], host: Host, target: Target) -> RemoteHost:
+    target = host_target(threads, isa, host)
     memory = _field(files.get("proc/meminfo", ""), "MemTotal").split()
     return RemoteHost(
         files.get("proc/sys/kernel/hostname", "").strip() or "device",
@@ -166,15 +185,32 @@ def _cgroups(files: dict[str, str]) -> list[str]:
     return list(dict.fromkeys(folders))
 
 
+def _peak(session: DeviceSession, host: RemoteHost, folder: Path) -> Peak:
+    """Measured in ``session``, with TVM's own remote timer."""
+
+    def best_s(kernel: tvm.runtime.Module, shapes: list[tuple[int, ...]]) -> float:
+        kernel.export_library(str(folder / "peak.so"))
+        module = session.load(folder / "peak.so")
+        return best_of(module, session.device, [session.tensor(ordinary(shape)) for shape in shapes])
+
+    session.pin(host.target.threads, host.cores)
+    session.take_turn()
+    return peak_by(host.target, best_s)
+
+
 def main() -> int:
-    """Entry point of the process."""
+    """Entry point of the process: prints the files, or with a host's JSON as second argument its peak."""
     try:
         with tempfile.TemporaryDirectory(prefix="tune-device-") as folder:
             probe = compile_device_code(Path(folder) / "probe.so", timer=False)
             session = DeviceSession(parse_address(sys.argv[1]), probe)
-            sys.stdout.write(json.dumps(machine_files(session.read)))
+            if len(sys.argv) > 2:
+                answer: object = asdict(_peak(session, RemoteHost.from_json(sys.argv[2]), Path(folder)))
+            else:
+                answer = machine_files(session.read)
+            sys.stdout.write(json.dumps(answer))
             session.close()
-    except MeasureError as error:
+    except (MeasureError, DeviceLost) as error:
         sys.stderr.write(f"{error}\n")
         return 1
     return 0

@@ -29,7 +29,7 @@ class RpcMeasurer(LocalMeasurer):
     The others are ``LocalMeasurer``'s.
 
     Attributes:
-        host: as given.
+        address, host: as given.
     """
 
     def __init__(
@@ -57,6 +57,7 @@ class RpcMeasurer(LocalMeasurer):
             lowering=lowering,
             site=site,
         )
+        self.address = address
         self.host = host
 
 

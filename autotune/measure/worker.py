@@ -10,11 +10,15 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from autotune.measure.builder import Builder, Lowering
-from autotune.measure.messages import READY, BuildJob, Job, ReferenceJob, Reply, Settings, TimeJob
+from autotune.measure.messages import READY, Broken, BuildJob, Job, ReferenceJob, Reply, Settings, TimeJob
 from autotune.measure.timing import Bench, Kernel
 
 COPIES = 16
 """Of a task's data that checking and timing may hold at once, generously: inputs, live copies, arenas, bounds."""
+
+
+IDLE_S = 3.0
+"""Without a job for so long, a worker lets go of what others might use."""
 
 
 class Desk:
@@ -33,7 +37,7 @@ class Desk:
         self._producer = producer
         self._bench: Bench | None = None
 
-    def answer(self, job: Job) -> Reply:
+    def answer(self, job: Job) -> Reply | Broken:
         """Do one job."""
         if isinstance(job, BuildJob):
             return self._builder.build(job)
@@ -42,6 +46,9 @@ class Desk:
         if isinstance(job, ReferenceJob):
             return self._bench.reference(job)
         return self._bench.time(job)
+
+    def rest(self) -> None:
+        """Let go of what others might use; called when no job has come for a while."""
 
 
 def cap_memory(grow_bytes: int) -> None:
@@ -64,6 +71,8 @@ def serve(connection: Connection, desk: Desk, grow_bytes: int) -> None:
     """Answer jobs until the connection ends; each may let this process grow by ``grow_bytes``."""
     connection.send(READY)
     while True:
+        if not connection.poll(IDLE_S):
+            desk.rest()
         try:
             job = connection.recv()
         except EOFError:

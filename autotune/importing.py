@@ -1,0 +1,145 @@
+"""Import in a process of its own, which can be killed: a model file may be broken, or made to hurt.
+
+The importer (``autotune/importer``) is pure and runs in a fork of this process: all that it needs is loaded already, so
+the fork costs milliseconds. It has limits (``import_worker.Limits``) on its CPU time, its memory and the wall clock,
+which grow with what the model is: bytes on disk, nodes. What comes back is the finished program, through memory that
+both processes see; if nothing comes back, the model is refused in one line, like any other that cannot be imported.
+
+The checked model is not sent: once the fork has found it sound this process reads it too, while the fork goes on. The
+importer runs no compiled kernel, so TVM's threads, which a fork does not inherit, are not missed.
+"""
+
+from __future__ import annotations
+
+import logging
+import mmap
+import multiprocessing
+import os
+import pickle
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from autotune.import_worker import ADVICE, ALIGNMENT, ImportWorker, Limits
+from autotune.importer.graph_walk import walk_nodes
+from autotune.importer.load import load_model
+from autotune.importer.program import Program, import_program
+from autotune.importer.simplify import simplify
+from schedules import errors
+from schedules.errors import ModelError
+from schedules.lower import claim, load_program
+from schedules.target import Target
+
+Inputs = Mapping[str, Sequence[int]]
+Sound = Callable[[int], None]
+"""Called with the number of nodes as soon as a model is known to be sound."""
+
+
+def import_model(
+    path: Path, inputs: Inputs, target: Target, limits: Limits | None = None
+) -> tuple[onnx.ModelProto, Program]:
+    """The checked model at ``path``, and it as fused kernels.
+
+    Raises:
+        ModelError: in one line, if it is no sound model, cannot be imported, or takes more than ``limits``.
+        UsageError: if ``inputs`` does not fit the model.
+    """
+
+    def work(sound: Sound) -> Program:
+        model = load_model(path, inputs)
+        sound(count_nodes(model))
+        return replace(import_program(simplify(model), target), spaces={})
+
+    model, program = _guarded(path, inputs, work, limits or Limits())
+    assert isinstance(program, Program)
+    # Spaces hold functions, which do not travel; the templates that claim the kernels make the same ones here.
+    spaces = {task.key: claim(load_program(program.programs[task.key]), target).space for task in program.tasks}
+    return model, replace(program, spaces=spaces)
+
+
+def load_checked(path: Path, inputs: Inputs, limits: Limits | None = None) -> onnx.ModelProto:
+    """The checked model at ``path``, which is not imported.
+
+    Raises:
+        ModelError, UsageError: as ``import_model``.
+    """
+
+    def work(sound: Sound) -> None:
+        sound(count_nodes(load_model(path, inputs)))
+
+    return _guarded(path, inputs, work, limits or Limits())[0]
+
+
+def count_nodes(model: onnx.ModelProto) -> int:
+    """Nodes of the graph, of the graphs in it, and of the model's functions."""
+    bodies = [model.graph.node, *(function.node for function in model.functions)]
+    return sum(1 for body in bodies for _ in walk_nodes(body))
+
+
+def _guarded(path: Path, inputs: Inputs, work: Callable[[Sound], Any], limits: Limits) -> tuple[onnx.ModelProto, Any]:
+    """The checked model, and what ``work`` returns, done in a fork."""
+    ours, theirs = multiprocessing.Pipe(duplex=False)
+    memory = os.memfd_create("tune-import")
+    pid = os.fork()
+    if pid == 0:
+        ImportWorker(path, limits, theirs, memory).run(work)
+    theirs.close()
+    status = None
+    try:
+        return _follow(path, inputs, ours, memory, limits)
+    except EOFError:
+        _, status = os.waitpid(pid, 0)
+        raise ModelError(_autopsy(path, status)) from None
+    finally:
+        ours.close()
+        os.close(memory)
+        if status is None:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+
+
+def _follow(path: Path, inputs: Inputs, told: Connection, memory: int, limits: Limits) -> tuple[onnx.ModelProto, Any]:
+    """Listen to the fork until it is done or out of time; ``EOFError`` if it dies."""
+    size = path.stat().st_size if path.is_file() else 0
+    allowed_s = limits.patience * limits.seconds(size)
+    began = time.monotonic()
+    model: onnx.ModelProto | None = None
+    while True:
+        if not told.poll(max(0.0, began + allowed_s - time.monotonic())):
+            raise ModelError(f"{path.name}: importing it did not end within {allowed_s:.0f} s; {ADVICE}")
+        kind, *content = told.recv()
+        if kind == "sound":
+            allowed_s += limits.patience * content[0]
+            model = load_model(path, inputs)
+        elif kind == "log":
+            logging.getLogger(content[0]).log(content[1], "%s", content[2])
+        elif kind == "refused":
+            raise getattr(errors, content[0])(content[1])
+        else:
+            assert model is not None
+            return model, _received(memory, content[0])
+
+
+def _received(memory: int, lengths: Sequence[int]) -> Any:
+    """The fork's result; its arrays are writable and lie in the memory that it wrote."""
+    whole = memoryview(mmap.mmap(memory, 0, mmap.MAP_PRIVATE))
+    parts, place = [], 0
+    for length in lengths:
+        parts.append(whole[place : place + length])
+        place += -(-length // ALIGNMENT) * ALIGNMENT
+    return pickle.loads(parts[0], buffers=parts[1:])  # noqa: S301 - our own fork wrote it
+
+
+def _autopsy(path: Path, status: int) -> str:
+    """One line on a fork that died without a word."""
+    number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+    if number == signal.SIGXCPU:
+        return f"{path.name}: importing it takes more time than a model of its size may; {ADVICE}"
+    cause = signal.Signals(number).name if number else f"exit status {os.waitstatus_to_exitcode(status)}"
+    return f"{path.name}: importing it crashed ({cause}); {ADVICE}"

@@ -12,7 +12,8 @@ import typer
 from schedules.errors import UsageError
 
 
-def _catalogs() -> dict[str, tuple[str, ...]]:
+def strategies() -> dict[str, tuple[str, ...]]:
+    """Every known name, by kind of strategy."""
     # NumPy comes with these: some 0.1 s that --help does not need.
     from autotune.measure.evaluator import EVALUATORS
     from costmodels.catalog import COST_MODELS
@@ -20,6 +21,18 @@ def _catalogs() -> dict[str, tuple[str, ...]]:
     from search.catalog import SEARCHERS
 
     return {"searcher": SEARCHERS, "cost model": COST_MODELS, "allocator": ALLOCATORS, "evaluator": EVALUATORS}
+
+
+def choose_strategy(kind: str, name: str) -> str:
+    """``name`` if it is known.
+
+    Raises:
+        UsageError: naming the nearest known name and all of them.
+    """
+    from costmodels.choices import choose
+
+    known = strategies()[kind]
+    return choose(kind, name, dict(zip(known, known, strict=True)))
 
 
 def check_strategies(searcher: str, cost_model: str, allocator: str, evaluator: str) -> None:
@@ -31,7 +44,7 @@ def check_strategies(searcher: str, cost_model: str, allocator: str, evaluator: 
     from costmodels.choices import choose
 
     names = {"searcher": searcher, "cost model": cost_model, "allocator": allocator, "evaluator": evaluator}
-    for kind, known in _catalogs().items():
+    for kind, known in strategies().items():
         choose(kind, names[kind], dict.fromkeys(known))
 
 
@@ -39,7 +52,7 @@ def _strategy(kind: str, help_text: str) -> Any:
     """The option for a strategy by name."""
 
     def names() -> list[str]:
-        return sorted(_catalogs()[kind])
+        return sorted(strategies()[kind])
 
     return typer.Option(
         f"--{kind.replace(' ', '-')}",
@@ -66,12 +79,31 @@ Threads = Annotated[
     int | None, typer.Option("--threads", metavar="N", help="Threads kernels run on; default every usable core.")
 ]
 Target = Annotated[
-    str, typer.Option("--target", metavar="host|JSON", help='host, or JSON that lowers it, such as {"isa": "avx2"}.')
+    str,
+    typer.Option(
+        "--target",
+        metavar="host|cuda|JSON",
+        help='host, JSON that lowers it, such as {"isa": "avx2"}; cuda, or {"kind": "cuda", "arch": "sm_90"}.',
+    ),
+]
+Device = Annotated[
+    bool, typer.Option("--device/--no-device", help="Of a CUDA target: without one nothing is measured or run.")
+]
+Lanes = Annotated[
+    str,
+    typer.Option(
+        "--lanes",
+        metavar="cpu|cpu:2x1|auto",
+        help="What runs branches: all threads together, two groups of one core side by side, or what is faster.",
+    ),
 ]
 Inputs = Annotated[
     list[str] | None,
     typer.Option(
-        "--input", metavar="NAME:1x3x224x224", help="Shape of an input that the file leaves open; repeatable."
+        "--input",
+        metavar="NAME:1x3x224x224",
+        help="Shape of an input that the file leaves open; repeatable. Several shapes of one input, {1,8} or {1..32} in "
+        "place of a size: one artifact for all of them.",
     ),
 ]
 Log = Annotated[
@@ -84,7 +116,31 @@ Log = Annotated[
     ),
 ]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Of every random choice.")]
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        metavar="ADDRESS|local",
+        help="Measure on the machines of a Ray cluster; local is a cluster of this machine alone.",
+        rich_help_panel="Other machines",
+    ),
+]
+Rpc = Annotated[
+    str | None,
+    typer.Option(
+        "--rpc",
+        metavar="HOST:PORT:KEY",
+        help="Measure on the devices that TVM's RPC tracker has under KEY; plain text, see docs/fleet.md.",
+        rich_help_panel="Other machines",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+Explain = Annotated[
+    bool, typer.Option("--explain", help="Say in words what limits the slowest kernels, and what would help.")
+]
+Events = Annotated[
+    Path | None, typer.Option("--events", metavar="FILE", help="Write what happens as JSON lines, as it happens.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
 
 _DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?")
@@ -108,22 +164,42 @@ def parse_seconds(text: str, flag: str = "--budget") -> float:
 
 
 def parse_target(text: str) -> dict[str, Any]:
-    """``host`` or a JSON object with ``isa`` and ``threads`` → those fields.
+    """``host``, ``cuda`` or JSON → fields of ``Options``.
+
+    A JSON object holds ``isa`` and ``threads``, or ``"kind": "cuda"`` with ``arch`` and perhaps ``multiprocessors``.
 
     Raises:
         UsageError: for anything else.
     """
     if text == "host":
         return {}
+    if text == "cuda":
+        from autotune.cuda.device import device_target
+
+        return {"target": device_target()}
     try:
         fields = json.loads(text)
     except ValueError:
         fields = None
+    if isinstance(fields, dict) and fields.get("kind") == "cuda":
+        return {"target": _cuda_target(text, fields)}
     if not isinstance(fields, dict) or not set(fields) <= {"isa", "threads"}:
         raise UsageError(
-            f"""--target {text!r} is not 'host' or JSON with "isa" and "threads", such as {{"isa": "avx2"}}"""
+            f"""--target {text!r} is not 'host', 'cuda' or JSON with "isa" and "threads", such as {{"isa": "avx2"}}"""
         )
     return fields
+
+
+def _cuda_target(text: str, fields: dict[str, Any]) -> Any:
+    from schedules.target import Target as DeviceTarget
+
+    arch, count = fields.get("arch"), fields.get("multiprocessors")
+    known = set(fields) <= {"kind", "arch", "multiprocessors"} and isinstance(arch, str)
+    if not known or not (count is None or (isinstance(count, int) and count > 0)):
+        raise UsageError(
+            f"""--target {text!r} needs "arch" and at most "multiprocessors", such as {{"kind": "cuda", "arch": "sm_90"}}"""
+        )
+    return DeviceTarget.cuda(str(arch), count)
 
 
 def split_names(text: str) -> list[str]:
@@ -133,12 +209,15 @@ def split_names(text: str) -> list[str]:
 
 def common(target: str, threads: int | None, inputs: list[str] | None, log: str | None) -> dict[str, Any]:
     """The fields of ``Options`` that every command on a model has."""
-    from autotune.importer.shapes import parse_input  # loads onnx, which --help does not need
+    from autotune.importer.shape_sets import shape_sets  # loads onnx, which --help does not need
 
     fields = parse_target(target)
+    sets = shape_sets(inputs or ())
     return {
+        "target": fields.get("target"),
         "isa": fields.get("isa"),
         "threads": threads if threads is not None else fields.get("threads"),
-        "inputs": dict(parse_input(text) for text in inputs or ()),
+        "inputs": sets[0] if sets else {},
+        "shapes": sets if len(sets) > 1 else (),
         "log": log,
     }

@@ -1,0 +1,365 @@
+"""``python -m tests.bench.record STAGE``: record traces for ``tune replay`` on this machine.
+
+Three stages, each of which can be stopped and goes on where it was:
+
+    compile NAME…   build the configs of the named tasks or models in parallel; objects stay under build/traces/
+    time NAME…      time what was built, in interleaved passes, on an otherwise idle machine
+    pack            write tests/bench/traces/*.npz
+
+A task's first pass takes a few runs of every config one after the other and finds the fast ones. In every later pass
+configs of like speed run in turn in batches, together with a control (the fastest config of the first pass), so that
+the machine's speed at that moment is known; batches come in an order drawn anew for every pass. The fastest are in
+extra passes at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import psutil
+
+from autotune.machine import thread_cpus
+from autotune.measure.base import symbol_of
+from autotune.measure.crew import Crew, NurseryProcess
+from autotune.measure.messages import BuildJob, Built, Lost, Reference, ReferenceJob, Settings, TimedAll, TimeJob
+from autotune.measure.pool import BASELINE_EVALUATOR, LOWERING
+from autotune.options import Options
+from autotune.pipeline import MOST_COLD_BYTES, load_program, resolve_target
+from schedules.lower import BASELINE
+from schedules.space import Space
+from schedules.task import Task
+from tests.bench.enough import Enough
+from tests.bench.packing import pack
+from tests.bench.sampling import sampled
+
+ROOT = Path(__file__).parents[2]
+MODELS = ROOT / "build" / "models"
+FOLDER = ROOT / "build" / "traces"
+
+TASKS = {
+    "conv1x1": ("resnet50", "119d9427eb9b6f36"),
+    "conv3x3": ("resnet50", "0aec9b0345727ddc"),
+    "conv7x7": ("resnet50", "80148cfbf6da3d00"),
+    "depthwise": ("efficientnet_b0", "67e11324cb26b8eb"),
+    "dense": ("encoder", "ac9fd3dd74c6645f"),
+    "batch_matmul": ("encoder", "3905d6a214cc11b1"),
+    "softmax": ("encoder", "08680ef8863dca03"),
+    "generic": ("unet", "4a63ee1a6b716ae1"),
+    "conv3x3-fire": ("squeezenet", "9801106431d230d9"),
+}
+"""Name → model and task key; each is exhausted, or sampled where the space is larger than ``MOST``."""
+
+WHOLE = ("resnet50", "squeezenet", "vgg19", "encoder")
+"""Models of which every task is sampled."""
+
+MOST, MOST_OF_MODEL = 1400, 128
+COMPILE_TIMEOUT_S = 10.0
+BATCH, SCOUTS, RUNS, PASSES = 8, 2, 12, 4
+CAP_S = 0.06
+"""A config's runs in one pass take no longer than this, but for two of them."""
+SCOUTED = 100
+"""Configs that the first pass times before it writes down what it found."""
+SLOW = 6.0
+"""Configs slower than the fastest by this factor are left at what the first pass found."""
+TOP, TOP_PASSES = 32, 4
+
+KEPT, KEPT_OF_MODEL = (40, 4), (12, 2)
+"""Runs of a pass, and passes over everything, that a file keeps; the best estimates come from all passes."""
+
+
+@dataclass
+class Model:
+    """A model's program, imported once."""
+
+    name: str
+
+    @cached_property
+    def path(self) -> Path:
+        found = sorted(MODELS.glob(f"{self.name}-*.onnx")) or sorted(MODELS.glob(f"{self.name}.onnx"))
+        return found[0]
+
+    @cached_property
+    def program(self):  # type: ignore[no-untyped-def]
+        return load_program(self.path, Options(), resolve_target(Options()))[1]
+
+    @property
+    def cold_bytes(self) -> int:
+        return min(MOST_COLD_BYTES, sum(array.nbytes for array in self.program.weights))
+
+    def task(self, key: str) -> Task:
+        return next(task for task in self.program.tasks if task.key == key)
+
+
+@dataclass
+class Work:
+    """One task to record and its folder: configs.jsonl (one line per built config), passes.jsonl, objects."""
+
+    model: Model
+    key: str
+    most: int
+
+    @property
+    def task(self) -> Task:
+        return self.model.task(self.key)
+
+    @property
+    def space(self) -> Space:
+        return self.model.program.spaces[self.key]  # type: ignore[no-any-return]
+
+    @property
+    def folder(self) -> Path:
+        return FOLDER / f"{self.model.name}-{self.key}"
+
+    def lines(self, name: str) -> list[dict[str, object]]:
+        path = self.folder / name
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def add(self, name: str, lines: Sequence[dict[str, object]]) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / name).open("a") as file:
+            file.writelines(json.dumps(line) + "\n" for line in lines)
+
+
+def works(names: Sequence[str]) -> Iterator[Work]:
+    """What the names of tasks and models stand for."""
+    models = {name: Model(name) for name in {*WHOLE, *(model for model, _ in TASKS.values())}}
+    dense = {key for _, key in TASKS.values()}
+    for name in names:
+        if name in TASKS:
+            model, key = TASKS[name]
+            yield Work(models[model], key, MOST)
+        else:
+            for task in models[name].program.tasks:
+                if models[name].program.spaces[task.key].knobs:
+                    yield Work(models[name], task.key, MOST if task.key in dense else MOST_OF_MODEL)
+
+
+class Machine:
+    """Workers that build and one that times, as ``LocalMeasurer`` has them."""
+
+    def __init__(self, builders: int) -> None:
+        target = resolve_target(Options())
+        self.directory = Path(tempfile.mkdtemp(prefix="record-"))
+        memory = psutil.virtual_memory().total // 4
+        settings = Settings(target, thread_cpus(target.threads), 0, memory, True, LOWERING, str(self.directory))
+        self._nursery = NurseryProcess(settings)
+        self.builders = Crew(self._nursery, builders)
+        self.timer = Crew(self._nursery, 1)
+
+    def __enter__(self) -> Machine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._nursery.close()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def compile_stage(names: Sequence[str], seconds: float) -> bool:
+    """Build until done (True) or out of time."""
+    end = time.monotonic() + seconds
+    with Machine(2) as machine:
+        for work in works(names):
+            built = {tuple(line["row"]) for line in work.lines("configs.jsonl")}  # type: ignore[arg-type]
+            rows = sampled(work.space, work.key, work.most)
+            left = [row for row in rows.tolist() if tuple(row) not in built]
+            if not built:
+                _build(machine, work, [])
+            for start in range(0, len(left), 32):
+                if time.monotonic() > end:
+                    return False
+                _build(machine, work, left[start : start + 32])
+            print(work.folder.name, work.task.template, len(rows), "of", _size(work.space), flush=True)
+    return True
+
+
+def _size(space: Space) -> int:
+    return len(space.rows) if space.enumerated else space.product
+
+
+def _build(machine: Machine, work: Work, rows: list[list[int]]) -> None:
+    """Build ``rows``; an empty list stands for the untuned program."""
+    work.folder.mkdir(parents=True, exist_ok=True)
+    program = work.folder / "program.json"
+    if not program.exists():
+        program.write_text(work.model.program.programs[work.key])
+    names = [f"{'-'.join(map(str, row))}.so" for row in rows] or ["untuned.so"]
+    configs = [work.space.config(np.array(row, dtype=np.int32)) for row in rows] or [BASELINE]
+    limit = COMPILE_TIMEOUT_S if rows else 120.0
+    jobs = [
+        BuildJob(str(program), config, str(work.folder / name), symbol_of(work.key), limit)
+        for name, config in zip(names, configs, strict=True)
+    ]
+    answers = machine.builders.run(jobs)
+    lines: list[dict[str, object]] = []
+    for row, name, answer in zip(rows, names, answers, strict=bool(rows)):
+        (work.folder / name).with_suffix(".o").unlink(missing_ok=True)
+        built = Built(answer.spent_s, "", answer.error, answer.message) if isinstance(answer, Lost) else answer
+        assert isinstance(built, Built)
+        lines.append(
+            {"row": row, "compile_s": built.compile_s, "code": built.code_hash, "error": built.error}
+            | {"message": built.message[:120]}
+        )
+    work.add("configs.jsonl", lines)
+
+
+def time_stage(names: Sequence[str], seconds: float, passes: int, top_passes: int, runs: int) -> bool:
+    """Time until done (True) or out of time; a pass that was begun is finished."""
+    end = time.monotonic() + seconds
+    with Machine(1) as machine:
+        for work in works(names):
+            if not work.lines("configs.jsonl"):
+                continue
+            course = Course(machine, work, runs)
+            while not course.done(passes, top_passes):
+                if time.monotonic() > end:
+                    return False
+                began = time.monotonic()
+                course.next_pass(passes)
+                print(work.folder.name, f"pass {course.count} {time.monotonic() - began:.1f} s", flush=True)
+    return True
+
+
+class Course:
+    """The passes over one task."""
+
+    def __init__(self, machine: Machine, work: Work, runs: int) -> None:
+        self._machine = machine
+        self._work = work
+        self._runs = runs
+        self._configs = [line for line in work.lines("configs.jsonl") if line["error"] is None]
+        self._passes = work.lines("passes.jsonl")
+        self._reference: Reference | None = None
+
+    @property
+    def count(self) -> int:
+        """Passes so far, the scouts included."""
+        if self._scouted() < len(self._distinct()):
+            return 0
+        return 1 + max(int(line["pass"]) for line in self._passes)  # type: ignore[call-overload]
+
+    def _scouted(self) -> int:
+        return sum(line["pass"] == 0 for line in self._passes)
+
+    def done(self, passes: int, top_passes: int) -> bool:
+        return self.count >= 1 + passes + (top_passes if len(self._distinct()) > 2 * TOP else 0)
+
+    def next_pass(self, passes: int) -> None:
+        """Scouts first, then everything, then the top."""
+        if self._reference is None:
+            self._set_reference()
+        number = self.count
+        speeds = self._speeds()
+        lines: list[dict[str, object]] = []
+        if number == 0:
+            for config in self._distinct()[self._scouted() :][:SCOUTED]:
+                lines += self._batch([config], SCOUTS, 0, -1, None)
+        else:
+            order = sorted((c for c in self._distinct() if c["code"] in speeds), key=lambda c: speeds[str(c["code"])])
+            control = order[0]
+            order = [c for c in order if speeds[str(c["code"])] < SLOW * speeds[str(control["code"])]]
+            chosen = order if number <= passes else order[:TOP]
+            batches = [chosen[start : start + BATCH] for start in range(0, len(chosen), BATCH)]
+            for place in np.random.default_rng(number).permutation(len(batches)):
+                batch = batches[int(place)]
+                lines += self._batch(batch, self._runs, number, int(place), control)
+        for line in lines:
+            line["pass"] = number
+        self._work.add("passes.jsonl", lines)
+        self._passes += lines
+
+    def _distinct(self) -> list[dict[str, object]]:
+        return list({str(config["code"]): config for config in self._configs}.values())
+
+    def _speeds(self) -> dict[str, float]:
+        """Median over passes of the least run, by code, of what runs right."""
+        found: dict[str, list[float]] = {}
+        for line in self._passes:
+            if line.get("code") and not line.get("error"):
+                found.setdefault(str(line["code"]), []).append(min(line["runs"]))  # type: ignore[call-overload]
+        return {code: float(np.median(values)) for code, values in found.items()}
+
+    def _set_reference(self) -> None:
+        work = self._work
+        output = str(self._machine.directory / f"{work.key}.npy")
+        job = ReferenceJob(work.task, str(work.folder / "untuned.so"), output, BASELINE_EVALUATOR, 120.0)
+        (answer,) = self._machine.timer.run([job])
+        assert isinstance(answer, TimedAll), answer
+        self._reference = Reference(output, answer.positive)
+        facts = {"untuned_s": float(np.median(answer.runs[0].latencies_s)), "cold_bytes": work.model.cold_bytes}
+        (work.folder / "facts.json").write_text(json.dumps(facts))
+
+    def _batch(
+        self,
+        batch: Sequence[dict[str, object]],
+        runs: int,
+        number: int,
+        place: int,
+        control: dict[str, object] | None,
+    ) -> list[dict[str, object]]:
+        """Lines of one batch; a batch whose worker is lost is taken apart."""
+        work = self._work
+        members = [*batch, *([control] if control else [])]
+        configs = tuple(work.space.config(np.array(member["row"], dtype=np.int32)) for member in members)
+        paths = tuple(str(work.folder / f"{'-'.join(map(str, m['row']))}.so") for m in members)  # type: ignore[call-overload]
+        assert self._reference is not None
+        job = TimeJob(
+            work.task, paths, configs, str(work.folder / "program.json"), self._reference, Enough(runs, CAP_S), None,
+            None, work.model.cold_bytes, 30.0,
+        )  # fmt: skip
+        began = time.perf_counter()
+        (answer,) = self._machine.timer.run([job])
+        spent = (time.perf_counter() - began) / len(members)
+        if isinstance(answer, Lost):
+            if len(batch) > 1:
+                return [line for one in batch for line in self._batch([one], runs, number, place, None)]
+            return [{"code": batch[0]["code"], "error": answer.error, "runs": [], "spent_s": answer.spent_s}]
+        assert isinstance(answer, TimedAll)
+        lines: list[dict[str, object]] = []
+        for member, timed in zip(batch, answer.runs, strict=False):
+            rounded = [round(run * 1e9) for run in timed.latencies_s]
+            lines.append({"code": member["code"], "error": timed.error, "runs": rounded, "spent_s": spent})
+            lines[-1]["batch"] = place
+        if control is not None:
+            rounded = [round(run * 1e9) for run in answer.runs[-1].latencies_s]
+            lines.append({"control": control["code"], "runs": rounded, "batch": place})
+        return lines
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.record", description=__doc__)
+    parser.add_argument("stage", choices=("compile", "time", "pack"))
+    parser.add_argument("names", nargs="*", help=f"of {', '.join([*TASKS, *WHOLE])}")
+    parser.add_argument("--seconds", type=float, default=240.0, help="stop after this long and say so")
+    parser.add_argument("--passes", type=int, default=PASSES)
+    parser.add_argument("--top-passes", type=int, default=TOP_PASSES)
+    parser.add_argument("--runs", type=int, default=RUNS)
+    arguments = parser.parse_args()
+    if arguments.stage == "compile":
+        done = compile_stage(arguments.names or list(TASKS), arguments.seconds)
+    elif arguments.stage == "time":
+        done = time_stage(
+            arguments.names or list(TASKS), arguments.seconds, arguments.passes, arguments.top_passes, arguments.runs
+        )
+    else:
+        for name in arguments.names or [*TASKS, *WHOLE]:
+            if name in WHOLE:
+                pack(name, list(works([name])), MOST_OF_MODEL, *KEPT_OF_MODEL)
+            else:
+                pack(name, list(works([name])), MOST, *KEPT)
+        done = True
+    print("done" if done else "not done: run it again", flush=True)
+    return 0 if done else 3
+
+
+if __name__ == "__main__":
+    sys.exit(main())

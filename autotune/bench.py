@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import logging
 import math
+import platform
 import statistics
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -23,21 +26,26 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from autotune.artifact import Artifact, read_artifact, sha256
+from autotune.artifact import Artifact, attach, read_artifact, sha256
 from autotune.bench_process import CpuMeter, EngineProcess, EngineTimes, wait_until_quiet
 from autotune.importer.load import load_model
 from autotune.verify import random_inputs
 from costmodels.choices import choose
-from schedules.errors import InstallError, ModelError, UsageError
+from schedules.errors import ArtifactError, InstallError, ModelError, UsageError
 
 OURS = "tune"
 PEERS = ("onnxruntime", "openvino")
 INSTALL = "pip install 'tune-compiler[bench]'"
 
+BENCH = "bench.json"
+"""The file in an artifact that keeps its last bench."""
+
 ROUND_S = 0.2
 """Timed seconds per engine and round."""
 MOST_RUNS = 2000
 PEER_ROUNDS = 2
+
+logger = logging.getLogger(__name__)
 
 Progress = Callable[[str, int, int], None]
 """Told (what, done, total)."""
@@ -134,6 +142,15 @@ def bench(
     times = tuple(engine.times for engine in engines)
     source = str(artifact.provenance.get("model", ""))
     return BenchResult(artifact_path, source, artifact.target.threads, times, meter.others_cpu)
+
+
+def keep_bench(result: BenchResult) -> None:
+    """Leave the result in its artifact, where ``tune report`` finds it; a folder that cannot be written is no error."""
+    told = {**result.to_data(), "when": time.time(), "host": platform.node()}
+    try:
+        attach(result.artifact, BENCH, json.dumps(told).encode())
+    except ArtifactError as error:
+        logger.warning("the result was not kept for reports: %s", error)
 
 
 def check_peers(names: Sequence[str]) -> None:

@@ -13,6 +13,7 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -22,6 +23,7 @@ from autotune import cli_options as opt
 from autotune import cli_text
 from autotune.cli_log import log_app
 from autotune.cli_reply import DONE, FAILED, FROZEN, INTERRUPTED, UNVERIFIED, USAGE, Reply
+from autotune.cli_ship import explain_kernels, ship_app
 from autotune.options import EFFORTS, Options
 from autotune.versions import check_versions, describe
 from schedules.errors import AutotuneError, MissingRecordError, UsageError, VerificationError
@@ -40,6 +42,7 @@ app = typer.Typer(
     "130 interrupted (the best artifact so far is on disk).",
 )
 app.add_typer(log_app, name="log")
+app.add_typer(ship_app)
 
 
 def _show_version(wanted: bool) -> None:
@@ -89,6 +92,11 @@ def run(
     allocator: opt.Allocator = Options.allocator,
     evaluator: opt.Evaluator = Options.evaluator,
     frozen: Annotated[bool, typer.Option("--frozen", help="Measure nothing; a missing record is an error.")] = False,
+    peer: Annotated[
+        bool, typer.Option("--peer/--no-peer", help="Time ONNX Runtime first, if it is installed; not with --quiet.")
+    ] = True,
+    explain: opt.Explain = False,
+    events: opt.Events = None,
     as_json: opt.Json = False,
     quiet: opt.Quiet = False,
 ) -> Reply:
@@ -106,8 +114,9 @@ def run(
         allocator=allocator,
         evaluator=evaluator,
         frozen=frozen,
+        peer=peer and not quiet and not frozen,
     )
-    return _tune(model, options, as_json, quiet)
+    return _tune(model, options, as_json, quiet, explain, events)
 
 
 @app.command(epilog="Example: tune build model.onnx --log team.db --out model.tuned")
@@ -127,16 +136,27 @@ def build(
     return _tune(model, options, as_json, quiet)
 
 
-def _tune(model: Path, options: Options, as_json: bool, quiet: bool) -> Reply:
+def _tune(
+    model: Path, options: Options, as_json: bool, quiet: bool, explain: bool = False, events: Path | None = None
+) -> Reply:
     from rich.console import Console
 
+    from autotune.event_file import EventFile
+    from autotune.events import everyone, ignore
+    from autotune.explain import explain_lines
     from autotune.pipeline import tune
     from autotune.progress import Progress
+    from autotune.report_facts import read_facts
 
-    with Progress(Console(stderr=True), quiet) as progress:
-        result = tune(model, options, progress)
+    with ExitStack() as stack:
+        written = None if events is None else stack.enter_context(EventFile(events))
+        progress = stack.enter_context(Progress(Console(stderr=True), quiet))
+        result = tune(model, options, everyone(progress, written or ignore))
+        if written is not None:
+            written.write({"event": "result", **result.to_data()})
     code = INTERRUPTED if result.interrupted else DONE
-    return Reply(cli_text.run_lines(result), result.to_data(), as_json, code=code)
+    words = explain_lines(read_facts(result.artifact)) if explain else []
+    return Reply([*cli_text.run_lines(result), *words], result.to_data(), as_json, code=code)
 
 
 @app.command(epilog="Example: tune bench model.tuned --against onnxruntime,openvino --rounds 200")
@@ -158,10 +178,12 @@ def bench(
     from rich.console import Console
 
     from autotune.bench import bench as run_bench
+    from autotune.bench import keep_bench
     from autotune.progress import Steps
 
     with Steps(Console(stderr=True), quiet) as steps:
         result = run_bench(artifact, opt.split_names(against), model, rounds, seed, steps)
+    keep_bench(result)
     return Reply(cli_text.bench_lines(result), result.to_data(), as_json)
 
 
@@ -206,11 +228,14 @@ def kernels(
     emit: Annotated[
         str | None, typer.Option(metavar="tir|llvm|asm", help="Print their code; default a table of their configs.")
     ] = None,
+    explain: opt.Explain = False,
     as_json: opt.Json = False,
 ) -> Reply:
     """Show an artifact's kernels: their configs, or their code as scheduled, as LLVM sees it, or as machine code."""
     from autotune.inspect import report_kernels
 
+    if explain:
+        return explain_kernels(artifact, task, emit, as_json)
     found = report_kernels(artifact, task, emit)
     data = {"artifact": str(artifact), "emit": emit, "kernels": [kernel.to_data() for kernel in found]}
     return Reply(cli_text.kernel_lines(found), data, as_json)

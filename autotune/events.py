@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from schedules.task import Task
 from search.allocation import TaskState
@@ -85,6 +86,36 @@ class TuningEnded:
     """The loop ended, and why."""
 
     reason: str
+
+
+def to_data(event: Event) -> dict[str, Any]:
+    """``event`` as one line of ``tune run --events``: its kind in ``event``, tasks by key, units in the names."""
+    match event:
+        case PhaseBegan(name):
+            return {"event": "phase", "name": name}
+        case PeerTimed(name, version, latency_s):
+            return {"event": "peer", "name": name, "version": version, "latency_ms": 1e3 * latency_s}
+        case TuningBegan(tasks, states, budget_s):
+            known = [{"name": task.name, **_standing(state)} for task, state in zip(tasks, states, strict=True)]
+            return {"event": "tuning_began", "budget_s": budget_s, "tasks": known}
+        case SlotBegan(task, trials, why):
+            return {"event": "slot_began", "key": task.key, "count": trials, "why": why}
+        case SlotDone():
+            slot = {"measured": event.measured, "failures": event.failures, "elapsed_s": event.elapsed_s}
+            return {"event": "slot_done", **slot, **_standing(event.state)}
+        case TuningEnded(reason):
+            return {"event": "tuning_ended", "reason": reason}
+
+
+def _standing(state: TaskState) -> dict[str, Any]:
+    """Where tuning a task stands."""
+    return {
+        "key": state.key,
+        "weight": state.weight,
+        "bound_us": 1e6 * state.bound_s,
+        "trials": state.trials,
+        "best_us": None if state.best_s is None else 1e6 * state.best_s,
+    }
 
 
 Event = PhaseBegan | PeerTimed | TuningBegan | SlotBegan | SlotDone | TuningEnded

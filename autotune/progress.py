@@ -14,9 +14,11 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from autotune.events import Event, PhaseBegan, SlotDone, TuningBegan, TuningEnded
+from autotune.events import Event, PeerTimed, PhaseBegan, SlotBegan, SlotDone, TuningBegan, TuningEnded
 from schedules.task import Task
 from search.allocation import TaskState
+from search.forecast import remaining_s
+from search.gain import GainModel
 
 PLAIN_EVERY_S = 5.0
 """Seconds between two lines where there is no terminal."""
@@ -42,6 +44,9 @@ class Scoreboard:
         self.budget_s = 0.0
         self.failed = 0
         self.last: SlotDone | None = None
+        self.now: SlotBegan | None = None
+        self.peer: PeerTimed | None = None
+        self._gains = GainModel()
 
     def take(self, event: Event) -> None:
         """Learn from ``event``."""
@@ -50,10 +55,16 @@ class Scoreboard:
                 self.tasks, self.budget_s, self._began = tasks, budget_s, self._clock()
                 self._states = {state.key: state for state in states}
                 self._start = dict(self._states)
+            case PeerTimed():
+                self.peer = event
+            case SlotBegan():
+                self.now = event
             case SlotDone(task, state):
                 self._states[task.key] = state
                 self.failed += event.failed
                 self.last = event
+        if isinstance(event, TuningBegan | SlotDone):
+            self._gains.observe(list(self._states.values()))
 
     @property
     def elapsed_s(self) -> float:
@@ -94,12 +105,19 @@ class Scoreboard:
 
         return sorted(self.tasks, key=share)[:count]
 
+    @property
+    def remaining_s(self) -> float:
+        """Seconds that the budget left is expected to take off the model's latency."""
+        return remaining_s(self._gains, list(self._states.values()), self.left_s)
+
     def headline(self) -> str:
         """Everything in one line."""
         waiting = f", {self.untouched} tasks to come" if self.untouched else ""
+        peer = f" ({self.peer.name} {1e3 * self.peer.latency_s:.3f} ms)" if self.peer is not None else ""
+        ahead = f", some {1e3 * self.remaining_s:.3f} ms more to gain" if self.left_s > 0 and self.last else ""
         return (
             f"{self.elapsed_s:.1f} s of {self.budget_s:.0f} s: {self.trials} trials ({self.failed} failed), "
-            f"best kernels {1e3 * self.kernels_s:.3f} ms{waiting}"
+            f"best kernels {1e3 * self.kernels_s:.3f} ms{peer}{waiting}{ahead}"
         )
 
 
@@ -122,7 +140,7 @@ class Progress:
     def __init__(self, console: Console, quiet: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
         self._console = console
         self._quiet = quiet
-        self._board = Scoreboard(clock)
+        self.board = Scoreboard(clock)
         self._said_s = 0.0
         self._live: Live | None = None
 
@@ -136,7 +154,7 @@ class Progress:
 
     def __call__(self, event: Event) -> None:
         """Show ``event``."""
-        self._board.take(event)
+        self.board.take(event)
         if self._quiet:
             return
         match event:
@@ -144,11 +162,15 @@ class Progress:
                 self._say(_PHASES.get(name, name))
             case TuningBegan(tasks, _, budget_s):
                 self._begin(len(tasks), budget_s)
+            case PeerTimed(name, version, latency_s):
+                self._say(f"{name} {version} takes {1e3 * latency_s:.3f} ms on the same threads")
+            case SlotBegan():
+                self._redraw()
             case SlotDone():
                 self._slot()
             case TuningEnded(reason):
                 self._stop()
-                self._say(f"{self._board.headline()}; stopped: {reason}")
+                self._say(f"{self.board.headline()}; stopped: {reason}")
 
     def _say(self, text: str) -> None:
         self._console.print(text, style="dim", highlight=False, soft_wrap=True)
@@ -156,19 +178,24 @@ class Progress:
     def _begin(self, count: int, budget_s: float) -> None:
         self._say(f"tuning {count} tasks for {budget_s:.0f} s")
         if _is_live(self._console):
-            self._live = Live(self._draw(), console=self._console, auto_refresh=False, transient=True)
+            self._live = Live(self.drawing(), console=self._console, auto_refresh=False, transient=True)
             self._live.start(refresh=True)
 
-    def _slot(self) -> None:
+    def _redraw(self) -> bool:
         if self._live is not None:
-            self._live.update(self._draw(), refresh=True)
+            self._live.update(self.drawing(), refresh=True)
+        return self._live is not None
+
+    def _slot(self) -> None:
+        if self._redraw():
             return
-        if self._board.elapsed_s - self._said_s >= PLAIN_EVERY_S and self._board.last is not None:
-            self._said_s = self._board.elapsed_s
-            task, state = self._board.last.task, self._board.last.state
+        if self.board.elapsed_s - self._said_s >= PLAIN_EVERY_S and self.board.last is not None:
+            self._said_s = self.board.elapsed_s
+            task, state = self.board.last.task, self.board.last.state
             best_us, gflops, share = describe_state(task, state)
+            why = "" if self.board.now is None else f", chosen because {self.board.now.why}"
             self._say(
-                f"{self._board.headline()}; last {task.name}: {best_us} µs, {gflops} GFLOPS, {share} of the bound"
+                f"{self.board.headline()}; last {task.name}: {best_us} µs, {gflops} GFLOPS, {share} of the bound{why}"
             )
 
     def _stop(self) -> None:
@@ -176,21 +203,27 @@ class Progress:
             self._live.stop()
             self._live = None
 
-    def _draw(self) -> RenderableType:
-        board = self._board
+    def drawing(self) -> RenderableType:
+        """The live table as it is now."""
+        board = self.board
         rows = Table(box=None, pad_edge=False, header_style="bold")
         rows.add_column("task", no_wrap=True, overflow="ellipsis")
         for head in ("×", "best µs", "GFLOPS", "of bound", "trials", "failed"):
             rows.add_column(head, justify="right", no_wrap=True)
-        last = None if board.last is None else board.last.task.key
-        for task in board.slowest(max(4, self._console.height - 6)):
+        now = None if board.now is None else board.now.task.key
+        for task in board.slowest(max(4, self._console.height - 7)):
             state = board.state(task)
             failed = str(state.latencies_s.count(None) or "")
             numbers = (str(task.weight), *describe_state(task, state), str(state.trials), failed)
-            rows.add_row(task.name, *numbers, style="bold cyan" if task.key == last else None)
+            rows.add_row(task.name, *numbers, style="bold cyan" if task.key == now else None)
         done = round(BAR_CELLS * min(1.0, board.elapsed_s / max(board.budget_s, 1e-9)))
         bar = Text.assemble(("━" * done, "cyan"), ("━" * (BAR_CELLS - done), "dim"))
-        return Group(Text(board.headline(), no_wrap=True, overflow="ellipsis"), bar, rows)
+        slot = "" if board.now is None else f"{board.now.task.name}: {board.now.why}"
+        lines = [
+            Text(words, style, no_wrap=True, overflow="ellipsis")
+            for words, style in ((board.headline(), ""), (slot, "cyan"))
+        ]
+        return Group(lines[0], bar, lines[1], rows)
 
 
 class Steps:

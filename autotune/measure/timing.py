@@ -187,9 +187,7 @@ class Bench:
         tvm.get_global_func("runtime.config_threadpool")(-2, self._settings.target.threads, cores)
 
     def _load(self, library: str, task: Task) -> Kernel:
-        """The task's kernel in a shared library that ``Builder`` wrote."""
-        kernel: Kernel = tvm.runtime.load_module(library)[symbol_of(task.key)]
-        return kernel
+        return load(library, task)
 
     def reference(self, job: ReferenceJob) -> TimedAll:
         """Run the untuned library, write its output, time it."""
@@ -368,3 +366,9 @@ class Bench:
                 rows = live[i].reshape(-1)[: live[i].size // ROW * ROW].reshape(-1, ROW)
                 warm.append(tvm.runtime.from_dlpack(rows))
         return Prepared(inputs, output, None, live, cold, warm)
+
+
+def load(library: str, task: Task) -> Kernel:
+    """The task's kernel in a shared library that ``Builder`` wrote."""
+    kernel: Kernel = tvm.runtime.load_module(library)[symbol_of(task.key)]
+    return kernel

@@ -22,6 +22,7 @@ import typer
 from autotune import cli_options as opt
 from autotune import cli_text
 from autotune.cli_log import log_app
+from autotune.cli_replay import replay
 from autotune.cli_reply import DONE, FAILED, FROZEN, INTERRUPTED, UNVERIFIED, USAGE, Reply
 from autotune.cli_ship import explain_kernels, ship_app
 from autotune.options import EFFORTS, Options
@@ -43,6 +44,7 @@ app = typer.Typer(
 )
 app.add_typer(log_app, name="log")
 app.add_typer(ship_app)
+app.command(epilog="Example: tune replay tests/bench/traces/conv3x3.npz --searcher adaptive,random --seeds 30")(replay)
 
 
 def _show_version(wanted: bool) -> None:

@@ -1,0 +1,158 @@
+"""A model tuned for several sets of input shapes, and the one artifact of them all.
+
+The sets are tuned one after the other, each with its share of the budget and all with the same log: kernels that two
+sets have in common are measured once.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+from autotune.artifact import check_place, install, read_artifact, sha256
+from autotune.bundle import Bundle, is_bundle, unpack_part, write_bundle
+from autotune.dispatch import InferenceSession
+from autotune.importer.load import load_model
+from autotune.importer.open_axes import Interface, open_interface
+from autotune.importer.program import TensorSpec
+from autotune.independence import with_independence
+from autotune.options import Options
+from autotune.verify import Verdict, compare, complaint, random_inputs, reference_outputs
+from schedules.errors import VerificationError
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+class TunedPart(Protocol):
+    """What tuning one set of shapes results in."""
+
+    artifact: Path
+    verified: Verdict | None
+    interrupted: bool
+
+
+T = TypeVar("T", bound=TunedPart)
+
+
+def tune_sets(model: Path, out: Path, options: Options, tune: Callable[[Path, Options], T]) -> list[T]:
+    """Tune ``model`` for every set of ``options.shapes`` and put the bundle at ``out``.
+
+    A bundle that is there already gives its parts, so that a second run goes on where the first one ended.
+
+    Args:
+        tune: tunes one set of shapes.
+
+    Returns:
+        What ``tune`` returned for each; their artifacts are gone, ``out`` holds them.
+
+    Raises:
+        VerificationError: if the bundle is wrong for shapes between those it was built for; ``out`` is left as it was.
+        AutotuneError: as ``tune``.
+    """
+    check_place(out)
+    sets = options.shapes
+    with ExitStack() as stack:
+        out.absolute().parent.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=f".{out.name}-parts-", dir=out.absolute().parent))
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        before = Bundle(out) if is_bundle(out) else None
+        results: list[T] = []
+        for number, shapes in enumerate(sets):
+            part = folder / f"part-{number}"
+            if before is not None:
+                unpack_part(before, shapes, part)
+            results.append(tune(model, _share(options, shapes, part, any(r.interrupted for r in results))))
+        parts = [result.artifact for result in results]
+        if before is None or not _unchanged(before, parts, sets):
+            beside = folder / "bundle"
+            _bundle(model, beside, parts, sets, options.seed)
+            _check_between(model, beside, sets, options.seed)
+            install(beside, out)
+    return results
+
+
+def _share(options: Options, shapes: Shapes, out: Path, interrupted: bool) -> Options:
+    """The options of one set; after Ctrl-C what the log has is built, and no more measured."""
+    count = len(options.shapes)
+    trials = None if options.trials is None else -(-options.trials // count)
+    return replace(
+        options,
+        out=out,
+        inputs=dict(shapes),
+        shapes=(),
+        budget_s=options.seconds / count,
+        trials=0 if interrupted else trials,
+    )
+
+
+def _unchanged(before: Bundle, parts: Sequence[Path], sets: Sequence[Shapes]) -> bool:
+    """Whether the bundle holds just these parts already."""
+    if [dict(part.shapes) for part in before.parts] != [dict(shapes) for shapes in sets]:
+        return False
+    return all(
+        (part.path / "manifest.json").read_bytes() == (fresh / "manifest.json").read_bytes()
+        for part, fresh in zip(before.parts, parts, strict=True)
+    )
+
+
+def _bundle(model: Path, out: Path, parts: Sequence[Path], sets: Sequence[Shapes], seed: int) -> None:
+    artifacts = [read_artifact(part) for part in parts]
+    interface = open_interface(
+        onnx.load(model, load_external_data=False),
+        [[(s.name, s.shape, s.dtype) for s in artifact.inputs] for artifact in artifacts],
+        [[(s.name, s.shape, s.dtype) for s in artifact.outputs] for artifact in artifacts],
+    )
+    every = [{spec.name: spec.shape for spec in artifact.inputs} for artifact in artifacts]
+    interface = with_independence(interface, every, lambda feed: _ask(model, feed), seed)
+    provenance = {"model": model.name, "sha256": sha256(model), "parts": len(parts)}
+    write_bundle(out, parts, every, interface, provenance)
+
+
+def _ask(model: Path, feed: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
+    """The reference's outputs."""
+    bound = load_model(model, {name: array.shape for name, array in feed.items() if array.ndim})
+    return reference_outputs(bound, dict(feed))[1]
+
+
+def _check_between(model: Path, bundle: Path, sets: Sequence[Shapes], seed: int) -> None:
+    """Compare the bundle with the reference at sizes that no part has.
+
+    Raises:
+        VerificationError: if they differ.
+    """
+    session = InferenceSession(bundle)
+    interface = Bundle(bundle).interface
+    for shapes in _unseen(interface, sets):
+        specs = [TensorSpec(spec.name, shapes[spec.name], spec.dtype) for spec in interface.inputs]
+        feed = random_inputs(specs, seed)
+        verdict = compare("the reference", session.run(None, feed), _ask(model, feed))
+        if not verdict.passed:
+            told = ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in shapes.items())
+            raise VerificationError(f"{complaint(bundle, verdict, seed)} (shapes {told})")
+
+
+def _unseen(interface: Interface, sets: Sequence[Shapes]) -> list[dict[str, tuple[int, ...]]]:
+    """Sizes between those of the sets, and beyond them, that the bundle should serve."""
+    largest = max(
+        (interface.sizes(shapes) or {} for shapes in sets), key=lambda sizes: int(np.prod(list(sizes.values())))
+    )
+    wanted: list[dict[str, int]] = []
+    for symbol in sorted(interface.padded):
+        known = {(interface.sizes(shapes) or {})[symbol] for shapes in sets}
+        between = [size for size in range(largest[symbol] - 1, 0, -1) if size not in known]
+        wanted += [{**largest, symbol: size} for size in between[:1]]
+        if symbol in interface.split:
+            wanted.append({**largest, symbol: largest[symbol] + 1})
+    return [
+        {spec.name: tuple(sizes[s] if isinstance(s, str) else s for s in spec.shape) for spec in interface.inputs}
+        for sizes in wanted
+    ]

@@ -1,0 +1,67 @@
+"""Is a kernel that passed the check wrong all the same? Other inputs than those it was checked on tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tvm
+from numpy.typing import NDArray
+
+from autotune.measure.base import Candidate, symbol_of
+from autotune.measure.builder import Builder
+from autotune.measure.check import Expected, aligned, make_inputs, normal_block, numpy_dtype, poison
+from schedules.lower import BASELINE, load_program, repack
+from schedules.target import Target
+from tests.mutation import lowering
+
+Array = NDArray[Any]
+
+
+def is_wrong(candidate: Candidate, target: Target, folder: Path) -> bool:
+    """Whether the kernel differs from the untuned build by more than the check allows on any of eight other inputs."""
+    func = load_program(candidate.program)
+    builder = Builder(target, lowering)
+    kernels = []
+    for config in (BASELINE, candidate.config):
+        library = str(folder / "oracle.so")
+        builder.compile(lowering.lower(func, config, target).mod["main"], symbol_of(candidate.task.key), library)
+        target_name = folder / f"oracle-{len(list(folder.iterdir()))}.so"
+        Path(library).rename(target_name)
+        kernels.append(tvm.runtime.load_module(str(target_name))[symbol_of(candidate.task.key)])
+    forms = repack(func, lowering.split(candidate.config)[0])
+    for inputs in _inputs(candidate):
+        outputs = []
+        for kernel, wanted in zip(kernels, ({}, forms), strict=True):
+            output = aligned(candidate.task.shapes[-1], numpy_dtype(candidate.task.dtypes[-1]))
+            poison(output)
+            arguments = [_packed(array, wanted.get(index)) for index, array in enumerate(inputs)]
+            kernel(*(tvm.runtime.from_dlpack(array) for array in (*arguments, output)))
+            outputs.append(output)
+        if Expected(outputs[0], candidate.task.dtypes[-1]).mismatch(outputs[1]):
+            return True
+    return False
+
+
+def _packed(array: Array, form: Any) -> Array:
+    if form is None:
+        return array
+    packed = form.apply(array)
+    dense = aligned(packed.shape, packed.dtype)
+    dense[...] = packed
+    return dense
+
+
+def _inputs(candidate: Candidate) -> Iterator[list[Array]]:
+    """Four more draws, then larger, positive, tiny and constant numbers."""
+    for seed in range(1, 5):
+        yield make_inputs(candidate.task, normal_block(seed), seed)
+    changes = (lambda x: 8 * x, lambda x: np.abs(x) + 0.1, lambda x: 1e-2 * x, lambda x: 0 * x + 1)
+    for seed, change in enumerate(changes, start=5):
+        arrays = make_inputs(candidate.task, normal_block(seed), seed)
+        for array in arrays:
+            if array.dtype.kind == "f":
+                array[...] = change(array)
+        yield arrays

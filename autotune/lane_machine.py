@@ -14,7 +14,7 @@ import tvm
 from numpy.typing import NDArray
 
 from autotune.executor import ALIGNMENT, Tensors
-from autotune.graph.lanes import Lane, cpu_lane
+from autotune.graph.lanes import cpu_lane
 from autotune.graph.steps import WHOLE, Group, Operand, Steps
 from schedules.errors import RunError
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import tvm
 
@@ -41,21 +42,107 @@ class Choice:
 
 
 @dataclass(frozen=True)
+class Placed:
+    """A subgraph where it runs.
+
+    Attributes:
+        name: of the subgraph; see ``graph.partition``.
+        lane: of the lane.
+        calls: numbers of its kernel calls in the program.
+        begin_s, end_s: when it should begin and end, seconds from the start of a run.
+    """
+
+    name: str
+    lane: str
+    calls: tuple[int, ...]
+    begin_s: float
+    end_s: float
+
+
+@dataclass(frozen=True)
+class LanePlan:
+    """What runs where, for a model that was placed on several lanes.
+
+    Attributes:
+        lanes: as ``--lanes`` names them, or how ``auto`` was understood.
+        choices: threads of a lane → kernels for so many threads, where that is not the plan's own number; each sorted
+            by task key.
+        subgraphs: in the order of their starts.
+        one_lane_s: the model on one lane of all threads, measured beside this placement; None if it was not.
+        measured_s: this placement.
+    """
+
+    lanes: str
+    choices: tuple[tuple[int, tuple[Choice, ...]], ...]
+    subgraphs: tuple[Placed, ...]
+    one_lane_s: float | None = None
+    measured_s: float | None = None
+
+    @property
+    def predicted_s(self) -> float:
+        """Seconds that the placement should take."""
+        return max((placed.end_s for placed in self.subgraphs), default=0.0)
+
+    def decided(self) -> list[str]:
+        """What decides the built code, as text."""
+        kernels = [f"{threads} {c.task} {c.config.to_json()}" for threads, choices in self.choices for c in choices]
+        return [*kernels, *(f"{placed.lane} {placed.calls}" for placed in self.subgraphs)]
+
+    def to_data(self) -> dict[str, Any]:
+        """As in plan.json."""
+        return {
+            "lanes": self.lanes,
+            "choices": {str(threads): _choices_data(choices) for threads, choices in self.choices},
+            "subgraphs": [asdict(placed) for placed in self.subgraphs],
+            "one_lane_s": self.one_lane_s,
+            "measured_s": self.measured_s,
+        }
+
+    @staticmethod
+    def from_data(data: dict[str, Any]) -> LanePlan:
+        """Inverse of ``to_data``."""
+        return LanePlan(
+            str(data["lanes"]),
+            tuple((int(threads), _choices(choices)) for threads, choices in data["choices"].items()),
+            tuple(
+                Placed(str(p["name"]), str(p["lane"]), tuple(map(int, p["calls"])), p["begin_s"], p["end_s"])
+                for p in data["subgraphs"]
+            ),
+            data["one_lane_s"],
+            data["measured_s"],
+        )
+
+
+def _choices(data: Iterable[dict[str, Any]]) -> tuple[Choice, ...]:
+    return tuple(Choice(str(c["task"]), Config.from_json(json.dumps(c["config"])), c["latency_s"]) for c in data)
+
+
+def _choices_data(choices: Iterable[Choice]) -> list[dict[str, Any]]:
+    return [
+        {"task": choice.task, "config": json.loads(choice.config.to_json()), "latency_s": choice.latency_s}
+        for choice in choices
+    ]
+
+
+@dataclass(frozen=True)
 class Plan:
     """Every decision of one model on one target; equal plans build equal artifacts.
 
     Attributes:
         target: what is built for.
         choices: one per task, sorted by task key.
+        lanes: where subgraphs run; None for one lane of all threads.
     """
 
     target: Target
     choices: tuple[Choice, ...]
+    lanes: LanePlan | None = None
 
     @property
     def digest(self) -> str:
         """Hash of what decides the built code: target, tasks and configs (not the measured times)."""
         decided = [self.target.to_json(), *(f"{choice.task} {choice.config.to_json()}" for choice in self.choices)]
+        decided += [] if self.lanes is None else self.lanes.decided()
         return hashlib.sha256("\n".join(decided).encode()).hexdigest()
 
     def config(self, task: str) -> Config:
@@ -64,11 +151,10 @@ class Plan:
 
     def to_json(self) -> str:
         """JSON text; ``from_json`` reads it back."""
-        choices = [
-            {"task": choice.task, "config": json.loads(choice.config.to_json()), "latency_s": choice.latency_s}
-            for choice in self.choices
-        ]
-        return json.dumps({"target": json.loads(self.target.to_json()), "choices": choices}, indent=1)
+        data: dict[str, Any] = {"target": json.loads(self.target.to_json()), "choices": _choices_data(self.choices)}
+        if self.lanes is not None:
+            data["lanes"] = self.lanes.to_data()
+        return json.dumps(data, indent=1)
 
     @staticmethod
     def from_json(text: str) -> Plan:
@@ -79,11 +165,8 @@ class Plan:
         """
         try:
             data = json.loads(text)
-            choices = tuple(
-                Choice(str(c["task"]), Config.from_json(json.dumps(c["config"])), c["latency_s"])
-                for c in data["choices"]
-            )
-            return Plan(Target.from_json(json.dumps(data["target"])), choices)
+            lanes = None if data.get("lanes") is None else LanePlan.from_data(data["lanes"])
+            return Plan(Target.from_json(json.dumps(data["target"])), _choices(data["choices"]), lanes)
         except (ValueError, KeyError, TypeError, UsageError) as error:
             raise ArtifactError(f"plan.json is not a plan ({error}); build the artifact again") from error
 

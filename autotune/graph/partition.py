@@ -1,0 +1,207 @@
+"""Cutting a graph into subgraphs that can be placed on lanes. Pure.
+
+Notation: nodes are 0 … n − 1 in an order that respects all edges; ``edges[v]`` are the nodes that v reads.
+
+After DUET (IPDPS 2021): the graph is cut at the nodes that every path from an input to an output meets. Between two of
+them there is nothing, or a *multi-path phase*: its independent branches are a subgraph each. Nodes that every path
+meets and that follow each other are a *sequential phase*, one subgraph. Subgraphs are coarse, so that fusion inside
+them stays intact.
+
+We cut kernels, after fusion: a kernel that reads two branches is the join then, never a part of a branch. And where the
+paper stops, a branch that is much longer than the others may be cut further at the nodes that every path through it
+meets (``refine``), so that a part of it can run on all cores and the rest beside the other branches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+Edges = Sequence[Sequence[int]]
+
+
+@dataclass(frozen=True)
+class Subgraph:
+    """Some nodes that run in a row on one lane.
+
+    Attributes:
+        name: phase and branch, such as ``2.1``, with a letter for the part of a branch that was refined.
+        nodes: ascending.
+    """
+
+    name: str
+    nodes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Phase:
+    """What lies between two cuts.
+
+    Attributes:
+        branches: one for a sequential phase; the independent branches of a multi-path phase, each a chain of one or
+            more subgraphs.
+    """
+
+    branches: tuple[tuple[Subgraph, ...], ...]
+
+    @property
+    def is_multi_path(self) -> bool:
+        """Whether anything can run side by side."""
+        return len(self.branches) > 1
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A graph cut into phases; each comes after all before it."""
+
+    phases: tuple[Phase, ...]
+
+    @property
+    def subgraphs(self) -> tuple[Subgraph, ...]:
+        """All of them, phase by phase."""
+        return tuple(part for phase in self.phases for branch in phase.branches for part in branch)
+
+    def needs(self, edges: Edges) -> tuple[tuple[int, ...], ...]:
+        """For every subgraph the subgraphs that it reads from, by position, ascending."""
+        return subgraph_needs(self.subgraphs, edges)
+
+
+def subgraph_needs(subgraphs: Sequence[Subgraph], edges: Edges) -> tuple[tuple[int, ...], ...]:
+    """For every subgraph the subgraphs that it reads from, by position, ascending."""
+    owner = {node: position for position, part in enumerate(subgraphs) for node in part.nodes}
+    return tuple(
+        tuple(sorted({owner[read] for node in part.nodes for read in edges[node]} - {position}))
+        for position, part in enumerate(subgraphs)
+    )
+
+
+def partition(edges: Edges) -> Partition:
+    """The phases of a graph, one subgraph per branch."""
+    phases: list[Phase] = []
+    straight: list[int] = []
+
+    def close() -> None:
+        if straight:
+            phases.append(_sequential(len(phases), straight))
+            straight.clear()
+
+    for run in _runs(range(len(edges)), edges):
+        branches = _components(run, edges)
+        if len(branches) == 1:
+            # One node that all paths meet, or a tangle of branches that need each other: nothing to run side by side.
+            straight.extend(branches[0])
+        else:
+            close()
+            named = enumerate(branches)
+            phases.append(Phase(tuple((Subgraph(f"{len(phases)}.{index}", tuple(branch)),) for index, branch in named)))
+    close()
+    return Partition(tuple(phases))
+
+
+def refine(whole: Partition, edges: Edges, cost: Callable[[int], float], parts: int) -> Partition:
+    """``whole`` with the branches of every multi-path phase cut into pieces of about equal cost.
+
+    Args:
+        cost: of one node; any unit.
+        parts: into how many pieces the costliest branch of a phase is cut, where its nodes allow it; the others into
+            pieces of about the same cost.
+    """
+    return Partition(
+        tuple(_refined(phase, edges, cost, parts) if phase.is_multi_path else phase for phase in whole.phases)
+    )
+
+
+def _refined(phase: Phase, edges: Edges, cost: Callable[[int], float], parts: int) -> Phase:
+    branches = [[node for part in branch for node in part.nodes] for branch in phase.branches]
+    piece = max(sum(map(cost, branch)) for branch in branches) / parts
+    return Phase(
+        tuple(
+            tuple(_pieces(branch, old[0].name, edges, cost, piece))
+            for branch, old in zip(branches, phase.branches, strict=True)
+        )
+    )
+
+
+def _pieces(
+    branch: Sequence[int], name: str, edges: Edges, cost: Callable[[int], float], piece: float
+) -> list[Subgraph]:
+    """A branch cut where all its paths meet, each piece as soon as it costs ``piece`` or the rest is not worth one."""
+    pieces: list[list[int]] = [[]]
+    left = sum(map(cost, branch))
+    for run in _runs(branch, edges):
+        if pieces[-1] and sum(map(cost, pieces[-1])) >= piece and left >= piece / 2:
+            pieces.append([])
+        pieces[-1] += run
+        left -= sum(map(cost, run))
+    if len(pieces) == 1:
+        return [Subgraph(name, tuple(sorted(branch)))]
+    return [Subgraph(f"{name}{_letter(index)}", tuple(sorted(nodes))) for index, nodes in enumerate(pieces)]
+
+
+def _letter(index: int) -> str:
+    return chr(ord("a") + index % 26) * (1 + index // 26)
+
+
+def _sequential(number: int, nodes: Sequence[int]) -> Phase:
+    return Phase(((Subgraph(str(number), tuple(sorted(nodes))),),))
+
+
+def _runs(nodes: Iterable[int], edges: Edges) -> list[list[int]]:
+    """Nodes that every path meets, each alone, and what lies between two of them, each time as one list.
+
+    A node is met by every path if no edge leads past it: from an earlier node, or into the graph, to a later one, or
+    out of the graph.
+    """
+    order = sorted(nodes)
+    place = {node: index for index, node in enumerate(order)}
+    reads = [[place[read] for read in edges[node] if read in place] for node in order]
+    last = [len(order)] * len(order)
+    for reader, sources in enumerate(reads):
+        for source in sources:
+            last[source] = reader
+    # passed[i]: how many edges lead past node i. An edge from a to b passes a + 1 … b − 1.
+    change = [0] * (len(order) + 2)
+
+    def edge(start: int, end: int) -> None:
+        change[start + 1] += 1
+        change[end] -= 1
+
+    for index, sources in enumerate(reads):
+        if not sources:
+            edge(-1, index)
+    for index, reader in enumerate(last):
+        edge(index, reader)
+    runs: list[list[int]] = []
+    passing, between = 0, False
+    for index, node in enumerate(order):
+        passing += change[index]
+        if passing == 0:
+            runs.append([node])
+            between = False
+        elif between:
+            runs[-1].append(node)
+        else:
+            runs.append([node])
+            between = True
+    return runs
+
+
+def _components(nodes: Sequence[int], edges: Edges) -> list[list[int]]:
+    """Nodes that are joined by edges among ``nodes``, in the order of their first node."""
+    root = {node: node for node in nodes}
+
+    def find(node: int) -> int:
+        while root[node] != node:
+            root[node] = root[root[node]]
+            node = root[node]
+        return node
+
+    for node in nodes:
+        for read in edges[node]:
+            if read in root:
+                one, other = sorted((find(node), find(read)))
+                root[other] = one
+    groups: dict[int, list[int]] = {}
+    for node in nodes:
+        groups.setdefault(find(node), []).append(node)
+    return list(groups.values())

@@ -1,0 +1,268 @@
+"""Which lane runs which subgraph, and in which order. Pure: costs in, placement out.
+
+Notation: subgraphs s = 0 … n − 1, topologically ordered; lanes l; c(s, l) seconds of s on l; p(s) the subgraphs that s
+reads from. A lane is a set of cores, and cores run one subgraph at a time, so lanes that share cores take turns.
+
+A list schedule: subgraphs are started in some order, each on some lane, as soon as its lane's cores are free and what
+it reads is there. Its length is the makespan. The model of costs:
+
+    start(s) = max( free(core) for core of lane(s),  end(r) + transfer(r, s) for r in p(s) )
+    end(s)   = start(s) + c(s, lane(s))
+
+where transfer(r, s) is nothing on the same lane and latency + bytes / bandwidth between lanes. A subgraph on a lane
+that leaves cores to others costs what it costs beside a busy neighbour (``Problem.busy``), which is pessimistic at the
+ends of a phase; ``simulate`` counts only the time in which there is a neighbour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from autotune.graph.lanes import Lane
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What placement decides on.
+
+    Attributes:
+        lanes: where subgraphs may run.
+        needs: (n,) for every subgraph those that it reads from.
+        alone: (n, n_lanes) seconds with all other lanes idle; None where a subgraph cannot run.
+        busy: (n, n_lanes) seconds with the other lanes working; as ``alone`` for a lane of all cores.
+        bytes: (n,) bytes that others read from a subgraph.
+        latency_s: of handing over from one lane to another.
+        bytes_per_s: at which another lane's data is read.
+        memory: (n, n_lanes) bytes that a subgraph takes of a lane's memory, or empty.
+        limits: (n_lanes,) bytes that a lane has, or empty for no limit.
+    """
+
+    lanes: tuple[Lane, ...]
+    needs: tuple[tuple[int, ...], ...]
+    alone: tuple[tuple[float | None, ...], ...]
+    busy: tuple[tuple[float | None, ...], ...]
+    bytes: tuple[int, ...]
+    latency_s: float = 0.0
+    bytes_per_s: float = float("inf")
+    memory: tuple[tuple[int, ...], ...] = ()
+    limits: tuple[int, ...] = ()
+
+    @property
+    def count(self) -> int:
+        """Subgraphs."""
+        return len(self.needs)
+
+    @cached_property
+    def cores(self) -> int:
+        """Cores of all lanes together."""
+        return len({core for lane in self.lanes for core in lane.cores})
+
+    def cost(self, subgraph: int, lane: int) -> float | None:
+        """Seconds that a list schedule counts for ``subgraph`` on ``lane``; None where it cannot run."""
+        return self.busy[subgraph][lane]
+
+    def choices(self, subgraph: int) -> list[tuple[float, int]]:
+        """(seconds, lane) of every lane that can run it, fastest first."""
+        costs = ((self.cost(subgraph, lane), lane) for lane in range(len(self.lanes)))
+        return sorted((cost, lane) for cost, lane in costs if cost is not None)
+
+    def transfer_s(self, subgraph: int) -> float:
+        """Seconds from the end of ``subgraph`` until another lane has what it wrote."""
+        return self.latency_s + self.bytes[subgraph] / self.bytes_per_s
+
+    @cached_property
+    def tails(self) -> tuple[float, ...]:
+        """(n,) least seconds from the start of each subgraph to the end of the model."""
+        readers: list[list[int]] = [[] for _ in range(self.count)]
+        for subgraph, sources in enumerate(self.needs):
+            for source in sources:
+                readers[source].append(subgraph)
+        tails = [0.0] * self.count
+        for subgraph in reversed(range(self.count)):
+            after = max((tails[reader] for reader in readers[subgraph]), default=0.0)
+            tails[subgraph] = self.choices(subgraph)[0][0] + after
+        return tuple(tails)
+
+
+@dataclass(frozen=True)
+class Placement:
+    """A decision.
+
+    Attributes:
+        lanes: (n,) lane of every subgraph.
+        order: all subgraphs in the order of their starts.
+        starts, ends: (n,) seconds as counted by the list schedule.
+    """
+
+    lanes: tuple[int, ...]
+    order: tuple[int, ...]
+    starts: tuple[float, ...]
+    ends: tuple[float, ...]
+
+    @property
+    def makespan_s(self) -> float:
+        """Seconds until the last subgraph ends."""
+        return max(self.ends, default=0.0)
+
+
+@dataclass
+class Course:
+    """A list schedule as it grows."""
+
+    problem: Problem
+    free: list[float] = field(default_factory=list)
+    lane: dict[int, int] = field(default_factory=dict)
+    start: dict[int, float] = field(default_factory=dict)
+    end: dict[int, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.free = self.free or [0.0] * (1 + max(lane.cores[-1] for lane in self.problem.lanes))
+
+    def earliest(self, subgraph: int, lane: int) -> float:
+        """When ``subgraph`` could start on ``lane``."""
+        ready = max(self.free[core] for core in self.problem.lanes[lane].cores)
+        for source in self.problem.needs[subgraph]:
+            moved = 0.0 if self.lane[source] == lane else self.problem.transfer_s(source)
+            ready = max(ready, self.end[source] + moved)
+        return ready
+
+    def finish(self, subgraph: int, lane: int) -> float | None:
+        """When it would end there; None where it cannot run or its memory is spent."""
+        cost = self.problem.cost(subgraph, lane)
+        return None if cost is None or not self._fits(subgraph, lane) else self.earliest(subgraph, lane) + cost
+
+    def put(self, subgraph: int, lane: int) -> None:
+        """Run it next on that lane."""
+        start, cost = self.earliest(subgraph, lane), self.problem.cost(subgraph, lane)
+        assert cost is not None
+        self.lane[subgraph], self.start[subgraph], self.end[subgraph] = lane, start, start + cost
+        for core in self.problem.lanes[lane].cores:
+            self.free[core] = start + cost
+
+    def copy(self) -> Course:
+        """One that grows apart from this one."""
+        return Course(self.problem, list(self.free), dict(self.lane), dict(self.start), dict(self.end))
+
+    def used(self, lane: int) -> int:
+        """Bytes of ``lane``'s memory that are spoken for."""
+        return sum(self.problem.memory[other][lane] for other, where in self.lane.items() if where == lane)
+
+    def done(self) -> Placement:
+        """The placement, once all subgraphs were put."""
+        everyone = range(self.problem.count)
+        order = sorted(self.lane, key=lambda subgraph: (self.start[subgraph], self.end[subgraph], subgraph))
+        return Placement(
+            tuple(self.lane[s] for s in everyone),
+            tuple(_topological(order, self.problem.needs)),
+            tuple(self.start[s] for s in everyone),
+            tuple(self.end[s] for s in everyone),
+        )
+
+    def _fits(self, subgraph: int, lane: int) -> bool:
+        problem = self.problem
+        return not problem.limits or self.used(lane) + problem.memory[subgraph][lane] <= problem.limits[lane]
+
+
+def _topological(order: Sequence[int], needs: Sequence[Sequence[int]]) -> list[int]:
+    """``order`` with ties between subgraphs that take no time put right."""
+    left, done = list(order), set[int]()
+    found: list[int] = []
+    while left:
+        chosen = next(subgraph for subgraph in left if done.issuperset(needs[subgraph]))
+        left.remove(chosen)
+        done.add(chosen)
+        found.append(chosen)
+    return found
+
+
+def schedule(problem: Problem, lanes: Sequence[int], order: Sequence[int] | None = None) -> Placement:
+    """The list schedule of a given choice of lanes, in ``order`` or else longest tail first.
+
+    Args:
+        lanes: (n,) lane of every subgraph; each can run there.
+    """
+    course = Course(problem)
+    if order is None:
+        order = ready_order(problem)
+    for subgraph in order:
+        course.put(subgraph, lanes[subgraph])
+    return course.done()
+
+
+def ready_order(problem: Problem) -> list[int]:
+    """All subgraphs, each after what it needs, longest tail first."""
+    left, order, done = set(range(problem.count)), [], set[int]()
+    while left:
+        ready = [subgraph for subgraph in left if done.issuperset(problem.needs[subgraph])]
+        chosen = max(ready, key=lambda subgraph: (problem.tails[subgraph], -subgraph))
+        left.remove(chosen)
+        done.add(chosen)
+        order.append(chosen)
+    return order
+
+
+def simulate(problem: Problem, placement: Placement) -> tuple[tuple[float, float], ...]:
+    """(n,) when every subgraph begins and ends, slowed down only while another lane really works.
+
+    Between two events each running subgraph progresses at 1 / alone if no other runs, else at 1 / busy.
+    """
+    begun: dict[int, float] = {}
+    ended: dict[int, float] = {}
+    left: dict[int, float] = {}
+    waiting = list(placement.order)
+    now = 0.0
+    while waiting or left:
+        for subgraph in [s for s in waiting if _may_start(problem, placement, s, waiting, left, ended, now)]:
+            waiting.remove(subgraph)
+            begun[subgraph], left[subgraph] = now, 1.0
+        rates = {s: 1.0 / max(_pace(problem, s, placement.lanes[s], len(left) > 1), 1e-12) for s in left}
+        events = [now + left[s] / rates[s] for s in left]
+        events += [time for time in _arrivals(problem, placement, waiting, ended) if time > now]
+        then = min(events)
+        for subgraph, rate in rates.items():
+            left[subgraph] -= (then - now) * rate
+        now = then
+        for subgraph in [s for s, rest in left.items() if rest <= 1e-9]:
+            del left[subgraph]
+            ended[subgraph] = now
+    return tuple((begun[s], ended[s]) for s in range(problem.count))
+
+
+def _pace(problem: Problem, subgraph: int, lane: int, crowded: bool) -> float:
+    cost = (problem.busy if crowded else problem.alone)[subgraph][lane]
+    assert cost is not None
+    return cost
+
+
+def _may_start(
+    problem: Problem,
+    placement: Placement,
+    subgraph: int,
+    waiting: Sequence[int],
+    left: dict[int, float],
+    ended: dict[int, float],
+    now: float,
+) -> bool:
+    """Whether its cores are free, nobody before it wants them, and what it reads is there."""
+    cores = set(problem.lanes[placement.lanes[subgraph]].cores)
+    earlier = waiting[: waiting.index(subgraph)]
+    taken = any(cores & set(problem.lanes[placement.lanes[other]].cores) for other in (*left, *earlier))
+    if taken or not ended.keys() >= set(problem.needs[subgraph]):
+        return False
+    return max((_arrival(problem, placement, s, subgraph, ended) for s in problem.needs[subgraph]), default=0.0) <= now
+
+
+def _arrival(problem: Problem, placement: Placement, source: int, reader: int, ended: dict[int, float]) -> float:
+    same = placement.lanes[source] == placement.lanes[reader]
+    return ended[source] + (0.0 if same else problem.transfer_s(source))
+
+
+def _arrivals(problem: Problem, placement: Placement, waiting: Sequence[int], ended: dict[int, float]) -> list[float]:
+    return [
+        _arrival(problem, placement, source, reader, ended)
+        for reader in waiting
+        for source in problem.needs[reader]
+        if source in ended
+    ]

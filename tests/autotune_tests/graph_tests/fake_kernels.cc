@@ -1,0 +1,68 @@
+// Kernels for tests of the driver: exact, cheap, and sensitive to the order in which they run.
+#include <math.h>
+#include <time.h>
+#include <tvm/ffi/c_api.h>
+
+extern "C" __attribute__((weak)) void* __TVMBackendParallelLaunch = nullptr;
+
+namespace {
+
+struct Env {
+  void* sync;
+  int num_task;
+};
+
+struct Job {
+  const TVMFFIAny* args;
+  int count;
+};
+
+double* data(const TVMFFIAny& any, int64_t* size) {
+  DLTensor* tensor = static_cast<DLTensor*>(any.v_ptr);
+  *size = tensor->ndim ? tensor->shape[0] : 1;
+  return static_cast<double*>(tensor->data);
+}
+
+// y[i] = (1 + i + sum over j of (j + 1) x_j[(7 i + j) mod size]) mod 1000, every task its share of i.
+int mix_share(int task, Env* env, void* closure) {
+  Job* job = static_cast<Job*>(closure);
+  int64_t size, other;
+  double* y = data(job->args[job->count - 1], &size);
+  for (int64_t i = task; i < size; i += env->num_task) {
+    double sum = 1.0 + static_cast<double>(i);
+    for (int j = 0; j + 1 < job->count; ++j) {
+      double* x = data(job->args[j], &other);
+      sum += (j + 1) * x[(7 * i + j) % other];
+    }
+    y[i] = fmod(sum, 1000.0);
+  }
+  return 0;
+}
+
+void nap(long ns) {
+  struct timespec time = {0, ns};
+  nanosleep(&time, nullptr);
+}
+
+}  // namespace
+
+extern "C" int __tvm_ffi_mix(void*, const TVMFFIAny* args, int32_t count, TVMFFIAny*) {
+  Job job = {args, count};
+  auto launch = reinterpret_cast<int (*)(int (*)(int, Env*, void*), void*, int)>(__TVMBackendParallelLaunch);
+  return launch(mix_share, &job, 0);
+}
+
+extern "C" int __tvm_ffi_slow(void* self, const TVMFFIAny* args, int32_t count, TVMFFIAny* result) {
+  nap(1000000);
+  return __tvm_ffi_mix(self, args, count, result);
+}
+
+// Fails where its first argument begins with a negative number.
+extern "C" int __tvm_ffi_touchy(void* self, const TVMFFIAny* args, int32_t count, TVMFFIAny* result) {
+  int64_t size;
+  if (data(args[0], &size)[0] < 0.0) {
+    TVMFFIErrorSetRaisedFromCStr("ValueError", "it is negative");
+    return -1;
+  }
+  return __tvm_ffi_mix(self, args, count, result);
+}

@@ -1,0 +1,230 @@
+"""The driver: whatever the graph and the lanes, outputs equal those of a sequential run, and no run hangs."""
+
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tvm
+import tvm_ffi
+
+from autotune.graph.lanes import cpu_lane
+from autotune.graph.partition import Subgraph, partition, refine, subgraph_needs
+from autotune.graph.steps import Piece, arrange
+from autotune.lane_machine import LaneMachine
+from autotune.library import link_kernels
+from autotune.machine import thread_cpus
+from schedules.errors import RunError
+from tests.autotune_tests.graph_tests.dags import chains, random_edges, random_flat
+
+PATIENCE_S = 60.0
+DAGS = 1000
+LANE_SETS = (
+    (cpu_lane(0, 1),),
+    (cpu_lane(0, 1), cpu_lane(1, 1)),
+    (cpu_lane(0, 2), cpu_lane(0, 1), cpu_lane(1, 1)),
+    (cpu_lane(0, 1), cpu_lane(1, 2), cpu_lane(0, 3)),
+)
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    path = tmp_path_factory.mktemp("fakes") / "fakes.so"
+    link_kernels({"fakes": Path(__file__).with_name("fake_kernels.cc")}, path)
+    return tvm_ffi.load_module(str(path))
+
+
+@pytest.fixture
+def machine(library):
+    """Makes machines and ends their threads."""
+    made = []
+
+    def make(flat, pieces, lanes):
+        sizes = {lane.threads for lane in lanes}
+        steps = arrange(dict.fromkeys(sizes, flat), pieces, lanes)
+        cpus = thread_cpus(2)
+        cores = 1 + max(lane.cores[-1] for lane in lanes)
+        made.append(LaneMachine(dict.fromkeys(sizes, library), steps, (), [cpus[i % len(cpus)] for i in range(cores)]))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def sequential(flat, x):
+    """The outputs, one call after the other, every tensor in memory of its own."""
+    made = []
+    for call in flat.calls:
+        inputs = [x if use.source.place == "input" else made[use.source.index] for use in call.arguments]
+        i = np.arange(call.shape[0])
+        total = 1.0 + i
+        for j, array in enumerate(inputs):
+            total = total + (j + 1) * array[(7 * i + j) % len(array)]
+        made.append(np.fmod(total, 1000.0))
+    return [made[use.source.index] for use in flat.outputs]
+
+
+def random_pieces(rng, edges, lanes):
+    """A random cut of any graph: pieces of neighbours in a random order that can be run, on random lanes."""
+    if rng.random() < 0.5:
+        cut = partition(edges)
+        if rng.random() < 0.5:
+            cut = refine(cut, edges, lambda node: 1.0, 3)
+        subgraphs = list(cut.subgraphs)
+    else:
+        ends = sorted({len(edges), *(int(end) for end in rng.integers(1, len(edges) + 1, 5))})
+        spans = zip([0, *ends], ends, strict=False)
+        subgraphs = [Subgraph(str(start), tuple(range(start, end))) for start, end in spans]
+    needs = subgraph_needs(subgraphs, edges)
+    left, order = set(range(len(subgraphs))), []
+    while left:
+        order.append(int(rng.choice([s for s in left if not left & set(needs[s])])))
+        left.remove(order[-1])
+    return [Piece(subgraphs[s].name, subgraphs[s].nodes, int(rng.integers(len(lanes)))) for s in order]
+
+
+def within(seconds, work):
+    """What ``work`` returns or raises; a failure if it does not end."""
+    came = []
+
+    def run():
+        try:
+            came.append((work(), None))
+        except Exception as error:
+            came.append((None, error))
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    assert came, "it hangs"
+    result, error = came[0]
+    if error is not None:
+        raise error
+    return result
+
+
+def tensor(rng):
+    return tvm.runtime.tensor(rng.uniform(0.0, 10.0, 8))
+
+
+def equal(ours, theirs):
+    return len(ours) == len(theirs) and all(np.array_equal(a, b) for a, b in zip(ours, theirs, strict=True))
+
+
+def test_a_thousand_graphs_run_as_in_sequence(machine):
+    rng = np.random.default_rng(0)
+    for number in range(DAGS):
+        edges = random_edges(rng)
+        lanes = LANE_SETS[number % len(LANE_SETS)]
+        flat = random_flat(rng, edges)
+        placed = machine(flat, random_pieces(rng, edges, lanes), lanes)
+        for _ in range(2):  # the second run meets what the first left in memory
+            x = tensor(rng)
+            assert equal(within(PATIENCE_S, lambda m=placed, x=x: m.run([x])), sequential(flat, x.numpy())), number
+        placed.close()
+
+
+def test_sixteen_callers_get_their_own_answers(machine):
+    rng = np.random.default_rng(1)
+    lanes = LANE_SETS[2]
+    edges = chains(4, 3, 5)
+    flat = random_flat(rng, edges)
+    placed = machine(flat, random_pieces(rng, edges, lanes), lanes)
+    feeds = [tensor(rng) for _ in range(16)]
+    expected = [sequential(flat, x.numpy()) for x in feeds]
+    wrong, ready = [], threading.Barrier(16)
+
+    def call(index):
+        ready.wait()
+        wrong.extend(index for _ in range(20) if not equal(placed.run([feeds[index]]), expected[index]))
+
+    threads = [threading.Thread(target=call, args=(index,)) for index in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive()
+    assert wrong == []
+
+
+def with_symbol(flat, numbers, symbol):
+    calls = [
+        type(call)(symbol if number in numbers else call.symbol, call.arguments, call.shape, call.dtype)
+        for number, call in enumerate(flat.calls)
+    ]
+    return type(flat)(tuple(calls), flat.outputs, flat.slices, flat.removed, flat.weights)
+
+
+def branches(rng, lengths, symbol, numbers):
+    edges = chains(*lengths)
+    flat = with_symbol(random_flat(rng, edges), numbers, symbol)
+    pieces = [Piece(part.name, part.nodes, i % 2) for i, part in enumerate(partition(edges).subgraphs)]
+    return flat, pieces
+
+
+def test_a_failing_subgraph_is_named_and_the_next_run_is_right(machine):
+    rng = np.random.default_rng(2)
+    for broken in (0, 3, 6):  # in the first branch, in the second, and where they meet
+        flat, pieces = branches(rng, (3, 3), "touchy", {broken})
+        if broken not in (0, 3):
+            flat = with_symbol(flat, {0, 3}, "touchy")
+        placed = machine(flat, pieces, LANE_SETS[1])
+        bad = tvm.runtime.tensor(np.full(8, -1.0))
+        with pytest.raises(RunError, match=r"subgraph '0\.[01]' failed on lane cpu:[01]: .*it is negative"):
+            within(PATIENCE_S, lambda m=placed, x=bad: m.run([x]))
+        good = tensor(rng)
+        assert equal(within(PATIENCE_S, lambda m=placed, x=good: m.run([x])), sequential(flat, good.numpy()))
+
+
+def test_slow_subgraphs_only_take_longer(machine):
+    rng = np.random.default_rng(3)
+    flat, pieces = branches(rng, (2, 6), "slow", {1, 4, 7})
+    placed = machine(flat, pieces, LANE_SETS[1])
+    x = tensor(rng)
+    assert equal(within(PATIENCE_S, lambda: placed.run([x])), sequential(flat, x.numpy()))
+
+
+def test_a_cancelled_run_ends_early_and_the_next_is_right(machine):
+    rng = np.random.default_rng(4)
+    flat, pieces = branches(rng, (300, 300), "slow", set(range(600)))
+    placed = machine(flat, pieces, LANE_SETS[1])
+    x = tensor(rng)
+    timer = threading.Timer(0.05, placed.cancel)
+    timer.start()
+    with pytest.raises(RunError, match="cancelled"):
+        within(PATIENCE_S, lambda: placed.run([x]))
+    timer.join()
+    assert equal(within(PATIENCE_S, lambda: placed.run([x])), sequential(flat, x.numpy()))
+
+
+def test_the_timeline_respects_dependences_and_cores(machine):
+    rng = np.random.default_rng(5)
+    edges = chains(3, 4, 2)
+    lanes = LANE_SETS[2]
+    pieces = random_pieces(rng, edges, lanes)
+    spans = machine(random_flat(rng, edges), pieces, lanes).timed([tensor(rng)])
+    by_name = {span.group.name: span for span in spans}
+    assert list(by_name) == [piece.name for piece in pieces]
+    assert all(0.0 <= span.began_s <= span.ended_s for span in spans)
+    needs = subgraph_needs([Subgraph(piece.name, piece.calls) for piece in pieces], edges)
+    for position, span in enumerate(spans):
+        assert all(spans[source].ended_s <= span.began_s for source in needs[position])
+
+
+def test_profile_tells_of_every_call_in_order(machine):
+    rng = np.random.default_rng(6)
+    flat, pieces = branches(rng, (2, 2), "slow", {1})
+    placed = machine(flat, pieces, LANE_SETS[1])
+    told = placed.profile([tensor(rng)])
+    assert [symbol for symbol, _ in told] == [flat.calls[call].symbol for piece in pieces for call in piece.calls]
+    assert max(told, key=lambda item: item[1])[0] == "slow"
+    placed.close()
+
+
+def test_closing_twice_is_safe(machine):
+    rng = np.random.default_rng(7)
+    flat, pieces = branches(rng, (1, 1), "mix", set())
+    placed = machine(flat, pieces, LANE_SETS[1])
+    placed.close()
+    placed.close()

@@ -3,7 +3,7 @@
     manifest.json   format version, sha256 of every other file, target, inputs, outputs, weights, provenance
     plan.json       the decisions
     steps.json      the kernel calls in order and where every tensor lies; null if the virtual machine runs the model
-    model.so        the kernels and the program that calls them
+    model.so        the kernels and the program that calls them; model-1t.so and so on are for lanes of fewer threads
     weights.bin     packed weights, each aligned to a page of ALIGNMENT bytes
     tasks.json.gz   the tasks and their untuned programs, to look inside (autotune/inspect.py); not needed to run
     history.json.gz, bench.json
@@ -20,6 +20,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
@@ -80,6 +81,13 @@ def lane_library(threads: int) -> str:
     return f"model-{threads}t.so"
 
 
+_LANE_LIBRARY = re.compile(r"model-\d+t\.so")
+
+
+def _lane_libraries(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if _LANE_LIBRARY.fullmatch(path.name))
+
+
 def sha256(path: Path) -> str:
     """Hash of a file's bytes, hex."""
     with path.open("rb") as stream:
@@ -134,7 +142,7 @@ def write_artifact(
         entries = _write_weights(folder / "weights.bin", program.weights)
         manifest = {
             "format": FORMAT,
-            "sha256": {name: sha256(folder / name) for name in FILES},
+            "sha256": {name: sha256(folder / name) for name in (*FILES, *_lane_libraries(folder))},
             "identity": digest,
             "target": json.loads(plan.target.to_json()),
             "inputs": [asdict(spec) for spec in program.inputs],
@@ -291,7 +299,7 @@ def read_artifact(path: Path) -> Artifact:
     """
     data = read_manifest(path)
     try:
-        for name in FILES:
+        for name in (*FILES, *(name for name in data["sha256"] if _LANE_LIBRARY.fullmatch(name))):
             if not (path / name).is_file():
                 raise ArtifactError(f"{path / name} is missing; build the artifact again")
             if sha256(path / name) != data["sha256"][name]:

@@ -93,6 +93,7 @@ def run(
     cost_model: opt.CostModel = Options.cost_model,
     allocator: opt.Allocator = Options.allocator,
     evaluator: opt.Evaluator = Options.evaluator,
+    lanes: opt.Lanes = Options.lanes,
     frozen: Annotated[bool, typer.Option("--frozen", help="Measure nothing; a missing record is an error.")] = False,
     peer: Annotated[
         bool, typer.Option("--peer/--no-peer", help="Time ONNX Runtime first, if it is installed; not with --quiet.")
@@ -115,6 +116,7 @@ def run(
         cost_model=cost_model,
         allocator=allocator,
         evaluator=evaluator,
+        lanes=lanes,
         frozen=frozen,
         peer=peer and not quiet and not frozen,
     )
@@ -130,11 +132,12 @@ def build(
     inputs: opt.Inputs = None,
     log: opt.Log = None,
     seed: opt.Seed = Options.seed,
+    lanes: opt.Lanes = Options.lanes,
     as_json: opt.Json = False,
     quiet: opt.Quiet = False,
 ) -> Reply:
     """Build and verify from the log only: nothing is measured, and a missing record is an error."""
-    options = Options(out=out, **opt.common(target, threads, inputs, log), seed=seed, frozen=True)
+    options = Options(out=out, **opt.common(target, threads, inputs, log), seed=seed, lanes=lanes, frozen=True)
     return _tune(model, options, as_json, quiet)
 
 
@@ -241,6 +244,15 @@ def kernels(
     found = report_kernels(artifact, task, emit)
     data = {"artifact": str(artifact), "emit": emit, "kernels": [kernel.to_data() for kernel in found]}
     return Reply(cli_text.kernel_lines(found), data, as_json)
+
+
+@app.command(epilog="Example: tune lanes model.tuned")
+def lanes(artifact: opt.ArtifactFolder, as_json: opt.Json = False) -> Reply:
+    """Show which subgraph of an artifact runs on which lane, and when: as predicted, and as measured now."""
+    from autotune.inspect_lanes import report_lanes
+
+    report = report_lanes(artifact)
+    return Reply(cli_text.lane_lines(report), report.to_data(), as_json)
 
 
 @app.command(epilog="Example: tune devices --json")

@@ -97,6 +97,14 @@ Lanes = Annotated[
         help="What runs branches: all threads together, two groups of one core side by side, or what is faster.",
     ),
 ]
+Lanes = Annotated[
+    str,
+    typer.Option(
+        "--lanes",
+        metavar="cpu|cpu:2x1|auto",
+        help="What runs branches: all threads together, two groups of one core side by side, or what is faster.",
+    ),
+]
 Inputs = Annotated[
     list[str] | None,
     typer.Option(

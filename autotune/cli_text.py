@@ -11,6 +11,7 @@ from autotune.cli_reply import table
 if TYPE_CHECKING:  # these load TVM, which a mere --help must not
     from autotune.bench import BenchResult
     from autotune.inspect import Kernel, ModelReport, TaskReport
+    from autotune.inspect_lanes import BranchRow, LaneReport
     from autotune.pipeline import Result
     from autotune.verify import Verdict
 
@@ -77,7 +78,21 @@ def task_lines(report: ModelReport) -> list[str]:
         f"{report.model} on {report.target.fingerprint}: {report.gflops:.0f} GFLOPS, {report.memory_gb_s:.0f} GB/s",
         *table(heads, rows),
         f"{len(report.tasks)} tasks, {tunable} tunable, {len(known)} with a record, {total_ms:.3f} ms together",
+        *_branch_lines(report.branches),
     ]
+
+
+def _branch_lines(branches: Sequence[BranchRow]) -> list[str]:
+    """The phases in which something can run side by side (``--lanes``)."""
+    phases: dict[int, list[BranchRow]] = {}
+    for branch in branches:
+        phases.setdefault(branch.phase, []).append(branch)
+    wide = {phase: rows for phase, rows in phases.items() if len(rows) > 1}
+    rows = [
+        [str(phase), row.name, str(row.kernels), f"{1e6 * row.bound_s:.1f}"] for phase in wide for row in wide[phase]
+    ]
+    told = f"{len(phases)} phases, {len(wide)} of several branches"
+    return [told, *table(["phase", "branch", "kernels", "bound µs"], rows)] if wide else [told]
 
 
 def _task_row(report: TaskReport) -> list[str]:
@@ -117,6 +132,23 @@ def kernel_lines(kernels: Sequence[Kernel]) -> list[str]:
             ]
         )
     return table(["key", "task", "×", "µs", "GFLOPS", "config"], rows)
+
+
+def lane_lines(report: LaneReport) -> list[str]:
+    """Subgraphs on their lanes, and when they run."""
+    rows = [
+        [row.phase, row.name, row.lane, str(row.kernels), *(_span(*times) for times in (row.predicted, row.measured))]
+        for row in report.rows
+    ]
+    predicted = "–" if report.predicted_s is None else f"{1e3 * report.predicted_s:.3f} ms"
+    one = "" if report.one_lane_s is None else f"; one lane took {1e3 * report.one_lane_s:.3f} ms when this was chosen"
+    heads = ["phase", "subgraph", "lane", "kernels", "predicted ms", "measured ms"]
+    count = f"{len(report.rows)} subgraphs on {len({row.lane for row in report.rows})} lanes"
+    return [*table(heads, rows), f"{count}: predicted {predicted}, measured {1e3 * report.measured_s:.3f} ms{one}"]
+
+
+def _span(begin_s: float | None, end_s: float | None) -> str:
+    return "–" if begin_s is None or end_s is None else f"{1e3 * begin_s:.3f} to {1e3 * end_s:.3f}"
 
 
 def day(when: float) -> str:

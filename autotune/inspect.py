@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import tvm
 
 from autotune.artifact import Artifact, read_artifact, read_tasks
+from autotune.inspect_lanes import BranchRow, report_branches
 from autotune.logs import known_log
 from autotune.options import Options
 from autotune.peak import measure_peak
@@ -97,6 +98,7 @@ class ModelReport:
     gflops: float
     memory_gb_s: float
     tasks: tuple[TaskReport, ...]
+    branches: tuple[BranchRow, ...] = ()
 
     def to_data(self) -> dict[str, Any]:
         """As in ``tune tasks --json``."""
@@ -106,6 +108,7 @@ class ModelReport:
             "threads": self.target.threads,
             "peak": {"gflops": self.gflops, "memory_gb_s": self.memory_gb_s},
             "tasks": [report.to_data() for report in self.tasks],
+            "branches": [asdict(branch) for branch in self.branches],
         }
 
 
@@ -134,7 +137,8 @@ def report_tasks(model_path: Path, options: Options) -> ModelReport:
             reports.append(TaskReport(task, bound_s, bool(space.knobs), trials, best, missing, near))
     finally:
         log.close()
-    return ModelReport(model_path.name, target, peak.gflops, peak.memory_gb_s, tuple(reports))
+    branches = report_branches(program, target)
+    return ModelReport(model_path.name, target, peak.gflops, peak.memory_gb_s, tuple(reports), branches)
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,9 @@ from autotune.measure.base import Candidate, symbol_of
 from autotune.measure.pool import LocalMeasurer
 from autotune.plan import Plan
 from schedules.errors import InstallError
-from schedules.lower import tvm_target
+from schedules.lower import load_program, tvm_target
 from schedules.target import Target
+from schedules.templates.concat import concat_axis
 
 # What compile_relax would add needs passes that the CPU backend does not have; this list is what works after FuseTIR.
 VM_PASSES = (
@@ -60,6 +61,12 @@ def compile_kernels(program: Program, plan: Plan, workshop: LocalMeasurer) -> di
     candidates = [Candidate(task, program.programs[task.key], plan.config(task.key)) for task in program.tasks]
     symbols = [symbol_of(task.key) for task in program.tasks]
     return dict(zip(symbols, workshop.objects(candidates), strict=True))
+
+
+def concats_of(program: Program) -> dict[str, int]:
+    """Symbol → axis of the kernels that only concatenate."""
+    axes = {task.key: concat_axis(load_program(program.programs[task.key])) for task in program.tasks}
+    return {symbol_of(key): axis for key, axis in axes.items() if axis is not None}
 
 
 DRIVER = Path(__file__).with_name("lanes.cc")

@@ -37,6 +37,8 @@ class Options:
         searcher, cost_model, allocator, evaluator: strategies by name.
         batch: configs per slot.
         frozen: measure nothing; a task without a record is an error.
+        lanes: what runs subgraphs: ``cpu`` (all threads together), ``cpu:2x1`` (two groups of one core, side by side),
+            or ``auto``: whatever of both is faster.
         peer: time the model on ONNX Runtime first, if that is installed, to say what there is to beat.
     """
 
@@ -55,6 +57,7 @@ class Options:
     evaluator: str = "adaptive"
     batch: int = 8
     frozen: bool = False
+    lanes: str = "cpu"
     peer: bool = False
 
     def __post_init__(self) -> None:

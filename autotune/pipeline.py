@@ -15,7 +15,9 @@ import numpy as np
 import onnx
 
 from autotune.artifact import check_place
+from autotune.duet import Kind, for_threads, plan_sizes
 from autotune.events import Observer, PhaseBegan, TuningBegan, TuningEnded, everyone, ignore
+from autotune.graph.lanes import parse_lanes
 from autotune.history import Recorder, Run, earlier_runs, remember, stories
 from autotune.importer.load import load_model
 from autotune.importer.program import Program, import_program
@@ -31,7 +33,8 @@ from autotune.peer import peer_latency
 from autotune.plan import UNTUNED, record_key
 from autotune.reuse import Reuse
 from autotune.session import Session
-from autotune.ship import Shipping, ship
+from autotune.ship import Shipping
+from autotune.ship_lanes import place_and_ship
 from autotune.verify import Verdict
 from schedules.lower import BASELINE
 from schedules.target import Target
@@ -141,19 +144,22 @@ def tune(model: str | Path, options: Options | None = None, observe: Observer = 
     model_path = Path(model)
     began = time.perf_counter()
     recorder = Recorder()
-    observe = everyone(recorder, observe)
+    shown, observe = observe, everyone(recorder, observe)
     clock = _Clock(observe)
     check_compiler()
     with ExitStack() as stack:
-        target = resolve_target(options)
+        whole = resolve_target(options)
+        lanes = parse_lanes(options.lanes, whole.threads)
+        target = replace(whole, threads=max(lane.threads for lane in lanes))
         # Started before the import: workers need a second or two to load TVM.
         measurer = stack.enter_context(LocalMeasurer(target, evaluator=options.evaluator, seed=options.seed))
         with clock.phase("import"):
             onnx_model, program = load_program(model_path, options, target)
+            sizes = plan_sizes(program, whole, lanes, options)
             log = open_log(options.log if options.log is not None else default_log())
             stack.callback(log.close)
         result = Result(
-            model_path.name, output_path(model_path, options), target.fingerprint, target.threads, len(program.tasks)
+            model_path.name, output_path(model_path, options), whole.fingerprint, whole.threads, len(program.tasks)
         )
         if not options.frozen:
             measurer.cold_bytes = min(MOST_COLD_BYTES, sum(array.nbytes for array in program.weights))
@@ -163,10 +169,22 @@ def tune(model: str | Path, options: Options | None = None, observe: Observer = 
                 peer := peer_latency(onnx_model, program.inputs, target.threads, options.seed, earlier)
             ):
                 observe(peer)
-            _search(result, program, target, log, measurer, options, clock, observe, recorder.run)
+            own = replace(options, budget_s=options.seconds * sizes[target.threads].share)
+            _search(result, program, target, log, measurer, own, clock, observe, recorder.run)
+        kinds = {target.threads: Kind(target, program, sizes[target.threads].tasks, measurer)}
+        for threads, size in sizes.items():
+            if threads in kinds or result.interrupted:
+                continue
+            other = replace(whole, threads=threads)
+            workshop = stack.enter_context(LocalMeasurer(other, evaluator=options.evaluator, seed=options.seed))
+            kinds[threads] = Kind(other, for_threads(program, other), size.tasks, workshop)
+            if not options.frozen:
+                workshop.cold_bytes = measurer.cold_bytes
+                own = replace(options, budget_s=options.seconds * size.share)
+                _search(result, kinds[threads].tunable, other, log, workshop, own, clock, shown, Run())
         with clock.phase("build"):
-            job = Shipping(onnx_model, program, target, log, measurer, model_path, options, result.interrupted)
-            shipped = ship(result.artifact, job)
+            job = Shipping(onnx_model, program, whole, log, measurer, model_path, options, result.interrupted)
+            shipped = place_and_ship(result.artifact, job, kinds, lanes)
     clock.phase_s["build"] -= shipped.verify_s
     clock.phase_s["verify"] += shipped.verify_s
     result.verified, result.latency_ms = shipped.verdict, shipped.latency_ms
@@ -226,11 +244,12 @@ def _search(
     observe(TuningEnded(result.reason))
     story.peak = asdict(measure_peak(target))
     story.tasks = stories(jobs, {state.key: (state.trials, state.best_s) for state in states}, log, target)
-    result.states = tuple(job.state for job in jobs.values())
-    result.reused_records = reused
-    result.measured_trials = sum(state.trials for state in result.states) - sum(state.trials for state in states)
-    failed = sum(state.latencies_s.count(None) for state in result.states)
-    result.failed_trials = failed - sum(state.latencies_s.count(None) for state in states)
+    now = tuple(job.state for job in jobs.values())
+    result.states += now
+    result.reused_records += reused
+    result.measured_trials += sum(state.trials for state in now) - sum(state.trials for state in states)
+    failed = sum(state.latencies_s.count(None) for state in now)
+    result.failed_trials += failed - sum(state.latencies_s.count(None) for state in states)
     clock.phase_s["compile"] += measurer.compile_s
     clock.phase_s["measure"] += measurer.measure_s
     clock.phase_s["search"] += time.perf_counter() - began - measurer.compile_s - measurer.measure_s

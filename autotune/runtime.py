@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from autotune.artifact import Artifact, read_artifact
 from autotune.executor import StepsMachine, VirtualMachine
+from autotune.graph.lanes import Lane
 from autotune.importer.program import TensorSpec
 from autotune.lane_machine import LaneMachine, Span
 from autotune.machine import thread_cpus
@@ -157,6 +158,11 @@ class InferenceSession:
         """
         with self._ready(input_feed) as arguments:
             return self._machine.timed(arguments) if isinstance(self._machine, LaneMachine) else []
+
+    @property
+    def lanes(self) -> tuple[Lane, ...]:
+        """What runs the subgraphs; empty where the virtual machine runs the model."""
+        return self._machine.lanes if isinstance(self._machine, LaneMachine) else ()
 
     def cancel(self) -> None:
         """End the call that is on in another thread before its next kernel; it raises ``RunError``.

@@ -18,8 +18,7 @@ import onnx
 from autotune.artifact import annotate, identity, install, read_artifact, sha256, write_artifact
 from autotune.graph.steps import flatten
 from autotune.importer.program import Program
-from autotune.library import compile_kernels, link_kernels, link_library
-from autotune.measure.base import symbol_of
+from autotune.library import compile_kernels, concats_of, link_kernels, link_library
 from autotune.measure.pool import LocalMeasurer
 from autotune.options import Options
 from autotune.plan import Choice, Plan, make_plan
@@ -27,9 +26,8 @@ from autotune.runtime import InferenceSession
 from autotune.specialise import specialise
 from autotune.verify import Verdict, compare, complaint, random_inputs, reference_outputs
 from schedules.errors import ArtifactError, VerificationError
-from schedules.lower import BASELINE, EXACT, MOST_LOSSY, load_program
+from schedules.lower import BASELINE, EXACT, MOST_LOSSY
 from schedules.target import Target
-from schedules.templates.concat import concat_axis
 from tuning_logs.store import LogStore
 
 logger = logging.getLogger(__name__)
@@ -89,7 +87,7 @@ def build_artifact(out: Path, program: Program, plan: Plan, model_path: Path, wo
     provenance: dict[str, Any] = {"model": model_path.name, "sha256": sha256(model_path)}
     ready = specialise(program, plan)
     kernels = compile_kernels(program, plan, workshop)
-    steps = flatten(ready, _concats(program))
+    steps = flatten(ready, concats_of(program))
     if steps is None:
         link = partial(link_library, ready, plan.target, kernels)
     else:
@@ -98,12 +96,6 @@ def build_artifact(out: Path, program: Program, plan: Plan, model_path: Path, wo
         ready = replace(ready, weights=steps.weights)
     write_artifact(out, ready, plan, steps, digest, provenance, link)
     return True
-
-
-def _concats(program: Program) -> dict[str, int]:
-    """Symbol → axis of the kernels that only concatenate."""
-    axes = {task.key: concat_axis(load_program(program.programs[task.key])) for task in program.tasks}
-    return {symbol_of(key): axis for key, axis in axes.items() if axis is not None}
 
 
 def ship(out: Path, job: Shipping) -> Shipped:

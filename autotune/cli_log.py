@@ -145,39 +145,88 @@ def explain(
     return Reply(lines, {"target": report.target.fingerprint, "missing": missing, "tasks": told}, as_json)
 
 
+JSONL, METASCHEDULE, OPTUNA = "jsonl", "metaschedule", "optuna"
+
+
+def _known_format(name: str, known: tuple[str, ...]) -> None:
+    from costmodels.choices import choose
+
+    choose("format", name, dict.fromkeys(known))
+
+
 @log_app.command(epilog="Example: tune log export records.jsonl")
 def export(
-    path: Annotated[Path, typer.Argument(metavar="FILE", help="JSONL file to write.", show_default=False)],
+    path: Annotated[
+        str, typer.Argument(metavar="FILE", help="File, folder or Optuna's storage URL to write.", show_default=False)
+    ],
+    form: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            metavar="NAME",
+            help="jsonl: every record, for other logs. metaschedule: the fastest ones, for plain TVM, a folder per "
+            "target. optuna: studies, for optuna-dashboard.",
+        ),
+    ] = JSONL,
     log: opt.Log = None,
     as_json: opt.Json = False,
 ) -> Reply:
-    """Write a log as JSONL, a checksum in every line."""
-    from tuning_logs.exchange import export_log
-
+    """Write a log as JSONL, a checksum in every line, or as what MetaSchedule or Optuna reads."""
+    _known_format(form, (JSONL, METASCHEDULE, OPTUNA))
     with _opened(log) as store:
-        count = export_log(store, path)
-    return Reply([f"{path}: {count} lines"], {"path": str(path), "lines": count}, as_json)
+        if form == METASCHEDULE:
+            from autotune.metaschedule import export_databases
+
+            made = export_databases(store, Path(path))
+            lines = [f"{folder}: {count} records" for folder, count in made.databases.items()] or ["no records"]
+            complaints = [f"{count} records were left out: {why}" for why, count in made.skipped.items()]
+            return Reply(lines, asdict(made), as_json, complaints)
+        if form == OPTUNA:
+            from autotune.studies import export_studies
+
+            report = export_studies(store, path)
+            lines = [
+                f"{report.studies} studies with {report.trials} trials are new, {report.present} were there already"
+            ]
+            return Reply(lines, asdict(report), as_json)
+        from tuning_logs.exchange import export_log
+
+        written = export_log(store, Path(path))
+    return Reply([f"{path}: {written} lines"], {"path": path, "lines": written}, as_json)
 
 
 @log_app.command("import", epilog="Example: tune log import records.jsonl")
 def import_records(
-    path: Annotated[Path, typer.Argument(metavar="FILE", help="JSONL file to read.", show_default=False)],
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="File or folder to read.", show_default=False)],
+    form: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            metavar="NAME",
+            help="jsonl: made by 'tune log export'. metaschedule: a folder with MetaSchedule's JSON database.",
+        ),
+    ] = JSONL,
     log: opt.Log = None,
     as_json: opt.Json = False,
 ) -> Reply:
-    """Read what 'tune log export' wrote; damaged lines are left out and told. The log is made if there is none."""
+    """Read what 'tune log export' or MetaSchedule wrote; damaged lines are left out and told. Makes a missing log."""
     from autotune.options import default_log
     from tuning_logs.exchange import import_log
     from tuning_logs.sql_store import open_log
 
-    if not path.is_file():  # before a log is made for nothing
-        return Reply([], {}, as_json, [f"{path} does not exist; give a file made by 'tune log export'"], FAILED)
+    _known_format(form, (JSONL, METASCHEDULE))
+    if not (path.is_file() if form == JSONL else path.is_dir()):  # before a log is made for nothing
+        wanted = "a file made by 'tune log export'" if form == JSONL else "MetaSchedule's work_dir"
+        return Reply([], {}, as_json, [f"{path} does not exist; give {wanted}"], FAILED)
     store = open_log(default_log() if log is None else log)
     try:
-        report = import_log(path, store)
+        if form == METASCHEDULE:
+            from autotune.metaschedule import import_databases
+
+            return _exchange_reply(import_databases(path, store, time.time()), as_json)
+        return _exchange_reply(import_log(path, store), as_json)
     finally:
         store.close()
-    return _exchange_reply(report, as_json)
 
 
 @log_app.command(epilog="Example: tune log merge machine-a.db --log team.db")

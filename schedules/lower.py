@@ -26,6 +26,8 @@ from schedules.templates.matmul import MatmulTemplate
 from schedules.templates.pool import PoolTemplate
 from schedules.templates.rows import RowsTemplate
 from schedules.templates.structure import Anchor, Repack
+from schedules.templates.traced import SPACE as TRACED
+from schedules.templates.traced import apply_traced
 from schedules.templates.vector_math import vector_math
 
 BASELINE = Config("baseline/1", ())
@@ -121,6 +123,8 @@ def lower(func: tirx.PrimFunc, config: Config, target: Target) -> s_tir.Schedule
     """
     if config.space == BASELINE.space:
         return baseline(func, target.lanes())
+    if config.space == TRACED:
+        return apply_traced(func, config)
     template, anchor = _template_of(func, config)
     try:
         sch = s_tir.Schedule(vector_math(template.prepare(func, anchor, config)))
@@ -132,7 +136,7 @@ def lower(func: tirx.PrimFunc, config: Config, target: Target) -> s_tir.Schedule
 
 def repack(func: tirx.PrimFunc, config: Config) -> dict[int, Repack]:
     """Parameter index → transformation of the model's packed weight that ``config`` needs; mostly empty."""
-    if config.space == BASELINE.space:
+    if config.space in (BASELINE.space, TRACED):
         return {}
     template, anchor = _template_of(func, config)
     return template.repack(anchor, config)

@@ -60,6 +60,17 @@ def _descends(there: str, here: str) -> bool:
     return older is not None and newer is not None and older <= newer
 
 
+def isa_of(mcpu: str) -> str:
+    """The best instruction-set level, as ``Target.isa``, that archspec knows of LLVM's ``mcpu``; generic if unknown."""
+    found = _microarchitecture(mcpu)
+    if found is None:
+        return "generic"
+    if found.family.name == "aarch64":
+        return "neon"
+    levels = (("amx_bf16", "amx"), ("avx512f", "avx512"), ("avx2", "avx2"))
+    return next((level for feature, level in levels if feature in found.features), "generic")
+
+
 def _microarchitecture(mcpu: str) -> archspec.cpu.Microarchitecture | None:
     name = _ARCHSPEC.get(mcpu, mcpu.replace("znver", "zen").replace("-", "_"))
     return archspec.cpu.TARGETS.get(name)

@@ -153,3 +153,41 @@ def test_explain_says_what_differs(answer, tmp_path, log):
     assert found["missing"] == len(found["tasks"]) > 0
     assert all("never measured" in task["why"] for task in found["tasks"])
     assert f"0 of {found['missing']} tasks" in answer("explain", model, "--threads", "1", "--log", log)[1]
+
+
+def test_an_unknown_format_is_refused(answer, log, tmp_path):
+    code, _, err = answer("export", tmp_path / "x", "--format", "metascheduel", "--log", log)
+    assert code == 2
+    assert "did you mean 'metaschedule'" in err
+    assert answer("import", log, "--format", "optuna", "--log", log)[0] == 2
+
+
+def test_metaschedule_s_form_goes_out_and_in(answer, tmp_path):
+    from autotune.plan import record_key
+    from tests.autotune_tests.tiny import save_tiny, target, tiny_program
+
+    program = tiny_program(save_tiny(tmp_path / "tiny.onnx"))
+    task = next(task for task in program.tasks if task.template == "matmul")
+    store = open_log(tmp_path / "t.db")
+    store.add_target(target())
+    store.add_workload(task.key, program.programs[task.key])
+    space = program.spaces[task.key]
+    store.append([TuningRecord(record_key(task, space, target()), space.first[0], Measurement((1e-5,)))])
+    store.append([TuningRecord(record_key(task, space, target()), Config(space.identity, ()), Measurement((2e-5,)))])
+    store.close()
+    exported = ("export", tmp_path / "out", "--format", "metaschedule", "--log", tmp_path / "t.db")
+    code, out, err = answer(*exported)
+    assert (code, out) == (0, f"{tmp_path / 'out' / target().fingerprint}: 1 records\n")
+    assert "1 records were left out: " in err
+    found = as_json(answer, "import", tmp_path / "out", "--format", "metaschedule", "--log", tmp_path / "new.db")
+    assert (found["records"], found["new_records"], found["bad"]) == (1, 1, [])
+    code, _, err = answer("import", tmp_path / "none", "--format", "metaschedule", "--log", tmp_path / "new.db")
+    assert code == 1
+    assert "give MetaSchedule's work_dir" in err
+
+
+def test_optuna_gets_studies(answer, log, tmp_path):
+    pytest.importorskip("optuna")
+    arguments = ("export", f"sqlite:///{tmp_path / 'x.db'}", "--format", "optuna", "--log", log)
+    assert as_json(answer, *arguments) == {"studies": 2, "trials": 4, "present": 0}
+    assert "2 were there already" in answer(*arguments)[1]

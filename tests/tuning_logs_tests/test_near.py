@@ -9,7 +9,7 @@ import pytest
 
 from schedules.target import Target
 from tests.tuning_logs_tests.samples import failed, other_key, timed
-from tuning_logs.compatibility import incompatibility, remoteness
+from tuning_logs.compatibility import incompatibility, isa_of, remoteness
 from tuning_logs.memory_store import MemoryStore
 from tuning_logs.near import FARTHEST, Nearness, Neighbourhood, Signature, shape_distance
 
@@ -54,6 +54,24 @@ def test_compatible_machines_follow_archspec(there: Target, here: Target, words:
     found = incompatibility(there, here)
     assert (found == "") == (words == "")
     assert words in found
+
+
+@pytest.mark.parametrize(
+    ("mcpu", "isa"),
+    [
+        ("sapphirerapids", "amx"),
+        ("skylake-avx512", "avx512"),
+        ("znver4", "avx512"),
+        ("znver2", "avx2"),
+        ("haswell", "avx2"),
+        ("nehalem", "generic"),
+        ("neoverse-n1", "neon"),
+        ("madeup", "generic"),
+        ("", "generic"),
+    ],
+)
+def test_archspec_knows_the_level_of_a_cpu(mcpu: str, isa: str) -> None:
+    assert isa_of(mcpu) == isa
 
 
 def test_remoteness_is_nothing_for_the_same_machine_and_grows() -> None:

@@ -188,8 +188,6 @@ plain("3.9 GB out of nothing", [node("ConstantOfShape", "s", "b"), node("ReduceS
       {"s": int64(975_000_000)})  # fmt: skip
 plain("a number for every nanosecond", [node("Range", "a b c", "r"), node("ReduceSum", "r", "s"), node("Add", "x s")],
       {"a": np.float32(0), "b": np.float32(1e9), "c": np.float32(1)})  # fmt: skip
-plain("a range without end", [node("Range", "a b c", "r"), node("ReduceSum", "r", "s"), node("Add", "x s")],
-      {"a": np.float32(0), "b": np.float32(1), "c": np.float32(0)})  # fmt: skip
 plain("expanded to 16 TiB", [node("Expand", "x s")], {"s": int64(2**20, 2**20, 4)})
 plain("tiled to 16 TiB", [node("Tile", "x s")], {"s": int64(2**20, 2**20)})
 plain("padded by 2^40", [node("Pad", "x p")], {"p": int64(0, 2**40, 0, 2**40)})
@@ -275,10 +273,10 @@ for title, functions in {
           [node(functions[-1].name, "x", domain="local")], functions=functions, domains=["local"])  # fmt: skip
 
 
-@attack("conditions nested 40 deep")
+@attack("conditions nested 20 deep")
 def _conditions(folder: Path) -> Path:
     chain = [node("Identity", "x", "out")]
-    for _ in range(40):
+    for _ in range(20):
         out = [helper.make_tensor_value_info("out", FLOAT, None)]
         leaf = helper.make_graph([node("Identity", "x", "out")], "leaf", [], out)
         deeper = helper.make_graph(chain, "branch", [], out)

@@ -10,7 +10,8 @@ import logging
 import socket
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -151,7 +152,7 @@ def connect(address: str) -> None:
     quiet = {"log_to_driver": False, "logging_level": logging.ERROR, "configure_logging": True}
     try:
         if address == LOCAL:
-            ray.init(include_dashboard=False, num_cpus=1, **quiet)
+            ray.init(address="local", include_dashboard=False, num_cpus=1, **quiet)
         else:
             _look_for(address)
             ray.init(address=address, **quiet)
@@ -188,25 +189,32 @@ def open_machines(
     actors = _actors()
     described: dict[str, Description] = {}
     for node, actor in actors.items():
-        try:
+        with _left_out(node):
             described[node] = answer_of(actor.describe.remote(threads, isa), START_S)
-        except (MachineLost, AutotuneError) as error:
-            log.warning("node %s of the cluster is left out: %s", node, error)
     wanted = chosen(described)
-    if wanted is None:
+    machines = []
+    for node, actor in actors.items():
+        if wanted is None or node not in described or described[node].target != wanted:
+            _end(actor)
+            continue
+        with _left_out(node):
+            answer_of(actor.open.remote(wanted, evaluator, seed, limits or Limits()), START_S)
+            machines.append(RayMachine(actor, described[node], node))
+    if not machines:
         raise MeasureError(
             f"no machine of the Ray cluster at {address} can measure ({len(actors)} asked, see the warnings); each "
             "needs this program installed: pip install 'tune-compiler[cluster]'"
         )
-    machines = []
-    for node, actor in actors.items():
-        description = described.get(node)
-        if description is None or description.target != wanted:
-            _end(actor)
-            continue
-        answer_of(actor.open.remote(wanted, evaluator, seed, limits or Limits()), START_S)
-        machines.append(RayMachine(actor, description, node))
     return machines
+
+
+@contextmanager
+def _left_out(node: str) -> Iterator[None]:
+    """Go on without a node that fails in the body."""
+    try:
+        yield
+    except (MachineLost, AutotuneError) as error:
+        log.warning("node %s of the cluster is left out: %s", node, error)
 
 
 def _actors() -> dict[str, Any]:

@@ -11,9 +11,10 @@ import pytest
 from autotune.machine import host_target
 from autotune.measure.base import Candidate, Located, Measurer, Origin, Ranker, origins_of
 from autotune.measure.fleet import FleetMeasurer, MachineLost
+from autotune.options import Options
 from autotune.peak import Peak
 from schedules.config import Config
-from schedules.errors import MeasureError
+from schedules.errors import MeasureError, UsageError
 from schedules.target import Target
 from schedules.task import Task
 from tests.autotune_tests.fakes import by_config
@@ -194,3 +195,12 @@ def test_every_machine_has_one_thread_and_closes_with_the_fleet(
     assert [machine.closed for machine in machines] == [1, 1]
     with pytest.raises(MeasureError, match="closed"):
         fleet.measure([candidate(1)])
+
+
+def test_options_name_one_place() -> None:
+    with pytest.raises(UsageError, match="two places to measure"):
+        Options(cluster="local", rpc="127.0.0.1:9190:board")
+    with pytest.raises(UsageError, match="measures nothing"):
+        Options(cluster="local", frozen=True)
+    with pytest.raises(UsageError, match="--lanes cpu:2x1"):
+        Options(rpc="127.0.0.1:9190:board", lanes="cpu:2x1")

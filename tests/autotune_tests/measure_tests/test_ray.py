@@ -20,7 +20,7 @@ from autotune.measure.ray_machine import RayMachine, open_machines
 from autotune.measure.ray_worker import Description, Limits, versions
 from autotune.options import Options
 from autotune.pipeline import tune
-from schedules.errors import MeasureError, UsageError
+from schedules.errors import MeasureError
 from tests.autotune_tests.measure_tests import faults
 from tests.autotune_tests.measure_tests.faults import candidate
 from tests.autotune_tests.measure_tests.rpc_server import free_port
@@ -138,12 +138,3 @@ def test_machines_that_differ_are_left_out_and_named(caplog: pytest.LogCaptureFi
     assert "0.20.0" in caplog.messages[0]
     assert "not mixed" in caplog.messages[1]
     assert ray_machine.chosen({}) is None
-
-
-def test_options_name_one_place() -> None:
-    with pytest.raises(UsageError, match="two places to measure"):
-        Options(cluster="local", rpc="127.0.0.1:9190:board")
-    with pytest.raises(UsageError, match="measures nothing"):
-        Options(cluster="local", frozen=True)
-    with pytest.raises(UsageError, match="--lanes cpu:2x1"):
-        Options(rpc="127.0.0.1:9190:board", lanes="cpu:2x1")

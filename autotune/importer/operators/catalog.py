@@ -6,11 +6,13 @@ from autotune.importer.operators import (
     clipping,
     codes,
     control,
+    deformable,
     elementwise,
     moving,
     normalising,
     quantised,
     recurrent,
+    reducing,
     resampling,
     signals,
 )
@@ -18,7 +20,20 @@ from autotune.importer.operators.frontend import import_graph
 
 __all__ = ["EXPANDED", "FAMILIES", "import_graph"]
 
-FAMILIES = (clipping, control, codes, elementwise, moving, normalising, quantised, recurrent, resampling, signals)
+FAMILIES = (
+    clipping,
+    codes,
+    control,
+    deformable,
+    elementwise,
+    moving,
+    normalising,
+    quantised,
+    recurrent,
+    reducing,
+    resampling,
+    signals,
+)
 """Importing them fills the registry."""
 
 EXPANDED = frozenset(

@@ -22,9 +22,9 @@ def clip(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: i
         if isinstance(bound, GenericConst):
             if bool(np.isnan(bound.value.numpy()).any()):
                 continue
-        elif np.dtype(bound.ty.dtype).kind == "f":
+        elif np.dtype(str(bound.ty.dtype)).kind == "f":
             free = -np.inf if limited is relax.op.maximum else np.inf
-            bound = bb.normalize(relax.op.where(relax.op.isnan(bound), relax.const(free, bound.ty.dtype), bound))
+            bound = bb.normalize(relax.op.where(relax.op.isnan(bound), relax.const(free, str(bound.ty.dtype)), bound))
         result = bb.normalize(limited(result, bound))
     return result
 
@@ -32,4 +32,4 @@ def clip(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: i
 def _attribute(attrs: dict[str, Any], name: str, like: relax.Expr | None) -> relax.Expr | None:
     """The bound of operator sets before 11."""
     assert like is not None
-    return relax.const(float(attrs[name]), like.ty.dtype) if name in attrs else None
+    return relax.const(float(attrs[name]), str(like.ty.dtype)) if name in attrs else None

@@ -11,6 +11,13 @@ from autotune.importer.operators.scope import INT64, Emit, Node
 DOUBLE = TensorProto.DOUBLE
 
 
+@rewrites("CastLike")
+def cast_like(node: Node, e: Emit) -> list[str] | None:
+    """Cast to a type that is known: the second tensor itself is never looked at."""
+    more = {"saturate": int(node.attr("saturate"))} if node.attr("saturate") is not None else {}
+    return [e.op("Cast", node.input(0), to=node.type(1), **more)]
+
+
 @rewrites("Cosh")
 def cosh(node: Node, e: Emit) -> list[str] | None:
     """(e^x + e^−x) ÷ 2."""

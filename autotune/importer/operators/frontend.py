@@ -11,7 +11,7 @@ from typing import Any
 
 import onnx
 from tvm import relax, te
-from tvm.ir import IRModule
+from tvm.ir import GenericConst, IRModule
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from autotune.importer.operators.scope import STANDARD_DOMAINS
@@ -115,3 +115,19 @@ def extreme(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset
     for value in given[1:]:
         result = bb.normalize(combine(result, value))
     return result
+
+
+@converts("BatchNormalization")
+def batch_norm(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
+    """(x − mean) ÷ √(variance + ε) · scale + bias; Relax's operation is for constant parameters only."""
+    x, parameters = inputs[0], inputs[1:5]
+    if all(isinstance(value, GenericConst) for value in parameters):
+        native = onnx_frontend._get_convert_map()["BatchNormalization"].get_converter(opset)
+        return native(bb, onnx_frontend.onnx_input([x, *parameters]), attrs, [{}, {}])
+    rank = len(x.ty.shape)  # type: ignore[union-attr]
+    channels = [1 if axis != 1 else -1 for axis in range(rank)][1:]
+    scale, bias, mean, variance = (bb.normalize(relax.op.reshape(value, channels)) for value in parameters)
+    epsilon = relax.const(attrs.get("epsilon", 1e-5), str(x.ty.dtype))  # type: ignore[union-attr]
+    deviation = bb.normalize(relax.op.sqrt(relax.op.add(variance, epsilon)))
+    normal = bb.normalize(relax.op.divide(relax.op.subtract(x, mean), deviation))
+    return relax.op.add(relax.op.multiply(normal, scale), bias)

@@ -45,6 +45,27 @@ def rms_norm(node: Node, e: Emit) -> list[str] | None:
     return [e.op("Mul", e.cast(normal, kind) if kind != stash else normal, node.input(1))]
 
 
+@rewrites("BatchNormalization")
+def batch_norm_training(node: Node, e: Emit) -> list[str] | None:
+    """In training mode: by the batch's own mean and variance, which move the running ones."""
+    if not node.attr("training_mode", 0):
+        return None
+    x, rank = node.input(0), len(node.shape(0))
+    axes = [axis for axis in range(rank) if axis != 1]
+    mean = e.reduce("ReduceMean", x, axes)
+    centred = e.op("Sub", x, mean)
+    variance = e.reduce("ReduceMean", e.op("Mul", centred, centred), axes)
+    wide = [-1, *[1] * (rank - 2)]
+    inverse = e.op("Sqrt", e.op("Add", variance, e.like(node.attr("epsilon", 1e-5))))
+    y = e.op("Mul", e.op("Div", centred, inverse), e.reshape(node.input(1), *wide))
+    made = [e.op("Add", y, e.reshape(node.input(2), *wide))]
+    momentum = float(node.attr("momentum", 0.9))
+    for index, fresh in ((3, mean), (4, variance)):
+        old = e.op("Mul", node.input(index), e.like(momentum))
+        made.append(e.op("Add", old, e.op("Mul", e.reshape(fresh, -1), e.like(1 - momentum))))
+    return made
+
+
 @rewrites("LpNormalization")
 def lp_norm(node: Node, e: Emit) -> list[str] | None:
     """x ÷ ‖x‖; 0 where the norm is 0."""

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 import onnx
 import onnx.inliner
-from onnx import ModelProto
+from onnx import ModelProto, helper
 
 from autotune.importer.graph_walk import name_nodes, walk_nodes
 from autotune.importer.load import STANDARD_DOMAINS
@@ -36,7 +36,8 @@ def resolve(model: ModelProto, expand: Collection[str] = ()) -> ModelProto:
     wanted = {*catalog.EXPANDED, *expand}
     for _ in range(ROUNDS):
         constants_to_initialisers(model.graph)
-        infer_shapes(model, name)
+        # The model itself was checked; bodies of ONNX's own functions do not always pass.
+        infer_shapes(model, name, strict=False)
         changed = fold(model)
         drop_dead(model)
         changed |= rewrite(model)
@@ -56,8 +57,16 @@ def resolve(model: ModelProto, expand: Collection[str] = ()) -> ModelProto:
 def _expanded(model: ModelProto, kinds: Collection[tuple[str, str]]) -> tuple[ModelProto, bool]:
     """The functions that ONNX defines operators with, in their place; whether there were any."""
     before = len(model.graph.node), {node.op_type for node in model.graph.node}
+    # The inliner looks for types among inputs and values only, and for those of inputs that are left out, too.
+    typed = ModelProto()
+    typed.CopyFrom(model)
+    typed.graph.value_info.extend(
+        helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
+        for tensor in model.graph.initializer
+    )
+    typed.graph.value_info.append(helper.make_empty_tensor_value_info(""))
     try:
-        expanded = onnx.inliner.inline_selected_functions(model, sorted(kinds), inline_schema_functions=True)
+        expanded = onnx.inliner.inline_selected_functions(typed, sorted(kinds), inline_schema_functions=True)
     except (RuntimeError, ValueError) as error:
         named = ", ".join(sorted(kind for _, kind in kinds))
         raise ModelError(f"the function of {named} cannot be expanded: {one_line(error)}; export it without") from error

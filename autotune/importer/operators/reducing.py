@@ -1,0 +1,54 @@
+"""ReduceMax and ReduceMin that know infinity: TVM's start from the largest finite number, and so never return it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from tvm import relax, te, tirx
+from tvm.ir import GenericConst
+from tvm.relax.frontend.onnx import onnx_frontend
+
+from autotune.importer.operators.frontend import Inputs, converts
+
+
+@converts("ReduceMax", "ReduceMin")
+def extreme(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
+    """Floats start from ∓∞; whole numbers go Relax's way."""
+    x, axes = inputs[0], inputs[1] if opset >= 18 else None
+    kind = str(attrs["tvm_custom"]["kind"])
+    dtype = np.dtype(str(x.ty.dtype))  # type: ignore[union-attr]
+    if dtype.kind != "f":
+        native = onnx_frontend._get_convert_map()[kind].get_converter(opset)
+        return native(bb, onnx_frontend.onnx_input(inputs), attrs, [{}, {}])
+    rank = len(x.ty.shape)  # type: ignore[union-attr]
+    given = axes.value.numpy().reshape(-1).tolist() if isinstance(axes, GenericConst) else attrs.get("axes")
+    if axes is not None and not isinstance(axes, GenericConst):
+        raise NotImplementedError("its axes are computed from the inputs; they must be constant")
+    if not given and attrs.get("noop_with_empty_axes", 0):
+        return x
+    reduced = sorted({int(axis) % rank for axis in given}) if given else list(range(rank))
+    keep = bool(attrs.get("keepdims", 1))
+    start = -np.inf if kind == "ReduceMax" else np.inf
+    combine = tirx.max if kind == "ReduceMax" else tirx.min
+    reducer = te.comm_reducer(combine, lambda t: tirx.const(start, t), name="extreme")
+
+    def compute(data: te.Tensor) -> te.Tensor:
+        loops = [te.reduce_axis((0, data.shape[axis]), f"r{axis}") for axis in reduced]
+        shape = [1 if i in reduced else n for i, n in enumerate(data.shape) if keep or i not in reduced]
+
+        def element(*place: Any) -> Any:
+            outer = iter(place)
+            index = []
+            for axis in range(rank):
+                if axis in reduced:
+                    if keep:
+                        next(outer)
+                    index.append(loops[reduced.index(axis)].var)
+                else:
+                    index.append(next(outer))
+            return reducer(data(*index), axis=loops)
+
+        return te.compute(shape, element, name="extreme")
+
+    return bb.emit_te(compute, x, primfunc_name_hint=kind.lower())

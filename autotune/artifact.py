@@ -1,6 +1,6 @@
 """The artifact directory: written whole or not at all, and checked before it is trusted.
 
-    manifest.json   format version, sha256 of every other file, target, inputs, outputs, weights, provenance
+    manifest.json   format version, sha256 of every file, itself too, target, inputs, outputs, weights, provenance
     plan.json       the decisions
     steps.json      the kernel calls in order and where every tensor lies; null if the virtual machine runs the model
     model.so        the kernels and the program that calls them; model-1t.so and so on are for lanes of fewer threads
@@ -43,6 +43,7 @@ from schedules.task import Task
 
 FORMAT = 1
 ALIGNMENT = 4096
+UNSEALED = "0" * 64
 FILES = ("plan.json", "steps.json", "model.so", "weights.bin", "tasks.json.gz")
 
 
@@ -139,7 +140,7 @@ def write_artifact(
         (folder / "plan.json").write_text(plan.to_json())
         (folder / "tasks.json.gz").write_bytes(_packed_tasks(program))
         (folder / "steps.json").write_text(json.dumps(None if steps is None else asdict(replace(steps, weights=()))))
-        entries = _write_weights(folder / "weights.bin", program.weights)
+        entries = write_weights(folder / "weights.bin", program.weights)
         manifest = {
             "format": FORMAT,
             "sha256": {name: sha256(folder / name) for name in (*FILES, *_lane_libraries(folder))},
@@ -150,7 +151,7 @@ def write_artifact(
             "weights": entries,
             "provenance": provenance,
         }
-        (folder / "manifest.json").write_text(json.dumps(manifest, indent=1))
+        (folder / "manifest.json").write_text(sealed(manifest))
         folder.chmod(0o755)
         _swap(folder, out)
     except OSError as error:
@@ -193,7 +194,7 @@ def annotate(path: Path, provenance: dict[str, Any]) -> None:
     data = read_manifest(path)
     data["provenance"] = {**data["provenance"], **provenance}
     fresh = path / "manifest.json.new"
-    fresh.write_text(json.dumps(data, indent=1))
+    fresh.write_text(sealed(data))
     fresh.replace(path / "manifest.json")
 
 
@@ -206,7 +207,7 @@ def attach(path: Path, name: str, content: bytes) -> None:
     data = read_manifest(path)
     data["sha256"] = {**data["sha256"], name: hashlib.sha256(content).hexdigest()}
     try:
-        for target, bytes_ in ((path / name, content), (path / "manifest.json", json.dumps(data, indent=1).encode())):
+        for target, bytes_ in ((path / name, content), (path / "manifest.json", sealed(data).encode())):
             fresh = target.with_name(f"{target.name}.new")
             fresh.write_bytes(bytes_)
             fresh.replace(target)
@@ -262,7 +263,8 @@ def _swap(folder: Path, out: Path) -> None:
         os.rename(folder, out)
 
 
-def _write_weights(path: Path, weights: Sequence[NDArray[Any]]) -> list[dict[str, Any]]:
+def write_weights(path: Path, weights: Sequence[NDArray[Any]]) -> list[dict[str, Any]]:
+    """Write all of them, aligned; where each lies, for the manifest."""
     entries = []
     with path.open("wb") as stream:
         for array in weights:
@@ -272,27 +274,46 @@ def _write_weights(path: Path, weights: Sequence[NDArray[Any]]) -> list[dict[str
     return entries
 
 
+def sealed(manifest: dict[str, Any]) -> str:
+    """A manifest as text; its ``seal`` is the hash of that very text with zeros in place of the seal."""
+    text = json.dumps({**manifest, "seal": UNSEALED}, indent=1)
+    return text.replace(UNSEALED, hashlib.sha256(text.encode()).hexdigest(), 1)
+
+
+def is_sealed(text: str) -> bool:
+    """Whether the text of a manifest is as ``sealed`` wrote it, to the byte."""
+    seal = str(json.loads(text)["seal"])
+    return seal == hashlib.sha256(text.replace(seal, UNSEALED, 1).encode()).hexdigest()
+
+
 def read_manifest(path: Path) -> dict[str, Any]:
     """The manifest of the artifact at ``path``.
 
     Raises:
-        ArtifactError: if there is none or it is of another format.
+        ArtifactError: if there is none, it was changed, or it is of another format.
     """
     manifest = path / "manifest.json"
     if not manifest.is_file():
         raise ArtifactError(f"{path} is not an artifact (no manifest.json); make one with 'tune run MODEL'")
     try:
-        data: dict[str, Any] = json.loads(manifest.read_text())
+        text = manifest.read_text()
+        data: dict[str, Any] = json.loads(text)
         version = data["format"]
+        untouched = version != FORMAT or is_sealed(text)
     except (ValueError, KeyError, TypeError) as error:
         raise ArtifactError(f"{manifest} is damaged ({error}); build the artifact again") from error
     if version != FORMAT:
         raise ArtifactError(f"{path} has format {version}, this program reads {FORMAT}; build the artifact again")
+    if not untouched:
+        raise ArtifactError(f"{manifest} was changed after it was built (its hash differs); build the artifact again")
     return data
 
 
-def read_artifact(path: Path) -> Artifact:
+def read_artifact(path: Path, weights: tuple[NDArray[Any], ...] | None = None) -> Artifact:
     """Open and check an artifact.
+
+    Args:
+        weights: those of a part of a bundle (autotune/bundle.py), which has no weights.bin of its own.
 
     Raises:
         ArtifactError: if a file is missing or changed, or the artifact is for another machine.
@@ -300,6 +321,8 @@ def read_artifact(path: Path) -> Artifact:
     data = read_manifest(path)
     try:
         for name in (*FILES, *(name for name in data["sha256"] if _LANE_LIBRARY.fullmatch(name))):
+            if name == "weights.bin" and weights is not None:
+                continue
             if not (path / name).is_file():
                 raise ArtifactError(f"{path / name} is missing; build the artifact again")
             if sha256(path / name) != data["sha256"][name]:
@@ -312,7 +335,7 @@ def read_artifact(path: Path) -> Artifact:
             target,
             tuple(_spec(item) for item in data["inputs"]),
             tuple(_spec(item) for item in data["outputs"]),
-            _read_weights(path / "weights.bin", data["weights"]),
+            read_weights(path / "weights.bin", data["weights"]) if weights is None else weights,
             _read_steps(path / "steps.json"),
             str(data["identity"]),
             dict(data["provenance"]),
@@ -359,7 +382,12 @@ def _check_machine(path: Path, target: Target) -> None:
         )
 
 
-def _read_weights(path: Path, entries: list[dict[str, Any]]) -> tuple[NDArray[Any], ...]:
+def read_weights(path: Path, entries: list[dict[str, Any]]) -> tuple[NDArray[Any], ...]:
+    """Inverse of ``write_weights``, in memory of this process.
+
+    Raises:
+        ArtifactError: if the file is too short.
+    """
     if not entries:
         return ()
     # Read rather than mapped: a large array of NumPy's lies in huge pages, a mapped file in small ones, and streaming

@@ -15,8 +15,7 @@ from tvm.support import cc
 from tvm_ffi import libinfo
 
 from autotune.importer.program import Program
-from autotune.measure.base import Candidate, symbol_of
-from autotune.measure.pool import LocalMeasurer
+from autotune.measure.base import Candidate, Workshop, symbol_of
 from autotune.plan import Plan
 from schedules.errors import InstallError
 from schedules.lower import load_program, tvm_target
@@ -49,7 +48,7 @@ def check_compiler() -> None:
         raise InstallError("no C++ compiler was found to link kernels with; install g++ or clang, or name one in CXX")
 
 
-def compile_kernels(program: Program, plan: Plan, workshop: LocalMeasurer) -> dict[str, Path]:
+def compile_kernels(program: Program, plan: Plan, workshop: Workshop) -> dict[str, Path]:
     """Symbol → object file of every kernel of ``plan``.
 
     Args:

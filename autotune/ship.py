@@ -19,7 +19,7 @@ from autotune.artifact import annotate, identity, install, read_artifact, sha256
 from autotune.graph.steps import flatten
 from autotune.importer.program import Program
 from autotune.library import compile_kernels, concats_of, link_kernels, link_library
-from autotune.measure.pool import LocalMeasurer
+from autotune.measure.base import Workshop
 from autotune.options import Options
 from autotune.plan import Choice, Plan, make_plan
 from autotune.runtime import InferenceSession
@@ -54,7 +54,7 @@ class Shipping:
     program: Program
     target: Target
     log: LogStore
-    workshop: LocalMeasurer
+    workshop: Workshop
     path: Path
     options: Options
     hurry: bool = False
@@ -76,7 +76,7 @@ class Shipped:
     verify_s: float = 0.0
 
 
-def build_artifact(out: Path, program: Program, plan: Plan, model_path: Path, workshop: LocalMeasurer) -> bool:
+def build_artifact(out: Path, program: Program, plan: Plan, model_path: Path, workshop: Workshop) -> bool:
     """Write the artifact of ``plan``; False if the one on disk already is that, undamaged."""
     digest = identity(program, plan)
     try:

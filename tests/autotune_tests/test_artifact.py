@@ -9,7 +9,16 @@ import numpy as np
 import pytest
 
 from autotune import artifact as artifact_module
-from autotune.artifact import ALIGNMENT, FILES, identity, read_artifact, read_tasks, sha256, write_artifact
+from autotune.artifact import (
+    ALIGNMENT,
+    FILES,
+    identity,
+    read_artifact,
+    read_manifest,
+    read_tasks,
+    sha256,
+    write_artifact,
+)
 from autotune.plan import make_plan
 from autotune.ship import build_artifact
 from schedules.errors import ArtifactError
@@ -29,7 +38,7 @@ def plan(program):
 
 def rewrite_manifest(folder, **changes):
     path = folder / "manifest.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    path.write_text(artifact_module.sealed({**json.loads(path.read_text()), **changes}))
 
 
 def refusal(path):
@@ -74,6 +83,29 @@ def test_a_changed_byte_is_found(tiny, name):
     data[len(data) // 2] ^= 1
     path.write_bytes(bytes(data))
     assert f"{name} was changed" in refusal(tiny.artifact)
+
+
+def test_a_changed_byte_anywhere_in_the_manifest_is_found(tiny):
+    path = tiny.artifact / "manifest.json"
+    whole = path.read_bytes()
+    for position in range(0, len(whole), 11):
+        path.write_bytes(whole[:position] + bytes([whole[position] ^ 1]) + whole[position + 1 :])
+        assert "build" in refusal(tiny.artifact), position
+    path.write_bytes(whole.replace(b" ", b"  ", 1))
+    assert "was changed" in refusal(tiny.artifact)
+    path.write_bytes(whole)
+    assert read_artifact(tiny.artifact)
+
+
+def test_every_file_of_an_artifact_is_covered(tiny):
+    covered = {"manifest.json", *read_manifest(tiny.artifact)["sha256"]}
+    assert {path.name for path in tiny.artifact.iterdir()} == covered
+
+
+def test_nothing_in_an_artifact_is_a_pickle(tiny):
+    for path in tiny.artifact.iterdir():
+        data = path.read_bytes()
+        assert not (data.startswith(b"\x80") and data.endswith(b".")), path.name
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -94,6 +94,8 @@ def run(
     allocator: opt.Allocator = Options.allocator,
     evaluator: opt.Evaluator = Options.evaluator,
     lanes: opt.Lanes = Options.lanes,
+    cluster: opt.Cluster = None,
+    rpc: opt.Rpc = None,
     frozen: Annotated[bool, typer.Option("--frozen", help="Measure nothing; a missing record is an error.")] = False,
     peer: Annotated[
         bool, typer.Option("--peer/--no-peer", help="Time ONNX Runtime first, if it is installed; not with --quiet.")
@@ -117,6 +119,8 @@ def run(
         allocator=allocator,
         evaluator=evaluator,
         lanes=lanes,
+        cluster=cluster,
+        rpc=rpc,
         frozen=frozen,
         peer=peer and not quiet and not frozen,
     )
@@ -198,11 +202,11 @@ def verify(artifact: opt.ArtifactFolder, model: opt.Model, seed: opt.Seed = 0, a
     from dataclasses import asdict
 
     from autotune.artifact import read_artifact
-    from autotune.importer.load import load_model
+    from autotune.importing import load_checked
     from autotune.verify import compare_artifact, complaint
 
     shapes = {spec.name: spec.shape for spec in read_artifact(artifact).inputs if spec.shape}
-    verdict = compare_artifact(artifact, load_model(model, shapes), seed)
+    verdict = compare_artifact(artifact, load_checked(model, shapes), seed)
     complaints = [] if verdict.passed else [complaint(artifact, verdict, seed)]
     code = DONE if verdict.passed else UNVERIFIED
     return Reply([cli_text.verdict_line(verdict)], asdict(verdict), as_json, complaints, code)

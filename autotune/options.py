@@ -36,6 +36,8 @@ class Options:
         seed: of every random choice.
         searcher, cost_model, allocator, evaluator: strategies by name.
         batch: configs per slot.
+        cluster: measure on the machines of the Ray cluster at this address; ``local`` for one of this machine alone.
+        rpc: measure on the devices that TVM's RPC tracker knows, as HOST:PORT:KEY.
         frozen: measure nothing; a task without a record is an error.
         lanes: what runs subgraphs: ``cpu`` (all threads together), ``cpu:2x1`` (two groups of one core, side by side),
             or ``auto``: whatever of both is faster.
@@ -56,6 +58,8 @@ class Options:
     allocator: str = "expected-cut"
     evaluator: str = "adaptive"
     batch: int = 8
+    cluster: str | None = None
+    rpc: str | None = None
     frozen: bool = False
     lanes: str = "cpu"
     peer: bool = False
@@ -69,8 +73,22 @@ class Options:
             raise UsageError(f"trials is {self.trials}; it must be zero or more")
         if self.batch < 1:
             raise UsageError(f"batch is {self.batch}; it must be at least 1")
+        self._check_fleet()
         if self.out is not None and not isinstance(self.out, Path):
             object.__setattr__(self, "out", Path(self.out))
+
+    def _check_fleet(self) -> None:
+        if self.cluster is not None and self.rpc is not None:
+            raise UsageError(f"--cluster {self.cluster} and --rpc {self.rpc} are two places to measure; give one")
+        if self.remote and self.frozen:
+            raise UsageError("--frozen measures nothing, so it goes with neither --cluster nor --rpc; leave one out")
+        if self.remote and self.lanes != "cpu":
+            raise UsageError(f"--lanes {self.lanes} is tuned on the machine it runs on; leave out --cluster and --rpc")
+
+    @property
+    def remote(self) -> bool:
+        """Whether other machines measure."""
+        return self.cluster is not None or self.rpc is not None
 
     @property
     def seconds(self) -> float:

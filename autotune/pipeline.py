@@ -17,18 +17,19 @@ import onnx
 from autotune.artifact import check_place
 from autotune.duet import Kind, for_threads, plan_sizes
 from autotune.events import Observer, PhaseBegan, TuningBegan, TuningEnded, everyone, ignore
+from autotune.fleet import Fleet
 from autotune.graph.lanes import parse_lanes
 from autotune.history import Recorder, Run, earlier_runs, remember, stories
-from autotune.importer.load import load_model
-from autotune.importer.program import Program, import_program
-from autotune.importer.simplify import simplify
+from autotune.importer.program import Program
+from autotune.importing import import_model
 from autotune.job import Job, wall_s
 from autotune.library import check_compiler
 from autotune.machine import host_target
-from autotune.measure.base import Candidate
+from autotune.measure.base import Candidate, Origin, Workshop, origins_of
+from autotune.measure.fleet import FleetMeasurer
 from autotune.measure.pool import LocalMeasurer
 from autotune.options import Options, default_log
-from autotune.peak import measure_peak
+from autotune.peak import Peak, measure_peak
 from autotune.peer import peer_latency
 from autotune.plan import UNTUNED, record_key
 from autotune.reuse import Reuse
@@ -124,8 +125,7 @@ def resolve_target(options: Options) -> Target:
 
 def load_program(model_path: Path, options: Options, target: Target) -> tuple[onnx.ModelProto, Program]:
     """The checked model and its fused program."""
-    model = load_model(model_path, options.inputs)
-    return model, import_program(simplify(model), target)
+    return import_model(model_path, options.inputs, target)
 
 
 def output_path(model_path: Path, options: Options) -> Path:
@@ -148,11 +148,16 @@ def tune(model: str | Path, options: Options | None = None, observe: Observer = 
     clock = _Clock(observe)
     check_compiler()
     with ExitStack() as stack:
-        whole = resolve_target(options)
+        fleet = stack.enter_context(Fleet(options)) if options.remote else None
+        whole = resolve_target(options) if fleet is None else fleet.target
         lanes = parse_lanes(options.lanes, whole.threads)
         target = replace(whole, threads=max(lane.threads for lane in lanes))
         # Started before the import: workers need a second or two to load TVM.
-        measurer = stack.enter_context(LocalMeasurer(target, evaluator=options.evaluator, seed=options.seed))
+        measurer: Workshop
+        if fleet is None:
+            measurer = stack.enter_context(LocalMeasurer(target, evaluator=options.evaluator, seed=options.seed))
+        else:
+            measurer = fleet.measurer
         with clock.phase("import"):
             onnx_model, program = load_program(model_path, options, target)
             sizes = plan_sizes(program, whole, lanes, options)
@@ -182,8 +187,9 @@ def tune(model: str | Path, options: Options | None = None, observe: Observer = 
                 workshop.cold_bytes = measurer.cold_bytes
                 own = replace(options, budget_s=options.seconds * size.share)
                 _search(result, kinds[threads].tunable, other, log, workshop, own, clock, shown, Run())
+        hurry = result.interrupted or (fleet is not None and bool(fleet.foreign))
         with clock.phase("build"):
-            job = Shipping(onnx_model, program, whole, log, measurer, model_path, options, result.interrupted)
+            job = Shipping(onnx_model, program, whole, log, measurer, model_path, options, hurry)
             shipped = place_and_ship(result.artifact, job, kinds, lanes)
     clock.phase_s["build"] -= shipped.verify_s
     clock.phase_s["verify"] += shipped.verify_s
@@ -210,7 +216,7 @@ def _search(
     program: Program,
     target: Target,
     log: TuningLog,
-    measurer: LocalMeasurer,
+    measurer: Workshop,
     options: Options,
     clock: _Clock,
     observe: Observer,
@@ -218,7 +224,8 @@ def _search(
 ) -> None:
     """Run the loop; fills ``result`` and ``story`` in place. Ctrl-C ends the loop and is remembered, not raised."""
     began = time.perf_counter()
-    jobs, spent_s, reused = open_jobs(program, target, log, options)
+    peak = peak_of(measurer, target)
+    jobs, spent_s, reused = open_jobs(program, target, log, options, peak)
     limits = Limits(budget_s=options.seconds * (1.0 - SETTLING), trials=options.trials)
     if options.seconds - spent_s < NEARLY_SPENT * options.seconds:
         spent_s = options.seconds
@@ -242,7 +249,7 @@ def _search(
     except KeyboardInterrupt:
         result.reason, result.interrupted = "interrupted", True
     observe(TuningEnded(result.reason))
-    story.peak = asdict(measure_peak(target))
+    story.peak = asdict(peak)
     story.tasks = stories(jobs, {state.key: (state.trials, state.best_s) for state in states}, log, target)
     now = tuple(job.state for job in jobs.values())
     result.states += now
@@ -255,18 +262,26 @@ def _search(
     clock.phase_s["search"] += time.perf_counter() - began - measurer.compile_s - measurer.measure_s
 
 
-def _keep_untuned(program: Program, target: Target, log: TuningLog, measurer: LocalMeasurer, seed: int) -> None:
+def _keep_untuned(program: Program, target: Target, log: TuningLog, measurer: Workshop, seed: int) -> None:
     """Record how every task runs untuned, where the log does not say: what tuning has to beat."""
     for task in program.tasks:
         key = record_key(task, UNTUNED, target)
         if log.best(key) is None:
             measured = measurer.baseline_s(Candidate(task, program.programs[task.key], BASELINE))
-            log.append([TuningRecord(key, BASELINE, measured, "", time.time(), platform.node(), seed)])
+            (origin,) = origins_of(measurer) or [Origin(platform.node())]
+            when, provenance = time.time(), origin.provenance
+            log.append([TuningRecord(key, BASELINE, measured, "", when, origin.host, seed, provenance)])
 
 
-def open_jobs(program: Program, target: Target, log: TuningLog, options: Options) -> tuple[dict[str, Job], float, int]:
+def peak_of(measurer: Workshop, target: Target) -> Peak:
+    """The best of where ``measurer`` measures."""
+    return measurer.peak() if isinstance(measurer, FleetMeasurer) else measure_peak(target)
+
+
+def open_jobs(
+    program: Program, target: Target, log: TuningLog, options: Options, peak: Peak
+) -> tuple[dict[str, Job], float, int]:
     """A job per tunable task with what the log knows of it; the seconds spent on them so far, and the records used."""
-    peak = measure_peak(target)
     log.add_target(target)
     tunable = [task for task in program.tasks if program.spaces[task.key].knobs]
     for task in tunable:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from autotune.measure.base import Candidate, Origin
 from schedules.config import Config
 from schedules.task import Task
-from search.allocation import TaskState
+from search.allocation import Outlook, Outlooking, TaskState
 from search.base import Result, Searcher
 from tuning_logs.measurement import Measurement
 from tuning_logs.record import RecordKey, TuningRecord
@@ -17,6 +17,14 @@ from tuning_logs.record import RecordKey, TuningRecord
 WALL = "wall_s"
 """Provenance field: the trial's share of its slot's wall-clock time, by which a resumed run knows what was spent."""
 
+
+DISPROVED = 0.97  # a kernel faster than this share of its bound cannot be measuring noise
+RENEWED = 24
+"""Trials of its own up to which a task's searcher is made anew for every slot, with what other tasks have shown since.
+Beyond, its own trials say more than theirs."""
+
+AHEAD = 8
+"""Trials that an outlook looks ahead: a slot."""
 
 STAGE, FINAL = "stage", "final"
 """Provenance field of a finalist's record: a correction, not a trial."""
@@ -33,6 +41,10 @@ class Job:
     Args:
         bound_s: roofline bound in seconds.
         provenance: written into every record.
+        renew: makes the searcher anew, with what is known by then of other tasks; None keeps the first.
+
+    Attributes:
+        results: everything the searcher was told.
     """
 
     def __init__(
@@ -44,6 +56,7 @@ class Job:
         bound_s: float,
         seed: int,
         provenance: dict[str, str],
+        renew: Callable[[], Searcher] | None = None,
     ) -> None:
         self.task = task
         self._program = program
@@ -56,6 +69,9 @@ class Job:
         self._spent: list[float] = []
         self._exhausted = False
         self._measured: dict[Config, float] = {}
+        self._renew = renew
+        self._outlook: Outlook | None = None
+        self.results: list[Result] = []
         self.fresh = False
 
     @property
@@ -66,11 +82,17 @@ class Job:
             self.task.template,
             self.task.weight,
             self.task.flop,
-            self._bound_s,
+            self._credible_bound_s(),
             tuple(self._latencies),
             tuple(self._spent),
             self._exhausted,
+            self._outlook,
         )
+
+    def _credible_bound_s(self) -> float:
+        """The bound; 0 (none) once a kernel was faster: its bytes then came from a nearer cache than was assumed."""
+        fastest = min((latency for latency in self._latencies if latency is not None), default=self._bound_s)
+        return self._bound_s if fastest >= DISPROVED * self._bound_s else 0.0
 
     @property
     def measured(self) -> dict[Config, float]:
@@ -81,7 +103,8 @@ class Job:
         """Take over what the log knows; the wall-clock seconds it cost."""
         costs = [wall_s(record) for record in records]
         if records:
-            self._searcher.tell([(record.config, record.measurement) for record in records])
+            self.results += [(record.config, record.measurement) for record in records]
+            self._searcher.tell(self.results)
         for record, cost in zip(records, costs, strict=True):
             if record.provenance.get(STAGE) != FINAL:
                 self._add((record.config, record.measurement), cost)
@@ -89,6 +112,10 @@ class Job:
 
     def ask(self, count: int) -> list[Config]:
         """Configs for the next slot; an empty answer closes the task."""
+        if self._renew is not None and len(self.results) <= RENEWED:
+            self._searcher = self._renew()
+            if self.results:
+                self._searcher.tell(self.results)
         configs = self._searcher.ask(count)
         self._exhausted = not configs
         return configs
@@ -125,7 +152,9 @@ class Job:
     def tell(self, results: Sequence[Result], wall_s: float) -> None:
         """Learn from the slot."""
         if results:
+            self.results += results
             self._searcher.tell(results)
+            self._outlook = self._searcher.outlook(AHEAD) if isinstance(self._searcher, Outlooking) else None
             self.fresh = True
         for result in results:
             self._add(result, wall_s)

@@ -153,10 +153,8 @@ class _Values:
         return [_dense(self._array(use.source).reshape(use.shape)) for use in call.arguments]
 
     def _array(self, source: Source) -> Array:
-        held: Sequence[Array] = {"input": self._inputs, "weight": self._flat.weights, "arena": self.written}[
-            source.place
-        ]
-        return held[source.index]
+        held = {"input": self._inputs, "weight": self._flat.weights, "arena": self.written}
+        return held[source.place][source.index]
 
 
 def _dense(array: Array) -> Array:

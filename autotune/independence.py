@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.importer.open_axes import Interface
+from autotune.importer.open_axes import Interface, Shapes
 from autotune.importer.program import TensorSpec
 from autotune.verify import compare, random_inputs
 
@@ -30,9 +30,7 @@ Ask = Callable[[Feed], Sequence[Array]]
 HUGE = 1e4
 
 
-def with_independence(
-    interface: Interface, sets: Sequence[Mapping[str, Sequence[int]]], ask: Ask, seed: int
-) -> Interface:
+def with_independence(interface: Interface, sets: Sequence[Shapes], ask: Ask, seed: int) -> Interface:
     """``interface`` with the symbols along which calls may be padded or split."""
     if not interface.knows_outputs():
         return interface
@@ -60,9 +58,7 @@ def cut(feed: Feed, axes: Mapping[str, Sequence[int]], start: int, stop: int | N
     return made
 
 
-def _case(
-    interface: Interface, symbol: str, largest: Mapping[str, Sequence[int]], seed: int
-) -> tuple[Feed, int, list[int]]:
+def _case(interface: Interface, symbol: str, largest: Shapes, seed: int) -> tuple[Feed, int, list[int]]:
     """Random inputs of the largest size, that size, and smaller ones to try."""
     specs = [TensorSpec(spec.name, tuple(largest[spec.name]), spec.dtype) for spec in interface.inputs]
     size = (interface.sizes(largest) or {})[symbol]
@@ -87,7 +83,7 @@ def _same(ours: Sequence[Array], theirs: Sequence[Array]) -> bool:
     return compare("", list(ours), list(theirs)).passed
 
 
-def _may_pad(interface: Interface, symbol: str, largest: Mapping[str, Sequence[int]], ask: Ask, seed: int) -> bool:
+def _may_pad(interface: Interface, symbol: str, largest: Shapes, ask: Ask, seed: int) -> bool:
     feed, size, smaller = _case(interface, symbol, largest, seed)
     other = random_inputs([TensorSpec(n, a.shape, str(a.dtype)) for n, a in feed.items()], seed + 1)
     axes = interface.axes(symbol)
@@ -101,15 +97,11 @@ def _may_pad(interface: Interface, symbol: str, largest: Mapping[str, Sequence[i
 
 def _tails(feed: Feed, other: Feed, axes: Mapping[str, Sequence[int]], few: int) -> Iterator[dict[str, Array]]:
     """The inputs with something else behind the first ``few``."""
-    changes: tuple[Callable[[Array], Any], ...] = (
-        np.zeros_like,
-        lambda a: a,
-        lambda a: HUGE * a if a.dtype.kind == "f" else a,
-    )
-    for change in changes:
+    for factor in (0, 1, HUGE):
         made = dict(feed)
         for name, mine in axes.items():
-            made[name] = change(other[name]).astype(feed[name].dtype)
+            scale = factor if feed[name].dtype.kind == "f" else min(factor, 1)
+            made[name] = (scale * other[name]).astype(feed[name].dtype)
             index = [slice(None)] * feed[name].ndim
             for axis in mine:
                 index[axis] = slice(0, few)
@@ -117,7 +109,7 @@ def _tails(feed: Feed, other: Feed, axes: Mapping[str, Sequence[int]], few: int)
         yield made
 
 
-def _may_split(interface: Interface, symbol: str, largest: Mapping[str, Sequence[int]], ask: Ask, seed: int) -> bool:
+def _may_split(interface: Interface, symbol: str, largest: Shapes, ask: Ask, seed: int) -> bool:
     axes = interface.axes(symbol)
     every = all(symbol in spec.shape for spec in interface.outputs)
     if not every or any(len(mine) > 1 for mine in axes.values()) or set(axes) != {s.name for s in interface.inputs}:

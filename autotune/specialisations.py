@@ -6,6 +6,7 @@ sets have in common are measured once.
 
 from __future__ import annotations
 
+import math
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +15,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-import numpy as np
 import onnx
 from numpy.typing import NDArray
 
@@ -74,7 +74,7 @@ def tune_sets(model: Path, out: Path, options: Options, tune: Callable[[Path, Op
         parts = [result.artifact for result in results]
         if before is None or not _unchanged(before, parts, sets):
             beside = folder / "bundle"
-            _bundle(model, beside, parts, sets, options.seed)
+            _bundle(model, beside, parts, options.seed)
             _check_between(model, beside, sets, options.seed)
             install(beside, out)
     return results
@@ -104,7 +104,7 @@ def _unchanged(before: Bundle, parts: Sequence[Path], sets: Sequence[Shapes]) ->
     )
 
 
-def _bundle(model: Path, out: Path, parts: Sequence[Path], sets: Sequence[Shapes], seed: int) -> None:
+def _bundle(model: Path, out: Path, parts: Sequence[Path], seed: int) -> None:
     artifacts = [read_artifact(part) for part in parts]
     interface = open_interface(
         onnx.load(model, load_external_data=False),
@@ -142,12 +142,11 @@ def _check_between(model: Path, bundle: Path, sets: Sequence[Shapes], seed: int)
 
 def _unseen(interface: Interface, sets: Sequence[Shapes]) -> list[dict[str, tuple[int, ...]]]:
     """Sizes between those of the sets, and beyond them, that the bundle should serve."""
-    largest = max(
-        (interface.sizes(shapes) or {} for shapes in sets), key=lambda sizes: int(np.prod(list(sizes.values())))
-    )
+    sizes_of = [interface.sizes(shapes) or {} for shapes in sets]
+    largest = max(sizes_of, key=lambda sizes: math.prod(sizes.values()))
     wanted: list[dict[str, int]] = []
     for symbol in sorted(interface.padded):
-        known = {(interface.sizes(shapes) or {})[symbol] for shapes in sets}
+        known = {sizes[symbol] for sizes in sizes_of}
         between = [size for size in range(largest[symbol] - 1, 0, -1) if size not in known]
         wanted += [{**largest, symbol: size} for size in between[:1]]
         if symbol in interface.split:

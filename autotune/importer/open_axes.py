@@ -1,7 +1,7 @@
 """Sizes that a model leaves open: their names, where they occur, and what follows for calls of other sizes.
 
-A *symbol* is an open size: ``batch``. Axes of inputs that the model gives one name share a symbol; an axis without a name
-is called after its input, ``data_0``.
+A *symbol* is an open size: ``batch``. Axes of inputs that the model gives one name share a symbol; an axis without a
+name is called after its input, ``data_0``.
 """
 
 from __future__ import annotations
@@ -114,23 +114,21 @@ def open_interface(
         inputs, outputs: for each set of shapes (name, shape, dtype) of all.
     """
     names = _dim_names(model)
-    opened = [
-        OpenSpec(
-            name, tuple(_opened([s[index][1] for s in inputs], axis, names, name) for axis in range(len(shape))), dtype
-        )
-        for index, (name, shape, dtype) in enumerate(inputs[0])
-    ]
+    opened = []
+    for index, (name, shape, dtype) in enumerate(inputs[0]):
+        every = [each[index][1] for each in inputs]
+        opened.append(OpenSpec(name, tuple(_opened(every, axis, names, name) for axis in range(len(shape))), dtype))
     interface = Interface(tuple(opened), (), {})
     sizes = [interface.sizes({name: shape for name, shape, _ in each}) or {} for each in inputs]
     made, scale = [], {}
     for number, (name, shape, dtype) in enumerate(outputs[0]):
         dims: list[int | str] = []
         for axis in range(len(shape)):
-            every = [each[number][1] for each in outputs]
-            if any(len(other) != len(shape) for other in every):
+            others = [each[number][1] for each in outputs]
+            if any(len(other) != len(shape) for other in others):
                 dims.append("?")
                 continue
-            dim, factor = _followed([other[axis] for other in every], sizes)
+            dim, factor = _followed([other[axis] for other in others], sizes)
             dims.append(dim)
             if factor is not None:
                 scale[number, axis] = factor

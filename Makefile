@@ -6,13 +6,14 @@ STAMP := $(VENV)/.set-up
 BUILD := build/models
 PACKAGES := autotune search costmodels schedules tuning_logs
 ROUNDS ?= 200
+ARTIFACT ?= squeezenet.tuned
 BENCH ?= squeezenet:60s resnet50:180s
 
 # The first interpreter that really is a 3.11: a version manager's shim may exist and fail.
 PYTHON ?= $(shell for p in python3.11 python3 python; do \
 	$$p -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null && echo $$p && break; done)
 
-.PHONY: help setup tune test test-all check bench docs clean
+.PHONY: help setup tune test test-all check bench docs screenshots clean
 .DELETE_ON_ERROR:
 
 help:  ## what can be made
@@ -46,8 +47,12 @@ check: $(STAMP)  ## ruff (lint and format) and mypy --strict
 bench: $(STAMP)  ## tune, time against ONNX Runtime and OpenVINO, and rewrite the table of docs/benchmarks.md
 	$(BIN)/python -m tests.bench $(BENCH) --rounds $(ROUNDS)
 
-docs: $(STAMP)  ## the command line's reference from its help
+docs: $(STAMP)  ## the references: of the command line from its help, of Python from the docstrings
 	$(BIN)/typer autotune.cli utils docs --name tune --title "Command line" --output docs/cli.md
+	$(BIN)/python -m tests.docs api docs/api.md
+
+screenshots: $(STAMP)  ## the pictures of the README, from the artifact that `make tune` makes; needs Chromium
+	$(BIN)/python -m tests.docs screenshots $(ARTIFACT) docs/images
 
 clean:  ## remove what make made, but not the virtual environment
 	rm -rf build .pytest_cache .mypy_cache .ruff_cache

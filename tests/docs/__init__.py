@@ -1,0 +1,1 @@
+"""Pages and pictures that are made by commands: ``python -m tests.docs api|screenshots``."""

@@ -1,0 +1,23 @@
+"""``python -m tests.docs api FILE`` writes the reference, ``… screenshots ARTIFACT FOLDER`` the pictures."""
+
+import sys
+from pathlib import Path
+
+
+def main(what: str, *places: str) -> None:
+    """See the module."""
+    if what == "api":
+        from tests.docs.api import page
+
+        Path(places[0]).write_text(page())
+    elif what == "screenshots":
+        from tests.docs.screenshots import draw
+
+        for path in draw(Path(places[0]), Path(places[1])):
+            print(path)
+    else:
+        raise SystemExit(__doc__)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

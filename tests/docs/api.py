@@ -1,0 +1,91 @@
+"""The Python reference, from the docstrings of what ``autotune`` exports."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import autotune
+
+HEAD = """# Python
+
+Everything that `import autotune` offers, from the docstrings; made by `make docs`. Errors are all
+`autotune.AutotuneError`: one line that says what, with which values, and what to do.
+"""
+
+GROUPS = {
+    "Tuning": ("tune", "build", "tune_function", "Options", "Result", "TunedFunction"),
+    "Running": ("load", "InferenceSession"),
+}
+
+
+def page() -> str:
+    """docs/api.md."""
+    parts = [HEAD]
+    errors = sorted(name for name in autotune.__all__ if name.endswith("Error"))
+    grouped = {name for names in GROUPS.values() for name in names}
+    others = [name for name in autotune.__all__ if name not in grouped and name not in errors]
+    for title, names in {**GROUPS, **({"More": tuple(others)} if others else {})}.items():
+        parts.append(f"## {title}\n")
+        parts += [entry(name, getattr(autotune, name)) for name in names]
+    parts.append("## Errors\n\n| error | when |\n|---|---|")
+    parts += [f"| `{name}` | {first_line(getattr(autotune, name))} |" for name in errors]
+    return "\n".join(parts) + "\n"
+
+
+def entry(name: str, thing: Any) -> str:
+    """One class or function."""
+    lines = [f"### `autotune.{name}`\n", f"```python\n{signature(name, thing)}\n```\n", body(thing)]
+    if inspect.isclass(thing):
+        for member, value in sorted(vars(thing).items()):
+            if member.startswith("_") or not (inspect.isfunction(value) or isinstance(value, property)):
+                continue
+            func = value.fget if isinstance(value, property) else value
+            head = member if isinstance(value, property) else signature(member, value)
+            lines.append(f"#### `{name}.{member}`\n\n```python\n{head}\n```\n\n{body(func)}")
+    return "\n".join(lines)
+
+
+def signature(name: str, thing: Any) -> str:
+    """``name(arguments)``, one per line where they are many."""
+    found = inspect.signature(thing)
+    kept = [
+        parameter.replace(default=..., annotation=parameter.annotation)
+        if parameter.default is dataclasses.field or "factory" in repr(parameter.default)
+        else parameter
+        for parameter in found.parameters.values()
+        if parameter.name != "self" and not parameter.name.startswith("_")
+    ]
+    words = [str(parameter).replace("'", "").replace("Ellipsis", "...") for parameter in kept]
+    text = f"{name}({', '.join(words)})"
+    if len(text) > 100:
+        text = f"{name}(\n    " + ",\n    ".join(words) + ",\n)"
+    returned = found.return_annotation
+    shown = "" if inspect.isclass(thing) or returned in (inspect.Signature.empty, "None") else f" -> {returned}"
+    return text + shown.replace("'", "")
+
+
+def first_line(thing: Any) -> str:
+    """The first line of a docstring."""
+    return (inspect.getdoc(thing) or "").splitlines()[0]
+
+
+def body(thing: Callable[..., Any]) -> str:
+    """A docstring as Markdown: its sections become lists."""
+    text = (inspect.getdoc(thing) or "").replace("``", "`")
+    lines: list[str] = []
+    inside = False
+    for line in text.splitlines():
+        if line in ("Args:", "Attributes:", "Raises:", "Returns:"):
+            lines += [f"**{line[:-1]}**", ""]
+            inside = True
+        elif inside and line.startswith("    ") and not line.startswith("     "):
+            name, colon, rest = line.strip().partition(": ")
+            lines.append(f"- `{name}`: {rest}" if colon else f"- {line.strip()}")
+        elif inside and line.startswith("     "):
+            lines[-1] += f" {line.strip()}"
+        else:
+            lines.append(line)
+    return "\n".join(lines).strip() + "\n"

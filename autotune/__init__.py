@@ -25,22 +25,25 @@ from schedules.errors import (
 )
 
 if TYPE_CHECKING:
+    from autotune.dispatch import InferenceSession as InferenceSession
+    from autotune.dispatch import load as load
+    from autotune.entry import build as build
+    from autotune.entry import tune as tune
+    from autotune.function import TunedFunction as TunedFunction
+    from autotune.function import tune_function as tune_function
     from autotune.options import Options as Options
     from autotune.pipeline import Result as Result
-    from autotune.pipeline import build as build
-    from autotune.pipeline import tune as tune
-    from autotune.runtime import InferenceSession as InferenceSession
-    from autotune.runtime import load as load
 
 __version__ = installed(DISTRIBUTION) or "0+unknown"
 
 _HOMES = {
-    "InferenceSession": "autotune.runtime",
+    "InferenceSession": "autotune.dispatch",
     "Options": "autotune.options",
     "Result": "autotune.pipeline",
-    "build": "autotune.pipeline",
-    "load": "autotune.runtime",
-    "tune": "autotune.pipeline",
+    "TunedFunction": "autotune.function",
+    "build": "autotune.entry",
+    "load": "autotune.dispatch",
+    "tune": "autotune.entry",
 }
 
 __all__ = [
@@ -55,11 +58,13 @@ __all__ = [
     "Options",
     "Result",
     "ScheduleError",
+    "TunedFunction",
     "UsageError",
     "VerificationError",
     "build",
     "load",
     "tune",
+    "tune_function",
 ]
 
 

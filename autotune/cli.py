@@ -21,10 +21,12 @@ import typer
 
 from autotune import cli_options as opt
 from autotune import cli_text
+from autotune.cli_cuda import cuda_app
 from autotune.cli_log import log_app
 from autotune.cli_replay import replay
 from autotune.cli_reply import DONE, FAILED, FROZEN, INTERRUPTED, UNVERIFIED, USAGE, Reply
 from autotune.cli_ship import explain_kernels, ship_app
+from autotune.cli_verify import verify
 from autotune.options import EFFORTS, Options
 from autotune.versions import check_versions, describe
 from schedules.errors import AutotuneError, MissingRecordError, UsageError, VerificationError
@@ -44,6 +46,8 @@ app = typer.Typer(
 )
 app.add_typer(log_app, name="log")
 app.add_typer(ship_app)
+app.add_typer(cuda_app)
+app.command(epilog="Example: tune verify model.tuned model.onnx --bisect")(verify)
 app.command(epilog="Example: tune replay tests/bench/traces/conv3x3.npz --searcher adaptive,random --seeds 30")(replay)
 
 
@@ -77,6 +81,7 @@ def run(
         ),
     ] = None,
     trials: Annotated[int | None, typer.Option(metavar="N", help="Most measured trials.")] = None,
+    until: opt.Until = None,
     effort: Annotated[
         str,
         typer.Option(
@@ -85,6 +90,7 @@ def run(
         ),
     ] = Options.effort,
     target: opt.Target = "host",
+    device: opt.Device = True,
     threads: opt.Threads = None,
     inputs: opt.Inputs = None,
     log: opt.Log = None,
@@ -111,6 +117,7 @@ def run(
         out=out,
         budget_s=None if budget is None else opt.parse_seconds(budget),
         trials=trials,
+        until=None if until is None else opt.parse_share(until, "--until"),
         effort=effort,
         **opt.common(target, threads, inputs, log),
         seed=seed,
@@ -122,6 +129,7 @@ def run(
         cluster=cluster,
         rpc=rpc,
         frozen=frozen,
+        device=device,
         peer=peer and not quiet and not frozen,
     )
     return _tune(model, options, as_json, quiet, explain, events)
@@ -132,6 +140,7 @@ def build(
     model: opt.Model,
     out: opt.Out = None,
     target: opt.Target = "host",
+    device: opt.Device = True,
     threads: opt.Threads = None,
     inputs: opt.Inputs = None,
     log: opt.Log = None,
@@ -141,7 +150,8 @@ def build(
     quiet: opt.Quiet = False,
 ) -> Reply:
     """Build and verify from the log only: nothing is measured, and a missing record is an error."""
-    options = Options(out=out, **opt.common(target, threads, inputs, log), seed=seed, lanes=lanes, frozen=True)
+    common = opt.common(target, threads, inputs, log)
+    options = Options(out=out, **common, seed=seed, lanes=lanes, frozen=True, device=device)
     return _tune(model, options, as_json, quiet)
 
 
@@ -150,10 +160,10 @@ def _tune(
 ) -> Reply:
     from rich.console import Console
 
+    from autotune.entry import tune
     from autotune.event_file import EventFile
     from autotune.events import everyone, ignore
     from autotune.explain import explain_lines
-    from autotune.pipeline import tune
     from autotune.progress import Progress
     from autotune.report_facts import read_facts
 
@@ -194,22 +204,6 @@ def bench(
         result = run_bench(artifact, opt.split_names(against), model, rounds, seed, steps)
     keep_bench(result)
     return Reply(cli_text.bench_lines(result), result.to_data(), as_json)
-
-
-@app.command(epilog="Example: tune verify model.tuned model.onnx")
-def verify(artifact: opt.ArtifactFolder, model: opt.Model, seed: opt.Seed = 0, as_json: opt.Json = False) -> Reply:
-    """Compare an artifact's outputs with ONNX Runtime's on random inputs."""
-    from dataclasses import asdict
-
-    from autotune.artifact import read_artifact
-    from autotune.importing import load_checked
-    from autotune.verify import compare_artifact, complaint
-
-    shapes = {spec.name: spec.shape for spec in read_artifact(artifact).inputs if spec.shape}
-    verdict = compare_artifact(artifact, load_checked(model, shapes), seed)
-    complaints = [] if verdict.passed else [complaint(artifact, verdict, seed)]
-    code = DONE if verdict.passed else UNVERIFIED
-    return Reply([cli_text.verdict_line(verdict)], asdict(verdict), as_json, complaints, code)
 
 
 @app.command(epilog="Example: tune tasks model.onnx --threads 2")

@@ -97,14 +97,6 @@ Lanes = Annotated[
         help="What runs branches: all threads together, two groups of one core side by side, or what is faster.",
     ),
 ]
-Lanes = Annotated[
-    str,
-    typer.Option(
-        "--lanes",
-        metavar="cpu|cpu:2x1|auto",
-        help="What runs branches: all threads together, two groups of one core side by side, or what is faster.",
-    ),
-]
 Inputs = Annotated[
     list[str] | None,
     typer.Option(
@@ -122,6 +114,10 @@ Log = Annotated[
         envvar="TUNE_LOG",
         help="Tuning log: a file or a postgresql:// URL; default the user's.",
     ),
+]
+Until = Annotated[
+    str | None,
+    typer.Option("--until", metavar="1%", help="End when the expected remaining gain of the model is below this."),
 ]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Of every random choice.")]
 Cluster = Annotated[
@@ -169,6 +165,21 @@ def parse_seconds(text: str, flag: str = "--budget") -> float:
     if not 0 < seconds < float("inf"):
         raise UsageError(f"{flag} {text!r} is not a time above zero; write for example 90s, 5m or 1m30s")
     return seconds
+
+
+def parse_share(text: str, flag: str) -> float:
+    """``5%`` or ``0.05`` → 0.05.
+
+    Raises:
+        UsageError: if the text is no share between 0 and 1.
+    """
+    try:
+        share = float(text.removesuffix("%")) / (100.0 if text.endswith("%") else 1.0)
+    except ValueError:
+        share = -1.0
+    if not 0.0 < share < 1.0:
+        raise UsageError(f"{flag} {text!r} is no share between 0 and 1; write for example 5%")
+    return share
 
 
 def parse_target(text: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import platformdirs
 
 from schedules.errors import UsageError
+from schedules.target import Target
 
 EFFORTS: Mapping[str, float] = {"quick": 20.0, "standard": 120.0, "full": 600.0}
 """Tuning budget in seconds by effort. Heuristic: SqueezeNet is ahead of its peers after 20 s, ResNet-50 after 120 s."""
@@ -28,10 +29,12 @@ class Options:
         budget_s: tuning time for this model on this target, seconds, time spent in earlier runs of the log
             included; None takes it from ``effort``.
         trials: most measured trials; None is no limit.
+        until: end when the expected remaining gain is below this share of the model's latency (0.01 is 1 %).
         effort: ``quick``, ``standard`` or ``full``.
         threads: threads kernels run on; None for every usable core.
         isa: force an instruction-set level below the machine's own.
         inputs: input name → shape, for models that leave shapes open.
+        shapes: two or more of these: the artifact serves them all (docs/shapes.md), and ``inputs`` is not read.
         log: path or URL of the tuning log; None for the user's own.
         seed: of every random choice.
         searcher, cost_model, allocator, evaluator: strategies by name.
@@ -39,6 +42,9 @@ class Options:
         cluster: measure on the machines of the Ray cluster at this address; ``local`` for one of this machine alone.
         rpc: measure on the devices that TVM's RPC tracker knows, as HOST:PORT:KEY.
         frozen: measure nothing; a task without a record is an error.
+        target: what to build for, where that is not this machine's CPU: a CUDA target.
+        device: whether a device of ``target`` is there to measure on; without one kernels are chosen from the log and
+            by the templates' guesses, compiled and inspected.
         lanes: what runs subgraphs: ``cpu`` (all threads together), ``cpu:2x1`` (two groups of one core, side by side),
             or ``auto``: whatever of both is faster.
         peer: time the model on ONNX Runtime first, if that is installed, to say what there is to beat.
@@ -47,10 +53,12 @@ class Options:
     out: Path | None = None
     budget_s: float | None = None
     trials: int | None = None
+    until: float | None = None
     effort: str = "standard"
     threads: int | None = None
     isa: str | None = None
     inputs: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    shapes: tuple[Mapping[str, tuple[int, ...]], ...] = ()
     log: str | Path | None = None
     seed: int = 0
     searcher: str = "adaptive"
@@ -61,6 +69,8 @@ class Options:
     cluster: str | None = None
     rpc: str | None = None
     frozen: bool = False
+    target: Target | None = None
+    device: bool = True
     lanes: str = "cpu"
     peer: bool = False
 
@@ -71,6 +81,8 @@ class Options:
             raise UsageError(f"budget is {self.budget_s} s; it must be above zero")
         if self.trials is not None and self.trials < 0:
             raise UsageError(f"trials is {self.trials}; it must be zero or more")
+        if self.until is not None and not 0.0 < self.until < 1.0:
+            raise UsageError(f"until is {self.until}; it is a share of the model's latency between 0 and 1")
         if self.batch < 1:
             raise UsageError(f"batch is {self.batch}; it must be at least 1")
         self._check_fleet()

@@ -35,6 +35,10 @@ layer; arrays beyond L3 are slower, so the roofline is never below what a kernel
 FMA_STEPS = 32  # 4 vectors of 64 bytes each: 8 KiB, in any L1
 ROUNDS = 7
 
+CUDA_PEAKS = {"sm_80": (19500.0, 2039.0), "sm_86": (37400.0, 936.0), "sm_89": (91600.0, 1008.0), "sm_90": (67000.0, 4800.0)}
+"""GPU architecture → fp32 GFLOPS and GB/s of its fastest common device, from its data sheet: bounds, not measurements."""
+L2_PER_MEMORY = 4.0  # generous: a bound may be low, never high
+
 logger = logging.getLogger(__name__)
 
 
@@ -69,6 +73,9 @@ def measure_peak(target: Target, cache: Path | None = None) -> Peak:
         target: a CPU target that this machine can run.
         cache: folder to remember in; None takes the user's cache folder. A file that cannot be read is measured again.
     """
+    if target.kind == "cuda":
+        gflops, memory_gb_s = CUDA_PEAKS[target.arch]
+        return Peak(gflops, memory_gb_s, L2_PER_MEMORY * memory_gb_s, target.l2_bytes)
     path = (cache or platformdirs.user_cache_path("tune-compiler")) / f"peak-{_key(target)}.json"
     known = _load(path)
     if known is not None:

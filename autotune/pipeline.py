@@ -31,11 +31,13 @@ from autotune.measure.pool import LocalMeasurer
 from autotune.options import Options, default_log
 from autotune.peak import Peak, measure_peak
 from autotune.peer import peer_latency
+from autotune.peers import Renewal
 from autotune.plan import UNTUNED, record_key
 from autotune.reuse import Reuse
 from autotune.session import Session
 from autotune.ship import Shipping
 from autotune.ship_lanes import place_and_ship
+from autotune.specialisations import tune_sets
 from autotune.verify import Verdict
 from schedules.lower import BASELINE
 from schedules.target import Target
@@ -43,6 +45,7 @@ from search.allocation import TaskState
 from search.allocator_catalog import make_allocator
 from search.base import SearchContext
 from search.catalog import make_searcher
+from search.remaining import Remaining, RemainingGain
 from search.stopping import Limits
 from tuning_logs.log import TuningLog
 from tuning_logs.record import TuningRecord
@@ -77,12 +80,16 @@ class Result:
     latency_ms: dict[str, float | None] = field(default_factory=dict)
     verified: Verdict | None = None
     reason: str = ""
+    remaining: Remaining | None = None
     interrupted: bool = False
     states: tuple[TaskState, ...] = ()
+    parts: tuple[Result, ...] = ()
 
     def to_data(self) -> dict[str, Any]:
-        """As in ``tune run --json``."""
+        """As in ``tune run --json``; a run for several sets of shapes has one more field, with one entry for each."""
+        parts = {"specialisations": [part.to_data() for part in self.parts]} if self.parts else {}
         return {
+            **parts,
             "model": self.model,
             "artifact": str(self.artifact),
             "target": self.target,
@@ -96,6 +103,7 @@ class Result:
             "latency_ms": {"untuned": None, "tuned": None, **self.latency_ms},
             "verified": None if self.verified is None else asdict(self.verified),
             "reason": self.reason,
+            "remaining_gain": None if self.remaining is None else self.remaining.to_data(),
             "interrupted": self.interrupted,
         }
 
@@ -120,6 +128,8 @@ class _Clock:
 
 def resolve_target(options: Options) -> Target:
     """The machine to tune for."""
+    if options.target is not None:
+        return options.target
     return host_target(options.threads, options.isa)
 
 
@@ -142,6 +152,9 @@ def tune(model: str | Path, options: Options | None = None, observe: Observer = 
     """
     options = options or Options()
     model_path = Path(model)
+    if options.shapes:
+        out = output_path(model_path, options)
+        return _combined(out, tune_sets(model_path, out, options, lambda path, own: tune(path, own, observe)))
     began = time.perf_counter()
     recorder = Recorder()
     shown, observe = observe, everyone(recorder, observe)
@@ -201,6 +214,27 @@ def tune(model: str | Path, options: Options | None = None, observe: Observer = 
     return result
 
 
+def _combined(out: Path, parts: list[Result]) -> Result:
+    """One result of several sets of shapes: counts and times added, the worst error, the first set's latency."""
+    verdicts = [part.verified for part in parts if part.verified is not None]
+    worst = max(verdicts, key=lambda verdict: (not verdict.passed, verdict.max_rel_err), default=None)
+    first = parts[0]
+    return replace(
+        first,
+        artifact=out,
+        tasks=sum(part.tasks for part in parts),
+        measured_trials=sum(part.measured_trials for part in parts),
+        failed_trials=sum(part.failed_trials for part in parts),
+        reused_records=sum(part.reused_records for part in parts),
+        elapsed_s=sum(part.elapsed_s for part in parts),
+        phase_s={name: sum(part.phase_s[name] for part in parts) for name in first.phase_s},
+        verified=worst,
+        interrupted=any(part.interrupted for part in parts),
+        states=tuple(state for part in parts for state in part.states),
+        parts=tuple(parts),
+    )
+
+
 def build(model: str | Path, options: Options | None = None, observe: Observer = ignore) -> Result:
     """Build and verify the artifact of ``model`` from the log alone; nothing is measured.
 
@@ -239,6 +273,8 @@ def _search(
         time.perf_counter,
         observe,
         spent_s,
+        RemainingGain(np.random.default_rng([options.seed, 1])),
+        options.until,
     )
     states = tuple(job.state for job in jobs.values())
     observe(TuningBegan(tuple(job.task for job in jobs.values()), states, max(0.0, options.seconds - spent_s)))
@@ -248,6 +284,8 @@ def _search(
         _keep_untuned(program, target, log, measurer, options.seed)
     except KeyboardInterrupt:
         result.reason, result.interrupted = "interrupted", True
+    if session.certificate is not None:
+        result.remaining = session.certificate.estimate([job.state for job in jobs.values()])
     observe(TuningEnded(result.reason))
     story.peak = asdict(peak)
     story.tasks = stories(jobs, {state.key: (state.trials, state.best_s) for state in states}, log, target)
@@ -304,6 +342,9 @@ def open_jobs(
         searcher = make_searcher(options.searcher, context)
         bound_s = peak.bound_s(int(task.flop / space.saving), task.bytes)
         provenance = {"evaluator": options.evaluator}
-        jobs[task.key] = Job(task, program.programs[task.key], key, searcher, bound_s, options.seed, provenance)
+        renewal = Renewal(options.searcher, context, task, jobs, program.spaces)
+        jobs[task.key] = Job(
+            task, program.programs[task.key], key, searcher, bound_s, options.seed, provenance, renewal
+        )
         jobs[task.key].resume(known[task.key])
     return jobs, spent_s, sum(map(len, known.values()))

@@ -16,6 +16,8 @@ import tvm_ffi
 from numpy.typing import NDArray
 
 from autotune.artifact import Artifact, read_artifact
+from autotune.cuda.machine import DeviceMachine
+from autotune.drop_in import ModelMeta, OnnxRuntimeLike, Provider, check_run_options, thread_count, warn_of_providers
 from autotune.executor import StepsMachine, VirtualMachine
 from autotune.graph.lanes import Lane
 from autotune.importer.program import TensorSpec
@@ -23,7 +25,7 @@ from autotune.lane_machine import LaneMachine, Span
 from autotune.machine import thread_cpus
 from autotune.words import as_words, numpy_type, word
 from costmodels.choices import did_you_mean
-from schedules.errors import UsageError
+from schedules.errors import ArtifactError, UsageError
 
 ALIGNMENT = 64  # bytes, assumed by compiled kernels
 ONE_CORE_PER_THREAD = -2  # TVM's kSpecifyOneCorePerThread
@@ -64,9 +66,13 @@ def open_library(library: Path) -> tvm.runtime.Module:
         return tvm_ffi.load_module(link)  # tvm.runtime.load_module would follow the link first
 
 
-def _machine(artifact: Artifact, threads: int) -> LaneMachine | StepsMachine | VirtualMachine:
+def _machine(artifact: Artifact, threads: int) -> LaneMachine | StepsMachine | VirtualMachine | DeviceMachine:
     """What runs ``artifact``."""
     library = open_library(artifact.library)
+    if artifact.target.kind == "cuda":
+        if artifact.steps is None:
+            raise ArtifactError(f"{artifact.path} has no steps; build the artifact again")
+        return DeviceMachine(library, artifact.steps, artifact.weights)
     if artifact.steps is None:
         return VirtualMachine(library, artifact.weights)
     if not library.implements_function("tune_lanes_new"):  # built before there was a driver
@@ -81,23 +87,37 @@ def _machine(artifact: Artifact, threads: int) -> LaneMachine | StepsMachine | V
     return LaneMachine(libraries, artifact.steps, artifact.weights, where)
 
 
-class InferenceSession:
-    """A loaded artifact.
+class InferenceSession(OnnxRuntimeLike):
+    """A loaded artifact, to be used where an ``onnxruntime.InferenceSession`` was.
 
     Safe to call from several threads: one machine serves one call at a time.
 
     Args:
-        path: the artifact directory.
+        path: the artifact directory, or what ``read_artifact`` made of it.
+        sess_options: onnxruntime's ``SessionOptions``, of which the thread count is heeded, or that count itself.
+        providers, provider_options: accepted; a warning is logged for any but the CPU's.
         threads: threads to run on; None for what it was tuned for.
 
     Raises:
         ArtifactError: if the artifact is damaged or not for this machine.
+        UsageError: for the bytes of a model instead of an artifact, or a thread count below 1.
     """
 
-    def __init__(self, path: str | Path, threads: int | None = None) -> None:
-        self._artifact: Artifact = read_artifact(Path(path))
-        self.threads = threads or self._artifact.target.threads
-        self._machine: LaneMachine | StepsMachine | VirtualMachine = _machine(self._artifact, self.threads)
+    def __init__(
+        self,
+        path: str | Path | Artifact,
+        sess_options: object = None,
+        providers: Sequence[Provider] | None = None,
+        provider_options: object = None,
+        *,
+        threads: int | None = None,
+    ) -> None:
+        if isinstance(path, bytes | bytearray):
+            raise UsageError("an artifact is a directory, not bytes; save the model and make one with 'tune run MODEL'")
+        warn_of_providers(providers)
+        self._artifact: Artifact = path if isinstance(path, Artifact) else read_artifact(Path(path))
+        self.threads = thread_count(sess_options, threads) or self._artifact.target.threads
+        self._machine: LaneMachine | StepsMachine | VirtualMachine | DeviceMachine = _machine(self._artifact, self.threads)
         self._names = [spec.name for spec in self._artifact.outputs]
         # Tensors without elements are known without asking, and kernels have no use for them.
         self._staging = [_Staging(spec) for spec in self._artifact.inputs if math.prod(spec.shape)]
@@ -112,6 +132,11 @@ class InferenceSession:
         """The model's outputs, in order."""
         return [NodeArg(spec) for spec in self._artifact.outputs]
 
+    def get_modelmeta(self) -> ModelMeta:
+        """Where the artifact comes from."""
+        provenance = {name: str(value) for name, value in self._artifact.provenance.items()}
+        return ModelMeta(str(self._artifact.provenance.get("model", "")), custom_metadata_map=provenance)
+
     def run(
         self,
         output_names: Sequence[str] | None,
@@ -123,11 +148,13 @@ class InferenceSession:
         Args:
             output_names: which outputs, in which order; None for all.
             input_feed: input name → array of the input's shape and dtype.
-            run_options: accepted for compatibility, ignored.
+            run_options: onnxruntime's ``RunOptions``, of which ``terminate`` is heeded.
 
         Raises:
             UsageError: for a missing, unknown or misshapen input or an unknown output.
+            RunError: if the run options ask to terminate, or the run fails.
         """
+        check_run_options(run_options)
         known = self._names
         for name in output_names or ():
             if name not in known:
@@ -183,7 +210,7 @@ class InferenceSession:
                     f"the model has no input {name!r}; {did_you_mean(name, expected)}its inputs are {expected}"
                 )
         with self._lock:
-            if not isinstance(self._machine, LaneMachine) and not hasattr(self._thread, "ready"):
+            if not isinstance(self._machine, LaneMachine | DeviceMachine) and not hasattr(self._thread, "ready"):
                 set_threads(self.threads)
                 self._thread.ready = True
             filled = [array for array in arrays if array.size]
@@ -234,4 +261,4 @@ class _Staging:
 
 def load(path: str | Path, threads: int | None = None) -> InferenceSession:
     """Open the artifact at ``path``; see ``InferenceSession``."""
-    return InferenceSession(path, threads)
+    return InferenceSession(path, threads=threads)

@@ -19,6 +19,8 @@ from schedules.target import Target
 from schedules.templates.baseline import baseline
 from schedules.templates.batch_matmul import BatchMatmulTemplate
 from schedules.templates.conv2d import Conv2dTemplate
+from schedules.templates.cuda_baseline import cuda_baseline
+from schedules.templates.cuda_catalog import CUDA_TEMPLATES
 from schedules.templates.depthwise import DepthwiseTemplate
 from schedules.templates.elementwise import ElementwiseTemplate
 from schedules.templates.generic import GenericTemplate
@@ -106,7 +108,7 @@ def task_key(func: tirx.PrimFunc) -> str:
 
 def claim(func: tirx.PrimFunc, target: Target) -> Claim:
     """The first template that matches ``func``; the empty baseline space if none does."""
-    for template in TEMPLATES:
+    for template in CUDA_TEMPLATES if target.kind == "cuda" else TEMPLATES:
         anchor = template.match(func)
         if anchor is not None:
             return Claim(template.name, template.space(anchor, target))
@@ -121,13 +123,15 @@ def lower(func: tirx.PrimFunc, config: Config, target: Target) -> s_tir.Schedule
     Raises:
         ScheduleError: if the config belongs to no template of this function or cannot be applied.
     """
+    cuda = target.kind == "cuda"
     if config.space == BASELINE.space:
-        return baseline(func, target.lanes())
+        return cuda_baseline(func) if cuda else baseline(func, target.lanes())
     if config.space == TRACED:
         return apply_traced(func, config)
     template, anchor = _template_of(func, config)
     try:
-        sch = s_tir.Schedule(vector_math(template.prepare(func, anchor, config)))
+        prepared = template.prepare(func, anchor, config)
+        sch = s_tir.Schedule(prepared if cuda else vector_math(prepared))  # GPUs have instructions for exp and its like
         template.apply(sch, anchor, config, target)
     except (s_tir.ScheduleError, ValueError, RuntimeError) as error:
         raise ScheduleError(f"{config.to_json()} does not apply: {str(error).strip().splitlines()[-1]}") from error
@@ -153,7 +157,7 @@ def loss(config: Config) -> int:
 
 
 def _template_of(func: tirx.PrimFunc, config: Config) -> tuple[Template, Anchor]:
-    for template in TEMPLATES:
+    for template in (*TEMPLATES, *CUDA_TEMPLATES):
         if config.space == f"{template.name}/{template.version}":
             anchor = template.match(func)
             if anchor is not None:

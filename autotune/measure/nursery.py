@@ -23,6 +23,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import cast
 
+from autotune.cuda.desk import CudaDesk
 from autotune.measure.builder import Lowering
 from autotune.measure.messages import Settings
 from autotune.measure.remote_bench import RemoteDesk
@@ -44,8 +45,11 @@ class Nursery:
         self._control = control
         self._settings = settings
         lowering = cast(Lowering, importlib.import_module(settings.lowering))
-        desk = RemoteDesk if settings.device else Desk
-        self._desk = desk(settings, lowering, compile_producer(settings.target))
+        if settings.target.kind == "cuda":
+            self._desk: Desk = CudaDesk(settings, lowering)
+        else:
+            desk = RemoteDesk if settings.device else Desk
+            self._desk = desk(settings, lowering, compile_producer(settings.target))
         self._children: dict[str, int] = {}
         gc.collect()
         gc.freeze()  # shared pages stay shared

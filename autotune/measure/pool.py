@@ -114,7 +114,7 @@ class LocalMeasurer:
         site: Site | None = None,
         turn: Turn | None = None,
     ) -> None:
-        if target.kind != "llvm":
+        if target.kind != "llvm" and site is None:
             raise UsageError(f"this measurer runs on CPUs, the target is {target.kind!r}; use a target of kind 'llvm'")
         self.compile_s = 0.0
         self.measure_s = 0.0

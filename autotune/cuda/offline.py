@@ -1,0 +1,110 @@
+"""``tune run --target '{"kind": "cuda", …}'``: decide, compile, inspect and write, on a machine that may have no GPU.
+
+For every task the configs to try are, best first: the log's own records of this task and target, fastest first; what
+the nearest tasks of the log ran fastest with; the template's own guesses; the untuned program. The first that compiles
+without local memory is taken. Nothing is run here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from autotune.artifact import check_place, identity, sha256, write_artifact
+from autotune.cuda.builder import Chosen, Wanted, build_kernels
+from autotune.graph.steps import flatten
+from autotune.importer.program import Program
+from autotune.measure.base import symbol_of
+from autotune.plan import Choice, Plan, record_key
+from autotune.reuse import Reuse
+from autotune.specialise import specialise
+from schedules.config import Config
+from schedules.errors import MissingRecordError, ModelError
+from schedules.lower import BASELINE
+from schedules.target import Target
+from schedules.task import Task
+from tuning_logs.log import TuningLog
+
+FASTEST = 3
+"""Recorded configs of a task that are tried before anything else."""
+
+GUESSES = 6
+
+
+def candidates(task: Task, program: Program, target: Target, log: TuningLog, frozen: bool) -> tuple[Config, ...]:
+    """Configs of one task, best first; see the module's head.
+
+    Raises:
+        MissingRecordError: if ``frozen`` and the log has none.
+    """
+    space = program.spaces[task.key]
+    if not space.knobs:
+        return (BASELINE,)
+    key = record_key(task, space, target)
+    known = [record.config for record in log.fastest(key, FASTEST)]
+    if frozen and not known:
+        raise MissingRecordError(
+            f"{task.name} ({task.key}) has no record: {log.explain_miss(key)}; run a job of 'tune pack' and merge its log"
+        )
+    if not known:
+        reuse = Reuse(log, target)
+        space = reuse.guided(space, reuse.near(task, key))
+    return tuple(dict.fromkeys([*known, *space.first[:GUESSES], BASELINE]))
+
+
+def build_offline(
+    out: Path, program: Program, target: Target, log: TuningLog, model_path: Path, frozen: bool = False
+) -> dict[str, Chosen]:
+    """Write the artifact of ``program`` for ``target``; symbol → what was chosen and what its cubin says.
+
+    Raises:
+        ModelError: if the program holds more than kernel calls.
+        MeasureError: if a kernel cannot be compiled at all.
+    """
+    wanted = [
+        Wanted(
+            symbol_of(task.key), program.programs[task.key], candidates(task, program, target, log, frozen)
+        )
+        for task in program.tasks
+    ]
+    check_place(out)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    scratch = out.with_name(f".{out.name}-cuda.so")
+    try:
+        chosen = build_kernels(wanted, target, scratch)
+        plan = _plan(program, target, log, chosen)
+        ready = specialise(program, plan)
+        steps = flatten(ready, {})
+        if steps is None:
+            raise ModelError(
+                f"{model_path.name} has operators whose shapes depend on data; they run on the CPU only: tune it with --target host"
+            )
+        provenance = {"model": model_path.name, "sha256": sha256(model_path), "kernels": _summary(chosen)}
+        ready = replace(ready, weights=steps.weights)
+        write_artifact(
+            out, ready, plan, steps, identity(program, plan), provenance, lambda library: scratch.replace(library) and None
+        )
+    finally:
+        scratch.unlink(missing_ok=True)
+    return chosen
+
+
+def _plan(program: Program, target: Target, log: TuningLog, chosen: dict[str, Chosen]) -> Plan:
+    choices = []
+    for task in program.tasks:
+        config = chosen[symbol_of(task.key)].config
+        key = record_key(task, program.spaces[task.key], target)
+        measured = next((r for r in log.fastest(key, FASTEST) if r.config == config), None)
+        choices.append(Choice(task.key, config, None if measured is None else measured.measurement.latency_s))
+    return Plan(target, tuple(sorted(choices, key=lambda choice: choice.task)))
+
+
+def _summary(chosen: dict[str, Chosen]) -> dict[str, list[dict[str, int]]]:
+    """What ptxas made of every kernel, for the manifest."""
+    return {
+        symbol: [
+            {"registers": k.registers, "shared_bytes": k.shared_bytes, "local_bytes": k.local_bytes}
+            for k in item.kernels
+        ]
+        for symbol, item in chosen.items()
+    }

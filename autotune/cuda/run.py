@@ -1,0 +1,104 @@
+"""``tune run`` for a CUDA target: search on the device if there is one, then decide, compile, inspect and write."""
+
+from __future__ import annotations
+
+import logging
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import tvm
+
+from autotune.artifact import check_place
+from autotune.cuda.nvrtc import check_nvrtc
+from autotune.cuda.offline import build_offline
+from autotune.events import Observer, ignore
+from autotune.history import Recorder
+from autotune.importer.program import Program
+from autotune.library import check_compiler
+from autotune.machine import read_host
+from autotune.measure.pool import LocalMeasurer, Site
+from autotune.options import Options, default_log
+from autotune.pipeline import MOST_COLD_BYTES, Result, _Clock, _search, load_program, output_path
+from autotune.runtime import InferenceSession
+from autotune.verify import compare, complaint, random_inputs, reference_outputs
+from schedules.errors import UsageError, VerificationError
+from schedules.target import Target
+from tuning_logs.log import TuningLog
+from tuning_logs.sql_store import open_log
+
+logger = logging.getLogger(__name__)
+
+COMPILE_TIMEOUT_S = 20.0
+ADDRESS_BYTES = 1 << 50  # a CUDA context reserves terabytes of addresses; its memory is the device's
+
+NOT_RUN = "nothing was run: no device was used, so nothing is known of its speed"
+
+
+def tune_cuda(model_path: Path, options: Options, target: Target, observe: Observer = ignore) -> Result:
+    """Tune for ``target``; without a device only decide, compile and inspect.
+
+    Raises:
+        UsageError: if a device is asked for and there is none.
+        AutotuneError: as ``pipeline.tune``.
+    """
+    began = time.perf_counter()
+    _check(options)
+    check_compiler()
+    check_nvrtc()
+    clock = _Clock(observe)
+    with ExitStack() as stack:
+        with clock.phase("import"):
+            model, program = load_program(model_path, options, target)
+            log = open_log(options.log if options.log is not None else default_log())
+            stack.callback(log.close)
+        result = Result(
+            model_path.name, output_path(model_path, options), target.fingerprint, target.threads, len(program.tasks)
+        )
+        check_place(result.artifact)
+        if options.device and not options.frozen:
+            _tuned(result, program, target, log, options, clock, observe)
+        with clock.phase("build"):
+            chosen = build_offline(result.artifact, program, target, log, model_path, options.frozen)
+        if not result.reason:
+            result.reason = NOT_RUN
+        for symbol in (symbol for symbol, item in chosen.items() if item.local_bytes):
+            logger.warning("%s uses %d bytes of local memory in every config tried", symbol, chosen[symbol].local_bytes)
+        if options.device:
+            with clock.phase("verify"):
+                feed = random_inputs(program.inputs, options.seed)
+                reference, expected = reference_outputs(model, feed)
+                result.verified = compare(reference, InferenceSession(result.artifact).run(None, feed), expected)
+            if not result.verified.passed:
+                raise VerificationError(complaint(result.artifact, result.verified, options.seed))
+    result.phase_s = clock.phase_s
+    result.elapsed_s = time.perf_counter() - began
+    return result
+
+
+def _check(options: Options) -> None:
+    if options.remote:
+        raise UsageError("--cluster and --rpc measure CPUs; for a GPU elsewhere use 'tune pack'")
+    if options.device and not tvm.cuda(0).exist:
+        raise UsageError(
+            "this machine has no CUDA device to tune on; give --no-device to build without measuring, "
+            "or make a job for another machine with 'tune pack'"
+        )
+
+
+def _tuned(
+    result: Result,
+    program: Program,
+    target: Target,
+    log: TuningLog,
+    options: Options,
+    clock: _Clock,
+    observe: Observer,
+) -> None:
+    """Search on the device; fills ``result`` and the log."""
+    site = Site("cuda:0", (0,), ADDRESS_BYTES, 0.0, read_host().usable_threads)
+    with LocalMeasurer(
+        target, evaluator=options.evaluator, seed=options.seed, compile_timeout_s=COMPILE_TIMEOUT_S, site=site
+    ) as measurer:
+        measurer.cold_bytes = min(MOST_COLD_BYTES, sum(array.nbytes for array in program.weights))
+        _search(result, program, target, log, measurer, options, clock, observe, Recorder().run)

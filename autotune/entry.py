@@ -1,0 +1,35 @@
+"""``tune`` and ``build`` for any target: the CPU's pipeline, or the GPU's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from autotune.cuda.run import tune_cuda
+from autotune.events import Observer, ignore
+from autotune.options import Options
+from autotune.pipeline import Result
+from autotune.pipeline import tune as tune_cpu
+
+
+def tune(model: str | Path, options: Options | None = None, observe: Observer = ignore) -> Result:
+    """Tune ``model``, build and verify the artifact.
+
+    Raises:
+        AutotuneError: with one line for people: a bad model, option, log or artifact folder, a miss in a frozen run,
+            or outputs that differ from the reference.
+    """
+    options = options or Options()
+    if options.target is not None and options.target.kind == "cuda":
+        return tune_cuda(Path(model), options, options.target, observe)
+    return tune_cpu(model, options, observe)
+
+
+def build(model: str | Path, options: Options | None = None, observe: Observer = ignore) -> Result:
+    """Build and verify the artifact of ``model`` from the log alone; nothing is measured.
+
+    Raises:
+        MissingRecordError: if the log lacks a task, naming each and why.
+        AutotuneError: as ``tune``.
+    """
+    return tune(model, replace(options or Options(), frozen=True), observe)

@@ -1,0 +1,265 @@
+"""What the importer emits for a GPU: every product is one GEMM between two gathers and a scatter.
+
+Notation: g groups or batch, m rows, n columns, k depth; images are channels-last, (b, h, w, c).
+
+    rows     (g, m, k)   gathered from the activation: im2col of an image, or a matrix in any order of its axes
+    columns  (g, k, n)   gathered from the weight, or from a second activation
+    gemm     (g, m, n)   sum over k of rows * columns, in float32
+    view                 ``gemm`` in the shape and type that the model wants
+
+``rows`` and ``columns`` are never stored in memory: a template makes them the loads of its shared-memory tiles, which
+is what is called an implicit GEMM. Windows that are no products (pooling, depthwise) read the image directly.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+
+from tvm import te, tirx
+
+GEMM, WINDOW = "cuda_gemm", "cuda_window"
+LOWEST = {"float32": -3.4028234663852886e38, "float16": -65504.0, "bfloat16": -3.3895313892515355e38}
+
+Pads = tuple[int, int, int, int]
+
+
+def dense(x: te.Tensor, weight: te.Tensor) -> te.Tensor:
+    """x (…, k), weight (k, n) → (…, n)."""
+    depth, columns = (int(size) for size in weight.shape)
+    lead = [int(size) for size in x.shape[:-1]]
+    count = math.prod(lead)
+    rows = te.compute((1, count, depth), lambda g, m, k: x[(*_unflattened(m, lead), k)], name="rows")
+    cols = te.compute((1, depth, columns), lambda g, k, n: weight[k, n], name="columns")
+    out = _gemm(rows, cols, "k", "n")
+    return _view((*lead, columns), lambda *at: out[0, _flattened(at[:-1], lead), at[-1]], x.dtype)
+
+
+def convolution(
+    data: te.Tensor,
+    weight: te.Tensor,
+    kernel: tuple[int, int],
+    strides: tuple[int, int],
+    padding: Pads,
+    dilation: tuple[int, int],
+    groups: int,
+) -> te.Tensor:
+    """data (b, h, w, C), weight (groups, kh·kw·C/groups, O/groups) → (b, oh, ow, O).
+
+    Args:
+        padding: top, left, bottom, right.
+    """
+    top, left, bottom, right = padding
+    batch, height, width, channels = (int(size) for size in data.shape)
+    per_group = channels // groups
+    _, depth, outputs = (int(size) for size in weight.shape)
+    oh = (height + top + bottom - dilation[0] * (kernel[0] - 1) - 1) // strides[0] + 1
+    ow = (width + left + right - dilation[1] * (kernel[1] - 1) - 1) // strides[1] + 1
+    padded = any(padding)
+
+    def element(g: tirx.Var, m: tirx.Var, k: tirx.Var) -> tirx.Expr:
+        channel, tap = tirx.floormod(k, per_group), tirx.floordiv(k, per_group)
+        b, y, x = _unflattened(m, [batch, oh, ow])
+        y = y * strides[0] + tirx.floordiv(tap, kernel[1]) * dilation[0] - top
+        x = x * strides[1] + tirx.floormod(tap, kernel[1]) * dilation[1] - left
+        value = data[b, y, x, g * per_group + channel]
+        if not padded:
+            return value
+        inside = tirx.all(y >= 0, y < height, x >= 0, x < width)
+        return tirx.if_then_else(inside, value, tirx.const(0.0, data.dtype))
+
+    rows = te.compute((groups, batch * oh * ow, depth), element, name="rows")
+    cols = te.compute((groups, depth, outputs), lambda g, k, n: weight[g, k, n], name="columns")
+    out = _gemm(rows, cols, "k" if per_group > 1 else "m", "n", per_group)
+    shape = (batch, oh, ow, groups * outputs)
+    if groups == 1:
+        return _view(shape, lambda b, y, x, c: out[0, (b * oh + y) * ow + x, c], data.dtype)
+    return _view(
+        shape,
+        lambda b, y, x, c: out[tirx.floordiv(c, outputs), (b * oh + y) * ow + x, tirx.floormod(c, outputs)],
+        data.dtype,
+    )
+
+
+def product(x: te.Tensor, y: te.Tensor, equation: str) -> te.Tensor:
+    """Batched product of two activations, such as ``bmhk,bnhk->bhmn``: letters m, n, k, all others batch."""
+    inputs, result = equation.split("->")
+    left, right = inputs.split(",")
+    sizes = {letter: int(size) for word, t in ((left, x), (right, y)) for letter, size in zip(word, t.shape, strict=True)}
+    batch = [letter for letter in result if letter not in "mn"]
+    lead = [sizes[letter] for letter in batch]
+
+    def gathered(tensor: te.Tensor, word: str, name: str, axes: str) -> te.Tensor:
+        def element(g: tirx.Var, p: tirx.Var, q: tirx.Var) -> tirx.Expr:
+            at = dict(zip(batch, _unflattened(g, lead), strict=True)) | {axes[0]: p, axes[1]: q}
+            return tensor[tuple(at[letter] for letter in word)]
+
+        return te.compute((math.prod(lead), sizes[axes[0]], sizes[axes[1]]), element, name=name)
+
+    rows, cols = gathered(x, left, "rows", "mk"), gathered(y, right, "columns", "kn")
+    out = _gemm(rows, cols, left[-1] if left[-1] in "mk" else "k", right[-1] if right[-1] in "kn" else "n")
+
+    def element(*at: tirx.Var) -> tirx.Expr:
+        named = dict(zip(result, at, strict=True))
+        return out[_flattened([named[letter] for letter in batch], lead), named["m"], named["n"]]
+
+    return _view(tuple(sizes[letter] for letter in result), element, x.dtype)
+
+
+def depthwise(
+    data: te.Tensor, weight: te.Tensor, strides: tuple[int, int], padding: Pads, dilation: tuple[int, int]
+) -> te.Tensor:
+    """data (b, h, w, C), weight (kh, kw, C) → (b, oh, ow, C); every channel has a filter of its own."""
+    top, left, bottom, right = padding
+    batch, height, width, channels = (int(size) for size in data.shape)
+    kernel = (int(weight.shape[0]), int(weight.shape[1]))
+    size = (
+        (height + top + bottom - dilation[0] * (kernel[0] - 1) - 1) // strides[0] + 1,
+        (width + left + right - dilation[1] * (kernel[1] - 1) - 1) // strides[1] + 1,
+    )
+    source = padded(data, padding, 0.0)
+    kh, kw = te.reduce_axis((0, kernel[0]), "kh"), te.reduce_axis((0, kernel[1]), "kw")
+    out = te.compute(
+        (batch, *size, channels),
+        lambda b, y, x, c: te.sum(
+            source[b, y * strides[0] + kh * dilation[0], x * strides[1] + kw * dilation[1], c].astype("float32")
+            * weight[kh, kw, c].astype("float32"),
+            axis=[kh, kw],
+        ),
+        name="window",
+        attrs={"tune.anchor": WINDOW},
+    )
+    return out if data.dtype == "float32" else _view(out.shape, lambda *at: out[at], data.dtype)
+
+
+def pool(
+    data: te.Tensor,
+    kind: str,
+    window: tuple[int, int],
+    strides: tuple[int, int],
+    padding: Pads,
+    dilation: tuple[int, int],
+    out_size: tuple[int, int],
+    count_include_pad: bool,
+) -> te.Tensor:
+    """Max or average pooling of (b, h, w, C) → (b, oh, ow, C); arguments as in the CPU's ``pool2d``."""
+    batch, height, width, channels = (int(size) for size in data.shape)
+    around, over = overhang(out_size, window, strides, padding, dilation, (height, width))
+    source = padded(data, around, LOWEST[str(data.dtype)] if kind == "max" else 0.0)
+    kh, kw = te.reduce_axis((0, window[0]), "kh"), te.reduce_axis((0, window[1]), "kw")
+    combine, internal = (te.max, str(data.dtype)) if kind == "max" else (te.sum, "float32")
+    shape = (batch, *out_size, channels)
+    pooled = te.compute(
+        shape,
+        lambda b, y, x, c: combine(
+            source[b, y * strides[0] + kh * dilation[0], x * strides[1] + kw * dilation[1], c].astype(internal),
+            axis=[kh, kw],
+        ),
+        name="window",
+        attrs={"tune.anchor": WINDOW},
+    )
+    if kind == "max":
+        return pooled
+
+    def average(b: tirx.Var, y: tirx.Var, x: tirx.Var, c: tirx.Var) -> tirx.Expr:
+        value = pooled[b, y, x, c]
+        if not any(around) or (count_include_pad and not any(over)):
+            value = value * tirx.const(1.0 / (window[0] * window[1]), "float32")
+        else:
+            rows = _taps(y, height, (padding[0], padding[2]), dilation[0], strides[0], window[0], count_include_pad)
+            cols = _taps(x, width, (padding[1], padding[3]), dilation[1], strides[1], window[1], count_include_pad)
+            value = value / tirx.Cast("float32", rows * cols)
+        return value.astype(data.dtype)
+
+    return te.compute(shape, average, name="average")
+
+
+def overhang(
+    out_size: tuple[int, int],
+    window: tuple[int, int],
+    strides: tuple[int, int],
+    padding: Pads,
+    dilation: tuple[int, int],
+    size: tuple[int, int],
+) -> tuple[Pads, tuple[int, int]]:
+    """Padding that every window fits into, and how much of it ceil mode added at the bottom and the right."""
+    top, left, bottom, right = padding
+    reach = [(out_size[i] - 1) * strides[i] + dilation[i] * (window[i] - 1) + 1 for i in range(2)]
+    over_h, over_w = max(0, reach[0] - size[0] - top - bottom), max(0, reach[1] - size[1] - left - right)
+    return (top, left, bottom + over_h, right + over_w), (over_h, over_w)
+
+
+def padded(data: te.Tensor, padding: Pads, value: float) -> te.Tensor:
+    """(b, h, w, C) with ``value`` around h and w."""
+    if not any(padding):
+        return data
+    top, left, bottom, right = padding
+    batch, height, width, channels = (int(size) for size in data.shape)
+
+    def element(b: tirx.Var, y: tirx.Var, x: tirx.Var, c: tirx.Var) -> tirx.Expr:
+        inside = tirx.all(y >= top, y < height + top, x >= left, x < width + left)
+        return tirx.if_then_else(inside, data[b, y - top, x - left, c], tirx.const(value, data.dtype))
+
+    return te.compute((batch, height + top + bottom, width + left + right, channels), element, name="pad")
+
+
+def _gemm(rows: te.Tensor, columns: te.Tensor, rows_along: str, columns_along: str, run: int = 0) -> te.Tensor:
+    """The product of two gathers.
+
+    Args:
+        rows_along, columns_along: the axis (m or k, k or n) along which each lies contiguous in memory.
+        run: how many neighbours along k lie contiguous; 0 for all.
+    """
+    groups, count, depth = (int(size) for size in rows.shape)
+    k = te.reduce_axis((0, depth), "k")
+    return te.compute(
+        (groups, count, int(columns.shape[2])),
+        lambda g, m, n: te.sum(rows[g, m, k].astype("float32") * columns[g, k, n].astype("float32"), axis=[k]),
+        name="gemm",
+        attrs={
+            "tune.anchor": GEMM,
+            "tune.geometry": json.dumps(
+                {"rows": rows_along, "columns": columns_along, "run": run or depth, "dtype": str(rows.dtype)}
+            ),
+        },
+    )
+
+
+def _view(shape: Sequence[object], element: object, dtype: str) -> te.Tensor:
+    def cast(*at: tirx.Var) -> tirx.Expr:
+        value = element(*at)  # type: ignore[operator]
+        return value if dtype == "float32" else value.astype(dtype)
+
+    # te.compute reads the number of axes off the signature, which *at hides.
+    return te.compute(tuple(shape), cast, name="view")
+
+
+def _unflattened(index: tirx.Expr, sizes: Sequence[int]) -> list[tirx.Expr]:
+    """``index`` of the flattened axes ``sizes`` as one index per axis."""
+    found: list[tirx.Expr] = []
+    rest = index
+    for size in reversed(sizes[1:]):
+        found.append(tirx.floormod(rest, size))
+        rest = tirx.floordiv(rest, size)
+    return [rest, *reversed(found)] if sizes else []
+
+
+def _flattened(at: Sequence[tirx.Expr], sizes: Sequence[int]) -> tirx.Expr:
+    flat: tirx.Expr = tirx.const(0, "int64") if not at else at[0]
+    for position, size in zip(at[1:], sizes[1:], strict=True):
+        flat = flat * size + position
+    return flat
+
+
+def _taps(
+    position: tirx.Expr, size: int, pads: tuple[int, int], step: int, stride: int, count: int, padding_counts: bool
+) -> tirx.Expr:
+    """Number of taps that count at one output position along one axis."""
+    start = position * stride - pads[0]
+    low, high = (-pads[0], size + pads[1]) if padding_counts else (0, size)
+    total: tirx.Expr = tirx.const(0, "int32")
+    for tap in range(count):
+        at = start + tap * step
+        total = total + tirx.Select(tirx.all(at >= low, at < high), tirx.const(1, "int32"), tirx.const(0, "int32"))
+    return total

@@ -1,0 +1,72 @@
+"""What GPU templates share: inlining, thread bindings, and the limits of a launch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from tvm import s_tir
+from tvm.s_tir.schedule import LoopRV, SBlockRV
+
+from schedules.templates.structure import REDUCE, blocks_in_order, extents
+
+WARP = 32
+UNROLL_STEPS = 512
+"""Loops of up to so many steps in all get ``#pragma unroll``: registers cannot be indexed, so tiles must be unrolled."""
+
+
+def inline_all(sch: s_tir.Schedule, keep: frozenset[str] = frozenset()) -> list[str]:
+    """Inline every stage that neither reduces nor is in ``keep``; the names of the blocks that are left, in order.
+
+    A stage that cannot go into its consumers (the last one, or one that a consumer reads in a way that TVM does not
+    inline) goes into its producer where that is possible, and stays otherwise.
+    """
+    for block in blocks_in_order(sch.mod["main"])[:-1]:
+        if extents(block, REDUCE) or block.name_hint in keep:
+            continue
+        try:
+            sch.compute_inline(sch.get_sblock(block.name_hint))
+        except s_tir.ScheduleError:
+            continue
+    return [block.name_hint for block in blocks_in_order(sch.mod["main"])]
+
+
+def bind_flat(sch: s_tir.Schedule, loops: Sequence[LoopRV], threads: int, vector: int = 1) -> list[LoopRV]:
+    """Fuse ``loops``, and split them over blocks of ``threads`` threads with ``vector`` neighbours each.
+
+    Returns:
+        The loops over blocks, threads and, if ``vector`` is more than 1, neighbours.
+    """
+    fused = sch.fuse(*loops) if len(loops) > 1 else loops[0]
+    if vector > 1:
+        block, thread, inner = sch.split(fused, [None, threads, vector])
+    else:
+        block, thread = sch.split(fused, [None, threads])
+        inner = None
+    sch.bind(block, "blockIdx.x")
+    sch.bind(thread, "threadIdx.x")
+    return [block, thread] if inner is None else [block, thread, inner]
+
+
+def fetch(sch: s_tir.Schedule, stage: SBlockRV, axes: int, threads: Sequence[tuple[str, int]], vector: int) -> None:
+    """All threads of a block compute the tile of ``stage`` together, each ``vector`` neighbours at a time.
+
+    Args:
+        axes: how many of the innermost loops of the stage make its tile.
+        threads: thread axes, outermost first, with their extents.
+    """
+    fused = sch.fuse(*sch.get_loops(stage)[-axes:])
+    count = math.prod(extent for _, extent in threads)
+    total = int(sch.get(fused).extent)
+    vector = vector if total % (vector * count) == 0 or total >= 2 * vector * count else 1
+    parts = sch.split(fused, [None, *(extent for _, extent in threads), vector])
+    for loop, (axis, _) in zip(parts[1:-1], threads, strict=True):
+        sch.bind(loop, axis)
+    if vector > 1:
+        sch.vectorize(parts[-1])
+
+
+def unroll_below(sch: s_tir.Schedule, loop: LoopRV) -> None:
+    """Ask the CUDA compiler to unroll all short loops below ``loop``."""
+    sch.annotate(loop, "pragma_auto_unroll_max_step", UNROLL_STEPS)
+    sch.annotate(loop, "pragma_unroll_explicit", 0)

@@ -1,0 +1,81 @@
+"""Source becomes machine code for our target's architecture, and the machine code says what it needs."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("cuda.bindings")
+
+from autotune.cuda.builder import Wanted, build_kernels
+from autotune.cuda.cubin import Kernel, inspect
+from autotune.cuda.nvrtc import compile_cuda
+from schedules.config import Config
+from schedules.errors import ArtifactError, MeasureError, ScheduleError
+from schedules.lower import BASELINE, claim, program_of
+from schedules.target import CUDA_ARCHS, Target
+from tests.cuda_tests.cases import PRODUCTS
+
+PLAIN = 'extern "C" __global__ void twice(float *x) { x[threadIdx.x] *= 2; }'
+SHARED = 'extern "C" __global__ void turn(float *x) { __shared__ float t[256]; t[threadIdx.x] = x[threadIdx.x]; __syncthreads(); x[threadIdx.x] = t[255 - threadIdx.x]; }'
+INDEXED = 'extern "C" __global__ void pick(float *x, int *i) { float t[64]; for (int k = 0; k < 64; ++k) t[k] = x[k] * x[k + 1]; x[0] = t[i[0]] + t[i[1]]; }'
+
+
+@pytest.mark.parametrize("arch", CUDA_ARCHS)
+def test_the_arch_is_ours(arch):
+    assert inspect(compile_cuda(PLAIN, arch))["twice"].arch == arch
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_a_cubin_says_what_a_kernel_needs(arch):
+    plain, shared, indexed = (
+        inspect(compile_cuda(source, arch))[name]
+        for source, name in ((PLAIN, "twice"), (SHARED, "turn"), (INDEXED, "pick"))
+    )
+    assert (plain.shared_bytes, plain.local_bytes) == (0, 0)
+    assert 0 < plain.registers <= 32
+    assert shared.shared_bytes == 1024
+    assert indexed.local_bytes >= 256
+
+
+def test_occupancy():
+    def kernel(registers: int, shared: int) -> Kernel:
+        return Kernel("k", "sm_90", registers, shared, 0, 1)
+
+    assert kernel(32, 0).occupancy(256) == 1.0
+    assert kernel(255, 0).occupancy(256) == 0.125
+    assert kernel(32, 100 * 1024).occupancy(256) == 0.25
+
+
+def test_what_does_not_compile_is_a_failed_candidate():
+    with pytest.raises(ScheduleError, match="nonsense"):
+        compile_cuda('extern "C" __global__ void f() { nonsense(); }', "sm_90")
+
+
+def test_other_files_are_no_cubins():
+    with pytest.raises(ArtifactError, match="not a cubin"):
+        inspect(b"\x7fELF" + bytes(100))
+
+
+def test_a_library_is_built_in_a_child(tmp_path):
+    func, target = PRODUCTS[0].func, Target.cuda("sm_80")
+    wrong = Config("cuda_gemm/1", (("tm", 3),))
+    good = claim(func, target).space.first[0]
+    library = tmp_path / "model.so"
+    chosen = build_kernels([Wanted("tune_a", program_of(func), (wrong, good))], target, library, tmp_path)["tune_a"]
+    assert chosen.config == good
+    assert [config for config, _ in chosen.passed_over] == [wrong.to_json()]
+    assert {kernel.arch for kernel in chosen.kernels} == {"sm_80"}
+    assert chosen.local_bytes == 0
+    assert library.stat().st_size > 0
+    assert "__global__" in (tmp_path / "tune_a.cu").read_text()
+
+
+def test_a_kernel_without_a_config_is_an_error(tmp_path):
+    wrong = Config("cuda_gemm/1", (("tm", 3),))
+    with pytest.raises(MeasureError, match="none of 1 configs"):
+        build_kernels([Wanted("tune_a", program_of(PRODUCTS[0].func), (wrong,))], Target.cuda("sm_90"), None)
+
+
+def test_the_untuned_program_always_compiles():
+    chosen = build_kernels([Wanted("tune_a", program_of(PRODUCTS[1].func), (BASELINE,))], Target.cuda("sm_90"), None)
+    assert chosen["tune_a"].config == BASELINE

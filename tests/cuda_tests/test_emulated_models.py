@@ -1,0 +1,69 @@
+"""Whole models, every kernel run from its CUDA source on the CPU, against ONNX Runtime: layouts, fusion, memory, kernels."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from numpy.typing import NDArray
+
+from autotune.graph.steps import Operand, flatten
+from autotune.importer.load import load_model
+from autotune.importer.program import Program, import_program
+from autotune.importer.simplify import simplify
+from autotune.measure.base import symbol_of
+from autotune.plan import Choice, Plan
+from autotune.specialise import specialise
+from autotune.verify import random_inputs, reference_outputs
+from schedules.lower import BASELINE, load_program, lower
+from schedules.target import Target
+from tests.cuda_tests.emulator import Emulated
+from tests.models.catalog import cached
+
+TARGET = Target.cuda("sm_90")
+QUICK = ("tiny_cnn", "tiny_encoder")
+SLOW = ("tiny_odd", "tiny_strided", "tiny_grouped", "tiny_branches", "tiny_gated", "tiny_mlp", "tiny_unet", "squeezenet")
+
+
+def run(program: Program, feed: dict[str, NDArray[Any]]) -> list[NDArray[Any]]:
+    """The program's outputs, by the first guess of every task."""
+    plan = Plan(TARGET, tuple(Choice(t.key, (*program.spaces[t.key].first, BASELINE)[0], None) for t in program.tasks))
+    ready = specialise(program, plan)
+    steps = flatten(ready, {})
+    assert steps is not None
+    kernels = {
+        symbol_of(task.key): Emulated(lower(load_program(program.programs[task.key]), plan.config(task.key), TARGET), TARGET)
+        for task in program.tasks
+    }
+    arena = np.full(steps.arena_bytes, 0xFF, np.uint8)  # NaN
+    inputs = [feed[spec.name] for spec in program.inputs]
+
+    def view(operand: Operand) -> NDArray[Any]:
+        if operand.place != "arena":
+            return (inputs if operand.place == "input" else steps.weights)[operand.index].reshape(operand.shape)
+        size = math.prod(operand.shape) * np.dtype(operand.dtype).itemsize
+        return arena[operand.index : operand.index + size].view(operand.dtype).reshape(operand.shape)
+
+    for call in steps.calls:
+        *arguments, output = [view(operand) for operand in call.operands]
+        output[...] = kernels[call.symbol](arguments, output)
+    return [view(operand).copy() for operand in steps.outputs]
+
+
+def check(model: onnx.ModelProto, program: Program, rtol: float, atol: float) -> None:
+    feed = random_inputs(program.inputs, 0)
+    _, expected = reference_outputs(model, feed)
+    for ours, theirs in zip(run(program, feed), expected, strict=True):
+        assert ours.dtype == theirs.dtype
+        scale = float(np.sqrt(np.mean(np.square(theirs, dtype=np.float64))))
+        np.testing.assert_allclose(ours, theirs, rtol=rtol, atol=atol * scale)
+
+
+@pytest.mark.parametrize("name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
+def test_float32(name: str) -> None:
+    model = load_model(cached(name), {})
+    check(model, import_program(simplify(model), TARGET), 1e-3, 1e-4)
+

@@ -1,0 +1,61 @@
+"""Every GPU template computes what NumPy says, run from its CUDA source on the CPU, for its best and for random configs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from schedules.config import Config
+from schedules.lower import BASELINE, claim, lower
+from schedules.target import Target
+from tests.cuda_tests.cases import CASES, HALVES, PRODUCTS, WINDOWS
+from tests.cuda_tests.emulator import emulate
+from tests.schedules_tests.programs import Case, inputs, shapes
+
+TARGET = Target.cuda("sm_90")
+RANDOM = 2
+
+
+def check(case: Case, config: Config) -> None:
+    arrays = inputs(case.func)
+    poisoned = np.full(shapes(case.func)[-1], np.nan, np.float32)
+    got = emulate(lower(case.func, config, TARGET), TARGET, arrays, poisoned)
+    np.testing.assert_allclose(got, case.expected(*arrays), rtol=2e-4, atol=2e-5, err_msg=config.to_json())
+
+
+@pytest.mark.parametrize("case", [*PRODUCTS, *WINDOWS], ids=lambda case: case.name)
+def test_claimed(case: Case) -> None:
+    assert claim(case.func, TARGET).template == case.template
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_untuned(case: Case) -> None:
+    check(case, BASELINE)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_best_guess(case: Case) -> None:
+    space = claim(case.func, TARGET).space
+    if space.knobs:
+        check(case, space.first[0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_random_configs(case: Case) -> None:
+    space = claim(case.func, TARGET).space
+    for config in space.sample(RANDOM, np.random.default_rng(7)) if space.knobs else ():
+        check(case, config)
+
+
+@pytest.mark.parametrize("case", HALVES, ids=lambda case: case.name)
+def test_tensor_cores(case: Case) -> None:
+    """Products of 16-bit floats are summed in float32: as right as their operands."""
+    claimed = claim(case.func, TARGET)
+    assert claimed.template == case.template
+    arrays = [array.astype(np.float16) for array in inputs(case.func)]
+    for config in (claimed.space.first[0], BASELINE):
+        poisoned = np.full(shapes(case.func)[-1], np.nan, np.float16)
+        got = emulate(lower(case.func, config, TARGET), TARGET, arrays, poisoned)
+        want = case.expected(*(array.astype(np.float32) for array in arrays))
+        np.testing.assert_allclose(got.astype(np.float32), want, rtol=2e-3, atol=1e-3, err_msg=config.to_json())

@@ -42,6 +42,8 @@ from schedules.target import Target
 from schedules.task import Task
 
 FORMAT = 1
+SEVERAL = 2
+"""Format of a bundle of several artifacts (autotune/bundle.py)."""
 ALIGNMENT = 4096
 UNSEALED = "0" * 64
 FILES = ("plan.json", "steps.json", "model.so", "weights.bin", "tasks.json.gz")
@@ -302,6 +304,8 @@ def read_manifest(path: Path) -> dict[str, Any]:
         untouched = version != FORMAT or is_sealed(text)
     except (ValueError, KeyError, TypeError) as error:
         raise ArtifactError(f"{manifest} is damaged ({error}); build the artifact again") from error
+    if version == SEVERAL:
+        raise ArtifactError(f"{path} serves several sets of shapes; name one of its parts, such as {path / 'part-0'}")
     if version != FORMAT:
         raise ArtifactError(f"{path} has format {version}, this program reads {FORMAT}; build the artifact again")
     if not untouched:
@@ -319,6 +323,8 @@ def read_artifact(path: Path, weights: tuple[NDArray[Any], ...] | None = None) -
         ArtifactError: if a file is missing or changed, or the artifact is for another machine.
     """
     data = read_manifest(path)
+    if weights is None and not (path / "weights.bin").exists():
+        weights = _shared_weights(path)
     try:
         for name in (*FILES, *(name for name in data["sha256"] if _LANE_LIBRARY.fullmatch(name))):
             if name == "weights.bin" and weights is not None:
@@ -342,6 +348,23 @@ def read_artifact(path: Path, weights: tuple[NDArray[Any], ...] | None = None) -
         )
     except (KeyError, TypeError, ValueError) as error:
         raise ArtifactError(f"{path / 'manifest.json'} is damaged ({error!r}); build the artifact again") from error
+
+
+def _shared_weights(path: Path) -> tuple[NDArray[Any], ...] | None:
+    """The weights of an artifact that is part of a bundle; None if it is not."""
+    manifest = path.resolve().parent / "manifest.json"
+    try:
+        text = manifest.read_text()
+        data = json.loads(text)
+        if data["format"] != SEVERAL or not is_sealed(text):
+            return None
+        pool = manifest.parent / "weights.bin"
+        if sha256(pool) != data["sha256"][pool.name]:
+            raise ArtifactError(f"{pool} was changed after it was built (its hash differs); build it again")
+        own = data["parts"][int(path.resolve().name.removeprefix("part-"))]["weights"]
+        return read_weights(pool, [data["weights"][index] for index in own])
+    except (OSError, ValueError, KeyError, TypeError, IndexError):
+        return None  # not a part, or a damaged one: its own weights.bin is what is missing
 
 
 def _read_steps(path: Path) -> Steps | None:

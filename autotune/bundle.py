@@ -23,11 +23,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.artifact import Artifact, check_place, install, read_artifact, read_weights, sha256, write_weights
+from autotune.artifact import (
+    SEVERAL,
+    Artifact,
+    check_place,
+    install,
+    is_sealed,
+    read_artifact,
+    read_weights,
+    sealed,
+    sha256,
+    write_weights,
+)
 from autotune.importer.open_axes import Interface
 from schedules.errors import ArtifactError
 
-FORMAT = 2
 WEIGHTS = "weights.bin"
 
 Array = NDArray[Any]
@@ -92,16 +102,26 @@ class Bundle:
 def is_bundle(path: Path) -> bool:
     """Whether there is a bundle at ``path``; False for whatever is damaged, which readers complain about."""
     try:
-        return bool(json.loads((path / "manifest.json").read_text())["format"] == FORMAT)
+        return bool(json.loads((path / "manifest.json").read_text())["format"] == SEVERAL)
     except (OSError, ValueError, KeyError, TypeError):
         return False
 
 
+def parts_of(path: Path) -> list[Path]:
+    """The artifacts in a bundle, or the one that is there."""
+    return [part.path for part in Bundle(path).parts] if is_bundle(path) else [path]
+
+
 def _manifest(path: Path) -> dict[str, Any]:
+    manifest = path / "manifest.json"
     try:
-        data: dict[str, Any] = json.loads((path / "manifest.json").read_text())
-    except (OSError, ValueError) as error:
-        raise ArtifactError(f"{path / 'manifest.json'} cannot be read ({error}); build the artifact again") from error
+        text = manifest.read_text()
+        data: dict[str, Any] = json.loads(text)
+        untouched = is_sealed(text)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ArtifactError(f"{manifest} is damaged ({error}); build the artifact again") from error
+    if not untouched:
+        raise ArtifactError(f"{manifest} was changed after it was built (its hash differs); build the artifact again")
     return data
 
 
@@ -136,7 +156,7 @@ def write_bundle(
         entries = pool.write(folder / WEIGHTS)
         files = sorted(path for path in folder.rglob("*") if path.is_file())
         manifest = {
-            "format": FORMAT,
+            "format": SEVERAL,
             "sha256": {str(path.relative_to(folder)): sha256(path) for path in files},
             "interface": interface.to_data(),
             "inputs": [asdict(spec) for spec in interface.inputs],
@@ -145,7 +165,7 @@ def write_bundle(
             "weights": entries,
             "provenance": dict(provenance),
         }
-        (folder / "manifest.json").write_text(json.dumps(manifest, indent=1))
+        (folder / "manifest.json").write_text(sealed(manifest))
         folder.chmod(0o755)
         install(folder, out)
     except OSError as error:

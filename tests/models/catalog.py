@@ -26,6 +26,8 @@ TINY: dict[str, Make] = {
     "tiny_grouped": tiny.tiny_grouped,
     "tiny_branches": tiny.tiny_branches,
     "tiny_gated": tiny.tiny_gated,
+    "tiny_open_batch": tiny.tiny_open_batch,
+    "tiny_open_size": tiny.tiny_open_size,
     "tiny_mlp": partial(transformer.mlp, layers=3, width=64),
     "tiny_encoder": partial(transformer.encoder, layers=2, width=32, heads=2, sequence=16),
     "tiny_mt_dnn": partial(transformer.mt_dnn, layers=1, width=32, heads=2, sequence=8),

@@ -68,3 +68,18 @@ def tiny_gated(seed: int = 0) -> onnx.ModelProto:
     gate = b.conv(b.swish(b.conv(b.op("GlobalAveragePool", x), (24, 6), 1)), (6, 24), 1)
     x = b.op("Mul", x, b.op("Sigmoid", gate))
     return b.model(seed, scores=b.conv(x, (24, 16), 1))
+
+
+def tiny_open_batch(seed: int = 0) -> onnx.ModelProto:
+    """A perceptron whose batch is open: rows know nothing of each other."""
+    b = Builder("tiny_open_batch")
+    x = b.relu(b.dense(b.input("rows", ("batch", 24)), (24, 48)))
+    return b.model(seed, scores=b.op("Softmax", b.dense(x, (48, 10)), axis=-1))
+
+
+def tiny_open_size(seed: int = 0) -> onnx.ModelProto:
+    """Convolutions and a mean over an image of any size: borders and the mean know where it ends."""
+    b = Builder("tiny_open_size")
+    x = b.relu(b.conv(b.input("image", (1, 3, "height", "width")), (3, 16), 3, 2))
+    x = b.relu(b.conv(x, (16, 16)))
+    return b.model(seed, scores=b.dense(b.pooled(x), (16, 10)), features=x)

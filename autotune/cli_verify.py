@@ -1,0 +1,53 @@
+"""``tune verify``: is an artifact right, and where does it begin to be wrong?"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from autotune import cli_options as opt
+from autotune import cli_text
+from autotune.cli_reply import DONE, UNVERIFIED, Reply
+
+
+def verify(
+    artifact: opt.ArtifactFolder,
+    model: opt.Model,
+    seed: opt.Seed = 0,
+    bisect: Annotated[
+        bool,
+        typer.Option(
+            "--bisect", help="Also check every kernel alone; the first wrong one is told by its ONNX nodes."
+        ),
+    ] = False,
+    as_json: opt.Json = False,
+) -> Reply:
+    """Compare an artifact's outputs with ONNX Runtime's on random inputs."""
+    from dataclasses import asdict
+
+    from autotune.artifact import read_artifact
+    from autotune.bisect import bisect as find_culprit
+    from autotune.bundle import is_bundle, parts_of
+    from autotune.importing import load_checked
+    from autotune.verify import compare_artifact, complaint
+
+    lines: list[str] = []
+    complaints: list[str] = []
+    data: list[dict[str, Any]] = []
+    for part in parts_of(artifact):
+        shapes = {spec.name: spec.shape for spec in read_artifact(part).inputs if spec.shape}
+        verdict = compare_artifact(part, load_checked(model, shapes), seed)
+        found: dict[str, Any] = {**asdict(verdict), "artifact": str(part)}
+        lines.append(cli_text.verdict_line(verdict))
+        if not verdict.passed:
+            complaints.append(complaint(part, verdict, seed))
+        if bisect:
+            culprit = find_culprit(part, model, seed)
+            found["culprit"] = None if culprit is None else asdict(culprit)
+            lines.append("every kernel is right" if culprit is None else culprit.line())
+            if culprit is not None and verdict.passed:
+                complaints.append(f"{part}: a kernel is wrong though these outputs do not show it; build it again")
+        data.append(found)
+    whole = {"passed": not complaints, "parts": data} if is_bundle(artifact) else data[0]
+    return Reply(lines, whole, as_json, complaints, UNVERIFIED if complaints else DONE)

@@ -29,17 +29,6 @@ def _list_option(kind: str) -> typer.models.OptionInfo:
     return option
 
 
-def _parse_near(text: str) -> float:
-    """``5%`` or ``0.05`` → 1.05."""
-    try:
-        share = float(text.removesuffix("%")) / (100.0 if text.endswith("%") else 1.0)
-    except ValueError:
-        share = -1.0
-    if not 0.0 < share < 1.0:
-        raise UsageError(f"--near {text!r} is no share between 0 and 1; write for example 5%")
-    return 1.0 + share
-
-
 def replay(
     traces: Annotated[list[Path], typer.Argument(metavar="TRACE…", help="Trace files (.npz).", show_default=False)],
     searcher: Annotated[str | None, _list_option("searcher")] = None,
@@ -79,7 +68,7 @@ def replay(
     if seeds < 1 or trials < 1 or processes < 1:
         raise UsageError(f"--seeds {seeds}, --trials {trials} and --processes {processes} must be at least 1")
     rules = ReplayRules(
-        seeds, seed, _parse_near(near), trials, warm, searcher=opt.choose_strategy("searcher", courses),
+        seeds, seed, 1.0 + opt.parse_share(near, "--near"), trials, warm, searcher=opt.choose_strategy("searcher", courses),
         processes=processes,
     )  # fmt: skip
     board = Replay(traces, rules)

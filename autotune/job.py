@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from autotune.measure.base import Candidate, Origin
+from autotune.peers import Renewal
 from schedules.config import Config
 from schedules.task import Task
 from search.allocation import Outlook, Outlooking, TaskState
@@ -19,10 +20,6 @@ WALL = "wall_s"
 
 
 DISPROVED = 0.97  # a kernel faster than this share of its bound cannot be measuring noise
-RENEWED = 24
-"""Trials of its own up to which a task's searcher is made anew for every slot, with what other tasks have shown since.
-Beyond, its own trials say more than theirs."""
-
 AHEAD = 8
 """Trials that an outlook looks ahead: a slot."""
 
@@ -41,7 +38,7 @@ class Job:
     Args:
         bound_s: roofline bound in seconds.
         provenance: written into every record.
-        renew: makes the searcher anew, with what is known by then of other tasks; None keeps the first.
+        renewal: makes the searcher anew with what other tasks have shown by then; None keeps the first.
 
     Attributes:
         results: everything the searcher was told.
@@ -56,7 +53,7 @@ class Job:
         bound_s: float,
         seed: int,
         provenance: dict[str, str],
-        renew: Callable[[], Searcher] | None = None,
+        renewal: Renewal | None = None,
     ) -> None:
         self.task = task
         self._program = program
@@ -69,7 +66,7 @@ class Job:
         self._spent: list[float] = []
         self._exhausted = False
         self._measured: dict[Config, float] = {}
-        self._renew = renew
+        self._renewal = renewal
         self._outlook: Outlook | None = None
         self.results: list[Result] = []
         self.fresh = False
@@ -112,8 +109,9 @@ class Job:
 
     def ask(self, count: int) -> list[Config]:
         """Configs for the next slot; an empty answer closes the task."""
-        if self._renew is not None and len(self.results) <= RENEWED:
-            self._searcher = self._renew()
+        renewed = self._renewal.searcher_after(len(self.results)) if self._renewal else None
+        if renewed is not None:
+            self._searcher = renewed
             if self.results:
                 self._searcher.tell(self.results)
         configs = self._searcher.ask(count)

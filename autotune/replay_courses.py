@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from autotune.measure.evaluator import make_evaluator
+from autotune.peers import GROWN, RENEWED, WORTHWHILE
 from autotune.replay_bench import ReplayBench
 from autotune.session import FIRST_SLOT
 from autotune.trace import Trace
@@ -32,7 +33,6 @@ class CourseRules:
         trials: most trials of a task.
         batch: trials of a slot; the first has ``session.FIRST_SLOT``.
         searcher, cost_model, evaluator: by name.
-        refreshed: own trials up to which the searcher is built anew with what other tasks have shown since.
         overhead_s: seconds that a slot costs beside builds and runs.
     """
 
@@ -41,7 +41,6 @@ class CourseRules:
     searcher: str = "adaptive"
     cost_model: str = "boosted"
     evaluator: str = "adaptive"
-    refreshed: int = 24
     overhead_s: float = 0.02
 
 
@@ -81,6 +80,7 @@ class Courses:
         evaluator = make_evaluator(rules.evaluator)
         self._benches = [ReplayBench(trace, evaluator, rng) for trace, rng in zip(traces, rngs, strict=True)]
         self._searchers: list[Searcher | None] = [None] * len(traces)
+        self._shown = [0] * len(traces)
 
     def state(self, index: int, slots: int) -> TaskState:
         """Task ``index`` after ``slots`` slots; its last state if it has no more."""
@@ -101,8 +101,8 @@ class Courses:
         trials = len(course.results)
         searcher = self._searchers[index]
         began = time.perf_counter()
-        if searcher is None or trials <= rules.refreshed:
-            searcher = self._searcher(index, slot)
+        if searcher is None or (trials <= RENEWED and course.trace.space.size > WORTHWHILE):
+            searcher = self._renewed(index, slot)
         configs = searcher.ask(min(rules.batch if trials else FIRST_SLOT, rules.trials - trials))
         course.thinking_s += time.perf_counter() - began
         before = course.states[-1]
@@ -122,8 +122,8 @@ class Courses:
         course.spent_s.append(course.spent_s[-1] + sum(spent) + rules.overhead_s)
         course.marks.append(len(course.results))
 
-    def _searcher(self, index: int, slot: int) -> Searcher:
-        """A searcher that knows what other tasks of the template have shown and everything of its own."""
+    def _renewed(self, index: int, slot: int) -> Searcher:
+        """The task's searcher, made anew when other tasks have shown enough since (``peers.Renewal``)."""
         course = self.courses[index]
         template = course.trace.task.template
         prior = []
@@ -133,12 +133,15 @@ class Courses:
                 known = theirs.known(slot - 1)
                 if known:
                     prior.append((theirs.trace.space, known))
-        rng = np.random.default_rng([self._seed, index, slot])
-        context = SearchContext(course.trace.space, rng, self._rules.cost_model, tuple(prior))
-        searcher = make_searcher(self._rules.searcher, context)
-        if course.results:
-            searcher.tell(course.results)
-        self._searchers[index] = searcher
+        searcher, shown = self._searchers[index], sum(len(results) for _, results in prior)
+        if searcher is None or (shown and shown >= GROWN * self._shown[index]):
+            self._shown[index] = shown
+            rng = np.random.default_rng([self._seed, index, slot])
+            context = SearchContext(course.trace.space, rng, self._rules.cost_model, tuple(prior))
+            searcher = make_searcher(self._rules.searcher, context)
+            if course.results:
+                searcher.tell(course.results)
+            self._searchers[index] = searcher
         return searcher
 
     @staticmethod

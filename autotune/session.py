@@ -6,13 +6,14 @@ measurements (``ReplayMeasurer``) as on a machine.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from autotune.events import Observer, SlotBegan, SlotDone
 from autotune.job import FINAL, Job
 from autotune.measure.base import Measurer, Ranker, origins_of
-from search.allocation import Allocator, why
+from search.allocation import Allocator, TaskState, why
+from search.remaining import RemainingGain, why_enough
 from search.stopping import Limits, why_run_done, why_task_done
 from tuning_logs.store import LogStore
 
@@ -32,6 +33,8 @@ class Session:
         jobs: task key → its searcher and history.
         clock: seconds, monotonic.
         spent_s: seconds that earlier runs in the log have already spent on these tasks.
+        certificate: watches what slots bring, and says what more of them would; None does without.
+        until: the run ends when the expected remaining gain is below this share of the model's latency.
         search_s: seconds spent in allocation, ask and tell so far.
     """
 
@@ -44,6 +47,8 @@ class Session:
     clock: Callable[[], float]
     observe: Observer
     spent_s: float = 0.0
+    certificate: RemainingGain | None = None
+    until: float | None = None
     search_s: float = field(default=0.0, init=False)
 
     def run(self) -> str:
@@ -52,7 +57,7 @@ class Session:
         while True:
             slot = self.clock()
             states = [job.state for job in self.jobs.values()]
-            reason = why_run_done(states, slot - began + self.spent_s, self.limits)
+            reason = why_run_done(states, slot - began + self.spent_s, self.limits) or self._why_enough(states)
             if reason is not None:
                 return reason
             key = self.allocator.next([state for state in states if why_task_done(state, self.limits) is None])
@@ -86,6 +91,15 @@ class Session:
                 ranked = self.measurer.rank([job.candidate(config) for config in finalists])
                 wall_s = (self.clock() - began) / len(finalists)
                 self.log.append(job.records(finalists, ranked, wall_s, FINAL, origins_of(self.measurer)))
+
+    def _why_enough(self, states: Sequence[TaskState]) -> str | None:
+        """Why more tuning is not worth it; never before every task has had a slot."""
+        if self.certificate is None:
+            return None
+        self.certificate.observe(states)
+        if self.until is None or any(not state.trials and not state.exhausted for state in states):
+            return None
+        return why_enough(self.certificate.estimate(states), self.until)
 
     def _count(self, job: Job) -> int:
         count = self.batch if job.state.trials else FIRST_SLOT

@@ -42,6 +42,11 @@ class Remaining:
         """Expected cut as a share of the model's latency."""
         return self.gain_s / self.model_s if self.model_s > 0 else 0.0
 
+    def to_data(self) -> dict[str, float]:
+        """As in ``tune run --json``: shares of the model's latency now."""
+        low, high = (bound / self.model_s if self.model_s > 0 else 0.0 for bound in (self.low_s, self.high_s))
+        return {"share": self.share, "low": low, "high": high, "level": self.level}
+
     @property
     def text(self) -> str:
         """For people."""

@@ -62,7 +62,7 @@ TASKS = {
 WHOLE = ("resnet50", "squeezenet", "vgg19", "encoder")
 """Models of which every task is sampled."""
 
-MOST, MOST_OF_MODEL = 1400, 128
+MOST, MOST_OF_MODEL = 1400, 96
 COMPILE_TIMEOUT_S = 10.0
 BATCH, SCOUTS, RUNS, PASSES = 8, 2, 12, 4
 CAP_S = 0.06

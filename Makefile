@@ -6,6 +6,8 @@ STAMP := $(VENV)/.set-up
 BUILD := build/models
 PACKAGES := autotune search costmodels schedules tuning_logs
 ROUNDS ?= 200
+COUNT ?= 100
+START ?= 0
 ARTIFACT ?= squeezenet.tuned
 BENCH ?= squeezenet:60s resnet50:180s
 
@@ -13,7 +15,7 @@ BENCH ?= squeezenet:60s resnet50:180s
 PYTHON ?= $(shell for p in python3.11 python3 python; do \
 	$$p -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null && echo $$p && break; done)
 
-.PHONY: help setup tune test test-all check bench docs screenshots clean
+.PHONY: help setup tune test test-all check bench fuzz mutation docs screenshots clean
 .DELETE_ON_ERROR:
 
 help:  ## what can be made
@@ -38,6 +40,12 @@ test: $(STAMP)  ## every test but the slow ones
 
 test-all: $(STAMP)  ## every test
 	$(BIN)/python -m pytest -q
+
+fuzz: $(STAMP)  ## random graphs against ONNX Runtime, untuned and tuned: make fuzz COUNT=1000 START=0
+	$(BIN)/python -m tests.fuzz --count $(COUNT) --start $(START)
+
+mutation: $(STAMP)  ## wrong kernels on purpose: how many of them the check of measured kernels rejects
+	$(BIN)/python -m tests.mutation --count 800
 
 check: $(STAMP)  ## ruff (lint and format) and mypy --strict
 	$(BIN)/ruff check .

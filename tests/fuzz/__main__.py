@@ -1,4 +1,4 @@
-"""``python -m tests.fuzz --count 1000 [--start 0] [--log FILE]``; ``--seed N`` for one graph, whose model is written."""
+"""``python -m tests.fuzz --count 1000 [--start 0] [--log FILE]``; with ``--seed N`` one graph, written out."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class LaneMachine:
         # Where nothing was placed, kernels may run on another number of threads than they were built for.
         kernels = [libraries[self.lanes[group.lane].threads] if steps.lanes else driver for group in self.groups]
         words = self._words(steps, kernels, cpus)
-        self._driver = driver
+        self._driver, self._start = driver, driver["tune_lanes_infer"]  # looking a function up costs microseconds
         self._handle = int(driver["tune_lanes_new"](words.ctypes.data))
         # Threads end before the interpreter does: they may be inside a kernel of a library that would be unloaded.
         self._close = weakref.finalize(self, _free, driver, self._handle)
@@ -117,9 +117,8 @@ class LaneMachine:
         self._close()
 
     def _run(self, inputs: Tensors) -> None:
-        addresses = np.array([_address(tensor) for tensor in inputs], np.int64)
         try:
-            self._driver["tune_lanes_run"](self._handle, addresses.ctypes.data)
+            self._start(self._handle, *inputs)
         except Exception as error:
             number = int(self._driver["tune_lanes_failed"](self._handle))
             if not number:
@@ -185,11 +184,6 @@ def _free(driver: tvm.runtime.Module, handle: int) -> None:
 def _handle(function: Any) -> int:
     """Address of a function object."""
     return int(function.__chandle__())
-
-
-def _address(tensor: tvm.runtime.Tensor) -> int:
-    """Where a tensor's data lies."""
-    return int(np.from_dlpack(tensor).ctypes.data)
 
 
 def _last_line(error: Exception) -> str:

@@ -403,16 +403,24 @@ EXPORT int __tvm_ffi_tune_lanes_new(void*, const TVMFFIAny* args, int32_t, TVMFF
   return answer(result, reinterpret_cast<int64_t>(machine));
 }
 
-// (machine, address of the inputs' addresses) runs the model once.
-EXPORT int __tvm_ffi_tune_lanes_run(void*, const TVMFFIAny* args, int32_t, TVMFFIAny*) {
+// (machine, input, input, …) runs the model once.
+EXPORT int __tvm_ffi_tune_lanes_infer(void*, const TVMFFIAny* args, int32_t count, TVMFFIAny*) {
   Machine* machine = machine_of(args);
-  const int64_t* inputs = reinterpret_cast<const int64_t*>(args[1].v_int64);
+  for (int64_t i = 0; i < machine->patches_count; ++i) {
+    if (machine->patches[i].input + 1 >= count) {
+      TVMFFIErrorSetRaisedFromCStr("ValueError", "an input is missing");
+      return -1;
+    }
+  }
   pthread_mutex_lock(&machine->running);
   cpu_set_t before;
   bool known = pthread_getaffinity_np(pthread_self(), sizeof(before), &before) == 0;
   pin(machine->cpus[0]);
   for (int64_t i = 0; i < machine->patches_count; ++i) {
-    machine->patches[i].tensor->data = reinterpret_cast<void*>(inputs[machine->patches[i].input]);
+    const TVMFFIAny* input = &args[1 + machine->patches[i].input];
+    DLTensor* tensor = input->type_index == kTVMFFIDLTensorPtr ? static_cast<DLTensor*>(input->v_ptr)
+                                                               : TVMFFITensorGetDLTensorPtr(input->v_obj);
+    machine->patches[i].tensor->data = static_cast<char*>(tensor->data) + tensor->byte_offset;
   }
   set(machine->abort, 0);
   set(machine->failed, 0);

@@ -75,7 +75,7 @@ def _machine(artifact: Artifact, threads: int) -> LaneMachine | StepsMachine | V
         return DeviceMachine(library, artifact.steps, artifact.weights)
     if artifact.steps is None:
         return VirtualMachine(library, artifact.weights)
-    if not library.implements_function("tune_lanes_new"):  # built before there was a driver
+    if not library.implements_function("tune_lanes_infer"):  # built before there was a driver
         return StepsMachine(library, artifact.steps, artifact.weights)
     lanes = artifact.steps.lanes
     cores = max(lane.first + lane.threads for lane in lanes) if lanes else threads

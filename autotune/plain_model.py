@@ -67,12 +67,10 @@ class Model:
 
     def tensor(self, operand: Mapping[str, Any], inputs: list[NDArray[Any]]) -> NDArray[Any]:
         """The memory of one argument of a kernel."""
+        shape: tuple[int, ...] = tuple(operand["shape"])
         if operand["place"] != "arena":
             array = (inputs if operand["place"] == "input" else self.weights)[operand["index"]]
-            return array.reshape(operand["shape"])
-        dtype, begin = np.dtype(operand["dtype"]), operand["index"]
-        return (
-            self.arena[begin : begin + math.prod(operand["shape"]) * dtype.itemsize]
-            .view(dtype)
-            .reshape(operand["shape"])
-        )
+            return array.reshape(shape)
+        dtype, begin = np.dtype(operand["dtype"]), int(operand["index"])
+        memory: NDArray[Any] = self.arena[begin : begin + math.prod(shape) * dtype.itemsize].view(dtype)
+        return memory.reshape(shape)

@@ -175,7 +175,7 @@ class InferenceSession(OnnxRuntimeLike):
             UsageError: as ``run``.
         """
         with self._ready(input_feed) as arguments:
-            return [] if isinstance(self._machine, VirtualMachine) else self._machine.profile(arguments)
+            return self._machine.profile(arguments) if isinstance(self._machine, LaneMachine | StepsMachine) else []
 
     def timeline(self, input_feed: Mapping[str, NDArray[Any]]) -> list[Span]:
         """When every subgraph of one inference ran, and on which lane; empty where the virtual machine runs the model.

@@ -1,0 +1,91 @@
+"""What ``InferenceSession`` accepts and answers so that code written for onnxruntime runs unchanged.
+
+What has no meaning here (providers, optimisation levels, logging) is accepted; what would change results or where code
+runs is said once in the log, never silently dropped.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from schedules.errors import RunError, UsageError
+
+PROVIDER = "CPUExecutionProvider"
+
+logger = logging.getLogger(__name__)
+
+Provider = str | tuple[str, dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class ModelMeta:
+    """What is known of the model, as onnxruntime's ``ModelMetadata``; ``custom_metadata_map`` is the provenance."""
+
+    graph_name: str
+    producer_name: str = "tune"
+    domain: str = ""
+    description: str = ""
+    graph_description: str = ""
+    version: int = 0
+    custom_metadata_map: dict[str, str] = field(default_factory=dict)
+
+
+class OnnxRuntimeLike:
+    """The calls of onnxruntime's session whose answer is the same for every artifact."""
+
+    def get_providers(self) -> list[str]:
+        """Where it runs."""
+        return [PROVIDER]
+
+    def get_provider_options(self) -> dict[str, dict[str, str]]:
+        """None have any meaning."""
+        return {PROVIDER: {}}
+
+    def get_overridable_initializers(self) -> list[Any]:
+        """Weights are packed into the artifact: none can be overridden."""
+        return []
+
+    def set_providers(self, providers: Sequence[Provider], provider_options: object = None) -> None:
+        """Accepted and ignored with a warning where it asks for another provider than the CPU."""
+        warn_of_providers(providers)
+
+    def disable_fallback(self) -> None:
+        """There is nothing to fall back to."""
+
+    def enable_fallback(self) -> None:
+        """There is nothing to fall back to."""
+
+
+def warn_of_providers(providers: Sequence[Provider] | None) -> None:
+    """Say that ``providers`` other than the CPU's are ignored."""
+    names = [provider if isinstance(provider, str) else provider[0] for provider in providers or ()]
+    others = [name for name in names if name != PROVIDER]
+    if others:
+        logger.warning("providers %s are ignored: an artifact runs on what it was built for", ", ".join(others))
+
+
+def thread_count(sess_options: object, threads: int | None) -> int | None:
+    """Threads that were asked for: ``threads``, a number in place of the options, or their ``intra_op_num_threads``.
+
+    Raises:
+        UsageError: if it is no number above zero.
+    """
+    given = threads if threads is not None else sess_options
+    # In onnxruntime's options, 0 stands for the default.
+    asked = given if isinstance(given, int) else getattr(given, "intra_op_num_threads", None) or None
+    if asked is not None and asked < 1:
+        raise UsageError(f"threads is {asked}; it must be at least 1, or None for what the artifact was tuned for")
+    return asked
+
+
+def check_run_options(run_options: object) -> None:
+    """Refuse a run that is already asked to end; every other option is about logging.
+
+    Raises:
+        RunError: if ``terminate`` is set, as onnxruntime does.
+    """
+    if getattr(run_options, "terminate", False):
+        raise RunError("the run was not started: its run options ask to terminate; give fresh ones")

@@ -118,7 +118,9 @@ class DeviceBench:
             raise
         except Exception as error:  # whatever a candidate provokes is its measurement
             kind: ErrorKind = "out_of_memory" if starved(str(error)) else "wrong_result"
-            return Timed(run_s=time.perf_counter() - start, error=kind, message=f"the kernel raised {last_words(error)}")
+            return Timed(
+                run_s=time.perf_counter() - start, error=kind, message=f"the kernel raised {last_words(error)}"
+            )
         assert prepared.expected is not None
         mismatch = prepared.expected.mismatch(prepared.output.numpy())
         if not mismatch:

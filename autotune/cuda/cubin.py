@@ -1,12 +1,12 @@
 """What a cubin says of its kernels without running them: registers, shared memory, local memory, architecture.
 
-A cubin is an ELF file (CUDA Binary Utilities). Per kernel NAME it has
+A cubin is an ELF file (NVIDIA, "CUDA Binary Utilities"). Per kernel NAME it has
 
     .text.NAME        machine code; the upper 8 bits of the section's ``info`` are the registers per thread
     .nv.shared.NAME   static shared memory: its size is the bytes
-    .nv.info.NAME     attributes; and in .nv.info, for all kernels, records (format, attribute, size, symbol, value)
+    .nv.info          for all kernels, records (format, attribute, size, symbol, value)
 
-    EIATTR_REGCOUNT 0x2f, EIATTR_FRAME_SIZE 0x11, EIATTR_MIN_STACK_SIZE 0x12 (values as binutils and NVIDIA's tools print)
+    EIATTR_REGCOUNT 0x2f, EIATTR_FRAME_SIZE 0x11, EIATTR_MIN_STACK_SIZE 0x12 (as cuobjdump prints them)
 
 A stack frame is local memory: registers that were spilled, or an array that could not be kept in registers. Either
 makes a kernel slow for a reason that can be seen before it runs.
@@ -46,7 +46,9 @@ class Kernel:
     local_bytes: int
     instructions: int
 
-    def occupancy(self, threads: int, registers: int = 65536, shared_bytes: int = 227 * 1024, most: int = 2048) -> float:
+    def occupancy(
+        self, threads: int, registers: int = 65536, shared_bytes: int = 227 * 1024, most: int = 2048
+    ) -> float:
         """Share of a multiprocessor's ``most`` threads that blocks of ``threads`` threads can fill, 0 to 1."""
         warps = -(-threads // 32)
         per_warp = -(-max(self.registers, 1) * 32 // 256) * 256  # registers are given out 256 at a time

@@ -15,6 +15,7 @@ from autotune.measure.worker import Desk
 from schedules.errors import check
 from schedules.target import Target
 
+
 class CudaBuilder(Builder):
     """Writes a library with the cubin inside; equal cubins have equal hashes."""
 

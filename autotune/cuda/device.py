@@ -38,9 +38,7 @@ def arch_from_smi() -> str | None:
     if tool is None:
         return None
     try:
-        done = subprocess.run(
-            [tool, *QUERY], capture_output=True, text=True, timeout=QUERY_TIMEOUT_S, check=True
-        )
+        done = subprocess.run([tool, *QUERY], capture_output=True, text=True, timeout=QUERY_TIMEOUT_S, check=True)
     except (subprocess.SubprocessError, OSError):
         return None
     lines = done.stdout.split()

@@ -6,6 +6,7 @@ what it was doing has failed. Others leave it usable.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -41,7 +42,9 @@ class Driver:
         self._cuda = bindings if bindings is not None else _bindings()
         (status,) = self._cuda.cuInit(0)
         if int(status):
-            raise InstallError(f"no CUDA device can be used (cuInit says {_name(status)}); see whether nvidia-smi lists one")
+            raise InstallError(
+                f"no CUDA device can be used (cuInit says {_name(status)}); see whether nvidia-smi lists one"
+            )
         self.device = self.call("cuDeviceGet", ordinal)
         # The primary context is the one that TVM's runtime uses too.
         self.call("cuCtxSetCurrent", self.call("cuDevicePrimaryCtxRetain", self.device))
@@ -92,9 +95,8 @@ class Driver:
         self.call("cuGraphLaunch", graph, stream)
 
     def pinned(self, count: int) -> NDArray[np.uint8]:
-        """Page-locked host memory, which copies to and from the device without a detour; kept until the process ends."""
+        """Page-locked host memory, which copies to and from the device without a detour; never freed."""
         pointer = int(self.call("cuMemHostAlloc", max(1, count), 0))
-        import ctypes
 
         return np.ctypeslib.as_array((ctypes.c_uint8 * max(1, count)).from_address(pointer))
 

@@ -52,7 +52,9 @@ class DeviceMachine:
     ) -> None:
         self._device = tvm.cuda(ordinal)
         if not self._device.exist:
-            raise ArtifactError("this artifact is for a CUDA device and this machine has none; tune it with --target host")
+            raise ArtifactError(
+                "this artifact is for a CUDA device and this machine has none; tune it with --target host"
+            )
         self._driver = Driver(ordinal=ordinal)
         self._stream = self._driver.stream()
         self._graphs = graphs
@@ -84,7 +86,9 @@ class DeviceMachine:
             try:
                 self._graph = self._driver.graph(self._stream, self._call_all)
             except MeasureError as error:
-                logger.warning("the program cannot be captured into a CUDA graph (%s); kernels are launched singly", error)
+                logger.warning(
+                    "the program cannot be captured into a CUDA graph (%s); kernels are launched singly", error
+                )
                 self._graphs = False
         if self._graph is None:
             self._call_all()

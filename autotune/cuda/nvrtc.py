@@ -84,7 +84,11 @@ def include_folder() -> Path:
     """
     found = importlib.util.find_spec("nvidia") if _installed("nvidia") else None
     roots = [Path(place) for place in (found.submodule_search_locations or ())] if found else []
-    candidates = [folder / "include" for root in roots for folder in (*sorted(root.glob("cu*"), reverse=True), root / "cuda_runtime")]
+    candidates = [
+        folder / "include"
+        for root in roots
+        for folder in (*sorted(root.glob("cu*"), reverse=True), root / "cuda_runtime")
+    ]
     candidates += [Path("/usr/local/cuda/include"), Path("/opt/cuda/include")]
     for folder in candidates:
         if (folder / "cuda_fp16.h").is_file() and (folder / "mma.h").is_file():

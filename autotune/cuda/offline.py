@@ -44,7 +44,8 @@ def candidates(task: Task, program: Program, target: Target, log: TuningLog, fro
     known = [record.config for record in log.fastest(key, FASTEST)]
     if frozen and not known:
         raise MissingRecordError(
-            f"{task.name} ({task.key}) has no record: {log.explain_miss(key)}; run a job of 'tune pack' and merge its log"
+            f"{task.name} ({task.key}) has no record: {log.explain_miss(key)}; "
+            "run a job of 'tune pack' and merge its log"
         )
     if not known:
         reuse = Reuse(log, target)
@@ -62,9 +63,7 @@ def build_offline(
         MeasureError: if a kernel cannot be compiled at all.
     """
     wanted = [
-        Wanted(
-            symbol_of(task.key), program.programs[task.key], candidates(task, program, target, log, frozen)
-        )
+        Wanted(symbol_of(task.key), program.programs[task.key], candidates(task, program, target, log, frozen))
         for task in program.tasks
     ]
     check_place(out)
@@ -77,12 +76,19 @@ def build_offline(
         steps = flatten(ready, {})
         if steps is None:
             raise ModelError(
-                f"{model_path.name} has operators whose shapes depend on data; they run on the CPU only: tune it with --target host"
+                f"{model_path.name} has operators whose shapes depend on data, which run on the CPU only; "
+                "tune it with --target host"
             )
         provenance = {"model": model_path.name, "sha256": sha256(model_path), "kernels": _summary(chosen)}
         ready = replace(ready, weights=steps.weights)
         write_artifact(
-            out, ready, plan, steps, identity(program, plan), provenance, lambda library: scratch.replace(library) and None
+            out,
+            ready,
+            plan,
+            steps,
+            identity(program, plan),
+            provenance,
+            lambda library: scratch.replace(library) and None,
         )
     finally:
         scratch.unlink(missing_ok=True)

@@ -46,7 +46,9 @@ def make_stub(folder: Path) -> Path:
     names = {name for name in names if name.startswith("cu") and name[2].isupper()}
     names |= {"cuInit", "cuDriverGetVersion", "cuGetProcAddress", "cuGetProcAddress_v2"}
     lines = [f'extern "C" int {name}() {{ return {NO_DEVICE}; }}' for name in sorted(names - set(TEXTS))]
-    lines += [f'extern "C" int {name}(int, const char **text) {{ *text = "no CUDA driver"; return 0; }}' for name in TEXTS]
+    lines += [
+        f'extern "C" int {name}(int, const char **text) {{ *text = "no CUDA driver"; return 0; }}' for name in TEXTS
+    ]
     source = folder / "stub.cc"
     source.write_text("\n".join(lines) + "\n")
     command = [compiler, "-shared", "-fPIC", f"-Wl,-soname,{DRIVER}", "-o", str(folder / DRIVER), str(source)]

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from tvm import relax, te
+from tvm import relax
 
-from autotune.importer.forms import OPAQUE_PATTERN, Forms, Value
+from autotune.importer.forms import Forms, Value
 from autotune.importer.packing import Array, Shape
 from autotune.importer.products import _operand, _wanted_order, transposed
 from schedules.templates.cuda_computes import convolution as conv_te
@@ -52,7 +52,9 @@ def convolution(forms: Forms, call: relax.Call, shape: Shape) -> Value | None:
         return None
     out_channels, per_group, kh, kw = weight.shape
     groups = int(attrs.groups)
-    strides, padding, dilation = (tuple(int(x) for x in axis) for axis in (attrs.strides, attrs.padding, attrs.dilation))
+    strides, padding, dilation = (
+        tuple(int(x) for x in axis) for axis in (attrs.strides, attrs.padding, attrs.dilation)
+    )
     data = forms.blocked(value)
     if groups == value.channels == out_channels and groups > 1:
         packed = np.ascontiguousarray(weight[:, 0].transpose(1, 2, 0))
@@ -72,9 +74,7 @@ def pooling(forms: Forms, call: relax.Call, shape: Shape) -> Value | None:
     if value is None or len(shape) != 4 or str(attrs.layout) != "NCHW":
         return None
     kind = "max" if str(call.op.name) == "relax.nn.max_pool2d" else "avg"
-    geometry = (
-        tuple(int(x) for x in axis) for axis in (attrs.pool_size, attrs.strides, attrs.padding, attrs.dilation)
-    )
+    geometry = (tuple(int(x) for x in axis) for axis in (attrs.pool_size, attrs.strides, attrs.padding, attrs.dilation))
     count = bool(attrs.count_include_pad)
     out = forms.emit_anchor("pool", pool_te, forms.blocked(value), kind, *geometry, shape[2:], count)
     return Value(shape, blocked=out)

@@ -20,14 +20,17 @@ def cuda_baseline(func: tirx.PrimFunc) -> s_tir.Schedule:
     """``func`` as one kernel per stage.
 
     Raises:
-        ScheduleError: if a stage is no nest of loops around one block, as sorting is written: no GPU kernel is made of it.
+        ScheduleError: if a stage is no nest of loops around one block, as sorting is written.
     """
     sch = s_tir.Schedule(func)
     for name in inline_all(sch):
         block = sch.get_sblock(name)
         kinds = [axis.iter_type for axis in sch.get(block).iter_vars]
         loops = sch.get_loops(block)
-        check(len(loops) == len(kinds), f"stage {name} has {len(loops)} loops for {len(kinds)} axes; it cannot run on a GPU")
+        check(
+            len(loops) == len(kinds),
+            f"stage {name} has {len(loops)} loops for {len(kinds)} axes; it cannot run on a GPU",
+        )
         spatial = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == SPATIAL]
         rest = [loop for loop, kind in zip(loops, kinds, strict=True) if kind != SPATIAL]
         if not spatial:

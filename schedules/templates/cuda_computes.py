@@ -30,8 +30,8 @@ def dense(x: te.Tensor, weight: te.Tensor) -> te.Tensor:
     depth, columns = (int(size) for size in weight.shape)
     lead = [int(size) for size in x.shape[:-1]]
     count = math.prod(lead)
-    rows = te.compute((1, count, depth), lambda g, m, k: x[(*_unflattened(m, lead), k)], name="rows")
-    cols = te.compute((1, depth, columns), lambda g, k, n: weight[k, n], name="columns")
+    rows = te.compute((1, count, depth), lambda _, m, k: x[(*_unflattened(m, lead), k)], name="rows")
+    cols = te.compute((1, depth, columns), lambda _, k, n: weight[k, n], name="columns")
     out = _gemm(rows, cols, "k", "n")
     return _view((*lead, columns), lambda *at: out[0, _flattened(at[:-1], lead), at[-1]], x.dtype)
 
@@ -86,7 +86,9 @@ def product(x: te.Tensor, y: te.Tensor, equation: str) -> te.Tensor:
     """Batched product of two activations, such as ``bmhk,bnhk->bhmn``: letters m, n, k, all others batch."""
     inputs, result = equation.split("->")
     left, right = inputs.split(",")
-    sizes = {letter: int(size) for word, t in ((left, x), (right, y)) for letter, size in zip(word, t.shape, strict=True)}
+    sizes = {
+        letter: int(size) for word, t in ((left, x), (right, y)) for letter, size in zip(word, t.shape, strict=True)
+    }
     batch = [letter for letter in result if letter not in "mn"]
     lead = [sizes[letter] for letter in batch]
 

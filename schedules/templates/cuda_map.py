@@ -71,7 +71,9 @@ class CudaMapTemplate(OneAlgorithm):
         size = math.prod(anchor.spatial)
         inner = next((extent for extent in reversed(anchor.spatial) if extent > 1), 1)
         knobs = (
-            Knob("threads", tuple(t for t in (32, 64, 128, 256, 512) if t <= max(32, size) and t <= target.max_threads)),
+            Knob(
+                "threads", tuple(t for t in (32, 64, 128, 256, 512) if t <= max(32, size) and t <= target.max_threads)
+            ),
             Knob("vector", tuple(v for v in (1, 2, 4) if inner % v == 0)),
         )
 

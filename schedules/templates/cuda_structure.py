@@ -12,7 +12,7 @@ from schedules.templates.structure import REDUCE, blocks_in_order, extents
 
 WARP = 32
 UNROLL_STEPS = 512
-"""Loops of up to so many steps in all get ``#pragma unroll``: registers cannot be indexed, so tiles must be unrolled."""
+"""Loops of up to so many steps in all get ``#pragma unroll``: registers cannot be indexed, so tiles must be."""
 
 
 def inline_all(sch: s_tir.Schedule, keep: frozenset[str] = frozenset()) -> list[str]:

@@ -110,6 +110,8 @@ class CudaTensorTemplate(OneAlgorithm):
         steps = intrinsics(str(anchor.geometry["dtype"]))
         block, tail = prepare_product(sch, anchor, (tm, tn, tk))
         rows, columns = sch.get_producers(block)
+        for stage in (rows, columns):
+            sch.set_scope(stage, 0, SHARED)
         g, m, n, k = sch.get_loops(block)
         mo, mw, mt, mi = sch.split(m, [None, wm, tm // wm // TILE, TILE])
         no, nw, nt, ni = sch.split(n, [None, wn, tn // wn // TILE, TILE])

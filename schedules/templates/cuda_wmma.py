@@ -93,13 +93,15 @@ def _loops(step: str) -> list[str]:
 
 
 def _instruction(step: str, dtype: str) -> str:
-    a, b, c = (f"{x.upper()}.elem_offset // {x}1 // 16 * ({x}1 // 16) + {x.upper()}.elem_offset % {x}1 // 16" for x in "abc")
+    a, b, c = (
+        f"{x.upper()}.elem_offset // {x}1 // 16 * ({x}1 // 16) + {x.upper()}.elem_offset % {x}1 // 16" for x in "abc"
+    )
     if step.startswith("load"):
-        return (
-            f'T.tvm_load_matrix_sync(C.data, 16, 16, 16, {c}, A.access_ptr("r", ptr_type="{dtype}"), a1, "row_major", dtype="void")'
-        )
+        pointer = f'A.access_ptr("r", ptr_type="{dtype}")'
+        return f'T.tvm_load_matrix_sync(C.data, 16, 16, 16, {c}, {pointer}, a1, "row_major", dtype="void")'
     if step == "fill":
         return f'T.tvm_fill_fragment(C.data, 16, 16, 16, {c}, T.float32(0), dtype="void")'
     if step == "sync":
         return f'T.tvm_mma_sync(C.data, {c}, A.data, {a}, B.data, {b}, C.data, {c}, dtype="void")'
-    return f'T.tvm_store_matrix_sync(A.data, 16, 16, 16, {a}, C.access_ptr("w", ptr_type="float32"), c1, "row_major", dtype="void")'
+    pointer = 'C.access_ptr("w", ptr_type="float32")'
+    return f'T.tvm_store_matrix_sync(A.data, 16, 16, 16, {a}, {pointer}, c1, "row_major", dtype="void")'

@@ -14,10 +14,11 @@ from autotune import cli, pipeline, ship
 from autotune.cli import main
 from autotune.cli_options import parse_seconds, parse_target, split_names
 from schedules.errors import ArtifactError, AutotuneError, MissingRecordError, UsageError, VerificationError
+from schedules.target import Target
 from tests.autotune_tests.fakes import FakeMeasurer, if_it_lowers
 from tests.autotune_tests.tiny import save_tiny
 
-COMMANDS = ("run", "build", "bench", "verify", "tasks", "kernels", "devices", "log")
+COMMANDS = ("run", "build", "bench", "verify", "tasks", "kernels", "devices", "pack", "log")
 LOG_COMMANDS = ("stats", "list", "show", "explain", "export", "import", "merge", "verify", "gc")
 FAST = ("--threads", "1", "--searcher", "random", "--trials", "4", "--quiet")
 
@@ -78,9 +79,19 @@ def test_bad_budgets_are_told_what_to_write(text):
 def test_targets():
     assert parse_target("host") == {}
     assert parse_target('{"isa": "avx2"}') == {"isa": "avx2"}
-    for text in ("cuda", "{", "[]", '{"arch": "sm_90"}'):
+    for text in ("{", "[]", '{"arch": "sm_90"}'):
         with pytest.raises(UsageError, match="avx2"):
             parse_target(text)
+
+
+def test_cuda_targets():
+    assert parse_target('{"kind": "cuda", "arch": "sm_80"}') == {"target": Target.cuda("sm_80")}
+    assert parse_target('{"kind": "cuda", "arch": "sm_90", "multiprocessors": 114}')["target"].threads == 114
+    for text in ('{"kind": "cuda"}', '{"kind": "cuda", "arch": "sm_90", "isa": "avx2"}'):
+        with pytest.raises(UsageError, match="sm_90"):
+            parse_target(text)
+    with pytest.raises(UsageError, match="sm_86"):
+        parse_target('{"kind": "cuda", "arch": "sm_50"}')
 
 
 def test_names_are_split_at_commas():

@@ -13,13 +13,30 @@ Shape = tuple[int, ...]
 BLOCKS = 1  # the CPU cases' windows expect a block axis behind the image
 
 
-def _seen(x: Array, kernel: tuple[int, int], strides: tuple[int, int], pads: Pads, dilation: tuple[int, int], value: float = 0.0) -> Array:
+def _seen(
+    x: Array,
+    kernel: tuple[int, int],
+    strides: tuple[int, int],
+    pads: Pads,
+    dilation: tuple[int, int],
+    value: float = 0.0,
+) -> Array:
     """(b, h, w, C) → (b, C, oh, ow, kh, kw)."""
     blocked = x.transpose(0, 3, 1, 2)[..., None]
     return windows(padded(blocked, pads, value), kernel, strides, dilation)[:, :, :, :, 0]
 
 
-def conv(name: str, data: Shape, outputs: int, kernel: tuple[int, int], strides=(1, 1), pads: Pads = (0, 0, 0, 0), dilation=(1, 1), groups: int = 1, epilogue: bool = True) -> Case:
+def conv(
+    name: str,
+    data: Shape,
+    outputs: int,
+    kernel: tuple[int, int],
+    strides=(1, 1),
+    pads: Pads = (0, 0, 0, 0),
+    dilation=(1, 1),
+    groups: int = 1,
+    epilogue: bool = True,
+) -> Case:
     per_group = data[3] // groups
     weight = (groups, kernel[0] * kernel[1] * per_group, outputs // groups)
 
@@ -30,7 +47,9 @@ def conv(name: str, data: Shape, outputs: int, kernel: tuple[int, int], strides=
             return from_te(x, w, out)
         bias, residual = te.placeholder((outputs,), name="bias"), te.placeholder(out.shape, name="residual")
         added = te.compute(out.shape, lambda b, y, z, c: out[b, y, z, c] + bias[c] + residual[b, y, z, c], name="added")
-        relu = te.compute(out.shape, lambda b, y, z, c: te.max(added[b, y, z, c], tirx.const(2.0, "float32")), name="relu")
+        relu = te.compute(
+            out.shape, lambda b, y, z, c: te.max(added[b, y, z, c], tirx.const(2.0, "float32")), name="relu"
+        )
         return from_te(x, w, bias, residual, relu)
 
     def expected(x: Array, w: Array, bias: Array | None = None, residual: Array | None = None) -> Array:
@@ -66,7 +85,9 @@ def depthwise(name: str, data: Shape, kernel: tuple[int, int], strides: tuple[in
     def build() -> tirx.PrimFunc:
         x, w = te.placeholder(data, name="x"), te.placeholder((*kernel, data[3]), name="w")
         out = cuda_computes.depthwise(x, w, strides, pads, (1, 1))
-        return from_te(x, w, te.compute(out.shape, lambda *i: te.min(out(*i), tirx.const(3.0, "float32")), name="capped"))
+        return from_te(
+            x, w, te.compute(out.shape, lambda *i: te.min(out(*i), tirx.const(3.0, "float32")), name="capped")
+        )
 
     def expected(x: Array, w: Array) -> Array:
         return np.minimum(np.einsum("bchwyx,yxc->bhwc", _seen(x, kernel, strides, pads, (1, 1)), w), 3.0)
@@ -118,8 +139,15 @@ SHARED = tuple(case for case in (*ROWS, *CHAINS, *GENERIC))
 CASES: tuple[Case, ...] = (*PRODUCTS, *WINDOWS, *SHARED)
 
 
-
-def half_conv(name: str, data: Shape, outputs: int, kernel: tuple[int, int], pads: Pads = (0, 0, 0, 0), strides=(1, 1), dtype: str = "float16") -> Case:
+def half_conv(
+    name: str,
+    data: Shape,
+    outputs: int,
+    kernel: tuple[int, int],
+    pads: Pads = (0, 0, 0, 0),
+    strides=(1, 1),
+    dtype: str = "float16",
+) -> Case:
     """As ``conv`` without an epilogue of its own, on 16-bit floats."""
     weight = (1, kernel[0] * kernel[1] * data[3], outputs)
 

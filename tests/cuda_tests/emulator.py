@@ -75,8 +75,7 @@ def lower_cuda(sch: s_tir.Schedule, target: Target) -> Lowered:
         host, devices = BUILD.split_host_device_mods(module)
         (device,) = devices.values()
         source = _source(device_passes()(device), native)
-    tags = {str(v.attrs["global_symbol"]): [str(t) for t in v.attrs["tirx.kernel_launch_params"]] for v in device.functions.values()}
-    launches = tuple(_launch(name, arguments, tags[name]) for name, arguments in _kernel_calls(host, tags))
+    launches = _launches(host, device)
     parameters = tuple(param.name for param in func.params)
     buffers = [*func.params, *_allocated(func)]
     sizes = {b.name: (math.prod(int(x) for x in b.ty.shape), _width(str(b.ty.dtype))) for b in buffers}
@@ -108,34 +107,25 @@ def _allocated(func: tirx.PrimFunc) -> list[Any]:
     return list(func.body.block.alloc_buffers)
 
 
-def _kernel_calls(host: tvm.IRModule, tags: dict[str, list[str]]) -> list[tuple[str, list[Any]]]:
-    """(kernel, arguments) of every launch in the host code, in order."""
+def _launches(host: tvm.IRModule, device: tvm.IRModule) -> tuple[Launch, ...]:
+    """Every launch in the host code, in order: (name, buffers…, extents…) with the kernel's own names of its buffers."""
     calls: list[Call] = []
     for func in host.functions.values():
         tvm_ffi.structural_walk(func.body, (Call, calls.append))  # append returns None, which means: go on
+    kernels = {str(func.attrs["global_symbol"]): func for func in device.functions.values()}
     found = []
     for call in calls:
-        if isinstance(call.op, tvm.ir.GlobalVar) and call.op.name_hint in tags:
-            found.append((call.op.name_hint, list(call.args)))
+        name = str(getattr(call.args[0], "value", "")) if len(call.args) else ""
+        if name not in kernels:
             continue
-        first = call.args[0] if len(call.args) else None
-        if isinstance(first, tirx.StringImm) and first.value in tags:
-            found.append((str(first.value), list(call.args[1:])))
+        tags = [str(tag) for tag in kernels[name].attrs["tirx.kernel_launch_params"] if str(tag) in AXES]
+        buffers = tuple(param.name.removesuffix("_ptr") for param in kernels[name].params)
+        numbers = [int(value) for value in list(call.args)[1 + len(buffers) :]]
+        extents = dict(zip(tags, numbers, strict=False))
+        shape = [extents.get(axis, 1) for axis in AXES]
+        found.append(Launch(name, buffers, (shape[0], shape[1], shape[2]), (shape[3], shape[4], shape[5])))
     assert found, "no kernel is launched"
-    return found
-
-
-def _launch(name: str, arguments: list[Any], tags: list[str]) -> Launch:
-    """The last arguments are the extents of the thread axes that the kernel's tags name."""
-    count = len(tags)
-    extents = {tag: int(value) for tag, value in zip(tags, arguments[len(arguments) - count :], strict=True)}
-    shape = [extents.get(axis, 1) for axis in AXES]
-    buffers = []
-    for argument in arguments[: len(arguments) - count]:
-        variables: list[tirx.Var] = []
-        tvm_ffi.structural_walk(argument, (tirx.Var, variables.append))
-        buffers.append(re.sub(r"_ptr$", "", variables[0].name))
-    return Launch(name, tuple(buffers), (shape[0], shape[1], shape[2]), (shape[3], shape[4], shape[5]))
+    return tuple(found)
 
 
 def compile_emulated(source: str) -> ctypes.CDLL:
@@ -144,7 +134,10 @@ def compile_emulated(source: str) -> ctypes.CDLL:
     helpers = source[: source.index('extern "C" __global__')]
     entries = []
     for name, params in SIGNATURE.findall(code):
-        types = [re.sub(r"\b\w+$", "", re.sub(r"__restrict__|__grid_constant__", "", param)).strip() for param in params.split(",")]
+        types = [
+            re.sub(r"\b\w+$", "", re.sub(r"__restrict__|__grid_constant__", "", param)).strip()
+            for param in params.split(",")
+        ]
         given = ", ".join(f"({kind})arguments[{index}]" for index, kind in enumerate(types))
         entries.append(ENTRY.format(name=name, arguments=given))
     code = re.sub(r"__shared__ alignas\((\d+)\)", r"alignas(\1) static", code)
@@ -156,7 +149,18 @@ def compile_emulated(source: str) -> ctypes.CDLL:
     library = stem.with_suffix(".so")
     if not library.exists():
         stem.with_suffix(".cc").write_text(text)
-        command = ["g++", "-O1", "-w", "-std=c++17", "-shared", "-fPIC", "-fno-strict-aliasing", "-o", str(library), str(stem) + ".cc"]
+        command = [
+            "g++",
+            "-O1",
+            "-w",
+            "-std=c++17",
+            "-shared",
+            "-fPIC",
+            "-fno-strict-aliasing",
+            "-o",
+            str(library),
+            str(stem) + ".cc",
+        ]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr[:3000]
     return ctypes.CDLL(str(library))

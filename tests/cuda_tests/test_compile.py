@@ -16,8 +16,17 @@ from schedules.target import CUDA_ARCHS, Target
 from tests.cuda_tests.cases import PRODUCTS
 
 PLAIN = 'extern "C" __global__ void twice(float *x) { x[threadIdx.x] *= 2; }'
-SHARED = 'extern "C" __global__ void turn(float *x) { __shared__ float t[256]; t[threadIdx.x] = x[threadIdx.x]; __syncthreads(); x[threadIdx.x] = t[255 - threadIdx.x]; }'
-INDEXED = 'extern "C" __global__ void pick(float *x, int *i) { float t[64]; for (int k = 0; k < 64; ++k) t[k] = x[k] * x[k + 1]; x[0] = t[i[0]] + t[i[1]]; }'
+SHARED = """extern "C" __global__ void turn(float *x) {
+  __shared__ float t[256];
+  t[threadIdx.x] = x[threadIdx.x];
+  __syncthreads();
+  x[threadIdx.x] = t[255 - threadIdx.x];
+}"""
+INDEXED = """extern "C" __global__ void pick(float *x, int *i) {
+  float t[64];
+  for (int k = 0; k < 64; ++k) t[k] = x[k] * x[k + 1];
+  x[0] = t[i[0]] + t[i[1]];
+}"""
 
 
 @pytest.mark.parametrize("arch", CUDA_ARCHS)

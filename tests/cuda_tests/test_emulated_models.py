@@ -1,4 +1,4 @@
-"""Whole models, every kernel run from its CUDA source on the CPU, against ONNX Runtime: layouts, fusion, memory, kernels."""
+"""Whole models against ONNX Runtime, every kernel run from its CUDA source on the CPU."""
 
 from __future__ import annotations
 
@@ -25,7 +25,16 @@ from tests.models.catalog import cached
 
 TARGET = Target.cuda("sm_90")
 QUICK = ("tiny_cnn", "tiny_encoder")
-SLOW = ("tiny_odd", "tiny_strided", "tiny_grouped", "tiny_branches", "tiny_gated", "tiny_mlp", "tiny_unet", "squeezenet")
+SLOW = (
+    "tiny_odd",
+    "tiny_strided",
+    "tiny_grouped",
+    "tiny_branches",
+    "tiny_gated",
+    "tiny_mlp",
+    "tiny_unet",
+    "squeezenet",
+)
 
 
 def run(program: Program, feed: dict[str, NDArray[Any]]) -> list[NDArray[Any]]:
@@ -35,7 +44,9 @@ def run(program: Program, feed: dict[str, NDArray[Any]]) -> list[NDArray[Any]]:
     steps = flatten(ready, {})
     assert steps is not None
     kernels = {
-        symbol_of(task.key): Emulated(lower(load_program(program.programs[task.key]), plan.config(task.key), TARGET), TARGET)
+        symbol_of(task.key): Emulated(
+            lower(load_program(program.programs[task.key]), plan.config(task.key), TARGET), TARGET
+        )
         for task in program.tasks
     }
     arena = np.full(steps.arena_bytes, 0xFF, np.uint8)  # NaN
@@ -66,4 +77,3 @@ def check(model: onnx.ModelProto, program: Program, rtol: float, atol: float) ->
 def test_float32(name: str) -> None:
     model = load_model(cached(name), {})
     check(model, import_program(simplify(model), TARGET), 1e-3, 1e-4)
-

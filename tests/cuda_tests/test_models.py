@@ -1,4 +1,4 @@
-"""Whole models become artifacts for a GPU that is not here: right architecture, no local memory, and they load again."""
+"""Whole models become artifacts for a GPU that is not here: right device, no local memory, and they load again."""
 
 from __future__ import annotations
 
@@ -35,7 +35,21 @@ def build(model: Path, arch: str, folder: Path, capsys: pytest.CaptureFixture[st
     """What ``tune run --no-device --json`` says."""
     out, log = folder / f"{model.stem}-{arch}.tuned", folder / "log.db"
     target = json.dumps({"kind": "cuda", "arch": arch})
-    code = main(["run", str(model), "--target", target, "--no-device", "--out", str(out), "--log", str(log), "--json", "--quiet"])
+    code = main(
+        [
+            "run",
+            str(model),
+            "--target",
+            target,
+            "--no-device",
+            "--out",
+            str(out),
+            "--log",
+            str(log),
+            "--json",
+            "--quiet",
+        ]
+    )
     told = capsys.readouterr()
     assert code == 0, told.err
     return json.loads(told.out)

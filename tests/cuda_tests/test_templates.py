@@ -1,4 +1,4 @@
-"""Every GPU template computes what NumPy says, run from its CUDA source on the CPU, for its best and for random configs."""
+"""Every GPU template computes what NumPy says: its CUDA source runs on the CPU, for its best guess and others."""
 
 from __future__ import annotations
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from autotune import pipeline
 from autotune.cuda.run import tune_cuda
 from autotune.events import Observer, ignore
 from autotune.options import Options
 from autotune.pipeline import Result
-from autotune.pipeline import tune as tune_cpu
 
 
 def tune(model: str | Path, options: Options | None = None, observe: Observer = ignore) -> Result:
@@ -22,7 +22,7 @@ def tune(model: str | Path, options: Options | None = None, observe: Observer = 
     options = options or Options()
     if options.target is not None and options.target.kind == "cuda":
         return tune_cuda(Path(model), options, options.target, observe)
-    return tune_cpu(model, options, observe)
+    return pipeline.tune(model, options, observe)
 
 
 def build(model: str | Path, options: Options | None = None, observe: Observer = ignore) -> Result:

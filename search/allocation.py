@@ -26,6 +26,15 @@ class Outlook:
             raise UsageError(f"an outlook needs a trial and gains that are not negative, got {self}")
 
 
+@runtime_checkable
+class Outlooking(Protocol):
+    """A searcher whose model can say what it expects of its next trials."""
+
+    def outlook(self, count: int) -> Outlook | None:
+        """What the next ``count`` trials may bring; None while nothing is known of the task."""
+        ...
+
+
 @dataclass(frozen=True)
 class TaskState:
     """What tuning one task has brought so far.

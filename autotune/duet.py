@@ -11,12 +11,14 @@ import logging
 import platform
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tvm
+from numpy.typing import NDArray
 
 from autotune.executor import ALIGNMENT, Tensors
 from autotune.graph.costs import Bench, Transfer
@@ -246,13 +248,10 @@ class Ledger:
     log: LogStore
     target: Target
     frozen: bool
-    missing: list[str] = field(default_factory=list)
 
     def known(self, what: str, digest: str) -> float | None:
         """The seconds recorded."""
         record = self.log.best(self._key(what, digest))
-        if record is None:
-            self.missing.append(what)
         return None if record is None else record.measurement.latency_s
 
     def keep(self, what: str, digest: str, seconds: float) -> None:
@@ -399,8 +398,7 @@ def placings(built: Built, ledger: Ledger) -> list[Placing]:
         subgraphs = cut.subgraphs
         if pieces == 1:
             per_call = _per_call(flat, subgraphs, problem)
-        for place in (lambda p: exact(p).placement, correction):
-            placement = place(problem)
+        for placement in (exact(problem).placement, correction(problem)):
             key = tuple((subgraphs[s].nodes, placement.lanes[s]) for s in placement.order)
             if key not in found:
                 steps = built.steps(subgraphs, placement)
@@ -424,9 +422,9 @@ def _per_call(flat: Flat, subgraphs: Sequence[Subgraph], problem: Problem) -> di
 
 def aligned_flats(flats: Mapping[int, Flat]) -> dict[int, Flat]:
     """The same with weights where kernels may read them, each copied once however many programs use it."""
-    moved: dict[int, np.ndarray] = {}
+    moved: dict[int, NDArray[Any]] = {}
 
-    def at_home(array: np.ndarray) -> np.ndarray:
+    def at_home(array: NDArray[Any]) -> NDArray[Any]:
         if id(array) not in moved:
             raw = np.empty(array.nbytes + ALIGNMENT, np.uint8)
             start = -raw.ctypes.data % ALIGNMENT

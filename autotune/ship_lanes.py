@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import tvm
@@ -77,7 +77,7 @@ def place_and_ship(out: Path, job: Shipping, kinds: Mapping[int, Kind], lanes: t
         return one_lane
 
 
-def _impossible(out: Path) -> Shipped:
+def _impossible(out: Path) -> NoReturn:
     raise AssertionError(f"nothing was shipped to {out}")
 
 
@@ -163,8 +163,14 @@ def _times(built: Built, ledger: Ledger, candidates: Sequence[Steps]) -> list[fl
     """Seconds of each, from the log if all are there, else measured in turn."""
     names = [_name(built, steps) for steps in candidates]
     known = [ledger.known("model", name) for name in names]
+    found = [seconds for seconds in known if seconds is not None]
+    if ledger.frozen and len(found) < len(known):
+        raise MissingRecordError(
+            f"the log lacks {len(known) - len(found)} of {len(known)} timings of the whole model on these lanes; "
+            "tune with the same --lanes first, or build with --lanes cpu"
+        )
     if ledger.frozen:
-        return [float("inf") if seconds is None else seconds for seconds in known]
+        return found
     times = built.bench.end_to_end(candidates, RACE_S)
     for name, seconds in zip(names, times, strict=True):
         ledger.keep("model", name, seconds)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from autotune.graph.placement import Course, Placement, Problem, schedule
@@ -193,7 +193,8 @@ class _Search:
     def _incumbent(self) -> Placement:
         """The best of the quick ways: a tight start prunes most."""
         found = []
-        for place in (single, heft, correction):
+        quick: tuple[Callable[[Problem], Placement], ...] = (single, heft, correction)
+        for place in quick:
             try:
                 found.append(place(self._problem))
             except UsageError:  # it ran out of memory; another may not, and the search itself may not

@@ -32,6 +32,14 @@ ATOL = 2e-4
 PERIOD = 1_000_003
 """Length of the block of normal numbers that inputs are cut from: prime, so that a shifted index does not line up."""
 
+OUTLIERS, OUTLIER = 61, 6
+"""One in so many activations is so many times as large: a mistake in what saturates or guards against large numbers,
+the ends of a tanh say, shows nowhere else."""
+
+ORDINARY = 8.0
+"""Times nine tenths of the outputs' magnitude: larger ones count as no more in their spread, or what an exponential
+makes of an outlier would excuse errors everywhere."""
+
 SMALL_INTEGERS = 4
 """Integers that may be indices are drawn below this, or below the smallest axis longer than one."""
 
@@ -73,9 +81,10 @@ def task_seed(task: Task, seed: int) -> int:
 def make_inputs(task: Task, block: NDArray[np.float32], seed: int, positive: bool = False) -> list[Array]:
     """Random values for every parameter but the output.
 
-    Floats are standard normal; the largest weight is divided by √K (K = multiply-adds per output) so that what
-    follows a sum, a sigmoid say, is met in its working range and not saturated. Integers are small enough to index
-    any axis. ``positive`` gives the absolute values plus 0.1, for programs that take roots or logarithms.
+    Floats are standard normal, some activations larger (``OUTLIERS``); the largest weight is divided by √K
+    (K = multiply-adds per output) so that what follows a sum, a sigmoid say, is met in its working range and not
+    saturated. Integers are small enough to index any axis. ``positive`` gives the absolute values plus 0.1, for
+    programs that take roots or logarithms.
     """
     rng = np.random.default_rng(task_seed(task, seed))
     weight = max(task.constants, key=lambda i: math.prod(task.shapes[i]), default=-1)
@@ -92,6 +101,8 @@ def make_inputs(task: Task, block: NDArray[np.float32], seed: int, positive: boo
             array[...] = values.view(np.uint32) >> 16
         elif dtype.kind == "f":
             fill_normal(array, block, offset)
+            if index not in task.constants:
+                array.reshape(-1)[::OUTLIERS] *= OUTLIER
             if positive:
                 np.abs(array, out=array)
                 array += 0.1
@@ -112,6 +123,16 @@ def poison(array: Array) -> None:
     array[...] = fills.get(array.dtype.kind, 113)
 
 
+def _spread(flat: Array) -> float:
+    """Root mean square of finite numbers, those far beyond the ordinary cut down to it."""
+    magnitude = np.abs(flat).astype(np.float64)
+    met = magnitude[magnitude > 0]
+    if not met.size:
+        return 0.0
+    most = ORDINARY * float(np.quantile(met, 0.9))
+    return math.sqrt(float(np.mean(np.square(np.minimum(magnitude, most)))))
+
+
 class Expected:
     """The right output of one task and how far a candidate's may be from it.
 
@@ -128,7 +149,7 @@ class Expected:
         if self._floating:
             finite = np.isfinite(flat)
             self._all_finite = bool(finite.all())
-            scale = math.sqrt(float(np.mean(np.square(flat[finite], dtype=np.float64)))) if finite.any() else 0.0
+            scale = _spread(flat[finite])
             # Where the reference is not finite no distance will do: only the same value is right.
             rounding = 4 * (2.0**-8 if self._short else float(np.finfo(flat.dtype).eps))
             bound = max(RTOL, rounding) * np.abs(flat) + max(ATOL, rounding) * scale

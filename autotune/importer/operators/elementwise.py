@@ -18,11 +18,17 @@ def cast_like(node: Node, e: Emit) -> list[str] | None:
     return [e.op("Cast", node.input(0), to=node.type(1), **more)]
 
 
-@rewrites("Cosh")
-def cosh(node: Node, e: Emit) -> list[str] | None:
-    """(e^x + e^−x) ÷ 2."""
+@rewrites("Not")
+def negation(node: Node, e: Emit) -> list[str] | None:
+    """A choice: fused behind a comparison, TVM's own flips all eight bits of a boolean and leaves it true."""
+    return [e.op("Where", node.input(0), e.const(np.array(False)), e.const(np.array(True)))]
+
+
+@rewrites("Cosh", "Sinh")
+def hyperbolic(node: Node, e: Emit) -> list[str] | None:
+    """(e^x ± e^−x) ÷ 2."""
     x = node.input(0)
-    both = e.op("Add", e.op("Exp", x), e.op("Exp", e.op("Neg", x)))
+    both = e.op("Add" if node.kind == "Cosh" else "Sub", e.op("Exp", x), e.op("Exp", e.op("Neg", x)))
     return [e.op("Mul", both, e.like(0.5))]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import tvm
 
 from autotune.artifact import Artifact, read_artifact, read_tasks
+from autotune.cuda.source import cuda_source
 from autotune.inspect_lanes import BranchRow, report_branches
 from autotune.logs import known_log
 from autotune.options import Options
@@ -26,8 +27,11 @@ from schedules.target import Target
 from schedules.task import Task
 from tuning_logs.record import TuningRecord
 
-FORMS = {"tir": "", "llvm": "ll", "asm": "asm"}
-"""Forms of a kernel (the scheduled program, LLVM's intermediate code, machine code) → TVM's name for them."""
+FORMS = {"tir": "", "llvm": "ll", "asm": "asm", "cuda": ""}
+"""Forms of a kernel (scheduled program, LLVM's intermediate code, machine code, CUDA source) → TVM's name for them."""
+
+OF_KIND = {"llvm": ("tir", "llvm", "asm"), "cuda": ("tir", "cuda")}
+"""Kind of target → the forms its kernels have."""
 
 
 @dataclass(frozen=True)
@@ -196,7 +200,15 @@ def _kernel(artifact: Artifact, task: Task, program: str, emit: str | None) -> K
 
 
 def emit_kernel(program: str, config: Config, target: Target, emit: str) -> str:
-    """The code of ``program`` scheduled by ``config``."""
+    """The code of ``program`` scheduled by ``config``.
+
+    Raises:
+        UsageError: if kernels for ``target`` have no such form.
+    """
+    if emit not in OF_KIND[target.kind]:
+        raise UsageError(f"kernels for {target.kind} have no form {emit!r}; give {' or '.join(OF_KIND[target.kind])}")
+    if emit == "cuda":
+        return cuda_source(lower(load_prim_func(program), config, target), target)
     module = lower(load_prim_func(program), config, target).mod
     if emit == "tir":
         return str(module.script())

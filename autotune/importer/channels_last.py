@@ -21,7 +21,7 @@ from schedules.templates.cuda_computes import pool as pool_te
 from schedules.templates.cuda_computes import product as product_te
 
 FIRST, LAST = (0, 3, 1, 2), (0, 2, 3, 1)  # permutations: channels-last → as ONNX has it, and back
-FLOATS = ("float32",)
+FLOATS = ("float32", "float16", "bfloat16")
 
 
 class ChannelsLast(Forms):
@@ -156,8 +156,8 @@ def batch_norm(forms: Forms, call: relax.Call, _: Shape) -> Value | None:
     value = forms.value(call.args[0])
     if value is None or gamma is None or beta is None or mean is None or variance is None or int(call.attrs.axis) != 1:
         return None
-    scale = (gamma / np.sqrt(variance + float(call.attrs.epsilon))).astype(np.float32)
-    shift = (beta - mean * scale).astype(np.float32)
+    scale = (gamma / np.sqrt(variance + float(call.attrs.epsilon))).astype(gamma.dtype)
+    shift = (beta - mean * scale).astype(gamma.dtype)
     last = len(value.shape) == 4 and value.blocked is not None
     wide = (1, 1, 1, -1) if last else (1, -1) + (1,) * (len(value.shape) - 2)
     data = forms.blocked(value) if last else forms.plain(value)

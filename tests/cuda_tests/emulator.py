@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import importlib
 import math
 import re
 import subprocess
@@ -20,32 +19,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tvm
-import tvm_ffi
 from numpy.typing import NDArray
-from tvm import s_tir, tirx
-from tvm.ir import Call
+from tvm import s_tir
 
-from autotune.cuda.nvrtc import CALLBACK
-from schedules.lower import tvm_target
+from autotune.cuda.source import Launch, cuda_program
 from schedules.target import Target
 
-BUILD = importlib.import_module("tvm.tirx.build")  # ``tvm.tirx.build`` itself names the function
 HEADER = Path(__file__).with_name("emulator.h")
 SIGNATURE = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\(\d+\) )?(\w+)\(([^)]*)\) \{')
-AXES = ("blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", "threadIdx.z")
 DYNAMIC = re.compile(r"extern (?:__shared__|alignas\(\d+\) static) (?:__align__\(\d+\) )?[\w ]+? (\w+)\[\];")
 DYNAMIC_BYTES = 232448
-
-
-@dataclass(frozen=True)
-class Launch:
-    """One kernel launch: names of its buffers, blocks and threads."""
-
-    kernel: str
-    arguments: tuple[str, ...]
-    blocks: tuple[int, int, int]
-    threads: tuple[int, int, int]
 
 
 @dataclass(frozen=True)
@@ -64,68 +47,16 @@ class Lowered:
 
 
 def lower_cuda(sch: s_tir.Schedule, target: Target) -> Lowered:
-    """What TVM makes of a schedule, before NVRTC."""
+    """What TVM makes of a schedule, and the memory that running it takes."""
     func = sch.mod["main"]
-    native = tvm_target(target)
-    with native, tvm.transform.PassContext(opt_level=3):
-        pipeline, host_passes, device_passes = tvm.tirx.get_default_tir_pipeline(native)
-        module = tvm.IRModule({"main": func})
-        module = tirx.transform.BindTarget(native.with_host(tvm.target.Target("llvm")))(module)
-        module = pipeline(module)
-        host, devices = BUILD.split_host_device_mods(module)
-        (device,) = devices.values()
-        source = _source(device_passes()(device), native)
-    launches = _launches(host, device)
-    parameters = tuple(param.name for param in func.params)
-    buffers = [*func.params, *_allocated(func)]
+    program = cuda_program(sch, target)
+    buffers = [*func.params, *func.body.block.alloc_buffers]
     sizes = {b.name: (math.prod(int(x) for x in b.ty.shape), _width(str(b.ty.dtype))) for b in buffers}
-    return Lowered(source, launches, sizes, parameters)
+    return Lowered(program.source, program.launches, sizes, tuple(param.name for param in func.params))
 
 
 def _width(dtype: str) -> int:
     return {"bool": 1, "bfloat16": 2}.get(dtype) or np.dtype(dtype).itemsize
-
-
-def _source(device: tvm.IRModule, native: tvm.target.Target) -> str:
-    kept: list[str] = []
-
-    def keep(code: str) -> bytes:
-        kept.append(code)
-        return b"none"
-
-    before = tvm.get_global_func(CALLBACK, allow_missing=True)
-    tvm.register_global_func(CALLBACK, keep, override=True)
-    try:
-        BUILD.codegen_build(device, native)
-    finally:
-        if before is not None:
-            tvm.register_global_func(CALLBACK, before, override=True)
-    return kept[0]
-
-
-def _allocated(func: tirx.PrimFunc) -> list[Any]:
-    return list(func.body.block.alloc_buffers)
-
-
-def _launches(host: tvm.IRModule, device: tvm.IRModule) -> tuple[Launch, ...]:
-    """Every launch in the host code, in order: (name, buffers…, extents…) with the kernel's own names of its buffers."""
-    calls: list[Call] = []
-    for func in host.functions.values():
-        tvm_ffi.structural_walk(func.body, (Call, calls.append))  # append returns None, which means: go on
-    kernels = {str(func.attrs["global_symbol"]): func for func in device.functions.values()}
-    found = []
-    for call in calls:
-        name = str(getattr(call.args[0], "value", "")) if len(call.args) else ""
-        if name not in kernels:
-            continue
-        tags = [str(tag) for tag in kernels[name].attrs["tirx.kernel_launch_params"] if str(tag) in AXES]
-        buffers = tuple(param.name.removesuffix("_ptr") for param in kernels[name].params)
-        numbers = [int(value) for value in list(call.args)[1 + len(buffers) :]]
-        extents = dict(zip(tags, numbers, strict=False))
-        shape = [extents.get(axis, 1) for axis in AXES]
-        found.append(Launch(name, buffers, (shape[0], shape[1], shape[2]), (shape[3], shape[4], shape[5])))
-    assert found, "no kernel is launched"
-    return tuple(found)
 
 
 def compile_emulated(source: str) -> ctypes.CDLL:

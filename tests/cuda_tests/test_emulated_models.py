@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from numpy.typing import NDArray
+from onnx import numpy_helper
 
 from autotune.graph.steps import Operand, flatten
 from autotune.importer.load import load_model
@@ -77,3 +78,30 @@ def check(model: onnx.ModelProto, program: Program, rtol: float, atol: float) ->
 def test_float32(name: str) -> None:
     model = load_model(cached(name), {})
     check(model, import_program(simplify(model), TARGET), 1e-3, 1e-4)
+
+
+def halved(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with every float32 tensor as float16."""
+    short = onnx.ModelProto()
+    short.CopyFrom(model)
+    for tensor in short.graph.initializer:
+        array = numpy_helper.to_array(tensor)
+        if array.dtype == np.float32:
+            tensor.CopyFrom(numpy_helper.from_array(array.astype(np.float16), tensor.name))
+    for value in (*short.graph.input, *short.graph.output, *short.graph.value_info):
+        if value.type.tensor_type.elem_type == onnx.TensorProto.FLOAT:
+            value.type.tensor_type.elem_type = onnx.TensorProto.FLOAT16
+    return short
+
+
+@pytest.mark.slow
+def test_float16() -> None:
+    """A model of 16-bit floats runs on tensor cores and is as right as its numbers."""
+    model = load_model(cached("tiny_cnn"), {})
+    program = import_program(simplify(halved(model)), TARGET)
+    assert "cuda_tensor" in {task.template for task in program.tasks}
+    feed = random_inputs(program.inputs, 0)
+    _, expected = reference_outputs(model, {name: array.astype(np.float32) for name, array in feed.items()})
+    for ours, theirs in zip(run(program, feed), expected, strict=True):
+        assert ours.dtype == np.float16
+        np.testing.assert_allclose(ours.astype(np.float32), theirs, rtol=0.03, atol=0.01)

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
+from autotune.cuda.source import cuda_source
 from schedules.lower import BASELINE, claim, lower
 from schedules.target import Target
 from schedules.templates.cuda_catalog import CUDA_TEMPLATES
 from tests.cuda_tests.cases import CASES, HALVES
-from tests.cuda_tests.emulator import lower_cuda
 
 TARGET = Target.cuda("sm_90")
 GOLDEN = {
@@ -25,10 +25,7 @@ GOLDEN = {
 def source(name: str, untuned: bool = False) -> str:
     func = next(case.func for case in (*CASES, *HALVES) if case.name == name)
     config = BASELINE if untuned else claim(func, TARGET).space.first[0]
-    lowered = lower_cuda(lower(func, config, TARGET), TARGET)
-    begin = lowered.source.index('extern "C" __global__')
-    launches = "".join(f"// {launch}\n" for launch in lowered.launches)
-    return f"// {config.to_json()}\n{launches}{lowered.source[begin:].rstrip()}\n"
+    return f"// {config.to_json()}\n{cuda_source(lower(func, config, TARGET), TARGET)}"
 
 
 def test_every_template_has_a_golden_kernel() -> None:

@@ -30,7 +30,10 @@ def extreme(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset
     reduced = sorted({int(axis) % rank for axis in given}) if given else list(range(rank))
     keep = bool(attrs.get("keepdims", 1))
     start = -np.inf if kind == "ReduceMax" else np.inf
-    combine = tirx.max if kind == "ReduceMax" else tirx.min
+
+    def combine(a: Any, b: Any) -> Any:
+        return tirx.max(a, b) if kind == "ReduceMax" else tirx.min(a, b)
+
     reducer = te.comm_reducer(combine, lambda t: tirx.const(start, t), name="extreme")
 
     def compute(data: te.Tensor) -> te.Tensor:
@@ -52,3 +55,31 @@ def extreme(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset
         return te.compute(shape, element, name="extreme")
 
     return bb.emit_te(compute, x, primfunc_name_hint=kind.lower())
+
+
+@converts("Ranks")
+def ranks(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
+    """Index of the k-th element of every row, k = 0 … count − 1: equal elements in their order.
+
+    An element's rank is the number of those before it; the index of rank k is the sum of the one index that has it.
+    """
+    x, count, largest = inputs[0], int(attrs["count"]), bool(attrs["largest"])
+
+    def compute(data: te.Tensor) -> te.Tensor:
+        *outer, size = data.shape
+        other, own = te.reduce_axis((0, size), "other"), te.reduce_axis((0, size), "own")
+
+        def before(place: tuple[Any, ...], i: Any) -> Any:
+            a, b = data(*place, other), data(*place, i)
+            ahead = (a > b) if largest else (a < b)
+            return tirx.any(ahead, tirx.all(a == b, other < i)).astype("int64")
+
+        rank = te.compute(data.shape, lambda *p: te.sum(before(p[:-1], p[-1]), axis=other), name="rank")
+
+        def index(*place: Any) -> Any:
+            hit = rank(*place[:-1], own) == place[-1]
+            return te.sum(tirx.Select(hit, own.var.astype("int64"), tirx.const(0, "int64")), axis=own)
+
+        return te.compute((*outer, count), index, name="index")
+
+    return bb.emit_te(compute, x, primfunc_name_hint="top")

@@ -60,6 +60,9 @@ PROMISING = 1.05
 SIDE_SHARE = 0.4
 """Of the budget, for kernels of lanes that leave cores to others."""
 
+LEAST_S = 1e-12
+"""Stands for no time in a log."""
+
 RACE_S = 1.5
 """Seconds for which the placements are timed against each other."""
 
@@ -254,11 +257,12 @@ class Ledger:
         record = self.log.best(self._key(what, digest))
         return None if record is None else record.measurement.latency_s
 
-    def keep(self, what: str, digest: str, seconds: float) -> None:
-        """Record them; the newest counts."""
-        key = self._key(what, digest)
-        measured = Measurement(latencies_s=(max(seconds, 1e-12),))
+    def keep(self, what: str, digest: str, seconds: float) -> float:
+        """Record them; the newest counts. What was recorded: logs hold nothing that takes no time at all."""
+        key, kept = self._key(what, digest), max(seconds, LEAST_S)
+        measured = Measurement(latencies_s=(kept,))
         self.log.append([TuningRecord(key, Config(key.space, ()), measured, "", time.time(), platform.node())])
+        return kept
 
     def _key(self, what: str, digest: str) -> RecordKey:
         return RecordKey(digest, self.target.fingerprint, f"lane-{what}/1", tvm.__version__)
@@ -320,9 +324,7 @@ def _costs(built: Built, ledger: Ledger, subgraphs: Sequence[Subgraph], threads:
     run = built.bench.busy if what == "busy" else built.bench.alone
     measured = run(subgraphs, threads)
     costs = [measured.get(part.name, 0.0) for part in subgraphs]
-    for name, seconds in zip(names, costs, strict=True):
-        ledger.keep(what, name, seconds)
-    return costs
+    return [ledger.keep(what, name, seconds) for name, seconds in zip(names, costs, strict=True)]
 
 
 def _transfer(built: Built, ledger: Ledger, subgraphs: Sequence[Subgraph]) -> Transfer:
@@ -336,9 +338,7 @@ def _transfer(built: Built, ledger: Ledger, subgraphs: Sequence[Subgraph]) -> Tr
     if ledger.frozen or not some:
         return Transfer(0.0, 0.0)
     found = built.bench.transfer(some)
-    ledger.keep("latency", digest, found.latency_s)
-    ledger.keep("byte", digest, found.s_per_byte)
-    return found
+    return Transfer(ledger.keep("latency", digest, found.latency_s), ledger.keep("byte", digest, found.s_per_byte))
 
 
 def _bytes_out(flat: Flat, part: Subgraph) -> int:

@@ -167,7 +167,7 @@ class Plan:
             data = json.loads(text)
             lanes = None if data.get("lanes") is None else LanePlan.from_data(data["lanes"])
             return Plan(Target.from_json(json.dumps(data["target"])), _choices(data["choices"]), lanes)
-        except (ValueError, KeyError, TypeError, UsageError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, UsageError) as error:
             raise ArtifactError(f"plan.json is not a plan ({error}); build the artifact again") from error
 
 

@@ -19,6 +19,7 @@ from schedules.errors import (
     MeasureError,
     MissingRecordError,
     ModelError,
+    RunError,
     ScheduleError,
     UsageError,
     VerificationError,
@@ -44,6 +45,7 @@ _HOMES = {
     "build": "autotune.entry",
     "load": "autotune.dispatch",
     "tune": "autotune.entry",
+    "tune_function": "autotune.function",
 }
 
 __all__ = [
@@ -57,6 +59,7 @@ __all__ = [
     "ModelError",
     "Options",
     "Result",
+    "RunError",
     "ScheduleError",
     "TunedFunction",
     "UsageError",

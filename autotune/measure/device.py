@@ -26,6 +26,7 @@ from tvm_ffi import libinfo
 
 from autotune.measure.builder import last_words
 from autotune.measure.messages import DeviceLost
+from autotune.measure.turns import await_idle
 from schedules.errors import MeasureError, UsageError
 
 SESSION_S = 300
@@ -151,6 +152,7 @@ class DeviceSession:
         self.device = self._session.cpu(0)
         self._note = NOTE.format(secrets.token_hex(8))
         self._count = 0
+        self._shared = False
         self._buffer: tvm.runtime.Tensor | None = None
         try:
             self._functions = self._load(probe)
@@ -208,7 +210,10 @@ class DeviceSession:
         """Wait until nothing else is timed on that machine by anyone who takes turns."""
         path, deadline = self._text(TURN), time.monotonic() + SLACK_S / 2
         while not self.call("tune_turn", path, 1) and time.monotonic() < deadline:
+            self._shared = True
             time.sleep(0.002)
+        if self._shared:
+            await_idle(lambda: (self.read("/proc/stat") or b"").decode())
 
     def end_turn(self) -> None:
         """Let others."""

@@ -168,12 +168,13 @@ class LocalMeasurer:
         start = time.perf_counter()
         measured = []
         try:
-            for candidate, library in zip(candidates, libraries, strict=True):
-                measurement = self._time(candidate, library, incumbent_s)
-                measured.append(measurement)
-                if measurement.ok and (incumbent_s is None or measurement.latency_s < incumbent_s):
-                    incumbent_s = measurement.latency_s
-                    self._best[candidate.task.key] = (candidate.task.key, candidate.config)
+            with self._turn.alone():
+                for candidate, library in zip(candidates, libraries, strict=True):
+                    measurement = self._time(candidate, library, incumbent_s)
+                    measured.append(measurement)
+                    if measurement.ok and (incumbent_s is None or measurement.latency_s < incumbent_s):
+                        incumbent_s = measurement.latency_s
+                        self._best[candidate.task.key] = (candidate.task.key, candidate.config)
         finally:
             self.measure_s += time.perf_counter() - start
         return measured

@@ -121,8 +121,8 @@ def test_a_truncated_file_is_found(tiny):
 
 
 def test_another_format_is_refused(tiny):
-    rewrite_manifest(tiny.artifact, format=artifact_module.FORMAT + 1)
-    assert f"has format {artifact_module.FORMAT + 1}" in refusal(tiny.artifact)
+    rewrite_manifest(tiny.artifact, format=99)
+    assert "has format 99" in refusal(tiny.artifact)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", "null", '{"format": 1}'])

@@ -81,9 +81,10 @@ def test_there_are_enough_of_them() -> None:
 def test_what_the_limits_are_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = save_tiny(tmp_path / "tiny.onnx")
 
-    def importing(_: object) -> str:
+    def importing(patience: float) -> str:
         with pytest.raises(ModelError) as caught:
-            import_model(path, {}, target(), Limits(cpu_s=1.0, s_per_node=0.0, patience=3.0, memory_bytes=200 << 20))
+            limits = Limits(cpu_s=1.0, s_per_node=0.0, patience=patience, memory_bytes=200 << 20)
+            import_model(path, {}, target(), limits)
         return str(caught.value)
 
     def spin(*_: object) -> None:
@@ -112,7 +113,7 @@ def test_what_the_limits_are_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         (recurse, "nests too deep"),
     ):
         monkeypatch.setattr("autotune.importing.simplify", misbehave)
-        assert re.search(words, importing(None)), words
+        assert re.search(words, importing(1.0 if misbehave is sleep else 60.0)), words
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import tvm
 from numpy.typing import NDArray
 
 from autotune.artifact import Artifact, read_artifact
@@ -164,8 +165,6 @@ def _dense(array: Array) -> Array:
 
 
 def _called(kernel: Any, arguments: Sequence[Array], call: FlatCall) -> Array:
-    import tvm
-
     output = aligned(call.shape, numpy_dtype(call.dtype))
     poison(output)
     kernel(*(tvm.runtime.from_dlpack(array) for array in (*arguments, output)))

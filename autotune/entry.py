@@ -10,6 +10,7 @@ from autotune.cuda.run import tune_cuda
 from autotune.events import Observer, ignore
 from autotune.options import Options
 from autotune.pipeline import Result
+from schedules.errors import UsageError
 
 
 def tune(model: str | Path, options: Options | None = None, observe: Observer = ignore) -> Result:
@@ -21,6 +22,9 @@ def tune(model: str | Path, options: Options | None = None, observe: Observer = 
     """
     options = options or Options()
     if options.target is not None and options.target.kind == "cuda":
+        if options.shapes:
+            count = len(options.shapes)
+            raise UsageError(f"a CUDA artifact serves one set of shapes, not {count}; give every --input once")
         return tune_cuda(Path(model), options, options.target, observe)
     return pipeline.tune(model, options, observe)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from collections import Counter
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import onnx
 
+from autotune.machine import host_target
 from tests.fuzz.crew import fuzz
 from tests.fuzz.engine import examine
 from tests.fuzz.graphs import random_model
@@ -31,8 +33,6 @@ def main() -> int:
     began = time.monotonic()
     seeds = range(arguments.start, arguments.start + arguments.count)
     if arguments.log is not None and arguments.log.exists():
-        import json
-
         done = {json.loads(line)["seed"] for line in arguments.log.read_text().splitlines()}
         seeds = [seed for seed in seeds if seed not in done]
     outcomes: Counter[str] = Counter()
@@ -54,7 +54,7 @@ def _one(seed: int) -> int:
     path = Path(f"fuzz-{seed}.onnx")
     onnx.save(model, path)
     print(onnx.printer.to_text(model.graph)[:6000])
-    found = examine(model, seed, print)
+    found = examine(model, seed, print, host_target())
     print(f"{path}: {found}")
     return 0 if found.outcome in FINE else 1
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import multiprocessing
-import time
 import traceback
 from collections.abc import Iterable, Iterator
 from multiprocessing.connection import Connection
 
+from autotune.machine import host_target
+from autotune.measure.worker import cap_memory
 from tests.fuzz.engine import Found, examine
 from tests.fuzz.graphs import random_model
 
@@ -20,9 +21,8 @@ MEMORY_BYTES = 6 << 30
 
 def serve(connection: Connection) -> None:
     """Examine seeds until the connection ends."""
-    from autotune.measure.worker import cap_memory
-
     cap_memory(MEMORY_BYTES)
+    target = host_target()  # once: a run may leave this thread pinned to a core
     connection.send("ready")
     while True:
         try:
@@ -30,7 +30,7 @@ def serve(connection: Connection) -> None:
         except EOFError:
             return
         try:
-            found = examine(random_model(seed), seed, connection.send)
+            found = examine(random_model(seed), seed, connection.send, target)
         except Exception as error:  # a bug, whichever it is: the report says where
             last = traceback.extract_tb(error.__traceback__)[-1]
             text = " ".join(str(error).split())
@@ -85,7 +85,6 @@ class Worker:
 
     @property
     def alive(self) -> bool:
-        time.sleep(0)
         return self._process.is_alive()
 
 

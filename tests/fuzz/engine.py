@@ -16,9 +16,8 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from autotune.importer.load import load_model
-from autotune.importer.program import Program, import_program
+from autotune.importer.program import Program, import_program, interface
 from autotune.importer.simplify import simplify
-from autotune.machine import host_target
 from autotune.measure.base import Candidate, symbol_of
 from autotune.measure.builder import Builder, object_of
 from autotune.plan import Choice, Plan
@@ -139,7 +138,7 @@ def random_configs(program: Program, target: Target, rng: np.random.Generator) -
     return chosen
 
 
-def examine(model: onnx.ModelProto, seed: int, stage: Stage, threads: int = 2) -> Found:
+def examine(model: onnx.ModelProto, seed: int, stage: Stage, target: Target) -> Found:
     """Import ``model``, build it twice and compare; ``stage`` is told what comes next."""
     operators = tuple(sorted(Counter(node.op_type for node in model.graph.node)))
     with tempfile.TemporaryDirectory(prefix="tune-fuzz-") as name:
@@ -152,7 +151,6 @@ def examine(model: onnx.ModelProto, seed: int, stage: Stage, threads: int = 2) -
             theirs = reference(model, feed)
         except Exception as error:  # whatever ONNX Runtime makes of a graph that the checker likes
             return Found(seed, "no reference", "import", str(error)[:300], operators)
-        target = host_target(threads)
         try:
             program = import_program(simplify(load_model(path)), target)
         except ModelError as error:
@@ -175,8 +173,6 @@ def examine(model: onnx.ModelProto, seed: int, stage: Stage, threads: int = 2) -
 
 
 def _feed(model: onnx.ModelProto, seed: int) -> dict[str, NDArray[Any]]:
-    from autotune.importer.program import interface
-
     return dict(random_inputs(interface(model)[0], seed))
 
 

@@ -104,7 +104,7 @@ def candidates(models: Iterable[str], target: Target, rng: np.random.Generator) 
 
 def run(count: int, models: Iterable[str] = MODELS, seed: int = 0, tally: Tally | None = None) -> Iterator[Tally]:
     """Inject ``count`` mistakes; yields the tally after each batch."""
-    target = host_target(2)
+    target = host_target()
     rng = np.random.default_rng(seed)
     pool = candidates(models, target, rng)
     tally = tally or Tally()

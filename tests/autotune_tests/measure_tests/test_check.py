@@ -29,7 +29,7 @@ def test_the_weight_is_scaled_so_that_sums_stay_in_range() -> None:
     depth = 4096
     task = task_of([(16, depth), (depth, 64), (64,), (16, 64)], ["float32"] * 4, (1, 2), 2 * depth * 16 * 64)
     x, weight, bias = make_inputs(task, BLOCK, 0)
-    assert 0.8 < np.std(x @ weight) < 1.25
+    assert 0.8 < np.std(x @ weight) < 1.6  # the outliers add a quarter
     assert 0.5 < np.std(bias) < 2
 
 

@@ -15,7 +15,7 @@ BENCH ?= squeezenet:60s resnet50:180s
 PYTHON ?= $(shell for p in python3.11 python3 python; do \
 	$$p -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null && echo $$p && break; done)
 
-.PHONY: help setup tune test test-all check bench fuzz mutation docs screenshots clean
+.PHONY: help setup tune test test-all check conformance conformance-tuned bench fuzz mutation docs screenshots clean
 .DELETE_ON_ERROR:
 
 help:  ## what can be made
@@ -51,6 +51,14 @@ check: $(STAMP)  ## ruff (lint and format) and mypy --strict
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict $(addprefix -p ,$(PACKAGES))
+
+conformance: $(STAMP)  ## ONNX's node suite, some minutes; rewrites docs/conformance.md
+	rm -f build/conformance.jsonl
+	$(BIN)/python -m tests.conformance.onnx_nodes --page docs/conformance.md
+
+conformance-tuned: $(STAMP)  ## the same with a random config of every kernel
+	rm -f build/conformance-tuned.jsonl
+	$(BIN)/python -m tests.conformance.onnx_nodes --tuned --page docs/conformance.md
 
 bench: $(STAMP)  ## tune, time against ONNX Runtime and OpenVINO, and rewrite the table of docs/benchmarks.md
 	$(BIN)/python -m tests.bench $(BENCH) --rounds $(ROUNDS)

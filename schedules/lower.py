@@ -26,6 +26,7 @@ from schedules.templates.elementwise import ElementwiseTemplate
 from schedules.templates.generic import GenericTemplate
 from schedules.templates.matmul import MatmulTemplate
 from schedules.templates.pool import PoolTemplate
+from schedules.templates.recurrent import SCHEDULED
 from schedules.templates.rows import RowsTemplate
 from schedules.templates.structure import Anchor, Repack
 from schedules.templates.traced import SPACE as TRACED
@@ -108,6 +109,8 @@ def task_key(func: tirx.PrimFunc) -> str:
 
 def claim(func: tirx.PrimFunc, target: Target) -> Claim:
     """The first template that matches ``func``; the empty baseline space if none does."""
+    if func.attrs and SCHEDULED in func.attrs:
+        return Claim("recurrent", Space("baseline", 1, ()))
     for template in CUDA_TEMPLATES if target.kind == "cuda" else TEMPLATES:
         anchor = template.match(func)
         if anchor is not None:

@@ -15,12 +15,12 @@ from tvm import relax, s_tir, tirx
 from tvm.ir import GlobalVar, IRModule
 
 from autotune.importer.layout import assign_layouts
+from autotune.importer.operators.blame import blame
 from autotune.importer.operators.bounds import bounded
 from autotune.importer.operators.catalog import import_graph
 from autotune.importer.operators.narrow import carried
 from autotune.importer.rewrites import split_to_slices
-from autotune.importer.tensors import one_line
-from schedules.errors import ModelError
+from schedules.errors import AutotuneError
 from schedules.lower import claim, normalise, program_of, task_key
 from schedules.space import Space
 from schedules.target import Target
@@ -71,8 +71,17 @@ def import_program(model: onnx.ModelProto, target: Target) -> Program:
     Raises:
         ModelError: naming the operator that cannot be imported.
     """
-    inputs, outputs = interface(model)
     split_to_slices(model.graph)
+    try:
+        return _imported(model, target)
+    except AutotuneError:
+        raise
+    except Exception as error:  # TVM's passes raise whatever they run into, and rarely say over which operator
+        raise blame(model, error, lambda alone: _imported(alone, target)) from error
+
+
+def _imported(model: onnx.ModelProto, target: Target) -> Program:
+    inputs, outputs = interface(model)
     module = import_graph(carried(bounded(model)))
     module, weights = assign_layouts(module, target.lanes(), target.kind == "cuda")
     module = _fused(module)
@@ -91,12 +100,7 @@ def _fused(module: IRModule) -> IRModule:
         relax.transform.RewriteDataflowReshape(),
         relax.transform.DeadCodeElimination(["main"]),
     ):
-        try:
-            module = step(module)
-        except Exception as error:  # an operator's lowering raises whatever it runs into, as its importer does
-            raise ModelError(
-                f"the model cannot be imported: {one_line(error, 200)}; see docs/models.md for what is supported"
-            ) from error
+        module = step(module)
     return module
 
 

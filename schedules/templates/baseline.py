@@ -9,7 +9,9 @@ from __future__ import annotations
 from tvm import s_tir, tirx
 
 from schedules.errors import ScheduleError
+from schedules.templates.recurrent import SCHEDULED
 from schedules.templates.structure import REDUCE, SPATIAL, blocks_in_order
+from schedules.templates.vector_math import vector_math
 
 VECTOR_LIMIT = 64  # an innermost axis longer than this is split before it becomes a vector
 
@@ -23,6 +25,8 @@ def baseline(func: tirx.PrimFunc, lanes: int) -> s_tir.Schedule:
     Returns:
         A schedule of a module with ``func`` as ``main``; a block that resists stays as it was.
     """
+    if func.attrs and SCHEDULED in func.attrs:
+        return s_tir.Schedule(vector_math(func))
     sch = s_tir.Schedule(func)
     for block in blocks_in_order(func):
         trial = sch.copy()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import onnx
 
-from tests.models import cnn, recurrent, tiny, transformer
+from tests.models import cnn, quantised, recurrent, tiny, transformer
 from tests.models.light import LIGHT, light
 
 HERE = Path(__file__).parent
@@ -32,6 +32,7 @@ TINY: dict[str, Make] = {
     "tiny_encoder": partial(transformer.encoder, layers=2, width=32, heads=2, sequence=16),
     "tiny_mt_dnn": partial(transformer.mt_dnn, layers=1, width=32, heads=2, sequence=8),
     "tiny_unet": partial(cnn.unet, size=32, width=8, levels=2),
+    "tiny_qdq": partial(quantised.qdq_cnn, size=16, width=16),
     "tiny_lstm": partial(recurrent.single, "LSTM", steps=6, hidden=16),
     "tiny_gru": partial(recurrent.single, "GRU", steps=6, hidden=16),
     "tiny_wide_deep": partial(recurrent.wide_deep, size=32, steps=6, hidden=32, ffn=64, cnn=8),
@@ -50,6 +51,7 @@ MODELS: dict[str, Make] = {
     "encoder_b8": partial(transformer.encoder, batch=8),
     "mt_dnn": transformer.mt_dnn,
     "mlp": transformer.mlp,
+    "qdq_cnn": partial(quantised.qdq_cnn, size=112, width=64),
     "lstm": partial(recurrent.single, "LSTM"),
     "gru": partial(recurrent.single, "GRU"),
     "wide_deep": recurrent.wide_deep,

@@ -14,6 +14,7 @@ from autotune.importer.operators import (
     recurrent,
     reducing,
     resampling,
+    sequences,
     signals,
 )
 from autotune.importer.operators.frontend import import_graph
@@ -32,6 +33,7 @@ FAMILIES = (
     recurrent,
     reducing,
     resampling,
+    sequences,
     signals,
 )
 """Importing them fills the registry."""
@@ -48,7 +50,6 @@ EXPANDED = frozenset(
         "HammingWindow",
         "HannWindow",
         "LinearAttention",
-        "MeanVarianceNormalization",
         "Mish",
         "NegativeLogLikelihoodLoss",
         "Range",

@@ -102,7 +102,8 @@ def _bfloat_code(bits: Any) -> Any:
 
 def _float_code(x: Any, form: Float, saturate: bool) -> Any:
     """Normal results: the code is the number's own bits, rounded at bit 23 − m, with another bias. Tiny ones: adding
-    2^(24 − bias − m) leaves |x| in units of the smallest code in the low bits, rounded by the adder."""
+    2^(24 − bias − m) leaves |x| in units of the smallest code in the low bits, rounded by the adder.
+    """
     bits = tirx.reinterpret("int32", x)
     shift = _int(23 - form.mantissa)
     magnitude = bits & _int(0x7FFFFFFF)

@@ -58,7 +58,7 @@ def loop(node: Node, e: Emit) -> list[str] | None:
         trips = int(node.constant(0, "trip count").reshape(-1)[0])
     if trips * len(body.node) > MOST_NODES:
         raise node.refused(f"{trips} trips of {len(body.node)} nodes are more than {MOST_NODES} when laid out flat")
-    states = [name for name in node.proto.input[2:]]
+    states = [str(name) for name in node.proto.input[2:]]
     kept = len(states)
     scans: list[list[str]] = [[] for _ in range(len(body.output) - 1 - kept)]
     running = "" if start is not None else node.input(1)  # "" once and as long as nothing can stop it

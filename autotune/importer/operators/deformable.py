@@ -13,8 +13,9 @@ from autotune.importer.operators.frontend import Inputs, converts
 def deform_conv(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
     """Sampled columns (n, c, kh, kw, oh, ow), each bilinear and 0 outside, times its mask; then products with w.
 
-    Inputs: x (n, c, h, w), weights (oc, c/groups, kh, kw), offsets (n, offset groups · kh · kw · 2, oh, ow) as (dy, dx),
-    bias (oc,) and mask (n, offset groups · kh · kw, oh, ow), both optional.
+    Inputs: x (n, c, h, w), weights (oc, c/groups, kh, kw), offsets
+    (n, offset groups · kh · kw · 2, oh, ow) as (dy, dx), bias (oc,) and mask (n, offset groups · kh · kw, oh, ow), both
+    optional.
     """
     given = [value for value in inputs[:5] if value is not None]
     has_bias, has_mask = inputs[3] is not None, inputs[4] is not None

@@ -105,9 +105,7 @@ def dropout(node: Node, e: Emit) -> list[str] | None:
     return [e.op("Identity", node.input(0)), kept]
 
 
-@rewrites(
-    "Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"
-)
+@rewrites("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 def random(node: Node, e: Emit) -> list[str] | None:
     """Refused: no two implementations agree on the numbers."""
     raise node.refused("its results are random")

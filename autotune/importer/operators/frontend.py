@@ -48,7 +48,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         for node in graph.node:
             if node.op_type not in known and node.op_type not in CONVERTERS:
                 raise ModelError(
-                    f"operator {node.op_type} (node {node.name!r}) is not supported; see docs/conformance.md for what is"
+                    f"operator {node.op_type} (node {node.name!r}) is not supported; docs/conformance.md says what is"
                 )
 
     def _parse_graph_input(self, graph: onnx.GraphProto) -> None:

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+from onnx import TensorProto
 
 from autotune.importer.operators.registry import rewrites
 from autotune.importer.operators.scope import INT64, Emit, Node
+from autotune.importer.shapes import OWN_DOMAIN
+
+WIDEST = 8192
+"""Elements of a row that are ranked."""
 
 
 @rewrites("Pad")
@@ -45,6 +50,44 @@ def _reflected(places: np.ndarray, size: int, mode: str) -> np.ndarray:
         folded = places % period
         return np.where(folded < size, folded, period - folded)
     return np.clip(places, 0, size - 1)
+
+
+@rewrites("SpaceToDepth")
+def space_to_depth(node: Node, e: Emit) -> list[str] | None:
+    """With the block's places after the channels (CRD), which Relax's importer does not know."""
+    if str(node.attr("mode", "DCR")) != "CRD":
+        return None
+    batch, channels, height, width = node.shape(0)
+    size = int(node.attr("blocksize"))
+    x = e.reshape(node.input(0), batch, channels, height // size, size, width // size, size)
+    return [e.reshape(e.transpose(x, 0, 1, 3, 5, 2, 4), batch, channels * size * size, height // size, width // size)]
+
+
+@rewrites("TopK")
+def top_k(node: Node, e: Emit) -> list[str] | None:
+    """Ranks by comparison of all pairs (``Ranks`` is ours), then a gather."""
+    shape, rank = node.shape(0), len(node.shape(0))
+    axis = int(node.attr("axis", -1)) % rank
+    count = int(node.constant(1, "k").reshape(-1)[0])
+    if shape[axis] > WIDEST:
+        raise node.refused(f"rows of {shape[axis]} elements; at most {WIDEST} are supported")
+    order = [*(i for i in range(rank) if i != axis), axis]
+    x = e.transpose(node.input(0), *order)
+    largest = int(node.attr("largest", 1))
+    wide = e.cast(x, TensorProto.FLOAT) if node.type(0) in (TensorProto.FLOAT16, TensorProto.BFLOAT16) else x
+    top = e.op("Ranks", wide, domain=OWN_DOMAIN, count=count, largest=largest)
+    e.declare(top, [*(shape[i] for i in order[:-1]), count], INT64)
+    back = [order.index(i) for i in range(rank)]
+    values = e.op("GatherElements", x, top, axis=rank - 1)
+    return [e.transpose(values, *back), e.transpose(top, *back)]
+
+
+@rewrites("RoiAlign")
+def roi_align(node: Node, e: Emit) -> list[str] | None:
+    """The greatest of weighted corners is not what TVM's kernel takes the greatest of."""
+    if str(node.attr("mode", "avg")) == "max":
+        raise node.refused("mode 'max'; use 'avg'")
+    return None
 
 
 @rewrites("ReverseSequence")
@@ -163,9 +206,7 @@ def max_unpool(node: Node, e: Emit) -> list[str] | None:
     kernel = [int(v) for v in node.attr("kernel_shape")]
     strides = [int(v) for v in node.attr("strides", [1] * rank)]
     pads = [int(v) for v in node.attr("pads", [0] * 2 * rank)]
-    inferred = [
-        (size - 1) * strides[i] - pads[i] - pads[i + rank] + kernel[i] for i, size in enumerate(shape[2:])
-    ]
+    inferred = [(size - 1) * strides[i] - pads[i] - pads[i + rank] + kernel[i] for i, size in enumerate(shape[2:])]
     wanted = [int(v) for v in node.constant(2, "output shape")][2:] if node.input(2) else inferred
     full = int(np.prod([*shape[:2], *inferred]))
     zeros = e.const(np.zeros(full, node.dtype(0)))
@@ -203,5 +244,3 @@ def conv_transpose(node: Node, e: Emit) -> list[str] | None:
     attributes = {"group": int(node.attr("group", 1)), "strides": strides, "dilations": dilations, "pads": pads}
     names = [str(name) for name in node.proto.input]
     return [e.op("ConvTranspose", *names, output_padding=extra, kernel_shape=list(weight[2:]), **attributes)]
-
-

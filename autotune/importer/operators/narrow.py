@@ -12,15 +12,37 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from autotune.importer.operators.formats import INTEGERS, NARROW, SCALES, WORDS
 from autotune.importer.operators.scope import Scope
 from autotune.importer.rewrites import replace_nodes
+from autotune.importer.shapes import OWN_DOMAIN
 from schedules.errors import ModelError
 
-DOMAIN = "tune"
-"""Of the two operators that exist only between here and our converters."""
-
 MOVES = frozenset(
-    "Reshape Transpose Identity Squeeze Unsqueeze Flatten Concat Slice Gather GatherElements GatherND Expand Split "
-    "Tile Where ScatterElements ScatterND DepthToSpace SpaceToDepth Trilu ReverseSequence Compress Shape Size "
-    "TensorScatter".split()
+    {
+        "Reshape",
+        "Transpose",
+        "Identity",
+        "Squeeze",
+        "Unsqueeze",
+        "Flatten",
+        "Concat",
+        "Slice",
+        "Gather",
+        "GatherElements",
+        "GatherND",
+        "Expand",
+        "Split",
+        "Tile",
+        "Where",
+        "ScatterElements",
+        "ScatterND",
+        "DepthToSpace",
+        "SpaceToDepth",
+        "Trilu",
+        "ReverseSequence",
+        "Compress",
+        "Shape",
+        "Size",
+        "TensorScatter",
+    }
 )
 """Operators that move elements and compute nothing: codes pass through."""
 
@@ -82,7 +104,7 @@ def _decode(name: str, to: str, kind: int) -> NodeProto:
     """The numbers behind codes, as fp32 (integers: int32)."""
     if kind == TensorProto.FLOAT16:
         return helper.make_node("Cast", [name], [to], to, to=TensorProto.FLOAT)
-    return helper.make_node("Decode", [name], [to], to, domain=DOMAIN, format=NARROW[kind])
+    return helper.make_node("Decode", [name], [to], to, domain=OWN_DOMAIN, format=NARROW[kind])
 
 
 def _encode(name: str, to: str, kind: int, saturate: int = 1, round_mode: str = "up") -> NodeProto:
@@ -91,7 +113,7 @@ def _encode(name: str, to: str, kind: int, saturate: int = 1, round_mode: str = 
         return helper.make_node("Cast", [name], [to], to, to=TensorProto.FLOAT16)
     more = {"round_mode": round_mode} if NARROW[kind] in SCALES else {}
     return helper.make_node(
-        "Encode", [name], [to], to, domain=DOMAIN, format=NARROW[kind], saturate=saturate, **more
+        "Encode", [name], [to], to, domain=OWN_DOMAIN, format=NARROW[kind], saturate=saturate, **more
     )
 
 
@@ -111,5 +133,3 @@ def _cast(node: NodeProto, short: dict[str, int], scope: Scope) -> list[NodeProt
     mode = attributes.get("round_mode", b"up").decode()
     nodes.append(_encode(f"{node.name}/wide", node.output[0], target, attributes.get("saturate", 1), mode))
     return nodes
-
-

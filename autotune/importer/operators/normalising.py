@@ -66,6 +66,15 @@ def batch_norm_training(node: Node, e: Emit) -> list[str] | None:
     return made
 
 
+@rewrites("MeanVarianceNormalization")
+def mean_variance(node: Node, e: Emit) -> list[str] | None:
+    """(x − mean) ÷ (√variance + 1e-9)."""
+    axes = [int(axis) % len(node.shape(0)) for axis in node.attr("axes", [0, 2, 3])]
+    centred = e.op("Sub", node.input(0), e.reduce("ReduceMean", node.input(0), axes))
+    deviation = e.op("Sqrt", e.reduce("ReduceMean", e.op("Mul", centred, centred), axes))
+    return [e.op("Div", centred, e.op("Add", deviation, e.like(1e-9)))]
+
+
 @rewrites("LpNormalization")
 def lp_norm(node: Node, e: Emit) -> list[str] | None:
     """x ÷ ‖x‖; 0 where the norm is 0."""

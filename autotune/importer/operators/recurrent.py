@@ -14,6 +14,7 @@ from onnx import TensorProto
 
 from autotune.importer.operators.registry import rewrites
 from autotune.importer.operators.scope import Emit, Node
+from schedules.templates.recurrent import UNITS
 
 MOST_STEPS = 2048
 """Steps laid out flat; more would take minutes to compile."""
@@ -55,6 +56,8 @@ class Direction:
 @rewrites("LSTM", "GRU", "RNN")
 def recurrent(node: Node, e: Emit) -> list[str] | None:
     """Steps laid out flat, both directions joined, in the layout that was asked for."""
+    if node.kind == "LSTM" and in_one_kernel(node):
+        return None
     sides = directions(node, e)
     batch_first = bool(node.attr("layout", 0))
     runs = [_run(node, e, side) for side in sides]
@@ -64,6 +67,27 @@ def recurrent(node: Node, e: Emit) -> list[str] | None:
         states = e.transpose(states, 2, 0, 1, 3)
         last = [e.transpose(state, 1, 0, 2) for state in last]
     return [states, *last]
+
+
+MOST_ROWS = 8
+"""Batch up to which a step is bound by reading R and not by arithmetic: then one kernel for all steps is best."""
+
+
+def in_one_kernel(node: Node) -> bool:
+    """Whether ``sequences.lstm`` takes it."""
+    usual = not any(node.attr(name) for name in ("activations", "clip", "input_forget", "layout"))
+    shape, hidden = node.known_shape(0), int(node.attr("hidden_size", node.shape(2)[-1]))
+    weights = {str(name) for name in node.proto.input[1:4] if name}
+    return (
+        usual
+        and shape is not None
+        and shape[1] <= MOST_ROWS
+        and hidden % UNITS == 0
+        and node.type(0) == TensorProto.FLOAT
+        and not node.input(4)
+        and not node.input(7)
+        and weights <= node.scope.given
+    )
 
 
 def directions(node: Node, e: Emit) -> list[Direction]:
@@ -230,5 +254,3 @@ def _gru(node: Node, e: Emit, side: Direction, x: str, h: str, c: str) -> tuple[
 def _rnn(node: Node, e: Emit, side: Direction, x: str, h: str, c: str) -> tuple[str, str]:
     """h' = tanh(x + h·R)."""
     return side.activations[0](_clipped(e, side, e.op("Add", x, e.op("MatMul", h, side.r)))), ""
-
-

@@ -1,4 +1,4 @@
-"""A model without what Relax cannot import: functions expanded, constants folded, loops laid out, the rest rewritten."""
+"""A model without what Relax cannot import: functions expanded, constants folded, loops laid out, forms rewritten."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from autotune.importer.operators import catalog
 from autotune.importer.operators.folding import drop_dead, fold
 from autotune.importer.operators.registry import rewrite
 from autotune.importer.rewrites import constants_to_initialisers, drop_unused_initialisers, remove_passthrough
-from autotune.importer.shapes import infer_shapes
+from autotune.importer.shapes import OWN_DOMAIN, infer_shapes
 from autotune.importer.tensors import one_line
 from schedules.errors import ModelError
 
@@ -34,6 +34,8 @@ def resolve(model: ModelProto, expand: Collection[str] = ()) -> ModelProto:
     """
     name = model.graph.name or "model"
     wanted = {*catalog.EXPANDED, *expand}
+    if all(opset.domain != OWN_DOMAIN for opset in model.opset_import):
+        model.opset_import.append(helper.make_opsetid(OWN_DOMAIN, 1))
     for _ in range(ROUNDS):
         constants_to_initialisers(model.graph)
         # The model itself was checked; bodies of ONNX's own functions do not always pass.
@@ -44,19 +46,44 @@ def resolve(model: ModelProto, expand: Collection[str] = ()) -> ModelProto:
         remove_passthrough(model.graph)
         drop_unused_initialisers(model.graph)
         kinds = {(n.domain, n.op_type) for n in walk_nodes(model.graph.node)}
-        found = {(d, k) for d, k in kinds if (d in STANDARD_DOMAINS and k in wanted) or d not in STANDARD_DOMAINS}
+        found = {(d, k) for d, k in kinds if k in wanted or d not in (*STANDARD_DOMAINS, OWN_DOMAIN)}
         if found:
             model, grown = _expanded(model, found)
             changed |= grown
         name_nodes(model.graph.node)
         if not changed:
+            _check_outputs(model)
             return model
     raise ModelError(f"{name}: constants still unfold after {ROUNDS} rounds; flatten its nested functions")
+
+
+def _check_outputs(model: ModelProto) -> None:
+    """Only tensors come out of what is built."""
+    made = {name: node for node in model.graph.node for name in node.output}
+    for value in model.graph.output:
+        if value.type.WhichOneof("value") not in ("tensor_type", None):
+            by = f" of operator {made[value.name].op_type}" if value.name in made else ""
+            raise ModelError(f"output {value.name!r}{by} is not a tensor; only tensors are supported")
+
+
+def _spell_defaults(model: ModelProto, kinds: Collection[tuple[str, str]]) -> None:
+    """Write out default attributes of nodes that are about to be expanded: the inliner forgets them."""
+    versions = {opset.domain: opset.version for opset in model.opset_import}
+    for node in walk_nodes(model.graph.node):
+        if (node.domain, node.op_type) not in kinds:
+            continue
+        domain = "" if node.domain in STANDARD_DOMAINS else node.domain
+        schema = onnx.defs.get_schema(node.op_type, versions.get(node.domain, versions.get("", 1)), domain)
+        given = {attribute.name for attribute in node.attribute}
+        for name, attribute in schema.attributes.items():
+            if name not in given and attribute.default_value.type:
+                node.attribute.append(attribute.default_value)
 
 
 def _expanded(model: ModelProto, kinds: Collection[tuple[str, str]]) -> tuple[ModelProto, bool]:
     """The functions that ONNX defines operators with, in their place; whether there were any."""
     before = len(model.graph.node), {node.op_type for node in model.graph.node}
+    _spell_defaults(model, kinds)
     # The inliner looks for types among inputs and values only, and for those of inputs that are left out, too.
     typed = ModelProto()
     typed.CopyFrom(model)

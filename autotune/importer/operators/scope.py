@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ class Scope:
 
     Attributes:
         opset: version of the standard operators.
+        given: names of inputs and initialisers.
         shapes: value → static shape.
         types: value → ONNX element type.
     """
@@ -32,6 +34,8 @@ class Scope:
         self.graph: GraphProto = model.graph
         self.opset = next((o.version for o in model.opset_import if o.domain in STANDARD_DOMAINS), 13)
         self.tensors = {tensor.name: tensor for tensor in model.graph.initializer}
+        # In a skeleton, large weights are inputs.
+        self.given = {*self.tensors, *(value.name for value in model.graph.input)}
         self._arrays: dict[str, Array] = {}
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.types: dict[str, int] = {}
@@ -168,6 +172,11 @@ class Emit:
         self.nodes.append(made)
         return names
 
+    def declare(self, name: str, shape: Sequence[int], kind: int) -> None:
+        """Say what ONNX cannot infer: the shape and type of what one of our own operators makes."""
+        self.scope.graph.value_info.append(helper.make_tensor_value_info(name, kind, list(shape)))
+        self.scope.shapes[name], self.scope.types[name] = tuple(shape), kind
+
     def op(self, kind: str, *inputs: str, **attributes: Any) -> str:
         """One node with one output; that."""
         return self.ops(kind, *inputs, **attributes)[0]
@@ -203,7 +212,7 @@ class Emit:
     def split(self, x: str, sizes: Sequence[int], axis: int) -> list[str]:
         """``x`` in parts of ``sizes`` along ``axis``."""
         starts = np.cumsum([0, *sizes])
-        return [self.slice(x, axis, int(a), int(b)) for a, b in zip(starts[:-1], starts[1:], strict=True)]
+        return [self.slice(x, axis, int(a), int(b)) for a, b in pairwise(starts)]
 
     def reduce(self, kind: str, x: str, axes: Sequence[int], keepdims: bool = True) -> str:
         """A reduction; its axes are an input or an attribute depending on the opset."""

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from tests.conformance.onnx_nodes.cases import node_cases
 from tests.conformance.onnx_nodes.crew import outcomes
+from tests.conformance.onnx_nodes.page import page
 from tests.conformance.onnx_nodes.trial import Outcome, attempt
 
 
@@ -53,7 +54,15 @@ def main() -> None:
             if time.perf_counter() - began > options.limit_s:
                 break
     names = {case.name for case in node_cases()}
-    print(dict(Counter(outcome.kind for name, outcome in known.items() if name in names)))
+    counts = Counter(outcome.kind for name, outcome in known.items() if name in names)
+    print(dict(counts))
+    if options.page:
+        whole = {name: outcome for name, outcome in known.items() if name in names}
+        untuned = read(path.with_name("conformance.jsonl")) if options.tuned else whole
+        tuned = whole if options.tuned else read(path.with_name("conformance-tuned.jsonl"))
+        options.page.write_text(page(untuned, tuned))
+    if not set(counts) <= {"pass", "refused"}:
+        sys.exit(1)
 
 
 def read(path: Path) -> dict[str, Outcome]:

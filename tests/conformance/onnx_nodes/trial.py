@@ -116,13 +116,14 @@ def run(case: Case, folder: Path, tuned: bool, seed: int) -> tuple[list[Any], in
     target = host_target(1)
     workshop: Any = InlineWorkshop(target, folder)
     program = import_program(simplify(load_model(path)), target)
-    plan, kernels = _plan(program, target, seed) if tuned else (_untuned(program, target), 0)
+    plan, kernels = _plan(program, target, seed) if tuned else (untuned_plan(program, target), 0)
     out = folder / "out"
     build_artifact(out, program, plan, path, workshop)
     return InferenceSession(out, threads=1).run(None, case.inputs), kernels
 
 
-def _untuned(program: Program, target: Target) -> Plan:
+def untuned_plan(program: Program, target: Target) -> Plan:
+    """Every kernel untuned."""
     return Plan(target, tuple(sorted((Choice(t.key, BASELINE, None) for t in program.tasks), key=lambda c: c.task)))
 
 
@@ -166,5 +167,3 @@ def mismatch(case: Case, outputs: Sequence[Any]) -> str:
             lines = [line.strip() for line in str(error).splitlines() if line.strip()]
             return f"output {index}: {' | '.join(lines[1:6])}"[:500]
     return ""
-
-

@@ -1,0 +1,86 @@
+"""All steps of an LSTM in one kernel; hand-scheduled, nothing to tune.
+
+Input: the product of all steps with the input weights, biases added. What is left per step is h·R and the gates:
+
+    for step:                             one after the other
+      for chunk of 32 units: parallel     a thread gets the same chunks every step, so their weights stay in its L2
+        acc[4 gates · 2][16] = x[step, chunk]
+        for k in hidden:  acc += h[k] · R[chunk, k]        8 vectors: enough to hide the latency of an FMA
+        c = σ(f)·c + σ(i)·tanh(g);  h = σ(o)·tanh(c)
+
+R is packed [chunk][k][gate][32], so that a chunk is read as one stream. Step t writes row t + 1 (walking backwards:
+row t of the same step) of ``out`` (2, steps + 1, batch, hidden), h first, then c; one row holds the initial state.
+"""
+
+# No ``from __future__ import annotations`` here: TVM's script reads the annotations as values.
+
+from tvm import tirx
+from tvm.script import tirx as T  # noqa: N812  # the name that TVM's script is written with
+
+UNITS = 32
+"""Hidden units of a chunk."""
+
+LANES = 16
+VECTORS = 4 * UNITS // LANES
+
+SCHEDULED = "tune.scheduled"
+"""Attribute of functions that are scheduled as they stand."""
+
+
+def lstm_steps(steps: int, batch: int, hidden: int, backwards: bool) -> tirx.PrimFunc:
+    """The kernel: x (steps, batch, hidden/32, 8, 16), r (hidden/32, hidden, 8, 16), h0 and c0 (batch, hidden) → out.
+
+    Args:
+        steps, batch: of the sequence.
+        hidden: a multiple of ``UNITS``.
+        backwards: from the last step to the first.
+    """
+    chunks = hidden // UNITS
+    start = steps if backwards else 0
+    sign = -1 if backwards else 1
+    first = steps - 1 if backwards else 0
+    row = 0 if backwards else 1
+
+    @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
+    def kernel(  # type: ignore[no-untyped-def]
+        x: T.Buffer((steps, batch, chunks, VECTORS, LANES), "float32"),  # type: ignore[valid-type]
+        r: T.Buffer((chunks, hidden, VECTORS, LANES), "float32"),  # type: ignore[valid-type]
+        h0: T.Buffer((batch, hidden), "float32"),  # type: ignore[valid-type]
+        c0: T.Buffer((batch, hidden), "float32"),  # type: ignore[valid-type]
+        out: T.Buffer((2, steps + 1, batch, hidden), "float32"),  # type: ignore[valid-type]
+    ):
+        for b in range(batch):
+            for k in range(hidden):
+                out[0, start, b, k] = h0[b, k]
+                out[1, start, b, k] = c0[b, k]
+        for t in range(steps):
+            for chunk in T.parallel(chunks):
+                with T.sblock("step"):
+                    T.reads(
+                        x[0:steps, 0:batch, 0:chunks, 0:VECTORS, 0:LANES],
+                        r[0:chunks, 0:hidden, 0:VECTORS, 0:LANES],
+                        out[0:2, 0 : steps + 1, 0:batch, 0:hidden],
+                    )
+                    T.writes(out[0:2, 0 : steps + 1, 0:batch, 0:hidden])
+                    acc = T.alloc_buffer((VECTORS, LANES), "float32", scope="local")
+                    for b in range(batch):
+                        for v in T.unroll(VECTORS):
+                            for u in T.vectorized(LANES):
+                                acc[v, u] = x[first + sign * t, b, chunk, v, u]
+                        for k in range(hidden):
+                            for v in T.unroll(VECTORS):
+                                for u in T.vectorized(LANES):
+                                    acc[v, u] = acc[v, u] + out[0, start + sign * t, b, k] * r[chunk, k, v, u]
+                        for p in T.unroll(2):
+                            for u in T.vectorized(LANES):
+                                out[1, first + sign * t + row, b, chunk * UNITS + p * LANES + u] = T.sigmoid(
+                                    acc[4 + p, u]
+                                ) * out[1, start + sign * t, b, chunk * UNITS + p * LANES + u] + T.sigmoid(
+                                    acc[p, u]
+                                ) * T.tanh(acc[6 + p, u])
+                            for u in T.vectorized(LANES):
+                                out[0, first + sign * t + row, b, chunk * UNITS + p * LANES + u] = T.sigmoid(
+                                    acc[2 + p, u]
+                                ) * T.tanh(out[1, first + sign * t + row, b, chunk * UNITS + p * LANES + u])
+
+    return kernel.with_attr(SCHEDULED, "lstm").with_attr("op_pattern", 8)

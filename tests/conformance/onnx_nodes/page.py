@@ -1,0 +1,88 @@
+"""docs/conformance.md, made from the outcomes."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+
+import onnx
+
+from tests.conformance.onnx_nodes.trial import Outcome
+
+KINDS = ("pass", "refused", "wrong", "crash", "hang", "unnamed")
+
+
+def page(untuned: Mapping[str, Outcome], tuned: Mapping[str, Outcome]) -> str:
+    """The whole page.
+
+    Args:
+        untuned, tuned: case → outcome; ``tuned`` may be empty.
+    """
+    counts = Counter(outcome.kind for outcome in untuned.values())
+    total, constants = len(untuned), sum(outcome.constants for outcome in untuned.values())
+    lines = [
+        "# Conformance",
+        "",
+        "ONNX's own node suite (`onnx.backend.test`), each case through the importer and the builder and run from its",
+        f"artifact, compared with the suite's expected outputs. onnx {onnx.__version__}; made by `make conformance`.",
+        "",
+        "| cases | pass | refused by name | wrong | crash | hang | refused without a name |",
+        "|---|---|---|---|---|---|---|",
+        f"| {total} | {counts['pass']} ({counts['pass'] / total:.1%}) | "
+        + " | ".join(str(counts[kind]) for kind in KINDS[1:])
+        + " |",
+        "",
+        "How to read it:",
+        "",
+        "- A static compiler needs to know what decides shapes. Inputs such as Reshape's shape or a reduction's axes",
+        f"  are made constants of the model first (`operators/shaping.py`): so in {constants} cases.",
+        "- Tolerances are the suite's (rtol 1e-3, atol 1e-7; bfloat16 two roundings). fp16 gets two as well: the",
+        "  expected outputs were rounded after every step of NumPy's. The two inverse DFT cases get atol 1e-6: their",
+        "  expected zeros are 2e-7.",
+        "- *Refused* means one sentence that names the operator; nothing is built.",
+    ]
+    if tuned:
+        lines += ["", *_tuned_lines(untuned, tuned)]
+    lines += ["", "## By operator", "", "A case that holds an operator's function body counts for that operator.", ""]
+    lines += ["| operator | cases | pass | not passed |", "|---|---|---|---|", *_rows(untuned.values())]
+    lines += ["", "## What is refused, and why", "", *_refusals(untuned.values())]
+    return "\n".join(lines) + "\n"
+
+
+def _tuned_lines(untuned: Mapping[str, Outcome], tuned: Mapping[str, Outcome]) -> list[str]:
+    both = [name for name in tuned if name in untuned]
+    same = sum(tuned[name].kind == untuned[name].kind for name in both)
+    ran = sum(outcome.tuned > 0 for outcome in tuned.values())
+    differ = sorted(name for name in both if tuned[name].kind != untuned[name].kind)
+    lines = [
+        f"With a random config of every kernel that has any ({ran} cases have one; `make conformance-tuned`),",
+        f"{same} of {len(both)} cases end as they do untuned.",
+    ]
+    if differ:
+        lines.append("Not: " + ", ".join(f"`{name}` ({tuned[name].kind})" for name in differ) + ".")
+    return lines
+
+
+def _rows(outcomes: Iterable[Outcome]) -> list[str]:
+    by: dict[str, Counter[str]] = defaultdict(Counter)
+    for outcome in outcomes:
+        by[outcome.operator][outcome.kind] += 1
+    rows = []
+    for operator in sorted(by):
+        counts = by[operator]
+        rest = ", ".join(f"{counts[kind]} {kind}" for kind in KINDS[1:] if counts[kind])
+        rows.append(f"| {operator} | {counts.total()} | {counts['pass']} | {rest} |")
+    return rows
+
+
+def _refusals(outcomes: Iterable[Outcome]) -> list[str]:
+    by: dict[str, list[Outcome]] = defaultdict(list)
+    for outcome in outcomes:
+        if outcome.kind != "pass":
+            by[outcome.operator].append(outcome)
+    lines = []
+    for operator in sorted(by):
+        first = by[operator][0]
+        text = " ".join(first.message.split()).replace("|", "¦")
+        lines.append(f"- **{operator}** ({len(by[operator])}): {text[:240]}")
+    return lines

@@ -1,0 +1,63 @@
+"""A sample of ONNX's node suite, one case per family; ``make conformance`` runs all of it."""
+
+from functools import partial
+
+import pytest
+
+from tests.conformance.onnx_nodes.cases import node_cases
+from tests.conformance.onnx_nodes.crew import outcomes
+from tests.conformance.onnx_nodes.trial import attempt
+
+SAMPLE = (
+    "attention_3d_gqa_causal",
+    "batchnorm_example_training_mode",
+    "bitcast_2d_float32_to_int32",
+    "cast_FLOAT_to_FLOAT8E4M3FN",
+    "cast_FLOAT_to_BFLOAT16",
+    "cast_INT4_to_FLOAT",
+    "col2im_pads",
+    "convinteger_with_padding",
+    "convtranspose_output_shape",
+    "cumsum_1d_reverse_exclusive",
+    "dequantizelinear_blocked",
+    "dft",
+    "dynamicquantizelinear",
+    "gru_seq_length",
+    "if",
+    "layer_normalization_default_axis",
+    "loop11",
+    "lstm_with_peepholes",
+    "maxpool_with_argmax_2d_precomputed_pads",
+    "nllloss_NCd1_weight",
+    "qlinearconv",
+    "qlinearmatmul_2D_int8_float32",
+    "reduce_max_bool_inputs",
+    "reduce_sum_empty_set",
+    "resize_downsample_scales_cubic_antialias",
+    "reversesequence_time",
+    "rotary_embedding",
+    "scan9_sum",
+    "simple_rnn_with_initial_bias",
+    "tensorscatter",
+)
+REFUSED = ("bernoulli", "nonzero_example", "string_concat", "sequence_insert_at_back", "unique_not_sorted_without_axis")
+
+
+@pytest.fixture(scope="module")
+def results():
+    wanted = {f"test_{name}" for name in (*SAMPLE, *REFUSED)}
+    cases = [case for case in node_cases() if case.name in wanted]
+    return {outcome.case: outcome for outcome in outcomes(cases, partial(attempt, tuned=False), 2)}
+
+
+@pytest.mark.parametrize("name", SAMPLE)
+def test_case_passes(results, name):
+    outcome = results[f"test_{name}"]
+    assert outcome.kind == "pass", outcome.message
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_compiled_is_refused_by_name(results, name):
+    outcome = results[f"test_{name}"]
+    assert outcome.kind == "refused", outcome
+    assert "\n" not in outcome.message

@@ -1,4 +1,4 @@
-"""The best placement that there is, proven: branch and bound over list schedules. Pure."""
+"""The best placement that there is, proven: branch and bound over courses. Pure."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from autotune.graph.placement import Course, Placement, Problem, schedule
+from autotune.graph.placement import Course, Placement, Problem, course_of
 from autotune.graph.placers import correction, heft, single
 from schedules.errors import UsageError
 
 NODES = 15_000
-"""Partial schedules that the search looks at before it gives up proving: about a second."""
+"""Courses not yet at their end that the search looks at before it gives up proving: about a second."""
 
 
 @dataclass(frozen=True)
@@ -20,8 +20,8 @@ class Exact:
 
     Attributes:
         placement: the best.
-        bound_s: no list schedule is shorter than this.
-        nodes: partial schedules looked at.
+        bound_s: no course is shorter than this.
+        nodes: courses looked at, most not yet at their end.
     """
 
     placement: Placement
@@ -38,7 +38,7 @@ class Exact:
 def exact(problem: Problem, most_nodes: int = NODES) -> Exact:
     """Branch and bound, depth first, the most promising child first.
 
-    Two partial schedules of the same subgraphs are compared by when cores get free, when results that are still needed
+    Two courses of the same subgraphs are compared by when cores get free, when results that are still needed
     are there on every lane, and the memory spent: the one that is nowhere better is dropped.
 
     A subgraph that every path meets starts after everything before it and ends before everything after it, so what lies
@@ -46,7 +46,7 @@ def exact(problem: Problem, most_nodes: int = NODES) -> Exact:
     whole model, which is then searched as one.
 
     Args:
-        most_nodes: look at no more partial schedules; the gap is then what is left unproven.
+        most_nodes: look at no more courses; the gap is then what is left unproven.
     """
     if problem.limits or not problem.count:
         return _Search(problem, most_nodes).run()
@@ -64,7 +64,7 @@ def exact(problem: Problem, most_nodes: int = NODES) -> Exact:
         previous, begin = meet, end + 1
     best = min(ways.values(), key=lambda way: way.seconds)
     lanes = dict(best.chosen)
-    placement = schedule(problem, [lanes[s] for s in range(problem.count)], [s for s, _ in best.chosen])
+    placement = course_of(problem, [lanes[s] for s in range(problem.count)], [s for s, _ in best.chosen])
     return Exact(placement, min(way.bound_s for way in ways.values()), sum(way.nodes for way in ways.values()))
 
 
@@ -248,7 +248,7 @@ class _Search:
         return max(latest, work / len(course.free))
 
     def _dominated(self, course: Course, done: int) -> bool:
-        """Whether a schedule of the same subgraphs was seen that is nowhere worse; if not, this one is remembered."""
+        """Whether a course of the same subgraphs was seen that is nowhere worse; if not, this one is remembered."""
         problem = self._problem
         state = list(course.free)
         for s in range(problem.count):

@@ -3,8 +3,9 @@
 Notation: subgraphs s = 0 … n − 1, topologically ordered; lanes l; c(s, l) seconds of s on l; p(s) the subgraphs that s
 reads from. A lane is a set of cores, and cores run one subgraph at a time, so lanes that share cores take turns.
 
-A list schedule: subgraphs are started in some order, each on some lane, as soon as its lane's cores are free and what
-it reads is there. Its length is the makespan. The model of costs:
+A *course*, which the literature calls a list schedule (here a schedule is a transformation of loops): subgraphs are
+started in some order, each on some lane, as soon as its lane's cores are free and what it reads is there. Its length is
+the makespan. The model of costs:
 
     start(s) = max( free(core) for core of lane(s),  end(r) + transfer(r, s) for r in p(s) )
     end(s)   = start(s) + c(s, lane(s))
@@ -60,7 +61,7 @@ class Problem:
         return len({core for lane in self.lanes for core in lane.cores})
 
     def cost(self, subgraph: int, lane: int) -> float | None:
-        """Seconds that a list schedule counts for ``subgraph`` on ``lane``; None where it cannot run."""
+        """Seconds that a course counts for ``subgraph`` on ``lane``; None where it cannot run."""
         return self.busy[subgraph][lane]
 
     def choices(self, subgraph: int) -> list[tuple[float, int]]:
@@ -93,7 +94,7 @@ class Placement:
     Attributes:
         lanes: (n,) lane of every subgraph.
         order: all subgraphs in the order of their starts.
-        starts, ends: (n,) seconds as counted by the list schedule.
+        starts, ends: (n,) seconds as the course counts.
     """
 
     lanes: tuple[int, ...]
@@ -109,7 +110,7 @@ class Placement:
 
 @dataclass
 class Course:
-    """A list schedule as it grows."""
+    """A course as it grows."""
 
     problem: Problem
     free: list[float] = field(default_factory=list)
@@ -177,8 +178,8 @@ def _topological(order: Sequence[int], needs: Sequence[Sequence[int]]) -> list[i
     return found
 
 
-def schedule(problem: Problem, lanes: Sequence[int], order: Sequence[int] | None = None) -> Placement:
-    """The list schedule of a given choice of lanes, in ``order`` or else longest tail first.
+def course_of(problem: Problem, lanes: Sequence[int], order: Sequence[int] | None = None) -> Placement:
+    """The course of a given choice of lanes, in ``order`` or else longest tail first.
 
     Args:
         lanes: (n,) lane of every subgraph; each can run there.

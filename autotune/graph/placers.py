@@ -6,7 +6,8 @@ heft            H. Topcuoglu et al., "Performance-effective and low-complexity t
                 computing", IEEE TPDS 2002: by upward rank, each to the lane on which it ends first
 greedy          DUET: from the critical path, the longest to its fastest lane, the others to whatever ends first
 correction      greedy, then single subgraphs are moved and pairs swapped as long as that helps
-exact           branch and bound over list schedules, with a proven gap
+
+The exact one is in graph/exact.py, all of them by name in graph/placer_catalog.py.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 
-from autotune.graph.placement import Course, Placement, Problem, ready_order, schedule
+from autotune.graph.placement import Course, Placement, Problem, course_of, ready_order
 from schedules.errors import UsageError
 
 Judge = Callable[[Placement], float]
@@ -95,7 +96,7 @@ def greedy(problem: Problem) -> Placement:
 
 
 def _critical_path(problem: Problem) -> Iterator[int]:
-    """The chain of subgraphs that no schedule can beat, from its first."""
+    """The chain of subgraphs that no course can beat, from its first."""
     heads = [subgraph for subgraph in range(problem.count) if not problem.needs[subgraph]]
     current: int | None = max(heads, key=lambda s: problem.tails[s], default=None)
     while current is not None:
@@ -118,7 +119,7 @@ def correction(problem: Problem, judge: Judge | None = None, least_gain: float =
     while improved:
         improved = False
         for lanes in _neighbours(problem, best):
-            other = schedule(problem, lanes)
+            other = course_of(problem, lanes)
             found = seconds(other)
             if found < least * (1.0 - least_gain):
                 best, least, improved = other, found, True

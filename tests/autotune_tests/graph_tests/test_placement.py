@@ -1,4 +1,4 @@
-"""Placement: every way gives a schedule that can be run; the exact one is never beaten, not even by brute force."""
+"""Placement: every way gives a course that can be run; the exact one is never beaten, not even by brute force."""
 
 import itertools
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from autotune.graph.exact import exact
 from autotune.graph.lanes import Lane, cpu_lane, parse_lanes
-from autotune.graph.placement import Course, Problem, schedule, simulate
+from autotune.graph.placement import Course, Problem, course_of, simulate
 from autotune.graph.placer_catalog import PLACERS
 from autotune.graph.placers import correction, greedy, single
 from schedules.errors import UsageError
@@ -63,7 +63,7 @@ def test_the_exact_placement_equals_brute_force(seed):
         if any(order.index(source) > order.index(s) for s in order for source in problem.needs[s]):
             continue
         for lanes in itertools.product(range(len(problem.lanes)), repeat=problem.count):
-            best = min(best, schedule(problem, lanes, order).makespan_s)
+            best = min(best, course_of(problem, lanes, order).makespan_s)
     assert exact(problem).placement.makespan_s == pytest.approx(best)
 
 
@@ -131,7 +131,7 @@ def test_a_subgraph_that_cannot_run_on_a_lane_is_not_put_there():
 def test_simulation_slows_down_only_what_has_a_neighbour():
     alone, busy = ((1.0, 1.0), (3.0, 3.0)), ((2.0, 2.0), (6.0, 6.0))
     problem = Problem(TWO, ((), ()), alone, busy, (0, 0))
-    spans = simulate(problem, schedule(problem, (0, 1)))
+    spans = simulate(problem, course_of(problem, (0, 1)))
     assert spans[0] == pytest.approx((0.0, 2.0))
     # A third of its work is done after 2 s beside the other; the rest runs alone at full speed.
     assert spans[1] == pytest.approx((0.0, 2.0 + 2.0))
@@ -139,7 +139,7 @@ def test_simulation_slows_down_only_what_has_a_neighbour():
 
 @settings(max_examples=40, deadline=None)
 @given(seeds)
-def test_without_contention_the_simulation_is_the_schedule(seed):
+def test_without_contention_the_simulation_is_the_course(seed):
     rng = np.random.default_rng(seed)
     made = random_problem(rng, random_edges(rng, 8))
     problem = Problem(made.lanes, made.needs, made.alone, made.alone, made.bytes, made.latency_s, made.bytes_per_s)

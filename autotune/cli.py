@@ -161,6 +161,7 @@ def _tune(
     from rich.console import Console
 
     from autotune.entry import tune
+    from autotune.bundle import parts_of
     from autotune.event_file import EventFile
     from autotune.events import everyone, ignore
     from autotune.explain import explain_lines
@@ -174,7 +175,7 @@ def _tune(
         if written is not None:
             written.write({"event": "result", **result.to_data()})
     code = INTERRUPTED if result.interrupted else DONE
-    words = explain_lines(read_facts(result.artifact)) if explain else []
+    words = explain_lines(read_facts(parts_of(result.artifact)[0])) if explain else []
     return Reply([*cli_text.run_lines(result), *words], result.to_data(), as_json, code=code)
 
 

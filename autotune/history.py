@@ -19,6 +19,7 @@ from typing import Any
 
 from autotune.artifact import attach, attachment, read_artifact, read_manifest, sha256
 from autotune.events import Event, PeerTimed, SlotBegan, SlotDone, TuningBegan, TuningEnded
+from autotune.inspect_lanes import report_lanes
 from autotune.job import Job
 from autotune.machine import read_host
 from autotune.options import Options
@@ -34,7 +35,7 @@ from tuning_logs.store import LogStore
 FILE = "history.json.gz"
 FORMAT = 1
 PASSES = 9
-PRIVATE = ("out", "log")
+PRIVATE = ("out", "log", "cluster", "rpc")
 """Options that say where things are on the user's machine; a report is for others too."""
 
 logger = logging.getLogger(__name__)
@@ -103,6 +104,8 @@ class Run:
         reason: why it ended.
         elapsed_s, phase_s, latency_ms, verified: as in ``tune run --json``.
         profile: (symbol, seconds) of every kernel call of one inference of the artifact, in order.
+        lanes: (lane, subgraph, begin, end in seconds) of one inference; empty where nothing runs side by side.
+        one_lane_s: seconds of an inference on one lane, measured when the placement was chosen; None without one.
     """
 
     began: float = 0.0
@@ -121,6 +124,8 @@ class Run:
     latency_ms: dict[str, float | None] = field(default_factory=dict)
     verified: dict[str, Any] | None = None
     profile: tuple[tuple[str, float], ...] = ()
+    lanes: tuple[tuple[str, str, float, float], ...] = ()
+    one_lane_s: float | None = None
 
 
 class Recorder:
@@ -235,7 +240,8 @@ def _run(data: dict[str, Any]) -> Run:
     )
     known = {item.name: data[item.name] for item in fields(Run) if item.name in data}
     profile = tuple((str(symbol), float(seconds)) for symbol, seconds in data["profile"])
-    return Run(**{**known, "tasks": tasks, "slots": slots, "profile": profile})
+    lanes = tuple((str(lane), str(name), float(begin), float(end)) for lane, name, begin, end in data.get("lanes", ()))
+    return Run(**{**known, "tasks": tasks, "slots": slots, "profile": profile, "lanes": lanes})
 
 
 def remember(path: Path, run: Run, told: Mapping[str, Any], options: Options, earlier: tuple[Run, ...]) -> None:
@@ -257,8 +263,17 @@ def remember(path: Path, run: Run, told: Mapping[str, Any], options: Options, ea
     }
     run.reason, run.elapsed_s, run.phase_s = told["reason"], told["elapsed_s"], told["phase_s"]
     run.latency_ms, run.verified = told["latency_ms"], told["verified"]
-    if not told["interrupted"]:
+    if run.latency_ms.get("tuned") is not None:  # not where it was interrupted, or tuned for another machine
         run.profile = tuple(_profile(path, options.seed))
+        if read_artifact(path).plan.lanes is not None:
+            placed = report_lanes(path)
+            run.one_lane_s = placed.one_lane_s
+            run.lanes = tuple(
+                (row.lane, row.name, begin, end)
+                for row in placed.rows
+                for begin, end in (row.measured,)
+                if begin is not None and end is not None
+            )
     write_history(path, (*earlier, run))
 
 

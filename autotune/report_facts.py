@@ -14,10 +14,12 @@ from typing import Any
 
 from autotune.artifact import Artifact, attachment, read_artifact, read_tasks
 from autotune.bench import BENCH
+from autotune.bundle import is_bundle
 from autotune.history import Run, TaskStory, algorithm_of, read_history
 from autotune.measure.base import symbol_of
 from autotune.peak import Peak
 from schedules.config import Config
+from schedules.errors import UsageError
 from schedules.task import Task
 
 FIRST_SLOT, SLOT = 2, 8
@@ -121,7 +123,10 @@ def read_facts(path: Path, bench: Mapping[str, Any] | None = None) -> Facts:
 
     Raises:
         ArtifactError: if the artifact is damaged or not for this machine.
+        UsageError: if it holds several artifacts: their kernels differ, so one has to be named.
     """
+    if is_bundle(path):
+        raise UsageError(f"{path} holds an artifact for every set of shapes; name one, such as {path / 'part-0'}")
     artifact, runs = read_artifact(path), read_history(path)
     tasks, _ = read_tasks(path)
     peak = Peak(**runs[-1].peak) if runs and runs[-1].peak else None  # type: ignore[arg-type]
@@ -253,6 +258,9 @@ def decisions(facts: Facts) -> list[Decision]:
         half_s = real[-1][0] / 2
         without = f"slots dealt in turn, after {half_s:.0f} s (estimate)"
         found.append(Decision("Allocation", without, value_at(real, half_s), value_at(in_turn, half_s)))
+    last = facts.runs[-1]
+    if last.lanes and last.one_lane_s is not None:
+        found.append(Decision("Placement", "one lane for all", max(end for *_, end in last.lanes), last.one_lane_s))
     return found
 
 

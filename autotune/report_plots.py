@@ -207,6 +207,25 @@ def timeline_plot(facts: Facts, width: int) -> str:
     return canvas.render()
 
 
+def lane_plot(facts: Facts, width: int) -> str:
+    """The subgraphs of one inference, a line per lane; empty where nothing runs side by side."""
+    spans = facts.runs[-1].lanes if facts.runs else ()
+    if not spans:
+        return ""
+    names = sorted({lane for lane, *_ in spans})
+    line_h, left, bottom = 34, 64, 34 * len(names) + 4
+    canvas = Canvas(width, bottom + 36, "Subgraphs of one inference on their lanes")
+    x = Scale(0.0, 1e3 * max(end for *_, end in spans), left, width - 8)
+    canvas.axis_x(x, bottom, 0, "ms", 10 if width == WIDE else 5)
+    for index, name in enumerate(names):
+        canvas.text(left - 8, line_h * index + 20, name, "name", "end")
+    for hue, (lane, name, begin, end) in enumerate(spans):
+        top, start, stop = line_h * names.index(lane) + 4, x(1e3 * begin), x(1e3 * end)
+        title = f"{name} on {lane}: {1e3 * begin:.3f} to {1e3 * end:.3f} ms"
+        canvas.rect(start, top, stop - start - 0.6, line_h - 10, f"span c{hue % COLOURS}", title)
+    return canvas.render()
+
+
 def peer_plot(bench: Mapping[str, object] | None, width: int) -> str:
     """Median latencies of the engines side by side; the thin line is from the least run to the 90th percentile."""
     engines = bench["engines"] if bench is not None else None

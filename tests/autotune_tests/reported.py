@@ -56,6 +56,8 @@ def made_up_run(artifact: Path, tunable: int = 2) -> Run:
         latency_ms={"untuned": 5.0, "tuned": 1.0},
         verified={"reference": "onnxruntime 1.0", "max_abs_err": 1e-6, "max_rel_err": 1e-5, "passed": True},
         profile=tuple((symbol_of(task.key), 2e-5) for task in tasks),
+        lanes=(("cpu:0", "0.trunk", 0.0, 4e-5), ("cpu:0", "1.left", 4e-5, 9e-5), ("cpu:1", "1.right", 4e-5, 8e-5)),
+        one_lane_s=1.2e-4,
     )
 
 

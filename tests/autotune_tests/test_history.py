@@ -36,7 +36,12 @@ def test_a_slot_is_remembered_with_its_reason_and_its_failures():
     for event in (BEGAN, began(B, "it is the slowest"), slot(B, state("b", 4e-5, 2e-5, None, weight=3), failed=1)):
         recorder(event)
     (kept,) = recorder.run.slots
-    assert (kept.task, kept.why, kept.latencies_s, kept.failures) == ("b", "it is the slowest", (2e-5, None), ("timeout",))
+    assert (kept.task, kept.why, kept.latencies_s, kept.failures) == (
+        "b",
+        "it is the slowest",
+        (2e-5, None),
+        ("timeout",),
+    )
     assert (kept.began_s, kept.ended_s) == (0.0, 1.0)
 
 

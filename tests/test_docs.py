@@ -1,0 +1,149 @@
+"""What the guides tell people to type works, and the generated pages are up to date."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from autotune.cli import main
+from tests.docs.api import page
+from tests.models import cached
+from tests.test_readme import ROOT, blocks, commands, quick
+
+DOCS = ROOT / "docs"
+EXAMPLES = DOCS / "examples"
+
+
+def script(folder, text, *arguments):
+    """Run ``text`` as a script in a process of its own."""
+    (folder / "script.py").write_text(text)
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{EXAMPLES}"}
+    done = subprocess.run(
+        [sys.executable, "script.py", *arguments],
+        cwd=folder,
+        env=environment,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=140,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def tutored(tmp_path_factory):
+    """A folder in which every command of the tutorial was run, and what each said."""
+    folder = tmp_path_factory.mktemp("tutorial")
+    shutil.copy(cached("tiny_mlp"), folder / "model.onnx")
+    said = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_DATA_HOME", str(folder / "data"))
+        patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+        patch.delenv("TUNE_LOG", raising=False)
+        patch.chdir(folder)
+        for line in commands((DOCS / "tutorial.md").read_text(), "tune"):
+            extra = ["--rounds", "1"] if line[1] == "bench" else []
+            said[" ".join(line[1:3])] = main([*quick(line[1:]), *extra])
+    return folder, said
+
+
+def test_every_command_of_the_tutorial_works(tutored):
+    folder, said = tutored
+    assert set(said.values()) == {0}, said
+    assert {words.split()[0] for words in said} >= {"run", "report", "export", "kernels", "bench", "log", "build"}
+    assert (folder / "report.html").stat().st_size > 10_000
+
+
+def test_the_event_stream_tells_the_run(tutored):
+    lines = [json.loads(line) for line in (tutored[0] / "events.jsonl").read_text().splitlines()]
+    kinds = [line["event"] for line in lines]
+    assert kinds[0] == "phase"
+    assert kinds[-1] == "result"
+    assert (
+        kinds.index("tuning_began") < kinds.index("slot_began") < kinds.index("slot_done") < kinds.index("tuning_ended")
+    )
+    assert [line["t"] for line in lines] == sorted(line["t"] for line in lines)
+    assert sum(line.get("measured", 0) for line in lines) == lines[-1]["measured_trials"]
+    assert all(line["why"] for line in lines if line["event"] == "slot_began")
+
+
+def test_the_python_of_the_tutorial_works(tutored):
+    (program,) = blocks((DOCS / "tutorial.md").read_text(), "python")
+    script(tutored[0], program + "\nassert len(outputs) == len(session.get_outputs())\n")
+
+
+def test_the_worked_examples_of_extending_work(tmp_path):
+    found = blocks((DOCS / "extending.md").read_text(), "python")
+    assert len(found) == 4
+    script(tmp_path, "\n".join(found))
+
+
+def test_the_example_server_answers_and_says_what_would_be_right(tutored):
+    serving = "import sys; sys.path.insert(0, sys.argv[1]); from server import make_server"
+    assert script(tutored[0], serving, str(EXAMPLES)) == ""
+    sys.path.insert(0, str(EXAMPLES))
+    try:
+        from server import make_server
+    finally:
+        sys.path.remove(str(EXAMPLES))
+    with make_server(tutored[0] / "model.tuned", 0) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            address = f"http://127.0.0.1:{server.server_port}"
+            about = json.load(urllib.request.urlopen(address))
+            (wanted,) = about["inputs"]
+            value = 0.5
+            for extent in reversed(wanted["shape"]):
+                value = [value] * extent
+            answer = json.load(urllib.request.urlopen(f"{address}/run", json.dumps({wanted["name"]: value}).encode()))
+            assert list(answer) == [output["name"] for output in about["outputs"]]
+            with pytest.raises(urllib.error.HTTPError) as caught:
+                urllib.request.urlopen(f"{address}/run", json.dumps({wanted["name"] + "x": value}).encode())
+            assert f"input {wanted['name']!r} is missing" in json.load(caught.value)["error"]
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.slow
+def test_the_hand_written_function_is_tuned(tmp_path):
+    environment = {"XDG_DATA_HOME": str(tmp_path / "data"), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        assert "GFLOPS" in script(tmp_path, (EXAMPLES / "handwritten.py").read_text(), "3")
+
+
+def test_the_python_reference_is_up_to_date():
+    assert (DOCS / "api.md").read_text() == page(), "docs/api.md is out of date; run 'make docs'"
+
+
+def test_the_python_reference_names_everything_with_words():
+    import autotune
+
+    text = page()
+    for name in autotune.__all__:
+        assert f"`autotune.{name}`" in text or f"| `{name}` |" in text
+    assert not re.search(r"```\n\n\n", text), "something has no docstring"
+
+
+def test_every_page_is_in_the_index():
+    index = (DOCS / "index.md").read_text()
+    for path in DOCS.glob("*.md"):
+        assert path.name == "index.md" or f"({path.name})" in index, path
+
+
+def test_pictures_are_there():
+    for path in (ROOT / "README.md", *DOCS.glob("*.md")):
+        for link in re.findall(r"(?:src=\"|!\[[^\]]*\]\()([^)\"]+)", path.read_text()):
+            assert link.startswith("https://") or (Path(path).parent / link).exists(), (path, link)

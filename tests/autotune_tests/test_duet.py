@@ -8,6 +8,7 @@ import pytest
 
 import autotune
 from autotune.artifact import read_artifact
+from autotune.cli import main
 from autotune.duet import outline, parallel_tasks, plan_sizes, possible_gain
 from autotune.graph.lanes import parse_lanes
 from autotune.inspect_lanes import report_branches, report_lanes
@@ -104,6 +105,14 @@ def test_lanes_are_shown_with_predicted_and_measured_times(placed):
     assert report.measured_s > 0.0
     assert all(row.predicted[0] is not None and row.measured[0] <= row.measured[1] for row in report.rows)
     assert report.to_data()["rows"]
+
+
+@needs_two
+def test_the_command_line_shows_lanes(placed, capsys):
+    assert main(["lanes", str(placed)]) == 0
+    shown = capsys.readouterr().out
+    assert "predicted" in shown
+    assert "cpu:0" in shown
 
 
 def test_branches_are_shown_before_anything_is_tuned(program):

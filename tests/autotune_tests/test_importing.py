@@ -82,8 +82,8 @@ def test_what_the_limits_are_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     path = save_tiny(tmp_path / "tiny.onnx")
 
     def importing(patience: float) -> str:
+        limits = Limits(cpu_s=1.0, s_per_node=0.0, patience=patience, memory_bytes=200 << 20)
         with pytest.raises(ModelError) as caught:
-            limits = Limits(cpu_s=1.0, s_per_node=0.0, patience=patience, memory_bytes=200 << 20)
             import_model(path, {}, target(), limits)
         return str(caught.value)
 

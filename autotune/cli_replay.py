@@ -42,6 +42,7 @@ def replay(
     warm: Annotated[
         bool, typer.Option("--warm", help="Searchers know what other tasks in the given files have shown.")
     ] = False,
+    blind: Annotated[bool, typer.Option("--blind", help="Searchers do not get the templates' first guesses.")] = False,
     courses: Annotated[
         str, typer.Option(metavar="SEARCHER", help="The searcher under the allocators' comparison.")
     ] = "adaptive",
@@ -68,9 +69,15 @@ def replay(
     if seeds < 1 or trials < 1 or processes < 1:
         raise UsageError(f"--seeds {seeds}, --trials {trials} and --processes {processes} must be at least 1")
     rules = ReplayRules(
-        seeds, seed, 1.0 + opt.parse_share(near, "--near"), trials, warm, searcher=opt.choose_strategy("searcher", courses),
+        seeds,
+        seed,
+        1.0 + opt.parse_share(near, "--near"),
+        trials,
+        warm,
+        blind,
+        searcher=opt.choose_strategy("searcher", courses),
         processes=processes,
-    )  # fmt: skip
+    )
     board = Replay(traces, rules)
     makers = {
         "evaluator": evaluator_table,

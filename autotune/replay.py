@@ -9,7 +9,7 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ class ReplayRules:
         near: a config (or model) within this factor of the best is near enough.
         trials: most trials of a task.
         warm: give searchers what other tasks of the template in the same files have shown.
+        blind: searchers do not get the templates' first guesses.
         fitted: numbers of configs that cost models are fitted on.
         searcher: of the courses that allocators are compared on.
         processes: worker processes; 1 is this one alone.
@@ -44,6 +45,7 @@ class ReplayRules:
     near: float = 1.05
     trials: int = 192
     warm: bool = False
+    blind: bool = False
     fitted: tuple[int, ...] = (32, 128)
     searcher: str = "adaptive"
     evaluator: str = "adaptive"
@@ -98,6 +100,8 @@ class Stage:
     def search(self, job: Job) -> SearchOutcome:
         """One search with the searcher called ``job.name``."""
         rules, trace = self.rules, self.trace(job)
+        if rules.blind:
+            trace = replace(trace, space=replace(trace.space, first=()))
         limits = SearchRules(rules.trials, near=rules.near, evaluator=rules.evaluator, cost_model=rules.cost_model)
         prior = ()
         if rules.warm:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from autotune.cli import main
 from autotune.measure.evaluator import make_evaluator
 from autotune.replay import Replay, ReplayRules
 from autotune.replay_bench import ReplayBench
@@ -119,3 +121,19 @@ def test_the_oracle_has_the_least_area(path: Path) -> None:
     found = allocator_table(board, ["expected-cut", "round-robin", "sequential", "gradient"]).data
     least = min(facts["area_geometric_mean_s"] for name, facts in found.items() if name != "oracle")
     assert found["oracle"]["area_geometric_mean_s"] <= 1.02 * least
+
+
+def test_the_command_prints_and_plots(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = path.with_suffix(".html")
+    names = ["--evaluator", "adaptive,fixed", "--cost-model", "boosted", "--allocator", "round-robin,expected-cut"]
+    code = main(["replay", str(path), *names, "--seeds", "2", "--processes", "1", "--plot", str(page), "--json"])
+    told = json.loads(capsys.readouterr().out)
+    assert (code, told["traces"], told["seeds"], len(told["tables"])) == (0, ["toy"], 2, 3)
+    assert "Allocators" in page.read_text()
+
+
+def test_the_command_names_what_is_wrong(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["replay", str(path), "--searcher", "rondom"]) == 2
+    assert "did you mean 'random'" in capsys.readouterr().err
+    assert main(["replay", str(path), "--near", "7"]) == 2
+    assert "share between 0 and 1" in capsys.readouterr().err

@@ -10,7 +10,7 @@ from autotune.graph.placement import Course, Placement, Problem, course_of
 from autotune.graph.placers import correction, heft, single
 from schedules.errors import UsageError
 
-NODES = 15_000
+NODES = 6_000
 """Courses not yet at their end that the search looks at before it gives up proving: about a second."""
 
 
@@ -60,7 +60,7 @@ def exact(problem: Problem, most_nodes: int = NODES) -> Exact:
         end = problem.count if meet is None else meet
         between = list(range(begin, end))
         if between or meet is not None:
-            ways = _next_ways(problem, ways, previous, between, meet, max(500, most_nodes // (1 + len(meets))))
+            ways = _next_ways(problem, ways, previous, between, meet, max(400, most_nodes // (1 + len(meets))))
         previous, begin = meet, end + 1
     best = min(ways.values(), key=lambda way: way.seconds)
     lanes = dict(best.chosen)

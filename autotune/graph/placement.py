@@ -86,6 +86,18 @@ class Problem:
             tails[subgraph] = self.choices(subgraph)[0][0] + after
         return tuple(tails)
 
+    @cached_property
+    def order(self) -> tuple[int, ...]:
+        """All subgraphs, each after what it needs, longest tail first."""
+        left, order, done = set(range(self.count)), [], set[int]()
+        while left:
+            ready = [subgraph for subgraph in left if done.issuperset(self.needs[subgraph])]
+            chosen = max(ready, key=lambda subgraph: (self.tails[subgraph], -subgraph))
+            left.remove(chosen)
+            done.add(chosen)
+            order.append(chosen)
+        return tuple(order)
+
 
 @dataclass(frozen=True)
 class Placement:
@@ -194,14 +206,7 @@ def course_of(problem: Problem, lanes: Sequence[int], order: Sequence[int] | Non
 
 def ready_order(problem: Problem) -> list[int]:
     """All subgraphs, each after what it needs, longest tail first."""
-    left, order, done = set(range(problem.count)), [], set[int]()
-    while left:
-        ready = [subgraph for subgraph in left if done.issuperset(problem.needs[subgraph])]
-        chosen = max(ready, key=lambda subgraph: (problem.tails[subgraph], -subgraph))
-        left.remove(chosen)
-        done.add(chosen)
-        order.append(chosen)
-    return order
+    return list(problem.order)
 
 
 def simulate(problem: Problem, placement: Placement) -> tuple[tuple[float, float], ...]:
@@ -219,13 +224,14 @@ def simulate(problem: Problem, placement: Placement) -> tuple[tuple[float, float
             waiting.remove(subgraph)
             begun[subgraph], left[subgraph] = now, 1.0
         rates = {s: 1.0 / max(_pace(problem, s, placement.lanes[s], len(left) > 1), 1e-12) for s in left}
-        events = [now + left[s] / rates[s] for s in left]
-        events += [time for time in _arrivals(problem, placement, waiting, ended) if time > now]
-        then = min(events)
+        due = {s: now + left[s] / rates[s] for s in left}
+        arrivals = [time for time in _arrivals(problem, placement, waiting, ended) if time > now]
+        then = min([*due.values(), *arrivals])
         for subgraph, rate in rates.items():
             left[subgraph] -= (then - now) * rate
         now = then
-        for subgraph in [s for s, rest in left.items() if rest <= 1e-9]:
+        # What is due ends, even if rounding leaves a rest: subgraphs may take next to no time.
+        for subgraph in [s for s, rest in left.items() if due[s] <= now or rest <= 1e-9]:
             del left[subgraph]
             ended[subgraph] = now
     return tuple((begun[s], ended[s]) for s in range(problem.count))

@@ -105,6 +105,10 @@ def _critical_path(problem: Problem) -> Iterator[int]:
         current = max(after, key=lambda s: problem.tails[s], default=None)
 
 
+MOST_TRIES = 1500
+"""Changes that greedy-correction tries: on a model of many subgraphs all pairs, over and over, would take minutes."""
+
+
 def correction(problem: Problem, judge: Judge | None = None, least_gain: float = 1e-6) -> Placement:
     """The paper's greedy-correction: greedy's placement, moved and swapped while ``judge`` finds that faster.
 
@@ -115,10 +119,11 @@ def correction(problem: Problem, judge: Judge | None = None, least_gain: float =
     seconds = judge or (lambda placement: placement.makespan_s)
     best = greedy(problem)
     least = seconds(best)
-    improved = True
-    while improved:
+    improved, tries = True, 0
+    while improved and tries < MOST_TRIES:
         improved = False
-        for lanes in _neighbours(problem, best):
+        for lanes in itertools.islice(_neighbours(problem, best), MOST_TRIES - tries):
+            tries += 1
             other = course_of(problem, lanes)
             found = seconds(other)
             if found < least * (1.0 - least_gain):

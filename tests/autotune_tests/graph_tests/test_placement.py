@@ -106,6 +106,12 @@ def test_correction_believes_a_measurement_over_the_model():
     assert len(set(correction(problem, slow_together).lanes)) == 1
 
 
+def test_simulation_ends_though_subgraphs_take_next_to_no_time():
+    costs = ((0.05, 0.05), (1e-12, 1e-12), (0.02, 0.02), (1e-12, 1e-12))
+    problem = Problem(TWO, ((), (0,), (1,), (2,)), costs, costs, (0,) * 4)
+    assert simulate(problem, course_of(problem, (0, 0, 1, 1)))[-1][1] == pytest.approx(0.07)
+
+
 def test_memory_limits_are_kept():
     costs = ((1.0, 2.0),) * 3
     problem = Problem(TWO, ((),) * 3, costs, costs, (0,) * 3, memory=((4, 4),) * 3, limits=(8, 4))

@@ -1,7 +1,7 @@
 """One artifact of several specialisations: the same model for several sets of input shapes.
 
     manifest.json   format 2: inputs and outputs with names for open sizes, the parts, what may be padded or split,
-                    sha256 of every other file
+                    sha256 of weights.bin; every part's own manifest has those of its files
     weights.bin     every weight once, in whatever forms the parts' kernels want it
     part-0/ …       one artifact per set of shapes, as of format 1, without its weights.bin
 
@@ -30,6 +30,7 @@ from autotune.artifact import (
     install,
     is_sealed,
     read_artifact,
+    read_manifest,
     read_weights,
     sealed,
     sha256,
@@ -67,13 +68,7 @@ class Bundle:
     def __init__(self, path: Path) -> None:
         data = _manifest(path)
         try:
-            for name, digest in data["sha256"].items():
-                if not (path / name).is_file():
-                    raise ArtifactError(f"{path / name} is missing; build the artifact again")
-                if sha256(path / name) != digest:
-                    raise ArtifactError(
-                        f"{path / name} was changed after it was built (its hash differs); build it again"
-                    )
+            _check(path / WEIGHTS, data["sha256"][WEIGHTS])
             self.path = path
             self.interface = Interface.from_data(data["interface"])
             self.provenance: dict[str, Any] = dict(data["provenance"])
@@ -85,6 +80,8 @@ class Bundle:
                 )
                 for number, part in enumerate(data["parts"])
             )
+            for part, told in zip(self.parts, data["parts"], strict=True):
+                _check_part(part.path, str(told["identity"]))
             self._weights = read_weights(path / WEIGHTS, data["weights"])
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ArtifactError(f"{path / 'manifest.json'} is damaged ({error!r}); build the artifact again") from error
@@ -97,6 +94,23 @@ class Bundle:
             raise ArtifactError(
                 f"{self.path / 'manifest.json'} is damaged ({error}); build the artifact again"
             ) from error
+
+
+def _check(path: Path, digest: str) -> None:
+    if not path.is_file():
+        raise ArtifactError(f"{path} is missing; build the artifact again")
+    if sha256(path) != digest:
+        raise ArtifactError(f"{path} was changed after it was built (its hash differs); build the artifact again")
+
+
+def _check_part(path: Path, identity: str) -> None:
+    """Whether a part is the one that was bundled; what was attached to it since (``tune bench``) may differ."""
+    data = read_manifest(path)
+    if data["identity"] != identity:
+        raise ArtifactError(f"{path} is another artifact than the one that was built; build the artifact again")
+    for name, digest in data["sha256"].items():
+        if name != WEIGHTS:
+            _check(path / name, digest)
 
 
 def is_bundle(path: Path) -> bool:
@@ -151,13 +165,16 @@ def write_bundle(
             skipped = shutil.ignore_patterns(WEIGHTS)
             shutil.copytree(part, folder / f"part-{number}", ignore=skipped)
             described.append(
-                {"shapes": {name: list(shape) for name, shape in given.items()}, "weights": pool.add(artifact.weights)}
+                {
+                    "shapes": {name: list(shape) for name, shape in given.items()},
+                    "weights": pool.add(artifact.weights),
+                    "identity": artifact.identity,
+                }
             )
         entries = pool.write(folder / WEIGHTS)
-        files = sorted(path for path in folder.rglob("*") if path.is_file())
         manifest = {
             "format": SEVERAL,
-            "sha256": {str(path.relative_to(folder)): sha256(path) for path in files},
+            "sha256": {WEIGHTS: sha256(folder / WEIGHTS)},
             "interface": interface.to_data(),
             "inputs": [asdict(spec) for spec in interface.inputs],
             "outputs": [asdict(spec) for spec in interface.outputs],

@@ -9,6 +9,7 @@ import pytest
 
 import autotune
 from autotune import pipeline, ship
+from autotune.artifact import attach
 from autotune.bundle import Bundle, is_bundle
 from autotune.options import Options
 from schedules.errors import ArtifactError, UsageError
@@ -146,6 +147,17 @@ def test_a_changed_byte_is_refused(batches, tmp_path):
             autotune.InferenceSession(copy)
         shutil.rmtree(copy)
         shutil.copytree(batches[1].artifact, copy)
+
+
+def test_a_part_is_an_artifact_and_may_be_annotated(batches, tmp_path):
+    copy = Path(shutil.copytree(batches[1].artifact, tmp_path / "copy"))
+    attach(copy / "part-1", "bench.json", b"{}")
+    assert autotune.InferenceSession(copy / "part-1").get_inputs()[0].shape == [8, 24]
+    assert agrees(batches[0], autotune.InferenceSession(copy), rows(8))
+    shutil.rmtree(copy / "part-1")
+    shutil.copytree(copy / "part-0", copy / "part-1")
+    with pytest.raises(ArtifactError, match="another artifact"):
+        autotune.InferenceSession(copy)
 
 
 def test_one_set_stays_a_plain_artifact(built, tmp_path):

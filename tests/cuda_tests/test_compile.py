@@ -23,7 +23,7 @@ SHARED = """extern "C" __global__ void turn(float *x) {
   x[threadIdx.x] = t[255 - threadIdx.x];
 }"""
 INDEXED = """extern "C" __global__ void pick(float *x, int *i) {
-  float t[64];
+  volatile float t[64];
   for (int k = 0; k < 64; ++k) t[k] = x[k] * x[k + 1];
   x[0] = t[i[0]] + t[i[1]];
 }"""

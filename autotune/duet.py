@@ -309,9 +309,9 @@ def _spread(can: Sequence[bool], costs: Sequence[float]) -> list[float | None]:
 
 
 def _costs(built: Built, ledger: Ledger, subgraphs: Sequence[Subgraph], threads: int, what: str) -> list[float]:
-    whole = built.digest(subgraphs, threads) + str(threads) if what == "busy" else str(threads)
-    # What a kernel leaves in the caches for the next depends on both, so a cost is one of these neighbours.
-    names = [hashlib.sha256(f"{whole} {built.digest([part], threads)}".encode()).hexdigest()[:16] for part in subgraphs]
+    # What a kernel leaves in the caches for the next depends on both, so a cost is one of this cut and of no other.
+    cut = " ".join(f"{part.name} {built.digest([part], threads)}" for part in subgraphs)
+    names = [hashlib.sha256(f"{threads} {part.name} {cut}".encode()).hexdigest()[:16] for part in subgraphs]
     known = [ledger.known(what, name) for name in names]
     found = [seconds for seconds in known if seconds is not None]
     if len(found) == len(known):

@@ -74,7 +74,8 @@ def check(model: onnx.ModelProto, program: Program, rtol: float, atol: float) ->
         np.testing.assert_allclose(ours, theirs, rtol=rtol, atol=atol * scale)
 
 
-@pytest.mark.parametrize("name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*QUICK, *SLOW])
 def test_float32(name: str) -> None:
     model = load_model(cached(name), {})
     check(model, import_program(simplify(model), TARGET), 1e-3, 1e-4)

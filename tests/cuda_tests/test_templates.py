@@ -13,6 +13,8 @@ from tests.cuda_tests.emulator import emulate
 from tests.schedules_tests.programs import Case, inputs, shapes
 
 TARGET = Target.cuda("sm_90")
+
+pytestmark = pytest.mark.slow  # a compiler run for every config
 RANDOM = 2
 
 
@@ -40,7 +42,6 @@ def test_best_guess(case: Case) -> None:
         check(case, space.first[0])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_random_configs(case: Case) -> None:
     space = claim(case.func, TARGET).space

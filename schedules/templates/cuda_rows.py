@@ -95,7 +95,7 @@ class CudaRowsTemplate(OneAlgorithm):
         row = _row_loop(sch, last, anchor, outer, along)
         for stage in reversed(stages[:-1]):
             sch.compute_at(stage, row, preserve_unit_loops=True)
-            sch.set_scope(stage, 0, "shared")
+            sch.set_scope(stage, 0, "local")
         for stage in stages:
             _spread(sch, stage, row, inner, across)
 

@@ -186,6 +186,7 @@ struct nv_bfloat16 {
   }
   operator float() const { return of_bits((uint32_t)x << 16); }
 };
+struct alignas(8) half4 { half x, y, z, w; };
 typedef half __half;
 typedef nv_bfloat16 __nv_bfloat16;
 struct alignas(4) half2 { half x, y; };

@@ -91,6 +91,8 @@ class Canvas:
 
     def text(self, x: float, y: float, words: str, kind: str = "", anchor: str = "start") -> None:
         """One line of text; ``anchor`` is where of it ``x`` is: start, middle or end."""
+        if not words:
+            return
         self._items.append(
             f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(words)}</text>'
         )

@@ -109,7 +109,7 @@ class Chromium:
 
     def shoot(self, out: Path, whole: bool = False, selector: str = "") -> None:
         """Write a PNG of the window, of the whole page, or of the first element that ``selector`` finds."""
-        options: dict[str, Any] = {"captureBeyondViewport": True}
+        options: dict[str, Any] = {"captureBeyondViewport": bool(selector or whole)}
         if selector or whole:
             box = self.ask(
                 f"(() => {{const r = document.querySelector({json.dumps(selector or 'html')}).getBoundingClientRect();"

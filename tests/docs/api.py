@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -51,20 +50,39 @@ def entry(name: str, thing: Any) -> str:
 def signature(name: str, thing: Any) -> str:
     """``name(arguments)``, one per line where they are many."""
     found = inspect.signature(thing)
-    kept = [
-        parameter.replace(default=..., annotation=parameter.annotation)
-        if parameter.default is dataclasses.field or "factory" in repr(parameter.default)
-        else parameter
-        for parameter in found.parameters.values()
-        if parameter.name != "self" and not parameter.name.startswith("_")
-    ]
-    words = [str(parameter).replace("'", "").replace("Ellipsis", "...") for parameter in kept]
+    words = []
+    for parameter in found.parameters.values():
+        if parameter.name == "self" or parameter.name.startswith("_"):
+            continue
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY and "*" not in words:
+            words.append("*")
+        typed = "" if parameter.annotation is parameter.empty else f": {annotation(parameter.annotation)}"
+        stars = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+        words.append(f"{stars}{parameter.name}{typed}{default(parameter)}")
     text = f"{name}({', '.join(words)})"
     if len(text) > 100:
         text = f"{name}(\n    " + ",\n    ".join(words) + ",\n)"
     returned = found.return_annotation
-    shown = "" if inspect.isclass(thing) or returned in (inspect.Signature.empty, "None") else f" -> {returned}"
-    return text + shown.replace("'", "")
+    if inspect.isclass(thing) or returned in (found.empty, None, "None"):
+        return text
+    return f"{text} -> {annotation(returned)}"
+
+
+def annotation(given: Any) -> str:
+    """A type as it is written in the sources."""
+    return given.strip("'\"") if isinstance(given, str) else getattr(given, "__name__", str(given))
+
+
+def default(parameter: inspect.Parameter) -> str:
+    """`` = value``, or nothing; the same on every machine."""
+    value = parameter.default
+    if value is parameter.empty:
+        return ""
+    if "factory" in repr(value):
+        return " = ..."
+    if callable(value):
+        return f" = {value.__name__}"
+    return f' = "{value}"' if isinstance(value, str) else f" = {value!r}"
 
 
 def first_line(thing: Any) -> str:

@@ -160,8 +160,8 @@ def _tune(
 ) -> Reply:
     from rich.console import Console
 
-    from autotune.entry import tune
     from autotune.bundle import parts_of
+    from autotune.entry import tune
     from autotune.event_file import EventFile
     from autotune.events import everyone, ignore
     from autotune.explain import explain_lines

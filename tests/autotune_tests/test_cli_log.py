@@ -191,3 +191,45 @@ def test_optuna_gets_studies(answer, log, tmp_path):
     arguments = ("export", f"sqlite:///{tmp_path / 'x.db'}", "--format", "optuna", "--log", log)
     assert as_json(answer, *arguments) == {"studies": 2, "trials": 4, "present": 0}
     assert "2 were there already" in answer(*arguments)[1]
+
+
+def foreign(path):
+    import sqlite3
+
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE studies (id INTEGER)")
+    connection.close()
+
+
+def newer(path):
+    import sqlite3
+
+    open_log(path).close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE tuning_log_version SET version_num = '9999'")
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda path: path.mkdir(), "is a directory; give a file"),
+        (lambda path: path.write_text("hello " * 300), "some other file; give another --log"),
+        (foreign, "not a tuning log (it has the tables studies); give another --log"),
+        (newer, "has schema 9999, this version knows up to"),
+        (lambda path: None, "there is no tuning log at"),
+    ],
+    ids=["directory", "text", "foreign", "newer", "missing"],
+)
+@pytest.mark.parametrize("command", [("stats",), ("verify",), ("export", "x.jsonl"), ("gc", "--drop", "failed")])
+def test_a_place_that_is_no_log_is_told_in_one_line_and_left_alone(answer, tmp_path, monkeypatch, make, words, command):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "t.db"
+    make(path)
+    before = path.read_bytes() if path.is_file() else None
+    code, out, err = answer(*command, "--log", path)
+    assert (code, out) == (1, "")
+    assert words in err
+    assert len(err.splitlines()) == 1
+    assert (path.read_bytes() if path.is_file() else None) == before
+    assert not (tmp_path / "x.jsonl").exists()

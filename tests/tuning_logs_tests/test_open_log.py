@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import shutil
 import sqlite3
 import subprocess
@@ -254,6 +255,19 @@ def test_a_really_full_disk(tmp_path: Path) -> None:
         store.close()
     finally:
         subprocess.run(["umount", "--lazy", tmp_path], check=True)
+
+
+def test_a_limit_on_the_size_of_files(tmp_path: Path) -> None:
+    store = open_log(tmp_path / "tuning.db")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, hard))
+    try:
+        check_full_disk(store)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    store.append([timed(99_999, 0.5)])
+    assert store.best(KEY) == timed(99_999, 0.5)
+    store.close()
 
 
 def test_a_stuck_lock_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -142,7 +142,14 @@ class Job:
         when, here = time.time(), Origin(platform.node())
         return [
             TuningRecord(
-                self._key, config, measurement, "", when, origin.host, self._seed, {**provenance, **origin.provenance}
+                self._key,
+                config,
+                measurement,
+                measurement.trace,
+                when,
+                origin.host,
+                self._seed,
+                {**provenance, **origin.provenance},
             )
             for config, measurement, origin in zip(configs, measured, origins or [here] * len(configs), strict=True)
         ]

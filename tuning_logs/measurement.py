@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from schedules.errors import UsageError
@@ -24,6 +24,7 @@ class Measurement:
         compile_s: seconds spent lowering and compiling.
         run_s: seconds spent running (warm-up, check and timing).
         code_hash: hash of the machine code; equal hashes are equal kernels. Empty if it was not built.
+        trace: the schedule's trace on its way into ``TuningRecord.trace``; no part of what was measured.
     """
 
     latencies_s: tuple[float, ...] = ()
@@ -32,6 +33,7 @@ class Measurement:
     compile_s: float = 0.0
     run_s: float = 0.0
     code_hash: str = ""
+    trace: str = field(default="", compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if (self.error is None) == (not self.latencies_s):

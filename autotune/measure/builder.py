@@ -23,6 +23,7 @@ from schedules.errors import ScheduleError
 from schedules.lower import load_program, tvm_target
 from schedules.target import Target
 from schedules.templates.structure import Repack
+from schedules.templates.traced import trace_of
 from tuning_logs.measurement import ErrorKind
 
 
@@ -77,13 +78,14 @@ class Builder:
         """Write ``job.library``; a failure is an answer."""
         start = time.perf_counter()
         stage: ErrorKind = "lower_error"
+        trace = ""
         try:
             schedule = self._lowering.lower(self._program(job.program), job.config, self._target)
-            stage = "compile_error"
+            stage, trace = "compile_error", _trace(schedule)
             code_hash = self.compile(schedule.mod["main"], job.symbol, job.library)
         except Exception as error:  # whatever a candidate provokes is its measurement
-            return Built(time.perf_counter() - start, error=_kind(error, stage), message=_message(error))
-        return Built(time.perf_counter() - start, code_hash)
+            return Built(time.perf_counter() - start, error=_kind(error, stage), message=_message(error), trace=trace)
+        return Built(time.perf_counter() - start, code_hash, trace=trace)
 
     def compile(self, func: tirx.PrimFunc, symbol: str, library: str) -> str:
         """Compile ``func`` as ``symbol`` into the shared library ``library``; returns the hash of its object code.
@@ -111,6 +113,14 @@ class Builder:
         if path not in self._programs:
             self._programs[path] = load_program(Path(path).read_text())
         return self._programs[path]
+
+
+def _trace(schedule: s_tir.Schedule) -> str:
+    """The schedule's trace; empty where JSON cannot hold it, which is no fault of the candidate."""
+    try:
+        return trace_of(schedule)
+    except ScheduleError:
+        return ""
 
 
 def _kind(error: Exception, stage: ErrorKind) -> ErrorKind:

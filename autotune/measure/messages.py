@@ -66,12 +66,13 @@ class BuildJob:
 
 @dataclass(frozen=True)
 class Built:
-    """A library on disk, or why there is none."""
+    """A library on disk, or why there is none; ``trace`` as in ``Measurement``."""
 
     compile_s: float
     code_hash: str = ""
     error: ErrorKind | None = None
     message: str = ""
+    trace: str = ""
 
 
 @dataclass(frozen=True)

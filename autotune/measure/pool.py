@@ -364,17 +364,17 @@ class LocalMeasurer:
         """What became of a library: its own build error, or the outcome of its run."""
         built = library.built
         if built.error is not None:
-            return Measurement(
-                error=built.error, message=self._explained(built.error, built.message), compile_s=built.compile_s
-            )
+            message = self._explained(built.error, built.message)
+            return Measurement(error=built.error, message=message, compile_s=built.compile_s, trace=built.trace)
         if isinstance(outcome, Measurement):
             message = f"the untuned build that it would be checked against failed: {outcome.message}"
-            return replace(outcome, message=message, compile_s=built.compile_s, run_s=0.0, code_hash=built.code_hash)
+            failed = replace(outcome, message=message, compile_s=built.compile_s, run_s=0.0)
+            return replace(failed, code_hash=built.code_hash, trace=built.trace)
         assert outcome is not None
         run_s = outcome.spent_s if isinstance(outcome, Lost) else outcome.run_s
         latencies = () if isinstance(outcome, Lost) else outcome.latencies_s
         message = self._explained(outcome.error, outcome.message)
-        return Measurement(latencies, outcome.error, message, built.compile_s, run_s, built.code_hash)
+        return Measurement(latencies, outcome.error, message, built.compile_s, run_s, built.code_hash, built.trace)
 
     def _explained(self, error: ErrorKind | None, message: str) -> str:
         if error != "out_of_memory":

@@ -168,6 +168,13 @@ def test_records_carry_what_resuming_needs():
     assert wall_s > 0
 
 
+def test_records_keep_the_trace_that_came_with_the_measurement():
+    log = Watched()
+    traced = Measurement((1e-5,), trace='[[["GetSBlock"]],[]]')
+    session(log, FakeMeasurer(lambda candidate: traced), keys="a", limits=Limits(trials=2)).run()
+    assert [record.trace for record in log.records()] == [traced.trace] * 2
+
+
 def test_resumed_history_is_in_the_state():
     log = Watched()
     session(log, FakeMeasurer(), keys="a", limits=Limits(trials=8)).run()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -92,6 +93,12 @@ def test_identical_code_is_timed_once(shared: LocalMeasurer) -> None:
     again = shared.measure([candidate("right")])[0]
     assert again.latencies_s == first.latencies_s
     assert again.run_s == 0
+
+
+def test_a_measurement_brings_its_schedule_s_trace_along(shared: LocalMeasurer) -> None:
+    right, illegal = shared.measure([candidate("baseline"), candidate("illegal")])
+    assert any(step[0] == "GetSBlock" for step in json.loads(right.trace)[0])
+    assert illegal.trace == ""
 
 
 def test_phase_times_add_up(shared: LocalMeasurer) -> None:

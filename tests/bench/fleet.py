@@ -1,7 +1,7 @@
 """The same number of trials on this machine, and on two Ray workers of this machine.
 
-``python -m tests.bench.fleet MODEL FOLDER`` prints both runs' latencies, who measured, and the sum of the best latencies
-of all tasks. Run it with nothing else on the machine.
+``python -m tests.bench.fleet MODEL FOLDER`` prints both runs' latencies, who measured, and the sum of the best
+latencies of all tasks. Run it with nothing else on the machine.
 """
 
 from __future__ import annotations

@@ -230,7 +230,8 @@ def kernels(
         str | None, typer.Option(metavar="KEY", help="Key, beginning of a key, or name of one task; default all.")
     ] = None,
     emit: Annotated[
-        str | None, typer.Option(metavar="tir|llvm|asm|cuda", help="Print their code; default a table of their configs.")
+        str | None,
+        typer.Option(metavar="tir|llvm|asm|cuda", help="Print their code; default a table of their configs."),
     ] = None,
     explain: opt.Explain = False,
     as_json: opt.Json = False,

@@ -102,8 +102,8 @@ Inputs = Annotated[
     typer.Option(
         "--input",
         metavar="NAME:1x3x224x224",
-        help="Shape of an input that the file leaves open; repeatable. Several shapes of one input, {1,8} or {1..32} in "
-        "place of a size: one artifact for all of them.",
+        help="Shape of an input that the file leaves open; repeatable. Several shapes of one input, {1,8} or {1..32} "
+        "in place of a size: one artifact for all of them.",
     ),
 ]
 Log = Annotated[
@@ -216,7 +216,7 @@ def _cuda_target(text: str, fields: dict[str, Any]) -> Any:
     known = set(fields) <= {"kind", "arch", "multiprocessors"} and isinstance(arch, str)
     if not known or not (count is None or (isinstance(count, int) and count > 0)):
         raise UsageError(
-            f"""--target {text!r} needs "arch" and at most "multiprocessors", such as {{"kind": "cuda", "arch": "sm_90"}}"""
+            f'--target {text!r} needs "arch" and at most "multiprocessors", such as {{"kind": "cuda", "arch": "sm_90"}}'
         )
     return DeviceTarget.cuda(str(arch), count)
 

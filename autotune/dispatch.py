@@ -17,8 +17,11 @@ from numpy.typing import NDArray
 from autotune import runtime
 from autotune.bundle import Bundle, Part, is_bundle, volume
 from autotune.drop_in import ModelMeta, Provider, check_run_options, warn_of_providers
+from autotune.graph.lanes import Lane
 from autotune.importer.open_axes import OpenSpec
+from autotune.importer.program import TensorSpec
 from autotune.independence import cut
+from autotune.lane_machine import Span
 from costmodels.choices import did_you_mean
 from schedules.errors import UsageError
 
@@ -31,7 +34,7 @@ class OpenArg(runtime.NodeArg):
 
     def __init__(self, spec: OpenSpec) -> None:
         closed = tuple(size if isinstance(size, int) else 0 for size in spec.shape)
-        super().__init__(runtime.TensorSpec(spec.name, closed, spec.dtype))
+        super().__init__(TensorSpec(spec.name, closed, spec.dtype))
         self.shape = [None if size == "?" else size for size in spec.shape]
 
 
@@ -100,12 +103,12 @@ class InferenceSession(runtime.InferenceSession):
         """As ``runtime.InferenceSession.profile``, of the part for these very shapes."""
         return self._session(self._exact(self._checked_feed(input_feed))).profile(input_feed)
 
-    def timeline(self, input_feed: Mapping[str, Array]) -> list[runtime.Span]:
+    def timeline(self, input_feed: Mapping[str, Array]) -> list[Span]:
         """As ``runtime.InferenceSession.timeline``, of the part for these very shapes."""
         return self._session(self._exact(self._checked_feed(input_feed))).timeline(input_feed)
 
     @property
-    def lanes(self) -> tuple[runtime.Lane, ...]:
+    def lanes(self) -> tuple[Lane, ...]:
         """Those of the first part."""
         return self._session(self._bundle.parts[0]).lanes
 

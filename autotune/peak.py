@@ -35,8 +35,13 @@ layer; arrays beyond L3 are slower, so the roofline is never below what a kernel
 FMA_STEPS = 32  # 4 vectors of 64 bytes each: 8 KiB, in any L1
 ROUNDS = 7
 
-CUDA_PEAKS = {"sm_80": (19500.0, 2039.0), "sm_86": (37400.0, 936.0), "sm_89": (91600.0, 1008.0), "sm_90": (67000.0, 4800.0)}
-"""GPU architecture → fp32 GFLOPS and GB/s of its fastest common device, from its data sheet: bounds, not measurements."""
+CUDA_PEAKS = {
+    "sm_80": (19500.0, 2039.0),
+    "sm_86": (37400.0, 936.0),
+    "sm_89": (91600.0, 1008.0),
+    "sm_90": (67000.0, 4800.0),
+}
+"""GPU architecture → fp32 GFLOPS and GB/s of its fastest common device by its data sheet: bounds, never measured."""
 L2_PER_MEMORY = 4.0  # generous: a bound may be low, never high
 
 logger = logging.getLogger(__name__)

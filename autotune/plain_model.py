@@ -69,7 +69,7 @@ class Model:
         """The memory of one argument of a kernel."""
         shape: tuple[int, ...] = tuple(operand["shape"])
         if operand["place"] != "arena":
-            array = (inputs if operand["place"] == "input" else self.weights)[operand["index"]]
+            array: NDArray[Any] = (inputs if operand["place"] == "input" else self.weights)[operand["index"]]
             return array.reshape(shape)
         dtype, begin = np.dtype(operand["dtype"]), int(operand["index"])
         memory: NDArray[Any] = self.arena[begin : begin + math.prod(shape) * dtype.itemsize].view(dtype)

@@ -19,7 +19,7 @@ from autotune.replay_allocators import ORACLE, Curve, allocate, final_latency, o
 from autotune.replay_calibration import CalibrationOutcome, calibrate
 from autotune.replay_courses import CourseRules, Courses
 from autotune.replay_evaluators import EvaluatorOutcome, choose_best
-from autotune.replay_search import SearchOutcome, SearchRules, prior_of, search
+from autotune.replay_search import Prior, SearchOutcome, SearchRules, prior_of, search
 from autotune.trace import Trace, TraceFile, load_traces
 from schedules.errors import UsageError
 
@@ -103,7 +103,7 @@ class Stage:
         if rules.blind:
             trace = replace(trace, space=replace(trace.space, first=()))
         limits = SearchRules(rules.trials, near=rules.near, evaluator=rules.evaluator, cost_model=rules.cost_model)
-        prior = ()
+        prior: Prior = ()
         if rules.warm:
             others = [other for file in self.files for other in file.traces]
             prior = prior_of(trace, others, np.random.default_rng([job.seed, 5]))

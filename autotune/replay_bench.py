@@ -80,7 +80,7 @@ class ReplayBench:
         taken = _taken(rule, runs_s)
         return Timing(statistics.median(taken), math.fsum(taken), len(taken))
 
-    def _duel(self, runs_s: np.ndarray, slowness: np.ndarray, best: int, recorded_s: float) -> Timing:  # type: ignore[type-arg]
+    def _duel(self, runs_s: np.ndarray, slowness: np.ndarray, best: int, recorded_s: float) -> Timing:
         """As ``timing.Bench._duel``."""
         usual_s = float(self._trace.true_s[best])
         drift = np.where(np.isnan(slowness), 1.0, slowness)
@@ -109,7 +109,7 @@ class ReplayBench:
         return found
 
 
-def _taken(rule: Evaluator, runs_s: np.ndarray) -> list[float]:  # type: ignore[type-arg]
+def _taken(rule: Evaluator, runs_s: np.ndarray) -> list[float]:
     """The runs that ``rule`` takes of a series that goes round and round."""
     values = runs_s.tolist()
     taken: list[float] = []

@@ -34,7 +34,8 @@ def _figures(one: Table) -> list[go.Figure]:
     for name, groups in one.series.items():
         x = [group for group, values in groups.items() for _ in values]
         boxes.add_trace(go.Box(name=name, x=x, y=[value for values in groups.values() for value in values]))
-    models = next(iter(one.data.values()), {}).get("curves", {})
+    first: dict[str, dict[str, object]] = next(iter(one.data.values()), {})
+    models = first.get("curves", {})
     return [boxes, *(_curves(one, model) for model in models)]
 
 

@@ -36,7 +36,7 @@ class NodeArg:
 
     def __init__(self, spec: TensorSpec) -> None:
         self.name = spec.name
-        self.shape = list(spec.shape)
+        self.shape: list[int | str | None] = list(spec.shape)
         self.dtype = spec.dtype
         self.type = f"tensor({_ONNX_NAMES.get(spec.dtype, spec.dtype)})"
 
@@ -117,7 +117,9 @@ class InferenceSession(OnnxRuntimeLike):
         warn_of_providers(providers)
         self._artifact: Artifact = path if isinstance(path, Artifact) else read_artifact(Path(path))
         self.threads = thread_count(sess_options, threads) or self._artifact.target.threads
-        self._machine: LaneMachine | StepsMachine | VirtualMachine | DeviceMachine = _machine(self._artifact, self.threads)
+        self._machine: LaneMachine | StepsMachine | VirtualMachine | DeviceMachine = _machine(
+            self._artifact, self.threads
+        )
         self._names = [spec.name for spec in self._artifact.outputs]
         # Tensors without elements are known without asking, and kernels have no use for them.
         self._staging = [_Staging(spec) for spec in self._artifact.inputs if math.prod(spec.shape)]

@@ -57,7 +57,7 @@ class RecordedSpace(Space):
         return True
 
     @property
-    def rows(self) -> NDArray[np.int32]:  # type: ignore[override]
+    def rows(self) -> NDArray[np.int32]:
         """(n, d) what was recorded."""
         return self.recorded
 

@@ -93,7 +93,9 @@ def compare(reference: str, ours: list[NDArray[Any]], theirs: list[NDArray[Any]]
 def compare_artifact(artifact: Path, model: onnx.ModelProto, seed: int = 0) -> Verdict:
     """Run both on the same random inputs."""
     session = InferenceSession(artifact)
-    specs = [TensorSpec(arg.name, tuple(arg.shape), arg.dtype) for arg in session.get_inputs()]
+    specs = [
+        TensorSpec(arg.name, tuple(int(size or 0) for size in arg.shape), arg.dtype) for arg in session.get_inputs()
+    ]
     feed = random_inputs(specs, seed)
     reference, theirs = reference_outputs(model, feed)
     return compare(reference, session.run(None, feed), theirs)

@@ -40,7 +40,7 @@ class CudaDesk(Desk):
     """Answers jobs; the device is opened at the first job that runs something, never before a fork."""
 
     def __init__(self, settings: Settings, lowering: Lowering) -> None:
-        super().__init__(settings, lowering, None)
+        super().__init__(settings, lowering, _no_producer)
         self._builder = CudaBuilder(settings.target, lowering)
         self._device_bench: DeviceBench | None = None
 
@@ -51,3 +51,8 @@ class CudaDesk(Desk):
         if self._device_bench is None:
             self._device_bench = DeviceBench(self._settings)
         return self._device_bench.reference(job) if isinstance(job, ReferenceJob) else self._device_bench.time(job)
+
+
+def _no_producer(*_: object) -> None:
+    """Activations of a device are rewritten by its own bench."""
+    raise AssertionError("a CUDA desk times on the device")

@@ -148,7 +148,7 @@ def compile_cuda(source: str, arch: str) -> bytes:
         _called(nvrtc, nvrtc.nvrtcGetProgramLog(program, log))
         raise ScheduleError(f"CUDA source does not compile: {_first_error(log.decode(errors='replace'))}")
     size = _called(nvrtc, nvrtc.nvrtcGetCUBINSize(program))
-    cubin = b" " * size
+    cubin: bytes = b" " * size
     _called(nvrtc, nvrtc.nvrtcGetCUBIN(program, cubin))
     nvrtc.nvrtcDestroyProgram(program)
     return cubin

@@ -81,6 +81,10 @@ def build_offline(
             )
         provenance = {"model": model_path.name, "sha256": sha256(model_path), "kernels": _summary(chosen)}
         ready = replace(ready, weights=steps.weights)
+
+        def moved(library: Path) -> None:
+            scratch.replace(library)
+
         write_artifact(
             out,
             ready,
@@ -88,7 +92,7 @@ def build_offline(
             steps,
             identity(program, plan),
             provenance,
-            lambda library: scratch.replace(library) and None,
+            moved,
         )
     finally:
         scratch.unlink(missing_ok=True)

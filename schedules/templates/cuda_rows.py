@@ -60,7 +60,7 @@ class CudaRowsTemplate(OneAlgorithm):
 
         def fits(columns: Columns) -> NDArray[np.bool_]:
             threads = columns["inner"] * columns["outer"]
-            few = min(WARP, knobs[0].choices[-1] * knobs[1].choices[-1])  # type: ignore[operator]
+            few = min(WARP, max(int(str(c)) for c in knobs[0].choices) * max(int(str(c)) for c in knobs[1].choices))
             legal: NDArray[np.bool_] = (threads >= few) & (threads <= target.max_threads)
             return legal
 

@@ -24,7 +24,7 @@ def test_more_trials_cut_more_but_never_below_the_bound():
     gains.observe([one])
     cuts = [cut_s(gains, one, trials) for trials in (1, 8, 64, 10**6)]
     assert cuts == sorted(cuts)
-    assert 0 < cuts[0]
+    assert cuts[0] > 0
     assert cuts[-1] <= one.best_s - one.bound_s
 
 

@@ -53,7 +53,7 @@ def bounded(model: ModelProto) -> ModelProto:
 
 
 def _is_empty(value: ValueInfoProto) -> bool:
-    return math.prod(dim.dim_value for dim in value.type.tensor_type.shape.dim) == 0
+    return any(dim.dim_value == 0 for dim in value.type.tensor_type.shape.dim)
 
 
 def _check_shapes(model: ModelProto, scope: Scope) -> None:

@@ -79,7 +79,7 @@ def _empty(names: list[str], scope: Scope) -> dict[str, Array] | None:
     found = {}
     for name in names:
         shape, kind = scope.shapes.get(name), scope.types.get(name)
-        if shape is None or math.prod(shape) or not kind or kind == onnx.TensorProto.STRING:
+        if shape is None or 0 not in shape or not kind or kind == onnx.TensorProto.STRING:
             return None
         found[name] = np.zeros(shape, helper.tensor_dtype_to_np_dtype(kind))
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 from onnx import TensorProto
 
 from autotune.importer.operators.registry import rewrites
@@ -41,14 +42,15 @@ def pad(node: Node, e: Emit) -> list[str] | None:
     return [x if x != node.input(0) else e.op("Identity", x)]
 
 
-def _reflected(places: np.ndarray, size: int, mode: str) -> np.ndarray:
+def _reflected(places: NDArray[np.int64], size: int, mode: str) -> NDArray[np.int64]:
     """Which element stands at each place, some of them outside."""
     if mode == "wrap":
-        return places % size
+        return np.mod(places, size)
     if mode == "reflect" and size > 1:
         period = 2 * (size - 1)
         folded = places % period
-        return np.where(folded < size, folded, period - folded)
+        mirrored: NDArray[np.int64] = np.where(folded < size, folded, period - folded)
+        return mirrored
     return np.clip(places, 0, size - 1)
 
 
@@ -176,15 +178,16 @@ def max_pool(node: Node, e: Emit) -> list[str] | None:
         if node.attr("ceil_mode", 0) and (count - 1) * strides[i] >= size + pads[i]:
             count -= 1  # a window must begin inside the input or the padding before it
         out.append(count)
-    flat, column, valid = np.zeros((1, 1), np.int64), np.zeros((1, 1), np.int64), np.ones((1, 1), bool)
+    flat, column = np.zeros((1, 1), np.int64), np.zeros((1, 1), np.int64)
+    valid: NDArray[np.bool_] = np.ones((1, 1), np.bool_)
     stride = 1
     for i, size in enumerate(shape[2:]):
         own = np.arange(out[i])[:, None] * strides[i] + np.arange(kernel[i])[None, :] * dilations[i] - pads[i]
         ok, place = (own >= 0) & (own < size), np.clip(own, 0, size - 1)
-        count = (flat.shape[0] * out[i], -1)
-        flat = (flat[:, None, :, None] * size + place[None, :, None, :]).reshape(count)
-        column = (column[:, None, :, None] + place[None, :, None, :] * stride).reshape(count)
-        valid = (valid[:, None, :, None] & ok[None, :, None, :]).reshape(count)
+        rows = (flat.shape[0] * out[i], -1)
+        flat = (flat[:, None, :, None] * size + place[None, :, None, :]).reshape(rows)
+        column = (column[:, None, :, None] + place[None, :, None, :] * stride).reshape(rows)
+        valid = (valid[:, None, :, None] & ok[None, :, None, :]).reshape(rows)
         stride *= size
     lowest = -np.inf if node.dtype(0).kind == "f" else np.iinfo(node.dtype(0)).min
     pixels = int(np.prod(shape[2:]))

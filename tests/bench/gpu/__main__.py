@@ -1,8 +1,8 @@
 """``python -m tests.bench.gpu [MODEL…]``: with a GPU, build, check and time everything; a short table last.
 
 For every model: ``tune run --target cuda`` within the budget (it verifies the outputs against ONNX Runtime), then
-the artifact against PyTorch (eager with cuDNN and cuBLAS, and torch.compile) and ONNX Runtime's CUDA provider, as far as
-they are installed, in turn. Everything goes to OUT as JSON too; records come back with ``tune log import``.
+the artifact against PyTorch (eager with cuDNN and cuBLAS, and torch.compile) and ONNX Runtime's CUDA provider, as far
+as they are installed, in turn. Everything goes to OUT as JSON too; records come back with ``tune log import``.
 
 Nothing here was ever run where it was written: there was no GPU. See docs/cuda.md.
 """

@@ -156,13 +156,13 @@ class Job:
 
     def tell(self, results: Sequence[Result], wall_s: float) -> None:
         """Learn from the slot."""
+        for result in results:  # first, since learning takes a while: an interrupted run counts all that is in the log
+            self._add(result, wall_s)
         if results:
             self.results += results
             self._searcher.tell(results)
             self._outlook = self._searcher.outlook(AHEAD) if isinstance(self._searcher, Outlooking) else None
             self.fresh = True
-        for result in results:
-            self._add(result, wall_s)
 
     def _add(self, result: Result, cost_s: float) -> None:
         config, measurement = result

@@ -1,4 +1,4 @@
-"""All steps of an LSTM in one kernel; hand-scheduled, nothing to tune.
+"""All steps of an LSTM, or a GRU, in one kernel; hand-scheduled, nothing to tune.
 
 Input: the product of all steps with the input weights, biases added. What is left per step is h·R and the gates:
 
@@ -84,3 +84,68 @@ def lstm_steps(steps: int, batch: int, hidden: int, backwards: bool) -> tirx.Pri
                                 ) * T.tanh(out[1, first + sign * t + row, b, chunk * UNITS + p * LANES + u])
 
     return kernel.with_attr(SCHEDULED, "lstm").with_attr("op_pattern", 8)
+
+
+def gru_steps(steps: int, batch: int, hidden: int, backwards: bool) -> tirx.PrimFunc:
+    """The kernel of a GRU that resets after the product (``linear_before_reset``).
+
+    z, r = σ(x + h·R), n = tanh(x + r∘(h·R + b)), h' = (1 − z)∘n + z∘h; x (steps, batch, hidden/32, 6, 16),
+    r (hidden/32, hidden, 6, 16), b (hidden/32, 2, 16), h0 (batch, hidden) → out (1, steps + 1, batch, hidden).
+
+    Args:
+        steps, batch: of the sequence.
+        hidden: a multiple of ``UNITS``.
+        backwards: from the last step to the first.
+    """
+    chunks = hidden // UNITS
+    vectors = 3 * UNITS // LANES
+    start = steps if backwards else 0
+    sign = -1 if backwards else 1
+    first = steps - 1 if backwards else 0
+    row = 0 if backwards else 1
+
+    @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
+    def kernel(  # type: ignore[no-untyped-def]
+        x: T.Buffer((steps, batch, chunks, vectors, LANES), "float32"),  # type: ignore[valid-type]
+        r: T.Buffer((chunks, hidden, vectors, LANES), "float32"),  # type: ignore[valid-type]
+        bias: T.Buffer((chunks, 2, LANES), "float32"),  # type: ignore[valid-type]
+        h0: T.Buffer((batch, hidden), "float32"),  # type: ignore[valid-type]
+        out: T.Buffer((1, steps + 1, batch, hidden), "float32"),  # type: ignore[valid-type]
+    ):
+        for b in range(batch):
+            for k in range(hidden):
+                out[0, start, b, k] = h0[b, k]
+        for t in range(steps):
+            for chunk in T.parallel(chunks):
+                with T.sblock("step"):
+                    T.reads(
+                        x[0:steps, 0:batch, 0:chunks, 0:vectors, 0:LANES],
+                        r[0:chunks, 0:hidden, 0:vectors, 0:LANES],
+                        bias[0:chunks, 0:2, 0:LANES],
+                        out[0:1, 0 : steps + 1, 0:batch, 0:hidden],
+                    )
+                    T.writes(out[0:1, 0 : steps + 1, 0:batch, 0:hidden])
+                    acc = T.alloc_buffer((vectors, LANES), "float32", scope="local")
+                    for b in range(batch):
+                        for v in T.unroll(4):
+                            for u in T.vectorized(LANES):
+                                acc[v, u] = x[first + sign * t, b, chunk, v, u]
+                        for v in T.unroll(2):
+                            for u in T.vectorized(LANES):
+                                acc[4 + v, u] = bias[chunk, v, u]
+                        for k in range(hidden):
+                            for v in T.unroll(vectors):
+                                for u in T.vectorized(LANES):
+                                    acc[v, u] = acc[v, u] + out[0, start + sign * t, b, k] * r[chunk, k, v, u]
+                        for p in T.unroll(2):
+                            for u in T.vectorized(LANES):
+                                acc[4 + p, u] = T.tanh(
+                                    x[first + sign * t, b, chunk, 4 + p, u] + T.sigmoid(acc[2 + p, u]) * acc[4 + p, u]
+                                )
+                            for u in T.vectorized(LANES):
+                                out[0, first + sign * t + row, b, chunk * UNITS + p * LANES + u] = acc[4 + p, u] + (
+                                    T.sigmoid(acc[p, u])
+                                    * (out[0, start + sign * t, b, chunk * UNITS + p * LANES + u] - acc[4 + p, u])
+                                )
+
+    return kernel.with_attr(SCHEDULED, "gru").with_attr("op_pattern", 8)

@@ -316,7 +316,7 @@ def test_wrong_kernels_are_told(answer, tiny_built):
     assert "did you mean 'fused_conv2d_add_relu'?" in err
     code, _, err = answer("kernels", tiny_built.artifact, "--emit", "ptx")
     assert code == 2
-    assert "asm, llvm, tir" in err
+    assert "asm, cuda, llvm, tir" in err
     code, _, err = answer("kernels", tiny_built.artifact, "--task", "")
     assert code == 2
     assert "several" in err

@@ -8,7 +8,7 @@ import onnxruntime
 import pytest
 
 import autotune
-from autotune import library, pipeline, ship
+from autotune import entry, library, pipeline, ship
 from autotune.artifact import read_artifact
 from autotune.events import PhaseBegan, SlotDone, TuningBegan, TuningEnded
 from autotune.options import Options
@@ -184,7 +184,7 @@ def test_out_defaults_to_the_model_s_stem_here(model, tmp_path, monkeypatch):
 
 def test_the_facade_is_lazy_and_complete():
     assert {"tune", "build", "load", "InferenceSession", "Options", "AutotuneError"} <= set(dir(autotune))
-    assert autotune.tune is pipeline.tune
+    assert autotune.tune is entry.tune
     assert autotune.__version__
     with pytest.raises(AttributeError, match="no attribute 'tun'"):
         _ = autotune.tun

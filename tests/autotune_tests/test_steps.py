@@ -42,7 +42,7 @@ def joined(rng, axis=1, twice=False):
 
 
 def flat(onnx_model):
-    program = import_program(onnx_model, TARGET)
+    program = import_program(onnx.shape_inference.infer_shapes(onnx_model), TARGET)
     plan = Plan(TARGET, tuple(Choice(task.key, BASELINE, None) for task in program.tasks))
     axes = {symbol_of(task.key): concat_axis(load_program(program.programs[task.key])) for task in program.tasks}
     concats = {symbol: axis for symbol, axis in axes.items() if axis is not None}

@@ -56,7 +56,7 @@ class Direction:
 @rewrites("LSTM", "GRU", "RNN")
 def recurrent(node: Node, e: Emit) -> list[str] | None:
     """Steps laid out flat, both directions joined, in the layout that was asked for."""
-    if node.kind == "LSTM" and in_one_kernel(node):
+    if in_one_kernel(node):
         return None
     sides = directions(node, e)
     batch_first = bool(node.attr("layout", 0))
@@ -74,7 +74,9 @@ MOST_ROWS = 8
 
 
 def in_one_kernel(node: Node) -> bool:
-    """Whether ``sequences.lstm`` takes it."""
+    """Whether ``sequences`` takes it."""
+    if node.kind == "RNN" or (node.kind == "GRU" and not node.attr("linear_before_reset", 0)):
+        return False
     usual = not any(node.attr(name) for name in ("activations", "clip", "input_forget", "layout"))
     shape, hidden = node.known_shape(0), int(node.attr("hidden_size", node.shape(2)[-1]))
     weights = {str(name) for name in node.proto.input[1:4] if name}

@@ -1,4 +1,4 @@
-"""LSTMs that one kernel runs through: no peepholes, lengths, clipping or unusual activations, and constant weights."""
+"""LSTMs and GRUs that one kernel runs through: usual activations, no peepholes, lengths or clipping, fixed weights."""
 
 from __future__ import annotations
 
@@ -10,56 +10,75 @@ from tvm import relax
 from tvm.ir import GenericConst
 
 from autotune.importer.operators.frontend import Inputs, converts
-from schedules.templates.recurrent import LANES, UNITS, VECTORS, lstm_steps
+from schedules.templates.recurrent import LANES, UNITS, gru_steps, lstm_steps
+
+Array = NDArray[Any]
+
+GATES = {"LSTM": 4, "GRU": 3}
 
 
-@converts("LSTM")
-def lstm(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
+@converts("LSTM", "GRU")
+def recurrent(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
     """Per direction: one matrix product for the inputs of all steps, then the kernel of all steps."""
-    x, weights, bias = inputs[0], [_array(value) for value in inputs[1:3]], inputs[3]
-    count, rows, width = weights[0].shape
-    hidden = rows // 4
+    kind = str(attrs["tvm_custom"]["kind"])
+    x, weight, recurrence = inputs[0], _array(inputs[1]), _array(inputs[2])
+    gates, (count, rows, width) = GATES[kind], weight.shape
+    hidden = rows // gates
     steps, batch, _ = (int(extent) for extent in x.ty.shape)  # type: ignore[union-attr]
-    biases = _array(bias) if bias is not None else np.zeros((count, 2 * rows), np.float32)
-    kind = attrs.get("direction", b"forward").decode()
+    biases = _array(inputs[3]) if inputs[3] is not None else np.zeros((count, 2 * rows), np.float32)
+    direction = attrs.get("direction", b"forward").decode()
     flat = bb.normalize(relax.op.reshape(x, (steps * batch, width)))
-    states, last_h, last_c = [], [], []
+    outs = []
     for index in range(count):
-        backwards = kind == "reverse" or index == 1
-        w, r = (_packed(weight[index], hidden) for weight in weights)
-        shift = _packed((biases[index, :rows] + biases[index, rows:])[:, None], hidden).reshape(-1)
-        product = bb.emit(relax.op.matmul(flat, relax.const(w)))
-        gates = bb.emit(relax.op.add(product, relax.const(shift)))
-        chunks = hidden // UNITS
-        shaped = bb.emit(relax.op.reshape(gates, (steps, batch, chunks, VECTORS, LANES)))
-        recurrent = np.ascontiguousarray(r.reshape(hidden, chunks, VECTORS, LANES).transpose(1, 0, 2, 3))
-        h, c = (_state(bb, inputs[place], index, batch, hidden) for place in (5, 6))
-        kernel = bb.add_func(lstm_steps(steps, batch, hidden, backwards), "lstm_steps")
-        made = relax.TensorType((2, steps + 1, batch, hidden), "float32")
-        out = bb.emit(relax.op.call_tir(kernel, relax.Tuple([shaped, relax.const(recurrent), h, c]), made))
-        first = 0 if backwards else 1
-        states.append(_rows(bb, out, 0, first, first + steps))
-        end = 0 if backwards else steps
-        last_h.append(_rows(bb, out, 0, end, end + 1))
-        last_c.append(_rows(bb, out, 1, end, end + 1))
-    shape = (count, batch, hidden)
-    whole = [bb.emit(relax.op.reshape(value, (steps, 1, batch, hidden))) for value in states]
-    results = [whole[0] if count == 1 else bb.emit(relax.op.concat(whole, axis=1))]
-    for parts in (last_h, last_c):
-        joined = parts[0] if count == 1 else bb.emit(relax.op.concat(parts, axis=1))
-        results.append(bb.emit(relax.op.reshape(joined, shape)))
-    return relax.Tuple(results)
+        backwards = direction == "reverse" or index == 1
+        ours, theirs = biases[index, :rows], biases[index, rows:].copy()
+        kept = np.zeros(0, np.float32)
+        if kind == "GRU":  # the last gate's bias comes after the reset
+            kept, theirs[2 * hidden :] = theirs[2 * hidden :].copy(), 0
+        shift = _packed((ours + theirs)[:, None], gates).reshape(-1)
+        product = bb.emit(relax.op.matmul(flat, relax.const(_packed(weight[index], gates))))
+        shape = (steps, batch, hidden // UNITS, gates * UNITS // LANES, LANES)
+        given = [bb.emit(relax.op.reshape(bb.emit(relax.op.add(product, relax.const(shift))), shape))]
+        packed = _packed(recurrence[index], gates).reshape(hidden, *shape[2:])
+        given.append(relax.const(np.ascontiguousarray(packed.transpose(1, 0, 2, 3))))
+        if kind == "GRU":
+            given.append(relax.const(kept.reshape(-1, UNITS // LANES, LANES)))
+        states = 2 if kind == "LSTM" else 1
+        given += [_state(bb, inputs[5 + place], index, batch, hidden) for place in range(states)]
+        make = lstm_steps if kind == "LSTM" else gru_steps
+        kernel = bb.add_func(make(steps, batch, hidden, backwards), f"{kind.lower()}_steps")
+        made = relax.TensorType((states, steps + 1, batch, hidden), "float32")
+        outs.append((bb.emit(relax.op.call_tir(kernel, relax.Tuple(given), made)), backwards))
+    return _results(bb, outs, (steps, batch, hidden), 2 if kind == "LSTM" else 1)
 
 
-def _array(value: relax.Expr | None) -> NDArray[Any]:
+def _results(
+    bb: relax.BlockBuilder, outs: list[tuple[relax.Expr, bool]], shape: tuple[int, int, int], states: int
+) -> relax.Expr:
+    """All states (steps, directions, batch, hidden), then the last of each kind (directions, batch, hidden)."""
+    steps, batch, hidden = shape
+
+    def joined(which: int, last: bool, axis: int, each: tuple[int, ...]) -> relax.Expr:
+        parts = []
+        for out, backwards in outs:
+            start = (0 if backwards else steps) if last else (0 if backwards else 1)
+            rows = _rows(bb, out, which, start, start + (1 if last else steps))
+            parts.append(bb.emit(relax.op.reshape(rows, each)))
+        return parts[0] if len(parts) == 1 else bb.emit(relax.op.concat(parts, axis=axis))
+
+    whole = joined(0, False, 1, (steps, 1, batch, hidden))
+    return relax.Tuple([whole, *(joined(which, True, 0, (1, batch, hidden)) for which in range(states))])
+
+
+def _array(value: relax.Expr | None) -> Array:
     if not isinstance(value, GenericConst):
         raise NotImplementedError("its weights are computed from the inputs; they must be constant")
     return np.asarray(value.value.numpy())
 
 
-def _packed(weight: NDArray[Any], hidden: int) -> NDArray[Any]:
-    """(4 · hidden, k) in ONNX's order of gates → (k, 4 · hidden), the gates of every chunk of units side by side."""
-    parts = weight.reshape(4, hidden // UNITS, UNITS, -1).transpose(3, 1, 0, 2)
+def _packed(weight: Array, gates: int) -> Array:
+    """(gates · hidden, k) in ONNX's order of gates → (k, gates · hidden), the gates of every chunk side by side."""
+    parts = weight.reshape(gates, -1, UNITS, weight.shape[-1]).transpose(3, 1, 0, 2)
     return np.ascontiguousarray(parts.reshape(weight.shape[-1], -1))
 
 

@@ -66,6 +66,13 @@ def test_lstm_in_one_kernel(tmp_path, direction, states):
     assert close(*run(model, tmp_path, feed))
 
 
+@pytest.mark.parametrize("direction", ["forward", "bidirectional"])
+@pytest.mark.parametrize("states", [False, True])
+def test_gru_in_one_kernel(tmp_path, direction, states):
+    model, feed = recurrent("GRU", direction, 64, states=states, linear_before_reset=1)
+    assert close(*run(model, tmp_path, feed))
+
+
 @pytest.mark.parametrize(
     ("kind", "attributes"),
     [("LSTM", {"clip": 0.3}), ("GRU", {"linear_before_reset": 1}), ("GRU", {}), ("RNN", {"activations": ["Relu"] * 2})],
@@ -123,7 +130,8 @@ def test_shapes_fold_to_constants():
 )
 def test_refusals_name_the_operator(tmp_path, kind, inputs, why):
     given = [value("x", (2, 3)), value("s", (2,), TensorProto.INT64)][: len(inputs)]
-    path = written(model_of([helper.make_node(kind, inputs, ["y"], "culprit")], given, ["y"]), tmp_path)
+    made = helper.make_node(kind, inputs, ["made"], "culprit")
+    path = written(model_of([made, helper.make_node("Cast", ["made"], ["y"], to=1)], given, ["y"]), tmp_path)
     with pytest.raises(ModelError, match=kind) as error:
         import_program(simplify(load_model(path)), tiny.target())
     assert why in str(error.value)

@@ -46,7 +46,9 @@ def recurrent(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], ops
         states = 2 if kind == "LSTM" else 1
         given += [_state(bb, inputs[5 + place], index, batch, hidden) for place in range(states)]
         make = lstm_steps if kind == "LSTM" else gru_steps
-        kernel = bb.add_func(make(steps, batch, hidden, backwards), f"{kind.lower()}_steps")
+        kernel = bb.add_func(
+            make(steps, batch, hidden, backwards).without_attr("global_symbol"), f"{kind.lower()}_steps"
+        )
         made = relax.TensorType((states, steps + 1, batch, hidden), "float32")
         outs.append((bb.emit(relax.op.call_tir(kernel, relax.Tuple(given), made)), backwards))
     return _results(bb, outs, (steps, batch, hidden), 2 if kind == "LSTM" else 1)

@@ -29,7 +29,7 @@ from schedules.errors import check
 from schedules.space import Columns, Knob, Space
 from schedules.target import Target
 from schedules.templates.cuda_computes import GEMM
-from schedules.templates.cuda_structure import WARP, bind_flat, fetch, unroll_below
+from schedules.templates.cuda_structure import STATIC_BYTES, WARP, bind_flat, fetch, unroll_below
 from schedules.templates.structure import Anchor, OneAlgorithm, blocks_in_order, find_anchor
 
 CHUNK = 4  # depth that a thread keeps of its rows: one 16-byte load from shared memory
@@ -94,7 +94,7 @@ class CudaGemmTemplate(OneAlgorithm):
                 & (threads >= WARP)
                 & (threads % WARP == 0)
                 & (threads <= min(target.max_threads, 512))
-                & (found["shared"] <= min(48 * 1024, target.shared_bytes))
+                & (found["shared"] <= min(STATIC_BYTES, target.shared_bytes))
                 & (found["registers"] <= 200)
                 & (found["registers"] * threads <= target.registers)
                 & (columns["tm"] * columns["tk"] >= threads)

@@ -11,6 +11,8 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 from schedules.templates.structure import REDUCE, blocks_in_order, extents
 
 WARP = 32
+STATIC_BYTES = 48 * 1024
+"""Shared memory of a block that needs no leave of the driver, on every device."""
 UNROLL_STEPS = 512
 """Loops of up to so many steps in all get ``#pragma unroll``: registers cannot be indexed, so tiles must be."""
 

@@ -24,8 +24,8 @@ from schedules.space import Columns, Knob, Space
 from schedules.target import Target
 from schedules.templates.cuda_computes import GEMM
 from schedules.templates.cuda_gemm import _tiles, load_tiles, prepare_product, stores_once, vector_lengths
-from schedules.templates.cuda_structure import WARP, fetch, unroll_below
-from schedules.templates.cuda_wmma import SHARED, TILE, intrinsics
+from schedules.templates.cuda_structure import STATIC_BYTES, WARP, fetch, unroll_below
+from schedules.templates.cuda_wmma import RESULT, SHARED, TILE, intrinsics
 from schedules.templates.structure import Anchor, OneAlgorithm, find_anchor
 
 OP = "cuda_tensor"
@@ -62,12 +62,12 @@ class CudaTensorTemplate(OneAlgorithm):
             tm, tn, tk, wm, wn = (columns[name] for name in ("tm", "tn", "tk", "wm", "wn"))
             fragments = (tm / wm / TILE) * (tn / wn / TILE)
             tiles = np.ceil(rows / tm) * np.ceil(columns_count / tn) * groups
-            # TVM lays what lives at different times into the same shared memory; the larger of the two decides.
-            shared = 2 * (tm * (tk + ALIGN_HALVES) + tk * (tn + ALIGN_HALVES)) + 4 * tm * tn
+            result = 4 * tm * tn
             return {
                 "threads": WARP * wm * wn,
                 "registers": FRAGMENT_REGISTERS * (fragments + (tm / wm + tn / wn) / TILE) + 40,
-                "shared": shared,
+                "result": result,
+                "shared": 2 * (tm * (tk + ALIGN_HALVES) + tk * (tn + ALIGN_HALVES)) + result,
                 "fragments": fragments,
                 "busy": np.minimum(1.0, tiles / target.threads),
                 "used": rows / (np.ceil(rows / tm) * tm) * columns_count / (np.ceil(columns_count / tn) * tn),
@@ -80,6 +80,7 @@ class CudaTensorTemplate(OneAlgorithm):
                 (found["fragments"] >= 1)
                 & (columns["tm"] % (columns["wm"] * TILE) == 0)
                 & (columns["tn"] % (columns["wn"] * TILE) == 0)
+                & (found["result"] <= STATIC_BYTES)
                 & (found["shared"] <= target.shared_bytes)
                 & (found["registers"] <= 200)
                 & (found["registers"] * found["threads"] <= target.registers)
@@ -122,7 +123,7 @@ class CudaTensorTemplate(OneAlgorithm):
         sch.bind(warp, "threadIdx.y")
         threads = [("threadIdx.y", wm * wn), ("threadIdx.x", WARP)]
         store = sch.cache_write(block, 0, "wmma.accumulator")
-        sch.set_scope(store, 0, SHARED)
+        sch.set_scope(store, 0, RESULT)
         sch.reverse_compute_at(store, warp, preserve_unit_loops=True)
         sch.reverse_compute_at(tail, tiles, preserve_unit_loops=True)
         fetch(sch, tail, 2, threads, min(4, vector_lengths(anchor, 4)[1]))

@@ -14,6 +14,9 @@ from tvm.script import from_source
 
 TILE = 16
 SHARED = "shared.dyn"
+RESULT = "shared"
+"""Where accumulators are stored. Not with the operands' tiles, though these are dead by then: TVM would put the float32
+results into memory that it had declared as float16, and then refuse the pointer to them."""
 
 BUFFER = '{name} = T.match_buffer({handle}, (16, 16), "{dtype}", align=64, offset_factor=16, scope="{scope}"{strides})'
 
@@ -52,7 +55,7 @@ def _step(step: str, dtype: str) -> tuple[tirx.PrimFunc, tirx.PrimFunc]:
         "load_b": [("A", dtype, SHARED), ("C", dtype, "wmma.matrix_b")],
         "fill": [("C", "float32", "wmma.accumulator")],
         "sync": [("A", dtype, "wmma.matrix_a"), ("B", dtype, "wmma.matrix_b"), ("C", "float32", "wmma.accumulator")],
-        "store": [("A", "float32", "wmma.accumulator"), ("C", "float32", SHARED)],
+        "store": [("A", "float32", "wmma.accumulator"), ("C", "float32", RESULT)],
     }[step]
     reads = [f"{name}[0:16, 0:16]" for name, _, _ in operands[:-1]]
     if step == "sync":

@@ -194,6 +194,7 @@ struct alignas(4) nv_bfloat162 { nv_bfloat16 x, y; };
 typedef half2 __half2;
 typedef nv_bfloat162 __nv_bfloat162;
 static inline half2 make_half2(half x, half y) { return {x, y}; }
+static inline half4 make_half4(half x, half y, half z, half w) { return {x, y, z, w}; }
 static inline half __float2half_rn(float x) { return half(x); }
 static inline float __half2float(half x) { return x; }
 static inline nv_bfloat16 __float2bfloat16_rn(float x) { return nv_bfloat16(x); }

@@ -48,8 +48,8 @@ class Lowered:
 
 def lower_cuda(sch: s_tir.Schedule, target: Target) -> Lowered:
     """What TVM makes of a schedule, and the memory that running it takes."""
-    func = sch.mod["main"]
     program = cuda_program(sch, target)
+    func = program.func
     buffers = [*func.params, *func.body.block.alloc_buffers]
     sizes = {b.name: (math.prod(int(x) for x in b.ty.shape), _width(str(b.ty.dtype))) for b in buffers}
     return Lowered(program.source, program.launches, sizes, tuple(param.name for param in func.params))

@@ -130,7 +130,8 @@ def import_databases(folder: Path, log: TuningLog, when: float) -> ExchangeRepor
     """Read the database in ``folder``, or those in its subfolders, into ``log``.
 
     What comes in is kept under a space of its own (``schedules.templates.traced.SPACE``), whose configs are traces.
-    MetaSchedule checks no result, so a run measures such a config before it uses it.
+    They are for 'tune log' and for exporting again: no searcher draws from that space, so no run tries or ships one,
+    and nothing is ever built from a result that nobody checked, as MetaSchedule checks none.
 
     Args:
         when: seconds since the epoch; a database does not say when it was made.

@@ -11,9 +11,10 @@ from collections.abc import Callable
 import numpy as np
 from tvm import relax
 
+from autotune.importer.followers import folded_norm, image_mean
 from autotune.importer.forms import Forms, Value
 from autotune.importer.packing import Array, Shape
-from autotune.importer.products import _operand, _wanted_order, transposed
+from autotune.importer.products import batches_agree, in_any_order, transposed
 from schedules.templates.cuda_computes import convolution as conv_te
 from schedules.templates.cuda_computes import dense as dense_te
 from schedules.templates.cuda_computes import depthwise as depthwise_te
@@ -87,23 +88,12 @@ def product(forms: Forms, call: relax.Call, shape: Shape) -> Value | None:
         return None
     if weight is not None and weight.ndim == 2 and len(left.shape) >= 2:
         return Value(shape, plain=forms.emit_anchor("dense", dense_te, forms.plain(left), _weight(forms, weight)))
-    if right is None or not 3 <= len(shape) <= 6:
-        return None
-    if len(left.shape) != len(shape) or len(right.shape) != len(shape) or left.shape[:-2] != right.shape[:-2]:
+    if right is None or not batches_agree(left.shape, right.shape, shape):
         return None
     for value in (left, right):
         if value.view is None:
             forms.plain(value)
-    batch = "abcd"[: len(shape) - 2]
-    x, in_x = _operand(forms, left, batch + "mk")
-    y, in_y = _operand(forms, right, batch + "kn")
-    order = _wanted_order(forms, len(shape))
-    letters = batch + "mn"
-    equation = f"{in_x},{in_y}->{''.join(letters[axis] for axis in order)}"
-    out = forms.emit_anchor("product", product_te, x, y, equation)
-    if order == tuple(range(len(order))):
-        return Value(shape, plain=out)
-    return Value(shape, view=(out, tuple(order.index(axis) for axis in range(len(order)))))
+    return in_any_order(forms, left, right, shape, lambda *given: forms.emit_anchor("product", product_te, *given))
 
 
 def joined(forms: Forms, call: relax.Call, shape: Shape) -> Value | None:
@@ -151,13 +141,11 @@ def _broadcast(forms: Forms, expr: relax.Expr) -> relax.Expr | None:
 
 
 def batch_norm(forms: Forms, call: relax.Call, _: Shape) -> Value | None:
-    """x·scale + shift with both folded: at inference the statistics are weights."""
-    gamma, beta, mean, variance = (forms.array(arg) for arg in call.args[1:5])
-    value = forms.value(call.args[0])
-    if value is None or gamma is None or beta is None or mean is None or variance is None or int(call.attrs.axis) != 1:
+    """x·scale + shift, in the form that x has."""
+    folded = folded_norm(forms, call)
+    if folded is None:
         return None
-    scale = (gamma / np.sqrt(variance + float(call.attrs.epsilon))).astype(gamma.dtype)
-    shift = (beta - mean * scale).astype(gamma.dtype)
+    value, scale, shift = folded
     last = len(value.shape) == 4 and value.blocked is not None
     wide = (1, 1, 1, -1) if last else (1, -1) + (1,) * (len(value.shape) - 2)
     data = forms.blocked(value) if last else forms.plain(value)
@@ -167,12 +155,8 @@ def batch_norm(forms: Forms, call: relax.Call, _: Shape) -> Value | None:
 
 
 def mean(forms: Forms, call: relax.Call, shape: Shape) -> Value | None:
-    """Over a whole image, channel by channel."""
-    value = forms.value(call.args[0])
-    axes = tuple(int(axis) % 4 for axis in call.attrs.axis or ())
-    if value is None or value.blocked is None or axes != (2, 3) or not call.attrs.keepdims:
-        return None
-    return Value(shape, blocked=forms.builder.emit(relax.op.mean(value.blocked, [1, 2], keepdims=True)))
+    """Over a whole channels-last image."""
+    return image_mean(forms, call, shape, [1, 2])
 
 
 def reshape(forms: Forms, call: relax.Call, shape: Shape) -> Value | None:

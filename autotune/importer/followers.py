@@ -9,7 +9,7 @@ import numpy as np
 from tvm import relax
 
 from autotune.importer.forms import Forms, Value
-from autotune.importer.packing import Shape, block_array
+from autotune.importer.packing import Array, Shape, block_array
 
 # f(0) is finite for these, so padded channels stay harmless whatever is in them.
 UNARY = frozenset(
@@ -97,14 +97,22 @@ def _blocked_operand(forms: Forms, expr: relax.Expr, shape: Shape, fill: float) 
     return forms.blocked(value)
 
 
-def batch_norm(forms: Forms, call: relax.Call, _: Shape) -> Value | None:
-    """x·scale + shift with both folded: at inference the statistics are weights."""
+def folded_norm(forms: Forms, call: relax.Call) -> tuple[Value, Array, Array] | None:
+    """What a batch normalisation over axis 1 normalises, its scale (c,) and its shift (c,): statistics are weights."""
     gamma, beta, mean, variance = (forms.array(arg) for arg in call.args[1:5])
     value = forms.value(call.args[0])
     if value is None or gamma is None or beta is None or mean is None or variance is None or int(call.attrs.axis) != 1:
         return None
-    scale = (gamma / np.sqrt(variance + float(call.attrs.epsilon))).astype(np.float32)
-    shift = (beta - mean * scale).astype(np.float32)
+    scale = (gamma / np.sqrt(variance + float(call.attrs.epsilon))).astype(gamma.dtype)
+    return value, scale, (beta - mean * scale).astype(gamma.dtype)
+
+
+def batch_norm(forms: Forms, call: relax.Call, _: Shape) -> Value | None:
+    """x·scale + shift, in the form that x has."""
+    folded = folded_norm(forms, call)
+    if folded is None:
+        return None
+    value, scale, shift = folded
     wide = (1, -1) + (1,) * (len(value.shape) - 2)
     blocked = len(value.shape) == 4 and value.blocked is not None
     data = forms.blocked(value) if blocked else forms.plain(value)
@@ -114,13 +122,18 @@ def batch_norm(forms: Forms, call: relax.Call, _: Shape) -> Value | None:
     return Value(value.shape, blocked=data) if blocked else Value(value.shape, plain=data)
 
 
-def mean(forms: Forms, call: relax.Call, shape: Shape) -> Value | None:
-    """Over a whole image, channel by channel."""
+def image_mean(forms: Forms, call: relax.Call, shape: Shape, axes: list[int]) -> Value | None:
+    """Over a whole image, channel by channel; ``axes`` are the image's in the form that is not plain."""
     value = forms.value(call.args[0])
-    axes = tuple(int(axis) % 4 for axis in call.attrs.axis or ())
-    if value is None or value.blocked is None or axes != (2, 3) or not call.attrs.keepdims:
+    over = tuple(int(axis) % 4 for axis in call.attrs.axis or ())
+    if value is None or value.blocked is None or over != (2, 3) or not call.attrs.keepdims:
         return None
-    return Value(shape, blocked=forms.builder.emit(relax.op.mean(value.blocked, [2, 3], keepdims=True)))
+    return Value(shape, blocked=forms.builder.emit(relax.op.mean(value.blocked, axes, keepdims=True)))
+
+
+def mean(forms: Forms, call: relax.Call, shape: Shape) -> Value | None:
+    """Over a whole blocked image."""
+    return image_mean(forms, call, shape, [2, 3])
 
 
 def reshape(forms: Forms, call: relax.Call, shape: Shape) -> Value | None:

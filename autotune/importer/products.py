@@ -7,6 +7,8 @@ gets it emitted then. A product whose only consumer transposes it writes its res
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tvm import relax
 
 from autotune.importer.forms import Forms, Value
@@ -33,19 +35,35 @@ def transposed(forms: Forms, call: relax.Call, shape: Shape) -> Value | None:
 def product(forms: Forms, call: relax.Call, shape: Shape) -> Value | None:
     """(…, m, k) @ (…, k, n) of two activations with equal batch axes."""
     left, right = forms.value(call.args[0]), forms.value(call.args[1])
-    if left is None or right is None or not 3 <= len(shape) <= 6:
-        return None
-    if len(left.shape) != len(shape) or len(right.shape) != len(shape) or left.shape[:-2] != right.shape[:-2]:
+    if left is None or right is None or not batches_agree(left.shape, right.shape, shape):
         return None
     if left.blocked is not None or right.blocked is not None or str(call.ty.dtype) != "float32":
         return None
+    return in_any_order(
+        forms, left, right, shape, lambda *given: forms.emit_anchor("batch_matmul", batch_matmul, *given, forms.block)
+    )
+
+
+def batches_agree(left: Shape, right: Shape, out: Shape) -> bool:
+    """Whether ``left`` @ ``right`` is a product per batch: equal axes but the last two, up to 4 of them."""
+    return 3 <= len(out) <= 6 and len(left) == len(right) == len(out) and left[:-2] == right[:-2]
+
+
+def in_any_order(
+    forms: Forms, left: Value, right: Value, shape: Shape, emit: Callable[[relax.Expr, relax.Expr, str], relax.Expr]
+) -> Value:
+    """``left`` @ ``right`` read as they lie in memory, and written in the order in which the consumer wants it.
+
+    Args:
+        shape: of the result, its batch axes before its last two.
+        emit: (left, right, equation as of einsum) → the product.
+    """
     batch = "abcd"[: len(shape) - 2]
     x, in_x = _operand(forms, left, batch + "mk")
     y, in_y = _operand(forms, right, batch + "kn")
     order = _wanted_order(forms, len(shape))
     letters = batch + "mn"
-    equation = f"{in_x},{in_y}->{''.join(letters[axis] for axis in order)}"
-    out = forms.emit_anchor("batch_matmul", batch_matmul, x, y, equation, forms.block)
+    out = emit(x, y, f"{in_x},{in_y}->{''.join(letters[axis] for axis in order)}")
     if order == tuple(range(len(shape))):
         return Value(shape, plain=out)
     # Logical axis i of the result lies where ``order`` put it.

@@ -10,6 +10,7 @@ from tvm.ir import GenericConst
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from autotune.importer.operators.frontend import Inputs, converts
+from schedules.errors import ModelError
 
 
 @converts("ReduceMax", "ReduceMin")
@@ -24,7 +25,7 @@ def extreme(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset
     rank = len(x.ty.shape)  # type: ignore[union-attr]
     given = axes.value.numpy().reshape(-1).tolist() if isinstance(axes, GenericConst) else attrs.get("axes")
     if axes is not None and not isinstance(axes, GenericConst):
-        raise NotImplementedError("its axes are computed from the inputs; they must be constant")
+        raise ModelError("its axes are computed from the inputs; they must be constant")
     if not given and attrs.get("noop_with_empty_axes", 0):
         return x
     reduced = sorted({int(axis) % rank for axis in given}) if given else list(range(rank))

@@ -10,6 +10,7 @@ from tvm import relax
 from tvm.ir import GenericConst
 
 from autotune.importer.operators.frontend import Inputs, converts
+from schedules.errors import ModelError
 from schedules.templates.recurrent import LANES, UNITS, gru_steps, lstm_steps
 
 Array = NDArray[Any]
@@ -74,7 +75,7 @@ def _results(
 
 def _array(value: relax.Expr | None) -> Array:
     if not isinstance(value, GenericConst):
-        raise NotImplementedError("its weights are computed from the inputs; they must be constant")
+        raise ModelError("its weights are computed from the inputs; they must be constant")
     return np.asarray(value.value.numpy())
 
 

@@ -8,6 +8,7 @@ import pytest
 from onnx import TensorProto, defs, helper
 
 from autotune.importer.load import load_model
+from autotune.importer.operators.catalog import import_graph
 from autotune.importer.operators.folding import fold
 from autotune.importer.operators.registry import REWRITES
 from autotune.importer.program import import_program
@@ -136,6 +137,28 @@ def test_refusals_name_the_operator(tmp_path, kind, inputs, why):
         import_program(simplify(load_model(path)), tiny.target())
     assert why in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "shapes", "attributes", "why"),
+    [
+        ("DeformConv", {"x": (1, 1, 4, 4, 4), "w": (1, 1, 2, 2, 2), "o": (1, 8, 3, 3, 3)}, {}, "only images of two"),
+        ("ReduceMax", {"x": (2, 3), "axes": (1,)}, {}, "its axes are computed from the inputs; they must be constant"),
+        (
+            "LSTM",
+            {"x": (3, 2, 6), "w": (1, 128, 6), "r": (1, 128, 32)},
+            {"hidden_size": 32},
+            "its weights are computed from the inputs; they must be constant",
+        ),
+    ],
+)
+def test_forms_that_are_missing_are_told_as_such(kind, shapes, attributes, why):
+    given = [value(name, shape, TensorProto.INT64 if name == "axes" else 1) for name, shape in shapes.items()]
+    node = helper.make_node(kind, [*shapes], ["y"], "culprit", **attributes)
+    with pytest.raises(ModelError) as error:
+        import_graph(model_of([node], given, ["y"], opset=19))
+    assert str(error.value).startswith(f"operator {kind} (node 'culprit') is not supported: ")
+    assert why in str(error.value)
 
 
 def test_every_rewrite_is_of_a_standard_operator():

@@ -116,8 +116,12 @@ def _reduce(sch: s_tir.Schedule, block: SBlockRV, thread: LoopRV, count: int, ve
     for loop in reduced if unroll else ():
         sch.unroll(loop)
     # The first tap also sets the sum: TVM cannot take that apart where a block's last threads have nothing to do.
-    if vector > 1:
+    if vector == 1:
+        return
+    try:
         sch.vectorize(own[-1])
+    except s_tir.ScheduleError:  # TVM does not see through indices that a division into blocks made
+        sch.unroll(own[-1])
 
 
 def _size(block: s_tir.SBlock) -> int:

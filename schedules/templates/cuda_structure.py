@@ -36,15 +36,22 @@ def inline_all(sch: s_tir.Schedule, keep: frozenset[str] = frozenset()) -> list[
 def bind_flat(sch: s_tir.Schedule, loops: Sequence[LoopRV], threads: int, vector: int = 1) -> list[LoopRV]:
     """Fuse ``loops``, and split them over blocks of ``threads`` threads with ``vector`` neighbours each.
 
+    Neighbours are taken from the innermost loop that has any before the rest is fused: TVM then sees that what a thread
+    keeps of a stage is ``vector`` elements, and not any of a row, which would be an array in local memory.
+
+    Args:
+        vector: divides the extent of that loop.
+
     Returns:
         The loops over blocks, threads and, if ``vector`` is more than 1, neighbours.
     """
-    fused = sch.fuse(*loops) if len(loops) > 1 else loops[0]
+    outer, inner = list(loops), None
     if vector > 1:
-        block, thread, inner = sch.split(fused, [None, threads, vector])
-    else:
-        block, thread = sch.split(fused, [None, threads])
-        inner = None
+        at = max(index for index, loop in enumerate(outer) if int(sch.get(loop).extent) > 1)
+        outer[at], inner = sch.split(outer[at], [None, vector])
+        sch.reorder(*outer, inner)
+    fused = sch.fuse(*outer) if len(outer) > 1 else outer[0]
+    block, thread = sch.split(fused, [None, threads])
     sch.bind(block, "blockIdx.x")
     sch.bind(thread, "threadIdx.x")
     return [block, thread] if inner is None else [block, thread, inner]

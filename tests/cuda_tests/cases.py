@@ -161,9 +161,9 @@ def half_conv(
     return Case(f"half_{name}", "cuda_tensor", build, lambda x, w, bias: plain.expected(x, w) + bias)
 
 
-def half_product(name: str, equation: str, first: Shape, second: Shape, dtype: str = "float16") -> Case:
+def half_product(name: str, equation: str, first: Shape, second: Shape) -> Case:
     def build() -> tirx.PrimFunc:
-        x, y = te.placeholder(first, dtype, name="x"), te.placeholder(second, dtype, name="y")
+        x, y = te.placeholder(first, "float16", name="x"), te.placeholder(second, "float16", name="y")
         return from_te(x, y, cuda_computes.product(x, y, equation))
 
     return Case(f"half_{name}", "cuda_tensor", build, lambda x, y: np.einsum(equation, x, y))
@@ -173,6 +173,8 @@ HALVES = (
     half_conv("conv_1x1", (1, 6, 5, 16), 24, (1, 1)),
     half_conv("conv_3x3", (1, 8, 7, 16), 32, (3, 3), (1, 1, 1, 1)),
     half_conv("conv_first_layer", (1, 13, 13, 3), 20, (5, 5), (2, 2, 2, 2), (2, 2)),
+    half_conv("bfloat16", (1, 6, 6, 24), 40, (3, 3), (1, 1, 1, 1), dtype="bfloat16"),
+    half_conv("deep", (1, 5, 5, 64), 48, (3, 3), (1, 1, 1, 1)),
     half_product("scores", "bmhk,bnhk->bhmn", (1, 24, 3, 16), (1, 32, 3, 16)),
     half_product("odd", "bmk,bkn->bmn", (2, 17, 5), (2, 5, 9)),
 )

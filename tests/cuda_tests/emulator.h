@@ -187,6 +187,7 @@ struct nv_bfloat16 {
   operator float() const { return of_bits((uint32_t)x << 16); }
 };
 struct alignas(8) half4 { half x, y, z, w; };
+struct alignas(8) nv_bfloat164 { nv_bfloat16 x, y, z, w; };
 typedef half __half;
 typedef nv_bfloat16 __nv_bfloat16;
 struct alignas(4) half2 { half x, y; };
@@ -194,6 +195,9 @@ struct alignas(4) nv_bfloat162 { nv_bfloat16 x, y; };
 typedef half2 __half2;
 typedef nv_bfloat162 __nv_bfloat162;
 static inline half2 make_half2(half x, half y) { return {x, y}; }
+static inline nv_bfloat164 make_nv_bfloat164(nv_bfloat16 x, nv_bfloat16 y, nv_bfloat16 z, nv_bfloat16 w) {
+  return {x, y, z, w};
+}
 static inline half4 make_half4(half x, half y, half z, half w) { return {x, y, z, w}; }
 static inline half __float2half_rn(float x) { return half(x); }
 static inline float __half2float(half x) { return x; }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -54,9 +55,11 @@ def test_tensor_cores(case: Case) -> None:
     """Products of 16-bit floats are summed in float32: as right as their operands."""
     claimed = claim(case.func, TARGET)
     assert claimed.template == case.template
-    arrays = [array.astype(np.float16) for array in inputs(case.func)]
-    for config in (claimed.space.first[0], BASELINE):
-        poisoned = np.full(shapes(case.func)[-1], np.nan, np.float16)
-        got = emulate(lower(case.func, config, TARGET), TARGET, arrays, poisoned)
-        want = case.expected(*(array.astype(np.float32) for array in arrays))
-        np.testing.assert_allclose(got.astype(np.float32), want, rtol=2e-3, atol=1e-3, err_msg=config.to_json())
+    dtype = np.dtype(str(case.func.params[0].ty.dtype))
+    arrays = [array.astype(dtype) for array in inputs(case.func)]
+    want = case.expected(*(array.astype(np.float32) for array in arrays))
+    precision = float(ml_dtypes.finfo(dtype).eps)
+    for config in (claimed.space.first[0], BASELINE, *claimed.space.sample(RANDOM, np.random.default_rng(7))):
+        poisoned = np.full(shapes(case.func)[-1], np.nan, dtype)
+        got = emulate(lower(case.func, config, TARGET), TARGET, arrays, poisoned).astype(np.float32)
+        np.testing.assert_allclose(got, want, rtol=2 * precision, atol=precision, err_msg=config.to_json())

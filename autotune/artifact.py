@@ -23,7 +23,8 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -131,13 +132,7 @@ def write_artifact(
     Raises:
         ArtifactError: if the folder cannot be written, or ``out`` exists and is not an artifact.
     """
-    check_place(out)
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
-    except OSError as error:
-        raise ArtifactError(f"cannot write beside {out} ({error.strerror}); name another --out") from error
-    try:
+    with scratch_beside(out) as folder, writing(out):
         build(folder / "model.so")
         (folder / "plan.json").write_text(plan.to_json())
         (folder / "tasks.json.gz").write_bytes(_packed_tasks(program))
@@ -153,13 +148,46 @@ def write_artifact(
             "weights": entries,
             "provenance": provenance,
         }
-        (folder / "manifest.json").write_text(sealed(manifest))
-        folder.chmod(0o755)
-        _swap(folder, out)
+        seal(folder, manifest, out)
+
+
+@contextmanager
+def scratch_beside(out: Path) -> Iterator[Path]:
+    """An empty folder beside ``out``, on the same file system; what is left of it is removed.
+
+    Raises:
+        ArtifactError: if it cannot be made, or ``out`` exists and is not an artifact.
+    """
+    check_place(out)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.absolute().parent))
     except OSError as error:
-        raise ArtifactError(f"cannot write {out} ({error.strerror}); free some space or name another --out") from error
+        raise ArtifactError(f"cannot write beside {out} ({error.strerror}); name another --out") from error
+    try:
+        yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def writing(out: Path) -> Iterator[None]:
+    """What the system refuses while ``out`` is written, as one sentence.
+
+    Raises:
+        ArtifactError: if it does.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise ArtifactError(f"cannot write {out} ({error.strerror}); free some space or name another --out") from error
+
+
+def seal(folder: Path, manifest: Mapping[str, Any], out: Path) -> None:
+    """Complete ``folder`` with its sealed manifest, and put it in place of ``out``."""
+    (folder / "manifest.json").write_text(sealed(manifest))
+    folder.chmod(0o755)
+    _swap(folder, out)
 
 
 def _packed_tasks(program: Program) -> bytes:
@@ -276,7 +304,7 @@ def write_weights(path: Path, weights: Sequence[NDArray[Any]]) -> list[dict[str,
     return entries
 
 
-def sealed(manifest: dict[str, Any]) -> str:
+def sealed(manifest: Mapping[str, Any]) -> str:
     """A manifest as text; its ``seal`` is the hash of that very text with zeros in place of the seal."""
     text = json.dumps({**manifest, "seal": UNSEALED}, indent=1)
     return text.replace(UNSEALED, hashlib.sha256(text.encode()).hexdigest(), 1)

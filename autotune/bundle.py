@@ -14,7 +14,6 @@ import hashlib
 import json
 import math
 import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,15 +25,15 @@ from numpy.typing import NDArray
 from autotune.artifact import (
     SEVERAL,
     Artifact,
-    check_place,
-    install,
     is_sealed,
     read_artifact,
     read_manifest,
     read_weights,
-    sealed,
+    scratch_beside,
+    seal,
     sha256,
     write_weights,
+    writing,
 )
 from autotune.importer.open_axes import Interface
 from schedules.errors import ArtifactError
@@ -151,19 +150,12 @@ def write_bundle(
     Raises:
         ArtifactError: if the folder cannot be written, or ``out`` exists and is not an artifact.
     """
-    check_place(out)
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
-    except OSError as error:
-        raise ArtifactError(f"cannot write beside {out} ({error.strerror}); name another --out") from error
-    try:
+    with scratch_beside(out) as folder, writing(out):
         pool = _Pool()
         described = []
         for number, (part, given) in enumerate(zip(parts, shapes, strict=True)):
             artifact = read_artifact(part)
-            skipped = shutil.ignore_patterns(WEIGHTS)
-            shutil.copytree(part, folder / f"part-{number}", ignore=skipped)
+            shutil.copytree(part, folder / f"part-{number}", ignore=shutil.ignore_patterns(WEIGHTS))
             described.append(
                 {
                     "shapes": {name: list(shape) for name, shape in given.items()},
@@ -182,13 +174,7 @@ def write_bundle(
             "weights": entries,
             "provenance": dict(provenance),
         }
-        (folder / "manifest.json").write_text(sealed(manifest))
-        folder.chmod(0o755)
-        install(folder, out)
-    except OSError as error:
-        raise ArtifactError(f"cannot write {out} ({error.strerror}); free some space or name another --out") from error
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        seal(folder, manifest, out)
 
 
 class _Pool:

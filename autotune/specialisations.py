@@ -7,10 +7,7 @@ sets have in common are measured once.
 from __future__ import annotations
 
 import math
-import shutil
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -18,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 import onnx
 from numpy.typing import NDArray
 
-from autotune.artifact import check_place, install, read_artifact, sha256
+from autotune.artifact import install, read_artifact, scratch_beside, sha256
 from autotune.bundle import Bundle, is_bundle, unpack_part, write_bundle
 from autotune.dispatch import InferenceSession
 from autotune.importer.load import load_model
@@ -58,12 +55,8 @@ def tune_sets(model: Path, out: Path, options: Options, tune: Callable[[Path, Op
         VerificationError: if the bundle is wrong for shapes between those it was built for; ``out`` is left as it was.
         AutotuneError: as ``tune``.
     """
-    check_place(out)
     sets = options.shapes
-    with ExitStack() as stack:
-        out.absolute().parent.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix=f".{out.name}-parts-", dir=out.absolute().parent))
-        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+    with scratch_beside(out) as folder:
         before = Bundle(out) if is_bundle(out) else None
         results: list[T] = []
         for number, shapes in enumerate(sets):

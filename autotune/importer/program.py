@@ -82,7 +82,7 @@ def import_program(model: onnx.ModelProto, target: Target) -> Program:
 
 def _imported(model: onnx.ModelProto, target: Target) -> Program:
     inputs, outputs = interface(model)
-    module = import_graph(carried(bounded(model)))
+    module = import_graph(carried(bounded(model), half_native=target.kind == "cuda"))
     module, weights = assign_layouts(module, target.lanes(), target.kind == "cuda")
     module = _fused(module)
     tasks, programs, spaces, kernels = _tasks(module, target)

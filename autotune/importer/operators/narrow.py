@@ -1,6 +1,7 @@
 """Short floats and short integers: stored as they are, computed in fp32, rounded after every operation.
 
-That is what NumPy, ONNX's reference, does, and it is more accurate than summing in the short type.
+That is what NumPy, ONNX's reference, does, and it is more accurate than summing in the short type. A device that
+multiplies fp16 itself (``HALF_NATIVE``) gets its fp16 operands as they are.
 """
 
 from __future__ import annotations
@@ -47,8 +48,21 @@ MOVES = frozenset(
 """Operators that move elements and compute nothing: codes pass through."""
 
 
-def carried(model: ModelProto) -> ModelProto:
+HALF_NATIVE = frozenset(
+    {
+        *("Conv", "MatMul", "Gemm", "MaxPool", "AveragePool", "GlobalMaxPool"),
+        *("Add", "Sub", "Mul", "Div", "Neg", "Abs", "Relu", "Max", "Min", "Clip", "Sqrt"),
+    }
+)
+"""Operators that a GPU computes on fp16 operands with one rounding, as if in fp32: products and sums of windows are added
+up in fp32 there (``cuda_computes``), and fp32 is wide enough that rounding the result of one step twice changes nothing."""
+
+
+def carried(model: ModelProto, half_native: bool = False) -> ModelProto:
     """A copy in which every tensor of a short type is one of its codes; the model itself if there is none.
+
+    Args:
+        half_native: leave fp16 operands to ``HALF_NATIVE`` operators.
 
     Raises:
         ModelError: if an operator computes with a type that has no arithmetic.
@@ -61,7 +75,8 @@ def carried(model: ModelProto) -> ModelProto:
     copy.CopyFrom(model)
     kept: list[NodeProto] = []
     for node in copy.graph.node:
-        kept.extend(_carried(node, short, scope))
+        native = half_native and node.op_type in HALF_NATIVE and _is_half(node, scope)
+        kept.extend([node] if native else _carried(node, short, scope))
     replace_nodes(copy.graph, kept)
     del copy.graph.value_info[:]
     for value in (*copy.graph.input, *copy.graph.output):
@@ -72,6 +87,11 @@ def carried(model: ModelProto) -> ModelProto:
             codes = numpy_helper.to_array(tensor).view(helper.tensor_dtype_to_np_dtype(WORDS[tensor.data_type]))
             tensor.CopyFrom(numpy_helper.from_array(codes, tensor.name))
     return copy
+
+
+def _is_half(node: NodeProto, scope: Scope) -> bool:
+    """Whether all that the node reads and writes is fp16."""
+    return all(scope.types.get(name) == TensorProto.FLOAT16 for name in (*node.input, *node.output) if name)
 
 
 def _carried(node: NodeProto, short: dict[str, int], scope: Scope) -> Iterable[NodeProto]:

@@ -89,20 +89,22 @@ def explain_lines(facts: Facts) -> list[str]:
 
 
 def _limit(row: Row, peak: Peak | None) -> str:
-    if peak is None or row.bound_share is None or row.latency_s is None:
+    if peak is None or row.latency_s is None:
         return "not known: the artifact has no recorded peak of its machine; 'tune run' records it"
     moved_gb_s = row.task.bytes / row.latency_s / 1e9
     near = row.task.bytes <= peak.l2_bytes
     roof_gb_s = peak.l2_gb_s if near else peak.memory_gb_s
     if row.memory_bound:
         where = "the L2 caches" if near else "memory"
-        return (
-            f"{where}: {row.task.bytes / 1e6:.2f} MB at {moved_gb_s:.0f} of {roof_gb_s:.0f} GB/s, "
-            f"{row.bound_share:.0%} of its bound"
-        )
+        rate = f"{where}: {row.task.bytes / 1e6:.2f} MB at {moved_gb_s:.0f} of {roof_gb_s:.0f} GB/s"
+        beyond = "more than was measured: its data lay in a nearer cache"
+        return f"{rate}, {beyond if row.bound_share is None else f'{row.bound_share:.0%} of its bound'}"
     counted = f", {row.algorithm} needing fewer operations" if row.algorithm.startswith("Winograd") else ""
+    rate = f"arithmetic: {row.gflops:.0f} of {peak.gflops:.0f} GFLOPS{counted}"
+    if row.bound_share is None:
+        return f"{rate}, more than was measured of this machine, which was busy then: its bound is not known"
     return (
-        f"arithmetic: {row.gflops:.0f} of {peak.gflops:.0f} GFLOPS{counted}, {row.bound_share:.0%} of its bound; "
+        f"{rate}, {row.bound_share:.0%} of its bound; "
         f"its bytes alone would take {100 * moved_gb_s / roof_gb_s:.0f}% of the time"
     )
 

@@ -37,7 +37,7 @@ class Row:
         label: its name without what every name has.
         latency_s: of the kernel that was built, as it was measured; None if it never was.
         share: of the time of all kernels, from 0 to 1.
-        bound_s: roofline bound in seconds; None without a recorded peak.
+        bound_s: roofline bound in seconds; None without a recorded peak, and where a kernel was faster.
         memory_bound: whether moving its bytes takes longer than its operations; None without a recorded peak.
         untuned_s: of its untuned program; None if not measured.
         trials, failed: over all runs.
@@ -149,16 +149,14 @@ def _row(artifact: Artifact, task: Task, runs: Sequence[Run], peak: Peak | None,
     stories = [story for run in runs for story in run.tasks if story.task == task.key]
     trials = [latency for run in runs for slot in run.slots if slot.task == task.key for latency in slot.latencies_s]
     story = stories[-1] if stories else None
-    bound_s = story.bound_s if story else None
-    if bound_s is None and peak is not None:
-        bound_s = peak.bound_s(task.flop, task.bytes)
+    bound_s = story.bound_s if story else peak.bound_s(task.flop, task.bytes) if peak is not None else None
     return Row(
         task,
         choice.config,
         label_of(task),
         choice.latency_s,
         task.weight * (choice.latency_s or 0.0) / total if total else 0.0,
-        bound_s,
+        bound_s or None,  # a run keeps 0 where a kernel was faster than its bound
         None if peak is None else peak.bound_s(0, task.bytes) >= task.flop / peak.gflops / 1e9,
         story.untuned_s if story else None,
         len(trials),

@@ -2,11 +2,13 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 
 from autotune.cli import main
 from autotune.explain import explain, explain_lines, summary
+from autotune.history import read_history, write_history
 from autotune.report import command, render, write_report
 from autotune.report_facts import curve, curve_in_turn, decisions, read_facts, timeline, value_at
 from autotune.svg import Scale, number
@@ -87,6 +89,18 @@ def test_words_name_limit_and_remedy(told):
     assert "trials" in summary(facts)[0]
     assert any(line.startswith("1. ") for line in explain_lines(facts))
     assert json.dumps([each.to_data() for each in said])
+
+
+def test_a_kernel_beyond_its_bound_disproves_it(told):
+    (run,) = read_history(told)
+    write_history(told, (replace(run, tasks=tuple(replace(story, bound_s=0.0) for story in run.tasks)),))
+    facts = read_facts(told)
+    disproved = [each for each in explain(facts) if each.row.tunable]
+    assert disproved
+    for each in disproved:
+        assert each.row.bound_share is None
+        assert "more than was measured" in each.limit
+        assert "%" not in each.limit
 
 
 def test_without_a_history_it_says_so(tiny):

@@ -46,7 +46,7 @@ class CudaGemmTemplate(OneAlgorithm):
     def match(self, func: tirx.PrimFunc) -> Anchor | None:
         """The product, if it is of float32 and its result is read once, element by element."""
         anchor = find_anchor(func, GEMM)
-        if anchor is None or anchor.geometry["dtype"] != "float32":
+        if anchor is None or anchor.geometry["dtype"] != "float32" or not _has_warp(anchor):
             return None
         return anchor if stores_once(func, anchor) else None
 
@@ -55,8 +55,8 @@ class CudaGemmTemplate(OneAlgorithm):
         groups, rows, columns_count = anchor.spatial
         depth = anchor.reduction[0]
         knobs = (
-            Knob("tm", _tiles(rows, (8, 16, 32, 64, 128))),
-            Knob("tn", _tiles(columns_count, (16, 32, 64, 128))),
+            Knob("tm", _sides(rows, (8, 16, 32, 64, 128))),
+            Knob("tn", _sides(columns_count, (16, 32, 64, 128))),
             Knob("tk", _tiles(depth, (8, 16, 32))),
             Knob("rm", (1, 2, 4, 8)),
             Knob("rn", (1, 2, 4, 8)),
@@ -87,6 +87,7 @@ class CudaGemmTemplate(OneAlgorithm):
         def fits(columns: Columns) -> NDArray[np.bool_]:
             found = numbers(columns)
             threads = found["threads"]
+            idle = 1 if min(rows, columns_count) > 1 else 16  # a vector's tile has no work for all who load it
             steps = np.ceil(depth / columns["tk"])
             legal: NDArray[np.bool_] = (
                 (columns["rm"] <= columns["tm"])
@@ -97,8 +98,8 @@ class CudaGemmTemplate(OneAlgorithm):
                 & (found["shared"] <= min(STATIC_BYTES, target.shared_bytes))
                 & (found["registers"] <= 200)
                 & (found["registers"] * threads <= target.registers)
-                & (columns["tm"] * columns["tk"] >= threads)
-                & (columns["tk"] * columns["tn"] >= threads)
+                & (columns["tm"] * columns["tk"] >= threads / idle)
+                & (columns["tk"] * columns["tn"] >= threads / idle)
                 & (columns["split"] <= steps)
             )
             return legal
@@ -262,3 +263,15 @@ def vector_lengths(anchor: Anchor, vector: int) -> tuple[int, int]:
 def _tiles(size: int, offered: tuple[int, ...]) -> tuple[int, ...]:
     """Tiles no more than twice too large for ``size``; the smallest always."""
     return tuple(tile for tile in offered if tile < 2 * size) or offered[:1]
+
+
+def _sides(size: int, offered: tuple[int, ...]) -> tuple[int, ...]:
+    """Tiles along rows or columns. A single one is a tile of its own: padded to more, the end of the kernel would not
+    know which thread has it, since TVM takes the index of a single element for zero."""
+    return (1,) if size == 1 else _tiles(size, offered)
+
+
+def _has_warp(anchor: Anchor) -> bool:
+    """Whether some tile of the result has an element for every thread of a warp."""
+    few, many = sorted(anchor.spatial[1:])
+    return few > 1 or many > WARP // 2

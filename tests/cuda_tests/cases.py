@@ -121,10 +121,19 @@ PRODUCTS = (
     conv("conv_deep", (1, 3, 3, 64), 32, (3, 3), pads=(1, 1, 1, 1)),
     dense("dense_rows", (2, 9, 40), 48),
     dense("dense_vector", (1, 200), 36),
+    dense("dense_vector_alone", (1, 40), 36),
+    product("one_column", "bmk,bkn->bmn", (3, 50, 24), (3, 24, 1)),
+    product("outer_product", "bmk,bkn->bmn", (2, 20, 1), (2, 1, 19)),
     product("scores", "bmhk,bnhk->bhmn", (1, 8, 3, 12), (1, 32, 3, 12)),
     product("context", "bhmk,bkhn->bmhn", (2, 3, 8, 12), (2, 12, 3, 16)),
     product("odd_product", "bmk,bkn->bmn", (4, 7, 5), (4, 5, 9)),
 )
+TINY = (
+    product("inner_product", "bmk,bkn->bmn", (2, 1, 33), (2, 33, 1)),
+    dense("dense_tiny", (1, 24), 6),
+)
+"""Products with less to do than one warp; not the template's."""
+
 WINDOWS = (
     depthwise("depthwise_3x3", (1, 8, 8, 16), (3, 3), (1, 1), (1, 1, 1, 1)),
     depthwise("depthwise_5x5_strided", (2, 9, 11, 6), (5, 5), (2, 2), (2, 1, 2, 1)),
@@ -136,7 +145,7 @@ WINDOWS = (
 SHARED = tuple(case for case in (*ROWS, *CHAINS, *GENERIC))
 """Cases of the CPU whose functions are the same here; whichever template takes them must be right."""
 
-CASES: tuple[Case, ...] = (*PRODUCTS, *WINDOWS, *SHARED)
+CASES: tuple[Case, ...] = (*PRODUCTS, *TINY, *WINDOWS, *SHARED)
 
 
 def half_conv(
@@ -176,5 +185,7 @@ HALVES = (
     half_conv("bfloat16", (1, 6, 6, 24), 40, (3, 3), (1, 1, 1, 1), dtype="bfloat16"),
     half_conv("deep", (1, 5, 5, 64), 48, (3, 3), (1, 1, 1, 1)),
     half_product("scores", "bmhk,bnhk->bhmn", (1, 24, 3, 16), (1, 32, 3, 16)),
+    half_product("one_row", "bmk,bkn->bmn", (2, 1, 40), (2, 40, 24)),
+    half_product("one_column", "bmk,bkn->bmn", (2, 20, 40), (2, 40, 1)),
     half_product("odd", "bmk,bkn->bmn", (2, 17, 5), (2, 5, 9)),
 )

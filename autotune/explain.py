@@ -14,6 +14,8 @@ NEAR = 0.85
 """Share of its roofline bound from which a kernel is at its limit: timings on a shared machine differ by a tenth."""
 FEW_TRIALS = 32
 """A search of our spaces mostly ends within twice as many."""
+LEAST_TOLD = 0.005
+"""Share of the time from which a template is worth a word."""
 SHORT_S = 5e-6
 """Starting threads and passing a barrier takes some microseconds."""
 
@@ -53,13 +55,15 @@ def explain(facts: Facts, count: int = SLOWEST) -> list[Explained]:
 
 def summary(facts: Facts) -> list[str]:
     """What was tuned and what it brought, a sentence each."""
-    tunable = [row for row in facts.rows if row.tunable]
+    tuned = sum(row.trials > 0 for row in facts.rows)
     templates: dict[str, float] = {}
     for row in facts.rows:
         templates[row.task.template] = templates.get(row.task.template, 0.0) + row.share
-    ordered = sorted(templates, key=lambda template: -templates[template])[:3]
+    ordered = [
+        name for name in sorted(templates, key=lambda name: -templates[name])[:3] if templates[name] >= LEAST_TOLD
+    ]
     said = [
-        f"{len(facts.rows)} kernels, {len(tunable)} of them tuned in {facts.trials} trials; one inference runs "
+        f"{len(facts.rows)} kernels, {tuned} of them tuned in {facts.trials} trials; one inference runs "
         f"them for {1e3 * facts.kernels_s:.3f} ms, most of it in "
         + ", ".join(f"{template} ({templates[template]:.0%})" for template in ordered)
     ]
@@ -121,7 +125,7 @@ def _advice(row: Row) -> str:
     if row.latency_s is not None and row.latency_s < SHORT_S:
         return "it is too short to fill the threads: fusion, or running it beside another kernel, would help"
     if 0 < row.trials < FEW_TRIALS:
-        return f"only {row.trials} configs were tried: more --budget is likely to help"
+        return f"only {row.trials} configs were tried: more budget is likely to help"
     if row.memory_bound:
         return "its data does not arrive as fast as it could: other tiles, or fusion with the kernel that writes it"
     return "many configs were tried: another algorithm or template would help more than budget (docs/extending.md)"

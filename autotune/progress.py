@@ -112,7 +112,7 @@ class Scoreboard:
 
     def headline(self) -> str:
         """Everything in one line."""
-        waiting = f", {self.untouched} tasks to come" if self.untouched else ""
+        waiting = f", {self.untouched} task{'s'[: self.untouched != 1]} to come" if self.untouched else ""
         peer = f" ({self.peer.name} {1e3 * self.peer.latency_s:.3f} ms)" if self.peer is not None else ""
         ahead = f", some {1e3 * self.remaining_s:.3f} ms more to gain" if self.left_s > 0 and self.last else ""
         return (

@@ -16,6 +16,7 @@ from autotune.artifact import Artifact, attachment, read_artifact, read_tasks
 from autotune.bench import BENCH
 from autotune.bundle import is_bundle
 from autotune.history import Run, TaskStory, algorithm_of, read_history
+from autotune.job import DISPROVED
 from autotune.measure.base import symbol_of
 from autotune.peak import Peak
 from schedules.config import Config
@@ -156,7 +157,7 @@ def _row(artifact: Artifact, task: Task, runs: Sequence[Run], peak: Peak | None,
         label_of(task),
         choice.latency_s,
         task.weight * (choice.latency_s or 0.0) / total if total else 0.0,
-        bound_s or None,  # a run keeps 0 where a kernel was faster than its bound
+        None if not bound_s or (choice.latency_s or bound_s) < DISPROVED * bound_s else bound_s,  # 0: disproved
         None if peak is None else peak.bound_s(0, task.bytes) >= task.flop / peak.gflops / 1e9,
         story.untuned_s if story else None,
         len(trials),

@@ -13,6 +13,10 @@ WIDE, NARROW = 900, 342
 TASKS_SHOWN = 14
 NAMED = 5
 COLOURS = 8
+LETTER = 5.4
+"""Pixels of a letter of 11 px, at most: nothing here knows the reader's fonts."""
+NUMBERED = 14
+"""Pixels from which a call is wide enough for the number of its kernel."""
 
 
 def colours(facts: Facts) -> dict[str, int]:
@@ -45,11 +49,10 @@ def latency_plot(facts: Facts, width: int) -> str:
     canvas.axis_x(x, bottom, 26, "", 10 if width == WIDE else 5)
     canvas.path([(x(t), y(1e3 * s)) for t, s in in_turn], "turn", step=True)
     canvas.path([(x(t), y(1e3 * s)) for t, s in points], "curve", step=True)
-    for index, (name, seconds) in enumerate(peers):
+    for _, seconds in peers:
         canvas.line(left, y(1e3 * seconds), right, y(1e3 * seconds), "peer")
-        # Engines are often alike: their names stand apart, from the right, where the curve is low.
-        place = right - index * (right - left) * (0.3 if width == WIDE else 0.45)
-        canvas.text(place, y(1e3 * seconds) - 5, f"{name} {number(1e3 * seconds)} ms", "peerlabel", "end")
+    for index, (name, seconds) in enumerate(peers):  # on the right, where the curve is low: engines are often alike
+        canvas.text(right - 4, 40 + 15 * index, f"{name} {number(1e3 * seconds)} ms", "peerlabel", "end")
     canvas.text(left, bottom + 34, "s of tuning, and who got slots", "unit")
     _slots(canvas, facts, shown, x, bottom + 46, line_h, left)
     return canvas.render()
@@ -114,15 +117,17 @@ def roofline_plot(facts: Facts, width: int) -> str:
     canvas = Canvas(width, bottom + 40, "Roofline of every task")
     canvas.axis_y(y, left, right, "GFLOPS")
     canvas.axis_x(x, bottom, 26, "operations per byte", 10 if width == WIDE else 5)
+    labels: list[tuple[float, float, str]] = []
     for name, gb_s in (("memory", peak.memory_gb_s), ("L2", peak.l2_gb_s)):
         ridge = min(max(peak.gflops / gb_s, x.low), x.high)
         start = max(x.low, y.low / gb_s)
         if start < ridge:
             canvas.path([(x(start), y(start * gb_s)), (x(ridge), y(ridge * gb_s))], "roof")
-            canvas.text(x(start) + 16, y(start * gb_s) + 10, f"{name} {gb_s:.0f} GB/s", "rooflabel")
+            at = start * (ridge / start) ** 0.75  # kernels of few operations lie at the other end
+            labels.append((x(at) + 8, y(at * gb_s) + 10, f"{name} {gb_s:.0f} GB/s" if width == WIDE else name))
     ridge = max(x.low, peak.gflops / max(peak.memory_gb_s, peak.l2_gb_s))
     canvas.line(x(ridge), y(peak.gflops), right, y(peak.gflops), "roof")
-    canvas.text(x(ridge) + 6, y(peak.gflops) - 7, f"multiply-adds {peak.gflops:.0f} GFLOPS", "rooflabel")
+    labels.append((x(ridge) + 6, y(peak.gflops) - 7, f"{peak.gflops:.0f} GFLOPS"))
     for row in reversed(rows):
         px, py = x(intensity[row.task.key]), y(row.gflops or 1.0)
         before = untuned.get(row.task.key)
@@ -132,16 +137,11 @@ def roofline_plot(facts: Facts, width: int) -> str:
         bound = f", {row.bound_share:.0%} of its bound" if row.bound_share is not None else ""
         title = f"{row.label} ({row.task.template}): {row.gflops:.0f} GFLOPS{bound}, {row.share:.1%} of the time"
         canvas.circle(px, py, 3 + 22 * row.share**0.5, f"disc c{hue[row.task.template]}", title)
-    _names(
-        canvas,
-        [(x(intensity[row.task.key]), y(row.gflops or 1.0), str(rank + 1)) for rank, row in enumerate(rows[:NAMED])],
-    )
+    for px, py, words in labels:
+        canvas.text(px, py, words, "rooflabel")
+    for rank, row in enumerate(rows[:NAMED], start=1):
+        canvas.text(x(intensity[row.task.key]), y(row.gflops or 1.0) + 4, str(rank), "inside", "middle")
     return canvas.render()
-
-
-def _names(canvas: Canvas, places: Sequence[tuple[float, float, str]]) -> None:
-    for x, y, words in places:
-        canvas.text(x, y + 4, words, "inside", "middle")
 
 
 def decision_plot(found: Sequence[Decision], width: int) -> str:
@@ -164,8 +164,10 @@ def decision_plot(found: Sequence[Decision], width: int) -> str:
             cut = seconds > scale.high
             end = right if cut else scale(seconds)
             canvas.rect(left, place, end - left, 14, kind, f"{words}: {1e3 * seconds:.2f} ms")
-            canvas.text(left + 6, place + 11, shortened(words, 80 if width == WIDE else 44), "onbar")
-            canvas.text(end + 5, place + 11, f"{'» ' if cut else ''}{number(1e3 * seconds)} ms", "tick")
+            shown = shortened(words, 80 if width == WIDE else 44)
+            canvas.text(left + 6, place + 11, shown, "onbar")
+            value = max(end + 5, left + 12 + LETTER * len(shown))
+            canvas.text(value, place + 11, f"{'» ' if cut else ''}{number(1e3 * seconds)} ms", "tick")
     return canvas.render()
 
 
@@ -175,22 +177,20 @@ def timeline_plot(facts: Facts, width: int) -> str:
     if not spans:
         return ""
     hue = colours(facts)
+    ranks = {row.task.key: str(rank) for rank, row in enumerate(facts.rows[:NAMED], start=1)}
     total_ms = 1e3 * (spans[-1][1] + spans[-1][2])
     lines = 1 if width == WIDE else 3
+    ticks = Scale(0.0, total_ms, 0, 1).ticks(10)
     line_h, per_line = 44, total_ms / lines
     canvas = Canvas(width, 26 + line_h * lines + 8, "Kernels of one inference in order")
     x = Scale(0.0, per_line, 0, width)
     for line in range(lines):
         top = 20 + line_h * line
-        for tick in Scale(0.0, per_line, 0, 1).ticks(8 if lines == 1 else 4):
-            words = number(line * per_line + tick) if lines > 1 else number(tick)
-            canvas.text(
-                min(max(x(tick), 1), width - 1),
-                top - 4,
-                words,
-                "tick",
-                "start" if tick == 0 else "middle" if tick < per_line * 0.97 else "end",
-            )
+        for tick in ticks:
+            place = x(tick - line * per_line)
+            if 0 <= place <= width:
+                anchor = "start" if place < 8 else "middle" if place < width - 8 else "end"
+                canvas.text(place, top - 4, number(tick), "tick", anchor)
         for row, start, seconds in spans:
             begin, end = 1e3 * start - line * per_line, 1e3 * (start + seconds) - line * per_line
             if end <= 0 or begin >= per_line:
@@ -199,6 +199,8 @@ def timeline_plot(facts: Facts, width: int) -> str:
             label = row.label if row is not None else "copy or library call"
             kind = f"span c{hue[row.task.template]}" if row is not None else "span"
             canvas.rect(x(begin), top, x(end) - x(begin) - 0.6, 22, kind, f"{label}: {1e6 * seconds:.0f} µs")
+            if row is not None and x(end) - x(begin) >= NUMBERED:
+                canvas.text((x(begin) + x(end)) / 2, top + 15, ranks.get(row.task.key, ""), "inside", "middle")
     canvas.text(
         width,
         26 + line_h * lines + 2,

@@ -21,7 +21,8 @@ import numpy as np
 import tvm_ffi
 from numpy.typing import NDArray
 from tvm import s_tir, tirx
-from tvm.ir.expr import TensorLoad
+from tvm.ir import Range
+from tvm.ir.expr import TensorLoad, TensorRegion
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from schedules.config import Config
@@ -186,7 +187,34 @@ def prepare_product(sch: s_tir.Schedule, anchor: Anchor, tile: tuple[int, int, i
         if sch.get(after).name_hint != sch.get(tail).name_hint:
             sch.compute_inline(after)
     sch.transform_block_layout(tail, _product_order(sch, block, tail))
+    _read_in_order(sch, block, tail)
     return block, tail
+
+
+def _read_in_order(sch: s_tir.Schedule, block: SBlockRV, tail: SBlockRV) -> None:
+    """Say in the tail that it reads the product at its own axes.
+
+    It does, by the order it was brought into; but TVM writes (g·N + n) // N for g and forgets that n < N, and then
+    takes what a thread reads of a group for a piece of several. No schedule instruction says so, so the trace of such a
+    schedule does not lead to it.
+    """
+    product, old = sch.get(block).writes[0].source, sch.get(tail)
+    axes = [axis.var for axis in old.iter_vars]
+
+    def load(found: TensorLoad) -> TensorLoad:
+        return tirx.BufferLoad(product, axes) if found.source.same_as(product) else found
+
+    def region(found: TensorRegion) -> TensorRegion:
+        if not found.source.same_as(product):
+            return found
+        return tirx.BufferRegion(product, [Range.from_min_extent(axis, tirx.const(1, "int64")) for axis in axes])
+
+    body = tvm_ffi.structural_map(old.body, (TensorLoad, load))
+    if tvm_ffi.structural_equal(body, old.body, map_free_vars=True):
+        return
+    reads = [region(found) for found in old.reads]
+    new = s_tir.SBlock(old.iter_vars, reads, old.writes, old.name_hint, body, annotations=old.annotations)
+    sch.state.replace(sch.get_sref(tail), new, {old: new})
 
 
 def _product_order(sch: s_tir.Schedule, block: SBlockRV, tail: SBlockRV) -> tirx.IndexMap:
@@ -267,7 +295,8 @@ def _tiles(size: int, offered: tuple[int, ...]) -> tuple[int, ...]:
 
 def _sides(size: int, offered: tuple[int, ...]) -> tuple[int, ...]:
     """Tiles along rows or columns. A single one is a tile of its own: padded to more, the end of the kernel would not
-    know which thread has it, since TVM takes the index of a single element for zero."""
+    know which thread has it, since TVM takes the index of a single element for zero.
+    """
     return (1,) if size == 1 else _tiles(size, offered)
 
 

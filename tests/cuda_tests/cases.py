@@ -118,6 +118,7 @@ PRODUCTS = (
     conv("conv_first_layer", (1, 13, 13, 3), 20, (5, 5), (2, 2), (2, 2, 2, 2)),
     conv("conv_odd", (2, 6, 6, 5), 13, (3, 2), (2, 1), (1, 0, 1, 2), (1, 2), epilogue=False),
     conv("conv_grouped", (1, 6, 6, 12), 24, (3, 3), pads=(1, 1, 1, 1), groups=3),
+    conv("conv_grouped_odd", (1, 5, 5, 16), 12, (3, 3), pads=(1, 1, 1, 1), groups=4),
     conv("conv_deep", (1, 3, 3, 64), 32, (3, 3), pads=(1, 1, 1, 1)),
     dense("dense_rows", (2, 9, 40), 48),
     dense("dense_vector", (1, 200), 36),

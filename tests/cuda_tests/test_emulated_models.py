@@ -95,10 +95,20 @@ def halved(model: onnx.ModelProto) -> onnx.ModelProto:
     return short
 
 
+def test_float16_products_are_for_tensor_cores() -> None:
+    program = import_program(simplify(halved(load_model(cached("tiny_cnn"), {}))), TARGET)
+    products = [task for task in program.tasks if "conv" in task.name or "dense" in task.name]
+    assert products
+    assert {(task.template, task.dtypes[0]) for task in products} == {("cuda_tensor", "float16")}
+    on_cpu = import_program(simplify(halved(load_model(cached("tiny_cnn"), {}))), Target("llvm", "generic"))
+    assert "float16" not in {task.dtypes[0] for task in on_cpu.tasks if "conv" in task.name}
+
+
 @pytest.mark.slow
-def test_float16() -> None:
+@pytest.mark.parametrize("name", ["tiny_cnn", "tiny_grouped", "tiny_gated", "tiny_encoder"])
+def test_float16(name: str) -> None:
     """A model of 16-bit floats runs on tensor cores and is as right as its numbers."""
-    model = load_model(cached("tiny_cnn"), {})
+    model = load_model(cached(name), {})
     program = import_program(simplify(halved(model)), TARGET)
     assert "cuda_tensor" in {task.template for task in program.tasks}
     feed = random_inputs(program.inputs, 0)

@@ -51,11 +51,11 @@ MOVES = frozenset(
 HALF_NATIVE = frozenset(
     {
         *("Conv", "MatMul", "Gemm", "MaxPool", "AveragePool", "GlobalMaxPool"),
-        *("Add", "Sub", "Mul", "Div", "Neg", "Abs", "Relu", "Max", "Min", "Clip", "Sqrt"),
+        *("Add", "Sub", "Mul", "Div", "Neg", "Abs", "Relu", "Max", "Min", "Clip"),
     }
 )
-"""Operators that a GPU computes on fp16 operands with one rounding, as if in fp32: products and sums of windows are added
-up in fp32 there (``cuda_computes``), and fp32 is wide enough that rounding the result of one step twice changes nothing."""
+"""Operators that a GPU computes on fp16 operands with one rounding, as if in fp32: products and sums of windows are
+added up in fp32 there (``cuda_computes``), and fp32 is wide enough that rounding one step twice changes nothing."""
 
 
 def carried(model: ModelProto, half_native: bool = False) -> ModelProto:

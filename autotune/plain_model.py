@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,10 @@ class Model:
         self.program = json.loads((folder / "program.json").read_text())
         threads = self.program["threads"]
         cores = [str(core) for core in range(threads)]
+        allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
         tvm.get_global_func("runtime.config_threadpool")(ONE_CORE_PER_THREAD, threads, cores)
+        if allowed is not None:  # TVM binds the calling thread too
+            os.sched_setaffinity(0, allowed)
         library = tvm.runtime.load_module(str((folder / "model.so").resolve()))
         with np.load(folder / "weights.npz") as arrays:
             self.weights = [aligned(arrays[f"arr_{number}"]) for number in range(len(arrays.files))]

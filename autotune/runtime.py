@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -47,11 +48,16 @@ _ONNX_NAMES = {"float32": "float", "float64": "double"}
 def set_threads(count: int) -> None:
     """Make the calling thread run kernels on ``count`` threads, pinned to a core each as far as there are cores.
 
-    TVM's pools belong to the calling thread and cannot grow, so this comes before the thread's first kernel.
+    TVM's pools belong to the calling thread and cannot grow, so this comes before the thread's first kernel. TVM also
+    binds the calling thread itself to those cores; that is taken back, since what else the thread does, or starts, is
+    its own affair.
     """
     cpus = thread_cpus(count)
+    allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
     configure = tvm.get_global_func("runtime.config_threadpool")
     configure(ONE_CORE_PER_THREAD, len(cpus), [str(cpu) for cpu in cpus])
+    if allowed is not None:
+        os.sched_setaffinity(0, allowed)
 
 
 def open_library(library: Path) -> tvm.runtime.Module:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,17 +17,6 @@ ISA_FEATURES = {"avx2": ("avx2", "fma"), "avx512": ("avx512f",), "amx": ("avx512
 # No test asserts a time, property tests neither; and the same commit gives the same examples.
 settings.register_profile("project", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("project")
-
-
-CPUS = os.sched_getaffinity(0)
-"""What this process may run on before any kernel ran."""
-
-
-@pytest.fixture(autouse=True)
-def every_cpu() -> Iterator[None]:
-    """TVM binds the thread that runs kernels to as many CPUs as they use; the next test may need them all."""
-    yield
-    os.sched_setaffinity(0, CPUS)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -140,21 +140,27 @@ class RemoteBench(Bench):
         alive = {
             id(array)
             for one in self._prepared.values()
-            for array in (*one.inputs, *one.live, one.output, *one.repacked.values())
+            for array in (*one.inputs, *one.live, *one.mirrored, one.output, *one.repacked.values())
         }
         self._remote = {key: value for key, value in self._remote.items() if key in alive}
+        for array in prepared.live:  # sent now, not while a candidate's time limit runs
+            self._there(array)
 
-    def _call(self, kernel: Kernel, prepared: Prepared, weights: Mapping[int, Array] = MappingProxyType({})) -> None:
+    def _call(
+        self,
+        kernel: Kernel,
+        inputs: list[Array],
+        output: Array,
+        weights: Mapping[int, Array] = MappingProxyType({}),
+    ) -> None:
         def call() -> None:
-            inputs = [self._there(weights.get(index, array)) for index, array in enumerate(prepared.inputs)]
-            output = self._there(prepared.output)
-            output.copyfrom(prepared.output)  # the poison
-            for index, array in enumerate(prepared.live):
-                self._there(weights.get(index, array))
+            given = [self._there(weights.get(index, array)) for index, array in enumerate(inputs)]
+            result = self._there(output)
+            result.copyfrom(output)  # the poison
             self._session.take_turn()
             self._session.limit(*self._limits)
-            kernel(*inputs, output)
-            prepared.output[...] = output.numpy()
+            kernel(*given, result)
+            output[...] = result.numpy()
 
         self._session.attempt(call)
 

@@ -3,13 +3,14 @@
 import os
 import shutil
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import onnxruntime
 import pytest
 
 import autotune
-from autotune.runtime import InferenceSession
+from autotune.runtime import InferenceSession, set_threads
 from schedules.errors import ArtifactError, UsageError
 from tests.autotune_tests import tiny as tiny_module
 
@@ -130,6 +131,12 @@ def test_callers_keep_their_cores(session):
     before = os.sched_getaffinity(0)
     session.run(None, {"data": data()})
     assert os.sched_getaffinity(0) == before
+
+
+def test_a_thread_that_runs_kernels_on_one_core_keeps_its_cores():
+    before = os.sched_getaffinity(0)
+    with ThreadPoolExecutor(1) as own:
+        assert own.submit(lambda: (set_threads(1), os.sched_getaffinity(0))).result()[1] == before
 
 
 def test_two_sessions_of_one_artifact_do_not_disturb_each_other(tiny_built, session):

@@ -86,10 +86,16 @@ def test_finalists_the_untuned_build_objects_and_the_peak(shared: FleetMeasurer)
     assert shared.peak().gflops > 0
 
 
+def ray_workers() -> list[psutil.Process]:
+    """Of every fleet that is on."""
+    return [p for p in psutil.process_iter(["cmdline"]) if "RayWorker" in " ".join(p.info["cmdline"] or [])]
+
+
 def test_a_worker_that_is_killed_is_lost_and_what_it_started_ends(address: str) -> None:
+    others = {actor.pid for actor in ray_workers()}
     with FleetMeasurer(machines(address)) as fleet:
         assert all(m.ok for m in fleet.measure([candidate("right"), candidate("baseline")]))
-        actors = [p for p in psutil.process_iter() if "RayWorker" in " ".join(p.cmdline() if p.is_running() else [])]
+        actors = [actor for actor in ray_workers() if actor.pid not in others]
         assert actors
         children = actors[0].children(recursive=True)
         os.kill(actors[0].pid, signal.SIGKILL)

@@ -32,6 +32,8 @@ def run_lines(result: Result) -> list[str]:
         lines.append(f"latency {tuned:.3f} ms" + (f", untuned {untuned:.3f} ms" if untuned is not None else ""))
     if result.verified is not None:
         lines.append(verdict_line(result.verified))
+    elif result.reason and not result.parts:
+        lines.append(f"outputs NOT VERIFIED: {result.reason}")
     times = ", ".join(f"{name} {seconds:.1f}" for name, seconds in result.phase_s.items())
     lines.append(f"{result.elapsed_s:.1f} s ({times})")
     return lines

@@ -40,7 +40,10 @@ class Driver:
 
     def __init__(self, bindings: Any = None, ordinal: int = 0) -> None:
         self._cuda = bindings if bindings is not None else _bindings()
-        (status,) = self._cuda.cuInit(0)
+        try:
+            (status,) = self._cuda.cuInit(0)
+        except RuntimeError as error:  # the bindings look for the driver's library at the first call
+            raise InstallError("no CUDA device can be used: NVIDIA's driver is not installed") from error
         if int(status):
             raise InstallError(
                 f"no CUDA device can be used (cuInit says {_name(status)}); see whether nvidia-smi lists one"

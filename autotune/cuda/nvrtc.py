@@ -128,6 +128,21 @@ def compile_cuda(source: str, arch: str) -> bytes:
         ScheduleError: with the compiler's first error; generated code that does not compile is a failed candidate.
         InstallError: if NVRTC is not there.
     """
+    return _compile(source, arch, "CUBIN")
+
+
+def compile_ptx(source: str, arch: str) -> str:
+    """The PTX of ``source``.
+
+    Raises:
+        ScheduleError: with the compiler's first error.
+        InstallError: if NVRTC is not there.
+    """
+    return _compile(source, arch, "PTX").rstrip(b"\0").decode()
+
+
+def _compile(source: str, arch: str, form: str) -> bytes:
+    """``source`` as NVRTC's ``form``: CUBIN or PTX."""
     check_nvrtc()
     from cuda.bindings import nvrtc  # optional: an extra
 
@@ -147,11 +162,11 @@ def compile_cuda(source: str, arch: str) -> bytes:
         log = b" " * size
         _called(nvrtc, nvrtc.nvrtcGetProgramLog(program, log))
         raise ScheduleError(f"CUDA source does not compile: {_first_error(log.decode(errors='replace'))}")
-    size = _called(nvrtc, nvrtc.nvrtcGetCUBINSize(program))
-    cubin: bytes = b" " * size
-    _called(nvrtc, nvrtc.nvrtcGetCUBIN(program, cubin))
+    size = _called(nvrtc, getattr(nvrtc, f"nvrtcGet{form}Size")(program))
+    code: bytes = b" " * size
+    _called(nvrtc, getattr(nvrtc, f"nvrtcGet{form}")(program, code))
     nvrtc.nvrtcDestroyProgram(program)
-    return cubin
+    return code
 
 
 def _without_prologue(source: str) -> str:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from autotune.artifact import check_place, identity, sha256, write_artifact
 from autotune.cuda.builder import Chosen, Wanted, build_kernels
 from autotune.graph.steps import flatten
 from autotune.importer.program import Program
 from autotune.measure.base import symbol_of
+from autotune.options import Options
 from autotune.plan import Choice, Plan, record_key
 from autotune.reuse import Reuse
 from autotune.specialise import specialise
@@ -29,6 +31,11 @@ FASTEST = 3
 """Recorded configs of a task that are tried before anything else."""
 
 GUESSES = 6
+
+NOT_RUN = (
+    "built without a device, so none of its kernels has ever run: neither its outputs nor its speed are known; "
+    "check it on a machine with a GPU with 'tune verify'"
+)
 
 
 def candidates(task: Task, program: Program, target: Target, log: TuningLog, frozen: bool) -> tuple[Config, ...]:
@@ -54,16 +61,18 @@ def candidates(task: Task, program: Program, target: Target, log: TuningLog, fro
 
 
 def build_offline(
-    out: Path, program: Program, target: Target, log: TuningLog, model_path: Path, frozen: bool = False
+    out: Path, program: Program, target: Target, log: TuningLog, model_path: Path, options: Options
 ) -> dict[str, Chosen]:
     """Write the artifact of ``program`` for ``target``; symbol → what was chosen and what its cubin says.
+
+    Where no device is used, the manifest's provenance says that nothing was verified.
 
     Raises:
         ModelError: if the program holds more than kernel calls.
         MeasureError: if a kernel cannot be compiled at all.
     """
     wanted = [
-        Wanted(symbol_of(task.key), program.programs[task.key], candidates(task, program, target, log, frozen))
+        Wanted(symbol_of(task.key), program.programs[task.key], candidates(task, program, target, log, options.frozen))
         for task in program.tasks
     ]
     check_place(out)
@@ -79,7 +88,9 @@ def build_offline(
                 f"{model_path.name} has operators whose shapes depend on data, which run on the CPU only; "
                 "tune it with --target host"
             )
-        provenance = {"model": model_path.name, "sha256": sha256(model_path), "kernels": _summary(chosen)}
+        provenance: dict[str, Any] = {"model": model_path.name, "sha256": sha256(model_path), "kernels": _summary(chosen)}
+        if not options.device:
+            provenance["unverified"] = NOT_RUN
         ready = replace(ready, weights=steps.weights)
 
         def moved(library: Path) -> None:

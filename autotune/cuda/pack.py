@@ -22,7 +22,7 @@ from pathlib import Path
 
 import onnx
 
-from autotune.importer.load import load_model
+from autotune.importing import load_checked
 from schedules.errors import ArtifactError
 from tuning_logs.exchange import export_log
 from tuning_logs.log import TuningLog
@@ -65,10 +65,10 @@ cd "$(dirname "${{BASH_SOURCE[0]}}")"
 export PYTHONPATH="$PWD/sources${{PYTHONPATH:+:$PYTHONPATH}}"
 python=${{PYTHON:-python3}}
 mkdir -p out
-[ ! -s records.jsonl ] || "$python" -m autotune.cli log import records.jsonl --log out/tuning.db
-"$python" -m autotune.cli run model.onnx --target cuda --log out/tuning.db --out out/model.tuned {options} --json \\
+[ ! -s records.jsonl ] || "$python" -m autotune log import records.jsonl --log out/tuning.db
+"$python" -m autotune run model.onnx --target cuda --log out/tuning.db --out out/model.tuned {options} --json \\
     > out/result.json
-"$python" -m autotune.cli log export out/records.jsonl --log out/tuning.db
+"$python" -m autotune log export out/records.jsonl --log out/tuning.db
 cat out/result.json
 """
 
@@ -98,7 +98,7 @@ def pack(model: Path, log: TuningLog, out: Path, budget: str, inputs: tuple[str,
         ModelError: if the model cannot be read.
         ArtifactError: if the archive cannot be written.
     """
-    loaded = load_model(model, {})
+    loaded = load_checked(model, {})
     words = ["--budget", budget, *(part for text in inputs for part in ("--input", text))]
     script = RUN.format(model=model.name, options=shlex.join(words))
     try:

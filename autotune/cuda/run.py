@@ -11,7 +11,7 @@ import tvm
 
 from autotune.artifact import check_place
 from autotune.cuda.nvrtc import check_nvrtc
-from autotune.cuda.offline import build_offline
+from autotune.cuda.offline import NOT_RUN, build_offline
 from autotune.events import Observer, ignore
 from autotune.history import Recorder
 from autotune.importer.program import Program
@@ -31,8 +31,6 @@ logger = logging.getLogger(__name__)
 
 COMPILE_TIMEOUT_S = 20.0
 ADDRESS_BYTES = 1 << 50  # a CUDA context reserves terabytes of addresses; its memory is the device's
-
-NOT_RUN = "nothing was run: no device was used, so nothing is known of its speed"
 
 
 def tune_cuda(model_path: Path, options: Options, target: Target, observe: Observer = ignore) -> Result:
@@ -59,8 +57,8 @@ def tune_cuda(model_path: Path, options: Options, target: Target, observe: Obser
         if options.device and not options.frozen:
             _tuned(result, program, target, log, options, clock, observe)
         with clock.phase("build"):
-            chosen = build_offline(result.artifact, program, target, log, model_path, options.frozen)
-        if not result.reason:
+            chosen = build_offline(result.artifact, program, target, log, model_path, options)
+        if not options.device:
             result.reason = NOT_RUN
         for symbol in (symbol for symbol, item in chosen.items() if item.local_bytes):
             logger.warning("%s uses %d bytes of local memory in every config tried", symbol, chosen[symbol].local_bytes)

@@ -3,87 +3,72 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-pytest.importorskip("cuda.bindings")
+pytest.importorskip("cuda.bindings", reason="needs NVRTC: pip install 'tune-compiler[cuda]'")
 
 from autotune.artifact import read_artifact
 from autotune.cli import main
-from autotune.cuda.stub import has_driver, make_stub
+from tests.bench.gpu.cubins import ARCHS, MODELS, Row, load, machine_code, row
 from tests.models.catalog import cached
-from tests.models.light import LIGHT
 
-MODELS = (*LIGHT, "encoder")
-LOAD = """
-import sys
-import tvm_ffi
-from autotune.artifact import read_artifact
-artifact = read_artifact(__import__("pathlib").Path(sys.argv[1]))
-library = tvm_ffi.load_module(str(artifact.library))
-symbols = {call.symbol for call in artifact.steps.calls}
-assert symbols and all(library.implements_function(symbol, True) for symbol in symbols)
-print(len(symbols))
-"""
+TARGET = json.dumps({"kind": "cuda", "arch": "sm_90"})
 
 
-def build(model: Path, arch: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> dict:
-    """What ``tune run --no-device --json`` says."""
-    out, log = folder / f"{model.stem}-{arch}.tuned", folder / "log.db"
-    target = json.dumps({"kind": "cuda", "arch": arch})
-    code = main(
-        [
-            "run",
-            str(model),
-            "--target",
-            target,
-            "--no-device",
-            "--out",
-            str(out),
-            "--log",
-            str(log),
-            "--json",
-            "--quiet",
-        ]
-    )
-    told = capsys.readouterr()
-    assert code == 0, told.err
-    return json.loads(told.out)
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small model for sm_90."""
+    folder = tmp_path_factory.mktemp("cuda")
+    options = ["--target", TARGET, "--no-device", "--out", str(folder / "out.tuned"), "--log", str(folder / "log.db")]
+    assert main(["run", str(cached("tiny_cnn")), *options, "--quiet"]) == 0
+    return folder / "out.tuned"
 
 
-def loads(artifact: Path, folder: Path) -> int:
-    """Kernels found in the artifact's library, loaded in a fresh process."""
-    environment = dict(os.environ)
-    if not has_driver():
-        folder.mkdir(exist_ok=True)
-        environment["LD_LIBRARY_PATH"] = str(make_stub(folder))
-    done = subprocess.run([sys.executable, "-c", LOAD, str(artifact)], env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return int(done.stdout)
+def test_a_small_model_is_built_for_the_device_that_was_named(built):
+    artifact = read_artifact(built)
+    code = list(machine_code(artifact.library))
+    told = [kernel for group in artifact.provenance["kernels"].values() for kernel in group]
+    assert artifact.target.arch == "sm_90"
+    assert {kernel.arch for kernel in code} == {"sm_90"}
+    assert [kernel for kernel in code if kernel.local_bytes] == []
+    assert sorted(kernel["registers"] for kernel in told) == sorted(kernel.registers for kernel in code)
 
 
-def check(name: str, arch: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    told = build(cached(name), arch, folder, capsys)
-    artifact = read_artifact(Path(told["artifact"]))
-    kernels = [kernel for group in artifact.provenance["kernels"].values() for kernel in group]
-    assert artifact.target.arch == arch
+def test_its_library_loads_in_another_process(built):
+    assert load(built) == len(read_artifact(built).plan.choices)
+
+
+def test_nobody_takes_it_for_verified(tmp_path, capsys):
+    out, log = tmp_path / "out.tuned", tmp_path / "log.db"
+    model = str(cached("tiny_mlp"))
+    assert main(["run", model, "--target", TARGET, "--no-device", "--out", str(out), "--log", str(log)]) == 0
+    assert "outputs NOT VERIFIED: built without a device" in capsys.readouterr().out
+    assert "none of its kernels has ever run" in read_artifact(out).provenance["unverified"]
+    command = ["run", model, "--target", TARGET, "--no-device", "--out", str(out), "--log", str(log), "--json"]
+    assert main([*command, "--quiet"]) == 0
+    told = json.loads(capsys.readouterr().out)
     assert told["verified"] is None
-    assert "nothing was run" in told["reason"]
-    assert [kernel for kernel in kernels if kernel["local_bytes"]] == []
-    assert all(kernel["registers"] > 0 for kernel in kernels)
-    assert loads(artifact.path, folder / "stub") > 0
+    assert "neither its outputs nor its speed are known" in told["reason"]
 
 
-def test_a_small_model(tmp_path, capsys):
-    check("tiny_cnn", "sm_90", tmp_path, capsys)
+def test_wrong_rows_do_not_pass():
+    good = Row("m", "sm_90", 3, 0, 4, ("sm_90",), 0, 32, 3)
+    assert good.passed
+    for bad in (
+        Row("m", "sm_90", 3, 0, 4, ("sm_80",), 0, 32, 3),
+        Row("m", "sm_90", 3, 0, 4, ("sm_80", "sm_90"), 0, 32, 3),
+        Row("m", "sm_90", 3, 0, 4, ("sm_90",), 1, 32, 3),
+        Row("m", "sm_90", 3, 0, 4, ("sm_90",), 0, 32, 2),
+        Row("m", "sm_90", error="died"),
+    ):
+        assert not bad.passed
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+@pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("name", MODELS)
-def test_models(name, arch, tmp_path, capsys):
-    check(name, arch, tmp_path, capsys)
+def test_models(name, arch, tmp_path):
+    found = row(name, arch, tmp_path)
+    assert found.passed, str(found)

@@ -32,5 +32,5 @@ def test_sources_run_where_they_are_unpacked(tmp_path):
     with tarfile.open(packed.path) as archive:
         archive.extractall(tmp_path, filter="data")
     script = (tmp_path / "job" / "run.sh").read_text().splitlines()
-    used = {line.split("autotune.cli ")[1].split()[0] for line in script if "autotune.cli " in line}
+    used = {line.split("-m autotune ")[1].split()[0] for line in script if "-m autotune " in line}
     assert used == {"log", "run"}

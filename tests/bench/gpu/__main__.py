@@ -33,7 +33,7 @@ Run = Callable[[], Any]
 
 def tune(name: str, budget: str, out: Path) -> dict[str, Any]:
     """What ``tune run --json`` says, or why it failed."""
-    command = [sys.executable, "-m", "autotune.cli", "run", str(cached(name)), "--target", "cuda", "--budget", budget]
+    command = [sys.executable, "-m", "autotune", "run", str(cached(name)), "--target", "cuda", "--budget", budget]
     command += ["--log", str(out / "tuning.db"), "--out", str(out / f"{name}.tuned"), "--json", "--quiet"]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
@@ -143,7 +143,7 @@ def main() -> int:
         rows.append(measure(name, arguments.budget, arguments.out))
         print(json.dumps(rows[-1]), flush=True)
         (arguments.out / "gpu.json").write_text(json.dumps(rows, indent=1))
-    command = [sys.executable, "-m", "autotune.cli", "log", "export", str(arguments.out / "records.jsonl")]
+    command = [sys.executable, "-m", "autotune", "log", "export", str(arguments.out / "records.jsonl")]
     subprocess.run([*command, "--log", str(arguments.out / "tuning.db")], check=False)
     print("\n".join(table(rows)))
     return 0

@@ -7,6 +7,7 @@ those numbers are our knobs, and applying a config replays its sketch with its o
 
 from __future__ import annotations
 
+import logging
 import math
 from dataclasses import replace
 from functools import lru_cache
@@ -15,28 +16,23 @@ import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.s_tir import meta_schedule
-from tvm.s_tir.meta_schedule import _ffi_api as ffi
 
 from schedules.config import Config, Value
-from schedules.errors import ScheduleError, check
-from schedules.space import Knob, Space
+from schedules.errors import ScheduleError
+from schedules.space import Space
 from schedules.target import Target
-from schedules.templates.generic import Program
-from schedules.templates.sketches import SEED, SKETCH_LIMIT, Design, Sample, _log, _samples
-from schedules.templates.structure import (
-    REDUCE,
-    SPATIAL,
-    Anchor,
-    OneAlgorithm,
-    blocks_in_order,
-    extents,
-    parameter_shapes,
-)
+from schedules.templates.cuda_structure import STATIC_BYTES, WARP
+from schedules.templates.generic import Program, reducing
+from schedules.templates.sketches import Design, Sample, drawn
+from schedules.templates.structure import Anchor, OneAlgorithm
 
 OP = "cuda_generic"
 PROBE = Target.cuda("sm_80")
 INNERMOST = 64
+VECTOR = 4  # floats of one 16-byte load
 THREAD_PART, THREADS = 2, 16  # of a spatial tiling (block, virtual thread, thread, outer, inner)
+
+logger = logging.getLogger(__name__)
 
 
 class CudaGenericTemplate(OneAlgorithm):
@@ -47,45 +43,38 @@ class CudaGenericTemplate(OneAlgorithm):
 
     def match(self, func: tirx.PrimFunc) -> Anchor | None:
         """The last block, if TVM's rules draw a number here and some config makes a valid launch."""
-        blocks = blocks_in_order(func)
-        if not any(extents(block, REDUCE) for block in blocks):
-            return None
-        last = blocks[-1]
-        program = Program(
-            block=last.name_hint,
-            spatial=extents(last, SPATIAL),
-            reduction=extents(last, REDUCE),
-            epilogue=(),
-            prologue=tuple(block.name_hint for block in blocks[:-1]),
-            shapes=parameter_shapes(func),
-            func=func,
-        )
-        return program if _first(tvm_ffi.StructuralKey(func), PROBE) else None
+        program = reducing(func)
+        return program if program is not None and _first(tvm_ffi.StructuralKey(func), PROBE) else None
 
     def space(self, anchor: Anchor, target: Target) -> Space:
         """Which sketch, and every number that the sketches draw."""
         assert isinstance(anchor, Program)
         key = tvm_ffi.StructuralKey(anchor.func)
-        return replace(_space(_design(key, target)), first=_first(key, target))
+        return replace(_design(key, target).space(OP, self.version), first=_first(key, target))
 
     def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:
         """Replay the config's sketch on ``sch`` with its numbers, then TVM's own finishing steps."""
         assert isinstance(anchor, Program)
-        found = _design(tvm_ffi.StructuralKey(anchor.func), target)
-        sketch = config.integer("sketch")
-        check(sketch < len(found.traces), f"sketch is {sketch}, the function has {len(found.traces)}")
-        found.replay(sch, sketch, dict(config.items))
+        _design(tvm_ffi.StructuralKey(anchor.func), target).apply(sch, config)
 
 
 @lru_cache(maxsize=64)
 def _design(func: tvm_ffi.StructuralKey, target: Target) -> Design:
-    module = tvm.IRModule({"main": func.key})
-    generator = meta_schedule.space_generator.PostOrderApply(None, _rules(), _finishes(), {})
-    native = tvm.target.Target({"kind": "cuda", "arch": target.arch})
-    ffi.TuneContextInitialize(ffi.TuneContext(module, native, generator, None, "main", 1, SEED, _log))
-    traces = tuple(sch.trace for sch in generator.generate_design_space(module)[:SKETCH_LIMIT])
-    samples = tuple(tuple(_guessed(sample) for sample in _samples(trace, 4, 1)) for trace in traces)
-    return Design(traces, samples, tuple(generator.postprocs))
+    found = drawn(func.key, tvm.target.Target(_limits(target)), _rules(), _finishes(), VECTOR, 1)
+    return replace(found, samples=tuple(tuple(_guessed(sample) for sample in samples) for samples in found.samples))
+
+
+def _limits(target: Target) -> dict[str, object]:
+    """The target as the rules ask for it: they read limits that an architecture alone does not name."""
+    return {
+        "kind": "cuda",
+        "arch": target.arch,
+        "max_threads_per_block": target.max_threads,
+        "max_num_threads": target.max_threads,
+        "thread_warp_size": WARP,
+        "max_shared_memory_per_block": min(STATIC_BYTES, target.shared_bytes),
+        "registers_per_block": target.registers,
+    }
 
 
 def _rules() -> list[meta_schedule.ScheduleRule]:
@@ -149,35 +138,22 @@ def _guessed(sample: Sample) -> Sample:
     return replace(sample, guess=min(sample.choices, key=distance))
 
 
-def _space(found: Design) -> Space:
-    choices = {
-        sample.knob: sample.choices for samples in found.samples for sample in samples if len(sample.choices) > 1
-    }
-    sketches = Knob("sketch", tuple(range(len(found.traces))))
-    return Space(OP, CudaGenericTemplate.version, (sketches, *(Knob(name, values) for name, values in choices.items())))
-
-
 @lru_cache(maxsize=256)
 def _first(func: tvm_ffi.StructuralKey, target: Target) -> tuple[Config, ...]:
     """Guesses that make a valid launch; none if TVM's rules do not fit the function."""
     try:
         found = _design(func, target)
-        if not any(found.samples):
-            return ()
-    except (s_tir.ScheduleError, ScheduleError, ValueError, RuntimeError):
+    except (s_tir.ScheduleError, ScheduleError, ValueError, RuntimeError) as error:
+        logger.debug("TVM's rules for CUDA do not fit a function: %s", error)
         return ()
-    space = _space(found)
+    if not any(found.samples):
+        return ()
     valid = []
-    for sketch in range(len(found.traces)):
-        guesses: dict[str, Value] = {}
-        for samples in (found.samples[sketch], *found.samples):
-            for sample in samples:
-                guesses.setdefault(sample.knob, sample.guess)
-        guesses["sketch"] = sketch
-        config = Config(space.identity, tuple((knob.name, guesses[knob.name]) for knob in space.knobs))
+    for config in found.space(OP, CudaGenericTemplate.version).first:
         try:
-            found.replay(s_tir.Schedule(func.key), sketch, dict(config.items))
-        except (s_tir.ScheduleError, ScheduleError, ValueError, RuntimeError):
+            found.apply(s_tir.Schedule(func.key), config)
+        except (s_tir.ScheduleError, ScheduleError, ValueError, RuntimeError) as error:
+            logger.debug("%s makes no valid launch: %s", config.to_json(), error)
             continue
         valid.append(config)
     return tuple(valid)

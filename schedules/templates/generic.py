@@ -14,18 +14,17 @@ A knob that the chosen sketch does not draw is ignored by it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 import tvm_ffi
 from tvm import s_tir, tirx
 
-from schedules.config import Config, Value
-from schedules.errors import ScheduleError, check
-from schedules.space import Knob, Space
+from schedules.config import Config
+from schedules.errors import ScheduleError
+from schedules.space import Space
 from schedules.target import Target
-from schedules.templates.sketches import Design, design
+from schedules.templates.sketches import design
 from schedules.templates.structure import (
     REDUCE,
     SPATIAL,
@@ -59,21 +58,8 @@ class GenericTemplate(OneAlgorithm):
 
     def match(self, func: tirx.PrimFunc) -> Program | None:
         """The last block, if TVM's rules draw a number here and replaying the first guess succeeds."""
-        blocks = blocks_in_order(func)
-        if not any(extents(block, REDUCE) for block in blocks):
-            return None
-        names = tuple(block.name_hint for block in blocks)
-        last = blocks[-1]
-        program = Program(
-            block=last.name_hint,
-            spatial=extents(last, SPATIAL),
-            reduction=extents(last, REDUCE),
-            epilogue=(),
-            prologue=names[:-1],
-            shapes=parameter_shapes(func),
-            func=func,
-        )
-        return program if _replays(tvm_ffi.StructuralKey(func)) else None
+        program = reducing(func)
+        return program if program is not None and _replays(tvm_ffi.StructuralKey(func)) else None
 
     def prepare(self, func: tirx.PrimFunc, anchor: Anchor, config: Config) -> tirx.PrimFunc:
         """``func`` with exp and its like as arithmetic; the sketches' steps apply to it all the same."""
@@ -82,36 +68,28 @@ class GenericTemplate(OneAlgorithm):
     def space(self, anchor: Anchor, target: Target) -> Space:
         """Which sketch, and every number that the sketches draw."""
         assert isinstance(anchor, Program)
-        return _space(design(anchor.func, target))
+        return design(anchor.func, target).space(OP, self.version)
 
     def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:
         """Replay the config's sketch on ``sch`` with its numbers, then TVM's own finishing steps."""
         assert isinstance(anchor, Program)
-        found = design(anchor.func, target)
-        sketch = config.integer("sketch")
-        check(sketch < len(found.traces), f"sketch is {sketch}, the function has {len(found.traces)}")
-        found.replay(sch, sketch, dict(config.items))
+        design(anchor.func, target).apply(sch, config)
 
 
-def _space(found: Design) -> Space:
-    choices = {
-        sample.knob: sample.choices for samples in found.samples for sample in samples if len(sample.choices) > 1
-    }
-    sketches = Knob("sketch", tuple(range(len(found.traces))))
-    knobs = (sketches, *(Knob(name, values) for name, values in choices.items()))
-    space = Space(OP, GenericTemplate.version, knobs)
-    return Space(OP, GenericTemplate.version, knobs, first=tuple(_first_guesses(space, found)))
-
-
-def _first_guesses(space: Space, found: Design) -> Iterator[Config]:
-    """One config per sketch, the plainest first."""
-    guesses: dict[str, Value] = {}
-    for samples in found.samples:
-        for sample in samples:
-            guesses.setdefault(sample.knob, sample.guess)
-    for sketch in range(len(found.traces)):
-        chosen = {**guesses, "sketch": sketch, **{s.knob: s.guess for s in found.samples[sketch]}}
-        yield Config(space.identity, tuple((knob.name, chosen[knob.name]) for knob in space.knobs))
+def reducing(func: tirx.PrimFunc) -> Program | None:
+    """``func`` around its last block, if any of its blocks reduces."""
+    blocks = blocks_in_order(func)
+    if not any(extents(block, REDUCE) for block in blocks):
+        return None
+    return Program(
+        block=blocks[-1].name_hint,
+        spatial=extents(blocks[-1], SPATIAL),
+        reduction=extents(blocks[-1], REDUCE),
+        epilogue=(),
+        prologue=tuple(block.name_hint for block in blocks[:-1]),
+        shapes=parameter_shapes(func),
+        func=func,
+    )
 
 
 @lru_cache(maxsize=256)
@@ -121,9 +99,8 @@ def _replays(func: tvm_ffi.StructuralKey) -> bool:
         found = design(func.key, PROBE)
         if not any(found.samples):
             return False
-        space = _space(found)
-        sketch = space.first[0].integer("sketch")
-        found.replay(s_tir.Schedule(vector_math(func.key)), sketch, dict(space.first[0].items))
+        first = found.space(OP, GenericTemplate.version).first[0]
+        found.apply(s_tir.Schedule(vector_math(func.key)), first)
     except (s_tir.ScheduleError, ScheduleError, ValueError, RuntimeError) as error:
         logger.debug("the generic space does not fit a function: %s", error)
         return False

@@ -1,4 +1,4 @@
-"""TVM's own CPU design space, as sketches and the numbers they draw.
+"""TVM's own design spaces, as sketches and the numbers they draw; the rules here are those for a CPU.
 
 MetaSchedule's rules write *sketches*: lists of schedule steps in which some numbers are drawn. Only these rules and
 the replay of their steps are used. Its tuner is not, and neither is ``TuneContext``'s constructor, which imports every
@@ -11,7 +11,7 @@ import itertools
 import logging
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -23,8 +23,9 @@ from tvm.s_tir import meta_schedule
 from tvm.s_tir.meta_schedule import _ffi_api as ffi
 from tvm.s_tir.schedule import Instruction, Trace
 
-from schedules.config import Value
+from schedules.config import Config, Value
 from schedules.errors import ScheduleError, check
+from schedules.space import Knob, Space
 from schedules.target import Target
 from schedules.templates.vector_math import vector_math
 
@@ -71,6 +72,34 @@ class Design:
     samples: tuple[tuple[Sample, ...], ...]
     finishes: tuple[meta_schedule.Postproc, ...]
 
+    def space(self, op: str, version: int) -> Space:
+        """Which sketch, and every number that the sketches draw; first one guess per sketch, the plainest first."""
+        choices = {
+            sample.knob: sample.choices for samples in self.samples for sample in samples if len(sample.choices) > 1
+        }
+        sketches = Knob("sketch", tuple(range(len(self.traces))))
+        knobs = (sketches, *(Knob(name, values) for name, values in choices.items()))
+        return Space(op, version, knobs, first=tuple(self._guesses(Space(op, version, knobs))))
+
+    def _guesses(self, space: Space) -> Iterator[Config]:
+        guesses: dict[str, Value] = {}
+        for samples in self.samples:
+            for sample in samples:
+                guesses.setdefault(sample.knob, sample.guess)
+        for sketch in range(len(self.traces)):
+            chosen = {**guesses, "sketch": sketch, **{s.knob: s.guess for s in self.samples[sketch]}}
+            yield Config(space.identity, tuple((knob.name, chosen[knob.name]) for knob in space.knobs))
+
+    def apply(self, sch: s_tir.Schedule, config: Config) -> None:
+        """Replay the config's sketch on ``sch`` with its numbers.
+
+        Raises:
+            ScheduleError: as ``replay``, and if there is no such sketch.
+        """
+        sketch = config.integer("sketch")
+        check(sketch < len(self.traces), f"sketch is {sketch}, the function has {len(self.traces)}")
+        self.replay(sch, sketch, dict(config.items))
+
     def replay(self, sch: s_tir.Schedule, sketch: int, values: Mapping[str, Value]) -> None:
         """Apply sketch number ``sketch`` to ``sch`` with the numbers ``values`` (knob → choice; guesses elsewhere).
 
@@ -96,16 +125,27 @@ def design(func: tirx.PrimFunc, target: Target) -> Design:
 
 @lru_cache(maxsize=64)
 def _design(func: tvm_ffi.StructuralKey, target: Target) -> Design:
-    module = tvm.IRModule({"main": func.key})
     lanes = target.lanes()
-    generator = meta_schedule.space_generator.PostOrderApply(None, _rules(lanes), _finishes(), {})
-    tvm_target = tvm.target.Target({"kind": "llvm", "num-cores": target.threads})
-    ffi.TuneContextInitialize(ffi.TuneContext(module, tvm_target, generator, None, "main", 1, SEED, _log))
-    traces = tuple(sch.trace for sch in generator.generate_design_space(module)[:SKETCH_LIMIT])
+    native = tvm.target.Target({"kind": "llvm", "num-cores": target.threads})
     # Unrolled exponentials compile for seconds.
     unroll = 0 if not tvm_ffi.structural_equal(vector_math(func.key), func.key) else 1
-    samples = tuple(_samples(trace, lanes, unroll) for trace in traces)
-    return Design(traces, samples, tuple(generator.postprocs))
+    return drawn(func.key, native, _rules(lanes), _finishes(), lanes, unroll)
+
+
+def drawn(
+    func: tirx.PrimFunc,
+    native: tvm.target.Target,
+    rules: list[meta_schedule.ScheduleRule],
+    finishes: list[meta_schedule.Postproc],
+    lanes: int,
+    unroll: int,
+) -> Design:
+    """What ``rules`` write for ``func`` on ``native``; see ``_samples`` for the numbers."""
+    module = tvm.IRModule({"main": func})
+    generator = meta_schedule.space_generator.PostOrderApply(None, rules, finishes, {})
+    ffi.TuneContextInitialize(ffi.TuneContext(module, native, generator, None, "main", 1, SEED, _log))
+    traces = tuple(sch.trace for sch in generator.generate_design_space(module)[:SKETCH_LIMIT])
+    return Design(traces, tuple(_samples(trace, lanes, unroll) for trace in traces), tuple(generator.postprocs))
 
 
 def _rules(lanes: int) -> list[meta_schedule.ScheduleRule]:

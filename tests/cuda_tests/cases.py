@@ -143,10 +143,28 @@ WINDOWS = (
     pool("pool_average_edges", (1, 7, 7, 6), "avg", 3, 1, (1, 1, 1, 1), False),
     pool("pool_average_padded", (1, 7, 7, 8), "avg", 3, 1, (1, 1, 1, 1), True),
 )
+
+
+def long_product(name: str, x_shape: Shape, columns: int) -> Case:
+    """A product that no importer marked, too long for one thread."""
+
+    def build() -> tirx.PrimFunc:
+        x, w = te.placeholder(x_shape, name="x"), te.placeholder((x_shape[1], columns), name="w")
+        k = te.reduce_axis((0, x_shape[1]), "k")
+        out = te.compute((x_shape[0], columns), lambda i, j: te.sum(x[i, k] * w[k, j], axis=[k]), name="sum")
+        return from_te(
+            x, w, te.compute(out.shape, lambda i, j: te.max(out[i, j], tirx.const(1.0, "float32")), name="cut")
+        )
+
+    return Case(name, "cuda_generic", build, lambda x, w: np.maximum(x @ w, 1.0))
+
+
+OTHERS = (long_product("long_product", (32, 512), 48), long_product("long_product_odd", (30, 500), 46))
+
 SHARED = tuple(case for case in (*ROWS, *CHAINS, *GENERIC))
 """Cases of the CPU whose functions are the same here; whichever template takes them must be right."""
 
-CASES: tuple[Case, ...] = (*PRODUCTS, *TINY, *WINDOWS, *SHARED)
+CASES: tuple[Case, ...] = (*PRODUCTS, *TINY, *WINDOWS, *OTHERS, *SHARED)
 
 
 def half_conv(

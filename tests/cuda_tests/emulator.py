@@ -29,6 +29,9 @@ HEADER = Path(__file__).with_name("emulator.h")
 SIGNATURE = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\(\d+\) )?(\w+)\(([^)]*)\) \{')
 DYNAMIC = re.compile(r"extern (?:__shared__|alignas\(\d+\) static) (?:__align__\(\d+\) )?[\w ]+? (\w+)\[\];")
 DYNAMIC_BYTES = 232448
+ASYNC = re.compile(r"tvm_builtin_ptx_cp_async_(?:commit|wait)_group\w*\(\);")
+"""Ends of groups of asynchronous copies. Copies are done at once here, so nothing is left to wait for; an asynchronous
+copy itself would not compile, and TVM has made none so far."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,7 @@ def compile_emulated(source: str) -> ctypes.CDLL:
         entries.append(ENTRY.format(name=name, arguments=given))
     code = re.sub(r"__shared__ alignas\((\d+)\)", r"alignas(\1) static", code)
     code = DYNAMIC.sub(rf"alignas(128) static unsigned char \1[{DYNAMIC_BYTES}];", code)
+    code = ASYNC.sub("", code)
     text = f'#include "{HEADER}"\n{_kept_helpers(helpers)}\n{code}\n' + "\n".join(entries)
     folder = Path(tempfile.gettempdir()) / "cuda-emulated"
     folder.mkdir(exist_ok=True)

@@ -40,6 +40,13 @@ def test_its_library_loads_in_another_process(built):
     assert load(built) == len(read_artifact(built).plan.choices)
 
 
+@pytest.mark.parametrize(("form", "sign"), [("tir", "threadIdx.x"), ("cuda", "__global__"), ("ptx", ".target sm_90")])
+def test_its_kernels_are_shown_in_every_form(built, form, sign, capsys):
+    task = read_artifact(built).plan.choices[0].task
+    assert main(["kernels", str(built), "--task", task, "--emit", form]) == 0
+    assert sign in capsys.readouterr().out
+
+
 def test_nobody_takes_it_for_verified(tmp_path, capsys):
     out, log = tmp_path / "out.tuned", tmp_path / "log.db"
     model = str(cached("tiny_mlp"))

@@ -15,7 +15,7 @@ BENCH ?= squeezenet:60s resnet50:180s
 PYTHON ?= $(shell for p in python3.11 python3 python; do \
 	$$p -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null && echo $$p && break; done)
 
-.PHONY: help setup tune test test-all check conformance conformance-tuned bench fuzz mutation docs screenshots clean
+.PHONY: help setup tune test test-all check conformance conformance-tuned bench cuda-cubins fuzz mutation docs screenshots clean
 .DELETE_ON_ERROR:
 
 help:  ## what can be made
@@ -26,7 +26,7 @@ setup: $(STAMP)  ## a virtual environment with everything pinned, made once
 $(STAMP): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "no Python 3.11 found: install it, or name it with 'make PYTHON=/path/to/python3.11'" >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[bench,test]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[bench,cuda,test]'
 	@touch $@
 
 $(BUILD)/%.onnx: tests/models/*.py | $(STAMP)
@@ -62,6 +62,9 @@ conformance-tuned: $(STAMP)  ## the same with a random config of every kernel
 
 bench: $(STAMP)  ## tune, time against ONNX Runtime and OpenVINO, and rewrite the table of docs/benchmarks.md
 	$(BIN)/python -m tests.bench $(BENCH) --rounds $(ROUNDS)
+
+cuda-cubins: $(STAMP)  ## every light model and the encoder as GPU machine code for sm_80 and sm_90, inspected; needs no GPU
+	$(BIN)/python -m tests.bench.gpu.cubins
 
 docs: $(STAMP)  ## the references: of the command line from its help, of Python from the docstrings
 	$(BIN)/typer autotune.cli utils docs --name tune --title "Command line" --output docs/cli.md

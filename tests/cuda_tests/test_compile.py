@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("cuda.bindings")
+pytest.importorskip("cuda.bindings", reason="needs NVRTC: pip install 'tune-compiler[cuda]'")
 
 from autotune.cuda.builder import Wanted, build_kernels
 from autotune.cuda.cubin import Kernel, inspect

@@ -34,6 +34,11 @@ from schedules.errors import AutotuneError, MissingRecordError, UsageError, Veri
 CODES: dict[type[AutotuneError], int] = {UsageError: USAGE, MissingRecordError: FROZEN, VerificationError: UNVERIFIED}
 """Exit codes of errors; any other AutotuneError is FAILED."""
 
+PLAINER = {
+    "Input should be a valid integer, unable to parse string as an integer": "it takes a whole number",
+}
+"""What typer says → what a person would."""
+
 OURS = ("autotune", "search", "costmodels", "schedules", "tuning_logs")
 
 app = typer.Typer(
@@ -44,11 +49,6 @@ app = typer.Typer(
     epilog="Exit codes: 0 done, 1 failed, 2 usage, 3 frozen and something was missing, 4 verification failed, "
     "130 interrupted (the best artifact so far is on disk).",
 )
-app.add_typer(log_app, name="log")
-app.add_typer(ship_app)
-app.add_typer(cuda_app)
-app.command(epilog="Example: tune verify model.tuned model.onnx --bisect")(verify)
-app.command(epilog="Example: tune replay tests/bench/traces/conv3x3.npz --searcher adaptive,random --seeds 30")(replay)
 
 
 def _show_version(wanted: bool) -> None:
@@ -231,7 +231,7 @@ def kernels(
     ] = None,
     emit: Annotated[
         str | None,
-        typer.Option(metavar="tir|llvm|asm|cuda", help="Print their code; default a table of their configs."),
+        typer.Option(metavar="tir|llvm|asm|cuda|ptx", help="Print their code; default a table of their configs."),
     ] = None,
     explain: opt.Explain = False,
     as_json: opt.Json = False,
@@ -264,6 +264,14 @@ def devices(as_json: opt.Json = False) -> Reply:
     return Reply(report.lines, report.data, as_json)
 
 
+# What came first is listed first: the commands of every day before the others.
+app.command(epilog="Example: tune verify model.tuned model.onnx --bisect")(verify)
+app.add_typer(ship_app)
+app.add_typer(log_app, name="log")
+app.command(epilog="Example: tune replay tests/bench/traces/conv3x3.npz --searcher adaptive,random --seeds 30")(replay)
+app.add_typer(cuda_app)
+
+
 class _Stderr(logging.Handler):
     """Writes to whatever sys.stderr is at the time: a live display takes it over for a while."""
 
@@ -291,7 +299,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         message = error.format_message().rstrip(".")
         if not message:  # a command group alone: its help was shown
             return error.exit_code
-        return _complain(f"{message}; 'tune --help' shows what there is", error.exit_code)
+        context = getattr(error, "ctx", None)
+        command = "tune" if context is None else context.command_path
+        for theirs, ours in PLAINER.items():
+            message = message.replace(theirs, ours)
+        return _complain(f"{message}; '{command} --help' shows what there is", error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
         return _complain("interrupted", INTERRUPTED)
     if isinstance(reply, Reply):

@@ -255,7 +255,10 @@ def _exchange_reply(report: ExchangeReport, as_json: bool) -> Reply:
     complaints = [f"line {bad.number} was left out: {bad.reason}" for bad in report.bad[:SHOWN_PROBLEMS]]
     if len(report.bad) > SHOWN_PROBLEMS:
         complaints.append(f"{len(report.bad) - SHOWN_PROBLEMS} more lines were left out")
-    return Reply(lines, asdict(report), as_json, complaints)
+    if not report.bad or taken:
+        return Reply(lines, asdict(report), as_json, complaints)
+    complaints.append("nothing in it is a record; give what 'tune log export' wrote, or name its --format")
+    return Reply(lines, asdict(report), as_json, complaints, FAILED)
 
 
 @log_app.command(epilog="Example: tune log verify --log team.db")

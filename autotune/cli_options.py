@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from costmodels.choices import did_you_mean
 from schedules.errors import UsageError
 
 
@@ -182,6 +183,9 @@ def parse_share(text: str, flag: str) -> float:
     return share
 
 
+EXAMPLE = """JSON with "isa" and "threads", such as '{"isa": "avx2"}', or with "kind": "cuda" and "arch\""""
+
+
 def parse_target(text: str) -> dict[str, Any]:
     """``host``, ``cuda`` or JSON → fields of ``Options``.
 
@@ -198,14 +202,13 @@ def parse_target(text: str) -> dict[str, Any]:
         return {"target": device_target()}
     try:
         fields = json.loads(text)
-    except ValueError:
-        fields = None
+    except ValueError as error:
+        near = did_you_mean(text, ("host", "cuda"))
+        raise UsageError(f"--target {text!r} is unknown; {near}it is host, cuda or {EXAMPLE}") from error
     if isinstance(fields, dict) and fields.get("kind") == "cuda":
         return {"target": _cuda_target(text, fields)}
     if not isinstance(fields, dict) or not set(fields) <= {"isa", "threads"}:
-        raise UsageError(
-            f"""--target {text!r} is not 'host', 'cuda' or JSON with "isa" and "threads", such as {{"isa": "avx2"}}"""
-        )
+        raise UsageError(f"--target {text!r} is not {EXAMPLE}")
     return fields
 
 

@@ -69,8 +69,11 @@ def explain_kernels(artifact: Path, task: str | None, emit: str | None, as_json:
 def _read_bench(path: Path) -> dict[str, Any]:
     try:
         data = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise UsageError(f"--bench {path} cannot be read ({error}); give what 'tune bench --json' printed") from error
+    except OSError as error:
+        told = f"--bench {path} cannot be read ({error.strerror}); give what 'tune bench --json' printed"
+        raise UsageError(told) from error
+    except ValueError as error:
+        raise UsageError(f"--bench {path} is not JSON; give what 'tune bench --json' printed") from error
     if not isinstance(data, dict) or not {"engines", "speedup", "threads", "rounds"} <= set(data):
         raise UsageError(f"--bench {path} is no bench; give what 'tune bench --json' printed")
     return data

@@ -10,7 +10,8 @@ from typing import Any
 import tvm
 
 from autotune.artifact import Artifact, read_artifact, read_tasks
-from autotune.cuda.source import cuda_source
+from autotune.cuda.nvrtc import compile_ptx
+from autotune.cuda.source import cuda_program, cuda_source
 from autotune.inspect_lanes import BranchRow, report_branches
 from autotune.logs import known_log
 from autotune.options import Options
@@ -27,10 +28,10 @@ from schedules.target import Target
 from schedules.task import Task
 from tuning_logs.record import TuningRecord
 
-FORMS = {"tir": "", "llvm": "ll", "asm": "asm", "cuda": ""}
-"""Forms of a kernel (scheduled program, LLVM's intermediate code, machine code, CUDA source) → TVM's name for them."""
+FORMS = {"tir": "", "llvm": "ll", "asm": "asm", "cuda": "", "ptx": ""}
+"""Forms of a kernel: scheduled program, LLVM's code, machine code, CUDA source, PTX → TVM's name, where it has one."""
 
-OF_KIND = {"llvm": ("tir", "llvm", "asm"), "cuda": ("tir", "cuda")}
+OF_KIND = {"llvm": ("tir", "llvm", "asm"), "cuda": ("tir", "cuda", "ptx")}
 """Kind of target → the forms its kernels have."""
 
 
@@ -204,12 +205,16 @@ def emit_kernel(program: str, config: Config, target: Target, emit: str) -> str:
 
     Raises:
         UsageError: if kernels for ``target`` have no such form.
+        InstallError: if NVRTC, which makes PTX, is not there.
     """
     if emit not in OF_KIND[target.kind]:
         raise UsageError(f"kernels for {target.kind} have no form {emit!r}; give {' or '.join(OF_KIND[target.kind])}")
+    schedule = lower(load_prim_func(program), config, target)
     if emit == "cuda":
-        return cuda_source(lower(load_prim_func(program), config, target), target)
-    module = lower(load_prim_func(program), config, target).mod
+        return cuda_source(schedule, target)
+    if emit == "ptx":
+        return compile_ptx(cuda_program(schedule, target).source, target.arch)
+    module = schedule.mod
     if emit == "tir":
         return str(module.script())
     return str(tvm.compile(module, target=tvm_target(target)).mod.inspect_source(FORMS[emit]))

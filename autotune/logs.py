@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from autotune.options import default_log
-from schedules.errors import LogError
+from schedules.errors import LogError, MissingRecordError
 from tuning_logs.log import TuningLog
 from tuning_logs.memory_store import MemoryStore
 from tuning_logs.sql_store import SqlStore, open_log
@@ -18,9 +18,23 @@ def existing_log(address: str | Path | None) -> SqlStore:
         LogError: if there is none, or it cannot be opened.
     """
     where = default_log() if address is None else address
-    if "://" not in str(where) and not Path(where).exists():
+    if _is_missing(where):
         raise LogError(f"there is no tuning log at {where}; 'tune run MODEL' makes one, or give another --log")
     return open_log(where)
+
+
+def check_frozen(address: str | Path | None) -> None:
+    """Refuse to build from a log that was named and is not there; one is not made for it.
+
+    Raises:
+        MissingRecordError: if there is none at ``address``.
+    """
+    if address is not None and _is_missing(address):
+        raise MissingRecordError(f"there is no tuning log at {address}; tune first or merge a log into it, or give another --log")
+
+
+def _is_missing(where: str | Path) -> bool:
+    return "://" not in str(where) and not Path(where).exists()
 
 
 def known_log(address: str | Path | None) -> TuningLog:

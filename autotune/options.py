@@ -8,6 +8,7 @@ from pathlib import Path
 
 import platformdirs
 
+from costmodels.choices import did_you_mean
 from schedules.errors import UsageError
 from schedules.target import Target
 
@@ -76,7 +77,8 @@ class Options:
 
     def __post_init__(self) -> None:
         if self.effort not in EFFORTS:
-            raise UsageError(f"effort {self.effort!r} is unknown; it must be one of {', '.join(EFFORTS)}")
+            near = did_you_mean(self.effort, EFFORTS)
+            raise UsageError(f"effort {self.effort!r} is unknown; {near}it must be one of {', '.join(EFFORTS)}")
         if self.budget_s is not None and self.budget_s <= 0:
             raise UsageError(f"budget is {self.budget_s} s; it must be above zero")
         if self.trials is not None and self.trials < 0:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from autotune.artifact import check_place
+from autotune.artifact import scratch_beside
 from autotune.duet import Kind, for_threads, plan_sizes
 from autotune.events import Observer, PhaseBegan, TuningBegan, TuningEnded, everyone, ignore
 from autotune.fleet import Fleet
@@ -24,6 +24,7 @@ from autotune.importer.program import Program
 from autotune.importing import import_model
 from autotune.job import Job, wall_s
 from autotune.library import check_compiler
+from autotune.logs import check_frozen
 from autotune.machine import host_target
 from autotune.measure.base import Candidate, Origin, Workshop, origins_of
 from autotune.measure.fleet import FleetMeasurer
@@ -152,6 +153,8 @@ def tune(model: str | Path, options: Options | None = None, observe: Observer = 
     """
     options = options or Options()
     model_path = Path(model)
+    if options.frozen:
+        check_frozen(options.log)
     if options.shapes:
         out = output_path(model_path, options)
         return _combined(out, tune_sets(model_path, out, options, lambda path, own: tune(path, own, observe)))
@@ -181,7 +184,8 @@ def tune(model: str | Path, options: Options | None = None, observe: Observer = 
         )
         if not options.frozen:
             measurer.cold_bytes = min(MOST_COLD_BYTES, sum(array.nbytes for array in program.weights))
-            check_place(result.artifact)
+            with scratch_beside(result.artifact):  # before anything is tuned for a place that cannot be written
+                pass
             earlier = earlier_runs(result.artifact, model_path, target)
             if options.peer and (
                 peer := peer_latency(onnx_model, program.inputs, target.threads, options.seed, earlier)

@@ -260,7 +260,7 @@ def load_traces(path: Path) -> TraceFile:
     except FileNotFoundError as error:
         raise UsageError(f"no trace {path}; 'python -m tests.bench.record' records some") from error
     except (OSError, ValueError, KeyError, BadZipFile) as error:
-        raise UsageError(f"{path} is not a trace ({error}); give .npz files as in tests/bench/traces/") from error
+        raise UsageError(f"{path} is not a trace, or damaged; give .npz files as in tests/bench/traces/") from error
     return TraceFile(head["name"], head["machine"], traces)
 
 

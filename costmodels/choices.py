@@ -22,7 +22,11 @@ def choose(kind: str, name: str, known: Mapping[str, Choice]) -> Choice:
     raise UsageError(f"unknown {kind} {name!r}; {did_you_mean(name, known)}choose one of {', '.join(sorted(known))}")
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A question that names the nearest of ``known``, with a space behind it; empty if none is near."""
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+def did_you_mean(name: str, known: Iterable[str], least: float = 0.5) -> str:
+    """A question that names the nearest of ``known``, with a space behind it; empty if none is near.
+
+    Args:
+        least: how alike they must be, from 0 to 1 (``difflib``'s ratio).
+    """
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=least)
     return f"did you mean {near[0]!r}? " if near else ""

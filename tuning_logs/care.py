@@ -162,8 +162,12 @@ def gc(store: SqlStore, drop: Collection[Droppable], before: float, keep: int = 
         UsageError: on an unknown kind or ``keep`` below 1.
     """
     unknown = set(drop) - set(get_args(Droppable))
-    if unknown or keep < 1:
-        raise UsageError(f"gc drops {', '.join(get_args(Droppable))} and keeps at least 1, got {sorted(drop)}, {keep}")
+    if unknown:
+        raise UsageError(
+            f"unknown kind {', '.join(sorted(unknown))} to drop; name some of {', '.join(get_args(Droppable))}"
+        )
+    if keep < 1:
+        raise UsageError(f"keep is {keep}; it must be at least 1")
     size = store.database.bytes()
     dropped = {}
     old = RECORDS.c.measured_at < before

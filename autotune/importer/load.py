@@ -14,6 +14,7 @@ from onnx.checker import ValidationError
 from autotune.importer.graph_walk import name_nodes, walk_graphs, walk_nodes
 from autotune.importer.shapes import bind_inputs, infer_shapes, skeleton
 from autotune.importer.tensors import load_tensors, one_line
+from costmodels.choices import did_you_mean
 from schedules.errors import ModelError
 
 MAX_NODES = 200_000
@@ -48,9 +49,17 @@ def load_model(path: str | Path, inputs: Mapping[str, Sequence[int]] | None = No
     return model
 
 
+def _near(path: Path) -> str:
+    """The ONNX file of the same folder that may have been meant."""
+    try:
+        return did_you_mean(path.name, sorted(each.name for each in path.parent.glob("*.onnx")), least=0.8)
+    except OSError:
+        return ""
+
+
 def _parse(path: Path) -> onnx.ModelProto:
     if not path.exists():
-        raise ModelError(f"{path} does not exist; give the path of an ONNX file")
+        raise ModelError(f"{path} does not exist; {_near(path)}give the path of an ONNX file")
     if not path.is_file():
         raise ModelError(f"{path} is not a file; give the path of an ONNX file")
     try:

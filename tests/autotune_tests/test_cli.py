@@ -316,7 +316,10 @@ def test_wrong_kernels_are_told(answer, tiny_built):
     assert "did you mean 'fused_conv2d_add_relu'?" in err
     code, _, err = answer("kernels", tiny_built.artifact, "--emit", "ptx")
     assert code == 2
-    assert "asm, cuda, llvm, tir" in err
+    assert "kernels for llvm have no form 'ptx'; give tir or llvm or asm" in err
+    code, _, err = answer("kernels", tiny_built.artifact, "--emit", "hex")
+    assert code == 2
+    assert "choose one of asm, cuda, llvm, ptx, tir" in err
     code, _, err = answer("kernels", tiny_built.artifact, "--task", "")
     assert code == 2
     assert "several" in err

@@ -93,7 +93,11 @@ class EngineProcess:
         self.close()
 
     def run(self, runs: int, warmup: int) -> list[float]:
-        """Seconds of ``runs`` runs after ``warmup`` untimed ones."""
+        """Seconds of ``runs`` runs after ``warmup`` untimed ones.
+
+        Raises:
+            MeasureError: if the process died or does not answer.
+        """
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps({"warmup": warmup, "runs": runs}).encode() + b"\n")

@@ -86,7 +86,11 @@ class Bundle:
             raise ArtifactError(f"{path / 'manifest.json'} is damaged ({error!r}); build the artifact again") from error
 
     def open(self, part: Part) -> Artifact:
-        """The part as an artifact; its weights are shared with the other parts."""
+        """The part as an artifact; its weights are shared with the other parts.
+
+        Raises:
+            ArtifactError: if a file is missing or was changed, or the weights of the part are not there.
+        """
         try:
             return read_artifact(part.path, tuple(self._weights[index] for index in part.weights))
         except IndexError as error:

@@ -23,7 +23,7 @@ class Machine(Protocol):
     """Runs a model on tensors."""
 
     def run(self, inputs: Tensors) -> list[NDArray[Any]]:
-        """The outputs, in memory of their own."""
+        """One array per output, of the shapes of the model's outputs, in memory of their own."""
         ...
 
 
@@ -53,7 +53,7 @@ class StepsMachine:
                     self._inputs.append((arguments, position, operand.index, operand.shape))
 
     def run(self, inputs: Tensors) -> list[NDArray[Any]]:
-        """The outputs for ``inputs``, copied out of the arena."""
+        """One array per output, of the outputs' shapes, copied out of the arena."""
         for arguments, position, number, shape in self._inputs:
             arguments[position] = _shaped(inputs[number], shape)
         for kernel, arguments in self._calls:
@@ -102,7 +102,7 @@ class VirtualMachine:
         self._weights = [tvm.runtime.from_dlpack(array) for array in weights]
 
     def run(self, inputs: Tensors) -> list[NDArray[Any]]:
-        """The outputs for ``inputs``."""
+        """One array per output, of the outputs' shapes."""
         result = self._main(*inputs, *self._weights)
         results = [result] if isinstance(result, tvm.runtime.Tensor) else list(result)
         return [item.numpy() for item in results]

@@ -80,7 +80,7 @@ class LaneMachine:
         self._close = weakref.finalize(self, _free, driver, self._handle)
 
     def run(self, inputs: Tensors) -> list[NDArray[Any]]:
-        """The outputs for ``inputs``, copied out of the arena.
+        """One array per output, of the outputs' shapes, copied out of the arena.
 
         Raises:
             RunError: if a kernel failed, naming its subgraph and lane, or the run was cancelled.

@@ -161,7 +161,7 @@ def best_of(module: tvm.runtime.Module, device: tvm.runtime.Device, arrays: list
 
 
 def ordinary(shape: tuple[int, ...]) -> NDArray[np.float32]:
-    """Numbers that no kernel is slow on."""
+    """Numbers that no kernel is slow on, of ``shape``."""
     return np.full(shape, 1e-3, np.float32)
 
 

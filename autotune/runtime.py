@@ -158,6 +158,9 @@ class InferenceSession(OnnxRuntimeLike):
             input_feed: input name → array of the input's shape and dtype.
             run_options: onnxruntime's ``RunOptions``, of which ``terminate`` is heeded.
 
+        Returns:
+            One array per output that was asked for, of the shape and dtype that ``get_outputs`` says.
+
         Raises:
             UsageError: for a missing, unknown or misshapen input or an unknown output.
             RunError: if the run options ask to terminate, or the run fails.

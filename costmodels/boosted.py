@@ -87,7 +87,11 @@ class Boosted(CostModel):
 
     @single_thread
     def predict(self, features: Floats) -> Prediction:
-        """Mean over members; scaled root of the members' variance and what unseen rows showed beyond it."""
+        """Mean over members; scaled root of the members' variance and what unseen rows showed beyond it.
+
+        Raises:
+            UsageError: before ``fit``.
+        """
         if not self.boosters_:
             raise UsageError("Boosted.predict was called before fit; fit it on at least one measurement")
         raw = self._raw(features)
@@ -129,7 +133,11 @@ class BoostedRank:
 
     @single_thread
     def rank(self, features: Floats) -> Floats:
-        """(n,) larger for the better of two; the unit means nothing."""
+        """(n,) larger for the better of two; the unit means nothing.
+
+        Raises:
+            UsageError: before ``fit``.
+        """
         if self.booster_ is None:
             raise UsageError("BoostedRank.rank was called before fit; fit it on at least one measurement")
         return np.asarray(self.booster_.predict(xgboost.DMatrix(features, nthread=1)), dtype=np.float64)

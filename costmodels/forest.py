@@ -70,7 +70,11 @@ class Forest(CostModel):
         return np.nanmean(by_tree, axis=0) - scores[enough], stds
 
     def predict(self, features: Floats) -> Prediction:
-        """Mean and scaled standard deviation over trees."""
+        """Mean and scaled standard deviation over trees.
+
+        Raises:
+            UsageError: before ``fit``.
+        """
         if self.forest_ is None:
             raise UsageError("Forest.predict was called before fit; fit it on at least one measurement")
         by_tree = self._by_tree(features)

@@ -126,7 +126,11 @@ class GaussianProcess(CostModel):
 
     @single_thread
     def predict(self, features: Floats) -> Prediction:
-        """Mean, and the standard deviation of a measurement: doubt and noise together."""
+        """Mean, and the standard deviation of a measurement: doubt and noise together.
+
+        Raises:
+            UsageError: before ``fit``.
+        """
         if self.hyperparameters_ is None:
             raise UsageError("GaussianProcess.predict was called before fit; fit it on at least one measurement")
         scaled = (features - self._low) / self._spans / np.exp(self.hyperparameters_[:-2])

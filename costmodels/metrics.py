@@ -19,7 +19,15 @@ LEVELS = (0.5, 0.8, 0.95)
 
 
 def coverage(prediction: Prediction, truth: Floats, level: float) -> float:
-    """Share of ``truth`` inside the central ``level`` interval of a normal with the predicted mean and deviation."""
+    """Share of ``truth`` inside the central ``level`` interval of a normal with the predicted mean and deviation.
+
+    Args:
+        truth: (n,) as the prediction's mean.
+        level: above 0 and below 1.
+
+    Raises:
+        UsageError: for another level.
+    """
     if not 0.0 < level < 1.0:
         raise UsageError(f"level is {level}; an interval's level lies between 0 and 1")
     half = float(ndtri(0.5 + level / 2.0)) * prediction.std

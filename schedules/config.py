@@ -38,7 +38,11 @@ class Config:
         raise KeyError(f"config of {self.space} has no knob {name!r}; it has {[k for k, _ in self.items]}")
 
     def integer(self, name: str) -> int:
-        """The value of a knob whose choices are ints."""
+        """The value of a knob whose choices are ints.
+
+        Raises:
+            UsageError: if it is no int.
+        """
         value = self[name]
         if not isinstance(value, int):
             raise UsageError(f"knob {name!r} of {self.space} holds {value!r}, not an int")

@@ -90,7 +90,11 @@ class Space:
 
     @cached_property
     def rows(self) -> NDArray[np.int32]:
-        """(size, d) choice indices of every valid config of an enumerated space, in a fixed order."""
+        """(size, d) choice indices of every valid config of an enumerated space, in a fixed order.
+
+        Raises:
+            UsageError: if the space is too large to list.
+        """
         if not self.enumerated:
             raise UsageError(f"space {self.identity} has {self.product} configs, too many to list; use sample()")
         if not self.knobs:

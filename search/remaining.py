@@ -70,6 +70,12 @@ class RemainingGain:
         """What ``ahead`` more trials of every open task would bring.
 
         A task without a valid config counts with an untuned latency and no gain: nothing is known of it.
+
+        Args:
+            level: of the interval, above 0 and below 1.
+
+        Raises:
+            UsageError: for another level.
         """
         if not 0.0 < level < 1.0:
             raise UsageError(f"level is {level}; an interval's level lies between 0 and 1")

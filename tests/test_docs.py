@@ -1,5 +1,6 @@
 """What the guides tell people to type works, and the generated pages are up to date."""
 
+import ast
 import json
 import os
 import re
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from autotune.cli import main
+from schedules import errors
 from tests.docs.api import page
 from tests.models import cached
 from tests.test_readme import ROOT, blocks, commands, quick
@@ -135,6 +137,34 @@ def test_the_python_reference_names_everything_with_words():
     for name in autotune.__all__:
         assert f"`autotune.{name}`" in text or f"| `{name}` |" in text
     assert not re.search(r"```\n\n\n", text), "something has no docstring"
+
+
+def _public(body, prefix=""):
+    """(name, function) of every public function and method."""
+    for node in body:
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            yield from _public(node.body, f"{prefix}{node.name}.")
+        elif isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
+            yield f"{prefix}{node.name}", node
+
+
+def _raised(function):
+    """Our errors that its own lines raise."""
+    calls = [node.exc for node in ast.walk(function) if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call)]
+    return {call.func.id for call in calls if isinstance(call.func, ast.Name)} & set(vars(errors))
+
+
+@pytest.mark.parametrize("room", ["autotune", "search", "costmodels", "schedules", "tuning_logs"])
+def test_every_public_function_says_what_it_raises(room):
+    silent = []
+    for path in (ROOT / room).rglob("*.py"):
+        if path.name.startswith("cli") or "migrations" in path.parts:
+            continue  # a command's docstring is its help
+        for name, function in _public(ast.parse(path.read_text()).body):
+            text = ast.get_docstring(function) or ""
+            if not text or (_raised(function) and not re.search(r"Raises:|As |As in", text)):
+                silent.append(f"{path.relative_to(ROOT)}: {name} {sorted(_raised(function))}")
+    assert silent == []
 
 
 def test_every_page_is_in_the_index():

@@ -144,7 +144,11 @@ def inline_epilogue(sch: s_tir.Schedule, anchor: Anchor) -> s_tir.schedule.SBloc
 
 
 def parallel_outer(sch: s_tir.Schedule, block: s_tir.schedule.SBlockRV, count: int) -> None:
-    """Run the outermost ``count`` loops of ``block`` as one parallel loop."""
+    """Run the outermost ``count`` loops of ``block`` as one parallel loop.
+
+    Raises:
+        ScheduleError: if the block has fewer loops.
+    """
     loops = sch.get_loops(block)
     if len(loops) < count:
         raise ScheduleError(f"block has {len(loops)} loops, {count} needed to run in parallel")

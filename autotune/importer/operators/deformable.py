@@ -17,6 +17,9 @@ def deform_conv(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], o
     Inputs: x (n, c, h, w), weights (oc, c/groups, kh, kw), offsets
     (n, offset groups · kh · kw · 2, oh, ow) as (dy, dx), bias (oc,) and mask (n, offset groups · kh · kw, oh, ow), both
     optional.
+
+    Raises:
+        ModelError: for images of one or three dimensions.
     """
     given = [value for value in inputs[:5] if value is not None]
     has_bias, has_mask = inputs[3] is not None, inputs[4] is not None

@@ -15,7 +15,11 @@ from schedules.errors import ModelError
 
 @converts("ReduceMax", "ReduceMin")
 def extreme(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
-    """Floats start from ∓∞; whole numbers go Relax's way."""
+    """Floats start from ∓∞; whole numbers go Relax's way.
+
+    Raises:
+        ModelError: if the axes are not constant.
+    """
     x, axes = inputs[0], inputs[1] if opset >= 18 else None
     kind = str(attrs["tvm_custom"]["kind"])
     dtype = np.dtype(str(x.ty.dtype))  # type: ignore[union-attr]

@@ -81,7 +81,7 @@ class ReplayBench:
         return Timing(statistics.median(taken), math.fsum(taken), len(taken))
 
     def _duel(self, runs_s: np.ndarray, slowness: np.ndarray, best: int, recorded_s: float) -> Timing:
-        """As ``timing.Bench._duel``."""
+        """As ``measure.racing.duel``."""
         usual_s = float(self._trace.true_s[best])
         drift = np.where(np.isnan(slowness), 1.0, slowness)
         runs: list[float] = []

@@ -10,11 +10,11 @@ process starts another, and the candidate has failed.
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,8 +23,8 @@ import tvm
 from autotune.cuda.driver import Driver, StickyError
 from autotune.measure.builder import last_words, starved
 from autotune.measure.check import Array, Expected, aligned, make_inputs, normal_block, numpy_dtype, poison
-from autotune.measure.evaluator import Evaluator, at_speed_of
 from autotune.measure.messages import ReferenceJob, Settings, Timed, TimedAll, TimeJob
+from autotune.measure.racing import duel, race
 from autotune.measure.timing import load
 from schedules.task import Task
 from tuning_logs.measurement import ErrorKind
@@ -32,7 +32,6 @@ from tuning_logs.measurement import ErrorKind
 FLUSH_FACTOR = 2
 """L2 is overwritten by so many times its size."""
 
-WARM_RUNS = 3
 KEPT_TASKS = 4
 
 Kernel = Any
@@ -84,7 +83,7 @@ class DeviceBench:
         np.save(job.output, got)
         prepared.expected = Expected(got.copy(), job.task.dtypes[-1])
         self._keep(job.task, prepared)
-        (runs,) = self._race([kernel], prepared, job.evaluator, None)
+        (runs,) = race([partial(self._run, kernel, prepared)], job.evaluator, None)
         return TimedAll((Timed(tuple(runs), time.perf_counter() - start),), positive)
 
     def time(self, job: TimeJob) -> TimedAll:
@@ -105,8 +104,11 @@ class DeviceBench:
 
     def _series(self, job: TimeJob, kernels: list[Kernel], prepared: OnDevice) -> list[Sequence[float]]:
         if len(kernels) != 1 or job.control is None or job.incumbent_s is None or not job.evaluator.races:
-            return [*self._race(kernels, prepared, job.evaluator, job.incumbent_s)] if kernels else []
-        return [self._duel(kernels[0], load(job.control[0], job.task), prepared, job)]
+            timed = [partial(self._run, kernel, prepared) for kernel in kernels]
+            return [*race(timed, job.evaluator, job.incumbent_s)] if kernels else []
+        control = load(job.control[0], job.task)
+        own, other = (partial(self._run, kernel, prepared) for kernel in (kernels[0], control))
+        return [duel(own, other, job.evaluator, job.incumbent_s)]
 
     def _wrong(self, kernel: Kernel, prepared: OnDevice) -> Timed | None:
         """Why a kernel is not fit to be timed, or None."""
@@ -126,39 +128,6 @@ class DeviceBench:
         if not mismatch:
             return None
         return Timed(run_s=time.perf_counter() - start, error="wrong_result", message=mismatch)
-
-    def _race(
-        self, kernels: list[Kernel], prepared: OnDevice, evaluator: Evaluator, incumbent_s: float | None
-    ) -> list[list[float]]:
-        """Time the kernels in turn, forwards and backwards, until the evaluator has enough of every one."""
-        for kernel in kernels:
-            self._warm_up(kernel, prepared)
-        series: list[list[float]] = [[] for _ in kernels]
-        order = list(range(len(kernels)))
-        while rounds := max(evaluator.more(runs, incumbent_s) for runs in series):
-            for _ in range(rounds):
-                for index in order:
-                    series[index].append(self._run(kernels[index], prepared))
-                order.reverse()
-        return series
-
-    def _duel(self, kernel: Kernel, control: Kernel, prepared: OnDevice, job: TimeJob) -> tuple[float, ...]:
-        """Time one kernel in turn with the incumbent's, for as long as it is a contender."""
-        assert job.incumbent_s is not None
-        self._warm_up(kernel, prepared)
-        self._warm_up(control, prepared)
-        runs: list[float] = []
-        controls: list[float] = []
-        current = job.incumbent_s
-        while job.evaluator.more(runs, current):
-            runs.append(self._run(kernel, prepared))
-            controls.append(self._run(control, prepared))
-            current = statistics.median(controls)
-        return at_speed_of(job.incumbent_s, runs, controls)
-
-    def _warm_up(self, kernel: Kernel, prepared: OnDevice) -> None:
-        for _ in range(WARM_RUNS):
-            self._run(kernel, prepared)
 
     def _run(self, kernel: Kernel, prepared: OnDevice) -> float:
         """Seconds of one run, by the device's events, with L2 overwritten before it."""

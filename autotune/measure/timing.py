@@ -16,11 +16,11 @@ A run is one call between two readings of the nanosecond clock; the call itself 
 from __future__ import annotations
 
 import math
-import statistics
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -42,8 +42,8 @@ from autotune.measure.check import (
     numpy_dtype,
     poison,
 )
-from autotune.measure.evaluator import Evaluator, at_speed_of
 from autotune.measure.messages import DeviceLost, ReferenceJob, Settings, Timed, TimedAll, TimeJob
+from autotune.measure.racing import duel, race
 from schedules.lower import load_program, tvm_target
 from schedules.target import Target
 from schedules.task import Task
@@ -53,8 +53,6 @@ from tuning_logs.measurement import ErrorKind
 COLD_FACTOR = 2
 """Cold weights rotate through at least this many times the L2 of all threads."""
 
-WARM_RUNS = 3
-WARM_S = 0.5e-3
 """Warm-up ends after so many untimed runs, or after the first that brings them to so many seconds."""
 
 KEPT_TASKS = 4
@@ -203,7 +201,7 @@ class Bench:
         np.save(job.output, prepared.output)
         prepared.expected = Expected(prepared.output.copy(), job.task.dtypes[-1])
         self._keep(job.task, prepared)
-        (runs,) = self._race([Loaded(kernel, {})], prepared, job.evaluator, None)
+        (runs,) = race([partial(self._run, Loaded(kernel, {}), prepared)], job.evaluator, None)
         return TimedAll((Timed(tuple(runs), time.perf_counter() - start),), positive)
 
     def time(self, job: TimeJob) -> TimedAll:
@@ -229,11 +227,13 @@ class Bench:
         if not kernels:
             return []
         if len(kernels) > 1 or job.control is None or job.incumbent_s is None or not job.evaluator.races:
-            return [*self._race(kernels, prepared, job.evaluator, job.incumbent_s)]
+            timed = [partial(self._run, kernel, prepared) for kernel in kernels]
+            return [*race(timed, job.evaluator, job.incumbent_s)]
         library, config = job.control
         weights = self._repacked(prepared, self._lowering.repack(self._program(job.program), config))
         control = Loaded(self._load(library, job.task), weights)
-        return [self._duel(kernels[0], control, prepared, job)]
+        own, other = (partial(self._run, kernel, prepared) for kernel in (kernels[0], control))
+        return [duel(own, other, job.evaluator, job.incumbent_s)]
 
     def _program(self, path: str) -> tirx.PrimFunc:
         if path != self._parsed[0]:
@@ -279,45 +279,6 @@ class Bench:
             return kernel, None
         self._prepared.popitem()  # a wrong kernel may have written elsewhere too
         return kernel, Timed(run_s=time.perf_counter() - start, error="wrong_result", message=mismatch)
-
-    def _race(
-        self, kernels: list[Loaded], prepared: Prepared, evaluator: Evaluator, incumbent_s: float | None
-    ) -> list[list[float]]:
-        """Time the kernels in turn, forwards and backwards, until the evaluator has enough of every one."""
-        for kernel in kernels:
-            self._warm_up(kernel, prepared)
-        series: list[list[float]] = [[] for _ in kernels]
-        order = list(range(len(kernels)))
-        while rounds := max(evaluator.more(runs, incumbent_s) for runs in series):
-            for _ in range(rounds):
-                for index in order:
-                    series[index].append(self._run(kernels[index], prepared))
-                order.reverse()
-        return series
-
-    def _duel(self, kernel: Loaded, control: Loaded, prepared: Prepared, job: TimeJob) -> tuple[float, ...]:
-        """Time one kernel in turn with the incumbent's, for as long as it is a contender."""
-        assert job.incumbent_s is not None
-        self._warm_up(kernel, prepared)
-        runs: list[float] = []
-        controls: list[float] = []
-        current = job.incumbent_s
-        while job.evaluator.more(runs, current):
-            runs.append(self._run(kernel, prepared))
-            if job.evaluator.more(runs, current):
-                if not controls:
-                    self._warm_up(control, prepared)
-                controls.append(self._run(control, prepared))
-                current = statistics.median(controls)
-        return at_speed_of(job.incumbent_s, runs, controls)
-
-    def _warm_up(self, kernel: Loaded, prepared: Prepared) -> None:
-        """Untimed runs: the first after a check were found 10 to 25 % slower, on small kernels still the second."""
-        spent = 0.0
-        for _ in range(WARM_RUNS):
-            spent += self._run(kernel, prepared)
-            if spent > WARM_S:
-                return
 
     def _run(self, loaded: Loaded, prepared: Prepared) -> float:
         """Seconds of one run."""

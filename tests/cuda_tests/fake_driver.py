@@ -7,7 +7,13 @@ from types import SimpleNamespace
 from typing import Any
 
 ATTRIBUTES = {"COMPUTE_CAPABILITY_MAJOR": 9, "COMPUTE_CAPABILITY_MINOR": 0, "MULTIPROCESSOR_COUNT": 132}
-VALUES = {"cuEventElapsedTime": 0.25, "cuStreamCreate": 77, "cuDeviceGet": 0, "cuGraphInstantiate": "graph"}
+VALUES = {
+    "cuEventElapsedTime": 0.25,
+    "cuStreamCreate": 77,
+    "cuDeviceGet": 0,
+    "cuGraphInstantiate": "graph",
+    "cuMemAlloc": 4096,
+}
 
 
 class FakeBindings:
@@ -36,7 +42,7 @@ class FakeBindings:
                 return 0, ctypes.addressof(self._kept[-1])
             if name in ("cuInit", "cuCtxSetCurrent", "cuStreamSynchronize", "cuGraphLaunch", "cuEventRecord"):
                 return (0,)
-            if name in ("cuEventSynchronize", "cuEventDestroy", "cuStreamBeginCapture"):
+            if name in ("cuEventSynchronize", "cuEventDestroy", "cuStreamBeginCapture", "cuMemsetD8Async"):
                 return (0,)
             return 0, VALUES.get(name, name)
 

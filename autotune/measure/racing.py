@@ -1,0 +1,59 @@
+"""Timing kernels against each other on any device. A kernel is a function here: run once, return its seconds."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+
+from autotune.measure.evaluator import Evaluator, at_speed_of
+
+Run = Callable[[], float]
+
+WARM_RUNS = 3
+WARM_S = 0.5e-3
+
+
+def race(kernels: Sequence[Run], evaluator: Evaluator, incumbent_s: float | None) -> list[list[float]]:
+    """Time the kernels in turn, forwards and backwards, until the evaluator has enough of every one; seconds."""
+    for run in kernels:
+        warm_up(run)
+    series: list[list[float]] = [[] for _ in kernels]
+    order = list(range(len(kernels)))
+    while rounds := max(evaluator.more(runs, incumbent_s) for runs in series):
+        for _ in range(rounds):
+            for index in order:
+                series[index].append(kernels[index]())
+            order.reverse()
+    return series
+
+
+def duel(kernel: Run, control: Run, evaluator: Evaluator, incumbent_s: float) -> tuple[float, ...]:
+    """Time one kernel in turn with the incumbent's, for as long as it is a contender.
+
+    Returns:
+        Seconds of its runs, as they would have been at the speed at which ``incumbent_s`` was measured.
+
+    Args:
+        incumbent_s: what the control took when the clock was its own.
+    """
+    warm_up(kernel)
+    runs: list[float] = []
+    controls: list[float] = []
+    current = incumbent_s
+    while evaluator.more(runs, current):
+        runs.append(kernel())
+        if evaluator.more(runs, current):
+            if not controls:
+                warm_up(control)
+            controls.append(control())
+            current = statistics.median(controls)
+    return at_speed_of(incumbent_s, runs, controls)
+
+
+def warm_up(run: Run) -> None:
+    """Untimed runs: the first after a check were found 10 to 25 % slower, on small kernels still the second."""
+    spent = 0.0
+    for _ in range(WARM_RUNS):
+        spent += run()
+        if spent > WARM_S:
+            return

@@ -162,7 +162,7 @@ def test_every_public_function_says_what_it_raises(room):
             continue  # a command's docstring is its help
         for name, function in _public(ast.parse(path.read_text()).body):
             text = ast.get_docstring(function) or ""
-            if not text or (_raised(function) and not re.search(r"Raises:|As |As in", text)):
+            if _raised(function) and not re.search(r"Raises:|\bAs ", text):  # that there is one is ruff's rule
                 silent.append(f"{path.relative_to(ROOT)}: {name} {sorted(_raised(function))}")
     assert silent == []
 

@@ -44,6 +44,7 @@ from schedules.task import Task
 
 FORMAT = 1
 SEVERAL = 2
+ISLANDS = 3
 """Format of a bundle of several artifacts (autotune/bundle.py)."""
 ALIGNMENT = 4096
 UNSEALED = "0" * 64
@@ -334,6 +335,8 @@ def read_manifest(path: Path) -> dict[str, Any]:
         raise ArtifactError(f"{manifest} is damaged ({error}); build the artifact again") from error
     if version == SEVERAL:
         raise ArtifactError(f"{path} serves several sets of shapes; name one of its parts, such as {path / 'part-0'}")
+    if version == ISLANDS:
+        raise ArtifactError(f"{path} has islands; name one of its tuned segments, such as {path / 'part-0'}")
     if version != FORMAT:
         raise ArtifactError(f"{path} has format {version}, this program reads {FORMAT}; build the artifact again")
     if not untouched:

@@ -102,6 +102,7 @@ def run(
     lanes: opt.Lanes = Options.lanes,
     cluster: opt.Cluster = None,
     rpc: opt.Rpc = None,
+    fallback: opt.Fallback = None,
     frozen: Annotated[bool, typer.Option("--frozen", help="Measure nothing; a missing record is an error.")] = False,
     peer: Annotated[
         bool, typer.Option("--peer/--no-peer", help="Time ONNX Runtime first, if it is installed; not with --quiet.")
@@ -128,6 +129,7 @@ def run(
         lanes=lanes,
         cluster=cluster,
         rpc=rpc,
+        fallback=fallback,
         frozen=frozen,
         device=device,
         peer=peer and not quiet and not frozen,
@@ -146,12 +148,13 @@ def build(
     log: opt.Log = None,
     seed: opt.Seed = Options.seed,
     lanes: opt.Lanes = Options.lanes,
+    fallback: opt.Fallback = None,
     as_json: opt.Json = False,
     quiet: opt.Quiet = False,
 ) -> Reply:
     """Build and verify from the log only: nothing is measured, and a missing record is an error."""
     common = opt.common(target, threads, inputs, log)
-    options = Options(out=out, **common, seed=seed, lanes=lanes, frozen=True, device=device)
+    options = Options(out=out, **common, seed=seed, lanes=lanes, fallback=fallback, frozen=True, device=device)
     return _tune(model, options, as_json, quiet)
 
 
@@ -175,7 +178,8 @@ def _tune(
         if written is not None:
             written.write({"event": "result", **result.to_data()})
     code = INTERRUPTED if result.interrupted else DONE
-    words = explain_lines(read_facts(parts_of(result.artifact)[0])) if explain else []
+    first = result.artifact if result.islands else parts_of(result.artifact)[0]
+    words = explain_lines(read_facts(first)) if explain else []
     return Reply([*cli_text.run_lines(result), *words], result.to_data(), as_json, code=code)
 
 

@@ -90,6 +90,12 @@ Target = Annotated[
 Device = Annotated[
     bool, typer.Option("--device/--no-device", help="Of a CUDA target: without one nothing is measured or run.")
 ]
+Fallback = Annotated[
+    str | None,
+    typer.Option(
+        metavar="onnxruntime", help="What may run operators that TVM cannot express; without it they are refused."
+    ),
+]
 Lanes = Annotated[
     str,
     typer.Option(

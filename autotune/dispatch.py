@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 from autotune import runtime
 from autotune.bundle import Bundle, Part, is_bundle, volume
+from autotune.chain import is_chain
+from autotune.chain_session import ChainSession
 from autotune.drop_in import ModelMeta, Provider, check_run_options, warn_of_providers
 from autotune.graph.lanes import Lane
 from autotune.importer.open_axes import OpenSpec
@@ -43,6 +45,8 @@ class InferenceSession(runtime.InferenceSession):
 
     def __new__(cls, path: str | Path, *arguments: Any, **options: Any) -> Any:
         """The plain session of an artifact of one set of shapes costs nothing more."""
+        if not isinstance(path, bytes | bytearray) and is_chain(Path(path)):
+            return ChainSession(path, *arguments, **options)
         if isinstance(path, bytes | bytearray) or not is_bundle(Path(path)):
             return runtime.InferenceSession(path, *arguments, **options)
         return super().__new__(cls)

@@ -30,13 +30,17 @@ from autotune.import_worker import ADVICE, ALIGNMENT, ImportWorker, Limits
 from autotune.importer.graph_walk import walk_nodes
 from autotune.importer.load import load_model
 from autotune.importer.program import Program, import_program
-from autotune.importer.simplify import simplify
+from autotune.importer.segments import Segment, declare_foreign, split
+from autotune.importer.simplify import flatten, simplify
 from schedules import errors
 from schedules.errors import ModelError
 from schedules.lower import claim, load_program
 from schedules.target import Target
 
 Inputs = Mapping[str, Sequence[int]]
+ATTEMPTS = 8
+"""How often the nodes of a model are imported while it is cut: the whole, its halves, theirs around what fails."""
+
 Sound = Callable[[int], None]
 """Called with the number of nodes as soon as a model is known to be sound."""
 
@@ -63,17 +67,40 @@ def import_model(
     return model, replace(program, spaces=spaces)
 
 
-def load_checked(path: Path, inputs: Inputs, limits: Limits | None = None) -> onnx.ModelProto:
-    """The checked model at ``path``, which is not imported.
+def load_checked(path: Path, inputs: Inputs, limits: Limits | None = None, foreign: bool = False) -> onnx.ModelProto:
+    """The checked model at ``path``, which is not imported; with ``foreign`` as ``load_model`` has it.
 
     Raises:
         ModelError, UsageError: as ``import_model``.
     """
 
     def work(sound: Sound) -> None:
-        sound(count_nodes(load_model(path, inputs)))
+        sound(count_nodes(load_model(path, inputs, foreign)))
 
-    return _guarded(path, inputs, work, limits or Limits())[0]
+    return _guarded(path, inputs, work, limits or Limits(), foreign)[0]
+
+
+def cut_model(
+    path: Path, inputs: Inputs, target: Target, limits: Limits | None = None
+) -> tuple[onnx.ModelProto, list[Segment]]:
+    """The checked model at ``path``, and it cut into what can be imported and what cannot.
+
+    Operators that are not ONNX's own may be among it. Where it cannot say what they make, ONNX Runtime is asked.
+
+    Raises:
+        ModelError: as ``import_model``, or if nothing of it can be imported.
+        UsageError: as ``import_model``.
+    """
+
+    def work(sound: Sound) -> list[tuple[bool, bytes]]:
+        model = load_model(path, inputs, foreign=True)
+        sound(ATTEMPTS * count_nodes(model))
+        declare_foreign(model)
+        segments = split(flatten(model), lambda part: import_program(simplify(part), target))
+        return [(segment.island, segment.model.SerializeToString()) for segment in segments]
+
+    model, found = _guarded(path, inputs, work, limits or Limits(), foreign=True)
+    return model, [Segment(island, onnx.load_model_from_string(text)) for island, text in found]
 
 
 def count_nodes(model: onnx.ModelProto) -> int:
@@ -82,7 +109,9 @@ def count_nodes(model: onnx.ModelProto) -> int:
     return sum(1 for body in bodies for _ in walk_nodes(body))
 
 
-def _guarded(path: Path, inputs: Inputs, work: Callable[[Sound], Any], limits: Limits) -> tuple[onnx.ModelProto, Any]:
+def _guarded(
+    path: Path, inputs: Inputs, work: Callable[[Sound], Any], limits: Limits, foreign: bool = False
+) -> tuple[onnx.ModelProto, Any]:
     """The checked model, and what ``work`` returns, done in a fork."""
     ours, theirs = multiprocessing.Pipe(duplex=False)
     memory = os.memfd_create("tune-import")
@@ -92,7 +121,7 @@ def _guarded(path: Path, inputs: Inputs, work: Callable[[Sound], Any], limits: L
     theirs.close()
     status = None
     try:
-        return _follow(path, inputs, ours, memory, limits)
+        return _follow(path, lambda: load_model(path, inputs, foreign), ours, memory, limits)
     except EOFError:
         _, status = os.waitpid(pid, 0)
         raise ModelError(_autopsy(path, status)) from None
@@ -104,7 +133,9 @@ def _guarded(path: Path, inputs: Inputs, work: Callable[[Sound], Any], limits: L
             os.waitpid(pid, 0)
 
 
-def _follow(path: Path, inputs: Inputs, told: Connection, memory: int, limits: Limits) -> tuple[onnx.ModelProto, Any]:
+def _follow(
+    path: Path, load: Callable[[], onnx.ModelProto], told: Connection, memory: int, limits: Limits
+) -> tuple[onnx.ModelProto, Any]:
     """Listen to the fork until it is done or out of time; ``EOFError`` if it dies."""
     size = path.stat().st_size if path.is_file() else 0
     allowed_s = limits.patience * limits.seconds(size)
@@ -116,7 +147,7 @@ def _follow(path: Path, inputs: Inputs, told: Connection, memory: int, limits: L
         kind, *content = told.recv()
         if kind == "sound":
             allowed_s += limits.patience * content[0]
-            model = load_model(path, inputs)
+            model = load()
         elif kind == "log":
             logging.getLogger(content[0]).log(content[1], "%s", content[2])
         elif kind == "refused":

@@ -16,6 +16,10 @@ EFFORTS: Mapping[str, float] = {"quick": 20.0, "standard": 120.0, "full": 600.0}
 """Tuning budget in seconds by effort. Heuristic: SqueezeNet is ahead of its peers after 20 s, ResNet-50 after 120 s."""
 
 
+FALLBACKS = ("onnxruntime",)
+"""What may run operators that TVM cannot express."""
+
+
 def default_log() -> Path:
     """The tuning log in the user's data folder."""
     return Path(platformdirs.user_data_dir("tune")) / "tuning.db"
@@ -48,6 +52,7 @@ class Options:
             by the templates' guesses, compiled and inspected.
         lanes: what runs subgraphs: ``cpu`` (all threads together), ``cpu:2x1`` (two groups of one core, side by side),
             or ``auto``: whatever of both is faster.
+        fallback: ``onnxruntime`` to let that run what TVM cannot express (docs/islands.md); None refuses such models.
         peer: time the model on ONNX Runtime first, if that is installed, to say what there is to beat.
     """
 
@@ -73,6 +78,7 @@ class Options:
     target: Target | None = None
     device: bool = True
     lanes: str = "cpu"
+    fallback: str | None = None
     peer: bool = False
 
     def __post_init__(self) -> None:
@@ -88,8 +94,18 @@ class Options:
         if self.batch < 1:
             raise UsageError(f"batch is {self.batch}; it must be at least 1")
         self._check_fleet()
+        self._check_fallback()
         if self.out is not None and not isinstance(self.out, Path):
             object.__setattr__(self, "out", Path(self.out))
+
+    def _check_fallback(self) -> None:
+        if self.fallback not in (None, *FALLBACKS):
+            raise UsageError(f"fallback {self.fallback!r} is unknown; it must be {' or '.join(FALLBACKS)}")
+        if self.fallback and (self.shapes or self.lanes != "cpu" or self.target is not None):
+            raise UsageError(
+                "--fallback goes with one set of shapes on the CPU's threads together; "
+                "leave out --lanes, --target and all but one --input per name"
+            )
 
     def _check_fleet(self) -> None:
         if self.cluster is not None and self.rpc is not None:

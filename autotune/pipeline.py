@@ -22,6 +22,7 @@ from autotune.graph.lanes import parse_lanes
 from autotune.history import Recorder, Run, earlier_runs, remember, stories
 from autotune.importer.program import Program
 from autotune.importing import import_model
+from autotune.islands import needs_islands, tune_around
 from autotune.job import Job, wall_s
 from autotune.library import check_compiler
 from autotune.logs import check_frozen
@@ -85,10 +86,14 @@ class Result:
     interrupted: bool = False
     states: tuple[TaskState, ...] = ()
     parts: tuple[Result, ...] = ()
+    islands: tuple[tuple[str, ...], ...] = ()
 
     def to_data(self) -> dict[str, Any]:
-        """As in ``tune run --json``; a run for several sets of shapes has one more field, with one entry for each."""
-        parts = {"specialisations": [part.to_data() for part in self.parts]} if self.parts else {}
+        """As in ``tune run --json``; a run for several sets of shapes, or around islands, has an entry for each."""
+        several = "segments" if self.islands else "specialisations"
+        parts: dict[str, Any] = {several: [part.to_data() for part in self.parts]} if self.parts else {}
+        if self.islands:
+            parts["islands"] = [list(operators) for operators in self.islands]
         return {
             **parts,
             "model": self.model,
@@ -158,6 +163,8 @@ def tune(model: str | Path, options: Options | None = None, observe: Observer = 
     if options.shapes:
         out = output_path(model_path, options)
         return _combined(out, tune_sets(model_path, out, options, lambda path, own: tune(path, own, observe)))
+    if options.fallback and needs_islands(model_path, options, resolve_target(options)):
+        return _with_islands(model_path, options, observe)
     began = time.perf_counter()
     recorder = Recorder()
     shown, observe = observe, everyone(recorder, observe)
@@ -216,6 +223,20 @@ def tune(model: str | Path, options: Options | None = None, observe: Observer = 
     if not options.frozen:
         remember(result.artifact, recorder.run, result.to_data(), options, earlier)
     return result
+
+
+def _with_islands(model: Path, options: Options, observe: Observer) -> Result:
+    out, target = output_path(model, options), resolve_target(options)
+    began = time.perf_counter()
+    parts, islanded = tune_around(model, out, options, target, lambda path, own: tune(path, own, observe))
+    return replace(
+        _combined(out, parts),
+        model=model.name,
+        elapsed_s=time.perf_counter() - began,
+        latency_ms={"tuned": islanded.latency_ms},
+        verified=islanded.verdict,
+        islands=islanded.operators,
+    )
 
 
 def _combined(out: Path, parts: list[Result]) -> Result:

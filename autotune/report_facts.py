@@ -15,6 +15,7 @@ from typing import Any
 from autotune.artifact import Artifact, attachment, read_artifact, read_tasks
 from autotune.bench import BENCH
 from autotune.bundle import is_bundle
+from autotune.chain import Chain, is_chain, read_chain
 from autotune.history import Run, TaskStory, algorithm_of, read_history
 from autotune.job import DISPROVED
 from autotune.measure.base import symbol_of
@@ -96,6 +97,7 @@ class Facts:
         peak: the machine's, None without a run.
         bench: as ``tune bench --json``, or None.
         kernels_s: seconds of all kernels of one inference as they were measured alone.
+        islands: operators of every segment of the model that ONNX Runtime runs; the rest is about the tuned segment.
     """
 
     artifact: Artifact
@@ -104,6 +106,7 @@ class Facts:
     peak: Peak | None
     bench: Mapping[str, Any] | None
     kernels_s: float
+    islands: tuple[tuple[str, ...], ...] = ()
 
     @property
     def failures(self) -> Counter[str]:
@@ -128,6 +131,13 @@ def read_facts(path: Path, bench: Mapping[str, Any] | None = None) -> Facts:
     """
     if is_bundle(path):
         raise UsageError(f"{path} holds an artifact for every set of shapes; name one, such as {path / 'part-0'}")
+    islands: tuple[tuple[str, ...], ...] = ()
+    for whole in (path, path.absolute().parent):
+        if is_chain(whole):
+            chain = read_chain(whole)
+            islands = tuple(link.operators for link in chain.islands)
+            path = path if whole is not path else _heaviest(chain)
+            break
     artifact, runs = read_artifact(path), read_history(path)
     tasks, _ = read_tasks(path)
     peak = Peak(**runs[-1].peak) if runs and runs[-1].peak else None  # type: ignore[arg-type]
@@ -137,7 +147,14 @@ def read_facts(path: Path, bench: Mapping[str, Any] | None = None) -> Facts:
     total = sum(task.weight * (seconds[task.key] or 0.0) for task in tasks)
     rows = [_row(artifact, task, runs, peak, total) for task in tasks]
     rows.sort(key=lambda row: -row.share)
-    return Facts(artifact, tuple(rows), runs, peak, bench, total)
+    return Facts(artifact, tuple(rows), runs, peak, bench, total, islands)
+
+
+def _heaviest(chain: Chain) -> Path:
+    """The tuned segment that most work was found for."""
+    return max(
+        (link.path for link in chain.tuned), key=lambda path: sum(t.flop * t.weight for t in read_tasks(path)[0])
+    )
 
 
 def label_of(task: Task) -> str:

@@ -69,7 +69,7 @@ def reference_outputs(model: onnx.ModelProto, feed: Arrays) -> tuple[str, list[N
 
 
 def compare(reference: str, ours: list[NDArray[Any]], theirs: list[NDArray[Any]]) -> Verdict:
-    """The verdict over all outputs; a NaN on one side only fails."""
+    """The verdict over all outputs, arrays of any shape in the same order; a NaN on one side only fails."""
     worst_abs, worst_rel, passed = 0.0, 0.0, True
     for mine, other in zip(ours, theirs, strict=True):
         if mine.shape != other.shape or mine.dtype != other.dtype:
@@ -92,13 +92,21 @@ def compare(reference: str, ours: list[NDArray[Any]], theirs: list[NDArray[Any]]
 
 def compare_artifact(artifact: Path, model: onnx.ModelProto, seed: int = 0) -> Verdict:
     """Run both on the same random inputs."""
-    session = InferenceSession(artifact)
-    specs = [
-        TensorSpec(arg.name, tuple(int(size or 0) for size in arg.shape), arg.dtype) for arg in session.get_inputs()
-    ]
-    feed = random_inputs(specs, seed)
+    return compare_session(InferenceSession(artifact), model, seed)
+
+
+def compare_session(session: InferenceSession, model: onnx.ModelProto, seed: int = 0) -> Verdict:
+    """As ``compare_artifact``, for an artifact that is open."""
+    feed = session_inputs(session, seed)
     reference, theirs = reference_outputs(model, feed)
     return compare(reference, session.run(None, feed), theirs)
+
+
+def session_inputs(session: InferenceSession, seed: int) -> Arrays:
+    """Random values for what ``session`` takes."""
+    args = session.get_inputs()
+    specs = [TensorSpec(arg.name, tuple(int(size or 0) for size in arg.shape), arg.dtype) for arg in args]
+    return random_inputs(specs, seed)
 
 
 def verify_artifact(artifact: Path, model: onnx.ModelProto, seed: int = 0) -> Verdict:

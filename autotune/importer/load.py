@@ -12,7 +12,7 @@ from onnx import NodeProto
 from onnx.checker import ValidationError
 
 from autotune.importer.graph_walk import name_nodes, walk_graphs, walk_nodes
-from autotune.importer.shapes import bind_inputs, infer_shapes, skeleton
+from autotune.importer.shapes import STANDARD_DOMAINS, bind_inputs, infer_shapes, skeleton
 from autotune.importer.tensors import load_tensors, one_line
 from costmodels.choices import did_you_mean
 from schedules.errors import ModelError
@@ -20,16 +20,18 @@ from schedules.errors import ModelError
 MAX_NODES = 200_000
 """Nodes of a model once its functions are expanded; a larger one was made to hurt."""
 
-STANDARD_DOMAINS = ("", "ai.onnx")
 ADVICE = "export the model again"
 
 
-def load_model(path: str | Path, inputs: Mapping[str, Sequence[int]] | None = None) -> onnx.ModelProto:
+def load_model(
+    path: str | Path, inputs: Mapping[str, Sequence[int]] | None = None, foreign: bool = False
+) -> onnx.ModelProto:
     """The model at ``path``: checked, whole (external data read), every node named, every knowable shape fixed.
 
     Args:
         path: an ONNX file; external data is read from its folder only.
         inputs: input name → shape for inputs whose shape the file leaves open (``--input``).
+        foreign: let operators pass that are not ONNX's own; somebody else will run them.
 
     Raises:
         ModelError: in one line, if the file is missing, damaged or not ONNX, or the model is invalid or unsupported.
@@ -40,7 +42,7 @@ def load_model(path: str | Path, inputs: Mapping[str, Sequence[int]] | None = No
     model = _parse(path)
     _check_text(model, name)
     _check_structure(model, name)
-    _check_operators(model, name)
+    _check_operators(model, name, foreign)
     load_tensors(model, path.parent, name)
     name_nodes(model.graph.node)
     bind_inputs(model, inputs or {}, name)
@@ -120,7 +122,7 @@ def _check_structure(model: onnx.ModelProto, name: str) -> None:
         raise ModelError(f"{name} has {count} nodes once its functions are expanded, more than {MAX_NODES}; split it")
 
 
-def _check_operators(model: onnx.ModelProto, name: str) -> None:
+def _check_operators(model: onnx.ModelProto, name: str, foreign: bool) -> None:
     """Every operator must be one of ONNX's own at the model's opset, or a function of the model.
 
     Operators of ONNX's other domains pass if they are defined by a function body, which ``simplify`` expands.
@@ -136,7 +138,7 @@ def _check_operators(model: onnx.ModelProto, name: str) -> None:
                 "upgrade onnx or export the model for an older opset"
             )
         for node in walk_nodes(nodes):
-            if (node.domain, node.op_type) not in functions:
+            if (node.domain, node.op_type) not in functions and not (foreign and node.domain not in STANDARD_DOMAINS):
                 _check_operator(node, versions, name)
 
 
@@ -150,6 +152,7 @@ def _bodies(model: onnx.ModelProto) -> Iterator[tuple[Sequence[onnx.OperatorSetI
 def _check_operator(node: NodeProto, versions: Mapping[str, int], name: str) -> None:
     domain = "" if node.domain in STANDARD_DOMAINS else node.domain
     advice = "export the model with standard operators only"
+    allowed = f"{advice}, or let ONNX Runtime run it: --fallback onnxruntime"
     schema: Any  # onnx's own stub leaves out the two fields that are read
     try:
         schema = onnx.defs.get_schema(node.op_type, versions.get(domain, 1), domain)
@@ -162,7 +165,7 @@ def _check_operator(node: NodeProto, versions: Mapping[str, int], name: str) -> 
         schema = None
     if domain and not (schema and (schema.has_function or schema.has_context_dependent_function)):
         raise ModelError(
-            f"{name}: operator {domain}::{node.op_type} ({_node_name(node)}) is not a standard ONNX operator; {advice}"
+            f"{name}: operator {domain}::{node.op_type} ({_node_name(node)}) is not a standard ONNX operator; {allowed}"
         )
 
 

@@ -16,6 +16,7 @@ from schedules.errors import ModelError, UsageError
 MAX_TENSOR_BYTES = 4 << 30
 """Largest activation that is accepted; a bigger one is a mistake or an attack."""
 
+STANDARD_DOMAINS = ("", "ai.onnx")
 OWN_DOMAIN = "tune"
 """Of operators that exist only inside the importer."""
 
@@ -184,8 +185,8 @@ def infer_shapes(model: onnx.ModelProto, name: str, strict: bool = True) -> None
     """
     small = skeleton(model)
     _spell_defaults(small.graph)
-    # Of operators that only exist inside the importer ONNX knows nothing; what they make was declared.
-    own = {output for node in small.graph.node if node.domain == OWN_DOMAIN for output in node.output}
+    # Of operators that only exist inside the importer, or elsewhere, ONNX knows nothing; what they make was declared.
+    own = {output for node in small.graph.node if node.domain not in STANDARD_DOMAINS for output in node.output}
     declared = [value for value in small.graph.value_info if value.name in own]
     del small.graph.value_info[:]
     small.graph.value_info.extend(declared)

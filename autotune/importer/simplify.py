@@ -16,7 +16,6 @@ import onnxslim
 from onnx import ModelProto
 
 from autotune.importer.graph_walk import name_nodes
-from autotune.importer.load import STANDARD_DOMAINS
 from autotune.importer.operators.folding import fold
 from autotune.importer.operators.resolve import resolve
 from autotune.importer.rewrites import (
@@ -27,7 +26,7 @@ from autotune.importer.rewrites import (
     split_batch_norms,
     split_sums,
 )
-from autotune.importer.shapes import infer_shapes, skeleton
+from autotune.importer.shapes import STANDARD_DOMAINS, infer_shapes, skeleton
 from autotune.importer.tensors import one_line
 from schedules.errors import ModelError
 
@@ -62,6 +61,19 @@ def simplify(model: ModelProto, expand: Collection[str] = ()) -> ModelProto:
     drop_unused_initialisers(model.graph)
     infer_shapes(model, model.graph.name or "model")
     return model
+
+
+def flatten(model: ModelProto) -> ModelProto:
+    """The model with its functions expanded and constants as initialisers; operators nobody knows may be among it.
+
+    Raises:
+        ModelError: if a function cannot be expanded, or shapes do not fit.
+    """
+    small = _inline(skeleton(model))
+    _plain(small)
+    flat = _with_weights(small, model)
+    infer_shapes(flat, model.graph.name or "model")
+    return flat
 
 
 def _plain(model: ModelProto) -> None:

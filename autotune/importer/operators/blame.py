@@ -40,6 +40,6 @@ def blame(model: ModelProto, error: Exception, attempt: Callable[[ModelProto], o
         except Exception as other:  # that is the question
             return ModelError(
                 f"operator {kind} (node {node.name!r}) cannot be built: {one_line(other, 200)}; "
-                "see docs/conformance.md for what is supported"
+                "see docs/conformance.md for what is supported, or let ONNX Runtime run it: --fallback onnxruntime"
             )
     return ModelError(f"the model cannot be imported: {why}; its operators are {', '.join(kinds)}")

@@ -14,7 +14,7 @@ from tvm import relax, te
 from tvm.ir import GenericConst, IRModule
 from tvm.relax.frontend.onnx import onnx_frontend
 
-from autotune.importer.load import STANDARD_DOMAINS
+from autotune.importer.shapes import STANDARD_DOMAINS
 from autotune.importer.tensors import one_line
 from schedules.errors import ModelError
 

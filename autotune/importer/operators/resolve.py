@@ -9,12 +9,11 @@ import onnx.inliner
 from onnx import ModelProto, helper
 
 from autotune.importer.graph_walk import name_nodes, walk_nodes
-from autotune.importer.load import STANDARD_DOMAINS
 from autotune.importer.operators import catalog
 from autotune.importer.operators.folding import drop_dead, fold
 from autotune.importer.operators.registry import rewrite
 from autotune.importer.rewrites import constants_to_initialisers, drop_unused_initialisers, remove_passthrough
-from autotune.importer.shapes import OWN_DOMAIN, infer_shapes
+from autotune.importer.shapes import OWN_DOMAIN, STANDARD_DOMAINS, infer_shapes
 from autotune.importer.tensors import one_line
 from schedules.errors import ModelError
 

@@ -11,7 +11,7 @@ import onnx
 from numpy.typing import ArrayLike, NDArray
 from onnx import GraphProto, ModelProto, NodeProto, helper, numpy_helper
 
-from autotune.importer.load import STANDARD_DOMAINS
+from autotune.importer.shapes import STANDARD_DOMAINS
 from schedules.errors import ModelError
 
 Array = NDArray[Any]

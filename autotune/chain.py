@@ -1,0 +1,159 @@
+"""An artifact with islands: segments of a model that run one after the other, some of them on ONNX Runtime.
+
+    manifest.json    format 3: inputs and outputs, the segments in order, sha256 of every island
+    part-0/ …        tuned segments, artifacts of format 1
+    island-1.onnx …  segments that ONNX Runtime runs, because TVM cannot express an operator of theirs
+
+Values pass between segments by name. ``tune run --fallback onnxruntime`` makes one, and only where it has to.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from autotune.artifact import ISLANDS, is_sealed, read_manifest, scratch_beside, seal, sha256, writing
+from schedules.errors import ArtifactError
+
+Value = dict[str, Any]
+"""``name``, ``dtype`` and ``shape`` of an input or output; a size that is not known beforehand is None."""
+
+
+@dataclass(frozen=True)
+class Link:
+    """One segment of a chain.
+
+    Attributes:
+        path: an artifact's folder, or an island's ONNX file.
+        island: whether ONNX Runtime runs it.
+        operators: kinds of its nodes; empty for tuned segments.
+    """
+
+    path: Path
+    island: bool
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    operators: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Chain:
+    """A checked chain."""
+
+    path: Path
+    links: tuple[Link, ...]
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    provenance: Mapping[str, Any]
+
+    @property
+    def islands(self) -> tuple[Link, ...]:
+        """What ONNX Runtime runs."""
+        return tuple(link for link in self.links if link.island)
+
+    @property
+    def tuned(self) -> tuple[Link, ...]:
+        """What tuned kernels run."""
+        return tuple(link for link in self.links if not link.island)
+
+
+def is_chain(path: Path) -> bool:
+    """Whether there is a chain at ``path``; False for whatever is damaged, which readers complain about."""
+    try:
+        return bool(json.loads((path / "manifest.json").read_text())["format"] == ISLANDS)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def read_chain(path: Path) -> Chain:
+    """Open and check the chain at ``path``.
+
+    Raises:
+        ArtifactError: if a file is missing or was changed.
+    """
+    manifest = path / "manifest.json"
+    try:
+        text = manifest.read_text()
+        if not is_sealed(text):
+            raise ArtifactError(f"{manifest} was changed after it was built (its hash differs); build it again")
+        data = json.loads(text)
+        links = tuple(
+            Link(
+                path / link["path"],
+                bool(link["island"]),
+                tuple(link["inputs"]),
+                tuple(link["outputs"]),
+                tuple(link["operators"]),
+            )
+            for link in data["links"]
+        )
+        for link, told in zip(links, data["links"], strict=True):
+            _check(link, str(told["identity"]))
+        return Chain(path, links, tuple(data["inputs"]), tuple(data["outputs"]), dict(data["provenance"]))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ArtifactError(f"{manifest} is damaged ({error!r}); build the artifact again") from error
+
+
+def _check(link: Link, identity: str) -> None:
+    """Whether a segment is the one that was built; a tuned one checks its own files when it is opened."""
+    if not link.path.exists():
+        raise ArtifactError(f"{link.path} is missing; build the artifact again")
+    if (sha256(link.path) if link.island else str(read_manifest(link.path)["identity"])) != identity:
+        raise ArtifactError(f"{link.path} was changed after it was built; build the artifact again")
+
+
+def write_chain(out: Path, model: onnx.ModelProto, links: Sequence[Link], provenance: Mapping[str, Any]) -> None:
+    """Put the segments into one artifact at ``out``; they are left as they are.
+
+    Args:
+        model: whose inputs and outputs are the chain's.
+        links: segments wherever they lie now.
+
+    Raises:
+        ArtifactError: if the folder cannot be written, or ``out`` exists and is not an artifact.
+    """
+    with scratch_beside(out) as folder, writing(out):
+        told = []
+        for number, link in enumerate(links):
+            name = f"island-{number}.onnx" if link.island else f"part-{number}"
+            if link.island:
+                shutil.copyfile(link.path, folder / name)
+                identity = sha256(link.path)
+            else:
+                shutil.copytree(link.path, folder / name)
+                identity = str(read_manifest(link.path)["identity"])
+            told.append(
+                {
+                    "path": name,
+                    "island": link.island,
+                    "inputs": list(link.inputs),
+                    "outputs": list(link.outputs),
+                    "operators": list(link.operators),
+                    "identity": identity,
+                }
+            )
+        weights = {tensor.name for tensor in model.graph.initializer}
+        manifest = {
+            "format": ISLANDS,
+            "inputs": [_value(value) for value in model.graph.input if value.name not in weights],
+            "outputs": [_value(value) for value in model.graph.output],
+            "links": told,
+            "provenance": dict(provenance),
+        }
+        seal(folder, manifest, out)
+
+
+def _value(value: onnx.ValueInfoProto) -> Value:
+    tensor = value.type.tensor_type
+    dims = tensor.shape.dim
+    return {
+        "name": value.name,
+        "dtype": str(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)),
+        "shape": [dim.dim_value if dim.HasField("dim_value") else None for dim in dims],
+    }

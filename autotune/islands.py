@@ -1,0 +1,159 @@
+"""A model with operators that TVM cannot express: the rest is tuned, and ONNX Runtime runs those, if the user allows it.
+
+Every tuned segment is an artifact of its own, with its share of the budget by arithmetic and the run's log. The whole
+is compared with ONNX Runtime running the whole model.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import onnx
+
+from autotune.artifact import install, scratch_beside, sha256
+from autotune.chain import Link, write_chain
+from autotune.chain_session import ChainSession, onnxruntime_over
+from autotune.importer.segments import Segment
+from autotune.importing import cut_model, import_model
+from autotune.options import Options
+from autotune.verify import Verdict, compare_session, complaint, session_inputs
+from schedules.errors import ModelError, VerificationError
+from schedules.target import Target
+
+RUNS = 15
+"""Of the whole model, for its latency."""
+
+LEAST_SHARE = 0.02
+"""Of the budget, for a segment with hardly any arithmetic."""
+
+
+class TunedPart(Protocol):
+    """What tuning one segment results in."""
+
+    artifact: Path
+    interrupted: bool
+
+
+T = TypeVar("T", bound=TunedPart)
+
+
+@dataclass(frozen=True)
+class Islanded:
+    """What came of a model with islands.
+
+    Attributes:
+        operators: of every island, in order.
+        verdict: of the whole model.
+        latency_ms: of the whole model, islands and all; the median of a few runs.
+    """
+
+    operators: tuple[tuple[str, ...], ...]
+    verdict: Verdict
+    latency_ms: float
+
+
+def needs_islands(model: Path, options: Options, target: Target) -> bool:
+    """Whether the model cannot be imported as it is."""
+    try:
+        import_model(model, options.inputs, target)
+    except ModelError:
+        return True
+    return False
+
+
+def tune_around(
+    model: Path, out: Path, options: Options, target: Target, tune: Callable[[Path, Options], T]
+) -> tuple[list[T], Islanded]:
+    """Tune what of ``model`` can be, and put an artifact with islands at ``out``.
+
+    Args:
+        tune: tunes a model and builds its artifact.
+
+    Returns:
+        What ``tune`` returned for each tuned segment, and the rest.
+
+    Raises:
+        InstallError: if ONNX Runtime is not installed.
+        ModelError: if nothing of the model can be tuned.
+        VerificationError: if the whole is wrong; ``out`` is left as it was.
+        AutotuneError: as ``tune``.
+    """
+    whole, segments = cut_model(model, options.inputs, target)
+    if not any(segment.island for segment in segments):
+        import_model(model, options.inputs, target)  # says what is wrong: every part of it can be imported alone
+    with scratch_beside(out) as folder:
+        files = [_saved(segment, folder / f"segment-{number}.onnx") for number, segment in enumerate(segments)]
+        shares = _shares(files, segments, target)
+        results: list[T] = []
+        links = []
+        for number, (file, segment, share) in enumerate(zip(files, segments, shares, strict=True)):
+            path = file
+            if not segment.island:
+                path = folder / f"tuned-{number}"
+                results.append(tune(file, _own(options, path, share, any(r.interrupted for r in results))))
+            links.append(_link(path, segment))
+        beside = folder / "chain"
+        write_chain(beside, whole, links, {"model": model.name, "sha256": sha256(model)})
+        verdict, latency_ms = _verified(beside, whole, options.seed)
+        install(beside, out)
+    return results, Islanded(tuple(s.operators for s in segments if s.island), verdict, latency_ms)
+
+
+def _saved(segment: Segment, path: Path) -> Path:
+    onnx.save(segment.model, path)
+    if segment.island:
+        onnxruntime_over(path.read_bytes(), 1)  # refuses now what it would refuse later
+    return path
+
+
+def _shares(files: Sequence[Path], segments: Sequence[Segment], target: Target) -> list[float]:
+    """Of the budget, by arithmetic; islands get none."""
+    work = [
+        0.0 if segment.island else sum(task.flop * task.weight for task in import_model(file, {}, target)[1].tasks)
+        for file, segment in zip(files, segments, strict=True)
+    ]
+    most = sum(work) or 1.0
+    raised = [
+        0.0 if segment.island else max(LEAST_SHARE, flop / most) for flop, segment in zip(work, segments, strict=True)
+    ]
+    return [share / sum(raised) for share in raised]
+
+
+def _own(options: Options, out: Path, share: float, interrupted: bool) -> Options:
+    """The options of one segment; after Ctrl-C what the log has is built, and no more measured."""
+    trials = None if options.trials is None else round(share * options.trials)
+    return replace(
+        options,
+        out=out,
+        inputs={},
+        fallback=None,
+        budget_s=max(1.0, share * options.seconds),
+        trials=0 if interrupted else trials,
+    )
+
+
+def _link(path: Path, segment: Segment) -> Link:
+    graph = segment.model.graph
+    weights = {tensor.name for tensor in graph.initializer}
+    inputs = tuple(value.name for value in graph.input if value.name not in weights)
+    outputs = tuple(value.name for value in graph.output)
+    return Link(path, segment.island, inputs, outputs, segment.operators if segment.island else ())
+
+
+def _verified(chain: Path, model: onnx.ModelProto, seed: int) -> tuple[Verdict, float]:
+    """The verdict and the median latency in milliseconds."""
+    session = ChainSession(chain)
+    verdict = compare_session(session, model, seed)
+    if not verdict.passed:
+        raise VerificationError(complaint(chain, verdict, seed))
+    feed, took = session_inputs(session, seed), []
+    for _ in range(RUNS):
+        began = time.perf_counter()
+        session.run(None, feed)
+        took.append(time.perf_counter() - began)
+    return verdict, 1e3 * statistics.median(took)

@@ -1,0 +1,75 @@
+"""Cutting a model: every node once, segments in order, and what cannot be imported apart."""
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import TensorProto, helper
+
+from autotune.importer.segments import split
+from autotune.importer.shapes import infer_shapes
+from schedules.errors import ModelError
+
+BAD = "Sin"
+
+
+def attempt(model: onnx.ModelProto) -> None:
+    """An importer that knows every operator but two."""
+    if any(node.op_type in (BAD, "NonZero") for node in model.graph.node):
+        raise ModelError("no")
+
+
+def model_of(nodes, outputs, shape=(2, 3)):
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        nodes, "g", [value("x", TensorProto.FLOAT, shape)], [value(name, TensorProto.FLOAT, None) for name in outputs]
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    infer_shapes(model, "g")
+    return model
+
+
+def run(model, feed):
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return dict(zip([out.name for out in session.get_outputs()], session.run(None, feed), strict=True))
+
+
+@given(st.data())
+def test_the_segments_compute_the_model(data):
+    names, nodes = ["x"], []
+    for number in range(data.draw(st.integers(2, 12))):
+        kind = data.draw(st.sampled_from(["Add", BAD, "Relu", "Mul"]))
+        count = 2 if kind in ("Add", "Mul") else 1
+        inputs = [data.draw(st.sampled_from(names)) for _ in range(count)]
+        nodes.append(helper.make_node(kind, inputs, [f"v{number}"]))
+        names.append(f"v{number}")
+    nodes.append(helper.make_node("Relu", ["x"], ["last"]))  # something can always be imported
+    read = {name for node in nodes for name in node.input}
+    outputs = [name for node in nodes for name in node.output if name not in read]
+    model = model_of(nodes, outputs)
+    segments = split(model, attempt)
+    assert sorted(n.output[0] for s in segments for n in s.model.graph.node) == sorted([*names[1:], "last"])
+    assert all({n.op_type == BAD for n in s.model.graph.node} == {s.island} for s in segments)
+    feed = {"x": np.random.default_rng(0).standard_normal((2, 3)).astype(np.float32)}
+    values = dict(feed)
+    for segment in segments:
+        values.update(run(segment.model, {value.name: values[value.name] for value in segment.model.graph.input}))
+    for name, want in run(model, feed).items():
+        assert np.array_equal(values[name], want)
+
+
+def test_what_depends_on_the_data_is_an_island_with_all_that_reads_it():
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"]),
+        helper.make_node("NonZero", ["a"], ["b"]),
+        helper.make_node("Cast", ["b"], ["y"], to=TensorProto.FLOAT),
+    ]
+    segments = split(model_of(nodes, ["y"]), attempt)
+    assert [(s.island, s.operators) for s in segments] == [(False, ("Relu",)), (True, ("NonZero", "Cast"))]
+
+
+def test_a_model_of_islands_only_is_refused():
+    with pytest.raises(ModelError, match=f"nothing of it can be imported.*{BAD}"):
+        split(model_of([helper.make_node(BAD, ["x"], ["y"])], ["y"]), attempt)

@@ -1,0 +1,132 @@
+"""Models that TVM cannot express whole: ONNX Runtime runs the rest, and says so."""
+
+import json
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import autotune
+from autotune.cli import main
+from autotune.options import Options
+from schedules.errors import ArtifactError, ModelError, RunError, UsageError
+from tests.autotune_tests.tiny import save_tiny
+
+FOREIGN = "QuickGelu"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """x → Conv → a foreign activation → Conv → y, and NonZero of it."""
+    rng = np.random.default_rng(0)
+    weights = [
+        numpy_helper.from_array(rng.standard_normal((8, 8, 3, 3)).astype(np.float32) / 8, name) for name in ("w1", "w2")
+    ]
+    nodes = [
+        helper.make_node("Conv", ["x", "w1"], ["a"], pads=[1, 1, 1, 1]),
+        helper.make_node(FOREIGN, ["a"], ["b"], domain="com.microsoft", alpha=1.702),
+        helper.make_node("Conv", ["b", "w2"], ["c"], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["c"], ["y"]),
+        helper.make_node("NonZero", ["y"], ["where"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "islands",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 8, 12, 12])],
+        [
+            helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 8, 12, 12]),
+            helper.make_tensor_value_info("where", TensorProto.INT64, [4, None]),
+        ],
+        weights,
+    )
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    path = tmp_path_factory.mktemp("islands") / "islands.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def result(model):
+    folder = model.parent
+    options = Options(out=folder / "a.tuned", log=folder / "t.db", trials=8, budget_s=20, fallback="onnxruntime")
+    return autotune.tune(model, options)
+
+
+def feed():
+    return {"x": np.random.default_rng(1).standard_normal((1, 8, 12, 12)).astype(np.float32)}
+
+
+def test_without_leave_the_model_is_refused_and_the_option_told(model):
+    with pytest.raises(ModelError, match=rf"com\.microsoft::{FOREIGN}.*--fallback onnxruntime"):
+        autotune.tune(model, Options(out=model.parent / "b.tuned", log=model.parent / "t.db", trials=0))
+
+
+def test_the_result_says_what_is_not_tuned(result):
+    data = result.to_data()
+    assert data["islands"] == [[f"com.microsoft::{FOREIGN}"], ["NonZero"]]
+    assert len(data["segments"]) == 2
+    assert data["verified"]["passed"]
+    assert data["latency_ms"]["tuned"] > 0
+
+
+def test_outputs_are_onnxruntime_s(model, result):
+    session = autotune.InferenceSession(result.artifact)
+    theirs = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
+    assert [value.name for value in session.get_outputs()] == ["y", "where"]
+    assert session.get_outputs()[1].shape == [4, None]
+    for ours, other in zip(session.run(None, feed()), theirs.run(None, feed()), strict=True):
+        assert np.allclose(ours, other, 1e-3, 1e-5)
+    assert session.run(["where"], feed())[0].dtype == np.int64
+    assert {name for name, _ in session.profile(feed())} >= {"island-1", "island-3"}
+
+
+@pytest.mark.parametrize("wrong", [{}, {"y": 0}, {"x": np.zeros((1, 8, 12, 13), np.float32)}])
+def test_wrong_feeds_are_told(result, wrong):
+    with pytest.raises(UsageError):
+        autotune.InferenceSession(result.artifact).run(None, wrong)
+
+
+def test_an_island_that_fails_is_named(result):
+    session = autotune.InferenceSession(result.artifact)
+
+    class Failing:
+        def run(self, names, values):
+            raise RuntimeError("out of luck")
+
+    session._runs[1] = (session._runs[1][0], Failing())
+    with pytest.raises(RunError, match=rf"island-1.onnx \(com.microsoft::{FOREIGN}\) failed: out of luck"):
+        session.run(None, feed())
+
+
+def test_verify_and_report_take_the_whole(model, result, capsys):
+    assert main(["verify", str(result.artifact), str(model)]) == 0
+    out = model.parent / "r.html"
+    assert main(["report", str(result.artifact), "--out", str(out)]) == 0
+    assert f"ONNX Runtime runs com.microsoft::{FOREIGN}; NonZero" in out.read_text()
+
+
+@pytest.mark.parametrize("name", ["island-1.onnx", "manifest.json"])
+def test_a_changed_byte_is_refused(result, name):
+    path = result.artifact / name
+    data = path.read_bytes()
+    try:
+        path.write_bytes(data[:-9] + bytes([data[-9] ^ 1]) + data[-8:])
+        with pytest.raises(ArtifactError):
+            autotune.load(result.artifact)
+    finally:
+        path.write_bytes(data)
+
+
+def test_a_model_that_can_be_imported_has_no_islands(tmp_path):
+    options = Options(out=tmp_path / "a.tuned", log=tmp_path / "t.db", trials=0, fallback="onnxruntime")
+    result = autotune.tune(save_tiny(tmp_path / "tiny.onnx"), options)
+    assert result.islands == ()
+    assert json.loads((result.artifact / "manifest.json").read_text())["format"] == 1
+
+
+@pytest.mark.parametrize("options", [{"fallback": "magic"}, {"fallback": "onnxruntime", "lanes": "auto"}])
+def test_what_does_not_go_together_is_told(options):
+    with pytest.raises(UsageError, match="fallback"):
+        Options(**options)

@@ -21,6 +21,7 @@ from schedules.templates.batch_matmul import BatchMatmulTemplate
 from schedules.templates.conv2d import Conv2dTemplate
 from schedules.templates.cuda_baseline import cuda_baseline
 from schedules.templates.cuda_catalog import CUDA_TEMPLATES
+from schedules.templates.cuda_structure import named
 from schedules.templates.depthwise import DepthwiseTemplate
 from schedules.templates.elementwise import ElementwiseTemplate
 from schedules.templates.generic import GenericTemplate
@@ -127,6 +128,7 @@ def lower(func: tirx.PrimFunc, config: Config, target: Target) -> s_tir.Schedule
         ScheduleError: if the config belongs to no template of this function or cannot be applied.
     """
     cuda = target.kind == "cuda"
+    func = named(func) if cuda else func
     if config.space == BASELINE.space:
         return cuda_baseline(func) if cuda else baseline(func, target.lanes())
     if config.space == TRACED:

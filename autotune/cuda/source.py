@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
-from tvm.ir import Call, Var
+from tvm.ir import Call
 
 from autotune.cuda.nvrtc import CALLBACK
 from schedules.errors import check
@@ -37,7 +37,7 @@ class CudaProgram:
     """What TVM makes of a schedule, before NVRTC.
 
     Attributes:
-        func: what was lowered, no two of its buffers of one name.
+        func: what was lowered.
         source: of the device.
         launches: of the host, in order.
     """
@@ -56,7 +56,7 @@ def cuda_source(sch: s_tir.Schedule, target: Target) -> str:
 
 def cuda_program(sch: s_tir.Schedule, target: Target) -> CudaProgram:
     """TVM's own steps of a build, stopped before the compiler."""
-    native, func = tvm_target(target), _distinct(sch.mod["main"])
+    native, func = tvm_target(target), sch.mod["main"]
     with native, tvm.transform.PassContext(opt_level=3):
         pipeline, _, device_passes = tvm.tirx.get_default_tir_pipeline(native)
         module = tvm.IRModule({"main": func})
@@ -66,21 +66,6 @@ def cuda_program(sch: s_tir.Schedule, target: Target) -> CudaProgram:
         (device,) = devices.values()
         source = _generated(device_passes()(device), native)
     return CudaProgram(func, source, _launches(host, device))
-
-
-def _distinct(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """``func`` with names that tell its buffers apart; log-softmax, for one, calls two of them ``compute``."""
-    taken: set[str] = set()
-    renamed: dict[Var, Var] = {}
-    for buffer in (*func.params, *func.body.block.alloc_buffers):
-        name, count = str(buffer.name), 1
-        while name in taken:
-            count += 1
-            name = f"{buffer.name}_{count}"
-        taken.add(name)
-        if name != buffer.name:
-            renamed[buffer] = Var(name, buffer.ty)
-    return tvm_ffi.structural_map(func, (Var, lambda var: renamed.get(var, var))) if renamed else func
 
 
 def _generated(device: tvm.IRModule, native: tvm.target.Target) -> str:

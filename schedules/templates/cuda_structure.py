@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 
-from tvm import s_tir
+import tvm_ffi
+from tvm import s_tir, tirx
+from tvm.ir import Var
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from schedules.templates.structure import REDUCE, blocks_in_order, extents
@@ -15,6 +18,25 @@ STATIC_BYTES = 48 * 1024
 """Shared memory of a block that needs no leave of the driver, on every device."""
 UNROLL_STEPS = 512
 """Loops of up to so many steps in all get ``#pragma unroll``: registers cannot be indexed, so tiles must be."""
+
+
+def named(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """``func`` with buffers whose names are C's, and tell them apart: they become parameters in CUDA source.
+
+    Models name inputs as they like (``gpu_0/data_0``), and log-softmax calls two buffers ``compute``.
+    """
+    taken: set[str] = set()
+    renamed: dict[Var, Var] = {}
+    for buffer in (*func.params, *func.body.block.alloc_buffers):
+        plain = re.sub(r"\W|^(?=\d)", "_", str(buffer.name), flags=re.ASCII)
+        name, count = plain, 1
+        while name in taken:
+            count += 1
+            name = f"{plain}_{count}"
+        taken.add(name)
+        if name != buffer.name:
+            renamed[buffer] = Var(name, buffer.ty)
+    return tvm_ffi.structural_map(func, (Var, lambda var: renamed.get(var, var))) if renamed else func
 
 
 def inline_all(sch: s_tir.Schedule, keep: frozenset[str] = frozenset()) -> list[str]:

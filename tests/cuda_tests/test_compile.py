@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import pytest
+from tvm import te
 
 pytest.importorskip("cuda.bindings", reason="needs NVRTC: pip install 'tune-compiler[cuda]'")
 
 from autotune.cuda.builder import Wanted, build_kernels
 from autotune.cuda.cubin import Kernel, inspect
 from autotune.cuda.nvrtc import compile_cuda
+from autotune.cuda.source import cuda_program
 from schedules.config import Config
 from schedules.errors import ArtifactError, MeasureError, ScheduleError
-from schedules.lower import BASELINE, claim, program_of
+from schedules.lower import BASELINE, claim, lower, program_of
 from schedules.target import CUDA_ARCHS, Target
 from tests.cuda_tests.cases import PRODUCTS
+from tests.schedules_tests.programs import from_te
 
 PLAIN = 'extern "C" __global__ void twice(float *x) { x[threadIdx.x] *= 2; }'
 SHARED = """extern "C" __global__ void turn(float *x) {
@@ -88,3 +91,12 @@ def test_a_kernel_without_a_config_is_an_error(tmp_path):
 def test_the_untuned_program_always_compiles():
     chosen = build_kernels([Wanted("tune_a", program_of(PRODUCTS[1].func), (BASELINE,))], Target.cuda("sm_90"), None)
     assert chosen["tune_a"].config == BASELINE
+
+
+def test_names_of_a_model_are_no_names_in_c():
+    x, y = te.placeholder((8, 32), name="gpu_0/data 0"), te.placeholder((8, 32), name="gpu_0 data/0")
+    func = from_te(x, y, te.compute((8, 32), lambda i, j: x[i, j] - y[i, j], name="1.sum"))
+    chosen = build_kernels([Wanted("tune_a", program_of(func), (BASELINE,))], Target.cuda("sm_90"), None)
+    assert chosen["tune_a"].passed_over == ()
+    launches = cuda_program(lower(func, BASELINE, Target.cuda("sm_90")), Target.cuda("sm_90")).launches
+    assert set(launches[0].arguments) == {"gpu_0_data_0", "gpu_0_data_0_2", "_1_sum"}

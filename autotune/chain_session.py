@@ -21,11 +21,15 @@ from schedules.errors import InstallError, RunError, UsageError
 
 Array = NDArray[Any]
 
+INSTALL = "pip install 'tune-compiler[bench]'"
+
 
 class Runs(Protocol):
     """What runs one segment."""
 
-    def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Array]) -> Sequence[Any]: ...
+    def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Array]) -> Sequence[Any]:
+        """Outputs, as ``InferenceSession.run`` has them."""
+        ...
 
 
 class ChainSession(runtime.InferenceSession):
@@ -173,7 +177,7 @@ def onnxruntime_over(model: bytes, threads: int) -> Any:
         import onnxruntime  # optional: an extra
     except ImportError as error:
         raise InstallError(
-            "this artifact has segments that ONNX Runtime runs, and it is not installed; pip install 'tune-compiler[bench]'"
+            f"segments with operators that TVM cannot express run on ONNX Runtime, which is not installed; {INSTALL}"
         ) from error
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1

@@ -34,8 +34,10 @@ def run_lines(result: Result) -> list[str]:
         lines.append(verdict_line(result.verified))
     elif result.reason and not result.parts:
         lines.append(f"outputs NOT VERIFIED: {result.reason}")
-    for operators in result.islands:
-        lines.append(f"ONNX Runtime runs {', '.join(operators)}: TVM cannot express it (--fallback onnxruntime)")
+    lines += [
+        f"ONNX Runtime runs {', '.join(operators)}: TVM cannot express it (--fallback onnxruntime)"
+        for operators in result.islands
+    ]
     times = ", ".join(f"{name} {seconds:.1f}" for name, seconds in result.phase_s.items())
     lines.append(f"{result.elapsed_s:.1f} s ({times})")
     return lines

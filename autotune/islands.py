@@ -1,4 +1,4 @@
-"""A model with operators that TVM cannot express: the rest is tuned, and ONNX Runtime runs those, if the user allows it.
+"""A model with operators that TVM cannot express: the rest is tuned, and ONNX Runtime runs those, if allowed.
 
 Every tuned segment is an artifact of its own, with its share of the budget by arithmetic and the run's log. The whole
 is compared with ONNX Runtime running the whole model.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from autotune.report_facts import Decision, Facts, Row, curve, curve_in_turn, timeline
+from autotune.report_facts import Decision, Facts, Row, curve, curve_in_turn, timeline, value_at
 from autotune.svg import Canvas, Scale, number
 
 WIDE, NARROW = 900, 342
@@ -15,6 +15,8 @@ NAMED = 5
 COLOURS = 8
 LETTER = 5.4
 """Pixels of a letter of 11 px, at most: nothing here knows the reader's fonts."""
+PEER_NAME = 118
+"""Pixels of an engine's name and latency."""
 NUMBERED = 14
 """Pixels from which a call is wide enough for the number of its kernel."""
 
@@ -49,10 +51,14 @@ def latency_plot(facts: Facts, width: int) -> str:
     canvas.axis_x(x, bottom, 26, "", 10 if width == WIDE else 5)
     canvas.path([(x(t), y(1e3 * s)) for t, s in in_turn], "turn", step=True)
     canvas.path([(x(t), y(1e3 * s)) for t, s in points], "curve", step=True)
-    for _, seconds in peers:
-        canvas.line(left, y(1e3 * seconds), right, y(1e3 * seconds), "peer")
-    for index, (name, seconds) in enumerate(peers):  # on the right, where the curve is low: engines are often alike
-        canvas.text(right - 4, 40 + 15 * index, f"{name} {number(1e3 * seconds)} ms", "peerlabel", "end")
+    # Engines are often alike: their names are stacked, above the curve where it is highest below them.
+    names_s = end_s * (1.0 - PEER_NAME / (right - left))
+    above = y(1e3 * value_at(points, names_s)) + 10
+    for name, seconds in sorted(peers, key=lambda peer: peer[1]):
+        line = y(1e3 * seconds)
+        above = min(line - 5, above - 15)
+        canvas.line(left, line, right, line, "peer")
+        canvas.text(right - 4, above, f"{name} {number(1e3 * seconds)} ms", "peerlabel", "end")
     canvas.text(left, bottom + 34, "s of tuning, and who got slots", "unit")
     _slots(canvas, facts, shown, x, bottom + 46, line_h, left)
     return canvas.render()

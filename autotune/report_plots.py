@@ -13,7 +13,7 @@ WIDE, NARROW = 900, 342
 TASKS_SHOWN = 14
 NAMED = 5
 COLOURS = 8
-LETTER = 5.4
+LETTER = 5.9
 """Pixels of a letter of 11 px, at most: nothing here knows the reader's fonts."""
 PEER_NAME = 118
 """Pixels of an engine's name and latency."""

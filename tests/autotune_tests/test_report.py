@@ -151,6 +151,14 @@ SMALL = """[...document.querySelectorAll('svg text')]
     .map(text => text.textContent)"""
 
 
+CROSSING = """[...document.querySelectorAll('svg')].filter(svg => svg.getClientRects().length).flatMap(svg => {
+    const words = [...svg.querySelectorAll('text:not(.inside)')].map(
+        each => [each.textContent, each.getBoundingClientRect()]);
+    const shared = (low, high, p, q) => Math.min(p[high], q[high]) - Math.max(p[low], q[low]);
+    return words.flatMap(([a, p], i) => words.slice(i + 1).filter(
+        ([b, q]) => shared('left', 'right', p, q) > 1 && shared('top', 'bottom', p, q) > 4).map(([b]) => [a, b]))})"""
+
+
 @pytest.fixture(scope="module")
 def browser():
     program = find_browser()
@@ -178,3 +186,4 @@ def test_a_browser_draws_it_without_a_complaint(browser, told, tmp_path, width, 
             assert 0 <= left < right <= width, section
             assert shapes >= 3, section
     assert browser.ask(SMALL) == [], "text too small to read"
+    assert browser.ask(CROSSING) == [], "text on text"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from autotune.importer.operators import (
+    bits,
     clipping,
     codes,
     control,
@@ -22,6 +23,7 @@ from autotune.importer.operators.frontend import import_graph
 __all__ = ["EXPANDED", "FAMILIES", "import_graph"]
 
 FAMILIES = (
+    bits,
     clipping,
     codes,
     control,

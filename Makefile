@@ -66,9 +66,10 @@ bench: $(STAMP)  ## tune, time against ONNX Runtime and OpenVINO, and rewrite th
 cuda-cubins: $(STAMP)  ## every light model and the encoder as GPU machine code for sm_80 and sm_90, inspected; needs no GPU
 	$(BIN)/python -m tests.bench.gpu.cubins
 
-docs: $(STAMP)  ## the references: of the command line from its help, of Python from the docstrings
+docs: $(STAMP)  ## the references, from help and docstrings, and the README's table, from docs/benchmarks.md
 	$(BIN)/typer autotune.cli utils docs --name tune --title "Command line" --output docs/cli.md
 	$(BIN)/python -m tests.docs api docs/api.md
+	$(BIN)/python -m tests.docs figures README.md docs/benchmarks.md
 
 screenshots: $(STAMP)  ## the pictures of the README, from the artifact that `make tune` makes; needs Chromium
 	$(BIN)/python -m tests.docs screenshots $(ARTIFACT) docs/images

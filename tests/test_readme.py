@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from autotune.cli import main
+from tests.docs.figures import with_figures
 from tests.models import cached
 
 ROOT = Path(__file__).parents[1]
@@ -94,6 +95,12 @@ def test_the_command_line_reference_is_up_to_date(tmp_path):
     subprocess.run([sys.executable, "-m", "typer", *arguments[1:]], cwd=ROOT, check=True, capture_output=True)
     page = (ROOT / "docs" / "cli.md").read_text()
     assert page == (tmp_path / "cli.md").read_text(), "docs/cli.md is out of date; run 'make docs'"
+
+
+def test_the_figures_are_those_of_the_benchmarks():
+    made = with_figures(README, (ROOT / "docs" / "benchmarks.md").read_text())
+    assert made == README, "the table of README.md is out of date; run 'make docs'"
+    assert len(re.findall(r"^\|.*\*\*\d", README, re.MULTILINE)) >= 3
 
 
 @pytest.mark.parametrize("page", ["README.md", "CHANGELOG.md", *(f"docs/{p.name}" for p in ROOT.glob("docs/*.md"))])

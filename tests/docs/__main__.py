@@ -1,4 +1,7 @@
-"""``python -m tests.docs api FILE`` writes the reference, ``… screenshots ARTIFACT FOLDER`` the pictures."""
+"""``python -m tests.docs api FILE`` writes the reference, ``… screenshots ARTIFACT FOLDER`` the pictures.
+
+``… figures README PAGE`` copies figures of the page of benchmarks into the README's table.
+"""
 
 import sys
 from pathlib import Path
@@ -10,6 +13,11 @@ def main(what: str, *places: str) -> None:
         from tests.docs.api import page
 
         Path(places[0]).write_text(page())
+    elif what == "figures":
+        from tests.docs.figures import with_figures
+
+        readme, page_of_figures = Path(places[0]), Path(places[1])
+        readme.write_text(with_figures(readme.read_text(), page_of_figures.read_text()))
     elif what == "screenshots":
         from tests.docs.screenshots import draw
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -25,6 +27,9 @@ from tests.cuda_tests.emulator import Emulated
 from tests.models.catalog import cached
 
 TARGET = Target.cuda("sm_90")
+Kernel = Callable[[list[NDArray[Any]], NDArray[Any]], NDArray[Any]]
+"""Arguments and output, as it was before → output."""
+
 QUICK = ("tiny_cnn", "tiny_encoder")
 SLOW = (
     "tiny_odd",
@@ -38,8 +43,14 @@ SLOW = (
 )
 
 
-def run(program: Program, feed: dict[str, NDArray[Any]]) -> list[NDArray[Any]]:
-    """The program's outputs, by the first guess of every task."""
+def run(
+    program: Program, feed: dict[str, NDArray[Any]], elsewhere: Mapping[str, Kernel] = MappingProxyType({})
+) -> list[NDArray[Any]]:
+    """The program's outputs, by the first guess of every task.
+
+    Args:
+        elsewhere: symbol → what runs in place of the emulated kernel.
+    """
     plan = Plan(TARGET, tuple(Choice(t.key, (*program.spaces[t.key].first, BASELINE)[0], None) for t in program.tasks))
     ready = specialise(program, plan)
     steps = flatten(ready, {})
@@ -49,7 +60,8 @@ def run(program: Program, feed: dict[str, NDArray[Any]]) -> list[NDArray[Any]]:
             lower(load_program(program.programs[task.key]), plan.config(task.key), TARGET), TARGET
         )
         for task in program.tasks
-    }
+        if symbol_of(task.key) not in elsewhere
+    } | dict(elsewhere)
     arena = np.full(steps.arena_bytes, 0xFF, np.uint8)  # NaN
     inputs = [feed[spec.name] for spec in program.inputs]
 
@@ -65,10 +77,16 @@ def run(program: Program, feed: dict[str, NDArray[Any]]) -> list[NDArray[Any]]:
     return [view(operand).copy() for operand in steps.outputs]
 
 
-def check(model: onnx.ModelProto, program: Program, rtol: float, atol: float) -> None:
+def check(
+    model: onnx.ModelProto,
+    program: Program,
+    rtol: float,
+    atol: float,
+    elsewhere: Mapping[str, Kernel] = MappingProxyType({}),
+) -> None:
     feed = random_inputs(program.inputs, 0)
     _, expected = reference_outputs(model, feed)
-    for ours, theirs in zip(run(program, feed), expected, strict=True):
+    for ours, theirs in zip(run(program, feed, elsewhere), expected, strict=True):
         assert ours.dtype == theirs.dtype
         scale = float(np.sqrt(np.mean(np.square(theirs, dtype=np.float64))))
         np.testing.assert_allclose(ours, theirs, rtol=rtol, atol=atol * scale)

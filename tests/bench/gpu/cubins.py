@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -131,10 +132,8 @@ def machine_code(library: Path) -> Iterator[Kernel]:
     data = library.read_bytes()
     at = data.find(ELF, 1)  # at 0 it is the library's own
     while at >= 0:
-        try:
+        with suppress(ArtifactError):  # an ELF of another kind
             yield from inspect(data[at:]).values()
-        except ArtifactError:
-            pass  # an ELF of another kind
         at = data.find(ELF, at + 1)
 
 

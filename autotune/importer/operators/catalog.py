@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotune.importer.operators import (
+from autotune.importer.operators import (  # noqa: F401  # importing them fills the registry
     bits,
     clipping,
     codes,
@@ -20,25 +20,7 @@ from autotune.importer.operators import (
 )
 from autotune.importer.operators.frontend import import_graph
 
-__all__ = ["EXPANDED", "FAMILIES", "import_graph"]
-
-FAMILIES = (
-    bits,
-    clipping,
-    codes,
-    control,
-    deformable,
-    elementwise,
-    moving,
-    normalising,
-    quantised,
-    recurrent,
-    reducing,
-    resampling,
-    sequences,
-    signals,
-)
-"""Importing them fills the registry."""
+__all__ = ["EXPANDED", "import_graph"]
 
 EXPANDED = frozenset(
     {

@@ -68,6 +68,9 @@ def declare_foreign(model: ModelProto) -> None:
     """Note type and shape of what operators make that are not ONNX's own, in place, as ONNX Runtime infers them.
 
     Without ONNX Runtime, or where it does not know either, they stay unknown.
+
+    Raises:
+        ModelError: if ONNX Runtime refuses the model.
     """
     foreign = [name for n in model.graph.node if n.domain not in STANDARD_DOMAINS for name in n.output if name]
     known = {value.name for value in (*model.graph.value_info, *model.graph.output)}
@@ -171,5 +174,6 @@ class _Cutter:
             )
             return known
         if name in self._interface and name in self._outputs:
-            return self._interface[name]
+            declared: ValueInfoProto = self._interface[name]
+            return declared
         raise ModelError(f"the shape of {name!r} is not known before the model runs")

@@ -75,7 +75,7 @@ def why_task_done(state: TaskState, limits: Limits) -> str | None:
 def why_run_done(states: Sequence[TaskState], elapsed_s: float, limits: Limits) -> str | None:
     """The reason why the whole run ends, or None. ``elapsed_s``: seconds since the run began."""
     if limits.budget_s is not None and elapsed_s >= limits.budget_s:
-        return f"the budget of {limits.budget_s:g} s is spent"
+        return f"the {limits.budget_s:g} s for trials are spent"
     if limits.trials is not None and sum(state.trials for state in states) >= limits.trials:
         return f"{limits.trials} trials were measured"
     if all(why_task_done(state, limits) for state in states):

@@ -69,7 +69,7 @@ def show(quiet=False, terminal=False, step=6.0):
             BEGAN,
             slot(A, state("a", 3e-5)),
             slot(B, state("b", 4e-5, 2e-5, weight=3)),
-            TuningEnded("the budget of 60 s is spent"),
+            TuningEnded("the 60 s for trials are spent"),
             PhaseBegan("build"),
         ):
             progress(event)
@@ -81,7 +81,7 @@ def test_a_pipe_gets_plain_lines():
     lines = text.splitlines()
     assert lines[:2] == ["importing the model", "tuning 2 tasks for 60 s"]
     assert "last fused_b: 20.0 µs, 100 GFLOPS, 50 % of the bound" in text
-    assert "stopped: the budget of 60 s is spent" in text
+    assert "stopped: the 60 s for trials are spent" in text
     assert lines[-1] == "building, and verifying against the reference"
     assert "\x1b" not in text
 

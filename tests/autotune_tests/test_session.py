@@ -91,7 +91,7 @@ def test_budget_counts_earlier_runs():
     clock = FakeClock(step=1.0)
     measurer = FakeMeasurer()
     reason = session(Watched(), measurer, limits=Limits(budget_s=20.0), clock=clock).run()
-    assert reason == "the budget of 20 s is spent"
+    assert reason == "the 20 s for trials are spent"
     fresh = measurer.trials
     measurer = FakeMeasurer()
     session(Watched(), measurer, limits=Limits(budget_s=20.0), clock=FakeClock(step=1.0), spent_s=10.0).run()

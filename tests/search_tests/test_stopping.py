@@ -43,7 +43,7 @@ def test_plateau_of_failures() -> None:
 def test_run_limits() -> None:
     states = [state(5e-3, 4e-3), replace(state(5e-3), key="b")]
     assert why_run_done(states, 10.0, Limits()) is None
-    assert why_run_done(states, 60.0, Limits(budget_s=60.0)) == "the budget of 60 s is spent"
+    assert why_run_done(states, 60.0, Limits(budget_s=60.0)) == "the 60 s for trials are spent"
     assert why_run_done(states, 0.0, Limits(trials=3)) == "3 trials were measured"
     assert why_run_done([replace(s, exhausted=True) for s in states], 0.0, Limits()) == "every task is done"
 

@@ -112,13 +112,18 @@ class Scoreboard:
 
     def headline(self) -> str:
         """Everything in one line."""
+        return f"{self.pace()}, {self.outlook()}"
+
+    def pace(self) -> str:
+        """Time, trials, and what was not tried yet."""
         waiting = f", {self.untouched} task{'s'[: self.untouched != 1]} to come" if self.untouched else ""
+        return f"{self.elapsed_s:.1f} s of {self.budget_s:.0f} s: {self.trials} trials ({self.failed} failed){waiting}"
+
+    def outlook(self) -> str:
+        """The model's kernels, what there is to beat, and what the time left is expected to bring."""
         peer = f" ({self.peer.name} {1e3 * self.peer.latency_s:.3f} ms)" if self.peer is not None else ""
         ahead = f", some {1e3 * self.remaining_s:.3f} ms more to gain" if self.left_s > 0 and self.last else ""
-        return (
-            f"{self.elapsed_s:.1f} s of {self.budget_s:.0f} s: {self.trials} trials ({self.failed} failed), "
-            f"best kernels {1e3 * self.kernels_s:.3f} ms{peer}{waiting}{ahead}"
-        )
+        return f"best kernels {1e3 * self.kernels_s:.3f} ms{peer}{ahead}"
 
 
 def describe_state(task: Task, state: TaskState) -> tuple[str, str, str]:
@@ -211,7 +216,7 @@ class Progress:
         for head in ("×", "best µs", "GFLOPS", "of bound", "trials", "failed"):
             rows.add_column(head, justify="right", no_wrap=True)
         now = None if board.now is None else board.now.task.key
-        for task in board.slowest(max(4, self._console.height - 7)):
+        for task in board.slowest(max(4, self._console.height - 9)):
             state = board.state(task)
             failed = str(state.latencies_s.count(None) or "")
             numbers = (str(task.weight), *describe_state(task, state), str(state.trials), failed)
@@ -219,11 +224,7 @@ class Progress:
         done = round(BAR_CELLS * min(1.0, board.elapsed_s / max(board.budget_s, 1e-9)))
         bar = Text.assemble(("━" * done, "cyan"), ("━" * (BAR_CELLS - done), "dim"))
         slot = "" if board.now is None else f"{board.now.task.name}: {board.now.why}"
-        lines = [
-            Text(words, style, no_wrap=True, overflow="ellipsis")
-            for words, style in ((board.headline(), ""), (slot, "cyan"))
-        ]
-        return Group(lines[0], bar, lines[1], rows)
+        return Group(Text(board.pace()), bar, Text(board.outlook()), Text(slot, "cyan"), rows)
 
 
 class Steps:

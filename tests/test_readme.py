@@ -76,6 +76,51 @@ def test_every_tune_command_of_the_readme_works(workplace, capsys):
     assert (workplace / "built.tuned" / "manifest.json").exists()
 
 
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory):
+    """A clone of the last commit."""
+    folder = tmp_path_factory.mktemp("clone") / "tune"
+    done = subprocess.run(["git", "clone", "-q", str(ROOT), str(folder)], check=False, capture_output=True, text=True)
+    if done.returncode != 0:
+        pytest.skip(f"this is no git checkout: {done.stderr.strip()}")
+    return folder
+
+
+def shell(command, folder, *programs):
+    """Run one line as a new user's shell would: nothing of this checkout, and ``programs`` first on the path."""
+    kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "TUNE_LOG", "VIRTUAL_ENV")}
+    homes = {f"XDG_{kind}_HOME": str(folder / kind.lower()) for kind in ("DATA", "CACHE")}
+    path = os.pathsep.join([*map(str, programs), os.environ["PATH"]])
+    environment = {**kept, **homes, "PATH": path}
+    done = subprocess.run(command, shell=True, cwd=folder, env=environment, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, (command, done.stderr)
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_make_tune_works_in_a_fresh_clone(clone):
+    said = shell("make tune", clone, Path(sys.executable).parent)
+    assert "outputs match onnxruntime" in said
+    assert (clone / "squeezenet.tuned" / "manifest.json").exists()
+
+
+@pytest.mark.slow
+def test_from_a_clone_to_a_tuned_model_of_one_s_own(clone, tmp_path):
+    subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], check=True)
+    programs = tmp_path / "venv" / "bin"
+    for command in commands(README, "pip"):
+        pinned = f"{shlex.join(command)} --quiet --constraint constraints.txt"
+        shell(pinned, clone, programs)
+    workplace = tmp_path / "work"
+    workplace.mkdir()
+    shutil.copy(cached("tiny_mlp"), workplace / "model.onnx")
+    for command in commands(README, "tune"):
+        shell(shlex.join(quick(command)), workplace, programs)
+    (program,) = blocks(README, "python")
+    (workplace / "script.py").write_text(program.replace("budget_s=60", "budget_s=2"))
+    shell("python script.py", workplace, programs)
+
+
 def test_the_python_of_the_readme_works(workplace):
     (program,) = blocks(README, "python")
     script = program.replace("budget_s=60", "budget_s=2") + "\nassert len(outputs) == len(session.get_outputs())\n"

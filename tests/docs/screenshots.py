@@ -31,7 +31,7 @@ def draw(artifact: Path, out: Path) -> list[Path]:
     made = [live_table(artifact, out / "live.svg")]
     with tempfile.TemporaryDirectory() as folder, Chromium(program) as browser:
         page = write_report(artifact, Path(folder) / "report.html")
-        for name, width, height, dark in (("report", 1040, 1120, False), ("report-phone", 390, 844, True)):
+        for name, width, height, dark in (("report", 1040, 1120, False), ("report-phone", 390, 1180, True)):
             browser.open(page, width, height, dark)
             browser.shoot(out / f"{name}.png")
             made.append(out / f"{name}.png")

@@ -2,7 +2,8 @@
 
     several stages, each a loop nest   →   one nest: parallel(outer), vectorize(inner)
 
-All stages are inlined into the last one, its loops fused and split into vectors and parallel chunks.
+Stages are inlined into the last one, unless that would grow beyond measure (bfloat16 is rounded after every step, with
+an expression that reads its argument three times); loops are fused and split into vectors and parallel chunks.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ from schedules.templates.structure import (
 )
 
 OP = "elementwise"
+
+MOST_TEXT = 4000
+"""Characters of a stage's text once it holds what it reads. Beyond, compiling takes seconds; at 15,000 minutes."""
 
 
 class ElementwiseTemplate(OneAlgorithm):
@@ -69,19 +73,38 @@ class ElementwiseTemplate(OneAlgorithm):
 
     def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:
         """Rewrite ``sch`` in place."""
+        knobs = {name: config.integer(name) for name in ("vector", "chunks", "unroll")}
         for name in anchor.prologue:
-            sch.compute_inline(sch.get_sblock(name))
-        fused = sch.fuse(*sch.get_loops(sch.get_sblock(anchor.block)))
-        size = math.prod(anchor.spatial)
-        vector, chunks, unroll = (config.integer(k) for k in ("vector", "chunks", "unroll"))
-        outer = fused
-        if vector > 1:
-            outer, inner = sch.split(fused, [None, vector])
-            sch.vectorize(inner)
-        steps = size // vector
-        if unroll > 1 and steps % unroll == 0 and steps // unroll >= chunks:
-            outer, body = sch.split(outer, [None, unroll])
-            sch.unroll(body)
-        if chunks > 1:
-            chunk, _ = sch.split(outer, [chunks, None])
-            sch.parallel(chunk)
+            block = sch.get_sblock(name)
+            if _grows(sch, name):
+                size = math.prod(extents(sch.get(block), SPATIAL))
+                _nest(sch, name, size, **{**knobs, "vector": math.gcd(knobs["vector"], size)})
+            else:
+                sch.compute_inline(block)
+        _nest(sch, anchor.block, math.prod(anchor.spatial), **knobs)
+
+
+def _grows(sch: s_tir.Schedule, name: str) -> bool:
+    """Whether a stage makes a reader too large: what is read twice doubles, and code generation sees every copy."""
+    blocks = blocks_in_order(sch.mod["main"])
+    stage = next(block for block in blocks if block.name_hint == name)
+    access = f"{stage.writes[0].source.name}["
+    size = len(str(stage.body))
+    texts = (str(block.body) for block in blocks if block is not stage)
+    return any(len(text) + text.count(access) * size > MOST_TEXT for text in texts if access in text)
+
+
+def _nest(sch: s_tir.Schedule, name: str, size: int, vector: int, chunks: int, unroll: int) -> None:
+    """One stage as parallel chunks of vectors."""
+    fused = sch.fuse(*sch.get_loops(sch.get_sblock(name)))
+    outer = fused
+    if vector > 1:
+        outer, inner = sch.split(fused, [None, vector])
+        sch.vectorize(inner)
+    steps = size // vector
+    if unroll > 1 and steps % unroll == 0 and steps // unroll >= chunks:
+        outer, body = sch.split(outer, [None, unroll])
+        sch.unroll(body)
+    if 1 < chunks <= steps:
+        chunk, _ = sch.split(outer, [chunks, None])
+        sch.parallel(chunk)

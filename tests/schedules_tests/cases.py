@@ -95,7 +95,28 @@ ROWS = (
     relax_case("rows_sum_first", "rows", lambda x: op.sum(x, [0]), [(9, 20)], lambda x: x.sum(0)),
 )
 
+
+def growing(x):
+    """Every step reads the last one three times: inlined it would be 3⁶ times as long."""
+    for _ in range(6):
+        x = op.subtract(op.multiply(op.nn.relu(x), x), x)
+    return x
+
+
+def growing_by_numpy(x):
+    for _ in range(6):
+        x = np.maximum(x, 0) * x - x
+    return x
+
+
 CHAINS = (
+    relax_case(
+        "elementwise_growing",
+        "elementwise",
+        growing,
+        [(6, 32)],
+        growing_by_numpy,
+    ),
     relax_case(
         "elementwise_chain",
         "elementwise",

@@ -74,3 +74,9 @@ def test_every_template_has_cases_of_its_own(template: object) -> None:
 
 def test_case_names_differ() -> None:
     assert len({case.name for case in CASES}) == len(CASES)
+
+
+def test_what_would_grow_is_not_inlined() -> None:
+    case = next(case for case in CASES if case.name == "elementwise_growing")
+    space = claim(case.func, WIDE).space
+    assert len(str(lower(case.func, space.first[0], WIDE).mod)) < 20_000

@@ -15,7 +15,6 @@ tiles, as late in a network, ``split`` shares a tile's depth among several block
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 import numpy as np
 import tvm_ffi
@@ -30,7 +29,7 @@ from schedules.errors import check
 from schedules.space import Columns, Knob, Space
 from schedules.target import Target
 from schedules.templates.cuda_computes import GEMM
-from schedules.templates.cuda_structure import STATIC_BYTES, WARP, bind_flat, fetch, unroll_below
+from schedules.templates.cuda_structure import STATIC_BYTES, WARP, bind_flat, derived, fetch, guided, unroll_below
 from schedules.templates.structure import Anchor, OneAlgorithm, blocks_in_order, find_anchor
 
 CHUNK = 4  # depth that a thread keeps of its rows: one 16-byte load from shared memory
@@ -105,10 +104,7 @@ class CudaGemmTemplate(OneAlgorithm):
             )
             return legal
 
-        def derive(columns: Columns) -> Mapping[str, NDArray[np.float64]]:
-            return {name: np.log2(np.maximum(value, 1e-6)) for name, value in numbers(columns).items()}
-
-        space = Space(GEMM, self.version, knobs, fits, derive)
+        space = Space(GEMM, self.version, knobs, fits, derived(numbers))
         columns = space.columns(space.rows)
         found = numbers(columns)
         # A heuristic, never measured: keep all multiprocessors busy first, waste no lane, then reuse what is loaded.
@@ -121,8 +117,7 @@ class CudaGemmTemplate(OneAlgorithm):
             + 0.3 * np.abs(np.log2(found["threads"] / 128))
             + 0.2 * np.abs(np.log2(columns["tk"] / 16))
         )
-        best = np.argsort(score, kind="stable")[:8]
-        return Space(GEMM, self.version, knobs, fits, derive, first=tuple(space.config(space.rows[i]) for i in best))
+        return guided(space, score, 8)
 
     def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:
         """Rewrite ``sch`` in place."""

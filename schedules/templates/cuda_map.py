@@ -20,7 +20,7 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 from schedules.config import Config
 from schedules.space import Columns, Knob, Space
 from schedules.target import Target
-from schedules.templates.cuda_structure import bind_flat, inline_all
+from schedules.templates.cuda_structure import bind_flat, guided, inline_all
 from schedules.templates.structure import (
     REDUCE,
     SPATIAL,
@@ -88,8 +88,7 @@ class CudaMapTemplate(OneAlgorithm):
             + np.abs(np.log2(columns["vector"] / (4 if size >= 1024 * target.threads else 1)))
             - 2 * derive(columns)["full"]
         )
-        best = np.argsort(score, kind="stable")[:4]
-        return Space(OP, self.version, knobs, None, derive, first=tuple(space.config(space.rows[i]) for i in best))
+        return guided(space, score, 4)
 
     def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:
         """Rewrite ``sch`` in place."""

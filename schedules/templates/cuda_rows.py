@@ -25,7 +25,7 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 from schedules.config import Config
 from schedules.space import Columns, Knob, Space
 from schedules.target import Target
-from schedules.templates.cuda_structure import WARP, inline_all
+from schedules.templates.cuda_structure import WARP, guided, inline_all
 from schedules.templates.rows import Rows, RowsTemplate
 from schedules.templates.structure import REDUCE, Anchor, OneAlgorithm, extents
 
@@ -82,8 +82,7 @@ class CudaRowsTemplate(OneAlgorithm):
             - 2 * derived["busy"]
             + 3 * np.maximum(0, np.log2(want / columns["outer"]))
         )
-        best = np.argsort(score, kind="stable")[:4]
-        return Space(OP, self.version, knobs, fits, derive, first=tuple(space.config(space.rows[i]) for i in best))
+        return guided(space, score, 4)
 
     def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:
         """Rewrite ``sch`` in place."""

@@ -4,20 +4,45 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
+import numpy as np
 import tvm_ffi
+from numpy.typing import NDArray
 from tvm import s_tir, tirx
 from tvm.ir import Var
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
+from schedules.space import Columns, Space
 from schedules.templates.structure import REDUCE, blocks_in_order, extents
+
+Derive = Callable[[Columns], Mapping[str, NDArray[np.float64]]]
 
 WARP = 32
 STATIC_BYTES = 48 * 1024
 """Shared memory of a block that needs no leave of the driver, on every device."""
 UNROLL_STEPS = 512
 """Loops of up to so many steps in all get ``#pragma unroll``: registers cannot be indexed, so tiles must be."""
+
+
+def derived(numbers: Callable[[Columns], Mapping[str, NDArray[np.float64]]]) -> Derive:
+    """What a cost model sees of a config beside its knobs: the logarithms of ``numbers``."""
+
+    def derive(columns: Columns) -> Mapping[str, NDArray[np.float64]]:
+        return {name: np.log2(np.maximum(value, 1e-6)) for name, value in numbers(columns).items()}
+
+    return derive
+
+
+def guided(space: Space, score: NDArray[np.float64], count: int) -> Space:
+    """``space`` with the ``count`` configs of least ``score`` as its first guesses.
+
+    Args:
+        score: (n,) one for each of the space's rows.
+    """
+    best = np.argsort(score, kind="stable")[:count]
+    return replace(space, first=tuple(space.config(space.rows[row]) for row in best))
 
 
 def named(func: tirx.PrimFunc) -> tirx.PrimFunc:

@@ -12,8 +12,6 @@ Sizes that tiles do not divide are padded with zeros where they are loaded and c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 from numpy.typing import NDArray
 from tvm import s_tir, tirx
@@ -24,7 +22,7 @@ from schedules.space import Columns, Knob, Space
 from schedules.target import Target
 from schedules.templates.cuda_computes import GEMM
 from schedules.templates.cuda_gemm import _tiles, load_tiles, prepare_product, stores_once, vector_lengths
-from schedules.templates.cuda_structure import STATIC_BYTES, WARP, fetch, unroll_below
+from schedules.templates.cuda_structure import STATIC_BYTES, WARP, derived, fetch, guided, unroll_below
 from schedules.templates.cuda_wmma import RESULT, SHARED, TILE, intrinsics
 from schedules.templates.structure import Anchor, OneAlgorithm, find_anchor
 
@@ -87,10 +85,7 @@ class CudaTensorTemplate(OneAlgorithm):
             )
             return legal
 
-        def derive(columns: Columns) -> Mapping[str, NDArray[np.float64]]:
-            return {name: np.log2(np.maximum(value, 1e-6)) for name, value in numbers(columns).items()}
-
-        space = Space(OP, self.version, knobs, fits, derive)
+        space = Space(OP, self.version, knobs, fits, derived(numbers))
         columns = space.columns(space.rows)
         found = numbers(columns)
         # A heuristic, never measured, in the order of ``cuda_gemm``'s.
@@ -102,8 +97,7 @@ class CudaTensorTemplate(OneAlgorithm):
             + 0.5 * np.abs(np.log2(found["fragments"] / 4))
             + 0.3 * np.abs(np.log2(columns["tk"] / 32))
         )
-        best = np.argsort(score, kind="stable")[:8]
-        return Space(OP, self.version, knobs, fits, derive, first=tuple(space.config(space.rows[i]) for i in best))
+        return guided(space, score, 8)
 
     def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:
         """Rewrite ``sch`` in place."""

@@ -1,8 +1,9 @@
 """``python -m tests.bench.gpu [MODEL…]``: with a GPU, build, check and time everything; a short table last.
 
 For every model: ``tune run --target cuda`` within the budget (it verifies the outputs against ONNX Runtime), then
-the artifact against PyTorch (eager with cuDNN and cuBLAS, and torch.compile) and ONNX Runtime's CUDA provider, as far
-as they are installed, in turn. Everything goes to OUT as JSON too; records come back with ``tune log import``.
+MetaSchedule for the same wall time, then the artifact against both, PyTorch (eager with cuDNN and cuBLAS, and
+torch.compile) and ONNX Runtime's CUDA provider, as far as they are installed, in turn. Every engine's outputs are
+compared with ours. Everything goes to OUT as JSON too; records come back with ``tune log import``.
 
 Nothing here was ever run where it was written: there was no GPU. See docs/cuda.md.
 """
@@ -21,10 +22,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tvm
 
+from autotune.cli_options import parse_seconds
+from autotune.importer.load import load_model
+from autotune.importer.simplify import simplify
+from tests.bench.gpu import metaschedule
 from tests.models.catalog import cached
 
 MODELS = ("squeezenet", "resnet50", "vgg19", "encoder", "resnet50_b8", "encoder_b8")
+TOLERANCE = 2e-3
+"""Largest error of an engine's outputs, as a share of the outputs' own size."""
 ROUNDS = 30
 SMOKE = "tiny_cnn"
 
@@ -60,17 +68,17 @@ def onnxruntime_cuda(name: str, feed: dict[str, np.ndarray]) -> Run | None:
 
 
 def torch_engines(name: str, feed: dict[str, np.ndarray]) -> dict[str, Run]:
-    """PyTorch on the same graph, through onnx2torch where that is installed."""
+    """PyTorch on the same graph."""
     try:
-        import onnx
         import torch
-        from onnx2torch import convert
+
+        from tests.bench.gpu.torch_model import OnnxModule
     except ImportError:
         return {}
     torch.backends.cuda.matmul.allow_tf32 = False  # equal precision
     torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.benchmark = True
-    module = convert(onnx.load(str(cached(name)))).cuda().eval()
+    module = OnnxModule(simplify(load_model(cached(name), {}))).cuda().eval()
     arrays = [torch.from_numpy(array) for array in feed.values()]
 
     def runner(call: Any) -> Run:
@@ -82,6 +90,56 @@ def torch_engines(name: str, feed: dict[str, np.ndarray]) -> dict[str, Run]:
         return run
 
     return {"torch": runner(module), "torch.compile": runner(torch.compile(module, mode="max-autotune"))}
+
+
+def engines_of(name: str, out: Path, budget_s: float, feed: dict[str, np.ndarray]) -> tuple[dict[str, Run], list[str]]:
+    """Every engine that can be made, and why others cannot."""
+    found: dict[str, Run] = {"ours": ours(out / f"{name}.tuned", feed)}
+    missing: list[str] = []
+    makers: dict[str, Callable[[], dict[str, Run] | Run | None]] = {
+        "torch": lambda: torch_engines(name, feed),
+        "onnxruntime": lambda: onnxruntime_cuda(name, feed),
+        "metaschedule": lambda: metaschedule_engine(name, out, budget_s, feed),
+    }
+    for engine, make in makers.items():
+        try:
+            made = make()
+            if made:
+                for key, run in (made if isinstance(made, dict) else {engine: made}).items():
+                    run()
+                    found[key] = run
+            else:
+                missing.append(f"{engine}: not installed")
+        except Exception as error:  # a peer that fails is told, and the others are still timed
+            missing.append(f"{engine}: {type(error).__name__}: {str(error).strip().splitlines()[-1][:200]}")
+    return found, missing
+
+
+def metaschedule_engine(name: str, out: Path, budget_s: float, feed: dict[str, np.ndarray]) -> Run | None:
+    """MetaSchedule after ``budget_s`` seconds; None if no time was given."""
+    if budget_s <= 0:
+        return None
+    folder = out / f"{name}.metaschedule"
+    metaschedule.tune(cached(name), folder, "cuda", budget_s)
+    if not metaschedule.records(folder):
+        raise RuntimeError(f"measured nothing in {budget_s:.0f} s; see {folder / 'log.txt'}")
+    return metaschedule.engine(cached(name), folder, "cuda", feed)
+
+
+def different(engines: dict[str, Run]) -> dict[str, float]:
+    """Engine → largest error against ours, of those beyond ``TOLERANCE``."""
+    mine = [np.asarray(array, np.float64) for array in engines["ours"]()]
+    found = {}
+    for name, run in engines.items():
+        theirs = run()
+        theirs = theirs if isinstance(theirs, list | tuple) else [theirs]
+        errors = [
+            float(np.abs(np.asarray(b, np.float64) - a).max() / max(np.abs(a).max(), 1e-30))
+            for a, b in zip(mine, theirs, strict=True)
+        ]
+        if max(errors) > TOLERANCE:
+            found[name] = max(errors)
+    return found
 
 
 def race(engines: dict[str, Run]) -> dict[str, float]:
@@ -98,18 +156,16 @@ def race(engines: dict[str, Run]) -> dict[str, float]:
     return {name: statistics.median(series) * 1e3 for name, series in times.items()}
 
 
-def measure(name: str, budget: str, out: Path) -> dict[str, Any]:
+def measure(name: str, budget: str, out: Path, peers_s: float) -> dict[str, Any]:
     row: dict[str, Any] = {"model": name, "tuned": tune(name, budget, out)}
     if "error" in row["tuned"]:
         return row
     from autotune.artifact import read_artifact
     from autotune.verify import random_inputs
 
-    artifact = out / f"{name}.tuned"
-    feed = random_inputs(read_artifact(artifact).inputs, 0)
-    engines: dict[str, Run] = {"ours": ours(artifact, feed), **torch_engines(name, feed)}
-    if (peer := onnxruntime_cuda(name, feed)) is not None:
-        engines["onnxruntime"] = peer
+    feed = random_inputs(read_artifact(out / f"{name}.tuned").inputs, 0)
+    engines, row["missing"] = engines_of(name, out, peers_s, feed)
+    row["different"] = different(engines)
     row["ms"] = race(engines)
     return row
 
@@ -120,7 +176,9 @@ def table(rows: list[dict[str, Any]]) -> list[str]:
     for row in rows:
         cells = "".join(f"{row['ms'][name]:13.3f} ms" if name in row.get("ms", {}) else " " * 16 for name in names)
         verdict = row["tuned"].get("error") or ("match" if row["tuned"]["verified"]["passed"] else "DIFFER")
-        lines.append(row["model"].ljust(14) + cells + f"  {verdict}")
+        wrong = "".join(f", {name} differs by {error:.1e}" for name, error in row.get("different", {}).items())
+        lines.append(row["model"].ljust(14) + cells + f"  {verdict}{wrong}")
+        lines += [f"  without {why}" for why in row.get("missing", ())]
     for name in names[1:]:
         ratios = [row["ms"][name] / row["ms"]["ours"] for row in rows if name in row.get("ms", {})]
         lines.append(f"{name} / ours, geometric mean: {math.exp(statistics.fmean(map(math.log, ratios))):.3f}")
@@ -131,16 +189,21 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.gpu", description=__doc__.splitlines()[0])
     parser.add_argument("models", nargs="*", default=list(MODELS))
     parser.add_argument("--budget", default="5m", help="tuning time of each model")
+    parser.add_argument("--no-metaschedule", action="store_true", help="leave out MetaSchedule, which doubles the time")
     parser.add_argument("--out", type=Path, default=Path("build/gpu"))
     arguments = parser.parse_args()
+    if not tvm.cuda(0).exist:
+        print("no CUDA device can be used here, so there is nothing to measure; run this on a machine with a GPU")
+        return 1
     arguments.out.mkdir(parents=True, exist_ok=True)
+    peers_s = 0.0 if arguments.no_metaschedule else parse_seconds(arguments.budget)
     smoke = tune(SMOKE, "20s", arguments.out)
     print("smoke test:", smoke.get("error") or smoke["verified"], flush=True)
     if "error" in smoke:
         return 1
     rows = []
     for name in arguments.models:
-        rows.append(measure(name, arguments.budget, arguments.out))
+        rows.append(measure(name, arguments.budget, arguments.out, peers_s))
         print(json.dumps(rows[-1]), flush=True)
         (arguments.out / "gpu.json").write_text(json.dumps(rows, indent=1))
     command = [sys.executable, "-m", "autotune", "log", "export", str(arguments.out / "records.jsonl")]

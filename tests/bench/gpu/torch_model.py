@@ -1,0 +1,173 @@
+"""An ONNX model as a PyTorch module, node by node: what a user of PyTorch would have written, batch norms folded.
+
+Never run where it was written: PyTorch was not there. Its outputs are compared with ours before it is timed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx
+import torch
+from onnx import helper, numpy_helper
+from torch.nn import functional
+
+Tensor = torch.Tensor
+Attributes = dict[str, Any]
+
+
+class OnnxModule(torch.nn.Module):
+    """Runs the nodes of a simplified model in order.
+
+    Raises:
+        NotImplementedError: at the first run, for an operator that is not listed here.
+    """
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        super().__init__()
+        graph = model.graph
+        self._numbers: dict[str, list[int]] = {}
+        for index, tensor in enumerate(graph.initializer):
+            array = numpy_helper.to_array(tensor)
+            if array.dtype == np.int64:  # shapes and axes, which must not live on the device
+                self._numbers[tensor.name] = [int(value) for value in array.reshape(-1)]
+            self.register_buffer(f"w{index}", torch.from_numpy(array.copy()))
+        self._names = {tensor.name: f"w{index}" for index, tensor in enumerate(graph.initializer)}
+        self._inputs = [value.name for value in graph.input if value.name not in self._names]
+        self._outputs = [value.name for value in graph.output]
+        self._nodes = [
+            (node.op_type, list(node.input), list(node.output), {a.name: _value(a) for a in node.attribute})
+            for node in graph.node
+        ]
+
+    def forward(self, *arrays: Tensor) -> list[Tensor]:
+        """Outputs in the model's order."""
+        values = dict(zip(self._inputs, arrays, strict=True))
+        for op, inputs, outputs, attributes in self._nodes:
+            if op not in OPERATORS:
+                raise NotImplementedError(f"the PyTorch peer does not know operator {op}")
+            given = [self._of(name, values) for name in inputs]
+            numbers = [self._numbers.get(name, []) for name in inputs]
+            values[outputs[0]] = OPERATORS[op](given, attributes, numbers)
+        return [values[name] for name in self._outputs]
+
+    def _of(self, name: str, values: dict[str, Tensor]) -> Tensor | None:
+        if not name:
+            return None
+        return values[name] if name in values else getattr(self, self._names[name])
+
+
+def _value(attribute: onnx.AttributeProto) -> Any:
+    value = helper.get_attribute_value(attribute)
+    return torch.from_numpy(numpy_helper.to_array(value).copy()) if isinstance(value, onnx.TensorProto) else value
+
+
+def _padded(x: Tensor, attributes: Attributes, value: float) -> tuple[Tensor, int | tuple[int, ...]]:
+    """``x`` and the symmetric padding that is left to the operator; uneven padding is done here."""
+    pads = list(attributes.get("pads", [0] * (2 * (x.dim() - 2))))
+    half = len(pads) // 2
+    if pads[:half] == pads[half:]:
+        return x, tuple(pads[:half])
+    order = [pads[axis + side * half] for axis in reversed(range(half)) for side in range(2)]
+    return functional.pad(x, order, value=value), 0
+
+
+def _conv(given: list[Any], attributes: Attributes, _: list[list[int]]) -> Tensor:
+    x, padding = _padded(given[0], attributes, 0.0)
+    bias = given[2] if len(given) > 2 else None
+    strides, dilations = tuple(attributes.get("strides", (1, 1))), tuple(attributes.get("dilations", (1, 1)))
+    return functional.conv2d(x, given[1], bias, strides, padding, dilations, attributes.get("group", 1))
+
+
+def _max_pool(given: list[Any], attributes: Attributes, _: list[list[int]]) -> Tensor:
+    x, padding = _padded(given[0], attributes, float("-inf"))
+    kernel, strides = tuple(attributes["kernel_shape"]), tuple(attributes.get("strides", (1, 1)))
+    return functional.max_pool2d(x, kernel, strides, padding, ceil_mode=bool(attributes.get("ceil_mode", 0)))
+
+
+def _average_pool(given: list[Any], attributes: Attributes, _: list[list[int]]) -> Tensor:
+    pads, kernel = list(attributes.get("pads", [0, 0, 0, 0])), tuple(attributes["kernel_shape"])
+    strides, counted = tuple(attributes.get("strides", (1, 1))), bool(attributes.get("count_include_pad", 0))
+    if pads[:2] == pads[2:]:
+        return functional.avg_pool2d(given[0], kernel, strides, tuple(pads[:2]), count_include_pad=counted)
+    around = (pads[1], pads[3], pads[0], pads[2])
+    sums = functional.avg_pool2d(functional.pad(given[0], around), kernel, strides)
+    if counted:
+        return sums
+    return sums / functional.avg_pool2d(functional.pad(torch.ones_like(given[0]), around), kernel, strides)
+
+
+def _gemm(given: list[Any], attributes: Attributes, _: list[list[int]]) -> Tensor:
+    a, b = given[0], given[1]
+    a = a.t() if attributes.get("transA") else a
+    b = b.t() if attributes.get("transB") else b
+    product = attributes.get("alpha", 1.0) * (a @ b)
+    return product if len(given) < 3 or given[2] is None else product + attributes.get("beta", 1.0) * given[2]
+
+
+def _mean(given: list[Any], attributes: Attributes, numbers: list[list[int]]) -> Tensor:
+    axes = list(attributes["axes"]) if "axes" in attributes else numbers[1]
+    return given[0].mean(axes, keepdim=bool(attributes.get("keepdims", 1)))
+
+
+def _reshape(given: list[Any], _: Attributes, numbers: list[list[int]]) -> Tensor:
+    shape = [size or given[0].shape[axis] for axis, size in enumerate(numbers[1])]
+    return given[0].reshape(shape)
+
+
+def _unsqueeze(given: list[Any], attributes: Attributes, numbers: list[list[int]]) -> Tensor:
+    x = given[0]
+    for axis in sorted(attributes["axes"] if "axes" in attributes else numbers[1]):
+        x = x.unsqueeze(axis)
+    return x
+
+
+def _norm(given: list[Any], attributes: Attributes, _: list[list[int]]) -> Tensor:
+    x, weight, bias = given[0], given[1], given[2] if len(given) > 2 else None
+    axis = attributes.get("axis", -1) % x.dim()
+    return functional.layer_norm(x, x.shape[axis:], weight, bias, attributes.get("epsilon", 1e-5))
+
+
+def _sum(given: list[Any]) -> Tensor:
+    total = given[0]
+    for other in given[1:]:
+        total = total + other
+    return total
+
+
+OPERATORS: dict[str, Callable[[list[Any], Attributes, list[list[int]]], Tensor]] = {
+    "Add": lambda x, a, n: x[0] + x[1],
+    "AveragePool": _average_pool,
+    "Clip": lambda x, a, n: torch.clamp(x[0], *(x[1:] or (a.get("min"), a.get("max")))),
+    "Concat": lambda x, a, n: torch.cat(x, a["axis"]),
+    "Conv": _conv,
+    "Div": lambda x, a, n: x[0] / x[1],
+    "Dropout": lambda x, a, n: x[0],
+    "Erf": lambda x, a, n: torch.erf(x[0]),
+    "Flatten": lambda x, a, n: x[0].flatten(a.get("axis", 1)),
+    "Gelu": lambda x, a, n: functional.gelu(x[0], approximate=a.get("approximate", b"none").decode()),
+    "Gemm": _gemm,
+    "GlobalAveragePool": lambda x, a, n: x[0].mean((2, 3), keepdim=True),
+    "Identity": lambda x, a, n: x[0],
+    "LRN": lambda x, a, n: functional.local_response_norm(
+        x[0], a["size"], a.get("alpha", 1e-4), a.get("beta", 0.75), a.get("bias", 1.0)
+    ),
+    "LayerNormalization": _norm,
+    "MatMul": lambda x, a, n: x[0] @ x[1],
+    "MaxPool": _max_pool,
+    "Mul": lambda x, a, n: x[0] * x[1],
+    "Pow": lambda x, a, n: x[0] ** x[1],
+    "ReduceMean": _mean,
+    "Relu": lambda x, a, n: torch.relu(x[0]),
+    "Reshape": _reshape,
+    "Sigmoid": lambda x, a, n: torch.sigmoid(x[0]),
+    "Softmax": lambda x, a, n: torch.softmax(x[0], a.get("axis", -1)),
+    "Sqrt": lambda x, a, n: torch.sqrt(x[0]),
+    "Sub": lambda x, a, n: x[0] - x[1],
+    "Sum": lambda x, a, n: _sum(x),
+    "Tanh": lambda x, a, n: torch.tanh(x[0]),
+    "Transpose": lambda x, a, n: x[0].permute(tuple(a["perm"])),
+    "Unsqueeze": _unsqueeze,
+}

@@ -123,7 +123,8 @@ class Scoreboard:
         """The model's kernels, what there is to beat, and what the time left is expected to bring."""
         peer = f" ({self.peer.name} {1e3 * self.peer.latency_s:.3f} ms)" if self.peer is not None else ""
         ahead = f", some {1e3 * self.remaining_s:.3f} ms more to gain" if self.left_s > 0 and self.last else ""
-        return f"best kernels {1e3 * self.kernels_s:.3f} ms{peer}{ahead}"
+        some = f" of {len(self.tasks) - self.untouched} of {len(self.tasks)} tasks" if self.untouched else ""
+        return f"best kernels{some} {1e3 * self.kernels_s:.3f} ms{peer}{ahead}"
 
 
 def describe_state(task: Task, state: TaskState) -> tuple[str, str, str]:

@@ -39,8 +39,8 @@ def draw(artifact: Path, out: Path) -> list[Path]:
 
 
 def live_table(artifact: Path, out: Path) -> Path:
-    """What ``tune run`` showed at some point of the artifact's last run."""
-    run = read_history(artifact)[-1]
+    """What ``tune run`` showed at some point of the artifact's first run, when nothing was known before."""
+    run = read_history(artifact)[0]
     tasks = {task.key: task for task in read_tasks(artifact)[0]}
     now = 0.0
 

@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
+import sys
 import tarfile
+from pathlib import Path
 
+import numpy as np
 import onnx
+import pytest
+import tvm
 
+from autotune.artifact import read_artifact
+from autotune.cli import main
+from autotune.cuda.driver import Driver
 from autotune.cuda.pack import pack
+from autotune.importing import import_model
+from autotune.plan import record_key
+from schedules.config import Config
+from schedules.target import Target
+from tests.cuda_tests.fake_driver import FakeBindings
 from tests.models.catalog import cached
+from tuning_logs.measurement import Measurement
 from tuning_logs.memory_store import MemoryStore
+from tuning_logs.record import TuningRecord
+from tuning_logs.sql_store import open_log
 
 
 def test_a_job_is_complete(tmp_path):
@@ -34,3 +52,65 @@ def test_sources_run_where_they_are_unpacked(tmp_path):
     script = (tmp_path / "job" / "run.sh").read_text().splitlines()
     used = {line.split("-m autotune ")[1].split()[0] for line in script if "-m autotune " in line}
     assert used == {"log", "run"}
+
+
+def test_a_job_without_a_device_says_so(tmp_path):
+    """The script's own commands, up to where a device is needed."""
+    if tvm.cuda(0).exist:
+        pytest.skip("this machine has a CUDA device")
+    packed = pack(cached("tiny_mlp"), MemoryStore(), tmp_path / "job.tar.gz", "90s")
+    with tarfile.open(packed.path) as archive:
+        archive.extractall(tmp_path, filter="data")
+    environment = {**os.environ, "PYTHON": sys.executable}
+    done = subprocess.run([tmp_path / "job" / "run.sh"], env=environment, capture_output=True, text=True)
+    assert done.returncode != 0
+    assert "--target cuda takes the device of this machine, and there is none" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def tuned_there(model: Path, log: Path) -> dict[str, Config]:
+    """What a search leaves in its log, with the stand-in's clock for the device's; task → its fastest config."""
+    driver, fastest, found = Driver(FakeBindings()), {}, []
+    target = Target.cuda(driver.arch, driver.attribute("MULTIPROCESSOR_COUNT"))
+    _, program = import_model(model, {}, target)
+    for task in program.tasks:
+        space = program.spaces[task.key]
+        configs = space.sample(3, np.random.default_rng(1))
+        for rank, config in enumerate(configs):
+            seconds: list[float] = []
+            with driver.timed(driver.stream(), seconds):
+                pass
+            measured = Measurement((seconds[0] * (3 - rank),))
+            found.append(TuningRecord(record_key(task, space, target), config, measured, host="there"))
+        fastest[task.key] = configs[-1]
+    store = open_log(log)
+    store.append(found)
+    store.close()
+    return fastest
+
+
+def tune(*words: str) -> int:
+    return main([*words, "--quiet"])
+
+
+def test_records_of_a_job_come_back(tmp_path, capsys):
+    """Pack here, tune there with a stand-in for the driver, merge here, build here from those records alone."""
+    pytest.importorskip("cuda.bindings", reason="needs NVRTC: pip install 'tune-compiler[cuda]'")
+    model, here = cached("tiny_mlp"), tmp_path / "here.db"
+    build = ["build", str(model), "--target", json.dumps({"kind": "cuda", "arch": "sm_90"}), "--no-device"]
+    build += ["--log", str(here), "--out", str(tmp_path / "out.tuned")]
+    assert tune(*build) != 0
+    assert "run a job of 'tune pack' and merge its log" in capsys.readouterr().err
+    packed = pack(model, MemoryStore(), tmp_path / "job.tar.gz", "90s")
+    with tarfile.open(packed.path) as archive:
+        archive.extractall(tmp_path, filter="data")
+    job = tmp_path / "job"
+    fastest = tuned_there(job / "model.onnx", job / "tuning.db")
+    environment = {**os.environ, "PYTHONPATH": str(job / "sources")}
+    export = [sys.executable, "-m", "autotune", "log", "export", "records.jsonl", "--log", "tuning.db"]
+    subprocess.run(export, cwd=job, env=environment, check=True, capture_output=True)
+    assert main(["log", "import", str(job / "records.jsonl"), "--log", str(here)]) == 0
+    assert tune(*build) == 0
+    plan = read_artifact(tmp_path / "out.tuned").plan
+    assert {choice.task: choice.config for choice in plan.choices} == fastest
+    assert {choice.latency_s for choice in plan.choices} == {0.25e-3}

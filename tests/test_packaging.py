@@ -17,7 +17,16 @@ from tests.models import cached
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PYTHONS = ("3.11", "3.12", "3.13")
-EXTRA_PEERS = ("onnxruntime", "openvino")
+GPU = '{"kind": "cuda", "arch": "sm_90"}'
+WANTING = {
+    "bench": ("bench", "model.tuned"),
+    "bench openvino": ("bench", "model.tuned", "--against", "openvino"),
+    "postgres": ("log", "stats", "--log", "postgresql://nobody@localhost/none"),
+    "optuna": ("log", "export", "sqlite:///studies.db", "--format", "optuna"),
+    "cluster": ("run", "model.onnx", "--quiet", "--cluster", "local"),
+    "cuda": ("run", "model.onnx", "--quiet", "--target", GPU, "--no-device", "--out", "gpu.tuned"),
+}
+"""Extra (and a word to tell two apart) → a command that needs it."""
 
 
 def python_of(version):
@@ -113,10 +122,9 @@ def test_the_core_works_outside_the_checkout(version, tmp_path):
     for command in (("report", "model.tuned"), ("kernels", "model.tuned", "--explain"), ("log", "stats")):
         done = run(bin_ / "tune", *command, folder=tmp_path, **homes)
         assert done.returncode == 0, done.stderr
-    for peer in EXTRA_PEERS:
-        done = run(bin_ / "tune", "bench", "model.tuned", "--against", peer, folder=tmp_path, **homes)
-        assert done.returncode == 1
-        assert done.stderr == f"tune: {peer} is not installed; run: pip install 'tune-compiler[bench]'\n"
-    done = run(bin_ / "tune", "log", "stats", "--log", "postgresql://nobody@localhost/none", folder=tmp_path, **homes)
-    assert done.returncode == 1
-    assert "pip install 'tune-compiler[postgres]'" in done.stderr
+    for extra, command in WANTING.items():
+        done = run(bin_ / "tune", *command, folder=tmp_path, **homes)
+        assert done.returncode == 1, (extra, done.stderr)
+        assert done.stderr.startswith("tune: ")
+        assert done.stderr.count("\n") == 1
+        assert f"pip install 'tune-compiler[{extra.partition(' ')[0]}]'" in done.stderr

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import socket
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -262,7 +263,7 @@ def _end(actor: Any) -> None:
 
 
 def disconnect() -> None:
-    """Leave the cluster; one that was started for this run ends."""
-    import ray
-
-    ray.shutdown()
+    """Leave the cluster, if one was joined; one that was started for this run ends."""
+    ray = sys.modules.get("ray")
+    if ray is not None:
+        ray.shutdown()

@@ -1,5 +1,7 @@
 """Wrong flags, names, shapes and paths: every answer is one line, names the fix, and makes nothing."""
 
+import sys
+
 import pytest
 
 from autotune.cli import main
@@ -136,6 +138,13 @@ def test_what_gc_drops_is_named(tmp_path, capsys):
     open_log(tmp_path / "own.db").close()
     assert main(["log", "gc", "--drop", "fail", "--log", str(tmp_path / "own.db")]) == 2
     assert "name some of failed, dominated, damaged" in capsys.readouterr().err
+
+
+def test_without_ray_the_extra_is_named(told, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    code, said = told("run", "tiny.onnx", "--quiet", "--cluster", "local")
+    assert code == 1
+    assert "pip install 'tune-compiler[cluster]'" in said
 
 
 def test_a_machine_without_nvidia_s_driver_says_so():

@@ -25,6 +25,7 @@ import json
 from collections.abc import Mapping
 
 import numpy as np
+import tvm_ffi
 from numpy.typing import NDArray
 from tvm import s_tir, te, tirx
 
@@ -79,19 +80,27 @@ def conv2d(
     i = te.reduce_axis((0, inner), "i")
     plain = len(data.shape) == 4
     lane_count = 1 if plain else int(data.shape[4])
+    per_group = (outputs or blocks * lanes) // groups
+    span = group_span(per_group, groups, lanes)
+    geometry = {"strides": strides, "padding": padding, "dilation": dilation, "groups": groups}
+    if span > 1:
+        geometry |= {"outputs": per_group, "span": span}
 
     def source(n: tirx.Var, o: tirx.Var, y: tirx.Expr, x: tirx.Expr) -> tirx.Expr:
         channel = ci * inner + i
         if groups > 1:
-            per_group = (outputs or blocks * lanes) // groups
-            span = group_span(per_group, groups, lanes)
             first = tirx.min(o * lanes // per_group, groups - span)
             channel = channel + first * (depth * inner // span)
         if plain:
             return padded[n, channel, y, x]
         if groups == 1 and inner == lane_count:
             return padded[n, ci, y, x, i]
-        return padded[n, channel // lane_count, y, x, channel % lane_count]
+        value = padded[n, channel // lane_count, y, x, channel % lane_count]
+        if span == 1:
+            return value
+        return tirx.Select(
+            touches(o, ci // (depth // span), per_group, groups, lanes), value, tirx.const(0.0, data.dtype)
+        )
 
     return te.compute(
         (data.shape[0], blocks, oh_size, ow_size, lanes),
@@ -101,18 +110,19 @@ def conv2d(
             axis=[ci, kh, kw, i],
         ),
         name="conv2d",
-        attrs={
-            "tune.anchor": OP,
-            "tune.geometry": json.dumps(
-                {"strides": strides, "padding": padding, "dilation": dilation, "groups": groups}
-            ),
-        },
+        attrs={"tune.anchor": OP, "tune.geometry": json.dumps(geometry)},
     )
 
 
 def group_span(per_group: int, groups: int, lanes: int) -> int:
     """Most groups that one block of ``lanes`` output channels can touch, of ``per_group`` output channels each."""
     return 1 if per_group % lanes == 0 else min(groups, -(-lanes // per_group) + 1)
+
+
+def touches(o: tirx.Expr, index: tirx.Expr, per_group: int, groups: int, lanes: int) -> tirx.Expr:
+    """Whether any channel of output block ``o`` is of group number ``index`` of those that a block may touch."""
+    group = tirx.min(o * lanes // per_group, groups - group_span(per_group, groups, lanes)) + index
+    return tirx.all(group * per_group < (o + 1) * lanes, (group + 1) * per_group > o * lanes)
 
 
 def pad_spatial(data: te.Tensor, padding: tuple[int, int, int, int], value: float) -> te.Tensor:
@@ -152,7 +162,7 @@ class Conv2dTemplate:
         grains = tuple(d for d in divisors(height) if d <= 16)
         knobs = (
             Knob("algorithm", algorithms),
-            Knob("to", tuple(d for d in divisors(group_blocks) if d <= 8)),
+            Knob("to", (1,) if "span" in anchor.geometry else tuple(d for d in divisors(group_blocks) if d <= 8)),
             Knob("th", _union(direct_h, *(divisors(t) for t in tiles_h.values()), limit=7)),
             Knob("tw", _union(direct_w, *(divisors(t) for t in tiles_w.values()), limit=28)),
             Knob("unroll", tuple(d for d in (1, 2, 4, 8, 16) if inner % d == 0)),
@@ -215,11 +225,13 @@ class Conv2dTemplate:
         ho, hm, hi = sch.split(oh, [None, rows // th, th])
         wo, wi = sch.split(ow, [None, tw])
         io, ii = sch.split(i, [None, config.integer("unroll")])
+        span = int(anchor.geometry.get("span", 1))
+        summed = [*(sch.split(ci, [span, None]) if span > 1 else [ci]), kh, kw, io, ii]
         if config.integer("outer"):
-            sch.reorder(n, ho, oo, hm, wo, ci, kh, kw, io, ii, oi, hi, wi, b)
+            sch.reorder(n, ho, oo, hm, wo, *summed, oi, hi, wi, b)
             fused = [n, ho, oo]
         else:
-            sch.reorder(n, oo, ho, hm, wo, ci, kh, kw, io, ii, oi, hi, wi, b)
+            sch.reorder(n, oo, ho, hm, wo, *summed, oi, hi, wi, b)
             fused = [n, oo, ho]
         if tail is not None:
             sch.reverse_compute_at(tail, wo, preserve_unit_loops=True)
@@ -237,10 +249,46 @@ class Conv2dTemplate:
         sch.vectorize(b)
         for loop in (ii, oi, hi, wi):
             sch.unroll(loop)
-        init = sch.decompose_reduction(conv, ci)
+        init = sch.decompose_reduction(conv, summed[0])
         unroll_tile(sch, init, 4)
         if tail is not None:
             unroll_tile(sch, tail, 4)
+        if span > 1:
+            _skip_untouched(sch, conv, summed[0], oi, anchor)
+
+
+def _skip_untouched(
+    sch: s_tir.Schedule,
+    conv: s_tir.schedule.SBlockRV,
+    touched: s_tir.schedule.LoopRV,
+    inner: s_tir.schedule.LoopRV,
+    anchor: Anchor,
+) -> None:
+    """Leave out the groups that the block of output channels does not touch: all they add is zeros.
+
+    Args:
+        touched: the loop over the groups that a block may touch.
+        inner: the loop over the blocks of a tile.
+    """
+    loop = sch.get(touched)
+    alone = sch.get(inner).loop_var  # one block a tile: its loop is inside, and stands at zero
+    block = tvm_ffi.structural_map(
+        _realised(loop, sch.get(conv)).iter_values[1],
+        (tirx.Var, lambda var: tirx.const(0, var.ty.dtype) if var.same_as(alone) else var),
+    )
+    per_group = int(anchor.geometry["outputs"])
+    condition = touches(block, loop.loop_var, per_group, anchor.groups, anchor.spatial[-1])
+    body = tirx.IfThenElse(condition, loop.body, None)
+    guarded = tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, body, None, loop.annotations)
+    sch.state.replace(sch.get_sref(touched), guarded, {})
+
+
+def _realised(statement: tirx.Stmt, block: s_tir.SBlock) -> s_tir.SBlockRealize:
+    """Where ``block`` is run inside nested loops."""
+    while not isinstance(statement, s_tir.SBlockRealize):
+        statement = statement.body
+    check(statement.block.same_as(block), f"{block.name_hint} is not alone in its loops")
+    return statement
 
 
 def _union(*choices: tuple[int, ...], limit: int) -> tuple[int, ...]:

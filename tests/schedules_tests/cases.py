@@ -17,6 +17,7 @@ from tests.schedules_tests.programs import (
     pool_case,
     relax_case,
     softmax,
+    straddling_case,
 )
 
 op = relax.op
@@ -28,6 +29,8 @@ CONVOLUTIONS = (
     conv_case("conv2d_odd_channels", (1, 1, 6, 6, 16), (1, 13, 3, 3, 1, 16), (2, 1), (1, 0, 1, 2), epilogue=False),
     conv_case("conv2d_dilated", (2, 1, 9, 9, 8), (2, 1, 3, 2, 8, 8), dilation=(2, 3), epilogue=False),
     conv_case("conv2d_grouped", (1, 4, 6, 6, 8), (4, 2, 3, 3, 8, 8), pads=(1, 1, 1, 1), groups=2),
+    straddling_case("conv2d_straddling", (1, 2, 6, 6, 8), 12, 2),
+    straddling_case("conv2d_straddling_3x3", (1, 3, 5, 7, 16), 28, 4, 3),
     depthwise_case("depthwise_3x3", (1, 2, 8, 8, 16), (3, 3), 1, (1, 1, 1, 1), 1),
     depthwise_case("depthwise_5x5_strided", (2, 1, 9, 11, 8), (5, 5), 2, (2, 1, 2, 1), 1),
     depthwise_case("depthwise_dilated", (1, 1, 9, 9, 16), (3, 3), 1, (0, 0, 0, 0), 2),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -147,6 +148,36 @@ def conv_case(
         filters = w.reshape(groups, -1, *weight[1:])
         out = np.einsum("ngcihwyx,gocyxib->ngohwb", channels, filters).reshape(n, weight[0], oh, ow, weight[5])
         return out if bias is None else np.maximum(out + bias + residual, 2.0)
+
+    return Case(name, "conv2d", build, expected)
+
+
+def straddling_case(name: str, data: Shape, per_group: int, groups: int, kernel: int = 1) -> Case:
+    """Grouped convolution whose blocks of output channels touch one or two groups."""
+    lanes = data[4]
+    channels, outputs = data[1] * lanes // groups, per_group * groups
+    blocks, inner = -(-outputs // lanes), math.gcd(channels, lanes)
+    weight = (blocks, 2 * channels // inner, kernel, kernel, inner, lanes)
+    edge = kernel // 2
+
+    def build() -> tirx.PrimFunc:
+        x, w = te.placeholder(data, name="x"), te.placeholder(weight, name="w")
+        return from_te(x, w, conv2d(x, w, (1, 1), (edge,) * 4, (1, 1), groups, outputs))
+
+    def expected(x: Array, w: Array) -> Array:
+        seen = windows(padded(x, (edge,) * 4), (kernel, kernel), (1, 1), (1, 1))
+        n, _, oh, ow = seen.shape[:4]
+        flat = seen.transpose(0, 1, 4, 2, 3, 5, 6).reshape(n, groups, channels, oh, ow, kernel, kernel)
+        filters = w.reshape(blocks, 2, -1, kernel, kernel, inner, lanes).transpose(0, 1, 6, 2, 5, 3, 4)
+        filters = filters.reshape(blocks, 2, lanes, channels, kernel, kernel)
+        out = np.zeros((n, blocks, oh, ow, lanes), np.float32)
+        for o in range(blocks):
+            first = min(o * lanes // per_group, groups - 2)
+            for index in range(2):
+                start = (first + index) * per_group
+                if start < (o + 1) * lanes and start + per_group > o * lanes:
+                    out[:, o] += np.einsum("nchwyx,bcyx->nhwb", flat[:, first + index], filters[o, index])
+        return out
 
     return Case(name, "conv2d", build, expected)
 

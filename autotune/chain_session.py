@@ -12,7 +12,15 @@ from numpy.typing import NDArray
 
 from autotune import runtime
 from autotune.chain import Chain, Link, Value, read_chain
-from autotune.drop_in import ModelMeta, Provider, check_run_options, thread_count, warn_of_providers
+from autotune.drop_in import (
+    ModelMeta,
+    Provider,
+    check_run_options,
+    meta_of,
+    thread_count,
+    wanted_outputs,
+    warn_of_providers,
+)
 from autotune.graph.lanes import Lane
 from autotune.importer.program import TensorSpec
 from autotune.lane_machine import Span
@@ -70,8 +78,7 @@ class ChainSession(runtime.InferenceSession):
 
     def get_modelmeta(self) -> ModelMeta:
         """Where the artifact comes from."""
-        provenance = {name: str(value) for name, value in self._chain.provenance.items()}
-        return ModelMeta(provenance.get("model", ""), custom_metadata_map=provenance)
+        return meta_of(self._chain.provenance)
 
     def run(
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, Array], run_options: object = None
@@ -83,16 +90,11 @@ class ChainSession(runtime.InferenceSession):
             RunError: if the run options ask to terminate, or an island fails; it names the island.
         """
         check_run_options(run_options)
-        known = [value["name"] for value in self._chain.outputs]
-        for name in output_names or ():
-            if name not in known:
-                raise UsageError(
-                    f"the model has no output {name!r}; {did_you_mean(name, known)}its outputs are {known}"
-                )
+        wanted = wanted_outputs(output_names, [value["name"] for value in self._chain.outputs])
         values = self._checked_feed(input_feed)
         for link, session in self._runs:
             values.update(zip(link.outputs, _made(link, session, values), strict=True))
-        return [values[name] for name in (output_names or known)]
+        return [values[name] for name in wanted]
 
     def profile(self, input_feed: Mapping[str, Array]) -> list[tuple[str, float]]:
         """As ``runtime.InferenceSession.profile``; an island is one entry, named after its file."""

@@ -18,7 +18,7 @@ from autotune import runtime
 from autotune.bundle import Bundle, Part, is_bundle, volume
 from autotune.chain import is_chain
 from autotune.chain_session import ChainSession
-from autotune.drop_in import ModelMeta, Provider, check_run_options, warn_of_providers
+from autotune.drop_in import ModelMeta, Provider, check_run_options, meta_of, wanted_outputs, warn_of_providers
 from autotune.graph.lanes import Lane
 from autotune.importer.open_axes import OpenSpec
 from autotune.importer.program import TensorSpec
@@ -80,8 +80,7 @@ class InferenceSession(runtime.InferenceSession):
 
     def get_modelmeta(self) -> ModelMeta:
         """Where the artifact comes from."""
-        provenance = {name: str(value) for name, value in self._bundle.provenance.items()}
-        return ModelMeta(str(self._bundle.provenance.get("model", "")), custom_metadata_map=provenance)
+        return meta_of(self._bundle.provenance)
 
     def run(
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, Array], run_options: object = None
@@ -95,13 +94,9 @@ class InferenceSession(runtime.InferenceSession):
         """
         check_run_options(run_options)
         known = [spec.name for spec in self._interface.outputs]
-        for name in output_names or ():
-            if name not in known:
-                raise UsageError(
-                    f"the model has no output {name!r}; {did_you_mean(name, known)}its outputs are {known}"
-                )
+        wanted = wanted_outputs(output_names, known)
         outputs = dict(zip(known, self._run(self._checked_feed(input_feed)), strict=True))
-        return [outputs[name] for name in (output_names or known)]
+        return [outputs[name] for name in wanted]
 
     def profile(self, input_feed: Mapping[str, Array]) -> list[tuple[str, float]]:
         """As ``runtime.InferenceSession.profile``, of the part for these very shapes."""

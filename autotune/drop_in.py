@@ -7,10 +7,11 @@ runs is said once in the log, never silently dropped.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from costmodels.choices import did_you_mean
 from schedules.errors import RunError, UsageError
 
 PROVIDER = "CPUExecutionProvider"
@@ -79,6 +80,25 @@ def thread_count(sess_options: object, threads: int | None) -> int | None:
     if asked is not None and asked < 1:
         raise UsageError(f"threads is {asked}; it must be at least 1, or None for what the artifact was tuned for")
     return asked
+
+
+def meta_of(provenance: Mapping[str, object]) -> ModelMeta:
+    """The metadata of an artifact of this provenance."""
+    told = {name: str(value) for name, value in provenance.items()}
+    return ModelMeta(told.get("model", ""), custom_metadata_map=told)
+
+
+def wanted_outputs(names: Sequence[str] | None, known: Sequence[str]) -> list[str]:
+    """The outputs that are asked for, in order; all of ``known`` for None or none.
+
+    Raises:
+        UsageError: naming the nearest one, if the model has no output of that name.
+    """
+    for name in names or ():
+        if name not in known:
+            near = did_you_mean(name, known)
+            raise UsageError(f"the model has no output {name!r}; {near}its outputs are {list(known)}")
+    return list(names or known)
 
 
 def check_run_options(run_options: object) -> None:

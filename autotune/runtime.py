@@ -18,7 +18,16 @@ from numpy.typing import NDArray
 
 from autotune.artifact import Artifact, read_artifact
 from autotune.cuda.machine import DeviceMachine
-from autotune.drop_in import ModelMeta, OnnxRuntimeLike, Provider, check_run_options, thread_count, warn_of_providers
+from autotune.drop_in import (
+    ModelMeta,
+    OnnxRuntimeLike,
+    Provider,
+    check_run_options,
+    meta_of,
+    thread_count,
+    wanted_outputs,
+    warn_of_providers,
+)
 from autotune.executor import StepsMachine, VirtualMachine
 from autotune.graph.lanes import Lane
 from autotune.importer.program import TensorSpec
@@ -142,8 +151,7 @@ class InferenceSession(OnnxRuntimeLike):
 
     def get_modelmeta(self) -> ModelMeta:
         """Where the artifact comes from."""
-        provenance = {name: str(value) for name, value in self._artifact.provenance.items()}
-        return ModelMeta(str(self._artifact.provenance.get("model", "")), custom_metadata_map=provenance)
+        return meta_of(self._artifact.provenance)
 
     def run(
         self,
@@ -166,16 +174,11 @@ class InferenceSession(OnnxRuntimeLike):
             RunError: if the run options ask to terminate, or the run fails.
         """
         check_run_options(run_options)
-        known = self._names
-        for name in output_names or ():
-            if name not in known:
-                raise UsageError(
-                    f"the model has no output {name!r}; {did_you_mean(name, known)}its outputs are {known}"
-                )
+        wanted = wanted_outputs(output_names, self._names)
         with self._ready(input_feed) as arguments:
             made = iter(self._machine.run(arguments))
         outputs = {spec.name: _output(spec, made) for spec in self._artifact.outputs}
-        return [outputs[name] for name in (output_names or known)]
+        return [outputs[name] for name in wanted]
 
     def profile(self, input_feed: Mapping[str, NDArray[Any]]) -> list[tuple[str, float]]:
         """Where the time of one inference goes: (kernel's symbol, seconds) of every call, in order.

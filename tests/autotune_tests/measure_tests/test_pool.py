@@ -13,12 +13,12 @@ import psutil
 import pytest
 
 from autotune.machine import host_target
-from autotune.measure.base import Candidate
 from autotune.measure.evaluator import Adaptive, FixedCount
 from autotune.measure.pool import LocalMeasurer
 from schedules.errors import MeasureError, UsageError
 from schedules.target import Target
 from tests.autotune_tests.measure_tests import faults
+from tests.autotune_tests.measure_tests.batches import FaultyBatch
 from tests.autotune_tests.measure_tests.faults import candidate
 from tests.conformance.measurer_suite import MeasurerSuite
 
@@ -42,7 +42,7 @@ def shared() -> Iterator[LocalMeasurer]:
         yield measurer
 
 
-class TestLocalMeasurer(MeasurerSuite):
+class TestLocalMeasurer(FaultyBatch, MeasurerSuite):
     @pytest.fixture
     def measurer(self, shared: LocalMeasurer, request: pytest.FixtureRequest) -> Iterator[LocalMeasurer]:
         if request.function.__name__ != "test_close_twice":
@@ -50,14 +50,6 @@ class TestLocalMeasurer(MeasurerSuite):
             return
         with open_measurer() as measurer:
             yield measurer
-
-    @pytest.fixture
-    def batch(self) -> list[Candidate]:
-        return [candidate(kind) for kind in ("right", "illegal", "baseline", "wrong", "right otherwise")]
-
-    @pytest.fixture
-    def failing(self) -> set[int]:
-        return {1, 3}
 
 
 FAULTS = {

@@ -14,7 +14,6 @@ import pytest
 
 from autotune.machine import host_target
 from autotune.measure import ray_machine
-from autotune.measure.base import Candidate
 from autotune.measure.fleet import FleetMeasurer
 from autotune.measure.ray_machine import RayMachine, open_machines
 from autotune.measure.ray_worker import Description, Limits, versions
@@ -22,6 +21,7 @@ from autotune.options import Options
 from autotune.pipeline import tune
 from schedules.errors import MeasureError
 from tests.autotune_tests.measure_tests import faults
+from tests.autotune_tests.measure_tests.batches import FaultyBatch
 from tests.autotune_tests.measure_tests.faults import candidate
 from tests.autotune_tests.measure_tests.rpc_server import free_port
 from tests.autotune_tests.measure_tests.test_pool import FAULTS, MIB, living
@@ -56,18 +56,10 @@ def shared(address: str) -> Iterator[FleetMeasurer]:
         yield fleet
 
 
-class TestRayFleet(MeasurerSuite):
+class TestRayFleet(FaultyBatch, MeasurerSuite):
     @pytest.fixture
     def measurer(self, shared: FleetMeasurer, address: str, request: pytest.FixtureRequest) -> FleetMeasurer:
         return FleetMeasurer(machines(address)) if request.function.__name__ == "test_close_twice" else shared
-
-    @pytest.fixture
-    def batch(self) -> list[Candidate]:
-        return [candidate(kind) for kind in ("right", "illegal", "baseline", "wrong", "right otherwise")]
-
-    @pytest.fixture
-    def failing(self) -> set[int]:
-        return {1, 3}
 
 
 def test_both_workers_measure_and_say_who_they_are(shared: FleetMeasurer) -> None:

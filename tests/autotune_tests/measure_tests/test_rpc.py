@@ -10,7 +10,6 @@ import psutil
 import pytest
 
 from autotune.machine import host_target, read_host
-from autotune.measure.base import Candidate
 from autotune.measure.device import Address, parse_address, request
 from autotune.measure.fleet import FleetMeasurer
 from autotune.measure.remote_host import RemoteHost, described, look_at
@@ -20,6 +19,7 @@ from autotune.options import Options
 from autotune.pipeline import tune
 from schedules.errors import MeasureError, UsageError
 from tests.autotune_tests.measure_tests import faults, rpc_server
+from tests.autotune_tests.measure_tests.batches import FaultyBatch
 from tests.autotune_tests.measure_tests.faults import candidate
 from tests.autotune_tests.measure_tests.test_pool import FAULTS, MIB, living
 from tests.autotune_tests.tiny import save_tiny
@@ -64,18 +64,10 @@ def shared(board: Address, host: RemoteHost) -> Iterator[RpcMeasurer]:
         yield measurer  # type: ignore[misc]
 
 
-class TestRpcMeasurer(MeasurerSuite):
+class TestRpcMeasurer(FaultyBatch, MeasurerSuite):
     @pytest.fixture
     def measurer(self, shared: RpcMeasurer, board: Address, host: RemoteHost, request: pytest.FixtureRequest) -> object:
         return open_measurer(board, host) if request.function.__name__ == "test_close_twice" else shared
-
-    @pytest.fixture
-    def batch(self) -> list[Candidate]:
-        return [candidate(kind) for kind in ("right", "illegal", "baseline", "wrong", "right otherwise")]
-
-    @pytest.fixture
-    def failing(self) -> set[int]:
-        return {1, 3}
 
 
 def test_the_device_is_what_its_own_files_say(host: RemoteHost) -> None:

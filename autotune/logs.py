@@ -30,7 +30,9 @@ def check_frozen(address: str | Path | None) -> None:
         MissingRecordError: if there is none at ``address``.
     """
     if address is not None and _is_missing(address):
-        raise MissingRecordError(f"there is no tuning log at {address}; tune first or merge a log into it, or give another --log")
+        raise MissingRecordError(
+            f"there is no tuning log at {address}; tune first or merge a log into it, or give another --log"
+        )
 
 
 def _is_missing(where: str | Path) -> bool:

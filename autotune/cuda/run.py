@@ -77,6 +77,8 @@ def tune_cuda(model_path: Path, options: Options, target: Target, observe: Obser
 def _check(options: Options) -> None:
     if options.remote:
         raise UsageError("--cluster and --rpc measure CPUs; for a GPU elsewhere use 'tune pack'")
+    if options.lanes != Options.lanes:
+        raise UsageError(f"--lanes {options.lanes!r}: a CUDA artifact runs on its device alone; leave --lanes out")
     if options.device and not tvm.cuda(0).exist:
         raise UsageError(
             "this machine has no CUDA device to tune on; give --no-device to build without measuring, "

@@ -60,6 +60,12 @@ def test_nobody_takes_it_for_verified(tmp_path, capsys):
     assert "neither its outputs nor its speed are known" in told["reason"]
 
 
+def test_lanes_are_refused(tmp_path, capsys):
+    command = ["run", str(cached("tiny_mlp")), "--target", TARGET, "--no-device", "--lanes", "cpu,cuda:0"]
+    assert main([*command, "--out", str(tmp_path / "out.tuned"), "--log", str(tmp_path / "log.db")]) == 2
+    assert "a CUDA artifact runs on its device alone" in capsys.readouterr().err
+
+
 def test_wrong_rows_do_not_pass():
     good = Row("m", "sm_90", 3, 0, 4, ("sm_90",), 0, 32, 3)
     assert good.passed

@@ -88,7 +88,11 @@ def build_offline(
                 f"{model_path.name} has operators whose shapes depend on data, which run on the CPU only; "
                 "tune it with --target host"
             )
-        provenance: dict[str, Any] = {"model": model_path.name, "sha256": sha256(model_path), "kernels": _summary(chosen)}
+        provenance: dict[str, Any] = {
+            "model": model_path.name,
+            "sha256": sha256(model_path),
+            "kernels": _summary(chosen),
+        }
         if not options.device:
             provenance["unverified"] = NOT_RUN
         ready = replace(ready, weights=steps.weights)

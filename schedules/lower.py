@@ -115,6 +115,8 @@ def claim(func: tirx.PrimFunc, target: Target) -> Claim:
     for template in CUDA_TEMPLATES if target.kind == "cuda" else TEMPLATES:
         anchor = template.match(func)
         if anchor is not None:
+            if 0 in (*anchor.spatial, *anchor.reduction):
+                break  # nothing to compute: no tile has that size
             return Claim(template.name, template.space(anchor, target))
     return Claim("baseline", Space("baseline", 1, ()))
 

@@ -30,6 +30,7 @@ _FACTORIES: dict[str, Callable[[np.random.Generator], Allocator]] = {
     "dynatune": _dynatune,
     "dynatune-released": _dynatune_released,
     "expected-cut": lambda _: ExpectedCut(),
+    "expected-cut-outlook": lambda _: ExpectedCut(own_word=1.0),
     "expected-cut-thompson": lambda rng: ExpectedCut(rng=rng),
     "flop-proportional": lambda _: FlopProportional(),
     "gradient": Gradient,

@@ -2,12 +2,19 @@
 
 Notation: n = trials so far, m = trials ahead, g = ln(best latency now / best latency after m more), a = tail scale.
 
-If trials were independent draws, the number of new records among m more would be Poisson with mean ln((n + m) / n),
-and each record would gain an exponential amount of mean a, the mean excess of the top trials over the next (extreme
-value theory: any light tail). A search is not independent draws, so the expectation is multiplied by a factor:
-realised over expected gains in the slots that were watched, recent ones counting more, each task drawn towards its
-template and that towards all tasks. The roofline bound caps g. Where a searcher gives an ``Outlook``, its mean stands
-in for the record model's.
+The number of new records among m more trials is taken as Poisson with mean
+
+    R(n, m) = K·(e^(−n/τ) − e^(−(n+m)/τ)) + L·ln((n + m) / n)
+
+and each record gains an exponential amount of mean a, the mean excess of the top trials over the next (extreme value
+theory: any light tail). Independent draws would find records for ever, ln((n + m) / n); a guided search uses its task
+mostly up: on the recorded models slots of 8 trials gained 7, 4, 1, 0.5 and 0.1 % (docs/dynatune.md), where K, τ and L
+come from.
+The expectation is multiplied by a factor: realised over expected gains in the slots that were watched, recent ones
+counting more, each task drawn towards its template and that towards all tasks. The roofline bound caps g.
+
+A searcher's own ``Outlook`` can stand in for a, in part or whole. It is right on the mean, but ranks tasks little
+better than chance (Spearman 0.1 to 0.3), and what it says of single tasks cost time on every recorded model.
 """
 
 from __future__ import annotations
@@ -25,8 +32,9 @@ MOST_TOP = 8  # trials from which the tail's scale is read
 LEAST_SCALE = 0.003  # no tail is thinner: timings differ by that much
 USUAL_SCALE = 0.1  # of tasks in general; weighs as much as MOST_TOP trials
 FORGET = 0.8  # weight of a slot relative to the next one
-KAPPA = 16.0  # trials; see R above
-FIRST_FACTOR = 0.5  # before any slot was watched
+KAPPA, TAU = 2.5, 12.0  # records of a whole search, and the trials over which they thin out; see R above
+LASTING = 0.1  # L
+FIRST_FACTOR = 0.65  # before any slot was watched
 TRUST = 0.02  # expected gain, in ln latency, that weighs as much as the opinion of the larger pool
 OWN_TRUST = 1.0  # the same for a single task: gains are so few that a slot without one says next to nothing
 UNTUNED = 20.0  # an untuned kernel takes so many times its roofline bound (one to two orders, as measured)
@@ -60,7 +68,8 @@ def tail_scale(latencies_s: Sequence[float | None]) -> float:
 
 def records(trials: int, ahead: int) -> float:
     """R(n, m)."""
-    return KAPPA * (1.0 / trials - 1.0 / (trials + ahead))
+    fading = KAPPA * float(np.exp(-trials / TAU) - np.exp(-(trials + ahead) / TAU))
+    return fading + LASTING * float(np.log1p(ahead / trials))
 
 
 def headroom(state: TaskState) -> float:
@@ -71,9 +80,14 @@ def headroom(state: TaskState) -> float:
 
 
 class GainModel:
-    """Expected gains of tasks, learning from the slots it is shown. ``observe`` before every use."""
+    """Expected gains of tasks, learning from the slots it is shown. ``observe`` before every use.
 
-    def __init__(self) -> None:
+    Args:
+        own_word: how much the searcher's own outlook decides, from 0 (nothing) to 1.
+    """
+
+    def __init__(self, own_word: float = 0.0) -> None:
+        self._own_word = own_word
         self._seen: dict[str, tuple[int, float, float]] = {}  # trials, best, expected gain per record
         self._tasks: dict[str, _Ledger] = defaultdict(_Ledger)
         self._templates: dict[str, _Ledger] = defaultdict(_Ledger)
@@ -94,12 +108,14 @@ class GainModel:
             if before is None or state.trials != before[0]:
                 self._seen[state.key] = (state.trials, state.best_s, self._rate(state))
 
-    @staticmethod
-    def _rate(state: TaskState) -> float:
+    def _rate(self, state: TaskState) -> float:
         """Expected g per record, uncorrected."""
-        if state.outlook is not None:
-            return float(np.mean(state.outlook.gains)) / records(state.trials, state.outlook.trials)
-        return tail_scale(state.latencies_s)
+        usual = tail_scale(state.latencies_s)
+        if state.outlook is None or not self._own_word:
+            return usual
+        own = float(np.mean(state.outlook.gains)) / records(state.trials, state.outlook.trials)
+        blended: float = usual ** (1.0 - self._own_word) * own**self._own_word
+        return blended
 
     def factor(self, state: TaskState) -> float:
         """By how much the expectation was wrong so far."""

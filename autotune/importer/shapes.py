@@ -233,14 +233,23 @@ def _inference_text(error: InferenceError) -> str:
     return one_line(text.removeprefix("Inference error(s): "))
 
 
+WINDOWED = ("Conv", "AveragePool", "MaxPool", "LpPool")
+
+
 def _check_convolutions(graph: onnx.GraphProto, name: str) -> None:
-    """Channels of data and weights, which ONNX's inference does not compare."""
+    """Channels of data and weights, which ONNX's inference does not compare, and windows that fit nowhere."""
     shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
-    for value in (*graph.input, *graph.value_info):
+    for value in (*graph.input, *graph.value_info, *graph.output):
         tensor = value.type.tensor_type
         if _is_fixed(tensor):
             shapes[value.name] = tuple(dim.dim_value for dim in tensor.shape.dim)
     for node in graph.node:
+        if node.op_type in WINDOWED and not _window_fits(node, shapes):
+            # ONNX and ONNX Runtime then say that one element is left, or none, as C++ rounds.
+            raise ModelError(
+                f"{name}: shapes do not fit: (op_type:{node.op_type}, node name: {node.name}): its window is larger "
+                f"than its padded data {list(shapes[node.input[0]])}; check --input and the model"
+            )
         if node.op_type not in ("Conv", "ConvTranspose") or not all(n in shapes for n in node.input[:2]):
             continue
         data, weight = shapes[node.input[0]], shapes[node.input[1]]
@@ -251,6 +260,23 @@ def _check_convolutions(graph: onnx.GraphProto, name: str) -> None:
                 f"{name}: shapes do not fit: (op_type:{node.op_type}, node name: {node.name}): data {list(data)} does "
                 f"not go with weights {list(weight)} in {groups} groups; check --input and the model"
             )
+
+
+def _window_fits(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> bool:
+    """Whether a convolution's or pool's window lies within its padded data at least once; True if that is unknown."""
+    given = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+    data = shapes.get(node.input[0], ())[2:]
+    kernel = given.get("kernel_shape") or (shapes.get(node.input[1], ())[2:] if node.op_type == "Conv" else ())
+    if 0 in data or len(kernel) != len(data) or given.get("auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID"):
+        return True
+    rank = len(data)
+    dilations, pads = given.get("dilations") or [1] * rank, given.get("pads") or [0] * 2 * rank
+    if len(dilations) != rank or len(pads) != 2 * rank:
+        return True  # ONNX's own inference says what is wrong
+    return all(
+        (size - 1) * step + 1 <= extent + before + after
+        for size, step, extent, before, after in zip(kernel, dilations, data, pads[:rank], pads[rank:], strict=True)
+    )
 
 
 def _check_bytes(value: ValueInfoProto, name: str) -> None:

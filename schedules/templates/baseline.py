@@ -47,7 +47,7 @@ def _schedule_block(sch: s_tir.Schedule, name: str, lanes: int) -> None:
         raise ScheduleError(f"block {name} has {len(loops)} loops for {len(kinds)} axes")
     spatial = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == SPATIAL]
     reduce = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == REDUCE]
-    if not spatial:
+    if not spatial or any(int(axis.dom.extent) == 0 for axis in info.iter_vars):
         return
     inner = spatial[-1]
     extent = int(sch.get(inner).extent)

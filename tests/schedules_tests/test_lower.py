@@ -98,3 +98,12 @@ def test_equations_that_are_no_batched_product_are_refused(equation: str, first:
 )
 def test_rows_leaves_to_others_what_they_do_better(build: object, sizes: list) -> None:
     assert RowsTemplate().match(from_relax(build, *sizes)) is None
+
+
+def test_an_empty_tensor_is_left_alone() -> None:
+    x = te.placeholder((1, 2, 4, 4, 8), name="x")
+    none = te.compute((1, 2, 0, 4, 8), lambda n, c, h, w, b: x[n, c, h, w, b] + 1.0, name="none")
+    func = from_te(x, none)
+    claimed = claim(func, TARGET)
+    assert (claimed.template, claimed.space.knobs) == ("baseline", ())
+    lower(func, BASELINE, TARGET)

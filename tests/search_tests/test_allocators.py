@@ -105,10 +105,14 @@ class TestExpectedCut:
         assert served.count("open") >= 5
         assert "open" in served[:6]
 
-    def test_an_outlook_is_believed(self) -> None:
+    def test_every_task_is_served_once_before_any_is_served_twice(self) -> None:
+        states = [known("open", [1e-1] * 2, weight=100), known("fresh", [])]
+        assert ExpectedCut().next(states) == "fresh"
+
+    def test_an_outlook_is_believed_where_it_has_a_word(self) -> None:
         good, bad = Outlook(8, (0.2, 0.3)), Outlook(8, (0.0, 0.001))
         states = [known("bad", [1e-3] * 16, outlook=bad), known("good", [1e-3] * 16, outlook=good)]
-        assert ExpectedCut().next(states) == "good"
+        assert ExpectedCut(own_word=1.0).next(states) == "good"
 
     def test_thompson_serves_more_than_the_favourite(self) -> None:
         states = [known("a", [2e-3, *[1e-3] * 15]), known("b", [2e-3, *[0.95e-3] * 15])]

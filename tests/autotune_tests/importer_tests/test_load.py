@@ -25,6 +25,18 @@ def dims(value_info):
     return [dim.dim_value for dim in value_info.type.tensor_type.shape.dim]
 
 
+def test_a_window_that_fits_nowhere_is_refused(tmp_path):
+    node = onnx.helper.make_node("MaxPool", ["x"], ["y"], "pool", kernel_shape=[3, 3])
+    value = onnx.helper.make_tensor_value_info
+    graph = onnx.helper.make_graph(
+        [node], "g", [value("x", onnx.TensorProto.FLOAT, [1, 2, 2, 5])], [value("y", onnx.TensorProto.FLOAT, None)]
+    )
+    path = tmp_path / "pool.onnx"
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=9), path)
+    with pytest.raises(ModelError, match=r"MaxPool.*pool.*window is larger than its padded data \[1, 2, 2, 5\]"):
+        load_model(path)
+
+
 def test_good_model_gets_every_shape_and_name(tmp_path):
     model = load_model(written(conv_model(), tmp_path))
     assert dims(model.graph.output[0]) == [1, 4, 8, 8]

@@ -27,7 +27,8 @@ def measure(model: str, budget: str, against: str, rounds: int) -> Row:
     onnx, tuned = FOLDER / f"{model}.onnx", FOLDER / f"{model}.tuned"
     if not onnx.exists():
         save(model, onnx)
-    run = tune("run", str(onnx), "--out", str(tuned), "--budget", budget)
+    events = FOLDER / f"{model}.events"
+    run = tune("run", str(onnx), "--out", str(tuned), "--budget", budget, "--events", str(events))
     bench = tune("bench", str(tuned), "--against", against, "--rounds", str(rounds))
     return Row(model, budget, run, bench)
 

@@ -110,7 +110,9 @@ def run(count: int, models: Iterable[str] = MODELS, seed: int = 0, tally: Tally 
     tally = tally or Tally()
     numbers = [int(rng.integers(1 << 30)) for _ in range(count)]
     owners = sorted(int(rng.integers(len(pool))) for _ in range(count))
-    with LocalMeasurer(target, evaluator=QUICK, lowering=lowering.LOWERING, run_timeout_s=30.0, compile_timeout_s=60.0) as measurer:
+    with LocalMeasurer(
+        target, evaluator=QUICK, lowering=lowering.LOWERING, run_timeout_s=30.0, compile_timeout_s=60.0
+    ) as measurer:
         for owner in dict.fromkeys(owners):
             right = pool[owner]
             mine = [number for number, of in zip(numbers, owners, strict=True) if of == owner]

@@ -14,6 +14,10 @@ The rewrite (``c``: reduction over ci, kh, kw, i):
                                                          unroll u: unroll to, th, tw: vectorize b
                                                      epilogue on the to·th·tw tile while it is in registers
 
+With knob ``depth`` below the number of ci, the sum is cut in chunks of so many: all tiles of a job pass over one chunk
+of the weights, which stays in L1, before the next, and what is summed so far lies in memory between. It pays where few
+pixels share a tile, on maps of 7 × 7 say, and weights would else be read from L2 as fast as it gives them.
+
 The to·th·tw accumulators of one vector each must hide the FMA latency (ports × latency, at least 8) and stay in the
 register file with the weights beside them (at most 28 of 32); outside of that range no config is enumerated.
 """
@@ -46,6 +50,12 @@ from schedules.templates.structure import (
 )
 
 OP = "conv2d"
+
+CHUNKS = 64, 384
+"""Terms that a chunk of the sum may have; see ``depth`` above."""
+
+LONG = 1024
+"""Terms from which two vectors' weights leave L1 twice over; shorter sums were found no faster in chunks."""
 
 
 def conv2d(
@@ -143,7 +153,7 @@ class Conv2dTemplate:
     """Match, space and rewrite for ``conv2d``."""
 
     name = OP
-    version = 1
+    version = 2
 
     def match(self, func: tirx.PrimFunc) -> Anchor | None:
         """The convolution this function is about, if it is one."""
@@ -169,8 +179,10 @@ class Conv2dTemplate:
             Knob("rows", _union(grains, *(divisors(t) for t in tiles_h.values()), limit=16)),
             Knob("pad", (0, 1) if anchor.padded else (0,)),
             Knob("outer", (0, 1)),
+            Knob("depth", _chunks(anchor)),
         )
         limit = target.vector_registers - 4
+        whole = anchor.reduction[0]
 
         def fits(columns: Columns) -> NDArray[np.bool_]:
             m = columns["algorithm"]
@@ -178,14 +190,16 @@ class Conv2dTemplate:
             allowed = (tile <= limit) & (columns["unroll"] * tile <= 256)
             direct = (m == 0) & (height % columns["th"] == 0) & (width % columns["tw"] == 0)
             direct &= (height % columns["rows"] == 0) & (columns["rows"] % columns["th"] == 0)
-            found = direct
+            tiles = columns["rows"] * width / (columns["th"] * columns["tw"])
+            found = direct & ((columns["depth"] == whole) | (tiles >= 4))
             for size in tiles_h:
                 # A chunk (outer = 1) holds whole tile rows of one picture; phases have no chunk.
                 chunk = (columns["outer"] == 1) & (columns["rows"] % columns["th"] == 0)
                 chunk &= (tiles_h[size] // batch) % columns["rows"] == 0
                 phases = (columns["outer"] == 0) & (columns["rows"] == 1)
                 product = (tiles_h[size] % columns["th"] == 0) & (tiles_w[size] % columns["tw"] == 0)
-                found = found | ((m == size) & (columns["pad"] == 0) & product & (chunk | phases))
+                product &= (columns["pad"] == 0) & (columns["depth"] == whole)
+                found = found | ((m == size) & product & (chunk | phases))
             legal: NDArray[np.bool_] = allowed & found
             return legal
 
@@ -226,15 +240,16 @@ class Conv2dTemplate:
         wo, wi = sch.split(ow, [None, tw])
         io, ii = sch.split(i, [None, config.integer("unroll")])
         span = int(anchor.geometry.get("span", 1))
-        summed = [*(sch.split(ci, [span, None]) if span > 1 else [ci]), kh, kw, io, ii]
-        if config.integer("outer"):
-            sch.reorder(n, ho, oo, hm, wo, *summed, oi, hi, wi, b)
-            fused = [n, ho, oo]
-        else:
-            sch.reorder(n, oo, ho, hm, wo, *summed, oi, hi, wi, b)
-            fused = [n, oo, ho]
+        chunk = config.integer("depth")
+        cut = chunk < anchor.reduction[0]
+        parts = [span, None] if span > 1 else [None, chunk] if cut else [None]
+        outermost, *rest = sch.split(ci, parts) if len(parts) > 1 else [ci]
+        summed = [*rest, kh, kw, io, ii]
+        fused = [n, ho, oo] if config.integer("outer") else [n, oo, ho]
+        tiles = [outermost, hm, wo] if cut else [hm, wo, outermost]
+        sch.reorder(*fused, *tiles, *summed, oi, hi, wi, b)
         if tail is not None:
-            sch.reverse_compute_at(tail, wo, preserve_unit_loops=True)
+            sch.reverse_compute_at(tail, fused[-1] if cut else wo, preserve_unit_loops=True)
         outer = sch.fuse(*fused)
         sch.parallel(outer)
         if anchor.padded:
@@ -249,12 +264,12 @@ class Conv2dTemplate:
         sch.vectorize(b)
         for loop in (ii, oi, hi, wi):
             sch.unroll(loop)
-        init = sch.decompose_reduction(conv, summed[0])
+        init = sch.decompose_reduction(conv, outermost)
         unroll_tile(sch, init, 4)
         if tail is not None:
-            unroll_tile(sch, tail, 4)
+            unroll_tile(sch, tail, 1 if cut else 4)
         if span > 1:
-            _skip_untouched(sch, conv, summed[0], oi, anchor)
+            _skip_untouched(sch, conv, outermost, oi, anchor)
 
 
 def _skip_untouched(
@@ -289,6 +304,17 @@ def _realised(statement: tirx.Stmt, block: s_tir.SBlock) -> s_tir.SBlockRealize:
         statement = statement.body
     check(statement.block.same_as(block), f"{block.name_hint} is not alone in its loops")
     return statement
+
+
+def _chunks(anchor: Anchor) -> tuple[int, ...]:
+    """Choices of the knob ``depth``: all of ci, and parts of it whose terms are worth a pass."""
+    depth, kh, kw, inner = anchor.reduction
+    if "span" in anchor.geometry or anchor.plain:
+        return (depth,)
+    terms = kh * kw * inner
+    if depth * terms < LONG:
+        return (depth,)
+    return (*(d for d in divisors(depth) if d < depth and CHUNKS[0] <= d * terms <= CHUNKS[1]), depth)
 
 
 def _union(*choices: tuple[int, ...], limit: int) -> tuple[int, ...]:
@@ -337,6 +363,7 @@ def _features(columns: Columns, anchor: Anchor, target: Target) -> dict[str, NDA
         "balance": jobs / (np.ceil(jobs / target.threads) * target.threads),
         "weights_l2": np.log2(weights / target.l2_bytes),
         "panel_l1": np.log2(to * depth * inner * np.where(m > 0, 1, kh * kw) * target.vector_bytes / target.l1_bytes),
+        "chunk_l1": np.log2(to * columns["depth"] * inner * kh * kw * target.vector_bytes / target.l1_bytes),
         "starved": np.maximum(0.0, 8.0 - tile),
         "chunked": chunked.astype(np.float64),
     }
@@ -356,12 +383,15 @@ def _first_guesses(space: Space) -> tuple[Config, ...]:
         + 3.0 * (1 - derived["balance"])
         + 0.05 * np.abs(np.log2(columns["unroll"]) - 2)
         + 0.05 * np.abs(columns["rows"] - columns["th"])
+        # Weights that come from L2 for every tile, and sums that go to memory for every chunk.
+        + 3.0 * (derived["chunk_l1"] > 0) * (columns["algorithm"] == 0) / (columns["th"] * columns["tw"])
+        + 0.1 * (columns["depth"] < columns["depth"].max())
     )
     order = np.argsort(penalty, kind="stable")
     by_algorithm: dict[float, list[Config]] = {}
     seen: set[tuple[float, ...]] = set()
     for index in order:
-        signature = tuple(columns[name][index] for name in ("algorithm", "to", "th", "tw", "pad", "outer"))
+        signature = tuple(columns[name][index] for name in ("algorithm", "to", "th", "tw", "pad", "outer", "depth"))
         guesses = by_algorithm.setdefault(columns["algorithm"][index], [])
         if signature not in seen and len(guesses) < 6:
             seen.add(signature)

@@ -28,6 +28,8 @@ CONVOLUTIONS = (
     conv_case("conv2d_first_layer", (1, 3, 13, 13), (2, 3, 5, 5, 1, 16), (2, 2), (2, 2, 2, 2)),
     conv_case("conv2d_odd_channels", (1, 1, 6, 6, 16), (1, 13, 3, 3, 1, 16), (2, 1), (1, 0, 1, 2), epilogue=False),
     conv_case("conv2d_dilated", (2, 1, 9, 9, 8), (2, 1, 3, 2, 8, 8), dilation=(2, 3), epilogue=False),
+    conv_case("conv2d_long", (1, 16, 4, 4, 8), (2, 16, 3, 3, 8, 8), pads=(1, 1, 1, 1)),
+    conv_case("conv2d_long_bare", (2, 64, 4, 2, 16), (2, 64, 1, 1, 16, 16), epilogue=False),
     conv_case("conv2d_grouped", (1, 4, 6, 6, 8), (4, 2, 3, 3, 8, 8), pads=(1, 1, 1, 1), groups=2),
     straddling_case("conv2d_straddling", (1, 2, 6, 6, 8), 12, 2),
     straddling_case("conv2d_straddling_3x3", (1, 3, 5, 7, 16), 28, 4, 3),

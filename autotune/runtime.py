@@ -136,6 +136,10 @@ class InferenceSession(OnnxRuntimeLike):
             self._artifact, self.threads
         )
         self._names = [spec.name for spec in self._artifact.outputs]
+        # Told once: a model of small layers runs in less time than it takes to look these up.
+        self._inputs = [(spec, numpy_type(spec.dtype)) for spec in self._artifact.inputs]
+        self._outputs = [(spec, numpy_type(spec.dtype)) for spec in self._artifact.outputs]
+        self._by_thread = not isinstance(self._machine, LaneMachine | DeviceMachine)
         # Tensors without elements are known without asking, and kernels have no use for them.
         self._staging = [_Staging(spec) for spec in self._artifact.inputs if math.prod(spec.shape)]
         self._lock = threading.Lock()
@@ -175,9 +179,10 @@ class InferenceSession(OnnxRuntimeLike):
         """
         check_run_options(run_options)
         wanted = wanted_outputs(output_names, self._names)
-        with self._ready(input_feed) as arguments:
-            made = iter(self._machine.run(arguments))
-        outputs = {spec.name: _output(spec, made) for spec in self._artifact.outputs}
+        arrays = self._arrays(input_feed)
+        with self._lock:
+            made = iter(self._machine.run(self._tensors(arrays)))
+        outputs = {spec.name: _output(spec, dtype, made) for spec, dtype in self._outputs}
         return [outputs[name] for name in wanted]
 
     def profile(self, input_feed: Mapping[str, NDArray[Any]]) -> list[tuple[str, float]]:
@@ -216,21 +221,42 @@ class InferenceSession(OnnxRuntimeLike):
     @contextmanager
     def _ready(self, feed: Mapping[str, NDArray[Any]]) -> Iterator[list[tvm.runtime.Tensor]]:
         """The checked inputs as tensors; the machine is the caller's alone until the end."""
-        arrays = [self._checked(spec, feed) for spec in self._artifact.inputs]
+        arrays = self._arrays(feed)
+        with self._lock:
+            yield self._tensors(arrays)
+
+    def _arrays(self, feed: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
+        """The checked inputs, in order."""
+        if len(feed) > len(self._inputs):
+            self._refuse_unknown(feed)
+        return [
+            array
+            if isinstance(array := feed.get(spec.name), np.ndarray)
+            and array.dtype == dtype
+            and array.shape == spec.shape
+            else self._checked(spec, feed)
+            for spec, dtype in self._inputs
+        ]
+
+    def _tensors(self, arrays: list[NDArray[Any]]) -> list[tvm.runtime.Tensor]:
+        """What the machine takes; only for the holder of the lock."""
+        if self._by_thread and not hasattr(self._thread, "ready"):
+            set_threads(self.threads)
+            self._thread.ready = True
+        if len(self._staging) < len(arrays):
+            arrays = [array for array in arrays if array.size]
+        return [staging.take(array) for staging, array in zip(self._staging, arrays, strict=True)]
+
+    def _refuse_unknown(self, feed: Mapping[str, NDArray[Any]]) -> None:
         expected = [spec.name for spec in self._artifact.inputs]
         for name in feed:
             if name not in expected:
                 raise UsageError(
                     f"the model has no input {name!r}; {did_you_mean(name, expected)}its inputs are {expected}"
                 )
-        with self._lock:
-            if not isinstance(self._machine, LaneMachine | DeviceMachine) and not hasattr(self._thread, "ready"):
-                set_threads(self.threads)
-                self._thread.ready = True
-            filled = [array for array in arrays if array.size]
-            yield [staging.take(array) for staging, array in zip(self._staging, filled, strict=True)]
 
     def _checked(self, spec: TensorSpec, feed: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+        self._refuse_unknown(feed)
         if spec.name not in feed:
             raise UsageError(
                 f"input {spec.name!r} is missing; give an array of shape {spec.shape} and type {spec.dtype}"
@@ -244,10 +270,12 @@ class InferenceSession(OnnxRuntimeLike):
         return array
 
 
-def _output(spec: TensorSpec, made: Iterator[NDArray[Any]]) -> NDArray[Any]:
+def _output(spec: TensorSpec, dtype: np.dtype[Any], made: Iterator[NDArray[Any]]) -> NDArray[Any]:
     """The next of what the kernels made, in the type that users see; an empty tensor is not made by any."""
-    dtype = numpy_type(spec.dtype)
-    return next(made).view(dtype) if math.prod(spec.shape) else np.zeros(spec.shape, dtype)
+    if 0 in spec.shape:
+        return np.zeros(spec.shape, dtype)
+    array = next(made)
+    return array if array.dtype == dtype else array.view(dtype)
 
 
 class _Staging:
@@ -267,7 +295,9 @@ class _Staging:
     def take(self, array: NDArray[Any]) -> tvm.runtime.Tensor:
         """``array`` as a tensor, in place if that is possible."""
         array = as_words(array)
-        if array.ctypes.data % ALIGNMENT == 0 and array.flags.c_contiguous and array.flags.writeable:
+        interface = array.__array_interface__
+        address, read_only = interface["data"]
+        if address % ALIGNMENT == 0 and interface["strides"] is None and not read_only:
             return tvm.runtime.from_dlpack(array)
         np.copyto(self._array, array)
         return self._tensor

@@ -22,7 +22,7 @@ import tvm
 
 from autotune.cuda.driver import Driver, StickyError
 from autotune.measure.builder import last_words, starved
-from autotune.measure.check import Array, Expected, aligned, make_inputs, normal_block, numpy_dtype, poison
+from autotune.measure.check import Array, Expected, aligned, make_inputs, mirrored, normal_block, numpy_dtype, poison
 from autotune.measure.messages import ReferenceJob, Settings, Timed, TimedAll, TimeJob
 from autotune.measure.racing import duel, race
 from autotune.measure.timing import load
@@ -39,9 +39,10 @@ Kernel = Any
 
 @dataclass
 class OnDevice:
-    """A task's arguments on the device, and what must come out."""
+    """A task's arguments on the device, the same with mirrored activations, and what must come out."""
 
     arguments: list[tvm.runtime.Tensor]
+    mirrored: list[tvm.runtime.Tensor]
     poisoned: Array
     expected: Expected | None
 
@@ -76,7 +77,7 @@ class DeviceBench:
         kernel = load(job.library, job.task)
         for positive in (False, True):
             prepared = self._fresh(job.task, positive)
-            self._call(kernel, prepared)
+            self._call(kernel, prepared.arguments)
             got = prepared.output.numpy()
             if got.dtype.kind != "f" or np.isfinite(got).all():
                 break
@@ -113,9 +114,10 @@ class DeviceBench:
     def _wrong(self, kernel: Kernel, prepared: OnDevice) -> Timed | None:
         """Why a kernel is not fit to be timed, or None."""
         start = time.perf_counter()
-        prepared.output.copyfrom(prepared.poisoned)
         try:
-            self._call(kernel, prepared)
+            self._call(kernel, prepared.mirrored)
+            prepared.output.copyfrom(prepared.poisoned)
+            self._call(kernel, prepared.arguments)
         except StickyError:
             raise
         except Exception as error:  # whatever a candidate provokes is its measurement
@@ -138,8 +140,8 @@ class DeviceBench:
             kernel(*prepared.arguments)
         return seconds[0]
 
-    def _call(self, kernel: Kernel, prepared: OnDevice) -> None:
-        kernel(*prepared.arguments)
+    def _call(self, kernel: Kernel, arguments: Sequence[tvm.runtime.Tensor]) -> None:
+        kernel(*arguments)
         self._driver.synchronize(self._stream)
 
     def _get(self, job: TimeJob) -> OnDevice:
@@ -161,4 +163,8 @@ class DeviceBench:
         output = aligned(task.shapes[-1], numpy_dtype(task.dtypes[-1]))
         poison(output)
         arguments = [tvm.runtime.tensor(array, self._device) for array in (*inputs, output)]
-        return OnDevice(arguments, output, None)
+        others = [
+            known if other is array else tvm.runtime.tensor(other, self._device)
+            for known, array, other in zip(arguments, inputs, mirrored(task, inputs), strict=False)
+        ]
+        return OnDevice(arguments, [*others, arguments[-1]], output, None)

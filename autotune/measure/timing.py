@@ -38,6 +38,7 @@ from autotune.measure.check import (
     aligned,
     fill_normal,
     make_inputs,
+    mirrored,
     normal_block,
     numpy_dtype,
     poison,
@@ -340,15 +341,7 @@ class Bench:
                 live[i][...] = inputs[i]
                 rows = live[i].reshape(-1)[: live[i].size // ROW * ROW].reshape(-1, ROW)
                 warm.append(tvm.runtime.from_dlpack(rows))
-        mirrored = [_mirrored(x) if i in floats and i not in task.constants else x for i, x in enumerate(inputs)]
-        return Prepared(inputs, output, None, live, cold, warm, mirrored)
-
-
-def _mirrored(array: Array) -> Array:
-    """The same numbers in reverse, so what may be asked of the whole array still holds."""
-    copy = aligned(array.shape, array.dtype)
-    copy.reshape(-1)[...] = array.reshape(-1)[::-1]
-    return copy
+        return Prepared(inputs, output, None, live, cold, warm, mirrored(task, inputs))
 
 
 def load(library: str, task: Task) -> Kernel:

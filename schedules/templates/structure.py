@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -107,12 +108,17 @@ def parameter_shapes(func: tirx.PrimFunc) -> tuple[tuple[int, ...], ...]:
 
 
 def find_anchor(func: tirx.PrimFunc, op: str) -> Anchor | None:
-    """The block marked ``tune.anchor = op``, or None."""
+    """The block marked ``tune.anchor = op``; None if there is none, or what follows it is larger than its result.
+
+    A gate of one number per channel that scales a whole map is such: no tile of the gate holds the map.
+    """
     blocks = blocks_in_order(func)
     names = [block.name_hint for block in blocks]
     for index, block in enumerate(blocks):
         if str(block.annotations.get("tune.anchor", "")) != op:
             continue
+        if math.prod(extents(blocks[-1], SPATIAL)) > math.prod(extents(block, SPATIAL)):
+            return None
         reads = [region.source for region in block.reads]
         if "pad" in names[:index]:
             reads[0] = blocks[names.index("pad")].reads[0].source

@@ -108,6 +108,11 @@ def test_build_reads_the_log_only(tmp_path, model, measurers):
 
 
 def test_frozen_with_a_missing_record_is_refused_and_leaves_nothing(tmp_path, model, measurers):
+    with pytest.raises(MissingRecordError, match="there is no tuning log"):
+        pipeline.tune(model, options(tmp_path, frozen=True))
+    assert not (tmp_path / "t.db").exists()
+    assert measurers == []
+    open_log(tmp_path / "t.db").close()
     with pytest.raises(MissingRecordError, match="have no record"):
         pipeline.tune(model, options(tmp_path, frozen=True))
     assert [(measurer.trials, measurer.closed) for measurer in measurers] == [(0, True)]

@@ -10,6 +10,7 @@ from schedules.errors import ScheduleError, UsageError
 from schedules.lower import BASELINE, TEMPLATES, claim, load_program, lower, normalise, program_of, task_key, tvm_target
 from schedules.target import Target
 from schedules.templates.batch_matmul import batch_matmul
+from schedules.templates.conv2d import conv2d
 from schedules.templates.rows import RowsTemplate
 from tests.schedules_tests.cases import CASES
 from tests.schedules_tests.programs import from_relax, from_te
@@ -107,3 +108,14 @@ def test_an_empty_tensor_is_left_alone() -> None:
     claimed = claim(func, TARGET)
     assert (claimed.template, claimed.space.knobs) == ("baseline", ())
     lower(func, BASELINE, TARGET)
+
+
+def test_a_gate_that_scales_a_whole_map_is_no_tile() -> None:
+    x, w = te.placeholder((1, 1, 1, 1, 8), name="x"), te.placeholder((1, 1, 1, 1, 8, 8), name="w")
+    gate = conv2d(x, w, (1, 1), (0, 0, 0, 0), (1, 1), 1)
+    y = te.placeholder((1, 1, 56, 56, 8), name="y")
+    scaled = te.compute((1, 1, 56, 56, 8), lambda n, c, h, v, b: gate[n, c, 0, 0, b] * y[n, c, h, v, b], name="scaled")
+    func = from_te(x, w, y, scaled)
+    claimed = claim(func, TARGET)
+    assert claimed.template == "generic"
+    lower(func, claimed.space.first[0], TARGET)

@@ -85,19 +85,32 @@ def read_chain(path: Path) -> Chain:
         data = json.loads(text)
         links = tuple(
             Link(
-                path / link["path"],
+                path / _own(number, link),
                 bool(link["island"]),
                 tuple(link["inputs"]),
                 tuple(link["outputs"]),
                 tuple(link["operators"]),
             )
-            for link in data["links"]
+            for number, link in enumerate(data["links"])
         )
         for link, told in zip(links, data["links"], strict=True):
             _check(link, str(told["identity"]))
         return Chain(path, links, tuple(data["inputs"]), tuple(data["outputs"]), dict(data["provenance"]))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ArtifactError(f"{manifest} is damaged ({error!r}); build the artifact again") from error
+
+
+def _name(number: int, island: bool) -> str:
+    """Where a segment lies in its artifact."""
+    return f"island-{number}.onnx" if island else f"part-{number}"
+
+
+def _own(number: int, link: Mapping[str, Any]) -> str:
+    """The segment's place, which has to be in this artifact: a manifest from elsewhere could name any file."""
+    name = _name(number, bool(link["island"]))
+    if link["path"] != name:
+        raise ValueError(f"segment {number} is at {link['path']!r}, not {name!r}")
+    return name
 
 
 def _check(link: Link, identity: str) -> None:
@@ -121,7 +134,7 @@ def write_chain(out: Path, model: onnx.ModelProto, links: Sequence[Link], proven
     with scratch_beside(out) as folder, writing(out):
         told = []
         for number, link in enumerate(links):
-            name = f"island-{number}.onnx" if link.island else f"part-{number}"
+            name = _name(number, link.island)
             if link.island:
                 shutil.copyfile(link.path, folder / name)
                 identity = sha256(link.path)

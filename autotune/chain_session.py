@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
 from numpy.typing import NDArray
 
 from autotune import runtime
@@ -16,7 +15,9 @@ from autotune.drop_in import (
     ModelMeta,
     Provider,
     check_run_options,
+    fitting,
     meta_of,
+    refuse_unknown,
     thread_count,
     wanted_outputs,
     warn_of_providers,
@@ -24,8 +25,7 @@ from autotune.drop_in import (
 from autotune.graph.lanes import Lane
 from autotune.importer.program import TensorSpec
 from autotune.lane_machine import Span
-from costmodels.choices import did_you_mean
-from schedules.errors import InstallError, RunError, UsageError
+from schedules.errors import InstallError, RunError
 
 Array = NDArray[Any]
 
@@ -91,14 +91,14 @@ class ChainSession(runtime.InferenceSession):
         """
         check_run_options(run_options)
         wanted = wanted_outputs(output_names, [value["name"] for value in self._chain.outputs])
-        values = self._checked_feed(input_feed)
+        values = self._checked(input_feed)
         for link, session in self._runs:
             values.update(zip(link.outputs, _made(link, session, values), strict=True))
         return [values[name] for name in wanted]
 
     def profile(self, input_feed: Mapping[str, Array]) -> list[tuple[str, float]]:
         """As ``runtime.InferenceSession.profile``; an island is one entry, named after its file."""
-        values = self._checked_feed(input_feed)
+        values = self._checked(input_feed)
         spent: list[tuple[str, float]] = []
         for link, session in self._runs:
             began = time.perf_counter()
@@ -124,24 +124,12 @@ class ChainSession(runtime.InferenceSession):
         for session in self._tuned.values():
             session.cancel()
 
-    def _checked_feed(self, feed: Mapping[str, Array]) -> dict[str, Array]:
-        known = [value["name"] for value in self._chain.inputs]
-        for name in feed:
-            if name not in known:
-                raise UsageError(f"the model has no input {name!r}; {did_you_mean(name, known)}its inputs are {known}")
-        values = {}
-        for value in self._chain.inputs:
-            name, shape, dtype = value["name"], tuple(value["shape"]), value["dtype"]
-            if name not in feed:
-                raise UsageError(f"input {name!r} is missing; give an array of shape {shape} and type {dtype}")
-            array = np.asarray(feed[name])
-            if array.shape != shape or str(array.dtype) != dtype:
-                raise UsageError(
-                    f"input {name!r} has shape {array.shape} and type {array.dtype}, "
-                    f"the artifact was built for {shape} and {dtype}"
-                )
-            values[name] = array
-        return values
+    def _checked(self, feed: Mapping[str, Array]) -> dict[str, Array]:
+        refuse_unknown(feed, [value["name"] for value in self._chain.inputs])
+        return {
+            value["name"]: fitting(feed, value["name"], tuple(value["shape"]), value["dtype"])
+            for value in self._chain.inputs
+        }
 
 
 def _made(link: Link, session: Runs, values: Mapping[str, Array]) -> Sequence[Array]:

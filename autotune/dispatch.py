@@ -18,13 +18,21 @@ from autotune import runtime
 from autotune.bundle import Bundle, Part, is_bundle, volume
 from autotune.chain import is_chain
 from autotune.chain_session import ChainSession
-from autotune.drop_in import ModelMeta, Provider, check_run_options, meta_of, wanted_outputs, warn_of_providers
+from autotune.drop_in import (
+    ModelMeta,
+    Provider,
+    check_run_options,
+    given,
+    meta_of,
+    refuse_unknown,
+    wanted_outputs,
+    warn_of_providers,
+)
 from autotune.graph.lanes import Lane
 from autotune.importer.open_axes import OpenSpec
 from autotune.importer.program import TensorSpec
 from autotune.independence import cut
 from autotune.lane_machine import Span
-from costmodels.choices import did_you_mean
 from schedules.errors import UsageError
 
 Array = NDArray[Any]
@@ -95,16 +103,16 @@ class InferenceSession(runtime.InferenceSession):
         check_run_options(run_options)
         known = [spec.name for spec in self._interface.outputs]
         wanted = wanted_outputs(output_names, known)
-        outputs = dict(zip(known, self._run(self._checked_feed(input_feed)), strict=True))
+        outputs = dict(zip(known, self._run(self._checked(input_feed)), strict=True))
         return [outputs[name] for name in wanted]
 
     def profile(self, input_feed: Mapping[str, Array]) -> list[tuple[str, float]]:
         """As ``runtime.InferenceSession.profile``, of the part for these very shapes."""
-        return self._session(self._exact(self._checked_feed(input_feed))).profile(input_feed)
+        return self._session(self._exact(self._checked(input_feed))).profile(input_feed)
 
     def timeline(self, input_feed: Mapping[str, Array]) -> list[Span]:
         """As ``runtime.InferenceSession.timeline``, of the part for these very shapes."""
-        return self._session(self._exact(self._checked_feed(input_feed))).timeline(input_feed)
+        return self._session(self._exact(self._checked(input_feed))).timeline(input_feed)
 
     @property
     def lanes(self) -> tuple[Lane, ...]:
@@ -123,17 +131,9 @@ class InferenceSession(runtime.InferenceSession):
                 self._opened[part.path] = runtime.InferenceSession(artifact, self._options, threads=self._threads)
             return self._opened[part.path]
 
-    def _checked_feed(self, feed: Mapping[str, Array]) -> dict[str, Array]:
-        known = [spec.name for spec in self._interface.inputs]
-        for name in feed:
-            if name not in known:
-                raise UsageError(f"the model has no input {name!r}; {did_you_mean(name, known)}its inputs are {known}")
-        for spec in self._interface.inputs:
-            if spec.name not in feed:
-                raise UsageError(
-                    f"input {spec.name!r} is missing; give an array of shape {_text(spec.shape)} and type {spec.dtype}"
-                )
-        return {name: np.asarray(feed[name]) for name in known}
+    def _checked(self, feed: Mapping[str, Array]) -> dict[str, Array]:
+        refuse_unknown(feed, [spec.name for spec in self._interface.inputs])
+        return {spec.name: given(feed, spec.name, _text(spec.shape), spec.dtype) for spec in self._interface.inputs}
 
     def _exact(self, feed: Mapping[str, Array]) -> Part:
         shapes = _shapes(feed)

@@ -22,6 +22,7 @@ from autotune.graph.lanes import parse_lanes
 from autotune.history import Recorder, Run, earlier_runs, remember, stories
 from autotune.importer.program import Program
 from autotune.importing import import_model
+from autotune.interruption import Interruption, remembering
 from autotune.islands import needs_islands, tune_around
 from autotune.job import Job, wall_s
 from autotune.library import check_compiler
@@ -285,6 +286,7 @@ def _search(
     began = time.perf_counter()
     peak = peak_of(measurer, target)
     jobs, spent_s, reused = open_jobs(program, target, log, options, peak)
+    interruption = Interruption()
     limits = Limits(budget_s=options.seconds * (1.0 - SETTLING), trials=options.trials)
     if options.seconds - spent_s < NEARLY_SPENT * options.seconds:
         spent_s = options.seconds
@@ -300,13 +302,15 @@ def _search(
         spent_s,
         RemainingGain(np.random.default_rng([options.seed, 1])),
         options.until,
+        interruption,
     )
     states = tuple(job.state for job in jobs.values())
     observe(TuningBegan(tuple(job.task for job in jobs.values()), states, max(0.0, options.seconds - spent_s)))
     try:
-        result.reason = session.run()
-        session.settle()
-        _keep_untuned(program, target, log, measurer, options.seed)
+        with remembering(interruption):
+            result.reason = session.run()
+            session.settle()
+            _keep_untuned(program, target, log, measurer, options.seed)
     except KeyboardInterrupt:
         result.reason, result.interrupted = "interrupted", True
     if session.certificate is not None:

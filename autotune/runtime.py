@@ -23,7 +23,9 @@ from autotune.drop_in import (
     OnnxRuntimeLike,
     Provider,
     check_run_options,
+    fitting,
     meta_of,
+    refuse_unknown,
     thread_count,
     wanted_outputs,
     warn_of_providers,
@@ -34,7 +36,6 @@ from autotune.importer.program import TensorSpec
 from autotune.lane_machine import LaneMachine, Span
 from autotune.machine import thread_cpus
 from autotune.words import as_words, numpy_type, word
-from costmodels.choices import did_you_mean
 from schedules.errors import ArtifactError, UsageError
 
 ALIGNMENT = 64  # bytes, assumed by compiled kernels
@@ -228,13 +229,13 @@ class InferenceSession(OnnxRuntimeLike):
     def _arrays(self, feed: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
         """The checked inputs, in order."""
         if len(feed) > len(self._inputs):
-            self._refuse_unknown(feed)
+            refuse_unknown(feed, [spec.name for spec in self._artifact.inputs])
         return [
             array
             if isinstance(array := feed.get(spec.name), np.ndarray)
             and array.dtype == dtype
             and array.shape == spec.shape
-            else self._checked(spec, feed)
+            else fitting(feed, spec.name, spec.shape, spec.dtype)
             for spec, dtype in self._inputs
         ]
 
@@ -246,27 +247,6 @@ class InferenceSession(OnnxRuntimeLike):
         if len(self._staging) < len(arrays):
             arrays = [array for array in arrays if array.size]
         return [staging.take(array) for staging, array in zip(self._staging, arrays, strict=True)]
-
-    def _refuse_unknown(self, feed: Mapping[str, NDArray[Any]]) -> None:
-        expected = [spec.name for spec in self._artifact.inputs]
-        for name in feed:
-            if name not in expected:
-                raise UsageError(
-                    f"the model has no input {name!r}; {did_you_mean(name, expected)}its inputs are {expected}"
-                )
-
-    def _checked(self, spec: TensorSpec, feed: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
-        if spec.name not in feed:
-            raise UsageError(
-                f"input {spec.name!r} is missing; give an array of shape {spec.shape} and type {spec.dtype}"
-            )
-        array = np.asarray(feed[spec.name])
-        if array.shape != spec.shape or str(array.dtype) != spec.dtype:
-            raise UsageError(
-                f"input {spec.name!r} has shape {array.shape} and type {array.dtype}, "
-                f"the artifact was built for {spec.shape} and {spec.dtype}"
-            )
-        return array
 
 
 def _output(spec: TensorSpec, dtype: np.dtype[Any], made: Iterator[NDArray[Any]]) -> NDArray[Any]:

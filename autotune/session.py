@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from autotune.events import Observer, SlotBegan, SlotDone
+from autotune.interruption import Interruption
 from autotune.job import FINAL, Job
 from autotune.measure.base import Measurer, Ranker, origins_of
 from search.allocation import Allocator, TaskState, why
@@ -35,6 +36,7 @@ class Session:
         spent_s: seconds that earlier runs in the log have already spent on these tasks.
         certificate: watches what slots bring, and says what more of them would; None does without.
         until: the run ends when the expected remaining gain is below this share of the model's latency.
+        interruption: checked before every slot.
         search_s: seconds spent in allocation, ask and tell so far.
     """
 
@@ -49,12 +51,18 @@ class Session:
     spent_s: float = 0.0
     certificate: RemainingGain | None = None
     until: float | None = None
+    interruption: Interruption = field(default_factory=Interruption)
     search_s: float = field(default=0.0, init=False)
 
     def run(self) -> str:
-        """Tune until a limit is reached; the reason, in words."""
+        """Tune until a limit is reached; the reason, in words.
+
+        Raises:
+            KeyboardInterrupt: on Ctrl-C; the slot that was on is lost.
+        """
         began = self.clock()
         while True:
+            self.interruption.check()
             slot = self.clock()
             states = [job.state for job in self.jobs.values()]
             reason = why_run_done(states, slot - began + self.spent_s, self.limits) or self._why_enough(states)
@@ -85,6 +93,7 @@ class Session:
         if not isinstance(self.measurer, Ranker):
             return
         for job in self.jobs.values():
+            self.interruption.check()
             finalists = job.finalists(FINALISTS, CLOSE) if job.fresh else []
             if len(finalists) > 1:
                 began = self.clock()

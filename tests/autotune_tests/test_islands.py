@@ -9,6 +9,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import autotune
+from autotune.artifact import sealed, sha256
 from autotune.cli import main
 from autotune.options import Options
 from schedules.errors import ArtifactError, ModelError, RunError, UsageError
@@ -117,6 +118,21 @@ def test_a_changed_byte_is_refused(result, name):
             autotune.load(result.artifact)
     finally:
         path.write_bytes(data)
+
+
+def test_a_segment_outside_of_the_artifact_is_refused(result):
+    path = result.artifact / "manifest.json"
+    text = path.read_text()
+    manifest = json.loads(text)
+    manifest["links"][1]["path"] = "../islands.onnx"
+    manifest["links"][1]["identity"] = sha256(result.artifact.parent / "islands.onnx")
+    del manifest["seal"]
+    try:
+        path.write_text(sealed(manifest))
+        with pytest.raises(ArtifactError, match="segment 1 is at"):
+            autotune.load(result.artifact)
+    finally:
+        path.write_text(text)
 
 
 def test_a_model_that_can_be_imported_has_no_islands(tmp_path):

@@ -1,9 +1,13 @@
 """The loop on fakes: what it measures, what it writes, why it stops, and how it goes on."""
 
+import signal
+from contextlib import suppress
+
 import numpy as np
 import pytest
 
 from autotune.events import SlotBegan, SlotDone
+from autotune.interruption import remembering
 from autotune.job import FINAL, STAGE, WALL, Job
 from autotune.session import CLOSE, FINALISTS, FIRST_SLOT, Session
 from schedules.space import Knob, Space
@@ -147,6 +151,36 @@ def test_an_interrupted_slot_is_lost_and_nothing_else():
     session(log, resumed).run()
     assert resumed.trials == 2 * SPACE.size - 2 * FIRST_SLOT
     assert len(log) == 2 * SPACE.size
+
+
+def test_ctrl_c_that_a_callback_dropped_ends_the_run_before_the_next_slot():
+    log, measurer = Watched(), FakeMeasurer()
+    working = measurer.answer
+
+    def deaf(candidate):
+        with suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        return working(candidate)
+
+    measurer.answer = deaf
+    loop = session(log, measurer)
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt), remembering(loop.interruption):
+        loop.run()
+    assert len(log) == FIRST_SLOT
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_program_with_its_own_way_with_ctrl_c_keeps_it():
+    heard = []
+    before = signal.signal(signal.SIGINT, lambda *_: heard.append(1))
+    try:
+        loop = session(Watched(), FakeMeasurer())
+        with remembering(loop.interruption):
+            signal.raise_signal(signal.SIGINT)
+        assert (heard, loop.interruption.asked) == ([1], False)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_a_finished_run_measures_nothing_again():

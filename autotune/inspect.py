@@ -26,6 +26,7 @@ from schedules.lower import load_program as load_prim_func
 from schedules.lower import lower, tvm_target
 from schedules.target import Target
 from schedules.task import Task
+from schedules.templates.indices import exact_indices
 from tuning_logs.record import TuningRecord
 
 FORMS = {"tir": "", "llvm": "ll", "asm": "asm", "cuda": "", "ptx": ""}
@@ -214,7 +215,7 @@ def emit_kernel(program: str, config: Config, target: Target, emit: str) -> str:
         return cuda_source(schedule, target)
     if emit == "ptx":
         return compile_ptx(cuda_program(schedule, target).source, target.arch)
-    module = schedule.mod
+    module = tvm.IRModule({"main": exact_indices(schedule.mod["main"])})
     if emit == "tir":
         return str(module.script())
     return str(tvm.compile(module, target=tvm_target(target)).mod.inspect_source(FORMS[emit]))

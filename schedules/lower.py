@@ -13,7 +13,7 @@ import tvm_ffi
 from tvm import s_tir, tirx
 
 from schedules.config import Config
-from schedules.errors import ScheduleError
+from schedules.errors import ScheduleError, check
 from schedules.space import Space
 from schedules.target import Target
 from schedules.templates.baseline import baseline
@@ -29,6 +29,7 @@ from schedules.templates.matmul import MatmulTemplate
 from schedules.templates.pool import PoolTemplate
 from schedules.templates.recurrent import SCHEDULED
 from schedules.templates.rows import RowsTemplate
+from schedules.templates.soundness import unwritten
 from schedules.templates.structure import Anchor, Repack
 from schedules.templates.traced import SPACE as TRACED
 from schedules.templates.traced import apply_traced
@@ -142,6 +143,8 @@ def lower(func: tirx.PrimFunc, config: Config, target: Target) -> s_tir.Schedule
         template.apply(sch, anchor, config, target)
     except (s_tir.ScheduleError, ValueError, RuntimeError) as error:
         raise ScheduleError(f"{config.to_json()} does not apply: {str(error).strip().splitlines()[-1]}") from error
+    block = unwritten(sch.mod["main"])
+    check(block is None, f"{config.to_json()} does not apply: {block} would leave a part of its result unwritten")
     return sch
 
 

@@ -33,6 +33,7 @@ from schedules.config import Config
 from schedules.errors import MeasureError, ScheduleError
 from schedules.lower import load_program, lower, tvm_target
 from schedules.target import Target
+from schedules.templates.indices import exact_indices
 
 SECONDS_PER_CONFIG = 30.0
 """A kernel compiles in 0.3 to 2 s; some legal ones take much longer, and none is worth this."""
@@ -132,7 +133,7 @@ def _chosen(item: dict[str, Any]) -> Chosen:
 
 
 def _scheduled(symbol: str, program: tirx.PrimFunc, config: Config, target: Target) -> tirx.PrimFunc:
-    return lower(program, config, target).mod["main"].with_attr("global_symbol", symbol)
+    return exact_indices(lower(program, config, target).mod["main"]).with_attr("global_symbol", symbol)
 
 
 def _try(symbol: str, text: str, configs: Sequence[Config], target: Target, sources: Path | None) -> Chosen:

@@ -14,6 +14,7 @@ from autotune.measure.messages import Broken, BuildJob, Job, ReferenceJob, Reply
 from autotune.measure.worker import Desk
 from schedules.errors import check
 from schedules.target import Target
+from schedules.templates.indices import exact_indices
 
 
 class CudaBuilder(Builder):
@@ -29,7 +30,7 @@ class CudaBuilder(Builder):
         Raises:
             ScheduleError: if the source does not compile.
         """
-        module = tvm.IRModule({symbol: func.with_attr("global_symbol", symbol)})
+        module = tvm.IRModule({symbol: exact_indices(func).with_attr("global_symbol", symbol)})
         with nvrtc_for(self._arch) as compiled:
             tvm.compile(module, target=self._tvm_target).export_library(library)
         check(compiled.cubins, "no machine code was made; see whether the CUDA driver can be loaded")

@@ -22,6 +22,7 @@ from schedules.config import Config
 from schedules.errors import ScheduleError
 from schedules.lower import load_program, tvm_target
 from schedules.target import Target
+from schedules.templates.indices import exact_indices
 from schedules.templates.structure import Repack
 from schedules.templates.traced import trace_of
 from tuning_logs.measurement import ErrorKind
@@ -92,7 +93,7 @@ class Builder:
 
         The object file stays beside it. It holds no path or time, so its hash tells equal code of one task.
         """
-        module = tvm.IRModule({symbol: func.with_attr("global_symbol", symbol)})
+        module = tvm.IRModule({symbol: exact_indices(func).with_attr("global_symbol", symbol)})
         # LLVM finds common subexpressions too; leaving them to it cuts a tenth of the build and changes no timing.
         with tvm.transform.PassContext(config={"tirx.disable_cse_tir": True}):
             compiled = tvm.compile(module, target=self._tvm_target)

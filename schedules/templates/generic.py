@@ -97,7 +97,7 @@ def _replays(func: tvm_ffi.StructuralKey) -> bool:
     """Whether the first guess can be applied; a function on which it cannot is left to the baseline."""
     try:
         found = design(func.key, PROBE)
-        if not any(found.samples):
+        if not found.usable or not any(found.samples):
             return False
         first = found.space(OP, GenericTemplate.version).first[0]
         found.apply(s_tir.Schedule(vector_math(func.key)), first)

@@ -12,7 +12,7 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -27,6 +27,7 @@ from schedules.config import Config, Value
 from schedules.errors import ScheduleError, check
 from schedules.space import Knob, Space
 from schedules.target import Target
+from schedules.templates.soundness import repeated_sum, unwritten
 from schedules.templates.vector_math import vector_math
 
 SKETCH_LIMIT = 6  # a chain of reductions multiplies their variants; the first ones are the plainest
@@ -66,18 +67,20 @@ class Design:
         traces: the sketches.
         samples: per sketch, the numbers it draws. A knob that sketches have in common has one name.
         finishes: TVM's steps after a sketch; they turn its marks into parallel, vectorised and unrolled loops.
+        usable: numbers of the sketches that compute all of the result.
     """
 
     traces: tuple[Trace, ...]
     samples: tuple[tuple[Sample, ...], ...]
     finishes: tuple[meta_schedule.Postproc, ...]
+    usable: tuple[int, ...]
 
     def space(self, op: str, version: int) -> Space:
         """Which sketch, and every number that the sketches draw; first one guess per sketch, the plainest first."""
         choices = {
             sample.knob: sample.choices for samples in self.samples for sample in samples if len(sample.choices) > 1
         }
-        sketches = Knob("sketch", tuple(range(len(self.traces))))
+        sketches = Knob("sketch", self.usable)
         knobs = (sketches, *(Knob(name, values) for name, values in choices.items()))
         return Space(op, version, knobs, first=tuple(self._guesses(Space(op, version, knobs))))
 
@@ -86,7 +89,7 @@ class Design:
         for samples in self.samples:
             for sample in samples:
                 guesses.setdefault(sample.knob, sample.guess)
-        for sketch in range(len(self.traces)):
+        for sketch in self.usable:
             chosen = {**guesses, "sketch": sketch, **{s.knob: s.guess for s in self.samples[sketch]}}
             yield Config(space.identity, tuple((knob.name, chosen[knob.name]) for knob in space.knobs))
 
@@ -97,7 +100,7 @@ class Design:
             ScheduleError: as ``replay``, and if there is no such sketch.
         """
         sketch = config.integer("sketch")
-        check(sketch < len(self.traces), f"sketch is {sketch}, the function has {len(self.traces)}")
+        check(sketch in self.usable, f"sketch is {sketch}, the function has {self.usable}")
         self.replay(sch, sketch, dict(config.items))
 
     def replay(self, sch: s_tir.Schedule, sketch: int, values: Mapping[str, Value]) -> None:
@@ -115,6 +118,9 @@ class Design:
             decided[steps[sample.step]] = _decision(steps[sample.step], value)
         Trace(steps, decided).apply_to_schedule(sch, remove_postproc=False)
         for finish in self.finishes:
+            if isinstance(finish, meta_schedule.postproc.RewriteReductionBlock):
+                repeated = repeated_sum(sch.mod["main"])
+                check(repeated is None, f"{repeated} would be summed several times")
             check(finish.apply(sch), f"{type(finish).__name__} refuses the program")
 
 
@@ -145,7 +151,19 @@ def drawn(
     generator = meta_schedule.space_generator.PostOrderApply(None, rules, finishes, {})
     ffi.TuneContextInitialize(ffi.TuneContext(module, native, generator, None, "main", 1, SEED, _log))
     traces = tuple(sch.trace for sch in generator.generate_design_space(module)[:SKETCH_LIMIT])
-    return Design(traces, tuple(_samples(trace, lanes, unroll) for trace in traces), tuple(generator.postprocs))
+    samples = tuple(_samples(trace, lanes, unroll) for trace in traces)
+    found = Design(traces, samples, tuple(generator.postprocs), tuple(range(len(traces))))
+    return replace(found, usable=tuple(number for number in found.usable if _writes_all(found, number, func)))
+
+
+def _writes_all(design: Design, sketch: int, func: tirx.PrimFunc) -> bool:
+    """Whether a sketch with its guesses computes all of the result; True where the guesses do not fit."""
+    sch = s_tir.Schedule(func)
+    try:
+        design.replay(sch, sketch, {})
+    except (s_tir.ScheduleError, ScheduleError, ValueError, RuntimeError):
+        return True
+    return unwritten(sch.mod["main"]) is None
 
 
 def _rules(lanes: int) -> list[meta_schedule.ScheduleRule]:

@@ -137,6 +137,13 @@ CHAINS = (
         lambda x: x.reshape(1, 6, 4, 8).transpose(0, 2, 1, 3),
     ),
     relax_case(
+        "elementwise_reversed_tile",
+        "elementwise",
+        lambda x: op.strided_slice(op.tile(x, (3, 2)), [1], [14], [1], [-1]),
+        [(1, 13)],
+        lambda x: np.tile(x, (3, 2))[:, 14:1:-1],
+    ),
+    relax_case(
         "elementwise_concat",
         "elementwise",
         lambda x, y: op.concat([x, y], 1),
@@ -164,6 +171,20 @@ GENERIC = (
         lambda x: op.nn.max_pool2d(x, (2, 2), (2, 2)),
         [(1, 3, 6, 6)],
         lambda x: x.reshape(1, 3, 3, 2, 3, 2).max((3, 5)),
+    ),
+    relax_case(
+        "generic_variance",
+        "generic",
+        lambda x: op.variance(x, [2, 3], keepdims=True),
+        [(4, 6, 22, 1)],
+        lambda x: x.var((2, 3), keepdims=True),
+    ),
+    relax_case(
+        "generic_padded_rows",
+        "generic",
+        lambda x, y: op.nn.pad(op.matmul(x, y), (0, 0, 0, 2, 0, 0), pad_value=0.5),
+        [(3, 5, 12), (3, 12, 16)],
+        lambda x, y: np.pad(x @ y, ((0, 0), (0, 2), (0, 0)), constant_values=0.5),
     ),
     relax_case("generic_sum_all", "generic", lambda x: op.sum(x), [(8, 12)], lambda x: np.asarray(x.sum())),
 )

@@ -19,7 +19,7 @@ from schedules.target import Target
 from schedules.templates.generic import GenericTemplate
 from schedules.templates.sketches import tilings_of
 from tests.schedules_tests.cases import GENERIC
-from tests.schedules_tests.programs import from_relax
+from tests.schedules_tests.programs import Case, from_relax
 
 TARGET = Target(kind="llvm", isa="avx512", threads=2)
 
@@ -74,6 +74,31 @@ def test_a_tiling_of_another_extent_is_an_illegal_candidate() -> None:
     wrong = tuple((name, (5, 5, 5, 5) if name.startswith("tile4") else value) for name, value in config.items)
     with pytest.raises(ScheduleError, match="does not offer"):
         lower(func, Config(config.space, wrong), TARGET)
+
+
+def case_of(name: str) -> Case:
+    return next(case for case in GENERIC if case.name == name)
+
+
+def test_a_mean_inside_of_the_variance_s_loop_is_refused() -> None:
+    case, said = case_of("generic_variance"), []
+    for config in claim(case.func, TARGET).space.sample(60, np.random.default_rng(0)):
+        try:
+            lower(case.func, config, TARGET)
+        except ScheduleError as error:
+            said.append(str(error))
+    assert any("would be summed several times" in text for text in said)
+
+
+def test_a_sketch_that_leaves_the_padding_unwritten_is_not_offered() -> None:
+    case = case_of("generic_padded_rows")
+    (sketches,) = (knob for knob in claim(case.func, TARGET).space.knobs if knob.name == "sketch")
+    assert 0 < len(sketches.choices) < 3
+    config = claim(case.func, TARGET).space.first[0]
+    left_out = next(number for number in range(3) if number not in sketches.choices)
+    wrong = Config(config.space, tuple((name, left_out if name == "sketch" else at) for name, at in config.items))
+    with pytest.raises(ScheduleError, match=f"sketch is {left_out}"):
+        lower(case.func, wrong, TARGET)
 
 
 def test_what_does_not_reduce_is_not_claimed() -> None:

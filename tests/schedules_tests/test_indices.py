@@ -1,0 +1,91 @@
+"""Quotients and remainders in indices, where TVM's simplifiers lose what is added or subtracted."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tvm
+import tvm_ffi
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tvm import s_tir, te, tirx
+from tvm.script import tirx as T  # noqa: N812
+
+from schedules.templates.indices import exact_indices
+
+ROWS, SHIFT = 8, 200
+LONG = 420
+
+
+def picked(width: int, factor: int, constant: int, divisor: int, remainder: bool) -> tirx.PrimFunc:
+    """y[a, b] = x[(constant + factor · b) over or modulo divisor, + SHIFT], in one loop."""
+    long, rows, columns = (tirx.IntImm("int64", size) for size in (LONG, ROWS, width))
+    x = te.placeholder((long,), name="x")
+
+    def element(_: tirx.Var, b: tirx.Var) -> tirx.Expr:
+        at = tirx.IntImm("int64", constant) + b * tirx.IntImm("int64", factor)
+        return x[(tirx.floormod if remainder else tirx.floordiv)(at, tirx.IntImm("int64", divisor)) + SHIFT]
+
+    return te.create_prim_func([x, te.compute((rows, columns), element, name="y")])
+
+
+def fused(func: tirx.PrimFunc, lanes: int) -> tirx.PrimFunc:
+    sch = s_tir.Schedule(func)
+    loop = sch.fuse(*sch.get_loops(sch.get_sblock("y")))
+    if lanes > 1:
+        sch.vectorize(sch.split(loop, [None, lanes])[1])
+    return sch.mod["main"]
+
+
+def computed(func: tirx.PrimFunc, width: int) -> np.ndarray:
+    x, y = (
+        tvm.runtime.tensor(np.arange(LONG, dtype=np.float32)),
+        tvm.runtime.tensor(np.zeros((ROWS, width), np.float32)),
+    )
+    tvm.compile(tvm.IRModule({"main": func}), target="llvm")(x, y)
+    return y.numpy()
+
+
+def expected(width: int, factor: int, constant: int, divisor: int, remainder: bool) -> np.ndarray:
+    at = constant + factor * np.arange(width)
+    row = (at % divisor if remainder else at // divisor) + SHIFT
+    return np.broadcast_to(row, (ROWS, width)).astype(np.float32)
+
+
+@settings(max_examples=60)
+@given(
+    st.sampled_from((3, 4, 13, 22)),
+    st.sampled_from((-3, -2, -1, 1, 2)),
+    st.integers(-30, 30),
+    st.sampled_from((2, 3, 4, 13, 26)),
+    st.booleans(),
+    st.sampled_from((1, 1, 4)),
+)
+def test_indices_are_exact(width: int, factor: int, constant: int, divisor: int, remainder: bool, lanes: int) -> None:
+    shape = (width, factor, constant, divisor, remainder)
+    func = exact_indices(fused(picked(*shape), lanes))
+    np.testing.assert_array_equal(computed(func, width), expected(*shape))
+
+
+@pytest.mark.parametrize("shape", [(13, -1, 14, 13, True)])
+def test_tvm_alone_is_wrong_here(shape: tuple[int, int, int, int, bool]) -> None:
+    """Fails when TVM has mended it: then ``schedules/indices.py`` can go."""
+    assert not np.array_equal(computed(fused(picked(*shape), 1), shape[0]), expected(*shape))
+
+
+def test_indices_without_constants_stay_as_they_are() -> None:
+    func = fused(picked(13, 2, 0, 4, True), 1)
+    assert tvm_ffi.structural_equal(func, exact_indices(func))
+
+
+@T.prim_func(s_tir=True)
+def shuffled(x: T.Buffer((T.int64(64),), "float32"), y: T.Buffer((T.int64(4), T.int64(16)), "float32")):
+    for a, b in T.grid(T.int64(4), T.int64(16)):
+        with T.sblock("y"):
+            v, w = T.axis.remap("SS", [a, b])
+            y[v, w] = x[(v * T.int64(16) + w + T.int64(16)) // T.int64(16) + (v * T.int64(16) + w) % T.int64(16)]
+
+
+def test_a_constant_that_divides_is_taken_out() -> None:
+    text = exact_indices(shuffled).script()
+    assert "//" not in text

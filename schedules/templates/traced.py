@@ -18,6 +18,7 @@ from tvm.s_tir.schedule import Trace
 
 from schedules.config import Config
 from schedules.errors import ScheduleError, check
+from schedules.templates.indices import exact_indices
 
 SPACE = "metaschedule/1"
 """Space of the configs that are traces; nobody draws from it, its configs are imported."""
@@ -75,6 +76,8 @@ def whole_trace(func: tirx.PrimFunc, sch: s_tir.Schedule) -> str:
     except ScheduleError as error:
         raise ScheduleError(MORE) from error
     check(leads, MORE)
+    # Plain TVM would get such an index wrong.
+    check(tvm_ffi.structural_equal(exact_indices(sch.mod["main"]), sch.mod["main"]), MORE)
     return trace
 
 

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from typing import Any
 
 import onnx
-from tvm import relax, te
+from tvm import relax, te, tirx
 from tvm.ir import GenericConst, IRModule
 from tvm.relax.frontend.onnx import onnx_frontend
 
-from autotune.importer.shapes import STANDARD_DOMAINS
+from autotune.importer.shapes import STANDARD_DOMAINS, WINDOWED
 from autotune.importer.tensors import one_line
 from schedules.errors import ModelError
 
@@ -65,7 +65,8 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         where = f"operator {op_name} (node {attrs['tvm_custom']['name']!r})"
         try:
             if op_name not in CONVERTERS:
-                return super()._convert_operator(op_name, inputs, attrs, opset)
+                made = super()._convert_operator(op_name, inputs, attrs, opset)
+                return self._windowed(inputs[0], made) if op_name in WINDOWED else made
             attrs["tvm_custom"]["kind"] = op_name
             padded = [inputs[index] for index in range(max(len(inputs), 8))]
             return self.bb.normalize(CONVERTERS[op_name](self.bb, padded, attrs, opset))
@@ -73,6 +74,18 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
             raise ModelError(f"{where} is not supported: {error}") from error
         except Exception as error:  # converters raise whatever they run into; each is the model's, not ours
             raise ModelError(f"{where} cannot be imported: {one_line(error, 200)}") from error
+
+    def _windowed(self, data: relax.Expr, made: relax.Expr) -> relax.Expr:
+        """``made``, unless its window fits nowhere: ONNX's inference is wrong about some pools that round up."""
+        made = self.bb.normalize(made)
+        if _is_empty(made) and not _is_empty(self.bb.normalize(data)):
+            raise ModelError("its window is larger than its padded data")
+        return made
+
+
+def _is_empty(value: relax.Expr) -> bool:
+    shape = value.ty.shape
+    return shape is not None and any(isinstance(size, tirx.IntImm) and int(size.value) == 0 for size in shape)
 
 
 def import_graph(model: onnx.ModelProto) -> IRModule:

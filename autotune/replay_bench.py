@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from itertools import cycle
 
 import numpy as np
 
 from autotune.measure.evaluator import Evaluator, at_speed_of
+from autotune.measure.racing import in_turn
 from autotune.trace import Trace
 from schedules.config import Config
 from tuning_logs.measurement import Measurement
@@ -98,15 +102,15 @@ class ReplayBench:
 
     def ranked(self, indices: list[int], evaluator: Evaluator) -> dict[int, float]:
         """Finalists timed in turn, each from the same moment on: the machine's speed meets all of them alike."""
-        found = {}
-        for index in indices:
-            runs_s, slowness = self._trace.series(index, (int(self._starts[index]) + 1) % self._trace.runs_s.shape[1])
-            even = runs_s / np.where(np.isnan(slowness), 1.0, slowness)
-            taken = _taken(evaluator, even)
-            self.run_s += math.fsum(taken)
-            self.runs += len(taken)
-            found[index] = statistics.median(taken)
-        return found
+        series = in_turn([self._runs(index) for index in indices], evaluator, None)
+        self.run_s += math.fsum(map(math.fsum, series))
+        self.runs += sum(map(len, series))
+        return {index: statistics.median(runs) for index, runs in zip(indices, series, strict=True)}
+
+    def _runs(self, index: int) -> Callable[[], float]:
+        """A config's recorded runs one after the other, round and round, from the pass after the one it was met in."""
+        runs_s, slowness = self._trace.series(index, (int(self._starts[index]) + 1) % self._trace.runs_s.shape[1])
+        return partial(next, cycle((runs_s / np.where(np.isnan(slowness), 1.0, slowness)).tolist()))
 
 
 def _taken(rule: Evaluator, runs_s: np.ndarray) -> list[float]:

@@ -147,12 +147,15 @@ class Adaptive:
     A run is disturbed only upwards (interrupts, neighbours), so the least run bounds the latency from below: a
     candidate whose least run stays above the incumbent by more than ``margins[n-1]`` after n runs is hopeless. The
     margins are a heuristic: they shrink with n because the least of several runs is nearer to the undisturbed time.
+    One run alone condemns nobody unless it took ``disturbance_s``: a short kernel that the system interrupts looks
+    twenty times as slow, and a good one would be lost.
     The rest run until z standard errors of the median (from the MAD, robust against those disturbances) are within
     ``precision`` of it, between ``least_runs`` and ``most_runs``, and no longer than ``cap_s`` in total unless two
     runs take longer.
     """
 
     margins: tuple[float, ...] = (2.0, 1.3, 1.15, 1.1)
+    disturbance_s: float = 3e-3
     z: float = 2.0
     precision: float = 0.01
     least_runs: int = 8
@@ -177,6 +180,8 @@ class Adaptive:
         return int(half > self.precision * center)
 
     def _hopeless(self, runs_s: Sequence[float], incumbent_s: float) -> bool:
+        if len(runs_s) == 1 and runs_s[0] < self.disturbance_s:
+            return False
         margin = self.margins[min(len(runs_s), len(self.margins)) - 1]
         return min(runs_s) > incumbent_s * margin
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Sequence
 
@@ -9,22 +10,39 @@ from autotune.measure.evaluator import Evaluator, at_speed_of
 
 Run = Callable[[], float]
 
+LEAST_TO_LEAD = 4
+"""Runs from which on a median is something to compare with."""
+
 WARM_RUNS = 3
 WARM_S = 0.5e-3
 
 
 def race(kernels: Sequence[Run], evaluator: Evaluator, incumbent_s: float | None) -> list[list[float]]:
-    """Time the kernels in turn, forwards and backwards, until the evaluator has enough of every one; seconds."""
+    """Warm the kernels up and time them ``in_turn``; seconds."""
     for run in kernels:
         warm_up(run)
+    return in_turn(kernels, evaluator, incumbent_s)
+
+
+def in_turn(kernels: Sequence[Run], evaluator: Evaluator, incumbent_s: float | None) -> list[list[float]]:
+    """Time the kernels in turn, forwards and backwards, until the evaluator has enough of every one; seconds.
+
+    Where the rule races, the fastest so far is the incumbent: who is hopeless beside it sits out the rest.
+    """
     series: list[list[float]] = [[] for _ in kernels]
     order = list(range(len(kernels)))
-    while rounds := max(evaluator.more(runs, incumbent_s) for runs in series):
-        for _ in range(rounds):
+    while True:
+        medians = [statistics.median(runs) for runs in series if len(runs) >= LEAST_TO_LEAD]
+        fastest = min([*medians, incumbent_s or math.inf]) if evaluator.races else math.inf
+        rival = fastest if fastest < math.inf else incumbent_s
+        wanted = [evaluator.more(runs, rival) for runs in series]
+        if not any(wanted):
+            return series
+        for _ in range(max(wanted)):
             for index in order:
-                series[index].append(kernels[index]())
+                if wanted[index] or not evaluator.races:
+                    series[index].append(kernels[index]())
             order.reverse()
-    return series
 
 
 def duel(kernel: Run, control: Run, evaluator: Evaluator, incumbent_s: float) -> tuple[float, ...]:

@@ -66,8 +66,14 @@ def test_the_released_rule_drops_the_extremes_above_four_batches() -> None:
 
 
 class TestAdaptive:
-    def test_a_hopeless_candidate_gets_one_run(self) -> None:
-        assert taken(Adaptive(), runs_of(2.1e-3), incumbent_s=1e-3) == 1
+    def test_a_hopeless_candidate_gets_one_run_and_two_if_short(self) -> None:
+        assert taken(Adaptive(), runs_of(3.5e-3), incumbent_s=1e-3) == 1
+        assert taken(Adaptive(), runs_of(2.1e-3), incumbent_s=1e-3) == 2
+
+    def test_an_interrupted_first_run_does_not_end_a_short_winner(self) -> None:
+        runs = runs_of(0.9e-4, spikes=0)
+        runs[0] *= 20
+        assert taken(Adaptive(), runs, incumbent_s=1e-4) >= Adaptive().least_runs
 
     def test_a_slower_candidate_gets_few(self) -> None:
         assert taken(Adaptive(), runs_of(1.4e-3, spikes=0), incumbent_s=1e-3) == 2

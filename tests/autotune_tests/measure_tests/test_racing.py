@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from autotune.measure.evaluator import Adaptive, FixedCount
-from autotune.measure.racing import WARM_RUNS, duel, race, warm_up
+from autotune.measure.racing import LEAST_TO_LEAD, WARM_RUNS, duel, in_turn, race, warm_up
 
 
 def counted(name: str, seconds: float, order: list[str]) -> Callable[[], float]:
@@ -44,3 +44,19 @@ def test_who_is_hopeless_is_not_timed_for_long():
     runs = duel(counted("k", 50e-3, order), counted("c", 1e-3, order), Adaptive(), 1e-3)
     assert len(runs) < 5
     assert min(runs) > 10e-3
+
+
+def test_a_finalist_that_falls_behind_sits_out_the_rest():
+    order: list[str] = []
+    rule = Adaptive(least_runs=15, most_runs=100)
+    fast, slow = in_turn([counted("a", 1e-3, order), counted("b", 1.3e-3, order)], rule, None)
+    assert len(fast) == rule.least_runs
+    assert len(slow) == LEAST_TO_LEAD
+
+
+def test_finalists_that_are_close_get_as_much_as_each_other():
+    order: list[str] = []
+    rule = Adaptive(least_runs=15, most_runs=100)
+    first, second = in_turn([counted("a", 1e-3, order), counted("b", 1.02e-3, order)], rule, None)
+    assert len(first) == rule.least_runs
+    assert len(second) == len(first)

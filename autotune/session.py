@@ -23,7 +23,7 @@ FIRST_SLOT = 2
 
 FINALISTS = 8
 CLOSE = 1.2
-"""Configs within this factor of a task's best are too close to call by single measurements: recorded configs differed by
+"""Configs within this factor of a task's best are too close to call by single measurements: recorded ones differed by
 up to 6 % from pass to pass, and the best of many is the luckiest."""
 
 

@@ -252,7 +252,7 @@ def _prefix_differs(
     for spec, got, want in zip(program.outputs, ours, theirs, strict=True):
         verdict = compare(reference, [got], [want])
         if not verdict.passed and (got.shape != want.shape or Expected(want).mismatch(got)):
-            return f"{spec.name} differs from {reference} by {verdict.max_abs_err:.3g}"
+            return f"{spec.name} differs from {reference}: {verdict.told}"
     return ""
 
 

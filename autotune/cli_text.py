@@ -45,10 +45,7 @@ def run_lines(result: Result) -> list[str]:
 
 def verdict_line(verdict: Verdict) -> str:
     """How far the outputs are from the reference's."""
-    return (
-        f"outputs {'match' if verdict.passed else 'DIFFER from'} {verdict.reference}: "
-        f"largest error {verdict.max_abs_err:.2g} absolute, {verdict.max_rel_err:.2g} relative"
-    )
+    return f"outputs {'match' if verdict.passed else 'DIFFER from'} {verdict.reference}: {verdict.told}"
 
 
 def bench_lines(result: BenchResult) -> list[str]:

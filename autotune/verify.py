@@ -31,12 +31,21 @@ class Verdict:
         max_abs_err: largest |ours - theirs|.
         max_rel_err: largest |ours - theirs| / |theirs| where |theirs| is above ATOL.
         passed: same shapes and types, and every element within ATOL + RTOL·|theirs|.
+        mismatch: the first output of another shape or type, or of integers that differ, in words; the errors are those
+            of the other outputs.
     """
 
     reference: str
     max_abs_err: float
     max_rel_err: float
     passed: bool
+    mismatch: str = ""
+
+    @property
+    def told(self) -> str:
+        """How far, in words."""
+        error = f"largest error {self.max_abs_err:.2g} absolute, {self.max_rel_err:.2g} relative"
+        return self.mismatch or error
 
 
 def random_inputs(specs: tuple[TensorSpec, ...] | list[TensorSpec], seed: int) -> Arrays:
@@ -70,14 +79,19 @@ def reference_outputs(model: onnx.ModelProto, feed: Arrays) -> tuple[str, list[N
 
 def compare(reference: str, ours: list[NDArray[Any]], theirs: list[NDArray[Any]]) -> Verdict:
     """The verdict over all outputs, arrays of any shape in the same order; a NaN on one side only fails."""
-    worst_abs, worst_rel, passed = 0.0, 0.0, True
-    for mine, other in zip(ours, theirs, strict=True):
+    worst_abs, worst_rel, passed, mismatch = 0.0, 0.0, True, ""
+    for number, (mine, other) in enumerate(zip(ours, theirs, strict=True)):
         if mine.shape != other.shape or mine.dtype != other.dtype:
-            return Verdict(reference, float("inf"), float("inf"), False)
+            passed = False
+            mismatch = mismatch or f"output {number} is {mine.dtype}{mine.shape}, not {other.dtype}{other.shape}"
+            continue
         if is_short_float(mine.dtype):
             mine, other = mine.astype(np.float32), other.astype(np.float32)
         if mine.dtype.kind not in "fc":
-            passed &= bool(np.array_equal(mine, other))
+            wrong = int(np.count_nonzero(mine != other))
+            if wrong:
+                passed = False
+                mismatch = mismatch or f"{wrong} of {mine.size} elements of output {number} differ"
             continue
         a, b = mine.astype(np.float64), other.astype(np.float64)
         passed &= bool(np.allclose(a, b, RTOL, ATOL, equal_nan=True))
@@ -87,7 +101,7 @@ def compare(reference: str, ours: list[NDArray[Any]], theirs: list[NDArray[Any]]
             worst_abs = max(worst_abs, float(difference.max()))
             relative = difference[scale > ATOL] / scale[scale > ATOL]
             worst_rel = max(worst_rel, float(relative.max()) if relative.size else 0.0)
-    return Verdict(reference, worst_abs, worst_rel, passed)
+    return Verdict(reference, worst_abs, worst_rel, passed, mismatch)
 
 
 def compare_artifact(artifact: Path, model: onnx.ModelProto, seed: int = 0) -> Verdict:
@@ -124,6 +138,6 @@ def verify_artifact(artifact: Path, model: onnx.ModelProto, seed: int = 0) -> Ve
 def complaint(artifact: Path, verdict: Verdict, seed: int) -> str:
     """What to say of a verdict that did not pass."""
     return (
-        f"{artifact} differs from {verdict.reference}: largest error {verdict.max_abs_err:.3g} absolute, "
-        f"{verdict.max_rel_err:.3g} relative (allowed {ATOL} + {RTOL}·|x|); report the model and --seed {seed}"
+        f"{artifact} differs from {verdict.reference}: {verdict.told} (allowed {ATOL} + {RTOL}·|x|); "
+        f"report the model and --seed {seed}"
     )

@@ -23,7 +23,6 @@ from search.forecast import NEAR_BOUND, cost_s, describe_slot
 from search.gain import GainModel, latency_share
 from search.stopping import near_roofline
 
-DEFAULT_COST_S = 0.1
 ALIVE = 0.7  # tasks of which some config works, before anything was tried
 
 
@@ -36,25 +35,26 @@ class ExpectedCut(Allocator):
         self._gains = GainModel(own_word)
 
     def next(self, states: Sequence[TaskState]) -> str | None:
-        """The open task of the largest value; None where all are exhausted or near their bounds."""
+        """A task nobody tried, the most arithmetic first; then the one of the largest value; None if none is open.
+
+        Tasks that are exhausted, or near their bounds, are not open.
+        """
         self._gains.observe(states)
         tasks = [state for state in open_tasks(states) if not near_roofline(state, NEAR_BOUND)]
         if not tasks:
             return None
-        known = [state for state in states if state.trials]
-        usual_s = float(np.mean([cost_s(state) for state in known])) if known else DEFAULT_COST_S
         fresh = [state for state in tasks if not state.trials]
         if fresh:  # untuned, the more arithmetic the worse
             return max(fresh, key=lambda state: (state.weight * state.flop, latency_share(state))).key
-        return max(tasks, key=lambda state: self._value(state, usual_s)).key
+        return max(tasks, key=self._value).key
 
     def why(self, key: str, states: Sequence[TaskState]) -> str:
         """See ``Explains``."""
         return describe_slot(self._gains, key, states, self._slot)
 
-    def _value(self, state: TaskState, usual_s: float) -> float:
-        """Expected seconds of model latency saved per second of tuning; a task nobody tried counts as untuned."""
-        slot_s = self._slot * (cost_s(state) if state.trials else usual_s)
+    def _value(self, state: TaskState) -> float:
+        """Expected seconds of model latency saved per second of tuning; a task of failures only counts as untuned."""
+        slot_s = self._slot * cost_s(state)
         share = latency_share(state)
         if state.best_s is None:
             return share * _chance_of_first(state.trials, self._slot) / slot_s
@@ -67,11 +67,11 @@ class ExpectedCut(Allocator):
 
 
 def _chance_of_first(failures: int, ahead: int) -> float:
-    """Chance that one of ``ahead`` trials is the first valid one after ``failures`` failures.
+    """Chance that one of ``ahead`` trials is the first valid one after ``failures`` failures, at least one.
 
     Either the task can work, with a share of valid configs that is uniform a priori (Laplace's rule), or none of its
     configs does; the evidence for the latter grows with every failure, so that dead ends are left for good.
     """
     alive = ALIVE / (failures + 1.0)
     alive /= alive + 1.0 - ALIVE
-    return alive * (1.0 - (1.0 - 1.0 / (failures + 2.0)) ** ahead) if failures else 1.0
+    return alive * (1.0 - (1.0 - 1.0 / (failures + 2.0)) ** ahead)

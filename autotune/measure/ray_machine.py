@@ -110,7 +110,8 @@ def answer_of(reference: Any, timeout_s: float) -> Any:
 
     Raises:
         MachineLost: if it died, cannot be reached, or says nothing in time.
-        AutotuneError: if it refused in one of our own sentences, other than that measuring there is broken.
+        MeasureError: if a kernel that is to be shipped does not compile there.
+        AutotuneError: if it refused in another of our own sentences, other than that measuring there is broken.
     """
     import ray
 

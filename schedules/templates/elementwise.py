@@ -38,7 +38,7 @@ class ElementwiseTemplate(OneAlgorithm):
     """Match, space and rewrite for functions without reductions."""
 
     name = OP
-    version = 1
+    version = 2
 
     def match(self, func: tirx.PrimFunc) -> Anchor | None:
         """The last block, if no block reduces."""

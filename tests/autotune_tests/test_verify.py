@@ -1,11 +1,15 @@
 """Verification: what counts as equal, and an artifact that computes something else."""
 
+import json
+from dataclasses import asdict
+from pathlib import Path
+
 import numpy as np
 import onnx
 import pytest
 
 from autotune.importer.program import TensorSpec
-from autotune.verify import ATOL, RTOL, compare, compare_artifact, random_inputs, verify_artifact
+from autotune.verify import ATOL, RTOL, compare, compare_artifact, complaint, random_inputs, verify_artifact
 from schedules.errors import VerificationError
 from tests.autotune_tests.tiny import tiny_model
 
@@ -91,3 +95,15 @@ def test_another_model_s_weights_fail(tiny_built):
     with pytest.raises(VerificationError, match=r"largest error .* --seed 7") as caught:
         verify_artifact(tiny_built.artifact, other, seed=7)
     assert "\n" not in str(caught.value)
+
+
+def test_another_shape_is_told_in_words_and_numbers_stay_finite():
+    found = compare("reference", [X, X[:3]], [X, X])
+    assert (found.passed, found.max_abs_err, found.mismatch) == (False, 0.0, "output 1 is float32(3,), not float32(4,)")
+    assert "output 1 is float32(3,)" in complaint(Path("a.tuned"), found, 0)
+    json.dumps(asdict(found), allow_nan=False)
+
+
+def test_integers_that_differ_are_counted():
+    found = verdict(np.array([1, 2, 3]), np.array([1, 5, 4]))
+    assert (found.passed, found.mismatch) == (False, "2 of 3 elements of output 0 differ")

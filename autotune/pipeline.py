@@ -309,7 +309,7 @@ def _search(
     try:
         with remembering(interruption):
             result.reason = session.run()
-            session.settle()
+            session.settle(began + max(0.0, options.seconds - spent_s))
             _keep_untuned(program, target, log, measurer, options.seed)
     except KeyboardInterrupt:
         result.reason, result.interrupted = "interrupted", True

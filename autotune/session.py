@@ -6,6 +6,7 @@ measurements (``ReplayMeasurer``) as on a machine.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -14,6 +15,7 @@ from autotune.interruption import Interruption
 from autotune.job import FINAL, Job
 from autotune.measure.base import Measurer, Ranker, origins_of
 from search.allocation import Allocator, TaskState, why
+from search.gain import latency_share
 from search.remaining import RemainingGain, why_enough
 from search.stopping import Limits, why_run_done, why_task_done
 from tuning_logs.store import LogStore
@@ -86,15 +88,23 @@ class Session:
             seconds = self.clock() - began
             self.observe(SlotDone(job.task, job.state, len(measured), len(failures), seconds, failures))
 
-    def settle(self) -> None:
+    def settle(self, deadline: float = math.inf) -> None:
         """Time the finalists of every task that was tuned in this run once more, interleaved.
 
         The fastest of many noisy measurements is partly the luckiest; its records are corrected here.
+
+        Args:
+            deadline: by ``clock``; from then on the tasks that take the least of the model's time are left as they are.
+
+        Raises:
+            KeyboardInterrupt: on Ctrl-C.
         """
         if not isinstance(self.measurer, Ranker):
             return
-        for job in self.jobs.values():
+        for job in sorted(self.jobs.values(), key=lambda job: latency_share(job.state), reverse=True):
             self.interruption.check()
+            if self.clock() >= deadline:
+                return
             finalists = job.finalists(FINALISTS, CLOSE) if job.fresh else []
             if len(finalists) > 1:
                 began = self.clock()

@@ -1,7 +1,9 @@
 """The loop on fakes: what it measures, what it writes, why it stops, and how it goes on."""
 
+import math
 import signal
 from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -256,6 +258,17 @@ def test_finalists_are_timed_once_more_and_recorded_as_such():
         close = [latency_s for latency_s in measured if latency_s <= CLOSE * measured[0]]
         assert again == close[:FINALISTS]
         assert len(again) > 1
+
+
+def test_settling_begins_with_what_weighs_most_and_ends_at_its_deadline():
+    log, ranker = Watched(), FakeRanker()
+    each = session(log, ranker)
+    each.run()
+    each.jobs["b"].task = replace(each.jobs["b"].task, weight=9)
+    each.settle(deadline=-math.inf)
+    assert ranker.ranked == []
+    each.settle()
+    assert [batch[0].task.key for batch in ranker.ranked] == ["b", "a"]
 
 
 def test_the_best_record_is_what_settling_says():

@@ -1,11 +1,13 @@
 """TVM's own tuner as a peer: MetaSchedule on the same model, for the same wall time.
 
-``python -m tests.bench.gpu.metaschedule MODEL.onnx FOLDER TARGET`` tunes until it is killed; what its database has
-by then counts. ``engine`` compiles from it; what has no record gets one of TVM's default schedules.
+``python -m tests.bench.gpu.metaschedule MODEL.onnx FOLDER TARGET [TRIALS]`` tunes until it is killed or has made so
+many trials; what its database has by then counts. ``engine`` compiles from it; what has no record gets one of TVM's
+default schedules.
 """
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -22,9 +24,9 @@ MOST_TRIALS = 1_000_000
 PER_TASK = 2000
 
 
-def tune(model: Path, folder: Path, target: str, budget_s: float) -> None:
-    """Tune in a child process for ``budget_s`` seconds of wall time."""
-    command = [sys.executable, "-m", "tests.bench.gpu.metaschedule", str(model), str(folder), target]
+def tune(model: Path, folder: Path, target: str, budget_s: float | None, trials: int = MOST_TRIALS) -> None:
+    """Tune in a child process for ``budget_s`` seconds of wall time, or until ``trials`` were made."""
+    command = [sys.executable, "-m", "tests.bench.gpu.metaschedule", str(model), str(folder), target, str(trials)]
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "log.txt").open("w") as log:
         child = subprocess.Popen(command, stdout=log, stderr=log)
@@ -59,7 +61,9 @@ def engine(model: Path, folder: Path, target: str, feed: dict[str, np.ndarray]) 
 
 def _target(text: str) -> tvm.target.Target:
     """``cuda`` is this machine's device with all its limits; else what TVM makes of the text."""
-    return tvm.target.Target.from_device("cuda") if text == "cuda" else tvm.target.Target(text)
+    if text == "cuda":
+        return tvm.target.Target.from_device("cuda")
+    return tvm.target.Target(json.loads(text) if text.startswith("{") else text)
 
 
 def records(folder: Path) -> int:
@@ -78,7 +82,7 @@ def _module(model: Path, native: tvm.target.Target) -> tvm.IRModule:
 
 def main() -> None:
     """Entry point of the child."""
-    model, folder, target = sys.argv[1:]
+    model, folder, target, *trials = sys.argv[1:]
     native = _target(target)
     module = _module(Path(model), native)
     with native, tvm.transform.PassContext(opt_level=3):
@@ -87,7 +91,7 @@ def main() -> None:
             params={},
             target=native,
             work_dir=folder,
-            max_trials_global=MOST_TRIALS,
+            max_trials_global=int(trials[0]) if trials else MOST_TRIALS,
             max_trials_per_task=PER_TASK,
         )
 

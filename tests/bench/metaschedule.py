@@ -8,7 +8,6 @@ MetaSchedule's in the end.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import tempfile
 import time

@@ -109,6 +109,16 @@ class TestExpectedCut:
         states = [known("open", [1e-1] * 2, weight=100), known("fresh", [])]
         assert ExpectedCut().next(states) == "fresh"
 
+    def test_every_task_is_served_twice_before_any_is_served_a_third_time(self) -> None:
+        often, heavy, light = (
+            known("often", [1e-1] * 10, weight=99),
+            known("heavy", [2e-3] * 2),
+            known("light", [1e-3] * 2),
+        )
+        assert ExpectedCut().next([often, light, heavy]) == "heavy"
+        assert ExpectedCut().next([often, light]) == "light"
+        assert ExpectedCut().next([often, known("light", [1e-3] * 10)]) == "often"
+
     def test_an_outlook_is_believed_where_it_has_a_word(self) -> None:
         good, bad = Outlook(8, (0.2, 0.3)), Outlook(8, (0.0, 0.001))
         states = [known("bad", [1e-3] * 16, outlook=bad), known("good", [1e-3] * 16, outlook=good)]

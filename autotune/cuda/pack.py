@@ -22,8 +22,9 @@ from pathlib import Path
 
 import onnx
 
+from autotune.importer.shape_sets import shape_sets
 from autotune.importing import load_checked
-from schedules.errors import ArtifactError
+from schedules.errors import ArtifactError, UsageError
 from tuning_logs.exchange import export_log
 from tuning_logs.log import TuningLog
 
@@ -96,9 +97,13 @@ def pack(model: Path, log: TuningLog, out: Path, budget: str, inputs: tuple[str,
 
     Raises:
         ModelError: if the model cannot be read.
+        UsageError: if ``inputs`` does not fit it, or asks for several sets of shapes.
         ArtifactError: if the archive cannot be written.
     """
-    loaded = load_checked(model, {})
+    sets = shape_sets(inputs)
+    if len(sets) > 1:
+        raise UsageError(f"a CUDA artifact serves one set of shapes, not {len(sets)}; give every --input once")
+    loaded = load_checked(model, sets[0] if sets else {})
     words = ["--budget", budget, *(part for text in inputs for part in ("--input", text))]
     script = RUN.format(model=model.name, options=shlex.join(words))
     try:

@@ -18,9 +18,11 @@ from autotune.artifact import read_artifact
 from autotune.cli import main
 from autotune.cuda.driver import Driver
 from autotune.cuda.pack import pack
+from autotune.importer.load import load_model
 from autotune.importing import import_model
 from autotune.plan import record_key
 from schedules.config import Config
+from schedules.errors import UsageError
 from schedules.target import Target
 from tests.cuda_tests.fake_driver import FakeBindings
 from tests.models.catalog import cached
@@ -43,6 +45,34 @@ def test_a_job_is_complete(tmp_path):
     assert "--target cuda" in (tmp_path / "job" / "run.sh").read_text()
     assert "--budget 90s" in (tmp_path / "job" / "run.sh").read_text()
     subprocess.run(["bash", "-n", str(tmp_path / "job" / "run.sh")], check=True)
+
+
+@pytest.fixture
+def open_batch(tmp_path: Path) -> Path:
+    """tiny_mlp with a batch that the file leaves open."""
+    model = onnx.load(cached("tiny_mlp"))
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_param = "batch"
+    onnx.save(model, tmp_path / "open.onnx")
+    return tmp_path / "open.onnx"
+
+
+def test_a_shape_that_the_file_leaves_open_travels_along(open_batch, tmp_path):
+    value = onnx.load(open_batch).graph.input[0]
+    rest = [dim.dim_value for dim in value.type.tensor_type.shape.dim[1:]]
+    text = f"{value.name}:{'x'.join(map(str, (3, *rest)))}"
+    pack(open_batch, MemoryStore(), tmp_path / "job.tar.gz", "90s", (text,))
+    with tarfile.open(tmp_path / "job.tar.gz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    assert f"--input {text}" in (tmp_path / "job" / "run.sh").read_text()
+    model = load_model(tmp_path / "job" / "model.onnx", {value.name: (3, *rest)})  # as the job's own run reads it
+    assert [dim.dim_value for dim in model.graph.input[0].type.tensor_type.shape.dim] == [3, *rest]
+
+
+def test_a_job_for_several_sets_of_shapes_is_refused(open_batch, tmp_path):
+    with pytest.raises(UsageError, match="serves one set of shapes, not 2; give every --input once"):
+        pack(open_batch, MemoryStore(), tmp_path / "job.tar.gz", "90s", ("x:{1,8}x16",))
+    assert not (tmp_path / "job.tar.gz").exists()
 
 
 def test_sources_run_where_they_are_unpacked(tmp_path):

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from autotune.artifact import check_place, identity, sha256, write_artifact
+from autotune.artifact import identity, scratch_beside, sha256, write_artifact
 from autotune.cuda.builder import Chosen, Wanted, build_kernels
 from autotune.graph.steps import flatten
 from autotune.importer.program import Program
@@ -68,6 +68,7 @@ def build_offline(
     Where no device is used, the manifest's provenance says that nothing was verified.
 
     Raises:
+        ArtifactError: if it cannot be written, or ``out`` exists and is not an artifact.
         ModelError: if the program holds more than kernel calls.
         MeasureError: if a kernel cannot be compiled at all.
     """
@@ -75,11 +76,9 @@ def build_offline(
         Wanted(symbol_of(task.key), program.programs[task.key], candidates(task, program, target, log, options.frozen))
         for task in program.tasks
     ]
-    check_place(out)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    scratch = out.with_name(f".{out.name}-cuda.so")
-    try:
-        chosen = build_kernels(wanted, target, scratch)
+    with scratch_beside(out) as folder:
+        library = folder / "kernels.so"
+        chosen = build_kernels(wanted, target, library)
         plan = _plan(program, target, log, chosen)
         ready = specialise(program, plan)
         steps = flatten(ready, {})
@@ -97,20 +96,10 @@ def build_offline(
             provenance["unverified"] = NOT_RUN
         ready = replace(ready, weights=steps.weights)
 
-        def moved(library: Path) -> None:
-            scratch.replace(library)
+        def moved(place: Path) -> None:
+            library.replace(place)
 
-        write_artifact(
-            out,
-            ready,
-            plan,
-            steps,
-            identity(program, plan),
-            provenance,
-            moved,
-        )
-    finally:
-        scratch.unlink(missing_ok=True)
+        write_artifact(out, ready, plan, steps, identity(program, plan), provenance, moved)
     return chosen
 
 

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
+import onnx
 import tvm
 
-from autotune.artifact import check_place
+from autotune.artifact import install, scratch_beside, writing
+from autotune.cuda.builder import Chosen
 from autotune.cuda.nvrtc import check_nvrtc
 from autotune.cuda.offline import NOT_RUN, build_offline
 from autotune.events import Observer, ignore
 from autotune.history import Recorder
 from autotune.importer.program import Program
 from autotune.library import check_compiler
+from autotune.logs import check_frozen
 from autotune.machine import read_host
 from autotune.measure.pool import LocalMeasurer, Site
 from autotune.options import Options, default_log
 from autotune.pipeline import MOST_COLD_BYTES, Result, _Clock, _search, load_program, output_path
 from autotune.runtime import InferenceSession
-from autotune.verify import compare, complaint, random_inputs, reference_outputs
+from autotune.verify import Verdict, compare, complaint, random_inputs, reference_outputs
 from schedules.errors import UsageError, VerificationError
 from schedules.target import Target
 from tuning_logs.log import TuningLog
@@ -38,9 +42,12 @@ def tune_cuda(model_path: Path, options: Options, target: Target, observe: Obser
 
     Raises:
         UsageError: if a device is asked for and there is none.
+        VerificationError: if outputs differ from the reference; what was at the artifact's place is left as it was.
         AutotuneError: as ``pipeline.tune``.
     """
     began = time.perf_counter()
+    if options.frozen:
+        check_frozen(options.log)
     _check(options)
     check_compiler()
     check_nvrtc()
@@ -53,25 +60,45 @@ def tune_cuda(model_path: Path, options: Options, target: Target, observe: Obser
         result = Result(
             model_path.name, output_path(model_path, options), target.fingerprint, target.threads, len(program.tasks)
         )
-        check_place(result.artifact)
+        with scratch_beside(result.artifact):  # before anything is tuned for a place that cannot be written
+            pass
         if options.device and not options.frozen:
             _tuned(result, program, target, log, options, clock, observe)
-        with clock.phase("build"):
-            chosen = build_offline(result.artifact, program, target, log, model_path, options)
-        if not options.device:
-            result.reason = NOT_RUN
-        for symbol in (symbol for symbol, item in chosen.items() if item.local_bytes):
-            logger.warning("%s uses %d bytes of local memory in every config tried", symbol, chosen[symbol].local_bytes)
-        if options.device:
-            with clock.phase("verify"):
-                feed = random_inputs(program.inputs, options.seed)
-                reference, expected = reference_outputs(model, feed)
-                result.verified = compare(reference, InferenceSession(result.artifact).run(None, feed), expected)
-            if not result.verified.passed:
-                raise VerificationError(complaint(result.artifact, result.verified, options.seed))
+        with scratch_beside(result.artifact) as folder:
+            made = folder / result.artifact.name
+            with clock.phase("build"):
+                chosen = build_offline(made, program, target, log, model_path, options)
+            _warn_of_local_memory(chosen)
+            if options.device:
+                with clock.phase("verify"):
+                    result.verified = _verified(made, result.artifact, model, program, options.seed)
+            else:
+                result.reason = NOT_RUN
+            with writing(result.artifact):
+                install(made, result.artifact)
     result.phase_s = clock.phase_s
     result.elapsed_s = time.perf_counter() - began
     return result
+
+
+def _warn_of_local_memory(chosen: Mapping[str, Chosen]) -> None:
+    for symbol, item in chosen.items():
+        if item.local_bytes:
+            logger.warning("%s uses %d bytes of local memory in every config tried", symbol, item.local_bytes)
+
+
+def _verified(made: Path, out: Path, model: onnx.ModelProto, program: Program, seed: int) -> Verdict:
+    """The outputs of the artifact at ``made``, which is meant for ``out``, against the reference's.
+
+    Raises:
+        VerificationError: if they differ.
+    """
+    feed = random_inputs(program.inputs, seed)
+    reference, expected = reference_outputs(model, feed)
+    verdict = compare(reference, InferenceSession(made).run(None, feed), expected)
+    if not verdict.passed:
+        raise VerificationError(complaint(out, verdict, seed))
+    return verdict
 
 
 def _check(options: Options) -> None:

@@ -129,6 +129,7 @@ def test_records_of_a_job_come_back(tmp_path, capsys):
     model, here = cached("tiny_mlp"), tmp_path / "here.db"
     build = ["build", str(model), "--target", json.dumps({"kind": "cuda", "arch": "sm_90"}), "--no-device"]
     build += ["--log", str(here), "--out", str(tmp_path / "out.tuned")]
+    open_log(here).close()
     assert tune(*build) != 0
     assert "run a job of 'tune pack' and merge its log" in capsys.readouterr().err
     packed = pack(model, MemoryStore(), tmp_path / "job.tar.gz", "90s")

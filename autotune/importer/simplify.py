@@ -26,7 +26,7 @@ from autotune.importer.rewrites import (
     split_batch_norms,
     split_sums,
 )
-from autotune.importer.shapes import STANDARD_DOMAINS, infer_shapes, skeleton
+from autotune.importer.shapes import STANDARD_DOMAINS, infer_shapes, skeleton, true_inputs
 from autotune.importer.tensors import one_line
 from schedules.errors import ModelError
 
@@ -51,7 +51,7 @@ def simplify(model: ModelProto, expand: Collection[str] = ()) -> ModelProto:
     """
     small = _inline(skeleton(model))
     _plain(small)
-    small = resolve(_raise_opset(small), expand)
+    small = resolve(_raise_opset(small), [value.name for value in true_inputs(model.graph)], expand)
     _plain(small)
     model = _with_weights(small, model)
     fold(model, LARGEST_WEIGHT)

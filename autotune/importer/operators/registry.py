@@ -5,7 +5,7 @@ What has no entry here goes to Relax's importer, or to one of our own converters
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from onnx import ModelProto, helper
 
@@ -31,13 +31,16 @@ def rewrites(*kinds: str) -> Callable[[Rewrite], Rewrite]:
     return register
 
 
-def rewrite(model: ModelProto) -> bool:
+def rewrite(model: ModelProto, inputs: Collection[str] = ()) -> bool:
     """Apply the rewrites to the main graph, in place; whether any applied.
+
+    Args:
+        inputs: as ``Scope`` has them.
 
     Raises:
         ModelError: naming the operator, if one meets a form that is not supported.
     """
-    scope = Scope(model)
+    scope = Scope(model, inputs)
     kept, changed = [], False
     for proto in model.graph.node:
         function = REWRITES.get(proto.op_type) if proto.domain in ("", "ai.onnx") else None

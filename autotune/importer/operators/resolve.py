@@ -21,11 +21,12 @@ ROUNDS = 24
 """More rounds than nested functions, loops and rewrites need."""
 
 
-def resolve(model: ModelProto, expand: Collection[str] = ()) -> ModelProto:
+def resolve(model: ModelProto, inputs: Collection[str], expand: Collection[str] = ()) -> ModelProto:
     """An equivalent model of operators that can be imported.
 
     Args:
         model: a skeleton (``shapes.skeleton``); changed and given back.
+        inputs: names of the true inputs; the skeleton's others are large weights.
         expand: more operators to replace by their function bodies.
 
     Raises:
@@ -41,7 +42,7 @@ def resolve(model: ModelProto, expand: Collection[str] = ()) -> ModelProto:
         infer_shapes(model, name, strict=False)
         changed = fold(model)
         drop_dead(model)
-        changed |= rewrite(model)
+        changed |= rewrite(model, inputs)
         remove_passthrough(model.graph)
         drop_unused_initialisers(model.graph)
         kinds = {(n.domain, n.op_type) for n in walk_nodes(model.graph.node)}

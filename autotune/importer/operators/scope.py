@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -23,19 +23,22 @@ FLOAT = onnx.TensorProto.FLOAT
 class Scope:
     """A graph's constants, and the type and shape of its values, where they are known.
 
+    Args:
+        inputs: names of what is not known before the model runs, where ``model`` is a skeleton: its other inputs are
+            large weights.
+
     Attributes:
         opset: version of the standard operators.
-        given: names of inputs and initialisers.
+        given: names of initialisers, and in a skeleton of the inputs that stand for large ones.
         shapes: value → static shape.
         types: value → ONNX element type.
     """
 
-    def __init__(self, model: ModelProto) -> None:
+    def __init__(self, model: ModelProto, inputs: Collection[str] = ()) -> None:
         self.graph: GraphProto = model.graph
         self.opset = next((o.version for o in model.opset_import if o.domain in STANDARD_DOMAINS), 13)
         self.tensors = {tensor.name: tensor for tensor in model.graph.initializer}
-        # In a skeleton, large weights are inputs.
-        self.given = {*self.tensors, *(value.name for value in model.graph.input)}
+        self.given = {*self.tensors, *(value.name for value in model.graph.input)} - {*inputs}
         self._arrays: dict[str, Array] = {}
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.types: dict[str, int] = {}

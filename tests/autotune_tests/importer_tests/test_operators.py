@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import onnxruntime
 import pytest
-from onnx import TensorProto, defs, helper
+from onnx import TensorProto, defs, helper, numpy_helper
 
 from autotune.importer.load import load_model
 from autotune.importer.operators.catalog import import_graph
 from autotune.importer.operators.folding import fold
 from autotune.importer.operators.registry import REWRITES
 from autotune.importer.program import import_program
+from autotune.importer.shapes import SKELETON_ELEMENTS
 from autotune.importer.simplify import simplify
 from autotune.runtime import InferenceSession
 from autotune.ship import build_artifact
@@ -159,6 +162,28 @@ def test_forms_that_are_missing_are_told_as_such(kind, shapes, attributes, why):
         import_graph(model_of([node], given, ["y"], opset=19))
     assert str(error.value).startswith(f"operator {kind} (node 'culprit') is not supported: ")
     assert why in str(error.value)
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+@pytest.mark.parametrize("given", [("w",), ("r",), ("w", "r", "b")])
+def test_weights_of_a_cell_may_be_inputs(kind, given, tmp_path):
+    """The kernel of all steps needs them constant; step by step they may be anything."""
+    attributes = {"linear_before_reset": 1} if kind == "GRU" else {}
+    model, feed = recurrent(kind, "forward", 32, steps=3, **attributes)
+    tensors = {tensor.name: tensor for tensor in model.graph.initializer}
+    for name in given:
+        model.graph.input.append(value(name, tensors[name].dims))
+        feed[name] = numpy_helper.to_array(tensors[name])
+        model.graph.initializer.remove(tensors[name])
+    assert close(*run(model, tmp_path, feed))
+
+
+def test_weights_of_a_cell_that_are_large_still_make_one_kernel(tmp_path):
+    """They are inputs of the skeleton that is rewritten, as true inputs are."""
+    model, _ = recurrent("LSTM", "forward", 32, steps=3)
+    assert max(math.prod(tensor.dims) for tensor in model.graph.initializer) > SKELETON_ELEMENTS
+    simple = simplify(load_model(written(model, tmp_path)))
+    assert [node.op_type for node in simple.graph.node] == ["LSTM"]
 
 
 def test_every_rewrite_is_of_a_standard_operator():

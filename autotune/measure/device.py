@@ -47,6 +47,9 @@ NOTE, TURN = "/tmp/tune-{}.note", "/tmp/tune-turn.lock"  # noqa: S108 - on the d
 READ_BYTES = 1 << 18
 """Of a file on a device: the CPUs of a large machine take so much."""
 
+STAT_BYTES = 512
+"""Of ``/proc/stat``: its first line, on all CPUs together, is shorter."""
+
 Result = TypeVar("Result")
 
 
@@ -153,7 +156,8 @@ class DeviceSession:
         self._note = NOTE.format(secrets.token_hex(8))
         self._count = 0
         self._shared = False
-        self._buffer: tvm.runtime.Tensor | None = None
+        self._mine = False
+        self._buffers: dict[int, tvm.runtime.Tensor] = {}
         try:
             self._functions = self._load(probe)
         except Exception as error:  # the server's own words, of any type
@@ -195,28 +199,35 @@ class DeviceSession:
         listed = self._session.get_function("ffi.Array")(*(str(core) for core in cores))
         self._session.get_function("runtime.config_threadpool")(-2, threads, listed)
 
-    def read(self, path: str) -> bytes | None:
-        """The first ``READ_BYTES`` of a file on the device; None where there is none."""
-        if self._buffer is None:
-            self._buffer = self.empty((READ_BYTES,), np.dtype("uint8"))
-        count = int(self.call("tune_read", self._text(path), self._buffer))
-        return None if count < 0 else bytes(self._buffer.numpy()[:count])
+    def read(self, path: str, most: int = READ_BYTES) -> bytes | None:
+        """The first ``most`` bytes of a file on the device; None where there is none."""
+        if most not in self._buffers:
+            self._buffers[most] = self.empty((most,), np.dtype("uint8"))
+        count = int(self.call("tune_read", self._text(path), self._buffers[most]))
+        return None if count < 0 else bytes(self._buffers[most].numpy()[:count])
 
     def limit(self, seconds: float, grow_bytes: int) -> None:
         """Let the process run for ``seconds`` (0: for ever) and grow by ``grow_bytes`` (0: as it likes)."""
         self.call("tune_limit", int(-(-seconds // 1)), grow_bytes)
 
     def take_turn(self) -> None:
-        """Wait until nothing else is timed on that machine by anyone who takes turns."""
+        """Wait until nothing else is timed on that machine by anyone who takes turns; at once while the turn is ours.
+
+        Where others were met before, a turn begins when the CPUs are idle.
+        """
+        if self._mine:
+            return
         path, deadline = self._text(TURN), time.monotonic() + SLACK_S / 2
-        while not self.call("tune_turn", path, 1) and time.monotonic() < deadline:
+        while not (mine := bool(self.call("tune_turn", path, 1))) and time.monotonic() < deadline:
             self._shared = True
             time.sleep(0.002)
+        self._mine = mine
         if self._shared:
-            await_idle(lambda: (self.read("/proc/stat") or b"").decode())
+            await_idle(lambda: (self.read("/proc/stat", STAT_BYTES) or b"").decode())
 
     def end_turn(self) -> None:
         """Let others."""
+        self._mine = False
         self.call("tune_turn", self._text(TURN), 0)
 
     def attempt(self, action: Callable[[], Result]) -> Result:

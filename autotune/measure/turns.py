@@ -34,7 +34,7 @@ def await_idle(read_stat: Callable[[], str]) -> None:
     """Wait until the CPUs are idle.
 
     Args:
-        read_stat: the text of the kernel's ``/proc/stat``, now.
+        read_stat: the text of the kernel's ``/proc/stat``, now, its first line at least; empty where there is none.
     """
     deadline = time.monotonic() + MOST_S
     before = read_stat()
@@ -47,7 +47,9 @@ def await_idle(read_stat: Callable[[], str]) -> None:
 
 
 def busy_share(before: str, after: str) -> float:
-    """Share of the time between two readings of ``/proc/stat`` that the CPUs were not idle."""
+    """Share of the time between two readings of ``/proc/stat`` that the CPUs were not idle; 0 if one is empty."""
+    if not before or not after:
+        return 0.0
     first, second = ([int(word) for word in text.splitlines()[0].split()[1:9]] for text in (before, after))
     spent = [now - then for then, now in zip(first, second, strict=True)]
     idle = spent[3] + spent[4]  # idle, and waiting for a disk

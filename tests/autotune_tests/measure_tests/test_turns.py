@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from autotune.measure.device import DeviceSession
 from autotune.measure.turns import STAT, Turn, await_idle, busy_share
 
 IDLE, BUSY = "cpu  10 0 10 100 0 0 0 0 0 0\n", "cpu  14 0 12 102 0 0 0 0 0 0\n"
@@ -74,7 +75,50 @@ def test_a_turn_ends_with_its_holder(path: Path) -> None:
 def test_the_share_of_busy_cpus() -> None:
     assert busy_share(IDLE, BUSY) == pytest.approx(0.75)
     assert busy_share(IDLE, IDLE) == 0.0
+    assert busy_share("", "") == busy_share(IDLE, "") == busy_share("", BUSY) == 0.0
     assert 0.0 <= busy_share(STAT.read_text(), STAT.read_text()) <= 1.0
+
+
+class Board(DeviceSession):
+    """The turns of a device that is not there and says nothing of its CPUs.
+
+    Args:
+        free: whether the turn is to be had, each time it is asked for.
+    """
+
+    def __init__(self, *free: bool) -> None:
+        self._free = iter(free)
+        self._shared = self._mine = False
+        self._buffers = {}
+        self.calls: list[str] = []
+
+    def call(self, name: str, *args: object) -> int:
+        self.calls.append(name)
+        if name == "tune_read":
+            return -1
+        return next(self._free) if args[1] else 1
+
+    def tensor(self, array: object) -> object:
+        return array
+
+    def empty(self, shape: object, dtype: object) -> object:
+        return shape
+
+
+def test_a_turn_on_a_device_is_taken_once_and_waits_only_where_others_were_met() -> None:
+    board = Board(True, False, True, True)
+    board.take_turn()
+    board.take_turn()
+    board.end_turn()
+    assert board.calls == ["tune_turn", "tune_turn"]  # taken, given back
+    for met in (2, 1):
+        board.calls.clear()
+        board.take_turn()
+        assert board.calls == ["tune_turn"] * met + ["tune_read"] * 2
+        board.calls.clear()
+        board.take_turn()
+        assert board.calls == []
+        board.end_turn()
 
 
 def test_a_turn_begins_when_the_cpus_are_idle() -> None:

@@ -43,7 +43,9 @@ class Driver:
         try:
             (status,) = self._cuda.cuInit(0)
         except RuntimeError as error:  # the bindings look for the driver's library at the first call
-            raise InstallError("no CUDA device can be used: NVIDIA's driver is not installed") from error
+            raise InstallError(
+                "no CUDA device can be used: NVIDIA's driver is not installed; install it, or use a machine that has it"
+            ) from error
         if int(status):
             raise InstallError(
                 f"no CUDA device can be used (cuInit says {_name(status)}); see whether nvidia-smi lists one"

@@ -60,7 +60,10 @@ def split(model: ModelProto, attempt: Attempt) -> list[Segment]:
     segments = [Segment(id(groups[level][0]) in failing, cutter.part(groups[level])) for level in sorted(groups)]
     if all(segment.island for segment in segments):
         kinds = ", ".join(segment.operators[0] for segment in segments)
-        raise ModelError(f"{model.graph.name or 'the model'}: nothing of it can be imported ({kinds}, …)")
+        raise ModelError(
+            f"{model.graph.name or 'the model'}: nothing of it can be imported ({kinds}, …); "
+            "run it on ONNX Runtime alone"
+        )
     return segments
 
 

@@ -152,7 +152,7 @@ def test_a_machine_without_nvidia_s_driver_says_so():
         def cuInit(self, flags):  # noqa: N802  # NVIDIA's name
             raise RuntimeError("libcuda.so.1 was not found")
 
-    with pytest.raises(InstallError, match="driver is not installed"):
+    with pytest.raises(InstallError, match="driver is not installed; install it, or use a machine that has it"):
         Driver(Bindings())
 
 

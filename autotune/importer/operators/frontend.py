@@ -79,7 +79,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         """``made``, unless its window fits nowhere: ONNX's inference is wrong about some pools that round up."""
         made = self.bb.normalize(made)
         if _is_empty(made) and not _is_empty(self.bb.normalize(data)):
-            raise ModelError("its window is larger than its padded data")
+            raise ModelError("its window is larger than its padded data; check --input and the model")
         return made
 
 

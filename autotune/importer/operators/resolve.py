@@ -63,7 +63,7 @@ def _check_outputs(model: ModelProto) -> None:
     for value in model.graph.output:
         if value.type.WhichOneof("value") not in ("tensor_type", None):
             by = f" of operator {made[value.name].op_type}" if value.name in made else ""
-            raise ModelError(f"output {value.name!r}{by} is not a tensor; only tensors are supported")
+            raise ModelError(f"output {value.name!r}{by} is not a tensor; only tensors are supported; drop that output")
 
 
 def _spell_defaults(model: ModelProto, kinds: Collection[tuple[str, str]]) -> None:

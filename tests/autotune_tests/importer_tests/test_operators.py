@@ -186,6 +186,14 @@ def test_weights_of_a_cell_that_are_large_still_make_one_kernel(tmp_path):
     assert [node.op_type for node in simple.graph.node] == ["LSTM"]
 
 
+def test_a_result_that_is_no_tensor_is_told_with_the_way_out(tmp_path):
+    made = helper.make_tensor_sequence_value_info("parts", TensorProto.FLOAT, None)
+    model = model_of([helper.make_node("SplitToSequence", ["x"], ["parts"], "cut")], [value("x", (4, 2))], [])
+    model.graph.output.append(made)
+    with pytest.raises(ModelError, match=r"'parts' of operator SplitToSequence is not a tensor; .*; drop that output"):
+        simplify(load_model(written(model, tmp_path)))
+
+
 def test_every_rewrite_is_of_a_standard_operator():
     assert [kind for kind in REWRITES if not defs.has(kind)] == []
 
@@ -197,5 +205,5 @@ def test_a_window_that_fits_nowhere_behind_a_pool_that_rounds_up(tmp_path):
         helper.make_node("MaxPool", ["p"], ["y"], "second", kernel_shape=[3], pads=[0, 1], strides=[2]),
     ]
     model = model_of(nodes, [value("x", (1, 4, 3))], ["y"])
-    with pytest.raises(ModelError, match=r"MaxPool.*second.*window is larger than its padded data"):
+    with pytest.raises(ModelError, match=r"MaxPool.*second.*window is larger than its padded data; check --input"):
         import_program(simplify(load_model(written(model, tmp_path))), tiny.target())

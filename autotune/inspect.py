@@ -119,7 +119,8 @@ class ModelReport:
 
 
 def report_tasks(model_path: Path, options: Options) -> ModelReport:
-    """The tasks of a model and what the log knows of them; nothing is measured but the machine's peak, once.
+    """The tasks of a model and what the log knows of them; nothing is measured but the machine's peak, where it is not
+    known well enough yet (``measure_peak``).
 
     Raises:
         AutotuneError: for a bad model, option or log.

@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -90,6 +91,7 @@ def measure_peak(target: Target, cache: Path | None = None) -> Peak:
         return known
     with ThreadPoolExecutor(1) as own:  # TVM keeps a pool per calling thread, and a pool cannot grow later
         peak = own.submit(_measure, target).result()
+    known, times = _load(path)  # again: another process may have measured meanwhile
     if known is not None:
         peak = _larger(peak, known)
     _save(path, peak, times + 1)
@@ -136,11 +138,12 @@ def _load(path: Path) -> tuple[Peak | None, int]:
 
 
 def _save(path: Path, peak: Peak, times: int) -> None:
-    scratch = path.with_suffix(".part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        scratch.write_text(json.dumps({**asdict(peak), "times": times}))
-        scratch.replace(path)
+        with tempfile.TemporaryDirectory(prefix=".peak-", dir=path.parent) as own:  # another process may write too
+            scratch = Path(own) / path.name
+            scratch.write_text(json.dumps({**asdict(peak), "times": times}))
+            scratch.replace(path)
     except OSError as error:
         logger.warning("%s cannot be written (%s); the peak will be measured again next time", path, error)
 

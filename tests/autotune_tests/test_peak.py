@@ -10,6 +10,7 @@ import pytest
 
 from autotune.machine import host_target
 from autotune.peak import TIMES, Peak, measure_peak
+from schedules.target import Target
 
 
 def test_it_is_measured_a_few_times_and_the_largest_kept(tmp_path: Path) -> None:
@@ -24,6 +25,21 @@ def test_it_is_measured_a_few_times_and_the_largest_kept(tmp_path: Path) -> None
     assert again.memory_gb_s == 1e9
     path.write_text(json.dumps({**asdict(Peak(1.0, 2.0, 3.0, 4)), "times": TIMES}))
     assert measure_peak(target, tmp_path) == Peak(1.0, 2.0, 3.0, 4)
+
+
+def test_what_another_process_found_meanwhile_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = host_target(threads=1)
+    measure_peak(target, tmp_path)
+    (path,) = tmp_path.iterdir()
+
+    def measured_beside_another(target: Target) -> Peak:
+        path.write_text(json.dumps({**asdict(Peak(9e9, 1.0, 9e9, 4)), "times": 3}))
+        return Peak(1.0, 9e9, 1.0, 4)
+
+    monkeypatch.setattr("autotune.peak._measure", measured_beside_another)
+    assert measure_peak(target, tmp_path) == Peak(9e9, 9e9, 9e9, 4)
+    assert json.loads(path.read_text())["times"] == 4
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_broken_file_is_measured_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

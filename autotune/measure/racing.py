@@ -15,6 +15,7 @@ LEAST_TO_LEAD = 4
 
 WARM_RUNS = 3
 WARM_S = 0.5e-3
+"""Warm-up ends after so many untimed runs, or after the first that brings them to so many seconds."""
 
 
 def race(kernels: Sequence[Run], evaluator: Evaluator, incumbent_s: float | None) -> list[list[float]]:

@@ -54,8 +54,6 @@ from tuning_logs.measurement import ErrorKind
 COLD_FACTOR = 2
 """Cold weights rotate through at least this many times the L2 of all threads."""
 
-"""Warm-up ends after so many untimed runs, or after the first that brings them to so many seconds."""
-
 KEPT_TASKS = 4
 """Inputs and expected outputs of this many tasks are kept."""
 

@@ -48,7 +48,8 @@ def guided(space: Space, score: NDArray[np.float64], count: int) -> Space:
 def named(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """``func`` with buffers whose names are C's, and tell them apart: they become parameters in CUDA source.
 
-    Models name inputs as they like (``gpu_0/data_0``), and log-softmax calls two buffers ``compute``.
+    Models name inputs as they like (``gpu_0/data_0``), and log-softmax calls two buffers ``compute``. C's own words
+    need no care: TVM appends ``_ptr`` to every name that becomes a parameter.
     """
     taken: set[str] = set()
     renamed: dict[Var, Var] = {}

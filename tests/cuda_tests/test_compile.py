@@ -100,3 +100,14 @@ def test_names_of_a_model_are_no_names_in_c():
     assert chosen["tune_a"].passed_over == ()
     launches = cuda_program(lower(func, BASELINE, Target.cuda("sm_90")), Target.cuda("sm_90")).launches
     assert set(launches[0].arguments) == {"gpu_0_data_0", "gpu_0_data_0_2", "_1_sum"}
+
+
+@pytest.mark.parametrize("word", ["half", "float", "threadIdx", "tanhf"])
+def test_names_of_a_model_may_be_words_of_cuda(word):
+    """What is read and what is kept between two loops; TVM makes other names of both."""
+    target, along = Target.cuda("sm_90"), te.reduce_axis((0, 64))
+    x = te.placeholder((64, 64), name=word)
+    total = te.compute((64,), lambda i: te.sum(x[i, along], axis=along), name=word)
+    func = from_te(x, te.compute((64, 64), lambda i, j: te.tanh(x[i, j]) - total[i], name="y"))
+    for config in (claim(func, target).space.first[0], BASELINE):
+        assert inspect(compile_cuda(cuda_program(lower(func, config, target), target).source, "sm_90"))

@@ -27,6 +27,11 @@ SCHEDULED = "tune.scheduled"
 """Attribute of functions that are scheduled as they stand."""
 
 
+def _walk(steps: int, backwards: bool) -> tuple[int, int, int, int]:
+    """Row of ``out`` with the initial state; the first step; from a step to the next one, and to the row it writes."""
+    return (steps, steps - 1, -1, 0) if backwards else (0, 0, 1, 1)
+
+
 def lstm_steps(steps: int, batch: int, hidden: int, backwards: bool) -> tirx.PrimFunc:
     """The kernel: x (steps, batch, hidden/32, 8, 16), r (hidden/32, hidden, 8, 16), h0 and c0 (batch, hidden) → out.
 
@@ -36,10 +41,7 @@ def lstm_steps(steps: int, batch: int, hidden: int, backwards: bool) -> tirx.Pri
         backwards: from the last step to the first.
     """
     chunks = hidden // UNITS
-    start = steps if backwards else 0
-    sign = -1 if backwards else 1
-    first = steps - 1 if backwards else 0
-    row = 0 if backwards else 1
+    start, first, sign, row = _walk(steps, backwards)
 
     @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
     def kernel(  # type: ignore[no-untyped-def]
@@ -99,10 +101,7 @@ def gru_steps(steps: int, batch: int, hidden: int, backwards: bool) -> tirx.Prim
     """
     chunks = hidden // UNITS
     vectors = 3 * UNITS // LANES
-    start = steps if backwards else 0
-    sign = -1 if backwards else 1
-    first = steps - 1 if backwards else 0
-    row = 0 if backwards else 1
+    start, first, sign, row = _walk(steps, backwards)
 
     @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
     def kernel(  # type: ignore[no-untyped-def]

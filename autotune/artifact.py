@@ -336,12 +336,22 @@ def read_manifest(path: Path) -> dict[str, Any]:
     if version == SEVERAL:
         raise ArtifactError(f"{path} serves several sets of shapes; name one of its parts, such as {path / 'part-0'}")
     if version == ISLANDS:
-        raise ArtifactError(f"{path} has islands; name one of its tuned segments, such as {path / 'part-0'}")
+        raise ArtifactError(f"{path} has islands; name one of its tuned segments, such as {path / _tuned(path)}")
     if version != FORMAT:
         raise ArtifactError(f"{path} has format {version}, this program reads {FORMAT}; build the artifact again")
     if not untouched:
         raise ArtifactError(f"{manifest} was changed after it was built (its hash differs); build the artifact again")
     return data
+
+
+def _tuned(path: Path) -> str:
+    """The first tuned segment in an artifact with islands: any of them may be an island (autotune/chain.py)."""
+    return min((part.parent.name for part in path.glob("part-*/manifest.json")), key=_number, default="part-0")
+
+
+def _number(name: str) -> int:
+    digits = name.removeprefix("part-")
+    return int(digits) if digits.isdecimal() else 0
 
 
 def read_artifact(path: Path, weights: tuple[NDArray[Any], ...] | None = None) -> Artifact:

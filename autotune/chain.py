@@ -2,6 +2,8 @@
 
     manifest.json    format 3: inputs and outputs, the segments in order, sha256 of every island
     part-0/ …        tuned segments, artifacts of format 1
+    part-0.onnx …    the models that they were tuned from, for ``tune verify``, ``bench`` and ``tasks``; not needed to
+                     run, so their hashes are looked at by those who read them (provenance of the segment's manifest)
     island-1.onnx …  segments that ONNX Runtime runs, because TVM cannot express an operator of theirs
 
 Values pass between segments by name. ``tune run --fallback onnxruntime`` makes one, and only where it has to.
@@ -100,14 +102,19 @@ def read_chain(path: Path) -> Chain:
         raise ArtifactError(f"{manifest} is damaged ({error!r}); build the artifact again") from error
 
 
-def _name(number: int, island: bool) -> str:
+def segment_name(number: int, island: bool) -> str:
     """Where a segment lies in its artifact."""
     return f"island-{number}.onnx" if island else f"part-{number}"
 
 
+def model_of(tuned: Path) -> Path:
+    """Where the ONNX file lies that a tuned segment was made from: beside it."""
+    return tuned.with_name(f"{tuned.name}.onnx")
+
+
 def _own(number: int, link: Mapping[str, Any]) -> str:
     """The segment's place, which has to be in this artifact: a manifest from elsewhere could name any file."""
-    name = _name(number, bool(link["island"]))
+    name = segment_name(number, bool(link["island"]))
     if link["path"] != name:
         raise ValueError(f"segment {number} is at {link['path']!r}, not {name!r}")
     return name
@@ -126,7 +133,7 @@ def write_chain(out: Path, model: onnx.ModelProto, links: Sequence[Link], proven
 
     Args:
         model: whose inputs and outputs are the chain's.
-        links: segments wherever they lie now.
+        links: segments wherever they lie now; a tuned one with its model beside it (``model_of``).
 
     Raises:
         ArtifactError: if the folder cannot be written, or ``out`` exists and is not an artifact.
@@ -134,12 +141,13 @@ def write_chain(out: Path, model: onnx.ModelProto, links: Sequence[Link], proven
     with scratch_beside(out) as folder, writing(out):
         told = []
         for number, link in enumerate(links):
-            name = _name(number, link.island)
+            name = segment_name(number, link.island)
             if link.island:
                 shutil.copyfile(link.path, folder / name)
                 identity = sha256(link.path)
             else:
                 shutil.copytree(link.path, folder / name)
+                shutil.copyfile(model_of(link.path), model_of(folder / name))
                 identity = str(read_manifest(link.path)["identity"])
             told.append(
                 {

@@ -27,7 +27,7 @@ def verify(
     from autotune.artifact import read_artifact
     from autotune.bisect import bisect as find_culprit
     from autotune.bundle import is_bundle, parts_of
-    from autotune.chain import is_chain, read_chain
+    from autotune.chain import is_chain, model_of, read_chain
     from autotune.chain_session import ChainSession
     from autotune.importing import load_checked
     from autotune.verify import compare_artifact, compare_session, complaint
@@ -36,12 +36,17 @@ def verify(
     complaints: list[str] = []
     data: list[dict[str, Any]] = []
     if is_chain(artifact):
-        shapes = {value["name"]: tuple(value["shape"]) for value in read_chain(artifact).inputs if value["shape"]}
+        chain = read_chain(artifact)
+        shapes = {value["name"]: tuple(value["shape"]) for value in chain.inputs if value["shape"]}
         verdict = compare_session(ChainSession(artifact), load_checked(model, shapes, foreign=True), seed)
         wrong = [] if verdict.passed else [complaint(artifact, verdict, seed)]
         told = [cli_text.verdict_line(verdict)]
         if bisect:
-            told.append(f"an artifact with islands is not bisected; give its segments, such as {artifact / 'part-0'}")
+            first = chain.tuned[0].path
+            told.append(
+                "an artifact with islands is not bisected; give its tuned segments and their models, "
+                f"such as {first} {model_of(first)}"
+            )
         return Reply(told, asdict(verdict), as_json, wrong, UNVERIFIED if wrong else DONE)
     for part in parts_of(artifact):
         shapes = {spec.name: spec.shape for spec in read_artifact(part).inputs if spec.shape}

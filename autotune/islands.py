@@ -16,7 +16,7 @@ from typing import Protocol, TypeVar
 import onnx
 
 from autotune.artifact import install, scratch_beside, sha256
-from autotune.chain import Link, write_chain
+from autotune.chain import Link, model_of, segment_name, write_chain
 from autotune.chain_session import ChainSession, onnxruntime_over
 from autotune.importer.segments import Segment
 from autotune.importing import cut_model, import_model
@@ -87,14 +87,13 @@ def tune_around(
     if not any(segment.island for segment in segments):
         import_model(model, options.inputs, target)  # says what is wrong: every part of it can be imported alone
     with scratch_beside(out) as folder:
-        files = [_saved(segment, folder / f"segment-{number}.onnx") for number, segment in enumerate(segments)]
+        paths = [folder / segment_name(number, segment.island) for number, segment in enumerate(segments)]
+        files = [_saved(segment, path) for segment, path in zip(segments, paths, strict=True)]
         shares = _shares(files, segments, target)
         results: list[T] = []
         links = []
-        for number, (file, segment, share) in enumerate(zip(files, segments, shares, strict=True)):
-            path = file
+        for path, file, segment, share in zip(paths, files, segments, shares, strict=True):
             if not segment.island:
-                path = folder / f"tuned-{number}"
                 results.append(tune(file, _own(options, path, share, any(r.interrupted for r in results))))
             links.append(_link(path, segment))
         beside = folder / "chain"
@@ -105,10 +104,12 @@ def tune_around(
 
 
 def _saved(segment: Segment, path: Path) -> Path:
-    onnx.save(segment.model, path)
+    """The ONNX file of the segment that is to be at ``path``."""
+    file = path if segment.island else model_of(path)
+    onnx.save(segment.model, file)
     if segment.island:
-        onnxruntime_over(path.read_bytes(), 1)  # refuses now what it would refuse later
-    return path
+        onnxruntime_over(file.read_bytes(), 1)  # refuses now what it would refuse later
+    return file
 
 
 def _shares(files: Sequence[Path], segments: Sequence[Segment], target: Target) -> list[float]:

@@ -69,7 +69,7 @@ def render(facts: Facts) -> str:
     found = decisions(facts)
     return environment.get_template(TEMPLATE).render(
         facts=facts,
-        model=str(facts.artifact.provenance.get("model", facts.artifact.path.name)),
+        model=facts.title,
         last=facts.runs[-1] if facts.runs else None,
         latency=_both(lambda width: latency_plot(facts, width)) if facts.trials else "",
         roofline=_both(lambda width: roofline_plot(facts, width)),
@@ -87,7 +87,7 @@ def render(facts: Facts) -> str:
 
 def command(facts: Facts, run: Run) -> str:
     """The command that asks for what ``run`` was asked for."""
-    words = ["tune", "run", str(facts.artifact.provenance.get("model", "MODEL"))]
+    words = ["tune", "run", facts.source]
     for name, flag in FLAGS.items():
         value = run.options.get(name)
         if value is not None and not (name == "effort" and run.options.get("budget_s") is not None):

@@ -15,7 +15,7 @@ from typing import Any
 from autotune.artifact import Artifact, attachment, read_artifact, read_tasks
 from autotune.bench import BENCH
 from autotune.bundle import is_bundle
-from autotune.chain import Chain, is_chain, read_chain
+from autotune.chain import Chain, is_chain, model_of, read_chain
 from autotune.history import Run, TaskStory, algorithm_of, read_history
 from autotune.job import DISPROVED
 from autotune.measure.base import symbol_of
@@ -98,6 +98,7 @@ class Facts:
         bench: as ``tune bench --json``, or None.
         kernels_s: seconds of all kernels of one inference as they were measured alone.
         islands: operators of every segment of the model that ONNX Runtime runs; the rest is about the tuned segment.
+        whole: name of the model that the segment is of; empty where the artifact is of a whole model.
     """
 
     artifact: Artifact
@@ -107,6 +108,25 @@ class Facts:
     bench: Mapping[str, Any] | None
     kernels_s: float
     islands: tuple[tuple[str, ...], ...] = ()
+    whole: str = ""
+
+    @property
+    def title(self) -> str:
+        """The model's name, for people."""
+        return self.whole or str(self.artifact.provenance.get("model", self.artifact.path.name))
+
+    @property
+    def place(self) -> str:
+        """The artifact as a command names it: a part with the folder that it lies in."""
+        path = self.artifact.path.absolute()
+        return f"{path.parent.name}/{path.name}" if (path.parent / "manifest.json").is_file() else path.name
+
+    @property
+    def source(self) -> str:
+        """The artifact's ONNX file as a command names it; a segment's lies beside it."""
+        if self.whole:
+            return model_of(Path(self.place)).as_posix()
+        return str(self.artifact.provenance.get("model", "MODEL"))
 
     @property
     def failures(self) -> Counter[str]:
@@ -132,11 +152,12 @@ def read_facts(path: Path, bench: Mapping[str, Any] | None = None) -> Facts:
     if is_bundle(path):
         raise UsageError(f"{path} holds an artifact for every set of shapes; name one, such as {path / 'part-0'}")
     islands: tuple[tuple[str, ...], ...] = ()
-    for whole in (path, path.absolute().parent):
-        if is_chain(whole):
-            chain = read_chain(whole)
-            islands = tuple(link.operators for link in chain.islands)
-            path = path if whole is not path else _heaviest(chain)
+    whole = ""
+    for folder in (path, path.absolute().parent):
+        if is_chain(folder):
+            chain = read_chain(folder)
+            islands, whole = tuple(link.operators for link in chain.islands), str(chain.provenance["model"])
+            path = path if folder is not path else _heaviest(chain)
             break
     artifact, runs = read_artifact(path), read_history(path)
     tasks, _ = read_tasks(path)
@@ -147,7 +168,7 @@ def read_facts(path: Path, bench: Mapping[str, Any] | None = None) -> Facts:
     total = sum(task.weight * (seconds[task.key] or 0.0) for task in tasks)
     rows = [_row(artifact, task, runs, peak, total) for task in tasks]
     rows.sort(key=lambda row: -row.share)
-    return Facts(artifact, tuple(rows), runs, peak, bench, total, islands)
+    return Facts(artifact, tuple(rows), runs, peak, bench, total, islands, whole)
 
 
 def _heaviest(chain: Chain) -> Path:

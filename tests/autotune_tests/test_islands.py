@@ -1,6 +1,7 @@
 """Models that TVM cannot express whole: ONNX Runtime runs the rest, and says so."""
 
 import json
+import re
 
 import numpy as np
 import onnx
@@ -9,22 +10,35 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import autotune
-from autotune.artifact import sealed, sha256
+from autotune.artifact import read_artifact, sealed, sha256
 from autotune.cli import main
 from autotune.options import Options
+from autotune.report import render
+from autotune.report_facts import read_facts
 from schedules.errors import ArtifactError, ModelError, RunError, UsageError
 from tests.autotune_tests.tiny import save_tiny
 
 FOREIGN = "QuickGelu"
 
 
+def save_model(path, nodes, outputs):
+    """A model of x and the weights w1 and w2, those that it uses."""
+    rng = np.random.default_rng(0)
+    weights = [
+        numpy_helper.from_array(rng.standard_normal((8, 8, 3, 3)).astype(np.float32) / 8, name)
+        for name in ("w1", "w2")
+        if any(name in node.input for node in nodes)
+    ]
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 8, 12, 12])]
+    graph = helper.make_graph(nodes, path.stem, inputs, outputs, weights)
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), path)
+    return path
+
+
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     """x → Conv → a foreign activation → Conv → y, and NonZero of it."""
-    rng = np.random.default_rng(0)
-    weights = [
-        numpy_helper.from_array(rng.standard_normal((8, 8, 3, 3)).astype(np.float32) / 8, name) for name in ("w1", "w2")
-    ]
     nodes = [
         helper.make_node("Conv", ["x", "w1"], ["a"], pads=[1, 1, 1, 1]),
         helper.make_node(FOREIGN, ["a"], ["b"], domain="com.microsoft", alpha=1.702),
@@ -32,20 +46,11 @@ def model(tmp_path_factory):
         helper.make_node("Relu", ["c"], ["y"]),
         helper.make_node("NonZero", ["y"], ["where"]),
     ]
-    graph = helper.make_graph(
-        nodes,
-        "islands",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 8, 12, 12])],
-        [
-            helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 8, 12, 12]),
-            helper.make_tensor_value_info("where", TensorProto.INT64, [4, None]),
-        ],
-        weights,
-    )
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
-    path = tmp_path_factory.mktemp("islands") / "islands.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), path)
-    return path
+    outputs = [
+        helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 8, 12, 12]),
+        helper.make_tensor_value_info("where", TensorProto.INT64, [4, None]),
+    ]
+    return save_model(tmp_path_factory.mktemp("islands") / "islands.onnx", nodes, outputs)
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +111,40 @@ def test_verify_and_report_take_the_whole(model, result, capsys):
     out = model.parent / "r.html"
     assert main(["report", str(result.artifact), "--out", str(out)]) == 0
     assert f"ONNX Runtime runs com.microsoft::{FOREIGN}; NonZero" in out.read_text()
+
+
+def test_messages_name_what_is_there(model, result, capsys):
+    assert main(["verify", str(result.artifact), str(model), "--bisect"]) == 0
+    told = capsys.readouterr().out
+    segment, own = told.strip().rsplit(" ", 2)[1:]
+    assert main(["verify", segment, own, "--bisect"]) == 0
+    assert main(["bench", segment, "--rounds", "1", "--quiet"]) == 0  # finds the model beside it
+    capsys.readouterr()
+    assert main(["kernels", str(result.artifact)]) == 1
+    assert f"such as {segment}" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_report_names_the_model_and_files_that_exist(model, result):
+    page = render(read_facts(result.artifact))
+    assert "<title>islands.onnx · tune</title>" in page
+    assert "segment-" not in page
+    for path in re.findall(r"tune (?:run|report|bench) (\S+)", page):
+        assert (model.parent / path.removesuffix("</pre>")).exists()
+
+
+def test_the_first_tuned_segment_need_not_be_the_first(tmp_path):
+    path = save_model(
+        tmp_path / "late.onnx",
+        [
+            helper.make_node(FOREIGN, ["x"], ["a"], domain="com.microsoft", alpha=1.702),
+            helper.make_node("Conv", ["a", "w1"], ["y"], pads=[1, 1, 1, 1]),
+        ],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 8, 12, 12])],
+    )
+    options = Options(out=tmp_path / "a.tuned", log=tmp_path / "t.db", trials=0, fallback="onnxruntime")
+    result = autotune.tune(path, options)
+    with pytest.raises(ArtifactError, match="part-1"):
+        read_artifact(result.artifact)
 
 
 @pytest.mark.parametrize("name", ["island-1.onnx", "manifest.json"])

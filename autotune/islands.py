@@ -6,6 +6,8 @@ is compared with ONNX Runtime running the whole model.
 
 from __future__ import annotations
 
+import logging
+import shutil
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -15,15 +17,17 @@ from typing import Protocol, TypeVar
 
 import onnx
 
-from autotune.artifact import install, scratch_beside, sha256
-from autotune.chain import Link, model_of, segment_name, write_chain
+from autotune.artifact import install, read_manifest, scratch_beside, sha256
+from autotune.chain import Link, is_chain, model_of, read_chain, segment_name, write_chain
 from autotune.chain_session import ChainSession, onnxruntime_over
 from autotune.importer.segments import Segment
 from autotune.importing import cut_model, import_model
 from autotune.options import Options
 from autotune.verify import Verdict, compare_session, complaint, session_inputs
-from schedules.errors import ModelError, VerificationError
+from schedules.errors import ArtifactError, ModelError, VerificationError
 from schedules.target import Target
+
+logger = logging.getLogger(__name__)
 
 RUNS = 15
 """Of the whole model, for its latency."""
@@ -71,6 +75,8 @@ def tune_around(
 ) -> tuple[list[T], Islanded]:
     """Tune what of ``model`` can be, and put an artifact with islands at ``out``.
 
+    One that is there already gives its segments with their history and latency, where their models are the same.
+
     Args:
         tune: tunes a model and builds its artifact.
 
@@ -89,11 +95,14 @@ def tune_around(
     with scratch_beside(out) as folder:
         paths = [folder / segment_name(number, segment.island) for number, segment in enumerate(segments)]
         files = [_saved(segment, path) for segment, path in zip(segments, paths, strict=True)]
+        before = _parts_by_model(out)
         shares = _shares(files, segments, target)
         results: list[T] = []
         links = []
         for path, file, segment, share in zip(paths, files, segments, shares, strict=True):
             if not segment.island:
+                if (earlier := before.get(sha256(file))) is not None:
+                    shutil.copytree(earlier, path)
                 results.append(tune(file, _own(options, path, share, any(r.interrupted for r in results))))
             links.append(_link(path, segment))
         beside = folder / "chain"
@@ -101,6 +110,17 @@ def tune_around(
         verdict, latency_ms = _verified(beside, whole, options.seed)
         install(beside, out)
     return results, Islanded(tuple(s.operators for s in segments if s.island), verdict, latency_ms)
+
+
+def _parts_by_model(out: Path) -> dict[str, Path]:
+    """Hash of a segment's ONNX file → its artifact, of what is at ``out``: a second run goes on from there."""
+    if not is_chain(out):
+        return {}
+    try:
+        return {str(read_manifest(link.path)["provenance"]["sha256"]): link.path for link in read_chain(out).tuned}
+    except (ArtifactError, KeyError) as error:
+        logger.debug("%s is made anew: %s", out, error)
+        return {}
 
 
 def _saved(segment: Segment, path: Path) -> Path:

@@ -10,12 +10,15 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import autotune
+from autotune import pipeline, ship
 from autotune.artifact import read_artifact, sealed, sha256
 from autotune.cli import main
+from autotune.history import read_history
 from autotune.options import Options
 from autotune.report import render
 from autotune.report_facts import read_facts
 from schedules.errors import ArtifactError, ModelError, RunError, UsageError
+from tests.autotune_tests.fakes import FakeMeasurer, if_it_lowers
 from tests.autotune_tests.tiny import save_tiny
 
 FOREIGN = "QuickGelu"
@@ -147,6 +150,20 @@ def test_the_first_tuned_segment_need_not_be_the_first(tmp_path):
         read_artifact(result.artifact)
 
 
+@pytest.fixture
+def measurers(monkeypatch):
+    """Every measurer that the pipeline opened; none is started for real."""
+    opened = []
+
+    def start(*_, **__):
+        opened.append(FakeMeasurer(if_it_lowers))
+        return opened[-1]
+
+    monkeypatch.setattr(pipeline, "LocalMeasurer", start)
+    monkeypatch.setattr(ship, "median_ms", lambda *_: 1.0)
+    return opened
+
+
 @pytest.mark.parametrize("name", ["island-1.onnx", "manifest.json"])
 def test_a_changed_byte_is_refused(result, name):
     path = result.artifact / name
@@ -172,6 +189,18 @@ def test_a_segment_outside_of_the_artifact_is_refused(result):
             autotune.load(result.artifact)
     finally:
         path.write_text(text)
+
+
+def test_a_second_run_keeps_history_and_latencies(model, tmp_path, measurers, monkeypatch):
+    options = Options(out=tmp_path / "a.tuned", log=tmp_path / "t.db", trials=8, fallback="onnxruntime", threads=1)
+    first = pipeline.tune(model, options)
+    told = [read_history(part) for part in sorted(first.artifact.glob("part-?"))]
+    assert all(len(runs) == 1 and runs[0].slots for runs in told)
+    monkeypatch.setattr(ship, "median_ms", lambda *_: pytest.fail("the whole segment was timed again"))
+    second = pipeline.tune(model, options)
+    assert second.measured_trials == 0
+    assert [part.latency_ms for part in second.parts] == [part.latency_ms for part in first.parts]
+    assert [read_history(part) for part in sorted(second.artifact.glob("part-?"))] == told
 
 
 def test_a_model_that_can_be_imported_has_no_islands(tmp_path):

@@ -254,6 +254,10 @@ def remember(path: Path, run: Run, told: Mapping[str, Any], options: Options, ea
     """
     if not run.slots and attachment(path, FILE) is not None:
         return
+    if not run.peak:  # interrupted before it began
+        if earlier:
+            write_history(path, earlier)
+        return
     run.began, run.host, run.cpu = time.time() - float(told["elapsed_s"]), platform.node(), read_host().model
     run.versions = {name: version for name in (DISTRIBUTION, *SHOWN) if (version := installed(name))}
     run.options = {

@@ -53,12 +53,12 @@ class Islanded:
     Attributes:
         operators: of every island, in order.
         verdict: of the whole model.
-        latency_ms: of the whole model, islands and all; the median of a few runs.
+        latency_ms: of the whole model, islands and all; the median of a few runs. None after Ctrl-C.
     """
 
     operators: tuple[tuple[str, ...], ...]
     verdict: Verdict
-    latency_ms: float
+    latency_ms: float | None
 
 
 def needs_islands(model: Path, options: Options, target: Target) -> bool:
@@ -71,14 +71,14 @@ def needs_islands(model: Path, options: Options, target: Target) -> bool:
 
 
 def tune_around(
-    model: Path, out: Path, options: Options, target: Target, tune: Callable[[Path, Options], T]
+    model: Path, out: Path, options: Options, target: Target, tune: Callable[[Path, Options, bool], T]
 ) -> tuple[list[T], Islanded]:
     """Tune what of ``model`` can be, and put an artifact with islands at ``out``.
 
     One that is there already gives its segments with their history and latency, where their models are the same.
 
     Args:
-        tune: tunes a model and builds its artifact.
+        tune: tunes a model and builds its artifact; after Ctrl-C (True) without measuring anything.
 
     Returns:
         What ``tune`` returned for each tuned segment, and the rest.
@@ -103,11 +103,12 @@ def tune_around(
             if not segment.island:
                 if (earlier := before.get(sha256(file))) is not None:
                     shutil.copytree(earlier, path)
-                results.append(tune(file, _own(options, path, share, any(r.interrupted for r in results))))
+                results.append(tune(file, _own(options, path, share), any(r.interrupted for r in results)))
             links.append(_link(path, segment))
         beside = folder / "chain"
         write_chain(beside, whole, links, {"model": model.name, "sha256": sha256(model)})
-        verdict, latency_ms = _verified(beside, whole, options.seed)
+        verdict = _verified(beside, whole, options.seed)
+        latency_ms = None if any(r.interrupted for r in results) else _median_ms(beside, options.seed)
         install(beside, out)
     return results, Islanded(tuple(s.operators for s in segments if s.island), verdict, latency_ms)
 
@@ -145,8 +146,8 @@ def _shares(files: Sequence[Path], segments: Sequence[Segment], target: Target) 
     return [share / sum(raised) for share in raised]
 
 
-def _own(options: Options, out: Path, share: float, interrupted: bool) -> Options:
-    """The options of one segment; after Ctrl-C what the log has is built, and no more measured."""
+def _own(options: Options, out: Path, share: float) -> Options:
+    """The options of one segment."""
     trials = None if options.trials is None else round(share * options.trials)
     return replace(
         options,
@@ -154,7 +155,7 @@ def _own(options: Options, out: Path, share: float, interrupted: bool) -> Option
         inputs={},
         fallback=None,
         budget_s=max(1.0, share * options.seconds),
-        trials=0 if interrupted else trials,
+        trials=trials,
     )
 
 
@@ -166,15 +167,20 @@ def _link(path: Path, segment: Segment) -> Link:
     return Link(path, segment.island, inputs, outputs, segment.operators if segment.island else ())
 
 
-def _verified(chain: Path, model: onnx.ModelProto, seed: int) -> tuple[Verdict, float]:
-    """The verdict and the median latency in milliseconds."""
-    session = ChainSession(chain)
-    verdict = compare_session(session, model, seed)
+def _verified(chain: Path, model: onnx.ModelProto, seed: int) -> Verdict:
+    verdict = compare_session(ChainSession(chain), model, seed)
     if not verdict.passed:
         raise VerificationError(complaint(chain, verdict, seed))
+    return verdict
+
+
+def _median_ms(chain: Path, seed: int) -> float:
+    """Latency of the whole model."""
+    session = ChainSession(chain)
     feed, took = session_inputs(session, seed), []
+    session.run(None, feed)  # the first one is slower
     for _ in range(RUNS):
         began = time.perf_counter()
         session.run(None, feed)
         took.append(time.perf_counter() - began)
-    return verdict, 1e3 * statistics.median(took)
+    return 1e3 * statistics.median(took)

@@ -162,10 +162,18 @@ def tune(model: str | Path, options: Options | None = None, observe: Observer = 
     if options.frozen:
         check_frozen(options.log)
     if options.shapes:
-        out = output_path(model_path, options)
-        return _combined(out, tune_sets(model_path, out, options, lambda path, own: tune(path, own, observe)))
+        return _for_sets(model_path, options, observe)
     if options.fallback and needs_islands(model_path, options, resolve_target(options)):
         return _with_islands(model_path, options, observe)
+    return _tune_one(model_path, options, observe)
+
+
+def _tune_one(model_path: Path, options: Options, observe: Observer, interrupted: bool = False) -> Result:
+    """Tune for one set of shapes, all of the model.
+
+    Args:
+        interrupted: by Ctrl-C in an earlier part: what the log has is built and verified, and nothing measured.
+    """
     began = time.perf_counter()
     recorder = Recorder()
     shown, observe = observe, everyone(recorder, observe)
@@ -190,11 +198,15 @@ def tune(model: str | Path, options: Options | None = None, observe: Observer = 
         result = Result(
             model_path.name, output_path(model_path, options), whole.fingerprint, whole.threads, len(program.tasks)
         )
+        result.interrupted = interrupted
+        if interrupted:
+            result.reason = "interrupted"
         if not options.frozen:
             measurer.cold_bytes = min(MOST_COLD_BYTES, sum(array.nbytes for array in program.weights))
             with scratch_beside(result.artifact):  # before anything is tuned for a place that cannot be written
                 pass
             earlier = earlier_runs(result.artifact, model_path, target)
+        if not (options.frozen or interrupted):
             if options.peer and (
                 peer := peer_latency(onnx_model, program.inputs, target.threads, options.seed, earlier)
             ):
@@ -226,10 +238,18 @@ def tune(model: str | Path, options: Options | None = None, observe: Observer = 
     return result
 
 
+def _for_sets(model: Path, options: Options, observe: Observer) -> Result:
+    out = output_path(model, options)
+    parts = tune_sets(model, out, options, lambda path, own, interrupted: _tune_one(path, own, observe, interrupted))
+    return _combined(out, parts)
+
+
 def _with_islands(model: Path, options: Options, observe: Observer) -> Result:
     out, target = output_path(model, options), resolve_target(options)
     began = time.perf_counter()
-    parts, islanded = tune_around(model, out, options, target, lambda path, own: tune(path, own, observe))
+    parts, islanded = tune_around(
+        model, out, options, target, lambda path, own, interrupted: _tune_one(path, own, observe, interrupted)
+    )
     return replace(
         _combined(out, parts),
         model=model.name,

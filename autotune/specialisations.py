@@ -40,13 +40,13 @@ class TunedPart(Protocol):
 T = TypeVar("T", bound=TunedPart)
 
 
-def tune_sets(model: Path, out: Path, options: Options, tune: Callable[[Path, Options], T]) -> list[T]:
+def tune_sets(model: Path, out: Path, options: Options, tune: Callable[[Path, Options, bool], T]) -> list[T]:
     """Tune ``model`` for every set of ``options.shapes`` and put the bundle at ``out``.
 
     A bundle that is there already gives its parts, so that a second run goes on where the first one ended.
 
     Args:
-        tune: tunes one set of shapes.
+        tune: tunes one set of shapes; after Ctrl-C (True) without measuring anything.
 
     Returns:
         What ``tune`` returned for each; their artifacts are gone, ``out`` holds them.
@@ -63,7 +63,7 @@ def tune_sets(model: Path, out: Path, options: Options, tune: Callable[[Path, Op
             part = folder / f"part-{number}"
             if before is not None:
                 unpack_part(before, shapes, part)
-            results.append(tune(model, _share(options, shapes, part, any(r.interrupted for r in results))))
+            results.append(tune(model, _share(options, shapes, part), any(r.interrupted for r in results)))
         parts = [result.artifact for result in results]
         if before is None or not _unchanged(before, parts, sets):
             beside = folder / "bundle"
@@ -73,8 +73,8 @@ def tune_sets(model: Path, out: Path, options: Options, tune: Callable[[Path, Op
     return results
 
 
-def _share(options: Options, shapes: Shapes, out: Path, interrupted: bool) -> Options:
-    """The options of one set; after Ctrl-C what the log has is built, and no more measured."""
+def _share(options: Options, shapes: Shapes, out: Path) -> Options:
+    """The options of one set."""
     count = len(options.shapes)
     trials = None if options.trials is None else -(-options.trials // count)
     return replace(
@@ -83,7 +83,7 @@ def _share(options: Options, shapes: Shapes, out: Path, interrupted: bool) -> Op
         inputs=dict(shapes),
         shapes=(),
         budget_s=options.seconds / count,
-        trials=0 if interrupted else trials,
+        trials=trials,
     )
 
 

@@ -97,6 +97,26 @@ class FakeRanker(FakeMeasurer):
         return [self.rank_answer(candidate) for candidate in candidates]
 
 
+class Interrupted(FakeMeasurer):
+    """One that meets Ctrl-C in whatever it is asked to time.
+
+    Attributes:
+        asked: how often it was asked.
+    """
+
+    asked = 0
+
+    def measure(self, candidates: Sequence[Candidate], incumbent_s: float | None = None) -> list[Measurement]:
+        """Never an answer."""
+        self.asked += 1
+        raise KeyboardInterrupt
+
+    def baseline_s(self, candidate: Candidate) -> Measurement:
+        """Never an answer."""
+        self.asked += 1
+        raise KeyboardInterrupt
+
+
 class FakeClock:
     """Every look costs ``step`` seconds."""
 

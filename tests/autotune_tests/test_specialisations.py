@@ -12,8 +12,9 @@ from autotune import pipeline, ship
 from autotune.artifact import attach
 from autotune.bundle import Bundle, is_bundle
 from autotune.options import Options
+from autotune.peak import Peak
 from schedules.errors import ArtifactError, UsageError
-from tests.autotune_tests.fakes import FakeMeasurer, if_it_lowers
+from tests.autotune_tests.fakes import FakeMeasurer, Interrupted, if_it_lowers
 from tests.models import save
 
 BATCHES = ({"rows": (1, 24)}, {"rows": (8, 24)})
@@ -164,3 +165,25 @@ def test_one_set_stays_a_plain_artifact(built, tmp_path):
     model, result = built("tiny_open_batch", (), inputs={"rows": (2, 24)}, out=tmp_path / "plain.tuned")
     assert not is_bundle(result.artifact)
     assert agrees(model, autotune.InferenceSession(result.artifact), rows(2))
+
+
+def test_after_ctrl_c_nothing_more_is_measured(batches, tmp_path, monkeypatch):
+    started = []
+
+    def start(*_, **__):
+        started.append(Interrupted())
+        return started[-1]
+
+    monkeypatch.setattr(pipeline, "LocalMeasurer", start)
+    monkeypatch.setattr(pipeline, "peer_latency", lambda *_: None if not started[1:] else pytest.fail("timed a peer"))
+    monkeypatch.setattr(
+        pipeline, "measure_peak", lambda _: Peak(1e3, 1e3, 1e3, 1) if not started[1:] else pytest.fail("peak")
+    )
+    monkeypatch.setattr(ship, "median_ms", lambda *_: pytest.fail("timed the whole"))
+    result = pipeline.tune(
+        batches[0],
+        Options(out=tmp_path / "b.tuned", log=tmp_path / "b.db", threads=1, trials=8, shapes=BATCHES, peer=True),
+    )
+    assert [part.interrupted for part in result.parts] == [True, True]
+    assert result.verified.passed
+    assert [measurer.asked for measurer in started] == [1, 0]

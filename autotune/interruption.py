@@ -1,4 +1,9 @@
-"""Ctrl-C that is never lost."""
+"""Ctrl-C that is never lost while a run measures.
+
+Covered are the loop, the timing of its finalists and that of untuned programs (``pipeline._search``): Ctrl-C is looked
+for before each slot, each task's finalists and each untuned program, and once more at the end. The import before and
+the build after them are Python's own business: there ``KeyboardInterrupt`` ends the run.
+"""
 
 from __future__ import annotations
 

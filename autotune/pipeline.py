@@ -330,7 +330,8 @@ def _search(
         with remembering(interruption):
             result.reason = session.run()
             session.settle(began + max(0.0, options.seconds - spent_s))
-            _keep_untuned(program, target, log, measurer, options.seed)
+            _keep_untuned(program, target, log, measurer, options.seed, interruption)
+            interruption.check()  # swallowed in what was measured last
     except KeyboardInterrupt:
         result.reason, result.interrupted = "interrupted", True
     if session.certificate is not None:
@@ -349,9 +350,12 @@ def _search(
     clock.phase_s["search"] += time.perf_counter() - began - measurer.compile_s - measurer.measure_s
 
 
-def _keep_untuned(program: Program, target: Target, log: TuningLog, measurer: Workshop, seed: int) -> None:
+def _keep_untuned(
+    program: Program, target: Target, log: TuningLog, measurer: Workshop, seed: int, interruption: Interruption
+) -> None:
     """Record how every task runs untuned, where the log does not say: what tuning has to beat."""
     for task in program.tasks:
+        interruption.check()
         key = record_key(task, UNTUNED, target)
         if log.best(key) is None:
             measured = measurer.baseline_s(Candidate(task, program.programs[task.key], BASELINE))

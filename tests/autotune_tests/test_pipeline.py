@@ -1,6 +1,8 @@
 """``tune`` and ``build`` from file to artifact, with a measurer that makes its numbers up."""
 
 import json
+import signal
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +16,7 @@ from autotune.events import PhaseBegan, SlotDone, TuningBegan, TuningEnded
 from autotune.options import Options
 from schedules.errors import InstallError, MissingRecordError, ModelError, UsageError
 from schedules.lower import BASELINE
-from tests.autotune_tests.fakes import FakeMeasurer, if_it_lowers
+from tests.autotune_tests.fakes import FakeMeasurer, FakeRanker, if_it_lowers
 from tests.autotune_tests.tiny import save_tiny
 from tuning_logs.sql_store import open_log
 
@@ -136,6 +138,35 @@ def test_an_interrupted_run_ships_the_best_so_far(tmp_path, model, monkeypatch):
     log = open_log(tmp_path / "t.db")
     assert len(list(log.records())) == 4
     log.close()
+
+
+def swallowed_ctrl_c():
+    """What happens in a callback from native code: Python raises, nobody hears."""
+    with suppress(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_ctrl_c_swallowed_by_an_untuned_program_is_heard_before_the_next(tmp_path, model, monkeypatch):
+    measurer, asked = FakeMeasurer(if_it_lowers), []
+
+    def baseline_s(candidate):
+        asked.append(candidate)
+        swallowed_ctrl_c()
+        return measurer.untuned
+
+    measurer.baseline_s = baseline_s
+    monkeypatch.setattr(pipeline, "LocalMeasurer", lambda *_, **__: measurer)
+    result = pipeline.tune(model, options(tmp_path))
+    assert (result.interrupted, len(asked)) == (True, 1)
+    assert result.tasks > 1
+
+
+def test_ctrl_c_swallowed_by_what_is_measured_last_is_heard(tmp_path, model, monkeypatch):
+    pipeline_options = options(tmp_path, trials=12)
+    measurer = FakeRanker(if_it_lowers)
+    monkeypatch.setattr(pipeline, "LocalMeasurer", lambda *_, **__: measurer)
+    monkeypatch.setattr(pipeline, "_keep_untuned", lambda *_: swallowed_ctrl_c())
+    assert pipeline.tune(model, pipeline_options).interrupted
 
 
 def test_failed_candidates_are_counted_and_survived(tmp_path, model, monkeypatch):

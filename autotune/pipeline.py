@@ -15,6 +15,7 @@ import numpy as np
 import onnx
 
 from autotune.artifact import scratch_beside
+from autotune.chain import read_chain
 from autotune.duet import Kind, for_threads, plan_sizes
 from autotune.events import Observer, PhaseBegan, TuningBegan, TuningEnded, everyone, ignore
 from autotune.fleet import Fleet
@@ -48,7 +49,7 @@ from search.allocation import TaskState
 from search.allocator_catalog import make_allocator
 from search.base import SearchContext
 from search.catalog import make_searcher
-from search.remaining import Remaining, RemainingGain
+from search.remaining import Remaining, RemainingGain, together
 from search.stopping import Limits
 from tuning_logs.log import TuningLog
 from tuning_logs.record import TuningRecord
@@ -241,7 +242,7 @@ def _tune_one(model_path: Path, options: Options, observe: Observer, interrupted
 def _for_sets(model: Path, options: Options, observe: Observer) -> Result:
     out = output_path(model, options)
     parts = tune_sets(model, out, options, lambda path, own, interrupted: _tune_one(path, own, observe, interrupted))
-    return _combined(out, parts)
+    return _combined(out, [replace(part, artifact=out / f"part-{number}") for number, part in enumerate(parts)])
 
 
 def _with_islands(model: Path, options: Options, observe: Observer) -> Result:
@@ -250,8 +251,9 @@ def _with_islands(model: Path, options: Options, observe: Observer) -> Result:
     parts, islanded = tune_around(
         model, out, options, target, lambda path, own, interrupted: _tune_one(path, own, observe, interrupted)
     )
+    places = [link.path for link in read_chain(out).tuned]
     return replace(
-        _combined(out, parts),
+        _combined(out, [replace(part, artifact=place) for part, place in zip(parts, places, strict=True)]),
         model=model.name,
         elapsed_s=time.perf_counter() - began,
         latency_ms={"tuned": islanded.latency_ms},
@@ -261,7 +263,10 @@ def _with_islands(model: Path, options: Options, observe: Observer) -> Result:
 
 
 def _combined(out: Path, parts: list[Result]) -> Result:
-    """One result of several sets of shapes: counts and times added, the worst error, the first set's latency."""
+    """One result of several parts: counts, times and what is left to gain added, the worst error, every reason.
+
+    The latency is the first part's.
+    """
     verdicts = [part.verified for part in parts if part.verified is not None]
     worst = max(verdicts, key=lambda verdict: (not verdict.passed, verdict.max_rel_err), default=None)
     first = parts[0]
@@ -275,6 +280,8 @@ def _combined(out: Path, parts: list[Result]) -> Result:
         elapsed_s=sum(part.elapsed_s for part in parts),
         phase_s={name: sum(part.phase_s[name] for part in parts) for name in first.phase_s},
         verified=worst,
+        reason="; ".join(dict.fromkeys(part.reason for part in parts if part.reason)),
+        remaining=together([part.remaining for part in parts]),
         interrupted=any(part.interrupted for part in parts),
         states=tuple(state for part in parts for state in part.states),
         parts=tuple(parts),

@@ -54,6 +54,23 @@ class Remaining:
         return f"expected remaining gain {self.share:.1%} ({low:.1f}–{high:.1f}% at {self.level:.0%})"
 
 
+def together(parts: Sequence[Remaining | None]) -> Remaining | None:
+    """What is left to gain of several models' latencies added up; None where nothing is known of one.
+
+    Bounds are added too: the parts' expectations come from one gain model, so they are wrong in the same direction.
+    """
+    known = [part for part in parts if part is not None]
+    if not known or len(known) < len(parts) or len({part.level for part in known}) > 1:
+        return None
+    return Remaining(
+        sum(part.model_s for part in known),
+        sum(part.gain_s for part in known),
+        sum(part.low_s for part in known),
+        sum(part.high_s for part in known),
+        known[0].level,
+    )
+
+
 class RemainingGain:
     """Shown the states after every slot, it learns how far its expectations can be trusted."""
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -76,7 +77,8 @@ def test_without_leave_the_model_is_refused_and_the_option_told(model):
 def test_the_result_says_what_is_not_tuned(result):
     data = result.to_data()
     assert data["islands"] == [[f"com.microsoft::{FOREIGN}"], ["NonZero"]]
-    assert len(data["segments"]) == 2
+    assert [Path(part["artifact"]) for part in data["segments"]] == [result.artifact / f"part-{n}" for n in (0, 2)]
+    assert all(read_artifact(Path(part["artifact"])) for part in data["segments"])
     assert data["verified"]["passed"]
     assert data["latency_ms"]["tuned"] > 0
 

@@ -124,7 +124,12 @@ def test_weights_are_kept_once(batches):
 
 def test_a_run_reports_every_set(batches):
     data = batches[1].to_data()
-    assert [Path(part["artifact"]).name for part in data["specialisations"]] == ["part-0", "part-1"]
+    places = [Path(part["artifact"]) for part in data["specialisations"]]
+    assert places == [batches[1].artifact / "part-0", batches[1].artifact / "part-1"]
+    assert all(place.is_dir() for place in places)
+    gains = [part.remaining.gain_s for part in batches[1].parts]
+    assert batches[1].remaining.gain_s == pytest.approx(sum(gains))
+    assert data["reason"] == "4 trials were measured"  # of both alike, so said once
     assert data["verified"]["passed"]
     assert data["measured_trials"] == sum(part["measured_trials"] for part in data["specialisations"])
 

@@ -10,7 +10,7 @@ from search.allocation import TaskState
 from search.base import SearchContext
 from search.catalog import make_searcher
 from search.gain import FIRST_FACTOR, GainModel, headroom, records, tail_scale
-from search.remaining import RemainingGain, why_enough
+from search.remaining import Remaining, RemainingGain, together, why_enough
 from tests.conformance import spaces
 
 
@@ -104,3 +104,10 @@ def test_an_outlook_does_not_repeat_or_lose_configs() -> None:
         searcher.tell([(config, spaces.timed(config)) for config in configs])
         searcher.outlook(8)  # type: ignore[attr-defined]
     assert len(set(asked)) == 32
+
+
+def test_what_is_left_of_several_models_is_added_up_unless_one_is_unknown() -> None:
+    one, other = Remaining(2.0, 0.5, 0.25, 1.0, 0.8), Remaining(1.0, 0.25, 0.0, 0.5, 0.8)
+    assert together([one, other]) == Remaining(3.0, 0.75, 0.25, 1.5, 0.8)
+    assert together([one, None]) is None
+    assert together([]) is None

@@ -25,7 +25,7 @@ from autotune.drop_in import (
 from autotune.graph.lanes import Lane
 from autotune.importer.program import TensorSpec
 from autotune.lane_machine import Span
-from schedules.errors import InstallError, RunError
+from schedules.errors import InstallError, RunError, last_line
 
 Array = NDArray[Any]
 
@@ -140,8 +140,8 @@ def _made(link: Link, session: Runs, values: Mapping[str, Array]) -> Sequence[Ar
     try:
         made: Sequence[Array] = session.run(list(link.outputs), feed)
     except Exception as error:  # ONNX Runtime has no class of its own for what can go wrong in a kernel
-        first = str(error).strip().splitlines()[-1][:300]
-        raise RunError(f"island {link.path.name} ({', '.join(link.operators)}) failed: {first}") from error
+        told = last_line(error)[:300]
+        raise RunError(f"island {link.path.name} ({', '.join(link.operators)}) failed: {told}") from error
     return made
 
 

@@ -21,6 +21,7 @@ from tvm.ir import IRModule
 
 from autotune.events import Observer, TuningBegan, TuningEnded, ignore
 from autotune.importer.program import Program, describe
+from autotune.importer.tensors import one_line
 from autotune.library import check_compiler, link_kernels
 from autotune.measure.base import Candidate, symbol_of
 from autotune.measure.pool import LocalMeasurer
@@ -135,9 +136,7 @@ def _program_of(func: tirx.PrimFunc, target: Target, weights: tuple[int, ...], n
         key, claimed = task_key(func), claim(func, target)
         task = describe(func, key, name, claimed.template, weights)
     except (TypeError, ValueError, tvm.error.TVMError) as error:
-        raise UsageError(
-            f"{name} cannot be tuned ({str(error).splitlines()[0]}); give every shape as a number"
-        ) from error
+        raise UsageError(f"{name} cannot be tuned ({one_line(error)}); give every shape as a number") from error
     if not claimed.space.knobs:
         raise UsageError(f"no template offers a choice for {name}; add one as docs/extending.md shows")
     return Program(IRModule({}), (), (), (), (task,), {key: program_of(func)}, {key: claimed.space}, {name: key})

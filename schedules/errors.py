@@ -68,3 +68,9 @@ def check(condition: object, message: str) -> None:
     """
     if not condition:
         raise ScheduleError(message)
+
+
+def last_line(error: BaseException) -> str:
+    """The last line of an error's text, where TVM and ONNX Runtime say what is wrong; its type where it has no text."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__

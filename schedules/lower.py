@@ -13,7 +13,7 @@ import tvm_ffi
 from tvm import s_tir, tirx
 
 from schedules.config import Config
-from schedules.errors import ScheduleError, check
+from schedules.errors import ScheduleError, check, last_line
 from schedules.space import Space
 from schedules.target import Target
 from schedules.templates.baseline import baseline
@@ -142,7 +142,7 @@ def lower(func: tirx.PrimFunc, config: Config, target: Target) -> s_tir.Schedule
         sch = s_tir.Schedule(prepared if cuda else vector_math(prepared))  # GPUs have instructions for exp and its like
         template.apply(sch, anchor, config, target)
     except (s_tir.ScheduleError, ValueError, RuntimeError) as error:
-        raise ScheduleError(f"{config.to_json()} does not apply: {str(error).strip().splitlines()[-1]}") from error
+        raise ScheduleError(f"{config.to_json()} does not apply: {last_line(error)}") from error
     block = unwritten(sch.mod["main"])
     check(block is None, f"{config.to_json()} does not apply: {block} would leave a part of its result unwritten")
     return sch

@@ -100,15 +100,18 @@ def test_wrong_feeds_are_told(result, wrong):
         autotune.InferenceSession(result.artifact).run(None, wrong)
 
 
-def test_an_island_that_fails_is_named(result):
+@pytest.mark.parametrize(
+    ("error", "told"), [(RuntimeError("dear me\nout of luck"), "out of luck"), (MemoryError(), "MemoryError")]
+)
+def test_an_island_that_fails_is_named(result, error, told):
     session = autotune.InferenceSession(result.artifact)
 
     class Failing:
         def run(self, names, values):
-            raise RuntimeError("out of luck")
+            raise error
 
     session._runs[1] = (session._runs[1][0], Failing())
-    with pytest.raises(RunError, match=rf"island-1.onnx \(com.microsoft::{FOREIGN}\) failed: out of luck"):
+    with pytest.raises(RunError, match=rf"island-1.onnx \(com.microsoft::{FOREIGN}\) failed: {told}"):
         session.run(None, feed())
 
 

@@ -10,7 +10,7 @@ from schedules.errors import ScheduleError, UsageError
 from schedules.lower import BASELINE, TEMPLATES, claim, load_program, lower, normalise, program_of, task_key, tvm_target
 from schedules.target import Target
 from schedules.templates.batch_matmul import batch_matmul
-from schedules.templates.conv2d import conv2d
+from schedules.templates.conv2d import Conv2dTemplate, conv2d
 from schedules.templates.rows import RowsTemplate
 from tests.schedules_tests.cases import CASES
 from tests.schedules_tests.programs import from_relax, from_te
@@ -119,3 +119,14 @@ def test_a_gate_that_scales_a_whole_map_is_no_tile() -> None:
     claimed = claim(func, TARGET)
     assert claimed.template == "generic"
     lower(func, claimed.space.first[0], TARGET)
+
+
+def test_a_template_that_fails_without_a_word_is_told_by_its_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    conv = CASES[0]
+
+    def fail(*_: object) -> None:
+        raise RuntimeError
+
+    monkeypatch.setattr(Conv2dTemplate, "apply", fail)
+    with pytest.raises(ScheduleError, match="does not apply: RuntimeError"):
+        lower(conv.func, claim(conv.func, TARGET).space.first[0], TARGET)

@@ -19,8 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import onnx
+from google.protobuf.message import DecodeError
+from onnx.external_data_helper import uses_external_data
 
 from autotune.artifact import ISLANDS, is_sealed, read_manifest, scratch_beside, seal, sha256, writing
+from autotune.importer.graph_walk import walk_tensors
+from autotune.importer.shapes import true_inputs
 from schedules.errors import ArtifactError
 
 Value = dict[str, Any]
@@ -77,7 +81,8 @@ def read_chain(path: Path) -> Chain:
     """Open and check the chain at ``path``.
 
     Raises:
-        ArtifactError: if a file is missing or was changed.
+        ArtifactError: if a file is missing or was changed, a value is read that nothing made before, or an island
+            keeps data in other files.
     """
     manifest = path / "manifest.json"
     try:
@@ -97,7 +102,9 @@ def read_chain(path: Path) -> Chain:
         )
         for link, told in zip(links, data["links"], strict=True):
             _check(link, str(told["identity"]))
-        return Chain(path, links, tuple(data["inputs"]), tuple(data["outputs"]), dict(data["provenance"]))
+        chain = Chain(path, links, tuple(data["inputs"]), tuple(data["outputs"]), dict(data["provenance"]))
+        _check_values(chain)
+        return chain
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ArtifactError(f"{manifest} is damaged ({error!r}); build the artifact again") from error
 
@@ -126,6 +133,40 @@ def _check(link: Link, identity: str) -> None:
         raise ArtifactError(f"{link.path} is missing; build the artifact again")
     if (sha256(link.path) if link.island else str(read_manifest(link.path)["identity"])) != identity:
         raise ArtifactError(f"{link.path} was changed after it was built; build the artifact again")
+
+
+def _check_values(chain: Chain) -> None:
+    """Whether every segment has the values that it reads, and makes those that others read."""
+    made = {value["name"] for value in chain.inputs}
+    for link in chain.links:
+        inputs, outputs = _island_values(link.path) if link.island else _tuned_values(link.path)
+        missing = next((name for name in link.inputs if name not in made), None)
+        if missing is not None:
+            raise ArtifactError(f"{link.path} reads {missing!r}, which nothing before it makes; build it again")
+        if set(link.inputs) != inputs or not set(link.outputs) <= outputs:
+            raise ArtifactError(f"{link.path} has other inputs or outputs than {chain.path} says; build it again")
+        made.update(link.outputs)
+    for value in chain.outputs:
+        if value["name"] not in made:
+            raise ArtifactError(f"nothing in {chain.path} makes its output {value['name']!r}; build the artifact again")
+
+
+def _tuned_values(path: Path) -> tuple[set[str], set[str]]:
+    """Names of a tuned segment's inputs and outputs."""
+    data = read_manifest(path)
+    return {spec["name"] for spec in data["inputs"]}, {spec["name"] for spec in data["outputs"]}
+
+
+def _island_values(path: Path) -> tuple[set[str], set[str]]:
+    """Names of an island's inputs and outputs; one with data in other files is refused: it could name any file."""
+    try:
+        model = onnx.load(path, load_external_data=False)
+    except DecodeError as error:
+        raise ArtifactError(f"{path} is no ONNX file; build the artifact again") from error
+    outside = next((tensor.name for tensor in walk_tensors(model) if uses_external_data(tensor)), None)
+    if outside is not None:
+        raise ArtifactError(f"{path} has data in another file (tensor {outside!r}); build the artifact again")
+    return {value.name for value in true_inputs(model.graph)}, {value.name for value in model.graph.output}
 
 
 def write_chain(out: Path, model: onnx.ModelProto, links: Sequence[Link], provenance: Mapping[str, Any]) -> None:

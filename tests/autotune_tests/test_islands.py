@@ -2,6 +2,8 @@
 
 import json
 import re
+import shutil
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +11,7 @@ import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnx.external_data_helper import set_external_data
 
 import autotune
 from autotune import pipeline, ship
@@ -182,19 +185,58 @@ def test_a_changed_byte_is_refused(result, name):
         path.write_bytes(data)
 
 
-def test_a_segment_outside_of_the_artifact_is_refused(result):
-    path = result.artifact / "manifest.json"
+@contextmanager
+def resealed(artifact):
+    """The manifest, to be changed by somebody who can seal; it is put back at the end."""
+    path = artifact / "manifest.json"
     text = path.read_text()
     manifest = json.loads(text)
-    manifest["links"][1]["path"] = "../islands.onnx"
-    manifest["links"][1]["identity"] = sha256(result.artifact.parent / "islands.onnx")
     del manifest["seal"]
     try:
-        path.write_text(sealed(manifest))
-        with pytest.raises(ArtifactError, match="segment 1 is at"):
-            autotune.load(result.artifact)
+        yield manifest, lambda: path.write_text(sealed(manifest))
     finally:
         path.write_text(text)
+
+
+def test_a_segment_outside_of_the_artifact_is_refused(result):
+    with resealed(result.artifact) as (manifest, seal):
+        manifest["links"][1]["path"] = "../islands.onnx"
+        manifest["links"][1]["identity"] = sha256(result.artifact.parent / "islands.onnx")
+        seal()
+        with pytest.raises(ArtifactError, match="segment 1 is at"):
+            autotune.load(result.artifact)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda data: data["links"][0]["outputs"].clear(), "reads 'a', which nothing before it makes"),
+        (lambda data: data["links"].pop(), "nothing in .* makes its output 'where'"),
+        (lambda data: data["links"][1]["outputs"].append("more"), "other inputs or outputs"),
+        (lambda data: data["links"][2]["inputs"].append("x"), "other inputs or outputs"),
+    ],
+)
+def test_values_that_nothing_makes_are_refused(result, change, told):
+    with resealed(result.artifact) as (manifest, seal):
+        change(manifest)
+        seal()
+        with pytest.raises(ArtifactError, match=told):
+            autotune.load(result.artifact)
+
+
+def test_an_island_with_data_in_other_files_is_refused(result, tmp_path):
+    copy = shutil.copytree(result.artifact, tmp_path / "copy")
+    island = onnx.load(copy / "island-1.onnx")
+    secret = numpy_helper.from_array(np.zeros(4, np.float32), "secret")
+    set_external_data(secret, "/etc/hostname")
+    secret.ClearField("raw_data")
+    island.graph.initializer.append(secret)
+    (copy / "island-1.onnx").write_bytes(island.SerializeToString())
+    with resealed(copy) as (manifest, seal):
+        manifest["links"][1]["identity"] = sha256(copy / "island-1.onnx")
+        seal()
+        with pytest.raises(ArtifactError, match="data in another file"):
+            autotune.load(copy)
 
 
 def test_a_second_run_keeps_history_and_latencies(model, tmp_path, measurers, monkeypatch):

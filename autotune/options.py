@@ -106,6 +106,11 @@ class Options:
                 "--fallback goes with one set of shapes on the CPU's threads together; "
                 "leave out --lanes, --target and all but one --input per name"
             )
+        if self.fallback and self.remote:
+            raise UsageError(
+                "--fallback cuts the model for this machine, where the whole is compared with ONNX Runtime; "
+                "leave out --cluster and --rpc"
+            )
 
     def _check_fleet(self) -> None:
         if self.cluster is not None and self.rpc is not None:

@@ -258,7 +258,15 @@ def test_a_model_that_can_be_imported_has_no_islands(tmp_path):
     assert json.loads((result.artifact / "manifest.json").read_text())["format"] == 1
 
 
-@pytest.mark.parametrize("options", [{"fallback": "magic"}, {"fallback": "onnxruntime", "lanes": "auto"}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"fallback": "magic"},
+        {"fallback": "onnxruntime", "lanes": "auto"},
+        {"fallback": "onnxruntime", "cluster": "local"},
+        {"fallback": "onnxruntime", "rpc": "host:9190:key"},
+    ],
+)
 def test_what_does_not_go_together_is_told(options):
     with pytest.raises(UsageError, match="fallback"):
         Options(**options)

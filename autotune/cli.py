@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -30,6 +30,9 @@ from autotune.cli_verify import verify
 from autotune.options import EFFORTS, Options
 from autotune.versions import check_versions, describe
 from schedules.errors import AutotuneError, MissingRecordError, UsageError, VerificationError
+
+if TYPE_CHECKING:  # loads TVM
+    from autotune.pipeline import Result
 
 CODES: dict[type[AutotuneError], int] = {UsageError: USAGE, MissingRecordError: FROZEN, VerificationError: UNVERIFIED}
 """Exit codes of errors; any other AutotuneError is FAILED."""
@@ -163,7 +166,6 @@ def _tune(
 ) -> Reply:
     from rich.console import Console
 
-    from autotune.bundle import parts_of
     from autotune.entry import tune
     from autotune.event_file import EventFile
     from autotune.events import everyone, ignore
@@ -178,9 +180,13 @@ def _tune(
         if written is not None:
             written.write({"event": "result", **result.to_data()})
     code = INTERRUPTED if result.interrupted else DONE
-    first = result.artifact if result.islands else parts_of(result.artifact)[0]
-    words = explain_lines(read_facts(first)) if explain else []
+    words = explain_lines(read_facts(_explained(result))) if explain else []
     return Reply([*cli_text.run_lines(result), *words], result.to_data(), as_json, code=code)
+
+
+def _explained(result: Result) -> Path:
+    """The artifact that ``--explain`` is about: of several sets of shapes the first one's."""
+    return result.parts[0].artifact if result.parts and not result.islands else result.artifact
 
 
 @app.command(epilog="Example: tune bench model.tuned --against onnxruntime,openvino --rounds 200")

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -253,6 +254,18 @@ def test_verification_failure_exits_4_and_still_says_how_far(answer, tiny, tmp_p
     assert json.loads(out)["passed"] is False
     assert one_line(err)
     assert "differs from onnxruntime" in err
+
+
+def test_a_bundle_is_read_again_only_to_be_explained(answer, tmp_path, monkeypatch):
+    (tmp_path / "several").mkdir()
+    (tmp_path / "several" / "manifest.json").write_text('{"format": 2}')  # whoever reads it complains
+    part = pipeline.Result("tiny.onnx", tmp_path / "several" / "part-0", "cpu", 1, 1)
+    whole = replace(part, artifact=tmp_path / "several", parts=(part,))
+    monkeypatch.setattr("autotune.entry.tune", lambda *_: whole)
+    assert answer("run", "tiny.onnx", "--quiet")[0] == 0
+    code, _, err = answer("run", "tiny.onnx", "--quiet", "--explain")
+    assert code == 1
+    assert "part-0 is not an artifact" in err
 
 
 def test_interrupted_run_exits_130_with_its_artifact(answer, faked, monkeypatch):

@@ -265,6 +265,7 @@ def remember(path: Path, run: Run, told: Mapping[str, Any], options: Options, ea
         for name, value in asdict(options).items()
         if name not in PRIVATE
     }
+    run.options["inputs"] = [f"{name}:{'x'.join(map(str, shape))}" for name, shape in options.inputs.items()]
     run.reason, run.elapsed_s, run.phase_s = told["reason"], told["elapsed_s"], told["phase_s"]
     run.latency_ms, run.verified = told["latency_ms"], told["verified"]
     if run.latency_ms.get("tuned") is not None:  # not where it was interrupted, or tuned for another machine

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import time
 from collections.abc import Callable, Mapping
@@ -14,6 +15,7 @@ from markupsafe import Markup
 from autotune import __version__
 from autotune.explain import explain, summary
 from autotune.history import Run
+from autotune.options import Options
 from autotune.report_facts import Facts, decisions, read_facts
 from autotune.report_plots import (
     NARROW,
@@ -34,14 +36,25 @@ FLAGS = {
     "budget_s": "--budget",
     "trials": "--trials",
     "effort": "--effort",
+    "until": "--until",
+    "isa": "--target",
     "threads": "--threads",
     "seed": "--seed",
     "searcher": "--searcher",
     "cost_model": "--cost-model",
     "allocator": "--allocator",
     "evaluator": "--evaluator",
+    "lanes": "--lanes",
+    "fallback": "--fallback",
 }
 """Options of a run → flags of ``tune run``."""
+
+WORDS: Mapping[str, Callable[[Any], str]] = {
+    "budget_s": lambda seconds: f"{seconds:g}s",
+    "until": lambda share: f"{100 * share:g}%",
+    "isa": lambda isa: json.dumps({"isa": isa}),
+}
+"""Options that a flag takes in another form."""
 
 
 def write_report(artifact: Path, out: Path, bench: Mapping[str, Any] | None = None) -> Path:
@@ -90,8 +103,13 @@ def command(facts: Facts, run: Run) -> str:
     words = ["tune", "run", facts.source]
     for name, flag in FLAGS.items():
         value = run.options.get(name)
-        if value is not None and not (name == "effort" and run.options.get("budget_s") is not None):
-            words += [flag, f"{value:g}s" if name == "budget_s" else str(value)]
+        unused = name == "effort" and run.options.get("budget_s") is not None
+        usual = name == "lanes" and value == Options.lanes
+        if value is not None and not (unused or usual):
+            words += [flag, WORDS.get(name, str)(value)]
+    inputs = run.options.get("inputs")
+    for told in inputs if isinstance(inputs, list) else ():  # earlier versions kept them in another form
+        words += ["--input", told]
     return shlex.join(words)
 
 

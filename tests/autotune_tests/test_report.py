@@ -2,13 +2,15 @@
 
 import json
 import re
+import shutil
 from dataclasses import replace
 
 import pytest
 
 from autotune.cli import main
 from autotune.explain import explain, explain_lines, summary
-from autotune.history import read_history, write_history
+from autotune.history import read_history, remember, write_history
+from autotune.options import Options
 from autotune.report import command, render, write_report
 from autotune.report_facts import curve, curve_in_turn, decisions, read_facts, timeline, value_at
 from autotune.svg import Scale, number
@@ -115,6 +117,29 @@ def test_without_a_history_it_says_so(tiny):
 def test_the_command_to_do_it_again(told):
     facts = read_facts(told)
     assert command(facts, facts.runs[0]) == "tune run tiny.onnx --budget 60s --seed 0 --searcher adaptive"
+
+
+def test_the_command_has_all_that_was_asked_for(told, tmp_path):
+    facts = read_facts(told)
+    asked = Options(
+        inputs={"x": (1, 24), "mask": (2,)},
+        until=0.01,
+        isa="avx2",
+        lanes="cpu:2x1",
+        fallback=None,
+        trials=6,
+        budget_s=60,
+    )
+    shutil.copytree(told, tmp_path / "again.tuned")
+    result = {"elapsed_s": 1.0, "reason": "", "phase_s": {}, "latency_ms": {}, "verified": None}
+    remember(tmp_path / "again.tuned", replace(facts.runs[0]), result, asked, ())
+    (run,) = read_history(tmp_path / "again.tuned")
+    said = command(facts, run)
+    for words in ("--until 1%", """--target '{"isa": "avx2"}'""", "--lanes cpu:2x1", "--input x:1x24 --input mask:2"):
+        assert words in said
+    fallen = replace(run, options={**run.options, "fallback": "onnxruntime", "lanes": "cpu"})
+    assert "--fallback onnxruntime" in command(facts, fallen)
+    assert "--lanes" not in command(facts, fallen)
 
 
 def test_text_of_others_is_escaped(told):

@@ -99,6 +99,18 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
+def check_file(path: Path, digest: str) -> None:
+    """Whether a file is the one that was built.
+
+    Raises:
+        ArtifactError: if it is missing or its hash is not ``digest``.
+    """
+    if not path.is_file():
+        raise ArtifactError(f"{path} is missing; build the artifact again")
+    if sha256(path) != digest:
+        raise ArtifactError(f"{path} was changed after it was built (its hash differs); build the artifact again")
+
+
 def identity(program: Program, plan: Plan) -> str:
     """Hash of everything that decides what an artifact computes and how: graph, weights and plan.
 
@@ -370,10 +382,7 @@ def read_artifact(path: Path, weights: tuple[NDArray[Any], ...] | None = None) -
         for name in (*FILES, *(name for name in data["sha256"] if _LANE_LIBRARY.fullmatch(name))):
             if name == "weights.bin" and weights is not None:
                 continue
-            if not (path / name).is_file():
-                raise ArtifactError(f"{path / name} is missing; build the artifact again")
-            if sha256(path / name) != data["sha256"][name]:
-                raise ArtifactError(f"{path / name} was changed after it was built (its hash differs); build it again")
+            check_file(path / name, data["sha256"][name])
         target = Target.from_json(json.dumps(data["target"]))
         _check_machine(path, target)
         return Artifact(
@@ -400,8 +409,7 @@ def _shared_weights(path: Path) -> tuple[NDArray[Any], ...] | None:
         if data["format"] != SEVERAL or not is_sealed(text):
             return None
         pool = manifest.parent / "weights.bin"
-        if sha256(pool) != data["sha256"][pool.name]:
-            raise ArtifactError(f"{pool} was changed after it was built (its hash differs); build it again")
+        check_file(pool, data["sha256"][pool.name])
         own = data["parts"][int(path.resolve().name.removeprefix("part-"))]["weights"]
         return read_weights(pool, [data["weights"][index] for index in own])
     except (OSError, ValueError, KeyError, TypeError, IndexError):

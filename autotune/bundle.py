@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from autotune.artifact import (
     SEVERAL,
     Artifact,
-    is_sealed,
+    check_file,
     read_artifact,
     read_manifest,
     read_weights,
@@ -36,6 +36,7 @@ from autotune.artifact import (
     writing,
 )
 from autotune.importer.open_axes import Interface
+from autotune.manifest import has_format, read_sealed
 from schedules.errors import ArtifactError
 
 WEIGHTS = "weights.bin"
@@ -65,9 +66,9 @@ class Bundle:
     """
 
     def __init__(self, path: Path) -> None:
-        data = _manifest(path)
+        data = read_sealed(path)
         try:
-            _check(path / WEIGHTS, data["sha256"][WEIGHTS])
+            check_file(path / WEIGHTS, data["sha256"][WEIGHTS])
             self.path = path
             self.interface = Interface.from_data(data["interface"])
             self.provenance: dict[str, Any] = dict(data["provenance"])
@@ -99,13 +100,6 @@ class Bundle:
             ) from error
 
 
-def _check(path: Path, digest: str) -> None:
-    if not path.is_file():
-        raise ArtifactError(f"{path} is missing; build the artifact again")
-    if sha256(path) != digest:
-        raise ArtifactError(f"{path} was changed after it was built (its hash differs); build the artifact again")
-
-
 def _check_part(path: Path, identity: str) -> None:
     """Whether a part is the one that was bundled; what was attached to it since (``tune bench``) may differ."""
     data = read_manifest(path)
@@ -113,33 +107,17 @@ def _check_part(path: Path, identity: str) -> None:
         raise ArtifactError(f"{path} is another artifact than the one that was built; build the artifact again")
     for name, digest in data["sha256"].items():
         if name != WEIGHTS:
-            _check(path / name, digest)
+            check_file(path / name, digest)
 
 
 def is_bundle(path: Path) -> bool:
     """Whether there is a bundle at ``path``; False for whatever is damaged, which readers complain about."""
-    try:
-        return bool(json.loads((path / "manifest.json").read_text())["format"] == SEVERAL)
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
+    return has_format(path, SEVERAL)
 
 
 def parts_of(path: Path) -> list[Path]:
     """The artifacts in a bundle, or the one that is there."""
     return [part.path for part in Bundle(path).parts] if is_bundle(path) else [path]
-
-
-def _manifest(path: Path) -> dict[str, Any]:
-    manifest = path / "manifest.json"
-    try:
-        text = manifest.read_text()
-        data: dict[str, Any] = json.loads(text)
-        untouched = is_sealed(text)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ArtifactError(f"{manifest} is damaged ({error}); build the artifact again") from error
-    if not untouched:
-        raise ArtifactError(f"{manifest} was changed after it was built (its hash differs); build the artifact again")
-    return data
 
 
 def write_bundle(

@@ -11,7 +11,6 @@ Values pass between segments by name. ``tune run --fallback onnxruntime`` makes 
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,9 +21,10 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx.external_data_helper import uses_external_data
 
-from autotune.artifact import ISLANDS, is_sealed, read_manifest, scratch_beside, seal, sha256, writing
+from autotune.artifact import ISLANDS, check_file, read_manifest, scratch_beside, seal, sha256, writing
 from autotune.importer.graph_walk import walk_tensors
 from autotune.importer.shapes import true_inputs
+from autotune.manifest import has_format, read_sealed
 from schedules.errors import ArtifactError
 
 Value = dict[str, Any]
@@ -71,10 +71,7 @@ class Chain:
 
 def is_chain(path: Path) -> bool:
     """Whether there is a chain at ``path``; False for whatever is damaged, which readers complain about."""
-    try:
-        return bool(json.loads((path / "manifest.json").read_text())["format"] == ISLANDS)
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
+    return has_format(path, ISLANDS)
 
 
 def read_chain(path: Path) -> Chain:
@@ -84,12 +81,8 @@ def read_chain(path: Path) -> Chain:
         ArtifactError: if a file is missing or was changed, a value is read that nothing made before, or an island
             keeps data in other files.
     """
-    manifest = path / "manifest.json"
+    data = read_sealed(path)
     try:
-        text = manifest.read_text()
-        if not is_sealed(text):
-            raise ArtifactError(f"{manifest} was changed after it was built (its hash differs); build it again")
-        data = json.loads(text)
         links = tuple(
             Link(
                 path / _own(number, link),
@@ -106,7 +99,7 @@ def read_chain(path: Path) -> Chain:
         _check_values(chain)
         return chain
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ArtifactError(f"{manifest} is damaged ({error!r}); build the artifact again") from error
+        raise ArtifactError(f"{path / 'manifest.json'} is damaged ({error!r}); build the artifact again") from error
 
 
 def segment_name(number: int, island: bool) -> str:
@@ -129,10 +122,10 @@ def _own(number: int, link: Mapping[str, Any]) -> str:
 
 def _check(link: Link, identity: str) -> None:
     """Whether a segment is the one that was built; a tuned one checks its own files when it is opened."""
-    if not link.path.exists():
-        raise ArtifactError(f"{link.path} is missing; build the artifact again")
-    if (sha256(link.path) if link.island else str(read_manifest(link.path)["identity"])) != identity:
-        raise ArtifactError(f"{link.path} was changed after it was built; build the artifact again")
+    if link.island:
+        check_file(link.path, identity)
+    elif read_manifest(link.path)["identity"] != identity:
+        raise ArtifactError(f"{link.path} is another artifact than the one that was built; build the artifact again")
 
 
 def _check_values(chain: Chain) -> None:

@@ -11,9 +11,9 @@ import shutil
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import onnx
 
@@ -23,6 +23,7 @@ from autotune.chain_session import ChainSession, onnxruntime_over
 from autotune.importer.segments import Segment
 from autotune.importing import cut_model, import_model
 from autotune.options import Options
+from autotune.parts import TunedPart, part_options
 from autotune.verify import Verdict, compare_session, complaint, session_inputs
 from schedules.errors import ArtifactError, ModelError, VerificationError
 from schedules.target import Target
@@ -34,13 +35,6 @@ RUNS = 15
 
 LEAST_SHARE = 0.02
 """Of the budget, for a segment with hardly any arithmetic."""
-
-
-class TunedPart(Protocol):
-    """What tuning one segment results in."""
-
-    artifact: Path
-    interrupted: bool
 
 
 T = TypeVar("T", bound=TunedPart)
@@ -103,7 +97,7 @@ def tune_around(
             if not segment.island:
                 if (earlier := before.get(sha256(file))) is not None:
                     shutil.copytree(earlier, path)
-                results.append(tune(file, _own(options, path, share), any(r.interrupted for r in results)))
+                results.append(tune(file, part_options(options, share, path, {}), any(r.interrupted for r in results)))
             links.append(_link(path, segment))
         beside = folder / "chain"
         write_chain(beside, whole, links, {"model": model.name, "sha256": sha256(model)})
@@ -144,19 +138,6 @@ def _shares(files: Sequence[Path], segments: Sequence[Segment], target: Target) 
         0.0 if segment.island else max(LEAST_SHARE, flop / most) for flop, segment in zip(work, segments, strict=True)
     ]
     return [share / sum(raised) for share in raised]
-
-
-def _own(options: Options, out: Path, share: float) -> Options:
-    """The options of one segment."""
-    trials = None if options.trials is None else round(share * options.trials)
-    return replace(
-        options,
-        out=out,
-        inputs={},
-        fallback=None,
-        budget_s=max(1.0, share * options.seconds),
-        trials=trials,
-    )
 
 
 def _link(path: Path, segment: Segment) -> Link:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import onnx
 from numpy.typing import NDArray
@@ -23,18 +22,11 @@ from autotune.importer.open_axes import Interface, open_interface
 from autotune.importer.program import TensorSpec
 from autotune.independence import with_independence
 from autotune.options import Options
-from autotune.verify import Verdict, compare, complaint, random_inputs, reference_outputs
+from autotune.parts import TunedPart, part_options
+from autotune.verify import compare, complaint, random_inputs, reference_outputs
 from schedules.errors import VerificationError
 
 Shapes = Mapping[str, tuple[int, ...]]
-
-
-class TunedPart(Protocol):
-    """What tuning one set of shapes results in."""
-
-    artifact: Path
-    verified: Verdict | None
-    interrupted: bool
 
 
 T = TypeVar("T", bound=TunedPart)
@@ -63,7 +55,8 @@ def tune_sets(model: Path, out: Path, options: Options, tune: Callable[[Path, Op
             part = folder / f"part-{number}"
             if before is not None:
                 unpack_part(before, shapes, part)
-            results.append(tune(model, _share(options, shapes, part), any(r.interrupted for r in results)))
+            own = part_options(options, 1 / len(sets), part, shapes)
+            results.append(tune(model, own, any(result.interrupted for result in results)))
         parts = [result.artifact for result in results]
         if before is None or not _unchanged(before, parts, sets):
             beside = folder / "bundle"
@@ -71,20 +64,6 @@ def tune_sets(model: Path, out: Path, options: Options, tune: Callable[[Path, Op
             _check_between(model, beside, sets, options.seed)
             install(beside, out)
     return results
-
-
-def _share(options: Options, shapes: Shapes, out: Path) -> Options:
-    """The options of one set."""
-    count = len(options.shapes)
-    trials = None if options.trials is None else -(-options.trials // count)
-    return replace(
-        options,
-        out=out,
-        inputs=dict(shapes),
-        shapes=(),
-        budget_s=options.seconds / count,
-        trials=trials,
-    )
 
 
 def _unchanged(before: Bundle, parts: Sequence[Path], sets: Sequence[Shapes]) -> bool:

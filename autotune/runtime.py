@@ -140,6 +140,8 @@ class InferenceSession(OnnxRuntimeLike):
         # Told once: a model of small layers runs in less time than it takes to look these up.
         self._inputs = [(spec, numpy_type(spec.dtype)) for spec in self._artifact.inputs]
         self._outputs = [(spec, numpy_type(spec.dtype)) for spec in self._artifact.outputs]
+        # Kernels make all of them, in the type that users see.
+        self._as_made = all(0 not in spec.shape and word(dtype) == dtype for spec, dtype in self._outputs)
         self._by_thread = not isinstance(self._machine, LaneMachine | DeviceMachine)
         # Tensors without elements are known without asking, and kernels have no use for them.
         self._staging = [_Staging(spec) for spec in self._artifact.inputs if math.prod(spec.shape)]
@@ -182,7 +184,10 @@ class InferenceSession(OnnxRuntimeLike):
         wanted = wanted_outputs(output_names, self._names)
         arrays = self._arrays(input_feed)
         with self._lock:
-            made = iter(self._machine.run(self._tensors(arrays)))
+            results = self._machine.run(self._tensors(arrays))
+        if self._as_made and not output_names:
+            return results
+        made = iter(results)
         outputs = {spec.name: _output(spec, dtype, made) for spec, dtype in self._outputs}
         return [outputs[name] for name in wanted]
 
@@ -257,6 +262,10 @@ def _output(spec: TensorSpec, dtype: np.dtype[Any], made: Iterator[NDArray[Any]]
     return array if array.dtype == dtype else array.view(dtype)
 
 
+SMALL_BYTES = 32 << 10
+"""To copy an input of this size takes less time than to see whether it can be read where it is."""
+
+
 class _Staging:
     """Where an input is copied to if kernels cannot read it where it is: they need aligned, dense, writable memory.
 
@@ -272,8 +281,11 @@ class _Staging:
         self._tensor = tvm.runtime.from_dlpack(self._array)
 
     def take(self, array: NDArray[Any]) -> tvm.runtime.Tensor:
-        """``array`` as a tensor, in place if that is possible."""
+        """``array`` as a tensor, in place if that is possible and worth asking."""
         array = as_words(array)
+        if array.nbytes <= SMALL_BYTES:
+            np.copyto(self._array, array)
+            return self._tensor
         interface = array.__array_interface__
         address, read_only = interface["data"]
         if address % ALIGNMENT == 0 and interface["strides"] is None and not read_only:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-MODELS = ("ResNet-50", "SqueezeNet", "Inception v1", "VGG-19", "ShuffleNet", "encoder", "MLP")
+MODELS = ("ResNet-50", "SqueezeNet", "Inception v1", "VGG-19", "ShuffleNet", "encoder", "MLP", "QDQ CNN")
 ENGINES = {"ours": "ours", "onnx": "ONNX Runtime", "openvino": "OpenVINO"}
 """How a column of the page begins, without what is no letter → its name in the README."""
 QUICK = "20s"

@@ -26,7 +26,7 @@ from search.forecast import NEAR_BOUND, cost_s, describe_slot
 from search.gain import GainModel, latency_share
 from search.stopping import near_roofline
 
-DEAR = 4.0  # a task whose trials cost so many times the usual has to be worth its second slot
+DEAR = 4.0  # a task whose trials cost so many times the usual, and that is not as much heavier, waits for its value
 ALIVE = 0.7  # tasks of which some config works, before anything was tried
 
 
@@ -51,8 +51,14 @@ class ExpectedCut(Allocator):
         fresh = [state for state in tasks if not state.trials]
         if fresh:  # untuned, the more arithmetic the worse
             return max(fresh, key=lambda state: (state.weight * state.flop, latency_share(state))).key
-        dear_s = DEAR * float(np.median([cost_s(state) for state in states if state.trials]))
-        begun = [state for state in tasks if state.trials < self._slot and cost_s(state) <= dear_s]
+        known = [state for state in states if state.trials]
+        usual_s = float(np.median([cost_s(state) for state in known]))
+        usual_share = float(np.median([latency_share(state) for state in known]))
+
+        def affordable(state: TaskState) -> bool:
+            return cost_s(state) * usual_share <= DEAR * usual_s * max(usual_share, latency_share(state))
+
+        begun = [state for state in tasks if state.trials < self._slot and affordable(state)]
         if begun:  # nothing in their history tells them apart, and no later slot brings as much
             return max(begun, key=lambda state: (-state.trials, latency_share(state))).key
         return max(tasks, key=self._value).key

@@ -121,9 +121,10 @@ class TestExpectedCut:
 
     def test_a_dear_task_has_to_be_worth_its_second_slot(self) -> None:
         usual = [known(name, [1e-3] * 10) for name in "abc"]
-        dear = known("dear", [1e-4] * 2, spent_s=(3.0,) * 2)
+        dear = known("dear", [5e-4] * 2, spent_s=(3.0,) * 2)
         assert ExpectedCut().next([*usual, dear]) != "dear"
-        assert ExpectedCut().next([*usual, known("cheap", [1e-4] * 2)]) == "cheap"
+        assert ExpectedCut().next([*usual, known("cheap", [5e-4] * 2)]) == "cheap"
+        assert ExpectedCut().next([*usual, replace(dear, weight=100)]) == "dear"
 
     def test_an_outlook_is_believed_where_it_has_a_word(self) -> None:
         good, bad = Outlook(8, (0.2, 0.3)), Outlook(8, (0.0, 0.001))

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tvm import rpc
@@ -25,8 +25,9 @@ def free_port() -> int:
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process and all that it started."""
-    os.killpg(process.pid, signal.SIGKILL)
+    """Kill a process and all that it started; a test may have done so already."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
 

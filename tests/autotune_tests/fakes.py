@@ -7,9 +7,13 @@ import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import pytest
+
+from autotune import pipeline, ship
 from autotune.machine import host_target
 from autotune.measure.base import Candidate, symbol_of
 from autotune.measure.builder import Builder, object_of
+from autotune.peak import Peak
 from schedules import lower as lowering
 from schedules.errors import ScheduleError
 from schedules.lower import load_program, lower
@@ -136,3 +140,24 @@ def if_it_lowers(candidate: Candidate) -> Measurement:
     except ScheduleError as error:
         return Measurement(error="lower_error", message=str(error))
     return by_config(candidate)
+
+
+def interrupt_the_first_part(monkeypatch: pytest.MonkeyPatch) -> list[Interrupted]:
+    """Ctrl-C while the first part of a run is measured; timing anything whole after that fails the test.
+
+    Returns:
+        The measurers that were opened, filled as the run goes on.
+    """
+    started: list[Interrupted] = []
+
+    def start(*_: object, **__: object) -> Interrupted:
+        started.append(Interrupted())
+        return started[-1]
+
+    monkeypatch.setattr(pipeline, "LocalMeasurer", start)
+    monkeypatch.setattr(pipeline, "peer_latency", lambda *_: None if not started[1:] else pytest.fail("timed a peer"))
+    monkeypatch.setattr(
+        pipeline, "measure_peak", lambda _: Peak(1e3, 1e3, 1e3, 1) if not started[1:] else pytest.fail("peak")
+    )
+    monkeypatch.setattr(ship, "median_ms", lambda *_: pytest.fail("timed the whole"))
+    return started

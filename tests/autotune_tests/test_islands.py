@@ -19,11 +19,10 @@ from autotune.artifact import read_artifact, sealed, sha256
 from autotune.cli import main
 from autotune.history import read_history
 from autotune.options import Options
-from autotune.peak import Peak
 from autotune.report import render
 from autotune.report_facts import read_facts
 from schedules.errors import ArtifactError, ModelError, RunError, UsageError
-from tests.autotune_tests.fakes import FakeMeasurer, Interrupted, if_it_lowers
+from tests.autotune_tests.fakes import FakeMeasurer, if_it_lowers, interrupt_the_first_part
 from tests.autotune_tests.tiny import save_tiny
 
 FOREIGN = "QuickGelu"
@@ -274,18 +273,7 @@ def test_what_does_not_go_together_is_told(options):
 
 
 def test_after_ctrl_c_nothing_more_is_measured(model, tmp_path, monkeypatch):
-    started = []
-
-    def start(*_, **__):
-        started.append(Interrupted())
-        return started[-1]
-
-    monkeypatch.setattr(pipeline, "LocalMeasurer", start)
-    monkeypatch.setattr(pipeline, "peer_latency", lambda *_: None if not started[1:] else pytest.fail("timed a peer"))
-    monkeypatch.setattr(
-        pipeline, "measure_peak", lambda _: Peak(1e3, 1e3, 1e3, 1) if not started[1:] else pytest.fail("peak")
-    )
-    monkeypatch.setattr(ship, "median_ms", lambda *_: pytest.fail("timed the whole"))
+    started = interrupt_the_first_part(monkeypatch)
     result = pipeline.tune(
         model, Options(out=tmp_path / "a.tuned", log=tmp_path / "t.db", trials=8, fallback="onnxruntime", peer=True)
     )

@@ -13,9 +13,8 @@ from autotune.artifact import attach
 from autotune.bundle import Bundle, is_bundle
 from autotune.options import Options
 from autotune.parts import part_options
-from autotune.peak import Peak
 from schedules.errors import ArtifactError, UsageError
-from tests.autotune_tests.fakes import FakeMeasurer, Interrupted, if_it_lowers
+from tests.autotune_tests.fakes import FakeMeasurer, if_it_lowers, interrupt_the_first_part
 from tests.models import save
 
 BATCHES = ({"rows": (1, 24)}, {"rows": (8, 24)})
@@ -174,18 +173,7 @@ def test_one_set_stays_a_plain_artifact(built, tmp_path):
 
 
 def test_after_ctrl_c_nothing_more_is_measured(batches, tmp_path, monkeypatch):
-    started = []
-
-    def start(*_, **__):
-        started.append(Interrupted())
-        return started[-1]
-
-    monkeypatch.setattr(pipeline, "LocalMeasurer", start)
-    monkeypatch.setattr(pipeline, "peer_latency", lambda *_: None if not started[1:] else pytest.fail("timed a peer"))
-    monkeypatch.setattr(
-        pipeline, "measure_peak", lambda _: Peak(1e3, 1e3, 1e3, 1) if not started[1:] else pytest.fail("peak")
-    )
-    monkeypatch.setattr(ship, "median_ms", lambda *_: pytest.fail("timed the whole"))
+    started = interrupt_the_first_part(monkeypatch)
     result = pipeline.tune(
         batches[0],
         Options(out=tmp_path / "b.tuned", log=tmp_path / "b.db", threads=1, trials=8, shapes=BATCHES, peer=True),

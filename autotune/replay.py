@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from autotune.replay_allocators import ORACLE, Curve, allocate, final_latency, oracle, total_s
+from autotune.replay_allocators import ORACLE, Curve, allocate, final_latency, oracle, pace_named, total_s
 from autotune.replay_calibration import CalibrationOutcome, calibrate
 from autotune.replay_courses import CourseRules, Courses
 from autotune.replay_evaluators import EvaluatorOutcome, choose_best
@@ -114,16 +114,26 @@ class Stage:
         return [calibrate(self.trace(job), job.name, job.seed, count) for count in self.rules.fitted]
 
     def allocate(self, job: Job) -> ModelOutcome:
-        """Every allocator named in ``job.name`` (with commas), on the same courses."""
+        """Every allocator named in ``job.name`` (with commas), on the same courses where their slots are the same.
+
+        The final latency is the least that any of the courses end at; the oracle has the slots of the first named.
+        """
         rules = self.rules
         limits = CourseRules(
             min(rules.trials, CourseRules.trials), searcher=rules.searcher, cost_model=rules.cost_model,
             evaluator=rules.evaluator,
         )  # fmt: skip
-        courses = Courses(self.files[job.place[0]].traces, job.seed, limits)
-        curves = {name: allocate(courses, name, job.seed) for name in job.name.split(",")}
-        curves[ORACLE] = oracle(courses)
-        return ModelOutcome(curves, final_latency(courses), total_s(courses))
+        names = job.name.split(",")
+        paces = {name: pace_named(name) for name in names}
+        traces = self.files[job.place[0]].traces
+        courses = {
+            pace: Courses(traces, job.seed, replace(limits, pace=pace)) for pace in dict.fromkeys(paces.values())
+        }
+        final_s = min(final_latency(each) for each in courses.values())
+        curves = {name: allocate(courses[paces[name]], name, job.seed, final_s) for name in names}
+        first = courses[paces[names[0]]]
+        curves[ORACLE] = oracle(first)
+        return ModelOutcome(curves, final_s, total_s(first))
 
 
 _KINDS: dict[str, Callable[[Stage, Job], Any]] = {

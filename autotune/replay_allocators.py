@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.replay_courses import Course, Courses
+from search.allocation import pace_of
 from search.allocator_catalog import make_allocator
 
 Floats = NDArray[np.float64]
@@ -55,13 +56,17 @@ class Curve:
         return float((spans * (self.latencies / final_s - 1.0)).sum())
 
 
-def allocate(courses: Courses, allocator: str, seed: int) -> Curve:
-    """Deal slots until everything is done or near enough."""
+def pace_named(allocator: str) -> tuple[int, ...]:
+    """Trials of a task's first slots with the allocator of that name."""
+    return pace_of(make_allocator(allocator, np.random.default_rng(0)))
+
+
+def allocate(courses: Courses, allocator: str, seed: int, final_s: float) -> Curve:
+    """Deal slots until everything is done or the model is near ``final_s`` seconds."""
     tasks = courses.courses
     chooser = make_allocator(allocator, np.random.default_rng([seed, 7]))
     weights = [course.trace.task.weight for course in tasks]
     places = {course.trace.task.key: index for index, course in enumerate(tasks)}
-    final_s = final_latency(courses)
     slots = [0] * len(tasks)
     current = [course.true_s[0] for course in tasks]
     states = [courses.state(index, 0) for index in range(len(tasks))]

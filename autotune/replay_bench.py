@@ -109,8 +109,8 @@ class ReplayBench:
 
     def _runs(self, index: int) -> Callable[[], float]:
         """A config's recorded runs one after the other, round and round, from the pass after the one it was met in."""
-        runs_s, slowness = self._trace.series(index, (int(self._starts[index]) + 1) % self._trace.runs_s.shape[1])
-        return partial(next, cycle((runs_s / np.where(np.isnan(slowness), 1.0, slowness)).tolist()))
+        runs_s = self._trace.levelled(index, (int(self._starts[index]) + 1) % self._trace.runs_s.shape[1])
+        return partial(next, cycle(runs_s.tolist()))
 
 
 def _taken(rule: Evaluator, runs_s: np.ndarray) -> list[float]:

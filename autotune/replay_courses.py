@@ -9,6 +9,7 @@ how far each of them has run; to one that serves tasks unevenly this lends a lit
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,9 +19,8 @@ import numpy as np
 from autotune.measure.evaluator import make_evaluator
 from autotune.peers import GROWN, RENEWED, WORTHWHILE
 from autotune.replay_bench import ReplayBench
-from autotune.session import FIRST_SLOT
 from autotune.trace import Trace
-from search.allocation import Outlook, Outlooking, TaskState
+from search.allocation import Outlook, Outlooking, TaskState, slot_trials
 from search.base import Result, SearchContext, Searcher
 from search.catalog import make_searcher
 
@@ -31,13 +31,15 @@ class CourseRules:
 
     Attributes:
         trials: most trials of a task.
-        batch: trials of a slot; the first has ``session.FIRST_SLOT``.
+        pace: trials of a task's first slots.
+        batch: trials of every later slot.
         searcher, cost_model, evaluator: by name.
         overhead_s: seconds that a slot costs beside builds and runs.
     """
 
     trials: int = 128
     batch: int = 8
+    pace: tuple[int, ...] = ()
     searcher: str = "adaptive"
     cost_model: str = "boosted"
     evaluator: str = "adaptive"
@@ -91,7 +93,7 @@ class Courses:
 
     def finish(self) -> None:
         """Run every course to its end."""
-        for slots in range(1, 2 + self._rules.trials // self._rules.batch):
+        for slots in range(1, 1 + len(self._rules.pace) + math.ceil(self._rules.trials / self._rules.batch)):
             for index in range(len(self.courses)):
                 self.state(index, slots)
 
@@ -103,7 +105,7 @@ class Courses:
         began = time.perf_counter()
         if searcher is None or (trials <= RENEWED and course.trace.space.size > WORTHWHILE):
             searcher = self._renewed(index, slot)
-        configs = searcher.ask(min(rules.batch if trials else FIRST_SLOT, rules.trials - trials))
+        configs = searcher.ask(min(slot_trials(rules.pace, trials, rules.batch), rules.trials - trials))
         course.thinking_s += time.perf_counter() - began
         before = course.states[-1]
         results = [(config, self._benches[index].measure(config)) for config in configs]

@@ -14,17 +14,14 @@ from autotune.events import Observer, SlotBegan, SlotDone
 from autotune.interruption import Interruption
 from autotune.job import FINAL, Job
 from autotune.measure.base import Measurer, Ranker, origins_of
-from search.allocation import Allocator, TaskState, why
+from search.allocation import Allocator, TaskState, pace_of, slot_trials, why
 from search.gain import latency_share
 from search.remaining import RemainingGain, why_enough
 from search.stopping import Limits, why_run_done, why_task_done
 from tuning_logs.store import LogStore
 
-FIRST_SLOT = 2
-"""Configs of a task's first slot: every task has a valid kernel early, so that any budget ships a tuned model."""
-
-FINALISTS = 8
-CLOSE = 1.2
+FINALISTS = 12
+CLOSE = 1.4
 """Configs within this factor of a task's best are too close to call by single measurements: recorded ones differed by
 up to 6 % from pass to pass, and the best of many is the luckiest."""
 
@@ -35,6 +32,7 @@ class Session:
 
     Attributes:
         jobs: task key → its searcher and history.
+        batch: configs per slot, but for the first slots of a task, whose length the allocator may say.
         clock: seconds, monotonic.
         spent_s: seconds that earlier runs in the log have already spent on these tasks.
         certificate: watches what slots bring, and says what more of them would; None does without.
@@ -122,7 +120,7 @@ class Session:
         return why_enough(self.certificate.estimate(states), self.until)
 
     def _count(self, job: Job) -> int:
-        count = self.batch if job.state.trials else FIRST_SLOT
+        count = slot_trials(pace_of(self.allocator), job.state.trials, self.batch)
         if self.limits.trials is None:
             return count
         return max(1, min(count, self.limits.trials - sum(job.state.trials for job in self.jobs.values())))

@@ -155,10 +155,39 @@ class Trace:
 
     def series(self, index: int, start: int) -> tuple[Floats, Floats]:
         """Runs (m,) of a config from pass ``start`` on, and the control's (m,) in turn with them; round and round."""
+        runs, taken, order = self._from(index, start)
+        return runs, self.controls[index, order].ravel()[taken]
+
+    def levelled(self, index: int, start: int) -> Floats:
+        """Runs (m,) of a config from pass ``start`` on, as they were beside others at the machine's usual speed."""
+        runs, taken, order = self._from(index, start)
+        levels: Floats = self.levels[index, order].ravel()[taken]
+        return runs / levels
+
+    def _from(self, index: int, start: int) -> tuple[Floats, NDArray[np.bool_], Ints]:
         order = (start + np.arange(self.runs_s.shape[1])) % self.runs_s.shape[1]
         runs = self.runs_s[index, order].ravel()
         taken = ~np.isnan(runs)
-        return runs[taken], self.controls[index, order].ravel()[taken]
+        return runs[taken], taken, order
+
+    @cached_property
+    def levels(self) -> Floats:
+        """(n, p, r) how slow the machine was when a run was taken, as a share of its usual speed.
+
+        The median, over the configs that ran in turn at that moment and their control, of run / true latency: what all
+        of them met alike. One control alone has noise of its own, and stood last of its batch.
+        """
+        levels = np.full(self.runs_s.shape, math.nan)
+        ratios = self.runs_s / self.true_s[:, None, None]
+        for place in range(self.runs_s.shape[1]):
+            timed = np.flatnonzero(~np.isnan(self.runs_s[:, place]).all(axis=1))
+            batches, where = np.unique(self.controls[timed, place], axis=0, return_inverse=True)
+            for batch, control in enumerate(batches):
+                members = timed[where.reshape(-1) == batch]
+                seen = np.vstack([ratios[members, place], control])
+                known = ~np.isnan(seen).all(axis=0)
+                levels[np.ix_(members, [place], np.flatnonzero(known))] = np.nanmedian(seen[:, known], axis=0)
+        return levels
 
     def measurement(self, index: int) -> Measurement:
         """Everything that was recorded of a config, in the order it was taken."""

@@ -86,6 +86,37 @@ class Allocator(Protocol):
 
 
 @runtime_checkable
+class Paced(Protocol):
+    """An allocator whose first slots of a task are shorter than the later ones.
+
+    Attributes:
+        pace: trials of a task's first slots, in order.
+    """
+
+    pace: tuple[int, ...]
+
+
+def pace_of(allocator: Allocator) -> tuple[int, ...]:
+    """Trials of a task's first slots; empty where all slots are equal, as in the literature."""
+    return allocator.pace if isinstance(allocator, Paced) else ()
+
+
+def slot_trials(pace: Sequence[int], trials: int, batch: int) -> int:
+    """Trials of the next slot of a task that has had ``trials``: up to the end of the slot it is in.
+
+    Args:
+        pace: of the first slots; none is longer than ``batch``.
+        batch: trials of every later slot.
+    """
+    ends = 0
+    for length in pace:
+        ends += min(length, batch)
+        if trials < ends:
+            return ends - trials
+    return batch
+
+
+@runtime_checkable
 class Explains(Protocol):
     """An allocator that can say why, in words."""
 
@@ -108,9 +139,10 @@ def open_tasks(states: Sequence[TaskState]) -> list[TaskState]:
 
 
 class RoundRobin:
-    """Every task that still has untried configs, in turn."""
+    """Every task that still has untried configs, in turn; ``pace``: trials of a task's first slots."""
 
-    def __init__(self) -> None:
+    def __init__(self, pace: tuple[int, ...] = ()) -> None:
+        self.pace = pace
         self._last: str | None = None
 
     def next(self, states: Sequence[TaskState]) -> str | None:

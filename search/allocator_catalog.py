@@ -8,7 +8,7 @@ import numpy as np
 
 from costmodels.choices import choose
 from search.allocation import Allocator, RoundRobin
-from search.expected_cut import ExpectedCut
+from search.expected_cut import PACE, ExpectedCut
 from search.gradient import Gradient
 from search.simple_allocators import FlopProportional, RandomAllocator, Sequential
 
@@ -34,8 +34,10 @@ _FACTORIES: dict[str, Callable[[np.random.Generator], Allocator]] = {
     "expected-cut-thompson": lambda rng: ExpectedCut(rng=rng),
     "flop-proportional": lambda _: FlopProportional(),
     "gradient": Gradient,
+    "gradient-paced": lambda rng: Gradient(rng, pace=PACE),
     "random": RandomAllocator,
     "round-robin": lambda _: RoundRobin(),
+    "round-robin-paced": lambda _: RoundRobin(PACE),
     "sequential": lambda _: Sequential(),
 }
 

@@ -21,19 +21,35 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from search.allocation import Allocator, TaskState, open_tasks
+from search.allocation import Allocator, TaskState, open_tasks, slot_trials
 from search.forecast import NEAR_BOUND, cost_s, describe_slot
 from search.gain import GainModel, latency_share
 from search.stopping import near_roofline
 
 DEAR = 4.0  # a task whose trials cost so many times the usual, and that is not as much heavier, waits for its value
+PACE = (2, 2, 4)  # a task's first trials bring most: 7 % a slot of eight, then 4, 1 and 0.5 % (docs/dynatune.md)
+EVEN = 8  # trials that every task has before values count: nothing in fewer tells tasks apart
 ALIVE = 0.7  # tasks of which some config works, before anything was tried
 
 
 class ExpectedCut(Allocator):
-    """See the module's text; ``slot`` is m, ``own_word`` as in ``GainModel``, and with ``rng`` values are drawn."""
+    """See the module's text.
 
-    def __init__(self, slot: int = 8, rng: np.random.Generator | None = None, own_word: float = 0.0) -> None:
+    Args:
+        slot: m once the slots of ``pace`` are over.
+        rng: values are drawn (Thompson) instead of expected.
+        own_word: as in ``GainModel``.
+        pace: m of a task's first slots.
+    """
+
+    def __init__(
+        self,
+        slot: int = 8,
+        rng: np.random.Generator | None = None,
+        own_word: float = 0.0,
+        pace: tuple[int, ...] = PACE,
+    ) -> None:
+        self.pace = pace
         self._slot = slot
         self._rng = rng
         self._gains = GainModel(own_word)
@@ -58,26 +74,31 @@ class ExpectedCut(Allocator):
         def affordable(state: TaskState) -> bool:
             return cost_s(state) * usual_share <= DEAR * usual_s * max(usual_share, latency_share(state))
 
-        begun = [state for state in tasks if state.trials < self._slot and affordable(state)]
+        begun = [state for state in tasks if state.trials < EVEN and affordable(state)]
         if begun:  # nothing in their history tells them apart, and no later slot brings as much
             return max(begun, key=lambda state: (-state.trials, latency_share(state))).key
         return max(tasks, key=self._value).key
 
     def why(self, key: str, states: Sequence[TaskState]) -> str:
         """See ``Explains``."""
-        return describe_slot(self._gains, key, states, self._slot)
+        state = next(state for state in states if state.key == key)
+        return describe_slot(self._gains, key, states, self._ahead(state))
+
+    def _ahead(self, state: TaskState) -> int:
+        return slot_trials(self.pace, state.trials, self._slot)
 
     def _value(self, state: TaskState) -> float:
         """Expected seconds of model latency saved per second of tuning; a task of failures only counts as untuned."""
-        slot_s = self._slot * cost_s(state)
+        ahead = self._ahead(state)
+        slot_s = ahead * cost_s(state)
         share = latency_share(state)
         if state.best_s is None:
-            return share * _chance_of_first(state.trials, self._slot) / slot_s
+            return share * _chance_of_first(state.trials, ahead) / slot_s
         if self._rng is None:
-            return share * -float(np.expm1(-self._gains.expected(state, self._slot))) / slot_s
-        drawn = float(self._gains.draws(state, self._slot, 1, self._rng)[0])
+            return share * -float(np.expm1(-self._gains.expected(state, ahead))) / slot_s
+        drawn = float(self._gains.draws(state, ahead, 1, self._rng)[0])
         # most draws hold no record at all: a little of the expectation breaks their ties
-        drawn += 0.01 * self._gains.expected(state, self._slot)
+        drawn += 0.01 * self._gains.expected(state, ahead)
         return share * -float(np.expm1(-drawn)) / slot_s
 
 

@@ -31,6 +31,7 @@ from search.allocation import TaskState
 MOST_TOP = 8  # trials from which the tail's scale is read
 LEAST_SCALE = 0.003  # no tail is thinner: timings differ by that much
 USUAL_SCALE = 0.1  # of tasks in general; weighs as much as MOST_TOP trials
+ROOM_SCALE = 0.13  # the same per ln(best latency / roofline bound), where there is a bound
 FORGET = 0.8  # weight of a slot relative to the next one
 KAPPA, TAU = 2.5, 12.0  # records of a whole search, and the trials over which they thin out; see R above
 LASTING = 0.1  # L
@@ -56,14 +57,14 @@ class _Ledger:
         return (self.realised + trust * pool) / (self.expected + trust)
 
 
-def tail_scale(latencies_s: Sequence[float | None]) -> float:
+def tail_scale(latencies_s: Sequence[float | None], usual: float = USUAL_SCALE) -> float:
     """Mean excess of the top trials' ln speed over the next one, drawn towards the usual one, a."""
     scores = np.sort([-np.log(latency) for latency in latencies_s if latency is not None])[::-1]
     if len(scores) < 3:
-        return USUAL_SCALE
+        return usual
     top = int(np.clip(len(scores) // 4, 2, MOST_TOP))
     own = max(float(np.mean(scores[:top] - scores[top])), LEAST_SCALE)
-    return (top * own + MOST_TOP * USUAL_SCALE) / (top + MOST_TOP)
+    return (top * own + MOST_TOP * usual) / (top + MOST_TOP)
 
 
 def records(trials: int, ahead: int) -> float:
@@ -110,7 +111,8 @@ class GainModel:
 
     def _rate(self, state: TaskState) -> float:
         """Expected g per record, uncorrected."""
-        usual = tail_scale(state.latencies_s)
+        room = headroom(state)
+        usual = tail_scale(state.latencies_s, USUAL_SCALE if np.isinf(room) else max(ROOM_SCALE * room, LEAST_SCALE))
         if state.outlook is None or not self._own_word:
             return usual
         own = float(np.mean(state.outlook.gains)) / records(state.trials, state.outlook.trials)

@@ -23,9 +23,10 @@ NEVER = 1e10  # TVM's latency of a task without a valid config, seconds
 
 
 class Gradient(Allocator):
-    """See the module's text; ``slot`` is the number of trials in a slot."""
+    """See the module's text; ``slot`` is the number of trials in a slot, ``pace`` those of a task's first slots."""
 
-    def __init__(self, rng: np.random.Generator, slot: int = 8) -> None:
+    def __init__(self, rng: np.random.Generator, slot: int = 8, pace: tuple[int, ...] = ()) -> None:
+        self.pace = pace
         self._rng = rng
         self._slot = slot
 

@@ -8,7 +8,7 @@ import pytest
 from autotune.job import Job
 from autotune.options import Options
 from autotune.peers import RENEWED, Renewal, in_run
-from autotune.session import FIRST_SLOT, Session
+from autotune.session import Session
 from schedules.errors import UsageError
 from schedules.space import Knob, Space
 from schedules.task import Task
@@ -38,11 +38,14 @@ def make_jobs(searcher: str = "random") -> dict[str, Job]:
     return jobs
 
 
+FIRST_SLOT = 2
+
+
 def run(jobs: dict[str, Job], trials: int, until: float | None = None) -> str:
     certificate = RemainingGain(np.random.default_rng(0), ahead=16)
     limits = Limits(trials=trials, plateau_trials=None)
     return Session(
-        jobs, RoundRobin(), FakeMeasurer(), MemoryStore(), limits, 8, FakeClock(), lambda event: None, 0.0,
+        jobs, RoundRobin((FIRST_SLOT,)), FakeMeasurer(), MemoryStore(), limits, 8, FakeClock(), lambda event: None, 0.0,
         certificate, until,
     ).run()  # fmt: skip
 

@@ -11,7 +11,7 @@ import pytest
 from autotune.events import SlotBegan, SlotDone
 from autotune.interruption import remembering
 from autotune.job import FINAL, STAGE, WALL, Job
-from autotune.session import CLOSE, FINALISTS, FIRST_SLOT, Session
+from autotune.session import CLOSE, FINALISTS, Session
 from schedules.space import Knob, Space
 from schedules.task import Task
 from search.allocation import RoundRobin
@@ -25,6 +25,7 @@ from tuning_logs.record import RecordKey
 
 SPACE = Space("toy", 1, (Knob("x", tuple(range(4))), Knob("y", tuple(range(5)))))
 FREE = Limits(plateau_trials=None)
+FIRST_SLOT = 2
 
 
 def task(key, weight=1):
@@ -53,7 +54,7 @@ def session(log, measurer, keys="ab", limits=FREE, batch=4, clock=None, events=N
         for key, each in jobs.items():
             each.resume(list(log.records(record_key(key))))
     observe = (lambda event: None) if events is None else events.append
-    return Session(jobs, RoundRobin(), measurer, log, limits, batch, clock or FakeClock(), observe, spent_s)
+    return Session(jobs, RoundRobin((FIRST_SLOT,)), measurer, log, limits, batch, clock or FakeClock(), observe, spent_s)
 
 
 def test_every_config_of_every_task_is_measured_once_and_recorded():

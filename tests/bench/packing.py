@@ -13,7 +13,7 @@ from autotune.machine import read_host
 from autotune.options import Options
 from autotune.peak import measure_peak
 from autotune.pipeline import resolve_target
-from autotune.trace import Trace, TraceFile, corrected, recorded_space, save_traces
+from autotune.trace import Floats, Trace, TraceFile, corrected, recorded_space, save_traces
 from tests.bench.sampling import sampled
 from tuning_logs.measurement import ERROR_KINDS
 
@@ -56,10 +56,11 @@ def _trace(work: Work, bound_s: float, most: int, runs: int, passes: int) -> Tra
     codes = sorted({str(line["code"]) for line in found})
     number = {code: index for index, code in enumerate(codes)}
     timed, controls, overhead_s, errors = _runs(work, number)
+    controls = _levelled(timed, controls)
     code = np.array([number[str(line["code"])] for line in found])
     broken = np.array([-1 if line["error"] is None else ERROR_KINDS.index(str(line["error"])) for line in found])
     kinds = np.where(broken >= 0, broken, errors[code]).astype(np.int8)
-    true_s = np.where(kinds < 0, corrected(timed, controls)[code], math.nan)
+    true_s = np.where(kinds < 0, _true_s(timed, controls, passes)[code], math.nan)
     facts = json.loads((work.folder / "facts.json").read_text())
     exhausted = space.enumerated and len(rows) == len(space.rows)
     return Trace(
@@ -96,3 +97,26 @@ def _runs(work: Work, number: dict[str, int]) -> tuple[np.ndarray, np.ndarray, n
         controls[index, place, : len(shares)] = shares
         overhead[index].append(max(0.0, float(line["spent_s"]) - float(taken.sum())))  # type: ignore[arg-type]
     return runs, controls, np.array([np.median(values) if values else 0.0 for values in overhead]), errors
+
+
+def _levelled(runs: Floats, controls: Floats) -> Floats:
+    """``controls`` (n, p, r), filled in for passes in which the fastest ran in turn without a control.
+
+    There each is its rivals' control: in every round, the median over configs of run / what the config took in the
+    passes before. The order was drawn anew for each pass, so neighbours in the caches do not stay the same.
+    """
+    alone = np.isnan(controls).all(axis=(0, 2)) & ~np.isnan(runs).all(axis=(0, 2))
+    first = int(np.argmax(alone)) if alone.any() else runs.shape[1]
+    before = corrected(runs[:, :first], controls[:, :first])
+    filled = controls.copy()
+    for place in np.flatnonzero(alone):
+        level = np.nanmedian(runs[:, place] / before[:, None], axis=0)
+        filled[:, place] = np.where(np.isnan(runs[:, place]), math.nan, level)
+    return filled
+
+
+def _true_s(runs: Floats, controls: Floats, general: int) -> Floats:
+    """(n,) latency over all passes; of configs that were in the extra passes after the ``general`` ones, over those."""
+    everywhere = corrected(runs[:, :general], controls[:, :general])
+    extra = corrected(runs[:, general:], controls[:, general:])
+    return np.where(np.isnan(extra), everywhere, extra)

@@ -9,7 +9,7 @@ Three stages, each of which can be stopped and goes on where it was:
 A task's first pass takes a few runs of every config one after the other and finds the fast ones. In every later pass
 configs of like speed run in turn in batches, together with a control (the fastest config of the first pass), so that
 the machine's speed at that moment is known; batches come in an order drawn anew for every pass. The fastest are in
-extra passes at the end.
+extra passes at the end, all of them in turn and in an order drawn anew, so that each is its rivals' control.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ SCOUTED = 100
 """Configs that the first pass times before it writes down what it found."""
 SLOW = 6.0
 """Configs slower than the fastest by this factor are left at what the first pass found."""
-TOP, TOP_PASSES = 32, 4
+TOP, TOP_PASSES = 32, 8
 
 KEPT, KEPT_OF_MODEL = (40, 4), (12, 2)
 """Runs of a pass, and passes over everything, that a file keeps; the best estimates come from all passes."""
@@ -267,11 +267,14 @@ class Course:
             order = sorted((c for c in self._distinct() if c["code"] in speeds), key=lambda c: speeds[str(c["code"])])
             control = order[0]
             order = [c for c in order if speeds[str(c["code"])] < SLOW * speeds[str(control["code"])]]
-            chosen = order if number <= passes else order[:TOP]
-            batches = [chosen[start : start + BATCH] for start in range(0, len(chosen), BATCH)]
-            for place in np.random.default_rng(number).permutation(len(batches)):
-                batch = batches[int(place)]
-                lines += self._batch(batch, self._runs, number, int(place), control)
+            rng = np.random.default_rng(number)
+            if number <= passes:
+                batches = [order[start : start + BATCH] for start in range(0, len(order), BATCH)]
+                for place in rng.permutation(len(batches)):
+                    lines += self._batch(batches[int(place)], self._runs, number, int(place), control)
+            else:
+                top = [order[int(place)] for place in rng.permutation(min(TOP, len(order)))]
+                lines += self._batch(top, self._runs, number, 0, None)
         for line in lines:
             line["pass"] = number
         self._work.add("passes.jsonl", lines)

@@ -186,7 +186,7 @@ class Trace:
                 members = timed[where.reshape(-1) == batch]
                 seen = np.vstack([ratios[members, place], control])
                 known = ~np.isnan(seen).all(axis=0)
-                levels[np.ix_(members, [place], np.flatnonzero(known))] = np.nanmedian(seen[:, known], axis=0)
+                levels[members[:, None], place, np.flatnonzero(known)] = np.nanmedian(seen[:, known], axis=0)
         return levels
 
     def measurement(self, index: int) -> Measurement:

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from costmodels.acquisition import log_expected_improvement, thompson, upper_confidence_bound
 from costmodels.base import Floats, Prediction
@@ -36,7 +37,9 @@ CANDIDATES = 4096
 OUTLOOK_DRAWS = 64
 MEAN_KAPPA = 0.35
 GUESSES_WITH_PRIOR = 0.25  # share of the first batch that goes to the space's first guesses
-GUESSES_ALONE = 0.5
+GUESSES_ALONE = 0.75
+DESCENT = 24  # valid trials of its own up to which a task is searched mostly around its best config
+ANYWHERE = 4  # until then every such place of a batch is free
 
 Acquisition = Callable[[Prediction, np.random.Generator], Floats]
 
@@ -126,11 +129,23 @@ class AdaptiveSearch(Searcher):
         candidates, prediction, log_chance = self._expectations()
         self._expected = None  # the chosen ones will no longer be candidates
         chosen: list[int] = []
-        for _ in range(min(count, len(candidates))):
+        near = self._near(candidates)
+        for place in range(min(count, len(candidates))):
             value = self._acquisition(prediction, self._rng) + log_chance
             value[chosen] = -np.inf
+            if place % ANYWHERE and near[value > -np.inf].any():
+                value[~near] = -np.inf
             chosen.append(int(np.argmax(value)))
         return candidates[chosen]
+
+    def _near(self, candidates: Rows) -> NDArray[np.bool_]:
+        """(m,) which candidates are one knob away from the best so far; none once the task has shown enough itself."""
+        valid = int(self._history.valid.sum())
+        if not 0 < valid < DESCENT:
+            return np.zeros(len(candidates), dtype=np.bool_)
+        best = self._history.incumbents(1)
+        away = np.abs(candidates - best)
+        return np.asarray(away.sum(axis=1) == 1)
 
 
 def adaptive_thompson(context: SearchContext) -> Searcher:

@@ -5,14 +5,12 @@ Notation: w = weight, b = best latency, g = ln gain of the next m trials, c = se
     value = w·b·(1 − e^−g) / (m·c)
 
 DynaTune's idea in the unit that matters. Where it departs: no curve is fitted to the staircase; g comes from a record
-model that is corrected by what it got wrong and pooled over tasks of a template (``gain.py``); a task costs what its
-own trials cost; the roofline bound caps hope; and instead of UCB1, whose bonus needs rewards in [0, 1], either the
-expectation itself (each slot lowers the next one's, so nothing is starved) or a draw (Thompson). Every task is served
-once before any is served twice, most arithmetic first: untuned kernels are 5 to 100 times slower than a first guess,
-and nothing known of the others comes near. Then every task is served twice before any is served a third time, heaviest
-first: recorded models came within 5 % of their final latency a tenth sooner that way. Not so tasks that compile for
-seconds: a normalisation of 1 % of AlexNet's time once took half of its tuning. Tasks within ``NEAR_BOUND`` of their
-bound get nothing.
+model that starts from the distance to the roofline bound, is corrected by what it got wrong, and pooled over tasks of
+a template (``gain.py``); a task costs what its own trials cost; and instead of UCB1, whose bonus needs rewards in
+[0, 1], either the expectation itself (each slot lowers the next one's, so nothing is starved) or a draw (Thompson).
+Every task is served once before any is served twice, most arithmetic first: untuned kernels are 5 to 100 times slower
+than a first guess, and nothing known of the others comes near. The first slots of a task are short (``PACE``), as its
+first trials bring most. Tasks within ``NEAR_BOUND`` of their bound get nothing.
 """
 
 from __future__ import annotations
@@ -26,9 +24,7 @@ from search.forecast import NEAR_BOUND, cost_s, describe_slot
 from search.gain import GainModel, latency_share
 from search.stopping import near_roofline
 
-DEAR = 4.0  # a task whose trials cost so many times the usual, and that is not as much heavier, waits for its value
 PACE = (2, 2, 4)  # a task's first trials bring most: 7 % a slot of eight, then 4, 1 and 0.5 % (docs/dynatune.md)
-EVEN = 8  # trials that every task has before values count: nothing in fewer tells tasks apart
 ALIVE = 0.7  # tasks of which some config works, before anything was tried
 
 
@@ -55,8 +51,7 @@ class ExpectedCut(Allocator):
         self._gains = GainModel(own_word)
 
     def next(self, states: Sequence[TaskState]) -> str | None:
-        """A task nobody tried, the most arithmetic first; then one with a first slot only, the heaviest first; then the
-        one of the largest value; None if none is open.
+        """A task nobody tried, the most arithmetic first; then the one of the largest value; None if none is open.
 
         Tasks that are exhausted, or near their bounds, are not open.
         """
@@ -67,16 +62,6 @@ class ExpectedCut(Allocator):
         fresh = [state for state in tasks if not state.trials]
         if fresh:  # untuned, the more arithmetic the worse
             return max(fresh, key=lambda state: (state.weight * state.flop, latency_share(state))).key
-        known = [state for state in states if state.trials]
-        usual_s = float(np.median([cost_s(state) for state in known]))
-        usual_share = float(np.median([latency_share(state) for state in known]))
-
-        def affordable(state: TaskState) -> bool:
-            return cost_s(state) * usual_share <= DEAR * usual_s * max(usual_share, latency_share(state))
-
-        begun = [state for state in tasks if state.trials < EVEN and affordable(state)]
-        if begun:  # nothing in their history tells them apart, and no later slot brings as much
-            return max(begun, key=lambda state: (-state.trials, latency_share(state))).key
         return max(tasks, key=self._value).key
 
     def why(self, key: str, states: Sequence[TaskState]) -> str:

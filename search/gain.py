@@ -7,9 +7,11 @@ The number of new records among m more trials is taken as Poisson with mean
     R(n, m) = K·(e^(−n/τ) − e^(−(n+m)/τ)) + L·ln((n + m) / n)
 
 and each record gains an exponential amount of mean a, the mean excess of the top trials over the next (extreme value
-theory: any light tail). Independent draws would find records for ever, ln((n + m) / n); a guided search uses its task
-mostly up: on the recorded models slots of 8 trials gained 7, 4, 1, 0.5 and 0.1 % (docs/dynatune.md), where K, τ and L
-come from.
+theory: any light tail), drawn towards what tasks as far from their roofline bound usually have: on the recorded models
+the gain still to come correlates with ln(latency / bound) by 0.2 to 0.8 after two trials and four, and no more after
+eight (Spearman; docs/dynatune.md). Independent draws would find records for ever, ln((n + m) / n); a guided search uses
+its task mostly up: on the recorded models slots of 8 trials gained 7, 4, 1, 0.5 and 0.1 %, where K, τ and L come from.
+
 The expectation is multiplied by a factor: realised over expected gains in the slots that were watched, recent ones
 counting more, each task drawn towards its template and that towards all tasks. The roofline bound caps g.
 
@@ -67,9 +69,9 @@ def tail_scale(latencies_s: Sequence[float | None], usual: float = USUAL_SCALE) 
     return (top * own + MOST_TOP * usual) / (top + MOST_TOP)
 
 
-def records(trials: int, ahead: int) -> float:
+def records(trials: int, ahead: int, tau: float = TAU) -> float:
     """R(n, m)."""
-    fading = KAPPA * float(np.exp(-trials / TAU) - np.exp(-(trials + ahead) / TAU))
+    fading = KAPPA * float(np.exp(-trials / tau) - np.exp(-(trials + ahead) / tau))
     return fading + LASTING * float(np.log1p(ahead / trials))
 
 
@@ -85,10 +87,12 @@ class GainModel:
 
     Args:
         own_word: how much the searcher's own outlook decides, from 0 (nothing) to 1.
+        tau: τ.
     """
 
-    def __init__(self, own_word: float = 0.0) -> None:
+    def __init__(self, own_word: float = 0.0, tau: float = TAU) -> None:
         self._own_word = own_word
+        self._tau = tau
         self._seen: dict[str, tuple[int, float, float]] = {}  # trials, best, expected gain per record
         self._tasks: dict[str, _Ledger] = defaultdict(_Ledger)
         self._templates: dict[str, _Ledger] = defaultdict(_Ledger)
@@ -102,7 +106,7 @@ class GainModel:
             before = self._seen.get(state.key)
             if before is not None and state.trials > before[0]:
                 trials, best_s, rate = before
-                expected = rate * records(trials, state.trials - trials)
+                expected = rate * self._records(trials, state.trials - trials)
                 realised = float(np.log(best_s / state.best_s))
                 for ledger in (self._tasks[state.key], self._templates[state.template], self._all):
                     ledger.add(realised, expected)
@@ -115,9 +119,12 @@ class GainModel:
         usual = tail_scale(state.latencies_s, USUAL_SCALE if np.isinf(room) else max(ROOM_SCALE * room, LEAST_SCALE))
         if state.outlook is None or not self._own_word:
             return usual
-        own = float(np.mean(state.outlook.gains)) / records(state.trials, state.outlook.trials)
+        own = float(np.mean(state.outlook.gains)) / self._records(state.trials, state.outlook.trials)
         blended: float = usual ** (1.0 - self._own_word) * own**self._own_word
         return blended
+
+    def _records(self, trials: int, ahead: int) -> float:
+        return records(trials, ahead, self._tau)
 
     def factor(self, state: TaskState) -> float:
         """By how much the expectation was wrong so far."""
@@ -126,7 +133,7 @@ class GainModel:
 
     def expected(self, state: TaskState, ahead: int) -> float:
         """Mean of g after ``ahead`` more trials of a task with a valid one."""
-        gain = self.factor(state) * self._rate(state) * records(state.trials, ahead)
+        gain = self.factor(state) * self._rate(state) * self._records(state.trials, ahead)
         room = headroom(state)
         return gain if np.isinf(room) else room * float(-np.expm1(-gain / room)) if room > 0 else 0.0
 
@@ -134,7 +141,7 @@ class GainModel:
         """(count,) draws of g: records, their sizes, and doubt about the tail's scale from few trials."""
         top = float(np.clip(state.trials // 4, 2, MOST_TOP))
         scale = self._rate(state) * self.factor(state) * top / rng.gamma(top, size=count)
-        found = rng.poisson(records(state.trials, ahead), size=count)
+        found = rng.poisson(self._records(state.trials, ahead), size=count)
         sizes = rng.gamma(np.maximum(found, 1e-12)) * (found > 0)
         return np.minimum(scale * sizes, headroom(state))
 

@@ -17,7 +17,8 @@ from search.stopping import near_roofline
 
 DRAWS = 400
 AHEAD = 128  # trials of every task that "went on" means
-DOUBT = 0.6  # spread of ln(truth / expectation) that all tasks share: the gain model itself may be off
+DOUBT = 1.2  # spread of ln(truth / expectation) that all tasks share: the gain model itself may be off
+LONG_TAU = 6.0  # τ of the record model over so many trials; one that ranks slots well promises twice what comes
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ class RemainingGain:
     def __init__(self, rng: np.random.Generator, ahead: int = AHEAD) -> None:
         self._rng = rng
         self._ahead = ahead
-        self._gains = GainModel()
+        self._gains = GainModel(tau=LONG_TAU)
 
     def observe(self, states: Sequence[TaskState]) -> None:
         """Take note of ``states`` after a slot; cheap."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -137,3 +138,16 @@ def test_the_command_names_what_is_wrong(path: Path, capsys: pytest.CaptureFixtu
     assert "did you mean 'random'" in capsys.readouterr().err
     assert main(["replay", str(path), "--near", "7"]) == 2
     assert "share between 0 and 1" in capsys.readouterr().err
+
+
+def test_runs_beside_others_are_freed_of_what_all_of_them_met() -> None:
+    found = trace()
+    rng = np.random.default_rng(3)
+    slow = np.where(np.arange(len(found.true_s)) % 2, 1.0, 1.3)  # two batches, one while the clock was low
+    alone = 1 + 0.3 * rng.random((2, 3, 8))  # controls with troubles of their own
+    controls = alone[np.arange(len(slow)) % 2]
+    disturbed = replace(found, runs_s=found.true_s[:, None, None] * slow[:, None, None] * np.ones((1, 3, 8)))
+    disturbed = replace(disturbed, controls=controls)
+    for index in (0, 3, 7):
+        runs = disturbed.levelled(index, 0)
+        assert runs == pytest.approx(found.true_s[index] * np.ones(24), rel=1e-6)

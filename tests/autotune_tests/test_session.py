@@ -54,7 +54,9 @@ def session(log, measurer, keys="ab", limits=FREE, batch=4, clock=None, events=N
         for key, each in jobs.items():
             each.resume(list(log.records(record_key(key))))
     observe = (lambda event: None) if events is None else events.append
-    return Session(jobs, RoundRobin((FIRST_SLOT,)), measurer, log, limits, batch, clock or FakeClock(), observe, spent_s)
+    return Session(
+        jobs, RoundRobin((FIRST_SLOT,)), measurer, log, limits, batch, clock or FakeClock(), observe, spent_s
+    )
 
 
 def test_every_config_of_every_task_is_measured_once_and_recorded():

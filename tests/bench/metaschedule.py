@@ -35,6 +35,8 @@ def main() -> int:
     parser.add_argument("artifact", type=Path)
     parser.add_argument("events", type=Path)
     parser.add_argument("--trials", type=int, default=256)
+    parser.add_argument("--each", type=int, default=8, help="trials of a task's round; TVM's 64 would reach few tasks")
+    parser.add_argument("--seconds", type=float, help="end it after so long, with what it has by then")
     parser.add_argument("--rounds", type=int, default=20)
     arguments = parser.parse_args()
     ours = autotune.load(arguments.artifact)
@@ -42,7 +44,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         began = time.perf_counter()
-        metaschedule.tune(arguments.model, folder, target, None, arguments.trials)
+        metaschedule.tune(arguments.model, folder, target, arguments.seconds, arguments.trials, arguments.each)
         spent_s = time.perf_counter() - began
         feed = session_inputs(ours, 0)
         set_threads(ours.threads)

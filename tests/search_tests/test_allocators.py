@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from schedules.errors import UsageError
-from search.allocation import Outlook, TaskState
+from search.allocation import Outlook, TaskState, pace_of, slot_trials
 from search.allocator_catalog import ALLOCATORS, make_allocator
 from search.expected_cut import ExpectedCut
 from search.simple_allocators import Sequential
@@ -109,15 +109,18 @@ class TestExpectedCut:
         states = [known("open", [1e-1] * 2, weight=100), known("fresh", [])]
         assert ExpectedCut().next(states) == "fresh"
 
-    def test_every_task_is_served_twice_before_any_is_served_a_third_time(self) -> None:
-        often, heavy, light = (
-            known("often", [1e-1] * 10, weight=99),
-            known("heavy", [2e-3] * 2),
-            known("light", [1e-3] * 2),
-        )
-        assert ExpectedCut().next([often, light, heavy]) == "heavy"
-        assert ExpectedCut().next([often, light]) == "light"
-        assert ExpectedCut().next([often, known("light", [1e-3] * 10)]) == "often"
+    def test_of_young_tasks_the_one_far_from_its_bound_is_served(self) -> None:
+        far, near = known("far", [1e-3] * 2, bound_s=3e-4), known("near", [1.2e-3] * 2, bound_s=1e-3)
+        assert ExpectedCut().next([near, far]) == "far"
+        assert ExpectedCut().next([near, replace(far, bound_s=9e-4)]) == "near"
+
+    def test_a_task_has_short_slots_first(self) -> None:
+        allocator = ExpectedCut(slot=8, pace=(2, 2, 4))
+        assert [slot_trials(pace_of(allocator), trials, 8) for trials in (0, 2, 4, 8, 16)] == [2, 2, 4, 8, 8]
+        assert slot_trials((2, 2, 4), 5, 8) == 3  # a slot that was cut short is finished
+        assert slot_trials((2, 4), 0, 1) == 1  # no slot is longer than a batch
+        assert pace_of(make("round-robin")) == ()
+        assert slot_trials((), 0, 8) == 8
 
     def test_a_dear_task_has_to_be_worth_its_second_slot(self) -> None:
         usual = [known(name, [1e-3] * 10) for name in "abc"]

@@ -1,7 +1,7 @@
 """TVM's own tuner as a peer: MetaSchedule on the same model, for the same wall time.
 
-``python -m tests.bench.gpu.metaschedule MODEL.onnx FOLDER TARGET [TRIALS]`` tunes until it is killed or has made so
-many trials; what its database has by then counts. ``engine`` compiles from it; what has no record gets one of TVM's
+``python -m tests.bench.gpu.metaschedule MODEL.onnx FOLDER TARGET [TRIALS [EACH]]`` tunes until it is killed or has made
+so many trials; what its database has by then counts. ``engine`` compiles from it; what has no record gets one of TVM's
 default schedules.
 """
 
@@ -22,11 +22,21 @@ from tvm.s_tir import dlight, meta_schedule
 
 MOST_TRIALS = 1_000_000
 PER_TASK = 2000
+PER_ROUND = 64
+"""Trials of a task's round: TVM's default."""
 
 
-def tune(model: Path, folder: Path, target: str, budget_s: float | None, trials: int = MOST_TRIALS) -> None:
+def tune(
+    model: Path,
+    folder: Path,
+    target: str,
+    budget_s: float | None,
+    trials: int = MOST_TRIALS,
+    each: int = PER_ROUND,
+) -> None:
     """Tune in a child process for ``budget_s`` seconds of wall time, or until ``trials`` were made."""
-    command = [sys.executable, "-m", "tests.bench.gpu.metaschedule", str(model), str(folder), target, str(trials)]
+    command = [sys.executable, "-m", "tests.bench.gpu.metaschedule"]
+    command += [str(model), str(folder), target, str(trials), str(each)]
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "log.txt").open("w") as log:
         child = subprocess.Popen(command, stdout=log, stderr=log)
@@ -82,7 +92,8 @@ def _module(model: Path, native: tvm.target.Target) -> tvm.IRModule:
 
 def main() -> None:
     """Entry point of the child."""
-    model, folder, target, *trials = sys.argv[1:]
+    model, folder, target, *limits = sys.argv[1:]
+    trials, each = (*map(int, limits), *(MOST_TRIALS, PER_ROUND)[len(limits) :])
     native = _target(target)
     module = _module(Path(model), native)
     with native, tvm.transform.PassContext(opt_level=3):
@@ -91,8 +102,9 @@ def main() -> None:
             params={},
             target=native,
             work_dir=folder,
-            max_trials_global=int(trials[0]) if trials else MOST_TRIALS,
+            max_trials_global=trials,
             max_trials_per_task=PER_TASK,
+            num_trials_per_iter=each,
         )
 
 

@@ -154,14 +154,15 @@ class Job:
             for config, measurement, origin in zip(configs, measured, origins or [here] * len(configs), strict=True)
         ]
 
-    def tell(self, results: Sequence[Result], wall_s: float) -> None:
-        """Learn from the slot."""
+    def tell(self, results: Sequence[Result], wall_s: float, foresee: bool = False) -> None:
+        """Learn from the slot; ``foresee``: the state says what the searcher expects of the next."""
         for result in results:  # first, since learning takes a while: an interrupted run counts all that is in the log
             self._add(result, wall_s)
         if results:
             self.results += results
             self._searcher.tell(results)
-            self._outlook = self._searcher.outlook(AHEAD) if isinstance(self._searcher, Outlooking) else None
+            searcher = self._searcher
+            self._outlook = searcher.outlook(AHEAD) if foresee and isinstance(searcher, Outlooking) else None
             self.fresh = True
 
     def _add(self, result: Result, cost_s: float) -> None:

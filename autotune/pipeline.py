@@ -43,6 +43,7 @@ from autotune.ship import Shipping
 from autotune.ship_lanes import place_and_ship
 from autotune.specialisations import tune_sets
 from autotune.verify import Verdict
+from costmodels.catalog import preload
 from schedules.lower import BASELINE
 from schedules.target import Target
 from search.allocation import TaskState
@@ -191,6 +192,7 @@ def _tune_one(model_path: Path, options: Options, observe: Observer, interrupted
             measurer = stack.enter_context(LocalMeasurer(target, evaluator=options.evaluator, seed=options.seed))
         else:
             measurer = fleet.measurer
+        loading = None if options.frozen else preload(options.cost_model)
         with clock.phase("import"):
             onnx_model, program = load_program(model_path, options, target)
             sizes = plan_sizes(program, whole, lanes, options)
@@ -213,6 +215,8 @@ def _tune_one(model_path: Path, options: Options, observe: Observer, interrupted
             ):
                 observe(peer)
             own = replace(options, budget_s=options.seconds * sizes[target.threads].share)
+            if loading is not None:
+                loading.join()
             _search(result, program, target, log, measurer, own, clock, observe, recorder.run)
         kinds = {target.threads: Kind(target, program, sizes[target.threads].tasks, measurer)}
         for threads, size in sizes.items():
@@ -317,6 +321,10 @@ def _search(
     limits = Limits(budget_s=options.seconds * (1.0 - SETTLING), trials=options.trials)
     if options.seconds - spent_s < NEARLY_SPENT * options.seconds:
         spent_s = options.seconds
+    if isinstance(measurer, LocalMeasurer):
+        fresh = [job for job in jobs.values() if not job.state.trials]
+        fresh.sort(key=lambda job: job.task.weight * job.task.flop, reverse=True)  # as ``expected-cut`` serves them
+        measurer.expect(job.candidate(BASELINE) for job in fresh)
     session = Session(
         jobs,
         make_allocator(options.allocator, np.random.default_rng(options.seed)),

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from autotune.replay_allocators import ORACLE, Curve, allocate, final_latency, oracle, pace_named, total_s
+from autotune.replay_allocators import ORACLE, Curve, allocate, final_latency, oracle, rules_of, total_s
 from autotune.replay_calibration import CalibrationOutcome, calibrate
 from autotune.replay_courses import CourseRules, Courses
 from autotune.replay_evaluators import EvaluatorOutcome, choose_best
@@ -124,14 +124,12 @@ class Stage:
             evaluator=rules.evaluator,
         )  # fmt: skip
         names = job.name.split(",")
-        paces = {name: pace_named(name) for name in names}
+        wanted = {name: rules_of(name, limits) for name in names}
         traces = self.files[job.place[0]].traces
-        courses = {
-            pace: Courses(traces, job.seed, replace(limits, pace=pace)) for pace in dict.fromkeys(paces.values())
-        }
+        courses = {each: Courses(traces, job.seed, each) for each in dict.fromkeys(wanted.values())}
         final_s = min(final_latency(each) for each in courses.values())
-        curves = {name: allocate(courses[paces[name]], name, job.seed, final_s) for name in names}
-        first = courses[paces[names[0]]]
+        curves = {name: allocate(courses[wanted[name]], name, job.seed, final_s) for name in names}
+        first = courses[wanted[names[0]]]
         curves[ORACLE] = oracle(first)
         return ModelOutcome(curves, final_s, total_s(first))
 

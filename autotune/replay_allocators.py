@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.replay_courses import Course, Courses
-from search.allocation import pace_of
+from autotune.replay_courses import Course, CourseRules, Courses
+from search.allocation import foresees, pace_of
 from search.allocator_catalog import make_allocator
 
 Floats = NDArray[np.float64]
@@ -56,9 +56,10 @@ class Curve:
         return float((spans * (self.latencies / final_s - 1.0)).sum())
 
 
-def pace_named(allocator: str) -> tuple[int, ...]:
-    """Trials of a task's first slots with the allocator of that name."""
-    return pace_of(make_allocator(allocator, np.random.default_rng(0)))
+def rules_of(allocator: str, rules: CourseRules) -> CourseRules:
+    """``rules`` with the slots, and the outlooks, that the allocator of that name wants."""
+    made = make_allocator(allocator, np.random.default_rng(0))
+    return replace(rules, pace=pace_of(made), foresee=foresees(made))
 
 
 def allocate(courses: Courses, allocator: str, seed: int, final_s: float) -> Curve:

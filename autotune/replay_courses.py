@@ -32,6 +32,7 @@ class CourseRules:
     Attributes:
         trials: most trials of a task.
         pace: trials of a task's first slots.
+        foresee: whether states hold the searchers' outlooks.
         batch: trials of every later slot.
         searcher, cost_model, evaluator: by name.
         overhead_s: seconds that a slot costs beside builds and runs.
@@ -40,6 +41,7 @@ class CourseRules:
     trials: int = 128
     batch: int = 8
     pace: tuple[int, ...] = ()
+    foresee: bool = False
     searcher: str = "adaptive"
     cost_model: str = "boosted"
     evaluator: str = "adaptive"
@@ -112,7 +114,7 @@ class Courses:
         spent = [measured.compile_s + measured.run_s for _, measured in results]
         began = time.perf_counter()
         searcher.tell(results)
-        outlook = searcher.outlook(rules.batch) if isinstance(searcher, Outlooking) else None
+        outlook = searcher.outlook(rules.batch) if rules.foresee and isinstance(searcher, Outlooking) else None
         course.thinking_s += time.perf_counter() - began
         course.results += results
         latencies = [*before.latencies_s, *(m.latency_s if m.ok else None for _, m in results)]

@@ -14,7 +14,7 @@ from autotune.events import Observer, SlotBegan, SlotDone
 from autotune.interruption import Interruption
 from autotune.job import FINAL, Job
 from autotune.measure.base import Measurer, Ranker, origins_of
-from search.allocation import Allocator, TaskState, pace_of, slot_trials, why
+from search.allocation import Allocator, TaskState, foresees, pace_of, slot_trials, why
 from search.gain import latency_share
 from search.remaining import RemainingGain, why_enough
 from search.stopping import Limits, why_run_done, why_task_done
@@ -80,7 +80,7 @@ class Session:
             done = self.clock()
             share_s = (done - slot) / max(1, len(configs))
             self.log.append(job.records(configs, measured, share_s, origins=origins_of(self.measurer)))
-            job.tell(list(zip(configs, measured, strict=True)), share_s)
+            job.tell(list(zip(configs, measured, strict=True)), share_s, foresees(self.allocator))
             self.search_s += (asked - slot) + (self.clock() - done)
             failures = tuple(measurement.error for measurement in measured if measurement.error is not None)
             seconds = self.clock() - began

@@ -48,7 +48,7 @@ class TaskState:
         latencies_s: every valid trial's latency in order, seconds; a failed trial is None.
         spent_s: (n_trials,) seconds each trial cost (compile and run).
         exhausted: no untried config is left.
-        outlook: what the task's searcher expects, if it can say.
+        outlook: what the task's searcher expects, if it can say and the allocator wants to know.
     """
 
     key: str
@@ -114,6 +114,22 @@ def slot_trials(pace: Sequence[int], trials: int, batch: int) -> int:
         if trials < ends:
             return ends - trials
     return batch
+
+
+@runtime_checkable
+class Foresees(Protocol):
+    """An allocator that may look at ``TaskState.outlook``.
+
+    Attributes:
+        foresees: whether it does; a searcher fits its model anew to say what it expects.
+    """
+
+    foresees: bool
+
+
+def foresees(allocator: Allocator) -> bool:
+    """Whether ``allocator`` looks at outlooks."""
+    return isinstance(allocator, Foresees) and allocator.foresees
 
 
 @runtime_checkable

@@ -46,6 +46,7 @@ class ExpectedCut(Allocator):
         pace: tuple[int, ...] = PACE,
     ) -> None:
         self.pace = pace
+        self.foresees = own_word > 0.0
         self._slot = slot
         self._rng = rng
         self._gains = GainModel(own_word)

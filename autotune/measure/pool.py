@@ -10,7 +10,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -143,6 +143,7 @@ class LocalMeasurer:
         self._timed: dict[tuple[str, str], Measurement] = {}
         self._references: dict[str, Reference | Measurement] = {}
         self._baselines: dict[str, Measurement] = {}
+        self._expected: dict[str, str] = {}
         self._nursery = NurseryProcess(self._settings)
         self._builders = Crew(self._nursery, target.threads if site is None else site.builders)
         self._timers = Crew(self._nursery, 1)
@@ -178,6 +179,13 @@ class LocalMeasurer:
         finally:
             self.measure_s += time.perf_counter() - start
         return measured
+
+    def expect(self, candidates: Iterable[Candidate]) -> None:
+        """Tasks that will be measured soon, soonest first: their untuned programs are built where a builder is idle.
+
+        A task's first slot builds its two configs and its untuned program; on two builders one of them waits.
+        """
+        self._expected = {candidate.task.key: candidate.program for candidate in candidates}
 
     def lead(self, incumbent: Candidate) -> None:
         """Time contenders in turn with ``incumbent`` from here on; it was measured elsewhere."""
@@ -246,8 +254,16 @@ class LocalMeasurer:
         for key in programs:
             if references and key not in self._references:
                 wanted.setdefault((key, BASELINE))
-        self._forget(set(wanted))
+            self._expected.pop(key, None)
         missing = [pair for pair in wanted if pair not in self._libraries]
+        for key in list(self._expected) if references else []:
+            if len(missing) % self._builders.size == 0:
+                break
+            programs[key] = self._expected.pop(key)
+            if key not in self._references and (key, BASELINE) not in self._libraries:
+                wanted.setdefault((key, BASELINE))
+                missing.append((key, BASELINE))
+        self._forget(set(wanted))
         jobs = [self._build_job(programs[key], key, config) for key, config in missing]
         with self._turn.together():
             answers = self._builders.run(jobs)

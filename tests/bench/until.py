@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from autotune.replay_allocators import rules_of
 from autotune.replay_courses import CourseRules, Courses
 from autotune.trace import Trace, load_traces
-from search.allocation import pace_of
 from search.allocator_catalog import DEFAULT_ALLOCATOR, make_allocator
 from search.remaining import RemainingGain
 from tests.bench.packing import TRACES
@@ -53,7 +53,7 @@ def promises(model: str, traces: Sequence[Trace], seed: int) -> list[Promise]:
     """One tuning of a model; a moment before every task had a slot is moved to when it had."""
     allocator = make_allocator(DEFAULT_ALLOCATOR, np.random.default_rng([seed, 7]))
     certificate = RemainingGain(np.random.default_rng([seed, 1]), ahead=AHEAD)
-    courses = Courses(traces, seed, CourseRules(pace=pace_of(allocator)))
+    courses = Courses(traces, seed, rules_of(DEFAULT_ALLOCATOR, CourseRules()))
     courses.finish()
     places = {trace.task.key: index for index, trace in enumerate(traces)}
     slots = [0] * len(traces)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 import numpy as np
 import pytest
 
@@ -12,7 +13,7 @@ from autotune.session import Session
 from schedules.errors import UsageError
 from schedules.space import Knob, Space
 from schedules.task import Task
-from search.allocation import Outlook, RoundRobin
+from search.allocation import Allocator, Outlook, RoundRobin
 from search.base import SearchContext
 from search.random_search import RandomSearch
 from search.remaining import RemainingGain
@@ -41,11 +42,13 @@ def make_jobs(searcher: str = "random") -> dict[str, Job]:
 FIRST_SLOT = 2
 
 
-def run(jobs: dict[str, Job], trials: int, until: float | None = None) -> str:
+def run(
+    jobs: dict[str, Job], trials: int, until: float | None = None, allocator: Allocator = RoundRobin((FIRST_SLOT,))
+) -> str:
     certificate = RemainingGain(np.random.default_rng(0), ahead=16)
     limits = Limits(trials=trials, plateau_trials=None)
     return Session(
-        jobs, RoundRobin((FIRST_SLOT,)), FakeMeasurer(), MemoryStore(), limits, 8, FakeClock(), lambda event: None, 0.0,
+        jobs, copy(allocator), FakeMeasurer(), MemoryStore(), limits, 8, FakeClock(), lambda event: None, 0.0,
         certificate, until,
     ).run()  # fmt: skip
 
@@ -67,9 +70,14 @@ def test_a_new_searcher_repeats_nothing() -> None:
 
 
 def test_a_searcher_with_a_model_says_what_it_expects() -> None:
+    class Curious(RoundRobin):
+        foresees = True
+
     jobs = make_jobs("adaptive")
-    assert jobs["a"].state.outlook is None
     run(jobs, 60)
+    assert jobs["a"].state.outlook is None  # nobody wanted to know, and a model is not fitted for nothing
+    jobs = make_jobs("adaptive")
+    run(jobs, 60, allocator=Curious((FIRST_SLOT,)))
     assert isinstance(jobs["a"].state.outlook, Outlook)
 
 

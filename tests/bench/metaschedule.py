@@ -35,7 +35,7 @@ def main() -> int:
     parser.add_argument("artifact", type=Path)
     parser.add_argument("events", type=Path)
     parser.add_argument("--trials", type=int, default=256)
-    parser.add_argument("--each", type=int, default=8, help="trials of a task's round; TVM's 64 would reach few tasks")
+    parser.add_argument("--each", type=int, default=64, help="trials of a task's round, by default TVM's")
     parser.add_argument("--seconds", type=float, help="end it after so long, with what it has by then")
     parser.add_argument("--rounds", type=int, default=20)
     arguments = parser.parse_args()

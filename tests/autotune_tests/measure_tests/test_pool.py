@@ -7,6 +7,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -15,6 +16,7 @@ import pytest
 from autotune.machine import host_target
 from autotune.measure.evaluator import Adaptive, FixedCount
 from autotune.measure.pool import LocalMeasurer
+from schedules.lower import BASELINE
 from schedules.errors import MeasureError, UsageError
 from schedules.target import Target
 from tests.autotune_tests.measure_tests import faults
@@ -127,6 +129,21 @@ def test_the_untuned_build_has_a_latency(shared: LocalMeasurer) -> None:
     untuned = shared.baseline_s(candidate("right"))
     assert untuned.ok
     assert untuned == shared.baseline_s(candidate("right"))
+
+
+def test_an_idle_builder_builds_what_is_expected_next() -> None:
+    with open_measurer() as measurer:
+        first = candidate("right")
+        waiting = [replace(first, task=replace(first.task, key=f"{index:016x}"), config=BASELINE) for index in range(9)]
+        measurer.expect([replace(first, config=BASELINE), *waiting])
+        assert all(one.ok for one in measurer.measure([first, candidate("right otherwise")]))  # and the untuned build: three jobs
+        built = [key for key, config in measurer._libraries if config == BASELINE]
+        builders = measurer._builders.size
+        assert built[0] == first.task.key
+        assert built[1:] == [each.task.key for each in waiting[: -3 % builders]]
+        spent_s = measurer.compile_s
+        assert measurer.baseline_s(replace(waiting[0], config=BASELINE)).ok
+        assert measurer.compile_s >= spent_s
 
 
 def test_after_close_nothing_is_measured_and_one_line_says_so() -> None:

@@ -52,7 +52,8 @@ def engine(model: Path, folder: Path, target: str, feed: dict[str, np.ndarray]) 
     native = _target(target)
     device = tvm.cuda(0) if native.kind.name == "cuda" else tvm.cpu(0)
     module = _module(model, native)
-    steps = [relax.transform.MetaScheduleApplyDatabase(str(folder))] if records(folder) else []
+    with native:
+        steps = [relax.transform.MetaScheduleApplyDatabase(str(folder))] if records(folder) else []
     if native.kind.name == "cuda":
         rules = (dlight.gpu.Matmul(), dlight.gpu.Reduction(), dlight.gpu.GeneralReduction(), dlight.gpu.Fallback())
         steps.append(dlight.ApplyDefaultSchedule(*rules))

@@ -37,13 +37,13 @@ from autotune.peak import Peak, measure_peak
 from autotune.peer import peer_latency
 from autotune.peers import Renewal
 from autotune.plan import UNTUNED, record_key
+from autotune.preload import preload
 from autotune.reuse import Reuse
 from autotune.session import Session
 from autotune.ship import Shipping
 from autotune.ship_lanes import place_and_ship
 from autotune.specialisations import tune_sets
 from autotune.verify import Verdict
-from costmodels.catalog import preload
 from schedules.lower import BASELINE
 from schedules.target import Target
 from search.allocation import TaskState

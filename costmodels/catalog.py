@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from contextlib import suppress
 
 from costmodels.base import CostModel
 from costmodels.choices import choose
@@ -45,21 +43,6 @@ _FACTORIES: dict[str, Callable[[int], CostModel]] = {
 
 COST_MODELS: tuple[str, ...] = tuple(_FACTORIES)
 """Every name that ``make_cost_model`` knows."""
-
-
-def preload(name: str) -> threading.Thread:
-    """Import what the cost model needs on another thread; join it before anything is timed.
-
-    XGBoost and scikit-learn take a second. Nothing is said of what goes wrong: ``make_cost_model`` meets it again.
-    """
-
-    def load() -> None:
-        with suppress(Exception):
-            make_cost_model(name, 0)
-
-    thread = threading.Thread(target=load, name="preload", daemon=True)
-    thread.start()
-    return thread
 
 
 def make_cost_model(name: str, seed: int) -> CostModel:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
+
 import numpy as np
 import pytest
 

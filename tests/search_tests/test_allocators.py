@@ -135,7 +135,7 @@ class TestExpectedCut:
         assert ExpectedCut(own_word=1.0).next(states) == "good"
 
     def test_thompson_serves_more_than_the_favourite(self) -> None:
-        states = [known("a", [2e-3, *[1e-3] * 15]), known("b", [2e-3, *[0.95e-3] * 15])]
+        states = [known("a", [2e-3, *[1e-3] * 7]), known("b", [2e-3, *[0.95e-3] * 7])]  # young: records are likely
         allocator = ExpectedCut(rng=np.random.default_rng(0))
         served = [allocator.next(states) for _ in range(60)]
         assert 10 <= served.count("a") <= 50

@@ -16,8 +16,8 @@ import pytest
 from autotune.machine import host_target
 from autotune.measure.evaluator import Adaptive, FixedCount
 from autotune.measure.pool import LocalMeasurer
-from schedules.lower import BASELINE
 from schedules.errors import MeasureError, UsageError
+from schedules.lower import BASELINE
 from schedules.target import Target
 from tests.autotune_tests.measure_tests import faults
 from tests.autotune_tests.measure_tests.batches import FaultyBatch
@@ -136,7 +136,9 @@ def test_an_idle_builder_builds_what_is_expected_next() -> None:
         first = candidate("right")
         waiting = [replace(first, task=replace(first.task, key=f"{index:016x}"), config=BASELINE) for index in range(9)]
         measurer.expect([replace(first, config=BASELINE), *waiting])
-        assert all(one.ok for one in measurer.measure([first, candidate("right otherwise")]))  # and the untuned build: three jobs
+        assert all(
+            one.ok for one in measurer.measure([first, candidate("right otherwise")])
+        )  # and the untuned build: three jobs
         built = [key for key, config in measurer._libraries if config == BASELINE]
         builders = measurer._builders.size
         assert built[0] == first.task.key

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from copy import copy
-
 import numpy as np
 import pytest
 
@@ -43,13 +41,11 @@ def make_jobs(searcher: str = "random") -> dict[str, Job]:
 FIRST_SLOT = 2
 
 
-def run(
-    jobs: dict[str, Job], trials: int, until: float | None = None, allocator: Allocator = RoundRobin((FIRST_SLOT,))
-) -> str:
+def run(jobs: dict[str, Job], trials: int, until: float | None = None, allocator: Allocator | None = None) -> str:
     certificate = RemainingGain(np.random.default_rng(0), ahead=16)
     limits = Limits(trials=trials, plateau_trials=None)
     return Session(
-        jobs, copy(allocator), FakeMeasurer(), MemoryStore(), limits, 8, FakeClock(), lambda event: None, 0.0,
+        jobs, allocator or RoundRobin((FIRST_SLOT,)), FakeMeasurer(), MemoryStore(), limits, 8, FakeClock(), lambda event: None, 0.0,
         certificate, until,
     ).run()  # fmt: skip
 

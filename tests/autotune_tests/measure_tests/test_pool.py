@@ -136,16 +136,11 @@ def test_an_idle_builder_builds_what_is_expected_next() -> None:
         first = candidate("right")
         waiting = [replace(first, task=replace(first.task, key=f"{index:016x}"), config=BASELINE) for index in range(9)]
         measurer.expect([replace(first, config=BASELINE), *waiting])
-        assert all(
-            one.ok for one in measurer.measure([first, candidate("right otherwise")])
-        )  # and the untuned build: three jobs
+        measured = measurer.measure([first, candidate("right otherwise")])  # and the untuned build: three jobs
+        assert all(one.ok for one in measured)
         built = [key for key, config in measurer._libraries if config == BASELINE]
-        builders = measurer._builders.size
-        assert built[0] == first.task.key
-        assert built[1:] == [each.task.key for each in waiting[: -3 % builders]]
-        spent_s = measurer.compile_s
-        assert measurer.baseline_s(replace(waiting[0], config=BASELINE)).ok
-        assert measurer.compile_s >= spent_s
+        assert built == [first.task.key, *(each.task.key for each in waiting[: -3 % measurer._builders.size])]
+        assert measurer.baseline_s(waiting[0]).ok
 
 
 def test_after_close_nothing_is_measured_and_one_line_says_so() -> None:

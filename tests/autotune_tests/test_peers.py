@@ -44,10 +44,10 @@ FIRST_SLOT = 2
 def run(jobs: dict[str, Job], trials: int, until: float | None = None, allocator: Allocator | None = None) -> str:
     certificate = RemainingGain(np.random.default_rng(0), ahead=16)
     limits = Limits(trials=trials, plateau_trials=None)
+    dealer = allocator or RoundRobin((FIRST_SLOT,))
     return Session(
-        jobs, allocator or RoundRobin((FIRST_SLOT,)), FakeMeasurer(), MemoryStore(), limits, 8, FakeClock(), lambda event: None, 0.0,
-        certificate, until,
-    ).run()  # fmt: skip
+        jobs, dealer, FakeMeasurer(), MemoryStore(), limits, 8, FakeClock(), lambda event: None, 0.0, certificate, until
+    ).run()
 
 
 def test_a_task_knows_what_others_of_its_template_have_shown() -> None:

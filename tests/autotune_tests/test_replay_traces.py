@@ -13,6 +13,7 @@ from autotune.cli import main
 from autotune.measure.evaluator import make_evaluator
 from autotune.replay import Replay, ReplayRules
 from autotune.replay_bench import ReplayBench
+from autotune.replay_calibration import calibrate
 from autotune.replay_tables import allocator_table, evaluator_table, searcher_table
 from autotune.trace import Trace, TraceFile, corrected, load_traces, recorded_space, save_traces
 from schedules.errors import UsageError
@@ -151,3 +152,12 @@ def test_runs_beside_others_are_freed_of_what_all_of_them_met() -> None:
     for index in (0, 3, 7):
         runs = disturbed.levelled(index, 0)
         assert runs == pytest.approx(found.true_s[index] * np.ones(24), rel=1e-6)
+
+
+def test_calibration_takes_a_config_that_was_slow_from_its_only_pass() -> None:
+    found = trace()
+    runs = found.runs_s.copy()
+    runs[::2, 1:] = np.nan
+    outcome = calibrate(replace(found, runs_s=runs), "gaussian-process", 0, 8)
+    assert outcome is not None
+    assert np.isfinite(outcome.quality.error)

@@ -321,10 +321,9 @@ def _search(
     limits = Limits(budget_s=options.seconds * (1.0 - SETTLING), trials=options.trials)
     if options.seconds - spent_s < NEARLY_SPENT * options.seconds:
         spent_s = options.seconds
-    if isinstance(measurer, LocalMeasurer):
-        fresh = [job for job in jobs.values() if not job.state.trials]
-        fresh.sort(key=lambda job: job.task.weight * job.task.flop, reverse=True)  # as ``expected-cut`` serves them
-        measurer.expect(job.candidate(BASELINE) for job in fresh)
+    fresh = [job for job in jobs.values() if not job.state.trials]
+    fresh.sort(key=lambda job: job.task.weight * job.task.flop, reverse=True)  # as ``expected-cut`` serves them
+    measurer.expect(job.candidate(BASELINE) for job in fresh)
     session = Session(
         jobs,
         make_allocator(options.allocator, np.random.default_rng(options.seed)),

@@ -6,7 +6,7 @@ Conformance: one measurement per config, in order; a candidate's failure is a Me
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -116,6 +116,10 @@ class Workshop(Measurer, Ranker, Protocol):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
+
+    def expect(self, candidates: Iterable[Candidate]) -> None:
+        """Tasks that will be measured soon, soonest first: a hint, for what can be prepared where a builder is idle."""
+        ...
 
     def baseline_s(self, candidate: Candidate) -> Measurement:
         """The untuned build's measurement of the candidate's task."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -189,6 +189,9 @@ class FleetMeasurer:
         self._charge(time.perf_counter() - began, before)
         self._origins = [origin] * len(ranked)
         return ranked
+
+    def expect(self, candidates: Iterable[Candidate]) -> None:
+        """Nothing is prepared: which machine will be asked is not known yet."""
 
     def baseline_s(self, candidate: Candidate) -> Measurement:
         """The untuned build's measurement of the candidate's task."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import pytest
@@ -43,6 +43,7 @@ class FakeMeasurer:
         self.compile_s = 0.0
         self.measure_s = 0.0
         self.cold_bytes = 0
+        self.expected: list[str] = []
         self.closed = False
         self._folder = tempfile.TemporaryDirectory(prefix="tune-fake-")
 
@@ -56,6 +57,10 @@ class FakeMeasurer:
         """One answer per candidate."""
         self.slots.append(list(candidates))
         return [self.answer(candidate) for candidate in candidates]
+
+    def expect(self, candidates: Iterable[Candidate]) -> None:
+        """Kept, soonest first."""
+        self.expected = [candidate.task.key for candidate in candidates]
 
     def baseline_s(self, candidate: Candidate) -> Measurement:
         """The same for every task, slower than any answer."""

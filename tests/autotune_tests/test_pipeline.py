@@ -61,6 +61,7 @@ def test_a_run_measures_builds_and_verifies(tmp_path, model, measurers):
     assert read_artifact(result.artifact).provenance["model"] == "tiny.onnx"
     assert measurers[0].trials == 6
     assert measurers[0].closed
+    assert {slot[0].task.key for slot in measurers[0].slots} <= set(measurers[0].expected)
     kinds = [type(event) for event in events]
     assert kinds.index(TuningBegan) < kinds.index(SlotDone) < kinds.index(TuningEnded)
     assert [event.name for event in events if isinstance(event, PhaseBegan)] == ["import", "build"]

@@ -77,17 +77,12 @@ def dense(forms: Forms, call: relax.Call, shape: Shape) -> Value | None:
     packed = pack_matmul(weight, forms.block)
     padded = packed.shape[0] * packed.shape[2]
     rows = math.prod(value.shape[:-1])
-    x = forms.plain(value)
-    if len(value.shape) != 2:
-        x = forms.builder.emit(relax.op.reshape(x, (rows, depth)))
-    out = forms.emit_anchor("matmul", matmul, x, forms.constant(packed))
+    out = forms.emit_anchor("matmul", matmul, forms.matrix(value), forms.constant(packed))
     if padded != columns:
         out = forms.builder.emit_te(
             lambda t: topi.strided_slice(t, [0, 0], [rows, columns]), out, primfunc_name_hint="crop"
         )
-    if len(shape) != 2:
-        out = forms.builder.emit(relax.op.reshape(out, shape))
-    return Value(shape, plain=out)
+    return Value(shape, plain=out) if len(shape) == 2 else Value(shape, matrix=out)
 
 
 def joined(forms: Forms, call: relax.Call, shape: Shape) -> Value | None:

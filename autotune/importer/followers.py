@@ -40,9 +40,12 @@ STRICT = frozenset(f"relax.{name}" for name in ["divide", "power", "log", "sqrt"
 
 def unary(forms: Forms, call: relax.Call, shape: Shape) -> Value | None:
     """In the form its tensor has."""
+    value = forms.value(call.args[0])
+    if value is not None and _is_matrix(value):
+        args = [value.matrix, *(forms.plain_expr(arg) for arg in call.args[1:])]
+        return Value(shape, matrix=forms.builder.emit(relax.Call(call.op, args, call.attrs)))
     if not forms.is_blocked(call.args[0]) or len(shape) != 4:
         return None
-    value = forms.value(call.args[0])
     assert value is not None
     args = [forms.blocked(value), *(forms.plain_expr(arg) for arg in call.args[1:])]
     return Value(shape, blocked=forms.builder.emit(relax.Call(call.op, args, call.attrs)))
@@ -51,6 +54,9 @@ def unary(forms: Forms, call: relax.Call, shape: Shape) -> Value | None:
 def binary(forms: Forms, call: relax.Call, shape: Shape) -> Value | None:
     """Blocked if either operand is, and the other can be."""
     name = str(call.op.name)
+    values = [forms.value(arg) for arg in call.args]
+    if any(value is not None and _is_matrix(value) for value in values):
+        return _binary_of_matrices(forms, call, shape)
     if len(shape) != 4 or not any(forms.is_blocked(arg) for arg in call.args):
         return _binary_with_scalar(forms, call, shape)
     if name in STRICT and shape[1] % forms.block and (len(call.args) < 2 or forms.array(call.args[1]) is None):
@@ -59,6 +65,32 @@ def binary(forms: Forms, call: relax.Call, shape: Shape) -> Value | None:
     if any(operand is None for operand in operands):
         return None
     return Value(shape, blocked=forms.builder.emit(relax.Call(call.op, operands, call.attrs)))
+
+
+def _is_matrix(value: Value) -> bool:
+    """Whether nobody has asked for the tensor in another form yet."""
+    return value.matrix is not None and value.plain is None
+
+
+def _binary_of_matrices(forms: Forms, call: relax.Call, shape: Shape) -> Value | None:
+    """Without a reshape between a dense layer and what follows it, so that they can be one kernel."""
+    operands = [_matrix_operand(forms, arg, shape) for arg in call.args]
+    if any(operand is None for operand in operands):
+        return None
+    return Value(shape, matrix=forms.builder.emit(relax.Call(call.op, operands, call.attrs)))
+
+
+def _matrix_operand(forms: Forms, expr: relax.Expr, shape: Shape) -> relax.Expr | None:
+    """``expr`` in a form that broadcasts against the matrix of a tensor of ``shape``."""
+    array = forms.array(expr)
+    if array is not None:
+        if array.size == 1:
+            return forms.constant(array.reshape(()))
+        return forms.constant(array.reshape(-1)) if array.size == array.shape[-1] == shape[-1] else None
+    value = forms.value(expr)
+    if value is None or value.shape[:-1] != shape[:-1] or value.shape[-1] not in (1, shape[-1]):
+        return None
+    return forms.matrix(value)
 
 
 def _binary_with_scalar(forms: Forms, call: relax.Call, shape: Shape) -> Value | None:
@@ -97,6 +129,13 @@ def _blocked_operand(forms: Forms, expr: relax.Expr, shape: Shape, fill: float) 
     return forms.blocked(value)
 
 
+def _keeps_columns(value: Value, shape: Shape) -> bool:
+    """Whether a reshape to ``shape`` only splits or joins the rows of a matrix."""
+    if value.blocked is not None or value.view is not None or min(len(value.shape), len(shape)) < 2:
+        return False
+    return value.shape[-1] == shape[-1] and (value.matrix is not None or 2 in (len(value.shape), len(shape)))
+
+
 def folded_norm(forms: Forms, call: relax.Call) -> tuple[Value, Array, Array] | None:
     """What a batch normalisation over axis 1 normalises, its scale (c,) and its shift (c,): statistics are weights."""
     gamma, beta, mean, variance = (forms.array(arg) for arg in call.args[1:5])
@@ -132,13 +171,22 @@ def image_mean(forms: Forms, call: relax.Call, shape: Shape, axes: list[int]) ->
 
 
 def mean(forms: Forms, call: relax.Call, shape: Shape) -> Value | None:
-    """Over a whole blocked image."""
+    """Over a whole blocked image, or row by row of a matrix."""
+    value = forms.value(call.args[0])
+    if value is not None and _is_matrix(value):
+        over = tuple(int(axis) % len(value.shape) for axis in call.attrs.axis or ())
+        if over != (len(value.shape) - 1,) or not call.attrs.keepdims:
+            return None
+        return Value(shape, matrix=forms.builder.emit(relax.op.mean(value.matrix, [1], keepdims=True)))
     return image_mean(forms, call, shape, [2, 3])
 
 
 def reshape(forms: Forms, call: relax.Call, shape: Shape) -> Value | None:
-    """(n, C, 1, 1) → (n, C) is free in blocked layout when no channel is padded."""
+    """(n, C, 1, 1) → (n, C) is free in blocked layout when no channel is padded; (…, c) → (m, c) and back always."""
     value = forms.value(call.args[0])
+    if value is not None and _keeps_columns(value, shape):
+        matrix = forms.matrix(value)
+        return Value(shape, plain=matrix) if len(shape) == 2 else Value(shape, matrix=matrix)
     if value is None or value.blocked is None or value.plain is not None or value.channels % forms.block:
         return None
     if value.shape[2:] != (1, 1) or shape != value.shape[:2]:

@@ -6,6 +6,7 @@ A conversion is emitted once per tensor and only where somebody asks for the for
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -36,6 +37,7 @@ class Value:
 
     Attributes:
         view: a plain tensor and the order in which its axes make this one: a transpose not yet emitted.
+        matrix: the tensor with all axes but the last as one, as dense layers make it and what follows them keeps it.
     """
 
     def __init__(
@@ -44,11 +46,13 @@ class Value:
         plain: relax.Expr | None = None,
         blocked: relax.Expr | None = None,
         view: tuple[relax.Expr, tuple[int, ...]] | None = None,
+        matrix: relax.Expr | None = None,
     ) -> None:
         self.shape = shape
         self.plain = plain
         self.blocked = blocked
         self.view = view
+        self.matrix = matrix
 
     @property
     def channels(self) -> int:
@@ -114,6 +118,8 @@ class Forms:
         if value.plain is None and value.view is not None:
             source, axes = value.view
             value.plain = self.builder.emit(relax.op.permute_dims(source, list(axes)))
+        elif value.plain is None and value.matrix is not None:
+            value.plain = self.builder.emit(relax.op.reshape(value.matrix, value.shape))
         elif value.plain is None:
             assert value.blocked is not None
             value.plain = self.builder.emit_te(unblock_te, value.blocked, value.channels, primfunc_name_hint="unblock")
@@ -124,6 +130,16 @@ class Forms:
         if value.blocked is None:
             value.blocked = self.builder.emit_te(block_te, self.plain(value), self.block, primfunc_name_hint="block")
         return value.blocked
+
+    def matrix(self, value: Value) -> relax.Expr:
+        """``value`` as a matrix whose columns are its last axis."""
+        if value.matrix is None:
+            rows, columns = math.prod(value.shape[:-1]), value.shape[-1]
+            flat = len(value.shape) == 2
+            value.matrix = self.plain(value)
+            if not flat:
+                value.matrix = self.builder.emit(relax.op.reshape(value.matrix, (rows, columns)))
+        return value.matrix
 
     def plain_expr(self, expr: relax.Expr) -> relax.Expr:
         """Any expression of the old program, all its tensors plain."""

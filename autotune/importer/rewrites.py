@@ -235,6 +235,20 @@ class _Affine:
         ]
 
 
+def square_by_product(graph: GraphProto) -> None:
+    """``Pow(x, 2)`` → ``Mul(x, x)``, as variances are exported: a call of the math library per element otherwise."""
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    types = {value.name: value.type.tensor_type for value in (*graph.value_info, *graph.input)}
+    for node in graph.node:
+        if node.op_type != "Pow" or node.input[1] not in constants or node.input[0] not in types:
+            continue
+        exponent, base = numpy_helper.to_array(constants[node.input[1]]), types[node.input[0]]
+        floating = base.elem_type in (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16)
+        if floating and exponent.size == 1 and exponent.ndim <= len(base.shape.dim) and exponent.item() == 2:
+            node.op_type = "Mul"
+            node.input[1] = node.input[0]
+
+
 def _sole_readers(graph: GraphProto) -> dict[str, NodeProto]:
     """Value → the one node that reads it, for values that one node reads once, no body does and no output is."""
     reads = Counter(name for node in walk_nodes(graph.node) for name in node.input)

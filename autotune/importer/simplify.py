@@ -25,6 +25,7 @@ from autotune.importer.rewrites import (
     remove_passthrough,
     split_batch_norms,
     split_sums,
+    square_by_product,
 )
 from autotune.importer.shapes import STANDARD_DOMAINS, infer_shapes, skeleton, true_inputs
 from autotune.importer.tensors import one_line
@@ -58,6 +59,7 @@ def simplify(model: ModelProto, expand: Collection[str] = ()) -> ModelProto:
     model = _slim(model)
     _plain(model)
     split_batch_norms(model.graph)
+    square_by_product(model.graph)
     drop_unused_initialisers(model.graph)
     infer_shapes(model, model.graph.name or "model")
     return model

@@ -24,6 +24,7 @@ from schedules.config import Config
 from schedules.errors import UsageError
 from schedules.lower import load_program as load_prim_func
 from schedules.lower import lower, tvm_target
+from schedules.pipeline import compiled
 from schedules.target import Target
 from schedules.task import Task
 from schedules.templates.indices import exact_indices
@@ -216,10 +217,10 @@ def emit_kernel(program: str, config: Config, target: Target, emit: str) -> str:
         return cuda_source(schedule, target)
     if emit == "ptx":
         return compile_ptx(cuda_program(schedule, target).source, target.arch)
-    module = tvm.IRModule({"main": exact_indices(schedule.mod["main"])})
+    func = schedule.mod["main"]
     if emit == "tir":
-        return str(module.script())
-    return str(tvm.compile(module, target=tvm_target(target)).mod.inspect_source(FORMS[emit]))
+        return str(tvm.IRModule({"main": exact_indices(func)}).script())
+    return str(compiled(func, "main", tvm_target(target)).mod.inspect_source(FORMS[emit]))
 
 
 def find_task(tasks: Iterable[Task], wanted: str) -> Task:

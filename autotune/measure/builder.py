@@ -13,7 +13,6 @@ import time
 from pathlib import Path
 from typing import Protocol
 
-import tvm
 from tvm import s_tir, tirx
 from tvm.support import cc
 
@@ -21,8 +20,8 @@ from autotune.measure.messages import BuildJob, Built
 from schedules.config import Config
 from schedules.errors import ScheduleError
 from schedules.lower import load_program, tvm_target
+from schedules.pipeline import compiled
 from schedules.target import Target
-from schedules.templates.indices import exact_indices
 from schedules.templates.structure import Repack
 from schedules.templates.traced import trace_of
 from tuning_logs.measurement import ErrorKind
@@ -93,12 +92,8 @@ class Builder:
 
         The object file stays beside it. It holds no path or time, so its hash tells equal code of one task.
         """
-        module = tvm.IRModule({symbol: exact_indices(func).with_attr("global_symbol", symbol)})
-        # LLVM finds common subexpressions too; leaving them to it cuts a tenth of the build and changes no timing.
-        with tvm.transform.PassContext(config={"tirx.disable_cse_tir": True}):
-            compiled = tvm.compile(module, target=self._tvm_target)
         objects = object_of(library)
-        compiled.mod.write_to_file(objects)
+        compiled(func, symbol, self._tvm_target).mod.write_to_file(objects)
         self._link(objects, library)
         return hashlib.sha256(Path(objects).read_bytes()).hexdigest()[:16]
 

@@ -26,18 +26,21 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections.abc import Mapping
 
 import numpy as np
 import tvm_ffi
 from numpy.typing import NDArray
 from tvm import s_tir, te, tirx
+from tvm.s_tir.schedule import LoopRV
 
 from schedules.config import Config
 from schedules.errors import check
 from schedules.space import Columns, Knob, Space
 from schedules.target import Target
 from schedules.templates import winograd
+from schedules.templates.prefetch import Panel, prefetch_next
 from schedules.templates.splice import replace_anchor
 from schedules.templates.structure import (
     Anchor,
@@ -153,7 +156,7 @@ class Conv2dTemplate:
     """Match, space and rewrite for ``conv2d``."""
 
     name = OP
-    version = 2
+    version = 3
 
     def match(self, func: tirx.PrimFunc) -> Anchor | None:
         """The convolution this function is about, if it is one."""
@@ -270,6 +273,33 @@ class Conv2dTemplate:
             unroll_tile(sch, tail, 1 if cut else 4)
         if span > 1:
             _skip_untouched(sch, conv, outermost, oi, anchor)
+            return
+        _prefetch(sch, anchor, config, (outer, hm, wo), (outermost, *rest, kh, kw, io))
+
+
+def _prefetch(
+    sch: s_tir.Schedule, anchor: Anchor, config: Config, tiles: tuple[LoopRV, ...], summed: tuple[LoopRV, ...]
+) -> None:
+    """The next ``to`` blocks of channels, or the next chunk of a sum in chunks, while this one's tiles are computed."""
+    job, row, column = (sch.get(loop).loop_var for loop in tiles)
+    _, blocks, height, width, lanes = anchor.spatial
+    to, rows, chunk = (config.integer(name) for name in ("to", "rows", "depth"))
+    depth, terms = anchor.reduction[0], math.prod(anchor.reduction[1:])
+    across, down, groups = width // config.integer("tw"), rows // config.integer("th"), height // rows
+    inner = config.integer("outer") == 1
+    block = job % (blocks // to) if inner else job // groups % (blocks // to)
+    tile, count = row * across + column, down * across
+    if chunk < depth:
+        # Behind a chunk lies the block's next one, and behind its last the next block: of several at once, only the
+        # first would be followed.
+        start = (block * depth + (sch.get(summed[0]).loop_var + 1) * chunk) * terms
+        if to == 1:
+            prefetch_next(sch, anchor.weight, lanes, summed[1:], Panel(chunk * terms, start, tile, count))
+        return
+    if not inner:
+        tile, count = job % groups * count + tile, groups * count
+    vectors = to * depth * terms
+    prefetch_next(sch, anchor.weight, lanes, summed, Panel(vectors, (block + 1) * vectors, tile, count))
 
 
 def _skip_untouched(

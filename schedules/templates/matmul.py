@@ -18,10 +18,12 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 from tvm import s_tir, te, tirx
+from tvm.s_tir.schedule import LoopRV
 
 from schedules.config import Config
 from schedules.space import Columns, Knob, Space
 from schedules.target import Target
+from schedules.templates.prefetch import FEWEST_TILES, OFTEN, Panel, prefetch_next
 from schedules.templates.structure import Anchor, OneAlgorithm, divisors, find_anchor, inline_epilogue, unroll_tile
 
 OP = "matmul"
@@ -43,7 +45,7 @@ class MatmulTemplate(OneAlgorithm):
     """Match, space and rewrite for ``matmul``."""
 
     name = OP
-    version = 1
+    version = 2
 
     def match(self, func: tirx.PrimFunc) -> Anchor | None:
         """The product this function is about, if it is one."""
@@ -114,12 +116,43 @@ class MatmulTemplate(OneAlgorithm):
             for loop in (row, inner):
                 sch.unroll(loop)
             sch.vectorize(lane)
-        sch.parallel(sch.fuse(*order))
+        job = sch.fuse(*order)
+        sch.parallel(job)
         sch.vectorize(b)
+        if between := self._between_prefetches(anchor, config):
+            ko, _ = sch.split(ko, [None, between])
         for loop in (ki, mi, ni):
             sch.unroll(loop)
         init = sch.decompose_reduction(block, ko)
         unroll_tile(sch, init, 3)
+        self._prefetch(sch, anchor, config, (job, mm, ko))
+
+    def _tiles(self, anchor: Anchor, config: Config) -> int:
+        """Tiles that pass over one panel of weights before the next."""
+        rows = config.integer("rows") if config.integer("outer") else anchor.spatial[0]
+        return rows // config.integer("tm")
+
+    def _between_prefetches(self, anchor: Anchor, config: Config) -> int:
+        """Steps of the sum between two prefetches where one each is more than a panel has lines for; else 0."""
+        unroll, tiles = config.integer("unroll"), self._tiles(anchor, config)
+        share = config.integer("tn") * unroll / tiles
+        if share >= OFTEN or tiles < FEWEST_TILES:
+            return 0
+        return next((d for d in divisors(anchor.reduction[0] // unroll) if d * share >= OFTEN), 0)
+
+    def _prefetch(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, loops: tuple[LoopRV, ...]) -> None:
+        """The next ``tn`` blocks of columns while this panel's rows are computed."""
+        job, mm, ko = loops
+        number, tile = sch.get(job).loop_var, sch.get(mm).loop_var
+        lanes, tn, rows = _lanes(anchor), config.integer("tn"), config.integer("rows")
+        groups = anchor.spatial[0] // rows
+        if config.integer("outer"):
+            panel = number % (anchor.spatial[1] // (tn * lanes))
+        else:
+            panel, tile = number // groups, number % groups * (rows // config.integer("tm")) + tile
+        vectors = tn * anchor.reduction[0]
+        following = Panel(vectors, (panel + 1) * vectors, tile, self._tiles(anchor, config))
+        prefetch_next(sch, anchor.weight, lanes, [ko], following)
 
 
 def _lanes(anchor: Anchor) -> int:

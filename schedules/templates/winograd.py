@@ -22,8 +22,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from tvm import s_tir, te, tirx
+from tvm.s_tir.schedule import LoopRV
 
 from schedules.config import Config
+from schedules.templates.prefetch import Panel, prefetch_next
 from schedules.templates.structure import Anchor, inline_epilogue, unroll_tile
 
 Matrix = tuple[tuple[float, ...], ...]
@@ -174,14 +176,16 @@ def apply(sch: s_tir.Schedule, anchor: Anchor, config: Config) -> None:
         unroll_tile(sch, sch.get_sblock(name), 3)
     unroll_tile(sch, tail, 3)
     fused_chunk = outer if config.integer("outer") else None
-    _schedule_product(sch, config, fused_chunk)
+    loops_of_product = _schedule_product(sch, config, fused_chunk)
     _schedule_input(sch, fused_chunk)
     loops = sch.get_loops(pad)
     sch.parallel(sch.fuse(*loops[:3]))
     sch.vectorize(sch.get_loops(pad)[-1])
+    _prefetch(sch, anchor, config, loops_of_product)
 
 
-def _schedule_product(sch: s_tir.Schedule, config: Config, chunk: Any) -> None:
+def _schedule_product(sch: s_tir.Schedule, config: Config, chunk: Any) -> tuple[LoopRV, ...]:
+    """Its loops: the matrix and the blocks of channels, as one if they are jobs, tiles, and the sum."""
     product = sch.get_sblock("product")
     if chunk is not None:
         sch.compute_at(product, chunk, preserve_unit_loops=True)
@@ -191,12 +195,27 @@ def _schedule_product(sch: s_tir.Schedule, config: Config, chunk: Any) -> None:
     xo, xi = sch.split(tx, [None, config.integer("tw")])
     io, ii = sch.split(i, [None, config.integer("unroll")])
     sch.reorder(x, y, oo, yo, xo, ci, io, ii, oi, yi, xi, b)
+    panels: tuple[LoopRV, ...] = (x, y, oo)
     if chunk is None:
-        sch.parallel(sch.fuse(x, y, oo))
+        panels = (sch.fuse(x, y, oo),)
+        sch.parallel(panels[0])
     sch.vectorize(b)
     for loop in (ii, oi, yi, xi):
         sch.unroll(loop)
     unroll_tile(sch, sch.decompose_reduction(product, ci), 4)
+    return (*panels, yo, xo, ci, io)
+
+
+def _prefetch(sch: s_tir.Schedule, anchor: Anchor, config: Config, loops: tuple[LoopRV, ...]) -> None:
+    """The next blocks of U while this one's tiles are computed."""
+    *panels, yo, xo, ci, io = loops
+    panel: tirx.Expr = tirx.const(0, "int64")
+    for loop in panels:
+        panel = panel * sch.get(loop).extent + sch.get(loop).loop_var
+    down, across = sch.get(yo), sch.get(xo)
+    vectors = config.integer("to") * anchor.reduction[0] * anchor.reduction[3]
+    tile, tiles = down.loop_var * across.extent + across.loop_var, int(down.extent) * int(across.extent)
+    prefetch_next(sch, anchor.weight, anchor.spatial[4], [ci, io], Panel(vectors, (panel + 1) * vectors, tile, tiles))
 
 
 def _schedule_input(sch: s_tir.Schedule, chunk: Any) -> None:

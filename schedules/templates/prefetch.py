@@ -1,0 +1,94 @@
+"""Weights asked for before they are needed.
+
+A model's weights are larger than its caches, so every kernel meets its own beyond L2. Within a panel of weights the
+hardware runs ahead by itself; at the start of each panel it does not, and the first tile that reads it waits. So while
+the tiles of one panel are computed, each asks for its share of the next one:
+
+    for panel:                              for panel:
+        for tile:                               for tile:
+            for k: c += x * weight       →          for k: prefetch a line of panel + 1; c += x * weight
+
+One instruction per some hundred multiply-adds: unmeasurable where the weights are near already; 128 × 768 × 768 went
+from 562 to 492 µs with weights from L3 (docs/benchmarks.md). The tile's sums must lie in an ``alloca``
+(``schedules.pipeline``): a prefetch reads memory, as LLVM sees it, so sums in a workspace would be stored before each.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tvm import s_tir, tirx
+from tvm.s_tir.schedule import LoopRV
+
+LINE = 64
+"""Bytes of a cache line."""
+
+FEWEST_TILES = 4
+"""Tiles that must share a panel; with fewer, a kernel reads weights as fast as they come and the hardware is ahead."""
+
+OFTEN = 0.5
+"""Lines per iteration below which the next outer loop asks instead; with fewer there, the panel is small beside its
+tiles, and the wait too."""
+
+INTO_L2 = 2
+"""LLVM's locality: into L2, which a panel fits, rather than L1, which it would leave again before it is read."""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """What is read by one pass over its tiles.
+
+    Attributes:
+        vectors: of ``lanes`` elements that the panel has.
+        following: index of the first vector of what is read next, counted from the weight's first.
+        tile: number of the tile being computed, among ``tiles``.
+    """
+
+    vectors: int
+    following: tirx.Expr
+    tile: tirx.Expr
+    tiles: int
+
+
+def prefetch_next(sch: s_tir.Schedule, weight: int, lanes: int, loops: Sequence[LoopRV], panel: Panel) -> None:
+    """Put prefetches into one of ``loops``; none where they would not pay. The last step of a schedule.
+
+    Args:
+        weight: index of the parameter, contiguous in the order in which it is read.
+        lanes: elements of 4 bytes in one vector.
+        loops: those over a tile's sum that are not unrolled, outermost first.
+    """
+    per_line = LINE // (4 * lanes)
+    if panel.tiles < FEWEST_TILES or per_line * 4 * lanes != LINE:
+        return
+    lines = panel.vectors / per_line / panel.tiles
+    trips = [int(sch.get(loop).extent) for loop in loops]
+    level = next((at for at in reversed(range(len(loops))) if lines / math.prod(trips[: at + 1]) >= OFTEN), None)
+    if level is None:
+        return
+    passes = math.prod(trips[: level + 1])
+    count = math.ceil(lines / passes)
+    at: tirx.Expr = panel.tile
+    for loop, trip in zip(loops[: level + 1], trips, strict=False):
+        at = at * trip + sch.get(loop).loop_var
+    first = panel.following + at * (count * per_line)
+    _insert(sch, weight, loops[level], [first + number * per_line for number in range(count)])
+
+
+def _insert(sch: s_tir.Schedule, weight: int, loop: LoopRV, vectors: Sequence[tirx.Expr]) -> None:
+    """Ask for these vectors of the weight at the start of each iteration; beyond its end the processor ignores it."""
+    parameter = sch.mod["main"].params[weight]
+    zero = tirx.const(0, "int64")
+    rank = len(parameter.ty.shape)
+    asked = []
+    for vector in vectors:
+        element = tirx.BufferLoad(parameter, [*[zero] * (rank - 2), vector, zero])
+        hint = [tirx.const(value, "int32") for value in (0, INTO_L2, 1)]  # to read, how near, data
+        call = tirx.call_llvm_intrin("void", "llvm.prefetch.p0", tirx.address_of(element), *hint)
+        asked.append(tirx.Evaluate(call))
+    old = sch.get(loop)
+    body = tirx.SeqStmt([*asked, old.body])
+    new = tirx.For(old.loop_var, old.min, old.extent, old.kind, body, None, old.annotations)
+    sch.state.replace(sch.get_sref(loop), new, {})

@@ -273,8 +273,8 @@ class Conv2dTemplate:
             unroll_tile(sch, tail, 1 if cut else 4)
         if span > 1:
             _skip_untouched(sch, conv, outermost, oi, anchor)
-            return
-        _prefetch(sch, anchor, config, (outer, hm, wo), (outermost, *rest, kh, kw, io))
+        elif tail is not None:
+            _prefetch(sch, anchor, config, (outer, hm, wo), (outermost, *rest, kh, kw, io))
 
 
 def _prefetch(
@@ -290,16 +290,15 @@ def _prefetch(
     block = job % (blocks // to) if inner else job // groups % (blocks // to)
     tile, count = row * across + column, down * across
     if chunk < depth:
-        # Behind a chunk lies the block's next one, and behind its last the next block: of several at once, only the
-        # first would be followed.
-        start = (block * depth + (sch.get(summed[0]).loop_var + 1) * chunk) * terms
-        if to == 1:
-            prefetch_next(sch, anchor.weight, lanes, summed[1:], Panel(chunk * terms, start, tile, count))
+        # Behind a chunk of a block lies its next one, and behind the last the next block.
+        step = (sch.get(summed[0]).loop_var + 1) * chunk
+        starts = [((block * to + number) * depth + step) * terms for number in range(to)]
+        prefetch_next(sch, anchor.weight, lanes, summed[1:], Panel(to * chunk * terms, starts, tile, count))
         return
     if not inner:
         tile, count = job % groups * count + tile, groups * count
     vectors = to * depth * terms
-    prefetch_next(sch, anchor.weight, lanes, summed, Panel(vectors, (block + 1) * vectors, tile, count))
+    prefetch_next(sch, anchor.weight, lanes, summed, Panel(vectors, [(block + 1) * vectors], tile, count))
 
 
 def _skip_untouched(

@@ -7,6 +7,9 @@
             o += x * weight    →           for k/u: unroll u, tm, tn: vectorize b
     epilogue                               epilogue on the tile
 
+With knob ``depth`` below k, the sum is cut in chunks of so many terms: all rows of a job pass over one chunk of the
+panel before the next, and what is summed so far lies in memory between. It pays where x and a panel outgrow L2.
+
 Packing makes the weight one stream per tile, so a vector × matrix product runs at memory bandwidth and a real
 matrix product finds the next vector of weights in the next line.
 """
@@ -27,6 +30,10 @@ from schedules.templates.prefetch import FEWEST_TILES, OFTEN, Panel, prefetch_ne
 from schedules.templates.structure import Anchor, OneAlgorithm, divisors, find_anchor, inline_epilogue, unroll_tile
 
 OP = "matmul"
+
+CHUNKS = 384, 1024
+"""Terms that a chunk of the sum may have: enough to make little of passing over the sums again, few enough for a panel
+of weights, the next one and all rows of x to share an L2."""
 
 
 def matmul(x: te.Tensor, weight: te.Tensor) -> te.Tensor:
@@ -64,12 +71,14 @@ class MatmulTemplate(OneAlgorithm):
             Knob("rows", tuple(d for d in divisors(rows) if d <= 512)),
             Knob("unroll", tuple(d for d in (1, 2, 4, 8, 16) if depth % d == 0)),
             Knob("outer", (0, 1)),
+            Knob("depth", _chunks(rows, depth)),
         )
 
         def fits(columns: Columns) -> NDArray[np.bool_]:
             tile = columns["tm"] * columns["tn"]
             allowed = (tile <= limit) & (tile * columns["unroll"] <= 256)
-            legal: NDArray[np.bool_] = allowed & (columns["rows"] % columns["tm"] == 0)
+            allowed &= columns["rows"] % columns["tm"] == 0
+            legal: NDArray[np.bool_] = allowed & ((columns["depth"] == depth) | (columns["rows"] >= 4 * columns["tm"]))
             return legal
 
         def derive(columns: Columns) -> Mapping[str, NDArray[np.float64]]:
@@ -80,19 +89,20 @@ class MatmulTemplate(OneAlgorithm):
                 "loads_per_fma": (columns["tm"] + columns["tn"]) / tile,
                 "balance": jobs / (np.ceil(jobs / target.threads) * target.threads),
                 "starved": np.maximum(0.0, 8.0 - tile),
-                "panel_l2": np.log2(columns["tn"] * lanes * depth * 4.0 / target.l2_bytes),
+                "panel_l2": np.log2(columns["tn"] * lanes * columns["depth"] * 4.0 / target.l2_bytes),
             }
 
         space = Space(OP, self.version, knobs, fits, derive)
         columns, derived = space.columns(space.rows), derive(space.columns(space.rows))
         tile = derived["accumulators"]
-        want = 16 if rows > 1 else 4
+        want = 24 if rows > 1 else 4
         penalty = (
             4 * derived["loads_per_fma"]
             + 0.3 * np.abs(tile - want)
             + 3 * (1 - derived["balance"])
             + 0.2 * np.abs(np.log2(columns["unroll"]) - 2)
             - 0.1 * np.log2(columns["rows"])
+            + 0.3 * (columns["depth"] > CHUNKS[1])
         )
         best = np.argsort(penalty, kind="stable")[:8]
         return Space(OP, self.version, knobs, fits, derive, first=tuple(space.config(space.rows[i]) for i in best))
@@ -105,15 +115,17 @@ class MatmulTemplate(OneAlgorithm):
         tm, tn, rows = (config.integer(name) for name in ("tm", "tn", "rows"))
         mo, mm, mi = sch.split(m, [None, rows // tm, tm])
         no, ni, b = sch.split(n, [None, tn, _lanes(anchor)])
-        ko, ki = sch.split(k, [None, config.integer("unroll")])
+        unroll, chunk = config.integer("unroll"), config.integer("depth")
+        cut = chunk < anchor.reduction[0]
+        kc, ko, ki = sch.split(k, [None, chunk // unroll, unroll])
         order = (mo, no) if config.integer("outer") else (no, mo)
-        sch.reorder(*order, mm, ko, ki, mi, ni, b)
+        sch.reorder(*order, *((kc, mm) if cut else (mm, kc)), ko, ki, mi, ni, b)
         if tail is not None:
-            sch.reverse_compute_at(tail, mm, preserve_unit_loops=True)
+            sch.reverse_compute_at(tail, order[-1] if cut else mm, preserve_unit_loops=True)
             fused = sch.get_loops(tail)[-1]
             _, inner, lane = sch.split(fused, [None, tn, _lanes(anchor)])
             row = sch.get_loops(tail)[-4]
-            for loop in (row, inner):
+            for loop in (inner,) if cut else (row, inner):
                 sch.unroll(loop)
             sch.vectorize(lane)
         job = sch.fuse(*order)
@@ -123,36 +135,51 @@ class MatmulTemplate(OneAlgorithm):
             ko, _ = sch.split(ko, [None, between])
         for loop in (ki, mi, ni):
             sch.unroll(loop)
-        init = sch.decompose_reduction(block, ko)
+        init = sch.decompose_reduction(block, kc)
         unroll_tile(sch, init, 3)
-        self._prefetch(sch, anchor, config, (job, mm, ko))
+        if tail is not None:
+            self._prefetch(sch, anchor, config, (job, mm, kc, ko))
 
     def _tiles(self, anchor: Anchor, config: Config) -> int:
-        """Tiles that pass over one panel of weights before the next."""
-        rows = config.integer("rows") if config.integer("outer") else anchor.spatial[0]
+        """Tiles that pass over one panel of weights, or over one chunk of it, before the next."""
+        alone = config.integer("outer") or config.integer("depth") < anchor.reduction[0]
+        rows = config.integer("rows") if alone else anchor.spatial[0]
         return rows // config.integer("tm")
 
     def _between_prefetches(self, anchor: Anchor, config: Config) -> int:
         """Steps of the sum between two prefetches where one each is more than a panel has lines for; else 0."""
         unroll, tiles = config.integer("unroll"), self._tiles(anchor, config)
-        share = config.integer("tn") * unroll / tiles
-        if share >= OFTEN or tiles < FEWEST_TILES:
+        streams = config.integer("tn") if config.integer("depth") < anchor.reduction[0] else 1
+        share = config.integer("tn") * unroll / tiles / streams
+        if share >= OFTEN or tiles < FEWEST_TILES or not anchor.epilogue:
             return 0
-        return next((d for d in divisors(anchor.reduction[0] // unroll) if d * share >= OFTEN), 0)
+        return next((d for d in divisors(config.integer("depth") // unroll) if d * share >= OFTEN), 0)
 
     def _prefetch(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, loops: tuple[LoopRV, ...]) -> None:
-        """The next ``tn`` blocks of columns while this panel's rows are computed."""
-        job, mm, ko = loops
+        """The next ``tn`` blocks of columns, or their next chunk, while this one's rows are computed."""
+        job, mm, kc, ko = loops
         number, tile = sch.get(job).loop_var, sch.get(mm).loop_var
         lanes, tn, rows = _lanes(anchor), config.integer("tn"), config.integer("rows")
-        groups = anchor.spatial[0] // rows
-        if config.integer("outer"):
-            panel = number % (anchor.spatial[1] // (tn * lanes))
-        else:
-            panel, tile = number // groups, number % groups * (rows // config.integer("tm")) + tile
-        vectors = tn * anchor.reduction[0]
-        following = Panel(vectors, (panel + 1) * vectors, tile, self._tiles(anchor, config))
-        prefetch_next(sch, anchor.weight, lanes, [ko], following)
+        groups, depth, chunk = anchor.spatial[0] // rows, anchor.reduction[0], config.integer("depth")
+        inner = config.integer("outer") == 1
+        panel = number % (anchor.spatial[1] // (tn * lanes)) if inner else number // groups
+        tiles = self._tiles(anchor, config)
+        if chunk < depth:
+            # Behind a chunk of a block lies its next one, and behind the last the next block.
+            step = sch.get(kc).loop_var + 1
+            starts = [((panel * tn + block) * depth + step * chunk) for block in range(tn)]
+            prefetch_next(sch, anchor.weight, lanes, [ko], Panel(tn * chunk, starts, tile, tiles))
+            return
+        if not inner:
+            tile = number % groups * (rows // config.integer("tm")) + tile
+        start = (panel + 1) * tn * depth
+        prefetch_next(sch, anchor.weight, lanes, [kc, ko], Panel(tn * depth, [start], tile, tiles))
+
+
+def _chunks(rows: int, depth: int) -> tuple[int, ...]:
+    """Choices of the knob ``depth``: all of the sum, and the two longest parts of it that are worth a pass."""
+    parts = [d for d in divisors(depth) if CHUNKS[0] <= d <= CHUNKS[1] and d < depth] if rows >= 4 else []
+    return (*parts[-2:], depth)
 
 
 def _lanes(anchor: Anchor) -> int:

@@ -10,7 +10,8 @@ the tiles of one panel are computed, each asks for its share of the next one:
 
 One instruction per some hundred multiply-adds: unmeasurable where the weights are near already; 128 × 768 × 768 went
 from 562 to 492 µs with weights from L3 (docs/benchmarks.md). The tile's sums must lie in an ``alloca``
-(``schedules.pipeline``): a prefetch reads memory, as LLVM sees it, so sums in a workspace would be stored before each.
+(``schedules.pipeline``): a prefetch reads memory, as LLVM sees it, so sums in a workspace, or in the function's result,
+would be stored before each.
 """
 
 from __future__ import annotations
@@ -42,12 +43,13 @@ class Panel:
 
     Attributes:
         vectors: of ``lanes`` elements that the panel has.
-        following: index of the first vector of what is read next, counted from the weight's first.
+        following: where what is read next begins, as the index of a vector of the weight: one place, or several that
+            are read in step and share ``vectors`` equally.
         tile: number of the tile being computed, among ``tiles``.
     """
 
     vectors: int
-    following: tirx.Expr
+    following: Sequence[tirx.Expr]
     tile: tirx.Expr
     tiles: int
 
@@ -63,7 +65,7 @@ def prefetch_next(sch: s_tir.Schedule, weight: int, lanes: int, loops: Sequence[
     per_line = LINE // (4 * lanes)
     if panel.tiles < FEWEST_TILES or per_line * 4 * lanes != LINE:
         return
-    lines = panel.vectors / per_line / panel.tiles
+    lines = panel.vectors / per_line / panel.tiles / len(panel.following)
     trips = [int(sch.get(loop).extent) for loop in loops]
     level = next((at for at in reversed(range(len(loops))) if lines / math.prod(trips[: at + 1]) >= OFTEN), None)
     if level is None:
@@ -73,8 +75,8 @@ def prefetch_next(sch: s_tir.Schedule, weight: int, lanes: int, loops: Sequence[
     at: tirx.Expr = panel.tile
     for loop, trip in zip(loops[: level + 1], trips, strict=False):
         at = at * trip + sch.get(loop).loop_var
-    first = panel.following + at * (count * per_line)
-    _insert(sch, weight, loops[level], [first + number * per_line for number in range(count)])
+    offsets = [at * (count * per_line) + number * per_line for number in range(count)]
+    _insert(sch, weight, loops[level], [start + offset for start in panel.following for offset in offsets])
 
 
 def _insert(sch: s_tir.Schedule, weight: int, loop: LoopRV, vectors: Sequence[tirx.Expr]) -> None:

@@ -199,6 +199,9 @@ def _schedule_product(sch: s_tir.Schedule, config: Config, chunk: Any) -> tuple[
     if chunk is None:
         panels = (sch.fuse(x, y, oo),)
         sch.parallel(panels[0])
+    sums = sch.cache_write(product, 0, "global")
+    sch.reverse_compute_at(sums, xo, preserve_unit_loops=True)
+    unroll_tile(sch, sums, 4)
     sch.vectorize(b)
     for loop in (ii, oi, yi, xi):
         sch.unroll(loop)
@@ -215,7 +218,7 @@ def _prefetch(sch: s_tir.Schedule, anchor: Anchor, config: Config, loops: tuple[
     down, across = sch.get(yo), sch.get(xo)
     vectors = config.integer("to") * anchor.reduction[0] * anchor.reduction[3]
     tile, tiles = down.loop_var * across.extent + across.loop_var, int(down.extent) * int(across.extent)
-    prefetch_next(sch, anchor.weight, anchor.spatial[4], [ci, io], Panel(vectors, (panel + 1) * vectors, tile, tiles))
+    prefetch_next(sch, anchor.weight, anchor.spatial[4], [ci, io], Panel(vectors, [(panel + 1) * vectors], tile, tiles))
 
 
 def _schedule_input(sch: s_tir.Schedule, chunk: Any) -> None:

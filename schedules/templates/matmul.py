@@ -52,7 +52,7 @@ class MatmulTemplate(OneAlgorithm):
     """Match, space and rewrite for ``matmul``."""
 
     name = OP
-    version = 2
+    version = 3
 
     def match(self, func: tirx.PrimFunc) -> Anchor | None:
         """The product this function is about, if it is one."""

@@ -46,6 +46,7 @@ PRODUCTS = (
     matmul_case("matmul_rows", 12, 24, 3, 16),
     matmul_case("matmul_vector", 1, 40, 4, 16),
     matmul_case("matmul_odd", 7, 9, 5, 8),
+    matmul_case("matmul_long", 16, 1536, 2, 16),
     batch_case("batch_matmul_scores", "bmhk,bnhk->bhmn", (1, 8, 3, 12), (1, 32, 3, 12), 16, True),
     batch_case("batch_matmul_context", "bhmk,bkhn->bmhn", (2, 3, 8, 12), (2, 12, 3, 16), 16, False),
     batch_case("batch_matmul_odd_scores", "bmhk,bnhk->bhmn", (1, 7, 2, 9), (1, 13, 2, 9), 8, True),

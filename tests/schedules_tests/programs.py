@@ -16,11 +16,11 @@ from tvm import relax, te, tirx
 
 from schedules.config import Config
 from schedules.lower import lower, normalise, repack, tvm_target
+from schedules.pipeline import compiled
 from schedules.target import Target
 from schedules.templates.batch_matmul import batch_matmul
 from schedules.templates.conv2d import conv2d
 from schedules.templates.depthwise import depthwise
-from schedules.templates.indices import exact_indices
 from schedules.templates.matmul import matmul
 from schedules.templates.pool import pool2d
 
@@ -62,8 +62,7 @@ def inputs(func: tirx.PrimFunc, seed: int = 0) -> list[Array]:
 
 def run(func: tirx.PrimFunc, config: Config, target: Target, arrays: list[Array]) -> Array:
     """Output of ``func`` under ``config``; raises ScheduleError for an illegal config."""
-    scheduled = exact_indices(lower(func, config, target).mod["main"])
-    module = tvm.compile(tvm.IRModule({"main": scheduled}), target=tvm_target(target))
+    module = compiled(lower(func, config, target).mod["main"], "main", tvm_target(target))
     changed = {index: how.apply(arrays[index]) for index, how in repack(func, config).items()}
     given = [tvm.runtime.tensor(changed.get(index, array)) for index, array in enumerate(arrays)]
     output = tvm.runtime.tensor(np.full(shapes(func)[-1], np.nan, np.float32))  # what is not written shows

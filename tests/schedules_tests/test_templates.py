@@ -82,12 +82,12 @@ def test_what_would_grow_is_not_inlined() -> None:
     assert len(str(lower(case.func, space.first[0], WIDE).mod)) < 20_000
 
 
-@pytest.mark.parametrize("name", ["conv2d_long", "conv2d_long_bare"])
+@pytest.mark.parametrize("name", ["conv2d_long", "conv2d_long_bare", "matmul_long"])
 def test_sums_in_chunks_are_right(name: str) -> None:
     case = next(case for case in CASES if case.name == name)
     space = claim(case.func, WIDE).space
     whole = max(next(knob for knob in space.knobs if knob.name == "depth").choices)
-    chunked = [c for c in space.sample(60, np.random.default_rng(0)) if c.integer("depth") < whole][:6]
+    chunked = [c for c in space.sample(200, np.random.default_rng(0)) if c.integer("depth") < whole][:6]
     assert len(chunked) == 6
     given = inputs(case.func)
     for config in chunked:

@@ -1,0 +1,96 @@
+"""Prefetches ask for all of the next panel and little else; what they ask for never depends on the numbers."""
+
+import re
+from itertools import product
+
+import pytest
+
+from schedules.config import Config
+from schedules.lower import claim, lower, tvm_target
+from schedules.pipeline import STACKED, compiled
+from schedules.target import Target
+from tests.schedules_tests.programs import conv_case, matmul_case
+
+WIDE = Target(kind="llvm", isa="avx512", threads=2)
+LOOP = re.compile(r"^( *)for (.+) in (?:T\.parallel|T\.unroll|T\.vectorized|T\.grid|range)\((.+)\):$")
+
+
+def asked(func, rank):
+    """Values of the fused loop → vectors that the job asks for, by running the loops around the prefetches."""
+    loops, found = [], {}
+    for line in str(func.script()).splitlines():
+        depth = len(line) - len(line.lstrip())
+        loops = [each for each in loops if each[0] < depth]
+        if match := LOOP.match(line):
+            sizes = [int(size) for size in re.findall(r"T\.int64\((\d+)\)", match[3])]
+            loops += [(depth, name, size) for name, size in zip(match[2].split(", "), sizes, strict=True)]
+        if "llvm.prefetch" in line:
+            inner = re.search(r"address_of\(\w+\[(.*)\]\)", line)[1]
+            index = inner.removeprefix("T.int64(0), " * (rank - 2)).removesuffix(", T.int64(0)")
+            code = compile(re.sub(r"T\.int64\((-?\d+)\)", r"\1", index), "index", "eval")
+            for values in product(*(range(size) for _, _, size in loops)):
+                names = dict(zip((name for _, name, _ in loops), values, strict=True))
+                found.setdefault(values[0], set()).add(eval(code, {}, names))
+    return found
+
+
+def config(space, **wanted):
+    """The first config of ``space`` with these knobs."""
+    return next(c for c in map(space.config, space.rows) if all(c.integer(k) == v for k, v in wanted.items()))
+
+
+@pytest.mark.parametrize("unroll", [1, 2, 8])
+@pytest.mark.parametrize(("rows", "outer"), [(8, 0), (32, 0), (32, 1)])
+def test_all_of_the_next_panel(unroll, rows, outer):
+    func = matmul_case("m", 32, 64, 6, 16).func
+    chosen = config(claim(func, WIDE).space, tm=8, tn=3, rows=rows, unroll=unroll, outer=outer, depth=64)
+    found = asked(lower(func, chosen, WIDE).mod["main"], 3)
+    panel, jobs = 3 * 64, 32 // rows
+    for number in range(2):
+        wanted = set(range((number + 1) * panel, (number + 2) * panel))
+        got = set().union(*(found[number * jobs + job] for job in range(jobs)))
+        assert wanted <= got
+        assert len(got) <= 2 * len(wanted)
+
+
+@pytest.mark.parametrize("tn", [1, 2])
+def test_all_of_the_next_chunk(tn):
+    func = matmul_case("m", 32, 1536, 4, 16).func
+    chosen = config(claim(func, WIDE).space, tm=8, tn=tn, rows=32, unroll=8, outer=0, depth=768)
+    found = asked(lower(func, chosen, WIDE).mod["main"], 3)
+    assert set(range(768, 1536)) <= found[0]  # behind the first chunk, the block's second
+    assert set(range(tn * 1536, tn * 1536 + 768)) <= found[0]  # behind that, the next panel's first
+
+
+@pytest.mark.parametrize("outer", [0, 1])
+def test_all_of_a_convolution_s_next_blocks(outer):
+    func = conv_case("c", (1, 2, 8, 8, 16), (4, 2, 3, 3, 16, 16), pads=(1, 1, 1, 1)).func
+    space = claim(func, WIDE).space
+    chosen = config(space, algorithm=0, to=2, th=1, tw=8, unroll=4, rows=8, pad=0, outer=outer)
+    found = asked(lower(func, chosen, WIDE).mod["main"], 6)
+    panel = 2 * 2 * 9 * 16
+    assert set(range(panel, 2 * panel)) <= found[0]
+
+
+def test_nothing_where_the_weights_pass_once():
+    func = matmul_case("m", 1, 64, 6, 16).func
+    for row in claim(func, WIDE).space.rows:
+        chosen = claim(func, WIDE).space.config(row)
+        assert "prefetch" not in str(lower(func, chosen, WIDE).mod["main"].script())
+
+
+def test_nothing_where_sums_lie_in_the_result():
+    func = conv_case("c", (1, 2, 8, 8, 16), (4, 2, 1, 1, 16, 16), epilogue=False).func
+    space = claim(func, WIDE).space
+    for chosen in space.first:
+        assert dict(Config.from_json(chosen.to_json()).items)["algorithm"] == 0
+        assert "prefetch" not in str(lower(func, chosen, WIDE).mod["main"].script())
+
+
+def test_sums_of_a_tile_lie_on_the_stack():
+    func = matmul_case("m", 32, 64, 6, 16).func
+    chosen = config(claim(func, WIDE).space, tm=8, tn=3, rows=32, unroll=8, outer=0, depth=64)
+    assert 1024 < 8 * 3 * 16 * 4 < STACKED  # TVM would ask its runtime for these
+    code = compiled(lower(func, chosen, WIDE).mod["main"], "main", tvm_target(WIDE)).mod.inspect_source("ll")
+    assert "call void @llvm.prefetch" in code
+    assert not re.search(r"call .*Workspace", code)

@@ -24,10 +24,10 @@ from schedules.config import Config
 from schedules.errors import UsageError
 from schedules.lower import load_program as load_prim_func
 from schedules.lower import lower, tvm_target
-from schedules.pipeline import compiled
 from schedules.target import Target
 from schedules.task import Task
 from schedules.templates.indices import exact_indices
+from schedules.templates.pipeline import compiled
 from tuning_logs.record import TuningRecord
 
 FORMS = {"tir": "", "llvm": "ll", "asm": "asm", "cuda": "", "ptx": ""}

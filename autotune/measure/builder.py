@@ -20,8 +20,8 @@ from autotune.measure.messages import BuildJob, Built
 from schedules.config import Config
 from schedules.errors import ScheduleError
 from schedules.lower import load_program, tvm_target
-from schedules.pipeline import compiled
 from schedules.target import Target
+from schedules.templates.pipeline import compiled
 from schedules.templates.structure import Repack
 from schedules.templates.traced import trace_of
 from tuning_logs.measurement import ErrorKind

@@ -10,8 +10,8 @@ the tiles of one panel are computed, each asks for its share of the next one:
 
 One instruction per some hundred multiply-adds: unmeasurable where the weights are near already; 128 × 768 × 768 went
 from 506 to 448 µs with weights from L3 (docs/benchmarks.md). The tile's sums must lie in an ``alloca``
-(``schedules.pipeline``): a prefetch reads memory, as LLVM sees it, so sums in a workspace, or in the function's result,
-would be stored before each.
+(``pipeline``): a prefetch reads memory, as LLVM sees it, so sums in a workspace, or in the function's result, would be
+stored before each.
 """
 
 from __future__ import annotations
@@ -20,8 +20,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import tvm_ffi
 from tvm import s_tir, tirx
+from tvm.ir import Call
 from tvm.s_tir.schedule import LoopRV
+
+INTRINSIC = "llvm.prefetch.p0"
 
 LINE = 64
 """Bytes of a cache line."""
@@ -88,9 +92,23 @@ def _insert(sch: s_tir.Schedule, weight: int, loop: LoopRV, vectors: Sequence[ti
     for vector in vectors:
         element = tirx.BufferLoad(parameter, [*[zero] * (rank - 2), vector, zero])
         hint = [tirx.const(value, "int32") for value in (0, INTO_L2, 1)]  # to read, how near, data
-        call = tirx.call_llvm_intrin("void", "llvm.prefetch.p0", tirx.address_of(element), *hint)
-        asked.append(tirx.Evaluate(call))
+        asked.append(tirx.Evaluate(tirx.call_llvm_intrin("void", INTRINSIC, tirx.address_of(element), *hint)))
     old = sch.get(loop)
     body = tirx.SeqStmt([*asked, old.body])
     new = tirx.For(old.loop_var, old.min, old.extent, old.kind, body, None, old.annotations)
     sch.state.replace(sch.get_sref(loop), new, {})
+
+
+def without_prefetches(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """``func`` as it was before ``prefetch_next``: it computes the same, only later."""
+    sample = tirx.call_llvm_intrin("void", INTRINSIC, *[tirx.const(0, "int32")] * 4)
+
+    def asks(statement: tirx.Stmt) -> bool:
+        call = statement.value if isinstance(statement, tirx.Evaluate) else None
+        return isinstance(call, Call) and call.op.same_as(sample.op) and int(call.args[0]) == int(sample.args[0])
+
+    def kept(sequence: tirx.SeqStmt) -> tirx.Stmt:
+        rest = [statement for statement in sequence.seq if not asks(statement)]
+        return sequence if len(rest) == len(sequence.seq) else rest[0] if len(rest) == 1 else tirx.SeqStmt(rest)
+
+    return tvm_ffi.structural_map(func, (tirx.SeqStmt, kept))

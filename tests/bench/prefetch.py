@@ -23,10 +23,10 @@ from autotune.runtime import set_threads
 from schedules.config import Config
 from schedules.lower import load_program as load_prim_func
 from schedules.lower import lower, repack, tvm_target
-from schedules.pipeline import compiled
 from schedules.target import Target
 from schedules.task import Task
 from schedules.templates import prefetch
+from schedules.templates.pipeline import compiled
 
 BYTES = 64 * 2**20
 """Of all copies of a weight together."""

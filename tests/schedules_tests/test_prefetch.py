@@ -7,8 +7,8 @@ import pytest
 
 from schedules.config import Config
 from schedules.lower import claim, lower, tvm_target
-from schedules.pipeline import STACKED, compiled
 from schedules.target import Target
+from schedules.templates.pipeline import STACKED, compiled
 from tests.schedules_tests.programs import conv_case, matmul_case
 
 WIDE = Target(kind="llvm", isa="avx512", threads=2)

@@ -27,7 +27,7 @@ from schedules.templates.elementwise import ElementwiseTemplate
 from schedules.templates.generic import GenericTemplate
 from schedules.templates.matmul import MatmulTemplate
 from schedules.templates.pool import PoolTemplate
-from schedules.templates.recurrent import SCHEDULED
+from schedules.templates.recurrent import SCHEDULED, for_threads
 from schedules.templates.rows import RowsTemplate
 from schedules.templates.soundness import unwritten
 from schedules.templates.structure import Anchor, Repack
@@ -133,6 +133,8 @@ def lower(func: tirx.PrimFunc, config: Config, target: Target) -> s_tir.Schedule
     cuda = target.kind == "cuda"
     func = named(func) if cuda else func
     if config.space == BASELINE.space:
+        if func.attrs and SCHEDULED in func.attrs:
+            func = for_threads(func, target.threads)
         return cuda_baseline(func) if cuda else baseline(func, target.lanes())
     if config.space == TRACED:
         return apply_traced(func, config)

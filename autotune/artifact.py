@@ -4,6 +4,7 @@
     plan.json       the decisions
     steps.json      the kernel calls in order and where every tensor lies; null if the virtual machine runs the model
     model.so        the kernels and the program that calls them; model-1t.so and so on are for lanes of fewer threads
+    device-2.1/ …   artifacts of the subgraphs that a device runs, where a model was placed on a CPU and a GPU
     weights.bin     packed weights, each aligned to a page of ALIGNMENT bytes
     tasks.json.gz   the tasks and their untuned programs, to look inside (autotune/inspect.py); not needed to run
     history.json.gz, bench.json
@@ -75,9 +76,17 @@ class Artifact:
         return self.path / "model.so"
 
     @property
+    def device_parts(self) -> dict[str, Path]:
+        """Subgraph → the artifact of what a device runs of the model (``autotune/coupled.py``)."""
+        steps = self.steps
+        groups = () if steps is None else (group for group in steps.groups if steps.lanes[group.lane].device)
+        return {group.name: self.path / device_folder(group.name) for group in groups}
+
+    @property
     def lane_libraries(self) -> dict[int, Path]:
         """Threads of a lane → the library with kernels built for so many, where that is not ``library``."""
-        threads = {lane.threads for lane in self.steps.lanes} if self.steps is not None else set()
+        lanes = self.steps.lanes if self.steps is not None else ()
+        threads = {lane.threads for lane in lanes if not lane.device}
         return {count: self.path / lane_library(count) for count in sorted(threads - {self.target.threads})}
 
 
@@ -86,11 +95,18 @@ def lane_library(threads: int) -> str:
     return f"model-{threads}t.so"
 
 
-_LANE_LIBRARY = re.compile(r"model-\d+t\.so")
+def device_folder(name: str) -> str:
+    """Folder of the artifact of a subgraph that a device runs."""
+    return f"device-{name}"
 
 
-def _lane_libraries(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir() if _LANE_LIBRARY.fullmatch(path.name))
+_MORE = re.compile(r"model-\d+t\.so|device-[\w.]+/manifest\.json")
+
+
+def _more_files(folder: Path) -> list[str]:
+    """Libraries for lanes of fewer threads; the manifests of what devices run, which vouch for their own files."""
+    paths = [*folder.iterdir(), *folder.glob("device-*/manifest.json")]
+    return sorted(name for path in paths if _MORE.fullmatch(name := path.relative_to(folder).as_posix()))
 
 
 def sha256(path: Path) -> str:
@@ -153,7 +169,7 @@ def write_artifact(
         entries = write_weights(folder / "weights.bin", program.weights)
         manifest = {
             "format": FORMAT,
-            "sha256": {name: sha256(folder / name) for name in (*FILES, *_lane_libraries(folder))},
+            "sha256": {name: sha256(folder / name) for name in (*FILES, *_more_files(folder))},
             "identity": digest,
             "target": json.loads(plan.target.to_json()),
             "inputs": [asdict(spec) for spec in program.inputs],
@@ -379,7 +395,7 @@ def read_artifact(path: Path, weights: tuple[NDArray[Any], ...] | None = None) -
     if weights is None and not (path / "weights.bin").exists():
         weights = _shared_weights(path)
     try:
-        for name in (*FILES, *(name for name in data["sha256"] if _LANE_LIBRARY.fullmatch(name))):
+        for name in (*FILES, *(name for name in data["sha256"] if _MORE.fullmatch(name))):
             if name == "weights.bin" and weights is not None:
                 continue
             check_file(path / name, data["sha256"][name])
@@ -425,7 +441,10 @@ def _read_steps(path: Path) -> Steps | None:
         return Operand(item["place"], int(item["index"]), tuple(int(x) for x in item["shape"]), str(item["dtype"]))
 
     calls = tuple(Step(str(c["symbol"]), tuple(operand(o) for o in c["operands"])) for c in data["calls"])
-    lanes = tuple(Lane(str(x["name"]), int(x["first"]), int(x["threads"])) for x in data.get("lanes", ()))
+    lanes = tuple(
+        Lane(str(x["name"]), int(x["first"]), int(x["threads"]), str(x.get("device", "")))
+        for x in data.get("lanes", ())
+    )
     groups = tuple(
         Group(str(g["name"]), int(g["lane"]), int(g["calls"]), tuple(int(x) for x in g["waits"]))
         for g in data.get("groups", ())

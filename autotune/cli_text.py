@@ -147,7 +147,10 @@ def lane_lines(report: LaneReport) -> list[str]:
     one = "" if report.one_lane_s is None else f"; one lane took {1e3 * report.one_lane_s:.3f} ms when this was chosen"
     heads = ["phase", "subgraph", "lane", "kernels", "predicted ms", "measured ms"]
     count = f"{len(report.rows)} subgraphs on {len({row.lane for row in report.rows})} lanes"
-    return [*table(heads, rows), f"{count}: predicted {predicted}, measured {1e3 * report.measured_s:.3f} ms{one}"]
+    measured = "not measured: its device is not here"
+    if report.measured_s is not None:
+        measured = f"measured {1e3 * report.measured_s:.3f} ms"
+    return [*table(heads, rows), f"{count}: predicted {predicted}, {measured}{one}"]
 
 
 def _span(begin_s: float | None, end_s: float | None) -> str:

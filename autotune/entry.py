@@ -1,4 +1,4 @@
-"""``tune`` and ``build`` for any target: the CPU's pipeline, or the GPU's."""
+"""``tune`` and ``build`` for any target: the CPU's pipeline, the GPU's, or both."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from autotune import pipeline
+from autotune.coupled import tune_coupled
+from autotune.cuda.device import device_target
 from autotune.cuda.run import tune_cuda
 from autotune.events import Observer, ignore
+from autotune.graph.lanes import device_of
 from autotune.options import Options
 from autotune.pipeline import Result
 from schedules.errors import UsageError
@@ -21,6 +24,13 @@ def tune(model: str | Path, options: Options | None = None, observe: Observer = 
             or outputs that differ from the reference.
     """
     options = options or Options()
+    if device := device_of(options.lanes):
+        target = options.target if options.target is not None else device_target()
+        if target.kind != "cuda":
+            raise UsageError(f"--lanes {options.lanes} needs a CUDA target for {device}; leave --target out, or give one")
+        if "," in options.lanes:
+            return tune_coupled(Path(model), options, target, observe)
+        options = replace(options, target=target, lanes=Options.lanes)
     if options.target is not None and options.target.kind == "cuda":
         if options.shapes:
             count = len(options.shapes)

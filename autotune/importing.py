@@ -27,6 +27,7 @@ from typing import Any
 import onnx
 
 from autotune.import_worker import ADVICE, ALIGNMENT, ImportWorker, Limits
+from autotune.importer.branches import Branch, cut_branches
 from autotune.importer.graph_walk import walk_nodes
 from autotune.importer.load import load_model
 from autotune.importer.program import Program, import_program
@@ -101,6 +102,24 @@ def cut_model(
 
     model, found = _guarded(path, inputs, work, limits or Limits(), foreign=True)
     return model, [Segment(island, onnx.load_model_from_string(text)) for island, text in found]
+
+
+def cut_into_branches(
+    path: Path, inputs: Inputs, limits: Limits | None = None
+) -> tuple[onnx.ModelProto, list[Branch]]:
+    """The checked model at ``path``, and it cut where branches are worth running side by side.
+
+    Raises:
+        ModelError, UsageError: as ``import_model``.
+    """
+
+    def work(sound: Sound) -> list[tuple[str, bytes]]:
+        model = load_model(path, inputs)
+        sound(count_nodes(model))
+        return [(branch.name, branch.model.SerializeToString()) for branch in cut_branches(simplify(model))]
+
+    model, found = _guarded(path, inputs, work, limits or Limits())
+    return model, [Branch(name, onnx.load_model_from_string(text)) for name, text in found]
 
 
 def count_nodes(model: onnx.ModelProto) -> int:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from autotune.artifact import read_artifact
+import tvm
+
+from autotune.artifact import Artifact, read_artifact
 from autotune.duet import bounds_of, outline
+from autotune.graph.lanes import cpu_lane
 from autotune.importer.program import Program
+from autotune.lane_machine import Span
 from autotune.runtime import InferenceSession
 from autotune.verify import random_inputs
 from schedules.errors import UsageError
@@ -78,14 +83,14 @@ class LaneReport:
 
     Attributes:
         predicted_s: None where nothing was placed: the model runs on one lane.
-        measured_s: until the last subgraph ends.
+        measured_s: until the last subgraph ends; None if a device that it was built for is not in this machine.
         one_lane_s: the model on one lane, measured when the placement was chosen.
     """
 
     artifact: str
     rows: tuple[LaneRow, ...]
     predicted_s: float | None
-    measured_s: float
+    measured_s: float | None
     one_lane_s: float | None
 
     def to_data(self) -> dict[str, Any]:
@@ -103,31 +108,47 @@ def report_lanes(path: Path) -> LaneReport:
     artifact = read_artifact(path)
     if artifact.steps is None:
         raise UsageError(f"{path} runs on TVM's virtual machine, on one lane; there is nothing to show")
-    session = InferenceSession(path)
-    feed = random_inputs(artifact.inputs, 0)
-    runs = [session.timeline(feed) for _ in range(WARM_RUNS + RUNS)][WARM_RUNS:]
     plan = artifact.plan.lanes
     placed = {subgraph.name: subgraph for subgraph in plan.subgraphs} if plan is not None else {}
+    runs = [] if _is_away(artifact) else _runs(path, artifact)
+    lanes, groups = artifact.steps.lanes, artifact.steps.groups
+    if runs:
+        groups = tuple(span.group for span in runs[0])
     rows = []
-    for number, span in enumerate(runs[0]):
-        known = placed.get(span.group.name)
-        began = statistics.median(run[number].began_s for run in runs)
-        ended = statistics.median(run[number].ended_s for run in runs)
+    for number, group in enumerate(groups):
+        known = placed.get(group.name)
         rows.append(
             LaneRow(
-                span.group.name.partition(".")[0],
-                span.group.name,
-                session.lanes[span.group.lane].name,
-                span.group.calls,
+                group.name.partition(".")[0],
+                group.name,
+                (lanes or (cpu_lane(0, artifact.target.threads),))[group.lane].name,
+                group.calls,
                 (known.begin_s, known.end_s) if known else (None, None),
-                (began, ended),
+                _median([run[number] for run in runs]),
             )
         )
-    measured_s = statistics.median(max(span.ended_s for span in run) for run in runs)
     return LaneReport(
         str(path),
         tuple(rows),
         plan.predicted_s if plan is not None else None,
-        measured_s,
+        statistics.median(max(span.ended_s for span in run) for run in runs) if runs else None,
         plan.one_lane_s if plan is not None else None,
     )
+
+
+def _is_away(artifact: Artifact) -> bool:
+    """Whether a device that runs a part of the model is not in this machine."""
+    kinds = {read_artifact(path).target.kind for path in artifact.device_parts.values()}
+    return "cuda" in kinds and not tvm.cuda(0).exist
+
+
+def _runs(path: Path, artifact: Artifact) -> list[list[Span]]:
+    session = InferenceSession(path)
+    feed = random_inputs(artifact.inputs, 0)
+    return [session.timeline(feed) for _ in range(WARM_RUNS + RUNS)][WARM_RUNS:]
+
+
+def _median(spans: Sequence[Span]) -> Times:
+    if not spans:
+        return None, None
+    return statistics.median(span.began_s for span in spans), statistics.median(span.ended_s for span in spans)

@@ -14,13 +14,19 @@ import tvm
 from numpy.typing import NDArray
 
 from autotune.executor import ALIGNMENT, Tensors
-from autotune.graph.lanes import cpu_lane
+from autotune.graph.lanes import Lane, cpu_lane
 from autotune.graph.steps import WHOLE, Group, Operand, Steps
 from schedules.errors import RunError
 
 CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
 """NumPy's kind of a type → DLPack's code. Every other kind is a float of fewer bits, bfloat16."""
 BFLOAT = 4
+
+ANYWHERE = -1
+"""In place of a CPU: the thread is not pinned."""
+
+Kernels = tvm.runtime.Module | Mapping[str, Callable[..., Any]]
+"""Symbol → function."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +50,9 @@ class LaneMachine:
         libraries: threads of a lane → the library that holds kernels built for so many.
         steps: what to run.
         weights: the program's weights, aligned.
-        cpus: logical CPU of every core that lanes speak of. Thread 0 is the caller's.
+        cpus: logical CPU of every core that lanes speak of; ``ANYWHERE`` for a thread that waits for a device. Thread 0 is
+            the caller's.
+        devices: symbol → what answers calls on lanes that are devices (``autotune/lane_devices.py``).
 
     Raises:
         RuntimeError: if a thread cannot be started.
@@ -56,10 +64,11 @@ class LaneMachine:
         steps: Steps,
         weights: Sequence[NDArray[Any]],
         cpus: Sequence[int],
+        devices: Kernels | None = None,
     ) -> None:
         self.lanes = steps.lanes or (cpu_lane(0, len(cpus)),)
         self.groups = steps.groups or (Group(WHOLE, 0, len(steps.calls)),)
-        self._steps, self._libraries, self._cpus = steps, libraries, cpus
+        self._steps, self._libraries, self._cpus, self._devices = steps, libraries, cpus, devices or {}
         self._single: LaneMachine | None = None
         raw = np.zeros(steps.arena_bytes + ALIGNMENT, np.uint8)
         start = -raw.ctypes.data % ALIGNMENT
@@ -72,7 +81,7 @@ class LaneMachine:
         for library in libraries.values():
             library["tune_lanes_adopt"](launch, barrier)
         # Where nothing was placed, kernels may run on another number of threads than they were built for.
-        kernels = [libraries[self.lanes[group.lane].threads] if steps.lanes else driver for group in self.groups]
+        kernels = [self._kernels(self.lanes[group.lane], driver) for group in self.groups]
         words = self._words(steps, kernels, cpus)
         self._driver, self._start = driver, driver["tune_lanes_infer"]  # looking a function up costs microseconds
         self._handle = int(driver["tune_lanes_new"](words.ctypes.data))
@@ -103,7 +112,7 @@ class LaneMachine:
         """(symbol, seconds) of every kernel call, one after the other on the lanes where they belong."""
         if self._single is None:
             self._single = LaneMachine(
-                self._libraries, _one_by_one(self._steps, self.groups), self._weights, self._cpus
+                self._libraries, _one_by_one(self._steps, self.groups), self._weights, self._cpus, self._devices
             )
         spans = self._single.timed(inputs)
         return [(step.symbol, span.seconds) for step, span in zip(self._steps.calls, spans, strict=True)]
@@ -129,12 +138,18 @@ class LaneMachine:
                 "build the artifact again, and report the model if it stays"
             ) from error
 
+    def _kernels(self, lane: Lane, driver: tvm.runtime.Module) -> Kernels:
+        """What has the functions that ``lane`` calls."""
+        if lane.device:
+            return self._devices
+        return self._libraries[lane.threads] if self._steps.lanes else driver
+
     def _view(self, operand: Operand) -> NDArray[Any]:
         dtype = np.dtype(operand.dtype)
         size = math.prod(operand.shape) * dtype.itemsize
         return self._arena[operand.index : operand.index + size].view(dtype).reshape(operand.shape)
 
-    def _words(self, steps: Steps, kernels: Sequence[tvm.runtime.Module], cpus: Sequence[int]) -> NDArray[np.int64]:
+    def _words(self, steps: Steps, kernels: Sequence[Kernels], cpus: Sequence[int]) -> NDArray[np.int64]:
         """What ``tune_lanes_new`` reads."""
         words = [len(cpus), *cpus, len(self.groups)]
         calls = iter(steps.calls)

@@ -229,7 +229,7 @@ void pin(int64_t cpu) {
 void* serve(void* argument) {
   Start start = *static_cast<Start*>(argument);
   free(argument);
-  pin(start.machine->cpus[start.thread]);
+  if (start.machine->cpus[start.thread] >= 0) pin(start.machine->cpus[start.thread]);
   uint64_t seen = 0;
   for (;;) {
     await_run(start.machine, seen);
@@ -357,7 +357,7 @@ EXPORT int __tvm_ffi_tune_lanes_adopt(void*, const TVMFFIAny* args, int32_t, TVM
 }
 
 // (address of int64 words) → machine. The words, in this order:
-//   threads, then one CPU for each
+//   threads, then one CPU for each; below 0: wherever the system likes, as a thread that waits for a device
 //   groups, then each: first thread, threads, waits and their groups, calls and each:
 //     function, arguments, then each: is it an input, address or number of the input, type code, bits, rank, shape
 //   for each thread: its groups and their numbers, in order

@@ -167,10 +167,10 @@ def tune(model: str | Path, options: Options | None = None, observe: Observer = 
         return _for_sets(model_path, options, observe)
     if options.fallback and needs_islands(model_path, options, resolve_target(options)):
         return _with_islands(model_path, options, observe)
-    return _tune_one(model_path, options, observe)
+    return tune_one(model_path, options, observe)
 
 
-def _tune_one(model_path: Path, options: Options, observe: Observer, interrupted: bool = False) -> Result:
+def tune_one(model_path: Path, options: Options, observe: Observer, interrupted: bool = False) -> Result:
     """Tune for one set of shapes, all of the model.
 
     Args:
@@ -245,19 +245,19 @@ def _tune_one(model_path: Path, options: Options, observe: Observer, interrupted
 
 def _for_sets(model: Path, options: Options, observe: Observer) -> Result:
     out = output_path(model, options)
-    parts = tune_sets(model, out, options, lambda path, own, interrupted: _tune_one(path, own, observe, interrupted))
-    return _combined(out, [replace(part, artifact=out / f"part-{number}") for number, part in enumerate(parts)])
+    parts = tune_sets(model, out, options, lambda path, own, interrupted: tune_one(path, own, observe, interrupted))
+    return combined(out, [replace(part, artifact=out / f"part-{number}") for number, part in enumerate(parts)])
 
 
 def _with_islands(model: Path, options: Options, observe: Observer) -> Result:
     out, target = output_path(model, options), resolve_target(options)
     began = time.perf_counter()
     parts, islanded = tune_around(
-        model, out, options, target, lambda path, own, interrupted: _tune_one(path, own, observe, interrupted)
+        model, out, options, target, lambda path, own, interrupted: tune_one(path, own, observe, interrupted)
     )
     places = [link.path for link in read_chain(out).tuned]
     return replace(
-        _combined(out, [replace(part, artifact=place) for part, place in zip(parts, places, strict=True)]),
+        combined(out, [replace(part, artifact=place) for part, place in zip(parts, places, strict=True)]),
         model=model.name,
         elapsed_s=time.perf_counter() - began,
         latency_ms={"tuned": islanded.latency_ms},
@@ -266,7 +266,7 @@ def _with_islands(model: Path, options: Options, observe: Observer) -> Result:
     )
 
 
-def _combined(out: Path, parts: list[Result]) -> Result:
+def combined(out: Path, parts: list[Result]) -> Result:
     """One result of several parts: counts, times and what is left to gain added, the worst error, every reason.
 
     The latency is the first part's.

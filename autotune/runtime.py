@@ -33,7 +33,8 @@ from autotune.drop_in import (
 from autotune.executor import StepsMachine, VirtualMachine
 from autotune.graph.lanes import Lane
 from autotune.importer.program import TensorSpec
-from autotune.lane_machine import LaneMachine, Span
+from autotune.lane_devices import device_functions
+from autotune.lane_machine import ANYWHERE, LaneMachine, Span
 from autotune.machine import thread_cpus
 from autotune.words import as_words, numpy_type, word
 from schedules.errors import ArtifactError, UsageError
@@ -98,9 +99,19 @@ def _machine(artifact: Artifact, threads: int) -> LaneMachine | StepsMachine | V
     cpus = thread_cpus(cores)
     # Fewer cores than it was placed on: some take turns.
     where = [cpus[core % len(cpus)] for core in range(cores)]
+    for lane in lanes:
+        if lane.device:
+            where[lane.first] = ANYWHERE
     libraries = {artifact.target.threads: library}
     libraries |= {count: open_library(path) for count, path in artifact.lane_libraries.items()}
-    return LaneMachine(libraries, artifact.steps, artifact.weights, where)
+    devices = device_functions({name: _part(path) for name, path in artifact.device_parts.items()})
+    return LaneMachine(libraries, artifact.steps, artifact.weights, where, devices)
+
+
+def _part(path: Path) -> tuple[LaneMachine | StepsMachine | VirtualMachine | DeviceMachine, int]:
+    """What runs a subgraph on a device, and how many outputs that has."""
+    part = read_artifact(path)
+    return _machine(part, part.target.threads), len(part.outputs)
 
 
 class InferenceSession(OnnxRuntimeLike):

@@ -52,7 +52,12 @@ class Driver:
             )
         self.device = self.call("cuDeviceGet", ordinal)
         # The primary context is the one that TVM's runtime uses too.
-        self.call("cuCtxSetCurrent", self.call("cuDevicePrimaryCtxRetain", self.device))
+        self._context = self.call("cuDevicePrimaryCtxRetain", self.device)
+        self.enter()
+
+    def enter(self) -> None:
+        """Make the device's context that of the calling thread, which every thread has to do for itself."""
+        self.call("cuCtxSetCurrent", self._context)
 
     def call(self, function: str, *arguments: Any) -> Any:
         """The value (or tuple of values, or None) of one driver call.

@@ -72,6 +72,7 @@ class DeviceMachine:
     def run(self, inputs: Sequence[tvm.runtime.Tensor]) -> list[NDArray[Any]]:
         """The outputs for ``inputs``, which lie in the host's memory."""
         with _TURN:
+            self._driver.enter()
             for number, tensor in self._inputs.items():
                 self._upload(number, tensor, np.from_dlpack(inputs[number]))
             self._launch()

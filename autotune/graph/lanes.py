@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from schedules.errors import UsageError
 
 AUTO = "auto"
+CPU = "cpu"
+ROOMY = 4
+"""Threads from which on one is worth leaving to a device."""
 _CPU = re.compile(r"cpu(?::(\d+)x(\d+))?")
 _CUDA = re.compile(r"cuda(?::(\d+))?")
 
@@ -19,12 +22,14 @@ class Lane:
     Attributes:
         name: for people, such as ``cpu:0-1``.
         first, threads: its cores by position among those the artifact may use. Lanes may share cores; then they take
-            turns.
+            turns. A device has a core of its own, which is no CPU's: the thread that waits for it.
+        device: such as ``cuda:0``; empty for cores.
     """
 
     name: str
     first: int
     threads: int
+    device: str = ""
 
     @property
     def cores(self) -> range:
@@ -36,6 +41,34 @@ def cpu_lane(first: int, threads: int) -> Lane:
     """The lane of ``threads`` cores from ``first`` on."""
     last = first + threads - 1
     return Lane(f"cpu:{first}" if threads == 1 else f"cpu:{first}-{last}", first, threads)
+
+
+def device_of(text: str) -> str:
+    """The device that ``--lanes`` asks for beside the CPU, such as ``cuda:0``; empty if it names none.
+
+    Raises:
+        UsageError: for devices in any other place, or one that is not the first.
+    """
+    parts = [part.strip() for part in text.split(",")]
+    named = [part for part in parts if _CUDA.fullmatch(part)]
+    if not named:
+        return ""
+    match = _CUDA.fullmatch(named[0])
+    assert match is not None
+    if len(named) > 1 or parts[:-1] not in ([], [CPU]) or int(match.group(1) or 0):
+        raise UsageError(f"--lanes {text!r} is not understood; a device goes as cpu,cuda:0")
+    return "cuda:0"
+
+
+def coupled_lanes(text: str, threads: int) -> tuple[Lane, Lane]:
+    """All CPU threads, and the device, for ``cpu,cuda:0``.
+
+    Where there are ``ROOMY`` threads or more the last one is left to the device: while the CPU's kernels run, it hands
+    the device its work, and kernels whose threads have to share a core wait for the slowest.
+    """
+    device = device_of(text)
+    own = threads - 1 if threads >= ROOMY else threads
+    return cpu_lane(0, own), Lane(device, own, 1, device)
 
 
 def parse_lanes(text: str, threads: int) -> tuple[Lane, ...]:
@@ -53,11 +86,8 @@ def parse_lanes(text: str, threads: int) -> tuple[Lane, ...]:
         halves = [cpu_lane(0, threads // 2), cpu_lane(threads // 2, threads // 2)] if threads > 1 else []
         return (cpu_lane(0, threads), *halves)
     devices = [part.strip() for part in text.split(",")]
-    for device in devices:
-        if _CUDA.fullmatch(device):
-            raise UsageError(
-                f"--lanes {text!r} asks for {device}, and this version runs on CPUs only; give cpu, cpu:2x1 or auto"
-            )
+    if device_of(text):
+        raise UsageError(f"--lanes {text!r} names a device, which is not for this command; give cpu, cpu:2x1 or auto")
     match = _CPU.fullmatch(devices[0])
     if match is None or len(devices) > 1:
         raise UsageError(f"--lanes {text!r} is not understood; give cpu, cpu:2x1 (two groups of one core) or auto")

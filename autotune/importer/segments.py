@@ -51,7 +51,7 @@ def split(model: ModelProto, attempt: Attempt) -> list[Segment]:
         ModelError: if nothing of the model can be imported.
     """
     nodes = list(model.graph.node)
-    cutter = _Cutter(model)
+    cutter = Cutter(model)
     failing = {id(node) for node in _failing(nodes, cutter, attempt)}
     levels = _levels(nodes, failing)
     groups: dict[int, list[NodeProto]] = {}
@@ -99,7 +99,7 @@ def declare_foreign(model: ModelProto) -> None:
     infer_shapes(model, model.graph.name or "model")
 
 
-def _failing(nodes: Sequence[NodeProto], cutter: _Cutter, attempt: Attempt) -> list[NodeProto]:
+def _failing(nodes: Sequence[NodeProto], cutter: Cutter, attempt: Attempt) -> list[NodeProto]:
     """The nodes that cannot be imported, by halving what fails."""
     try:
         attempt(cutter.part(nodes))
@@ -132,7 +132,7 @@ def reads(node: NodeProto) -> set[str]:
     return names
 
 
-class _Cutter:
+class Cutter:
     """Makes models of some of a model's nodes."""
 
     def __init__(self, model: ModelProto) -> None:

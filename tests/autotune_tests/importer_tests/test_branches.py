@@ -1,0 +1,86 @@
+"""Cutting a model into coarse subgraphs: together they are the model, and only what is worth it stands apart."""
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+from autotune.graph.partition import Phase, Subgraph, partition
+from autotune.importer.branches import coarse, cut_branches, multiply_adds
+from autotune.importer.load import load_model
+from autotune.importer.operators.scope import Scope
+from autotune.importer.program import interface
+from autotune.importer.simplify import simplify
+from autotune.verify import random_inputs
+from tests.autotune_tests.graph_tests.dags import chains, random_edges
+from tests.models.catalog import cached
+
+BRANCHY = ("tiny_wide_deep", "tiny_siamese", "tiny_branches", "tiny_mt_dnn")
+
+
+def session(model):
+    return onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+
+
+@pytest.mark.parametrize("name", [*BRANCHY, "tiny_cnn", "tiny_encoder", "tiny_unet"])
+def test_the_subgraphs_together_compute_the_model(name):
+    model = simplify(load_model(cached(name), {}))
+    branches = cut_branches(model)
+    inputs, outputs = interface(model)
+    feed = random_inputs(inputs, 0)
+    values = dict(feed)
+    for branch in branches:
+        onnx.checker.check_model(branch.model)
+        made = session(branch.model).run(list(branch.outputs), {name: values[name] for name in branch.inputs})
+        values.update(zip(branch.outputs, made, strict=True))
+    for spec, expected in zip(outputs, session(model).run(None, feed), strict=True):
+        np.testing.assert_allclose(values[spec.name], expected, rtol=1e-4, atol=1e-6)
+    nodes = [name for branch in branches for node in branch.model.graph.node for name in node.output]
+    assert sorted(nodes) == sorted(name for node in model.graph.node for name in node.output)
+
+
+def test_branches_worth_running_side_by_side_stand_apart():
+    names = [branch.name for branch in cut_branches(simplify(load_model(cached("tiny_wide_deep"), {})))]
+    phases = {name.partition(".")[0] for name in names if "." in name}
+    assert len(phases) == 1
+    assert len([name for name in names if "." in name]) >= 2
+    assert len(cut_branches(simplify(load_model(cached("tiny_cnn"), {})))) == 1
+
+
+def test_a_random_graph_is_cut_into_subgraphs_that_can_run_in_order():
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        edges = random_edges(rng)
+        work = rng.uniform(0.0, 1.0, len(edges)).tolist()
+        found = coarse(partition(edges).phases, work)
+        assert sorted(node for _, nodes in found for node in nodes) == list(range(len(edges)))
+        assert len({name for name, _ in found}) == len(found)
+        done = set()
+        for _, nodes in found:
+            for node in nodes:
+                assert set(edges[node]) <= done | set(nodes)
+            done |= set(nodes)
+
+
+def test_small_branches_are_one_subgraph():
+    edges = chains(4, 4, 1, 1)
+    work = [1.0] * 8 + [1e-4, 1e-4, 1.0]
+    found = dict(coarse(partition(edges).phases, work))
+    assert [8, 9] in found.values()
+    assert len(found) == 4
+
+
+def test_branches_beside_which_there_is_nothing_stay_in_one_subgraph():
+    phases = (Phase(((Subgraph("0.0", (0, 1)),), (Subgraph("0.1", (2,)),))), Phase(((Subgraph("1", (3,)),),)))
+    assert coarse(phases, [50.0, 50.0, 0.1, 1.0]) == [("0", [0, 1, 2, 3])]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "expected"),
+    [("tiny_lstm", "LSTM", 6 * 4 * 16 * (16 + 16)), ("tiny_mlp", "Gemm", 64 * 64)],
+)
+def test_arithmetic_of_a_node(name, kind, expected):
+    model = load_model(cached(name), {})
+    scope = Scope(model)
+    found = [multiply_adds(node, scope) for node in model.graph.node if node.op_type in (kind, "MatMul")]
+    assert found[0] == expected

@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -28,6 +28,7 @@ import onnx
 from autotune.artifact import (
     Artifact,
     annotate,
+    attach,
     device_folder,
     identity,
     install,
@@ -76,7 +77,7 @@ from schedules.target import Target
 logger = logging.getLogger(__name__)
 
 SHARES = {"cpu": 0.25, "cpu parts": 0.25, "device": 0.25, "device parts": 0.25}
-"""Of the budget. The same kernels come up in a model and in its parts: what was tuned for one is there for the other."""
+"""Of the budget. A model and its parts have most kernels in common: what was tuned for one is there for the other."""
 
 LEAST_S = 1.0
 
@@ -90,13 +91,13 @@ class Built:
     Attributes:
         name: of the subgraph; ``model`` for the whole.
         file: its ONNX file.
-        cpu, device: artifacts.
+        cpu, device: artifacts; None where a device cannot run it.
     """
 
     name: str
     file: Path
     cpu: Path
-    device: Path
+    device: Path | None
 
 
 @dataclass(frozen=True)
@@ -186,13 +187,17 @@ class _Crew:
         Args:
             share: of what the whole model, or all parts together, have of the budget.
         """
-        built = Built(name, file, folder / f"cpu-{name}", folder / f"device-{name}")
+        cpu, device = folder / f"cpu-{name}", folder / f"device-{name}"
         threads = self.host.threads if whole else self.cpu_target.threads
-        own = replace(self._own("cpu" if whole else "cpu parts", share, built.cpu, whole), target=None, threads=threads)
+        own = replace(self._own("cpu" if whole else "cpu parts", share, cpu, whole), target=None, threads=threads)
         self.results.append(tune_one(file, own, self._observe))
-        other = replace(self._own("device" if whole else "device parts", share, built.device, whole), target=self.target)
-        self.results.append(self._tune_device(file, other, self.target, self._observe))
-        return built
+        other = replace(self._own("device" if whole else "device parts", share, device, whole), target=self.target)
+        try:
+            self.results.append(self._tune_device(file, other, self.target, self._observe))
+        except ModelError as error:
+            logger.info("the CPU alone can run %s: %s", "the whole model" if whole else f"subgraph {name}", error)
+            return Built(name, file, cpu, None)
+        return Built(name, file, cpu, device)
 
     def tune_all(self, branches: Sequence[Branch], folder: Path) -> list[Built]:
         """Artifacts of every subgraph, with a share of the budget by its arithmetic."""
@@ -225,6 +230,8 @@ class _Crew:
         seed = self.options.seed
         cpu = whole_runs(InferenceSession(built.cpu), read_artifact(built.cpu).inputs, seed)
         alone = median_s(cpu)
+        if built.device is None:
+            return Costs(alone, None, alone, None, measured=self.options.device)
         if not self.options.device:
             _, program = import_model(built.file, self._inputs(built), self.target)
             bound_s = device_bound_s(program, measure_peak(self.target))
@@ -251,7 +258,9 @@ def _placed(branches: Sequence[Branch], costs: Sequence[Costs], lanes: tuple[Lan
 def _write(out: Path, whole: Built, parts: Sequence[Built], found: Found, crew: _Crew) -> Path:
     """The artifact of a placement."""
     lanes, cpu = found.placement.lanes, crew.lanes[0]
-    opened = [read_artifact(part.device if lane else part.cpu) for part, lane in zip(parts, lanes, strict=True)]
+    opened = [
+        read_artifact((part.device if lane else None) or part.cpu) for part, lane in zip(parts, lanes, strict=True)
+    ]
     interface = read_artifact(whole.cpu)
     plan = _union(crew.cpu_target, [part for part, lane in zip(opened, lanes, strict=True) if not lane])
     programs = {
@@ -271,7 +280,7 @@ def _write(out: Path, whole: Built, parts: Sequence[Built], found: Found, crew: 
         for s in found.placement.order
     )
     plan = replace(plan, lanes=LanePlan(crew.options.lanes, (), placed))
-    devices = {part.name: part.device for part, lane in zip(parts, lanes, strict=True) if lane}
+    devices = {part.name: part.device for part, lane in zip(parts, lanes, strict=True) if lane and part.device}
     with LocalMeasurer(crew.cpu_target, seed=crew.options.seed) as workshop:
         objects = compile_kernels(program, replace(plan, lanes=None), workshop)
         used = {call.symbol for call in steps.calls}
@@ -307,7 +316,7 @@ def _part(name: str, artifact: Artifact, program: Program | None, plan: Plan) ->
     return Part(name, flat, inputs, outputs)
 
 
-def _program(programs: Any, interface: Artifact, steps: Steps) -> Program:
+def _program(programs: Collection[Program], interface: Artifact, steps: Steps) -> Program:
     """What is kept of the CPU's programs: their kernels, under the whole model's interface."""
     first, *_ = programs
     return replace(
@@ -337,27 +346,40 @@ def _ship(
     crew: _Crew,
 ) -> None:
     """Put the fastest of all that was made at ``out``, verified as far as this machine can."""
-    paths = [whole.cpu, whole.device, *(path for path, _ in placed)]
+    lanes = {"CPU alone": (whole.cpu, alone.cpu)}
+    if whole.device is not None and alone.device is not None:
+        lanes["device alone"] = whole.device, alone.device
+    single = len(lanes)
+    for number, (path, found) in enumerate(placed):
+        lanes[f"placed, {number + 1}"] = path, max(end for _, end in found.spans)
+    paths, seconds = [path for path, _ in lanes.values()], [predicted for _, predicted in lanes.values()]
     if crew.options.device:
-        runs = [whole_runs(InferenceSession(path), read_artifact(whole.cpu).inputs, crew.options.seed) for path in paths]
-        seconds = race(runs, RACE_S)
-    else:
-        seconds = [alone.cpu, alone.device, *(max(end for _, end in found.spans) for _, found in placed)]
-    one_lane_s = min(seconds[:2])
-    best = min(range(len(paths)), key=lambda index: seconds[index] * (WORTH if index > 1 else 1.0))
-    told = ", ".join(f"{1e3 * value:.3g}" for value in seconds[2:]) or "nothing to place"
-    kind = "took" if crew.options.device else "should take"
-    logger.info("CPU alone %.3g ms; the device alone %s %.3g ms; placed: %s", 1e3 * seconds[0], kind, 1e3 * seconds[1], told)
-    if crew.options.device:
+        specs = read_artifact(whole.cpu).inputs
+        seconds = race([whole_runs(InferenceSession(path), specs, crew.options.seed) for path in paths], RACE_S)
+    told = {name: 1e3 * value for name, value in zip(lanes, seconds, strict=True)}
+    logger.info("milliseconds: %s", ", ".join(f"{name} {value:.3g}" for name, value in told.items()))
+    best = min(range(len(paths)), key=lambda index: seconds[index] * (WORTH if index >= single else 1.0))
+    if best >= single:
+        measured_s = seconds[best] if crew.options.device else None
+        _note(paths[best], min(seconds[:single]) if crew.options.device else None, measured_s)
+    if crew.options.device or not best:
         result.verified = _verified(paths[best], out, model, crew.options.seed)
-        annotate(paths[best], {LATENCY: {"untuned": None, "tuned": 1e3 * seconds[best]}})
-        result.latency_ms = {"tuned": 1e3 * seconds[best]}
-    elif best:
+    else:
         result.verified, result.reason = None, NOT_RUN
-    lanes_told = {"cpu_s": seconds[0], "device_s": seconds[1], "placed_s": seconds[2:], "measured": crew.options.device}
-    annotate(paths[best], {"lanes": lanes_told, "one_lane_s": one_lane_s})
+    if crew.options.device or not best:
+        result.latency_ms = {"tuned": 1e3 * seconds[best]}
+        annotate(paths[best], {LATENCY: {"untuned": None, "tuned": 1e3 * seconds[best]}})
+    annotate(paths[best], {"lanes": {"measured": crew.options.device, "ms": told}})
     with writing(out):
         install(paths[best], out)
+
+
+def _note(path: Path, one_lane_s: float | None, measured_s: float | None) -> None:
+    """Write into the plan of the artifact at ``path`` what was measured of it."""
+    plan = read_artifact(path).plan
+    assert plan.lanes is not None
+    noted = replace(plan, lanes=replace(plan.lanes, one_lane_s=one_lane_s, measured_s=measured_s))
+    attach(path, "plan.json", noted.to_json().encode())
 
 
 def _verified(made: Path, out: Path, model: onnx.ModelProto, seed: int) -> Verdict:

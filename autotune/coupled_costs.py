@@ -45,15 +45,15 @@ class Costs:
     """Seconds of one subgraph.
 
     Attributes:
-        cpu, device: with the other lane idle.
+        cpu, device: with the other lane idle; ``device`` is None where it cannot run there.
         cpu_busy, device_busy: with it at work; as alone where that was not measured.
         measured: whether the device's are measured, not bounds.
     """
 
     cpu: float
-    device: float
+    device: float | None
     cpu_busy: float
-    device_busy: float
+    device_busy: float | None
     measured: bool
 
 
@@ -65,7 +65,8 @@ def device_bound_s(program: Program, peak: Peak) -> float:
         peak: of the device, by its data sheet.
     """
     kernels = sum(
-        task.weight * (LAUNCH_S + peak.bound_s(int(task.flop / program.spaces[task.key].saving), task.bytes) / EFFICIENCY)
+        task.weight
+        * (LAUNCH_S + peak.bound_s(int(task.flop / program.spaces[task.key].saving), task.bytes) / EFFICIENCY)
         for task in program.tasks
     )
     moved = sum(_bytes(spec) for spec in (*program.inputs, *program.outputs))

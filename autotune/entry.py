@@ -27,7 +27,9 @@ def tune(model: str | Path, options: Options | None = None, observe: Observer = 
     if device := device_of(options.lanes):
         target = options.target if options.target is not None else device_target()
         if target.kind != "cuda":
-            raise UsageError(f"--lanes {options.lanes} needs a CUDA target for {device}; leave --target out, or give one")
+            raise UsageError(
+                f"--lanes {options.lanes} needs a CUDA target for {device}; leave --target out, or give one"
+            )
         if "," in options.lanes:
             return tune_coupled(Path(model), options, target, observe)
         options = replace(options, target=target, lanes=Options.lanes)

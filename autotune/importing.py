@@ -104,9 +104,7 @@ def cut_model(
     return model, [Segment(island, onnx.load_model_from_string(text)) for island, text in found]
 
 
-def cut_into_branches(
-    path: Path, inputs: Inputs, limits: Limits | None = None
-) -> tuple[onnx.ModelProto, list[Branch]]:
+def cut_into_branches(path: Path, inputs: Inputs, limits: Limits | None = None) -> tuple[onnx.ModelProto, list[Branch]]:
     """The checked model at ``path``, and it cut where branches are worth running side by side.
 
     Raises:

@@ -25,8 +25,8 @@ BFLOAT = 4
 ANYWHERE = -1
 """In place of a CPU: the thread is not pinned."""
 
-Kernels = tvm.runtime.Module | Mapping[str, Callable[..., Any]]
-"""Symbol → function."""
+Kernels = Any | Mapping[str, Callable[..., Any]]
+"""Symbol → function: a library of TVM's, which has no types, or a dictionary."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ class LaneMachine:
         libraries: threads of a lane → the library that holds kernels built for so many.
         steps: what to run.
         weights: the program's weights, aligned.
-        cpus: logical CPU of every core that lanes speak of; ``ANYWHERE`` for a thread that waits for a device. Thread 0 is
-            the caller's.
+        cpus: logical CPU of every core that lanes speak of; ``ANYWHERE`` for a thread that waits for a device.
+            Thread 0 is the caller's.
         devices: symbol → what answers calls on lanes that are devices (``autotune/lane_devices.py``).
 
     Raises:

@@ -17,7 +17,7 @@ import tvm_ffi
 from numpy.typing import NDArray
 
 from autotune.artifact import Artifact, read_artifact
-from autotune.cuda.machine import DeviceMachine
+from autotune.cuda.machine import DeviceMachine, check_device
 from autotune.drop_in import (
     ModelMeta,
     OnnxRuntimeLike,
@@ -85,11 +85,13 @@ def open_library(library: Path) -> tvm.runtime.Module:
 
 def _machine(artifact: Artifact, threads: int) -> LaneMachine | StepsMachine | VirtualMachine | DeviceMachine:
     """What runs ``artifact``."""
-    library = open_library(artifact.library)
     if artifact.target.kind == "cuda":
+        check_device()  # first: without a driver TVM cannot even load the library
+        library = open_library(artifact.library)
         if artifact.steps is None:
             raise ArtifactError(f"{artifact.path} has no steps; build the artifact again")
         return DeviceMachine(library, artifact.steps, artifact.weights)
+    library = open_library(artifact.library)
     if artifact.steps is None:
         return VirtualMachine(library, artifact.weights)
     if not library.implements_function("tune_lanes_infer"):  # built before there was a driver

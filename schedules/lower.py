@@ -109,9 +109,14 @@ def task_key(func: tirx.PrimFunc) -> str:
     return f"{tvm_ffi.structural_hash(func, map_free_vars=True):016x}"
 
 
+def is_scheduled(func: tirx.PrimFunc) -> bool:
+    """Whether ``func`` is scheduled by hand, for CPUs: there is nothing to tune in it, and no GPU can run it."""
+    return bool(func.attrs and SCHEDULED in func.attrs)
+
+
 def claim(func: tirx.PrimFunc, target: Target) -> Claim:
     """The first template that matches ``func``; the empty baseline space if none does."""
-    if func.attrs and SCHEDULED in func.attrs:
+    if is_scheduled(func):
         return Claim("recurrent", Space("baseline", 1, ()))
     for template in CUDA_TEMPLATES if target.kind == "cuda" else TEMPLATES:
         anchor = template.match(func)
@@ -133,7 +138,7 @@ def lower(func: tirx.PrimFunc, config: Config, target: Target) -> s_tir.Schedule
     cuda = target.kind == "cuda"
     func = named(func) if cuda else func
     if config.space == BASELINE.space:
-        if func.attrs and SCHEDULED in func.attrs:
+        if is_scheduled(func):
             func = for_threads(func, target.threads)
         return cuda_baseline(func) if cuda else baseline(func, target.lanes())
     if config.space == TRACED:

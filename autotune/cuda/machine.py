@@ -29,6 +29,16 @@ logger = logging.getLogger(__name__)
 _TURN = threading.Lock()
 
 
+def check_device(ordinal: int = 0) -> None:
+    """Whether this machine has the device.
+
+    Raises:
+        ArtifactError: if it has not.
+    """
+    if not tvm.cuda(ordinal).exist:
+        raise ArtifactError("this artifact is for a CUDA device and this machine has none; tune it with --target host")
+
+
 class DeviceMachine:
     """Calls kernels one after the other on the device's arena.
 
@@ -50,11 +60,8 @@ class DeviceMachine:
         ordinal: int = 0,
         graphs: bool = True,
     ) -> None:
+        check_device(ordinal)
         self._device = tvm.cuda(ordinal)
-        if not self._device.exist:
-            raise ArtifactError(
-                "this artifact is for a CUDA device and this machine has none; tune it with --target host"
-            )
         self._driver = Driver(ordinal=ordinal)
         self._stream = self._driver.stream()
         self._graphs = graphs

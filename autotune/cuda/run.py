@@ -26,7 +26,9 @@ from autotune.options import Options, default_log
 from autotune.pipeline import MOST_COLD_BYTES, Result, _Clock, _search, load_program, output_path
 from autotune.runtime import InferenceSession
 from autotune.verify import Verdict, compare, complaint, random_inputs, reference_outputs
-from schedules.errors import UsageError, VerificationError
+from schedules.errors import ModelError, UsageError, VerificationError
+from schedules.lower import is_scheduled
+from schedules.lower import load_program as load_program_text
 from schedules.target import Target
 from tuning_logs.log import TuningLog
 from tuning_logs.sql_store import open_log
@@ -55,6 +57,7 @@ def tune_cuda(model_path: Path, options: Options, target: Target, observe: Obser
     with ExitStack() as stack:
         with clock.phase("import"):
             model, program = load_program(model_path, options, target)
+            _check_kernels(model_path, program)
             log = open_log(options.log if options.log is not None else default_log())
             stack.callback(log.close)
         result = Result(
@@ -110,6 +113,15 @@ def _check(options: Options) -> None:
         raise UsageError(
             "this machine has no CUDA device to tune on; give --no-device to build without measuring, "
             "or make a job for another machine with 'tune pack'"
+        )
+
+
+def _check_kernels(model_path: Path, program: Program) -> None:
+    scheduled = [task.name for task in program.tasks if is_scheduled(load_program_text(program.programs[task.key]))]
+    if scheduled:
+        raise ModelError(
+            f"{model_path.name} has recurrences that are one kernel for all steps ({scheduled[0]}), which is for CPUs "
+            "only; tune it with --target host, or with --lanes cpu,cuda:0, which leaves them to the CPU"
         )
 
 

@@ -82,9 +82,7 @@ def merge(parts: Sequence[Part], inputs: Sequence[str], outputs: Sequence[str]) 
     weights: list[NDArray[Any]] = []
     for part in parts:
         flat, first, first_weight = part.flat, len(calls), len(weights)
-        sources = [
-            made[name].source if name in made else Source("input", inputs.index(name)) for name in part.inputs
-        ]
+        sources = [made[name].source if name in made else Source("input", inputs.index(name)) for name in part.inputs]
 
         def placed(
             use: Use, sources: list[Source] = sources, first: int = first, first_weight: int = first_weight

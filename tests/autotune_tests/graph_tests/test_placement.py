@@ -173,8 +173,8 @@ def test_lanes_are_read(text, lanes):
         ("cpu:0x1", "needs 0 threads"),
         ("gpu", "is not understood"),
         ("cpu,cpu", "is not understood"),
-        ("cpu,cuda:0", "CPUs only"),
-        ("cuda:0", "CPUs only"),
+        ("cpu,cuda:0", "not for this command"),
+        ("cuda:0", "not for this command"),
     ],
 )
 def test_lanes_that_cannot_be_are_refused(text, message):

@@ -100,8 +100,9 @@ Lanes = Annotated[
     str,
     typer.Option(
         "--lanes",
-        metavar="cpu|cpu:2x1|auto",
-        help="What runs branches: all threads together, two groups of one core side by side, or what is faster.",
+        metavar="cpu|cpu:2x1|auto|cpu,cuda:0",
+        help="What runs branches: all threads together, two groups of one core side by side, what of both is faster, "
+        "or the CPU and a GPU.",
     ),
 ]
 Inputs = Annotated[

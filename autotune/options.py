@@ -51,7 +51,7 @@ class Options:
         device: whether a device of ``target`` is there to measure on; without one kernels are chosen from the log and
             by the templates' guesses, compiled and inspected.
         lanes: what runs subgraphs: ``cpu`` (all threads together), ``cpu:2x1`` (two groups of one core, side by side),
-            or ``auto``: whatever of both is faster.
+            ``auto``: whatever of both is faster, or ``cpu,cuda:0``: the CPU and a GPU, or the faster of them.
         fallback: ``onnxruntime`` to let that run what TVM cannot express (docs/islands.md); None refuses such models.
         peer: time the model on ONNX Runtime first, if that is installed, to say what there is to beat.
     """

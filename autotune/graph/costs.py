@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import statistics
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -34,6 +35,9 @@ WARM_RUNS = 3
 LEAST_BYTES_PER_S = 1e9
 """Of reading what another core wrote: slower than this is noise on a model whose tensors are small."""
 LONGEST_LATENCY_S = 20e-6
+
+QUIET_S = 3e-3
+"""After a run threads spin for 2 ms, on the cores that another machine is about to be timed on."""
 
 Libraries = Mapping[int, tvm.runtime.Module]
 
@@ -148,6 +152,7 @@ def race(runs: Sequence[Callable[[], float]], seconds: float) -> list[float]:
     spent, order = 0.0, list(range(len(runs)))
     while spent < seconds or len(series[0]) < RUNS:
         for index in order:
+            time.sleep(QUIET_S)
             runs[index]()  # warms its caches again: in use nobody else runs in between
             series[index].append(runs[index]())
             spent += 2 * series[index][-1]

@@ -9,7 +9,7 @@ import pytest
 import autotune
 from autotune.artifact import read_artifact
 from autotune.cli import main
-from autotune.duet import outline, parallel_tasks, plan_sizes, possible_gain
+from autotune.duet import SIDE_SHARE, outline, parallel_tasks, plan_sizes, possible_gain
 from autotune.graph.lanes import parse_lanes
 from autotune.inspect_lanes import report_branches, report_lanes
 from autotune.machine import read_host
@@ -140,11 +140,12 @@ def test_auto_shares_the_budget_and_names_get_all_of_it(program):
     auto = plan_sizes(program, TWO, parse_lanes("auto", 2), Options(lanes="auto"))
     assert sum(size.share for size in auto.values()) == pytest.approx(1.0)
     assert auto[1].tasks < auto[2].tasks
+    assert 0.0 < auto[1].share <= SIDE_SHARE
     named = plan_sizes(program, TWO, parse_lanes("cpu:2x1", 2), Options(lanes="cpu:2x1"))
     assert list(named) == [1]
     assert named[1].share == 1.0
 
 
 def test_wrong_lanes_are_refused_before_anything_is_started(branches, tmp_path):
-    with pytest.raises(UsageError, match="CPUs only"):
-        autotune.tune(branches, Options(out=tmp_path / "x", lanes="cpu,cuda:0"))
+    with pytest.raises(UsageError, match="a device goes as cpu,cuda:0"):
+        autotune.tune(branches, Options(out=tmp_path / "x", lanes="cuda:0,cpu"))

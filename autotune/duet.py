@@ -59,7 +59,7 @@ PROMISING = 1.15
 really gained is what parallel loops lose, a sixth of it or less: SqueezeNet (1.11) and ResNet-50 (1.13) never did."""
 
 SIDE_SHARE = 0.4
-"""Of the budget, for kernels of lanes that leave cores to others, where the model could be twice as fast side by side; in
+"""Of the budget, for kernels of lanes that leave cores to others, where the model could be twice as fast so; in
 proportion less where less can be gained, since what they get is lost to the kernels of all threads."""
 
 LEAST_S = 1e-12

@@ -175,6 +175,12 @@ def _build(tensors: list[te.Tensor], target: Target, rewrite: Callable[[s_tir.Sc
 
 
 def _fma_gflops(target: Target, best_s: Timer) -> float:
+    kernel, shapes, flop = fma_kernel(target)
+    return flop / best_s(kernel, shapes) / 1e9
+
+
+def fma_kernel(target: Target) -> tuple[tvm.runtime.Module, list[tuple[int, ...]], int]:
+    """The kernel that finds the FMA peak, the shapes of its parameters, and the operations of one run."""
     lanes, jobs, repeats = target.lanes(), 4 * target.threads, 3000
     rows = 4 if target.vector_registers >= 32 else 3
     shapes: list[tuple[int, ...]] = [(FMA_STEPS, 4, lanes), (jobs, rows), (jobs, rows, 4, lanes)]
@@ -193,8 +199,7 @@ def _fma_gflops(target: Target, best_s: Timer) -> float:
         init = sch.decompose_reduction(block, outer)
         sch.vectorize(sch.get_loops(init)[-1])
 
-    seconds = best_s(_build([x, y, out], target, rewrite), shapes)
-    return 2 * jobs * rows * 4 * lanes * repeats * FMA_STEPS / seconds / 1e9
+    return _build([x, y, out], target, rewrite), shapes, 2 * jobs * rows * 4 * lanes * repeats * FMA_STEPS
 
 
 def _read_gb_s(target: Target, size_bytes: int, repeats: int, best_s: Timer) -> float:

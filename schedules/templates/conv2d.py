@@ -172,12 +172,13 @@ class Conv2dTemplate:
         tiles_w = {m: -(-width // m) for m in algorithms if m}
         direct_h = tuple(d for d in divisors(height) if d <= 7)
         direct_w = tuple(d for d in divisors(width) if d <= 28)
+        ragged = _ragged(width)
         grains = tuple(d for d in divisors(height) if d <= 16)
         knobs = (
             Knob("algorithm", algorithms),
             Knob("to", (1,) if "span" in anchor.geometry else tuple(d for d in divisors(group_blocks) if d <= 8)),
             Knob("th", _union(direct_h, *(divisors(t) for t in tiles_h.values()), limit=7)),
-            Knob("tw", _union(direct_w, *(divisors(t) for t in tiles_w.values()), limit=28)),
+            Knob("tw", _union(direct_w, ragged, *(divisors(t) for t in tiles_w.values()), limit=28)),
             Knob("unroll", tuple(d for d in (1, 2, 4, 8, 16) if inner % d == 0)),
             Knob("rows", _union(grains, *(divisors(t) for t in tiles_h.values()), limit=16)),
             Knob("pad", (0, 1) if anchor.padded else (0,)),
@@ -191,9 +192,10 @@ class Conv2dTemplate:
             m = columns["algorithm"]
             tile = columns["to"] * columns["th"] * columns["tw"]
             allowed = (tile <= limit) & (columns["unroll"] * tile <= 256)
-            direct = (m == 0) & (height % columns["th"] == 0) & (width % columns["tw"] == 0)
+            fitting = (width % columns["tw"] == 0) | np.isin(columns["tw"], ragged)
+            direct = (m == 0) & (height % columns["th"] == 0) & fitting
             direct &= (height % columns["rows"] == 0) & (columns["rows"] % columns["th"] == 0)
-            tiles = columns["rows"] * width / (columns["th"] * columns["tw"])
+            tiles = columns["rows"] / columns["th"] * np.ceil(width / columns["tw"])
             found = direct & ((columns["depth"] == whole) | (tiles >= 4))
             for size in tiles_h:
                 # A chunk (outer = 1) holds whole tile rows of one picture; phases have no chunk.
@@ -265,7 +267,9 @@ class Conv2dTemplate:
             if not anchor.plain:
                 sch.vectorize(last)
         sch.vectorize(b)
-        for loop in (ii, oi, hi, wi):
+        # A ragged last tile is code of its own: with its number known, so is which of its columns there are.
+        ragged = anchor.spatial[3] % tw != 0
+        for loop in (ii, oi, hi, wi, *([wo] if ragged else [])):
             sch.unroll(loop)
         init = sch.decompose_reduction(conv, outermost)
         unroll_tile(sch, init, 4)
@@ -285,7 +289,7 @@ def _prefetch(
     _, blocks, height, width, lanes = anchor.spatial
     to, rows, chunk = (config.integer(name) for name in ("to", "rows", "depth"))
     depth, terms = anchor.reduction[0], math.prod(anchor.reduction[1:])
-    across, down, groups = width // config.integer("tw"), rows // config.integer("th"), height // rows
+    across, down, groups = -(-width // config.integer("tw")), rows // config.integer("th"), height // rows
     inner = config.integer("outer") == 1
     block = job % (blocks // to) if inner else job // groups % (blocks // to)
     tile, count = row * across + column, down * across
@@ -344,6 +348,25 @@ def _chunks(anchor: Anchor) -> tuple[int, ...]:
     if depth * terms < LONG:
         return (depth,)
     return (*(d for d in divisors(depth) if d < depth and CHUNKS[0] <= d * terms <= CHUNKS[1]), depth)
+
+
+MOST_COPIES = 4
+"""Tiles of a row that are code of their own."""
+HANDY = (4, 12)
+"""Widths of tiles that leave room for several blocks of channels in the registers."""
+
+
+def _ragged(width: int) -> tuple[int, ...]:
+    """Widths of tiles, the last of a row narrower, where no divisor of ``width`` is handy.
+
+    A row of 13 is one tile of 13 or 13 tiles of 1 else: with 13 columns only one block of channels fits the registers, and
+    the kernel waits for its loads; 7 and 6 columns of two to four blocks do not.
+    """
+    least, most = HANDY
+    if any(least <= d <= most for d in divisors(width)):
+        return ()
+    found = {-(-width // copies) for copies in range(2, MOST_COPIES + 1)}
+    return tuple(sorted(d for d in found if least <= d <= most and 2 * (width % d) >= d))
 
 
 def _union(*choices: tuple[int, ...], limit: int) -> tuple[int, ...]:

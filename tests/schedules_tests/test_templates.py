@@ -10,6 +10,7 @@ from schedules.config import Config
 from schedules.errors import ScheduleError
 from schedules.lower import BASELINE, TEMPLATES, claim, lower
 from schedules.target import Target
+from schedules.templates.conv2d import _ragged as ragged_widths
 from tests.schedules_tests.cases import CASES
 from tests.schedules_tests.programs import Case, inputs, run
 
@@ -92,3 +93,27 @@ def test_sums_in_chunks_are_right(name: str) -> None:
     given = inputs(case.func)
     for config in chunked:
         assert np.allclose(run(case.func, config, WIDE, given), case.expected(*given), 1e-3, 1e-4), config
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if "ragged" in case.name], ids=lambda case: case.name)
+def test_a_narrower_last_tile_is_right(case: Case) -> None:
+    """Every width that does not divide a row, with several blocks of channels beside it."""
+    space = claim(case.func, WIDE).space
+    columns = space.columns(space.rows)
+    width = int(case.func.params[-1].ty.shape[3])
+    ragged = space.rows[(width % columns["tw"] != 0) & (columns["algorithm"] == 0)]
+    widths = {space.config(row).integer("tw") for row in ragged}
+    assert widths, "no divisor of the row is handy"
+    rng = np.random.default_rng(0)
+    for tw in widths:
+        own = [row for row in ragged if space.config(row).integer("tw") == tw]
+        for index in rng.choice(len(own), size=4, replace=False):
+            assert check_config(case, space.config(own[index]), WIDE)
+    guesses = [config for config in space.first if config.integer("algorithm") == 0]
+    assert any(config.integer("tw") in widths for config in guesses[:4])
+
+
+def test_rows_with_a_handy_divisor_have_no_narrower_tile() -> None:
+    assert ragged_widths(14) == ragged_widths(28) == ragged_widths(55) == ragged_widths(7) == ()
+    assert ragged_widths(13) == (5, 7)
+    assert all(2 * (width % tile) >= tile for width in range(1, 300) for tile in ragged_widths(width))

@@ -359,8 +359,8 @@ HANDY = (4, 12)
 def _ragged(width: int) -> tuple[int, ...]:
     """Widths of tiles, the last of a row narrower, where no divisor of ``width`` is handy.
 
-    A row of 13 is one tile of 13 or 13 tiles of 1 else: with 13 columns only one block of channels fits the registers, and
-    the kernel waits for its loads; 7 and 6 columns of two to four blocks do not.
+    A row of 13 is one tile of 13 or 13 tiles of 1 else: with 13 columns only one block of channels fits the registers,
+    and the kernel waits for its loads; 7 and 6 columns of two to four blocks do not.
     """
     least, most = HANDY
     if any(least <= d <= most for d in divisors(width)):

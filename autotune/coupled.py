@@ -190,14 +190,21 @@ class _Crew:
         cpu, device = folder / f"cpu-{name}", folder / f"device-{name}"
         threads = self.host.threads if whole else self.cpu_target.threads
         own = replace(self._own("cpu" if whole else "cpu parts", share, cpu, whole), target=None, threads=threads)
-        self.results.append(tune_one(file, own, self._observe))
+        self.results.append(tune_one(file, own, self._observe, self._interrupted))
         other = replace(self._own("device" if whole else "device parts", share, device, whole), target=self.target)
+        if self._interrupted:
+            other = replace(other, trials=0)
         try:
             self.results.append(self._tune_device(file, other, self.target, self._observe))
         except ModelError as error:
             logger.info("the CPU alone can run %s: %s", "the whole model" if whole else f"subgraph {name}", error)
             return Built(name, file, cpu, None)
         return Built(name, file, cpu, device)
+
+    @property
+    def _interrupted(self) -> bool:
+        """By Ctrl-C: what the log has is built, and nothing more is measured."""
+        return any(result.interrupted for result in self.results)
 
     def tune_all(self, branches: Sequence[Branch], folder: Path) -> list[Built]:
         """Artifacts of every subgraph, with a share of the budget by its arithmetic."""

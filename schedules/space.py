@@ -23,9 +23,8 @@ from schedules.errors import UsageError
 Columns = Mapping[str, NDArray[np.float64]]
 """Knob name → (n,) numeric values of that knob in n configs (a non-numeric knob gives its choice's index)."""
 
-ENUMERATION_LIMIT = 1 << 21
-"""Products above this many rows are sampled, not listed: listing 2e5 rows takes some 10 ms and 8 MB. Templates list
-their spaces to find first guesses, and none may be larger: narrow vectors leave a convolution more divisors."""
+ENUMERATION_LIMIT = 1 << 18
+"""Products above this many rows are sampled, not listed: listing 2e5 rows takes some 10 ms and 8 MB."""
 
 
 @dataclass(frozen=True)

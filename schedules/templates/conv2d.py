@@ -37,7 +37,7 @@ from tvm.s_tir.schedule import LoopRV
 
 from schedules.config import Config
 from schedules.errors import check
-from schedules.space import Columns, Knob, Space
+from schedules.space import ENUMERATION_LIMIT, Columns, Knob, Space
 from schedules.target import Target
 from schedules.templates import winograd
 from schedules.templates.prefetch import Panel, prefetch_next
@@ -174,7 +174,7 @@ class Conv2dTemplate:
         direct_w = tuple(d for d in divisors(width) if d <= 28)
         ragged = _ragged(width)
         grains = tuple(d for d in divisors(height) if d <= 16)
-        knobs = (
+        knobs = _listable(
             Knob("algorithm", algorithms),
             Knob("to", (1,) if "span" in anchor.geometry else tuple(d for d in divisors(group_blocks) if d <= 8)),
             Knob("th", _union(direct_h, *(divisors(t) for t in tiles_h.values()), limit=7)),
@@ -348,6 +348,18 @@ def _chunks(anchor: Anchor) -> tuple[int, ...]:
     if depth * terms < LONG:
         return (depth,)
     return (*(d for d in divisors(depth) if d < depth and CHUNKS[0] <= d * terms <= CHUNKS[1]), depth)
+
+
+def _listable(*knobs: Knob) -> tuple[Knob, ...]:
+    """``knobs``, if need be with every other choice of the finest ones left out, so that their space can be listed.
+
+    Narrow vectors, and heights and depths of many divisors, make products of some hundred thousand.
+    """
+    while math.prod(len(knob.choices) for knob in knobs) > ENUMERATION_LIMIT:
+        finest = max((knob for knob in knobs if knob.name in ("rows", "unroll", "depth")), key=lambda k: len(k.choices))
+        thinner = Knob(finest.name, finest.choices[::-2][::-1])  # the last stays: all of a depth is always legal
+        knobs = tuple(thinner if knob is finest else knob for knob in knobs)
+    return knobs
 
 
 MOST_COPIES = 4

@@ -61,7 +61,7 @@ def test_nobody_takes_it_for_verified(tmp_path, capsys):
 
 
 def test_lanes_are_refused(tmp_path, capsys):
-    command = ["run", str(cached("tiny_mlp")), "--target", TARGET, "--no-device", "--lanes", "cpu,cuda:0"]
+    command = ["run", str(cached("tiny_mlp")), "--target", TARGET, "--no-device", "--lanes", "cpu:2x1"]
     assert main([*command, "--out", str(tmp_path / "out.tuned"), "--log", str(tmp_path / "log.db")]) == 2
     assert "a CUDA artifact runs on its device alone" in capsys.readouterr().err
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import tvm_ffi
@@ -9,7 +11,9 @@ import tvm_ffi
 from schedules.config import Config
 from schedules.errors import ScheduleError
 from schedules.lower import BASELINE, TEMPLATES, claim, lower
+from schedules.space import ENUMERATION_LIMIT, Knob
 from schedules.target import Target
+from schedules.templates.conv2d import _listable
 from schedules.templates.conv2d import _ragged as ragged_widths
 from tests.schedules_tests.cases import CASES
 from tests.schedules_tests.programs import Case, inputs, run
@@ -114,6 +118,18 @@ def test_a_narrower_last_tile_is_right(case: Case) -> None:
 def test_a_narrower_last_tile_is_among_the_first_guesses() -> None:
     case = next(case for case in CASES if case.name == "conv2d_ragged")
     assert any(config.integer("tw") == 7 for config in claim(case.func, WIDE).space.first[:4])
+
+
+def test_a_space_of_many_divisors_is_thinned_until_it_can_be_listed() -> None:
+    names = {"to": 4, "tw": 12, "th": 6, "rows": 9, "unroll": 5, "outer": 2, "pad": 2, "depth": 12}
+    knobs = tuple(Knob(name, tuple(range(1, count + 1))) for name, count in names.items())
+    thinned = _listable(*knobs)
+    assert math.prod(len(knob.choices) for knob in thinned) <= ENUMERATION_LIMIT
+    assert thinned[:3] == knobs[:3]
+    for before, after in zip(knobs, thinned, strict=True):
+        assert set(after.choices) <= set(before.choices)
+        assert after.choices[-1] == before.choices[-1]
+    assert _listable(*knobs[:5]) == knobs[:5]
 
 
 def test_rows_with_a_handy_divisor_have_no_narrower_tile() -> None:

@@ -40,7 +40,6 @@ from autotune.artifact import (
 )
 from autotune.coupled_costs import (
     Costs,
-    at_work,
     device_bound_s,
     median_s,
     placements_of,
@@ -51,7 +50,7 @@ from autotune.cuda.offline import NOT_RUN
 from autotune.cuda.run import tune_cuda
 from autotune.duet import RACE_S, WORTH
 from autotune.events import Observer, PhaseBegan, ignore
-from autotune.graph.costs import race
+from autotune.graph.costs import at_work, race
 from autotune.graph.flat import read_flat
 from autotune.graph.lanes import Lane, coupled_lanes
 from autotune.graph.merge import Part, device_flat, merge
@@ -197,7 +196,7 @@ class _Crew:
         try:
             self.results.append(self._tune_device(file, other, self.target, self._observe))
         except ModelError as error:
-            logger.info("the CPU alone can run %s: %s", "the whole model" if whole else f"subgraph {name}", error)
+            logger.warning("%s stays on the CPU: %s", "the whole model" if whole else f"subgraph {name}", error)
             return Built(name, file, cpu, None)
         return Built(name, file, cpu, device)
 

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import math
 import statistics
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from autotune.graph.costs import RUNS, WARM_RUNS
@@ -94,24 +92,6 @@ def median_s(run: Callable[[], float]) -> float:
     for _ in range(WARM_RUNS):
         run()
     return statistics.median(run() for _ in range(RUNS))
-
-
-@contextmanager
-def at_work(run: Callable[[], float]) -> Iterator[None]:
-    """Keep ``run`` going in a thread of its own."""
-    enough = threading.Event()
-
-    def work() -> None:
-        while not enough.is_set():
-            run()
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        yield
-    finally:
-        enough.set()
-        thread.join()
 
 
 def problem_of(branches: Sequence[Branch], costs: Sequence[Costs], lanes: tuple[Lane, Lane]) -> Problem:

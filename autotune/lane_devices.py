@@ -57,6 +57,7 @@ class DeviceSubgraph:
 
 
 MOST_SEEN = 64
+"""Inputs whose tensors are kept: those in the arena never move, and a caller's arrays come back now and then."""
 
 
 def _array(tensor: tvm.runtime.Tensor) -> NDArray[Any]:

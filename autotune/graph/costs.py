@@ -81,7 +81,8 @@ class Bench:
         with ExitStack() as stack:
             machine = stack.enter_context(self._machine(steps, self.cpus[:threads]))
             for cpus in neighbours:
-                stack.enter_context(_at_work(stack.enter_context(self._machine(steps, cpus)), self.inputs))
+                neighbour = stack.enter_context(self._machine(steps, cpus))
+                stack.enter_context(at_work(_run(neighbour, self.inputs)))
             return _by_name(machine, self.inputs)
 
     def transfer(self, subgraphs: Sequence[Subgraph]) -> Transfer:
@@ -220,13 +221,13 @@ def _gaps(machine: LaneMachine, inputs: Tensors) -> list[float]:
 
 
 @contextmanager
-def _at_work(machine: LaneMachine, inputs: Tensors) -> Iterator[None]:
-    """Keep ``machine`` running in a thread of its own."""
+def at_work(run: Callable[[], float]) -> Iterator[None]:
+    """Keep calling ``run`` in a thread of its own."""
     enough = threading.Event()
 
     def work() -> None:
         while not enough.is_set():
-            machine.timed(inputs)
+            run()
 
     thread = threading.Thread(target=work)
     thread.start()

@@ -357,7 +357,8 @@ def _listable(*knobs: Knob) -> tuple[Knob, ...]:
     """
     while math.prod(len(knob.choices) for knob in knobs) > ENUMERATION_LIMIT:
         finest = max((knob for knob in knobs if knob.name in ("rows", "unroll", "depth")), key=lambda k: len(k.choices))
-        thinner = Knob(finest.name, finest.choices[::-2][::-1])  # the last stays: all of a depth is always legal
+        # Both ends stay: Winograd by phases needs a grain of one row, and all of a depth is always legal.
+        thinner = Knob(finest.name, (finest.choices[0], *finest.choices[2:-1:2], finest.choices[-1]))
         knobs = tuple(thinner if knob is finest else knob for knob in knobs)
     return knobs
 

@@ -61,6 +61,8 @@ class Space:
         constraint: keeps the rows for which it is true; columns in, (n,) bool out. None keeps all.
         derive: analytic features from the knobs: columns in, name → (n,) numbers out. None gives none.
         first: configs worth trying before any other, best guess first.
+        openers: those of them so unlike each other, as two algorithms are, that no measurement of one tells of another:
+            a search tries each, whatever other tasks recommend.
         saving: how many times fewer operations than the task's nominal count the best algorithm of the space needs;
             a roofline bound that ignored it would call a Winograd kernel faster than the machine.
     """
@@ -71,6 +73,7 @@ class Space:
     constraint: Callable[[Columns], NDArray[np.bool_]] | None = field(default=None, compare=False)
     derive: Callable[[Columns], Mapping[str, NDArray[np.float64]]] | None = field(default=None, compare=False)
     first: tuple[Config, ...] = ()
+    openers: tuple[Config, ...] = ()
     saving: float = 1.0
 
     @property

@@ -2,6 +2,7 @@
 
 Notation: m = candidates, q = size of a batch, κ = weight of the doubt, EI = expected improvement over the best gap.
 
+    openers         of a space with several algorithms the best guess of each, one or two a batch until all are tried
     first batch     a few of the space's first guesses, then what other tasks of the template recommend;
                     without other tasks, more guesses and configs spread over the space
     afterwards      the q best of ln EI + ln P(valid)
@@ -36,6 +37,7 @@ from search.spread import spread
 CANDIDATES = 4096
 OUTLOOK_DRAWS = 64
 MEAN_KAPPA = 0.35
+OPENERS = 0.5  # share of a batch that goes to the space's openers until all are tried
 GUESSES_WITH_PRIOR = 0.25  # share of the first batch that goes to the space's first guesses
 GUESSES_ALONE = 0.75
 DESCENT = 24  # valid trials of its own up to which a task is searched mostly around its best config
@@ -72,10 +74,14 @@ class AdaptiveSearch(Searcher):
 
     def ask(self, count: int) -> list[Config]:
         """See the module's text."""
+        openers = int(np.ceil(count * OPENERS))
         configs: list[Config] = []
         if not len(self._history):
             share = GUESSES_WITH_PRIOR if self._surrogate.ready else GUESSES_ALONE
-            configs += self._pool.configs(self._pool.first(int(np.ceil(count * share))))
+            room = max(1, count - len(self._pool.openers(openers)))
+            configs += self._pool.configs(self._pool.first(min(int(np.ceil(count * share)), room)))
+        # Other tasks may know nothing of an algorithm that pays here, and then their best never leads to it.
+        configs += self._pool.configs(self._pool.openers(min(openers, count - len(configs))))
         if self._history.valid.any() or self._surrogate.ready:
             configs += self._pool.configs(self._promising(count - len(configs)))
         if len(configs) < count:

@@ -7,7 +7,7 @@ Every searcher keeps one, so that "never repeat a config" and "empty when exhaus
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,7 +84,14 @@ class Pool:
 
     def first(self, count: int) -> Rows:
         """Up to ``count`` untried first guesses of the space, best guess first."""
-        rows = [row for config in self.space.first if (row := self.row(config)) is not None]
+        return self._untried_of(self.space.first, count)
+
+    def openers(self, count: int) -> Rows:
+        """Up to ``count`` untried ones of the space's openers, best guess first."""
+        return self._untried_of(self.space.openers, count)
+
+    def _untried_of(self, configs: Sequence[Config], count: int) -> Rows:
+        rows = [row for config in configs if (row := self.row(config)) is not None]
         if not rows:
             return self._none()
         distinct = self._distinct(np.stack(rows))

@@ -19,12 +19,13 @@ of the weights, which stays in L1, before the next, and what is summed so far li
 pixels share a tile, on maps of 7 × 7 say, and weights would else be read from L2 as fast as it gives them.
 
 The to·th·tw accumulators of one vector each must hide the FMA latency (ports × latency, at least 8) and stay in the
-register file with the weights beside them (at most 28 of 32); outside of that range no config is enumerated.
+register file beside what they share (``tile_registers``): 28 of 32 leave room for two vectors of weights and one
+number, spread. The more of them, the fewer loads a multiply-add takes, and the less it matters that weights come from
+L2. Tiles with more are not enumerated.
 """
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 from collections.abc import Mapping
@@ -40,7 +41,8 @@ from schedules.errors import check
 from schedules.space import ENUMERATION_LIMIT, Columns, Knob, Space
 from schedules.target import Target
 from schedules.templates import winograd
-from schedules.templates.prefetch import Panel, prefetch_next
+from schedules.templates.conv2d_features import features, first_guesses
+from schedules.templates.prefetch import FEWEST_TILES, Panel, prefetch_next
 from schedules.templates.splice import replace_anchor
 from schedules.templates.structure import (
     Anchor,
@@ -49,6 +51,8 @@ from schedules.templates.structure import (
     find_anchor,
     inline_epilogue,
     parallel_outer,
+    tile_order,
+    tile_registers,
     unroll_tile,
 )
 
@@ -57,8 +61,12 @@ OP = "conv2d"
 CHUNKS = 64, 384
 """Terms that a chunk of the sum may have; see ``depth`` above."""
 
-LONG = 1024
-"""Terms from which two vectors' weights leave L1 twice over; shorter sums were found no faster in chunks."""
+LONG = 256
+"""Terms from which the weights of two to four vectors leave L1, or first have to come from beyond L2 for long enough
+that a chunk asked for ahead is worth the pass: 832 → 128 on 7 × 7 went from 45 to 56 % of the peak in the model."""
+
+MOST_NUMBERS = 28
+"""Pixels of a tile of one block of channels."""
 
 
 def conv2d(
@@ -156,7 +164,7 @@ class Conv2dTemplate:
     """Match, space and rewrite for ``conv2d``."""
 
     name = OP
-    version = 3
+    version = 4
 
     def match(self, func: tirx.PrimFunc) -> Anchor | None:
         """The convolution this function is about, if it is one."""
@@ -171,32 +179,32 @@ class Conv2dTemplate:
         tiles_h = {m: batch * -(-height // m) for m in algorithms if m}
         tiles_w = {m: -(-width // m) for m in algorithms if m}
         direct_h = tuple(d for d in divisors(height) if d <= 7)
-        direct_w = tuple(d for d in divisors(width) if d <= 28)
+        direct_w = tuple(d for d in divisors(width) if d <= MOST_NUMBERS)
         ragged = _ragged(width)
         grains = tuple(d for d in divisors(height) if d <= 16)
         knobs = _listable(
             Knob("algorithm", algorithms),
             Knob("to", (1,) if "span" in anchor.geometry else tuple(d for d in divisors(group_blocks) if d <= 8)),
             Knob("th", _union(direct_h, *(divisors(t) for t in tiles_h.values()), limit=7)),
-            Knob("tw", _union(direct_w, ragged, *(divisors(t) for t in tiles_w.values()), limit=28)),
+            Knob("tw", _union(direct_w, ragged, *(divisors(t) for t in tiles_w.values()), limit=MOST_NUMBERS)),
             Knob("unroll", tuple(d for d in (1, 2, 4, 8, 16) if inner % d == 0)),
             Knob("rows", _union(grains, *(divisors(t) for t in tiles_h.values()), limit=16)),
             Knob("pad", (0, 1) if anchor.padded else (0,)),
             Knob("outer", (0, 1)),
             Knob("depth", _chunks(anchor)),
         )
-        limit = target.vector_registers - 4
         whole = anchor.reduction[0]
 
         def fits(columns: Columns) -> NDArray[np.bool_]:
             m = columns["algorithm"]
             tile = columns["to"] * columns["th"] * columns["tw"]
-            allowed = (tile <= limit) & (columns["unroll"] * tile <= 256)
+            held = tile_registers(columns["to"], columns["th"] * columns["tw"])
+            allowed = (held <= target.vector_registers) & (columns["unroll"] * tile <= 256)
             fitting = (width % columns["tw"] == 0) | np.isin(columns["tw"], ragged)
             direct = (m == 0) & (height % columns["th"] == 0) & fitting
             direct &= (height % columns["rows"] == 0) & (columns["rows"] % columns["th"] == 0)
             tiles = columns["rows"] / columns["th"] * np.ceil(width / columns["tw"])
-            found = direct & ((columns["depth"] == whole) | (tiles >= 4))
+            found = direct & ((columns["depth"] == whole) | (tiles >= FEWEST_TILES))
             for size in tiles_h:
                 # A chunk (outer = 1) holds whole tile rows of one picture; phases have no chunk.
                 chunk = (columns["outer"] == 1) & (columns["rows"] % columns["th"] == 0)
@@ -209,12 +217,15 @@ class Conv2dTemplate:
             return legal
 
         def derive(columns: Columns) -> Mapping[str, NDArray[np.float64]]:
-            return _features(columns, anchor, target)
+            return features(columns, anchor, target)
 
         space = Space(OP, self.version, knobs, fits, derive)
         # F(m,3) computes m² outputs with (m + 2)² products where the direct method needs 9·m².
         saving = max(9 * m * m / (m + 2) ** 2 if m else 1.0 for m in algorithms)
-        return Space(OP, self.version, knobs, fits, derive, first=_first_guesses(space), saving=saving)
+        first = first_guesses(space)
+        best = {config.integer("algorithm"): config for config in reversed(first)}
+        openers = tuple(config for config in first if config in best.values()) if len(best) > 1 else ()
+        return Space(OP, self.version, knobs, fits, derive, first=first, openers=openers, saving=saving)
 
     def prepare(self, func: tirx.PrimFunc, anchor: Anchor, config: Config) -> tirx.PrimFunc:
         """``func`` with the convolution computed by the chosen algorithm."""
@@ -236,7 +247,8 @@ class Conv2dTemplate:
             winograd.apply(sch, anchor, config)
             return
         conv = sch.get_sblock(anchor.block)
-        tail = inline_epilogue(sch, anchor)
+        # Sums of their own where nothing follows: a prefetch may read the result, as LLVM sees it.
+        tail = inline_epilogue(sch, anchor) or sch.cache_write(conv, 0, "global")
         n, o, oh, ow, b, ci, kh, kw, i = sch.get_loops(conv)
         to, th, tw, rows = (config.integer(k) for k in ("to", "th", "tw", "rows"))
         check(rows % th == 0, f"rows {rows} is not a multiple of th {th}")
@@ -252,9 +264,8 @@ class Conv2dTemplate:
         summed = [*rest, kh, kw, io, ii]
         fused = [n, ho, oo] if config.integer("outer") else [n, oo, ho]
         tiles = [outermost, hm, wo] if cut else [hm, wo, outermost]
-        sch.reorder(*fused, *tiles, *summed, oi, hi, wi, b)
-        if tail is not None:
-            sch.reverse_compute_at(tail, fused[-1] if cut else wo, preserve_unit_loops=True)
+        sch.reorder(*fused, *tiles, *summed, *tile_order((oi, to), (hi, wi), th * tw), b)
+        sch.reverse_compute_at(tail, fused[-1] if cut else wo, preserve_unit_loops=True)
         outer = sch.fuse(*fused)
         sch.parallel(outer)
         if anchor.padded:
@@ -273,11 +284,10 @@ class Conv2dTemplate:
             sch.unroll(loop)
         init = sch.decompose_reduction(conv, outermost)
         unroll_tile(sch, init, 4)
-        if tail is not None:
-            unroll_tile(sch, tail, 1 if cut else 4)
+        unroll_tile(sch, tail, 1 if cut else 4)
         if span > 1:
             _skip_untouched(sch, conv, outermost, oi, anchor)
-        elif tail is not None:
+        else:
             _prefetch(sch, anchor, config, (outer, hm, wo), (outermost, *rest, kh, kw, io))
 
 
@@ -372,8 +382,8 @@ HANDY = (4, 12)
 def _ragged(width: int) -> tuple[int, ...]:
     """Widths of tiles, the last of a row narrower, where no divisor of ``width`` is handy.
 
-    A row of 13 is one tile of 13 or 13 tiles of 1 else: with 13 columns only one block of channels fits the registers,
-    and the kernel waits for its loads; 7 and 6 columns of two to four blocks do not.
+    A row of 13 is one tile of 13 or 13 tiles of 1 else, and with 13 columns no more than two blocks of channels fit the
+    registers; 7 and 6 columns leave room for three, 5 for four.
     """
     least, most = HANDY
     if any(least <= d <= most for d in divisors(width)):
@@ -399,67 +409,3 @@ def _winograd_applies(anchor: Anchor) -> bool:
         and anchor.reduction[3] == anchor.spatial[4] == anchor.shapes[anchor.data][4]
         and anchor.weight >= 0
     )
-
-
-def _features(columns: Columns, anchor: Anchor, target: Target) -> dict[str, NDArray[np.float64]]:
-    """Analytic features: what a kernel is bound by, in the units of the machine."""
-    batch, blocks, height, width, lanes = anchor.spatial
-    depth, kh, kw, inner = anchor.reduction
-    m, to, th, tw = (columns[name] for name in ("algorithm", "to", "th", "tw"))
-    tile = to * th * tw
-    side = np.where(m > 0, m, 1.0)
-    products = np.where(m > 0, (side + 2) ** 2, kh * kw)
-    tiles_h, tiles_w = np.ceil(height / side), np.ceil(width / side)
-    # Multiply-adds in vectors, ragged last tiles counted whole; the transforms of Winograd beside them.
-    work = batch * blocks * depth * inner * products * tiles_h * tiles_w
-    transforms = (m > 0) * batch * tiles_h * tiles_w * products * (depth * 4.0 + blocks * 4.0)
-    chunked = (m == 0) | (columns["outer"] > 0)
-    jobs = np.where(
-        m == 0,
-        batch * (blocks / to) * (height / columns["rows"]),
-        np.where(chunked, batch * tiles_h / columns["rows"], products * blocks / to),
-    )
-    weights = blocks * depth * inner * products * target.vector_bytes
-    return {
-        "work": np.log2(work),
-        "transforms": transforms / work,
-        "accumulators": tile,
-        "loads_per_fma": (to + th * tw) / tile,
-        "balance": jobs / (np.ceil(jobs / target.threads) * target.threads),
-        "weights_l2": np.log2(weights / target.l2_bytes),
-        "panel_l1": np.log2(to * depth * inner * np.where(m > 0, 1, kh * kw) * target.vector_bytes / target.l1_bytes),
-        "chunk_l1": np.log2(to * columns["depth"] * inner * kh * kw * target.vector_bytes / target.l1_bytes),
-        "starved": np.maximum(0.0, 8.0 - tile),
-        "chunked": chunked.astype(np.float64),
-    }
-
-
-def _first_guesses(space: Space) -> tuple[Config, ...]:
-    """The configs an expert would try first, four of each algorithm, the algorithms in turn."""
-    rows = space.rows
-    columns = space.columns(rows)
-    assert space.derive is not None
-    derived = space.derive(columns)
-    tile = derived["accumulators"]
-    penalty = (
-        4.0 * derived["loads_per_fma"]
-        + 0.5 * np.maximum(0, 10 - tile)
-        + 0.5 * np.maximum(0, tile - 20)
-        + 3.0 * (1 - derived["balance"])
-        + 0.05 * np.abs(np.log2(columns["unroll"]) - 2)
-        + 0.05 * np.abs(columns["rows"] - columns["th"])
-        # Weights that come from L2 for every tile, and sums that go to memory for every chunk.
-        + 3.0 * (derived["chunk_l1"] > 0) * (columns["algorithm"] == 0) / (columns["th"] * columns["tw"])
-        + 0.1 * (columns["depth"] < columns["depth"].max())
-    )
-    order = np.argsort(penalty, kind="stable")
-    by_algorithm: dict[float, list[Config]] = {}
-    seen: set[tuple[float, ...]] = set()
-    for index in order:
-        signature = tuple(columns[name][index] for name in ("algorithm", "to", "th", "tw", "pad", "outer", "depth"))
-        guesses = by_algorithm.setdefault(columns["algorithm"][index], [])
-        if signature not in seen and len(guesses) < 6:
-            seen.add(signature)
-            guesses.append(space.config(rows[index]))
-    turns = itertools.zip_longest(*(by_algorithm[m] for m in sorted(by_algorithm, reverse=True)))
-    return tuple(config for turn in turns for config in turn if config is not None)

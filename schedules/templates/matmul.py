@@ -27,11 +27,19 @@ from schedules.config import Config
 from schedules.space import Columns, Knob, Space
 from schedules.target import Target
 from schedules.templates.prefetch import FEWEST_TILES, OFTEN, Panel, prefetch_next
-from schedules.templates.structure import Anchor, OneAlgorithm, divisors, find_anchor, inline_epilogue, unroll_tile
+from schedules.templates.structure import (
+    Anchor,
+    OneAlgorithm,
+    divisors,
+    find_anchor,
+    inline_epilogue,
+    unroll_tile,
+    varied,
+)
 
 OP = "matmul"
 
-CHUNKS = 384, 1024
+CHUNKS = 192, 1024
 """Terms that a chunk of the sum may have: enough to make little of passing over the sums again, few enough for a panel
 of weights, the next one and all rows of x to share an L2."""
 
@@ -97,14 +105,15 @@ class MatmulTemplate(OneAlgorithm):
         tile = derived["accumulators"]
         want = 24 if rows > 1 else 4
         penalty = (
-            4 * derived["loads_per_fma"]
+            4 * (columns["tm"] + 2 * columns["tn"]) / tile
             + 0.3 * np.abs(tile - want)
             + 3 * (1 - derived["balance"])
             + 0.2 * np.abs(np.log2(columns["unroll"]) - 2)
             - 0.1 * np.log2(columns["rows"])
             + 0.3 * (columns["depth"] > CHUNKS[1])
+            + 0.1 * np.abs(np.log2(columns["depth"] / 256)) * (columns["depth"] < depth)
         )
-        best = np.argsort(penalty, kind="stable")[:8]
+        best = varied(np.argsort(penalty, kind="stable"), [columns[name] for name in ("tm", "tn", "outer")], most=8)
         return Space(OP, self.version, knobs, fits, derive, first=tuple(space.config(space.rows[i]) for i in best))
 
     def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:
@@ -177,9 +186,9 @@ class MatmulTemplate(OneAlgorithm):
 
 
 def _chunks(rows: int, depth: int) -> tuple[int, ...]:
-    """Choices of the knob ``depth``: all of the sum, and the two longest parts of it that are worth a pass."""
+    """Choices of the knob ``depth``: all of the sum, and parts of it that are worth a pass."""
     parts = [d for d in divisors(depth) if CHUNKS[0] <= d <= CHUNKS[1] and d < depth] if rows >= 4 else []
-    return (*parts[-2:], depth)
+    return (*parts, depth)
 
 
 def _lanes(anchor: Anchor) -> int:

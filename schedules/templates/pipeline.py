@@ -1,9 +1,11 @@
 """The passes that make machine code of a scheduled program for a CPU.
 
 TVM's own list is for every backend, with passes over threads, shared memory and asynchronous copies, which a CPU's
-program has none of. Two things differ from it; a candidate builds 3 to 7 % sooner, most of its time is LLVM's:
+program has none of. Three things differ from it, and candidates build sooner:
 
 - Those passes are left out, and so is the search for common subexpressions, which LLVM does too.
+- Kernels do not check their arguments' number, types, shapes and strides: some 3 KiB of code each, a quarter of a
+  build (74 ms instead of 97, mean of 20 convolutions).
 - Buffers of a known size up to ``STACKED`` bytes, the sums of a register tile above all, lie on the stack. TVM puts
   there what is smaller than 1 KiB and asks the runtime for memory for the rest, once per job; and LLVM cannot keep in
   registers across a prefetch or a call what may be read by it.
@@ -51,6 +53,16 @@ def small_buffers_on_stack(mod: tvm.IRModule, _: tvm.transform.PassContext) -> t
     return tvm.IRModule(functions, attrs=mod.attrs)
 
 
+def without_checks(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+    """Kernels that trust their arguments: a session checks the model's inputs, and the rest is the program's own."""
+
+    def trusted(_: tirx.AssertStmt) -> tirx.Stmt:
+        return tirx.Evaluate(tirx.const(0, "int32"))
+
+    functions = {name: tvm_ffi.structural_map(func, (tirx.AssertStmt, trusted)) for name, func in mod.functions.items()}
+    return tvm.IRModule(functions, attrs=mod.attrs)
+
+
 def _lowered(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
     old, new = s_tir.transform, tirx.transform
     steps = [
@@ -80,6 +92,7 @@ def _lowered(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         new.AnnotateEntryFunc(),
         new.SplitHostDevice(),
         new.MakePackedAPI(),
+        tvm.transform.module_pass(without_checks, opt_level=0, name="WithoutChecks"),
         new.FP8StorageLegalize(),
         new.BF16StorageLegalize(),
     ]

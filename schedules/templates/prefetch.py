@@ -30,7 +30,7 @@ INTRINSIC = "llvm.prefetch.p0"
 LINE = 64
 """Bytes of a cache line."""
 
-FEWEST_TILES = 4
+FEWEST_TILES = 3
 """Tiles that must share a panel; with fewer, a kernel reads weights as fast as they come and the hardware is ahead."""
 
 OFTEN = 0.5

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 from tvm import s_tir, tirx
+from tvm.s_tir.schedule import LoopRV
 
 from schedules.config import Config
 from schedules.errors import ScheduleError
@@ -167,6 +169,40 @@ def unroll_tile(sch: s_tir.Schedule, block: s_tir.schedule.SBlockRV, count: int)
     sch.vectorize(loops[-1])
     for loop in loops[-count:-1]:
         sch.unroll(loop)
+
+
+def tile_order(vectors: tuple[LoopRV, int], numbers: tuple[LoopRV, ...], count: int) -> tuple[LoopRV, ...]:
+    """The unrolled loops of a register tile, in the order in which the fewest registers hold its operands.
+
+    A tile multiplies some vectors of weights by ``count`` numbers, each spread over a vector. Whatever the inner loop
+    runs over is held while the outer one goes on: LLVM keeps the order it is given, and what does not fit the
+    registers it stores and loads again in the innermost loop.
+
+    Args:
+        vectors: the loop over vectors of weights, and its extent.
+        numbers: the loops over the numbers, together ``count`` of them.
+    """
+    loop, extent = vectors
+    return (*numbers, loop) if extent <= count else (loop, *numbers)
+
+
+def tile_registers(vectors: NDArray[Any], numbers: NDArray[Any]) -> NDArray[Any]:
+    """Vector registers that a tile of ``vectors`` × ``numbers`` sums takes in ``tile_order``."""
+    held: NDArray[Any] = vectors * numbers + np.minimum(vectors, numbers) + 1
+    return held
+
+
+def varied(order: Iterable[int], columns: Sequence[NDArray[Any]], most: int) -> list[int]:
+    """The first ``most`` of ``order`` of which no two are alike in ``columns``.
+
+    First guesses that differ only in what matters less would tell a search little.
+    """
+    found: dict[tuple[float, ...], int] = {}
+    for index in order:
+        found.setdefault(tuple(float(column[index]) for column in columns), int(index))
+        if len(found) == most:
+            break
+    return list(found.values())
 
 
 class OneAlgorithm:

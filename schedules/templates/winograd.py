@@ -26,7 +26,7 @@ from tvm.s_tir.schedule import LoopRV
 
 from schedules.config import Config
 from schedules.templates.prefetch import Panel, prefetch_next
-from schedules.templates.structure import Anchor, inline_epilogue, unroll_tile
+from schedules.templates.structure import Anchor, inline_epilogue, tile_order, unroll_tile
 
 Matrix = tuple[tuple[float, ...], ...]
 
@@ -194,7 +194,8 @@ def _schedule_product(sch: s_tir.Schedule, config: Config, chunk: Any) -> tuple[
     yo, yi = sch.split(ty, [None, config.integer("th")])
     xo, xi = sch.split(tx, [None, config.integer("tw")])
     io, ii = sch.split(i, [None, config.integer("unroll")])
-    sch.reorder(x, y, oo, yo, xo, ci, io, ii, oi, yi, xi, b)
+    pixels = config.integer("th") * config.integer("tw")
+    sch.reorder(x, y, oo, yo, xo, ci, io, ii, *tile_order((oi, config.integer("to")), (yi, xi), pixels), b)
     panels: tuple[LoopRV, ...] = (x, y, oo)
     if chunk is None:
         panels = (sch.fuse(x, y, oo),)

@@ -225,3 +225,15 @@ def test_the_facade_is_lazy_and_complete():
     assert autotune.__version__
     with pytest.raises(AttributeError, match="no attribute 'tun'"):
         _ = autotune.tun
+
+
+def test_weights_are_as_cold_as_a_model_s_in_winograd_s_form(model):
+    chosen = Options(threads=1)
+    target = pipeline.resolve_target(chosen)
+    _, program = pipeline.load_program(model, chosen, target)
+    plain = sum(array.nbytes for array in program.weights)
+    transformed = [task for task in program.tasks if program.spaces[task.key].saving > 1]
+    assert transformed, "the model has a convolution that Winograd applies to"
+    largest = [max(int(np.prod(task.shapes[index])) for index in task.constants) for task in transformed]
+    more = sum(3 * 4 * task.weight * size for task, size in zip(transformed, largest, strict=True))
+    assert pipeline.cold_bytes(program) == plain + more

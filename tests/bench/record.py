@@ -34,7 +34,7 @@ from autotune.measure.crew import Crew, NurseryProcess
 from autotune.measure.messages import BuildJob, Built, Lost, Reference, ReferenceJob, Settings, TimedAll, TimeJob
 from autotune.measure.pool import BASELINE_EVALUATOR, LOWERING
 from autotune.options import Options
-from autotune.pipeline import MOST_COLD_BYTES, load_program, resolve_target
+from autotune.pipeline import cold_bytes, load_program, resolve_target
 from schedules.lower import BASELINE
 from schedules.space import Space
 from schedules.task import Task
@@ -94,7 +94,7 @@ class Model:
 
     @property
     def cold_bytes(self) -> int:
-        return min(MOST_COLD_BYTES, sum(array.nbytes for array in self.program.weights))
+        return cold_bytes(self.program)
 
     def task(self, key: str) -> Task:
         return next(task for task in self.program.tasks if task.key == key)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from schedules.config import Config
@@ -68,3 +70,17 @@ def test_first_guesses_come_first_in_adaptive_search() -> None:
     space = spaces.enumerated()
     asked = drive(AdaptiveSearch(context(space)), spaces.timed, 1)
     assert asked[0][:2] == list(space.first)
+
+
+def test_openers_are_tried_whatever_other_tasks_recommend() -> None:
+    plain = spaces.enumerated()
+    others = [plain.config(row) for row in plain.rows if plain.config(row) not in plain.first]
+    openers = (others[3], others[40], others[-1])
+    known = tuple((config, spaces.timed(config)) for config in others[:64])
+    space = replace(plain, openers=openers)
+    warm = replace(context(space), prior=((plain, known),))
+    asked = drive(AdaptiveSearch(warm), spaces.timed, batches=3, count=2)
+    assert asked[0][0] == space.first[0]
+    # One a batch, so that what is recommended is tried too.
+    assert [[config for config in batch if config in openers] for batch in asked] == [[opener] for opener in openers]
+    assert len(set(flat(asked))) == 6

@@ -1,0 +1,57 @@
+"""Register tiles stay in registers: what one holds is counted right, its loops in the order that holds least."""
+
+import re
+
+import numpy as np
+import pytest
+
+from schedules.lower import claim, lower, tvm_target
+from schedules.target import Target
+from schedules.templates.pipeline import compiled
+from schedules.templates.structure import tile_order, tile_registers, varied
+from tests.schedules_tests.programs import conv_case
+
+WIDE = Target(kind="llvm", isa="avx512", threads=1, mcpu="skylake-avx512")
+
+
+def spills(func, chosen):
+    """Vectors that the machine code stores to or loads from the stack, in its longest loop."""
+    code = compiled(lower(func, chosen, WIDE).mod["main"], "main", tvm_target(WIDE)).mod.inspect_source("asm")
+    return len(re.findall(r"vmov[au]ps.*\(%rsp\).*zmm|vmov[au]ps.*zmm.*\(%rsp\)", code)), code.count("vfmadd")
+
+
+@pytest.mark.parametrize(
+    ("to", "th", "tw"), [(2, 1, 14), (2, 7, 2), (2, 2, 7), (4, 1, 4), (1, 7, 4), (1, 1, 28), (8, 1, 2)]
+)
+@pytest.mark.parametrize("depth", [4, 20])
+def test_no_tile_of_the_space_spills(to, th, tw, depth):
+    func = conv_case("c", (1, 20, 28, 28, 16), (8, 20, 1, 1, 16, 16)).func
+    wanted = {"algorithm": 0, "to": to, "th": th, "tw": tw, "unroll": 4, "depth": depth, "rows": 7 if th == 7 else 14}
+    space = claim(func, WIDE).space
+    chosen = next(c for c in map(space.config, space.rows) if all(c.integer(k) == v for k, v in wanted.items()))
+    found, multiplied = spills(func, chosen)
+    assert multiplied >= 4 * to * th * tw
+    # The epilogue's biases may be kept on the stack; sums and operands of the loop are not.
+    assert found <= 2 * to
+
+
+def test_tiles_that_do_not_fit_are_not_offered():
+    func = conv_case("c", (1, 20, 28, 28, 16), (8, 20, 1, 1, 16, 16)).func
+    space = claim(func, WIDE).space
+    columns = space.columns(space.rows)
+    pixels = columns["th"] * columns["tw"]
+    assert (columns["to"] * pixels == 28).any()
+    assert not ((columns["to"] == 4) & (pixels == 7)).any()  # 28 sums, 4 vectors of weights and a number make 33
+    assert (tile_registers(columns["to"], pixels) <= WIDE.vector_registers).all()
+
+
+def test_the_fewer_are_held():
+    assert tile_order(("o", 2), ("h", "w"), 14) == ("h", "w", "o")
+    assert tile_order(("o", 8), ("h", "w"), 2) == ("o", "h", "w")
+    assert tile_registers(np.array([2, 8]), np.array([14, 2])).tolist() == [31, 19]
+
+
+def test_guesses_differ_in_what_matters():
+    columns = [np.array([1, 1, 1, 2, 2, 3]), np.array([0, 0, 1, 0, 0, 0])]
+    assert varied(range(6), columns, most=3) == [0, 2, 3]
+    assert varied(range(6), columns, most=9) == [0, 2, 3, 5]

@@ -25,6 +25,7 @@ from schedules.lower import claim, normalise, program_of, task_key
 from schedules.space import Space
 from schedules.target import Target
 from schedules.task import Task
+from schedules.templates.conv2d import left_out
 
 logger = logging.getLogger(__name__)
 
@@ -164,5 +165,5 @@ def describe(func: tirx.PrimFunc, key: str, name: str, template: str, constants:
     shapes = tuple(tuple(int(extent) for extent in param.ty.shape) for param in func.params)
     dtypes = tuple(str(param.ty.dtype) for param in func.params)
     sizes = [math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in zip(shapes, dtypes, strict=True)]
-    flop = int(s_tir.analysis.estimate_tir_flops(IRModule({GlobalVar("main"): func})))
+    flop = int(s_tir.analysis.estimate_tir_flops(IRModule({GlobalVar("main"): func}))) - left_out(func)
     return Task(key, name, template, template, shapes, dtypes, constants, flop, sum(sizes))

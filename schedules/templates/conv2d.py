@@ -146,6 +146,24 @@ def touches(o: tirx.Expr, index: tirx.Expr, per_group: int, groups: int, lanes: 
     return tirx.all(group * per_group < (o + 1) * lanes, (group + 1) * per_group > o * lanes)
 
 
+def left_out(func: tirx.PrimFunc) -> int:
+    """Operations that the program of ``func`` names and every config leaves out: multiply-adds of untouched groups."""
+    anchor = find_anchor(func, OP)
+    if anchor is None or "span" not in anchor.geometry:
+        return 0
+    lanes, blocks = anchor.spatial[-1], anchor.spatial[1]
+    per_group, groups, span = int(anchor.geometry["outputs"]), anchor.groups, int(anchor.geometry["span"])
+    empty = 0
+    for o in range(blocks):
+        first = min(o * lanes // per_group, groups - span)
+        last = (o + 1) * lanes
+        empty += sum(
+            not (group * per_group < last and (group + 1) * per_group > o * lanes)
+            for group in range(first, first + span)
+        )
+    return 2 * empty * (math.prod(anchor.spatial) // blocks) * (math.prod(anchor.reduction) // span)
+
+
 def pad_spatial(data: te.Tensor, padding: tuple[int, int, int, int], value: float) -> te.Tensor:
     """``data`` (n, c, h, w[, b]) with ``value`` around h and w; padding is top, left, bottom, right."""
     top, left, bottom, right = padding

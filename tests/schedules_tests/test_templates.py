@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 import tvm_ffi
 
+from autotune.importer.program import describe
 from schedules.config import Config
 from schedules.errors import ScheduleError
 from schedules.lower import BASELINE, TEMPLATES, claim, lower
 from schedules.space import ENUMERATION_LIMIT, Knob
 from schedules.target import Target
-from schedules.templates.conv2d import _listable
+from schedules.templates.conv2d import _listable, left_out
 from schedules.templates.conv2d import _ragged as ragged_widths
 from tests.schedules_tests.cases import CASES
 from tests.schedules_tests.programs import Case, inputs, run
@@ -136,3 +137,11 @@ def test_rows_with_a_handy_divisor_have_no_narrower_tile() -> None:
     assert ragged_widths(14) == ragged_widths(28) == ragged_widths(55) == ragged_widths(7) == ()
     assert ragged_widths(13) == (5, 7)
     assert all(2 * (width % tile) >= tile for width in range(1, 300) for tile in ragged_widths(width))
+
+
+def test_operations_of_groups_that_a_block_does_not_touch_are_not_counted() -> None:
+    """Three blocks of 8 channels, of 2 groups of 12: the first and the last touch one group of 8 inputs, not both."""
+    case = next(case for case in CASES if case.name == "conv2d_straddling")
+    assert left_out(case.func) == 2 * (2 * 6 * 6 * 8 * 8)
+    assert describe(case.func, "key", "name", "conv2d", ()).flop == 4 * (2 * 6 * 6 * 8 * 8)
+    assert not any(left_out(other.func) for other in CASES if "straddling" not in other.name)

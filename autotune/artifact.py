@@ -38,6 +38,7 @@ from autotune.graph.lanes import Lane
 from autotune.graph.steps import Group, Operand, Step, Steps
 from autotune.importer.program import Program, TensorSpec
 from autotune.machine import host_target
+from autotune.pages import ALIGNMENT, paged
 from autotune.plan import Plan
 from schedules.errors import ArtifactError
 from schedules.target import Target
@@ -47,7 +48,6 @@ FORMAT = 1
 SEVERAL = 2
 ISLANDS = 3
 """Format of a bundle of several artifacts (autotune/bundle.py)."""
-ALIGNMENT = 4096
 UNSEALED = "0" * 64
 FILES = ("plan.json", "steps.json", "model.so", "weights.bin", "tasks.json.gz")
 
@@ -481,12 +481,8 @@ def read_weights(path: Path, entries: list[dict[str, Any]]) -> tuple[NDArray[Any
     """
     if not entries:
         return ()
-    # Read rather than mapped: a large array of NumPy's lies in huge pages, a mapped file in small ones, and streaming
-    # weights through small pages costs a table walk every 4 KiB.
-    size = path.stat().st_size
-    raw = np.empty(size + ALIGNMENT, np.uint8)
-    start = -raw.ctypes.data % ALIGNMENT
-    memory = raw[start : start + size]
+    # Read rather than mapped: a mapped file lies in small pages.
+    memory = paged(path.stat().st_size)
     with path.open("rb") as stream:
         stream.readinto(memory.data)
     arrays = []

@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ import numpy as np
 import tvm
 from numpy.typing import NDArray
 
-from autotune.executor import ALIGNMENT, Tensors
+from autotune.executor import Tensors
 from autotune.graph.costs import Bench, Transfer
 from autotune.graph.exact import exact
 from autotune.graph.flat import Flat, read_flat
@@ -34,6 +35,7 @@ from autotune.library import compile_kernels, concats_of, link_kernels
 from autotune.machine import thread_cpus
 from autotune.measure.base import Workshop, symbol_of
 from autotune.options import Options
+from autotune.pages import ALIGNMENT, paged
 from autotune.peak import measure_peak
 from autotune.plan import Choice, LanePlan, Placed, Plan, make_plan
 from autotune.runtime import open_library
@@ -425,18 +427,18 @@ def _per_call(flat: Flat, subgraphs: Sequence[Subgraph], problem: Problem) -> di
 
 def aligned_flats(flats: Mapping[int, Flat]) -> dict[int, Flat]:
     """The same with weights where kernels may read them, each copied once however many programs use it."""
+    arrays = {id(array): array for flat in flats.values() for array in flat.weights}
+    ends = list(accumulate((-(-array.nbytes // ALIGNMENT) * ALIGNMENT for array in arrays.values()), initial=0))
+    memory = paged(ends[-1])
     moved: dict[int, NDArray[Any]] = {}
+    for start, (key, array) in zip(ends, arrays.items(), strict=False):
+        moved[key] = memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+        moved[key][...] = array
 
-    def at_home(array: NDArray[Any]) -> NDArray[Any]:
-        if id(array) not in moved:
-            raw = np.empty(array.nbytes + ALIGNMENT, np.uint8)
-            start = -raw.ctypes.data % ALIGNMENT
-            home = raw[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
-            home[...] = array
-            moved[id(array)] = home
-        return moved[id(array)]
-
-    return {threads: replace(flat, weights=tuple(map(at_home, flat.weights))) for threads, flat in flats.items()}
+    return {
+        threads: replace(flat, weights=tuple(moved[id(array)] for array in flat.weights))
+        for threads, flat in flats.items()
+    }
 
 
 def build_kinds(

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from tvm import relax
 
 from autotune.graph.steps import Operand, Steps
-
-ALIGNMENT = 4096
+from autotune.pages import paged
 
 Tensors = Sequence[tvm.runtime.Tensor]
 
@@ -36,9 +35,7 @@ class StepsMachine:
     """
 
     def __init__(self, library: tvm.runtime.Module, steps: Steps, weights: Sequence[NDArray[Any]]) -> None:
-        raw = np.zeros(steps.arena_bytes + ALIGNMENT, np.uint8)
-        start = -raw.ctypes.data % ALIGNMENT
-        self._arena = raw[start : start + steps.arena_bytes]
+        self._arena = paged(steps.arena_bytes)
         self._weights = [tvm.runtime.from_dlpack(array) for array in weights]
         self._outputs = [self._view(operand) for operand in steps.outputs]
         self._calls: list[tuple[Any, list[Any]]] = []

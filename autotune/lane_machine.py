@@ -13,9 +13,10 @@ import numpy as np
 import tvm
 from numpy.typing import NDArray
 
-from autotune.executor import ALIGNMENT, Tensors
+from autotune.executor import Tensors
 from autotune.graph.lanes import Lane, cpu_lane
 from autotune.graph.steps import WHOLE, Group, Operand, Steps
+from autotune.pages import paged
 from schedules.errors import RunError
 
 CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
@@ -70,9 +71,7 @@ class LaneMachine:
         self.groups = steps.groups or (Group(WHOLE, 0, len(steps.calls)),)
         self._steps, self._libraries, self._cpus, self._devices = steps, libraries, cpus, devices or {}
         self._single: LaneMachine | None = None
-        raw = np.zeros(steps.arena_bytes + ALIGNMENT, np.uint8)
-        start = -raw.ctypes.data % ALIGNMENT
-        self._arena = raw[start : start + steps.arena_bytes]
+        self._arena = paged(steps.arena_bytes)
         self._weights = weights
         self._outputs = [self._view(operand) for operand in steps.outputs]
         self._lock = threading.Lock()

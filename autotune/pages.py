@@ -1,0 +1,37 @@
+"""Memory for weights and activations in huge pages, where the operating system has them.
+
+A core knows where some 64 to 96 pages lie and asks a slower table for the rest, so with pages of 4 KiB anything beyond
+a few hundred KiB costs waiting; and neighbouring small pages lie anywhere, so that some of a cache's sets get too
+many of them and others too few, differently in every process. Pages of 2 MiB spare both. Linux gives them where it is
+asked to (``transparent_hugepage`` = ``madvise``) for whole aligned stretches only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+PAGE = 2 << 20
+SMALL = 1 << 18
+"""Bytes up to which memory comes from the allocator: a page that is mostly empty would be wasted."""
+ALIGNMENT = 4096
+
+
+def paged(size: int) -> NDArray[np.uint8]:
+    """(size,) zeros, aligned to 4 KiB at least, in pages of 2 MiB where that is possible."""
+    advice: Any = getattr(mmap, "MADV_HUGEPAGE", None)
+    if size <= SMALL or advice is None:
+        raw = np.zeros(size + ALIGNMENT, np.uint8)
+        start = -raw.ctypes.data % ALIGNMENT
+        return raw[start : start + size]
+    whole = -(-size // PAGE) * PAGE
+    mapped = mmap.mmap(-1, whole + PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with contextlib.suppress(OSError):  # a kernel without them
+        mapped.madvise(advice)
+    raw = np.frombuffer(mapped, np.uint8)
+    start = -raw.ctypes.data % PAGE
+    return raw[start : start + size]

@@ -36,6 +36,7 @@ from autotune.importer.program import TensorSpec
 from autotune.lane_devices import device_functions
 from autotune.lane_machine import ANYWHERE, LaneMachine, Span
 from autotune.machine import thread_cpus
+from autotune.pages import paged
 from autotune.words import as_words, numpy_type, word
 from schedules.errors import ArtifactError, UsageError
 
@@ -288,9 +289,7 @@ class _Staging:
     def __init__(self, spec: TensorSpec) -> None:
         dtype = word(numpy_type(spec.dtype))
         size = math.prod(spec.shape) * dtype.itemsize
-        raw = np.zeros(size + ALIGNMENT, np.uint8)
-        start = -raw.ctypes.data % ALIGNMENT
-        self._array = raw[start : start + size].view(dtype).reshape(spec.shape)
+        self._array = paged(size).view(dtype).reshape(spec.shape)
         self._tensor = tvm.runtime.from_dlpack(self._array)
 
     def take(self, array: NDArray[Any]) -> tvm.runtime.Tensor:

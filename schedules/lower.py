@@ -11,6 +11,7 @@ from typing import Protocol
 import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
+from tvm.ir import GlobalVar, IRModule
 
 from schedules.config import Config
 from schedules.errors import ScheduleError, check, last_line
@@ -18,7 +19,7 @@ from schedules.space import Space
 from schedules.target import Target
 from schedules.templates.baseline import baseline
 from schedules.templates.batch_matmul import BatchMatmulTemplate
-from schedules.templates.conv2d import Conv2dTemplate
+from schedules.templates.conv2d import Conv2dTemplate, left_out
 from schedules.templates.cuda_baseline import cuda_baseline
 from schedules.templates.cuda_catalog import CUDA_TEMPLATES
 from schedules.templates.cuda_structure import named
@@ -125,6 +126,11 @@ def claim(func: tirx.PrimFunc, target: Target) -> Claim:
                 break  # nothing to compute: no tile has that size
             return Claim(template.name, template.space(anchor, target))
     return Claim("baseline", Space("baseline", 1, ()))
+
+
+def operations(func: tirx.PrimFunc) -> int:
+    """Floating point operations of one run (a multiply-add counts 2), without those that no config carries out."""
+    return int(s_tir.analysis.estimate_tir_flops(IRModule({GlobalVar("main"): func}))) - left_out(func)
 
 
 def lower(func: tirx.PrimFunc, config: Config, target: Target) -> s_tir.Schedule:

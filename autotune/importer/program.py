@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from tvm import relax, s_tir, tirx
-from tvm.ir import GlobalVar, IRModule
+from tvm import relax, tirx
+from tvm.ir import IRModule
 
 from autotune.importer.layout import assign_layouts
 from autotune.importer.operators.blame import blame
@@ -21,11 +21,10 @@ from autotune.importer.operators.catalog import import_graph
 from autotune.importer.operators.narrow import carried
 from autotune.importer.rewrites import split_to_slices
 from schedules.errors import AutotuneError
-from schedules.lower import claim, normalise, program_of, task_key
+from schedules.lower import claim, normalise, operations, program_of, task_key
 from schedules.space import Space
 from schedules.target import Target
 from schedules.task import Task
-from schedules.templates.conv2d import left_out
 
 logger = logging.getLogger(__name__)
 
@@ -165,5 +164,4 @@ def describe(func: tirx.PrimFunc, key: str, name: str, template: str, constants:
     shapes = tuple(tuple(int(extent) for extent in param.ty.shape) for param in func.params)
     dtypes = tuple(str(param.ty.dtype) for param in func.params)
     sizes = [math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in zip(shapes, dtypes, strict=True)]
-    flop = int(s_tir.analysis.estimate_tir_flops(IRModule({GlobalVar("main"): func}))) - left_out(func)
-    return Task(key, name, template, template, shapes, dtypes, constants, flop, sum(sizes))
+    return Task(key, name, template, template, shapes, dtypes, constants, operations(func), sum(sizes))

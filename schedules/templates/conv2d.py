@@ -26,6 +26,7 @@ L2. Tiles with more are not enumerated.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Mapping
@@ -153,14 +154,8 @@ def left_out(func: tirx.PrimFunc) -> int:
         return 0
     lanes, blocks = anchor.spatial[-1], anchor.spatial[1]
     per_group, groups, span = int(anchor.geometry["outputs"]), anchor.groups, int(anchor.geometry["span"])
-    empty = 0
-    for o in range(blocks):
-        first = min(o * lanes // per_group, groups - span)
-        last = (o + 1) * lanes
-        empty += sum(
-            not (group * per_group < last and (group + 1) * per_group > o * lanes)
-            for group in range(first, first + span)
-        )
+    pairs = itertools.product(*([tirx.const(i, "int64") for i in range(extent)] for extent in (blocks, span)))
+    empty = sum(not touches(o, index, per_group, groups, lanes).value for o, index in pairs)  # of numbers, a number
     return 2 * empty * (math.prod(anchor.spatial) // blocks) * (math.prod(anchor.reduction) // span)
 
 

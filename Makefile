@@ -67,7 +67,7 @@ cuda-cubins: $(STAMP)  ## every light model and the encoder as GPU machine code 
 	$(BIN)/python -m tests.bench.gpu.cubins
 
 docs: $(STAMP)  ## the references, from help and docstrings, and the README's table, from docs/benchmarks.md
-	$(BIN)/typer autotune.cli utils docs --name tune --title "Command line" --output docs/cli.md
+	$(BIN)/typer autotune.cli.main utils docs --name tune --title "Command line" --output docs/cli.md
 	$(BIN)/python -m tests.docs api docs/api.md
 	$(BIN)/python -m tests.docs figures README.md docs/benchmarks.md
 

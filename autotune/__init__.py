@@ -26,26 +26,26 @@ from schedules.errors import (
 )
 
 if TYPE_CHECKING:
-    from autotune.dispatch import InferenceSession as InferenceSession
-    from autotune.dispatch import load as load
-    from autotune.entry import build as build
-    from autotune.entry import tune as tune
-    from autotune.function import TunedFunction as TunedFunction
-    from autotune.function import tune_function as tune_function
     from autotune.options import Options as Options
-    from autotune.pipeline import Result as Result
+    from autotune.runtime.multi_shape_session import InferenceSession as InferenceSession
+    from autotune.runtime.multi_shape_session import load as load
+    from autotune.tuning.entry import build as build
+    from autotune.tuning.entry import tune as tune
+    from autotune.tuning.function import TunedFunction as TunedFunction
+    from autotune.tuning.function import tune_function as tune_function
+    from autotune.tuning.pipeline import Result as Result
 
 __version__ = installed(DISTRIBUTION) or "0+unknown"
 
 _HOMES = {
-    "InferenceSession": "autotune.dispatch",
+    "InferenceSession": "autotune.runtime.multi_shape_session",
     "Options": "autotune.options",
-    "Result": "autotune.pipeline",
-    "TunedFunction": "autotune.function",
-    "build": "autotune.entry",
-    "load": "autotune.dispatch",
-    "tune": "autotune.entry",
-    "tune_function": "autotune.function",
+    "Result": "autotune.tuning.pipeline",
+    "TunedFunction": "autotune.tuning.function",
+    "build": "autotune.tuning.entry",
+    "load": "autotune.runtime.multi_shape_session",
+    "tune": "autotune.tuning.entry",
+    "tune_function": "autotune.tuning.function",
 }
 
 __all__ = [

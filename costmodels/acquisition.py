@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import erfcx, ndtr
 
-from costmodels.base import Floats, Prediction
+from costmodels.cost_model import Floats, Prediction
 
 _LOG_SQRT_2PI = 0.5 * float(np.log(2.0 * np.pi))
 _LOG_HALF_PI_ROOT = 0.5 * float(np.log(np.pi / 2.0))

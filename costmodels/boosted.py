@@ -13,8 +13,8 @@ import numpy as np
 import xgboost
 from numpy.typing import NDArray
 
-from costmodels.base import CostModel, Floats, Prediction
 from costmodels.calibration import conformal_scale
+from costmodels.cost_model import CostModel, Floats, Prediction
 from costmodels.single_thread import single_thread
 from schedules.errors import UsageError
 

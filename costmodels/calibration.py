@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from costmodels.base import Floats
+from costmodels.cost_model import Floats
 
 LEVEL = 0.8
 LEVEL_Z = 1.2815515655446004  # half width of a standard normal's 80 % interval

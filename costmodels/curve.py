@@ -19,7 +19,7 @@ import emcee
 import numpy as np
 from scipy.optimize import least_squares
 
-from costmodels.base import Floats
+from costmodels.cost_model import Floats
 from costmodels.curve_functions import BY_NAME, CURVES, Curve
 from costmodels.single_thread import single_thread
 from schedules.errors import UsageError

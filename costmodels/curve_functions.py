@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from costmodels.base import Floats
+from costmodels.cost_model import Floats
 
 
 @dataclass(frozen=True)

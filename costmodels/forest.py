@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from skopt.learning import ExtraTreesRegressor, RandomForestRegressor
 
-from costmodels.base import CostModel, Floats, Prediction
 from costmodels.calibration import conformal_scale
+from costmodels.cost_model import CostModel, Floats, Prediction
 from schedules.errors import UsageError
 
 TREES = 40

@@ -18,8 +18,8 @@ import numpy as np
 from scipy.linalg import cho_solve, solve_triangular
 from scipy.optimize import minimize
 
-from costmodels.base import CostModel, Floats, Prediction
 from costmodels.calibration import conformal_scale
+from costmodels.cost_model import CostModel, Floats, Prediction
 from costmodels.single_thread import single_thread
 from schedules.errors import UsageError
 

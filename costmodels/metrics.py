@@ -12,7 +12,7 @@ import numpy as np
 from scipy.special import ndtri
 from scipy.stats import rankdata
 
-from costmodels.base import Floats, Prediction
+from costmodels.cost_model import Floats, Prediction
 from schedules.errors import UsageError
 
 LEVELS = (0.5, 0.8, 0.95)

@@ -16,7 +16,7 @@ from functools import cached_property
 
 import numpy as np
 
-from costmodels.base import CostModel, Floats, Prediction
+from costmodels.cost_model import CostModel, Floats, Prediction
 from schedules.errors import UsageError
 
 KNEE = 0.2

@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodels.base import Floats
+from costmodels.cost_model import Floats
 from costmodels.single_thread import single_thread
 
 REACH = 0.01  # mean squared distance per feature, in ranges squared, at which a vote has faded to 1/e

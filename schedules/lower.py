@@ -17,24 +17,24 @@ from schedules.config import Config
 from schedules.errors import ScheduleError, check, last_line
 from schedules.space import Space
 from schedules.target import Target
-from schedules.templates.baseline import baseline
-from schedules.templates.batch_matmul import BatchMatmulTemplate
-from schedules.templates.conv2d import Conv2dTemplate, left_out
-from schedules.templates.cuda_baseline import cuda_baseline
-from schedules.templates.cuda_catalog import CUDA_TEMPLATES
-from schedules.templates.cuda_structure import named
-from schedules.templates.depthwise import DepthwiseTemplate
-from schedules.templates.elementwise import ElementwiseTemplate
-from schedules.templates.generic import GenericTemplate
-from schedules.templates.matmul import MatmulTemplate
-from schedules.templates.pool import PoolTemplate
-from schedules.templates.recurrent import SCHEDULED, for_threads
-from schedules.templates.rows import RowsTemplate
-from schedules.templates.soundness import unwritten
-from schedules.templates.structure import Anchor, Repack
-from schedules.templates.traced import SPACE as TRACED
-from schedules.templates.traced import apply_traced
-from schedules.templates.vector_math import vector_math
+from schedules.templates.common.soundness import unwritten
+from schedules.templates.common.structure import Anchor, Repack
+from schedules.templates.common.traced import SPACE as TRACED
+from schedules.templates.common.traced import apply_traced
+from schedules.templates.cpu.baseline import baseline
+from schedules.templates.cpu.batch_matmul import BatchMatmulTemplate
+from schedules.templates.cpu.conv2d import Conv2dTemplate, left_out
+from schedules.templates.cpu.depthwise import DepthwiseTemplate
+from schedules.templates.cpu.elementwise import ElementwiseTemplate
+from schedules.templates.cpu.generic import GenericTemplate
+from schedules.templates.cpu.matmul import MatmulTemplate
+from schedules.templates.cpu.pooling import PoolTemplate
+from schedules.templates.cpu.recurrent import SCHEDULED, for_threads
+from schedules.templates.cpu.rows import RowsTemplate
+from schedules.templates.cpu.vector_math import vector_math
+from schedules.templates.cuda.cuda_baseline import cuda_baseline
+from schedules.templates.cuda.cuda_catalog import CUDA_TEMPLATES
+from schedules.templates.cuda.cuda_structure import named
 
 BASELINE = Config("baseline/1", ())
 """The config of the untuned program, valid for every task."""

@@ -22,16 +22,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodels.acquisition import log_expected_improvement, thompson, upper_confidence_bound
-from costmodels.base import Floats, Prediction
-from costmodels.catalog import make_cost_model
+from costmodels.cost_model import Floats, Prediction
+from costmodels.cost_model_catalog import make_cost_model
 from costmodels.surrogate import Surrogate
 from costmodels.validity import Validity
 from schedules.config import Config
 from search.allocation import Outlook
-from search.base import Result, SearchContext, Searcher
 from search.history import History
 from search.pool import Pool, Rows
 from search.prior import prior_rows
+from search.searcher import Result, SearchContext, Searcher
 from search.spread import spread
 
 CANDIDATES = 4096

@@ -8,8 +8,8 @@ import numpy as np
 
 from costmodels.choices import choose
 from search.allocation import Allocator, RoundRobin
-from search.expected_cut import PACE, ExpectedCut
 from search.gradient import Gradient
+from search.latency_reduction import PACE, ExpectedCut
 from search.simple_allocators import FlopProportional, RandomAllocator, Sequential
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from costmodels.base import Floats
+from costmodels.cost_model import Floats
 from search.pool import MANY, Pool, Rows
 
 Value = Callable[[Rows], Floats]

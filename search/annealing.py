@@ -16,12 +16,12 @@ Throughput, not its logarithm, as in the paper: a failure is 0, and ε is a rati
 from __future__ import annotations
 
 from costmodels.acquisition import expected_improvement
-from costmodels.base import Floats
+from costmodels.cost_model import Floats
 from costmodels.forest import Forest
 from search.annealer import Cooling, Value
-from search.base import SearchContext, Searcher
 from search.planned import PlannedSearch
 from search.pool import Rows
+from search.searcher import SearchContext, Searcher
 
 PROBES = 20
 STEPS = 120  # instead of 500: asking a forest about 64 walkers takes 3 ms, and the walk settles long before

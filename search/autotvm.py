@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from costmodels.base import Floats
 from costmodels.boosted import BoostedRank
+from costmodels.cost_model import Floats
 from search.annealer import Cooling, Value
-from search.base import SearchContext
 from search.planned import PlannedSearch
 from search.pool import Rows
+from search.searcher import SearchContext
 
 EPSILON = 0.05
 

@@ -10,9 +10,9 @@ from skopt import Optimizer
 from skopt.space import Integer
 
 from schedules.config import Config
-from search.base import Result, SearchContext, Searcher
 from search.history import History
 from search.pool import Pool, Rows
+from search.searcher import Result, SearchContext, Searcher
 
 CANDIDATES = 400  # points that the optimiser scores for each place of a batch
 TREES = 30

@@ -13,12 +13,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from costmodels.base import Prediction
-from costmodels.catalog import make_cost_model
+from costmodels.cost_model import Prediction
+from costmodels.cost_model_catalog import make_cost_model
 from schedules.config import Config
-from search.base import Result, SearchContext, Searcher
 from search.history import History
 from search.pool import Pool, Rows
+from search.searcher import Result, SearchContext, Searcher
 
 RANDOM_SHARE = 0.1
 LEAST_DATA = 4  # valid measurements below which a model knows nothing worth asking

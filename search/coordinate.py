@@ -13,9 +13,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from schedules.config import Config
-from search.base import Result, SearchContext, Searcher
 from search.history import History
 from search.pool import Pool, Rows
+from search.searcher import Result, SearchContext, Searcher
 
 
 class CoordinateSearch(Searcher):

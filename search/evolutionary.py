@@ -11,12 +11,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from costmodels.base import Floats
-from costmodels.catalog import make_cost_model
+from costmodels.cost_model import Floats
+from costmodels.cost_model_catalog import make_cost_model
 from schedules.config import Config
-from search.base import Result, SearchContext, Searcher
 from search.history import History
 from search.pool import Pool, Rows
+from search.searcher import Result, SearchContext, Searcher
 
 POPULATION = 512
 GENERATIONS = 4

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from costmodels.base import Floats
+from costmodels.cost_model import Floats
 from search.allocation import TaskState
 
 MOST_TOP = 8  # trials from which the tail's scale is read

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodels.base import Floats
-from search.base import Result
+from costmodels.cost_model import Floats
 from search.pool import Pool, Rows
+from search.searcher import Result
 
 
 class History:

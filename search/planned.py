@@ -11,12 +11,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from costmodels.base import Floats
+from costmodels.cost_model import Floats
 from schedules.config import Config
 from search.annealer import Annealer, Cooling, Value
-from search.base import Result, SearchContext, Searcher
 from search.history import History
 from search.pool import Pool, Rows
+from search.searcher import Result, SearchContext, Searcher
 
 PLAN = 32
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodels.base import Floats
+from costmodels.cost_model import Floats
 from schedules.errors import UsageError
 from schedules.space import Space
-from search.base import SearchContext
+from search.searcher import SearchContext
 
 MOST_TASKS = 24
 MOST_ROWS = 32  # of one task: the fit of the shared model is paid once per searcher, but it is paid

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from schedules.config import Config
-from search.base import Result, SearchContext, Searcher
 from search.pool import Pool
+from search.searcher import Result, SearchContext, Searcher
 
 
 class RandomSearch(Searcher):

@@ -122,15 +122,15 @@ def environment(tree: Tree) -> list[str]:
     names = {"environ", "environb", "getenv", "getenvb", "putenv"}
     found = []
     for path, module in library(tree):
-        if path == "autotune/cli.py":
+        if path == "autotune/cli/main.py":
             continue
         found += [
-            f"{path}:{node.lineno} uses os.{node.attr}; read it in autotune/cli.py and pass it on"
+            f"{path}:{node.lineno} uses os.{node.attr}; read it in autotune/cli/main.py and pass it on"
             for node in ast.walk(module)
             if isinstance(node, ast.Attribute) and node.attr in names
         ]
         found += [
-            f"{path}:{node.lineno} imports {name}; read it in autotune/cli.py and pass it on"
+            f"{path}:{node.lineno} imports {name}; read it in autotune/cli/main.py and pass it on"
             for name, node in imports(path, module)
             if name.split(".")[0] == "os" and name.split(".")[-1] in names
         ]
@@ -140,10 +140,10 @@ def environment(tree: Tree) -> list[str]:
 def printing(tree: Tree) -> list[str]:
     """Only the CLI prints."""
     return [
-        f"{path}:{name.lineno} calls {name.id}(); log it, or return it to autotune/cli.py"
+        f"{path}:{name.lineno} calls {name.id}(); log it, or return it to autotune/cli/main.py"
         for path, module in library(tree)
         for name in calls(module)
-        if name.id in ("print", "pprint") and path != "autotune/cli.py"
+        if name.id in ("print", "pprint") and path != "autotune/cli/main.py"
     ]
 
 

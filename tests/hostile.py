@@ -17,8 +17,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from autotune.importing import import_model
-from autotune.machine import host_target
+from autotune.host.machine import host_target
+from autotune.importer.guarded_import import import_model
 from schedules.errors import ModelError
 
 SECRET = bytes(range(256)) * 4

@@ -28,7 +28,7 @@ LONG_FUNCTION = "def long():\n" + "    x = 1\n" * MAX_FUNCTION_LINES
 
 BROKEN = {
     "import_direction": [
-        {"schedules/a.py": "import search.base"},
+        {"schedules/a.py": "import search.searcher"},
         {"schedules/a.py": "from tuning_logs.record import RecordKey"},
         {"tuning_logs/a.py": "def f():\n    from costmodels import base"},
         {"search/a.py": "import autotune"},
@@ -53,12 +53,12 @@ BROKEN = {
         {"schedules/a.py": "import subprocess"},
     ],
     "environment": [
-        {"autotune/session.py": "import os\nx = os.environ['X']"},
+        {"autotune/tuning/loop.py": "import os\nx = os.environ['X']"},
         {"tuning_logs/a.py": "import os\nx = os.getenv('X')"},
         {"autotune/a.py": "from os import environ"},
         {"autotune/measure/a.py": "from os import getenv as g"},
     ],
-    "printing": [{"autotune/session.py": "print('hello')"}, {"search/a.py": "def f():\n    print(1)"}],
+    "printing": [{"autotune/tuning/loop.py": "print('hello')"}, {"search/a.py": "def f():\n    print(1)"}],
     "sizes": [
         {"autotune/a.py": "x = 1\n" * (MAX_FILE_LINES + 1)},
         {"search/a.py": LONG_FUNCTION},
@@ -113,16 +113,16 @@ def test_rule_catches(rule, tree):
 
 GOOD = {
     "schedules/lower.py": "import tvm\nimport numpy as np",
-    "schedules/templates/conv2d.py": "from tvm import te\nfrom schedules.config import Config",
+    "schedules/templates/cpu/conv2d.py": "from tvm import te\nfrom schedules.config import Config",
     "schedules/config.py": "import json",
     "costmodels/boosted.py": "import xgboost\nfrom tuning_logs.record import RecordKey",
-    "search/bayesian.py": "from skopt import Optimizer\nfrom costmodels.base import CostModel",
-    "search/base.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from search import loop",
-    "search/loop.py": "from search.base import x\ndef f(console):\n    console.print('not the builtin')",
+    "search/bayesian.py": "from skopt import Optimizer\nfrom costmodels.cost_model import CostModel",
+    "search/searcher.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from search import loop",
+    "search/loop.py": "from search.searcher import x\ndef f(console):\n    console.print('not the builtin')",
     "tuning_logs/store.py": "import sqlite3\nimport time",
-    "autotune/cli.py": "import os\nprint(os.environ['HOME'])\ndef f():\n    import tvm",
-    "autotune/verify.py": "def f():\n    import onnxruntime\n    import csv  # slow to import",
-    "autotune/__init__.py": "'''D'''\nfrom autotune.cli import main\n__all__ = []\ndef __getattr__(name):\n    pass",
+    "autotune/cli/main.py": "import os\nprint(os.environ['HOME'])\ndef f():\n    import tvm",
+    "autotune/validation/verify.py": "def f():\n    import onnxruntime\n    import csv  # slow to import",
+    "autotune/__init__.py": "'''D'''\nfrom autotune.cli.main import main\n__all__ = []\ndef __getattr__(name):\n    pass",
     "tests/test_a.py": "import autotune\nprint(1)",
 }
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.cli import main
+from autotune.cli.main import main
 from schedules import errors
 from tests.docs.api import page
 from tests.models import cached

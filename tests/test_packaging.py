@@ -93,7 +93,12 @@ def test_every_room_ships_its_types():
 @pytest.mark.slow
 def test_the_wheel_holds_what_is_needed_and_no_tests():
     names = zipfile.ZipFile(wheel()).namelist()
-    for name in ("autotune/py.typed", "autotune/report.html.j2", "autotune/lanes.cc", "autotune/plain_model.py"):
+    for name in (
+        "autotune/py.typed",
+        "autotune/report/report.html.j2",
+        "autotune/runtime/lanes.cc",
+        "autotune/exchange/plain_model.py",
+    ):
         assert name in names
     assert not [name for name in names if name.startswith("tests/")]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.cli import main
+from autotune.cli.main import main
 from tests.docs.figures import with_figures
 from tests.models import cached
 

@@ -15,8 +15,8 @@ from schedules.target import Target
 from tuning_logs.database import Database, postgres_database, sqlite_database
 from tuning_logs.explain import KeyCount, explain_miss
 from tuning_logs.record import RecordKey, TuningRecord
-from tuning_logs.rows import from_row, packed_text, program_sha256, to_row, unpacked_text
 from tuning_logs.schema import HEAD, KEYS, METADATA, RECORDS, TARGETS, VERSION_TABLE, WORKLOADS
+from tuning_logs.sql_rows import from_row, packed_text, program_sha256, to_row, unpacked_text
 
 LOG = logging.getLogger(__name__)
 PAGE = 1000

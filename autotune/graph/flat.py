@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tvm import relax
 from tvm.ir import GenericConst
 
-from autotune.graph.memory import Slice
+from autotune.graph.arena import Slice
 from autotune.importer.program import Program
 
 Place = Literal["input", "weight", "arena"]

@@ -8,10 +8,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from autotune.graph.arena import Slice
 from autotune.graph.flat import Flat, FlatCall, Place, Source, Use
-from autotune.graph.memory import Slice
+from autotune.host.dtypes import numpy_type, word
 from autotune.importer.program import TensorSpec
-from autotune.words import numpy_type, word
 
 DEVICE_CALL = "@"
 """Begins the symbol of a call that a device answers; no kernel's name begins so."""

@@ -12,9 +12,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from autotune.graph.arena import place_tensors, root_of
 from autotune.graph.flat import Flat, Place, Use, read_flat
 from autotune.graph.lanes import Lane, cpu_lane
-from autotune.graph.memory import place_tensors, root_of
 from autotune.importer.program import Program
 
 

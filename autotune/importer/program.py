@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from tvm import relax, tirx
 from tvm.ir import IRModule
 
-from autotune.importer.layout import assign_layouts
-from autotune.importer.operators.blame import blame
-from autotune.importer.operators.bounds import bounded
-from autotune.importer.operators.catalog import import_graph
-from autotune.importer.operators.narrow import carried
-from autotune.importer.rewrites import split_to_slices
+from autotune.importer.conversion.bounds import bounded
+from autotune.importer.conversion.narrow import carried
+from autotune.importer.conversion.operator_attribution import blame
+from autotune.importer.conversion.operator_catalog import import_graph
+from autotune.importer.layouts.assign import assign_layouts
+from autotune.importer.onnx_model.rewrites import split_to_slices
 from schedules.errors import AutotuneError
 from schedules.lower import claim, normalise, operations, program_of, task_key
 from schedules.space import Space

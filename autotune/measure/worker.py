@@ -9,9 +9,9 @@ import resource
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from autotune.measure.builder import Builder, Lowering
+from autotune.measure.kernel_builder import Builder, Lowering
+from autotune.measure.kernel_timing import Bench, Kernel
 from autotune.measure.messages import READY, Broken, BuildJob, Job, ReferenceJob, Reply, Settings, TimeJob
-from autotune.measure.timing import Bench, Kernel
 
 COPIES = 16
 """Of a task's data that checking and timing may hold at once, generously: inputs, live copies, arenas, bounds."""

@@ -10,8 +10,8 @@ from pathlib import Path
 import onnx
 import pytest
 
-from autotune.measure.pool import LocalMeasurer
-from autotune.runtime import InferenceSession
+from autotune.measure.local_measurer import LocalMeasurer
+from autotune.runtime.plain_session import InferenceSession
 from tests.autotune_tests.tiny import build_untuned, save_tiny, target
 
 

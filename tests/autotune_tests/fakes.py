@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from autotune import pipeline, ship
-from autotune.machine import host_target
-from autotune.measure.base import Candidate, symbol_of
-from autotune.measure.builder import Builder, object_of
-from autotune.peak import Peak
+from autotune.build import ship
+from autotune.host.machine import host_target
+from autotune.host.roofline import Peak
+from autotune.measure.kernel_builder import Builder, object_of
+from autotune.measure.measurer import Candidate, symbol_of
+from autotune.tuning import pipeline
 from schedules import lower as lowering
 from schedules.errors import ScheduleError
 from schedules.lower import load_program, lower

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from autotune.artifact import annotate, attach, read_artifact, read_tasks
-from autotune.bench import BENCH
-from autotune.history import Run, Slot, TaskStory, write_history
-from autotune.measure.base import symbol_of
+from autotune.artifact.directory import annotate, attach, read_artifact, read_tasks
+from autotune.measure.measurer import symbol_of
+from autotune.tuning.run_history import Run, Slot, TaskStory, write_history
+from autotune.validation.bench import BENCH
 
 BENCHED = {
     "threads": 1,

@@ -8,13 +8,13 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from autotune.importer.load import load_model
+from autotune.artifact.plan import make_plan
+from autotune.build.ship import build_artifact
+from autotune.host.machine import host_target
+from autotune.importer.onnx_model.load import load_model
+from autotune.importer.onnx_model.simplify import simplify
 from autotune.importer.program import Program, import_program
-from autotune.importer.simplify import simplify
-from autotune.machine import host_target
-from autotune.measure.pool import LocalMeasurer
-from autotune.plan import make_plan
-from autotune.ship import build_artifact
+from autotune.measure.local_measurer import LocalMeasurer
 from schedules.target import Target
 from tuning_logs.memory_store import MemoryStore
 

@@ -12,7 +12,7 @@ from tests.models import save
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "build" / "models"
 PAGE = ROOT / "docs" / "benchmarks.md"
-TUNE = [sys.executable, "-c", "import sys; from autotune.cli import main; sys.exit(main())"]
+TUNE = [sys.executable, "-c", "import sys; from autotune.cli.main import main; sys.exit(main())"]
 
 
 def tune(*arguments: str) -> dict[str, object]:

@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 
 import autotune
-from autotune.machine import host_target
-from autotune.runtime import set_threads
-from autotune.verify import compare, session_inputs
+from autotune.host.machine import host_target
+from autotune.runtime.plain_session import set_threads
+from autotune.validation.verify import compare, session_inputs
 from schedules.lower import tvm_target
 from tests.bench.gpu import metaschedule
-from tests.bench.soon import soon
+from tests.bench.time_to_target import soon
 
 PAUSE_S = 0.3
 """Until the threads of the other engine are quiet."""

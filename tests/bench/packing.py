@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from autotune.machine import read_host
+from autotune.host.machine import read_host
+from autotune.host.roofline import measure_peak
 from autotune.options import Options
-from autotune.peak import measure_peak
-from autotune.pipeline import resolve_target
-from autotune.trace import Floats, Trace, TraceFile, corrected, recorded_space, save_traces
+from autotune.replay.trace import Floats, Trace, TraceFile, corrected, recorded_space, save_traces
+from autotune.tuning.pipeline import resolve_target
 from tests.bench.sampling import sampled
 from tuning_logs.measurement import ERROR_KINDS
 

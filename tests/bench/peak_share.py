@@ -20,12 +20,12 @@ from pathlib import Path
 
 import tvm
 
-from autotune.artifact import read_artifact, read_tasks
-from autotune.machine import thread_cpus
-from autotune.measure.base import symbol_of
-from autotune.peak import best_of, fma_kernel, measure_peak, ordinary
-from autotune.runtime import InferenceSession
-from autotune.verify import random_inputs
+from autotune.artifact.directory import read_artifact, read_tasks
+from autotune.host.machine import thread_cpus
+from autotune.host.roofline import best_of, fma_kernel, measure_peak, ordinary
+from autotune.measure.measurer import symbol_of
+from autotune.runtime.plain_session import InferenceSession
+from autotune.validation.verify import random_inputs
 from schedules.target import Target
 from schedules.task import Task
 

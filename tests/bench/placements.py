@@ -12,19 +12,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
-from autotune.cli_reply import table
-from autotune.duet import Built, Kind, Ledger, for_threads, outline, plan_sizes, problem_of
+from autotune.artifact.apply_plan import specialise
+from autotune.build.lane_kernels import Built, Kind, Ledger, for_threads, outline, plan_sizes, problem_of
+from autotune.build.linking import concats_of
+from autotune.cli.reply import table
 from autotune.graph.exact import exact
 from autotune.graph.flat import read_flat
 from autotune.graph.lanes import parse_lanes
 from autotune.graph.partition import Partition
 from autotune.graph.placement import Problem, simulate
 from autotune.graph.placer_catalog import PLACERS
-from autotune.library import concats_of
-from autotune.measure.base import symbol_of
+from autotune.measure.measurer import symbol_of
 from autotune.options import Options
-from autotune.pipeline import load_program, resolve_target
-from autotune.specialise import specialise
+from autotune.tuning.pipeline import load_program, resolve_target
 from schedules.lower import MOST_LOSSY
 from tuning_logs.sql_store import open_log
 

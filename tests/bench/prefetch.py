@@ -16,17 +16,17 @@ from typing import Any
 import numpy as np
 import tvm
 
-from autotune.artifact import read_artifact
-from autotune.importing import import_model
+from autotune.artifact.directory import read_artifact
+from autotune.importer.guarded_import import import_model
 from autotune.options import Options
-from autotune.runtime import set_threads
+from autotune.runtime.plain_session import set_threads
 from schedules.config import Config
 from schedules.lower import load_program as load_prim_func
 from schedules.lower import lower, repack, tvm_target
 from schedules.target import Target
 from schedules.task import Task
-from schedules.templates import prefetch
-from schedules.templates.pipeline import compiled
+from schedules.templates.cpu import prefetch
+from schedules.templates.cpu.passes import compiled
 
 BYTES = 64 * 2**20
 """Of all copies of a weight together."""

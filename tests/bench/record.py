@@ -28,13 +28,13 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from autotune.machine import thread_cpus
-from autotune.measure.base import symbol_of
-from autotune.measure.crew import Crew, NurseryProcess
+from autotune.host.machine import thread_cpus
+from autotune.measure.local_measurer import BASELINE_EVALUATOR, LOWERING
+from autotune.measure.measurer import symbol_of
 from autotune.measure.messages import BuildJob, Built, Lost, Reference, ReferenceJob, Settings, TimedAll, TimeJob
-from autotune.measure.pool import BASELINE_EVALUATOR, LOWERING
+from autotune.measure.worker_pool import Crew, NurseryProcess
 from autotune.options import Options
-from autotune.pipeline import cold_bytes, load_program, resolve_target
+from autotune.tuning.pipeline import cold_bytes, load_program, resolve_target
 from schedules.lower import BASELINE
 from schedules.space import Space
 from schedules.task import Task

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tests.models import save
 
-TUNE = [sys.executable, "-c", "import sys; from autotune.cli import main; sys.exit(main())"]
+TUNE = [sys.executable, "-c", "import sys; from autotune.cli.main import main; sys.exit(main())"]
 
 
 def tuned(folder: Path, model: str, name: str, log: str, budget_s: float) -> dict[str, object]:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autotune.replay_allocators import rules_of
-from autotune.replay_courses import CourseRules, Courses
-from autotune.trace import Trace, load_traces
+from autotune.replay.allocator_replay import rules_of
+from autotune.replay.trace import Trace, load_traces
+from autotune.replay.trajectories import CourseRules, Courses
 from search.allocator_catalog import DEFAULT_ALLOCATOR, make_allocator
 from search.remaining import RemainingGain
 from tests.bench.packing import TRACES

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from costmodels.base import CostModel, Floats
-from costmodels.catalog import make_cost_model
+from costmodels.cost_model import CostModel, Floats
+from costmodels.cost_model_catalog import make_cost_model
 from schedules.errors import UsageError
 
 

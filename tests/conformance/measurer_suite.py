@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autotune.measure.base import Candidate, Measurer
+from autotune.measure.measurer import Candidate, Measurer
 
 
 class MeasurerSuite:

@@ -14,7 +14,7 @@ from costmodels.acquisition import (
     thompson,
     upper_confidence_bound,
 )
-from costmodels.base import Prediction
+from costmodels.cost_model import Prediction
 
 
 def at(mean: float, std: float) -> Prediction:

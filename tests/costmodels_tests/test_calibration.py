@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from costmodels.catalog import COST_MODELS, make_cost_model
+from costmodels.cost_model_catalog import COST_MODELS, make_cost_model
 from costmodels.metrics import assess
 from tests.search_tests.synthetic import BENCHES, NOISE
 

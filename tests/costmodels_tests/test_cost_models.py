@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from costmodels.catalog import COST_MODELS, make_cost_model
+from costmodels.cost_model_catalog import COST_MODELS, make_cost_model
 from schedules.errors import UsageError
 from tests.conformance.cost_model_suite import CostModelSuite
 

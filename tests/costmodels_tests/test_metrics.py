@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from costmodels.base import Prediction
 from costmodels.calibration import conformal_scale
+from costmodels.cost_model import Prediction
 from costmodels.metrics import assess, coverage, rank_correlation, top_recall
 from schedules.errors import UsageError
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from autotune.artifact import read_tasks
+from autotune.artifact.directory import read_tasks
 from autotune.events import Event, PeerTimed, SlotBegan, SlotDone, TuningBegan
-from autotune.history import Run, read_history
-from autotune.progress import Progress
-from autotune.report import write_report
+from autotune.tuning.run_history import Run, read_history
+from autotune.report.progress import Progress
+from autotune.report.page import write_report
 from schedules.task import Task
 from search.allocation import TaskState
 from tests.chromium import Chromium, find_browser

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import onnx
 
-from autotune.machine import host_target
+from autotune.host.machine import host_target
 from tests.fuzz.crew import fuzz
 from tests.fuzz.engine import examine
 from tests.fuzz.graphs import random_model

@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Iterable, Iterator
 from multiprocessing.connection import Connection
 
-from autotune.machine import host_target
+from autotune.host.machine import host_target
 from autotune.measure.worker import cap_memory
 from tests.fuzz.engine import Found, examine
 from tests.fuzz.graphs import random_model

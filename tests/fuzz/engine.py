@@ -15,15 +15,15 @@ import onnx
 import onnxruntime
 from numpy.typing import NDArray
 
-from autotune.importer.load import load_model
+from autotune.artifact.plan import Choice, Plan
+from autotune.build.ship import build_artifact
+from autotune.importer.onnx_model.load import load_model
+from autotune.importer.onnx_model.simplify import simplify
 from autotune.importer.program import Program, import_program, interface
-from autotune.importer.simplify import simplify
-from autotune.measure.base import Candidate, symbol_of
-from autotune.measure.builder import Builder, object_of
-from autotune.plan import Choice, Plan
-from autotune.runtime import InferenceSession
-from autotune.ship import build_artifact
-from autotune.verify import random_inputs
+from autotune.measure.kernel_builder import Builder, object_of
+from autotune.measure.measurer import Candidate, symbol_of
+from autotune.runtime.plain_session import InferenceSession
+from autotune.validation.verify import random_inputs
 from schedules import lower as lowering
 from schedules.config import Config
 from schedules.errors import ModelError, ScheduleError
@@ -34,7 +34,7 @@ RTOL, ATOL = 1e-3, 3e-4
 """|ours − theirs| ≤ RTOL·|theirs| + ATOL·rms(theirs): as measuring checks kernels, a little more for their sum."""
 
 LOSSY = 10.0
-"""Winograd may be so many times worse; what ships is chosen by the whole model's error (autotune/ship.py)."""
+"""Winograd may be so many times worse; what ships is chosen by the whole model's error (autotune/build/ship.py)."""
 
 JITTER = 3e-7
 """Relative change of inputs by which an ill-conditioned graph is known: a few roundings."""

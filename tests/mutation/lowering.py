@@ -8,7 +8,7 @@ from tvm import s_tir, tirx
 from schedules import lower as right
 from schedules.config import Config
 from schedules.target import Target
-from schedules.templates.structure import Repack
+from schedules.templates.common.structure import Repack
 from tests.mutation.mutants import Mutant, mutate, random_mutant
 
 LOWERING = __name__

@@ -2,10 +2,10 @@
 
 import pytest
 
-from autotune.importer.load import load_model
+from autotune.host.machine import host_target
+from autotune.importer.onnx_model.load import load_model
+from autotune.importer.onnx_model.simplify import simplify
 from autotune.importer.program import import_program
-from autotune.importer.simplify import simplify
-from autotune.machine import host_target
 from schedules.lower import BASELINE, load_program, lower
 from tests.models import cached
 from tests.mutation.lowering import mutated, split

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import numpy as np
 
-from autotune.importer.load import load_model
+from autotune.host.machine import host_target
+from autotune.importer.onnx_model.load import load_model
+from autotune.importer.onnx_model.simplify import simplify
 from autotune.importer.program import import_program
-from autotune.importer.simplify import simplify
-from autotune.machine import host_target
-from autotune.measure.base import Candidate
 from autotune.measure.evaluator import Adaptive
-from autotune.measure.pool import LocalMeasurer
+from autotune.measure.local_measurer import LocalMeasurer
+from autotune.measure.measurer import Candidate
 from schedules.errors import ScheduleError
 from schedules.lower import BASELINE, load_program, lower
 from schedules.target import Target

@@ -17,12 +17,12 @@ from tvm import relax, te, tirx
 from schedules.config import Config
 from schedules.lower import lower, normalise, repack, tvm_target
 from schedules.target import Target
-from schedules.templates.batch_matmul import batch_matmul
-from schedules.templates.conv2d import conv2d
-from schedules.templates.depthwise import depthwise
-from schedules.templates.matmul import matmul
-from schedules.templates.pipeline import compiled
-from schedules.templates.pool import pool2d
+from schedules.templates.cpu.batch_matmul import batch_matmul
+from schedules.templates.cpu.conv2d import conv2d
+from schedules.templates.cpu.depthwise import depthwise
+from schedules.templates.cpu.matmul import matmul
+from schedules.templates.cpu.passes import compiled
+from schedules.templates.cpu.pooling import pool2d
 
 Array = NDArray[Any]
 Shape = tuple[int, ...]

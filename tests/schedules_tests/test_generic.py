@@ -16,8 +16,8 @@ from schedules.config import Config
 from schedules.errors import ScheduleError
 from schedules.lower import claim, load_program, lower, program_of
 from schedules.target import Target
-from schedules.templates.generic import GenericTemplate
-from schedules.templates.sketches import tilings_of
+from schedules.templates.common.sketches import tilings_of
+from schedules.templates.cpu.generic import GenericTemplate
 from tests.schedules_tests.cases import GENERIC
 from tests.schedules_tests.programs import Case, from_relax
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tvm import s_tir, te, tirx
 from tvm.script import tirx as T  # noqa: N812
 
-from schedules.templates.indices import exact_indices
+from schedules.templates.common.indices import exact_indices
 
 ROWS, SHIFT = 8, 200
 LONG = 420

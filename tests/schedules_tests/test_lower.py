@@ -9,9 +9,9 @@ from schedules.config import Config
 from schedules.errors import ScheduleError, UsageError
 from schedules.lower import BASELINE, TEMPLATES, claim, load_program, lower, normalise, program_of, task_key, tvm_target
 from schedules.target import Target
-from schedules.templates.batch_matmul import batch_matmul
-from schedules.templates.conv2d import Conv2dTemplate, conv2d
-from schedules.templates.rows import RowsTemplate
+from schedules.templates.cpu.batch_matmul import batch_matmul
+from schedules.templates.cpu.conv2d import Conv2dTemplate, conv2d
+from schedules.templates.cpu.rows import RowsTemplate
 from tests.schedules_tests.cases import CASES
 from tests.schedules_tests.programs import from_relax, from_te
 

@@ -7,7 +7,7 @@ import pytest
 
 from schedules.lower import claim, lower, tvm_target
 from schedules.target import Target
-from schedules.templates.pipeline import STACKED, compiled
+from schedules.templates.cpu.passes import STACKED, compiled
 from tests.schedules_tests.programs import conv_case, matmul_case
 
 WIDE = Target(kind="llvm", isa="avx512", threads=2)

@@ -5,7 +5,7 @@ import pytest
 
 from schedules.lower import BASELINE, claim, is_scheduled, lower, normalise
 from schedules.target import Target
-from schedules.templates.recurrent import LANES, UNITS, gru_steps, lstm_steps
+from schedules.templates.cpu.recurrent import LANES, UNITS, gru_steps, lstm_steps
 from tests.schedules_tests.programs import run
 
 STEPS, BATCH, CHUNKS = 5, 2, 6

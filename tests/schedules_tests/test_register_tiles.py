@@ -7,8 +7,8 @@ import pytest
 
 from schedules.lower import claim, lower, tvm_target
 from schedules.target import Target
-from schedules.templates.pipeline import compiled
-from schedules.templates.structure import tile_order, tile_registers, varied
+from schedules.templates.common.structure import tile_order, tile_registers, varied
+from schedules.templates.cpu.passes import compiled
 from tests.schedules_tests.programs import conv_case
 
 WIDE = Target(kind="llvm", isa="avx512", threads=1, mcpu="skylake-avx512")

@@ -11,8 +11,8 @@ import tvm_ffi
 from tvm import s_tir, te, tirx
 
 from schedules.errors import ScheduleError
-from schedules.templates.splice import replace_anchor
-from schedules.templates.structure import blocks_in_order, parameter_shapes
+from schedules.templates.common.splice import replace_anchor
+from schedules.templates.common.structure import blocks_in_order, parameter_shapes
 from tests.schedules_tests.programs import Array, from_te
 
 ROWS, DEPTH, COLUMNS = 4, 6, 5

@@ -14,8 +14,8 @@ from schedules.errors import ScheduleError
 from schedules.lower import BASELINE, TEMPLATES, claim, lower
 from schedules.space import ENUMERATION_LIMIT, Knob
 from schedules.target import Target
-from schedules.templates.conv2d import _listable, left_out
-from schedules.templates.conv2d import _ragged as ragged_widths
+from schedules.templates.cpu.conv2d import _listable, left_out
+from schedules.templates.cpu.conv2d import _ragged as ragged_widths
 from tests.schedules_tests.cases import CASES
 from tests.schedules_tests.programs import Case, inputs, run
 

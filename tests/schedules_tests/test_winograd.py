@@ -12,9 +12,9 @@ from tvm import te, tirx
 from schedules.config import Config
 from schedules.lower import claim, loss, repack
 from schedules.target import Target
-from schedules.templates.conv2d import conv2d
-from schedules.templates.winograd import AT, BT, transform_weight
-from schedules.templates.winograd import G as GT
+from schedules.templates.cpu.conv2d import conv2d
+from schedules.templates.cpu.winograd import AT, BT, transform_weight
+from schedules.templates.cpu.winograd import G as GT
 from tests.schedules_tests.programs import Array, from_te, run
 
 TARGET = Target(kind="llvm", isa="avx512", threads=2)

@@ -13,8 +13,8 @@ import numpy as np
 
 from search.allocation import Outlook, TaskState
 from search.allocator_catalog import make_allocator
-from search.base import SearchContext
-from search.catalog import make_searcher
+from search.searcher import SearchContext
+from search.searcher_catalog import make_searcher
 from tests.search_tests.synthetic import Bench, Conv, Pool2d
 
 SLOT = 8

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodels.base import Floats
+from costmodels.cost_model import Floats
 from schedules.config import Config
 from schedules.space import Columns, Knob, Space
 from tuning_logs.measurement import Measurement

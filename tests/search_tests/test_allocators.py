@@ -8,7 +8,7 @@ import pytest
 from schedules.errors import UsageError
 from search.allocation import Outlook, TaskState, pace_of, slot_trials
 from search.allocator_catalog import ALLOCATORS, make_allocator
-from search.expected_cut import ExpectedCut
+from search.latency_reduction import ExpectedCut
 from search.simple_allocators import Sequential
 from tests.conformance.allocator_suite import AllocatorSuite, fresh, run
 

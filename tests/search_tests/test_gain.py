@@ -7,10 +7,10 @@ import pytest
 
 from schedules.errors import UsageError
 from search.allocation import TaskState
-from search.base import SearchContext
-from search.catalog import make_searcher
 from search.gain import FIRST_FACTOR, GainModel, headroom, records, tail_scale
 from search.remaining import Remaining, RemainingGain, together, why_enough
+from search.searcher import SearchContext
+from search.searcher_catalog import make_searcher
 from tests.conformance import spaces
 
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from schedules.space import Knob, Space
-from search.base import SearchContext
 from search.history import History
 from search.pool import Pool
 from search.prior import MOST_ROWS, columns_of, prior_rows
+from search.searcher import SearchContext
 from search.spread import spread
 from tests.conformance import spaces
 from tuning_logs.measurement import Measurement

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from schedules.errors import UsageError
-from search.base import SearchContext
-from search.catalog import SEARCHERS, make_searcher
+from search.searcher import SearchContext
+from search.searcher_catalog import SEARCHERS, make_searcher
 from tests.conformance import spaces
 from tests.conformance.searcher_suite import SearcherSuite
 

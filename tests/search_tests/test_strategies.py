@@ -10,9 +10,9 @@ from schedules.config import Config
 from search.adaptive import AdaptiveSearch
 from search.annealer import Annealer, Cooling
 from search.annealing import AnnealingSearch, annealing_released
-from search.base import SearchContext
 from search.coordinate import CoordinateSearch
 from search.pool import Pool
+from search.searcher import SearchContext
 from tests.conformance import spaces
 from tests.conformance.searcher_suite import drive, flat
 

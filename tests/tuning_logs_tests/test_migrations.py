@@ -13,7 +13,7 @@ from alembic.migration import MigrationContext
 import tuning_logs
 from schedules.target import Target
 from tests.tuning_logs_tests.samples import AVX512, KEY, failed, timed
-from tuning_logs.care import verify
+from tuning_logs.maintenance import verify
 from tuning_logs.schema import HEAD, METADATA, VERSION_TABLE
 from tuning_logs.sql_store import open_log
 

@@ -18,7 +18,7 @@ import pytest
 from schedules.errors import LogError
 from tests.tuning_logs_tests.samples import KEY, timed
 from tuning_logs import database as database_module
-from tuning_logs.care import verify
+from tuning_logs.maintenance import verify
 from tuning_logs.record import TuningRecord
 from tuning_logs.sql_store import SqlStore, open_log
 

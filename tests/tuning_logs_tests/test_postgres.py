@@ -14,8 +14,8 @@ from tests.conformance.store_suite import StoreSuite
 from tests.tuning_logs_tests.postgres_server import PostgresServer
 from tests.tuning_logs_tests.samples import KEY, failed, timed
 from tests.tuning_logs_tests.test_processes import check_killed_writers, check_many_writers
-from tuning_logs.care import gc, stats, verify
 from tuning_logs.exchange import merge
+from tuning_logs.maintenance import gc, stats, verify
 from tuning_logs.schema import METADATA, VERSION_TABLE
 from tuning_logs.sql_store import SqlStore, open_log
 

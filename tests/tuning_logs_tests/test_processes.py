@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.tuning_logs_tests.samples import KEY, timed
-from tuning_logs.care import verify
+from tuning_logs.maintenance import verify
 from tuning_logs.sql_store import open_log
 
 

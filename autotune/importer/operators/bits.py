@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from autotune.importer.operators.frontend import Inputs, converts
+from autotune.importer.conversion.frontend import Inputs, converts
 
 
 @converts("BitShift")

@@ -8,7 +8,7 @@ import numpy as np
 from tvm import relax
 from tvm.ir import GenericConst
 
-from autotune.importer.operators.frontend import Inputs, converts
+from autotune.importer.conversion.frontend import Inputs, converts
 
 
 @converts("Clip")

@@ -13,9 +13,9 @@ import numpy as np
 import onnx
 from onnx import GraphProto, NodeProto, numpy_helper
 
-from autotune.importer.graph_walk import subgraphs
-from autotune.importer.operators.registry import rewrites
-from autotune.importer.operators.scope import Emit, Node
+from autotune.importer.conversion.registry import rewrites
+from autotune.importer.conversion.scope import Emit, Node
+from autotune.importer.onnx_model.graph_walk import subgraphs
 
 MOST_NODES = 20_000
 """Nodes that one loop may become."""

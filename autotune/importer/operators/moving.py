@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import TensorProto
 
-from autotune.importer.operators.registry import rewrites
-from autotune.importer.operators.scope import INT64, Emit, Node
-from autotune.importer.shapes import OWN_DOMAIN
+from autotune.importer.conversion.registry import rewrites
+from autotune.importer.conversion.scope import INT64, Emit, Node
+from autotune.importer.onnx_model.shapes import OWN_DOMAIN
 
 WIDEST = 8192
 """Elements of a row that are ranked."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from onnx import TensorProto
 
-from autotune.importer.operators.registry import rewrites
-from autotune.importer.operators.scope import FLOAT, Emit, Node
+from autotune.importer.conversion.registry import rewrites
+from autotune.importer.conversion.scope import FLOAT, Emit, Node
 
 
 def _tail(node: Node) -> list[int]:

@@ -8,9 +8,9 @@ from __future__ import annotations
 import numpy as np
 from onnx import TensorProto, helper
 
-from autotune.importer.operators.formats import INTEGERS, NARROW
-from autotune.importer.operators.registry import rewrites
-from autotune.importer.operators.scope import FLOAT, Emit, Node
+from autotune.importer.conversion.formats import INTEGERS, NARROW
+from autotune.importer.conversion.registry import rewrites
+from autotune.importer.conversion.scope import FLOAT, Emit, Node
 
 INT32 = TensorProto.INT32
 

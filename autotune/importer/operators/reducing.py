@@ -9,7 +9,7 @@ from tvm import relax, te, tirx
 from tvm.ir import GenericConst
 from tvm.relax.frontend.onnx import onnx_frontend
 
-from autotune.importer.operators.frontend import Inputs, converts
+from autotune.importer.conversion.frontend import Inputs, converts
 from schedules.errors import ModelError
 
 

@@ -6,12 +6,12 @@ import onnxruntime
 import pytest
 
 from autotune.graph.partition import Phase, Subgraph, partition
-from autotune.importer.branches import coarse, cut_branches, multiply_adds
-from autotune.importer.load import load_model
-from autotune.importer.operators.scope import Scope
+from autotune.importer.conversion.scope import Scope
+from autotune.importer.onnx_model.branches import coarse, cut_branches, multiply_adds
+from autotune.importer.onnx_model.load import load_model
+from autotune.importer.onnx_model.simplify import simplify
 from autotune.importer.program import interface
-from autotune.importer.simplify import simplify
-from autotune.verify import random_inputs
+from autotune.validation.verify import random_inputs
 from tests.autotune_tests.graph_tests.dags import chains, random_edges
 from tests.models.catalog import cached
 

@@ -5,8 +5,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from autotune.importer.load import load_model
-from autotune.importer.shapes import parse_input
+from autotune.importer.onnx_model.load import load_model
+from autotune.importer.onnx_model.shapes import parse_input
 from schedules.errors import ModelError, UsageError
 from tests.autotune_tests.importer_tests.onnx_cases import FLOAT, conv_model, model_of, value, written
 

@@ -7,8 +7,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from autotune.importer.load import load_model
-from autotune.importer.simplify import simplify
+from autotune.importer.onnx_model.load import load_model
+from autotune.importer.onnx_model.simplify import simplify
 from schedules.errors import ModelError
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value, written
 from tests.models import cached, random_inputs, run_reference
@@ -250,7 +250,7 @@ def test_failure_of_onnxslim_leaves_the_model_right(tmp_path, monkeypatch, caplo
     def fail(model):
         raise IndexError("list index out of range")
 
-    monkeypatch.setattr("autotune.importer.simplify.onnxslim.slim", fail)
+    monkeypatch.setattr("autotune.importer.onnx_model.simplify.onnxslim.slim", fail)
     nodes = [helper.make_node("Sum", ["x", "x"], ["y"])]
     plain = simplified(model_of(nodes, [value("x", (2, 3))], ["y"]), tmp_path)
     assert operators(plain) == {"Add": 1}
@@ -262,7 +262,7 @@ def test_nonsense_from_onnxslim_is_not_taken(tmp_path, monkeypatch, caplog):
         del model.graph.node[:]
         return model
 
-    monkeypatch.setattr("autotune.importer.simplify.onnxslim.slim", empty)
+    monkeypatch.setattr("autotune.importer.onnx_model.simplify.onnxslim.slim", empty)
     simplified(model_of([helper.make_node("Relu", ["x"], ["y"])], [value("x", (2, 3))], ["y"]), tmp_path)
     assert "onnxslim failed" in caplog.text
 

@@ -9,15 +9,15 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, defs, helper, numpy_helper
 
-from autotune.importer.load import load_model
-from autotune.importer.operators.catalog import import_graph
-from autotune.importer.operators.folding import fold
-from autotune.importer.operators.registry import REWRITES
+from autotune.build.ship import build_artifact
+from autotune.importer.conversion.folding import fold
+from autotune.importer.conversion.operator_catalog import import_graph
+from autotune.importer.conversion.registry import REWRITES
+from autotune.importer.onnx_model.load import load_model
+from autotune.importer.onnx_model.shapes import SKELETON_ELEMENTS
+from autotune.importer.onnx_model.simplify import simplify
 from autotune.importer.program import import_program
-from autotune.importer.shapes import SKELETON_ELEMENTS
-from autotune.importer.simplify import simplify
-from autotune.runtime import InferenceSession
-from autotune.ship import build_artifact
+from autotune.runtime.plain_session import InferenceSession
 from schedules.errors import ModelError
 from tests.autotune_tests import tiny
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value, written

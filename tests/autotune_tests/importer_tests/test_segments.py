@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
-from autotune.importer.segments import split
-from autotune.importer.shapes import infer_shapes
+from autotune.importer.onnx_model.segments import split
+from autotune.importer.onnx_model.shapes import infer_shapes
 from schedules.errors import ModelError
 
 BAD = "Sin"

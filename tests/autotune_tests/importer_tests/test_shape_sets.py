@@ -2,7 +2,7 @@
 
 import pytest
 
-from autotune.importer.shape_sets import range_sizes, shape_sets
+from autotune.importer.onnx_model.shape_sets import range_sizes, shape_sets
 from schedules.errors import UsageError
 
 

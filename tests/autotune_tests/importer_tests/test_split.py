@@ -6,7 +6,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from autotune.importer.rewrites import split_to_slices
+from autotune.importer.onnx_model.rewrites import split_to_slices
 
 
 @pytest.mark.parametrize(("axis", "sizes"), [(1, (2, 3, 2)), (-1, (1, 4)), (0, (3,))])

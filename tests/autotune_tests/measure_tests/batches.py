@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.measure.base import Candidate
+from autotune.measure.measurer import Candidate
 from tests.autotune_tests.measure_tests.faults import candidate
 
 

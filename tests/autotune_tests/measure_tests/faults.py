@@ -10,7 +10,7 @@ import time
 from tvm import s_tir, te, tirx
 from tvm.script import from_source
 
-from autotune.measure.base import Candidate
+from autotune.measure.measurer import Candidate
 from schedules.config import Config
 from schedules.errors import ScheduleError
 from schedules.lower import BASELINE, normalise, program_of, task_key
@@ -18,7 +18,7 @@ from schedules.lower import lower as real
 from schedules.lower import repack as real_repack
 from schedules.target import Target
 from schedules.task import Task
-from schedules.templates.structure import Repack
+from schedules.templates.common.structure import Repack
 
 LOWERING = __name__
 SIZE = 4096

@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 import tvm
 
-from autotune.cli_options import parse_seconds
-from autotune.importer.load import load_model
-from autotune.importer.simplify import simplify
+from autotune.cli.arguments import parse_seconds
+from autotune.importer.onnx_model.load import load_model
+from autotune.importer.onnx_model.simplify import simplify
 from tests.bench.gpu import metaschedule
 from tests.models.catalog import cached
 
@@ -160,8 +160,8 @@ def measure(name: str, budget: str, out: Path, peers_s: float) -> dict[str, Any]
     row: dict[str, Any] = {"model": name, "tuned": tune(name, budget, out)}
     if "error" in row["tuned"]:
         return row
-    from autotune.artifact import read_artifact
-    from autotune.verify import random_inputs
+    from autotune.artifact.directory import read_artifact
+    from autotune.validation.verify import random_inputs
 
     feed = random_inputs(read_artifact(out / f"{name}.tuned").inputs, 0)
     engines, row["missing"] = engines_of(name, out, peers_s, feed)

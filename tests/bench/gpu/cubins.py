@@ -25,9 +25,9 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from autotune.artifact import read_artifact
-from autotune.cuda.cubin import Kernel, inspect
-from autotune.cuda.stub import has_driver, make_stub
+from autotune.artifact.directory import read_artifact
+from autotune.backends.cuda.cubin import Kernel, inspect
+from autotune.backends.cuda.stub import has_driver, make_stub
 from schedules.errors import ArtifactError
 from schedules.lower import BASELINE
 from tests.models.catalog import cached
@@ -40,7 +40,7 @@ ELF = b"\x7fELF"
 LOAD = """
 import sys
 import tvm_ffi
-from autotune.artifact import read_artifact
+from autotune.artifact.directory import read_artifact
 artifact = read_artifact(__import__("pathlib").Path(sys.argv[1]))
 library = tvm_ffi.load_module(str(artifact.library))
 symbols = {call.symbol for call in artifact.steps.calls}

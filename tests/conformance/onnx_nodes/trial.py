@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 import onnx
 
-from autotune.importer.load import load_model
+from autotune.artifact.plan import Choice, Plan
+from autotune.build.ship import build_artifact
+from autotune.host.machine import host_target
+from autotune.importer.onnx_model.load import load_model
+from autotune.importer.onnx_model.simplify import simplify
 from autotune.importer.program import Program, import_program
-from autotune.importer.simplify import simplify
-from autotune.machine import host_target
-from autotune.measure.base import Candidate, symbol_of
-from autotune.measure.builder import Builder, object_of
-from autotune.plan import Choice, Plan
-from autotune.runtime import InferenceSession
-from autotune.ship import build_artifact
+from autotune.measure.kernel_builder import Builder, object_of
+from autotune.measure.measurer import Candidate, symbol_of
+from autotune.runtime.plain_session import InferenceSession
 from schedules import lower
 from schedules.errors import AutotuneError, ModelError, ScheduleError
 from schedules.lower import BASELINE

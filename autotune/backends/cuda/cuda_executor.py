@@ -1,0 +1,140 @@
+"""Runs a flat program on a CUDA device: one arena, one stream, one graph.
+
+The first run launches the kernels one by one, which also fills the runtime's workspace pool; the second is captured
+into a CUDA graph, and all later ones replay it: launching costs a few microseconds for the model instead of for each
+kernel. Where capturing fails the kernels go on being launched one by one.
+
+Kernels with parts of their own take workspace from a pool that all sessions of a process share, and a graph remembers
+where. So one session runs at a time in a process: runs of several take turns.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tvm
+from numpy.typing import NDArray
+
+from autotune.backends.cuda.driver import Driver
+from autotune.graph.steps import Operand, Steps
+from schedules.errors import ArtifactError, MeasureError
+
+logger = logging.getLogger(__name__)
+
+_TURN = threading.Lock()
+
+
+def check_device(ordinal: int = 0) -> None:
+    """Whether this machine has the device.
+
+    Raises:
+        ArtifactError: if it has not.
+    """
+    if not tvm.cuda(ordinal).exist:
+        raise ArtifactError("this artifact is for a CUDA device and this machine has none; tune it with --target host")
+
+
+class DeviceMachine:
+    """Calls kernels one after the other on the device's arena.
+
+    Args:
+        library: holds the kernels.
+        weights: the program's weights; copied to the device once.
+        ordinal: number of the device.
+        graphs: whether to capture the calls.
+
+    Raises:
+        ArtifactError: if this machine has no such device.
+    """
+
+    def __init__(
+        self,
+        library: tvm.runtime.Module,
+        steps: Steps,
+        weights: Sequence[NDArray[Any]],
+        ordinal: int = 0,
+        graphs: bool = True,
+    ) -> None:
+        check_device(ordinal)
+        self._device = tvm.cuda(ordinal)
+        self._driver = Driver(ordinal=ordinal)
+        self._stream = self._driver.stream()
+        self._graphs = graphs
+        self._graph: Any = None
+        self._runs = 0
+        self._arena = tvm.runtime.empty((max(1, steps.arena_bytes),), "uint8", self._device)
+        self._weights = [tvm.runtime.tensor(np.ascontiguousarray(array), self._device) for array in weights]
+        self._inputs: dict[int, tvm.runtime.Tensor] = {}
+        self._host: dict[int, NDArray[np.uint8]] = {}
+        self._calls = [
+            (library[step.symbol], [self._bound(operand) for operand in step.operands]) for step in steps.calls
+        ]
+        self._outputs = [(operand, self._driver.pinned(_bytes(operand))) for operand in steps.outputs]
+
+    def run(self, inputs: Sequence[tvm.runtime.Tensor]) -> list[NDArray[Any]]:
+        """The outputs for ``inputs``, which lie in the host's memory."""
+        with _TURN:
+            self._driver.enter()
+            for number, tensor in self._inputs.items():
+                self._upload(number, tensor, np.from_dlpack(inputs[number]))
+            self._launch()
+            found = [self._download(operand, pinned) for operand, pinned in self._outputs]
+            self._driver.synchronize(self._stream)
+            return [array.copy() for array in found]
+
+    def _launch(self) -> None:
+        """Put the whole program on the stream."""
+        self._runs += 1
+        if self._graphs and self._graph is None and self._runs > 1:
+            try:
+                self._graph = self._driver.graph(self._stream, self._call_all)
+            except MeasureError as error:
+                logger.warning(
+                    "the program cannot be captured into a CUDA graph (%s); kernels are launched singly", error
+                )
+                self._graphs = False
+        if self._graph is None:
+            self._call_all()
+        else:
+            self._driver.replay(self._graph, self._stream)
+
+    def _call_all(self) -> None:
+        self._device.set_raw_stream(int(self._stream))
+        for kernel, arguments in self._calls:
+            kernel(*arguments)
+
+    def _bound(self, operand: Operand) -> tvm.runtime.Tensor:
+        if operand.place == "weight":
+            return self._weights[operand.index]._create_view(operand.shape)
+        if operand.place == "input":
+            if operand.index not in self._inputs:
+                self._inputs[operand.index] = tvm.runtime.empty(operand.shape, operand.dtype, self._device)
+                self._host[operand.index] = self._driver.pinned(_bytes(operand))
+            return self._inputs[operand.index]._create_view(operand.shape)
+        return self._arena._create_view(operand.shape, operand.dtype, operand.index)
+
+    def _upload(self, number: int, tensor: tvm.runtime.Tensor, array: NDArray[Any]) -> None:
+        pinned = self._host[number]
+        flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        pinned[: flat.size] = flat
+        self._driver.call("cuMemcpyHtoDAsync", _address(tensor), pinned.ctypes.data, flat.size, self._stream)
+
+    def _download(self, operand: Operand, pinned: NDArray[np.uint8]) -> NDArray[Any]:
+        size = _bytes(operand)
+        source = _address(self._arena) + operand.index
+        self._driver.call("cuMemcpyDtoHAsync", pinned.ctypes.data, source, size, self._stream)
+        return pinned[:size].view(np.dtype(operand.dtype)).reshape(operand.shape)
+
+
+def _address(tensor: tvm.runtime.Tensor) -> int:
+    """Where a tensor lies on the device."""
+    return int(tensor.data_ptr())
+
+
+def _bytes(operand: Operand) -> int:
+    return math.prod(operand.shape) * np.dtype(operand.dtype).itemsize

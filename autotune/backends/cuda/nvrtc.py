@@ -1,0 +1,187 @@
+"""CUDA source → cubin with NVRTC, for the architecture of our own target.
+
+TVM's callback asks ``Target.current()`` for the architecture, which a build in a fresh thread or process does not have,
+and throws away what ptxas says. Ours is told both, once, by whoever compiles.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import tvm_ffi
+
+from autotune.backends.cuda.cubin import Kernel, inspect
+from schedules.errors import InstallError, ScheduleError
+
+CALLBACK = "tvm_callback_cuda_compile"
+ADVICE = "install them with: pip install 'tune-compiler[cuda]'"
+
+PREAMBLE = """\
+typedef signed char int8_t; typedef unsigned char uint8_t; typedef short int16_t; typedef unsigned short uint16_t;
+typedef int int32_t; typedef unsigned int uint32_t; typedef long long int64_t; typedef unsigned long long uint64_t;
+#define __asm__ asm
+#define __volatile__ volatile
+#ifndef INFINITY
+#define INFINITY __int_as_float(0x7f800000)
+#endif
+#ifndef NAN
+#define NAN __int_as_float(0x7fffffff)
+#endif
+"""
+"""What generated code expects of a host compiler's headers; NVRTC has none, and CUDA's own would take 0.3 s to read."""
+
+PROLOGUE = ("#ifdef __CUDACC_RTC__", "#include <cuda.h>\n#endif\n")
+"""Where the includes begin and end that ``PREAMBLE`` stands in for."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class Compiled:
+    """What came out of compiling while ``nvrtc_for`` was in charge.
+
+    Attributes:
+        sources: CUDA source of every device module, in order.
+        cubins: their machine code.
+        kernels: what ptxas made of each kernel, by name.
+    """
+
+    sources: list[str] = field(default_factory=list)
+    cubins: list[bytes] = field(default_factory=list)
+    kernels: dict[str, Kernel] = field(default_factory=dict)
+
+
+def check_nvrtc() -> None:
+    """Refuse to start where no CUDA source can be compiled.
+
+    Raises:
+        InstallError: naming what is missing.
+    """
+    for module in ("cuda.bindings.nvrtc",):
+        if not _installed(module):
+            raise InstallError(f"CUDA kernels are compiled with NVRTC, and {module} is not installed; {ADVICE}")
+    include_folder()
+
+
+def _installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def include_folder() -> Path:
+    """The folder with CUDA's headers: of the pip packages, or of an installed toolkit.
+
+    Raises:
+        InstallError: if there is none.
+    """
+    found = importlib.util.find_spec("nvidia") if _installed("nvidia") else None
+    roots = [Path(place) for place in (found.submodule_search_locations or ())] if found else []
+    candidates = [
+        folder / "include"
+        for root in roots
+        for folder in (*sorted(root.glob("cu*"), reverse=True), root / "cuda_runtime")
+    ]
+    candidates += [Path("/usr/local/cuda/include"), Path("/opt/cuda/include")]
+    for folder in candidates:
+        if (folder / "cuda_fp16.h").is_file() and (folder / "mma.h").is_file():
+            return folder
+    raise InstallError(f"the CUDA headers (cuda_fp16.h, mma.h) were not found; {ADVICE}")
+
+
+@contextmanager
+def nvrtc_for(arch: str) -> Iterator[Compiled]:
+    """Inside, TVM compiles CUDA source for ``arch`` through NVRTC; what it compiled is kept.
+
+    Args:
+        arch: such as ``sm_90``.
+    """
+    compiled = Compiled()
+
+    def compile_source(source: str) -> bytes:
+        cubin = compile_cuda(source, arch)
+        compiled.sources.append(source)
+        compiled.cubins.append(cubin)
+        compiled.kernels.update(inspect(cubin))
+        return cubin
+
+    before = tvm_ffi.get_global_func(CALLBACK, allow_missing=True)
+    tvm_ffi.register_global_func(CALLBACK, compile_source, override=True)
+    try:
+        yield compiled
+    finally:
+        if before is not None:
+            tvm_ffi.register_global_func(CALLBACK, before, override=True)
+
+
+def compile_cuda(source: str, arch: str) -> bytes:
+    """The cubin of ``source``.
+
+    Raises:
+        ScheduleError: with the compiler's first error; generated code that does not compile is a failed candidate.
+        InstallError: if NVRTC is not there.
+    """
+    return _compile(source, arch, "CUBIN")
+
+
+def compile_ptx(source: str, arch: str) -> str:
+    """The PTX of ``source``.
+
+    Raises:
+        ScheduleError: with the compiler's first error.
+        InstallError: if NVRTC is not there.
+    """
+    return _compile(source, arch, "PTX").rstrip(b"\0").decode()
+
+
+def _compile(source: str, arch: str, form: str) -> bytes:
+    """``source`` as NVRTC's ``form``: CUBIN or PTX."""
+    check_nvrtc()
+    from cuda.bindings import nvrtc  # optional: an extra
+
+    text = PREAMBLE + _without_prologue(source)
+    options = [
+        f"--gpu-architecture={arch}",
+        f"--include-path={include_folder()}",
+        f"--include-path={include_folder() / 'cccl'}",
+        "-default-device",
+        "--std=c++17",
+    ]
+    encoded = [option.encode() for option in options]
+    program = _called(nvrtc, nvrtc.nvrtcCreateProgram(text.encode(), b"kernels.cu", 0, None, None))
+    (status,) = nvrtc.nvrtcCompileProgram(program, len(encoded), encoded)
+    if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+        size = _called(nvrtc, nvrtc.nvrtcGetProgramLogSize(program))
+        log = b" " * size
+        _called(nvrtc, nvrtc.nvrtcGetProgramLog(program, log))
+        raise ScheduleError(f"CUDA source does not compile: {_first_error(log.decode(errors='replace'))}")
+    size = _called(nvrtc, getattr(nvrtc, f"nvrtcGet{form}Size")(program))
+    code: bytes = b" " * size
+    _called(nvrtc, getattr(nvrtc, f"nvrtcGet{form}")(program, code))
+    nvrtc.nvrtcDestroyProgram(program)
+    return code
+
+
+def _without_prologue(source: str) -> str:
+    begin, end = source.find(PROLOGUE[0]), source.find(PROLOGUE[1])
+    return source if min(begin, end) < 0 else source[:begin] + source[end + len(PROLOGUE[1]) :]
+
+
+def _called(nvrtc: Any, answer: tuple[Any, ...]) -> Any:
+    """The value of a call of NVRTC; an error is not the candidate's fault."""
+    status, *values = answer
+    if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+        raise InstallError(f"NVRTC failed ({status}); {ADVICE}")
+    return values[0] if values else None
+
+
+def _first_error(log: str) -> str:
+    lines = [line.strip() for line in log.splitlines() if line.strip("\0 ")]
+    return next((line for line in lines if "error" in line), lines[0] if lines else "no message")

@@ -1,0 +1,109 @@
+"""A scheduled function as CUDA source and launches, without compiling it."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+
+import tvm
+import tvm_ffi
+from tvm import s_tir, tirx
+from tvm.ir import Call
+
+from autotune.backends.cuda.nvrtc import CALLBACK
+from schedules.errors import check
+from schedules.lower import tvm_target
+from schedules.target import Target
+from schedules.templates.common.indices import exact_indices
+
+AXES = ("blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", "threadIdx.z")
+KERNELS = 'extern "C" __global__'
+"""Where the kernels begin, behind what TVM includes."""
+
+_BUILD = importlib.import_module("tvm.tirx.build")  # ``tvm.tirx.build`` itself names a function
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel launch: the kernel's names of its buffers, blocks and threads."""
+
+    kernel: str
+    arguments: tuple[str, ...]
+    blocks: tuple[int, int, int]
+    threads: tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class CudaProgram:
+    """What TVM makes of a schedule, before NVRTC.
+
+    Attributes:
+        func: what was lowered.
+        source: of the device.
+        launches: of the host, in order.
+    """
+
+    func: tirx.PrimFunc
+    source: str
+    launches: tuple[Launch, ...]
+
+
+def cuda_source(sch: s_tir.Schedule, target: Target) -> str:
+    """The CUDA source of a schedule, its launches as comments before it."""
+    program = cuda_program(sch, target)
+    launches = "".join(f"// {launch}\n" for launch in program.launches)
+    return f"{launches}{program.source[program.source.index(KERNELS) :].rstrip()}\n"
+
+
+def cuda_program(sch: s_tir.Schedule, target: Target) -> CudaProgram:
+    """TVM's own steps of a build, stopped before the compiler."""
+    native, func = tvm_target(target), exact_indices(sch.mod["main"])
+    with native, tvm.transform.PassContext(opt_level=3):
+        pipeline, _, device_passes = tvm.tirx.get_default_tir_pipeline(native)
+        module = tvm.IRModule({"main": func})
+        module = tirx.transform.BindTarget(native.with_host(tvm.target.Target("llvm")))(module)
+        host, devices = _BUILD.split_host_device_mods(pipeline(module))
+        check(len(devices) == 1, "the function has no kernel")
+        (device,) = devices.values()
+        source = _generated(device_passes()(device), native)
+    return CudaProgram(func, source, _launches(host, device))
+
+
+def _generated(device: tvm.IRModule, native: tvm.target.Target) -> str:
+    """TVM hands the source to a callback before it makes a module of the answer."""
+    kept: list[str] = []
+
+    def keep(source: str) -> bytes:
+        kept.append(source)
+        return b"none"
+
+    before = tvm_ffi.get_global_func(CALLBACK, allow_missing=True)
+    tvm_ffi.register_global_func(CALLBACK, keep, override=True)
+    try:
+        module = _BUILD.codegen_build(device, native)
+    finally:
+        if before is not None:
+            tvm_ffi.register_global_func(CALLBACK, before, override=True)
+    # Where no driver can be loaded, TVM does not ask for machine code and keeps the source itself.
+    return kept[0] if kept else str(module.inspect_source())
+
+
+def _launches(host: tvm.IRModule, device: tvm.IRModule) -> tuple[Launch, ...]:
+    """Every launch in the host code, in order: a call of the kernel's name, its buffers and the extents of its axes."""
+    calls: list[Call] = []
+    for func in host.functions.values():
+        tvm_ffi.structural_walk(func.body, (Call, calls.append))  # append returns None, which means: go on
+    kernels = {str(func.attrs["global_symbol"]): func for func in device.functions.values()}
+    found = []
+    for call in calls:
+        name = str(getattr(call.args[0], "value", "")) if len(call.args) else ""
+        if name not in kernels:
+            continue
+        tags = [str(tag) for tag in kernels[name].attrs["tirx.kernel_launch_params"] if str(tag) in AXES]
+        buffers = tuple(param.name.removesuffix("_ptr") for param in kernels[name].params)
+        numbers = [int(value) for value in list(call.args)[1 + len(buffers) :]]
+        extents = dict(zip(tags, numbers, strict=False))  # dynamic shared memory may come behind
+        shape = [extents.get(axis, 1) for axis in AXES]
+        found.append(Launch(name, buffers, (shape[0], shape[1], shape[2]), (shape[3], shape[4], shape[5])))
+    check(found, "no kernel is launched")
+    return tuple(found)

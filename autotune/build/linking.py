@@ -1,0 +1,96 @@
+"""Program + kernels → a shared library that the Relax virtual machine runs.
+
+Kernels are compiled by the measurer's workers, one object file each, where a compiler that hangs can be killed (a
+legal kernel was seen to compile for more than 90 s). What is left here, the program that calls them, compiles in
+tenths of a second, and the linker puts them together: what was measured is what ships.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import tvm
+from tvm import relax
+from tvm.support import cc
+from tvm_ffi import libinfo
+
+from autotune.importer.program import Program
+from autotune.measure.measurer import Candidate, Workshop, symbol_of
+from autotune.artifact.plan import Plan
+from schedules.errors import InstallError
+from schedules.lower import load_program, tvm_target
+from schedules.target import Target
+from schedules.templates.common.concat import concat_axis
+
+# What compile_relax would add needs passes that the CPU backend does not have; this list is what works after FuseTIR.
+VM_PASSES = (
+    "RewriteDataflowReshape",
+    "ToNonDataflow",
+    "RemovePurityChecking",
+    "CallTIRRewrite",
+    "StaticPlanBlockMemory",
+    "LowerAllocTensor",
+    "KillAfterLastUse",
+    "LowerRuntimeBuiltin",
+    "ComputePrimValue",
+    "VMShapeLower",
+    "AttachGlobalSymbol",
+)
+
+
+def check_compiler() -> None:
+    """Refuse to start where nothing could be linked.
+
+    Raises:
+        InstallError: if there is no C++ compiler.
+    """
+    if cc.get_cc() is None:
+        raise InstallError("no C++ compiler was found to link kernels with; install g++ or clang, or name one in CXX")
+
+
+def compile_kernels(program: Program, plan: Plan, workshop: Workshop) -> dict[str, Path]:
+    """Symbol → object file of every kernel of ``plan``.
+
+    Args:
+        program: as imported.
+
+    Raises:
+        MeasureError: if a kernel does not compile.
+    """
+    candidates = [Candidate(task, program.programs[task.key], plan.config(task.key)) for task in program.tasks]
+    symbols = [symbol_of(task.key) for task in program.tasks]
+    return dict(zip(symbols, workshop.objects(candidates), strict=True))
+
+
+def concats_of(program: Program) -> dict[str, int]:
+    """Symbol → axis of the kernels that only concatenate."""
+    axes = {task.key: concat_axis(load_program(program.programs[task.key])) for task in program.tasks}
+    return {symbol_of(key): axis for key, axis in axes.items() if axis is not None}
+
+
+DRIVER = Path(__file__).with_name("lanes.cc")
+"""What runs flat programs; compiled with every artifact, so that a machine that only runs one needs no compiler."""
+
+
+def link_kernels(kernels: dict[str, Path], library: Path) -> None:
+    """Write ``library`` with the kernels and the driver that calls them, for a flat program."""
+    options = ["-O2", "-std=c++17", "-pthread", f"-I{libinfo.find_include_path()}"]
+    cc.create_shared(str(library), [str(DRIVER), *(str(path) for path in kernels.values())], options)
+
+
+def link_library(program: Program, target: Target, kernels: dict[str, Path], library: Path) -> None:
+    """Write ``library``.
+
+    Args:
+        program: as ``specialise`` made it.
+        kernels: symbol → object file.
+    """
+    native = tvm_target(target)
+    module = program.module
+    with native, tvm.transform.PassContext(opt_level=3):
+        for name in VM_PASSES:
+            module = getattr(relax.transform, name)()(module)
+        objects = [tvm.runtime.load_static_library(str(path), [symbol]) for symbol, path in kernels.items()]
+        module = module.with_attr("external_mods", objects)
+        executable = tvm.relax.vm_build.build(module, target=native, relax_pipeline=None)
+    executable.export_library(str(library))

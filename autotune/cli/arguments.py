@@ -1,0 +1,252 @@
+"""Options that several commands share, and how their values are read."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from costmodels.choices import did_you_mean
+from schedules.errors import UsageError
+
+
+def strategies() -> dict[str, tuple[str, ...]]:
+    """Every known name, by kind of strategy."""
+    # NumPy comes with these: some 0.1 s that --help does not need.
+    from autotune.measure.evaluator import EVALUATORS
+    from costmodels.cost_model_catalog import COST_MODELS
+    from search.allocator_catalog import ALLOCATORS
+    from search.searcher_catalog import SEARCHERS
+
+    return {"searcher": SEARCHERS, "cost model": COST_MODELS, "allocator": ALLOCATORS, "evaluator": EVALUATORS}
+
+
+def choose_strategy(kind: str, name: str) -> str:
+    """``name`` if it is known.
+
+    Raises:
+        UsageError: naming the nearest known name and all of them.
+    """
+    from costmodels.choices import choose
+
+    known = strategies()[kind]
+    return choose(kind, name, dict(zip(known, known, strict=True)))
+
+
+def check_strategies(searcher: str, cost_model: str, allocator: str, evaluator: str) -> None:
+    """Refuse unknown names before anything is started.
+
+    Raises:
+        UsageError: naming the nearest known name and all of them.
+    """
+    from costmodels.choices import choose
+
+    names = {"searcher": searcher, "cost model": cost_model, "allocator": allocator, "evaluator": evaluator}
+    for kind, known in strategies().items():
+        choose(kind, names[kind], dict.fromkeys(known))
+
+
+def _strategy(kind: str, help_text: str) -> Any:
+    """The option for a strategy by name."""
+
+    def names() -> list[str]:
+        return sorted(strategies()[kind])
+
+    return typer.Option(
+        f"--{kind.replace(' ', '-')}",
+        metavar="NAME",
+        help=f"{help_text}; a wrong name lists all.",
+        rich_help_panel="Strategies",
+        autocompletion=names,
+    )
+
+
+Searcher = Annotated[str, _strategy("searcher", "How configs are proposed")]
+CostModel = Annotated[str, _strategy("cost model", "What predicts their speed")]
+Allocator = Annotated[str, _strategy("allocator", "Which task gets the next slot")]
+Evaluator = Annotated[str, _strategy("evaluator", "When a timing is sure")]
+
+Model = Annotated[Path, typer.Argument(metavar="MODEL", help="ONNX file.", show_default=False)]
+ArtifactFolder = Annotated[
+    Path, typer.Argument(metavar="ARTIFACT", help="Artifact directory made by 'tune run'.", show_default=False)
+]
+Out = Annotated[
+    Path | None, typer.Option("--out", metavar="DIR", help="Artifact directory; default MODEL's stem + '.tuned'.")
+]
+Threads = Annotated[
+    int | None, typer.Option("--threads", metavar="N", help="Threads kernels run on; default every usable core.")
+]
+Target = Annotated[
+    str,
+    typer.Option(
+        "--target",
+        metavar="host|cuda|JSON",
+        help='host, JSON that lowers it, such as {"isa": "avx2"}; cuda, or {"kind": "cuda", "arch": "sm_90"}.',
+    ),
+]
+Device = Annotated[
+    bool, typer.Option("--device/--no-device", help="Of a CUDA target: without one nothing is measured or run.")
+]
+Fallback = Annotated[
+    str | None,
+    typer.Option(
+        metavar="onnxruntime", help="What may run operators that TVM cannot express; without it they are refused."
+    ),
+]
+Lanes = Annotated[
+    str,
+    typer.Option(
+        "--lanes",
+        metavar="cpu|cpu:2x1|auto|cpu,cuda:0",
+        help="What runs branches: all threads together, two groups of one core side by side, what of both is faster, "
+        "or the CPU and a GPU.",
+    ),
+]
+Inputs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input",
+        metavar="NAME:1x3x224x224",
+        help="Shape of an input that the file leaves open; repeatable. Several shapes of one input, {1,8} or {1..32} "
+        "in place of a size: one artifact for all of them.",
+    ),
+]
+Log = Annotated[
+    str | None,
+    typer.Option(
+        "--log",
+        metavar="PATH|URL",
+        envvar="TUNE_LOG",
+        help="Tuning log: a file or a postgresql:// URL; default the user's.",
+    ),
+]
+Until = Annotated[
+    str | None,
+    typer.Option("--until", metavar="1%", help="End when the expected remaining gain of the model is below this."),
+]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Of every random choice.")]
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        metavar="ADDRESS|local",
+        help="Measure on the machines of a Ray cluster; local is a cluster of this machine alone.",
+        rich_help_panel="Other machines",
+    ),
+]
+Rpc = Annotated[
+    str | None,
+    typer.Option(
+        "--rpc",
+        metavar="HOST:PORT:KEY",
+        help="Measure on the devices that TVM's RPC tracker has under KEY; plain text, see docs/fleet.md.",
+        rich_help_panel="Other machines",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+Explain = Annotated[
+    bool, typer.Option("--explain", help="Say in words what limits the slowest kernels, and what would help.")
+]
+Events = Annotated[
+    Path | None, typer.Option("--events", metavar="FILE", help="Write what happens as JSON lines, as it happens.")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
+
+_DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?")
+
+
+def parse_seconds(text: str, flag: str = "--budget") -> float:
+    """``90s``, ``5m``, ``1m30s``, ``1h``, or plain seconds.
+
+    Raises:
+        UsageError: if the text is none of these, or zero.
+    """
+    try:
+        seconds = float(text)
+    except ValueError:
+        match = _DURATION.fullmatch(text)
+        hours, minutes, rest = match.groups(default="0") if match and text else ("0", "0", "0")
+        seconds = 3600 * int(hours) + 60 * int(minutes) + float(rest)
+    if not 0 < seconds < float("inf"):
+        raise UsageError(f"{flag} {text!r} is not a time above zero; write for example 90s, 5m or 1m30s")
+    return seconds
+
+
+def parse_share(text: str, flag: str) -> float:
+    """``5%`` or ``0.05`` → 0.05.
+
+    Raises:
+        UsageError: if the text is no share between 0 and 1.
+    """
+    try:
+        share = float(text.removesuffix("%")) / (100.0 if text.endswith("%") else 1.0)
+    except ValueError:
+        share = -1.0
+    if not 0.0 < share < 1.0:
+        raise UsageError(f"{flag} {text!r} is no share between 0 and 1; write for example 5%")
+    return share
+
+
+EXAMPLE = """JSON with "isa" and "threads", such as '{"isa": "avx2"}', or with "kind": "cuda" and "arch\""""
+
+
+def parse_target(text: str) -> dict[str, Any]:
+    """``host``, ``cuda`` or JSON → fields of ``Options``.
+
+    A JSON object holds ``isa`` and ``threads``, or ``"kind": "cuda"`` with ``arch`` and perhaps ``multiprocessors``.
+
+    Raises:
+        UsageError: for anything else.
+    """
+    if text == "host":
+        return {}
+    if text == "cuda":
+        from autotune.backends.cuda.device import device_target
+
+        return {"target": device_target()}
+    try:
+        fields = json.loads(text)
+    except ValueError as error:
+        near = did_you_mean(text, ("host", "cuda"))
+        raise UsageError(f"--target {text!r} is unknown; {near}it is host, cuda or {EXAMPLE}") from error
+    if isinstance(fields, dict) and fields.get("kind") == "cuda":
+        return {"target": _cuda_target(text, fields)}
+    if not isinstance(fields, dict) or not set(fields) <= {"isa", "threads"}:
+        raise UsageError(f"--target {text!r} is not {EXAMPLE}")
+    return fields
+
+
+def _cuda_target(text: str, fields: dict[str, Any]) -> Any:
+    from schedules.target import Target as DeviceTarget
+
+    arch, count = fields.get("arch"), fields.get("multiprocessors")
+    known = set(fields) <= {"kind", "arch", "multiprocessors"} and isinstance(arch, str)
+    if not known or not (count is None or (isinstance(count, int) and count > 0)):
+        raise UsageError(
+            f'--target {text!r} needs "arch" and at most "multiprocessors", such as {{"kind": "cuda", "arch": "sm_90"}}'
+        )
+    return DeviceTarget.cuda(str(arch), count)
+
+
+def split_names(text: str) -> list[str]:
+    """``a,b`` → ["a", "b"]."""
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def common(target: str, threads: int | None, inputs: list[str] | None, log: str | None) -> dict[str, Any]:
+    """The fields of ``Options`` that every command on a model has."""
+    from autotune.importer.onnx_model.shape_sets import shape_sets  # loads onnx, which --help does not need
+
+    fields = parse_target(target)
+    sets = shape_sets(inputs or ())
+    return {
+        "target": fields.get("target"),
+        "isa": fields.get("isa"),
+        "threads": threads if threads is not None else fields.get("threads"),
+        "inputs": sets[0] if sets else {},
+        "shapes": sets if len(sets) > 1 else (),
+        "log": log,
+    }

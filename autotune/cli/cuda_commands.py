@@ -1,0 +1,44 @@
+"""``tune pack``: a job for a GPU machine."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from autotune.cli import arguments as opt
+from autotune.cli.reply import Reply
+
+cuda_app = typer.Typer()
+
+
+@cuda_app.command(epilog="Example: tune pack model.onnx --out model.job.tar.gz --budget 10m")
+def pack(
+    model: opt.Model,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Archive; default MODEL's stem + '.job.tar.gz'.")
+    ] = None,
+    budget: Annotated[str, typer.Option(metavar="90s|5m|1m30s", help="Tuning time there.")] = "10m",
+    inputs: opt.Inputs = None,
+    log: opt.Log = None,
+    as_json: opt.Json = False,
+) -> Reply:
+    """Write a job that a machine with a GPU runs later; its records come back with 'tune log import'."""
+    from autotune.exchange.pack import pack as write
+    from autotune.options import default_log
+    from tuning_logs.sql_store import open_log
+
+    opt.parse_seconds(budget)
+    store = open_log(log if log is not None else default_log())
+    try:
+        packed = write(model, store, out or Path(f"{model.stem}.job.tar.gz"), budget, tuple(inputs or ()))
+    finally:
+        store.close()
+    lines = [
+        f"{packed.path}: {packed.bytes / 2**20:.1f} MiB, {packed.records} records of the log",
+        "there: unpack it, install the packages of constraints.txt, run job/run.sh",
+        "back here: tune log import out/records.jsonl",
+    ]
+    return Reply(lines, {**asdict(packed), "path": str(packed.path)}, as_json)

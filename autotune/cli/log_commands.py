@@ -1,0 +1,301 @@
+"""``tune log …``: look into a tuning log, move records between logs, look after it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from autotune.cli import arguments as opt
+from autotune.cli.reply import DONE, FAILED, Reply, table
+from autotune.cli.text import day
+from autotune.options import Options
+
+if TYPE_CHECKING:  # these load SQLAlchemy and NumPy, which a mere --help does not need
+    from tuning_logs.exchange import ExchangeReport
+    from tuning_logs.record import TuningRecord
+    from tuning_logs.sql_store import SqlStore
+
+SHOWN_PROBLEMS = 20
+
+log_app = typer.Typer(no_args_is_help=True, help="Look into the tuning log, share it, look after it.")
+
+
+@contextmanager
+def _opened(address: str | Path | None) -> Iterator[SqlStore]:
+    from autotune.tuning.existing_log import existing_log
+
+    store = existing_log(address)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+@log_app.command(epilog="Example: tune log stats --log team.db")
+def stats(log: opt.Log = None, as_json: opt.Json = False) -> Reply:
+    """Say what a log holds."""
+    from tuning_logs.maintenance import stats as log_stats
+
+    with _opened(log) as store:
+        found = log_stats(store)
+    failed = ", ".join(f"{count} {kind}" for kind, count in found.failed.items()) or "none"
+    ages = "" if found.oldest is None or found.newest is None else f", {day(found.oldest)} to {day(found.newest)}"
+    lines = [
+        f"{found.where}: {found.bytes / 1e6:.1f} MB, schema {found.schema}",
+        f"{found.records} records of {found.tasks} tasks on {found.targets} targets{ages}",
+        f"{found.timed} timed, failed: {failed}",
+        f"{found.spent_s:.0f} s of compiling and running",
+    ]
+    return Reply(lines, asdict(found), as_json)
+
+
+@log_app.command("list", epilog="Example: tune log list --log team.db")
+def list_keys(log: opt.Log = None, as_json: opt.Json = False) -> Reply:
+    """List what was measured: one line per task, target, space and TVM version."""
+    rows: list[dict[str, Any]] = []
+    with _opened(log) as store:
+        for key, count in store.counts().items():
+            best = store.best(key)
+            best_us = None if best is None else 1e6 * best.measurement.latency_s
+            rows.append({**asdict(key), "timed": count.timed, "failed": dict(count.failed), "best_us": best_us})
+    shown = [
+        [
+            row["task"],
+            row["space"],
+            row["target"],
+            row["tvm"],
+            row["timed"],
+            sum(row["failed"].values()),
+            _us(row["best_us"]),
+        ]
+        for row in rows
+    ]
+    lines = table(["task", "space", "target", "tvm", "timed", "failed", "best µs"], shown)
+    return Reply(lines, {"keys": rows}, as_json)
+
+
+def _us(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1f}"
+
+
+@log_app.command(epilog="Example: tune log show 0390168230dcdec4 --count 5")
+def show(
+    task: Annotated[str, typer.Argument(metavar="TASK", help="Key of a task, or its beginning.", show_default=False)],
+    count: Annotated[int, typer.Option(metavar="N", help="Most records shown.")] = 20,
+    log: opt.Log = None,
+    as_json: opt.Json = False,
+) -> Reply:
+    """Show a task's records, fastest first, then the failed ones."""
+    from schedules.errors import UsageError
+    from tuning_logs.codec import to_data
+
+    with _opened(log) as store:
+        keys = [key for key in store.counts() if key.task.startswith(task)]
+        if len({key.task for key in keys}) != 1:
+            what = "several tasks begin with" if keys else "the log has no task"
+            raise UsageError(f"{what} {task!r}; 'tune log list' shows their keys")
+        found = [record for key in keys for record in store.records(key)]
+    found.sort(key=lambda record: (not record.measurement.ok, record.measurement.ok and record.measurement.latency_s))
+    rows = [_record_row(record) for record in found[:count]]
+    heads = ["µs", "runs", "compile s", "when", "host", "config", "failure"]
+    lines = [f"{len(found)} records of task {keys[0].task}", *table(heads, rows)]
+    return Reply(lines, {"task": keys[0].task, "records": [to_data(record) for record in found[:count]]}, as_json)
+
+
+def _record_row(record: TuningRecord) -> list[str]:
+    done = record.measurement
+    time_us = f"{1e6 * done.latency_s:.1f}" if done.ok else "–"
+    failure = "" if done.ok else f"{done.error}: {done.message[:80]}"
+    runs = str(len(done.latencies_s))
+    return [time_us, runs, f"{done.compile_s:.2f}", day(record.when), record.host, record.config.to_json(), failure]
+
+
+@log_app.command(epilog="Example: tune log explain model.onnx --threads 4")
+def explain(
+    model: opt.Model,
+    target: opt.Target = "host",
+    threads: opt.Threads = None,
+    inputs: opt.Inputs = None,
+    log: opt.Log = None,
+    as_json: opt.Json = False,
+) -> Reply:
+    """Say for every task of a model which record is used, or why none is: the field that differs, and what is near."""
+    from autotune.report.inspect_kernels import report_tasks
+
+    report = report_tasks(model, Options(**opt.common(target, threads, inputs, log)))
+    tunable = [task for task in report.tasks if task.tunable]
+    told = [
+        {
+            "key": each.task.key,
+            "name": each.task.name,
+            "found": each.best is not None,
+            "why": each.why,
+        }
+        for each in tunable
+    ]
+    missing = sum(each.best is None for each in tunable)
+    lines = [f"{each['key']} {each['name']}: {each['why']}" for each in told]
+    lines.append(f"{len(tunable) - missing} of {len(tunable)} tasks have a record for {report.target.fingerprint}")
+    return Reply(lines, {"target": report.target.fingerprint, "missing": missing, "tasks": told}, as_json)
+
+
+JSONL, METASCHEDULE, OPTUNA = "jsonl", "metaschedule", "optuna"
+
+
+def _known_format(name: str, known: tuple[str, ...]) -> None:
+    from costmodels.choices import choose
+
+    choose("format", name, dict.fromkeys(known))
+
+
+@log_app.command(epilog="Example: tune log export records.jsonl")
+def export(
+    path: Annotated[
+        str, typer.Argument(metavar="FILE", help="File, folder or Optuna's storage URL to write.", show_default=False)
+    ],
+    form: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            metavar="NAME",
+            help="jsonl: every record, for other logs. metaschedule: the fastest ones, for plain TVM, a folder per "
+            "target. optuna: studies, for optuna-dashboard.",
+        ),
+    ] = JSONL,
+    log: opt.Log = None,
+    as_json: opt.Json = False,
+) -> Reply:
+    """Write a log as JSONL, a checksum in every line, or as what MetaSchedule or Optuna reads."""
+    _known_format(form, (JSONL, METASCHEDULE, OPTUNA))
+    with _opened(log) as store:
+        if form == METASCHEDULE:
+            from autotune.exchange.metaschedule import export_databases
+
+            made = export_databases(store, Path(path))
+            lines = [f"{folder}: {count} records" for folder, count in made.databases.items()] or ["no records"]
+            complaints = [f"{count} records were left out: {why}" for why, count in made.skipped.items()]
+            return Reply(lines, asdict(made), as_json, complaints)
+        if form == OPTUNA:
+            from autotune.exchange.optuna_studies import export_studies
+
+            report = export_studies(store, path)
+            lines = [
+                f"{report.studies} studies with {report.trials} trials are new, {report.present} were there already"
+            ]
+            return Reply(lines, asdict(report), as_json)
+        from tuning_logs.exchange import export_log
+
+        written = export_log(store, Path(path))
+    return Reply([f"{path}: {written} lines"], {"path": path, "lines": written}, as_json)
+
+
+@log_app.command("import", epilog="Example: tune log import records.jsonl")
+def import_records(
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="File or folder to read.", show_default=False)],
+    form: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            metavar="NAME",
+            help="jsonl: made by 'tune log export'. metaschedule: a folder with MetaSchedule's JSON database.",
+        ),
+    ] = JSONL,
+    log: opt.Log = None,
+    as_json: opt.Json = False,
+) -> Reply:
+    """Read what 'tune log export' or MetaSchedule wrote; damaged lines are left out and told. Makes a missing log."""
+    from autotune.options import default_log
+    from tuning_logs.exchange import import_log
+    from tuning_logs.sql_store import open_log
+
+    _known_format(form, (JSONL, METASCHEDULE))
+    if not (path.is_file() if form == JSONL else path.is_dir()):  # before a log is made for nothing
+        wanted = "a file made by 'tune log export'" if form == JSONL else "MetaSchedule's work_dir"
+        return Reply([], {}, as_json, [f"{path} does not exist; give {wanted}"], FAILED)
+    store = open_log(default_log() if log is None else log)
+    try:
+        if form == METASCHEDULE:
+            from autotune.exchange.metaschedule import import_databases
+
+            return _exchange_reply(import_databases(path, store, time.time()), as_json)
+        return _exchange_reply(import_log(path, store), as_json)
+    finally:
+        store.close()
+
+
+@log_app.command(epilog="Example: tune log merge machine-a.db --log team.db")
+def merge(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="Log to take from: file or URL.", show_default=False)],
+    log: opt.Log = None,
+    as_json: opt.Json = False,
+) -> Reply:
+    """Bring every record of another log into this one. The log is made if there is none."""
+    from autotune.options import default_log
+    from tuning_logs.exchange import merge as merge_logs
+    from tuning_logs.sql_store import open_log
+
+    with _opened(source) as taken:
+        store = open_log(default_log() if log is None else log)
+        try:
+            report = merge_logs(taken, store)
+        finally:
+            store.close()
+    return _exchange_reply(report, as_json)
+
+
+def _exchange_reply(report: ExchangeReport, as_json: bool) -> Reply:
+    new, taken = report.new_records, report.records
+    lines = [f"{new} of {taken} records are new, with {report.workloads} programs and {report.targets} targets"]
+    complaints = [f"line {bad.number} was left out: {bad.reason}" for bad in report.bad[:SHOWN_PROBLEMS]]
+    if len(report.bad) > SHOWN_PROBLEMS:
+        complaints.append(f"{len(report.bad) - SHOWN_PROBLEMS} more lines were left out")
+    if not report.bad or taken:
+        return Reply(lines, asdict(report), as_json, complaints)
+    complaints.append("nothing in it is a record; give what 'tune log export' wrote, or name its --format")
+    return Reply(lines, asdict(report), as_json, complaints, FAILED)
+
+
+@log_app.command(epilog="Example: tune log verify --log team.db")
+def verify(log: opt.Log = None, as_json: opt.Json = False) -> Reply:
+    """Check a log and every record in it against its hash; exit code 1 if anything is damaged."""
+    from tuning_logs.maintenance import verify as verify_log
+
+    with _opened(log) as store:
+        report = verify_log(store)
+    lines = [
+        f"{report.records} records, {report.workloads} programs, {report.targets} targets: "
+        + (f"{len(report.problems)} damaged" if report.problems else "all as written")
+    ]
+    complaints = list(report.problems[:SHOWN_PROBLEMS])
+    if report.problems:
+        complaints.append("'tune log gc --drop damaged' removes damaged records")
+    return Reply(lines, {**asdict(report), "ok": report.ok}, as_json, complaints, DONE if report.ok else FAILED)
+
+
+@log_app.command(epilog="Example: tune log gc --drop failed,dominated --older-than 720h --dry-run")
+def gc(
+    drop: Annotated[
+        str, typer.Option(metavar="KINDS", help="What to drop: failed, dominated (slow ones), damaged; comma between.")
+    ],
+    older_than: Annotated[str, typer.Option(metavar="720h", help="Only records measured longer ago.")] = "720h",
+    keep: Annotated[int, typer.Option(metavar="N", help="Fastest configs per task that are never dominated.")] = 64,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count.")] = False,
+    log: opt.Log = None,
+    as_json: opt.Json = False,
+) -> Reply:
+    """Drop records that no build asks for, and give their space back."""
+    from tuning_logs.maintenance import gc as collect
+
+    before = time.time() - opt.parse_seconds(older_than, "--older-than")
+    with _opened(log) as store:
+        report = collect(store, opt.split_names(drop), before, keep, dry_run)  # type: ignore[arg-type]
+    verb = "would be dropped" if dry_run else "dropped"
+    lines = [f"{kind}: {count} {verb}" for kind, count in report.dropped.items()]
+    lines.append(f"{report.bytes_before / 1e6:.1f} MB before, {report.bytes_after / 1e6:.1f} MB after")
+    return Reply(lines, asdict(report), as_json)

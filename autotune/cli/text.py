@@ -1,0 +1,162 @@
+"""Results as lines for people."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from autotune.cli.reply import table
+
+if TYPE_CHECKING:  # these load TVM, which a mere --help must not
+    from autotune.report.inspect_kernels import Kernel, ModelReport, TaskReport
+    from autotune.report.inspect_lanes import BranchRow, LaneReport
+    from autotune.tuning.pipeline import Result
+    from autotune.validation.bench import BenchResult
+    from autotune.validation.verify import Verdict
+
+LOUD = 0.05
+"""Share of the CPUs used by others above which a bench says that it was disturbed."""
+
+
+def run_lines(result: Result) -> list[str]:
+    """What came of ``tune run`` or ``tune build``."""
+    lines = [f"{result.artifact}: {result.tasks} tasks of {result.model} for {result.target}"]
+    if result.measured_trials or result.reused_records:
+        lines.append(
+            f"{result.measured_trials} trials measured ({result.failed_trials} failed), "
+            f"{result.reused_records} records reused" + (f"; stopped: {result.reason}" if result.reason else "")
+        )
+    untuned, tuned = result.latency_ms.get("untuned"), result.latency_ms.get("tuned")
+    if tuned is not None:
+        lines.append(f"latency {tuned:.3f} ms" + (f", untuned {untuned:.3f} ms" if untuned is not None else ""))
+    if result.verified is not None:
+        lines.append(verdict_line(result.verified))
+    elif result.reason and not result.parts:
+        lines.append(f"outputs NOT VERIFIED: {result.reason}")
+    lines += [
+        f"ONNX Runtime runs {', '.join(operators)}: TVM cannot express it (--fallback onnxruntime)"
+        for operators in result.islands
+    ]
+    times = ", ".join(f"{name} {seconds:.1f}" for name, seconds in result.phase_s.items())
+    lines.append(f"{result.elapsed_s:.1f} s ({times})")
+    return lines
+
+
+def verdict_line(verdict: Verdict) -> str:
+    """How far the outputs are from the reference's."""
+    return f"outputs {'match' if verdict.passed else 'DIFFER from'} {verdict.reference}: {verdict.told}"
+
+
+def bench_lines(result: BenchResult) -> list[str]:
+    """The engines beside each other."""
+    data = result.to_data()
+    rows: list[list[str]] = []
+    for engine in data["engines"]:
+        times = [f"{engine[key]:.3f}" for key in ("min_ms", "p50_ms", "mean_ms", "p90_ms", "p99_ms")]
+        speed = ""
+        if engine["name"] in data["speedup"]:
+            low, high = data["speedup_quartiles"][engine["name"]]
+            speed = f"{data['speedup'][engine['name']]:.3f} ({low:.3f} to {high:.3f})"
+        rows.append([engine["name"], engine["version"], engine["precision"], *times, speed])
+    heads = ["engine", "version", "precision", "min ms", "p50 ms", "mean ms", "p90 ms", "p99 ms", "speedup (quartiles)"]
+    lines = [
+        f"{result.model or result.artifact}: {result.threads} threads, {data['rounds']} rounds of every engine in turn",
+        *table(heads, rows),
+        "speedup = p50 of the other / ours, above 1 ours is faster; quartiles are over the rounds",
+    ]
+    if result.others_cpu > LOUD:
+        lines.append(f"disturbed: other processes used {result.others_cpu:.0%} of the CPUs meanwhile")
+    return lines
+
+
+def task_lines(report: ModelReport) -> list[str]:
+    """A model's tasks and the best that is known of each."""
+    heads = ["key", "task", "×", "MFLOP", "KB", "bound µs", "best µs", "GFLOPS", "of bound", "trials", "source"]
+    rows = [_task_row(task) for task in report.tasks]
+    known = [each for each in report.tasks if each.best_s is not None]
+    total_ms = 1e3 * sum(each.task.weight * (each.best_s or 0.0) for each in known)
+    tunable = sum(each.tunable for each in report.tasks)
+    return [
+        f"{report.model} on {report.target.fingerprint}: {report.gflops:.0f} GFLOPS, {report.memory_gb_s:.0f} GB/s",
+        *table(heads, rows),
+        f"{len(report.tasks)} tasks, {tunable} tunable, {len(known)} with a record, {total_ms:.3f} ms together",
+        *_branch_lines(report.branches),
+    ]
+
+
+def _branch_lines(branches: Sequence[BranchRow]) -> list[str]:
+    """The phases in which something can run side by side (``--lanes``)."""
+    phases: dict[int, list[BranchRow]] = {}
+    for branch in branches:
+        phases.setdefault(branch.phase, []).append(branch)
+    wide = {phase: rows for phase, rows in phases.items() if len(rows) > 1}
+    rows = [
+        [str(phase), row.name, str(row.kernels), f"{1e6 * row.bound_s:.1f}"] for phase in wide for row in wide[phase]
+    ]
+    told = f"{len(phases)} phases, {len(wide)} of several branches"
+    return [told, *table(["phase", "branch", "kernels", "bound µs"], rows)] if wide else [told]
+
+
+def _task_row(report: TaskReport) -> list[str]:
+    task = report.task
+    numbers = ["–", "–", "–"]
+    source = "nothing to tune" if not report.tunable else "no record"
+    if report.best is not None and report.best_s is not None:
+        numbers = [
+            f"{1e6 * report.best_s:.1f}",
+            f"{task.flop / report.best_s / 1e9:.0f}",
+            f"{report.bound_s / report.best_s:.0%}",
+        ]
+        source = f"{report.best.host} {day(report.best.when)}"
+    sizes = [str(task.weight), f"{task.flop / 1e6:.2f}", f"{task.bytes / 1e3:.0f}", f"{1e6 * report.bound_s:.1f}"]
+    return [task.key, task.name, *sizes, *numbers, str(report.trials), source]
+
+
+def kernel_lines(kernels: Sequence[Kernel]) -> list[str]:
+    """A table of kernels, or their code, each under a line of comment."""
+    if any(kernel.code for kernel in kernels):
+        lines: list[str] = []
+        for kernel in kernels:
+            mark = "#" if kernel.code.startswith("#") else ";"
+            lines += [f"{mark} {kernel.task.key} {kernel.task.name} {kernel.config.to_json()}", kernel.code.rstrip()]
+        return lines
+    rows = []
+    for kernel in kernels:
+        known = kernel.latency_s is not None and kernel.latency_s > 0
+        times = [f"{1e6 * (kernel.latency_s or 0):.1f}", f"{kernel.task.flop / (kernel.latency_s or 1) / 1e9:.0f}"]
+        rows.append(
+            [
+                kernel.task.key,
+                kernel.task.name,
+                str(kernel.task.weight),
+                *(times if known else ["–", "–"]),
+                kernel.config.to_json(),
+            ]
+        )
+    return table(["key", "task", "×", "µs", "GFLOPS", "config"], rows)
+
+
+def lane_lines(report: LaneReport) -> list[str]:
+    """Subgraphs on their lanes, and when they run."""
+    rows = [
+        [row.phase, row.name, row.lane, str(row.kernels), *(_span(*times) for times in (row.predicted, row.measured))]
+        for row in report.rows
+    ]
+    predicted = "–" if report.predicted_s is None else f"{1e3 * report.predicted_s:.3f} ms"
+    one = "" if report.one_lane_s is None else f"; one lane took {1e3 * report.one_lane_s:.3f} ms when this was chosen"
+    heads = ["phase", "subgraph", "lane", "kernels", "predicted ms", "measured ms"]
+    count = f"{len(report.rows)} subgraphs on {len({row.lane for row in report.rows})} lanes"
+    measured = "not measured: its device is not here"
+    if report.measured_s is not None:
+        measured = f"measured {1e3 * report.measured_s:.3f} ms"
+    return [*table(heads, rows), f"{count}: predicted {predicted}, {measured}{one}"]
+
+
+def _span(begin_s: float | None, end_s: float | None) -> str:
+    return "–" if begin_s is None or end_s is None else f"{1e3 * begin_s:.3f} to {1e3 * end_s:.3f}"
+
+
+def day(when: float) -> str:
+    """Local date and time to the minute."""
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(when))

@@ -1,0 +1,43 @@
+"""``tune export``: an artifact as a folder that plain TVM runs, without this program."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+
+from autotune.artifact.directory import read_artifact
+from schedules.errors import ArtifactError
+
+RUNNER = "plain_model.py"
+
+
+def export(artifact_path: Path, out: Path) -> Path:
+    """Write the artifact to the folder ``out`` as ``model.so``, ``weights.npz``, ``program.json`` and a runner.
+
+    Raises:
+        ArtifactError: if the artifact cannot be read or needs our own runtime, or ``out`` is not empty or not writable.
+    """
+    artifact = read_artifact(artifact_path)
+    if artifact.steps is not None and len(artifact.steps.lanes) > 1:
+        raise ArtifactError(f"{artifact_path} runs on several lanes, which plain TVM cannot; build it with --lanes cpu")
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise ArtifactError(f"{out} exists and is not an empty folder; name another --out")
+    program = {
+        "inputs": [asdict(spec) for spec in artifact.inputs],
+        "outputs": [asdict(spec) for spec in artifact.outputs],
+        "threads": artifact.target.threads,
+        "steps": None if artifact.steps is None else asdict(replace(artifact.steps, weights=())),
+    }
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        shutil.copy(artifact.library, out / "model.so")
+        np.savez(out / "weights.npz", *artifact.weights)
+        (out / "program.json").write_text(json.dumps(program))
+        shutil.copy(Path(__file__).with_name(RUNNER), out / RUNNER)
+    except OSError as error:
+        raise ArtifactError(f"cannot write {out} ({error.strerror}); free some space or name another --out") from error
+    return out

@@ -1,0 +1,251 @@
+"""MetaSchedule's JSON databases: records out to plain TVM, records in from it.
+
+A database is two files, ``database_workload.json`` and ``database_tuning_record.json``, one JSON text per line. Their
+meaning is TVM's, so every record goes through a worker process (``metaschedule_worker``) that is killed when it hangs
+and replaced when it dies; a line that kills it is reported like any other bad line.
+
+TVM does not tell machines apart when it looks records up, so an export has a folder per target. ``target.json`` beside
+the two files is ours: it says the machine more exactly than TVM's own description.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from autotune.exchange.trace_client import Clerk
+from schedules.config import Config
+from schedules.errors import AutotuneError, LogError, UsageError
+from schedules.target import Target
+from tuning_logs.compatibility import isa_of
+from tuning_logs.exchange import BATCH, BadLine, ExchangeReport, bounded_lines
+from tuning_logs.log import TuningLog
+from tuning_logs.measurement import Measurement
+from tuning_logs.record import RecordKey, TuningRecord
+
+WORKLOADS, RECORDS, TARGET = "database_workload.json", "database_tuning_record.json", "target.json"
+
+PER_KEY = 64
+"""Fastest configs per key that are exported: what ``gc`` keeps, too."""
+
+NEVER_S = 1e9
+"""MetaSchedule writes a failure as a latency beyond this."""
+
+
+@dataclass
+class DatabaseReport:
+    """What an export wrote.
+
+    Attributes:
+        databases: folder → records in it.
+        skipped: why → how many records could not be expressed.
+    """
+
+    databases: dict[str, int] = field(default_factory=dict)
+    skipped: dict[str, int] = field(default_factory=dict)
+
+
+def export_databases(log: TuningLog, folder: Path, per_key: int = PER_KEY) -> DatabaseReport:
+    """Write the fastest records of ``log`` below ``folder``, one database per target.
+
+    Failed measurements stay behind: the format has no place for them. A record's one latency is the median.
+
+    Raises:
+        LogError: if the files cannot be written.
+    """
+    report = DatabaseReport()
+    targets = log.targets()
+    by_target: dict[str, list[RecordKey]] = {}
+    for key, count in log.counts().items():
+        if count.timed:
+            by_target.setdefault(key.target, []).append(key)
+    with Clerk() as clerk:
+        for fingerprint, keys in sorted(by_target.items()):
+            if fingerprint not in targets:
+                lost = sum(len(log.fastest(key, per_key)) for key in keys)
+                _count(report.skipped, f"the log does not describe target {fingerprint}", lost)
+                continue
+            workloads, records = _written(log, keys, targets[fingerprint], per_key, clerk, report)
+            if records:
+                described = [targets[fingerprint].to_json()]
+                _save(folder / fingerprint, {WORKLOADS: workloads, RECORDS: records, TARGET: described})
+                report.databases[str(folder / fingerprint)] = len(records)
+    return report
+
+
+def _written(
+    log: TuningLog, keys: list[RecordKey], target: Target, per_key: int, clerk: Clerk, report: DatabaseReport
+) -> tuple[list[str], list[str]]:
+    """Lines of both files for the records of ``keys``, all of one target."""
+    workloads: dict[str, str] = {}
+    records: list[str] = []
+    for key in keys:
+        program = log.workload(key.task)
+        found = log.fastest(key, per_key)
+        if program is None:
+            _count(report.skipped, "the log does not hold its program", len(found))
+            continue
+        for record in found:
+            latency_s = record.measurement.latency_s
+            answer = clerk.ask(write=[program, record.config.to_json(), target.to_json(), latency_s])
+            if "error" in answer:
+                _count(report.skipped, answer["error"], 1)
+                continue
+            workloads.setdefault(key.task, json.dumps(answer["workload"]))
+            index = list(workloads).index(key.task)
+            records.append(json.dumps([index, answer["record"]]))
+    return list(workloads.values()), records
+
+
+def _count(counts: dict[str, int], reason: str, number: int) -> None:
+    counts[reason] = counts.get(reason, 0) + number
+
+
+def _save(folder: Path, files: Mapping[str, list[str]]) -> None:
+    """Write ``files`` (name → lines) into ``folder``, each complete or not at all."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, lines in files.items():
+            handle, temporary = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
+            try:
+                with os.fdopen(handle, "w", encoding="utf-8") as stream:
+                    stream.writelines(line + "\n" for line in lines)
+                    stream.flush()
+                    os.fsync(stream.fileno())
+                os.replace(temporary, folder / name)
+            except BaseException:
+                os.unlink(temporary)
+                raise
+    except OSError as error:
+        raise LogError(f"the log cannot be exported to {folder} ({error.strerror}); give another folder") from error
+
+
+def import_databases(folder: Path, log: TuningLog, when: float) -> ExchangeReport:
+    """Read the database in ``folder``, or those in its subfolders, into ``log``.
+
+    What comes in is kept under a space of its own (``schedules.templates.common.traced.SPACE``), whose configs are traces.
+    They are for 'tune log' and for exporting again: no searcher draws from that space, so no run tries or ships one,
+    and nothing is ever built from a result that nobody checked, as MetaSchedule checks none.
+
+    Args:
+        when: seconds since the epoch; a database does not say when it was made.
+
+    Raises:
+        LogError: if there is no database or it cannot be read.
+    """
+    found = [folder, *sorted(path for path in folder.iterdir() if path.is_dir())] if folder.is_dir() else []
+    databases = [path for path in found if (path / WORKLOADS).is_file() and (path / RECORDS).is_file()]
+    if not databases:
+        raise LogError(f"{folder} holds no {WORKLOADS} and {RECORDS}; give MetaSchedule's work_dir")
+    report = ExchangeReport()
+    with Clerk() as clerk:
+        for path in databases:
+            try:
+                _Import(path, log, clerk, report, when).run()
+            except OSError as error:
+                raise LogError(f"{path} cannot be imported ({error.strerror}); check its files") from error
+    return report
+
+
+class _Import:
+    """One database on its way into a log."""
+
+    def __init__(self, path: Path, log: TuningLog, clerk: Clerk, report: ExchangeReport, when: float) -> None:
+        self._path = path
+        self._log = log
+        self._clerk = clerk
+        self._report = report
+        self._when = when
+        self._batch: list[TuningRecord] = []
+        self._kept: set[str] = set()
+
+    def run(self) -> None:
+        """Bring every record that can be read; the others are reported by their line in the file of records."""
+        with (self._path / WORKLOADS).open("rb") as stream:
+            workloads = list(bounded_lines(stream))
+        described = self._path / TARGET
+        exact = Target.from_json(described.read_text(encoding="utf-8")) if described.is_file() else None
+        with (self._path / RECORDS).open("rb") as stream:
+            for number, line in enumerate(bounded_lines(stream), start=1):
+                self._report.lines += 1
+                try:
+                    self._bring(_asked(line, workloads), exact)
+                except AutotuneError as error:
+                    self._report.bad.append(BadLine(number, str(error)))
+        self._store()
+
+    def _bring(self, request: list[object], exact: Target | None) -> None:
+        answer = self._clerk.ask(read=request)
+        if "error" in answer:
+            raise LogError(answer["error"])
+        latencies = tuple(float(value) for value in answer["run_secs"])
+        if not latencies or not all(0 < value < NEVER_S for value in latencies) or not math.isfinite(sum(latencies)):
+            raise LogError("it was never timed")
+        target = exact or _target_of(answer["target"] or {})
+        self._keep(answer, target)
+        key = RecordKey(answer["task"], target.fingerprint, answer["space"], self._clerk.tvm)
+        config = Config.from_json(answer["config"])
+        provenance = {"source": "metaschedule"}
+        self._batch.append(TuningRecord(key, config, Measurement(latencies), "", self._when, "", 0, provenance))
+        if len(self._batch) >= BATCH:
+            self._store()
+
+    def _keep(self, answer: Mapping[str, Any], target: Target) -> None:
+        if answer["task"] not in self._kept:
+            self._log.add_workload(answer["task"], answer["program"])
+            self._kept.add(answer["task"])
+            self._report.workloads += 1
+        if target.fingerprint not in self._kept:
+            self._log.add_target(target)
+            self._kept.add(target.fingerprint)
+            self._report.targets += 1
+
+    def _store(self) -> None:
+        self._report.new_records += self._log.absorb(self._batch)
+        self._report.records += len(self._batch)
+        self._batch.clear()
+
+
+def _target_of(described: Mapping[str, Any]) -> Target:
+    """Our description of TVM's: what that does not say (caches) keeps its default, so it is no machine's exact one.
+
+    Raises:
+        LogError: if it is of a kind that we do not know.
+    """
+    try:
+        if described.get("kind") == "cuda":
+            return Target("cuda", arch=str(described.get("arch", "")))
+        mcpu = str(described.get("mcpu", ""))
+        features = tuple(map(str, described.get("mattr") or ()))
+        threads = max(1, int(described.get("num-cores", 1)))
+        return Target(str(described.get("kind")), isa_of(mcpu), mcpu, features, threads)
+    except (UsageError, TypeError, ValueError) as error:
+        raise LogError(f"its target is unknown: {error}") from error
+
+
+def _asked(line: bytes, workloads: list[bytes]) -> list[object]:
+    """[workload, record] of a line of records.
+
+    Raises:
+        LogError: in a few words, if it is damaged or names no workload.
+    """
+    data = _json(line, "the line")
+    if not isinstance(data, list) or len(data) != 2 or not isinstance(data[0], int):
+        raise LogError("not a pair of a workload's number and a record")
+    if not 0 <= data[0] < len(workloads):
+        raise LogError(f"it names workload {data[0]} of {len(workloads)}")
+    return [_json(workloads[data[0]], f"workload {data[0]}"), data[1]]
+
+
+def _json(line: bytes, name: str) -> object:
+    try:
+        found: object = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise LogError(f"{name} is not JSON: {str(error)[:100]}") from error
+    return found

@@ -1,0 +1,112 @@
+"""The process that reads and writes MetaSchedule's JSON, so that its parser may crash or hang without harm.
+
+A truncated or blank line makes TVM's own reader fail as a whole or end the process. Here each record is a request of
+its own, ``python -m autotune.exchange.trace_worker`` answers line by line, and who asks kills it when it does not answer.
+
+    {"read": [workload, record]}                      → {"task", "program", "target", "space", "config", "run_secs"}
+    {"write": [program, config, target, latency_s]}   → {"workload", "record"}
+    anything that cannot be done                      → {"error": why}
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import tvm
+from tvm import tirx
+from tvm.s_tir.meta_schedule.arg_info import ArgInfo
+from tvm.s_tir.meta_schedule.database import TuningRecord, Workload
+
+from schedules.config import Config
+from schedules.errors import AutotuneError, UsageError
+from schedules.lower import load_program, lower, normalise, program_of, task_key, tvm_target
+from schedules.target import Target
+from schedules.templates.common.traced import SPACE, replayed, trace_of, traced_config, whole_trace
+
+
+class Clerk:
+    """Answers requests; the last program is kept parsed, since records come in runs of one workload."""
+
+    def __init__(self) -> None:
+        self._known: tuple[str, Any] = ("", None)
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Do one request; what is wrong with it is an answer."""
+        try:
+            if "read" in request:
+                return self._read(*request["read"])
+            return self._write(*request["write"])
+        except Exception as error:  # whatever foreign text provokes in TVM's parsers is the record's fault
+            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+            said = lines[-1] if lines else ""
+            return {"error": (said if isinstance(error, AutotuneError) else f"{type(error).__name__}: {said}")[:300]}
+
+    def _parsed(self, text: str, parse: Callable[[str], Any]) -> Any:
+        if self._known[0] != text:
+            self._known = (text, parse(text))
+        return self._known[1]
+
+    def _read(self, workload: object, record: object) -> dict[str, Any]:
+        kept = self._parsed(json.dumps(workload), lambda text: Workload.from_json(json.loads(text)))
+        found = TuningRecord.from_json(record, kept)
+        func = normalise(_only_function(kept.mod))
+        trace = trace_of(found)
+        replayed(func, trace)  # what does not apply to its own program is of no use to anybody
+        run_secs = [float(value) for value in found.run_secs or ()]
+        target = None if found.target is None else json.loads(str(found.target))
+        return {
+            "task": task_key(func),
+            "program": program_of(func),
+            "target": target,
+            "space": SPACE,
+            "config": traced_config(trace).to_json(),
+            "run_secs": run_secs,
+        }
+
+    def _write(self, program: str, config: str, target: str, latency_s: float) -> dict[str, Any]:
+        func = self._parsed(program, load_program)
+        machine = Target.from_json(target)
+        sch = lower(func, Config.from_json(config), machine)
+        trace = whole_trace(func, sch)
+        workload = Workload(tvm.IRModule({"main": func}))
+        arguments = [argument.as_json() for argument in ArgInfo.from_prim_func(func)]
+        described = json.loads(str(tvm_target(machine)))
+        record = [json.loads(trace), [latency_s], described, _numbers(arguments)]
+        return {"workload": workload.as_json(), "record": record}
+
+
+def _only_function(module: tvm.IRModule) -> tirx.PrimFunc:
+    functions = [func for func in module.functions.values() if isinstance(func, tirx.PrimFunc)]
+    if len(functions) != 1:
+        raise UsageError(f"a workload holds {len(functions)} functions, not one")
+    return functions[0]
+
+
+def _numbers(value: Any) -> Any:
+    """TVM's containers and numbers → Python's."""
+    if isinstance(value, str):
+        return str(value)
+    if hasattr(value, "__iter__"):
+        return [_numbers(item) for item in value]
+    return int(value)
+
+
+def main() -> None:
+    """Answer requests, one JSON text per line, until the input ends."""
+    # TVM's C++ side may write to the standard output at any time: the answers keep it for themselves.
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    clerk = Clerk()
+    answers.write(json.dumps({"tvm": tvm.__version__}) + "\n")
+    answers.flush()
+    for line in sys.stdin:
+        answers.write(json.dumps(clerk.answer(json.loads(line))) + "\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""What this machine offers to kernels, for ``tune devices``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+
+from autotune.host.machine import describe, host_target, read_host
+from autotune.host.roofline import measure_peak
+
+
+@dataclass(frozen=True)
+class DeviceReport:
+    """What kernels may run on here: for people, and for programs."""
+
+    lines: list[str]
+    data: dict[str, Any]
+
+
+def report_devices() -> DeviceReport:
+    """This machine's CPU with its measured peaks, and the CUDA devices that TVM can use."""
+    host, target = read_host(), host_target()
+    peak = measure_peak(target)
+    gpus = [{"name": str(device.device_name), "arch": str(device.compute_version)} for device in _cuda_devices()]
+    cpu = {
+        "model": host.model,
+        "architecture": host.architecture,
+        "isas": list(host.isas),
+        "mcpu": target.mcpu,
+        "online": host.online,
+        "allowed": len(host.allowed),
+        "cores": len(host.cores),
+        "quota": host.quota,
+        "threads": target.threads,
+        "l1_bytes": host.l1_bytes,
+        "l2_bytes": host.l2_bytes,
+        "l3_bytes": host.l3_bytes,
+        "peak_gflops": peak.gflops,
+        "memory_gb_s": peak.memory_gb_s,
+        "l2_gb_s": peak.l2_gb_s,
+        "target": target.fingerprint,
+    }
+    speeds = f"{peak.gflops:.0f} GFLOPS fp32, {peak.memory_gb_s:.1f} GB/s from memory, {peak.l2_gb_s:.0f} GB/s from L2"
+    lines = [
+        *describe(target, host),
+        f"peak     {speeds} (measured)",
+        f"target   {target.fingerprint}",
+        *(f"GPU      {gpu['name']} (compute capability {gpu['arch']})" for gpu in gpus),
+    ]
+    return DeviceReport(lines if gpus else [*lines, "GPU      none"], {"cpu": cpu, "gpus": gpus})
+
+
+def _cuda_devices() -> list[Any]:
+    devices: list[Any] = []
+    while (device := tvm.cuda(len(devices))).exist:
+        devices.append(device)
+    return devices

@@ -1,0 +1,67 @@
+"""The ends of a graph: every output is made by a kernel, and tensors without elements are left out."""
+
+from __future__ import annotations
+
+import math
+
+from onnx import ModelProto, NodeProto, ValueInfoProto, helper
+
+from autotune.importer.conversion.scope import Scope
+from autotune.importer.onnx_model.rewrites import replace_nodes
+from schedules.errors import ModelError
+
+COPY = "Copy"
+"""An operator that exists only between here and our converters: Identity that is really made."""
+
+
+def bounded(model: ModelProto) -> ModelProto:
+    """A copy whose outputs are made by kernels, without inputs and outputs that have no elements.
+
+    Raises:
+        ModelError: if nothing is left to compute, or a shape depends on data.
+    """
+    copy = ModelProto()
+    copy.CopyFrom(model)
+    graph, scope = copy.graph, Scope(model)
+    _check_shapes(model, scope)
+    given = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
+    nodes: list[NodeProto] = []
+    for node in graph.node:
+        if node.op_type == "Identity" and node.input[0] in given:
+            node.op_type = COPY
+        if node.op_type == "Concat":  # what is empty adds nothing
+            parts = [name for name in node.input if math.prod(scope.shapes.get(name, (1,)))]
+            del node.input[:]
+            node.input.extend(parts)
+        nodes.append(node)
+    for value in graph.output:
+        if value.name in given:  # an output of its own: the copy takes the name, the readers keep the original
+            nodes.append(helper.make_node(COPY, [value.name], [f"{value.name}/copy"], f"{value.name}/copy"))
+            value.name = f"{value.name}/copy"
+    replace_nodes(graph, nodes)
+    for field in (graph.input, graph.output):
+        kept = [value for value in field if not _is_empty(value)]
+        if len(kept) < len(field):
+            copies = [ValueInfoProto.FromString(value.SerializeToString()) for value in kept]
+            del field[:]
+            field.extend(copies)
+    if not graph.output:
+        made = ", ".join(f"{value.name!r}" for value in model.graph.output)
+        kinds = ", ".join(sorted({node.op_type for node in model.graph.node})) or "Constant"
+        raise ModelError(f"the outputs {made} have no elements, so there is nothing to build from operator {kinds}")
+    return copy
+
+
+def _is_empty(value: ValueInfoProto) -> bool:
+    return any(dim.dim_value == 0 for dim in value.type.tensor_type.shape.dim)
+
+
+def _check_shapes(model: ModelProto, scope: Scope) -> None:
+    """Every value must have a type and a static shape; the first node whose result has none is to blame."""
+    for node in model.graph.node:
+        for name in node.output:
+            if name and name not in scope.shapes:
+                raise ModelError(
+                    f"operator {node.op_type} (node {node.name!r}) is not supported: the shape of its output {name!r} "
+                    "depends on data or is unknown"
+                )

@@ -1,0 +1,146 @@
+"""What does not depend on the inputs is computed now, by ONNX's own reference implementation.
+
+Shapes count as known once they are inferred, so the chains of Shape, Gather and Concat that exporters write, and the
+bodies of ONNX's functions, end as constants.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import warnings
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import ModelProto, NodeProto, helper
+from onnx.reference import ReferenceEvaluator
+
+from autotune.importer.conversion.scope import Scope
+from autotune.importer.onnx_model.graph_walk import subgraphs, walk_nodes
+from autotune.importer.onnx_model.rewrites import replace_nodes
+from autotune.importer.onnx_model.tensors import one_line
+
+Array = NDArray[Any]
+
+LARGEST = 1 << 18
+"""Elements of a folded constant: more is left to be computed at run time rather than shipped."""
+
+RANDOM = ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli")
+BODIED = ("If", "Loop", "Scan", "SequenceMap")
+
+logger = logging.getLogger(__name__)
+
+
+def fold(model: ModelProto, largest: int = LARGEST) -> bool:
+    """Replace nodes whose result is known by constants, in place; whether there were any."""
+    scope = Scope(model)
+    made = Counter(name for node in model.graph.node for name in node.output)
+    outputs = {value.name for value in model.graph.output}
+    kept = []
+    for node in model.graph.node:
+        results = _results(node, scope, largest)
+        if results is None or any(name in outputs and made[name] > 1 for name in node.output):
+            kept.append(node)
+            continue
+        for name, array in results.items():
+            scope.add(name, array)
+    changed = len(kept) < len(model.graph.node)
+    if changed:
+        replace_nodes(model.graph, kept)
+    return changed
+
+
+def _results(node: NodeProto, scope: Scope, largest: int) -> dict[str, Array] | None:
+    """Output → its value, if all are known."""
+    names = [str(name) for name in node.output if name]
+    if node.op_type in (*RANDOM, *BODIED) or node.domain not in ("", "ai.onnx") or not names:
+        return None
+    if any(math.prod(scope.shapes.get(name, ())) > largest for name in names):
+        return None
+    first = str(node.input[0]) if node.input else ""
+    if node.op_type in ("Shape", "Size") and first in scope.shapes:
+        shape = scope.shapes[first]
+        if node.op_type == "Size":
+            return {names[0]: np.array(math.prod(shape), np.int64)}
+        bounds = {a.name: a.i for a in node.attribute}
+        return {names[0]: np.array(shape[bounds.get("start", 0) : bounds.get("end", len(shape))], np.int64)}
+    empty = _empty(names, scope)
+    if empty is not None:
+        return empty
+    feed = _feed(node, scope)
+    return None if feed is None else _evaluated(node, feed, scope, largest)
+
+
+def _empty(names: list[str], scope: Scope) -> dict[str, Array] | None:
+    """Tensors without elements need no computing."""
+    found = {}
+    for name in names:
+        shape, kind = scope.shapes.get(name), scope.types.get(name)
+        if shape is None or 0 not in shape or not kind or kind == onnx.TensorProto.STRING:
+            return None
+        found[name] = np.zeros(shape, helper.tensor_dtype_to_np_dtype(kind))
+    return found
+
+
+def _feed(node: NodeProto, scope: Scope) -> dict[str, Array] | None:
+    """The values of all inputs, if they are known or do not matter."""
+    feed: dict[str, Array] = {}
+    for name in node.input:
+        if not name:
+            continue
+        array = scope.array(name)
+        shape, kind = scope.shapes.get(name), scope.types.get(name)
+        if array is None and shape is not None and kind:
+            irrelevant = math.prod(shape) == 0 or node.op_type == "EyeLike"
+            array = np.zeros(shape, helper.tensor_dtype_to_np_dtype(kind)) if irrelevant else None
+        if array is None:
+            return None
+        feed[name] = array
+    return feed
+
+
+def _evaluated(node: NodeProto, feed: dict[str, Array], scope: Scope, largest: int) -> dict[str, Array] | None:
+    names = [str(name) for name in node.output if name]
+    inputs = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+        for name, array in feed.items()
+    ]
+    outputs = [helper.make_empty_tensor_value_info(name) for name in names]
+    graph = helper.make_graph([node], "fold", inputs, outputs)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", scope.opset)])
+    try:
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            values = ReferenceEvaluator(model).run(None, feed)
+    except Exception as error:  # the reference lacks operators and versions; what it cannot do is not folded
+        logger.debug("%s is not folded: %s", node.name, one_line(error))
+        return None
+    results: dict[str, Array] = {}
+    for name, value in zip(names, values, strict=True):
+        if not isinstance(value, (np.ndarray, np.generic)):
+            return None
+        array, kind = np.asarray(value), scope.types.get(name)
+        if array.dtype == object or array.dtype.kind in "US" or array.size > largest:
+            return None
+        if kind:
+            array = array.astype(helper.tensor_dtype_to_np_dtype(kind), copy=False)
+        if name in scope.shapes and scope.shapes[name] != array.shape:
+            return None
+        results[name] = array
+    return results
+
+
+def drop_dead(model: ModelProto) -> None:
+    """Nodes whose results nobody reads vanish."""
+    graph = model.graph
+    while True:
+        used = {name for node in walk_nodes(graph.node) for name in node.input}
+        used |= {value.name for node in walk_nodes(graph.node) for body in subgraphs(node) for value in body.output}
+        used |= {value.name for value in graph.output}
+        kept = [node for node in graph.node if any(name in used for name in node.output)]
+        if len(kept) == len(graph.node):
+            return
+        replace_nodes(graph, kept)

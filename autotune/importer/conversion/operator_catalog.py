@@ -1,0 +1,46 @@
+"""Every family of rewrites, and the operators that are replaced by the function ONNX defines them with."""
+
+from __future__ import annotations
+
+from autotune.importer.conversion.frontend import import_graph
+from autotune.importer.operators import (  # noqa: F401  # importing them fills the registry
+    bits,
+    clipping,
+    control,
+    deformable,
+    elementwise_ops,
+    minifloat,
+    moving,
+    normalising,
+    quantised,
+    recurrent_ops,
+    reducing,
+    resampling,
+    sequences,
+    signals,
+)
+
+__all__ = ["EXPANDED", "import_graph"]
+
+EXPANDED = frozenset(
+    {
+        "AffineGrid",
+        "Attention",
+        "BlackmanWindow",
+        "CausalConvWithState",
+        "Celu",
+        "CenterCropPad",
+        "FlexAttention",
+        "HammingWindow",
+        "HannWindow",
+        "LinearAttention",
+        "Mish",
+        "NegativeLogLikelihoodLoss",
+        "Range",
+        "RotaryEmbedding",
+        "SoftmaxCrossEntropyLoss",
+        "SwiGLU",
+        "Swish",
+    }
+)
+"""Those that Relax's importer lacks or gets wrong."""

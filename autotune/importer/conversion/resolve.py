@@ -1,0 +1,105 @@
+"""A model without what Relax cannot import: functions expanded, constants folded, loops laid out, forms rewritten."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import onnx
+import onnx.inliner
+from onnx import ModelProto, helper
+
+from autotune.importer.conversion import operator_catalog as catalog
+from autotune.importer.conversion.folding import drop_dead, fold
+from autotune.importer.conversion.registry import rewrite
+from autotune.importer.onnx_model.graph_walk import name_nodes, walk_nodes
+from autotune.importer.onnx_model.rewrites import (
+    constants_to_initialisers,
+    drop_unused_initialisers,
+    remove_passthrough,
+)
+from autotune.importer.onnx_model.shapes import OWN_DOMAIN, STANDARD_DOMAINS, infer_shapes
+from autotune.importer.onnx_model.tensors import one_line
+from schedules.errors import ModelError
+
+ROUNDS = 24
+"""More rounds than nested functions, loops and rewrites need."""
+
+
+def resolve(model: ModelProto, inputs: Collection[str], expand: Collection[str] = ()) -> ModelProto:
+    """An equivalent model of operators that can be imported.
+
+    Args:
+        model: a skeleton (``shapes.skeleton``); changed and given back.
+        inputs: names of the true inputs; the skeleton's others are large weights.
+        expand: more operators to replace by their function bodies.
+
+    Raises:
+        ModelError: naming the operator that stands in the way.
+    """
+    name = model.graph.name or "model"
+    wanted = {*catalog.EXPANDED, *expand}
+    if all(opset.domain != OWN_DOMAIN for opset in model.opset_import):
+        model.opset_import.append(helper.make_opsetid(OWN_DOMAIN, 1))
+    for _ in range(ROUNDS):
+        constants_to_initialisers(model.graph)
+        # The model itself was checked; bodies of ONNX's own functions do not always pass.
+        infer_shapes(model, name, strict=False)
+        changed = fold(model)
+        drop_dead(model)
+        changed |= rewrite(model, inputs)
+        remove_passthrough(model.graph)
+        drop_unused_initialisers(model.graph)
+        kinds = {(n.domain, n.op_type) for n in walk_nodes(model.graph.node)}
+        found = {(d, k) for d, k in kinds if k in wanted or d not in (*STANDARD_DOMAINS, OWN_DOMAIN)}
+        if found:
+            model, grown = _expanded(model, found)
+            changed |= grown
+        name_nodes(model.graph.node)
+        if not changed:
+            _check_outputs(model)
+            return model
+    raise ModelError(f"{name}: constants still unfold after {ROUNDS} rounds; flatten its nested functions")
+
+
+def _check_outputs(model: ModelProto) -> None:
+    """Only tensors come out of what is built."""
+    made = {name: node for node in model.graph.node for name in node.output}
+    for value in model.graph.output:
+        if value.type.WhichOneof("value") not in ("tensor_type", None):
+            by = f" of operator {made[value.name].op_type}" if value.name in made else ""
+            raise ModelError(f"output {value.name!r}{by} is not a tensor; only tensors are supported; drop that output")
+
+
+def _spell_defaults(model: ModelProto, kinds: Collection[tuple[str, str]]) -> None:
+    """Write out default attributes of nodes that are about to be expanded: the inliner forgets them."""
+    versions = {opset.domain: opset.version for opset in model.opset_import}
+    for node in walk_nodes(model.graph.node):
+        if (node.domain, node.op_type) not in kinds:
+            continue
+        domain = "" if node.domain in STANDARD_DOMAINS else node.domain
+        schema = onnx.defs.get_schema(node.op_type, versions.get(node.domain, versions.get("", 1)), domain)
+        given = {attribute.name for attribute in node.attribute}
+        for name, attribute in schema.attributes.items():
+            if name not in given and attribute.default_value.type:
+                node.attribute.append(attribute.default_value)
+
+
+def _expanded(model: ModelProto, kinds: Collection[tuple[str, str]]) -> tuple[ModelProto, bool]:
+    """The functions that ONNX defines operators with, in their place; whether there were any."""
+    before = len(model.graph.node), {node.op_type for node in model.graph.node}
+    _spell_defaults(model, kinds)
+    # The inliner looks for types among inputs and values only, and for those of inputs that are left out, too.
+    typed = ModelProto()
+    typed.CopyFrom(model)
+    typed.graph.value_info.extend(
+        helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
+        for tensor in model.graph.initializer
+    )
+    typed.graph.value_info.append(helper.make_empty_tensor_value_info(""))
+    try:
+        expanded = onnx.inliner.inline_selected_functions(typed, sorted(kinds), inline_schema_functions=True)
+    except (RuntimeError, ValueError) as error:
+        named = ", ".join(sorted(kind for _, kind in kinds))
+        raise ModelError(f"the function of {named} cannot be expanded: {one_line(error)}; export it without") from error
+    after = len(expanded.graph.node), {node.op_type for node in expanded.graph.node}
+    return expanded, before != after

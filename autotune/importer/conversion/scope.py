@@ -1,0 +1,224 @@
+"""What a rewrite sees of the node it replaces, and how it writes the nodes that take its place."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import ArrayLike, NDArray
+from onnx import GraphProto, ModelProto, NodeProto, helper, numpy_helper
+
+from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS
+from schedules.errors import ModelError
+
+Array = NDArray[Any]
+
+INT64 = onnx.TensorProto.INT64
+FLOAT = onnx.TensorProto.FLOAT
+
+
+class Scope:
+    """A graph's constants, and the type and shape of its values, where they are known.
+
+    Args:
+        inputs: names of what is not known before the model runs, where ``model`` is a skeleton: its other inputs are
+            large weights.
+
+    Attributes:
+        opset: version of the standard operators.
+        given: names of initialisers, and in a skeleton of the inputs that stand for large ones.
+        shapes: value → static shape.
+        types: value → ONNX element type.
+    """
+
+    def __init__(self, model: ModelProto, inputs: Collection[str] = ()) -> None:
+        self.graph: GraphProto = model.graph
+        self.opset = next((o.version for o in model.opset_import if o.domain in STANDARD_DOMAINS), 13)
+        self.tensors = {tensor.name: tensor for tensor in model.graph.initializer}
+        self.given = {*self.tensors, *(value.name for value in model.graph.input)} - {*inputs}
+        self._arrays: dict[str, Array] = {}
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        self.types: dict[str, int] = {}
+        for value in (*model.graph.input, *model.graph.value_info, *model.graph.output):
+            self._note(value)
+        for tensor in model.graph.initializer:
+            self.shapes[tensor.name] = tuple(tensor.dims)
+            self.types[tensor.name] = tensor.data_type
+
+    def _note(self, value: onnx.ValueInfoProto) -> None:
+        if value.type.WhichOneof("value") != "tensor_type":
+            return
+        tensor = value.type.tensor_type
+        if tensor.elem_type:
+            self.types[value.name] = tensor.elem_type
+        dims = tensor.shape.dim
+        if tensor.HasField("shape") and all(dim.HasField("dim_value") and dim.dim_value >= 0 for dim in dims):
+            self.shapes[value.name] = tuple(dim.dim_value for dim in dims)
+
+    def array(self, name: str) -> Array | None:
+        """The constant called ``name``, else None."""
+        if name in self.tensors and name not in self._arrays:
+            self._arrays[name] = numpy_helper.to_array(self.tensors[name])
+        return self._arrays.get(name)
+
+    def add(self, name: str, array: Array) -> None:
+        """Make ``array`` a constant of the graph."""
+        tensor = numpy_helper.from_array(np.asarray(array), name)
+        self.graph.initializer.append(tensor)
+        self.tensors[name], self._arrays[name] = tensor, np.asarray(array)
+        self.shapes[name], self.types[name] = tuple(tensor.dims), tensor.data_type
+
+
+class Node:
+    """One node, its attributes as Python values, its inputs with "" for those left out."""
+
+    def __init__(self, proto: NodeProto, scope: Scope) -> None:
+        self.proto, self.scope = proto, scope
+        self.kind = str(proto.op_type)
+        self.name = str(proto.name)
+        self._attributes = {a.name: helper.get_attribute_value(a) for a in proto.attribute}
+
+    def attr(self, name: str, default: Any = None) -> Any:
+        """An attribute; strings as text."""
+        value = self._attributes.get(name, default)
+        if isinstance(value, list) and value and isinstance(value[0], bytes):
+            return [item.decode() for item in value]
+        return value.decode() if isinstance(value, bytes) else value
+
+    def input(self, index: int) -> str:
+        """Name of an input; "" if it is left out."""
+        return str(self.proto.input[index]) if index < len(self.proto.input) else ""
+
+    def wants(self, index: int) -> bool:
+        """Whether output ``index`` is asked for."""
+        return index < len(self.proto.output) and bool(self.proto.output[index])
+
+    def array(self, index: int) -> Array | None:
+        """Value of a constant input, else None."""
+        return self.scope.array(self.input(index))
+
+    def constant(self, index: int, what: str) -> Array:
+        """Value of an input that must be constant, called ``what`` in the refusal."""
+        array = self.array(index)
+        if array is None:
+            raise self.refused(f"its {what} {self.input(index)!r} is computed from the inputs; it must be a constant")
+        return array
+
+    def known_shape(self, index: int) -> tuple[int, ...] | None:
+        """Static shape of an input, None if it is unknown."""
+        return self.scope.shapes.get(self.input(index))
+
+    def shape(self, index: int) -> tuple[int, ...]:
+        """Static shape of an input.
+
+        Raises:
+            ModelError: if it is not known.
+        """
+        shape = self.known_shape(index)
+        if shape is None:
+            raise self.refused(f"the shape of its input {self.input(index)!r} depends on data")
+        return shape
+
+    def type(self, index: int) -> int:
+        """ONNX element type of an input; 0 if unknown."""
+        return self.scope.types.get(self.input(index), 0)
+
+    def dtype(self, index: int) -> np.dtype[Any]:
+        """NumPy type of an input."""
+        return np.dtype(helper.tensor_dtype_to_np_dtype(self.type(index) or FLOAT))
+
+    def refused(self, why: str) -> ModelError:
+        """The error that says that this node is not supported, and why."""
+        return ModelError(f"operator {self.kind} (node {self.name!r}) is not supported: {why}")
+
+
+class Emit:
+    """Collects the nodes that replace one node; every method returns the name of a value."""
+
+    def __init__(self, node: Node) -> None:
+        self.node, self.scope, self.opset = node, node.scope, node.scope.opset
+        self.nodes: list[NodeProto] = []
+        self._stem = next((str(o) for o in node.proto.output if o), node.name) + "/" + node.kind
+        self._known: dict[tuple[Any, ...], str] = {}
+        self._count = 0
+
+    def fresh(self) -> str:
+        """A name that nothing has yet."""
+        self._count += 1
+        return f"{self._stem}/{self._count}"
+
+    def const(self, values: ArrayLike, dtype: Any = None) -> str:
+        """A constant."""
+        array = np.asarray(values, dtype)
+        key = (array.shape, str(array.dtype), array.tobytes())
+        if key not in self._known:
+            name = self.fresh()
+            self.scope.add(name, array)
+            self._known[key] = name
+        return self._known[key]
+
+    def ints(self, *values: int) -> str:
+        """A constant int64 vector."""
+        return self.const(np.array(values, np.int64))
+
+    def like(self, value: float, index: int = 0) -> str:
+        """A constant scalar of the type of the replaced node's input ``index``."""
+        return self.const(np.array(value).astype(self.node.dtype(index)))
+
+    def ops(self, kind: str, *inputs: str, outputs: int = 1, domain: str = "", **attributes: Any) -> list[str]:
+        """One node; its outputs."""
+        names = [self.fresh() for _ in range(outputs)]
+        made = helper.make_node(kind, list(inputs), names, names[0], domain=domain, **attributes)
+        self.nodes.append(made)
+        return names
+
+    def declare(self, name: str, shape: Sequence[int], kind: int) -> None:
+        """Say what ONNX cannot infer: the shape and type of what one of our own operators makes."""
+        self.scope.graph.value_info.append(helper.make_tensor_value_info(name, kind, list(shape)))
+        self.scope.shapes[name], self.scope.types[name] = tuple(shape), kind
+
+    def op(self, kind: str, *inputs: str, **attributes: Any) -> str:
+        """One node with one output; that."""
+        return self.ops(kind, *inputs, **attributes)[0]
+
+    def cast(self, x: str, to: int) -> str:
+        """``x`` as another element type."""
+        return self.op("Cast", x, to=to)
+
+    def reshape(self, x: str, *shape: int) -> str:
+        """``x`` with another shape."""
+        return self.op("Reshape", x, self.ints(*shape))
+
+    def transpose(self, x: str, *perm: int) -> str:
+        """``x`` with its axes in another order."""
+        return self.op("Transpose", x, perm=list(perm))
+
+    def unsqueeze(self, x: str, *axes: int) -> str:
+        """``x`` with new axes."""
+        return self.op("Unsqueeze", x, self.ints(*axes))
+
+    def squeeze(self, x: str, *axes: int) -> str:
+        """``x`` without axes of size one."""
+        return self.op("Squeeze", x, self.ints(*axes))
+
+    def concat(self, parts: Sequence[str], axis: int) -> str:
+        """``parts`` one after the other."""
+        return parts[0] if len(parts) == 1 else self.op("Concat", *parts, axis=axis)
+
+    def slice(self, x: str, axis: int, start: int, stop: int, step: int = 1) -> str:
+        """``x[start:stop:step]`` along ``axis``."""
+        return self.op("Slice", x, self.ints(start), self.ints(stop), self.ints(axis), self.ints(step))
+
+    def split(self, x: str, sizes: Sequence[int], axis: int) -> list[str]:
+        """``x`` in parts of ``sizes`` along ``axis``."""
+        starts = np.cumsum([0, *sizes])
+        return [self.slice(x, axis, int(a), int(b)) for a, b in pairwise(starts)]
+
+    def reduce(self, kind: str, x: str, axes: Sequence[int], keepdims: bool = True) -> str:
+        """A reduction; its axes are an input or an attribute depending on the opset."""
+        if self.opset >= 18 or kind == "ReduceSum":
+            return self.op(kind, x, self.ints(*axes), keepdims=int(keepdims))
+        return self.op(kind, x, axes=list(axes), keepdims=int(keepdims))

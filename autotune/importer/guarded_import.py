@@ -1,0 +1,193 @@
+"""Import in a process of its own, which can be killed: a model file may be broken, or made to hurt.
+
+The importer (``autotune/importer``) is pure and runs in a fork of this process: all that it needs is loaded already, so
+the fork costs milliseconds. It has limits (``import_worker.Limits``) on its CPU time, its memory and the wall clock,
+which grow with what the model is: bytes on disk, nodes. What comes back is the finished program, through memory that
+both processes see; if nothing comes back, the model is refused in one line, like any other that cannot be imported.
+
+The checked model is not sent: once the fork has found it sound this process reads it too, while the fork goes on. The
+importer runs no compiled kernel, so TVM's threads, which a fork does not inherit, are not missed.
+"""
+
+from __future__ import annotations
+
+import logging
+import mmap
+import multiprocessing
+import os
+import pickle
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from autotune.importer.import_worker import ADVICE, ALIGNMENT, ImportWorker, Limits
+from autotune.importer.onnx_model.branches import Branch, cut_branches
+from autotune.importer.onnx_model.graph_walk import walk_nodes
+from autotune.importer.onnx_model.load import load_model
+from autotune.importer.onnx_model.segments import Segment, declare_foreign, split
+from autotune.importer.onnx_model.simplify import flatten, simplify
+from autotune.importer.program import Program, import_program
+from schedules import errors
+from schedules.errors import ModelError
+from schedules.lower import claim, load_program
+from schedules.target import Target
+
+Inputs = Mapping[str, Sequence[int]]
+ATTEMPTS = 8
+"""How often the nodes of a model are imported while it is cut: the whole, its halves, theirs around what fails."""
+
+Sound = Callable[[int], None]
+"""Called with the number of nodes as soon as a model is known to be sound."""
+
+
+def import_model(
+    path: Path, inputs: Inputs, target: Target, limits: Limits | None = None
+) -> tuple[onnx.ModelProto, Program]:
+    """The checked model at ``path``, and it as fused kernels.
+
+    Raises:
+        ModelError: in one line, if it is no sound model, cannot be imported, or takes more than ``limits``.
+        UsageError: if ``inputs`` does not fit the model.
+    """
+
+    def work(sound: Sound) -> Program:
+        model = load_model(path, inputs)
+        sound(count_nodes(model))
+        return replace(import_program(simplify(model), target), spaces={})
+
+    model, program = _guarded(path, inputs, work, limits or Limits())
+    assert isinstance(program, Program)
+    # Spaces hold functions, which do not travel; the templates that claim the kernels make the same ones here.
+    spaces = {task.key: claim(load_program(program.programs[task.key]), target).space for task in program.tasks}
+    return model, replace(program, spaces=spaces)
+
+
+def load_checked(path: Path, inputs: Inputs, limits: Limits | None = None, foreign: bool = False) -> onnx.ModelProto:
+    """The checked model at ``path``, which is not imported; with ``foreign`` as ``load_model`` has it.
+
+    Raises:
+        ModelError, UsageError: as ``import_model``.
+    """
+
+    def work(sound: Sound) -> None:
+        sound(count_nodes(load_model(path, inputs, foreign)))
+
+    return _guarded(path, inputs, work, limits or Limits(), foreign)[0]
+
+
+def cut_model(
+    path: Path, inputs: Inputs, target: Target, limits: Limits | None = None
+) -> tuple[onnx.ModelProto, list[Segment]]:
+    """The checked model at ``path``, and it cut into what can be imported and what cannot.
+
+    Operators that are not ONNX's own may be among it. Where it cannot say what they make, ONNX Runtime is asked.
+
+    Raises:
+        ModelError: as ``import_model``, or if nothing of it can be imported.
+        UsageError: as ``import_model``.
+    """
+
+    def work(sound: Sound) -> list[tuple[bool, bytes]]:
+        model = load_model(path, inputs, foreign=True)
+        sound(ATTEMPTS * count_nodes(model))
+        declare_foreign(model)
+        segments = split(flatten(model), lambda part: import_program(simplify(part), target))
+        return [(segment.island, segment.model.SerializeToString()) for segment in segments]
+
+    model, found = _guarded(path, inputs, work, limits or Limits(), foreign=True)
+    return model, [Segment(island, onnx.load_model_from_string(text)) for island, text in found]
+
+
+def cut_into_branches(path: Path, inputs: Inputs, limits: Limits | None = None) -> tuple[onnx.ModelProto, list[Branch]]:
+    """The checked model at ``path``, and it cut where branches are worth running side by side.
+
+    Raises:
+        ModelError, UsageError: as ``import_model``.
+    """
+
+    def work(sound: Sound) -> list[tuple[str, bytes]]:
+        model = load_model(path, inputs)
+        sound(count_nodes(model))
+        return [(branch.name, branch.model.SerializeToString()) for branch in cut_branches(simplify(model))]
+
+    model, found = _guarded(path, inputs, work, limits or Limits())
+    return model, [Branch(name, onnx.load_model_from_string(text)) for name, text in found]
+
+
+def count_nodes(model: onnx.ModelProto) -> int:
+    """Nodes of the graph, of the graphs in it, and of the model's functions."""
+    bodies = [model.graph.node, *(function.node for function in model.functions)]
+    return sum(1 for body in bodies for _ in walk_nodes(body))
+
+
+def _guarded(
+    path: Path, inputs: Inputs, work: Callable[[Sound], Any], limits: Limits, foreign: bool = False
+) -> tuple[onnx.ModelProto, Any]:
+    """The checked model, and what ``work`` returns, done in a fork."""
+    ours, theirs = multiprocessing.Pipe(duplex=False)
+    memory = os.memfd_create("tune-import")
+    pid = os.fork()
+    if pid == 0:
+        ImportWorker(path, limits, theirs, memory).run(work)
+    theirs.close()
+    status = None
+    try:
+        return _follow(path, lambda: load_model(path, inputs, foreign), ours, memory, limits)
+    except EOFError:
+        _, status = os.waitpid(pid, 0)
+        raise ModelError(_autopsy(path, status)) from None
+    finally:
+        ours.close()
+        os.close(memory)
+        if status is None:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+
+
+def _follow(
+    path: Path, load: Callable[[], onnx.ModelProto], told: Connection, memory: int, limits: Limits
+) -> tuple[onnx.ModelProto, Any]:
+    """Listen to the fork until it is done or out of time; ``EOFError`` if it dies."""
+    size = path.stat().st_size if path.is_file() else 0
+    allowed_s = limits.patience * limits.seconds(size)
+    began = time.monotonic()
+    model: onnx.ModelProto | None = None
+    while True:
+        if not told.poll(max(0.0, began + allowed_s - time.monotonic())):
+            raise ModelError(f"{path.name}: importing it did not end within {allowed_s:.0f} s; {ADVICE}")
+        kind, *content = told.recv()
+        if kind == "sound":
+            allowed_s += limits.patience * content[0]
+            model = load()
+        elif kind == "log":
+            logging.getLogger(content[0]).log(content[1], "%s", content[2])
+        elif kind == "refused":
+            raise getattr(errors, content[0])(content[1])
+        else:
+            assert model is not None
+            return model, _received(memory, content[0])
+
+
+def _received(memory: int, lengths: Sequence[int]) -> Any:
+    """The fork's result; its arrays are writable and lie in the memory that it wrote."""
+    whole = memoryview(mmap.mmap(memory, 0, mmap.MAP_PRIVATE))
+    parts, place = [], 0
+    for length in lengths:
+        parts.append(whole[place : place + length])
+        place += -(-length // ALIGNMENT) * ALIGNMENT
+    return pickle.loads(parts[0], buffers=parts[1:])  # noqa: S301 - our own fork wrote it
+
+
+def _autopsy(path: Path, status: int) -> str:
+    """One line on a fork that died without a word."""
+    number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+    if number == signal.SIGXCPU:
+        return f"{path.name}: importing it takes more time than a model of its size may; {ADVICE}"
+    cause = signal.Signals(number).name if number else f"exit status {os.waitstatus_to_exitcode(status)}"
+    return f"{path.name}: importing it crashed ({cause}); {ADVICE}"

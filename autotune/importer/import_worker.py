@@ -1,0 +1,186 @@
+"""The other side of ``importing.py``: what the fork does, how it limits itself, and what it says.
+
+Says, one message each: ``("sound", extra CPU seconds)``, ``("log", logger, level, text)``, and last
+``("refused", error class, text)`` or ``("done", lengths)`` with the result in the shared memory: the lengths are those
+of a pickle and of its arrays, which follow each other from ``ALIGNMENT`` to ``ALIGNMENT``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import math
+import os
+import pickle
+import resource
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path, PurePosixPath
+from typing import Any, NoReturn
+
+import onnx
+from google.protobuf.message import DecodeError
+from onnx.external_data_helper import uses_external_data
+
+from autotune.importer.onnx_model.graph_walk import walk_tensors
+from autotune.importer.onnx_model.tensors import one_line
+from autotune.measure.kernel_builder import starved
+from autotune.measure.worker import cap_memory
+from schedules.errors import AutotuneError
+
+ALIGNMENT = 4096
+PR_SET_PDEATHSIG = 1
+ADVICE = "see docs/models.md for what is supported"
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What importing a model may take. Heuristics: ordinary models take a tenth.
+
+    Attributes:
+        cpu_s: CPU seconds for a model of no size.
+        bytes_per_s: one more per so many bytes on disk.
+        s_per_node: more per node, once the model was found to be sound.
+        most_s: never more.
+        patience: wall-clock seconds per CPU second: on a loaded machine the process waits for its turn.
+        memory_bytes: memory for a model of no size.
+        memory_per_byte: more per byte on disk: the file, what is parsed, what is folded, what is packed.
+    """
+
+    cpu_s: float = 6.0
+    bytes_per_s: float = 32e6
+    s_per_node: float = 0.25
+    most_s: float = 900.0
+    patience: float = 4.0
+    memory_bytes: int = 512 << 20
+    memory_per_byte: int = 10
+
+    def seconds(self, size: int, nodes: int = 0) -> float:
+        """CPU seconds for a model of ``size`` bytes and ``nodes`` nodes."""
+        return min(self.most_s, self.cpu_s + size / self.bytes_per_s + nodes * self.s_per_node)
+
+    def memory(self, size: int) -> int:
+        """Bytes of memory for a model of ``size`` bytes."""
+        return self.memory_bytes + self.memory_per_byte * size
+
+
+class _Told(logging.Handler):
+    """Sends log records to the other process."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__()
+        self._connection = connection
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._connection.send(("log", record.name, record.levelno, record.getMessage()))
+
+
+class ImportWorker:
+    """Does the work in the fork and ends it.
+
+    Args:
+        path: the model's file.
+        connection: to say things on.
+        memory: handle of the shared memory to write the result to.
+    """
+
+    def __init__(self, path: Path, limits: Limits, connection: Connection, memory: int) -> None:
+        self._path = path
+        self._limits = limits
+        self._connection = connection
+        self._memory = memory
+        self._size = 0
+
+    def run(self, work: Callable[[Callable[[int], None]], Any]) -> NoReturn:
+        """Never returns: the fork ends here."""
+        try:
+            self._settle()
+            self._connection.send(self._outcome(work))
+        finally:
+            os._exit(0)
+
+    def _settle(self) -> None:
+        """Become mortal, silent and limited."""
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the other process, which ends this one
+        silence = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):
+            os.dup2(silence, stream)
+        root = logging.getLogger()
+        for known in (root, *(each for each in root.manager.loggerDict.values() if isinstance(each, logging.Logger))):
+            known.handlers = []
+        root.addHandler(_Told(self._connection))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+    def _weigh(self) -> None:
+        """Limit what this process may take by the model's bytes on disk."""
+        self._size = self._path.stat().st_size if self._path.is_file() else 0
+        self._limit(0)
+        self._size += external_bytes(self._path)
+        self._limit(0)
+
+    def _limit(self, nodes: int) -> float:
+        """Set the limits for what is known of the model by now; the CPU seconds left."""
+        left_s = self._limits.seconds(self._size, nodes)
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+        resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(used.ru_utime + used.ru_stime + left_s), hard))
+        if not nodes:
+            cap_memory(self._limits.memory(self._size))
+        return left_s
+
+    def _outcome(self, work: Callable[[Callable[[int], None]], Any]) -> tuple[Any, ...]:
+        def sound(nodes: int) -> None:
+            self._connection.send(("sound", self._limit(nodes)))
+
+        name = self._path.name
+        try:
+            self._weigh()
+            return ("done", self._write(work(sound)))
+        except AutotuneError as error:
+            return ("refused", type(error).__name__, str(error))
+        except Exception as error:  # a file made to hurt raises anything anywhere: it is refused, not a crash of ours
+            logger.debug("importing %s", name, exc_info=True)
+            if isinstance(error, MemoryError) or starved(str(error)):
+                most = self._limits.memory(self._size) >> 20
+                text = f"{name} needs more than {most} MiB to be imported, more than a model of its size may; {ADVICE}"
+            elif isinstance(error, RecursionError):
+                text = f"{name} nests too deep to be imported; {ADVICE}"
+            else:
+                text = f"{name} cannot be imported: {type(error).__name__}: {one_line(error)}; {ADVICE}"
+            return ("refused", "ModelError", text)
+
+    def _write(self, result: Any) -> list[int]:
+        arrays: list[pickle.PickleBuffer] = []
+        data = pickle.dumps(result, 5, buffer_callback=arrays.append)
+        place, lengths = 0, []
+        for part in (memoryview(data), *(array.raw() for array in arrays)):
+            lengths.append(part.nbytes)
+            at = place
+            while part.nbytes:
+                written = os.pwrite(self._memory, part, at)
+                part, at = part[written:], at + written
+            place += -(-lengths[-1] // ALIGNMENT) * ALIGNMENT
+        os.ftruncate(self._memory, max(place, ALIGNMENT))
+        return lengths
+
+
+def external_bytes(path: Path) -> int:
+    """Bytes of the files beside the model that it keeps its tensors in; nothing is read but the model itself."""
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(path.read_bytes() if path.is_file() else b"")
+    except (DecodeError, OSError):
+        return 0  # the importer will say what is wrong with it
+    files = set()
+    for tensor in walk_tensors(model):
+        if uses_external_data(tensor):
+            location = PurePosixPath(next((e.value for e in tensor.external_data if e.key == "location"), ""))
+            plain = not location.is_absolute() and ".." not in location.parts and "\0" not in str(location)
+            if plain and (path.parent / location).is_file():
+                files.add(path.parent / location)
+    return sum(file.lstat().st_size for file in files)

@@ -1,0 +1,79 @@
+"""Forms of arrays: plain as ONNX has them, blocked in groups of channels, weights packed for a kernel.
+
+NumPy functions make constants while importing, the ``_te`` ones are their computes for what is known at run time only.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tvm import te, tirx
+
+from schedules.templates.cpu.conv2d import group_span
+
+Array = NDArray[Any]
+Shape = tuple[int, ...]
+
+
+def block_array(array: Array, block: int, fill: float = 0.0) -> Array:
+    """(n, C, h, w) → (n, ceil(C/b), h, w, b), padded channels set to ``fill``."""
+    n, channels, height, width = array.shape
+    missing = -channels % block
+    if missing:
+        array = np.pad(array, ((0, 0), (0, missing), (0, 0), (0, 0)), constant_values=fill)
+    split = array.reshape(n, -1, block, height, width)
+    return np.ascontiguousarray(split.transpose(0, 1, 3, 4, 2))
+
+
+def block_te(x: Any, block: int) -> Any:
+    """``block_array`` as a compute."""
+    n, channels, height, width = x.shape
+    blocks = -(-int(channels) // block)
+
+    def element(n: tirx.Var, c: tirx.Var, h: tirx.Var, w: tirx.Var, b: tirx.Var) -> tirx.Expr:
+        value = x[n, c * block + b, h, w]
+        if int(channels) % block == 0:
+            return value
+        return tirx.if_then_else(c * block + b < channels, value, tirx.const(0, x.dtype))
+
+    return te.compute((n, blocks, height, width, block), element, name="block")
+
+
+def unblock_te(x: Any, channels: int) -> Any:
+    """(n, C/b, h, w, b) → (n, C, h, w), dropping padded channels."""
+    n, _, height, width, block = x.shape
+    return te.compute(
+        (n, channels, height, width), lambda n, c, h, w: x[n, c // block, h, w, c % block], name="unblock"
+    )
+
+
+def pack_conv(weight: Array, block: int, inner: int, groups: int = 1) -> Array:
+    """(O, C', kh, kw) → (ceil(O/b), C''/i, kh, kw, i, b), output channels padded with zero filters.
+
+    C'' = C' unless a block of output channels touches several groups: then it spans the inputs of all of them, with
+    zeros where an output channel does not belong.
+    """
+    out_channels, per_group, kh, kw = weight.shape
+    outputs = out_channels // groups
+    span = group_span(outputs, groups, block)
+    if span > 1:
+        wide = np.zeros((out_channels, span * per_group, kh, kw), weight.dtype)
+        for channel in range(out_channels):
+            first = min(channel // block * block // outputs, groups - span)
+            start = (channel // outputs - first) * per_group
+            wide[channel, start : start + per_group] = weight[channel]
+        weight, per_group = wide, span * per_group
+    weight = np.pad(weight, ((0, -out_channels % block), (0, 0), (0, 0), (0, 0)))
+    split = weight.reshape(-1, block, per_group // inner, inner, kh, kw)
+    return np.ascontiguousarray(split.transpose(0, 2, 4, 5, 3, 1))
+
+
+def pack_matmul(weight: Array, block: int) -> Array:
+    """(k, n) → (ceil(n/l), k, l) with l = b, or b/2 where only that divides n; columns padded with zeros."""
+    depth, columns = weight.shape
+    lanes = next((n for n in (block, block // 2) if columns % n == 0), block)
+    padded = -(-columns // lanes) * lanes
+    wide = np.pad(weight, ((0, 0), (0, padded - columns)))
+    return wide.reshape(depth, padded // lanes, lanes).transpose(1, 0, 2)

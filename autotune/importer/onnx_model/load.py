@@ -1,0 +1,187 @@
+"""Read an ONNX file that may be broken or hostile, and fix its input shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import onnx
+from google.protobuf.message import DecodeError
+from onnx import NodeProto
+from onnx.checker import ValidationError
+
+from autotune.importer.onnx_model.graph_walk import name_nodes, walk_graphs, walk_nodes
+from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS, bind_inputs, infer_shapes, skeleton
+from autotune.importer.onnx_model.tensors import load_tensors, one_line
+from costmodels.choices import did_you_mean
+from schedules.errors import ModelError
+
+MAX_NODES = 200_000
+"""Nodes of a model once its functions are expanded; a larger one was made to hurt."""
+
+ADVICE = "export the model again"
+
+
+def load_model(
+    path: str | Path, inputs: Mapping[str, Sequence[int]] | None = None, foreign: bool = False
+) -> onnx.ModelProto:
+    """The model at ``path``: checked, whole (external data read), every node named, every knowable shape fixed.
+
+    Args:
+        path: an ONNX file; external data is read from its folder only.
+        inputs: input name → shape for inputs whose shape the file leaves open (``--input``).
+        foreign: let operators pass that are not ONNX's own; somebody else will run them.
+
+    Raises:
+        ModelError: in one line, if the file is missing, damaged or not ONNX, or the model is invalid or unsupported.
+        UsageError: if ``inputs`` does not fit the model.
+    """
+    path = Path(path)
+    name = path.name
+    model = _parse(path)
+    _check_text(model, name)
+    _check_structure(model, name)
+    _check_operators(model, name, foreign)
+    load_tensors(model, path.parent, name)
+    name_nodes(model.graph.node)
+    bind_inputs(model, inputs or {}, name)
+    _check_onnx(model, name)
+    infer_shapes(model, name)
+    return model
+
+
+def _near(path: Path) -> str:
+    """The ONNX file of the same folder that may have been meant."""
+    try:
+        return did_you_mean(path.name, sorted(each.name for each in path.parent.glob("*.onnx")), least=0.8)
+    except OSError:
+        return ""
+
+
+def _parse(path: Path) -> onnx.ModelProto:
+    if not path.exists():
+        raise ModelError(f"{path} does not exist; {_near(path)}give the path of an ONNX file")
+    if not path.is_file():
+        raise ModelError(f"{path} is not a file; give the path of an ONNX file")
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ModelError(f"{path} cannot be read ({error.strerror}); check its permissions") from error
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(data)
+    except DecodeError as error:
+        raise ModelError(
+            f"{path} is not an ONNX model, or it is damaged or cut short ({len(data)} bytes); copy or export it again"
+        ) from error
+    # Protobuf reads many files that are no models without complaint, down to the empty one.
+    if not model.ir_version or not model.graph.node or not model.graph.output:
+        raise ModelError(f"{path} holds no ONNX graph ({len(data)} bytes); copy or export it again")
+    return model
+
+
+def _check_text(message: Any, name: str) -> None:
+    """Refuse names that are no text: protobuf hands them out as bytes, on which everything later stumbles."""
+    for field, value in message.ListFields():
+        if field.type not in (field.TYPE_STRING, field.TYPE_MESSAGE):
+            continue
+        for item in (value,) if isinstance(value, (str, bytes)) or hasattr(value, "ListFields") else value:
+            if isinstance(item, bytes):
+                raise ModelError(f"{name} is damaged: {item[:40]!r} is no text; copy or export it again")
+            if field.type == field.TYPE_MESSAGE:
+                _check_text(item, name)
+
+
+def _check_structure(model: onnx.ModelProto, name: str) -> None:
+    """Refuse what would make later steps recurse or grow without bound, and storage that nothing here reads."""
+    for graph in walk_graphs(model):
+        if graph.sparse_initializer:
+            tensor = graph.sparse_initializer[0].values.name
+            raise ModelError(f"{name}: initialiser {tensor!r} is sparse, which is not supported; export it dense")
+    bodies = {(f.domain, f.name): list(walk_nodes(f.node)) for f in model.functions}
+    sizes: dict[tuple[str, str], int] = {}
+
+    def expanded(nodes: Iterable[NodeProto], calls: tuple[tuple[str, str], ...]) -> int:
+        """Nodes after all functions are expanded; ``calls`` is the chain of functions that led here."""
+        total = 0
+        for node in nodes:
+            key = (node.domain, node.op_type)
+            if key not in bodies:
+                total += 1
+                continue
+            if key in calls or len(calls) > 64:
+                raise ModelError(f"{name}: function {node.op_type!r} calls itself, or calls nest too deep; {ADVICE}")
+            if key not in sizes:
+                sizes[key] = expanded(bodies[key], (*calls, key))
+            total += sizes[key]
+        return total
+
+    count = expanded(walk_nodes(model.graph.node), ())
+    if count > MAX_NODES:
+        raise ModelError(f"{name} has {count} nodes once its functions are expanded, more than {MAX_NODES}; split it")
+
+
+def _check_operators(model: onnx.ModelProto, name: str, foreign: bool) -> None:
+    """Every operator must be one of ONNX's own at the model's opset, or a function of the model.
+
+    Operators of ONNX's other domains pass if they are defined by a function body, which ``simplify`` expands.
+    """
+    functions = {(function.domain, function.name) for function in model.functions}
+    for opsets, nodes in _bodies(model):
+        versions = {"" if opset.domain in STANDARD_DOMAINS else opset.domain: opset.version for opset in opsets}
+        version = versions.setdefault("", 1)
+        newest = onnx.defs.onnx_opset_version()
+        if version > newest:
+            raise ModelError(
+                f"{name} uses ONNX opset {version} and the installed onnx package knows up to {newest}; "
+                "upgrade onnx or export the model for an older opset"
+            )
+        for node in walk_nodes(nodes):
+            if (node.domain, node.op_type) not in functions and not (foreign and node.domain not in STANDARD_DOMAINS):
+                _check_operator(node, versions, name)
+
+
+def _bodies(model: onnx.ModelProto) -> Iterator[tuple[Sequence[onnx.OperatorSetIdProto], Iterable[NodeProto]]]:
+    """Opsets and nodes of the graph, then of each function."""
+    yield model.opset_import, model.graph.node
+    for function in model.functions:
+        yield function.opset_import, function.node
+
+
+def _check_operator(node: NodeProto, versions: Mapping[str, int], name: str) -> None:
+    domain = "" if node.domain in STANDARD_DOMAINS else node.domain
+    advice = "export the model with standard operators only"
+    allowed = f"{advice}, or let ONNX Runtime run it: --fallback onnxruntime"
+    schema: Any  # onnx's own stub leaves out the two fields that are read
+    try:
+        schema = onnx.defs.get_schema(node.op_type, versions.get(domain, 1), domain)
+    except onnx.defs.SchemaError as error:
+        if not domain:
+            raise ModelError(
+                f"{name}: operator {node.op_type!r} ({_node_name(node)}) does not exist in ONNX opset {versions['']}; "
+                f"{advice}"
+            ) from error
+        schema = None
+    if domain and not (schema and (schema.has_function or schema.has_context_dependent_function)):
+        raise ModelError(
+            f"{name}: operator {domain}::{node.op_type} ({_node_name(node)}) is not a standard ONNX operator; {allowed}"
+        )
+
+
+def _node_name(node: NodeProto) -> str:
+    return (
+        f"node {node.name!r}" if node.name else f"the node that makes {', '.join(map(repr, node.output)) or 'nothing'}"
+    )
+
+
+def _check_onnx(model: onnx.ModelProto, name: str) -> None:
+    small = skeleton(model)
+    for value in small.graph.output:
+        tensor = value.type.tensor_type
+        if tensor.elem_type and not tensor.HasField("shape"):  # the checker insists; inference will find it
+            tensor.shape.dim.add()
+    try:
+        onnx.checker.check_model(small)
+    except ValidationError as error:
+        raise ModelError(f"{name} is not a valid ONNX model: {one_line(error)}; {ADVICE}") from error

@@ -1,0 +1,271 @@
+"""Small rewrites of an ONNX graph, each in place: what Relax's importer handles badly becomes what it handles well.
+
+All work on the main graph only; bodies of control flow are left as they are.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import GraphProto, NodeProto, helper, numpy_helper
+
+from autotune.importer.onnx_model.graph_walk import subgraphs, walk_nodes
+
+SCALAR_INPUTS = {"Clip": (1, 2), "Pad": (2,)}
+"""Inputs that ONNX wants of rank 0 and exporters write with one element of rank 1."""
+
+
+def replace_nodes(graph: GraphProto, nodes: Iterable[NodeProto]) -> None:
+    """Give the graph these nodes, which may be its own."""
+    kept = list(nodes)
+    copies = [NodeProto.FromString(node.SerializeToString()) for node in kept]
+    del graph.node[:]
+    graph.node.extend(copies)
+
+
+def constants_to_initialisers(graph: GraphProto) -> None:
+    """Constant nodes → initialisers, of rank 0 where the constant is a single number. Strings stay nodes."""
+    kept = []
+    for node in graph.node:
+        value = _constant_value(node) if node.op_type == "Constant" else None
+        if value is None:
+            kept.append(node)
+        else:
+            graph.initializer.append(numpy_helper.from_array(value, node.output[0]))
+    replace_nodes(graph, kept)
+
+
+def _constant_value(node: NodeProto) -> NDArray[np.generic] | None:
+    attribute = node.attribute[0]
+    if attribute.name == "value" and attribute.t.data_type != onnx.TensorProto.STRING:
+        return numpy_helper.to_array(attribute.t)
+    if attribute.name in ("value_float", "value_floats"):
+        return np.asarray(helper.get_attribute_value(attribute), np.float32)
+    if attribute.name in ("value_int", "value_ints"):
+        return np.asarray(helper.get_attribute_value(attribute), np.int64)
+    return None
+
+
+def split_sums(graph: GraphProto) -> None:
+    """``Sum(a, b, c)`` → ``Add(Add(a, b), c)``: the importer would stack all inputs and reduce them."""
+    kept = []
+    for node in graph.node:
+        if node.op_type != "Sum":
+            kept.append(node)
+            continue
+        if len(node.input) == 1:
+            kept.append(helper.make_node("Identity", node.input, node.output, node.name))
+            continue
+        total = node.input[0]
+        for index, term in enumerate(node.input[1:], start=1):
+            last = index == len(node.input) - 1
+            made = node.output[0] if last else f"{node.output[0]}/partial{index}"
+            kept.append(helper.make_node("Add", [total, term], [made], node.name if last else made))
+            total = made
+    replace_nodes(graph, kept)
+
+
+def split_to_slices(graph: GraphProto) -> None:
+    """``Split`` → one ``Slice`` per output: kernels have one output, and a slice is fused into what reads it.
+
+    Shapes must be inferred; a Split whose shapes are unknown stays.
+    """
+    types = {value.name: value.type.tensor_type for value in (*graph.input, *graph.value_info, *graph.output)}
+    kept = []
+    for node in graph.node:
+        if node.op_type != "Split" or not all(name in types for name in node.output if name):
+            kept.append(node)
+            continue
+        axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 0)
+        names = [name for name in node.output if name]
+        start = 0
+        for name in names:
+            stop = start + types[name].shape.dim[axis].dim_value
+            bounds = [
+                numpy_helper.from_array(np.array([value], np.int64), f"{name}/{part}")
+                for part, value in (("start", start), ("stop", stop), ("axis", axis))
+            ]
+            graph.initializer.extend(bounds)
+            inputs = [node.input[0], *(tensor.name for tensor in bounds)]
+            kept.append(helper.make_node("Slice", inputs, [name], node.name if name == names[0] else name))
+            start = stop
+    replace_nodes(graph, kept)
+
+
+def remove_passthrough(graph: GraphProto) -> None:
+    """Identity, and Dropout that is off, vanish; one that makes a graph output from an input or weight must stay."""
+    outputs = {value.name for value in graph.output}
+    produced = {name for node in graph.node for name in node.output}
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    used = Counter(name for node in walk_nodes(graph.node) for name in node.input)
+    used.update(value.name for node in walk_nodes(graph.node) for body in subgraphs(node) for value in body.output)
+    renamed: dict[str, str] = {}
+    kept = []
+    for node in graph.node:
+        source = renamed.get(node.input[0], node.input[0]) if node.input else ""
+        if not _passes_through(node, constants, used, outputs):
+            kept.append(node)
+        elif node.output[0] not in outputs:
+            renamed[node.output[0]] = source
+        elif source in produced and source not in outputs:
+            # The graph's output keeps its name: rename what makes it instead.
+            renamed[source] = node.output[0]
+            outputs.add(source)  # taken: a second output of the same value needs its Identity
+        else:
+            kept.append(helper.make_node("Identity", [source], node.output[:1], node.name))
+    for node in kept:
+        _rename(node, renamed)
+    replace_nodes(graph, kept)
+
+
+def _passes_through(
+    node: NodeProto, constants: dict[str, onnx.TensorProto], used: Counter[str], outputs: set[str]
+) -> bool:
+    if node.op_type == "Identity":
+        return True
+    if node.op_type != "Dropout" or any(used[name] or name in outputs for name in node.output[1:]):
+        return False
+    if len(node.input) < 3 or not node.input[2]:
+        return True
+    mode = constants.get(node.input[2])
+    return mode is not None and not numpy_helper.to_array(mode).any()
+
+
+def _rename(node: NodeProto, renamed: dict[str, str]) -> None:
+    """Follow ``renamed`` to its end for every name the node and its bodies read or write."""
+    for inner in walk_nodes([node]):
+        for names in (inner.input, inner.output):
+            for index, name in enumerate(names):
+                names[index] = _final(name, renamed)
+        for body in subgraphs(inner):
+            for value in body.output:
+                value.name = _final(value.name, renamed)
+
+
+def _final(name: str, renamed: dict[str, str]) -> str:
+    while name in renamed:
+        name = renamed[name]
+    return name
+
+
+def fix_scalars(graph: GraphProto) -> None:
+    """One-element constants of rank 1 that ONNX wants as scalars → rank 0. Others that read them see no difference."""
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    for node in graph.node:
+        for position in SCALAR_INPUTS.get(node.op_type, ()):
+            name = node.input[position] if position < len(node.input) else ""
+            tensor = constants.get(name)
+            if tensor is not None and list(tensor.dims) == [1]:
+                scalar = f"{name}/scalar"
+                if scalar not in constants:
+                    value = numpy_helper.to_array(tensor).reshape(())
+                    graph.initializer.append(numpy_helper.from_array(value, scalar))
+                    constants[scalar] = graph.initializer[-1]
+                node.input[position] = scalar
+
+
+def split_batch_norms(graph: GraphProto) -> None:
+    """An inference ``BatchNormalization`` that no convolution swallowed → one ``Mul`` and one ``Add`` by channel.
+
+    y = (x − mean) · scale / √(variance + ε) + bias = x·a + b, and what scales or shifts y by constants joins in, as
+    Caffe's scale layers do: (x·a + b)·c + d = x·(ac) + (bc + d). Folded in double precision.
+    """
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    ranks = {value.name: len(value.type.tensor_type.shape.dim) for value in (*graph.value_info, *graph.input)}
+    readers = _sole_readers(graph)
+    gone: set[str] = set()
+    kept = []
+    for node in graph.node:
+        if node.output and node.output[0] in gone:
+            continue
+        parameters = [constants[name] for name in node.input[1:] if name in constants]
+        if node.op_type != "BatchNormalization" or len(node.output) > 1 or len(parameters) != 4:
+            kept.append(node)
+            continue
+        rank = ranks.get(node.input[0], 0)
+        if rank < 2:
+            kept.append(node)
+            continue
+        scale, bias, mean, variance = (numpy_helper.to_array(tensor) for tensor in parameters)
+        epsilon = next((attribute.f for attribute in node.attribute if attribute.name == "epsilon"), 1e-5)
+        a = scale.astype(np.float64) / np.sqrt(variance.astype(np.float64) + epsilon)
+        affine = _Affine(a, bias - mean * a, node.output[0])
+        while (reader := readers.get(affine.output)) is not None and affine.absorb(reader, constants, rank):
+            gone.add(affine.output)
+        kept.extend(affine.nodes(node, scale.dtype, rank, graph))
+    replace_nodes(graph, kept)
+
+
+class _Affine:
+    """x·a + b with one a and b (c,) per channel, and the name of what it makes."""
+
+    def __init__(self, a: NDArray[np.float64], b: NDArray[np.float64], output: str) -> None:
+        self.a, self.b, self.output = a, b, output
+
+    def absorb(self, node: NodeProto, constants: dict[str, onnx.TensorProto], rank: int) -> bool:
+        """Take in ``node`` if it multiplies or adds a constant per channel; whether it did."""
+        tensor = next((constants[name] for name in node.input if name in constants), None)
+        if node.op_type not in ("Mul", "Add") or tensor is None:
+            return False
+        value = numpy_helper.to_array(tensor).astype(np.float64)
+        shape = (1,) * (rank - value.ndim) + value.shape
+        if len(shape) != rank or shape[1] not in (1, len(self.a)) or value.size != shape[1]:
+            return False
+        value = value.reshape(-1)
+        if node.op_type == "Mul":
+            self.a, self.b = self.a * value, self.b * value
+        else:
+            self.b = self.b + value
+        self.output = node.output[0]
+        return True
+
+    def nodes(self, norm: NodeProto, dtype: np.dtype[np.generic], rank: int, graph: GraphProto) -> list[NodeProto]:
+        """The Mul and the Add; their constants go into ``graph``."""
+        made = self.output
+        for label, value in (("scale", self.a), ("shift", self.b)):
+            array = value.astype(dtype).reshape(-1, *[1] * (rank - 2))
+            graph.initializer.append(numpy_helper.from_array(array, f"{made}/{label}"))
+        return [
+            helper.make_node("Mul", [norm.input[0], f"{made}/scale"], [f"{made}/scaled"], f"{norm.name}/scale"),
+            helper.make_node("Add", [f"{made}/scaled", f"{made}/shift"], [made], norm.name),
+        ]
+
+
+def square_by_product(graph: GraphProto) -> None:
+    """``Pow(x, 2)`` → ``Mul(x, x)``, as variances are exported: a call of the math library per element otherwise."""
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    types = {value.name: value.type.tensor_type for value in (*graph.value_info, *graph.input)}
+    for node in graph.node:
+        if node.op_type != "Pow" or node.input[1] not in constants or node.input[0] not in types:
+            continue
+        exponent, base = numpy_helper.to_array(constants[node.input[1]]), types[node.input[0]]
+        floating = base.elem_type in (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16)
+        if floating and exponent.size == 1 and exponent.ndim <= len(base.shape.dim) and exponent.item() == 2:
+            node.op_type = "Mul"
+            node.input[1] = node.input[0]
+
+
+def _sole_readers(graph: GraphProto) -> dict[str, NodeProto]:
+    """Value → the one node that reads it, for values that one node reads once, no body does and no output is."""
+    reads = Counter(name for node in walk_nodes(graph.node) for name in node.input)
+    reads.update(value.name for node in walk_nodes(graph.node) for body in subgraphs(node) for value in body.output)
+    reads.update(value.name for value in graph.output)
+    return {name: node for node in graph.node for name in node.input if reads[name] == 1}
+
+
+def drop_unused_initialisers(graph: GraphProto) -> None:
+    """Initialisers that nothing reads any more vanish, and none is listed among the inputs."""
+    used = {name for node in walk_nodes(graph.node) for name in node.input}
+    used |= {value.name for node in walk_nodes(graph.node) for body in subgraphs(node) for value in body.output}
+    used |= {value.name for value in graph.output}
+    names = {tensor.name for tensor in graph.initializer}
+    for index in reversed(range(len(graph.initializer))):
+        if graph.initializer[index].name not in used:
+            del graph.initializer[index]
+    for index in reversed(range(len(graph.input))):
+        if graph.input[index].name in names:
+            del graph.input[index]

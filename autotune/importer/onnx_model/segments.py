@@ -1,0 +1,182 @@
+"""A model cut into parts that can be imported and parts that cannot.
+
+Nodes that fail are found by importing ever smaller runs of nodes. Then every node gets a level: nodes of one kind that
+feed each other share it, and it rises wherever the kind changes, so that a level needs nothing but lower ones.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
+
+from autotune.importer.conversion.scope import Scope
+from autotune.importer.onnx_model.graph_walk import subgraphs
+from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS, infer_shapes, skeleton, true_inputs
+from autotune.importer.onnx_model.tensors import one_line
+from schedules.errors import ModelError
+
+Attempt = Callable[[ModelProto], object]
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Part of a model, as a model of its own; values pass between segments by name.
+
+    Attributes:
+        island: whether it cannot be imported.
+        model: its nodes; its inputs are the model's or other segments' outputs.
+    """
+
+    island: bool
+    model: ModelProto
+
+    @property
+    def operators(self) -> tuple[str, ...]:
+        """Kinds of its nodes, each once, with the domain of those that are not ONNX's own."""
+        kinds = (f"{node.domain}::{node.op_type}" if node.domain else node.op_type for node in self.model.graph.node)
+        return tuple(dict.fromkeys(kinds))
+
+
+def split(model: ModelProto, attempt: Attempt) -> list[Segment]:
+    """``model`` as segments in an order in which they can run.
+
+    Args:
+        model: flat (``simplify.flatten``), with shapes as far as they can be inferred.
+        attempt: imports a model; raises whatever it likes where it cannot.
+
+    Raises:
+        ModelError: if nothing of the model can be imported.
+    """
+    nodes = list(model.graph.node)
+    cutter = Cutter(model)
+    failing = {id(node) for node in _failing(nodes, cutter, attempt)}
+    levels = _levels(nodes, failing)
+    groups: dict[int, list[NodeProto]] = {}
+    for node, level in zip(nodes, levels, strict=True):
+        groups.setdefault(level, []).append(node)
+    segments = [Segment(id(groups[level][0]) in failing, cutter.part(groups[level])) for level in sorted(groups)]
+    if all(segment.island for segment in segments):
+        kinds = ", ".join(segment.operators[0] for segment in segments)
+        raise ModelError(
+            f"{model.graph.name or 'the model'}: nothing of it can be imported ({kinds}, …); "
+            "run it on ONNX Runtime alone"
+        )
+    return segments
+
+
+def declare_foreign(model: ModelProto) -> None:
+    """Note type and shape of what operators make that are not ONNX's own, in place, as ONNX Runtime infers them.
+
+    Without ONNX Runtime, or where it does not know either, they stay unknown.
+
+    Raises:
+        ModelError: if ONNX Runtime refuses the model.
+    """
+    foreign = [name for n in model.graph.node if n.domain not in STANDARD_DOMAINS for name in n.output if name]
+    known = {value.name for value in (*model.graph.value_info, *model.graph.output)}
+    unknown = [name for name in foreign if name not in known]
+    if not unknown or importlib.util.find_spec("onnxruntime") is None:
+        return
+    import onnxruntime  # optional: an extra
+
+    asked = skeleton(model)
+    asked.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in unknown)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    try:
+        session = onnxruntime.InferenceSession(asked.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # it has no class of its own for a model that it refuses
+        raise ModelError(f"ONNX Runtime refuses the model too: {one_line(error)}") from error
+    for value in session.get_outputs():
+        if value.name in unknown and all(isinstance(size, int) for size in value.shape):
+            kind = value.type.removeprefix("tensor(").removesuffix(")").upper()
+            element = TensorProto.DataType.Value(kind)
+            model.graph.value_info.append(helper.make_tensor_value_info(value.name, element, value.shape))
+    infer_shapes(model, model.graph.name or "model")
+
+
+def _failing(nodes: Sequence[NodeProto], cutter: Cutter, attempt: Attempt) -> list[NodeProto]:
+    """The nodes that cannot be imported, by halving what fails."""
+    try:
+        attempt(cutter.part(nodes))
+        return []
+    except Exception:  # whatever a third party raises over any model at all: that is the question
+        if len(nodes) == 1:
+            return list(nodes)
+    middle = len(nodes) // 2
+    return _failing(nodes[:middle], cutter, attempt) + _failing(nodes[middle:], cutter, attempt)
+
+
+def _levels(nodes: Iterable[NodeProto], failing: Collection[int]) -> list[int]:
+    """Even levels can be imported, odd ones not."""
+    of_value: dict[str, int] = {}
+    levels = []
+    for node in nodes:
+        odd = int(id(node) in failing)
+        level = max((of_value[name] for name in reads(node) if name in of_value), default=odd)
+        level += (level - odd) % 2
+        levels.append(level)
+        of_value.update(dict.fromkeys(node.output, level))
+    return levels
+
+
+def reads(node: NodeProto) -> set[str]:
+    """Names of what a node reads, in its subgraphs too; names made inside a subgraph may be among them."""
+    names = {name for name in node.input if name}
+    for graph in subgraphs(node):
+        names.update(*(reads(inner) for inner in graph.node), (value.name for value in graph.output))
+    return names
+
+
+class Cutter:
+    """Makes models of some of a model's nodes."""
+
+    def __init__(self, model: ModelProto) -> None:
+        self._model = model
+        self._scope = Scope(model)
+        self._interface = {value.name: value for value in (*true_inputs(model.graph), *model.graph.output)}
+        self._outputs = [value.name for value in model.graph.output]
+        self._makers = {name: node for node in model.graph.node for name in node.output if name}
+        self._readers: dict[str, list[NodeProto]] = {}
+        for node in model.graph.node:
+            for name in reads(node):
+                self._readers.setdefault(name, []).append(node)
+
+    def part(self, nodes: Sequence[NodeProto]) -> ModelProto:
+        """The nodes as a model: what others make are its inputs, what others read its outputs.
+
+        Raises:
+            ModelError: if it would read or make something of unknown shape.
+        """
+        mine = {id(node) for node in nodes}
+        made = [name for node in nodes for name in node.output if name]
+        read = dict.fromkeys(name for node in nodes for name in sorted(reads(node)))
+        weights = [self._scope.tensors[name] for name in read if name in self._scope.tensors]
+        known = {*self._interface, *self._makers} - set(made)
+        inputs = [name for name in read if name in known and name not in self._scope.tensors]
+        outputs = [
+            name
+            for name in made
+            if name in self._outputs or any(id(reader) not in mine for reader in self._readers.get(name, ()))
+        ]
+        graph = helper.make_graph(
+            nodes, "part", [self._value(name) for name in inputs], [self._value(name) for name in outputs], weights
+        )
+        part = helper.make_model(graph, opset_imports=self._model.opset_import, ir_version=self._model.ir_version)
+        part.graph.value_info.extend(value for value in self._model.graph.value_info if value.name in made)
+        return part
+
+    def _value(self, name: str) -> ValueInfoProto:
+        if name in self._scope.types and name in self._scope.shapes:
+            known: ValueInfoProto = helper.make_tensor_value_info(
+                name, self._scope.types[name], self._scope.shapes[name]
+            )
+            return known
+        if name in self._interface and name in self._outputs:
+            declared: ValueInfoProto = self._interface[name]
+            return declared
+        raise ModelError(f"the shape of {name!r} is not known before the model runs")

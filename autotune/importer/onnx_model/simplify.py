@@ -1,0 +1,170 @@
+"""Make a checked model plain: functions expanded, constants folded, and what the importer handles badly rewritten.
+
+The interface stays: the same inputs and outputs, by name, order and shape.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from typing import cast
+
+import onnx
+import onnx.inliner
+import onnx.version_converter
+import onnxslim
+from onnx import ModelProto
+
+from autotune.importer.conversion.folding import fold
+from autotune.importer.conversion.resolve import resolve
+from autotune.importer.onnx_model.graph_walk import name_nodes
+from autotune.importer.onnx_model.rewrites import (
+    constants_to_initialisers,
+    drop_unused_initialisers,
+    fix_scalars,
+    remove_passthrough,
+    split_batch_norms,
+    split_sums,
+    square_by_product,
+)
+from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS, infer_shapes, skeleton, true_inputs
+from autotune.importer.onnx_model.tensors import one_line
+from schedules.errors import ModelError
+
+MIN_OPSET = 13
+"""Relax's converters follow ONNX from here on (axes as inputs, Softmax along one axis)."""
+
+LARGEST_WEIGHT = 1 << 27
+"""Elements up to which what is computed from weights alone is computed now."""
+
+logger = logging.getLogger(__name__)
+
+
+def simplify(model: ModelProto, expand: Collection[str] = ()) -> ModelProto:
+    """An equivalent, plainer model; ``model`` is left as it is.
+
+    Args:
+        model: as ``load_model`` gives it.
+        expand: standard operators to replace by the function body that ONNX defines them with, such as ``"Selu"``.
+
+    Raises:
+        ModelError: if a function cannot be expanded, or the expanded model's shapes do not fit.
+    """
+    small = _inline(skeleton(model))
+    _plain(small)
+    small = resolve(_raise_opset(small), [value.name for value in true_inputs(model.graph)], expand)
+    _plain(small)
+    model = _with_weights(small, model)
+    fold(model, LARGEST_WEIGHT)
+    model = _slim(model)
+    _plain(model)
+    split_batch_norms(model.graph)
+    square_by_product(model.graph)
+    drop_unused_initialisers(model.graph)
+    infer_shapes(model, model.graph.name or "model")
+    return model
+
+
+def flatten(model: ModelProto) -> ModelProto:
+    """The model with its functions expanded and constants as initialisers; operators nobody knows may be among it.
+
+    Raises:
+        ModelError: if a function cannot be expanded, or shapes do not fit.
+    """
+    small = _inline(skeleton(model))
+    _plain(small)
+    flat = _with_weights(small, model)
+    infer_shapes(flat, model.graph.name or "model")
+    return flat
+
+
+def _plain(model: ModelProto) -> None:
+    """The rewrites that are right at any opset."""
+    graph = model.graph
+    constants_to_initialisers(graph)
+    split_sums(graph)
+    remove_passthrough(graph)
+    fix_scalars(graph)
+    drop_unused_initialisers(graph)
+
+
+def _inline(model: ModelProto) -> ModelProto:
+    """Expand the model's own functions."""
+    try:
+        if model.functions:
+            model = onnx.inliner.inline_local_functions(model, convert_version=True)
+    except (RuntimeError, ValueError) as error:
+        name = model.graph.name or "model"
+        raise ModelError(f"{name}: its functions cannot be expanded: {one_line(error)}; export it without") from error
+    return model
+
+
+def _raise_opset(model: ModelProto) -> ModelProto:
+    """Convert to ``MIN_OPSET`` where ONNX's converter can and the result still checks; else leave the opset."""
+    version = next((opset.version for opset in model.opset_import if opset.domain in STANDARD_DOMAINS), MIN_OPSET)
+    if version >= MIN_OPSET:
+        return model
+    try:
+        converted = onnx.version_converter.convert_version(model, MIN_OPSET)
+        onnx.checker.check_model(converted, full_check=True)
+    except (RuntimeError, ValueError, onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+        logger.warning("model stays at opset %d: %s", version, one_line(error))
+        return model
+    if not _same_interface(converted, model):  # its Scan 8 → 9 drops the batch dimension of the whole graph
+        logger.warning("model stays at opset %d: the conversion changes its inputs or outputs", version)
+        return model
+    return converted
+
+
+def _same_interface(one: ModelProto, other: ModelProto) -> bool:
+    """Whether inputs and outputs have the same names and types, in order. Unknown output shapes equal any."""
+
+    def known(value: onnx.ValueInfoProto) -> tuple[str, int, list[int]]:
+        tensor = value.type.tensor_type
+        return value.name, tensor.elem_type, [dim.dim_value for dim in tensor.shape.dim]
+
+    pairs = [
+        *zip(one.graph.input, other.graph.input, strict=False),
+        *zip(one.graph.output, other.graph.output, strict=False),
+    ]
+    counts = len(one.graph.input) == len(other.graph.input) and len(one.graph.output) == len(other.graph.output)
+    return counts and all(known(a) == known(b) or not (known(a)[2] and known(b)[2]) for a, b in pairs)
+
+
+def _slim(model: ModelProto) -> ModelProto:
+    """onnxslim: constants folded, batch norm folded into convolutions, dead and repeated nodes removed."""
+    try:
+        slimmed = cast(ModelProto, onnxslim.slim(_copy(model)))
+        # It drops inputs that nothing reads, which callers would still pass, and reshapes outputs at times.
+        for field in ("input", "output"):
+            names = {value.name for value in getattr(slimmed.graph, field)}
+            if not names <= {value.name for value in getattr(model.graph, field)}:
+                raise ModelError(f"it changed the {field}s to {sorted(names)}")
+            del getattr(slimmed.graph, field)[:]
+            getattr(slimmed.graph, field).extend(getattr(model.graph, field))
+        name_nodes(slimmed.graph.node)
+        infer_shapes(slimmed, "its result")
+        onnx.checker.check_model(skeleton(slimmed))
+    except Exception as error:  # a third party's rewrites over any graph at all: without them the model is only slower
+        logger.warning("onnxslim failed and was skipped: %s: %s", type(error).__name__, one_line(error))
+        infer_shapes(model, model.graph.name or "model")
+        return model
+    return slimmed
+
+
+def _with_weights(small: ModelProto, model: ModelProto) -> ModelProto:
+    """``small``, made from ``model``'s skeleton, with large initialisers again in place of the inputs they became."""
+    weights = {tensor.name: tensor for tensor in model.graph.initializer}
+    for index in reversed(range(len(small.graph.input))):
+        name = small.graph.input[index].name
+        if name in weights:
+            small.graph.initializer.append(weights[name])
+            del small.graph.input[index]
+    name_nodes(small.graph.node)
+    return small
+
+
+def _copy(model: ModelProto) -> ModelProto:
+    copy = ModelProto()
+    copy.CopyFrom(model)
+    return copy

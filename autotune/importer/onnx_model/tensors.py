@@ -1,0 +1,115 @@
+"""Tensors of a model file: that they hold what they claim, and that external data stays inside the model's folder."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from pathlib import Path, PurePosixPath
+
+import onnx
+from onnx import TensorProto, helper
+from onnx.checker import ValidationError
+from onnx.external_data_helper import load_external_data_for_tensor, uses_external_data
+
+from autotune.importer.onnx_model.graph_walk import walk_tensors
+from schedules.errors import ModelError
+
+PACKED_BITS = {"INT4": 4, "UINT4": 4, "FLOAT4E2M1": 4, "INT2": 2, "UINT2": 2}
+"""Types whose elements share a byte."""
+
+
+def load_tensors(model: onnx.ModelProto, folder: Path, name: str) -> None:
+    """Read external data into the model and check every tensor's size against its shape. Changes the model in place.
+
+    Args:
+        model: as parsed.
+        folder: the model's; external data is read from nowhere else.
+        name: the model's, for messages.
+
+    Raises:
+        ModelError: if a tensor is malformed or its data is missing, too short, or outside ``folder``.
+    """
+    for tensor in walk_tensors(model):
+        expected = _stored_bytes(tensor, name)
+        if uses_external_data(tensor):
+            _load_external(tensor, expected, folder, name)
+        _check_size(tensor, expected, name)
+
+
+def _stored_bytes(tensor: TensorProto, name: str) -> int:
+    """Bytes of the tensor's raw data; 0 for strings, which have none."""
+    if any(dim < 0 for dim in tensor.dims):
+        raise ModelError(f"{name}: tensor {tensor.name!r} has the negative shape {list(tensor.dims)}; export it again")
+    try:
+        label = TensorProto.DataType.Name(tensor.data_type)
+        itemsize = int(helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize)
+    except (ValueError, KeyError) as error:
+        raise ModelError(
+            f"{name}: tensor {tensor.name!r} has the unknown element type {tensor.data_type}; export it again"
+        ) from error
+    if tensor.data_type == TensorProto.STRING:
+        return 0
+    bits = PACKED_BITS.get(label, 8 * itemsize)
+    return (int(math.prod(tensor.dims)) * bits + 7) // 8
+
+
+def _load_external(tensor: TensorProto, expected: int, folder: Path, name: str) -> None:
+    """Move the external data of ``tensor`` into it."""
+    info = {entry.key: entry.value for entry in tensor.external_data}
+    where = f"{name}: external data {info.get('location', '')!r} of tensor {tensor.name!r}"
+    path = _inside(info.get("location", ""), folder, where)
+    try:
+        offset, length = int(info.get("offset", 0)), int(info.get("length", expected))
+        size = path.stat().st_size
+    except (ValueError, OSError) as error:
+        raise ModelError(f"{where} cannot be read ({error}); keep the file beside the model") from error
+    if length != expected or offset < 0 or offset + length > size:
+        raise ModelError(
+            f"{where} is damaged: bytes {offset} to {offset + length} of a file of {size}, {expected} needed; "
+            "copy or export the model again"
+        )
+    if "length" not in info:
+        tensor.external_data.add(key="length", value=str(expected))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # unknown keys are ignored, which is what we want
+            load_external_data_for_tensor(tensor, str(folder))
+    except (OSError, ValueError, ValidationError) as error:
+        raise ModelError(f"{where} cannot be read ({one_line(error)}); keep the file beside the model") from error
+
+
+def _inside(location: str, folder: Path, where: str) -> Path:
+    """The file at ``location``, which must be a plain one, below ``folder``, reached through no link."""
+    pure = PurePosixPath(location)
+    if not location or "\0" in location or "\\" in location or pure.is_absolute() or ".." in pure.parts:
+        raise ModelError(f"{where} is outside the model's folder; put the file beside the model and export it again")
+    root = folder.resolve()
+    path = root / pure
+    if any(part.is_symlink() for part in (path, *path.parents) if part != root and root in part.parents):
+        raise ModelError(f"{where} is a link; put the file itself beside the model")
+    if not path.is_file():
+        raise ModelError(f"{where} is missing in {folder}; copy it beside the model")
+    return path
+
+
+def _check_size(tensor: TensorProto, expected: int, name: str) -> None:
+    """Whether the tensor's data fits its shape."""
+    count = math.prod(tensor.dims)
+    if tensor.HasField("raw_data"):
+        held, needed = len(tensor.raw_data), expected
+    else:
+        held = len(getattr(tensor, helper.tensor_dtype_to_field(tensor.data_type)))
+        label = TensorProto.DataType.Name(tensor.data_type)
+        needed = 2 * count if label.startswith("COMPLEX") else expected if label in PACKED_BITS else count
+    if held != needed:
+        raise ModelError(
+            f"{name}: tensor {tensor.name!r} of shape {list(tensor.dims)} needs {needed} values or bytes and holds "
+            f"{held}; copy or export the model again"
+        )
+
+
+def one_line(error: object, limit: int = 300) -> str:
+    """The first telling line of an error's text, shortened to ``limit`` characters."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = lines[0] if lines else type(error).__name__
+    return text if len(text) <= limit else text[: limit - 1] + "…"

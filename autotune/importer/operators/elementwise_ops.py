@@ -1,0 +1,153 @@
+"""Element by element operators that Relax's importer lacks or gets wrong, and a few that only look like them."""
+
+from __future__ import annotations
+
+import numpy as np
+from onnx import TensorProto
+
+from autotune.importer.conversion.registry import rewrites
+from autotune.importer.conversion.scope import INT64, Emit, Node
+
+DOUBLE = TensorProto.DOUBLE
+
+
+@rewrites("CastLike")
+def cast_like(node: Node, e: Emit) -> list[str] | None:
+    """Cast to a type that is known: the second tensor itself is never looked at."""
+    more = {"saturate": int(node.attr("saturate"))} if node.attr("saturate") is not None else {}
+    return [e.op("Cast", node.input(0), to=node.type(1), **more)]
+
+
+@rewrites("Not")
+def negation(node: Node, e: Emit) -> list[str] | None:
+    """A choice: fused behind a comparison, TVM's own flips all eight bits of a boolean and leaves it true."""
+    return [e.op("Where", node.input(0), e.const(np.array(False)), e.const(np.array(True)))]
+
+
+@rewrites("Cosh", "Sinh")
+def hyperbolic(node: Node, e: Emit) -> list[str] | None:
+    """(e^x ± e^−x) ÷ 2."""
+    x = node.input(0)
+    both = e.op("Add" if node.kind == "Cosh" else "Sub", e.op("Exp", x), e.op("Exp", e.op("Neg", x)))
+    return [e.op("Mul", both, e.like(0.5))]
+
+
+@rewrites("Softplus")
+def softplus(node: Node, e: Emit) -> list[str] | None:
+    """max(x, 0) + log1p(z), z = e^−|x|, with log1p(z) = log(u)·z ÷ (u − 1), u = 1 + z, exact to rounding (Kahan)."""
+    x = node.input(0)
+    one = e.like(1)
+    z = e.op("Exp", e.op("Neg", e.op("Abs", x)))
+    u = e.op("Add", z, one)
+    small = e.op("Equal", u, one)
+    rest = e.op("Where", small, one, e.op("Sub", u, one))
+    log1p = e.op("Where", small, z, e.op("Div", e.op("Mul", e.op("Log", u), z), rest))
+    return [e.op("Add", e.op("Max", x, e.like(0)), log1p)]
+
+
+@rewrites("Pow")
+def power(node: Node, e: Emit) -> list[str] | None:
+    """Of mixed types: the exponent as the base's type; whole numbers by way of doubles."""
+    base, exponent = node.type(0), node.type(1)
+    if node.dtype(0).kind in "iu":
+        whole = e.op("Pow", e.cast(node.input(0), DOUBLE), e.cast(node.input(1), DOUBLE))
+        return [e.cast(e.op("Round", whole) if node.dtype(1).kind in "iu" else whole, base)]
+    if exponent == base:
+        return None
+    return [e.op("Pow", node.input(0), e.cast(node.input(1), base))]
+
+
+@rewrites("IsInf")
+def is_infinite(node: Node, e: Emit) -> list[str] | None:
+    """Of one sign, or both."""
+    x = node.input(0)
+    signs = [s for s, name in ((1, "detect_positive"), (-1, "detect_negative")) if node.attr(name, 1)]
+    if not signs:
+        return [e.op("Expand", e.const(np.array(False)), e.ints(*node.shape(0)))]
+    if len(signs) == 2:
+        return [e.op("Equal", e.op("Abs", x), e.like(np.inf))]
+    return [e.op("Equal", x, e.like(signs[0] * np.inf))]
+
+
+@rewrites("OneHot")
+def one_hot(node: Node, e: Emit) -> list[str] | None:
+    """Comparison with 0, 1 … depth − 1 and a choice of the two values."""
+    depth = int(node.constant(1, "depth").reshape(-1)[0])
+    rank = len(node.shape(0)) + 1
+    axis = int(node.attr("axis", -1)) % rank
+    indices = e.cast(node.input(0), INT64)
+    size = e.const(np.int64(depth))
+    indices = e.op("Where", e.op("Less", indices, e.const(np.int64(0))), e.op("Add", indices, size), indices)
+    steps = e.reshape(e.const(np.arange(depth, dtype=np.int64)), *(depth if i == axis else 1 for i in range(rank)))
+    hit = e.op("Equal", e.unsqueeze(indices, axis), steps)
+    off, on = (e.op("Gather", node.input(2), e.const(np.int64(index)), axis=0) for index in (0, 1))
+    return [e.op("Where", hit, on, off)]
+
+
+@rewrites("Compress")
+def compress(node: Node, e: Emit) -> list[str] | None:
+    """A gather of what a constant condition leaves."""
+    chosen = np.flatnonzero(node.constant(1, "condition")).astype(np.int64)
+    axis = node.attr("axis")
+    if axis is None:
+        return [e.op("Gather", e.reshape(node.input(0), -1), e.const(chosen), axis=0)]
+    return [e.op("Gather", node.input(0), e.const(chosen), axis=int(axis))]
+
+
+@rewrites("Dropout")
+def dropout(node: Node, e: Emit) -> list[str] | None:
+    """Off at inference: everything passes."""
+    training = node.array(2)
+    ratio = node.array(1)
+    if node.input(2) and (training is None or (training.any() and (ratio is None or ratio.any()))):
+        raise node.refused("it is in training mode, which is random; export the model for inference")
+    kept = e.const(np.ones(node.shape(0), bool)) if node.wants(1) else ""
+    return [e.op("Identity", node.input(0)), kept]
+
+
+@rewrites("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
+def random(node: Node, e: Emit) -> list[str] | None:
+    """Refused: no two implementations agree on the numbers."""
+    raise node.refused("its results are random")
+
+
+@rewrites("Unique", "NonZero", "NonMaxSuppression")
+def data_dependent(node: Node, e: Emit) -> list[str] | None:
+    """Refused: how much comes out depends on the values."""
+    raise node.refused("the shape of its result depends on data")
+
+
+@rewrites("Mod")
+def mod(node: Node, e: Emit) -> list[str] | None:
+    """Of floats with ``fmod`` = 0: the remainder with the divisor's sign, as Python's %."""
+    if node.dtype(0).kind in "iu" or node.attr("fmod", 0):
+        return None
+    a, b = node.input(0), node.input(1)
+    rest = e.op("Mod", a, b, fmod=1)
+    zero = e.like(0)
+    wrong = e.op("Xor", e.op("Less", rest, zero), e.op("Less", b, zero))
+    moved = e.op("And", wrong, e.op("Not", e.op("Equal", rest, zero)))
+    return [e.op("Where", moved, e.op("Add", rest, b), rest)]
+
+
+@rewrites("Det")
+def determinant(node: Node, e: Emit) -> list[str] | None:
+    """Leibniz's formula, for small matrices."""
+    size = node.shape(0)[-1]
+    if size > 4:
+        raise node.refused(f"matrices of {size} x {size}; at most 4 x 4 are supported")
+
+    def element(i: int, j: int) -> str:
+        row = e.op("Gather", node.input(0), e.const(np.int64(i)), axis=-2)
+        return e.op("Gather", row, e.const(np.int64(j)), axis=-1)
+
+    def minor(rows: tuple[int, ...], columns: tuple[int, ...]) -> str:
+        if len(rows) == 1:
+            return element(rows[0], columns[0])
+        total = ""
+        for k, column in enumerate(columns):
+            term = e.op("Mul", element(rows[0], column), minor(rows[1:], columns[:k] + columns[k + 1 :]))
+            total = term if not total else e.op("Sub" if k % 2 else "Add", total, term)
+        return total
+
+    return [minor(tuple(range(size)), tuple(range(size)))]

@@ -1,0 +1,154 @@
+"""Kernels between codes of short formats and numbers; bit casts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from onnx import helper
+from tvm import relax, te, tirx
+
+from autotune.importer.conversion.formats import FLOATS, INTEGERS, Float, Integer
+from autotune.importer.conversion.frontend import Inputs, converts
+
+
+def _int(value: int) -> Any:
+    return tirx.const(value, "int32")
+
+
+def _select(condition: Any, yes: Any, no: Any) -> Any:
+    return tirx.Select(condition, yes, no)
+
+
+@converts("Decode")
+def decode(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
+    """Codes → fp32, or int32 for integers."""
+    kind = attrs["format"].decode()
+
+    def number(code: Any) -> Any:
+        if kind in INTEGERS:
+            return _integer(code, INTEGERS[kind])
+        return _float(code, FLOATS[kind]) if kind in FLOATS else _scale(code)
+
+    def compute(x: te.Tensor) -> te.Tensor:
+        return te.compute(x.shape, lambda *i: number(x(*i).astype("int32")), name="decode")
+
+    return bb.emit_te(compute, inputs[0], primfunc_name_hint="decode")
+
+
+def _integer(code: Any, form: Integer) -> Any:
+    sign = 1 << (form.bits - 1)
+    code = code & _int((1 << form.bits) - 1)
+    return (code ^ _int(sign)) - _int(sign) if form.signed else code
+
+
+def _float(code: Any, form: Float) -> Any:
+    if form.bits == 16:
+        return tirx.reinterpret("float32", code << _int(16))
+    sign_bit = 1 << (form.bits - 1)
+    magnitude = code & _int(sign_bit - 1)
+    exponent, fraction = magnitude >> _int(form.mantissa), magnitude & _int((1 << form.mantissa) - 1)
+    normal = tirx.reinterpret(
+        "float32", ((exponent + _int(127 - form.bias)) << _int(23)) | (fraction << _int(23 - form.mantissa))
+    )
+    tiny = fraction.astype("float32") * tirx.const(2.0 ** (1 - form.bias - form.mantissa), "float32")
+    value = _select(exponent == _int(0), tiny, normal)
+    if form.infinity is not None:
+        value = _select(magnitude == _int(form.infinity), tirx.const(np.inf, "float32"), value)
+    if form.nan is not None and form.nan < sign_bit:
+        value = _select(magnitude > _int(form.largest if form.infinity is None else form.infinity), _nan(), value)
+    value = _select((code & _int(sign_bit)) != _int(0), tirx.const(0.0, "float32") - value, value)
+    if form.nan is not None and form.nan >= sign_bit:
+        value = _select(code == _int(form.nan), _nan(), value)
+    return value
+
+
+def _nan() -> Any:
+    return tirx.reinterpret("float32", _int(0x7FC00000))
+
+
+def _scale(code: Any) -> Any:
+    tiny = tirx.reinterpret("float32", _int(1 << 22))  # 2^-127, below the smallest normal
+    value = _select(code == _int(0), tiny, tirx.reinterpret("float32", code << _int(23)))
+    return _select(code == _int(255), _nan(), value)
+
+
+@converts("Encode")
+def encode(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
+    """Numbers → codes, to the nearest, ties to even; beyond the range as ``saturate`` says."""
+    kind, saturate = attrs["format"].decode(), bool(attrs.get("saturate", 1))
+    mode = attrs.get("round_mode", b"up").decode()
+    word = "uint16" if kind == "BFLOAT16" else "uint8"
+
+    def code(x: Any) -> Any:
+        if kind in INTEGERS:
+            return x & _int((1 << INTEGERS[kind].bits) - 1)
+        bits = tirx.reinterpret("int32", x)
+        if kind not in FLOATS:
+            return _scale_code(bits, mode, saturate)
+        return _bfloat_code(bits) if kind == "BFLOAT16" else _float_code(x, FLOATS[kind], saturate)
+
+    def compute(x: te.Tensor) -> te.Tensor:
+        return te.compute(x.shape, lambda *i: code(x(*i)).astype(word), name="encode")
+
+    return bb.emit_te(compute, inputs[0], primfunc_name_hint="encode")
+
+
+def _bfloat_code(bits: Any) -> Any:
+    rounded = (bits + _int(0x7FFF) + ((bits >> _int(16)) & _int(1))) >> _int(16)
+    nan = (bits & _int(0x7FFFFFFF)) > _int(0x7F800000)
+    return _select(nan, _int(0x7FC0), rounded) & _int(0xFFFF)
+
+
+def _float_code(x: Any, form: Float, saturate: bool) -> Any:
+    """Normal results: the code is the number's own bits, rounded at bit 23 − m, with another bias. Tiny ones: adding
+    2^(24 − bias − m) leaves |x| in units of the smallest code in the low bits, rounded by the adder.
+    """
+    bits = tirx.reinterpret("int32", x)
+    shift = _int(23 - form.mantissa)
+    magnitude = bits & _int(0x7FFFFFFF)
+    capped = tirx.min(magnitude, _int(0x7F800000))
+    half = _int((1 << (22 - form.mantissa)) - 1) + ((capped >> shift) & _int(1))
+    normal = ((capped + half) >> shift) - _int((127 - form.bias) << form.mantissa)
+    unit = np.float32(2.0 ** (24 - form.bias - form.mantissa))
+    tiny = tirx.reinterpret("int32", tirx.abs(x) + tirx.const(unit, "float32")) - _int(int(unit.view(np.int32)))
+    code = _select(magnitude < _int((128 - form.bias) << 23), tiny, normal)
+    nan = _int(form.largest + 1 if form.nan is None else form.nan)
+    beyond = _int(form.largest) if saturate or form.nan is None else _int(form.infinity or form.nan or 0)
+    code = _select(code > _int(form.largest), beyond, code)
+    code = _select(magnitude > _int(0x7F800000), nan if form.nan is not None else _int(0), code)
+    sign = _int(1 << (form.bits - 1))
+    signed = bits < _int(0)
+    if not form.signed_zero:  # the code of minus zero is NaN's
+        signed = tirx.all(signed, code != _int(0))
+    return _select(signed, code | sign, code)
+
+
+def _scale_code(bits: Any, mode: str, saturate: bool) -> Any:
+    exponent, fraction = (bits >> _int(23)) & _int(255), bits & _int(0x7FFFFF)
+    if mode == "up":
+        more = fraction > _int(0)
+    elif mode == "nearest":
+        more = fraction >= _int(1 << 22)
+    else:
+        more = fraction > _int(0x7FFFFF)
+    if mode != "down":  # below 2^-126 numbers have no leading one: 2^-127 is the smallest code
+        more = tirx.Select(exponent == _int(0), fraction > _int(1 << 22), more)
+    code = exponent + _select(more, _int(1), _int(0))
+    code = _select(code > _int(254), _int(254 if saturate else 255), code)
+    return _select(exponent == _int(255), _int(255), code)
+
+
+@converts("BitCast")
+def bit_cast(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
+    """The same bits as another type of the same width."""
+    to = str(np.dtype(helper.tensor_dtype_to_np_dtype(attrs["to"])))
+
+    def compute(x: te.Tensor) -> te.Tensor:
+        if "bool" in (to, x.dtype):
+            return te.compute(x.shape, lambda *i: x(*i).astype(to), name="bits")
+        return te.compute(x.shape, lambda *i: tirx.reinterpret(to, x(*i)), name="bits")
+
+    if str(inputs[0].ty.dtype) == to:  # type: ignore[union-attr]
+        return inputs[0]
+    return bb.emit_te(compute, inputs[0], primfunc_name_hint="bits")

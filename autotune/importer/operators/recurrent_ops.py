@@ -1,0 +1,258 @@
+"""LSTM, GRU and RNN, step by step: every form that ONNX allows.
+
+Notation of the ONNX documents: X (steps, batch, inputs), W and R input and recurrent weights of one direction, B both
+biases, P peepholes, h and c states. The product of all steps with W is one matrix product before the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from onnx import TensorProto
+
+from autotune.importer.conversion.registry import rewrites
+from autotune.importer.conversion.scope import Emit, Node
+from schedules.templates.cpu.recurrent import UNITS
+
+MOST_STEPS = 2048
+"""Steps laid out flat; more would take minutes to compile."""
+
+GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+DEFAULTS = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
+
+Activation = Callable[[str], str]
+
+
+@dataclass(frozen=True)
+class Direction:
+    """One direction's weights as values of the graph, and how it walks.
+
+    Attributes:
+        x: (steps, batch, gates · hidden), the input's share of all gates, biases of W added.
+        r: (hidden, gates · hidden).
+        rb: (gates · hidden,) biases of R; "" where they were added to ``x``.
+        h, c: (batch, hidden) states to begin with.
+        p: peepholes i, o, f, each (hidden,); empty without.
+        lengths: (batch, 1) steps of every sequence; "" where all are whole.
+    """
+
+    x: str
+    r: str
+    rb: str
+    h: str
+    c: str
+    p: tuple[str, ...]
+    lengths: str
+    backwards: bool
+    steps: int
+    batch: int
+    hidden: int
+    activations: tuple[Activation, ...]
+    clip: float
+
+
+@rewrites("LSTM", "GRU", "RNN")
+def recurrent(node: Node, e: Emit) -> list[str] | None:
+    """Steps laid out flat, both directions joined, in the layout that was asked for."""
+    if in_one_kernel(node):
+        return None
+    sides = directions(node, e)
+    batch_first = bool(node.attr("layout", 0))
+    runs = [_run(node, e, side) for side in sides]
+    states = e.concat([e.unsqueeze(run[0], 1) for run in runs], 1)  # (steps, directions, batch, hidden)
+    last = [e.concat([e.unsqueeze(run[k], 0) for run in runs], 0) for k in (1, 2) if runs[0][k]]
+    if batch_first:
+        states = e.transpose(states, 2, 0, 1, 3)
+        last = [e.transpose(state, 1, 0, 2) for state in last]
+    return [states, *last]
+
+
+MOST_ROWS = 8
+"""Batch up to which a step is bound by reading R and not by arithmetic: then one kernel for all steps is best."""
+
+
+def in_one_kernel(node: Node) -> bool:
+    """Whether ``sequences`` takes it."""
+    if node.kind == "RNN" or (node.kind == "GRU" and not node.attr("linear_before_reset", 0)):
+        return False
+    usual = not any(node.attr(name) for name in ("activations", "clip", "input_forget", "layout"))
+    shape, hidden = node.known_shape(0), int(node.attr("hidden_size", node.shape(2)[-1]))
+    weights = {str(name) for name in node.proto.input[1:4] if name}
+    return (
+        usual
+        and shape is not None
+        and shape[1] <= MOST_ROWS
+        and hidden % UNITS == 0
+        and node.type(0) == TensorProto.FLOAT
+        and not node.input(4)
+        and not node.input(7)
+        and weights <= node.scope.given
+    )
+
+
+def directions(node: Node, e: Emit) -> list[Direction]:
+    """What every direction computes with, the product with W included."""
+    hidden = int(node.attr("hidden_size", node.shape(2)[-1]))
+    data = node.input(0)
+    shape = node.shape(0)
+    if node.attr("layout", 0):
+        data, shape = e.transpose(data, 1, 0, 2), (shape[1], shape[0], shape[2])
+    steps, batch, inputs = shape
+    if steps > MOST_STEPS:
+        raise node.refused(f"{steps} steps; at most {MOST_STEPS} are supported")
+    kind = str(node.attr("direction", "forward"))
+    count = 2 if kind == "bidirectional" else 1
+    names = _activations(node, count)
+    gates = GATES[node.kind]
+    lengths = "" if not node.input(4) else e.reshape(e.cast(node.input(4), TensorProto.INT64), batch, 1)
+    if node.array(4) is not None and (np.asarray(node.array(4)) == steps).all():
+        lengths = ""
+    found = []
+    for index in range(count):
+
+        def part(position: int, index: int = index) -> str:
+            return e.op("Gather", node.input(position), e.const(np.int64(index)), axis=0)
+
+        def state(position: int, index: int = index) -> str:
+            if not node.input(position):
+                return e.const(np.zeros((batch, hidden), node.dtype(0)))
+            if node.attr("layout", 0):
+                return e.op("Gather", node.input(position), e.const(np.int64(index)), axis=1)
+            return e.op("Gather", node.input(position), e.const(np.int64(index)), axis=0)
+
+        flat = e.reshape(data, steps * batch, inputs)
+        x = e.op("MatMul", flat, e.transpose(part(1), 1, 0))
+        rb = ""
+        if node.input(3):
+            wb, rb = e.split(part(3), [gates * hidden, gates * hidden], 0)
+            x = e.op("Add", x, wb)
+            if node.kind != "GRU" or not node.attr("linear_before_reset", 0):
+                x, rb = e.op("Add", x, rb), ""
+        peepholes = tuple(e.split(part(7), [hidden] * 3, 0)) if node.kind == "LSTM" and node.input(7) else ()
+        found.append(
+            Direction(
+                e.reshape(x, steps, batch, gates * hidden),
+                e.transpose(part(2), 1, 0),
+                rb,
+                state(5),
+                state(6) if node.kind == "LSTM" else "",
+                peepholes,
+                lengths,
+                kind == "reverse" or index == 1,
+                steps,
+                batch,
+                hidden,
+                tuple(_activation(node, e, *spec) for spec in names[index]),
+                float(node.attr("clip", 0.0)),
+            )
+        )
+    return found
+
+
+def _activations(node: Node, count: int) -> list[list[tuple[str, float | None, float | None]]]:
+    """Per direction: name, alpha and beta of every activation."""
+    defaults = DEFAULTS[node.kind]
+    names = [str(name) for name in node.attr("activations", None) or [*defaults] * count]
+    alphas, betas = list(node.attr("activation_alpha", [])), list(node.attr("activation_beta", []))
+    specs: list[tuple[str, float | None, float | None]] = []
+    for name in names:
+        title = name[:1].upper() + name[1:]
+        alpha = alphas.pop(0) if alphas and title in TAKES_ALPHA else None
+        beta = betas.pop(0) if betas and title in TAKES_BETA else None
+        specs.append((title, alpha, beta))
+    size = len(defaults)
+    return [specs[index * size : (index + 1) * size] for index in range(count)]
+
+
+TAKES_ALPHA = {"LeakyRelu", "ThresholdedRelu", "ScaledTanh", "HardSigmoid", "Elu", "Affine"}
+TAKES_BETA = {"ScaledTanh", "HardSigmoid", "Affine"}
+
+
+def _activation(node: Node, e: Emit, name: str, alpha: float | None, beta: float | None) -> Activation:
+    lowered = name.lower()
+    plain = {"sigmoid": "Sigmoid", "tanh": "Tanh", "relu": "Relu", "softsign": "Softsign", "softplus": "Softplus"}
+    if lowered in plain:
+        return lambda x: e.op(plain[lowered], x)
+    if lowered in ("leakyrelu", "thresholdedrelu", "elu"):
+        kind = {"leakyrelu": "LeakyRelu", "thresholdedrelu": "ThresholdedRelu", "elu": "Elu"}[lowered]
+        more = {} if alpha is None else {"alpha": alpha}
+        return lambda x: e.op(kind, x, **more)
+    if lowered == "hardsigmoid":
+        return lambda x: e.op(
+            "HardSigmoid", x, alpha=0.2 if alpha is None else alpha, beta=0.5 if beta is None else beta
+        )
+    if lowered == "affine":
+        return lambda x: e.op("Add", e.op("Mul", x, e.like(alpha or 1.0)), e.like(beta or 0.0))
+    if lowered == "scaledtanh":
+        return lambda x: e.op("Mul", e.op("Tanh", e.op("Mul", x, e.like(beta or 1.0))), e.like(alpha or 1.0))
+    raise node.refused(f"activation {name!r}")
+
+
+def _run(node: Node, e: Emit, side: Direction) -> tuple[str, str, str]:
+    """All states (steps, batch, hidden), the last one, and the last cell state ("" if there is none)."""
+    h, c = side.h, side.c
+    made: list[str] = [""] * side.steps
+    step = {"LSTM": _lstm, "GRU": _gru, "RNN": _rnn}[node.kind]
+    for index in range(side.steps):
+        time = side.steps - 1 - index if side.backwards else index
+        x = e.op("Gather", side.x, e.const(np.int64(time)), axis=0)
+        new_h, new_c = step(node, e, side, x, h, c)
+        made[time] = new_h
+        if side.lengths:
+            alive = e.op("Less", e.const(np.int64(time)), side.lengths)
+            made[time] = e.op("Where", alive, new_h, e.like(0))
+            new_h = e.op("Where", alive, new_h, h)
+            new_c = e.op("Where", alive, new_c, c) if new_c else ""
+        h, c = new_h, new_c
+    return e.concat([e.unsqueeze(value, 0) for value in made], 0), h, c
+
+
+def _clipped(e: Emit, side: Direction, x: str) -> str:
+    return e.op("Clip", x, e.like(-side.clip), e.like(side.clip)) if side.clip else x
+
+
+def _lstm(node: Node, e: Emit, side: Direction, x: str, h: str, c: str) -> tuple[str, str]:
+    """i, o, f = σ(x + h·R + p∘c), g = tanh(…), c' = f∘c + i∘g, h' = o∘tanh(c'); o peeps at c'."""
+    gates = e.op("Add", x, e.op("MatMul", h, side.r))
+    i, o, f, g = e.split(gates, [side.hidden] * 4, 1)
+    first, second, third = side.activations
+    if side.p:
+        i = e.op("Add", i, e.op("Mul", side.p[0], c))
+        f = e.op("Add", f, e.op("Mul", side.p[2], c))
+    i = first(_clipped(e, side, i))
+    f = e.op("Sub", e.like(1), i) if node.attr("input_forget", 0) else first(_clipped(e, side, f))
+    g = second(_clipped(e, side, g))
+    new = e.op("Add", e.op("Mul", f, c), e.op("Mul", i, g))
+    if side.p:
+        o = e.op("Add", o, e.op("Mul", side.p[1], new))
+    o = first(_clipped(e, side, o))
+    return e.op("Mul", o, third(new)), new
+
+
+def _gru(node: Node, e: Emit, side: Direction, x: str, h: str, c: str) -> tuple[str, str]:
+    """z, r = σ(x + h·R), n = tanh(x + (r∘h)·R) or tanh(x + r∘(h·R + b)), h' = (1 − z)∘n + z∘h."""
+    size = side.hidden
+    first, second = side.activations
+    xz, xr, xn = e.split(x, [size] * 3, 1)
+    if node.attr("linear_before_reset", 0):
+        hidden = e.op("MatMul", h, side.r)
+        hidden = e.op("Add", hidden, side.rb) if side.rb else hidden
+        hz, hr, hn = e.split(hidden, [size] * 3, 1)
+        z = first(_clipped(e, side, e.op("Add", xz, hz)))
+        r = first(_clipped(e, side, e.op("Add", xr, hr)))
+        n = second(_clipped(e, side, e.op("Add", xn, e.op("Mul", r, hn))))
+    else:
+        both, last = e.split(side.r, [2 * size, size], 1)
+        hz, hr = e.split(e.op("MatMul", h, both), [size] * 2, 1)
+        z = first(_clipped(e, side, e.op("Add", xz, hz)))
+        r = first(_clipped(e, side, e.op("Add", xr, hr)))
+        n = second(_clipped(e, side, e.op("Add", xn, e.op("MatMul", e.op("Mul", r, h), last))))
+    keep = e.op("Mul", z, h)
+    return e.op("Add", e.op("Mul", e.op("Sub", e.like(1), z), n), keep), ""
+
+
+def _rnn(node: Node, e: Emit, side: Direction, x: str, h: str, c: str) -> tuple[str, str]:
+    """h' = tanh(x + h·R)."""
+    return side.activations[0](_clipped(e, side, e.op("Add", x, e.op("MatMul", h, side.r)))), ""

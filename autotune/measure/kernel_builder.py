@@ -1,0 +1,129 @@
+"""One candidate from program to shared library, inside a worker.
+
+The library is how code moves from the process that compiles to the one that times: writing the object takes what a
+JIT would take to emit the same code, linking it adds some 4 ms, and the code survives the death of either process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import time
+from pathlib import Path
+from typing import Protocol
+
+from tvm import s_tir, tirx
+from tvm.support import cc
+
+from autotune.measure.messages import BuildJob, Built
+from schedules.config import Config
+from schedules.errors import ScheduleError
+from schedules.lower import load_program, tvm_target
+from schedules.target import Target
+from schedules.templates.common.structure import Repack
+from schedules.templates.common.traced import trace_of
+from schedules.templates.cpu.passes import compiled
+from tuning_logs.measurement import ErrorKind
+
+
+class Lowering(Protocol):
+    """How configs apply to programs; the module ``schedules.lower``, or one with the same two functions."""
+
+    def lower(self, func: tirx.PrimFunc, config: Config, target: Target) -> s_tir.Schedule:
+        """The scheduled program."""
+        ...
+
+    def repack(self, func: tirx.PrimFunc, config: Config) -> dict[int, Repack]:
+        """The parameters that the scheduled program wants in another form."""
+        ...
+
+
+OUT_OF_MEMORY = ("bad_alloc", "out of memory", "Cannot allocate memory", "std::length_error")
+"""Texts by which an allocation that failed below Python is known."""
+
+
+def object_of(library: str) -> str:
+    """The object file beside a library."""
+    return library.removesuffix(".so") + ".o"
+
+
+def starved(text: str) -> bool:
+    """Whether an error's text, or a dead process's last words, tell of memory that was not to be had."""
+    return any(sign in text for sign in OUT_OF_MEMORY)
+
+
+def last_words(error: BaseException, limit: int = 400) -> str:
+    """The telling end of an error: its type and last line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[-1] if lines else ''}"[:limit]
+
+
+class Builder:
+    """Builds for one target; keeps the programs it has parsed.
+
+    Args:
+        target: what to build for.
+        lowering: applies configs to programs.
+    """
+
+    def __init__(self, target: Target, lowering: Lowering) -> None:
+        self._target = target
+        self._tvm_target = tvm_target(target)
+        self._lowering = lowering
+        self._programs: dict[str, tirx.PrimFunc] = {}
+        self._linker = shutil.which("ld.lld") or shutil.which("ld")
+
+    def build(self, job: BuildJob) -> Built:
+        """Write ``job.library``; a failure is an answer."""
+        start = time.perf_counter()
+        stage: ErrorKind = "lower_error"
+        trace = ""
+        try:
+            schedule = self._lowering.lower(self._program(job.program), job.config, self._target)
+            stage, trace = "compile_error", _trace(schedule)
+            code_hash = self.compile(schedule.mod["main"], job.symbol, job.library)
+        except Exception as error:  # whatever a candidate provokes is its measurement
+            return Built(time.perf_counter() - start, error=_kind(error, stage), message=_message(error), trace=trace)
+        return Built(time.perf_counter() - start, code_hash, trace=trace)
+
+    def compile(self, func: tirx.PrimFunc, symbol: str, library: str) -> str:
+        """Compile ``func`` as ``symbol`` into the shared library ``library``; returns the hash of its object code.
+
+        The object file stays beside it. It holds no path or time, so its hash tells equal code of one task.
+        """
+        objects = object_of(library)
+        compiled(func, symbol, self._tvm_target).mod.write_to_file(objects)
+        self._link(objects, library)
+        return hashlib.sha256(Path(objects).read_bytes()).hexdigest()[:16]
+
+    def _link(self, objects: str, library: str) -> None:
+        if self._linker is None:
+            cc.create_shared(library, [objects])
+            return
+        # The linker itself rather than the compiler driver in front of it: 4 ms instead of 25. Symbols of the C
+        # libraries are found in the process that loads it.
+        subprocess.run([self._linker, "-shared", "-o", library, objects], check=True, capture_output=True)
+
+    def _program(self, path: str) -> tirx.PrimFunc:
+        if path not in self._programs:
+            self._programs[path] = load_program(Path(path).read_text())
+        return self._programs[path]
+
+
+def _trace(schedule: s_tir.Schedule) -> str:
+    """The schedule's trace; empty where JSON cannot hold it, which is no fault of the candidate."""
+    try:
+        return trace_of(schedule)
+    except ScheduleError:
+        return ""
+
+
+def _kind(error: Exception, stage: ErrorKind) -> ErrorKind:
+    if isinstance(error, MemoryError) or starved(str(error)):
+        return "out_of_memory"
+    return "lower_error" if isinstance(error, ScheduleError) else stage
+
+
+def _message(error: Exception) -> str:
+    return str(error) if isinstance(error, ScheduleError) else last_words(error)

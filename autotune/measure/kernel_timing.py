@@ -1,0 +1,348 @@
+"""Checking and timing of built libraries, inside the one worker that runs them.
+
+Every timed run meets the caches as it would in the model:
+
+* weights were last touched one inference ago, and all other weights of the model since. They are views into an arena
+  as large as the model's weights (never less than ``COLD_FACTOR`` times the L2 of all threads), another stretch each
+  run, so they come from wherever that much data leaves them.
+* activations were just written by the producer, on the same threads, in equal shares. A parallel in-place negation
+  before each run leaves them so; it also keeps the pool's threads awake, as the kernel before does in the model.
+* the output goes to memory that was written some kernels ago: it moves through ``COLD_FACTOR`` times the L2 of all
+  threads, as the buffers do that memory planning hands out in turn.
+
+A run is one call between two readings of the nanosecond clock; the call itself adds about a microsecond.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import tirx
+from tvm.script import from_source
+
+from autotune.measure.kernel_builder import Lowering, last_words, starved
+from autotune.measure.measurer import symbol_of
+from autotune.measure.messages import DeviceLost, ReferenceJob, Settings, Timed, TimedAll, TimeJob
+from autotune.measure.output_check import (
+    Array,
+    Expected,
+    aligned,
+    fill_normal,
+    make_inputs,
+    mirrored,
+    normal_block,
+    numpy_dtype,
+    poison,
+)
+from autotune.measure.racing import duel, race
+from schedules.lower import load_program, tvm_target
+from schedules.target import Target
+from schedules.task import Task
+from schedules.templates.common.structure import Repack
+from tuning_logs.measurement import ErrorKind
+
+COLD_FACTOR = 2
+"""Cold weights rotate through at least this many times the L2 of all threads."""
+
+KEPT_TASKS = 4
+"""Inputs and expected outputs of this many tasks are kept."""
+
+ROW = 16
+"""Floats that one step of the producer writes."""
+
+PRODUCER = f"""
+# from tvm.script import tirx as T
+@T.prim_func(s_tir=True)
+def main(x: T.handle):
+    n = T.int64()
+    X = T.match_buffer(x, (n, {ROW}), "float32")
+    for i in T.parallel(n):
+        for v in T.vectorized({ROW}):
+            with T.sblock("negate"):
+                vi, vv = T.axis.remap("SS", [i, v])
+                X[vi, vv] = X[vi, vv] * T.float32(-1)
+"""
+
+Kernel = Callable[..., Any]
+
+
+def compile_producer(target: Target) -> Kernel:
+    """The kernel that negates an (n, ROW) array in place on all threads."""
+    kernel: Kernel = tvm.compile(from_source(PRODUCER), target=tvm_target(target))["main"]
+    return kernel
+
+
+class Arena:
+    """Memory that weights are cut from, another stretch for every run.
+
+    Args:
+        block: normal numbers to fill it with; values do not matter for timing as long as they are ordinary.
+
+    Attributes:
+        least_bytes: how far apart two uses of the same stretch must be.
+    """
+
+    def __init__(self, block: Array) -> None:
+        self.least_bytes = 0
+        self._block = block
+        self._memory: dict[np.dtype[Any], Array] = {}
+        self._next = 0
+
+    def views(self, shapes: Sequence[tuple[int, ...]], dtype: np.dtype[Any]) -> list[Array]:
+        """One array per shape from the next stretch."""
+        step = 64 // dtype.itemsize
+        sizes = [-(-math.prod(shape) // step) * step for shape in shapes]
+        total = sum(sizes)
+        memory = self._grown(dtype, max(total, self.least_bytes // dtype.itemsize))
+        start = self._next % (memory.size // total) * total
+        self._next += 1
+        views = []
+        for shape, size in zip(shapes, sizes, strict=True):
+            views.append(memory[start : start + math.prod(shape)].reshape(shape))
+            start += size
+        return views
+
+    def _grown(self, dtype: np.dtype[Any], count: int) -> Array:
+        memory = self._memory.get(dtype)
+        if memory is None or memory.size < count:
+            memory = aligned((count,), dtype)
+            if dtype.kind == "f":
+                fill_normal(memory, self._block, 0)
+            else:
+                memory[...] = 0
+            self._memory[dtype] = memory
+        return memory
+
+
+@dataclass
+class Prepared:
+    """A task ready to run.
+
+    Attributes:
+        inputs: arrays of every parameter but the output; what the check runs on, never written.
+        output: the output's array.
+        expected: what it must hold; None until the reference has run.
+        live: the same parameters as the timed runs see them; activations are rewritten before each.
+        cold: indices of the parameters that are cut from the arena instead, all of one dtype.
+        warm: views of the activations that the producer rewrites.
+        mirrored: the same parameters with the activations' numbers in reverse.
+        repacked: (parameter, name of the repacking) → the weight as some configs want it.
+    """
+
+    inputs: list[Array]
+    output: Array
+    expected: Expected | None
+    live: list[Array]
+    cold: list[int]
+    warm: list[tvm.runtime.Tensor]
+    mirrored: list[Array]
+    repacked: dict[tuple[int, str], Array] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A kernel and the weights that it wants in another form: parameter → array."""
+
+    kernel: Kernel
+    weights: dict[int, Array]
+
+
+class Bench:
+    """Runs libraries on this process's thread pool.
+
+    Args:
+        settings: the measurer's.
+        lowering: says which weights a config wants in another form.
+        producer: what ``compile_producer`` returned.
+    """
+
+    def __init__(self, settings: Settings, lowering: Lowering, producer: Kernel) -> None:
+        self._settings = settings
+        self._lowering = lowering
+        self._producer = producer
+        self._block = normal_block(settings.seed)
+        target = settings.target
+        self._arena = Arena(self._block)
+        self._outputs = Arena(self._block)
+        self._outputs.least_bytes = COLD_FACTOR * target.l2_bytes * target.threads
+        self._prepared: OrderedDict[str, Prepared] = OrderedDict()
+        self._parsed: tuple[str, tirx.PrimFunc | None] = ("", None)
+        self._open()
+
+    def _open(self) -> None:
+        """Get the threads that kernels run on."""
+        cores = [str(core) for core in self._settings.cores]
+        # -2: one thread per listed core. Must come before the first parallel call; the pool cannot grow later.
+        tvm.get_global_func("runtime.config_threadpool")(-2, self._settings.target.threads, cores)
+
+    def _load(self, library: str, task: Task) -> Kernel:
+        return load(library, task)
+
+    def reference(self, job: ReferenceJob) -> TimedAll:
+        """Run the untuned library, write its output, time it."""
+        start = time.perf_counter()
+        kernel = self._load(job.library, job.task)
+        for positive in (False, True):
+            prepared = self._fresh(job.task, positive)
+            self._call(kernel, prepared.inputs, prepared.output)
+            if prepared.output.dtype.kind != "f" or np.isfinite(prepared.output).all():
+                break
+        np.save(job.output, prepared.output)
+        prepared.expected = Expected(prepared.output.copy(), job.task.dtypes[-1])
+        self._keep(job.task, prepared)
+        (runs,) = race([partial(self._run, Loaded(kernel, {}), prepared)], job.evaluator, None)
+        return TimedAll((Timed(tuple(runs), time.perf_counter() - start),), positive)
+
+    def time(self, job: TimeJob) -> TimedAll:
+        """Check every library of the job, then time the right ones, interleaved."""
+        start = time.perf_counter()
+        target = self._settings.target
+        self._arena.least_bytes = max(job.cold_bytes, COLD_FACTOR * target.l2_bytes * target.threads)
+        prepared = self._get(job)
+        answers: list[Timed | None] = []
+        kernels: list[Loaded] = []
+        for library, config in zip(job.libraries, job.configs, strict=True):
+            weights = self._repacked(prepared, self._lowering.repack(self._program(job.program), config))
+            kernel, wrong = self._checked(job.task, library, weights, prepared)
+            answers.append(wrong)
+            if wrong is None:
+                kernels.append(kernel)
+        series = iter(self._series(job, kernels, prepared))
+        spent = (time.perf_counter() - start) / len(job.libraries)
+        return TimedAll(tuple(answer or Timed(tuple(next(series)), spent) for answer in answers))
+
+    def _series(self, job: TimeJob, kernels: list[Loaded], prepared: Prepared) -> list[Sequence[float]]:
+        """Runs of every kernel."""
+        if not kernels:
+            return []
+        if len(kernels) > 1 or job.control is None or job.incumbent_s is None or not job.evaluator.races:
+            timed = [partial(self._run, kernel, prepared) for kernel in kernels]
+            return [*race(timed, job.evaluator, job.incumbent_s)]
+        library, config = job.control
+        weights = self._repacked(prepared, self._lowering.repack(self._program(job.program), config))
+        control = Loaded(self._load(library, job.task), weights)
+        own, other = (partial(self._run, kernel, prepared) for kernel in (kernels[0], control))
+        return [duel(own, other, job.evaluator, job.incumbent_s)]
+
+    def _program(self, path: str) -> tirx.PrimFunc:
+        if path != self._parsed[0]:
+            self._parsed = (path, load_program(Path(path).read_text()))
+        return self._parsed[1]
+
+    def _repacked(self, prepared: Prepared, wanted: dict[int, Repack]) -> dict[int, Array]:
+        """Weights in the form a config wants them; kept, since a task's candidates want few forms."""
+        weights = {}
+        for index, form in wanted.items():
+            if (index, form.name) not in prepared.repacked:
+                packed = form.apply(prepared.inputs[index])
+                array = aligned(packed.shape, packed.dtype)
+                array[...] = packed
+                prepared.repacked[index, form.name] = array
+            weights[index] = prepared.repacked[index, form.name]
+        return weights
+
+    def _checked(
+        self, task: Task, library: str, weights: dict[int, Array], prepared: Prepared
+    ) -> tuple[Loaded, Timed | None]:
+        """The kernel, and the error if it is wrong.
+
+        It first runs on other numbers: sums that it never starts from zero would else find in their workspace
+        what another kernel of the same task left there, and pass.
+        """
+        start = time.perf_counter()
+        kernel = Loaded(self._load(library, task), weights)
+        try:
+            self._call(kernel.kernel, prepared.mirrored, prepared.output, weights)
+            poison(prepared.output)
+            self._call(kernel.kernel, prepared.inputs, prepared.output, weights)
+        except DeviceLost:
+            raise
+        except Exception as error:  # whatever a candidate provokes is its measurement
+            no_memory = isinstance(error, MemoryError) or starved(str(error))
+            kind: ErrorKind = "out_of_memory" if no_memory else "wrong_result"
+            message = f"the kernel raised {last_words(error)}"
+            return kernel, Timed(run_s=time.perf_counter() - start, error=kind, message=message)
+        assert prepared.expected is not None
+        mismatch = prepared.expected.mismatch(prepared.output)
+        if not mismatch:
+            return kernel, None
+        self._prepared.popitem()  # a wrong kernel may have written elsewhere too
+        return kernel, Timed(run_s=time.perf_counter() - start, error="wrong_result", message=mismatch)
+
+    def _run(self, loaded: Loaded, prepared: Prepared) -> float:
+        """Seconds of one run."""
+        kernel = loaded.kernel
+        inputs = list(prepared.live)
+        for index, array in loaded.weights.items():
+            inputs[index] = array
+        if prepared.cold:
+            shapes = [inputs[i].shape for i in prepared.cold]
+            stretch = self._arena.views(shapes, inputs[prepared.cold[0]].dtype)
+            for index, view in zip(prepared.cold, stretch, strict=True):
+                inputs[index] = view
+        output = prepared.output
+        if output.size:
+            (output,) = self._outputs.views([output.shape], output.dtype)
+        arguments = [tvm.runtime.from_dlpack(array) for array in (*inputs, output)]
+        for warm in prepared.warm:
+            self._producer(warm)
+        start = time.perf_counter_ns()
+        kernel(*arguments)
+        return (time.perf_counter_ns() - start) * 1e-9
+
+    def _call(
+        self,
+        kernel: Kernel,
+        inputs: list[Array],
+        output: Array,
+        weights: Mapping[int, Array] = MappingProxyType({}),
+    ) -> None:
+        given = [weights.get(index, array) for index, array in enumerate(inputs)]
+        kernel(*(tvm.runtime.from_dlpack(array) for array in (*given, output)))
+
+    def _get(self, job: TimeJob) -> Prepared:
+        prepared = self._prepared.get(job.task.key)
+        if prepared is None:
+            prepared = self._fresh(job.task, job.reference.positive)
+            prepared.expected = Expected(np.load(job.reference.output), job.task.dtypes[-1])
+            self._keep(job.task, prepared)
+        self._prepared.move_to_end(job.task.key)
+        return prepared
+
+    def _keep(self, task: Task, prepared: Prepared) -> None:
+        self._prepared[task.key] = prepared
+        while len(self._prepared) > KEPT_TASKS:
+            self._prepared.popitem(last=False)
+
+    def _fresh(self, task: Task, positive: bool) -> Prepared:
+        inputs = make_inputs(task, self._block, self._settings.seed, positive)
+        output = aligned(task.shapes[-1], numpy_dtype(task.dtypes[-1]))
+        poison(output)
+        floats = [i for i, array in enumerate(inputs) if array.dtype.kind == "f" and array.size]
+        weights = [i for i in floats if i in task.constants] if self._settings.cold else []
+        cold = [i for i in weights if inputs[i].dtype == inputs[weights[0]].dtype]
+        live = list(inputs)
+        warm = []
+        for i in floats:
+            if i not in task.constants and inputs[i].dtype == np.float32 and inputs[i].size >= ROW:
+                live[i] = aligned(inputs[i].shape, inputs[i].dtype)
+                live[i][...] = inputs[i]
+                rows = live[i].reshape(-1)[: live[i].size // ROW * ROW].reshape(-1, ROW)
+                warm.append(tvm.runtime.from_dlpack(rows))
+        return Prepared(inputs, output, None, live, cold, warm, mirrored(task, inputs))
+
+
+def load(library: str, task: Task) -> Kernel:
+    """The task's kernel in a shared library that ``Builder`` wrote."""
+    kernel: Kernel = tvm.runtime.load_module(library)[symbol_of(task.key)]
+    return kernel

@@ -1,0 +1,398 @@
+"""LocalMeasurer: candidates built in parallel and timed alone, on this machine.
+
+A batch has two phases: every candidate is built, by as many workers as the target has threads; then, with no build
+running, one worker checks and times them one after the other. Candidates whose code was timed before, in this batch or
+an earlier one of the run, are given those runs and not run again.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+
+import psutil
+
+from autotune.host.machine import thread_cpus
+from autotune.measure.evaluator import FINAL_EVALUATOR, Adaptive, Evaluator, make_evaluator
+from autotune.measure.kernel_builder import object_of
+from autotune.measure.machine_lock import Turn
+from autotune.measure.measurer import Candidate, symbol_of
+from autotune.measure.messages import BuildJob, Built, Lost, Reference, ReferenceJob, Settings, Timed, TimedAll, TimeJob
+from autotune.measure.worker_pool import Crew, NurseryProcess
+from schedules.config import Config
+from schedules.errors import MeasureError, UsageError
+from schedules.lower import BASELINE
+from schedules.target import Target
+from schedules.task import Task
+from tuning_logs.measurement import ErrorKind, Measurement
+
+LOWERING = "schedules.lower"
+
+REFERENCE_TIMEOUT_S = 120.0
+"""Of the untuned build and its run, which may take a hundred times longer than a candidate's: without it there is
+nothing to check candidates against."""
+
+RUN_FLOOR_S = 3.0
+RUN_PER_UNTUNED = 50.0
+PREPARED_BYTES_PER_S = 100e6
+"""A candidate's check and timing may take this long, plus so many untuned latencies, plus the time that a fresh worker
+needs to make the inputs."""
+
+KEPT_LIBRARIES = 256
+
+BASELINE_EVALUATOR = Adaptive(least_runs=3, most_runs=10, cap_s=0.05)
+"""The untuned latency is for reports; nothing is decided by it."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """Another machine, on which what is built here runs.
+
+    Attributes:
+        device: HOST:PORT:KEY of the RPC tracker that knows it.
+        cores: where to pin the target's threads there.
+        memory_bytes: that machine's memory.
+        slack_s: what a job may take beyond its limit, which the device keeps itself.
+        builders: how many builds at a time suit this machine.
+    """
+
+    device: str
+    cores: tuple[int, ...]
+    memory_bytes: int
+    slack_s: float
+    builders: int
+
+
+@dataclass(frozen=True)
+class Library:
+    """A candidate as built."""
+
+    path: str
+    built: Built
+
+
+class LocalMeasurer:
+    """Measures on this machine's CPU.
+
+    Args:
+        target: what to build for and how many threads to run on.
+        evaluator: a name from ``EVALUATORS``, or an Evaluator.
+        seed: of the inputs that candidates are checked on.
+        compile_timeout_s: wall-clock limit of one build; an ordinary one takes 0.1 s, the longest seen 0.4 s.
+        run_timeout_s: upper bound of the wall-clock limit of one candidate's check and timing together; the limit
+            itself follows from the untuned build's latency.
+        memory_bytes: how much a worker may grow; by default a quarter of the machine's memory.
+        cold: time with weights out of the caches, as the model meets them.
+        lowering: the module that applies configs to programs.
+        site: where candidates run, if not on this machine.
+        turn: what lets several measurers of one machine take turns; None where there is only this one.
+
+    Attributes:
+        compile_s: wall-clock seconds spent building so far.
+        measure_s: wall-clock seconds spent checking and timing so far.
+        cold_bytes: the model's weights; between two runs a candidate's weights grow as cold as that much data leaves
+            them. Set it before the first measurement.
+        ran_on: the machine that the last candidate ran on, if that is not this one.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        *,
+        evaluator: str | Evaluator = "adaptive",
+        seed: int = 0,
+        compile_timeout_s: float = 6.0,
+        run_timeout_s: float = 60.0,
+        memory_bytes: int | None = None,
+        cold: bool = True,
+        lowering: str = LOWERING,
+        site: Site | None = None,
+        turn: Turn | None = None,
+    ) -> None:
+        if target.kind != "llvm" and site is None:
+            raise UsageError(f"this measurer runs on CPUs, the target is {target.kind!r}; use a target of kind 'llvm'")
+        self.compile_s = 0.0
+        self.measure_s = 0.0
+        self.cold_bytes = 0
+        self.ran_on = ""
+        self._evaluator = make_evaluator(evaluator) if isinstance(evaluator, str) else evaluator
+        self._compile_timeout_s = compile_timeout_s
+        self._run_timeout_s = run_timeout_s
+        self._directory = Path(tempfile.mkdtemp(prefix="tune-"))
+        self._settings = Settings(
+            target=target,
+            cores=thread_cpus(target.threads) if site is None else site.cores,
+            seed=seed,
+            memory_bytes=memory_bytes or (psutil.virtual_memory().total if site is None else site.memory_bytes) // 4,
+            cold=cold,
+            lowering=lowering,
+            directory=str(self._directory),
+            device="" if site is None else site.device,
+        )
+        self._turn = turn or Turn()
+        self._slack_s = 0.0 if site is None else site.slack_s
+        self._closed = False
+        self._count = 0
+        self._libraries: OrderedDict[tuple[str, Config], Library] = OrderedDict()
+        self._best: dict[str, tuple[str, Config]] = {}
+        self._timed: dict[tuple[str, str], Measurement] = {}
+        self._references: dict[str, Reference | Measurement] = {}
+        self._baselines: dict[str, Measurement] = {}
+        self._expected: dict[str, str] = {}
+        self._nursery = NurseryProcess(self._settings)
+        self._builders = Crew(self._nursery, target.threads if site is None else site.builders)
+        self._timers = Crew(self._nursery, 1)
+
+    def __enter__(self) -> LocalMeasurer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End every worker process; safe to call twice."""
+        self._closed = True
+        self._nursery.close()
+
+    def measure(self, candidates: Sequence[Candidate], incumbent_s: float | None = None) -> list[Measurement]:
+        """One measurement per candidate, in order; see ``Measurer``."""
+        if not candidates:
+            return []
+        libraries = self._build(candidates)
+        start = time.perf_counter()
+        measured = []
+        try:
+            with self._turn.alone():
+                for candidate, library in zip(candidates, libraries, strict=True):
+                    measurement = self._time(candidate, library, incumbent_s)
+                    measured.append(measurement)
+                    if measurement.ok and (incumbent_s is None or measurement.latency_s < incumbent_s):
+                        incumbent_s = measurement.latency_s
+                        self._best[candidate.task.key] = (candidate.task.key, candidate.config)
+        finally:
+            self.measure_s += time.perf_counter() - start
+        return measured
+
+    def expect(self, candidates: Iterable[Candidate]) -> None:
+        """Tasks that will be measured soon, soonest first: their untuned programs are built where a builder is idle.
+
+        A task's first slot builds its two configs and its untuned program; on two builders one of them waits.
+        """
+        self._expected = {candidate.task.key: candidate.program for candidate in candidates}
+
+    def lead(self, incumbent: Candidate) -> None:
+        """Time contenders in turn with ``incumbent`` from here on; it was measured elsewhere."""
+        key = (incumbent.task.key, incumbent.config)
+        if self._best.get(incumbent.task.key) != key:
+            (library,) = self._build([incumbent], references=False)
+            if library.built.error is None:
+                self._best[incumbent.task.key] = key
+
+    def baseline_s(self, candidate: Candidate) -> Measurement:
+        """The untuned build's measurement of the candidate's task."""
+        task = candidate.task
+        if task.key not in self._baselines:
+            self._build([replace(candidate, config=BASELINE)])
+            self._reference(candidate)
+        return self._baselines[task.key]
+
+    def rank(self, candidates: Sequence[Candidate]) -> list[Measurement]:
+        """Finalists of one task timed again, run by run in turn, so that drift meets all of them alike.
+
+        Returns:
+            One measurement per candidate, in order. Put the incumbent among them as the control.
+        """
+        libraries = self._build(candidates)
+        start = time.perf_counter()
+        hashes = list(dict.fromkeys(lib.built.code_hash for lib in libraries if lib.built.error is None))
+        paths = {library.built.code_hash: library.path for library in libraries}
+        configs = {lib.built.code_hash: c.config for lib, c in zip(libraries, candidates, strict=True)}
+        reference = self._reference(candidates[0]) if hashes else None
+        runs: dict[str, Timed | Lost] = {}
+        if isinstance(reference, Reference):
+            finalists = [(paths[code], configs[code]) for code in hashes]
+            timed = self._run(finalists, candidates[0], reference, FINAL_EVALUATOR)
+            runs = dict(zip(hashes, timed, strict=True))
+        self.measure_s += time.perf_counter() - start
+        return [
+            self._measurement(
+                library, reference if isinstance(reference, Measurement) else runs.get(library.built.code_hash)
+            )
+            for library in libraries
+        ]
+
+    def objects(self, candidates: Sequence[Candidate]) -> list[Path]:
+        """Object files that hold the candidates' kernels under ``symbol_of`` their tasks.
+
+        What was measured is at hand; the rest is compiled in parallel by the workers.
+
+        Raises:
+            MeasureError: if one does not compile, naming it and why.
+        """
+        libraries = self._build(candidates, references=False)
+        for candidate, library in zip(candidates, libraries, strict=True):
+            built = library.built
+            if built.error is not None:
+                why = f"{built.error}: {built.message}"
+                raise MeasureError(f"{candidate.task.name} does not compile ({why}); tune it with another --seed")
+        return [Path(object_of(library.path)) for library in libraries]
+
+    def _build(self, candidates: Sequence[Candidate], references: bool = True) -> list[Library]:
+        """Libraries of all candidates, and of their untuned program where it is needed, built in parallel."""
+        if self._closed:
+            raise MeasureError("this measurer is closed; open another one")
+        start = time.perf_counter()
+        wanted = dict.fromkeys((c.task.key, c.config) for c in candidates)
+        programs = {c.task.key: c.program for c in candidates}
+        for key in programs:
+            if references and key not in self._references:
+                wanted.setdefault((key, BASELINE))
+            self._expected.pop(key, None)
+        missing = [pair for pair in wanted if pair not in self._libraries]
+        for key in list(self._expected) if references else []:
+            if len(missing) % self._builders.size == 0:
+                break
+            programs[key] = self._expected.pop(key)
+            if key not in self._references and (key, BASELINE) not in self._libraries:
+                wanted.setdefault((key, BASELINE))
+                missing.append((key, BASELINE))
+        self._forget(set(wanted))
+        jobs = [self._build_job(programs[key], key, config) for key, config in missing]
+        with self._turn.together():
+            answers = self._builders.run(jobs)
+        for pair, job, answer in zip(missing, jobs, answers, strict=True):
+            built = Built(answer.spent_s, "", answer.error, answer.message) if isinstance(answer, Lost) else answer
+            assert isinstance(built, Built)
+            self._libraries[pair] = Library(job.library, built)
+        found = [self._libraries[c.task.key, c.config] for c in candidates]
+        self.compile_s += time.perf_counter() - start
+        return found
+
+    def _forget(self, wanted: set[tuple[str, Config]]) -> None:
+        """Drop the oldest libraries that are not wanted now."""
+        for pair in list(self._libraries):
+            if len(self._libraries) <= KEPT_LIBRARIES:
+                return
+            if pair not in wanted and pair not in self._best.values():
+                path = self._libraries.pop(pair).path
+                Path(path).unlink(missing_ok=True)
+                Path(object_of(path)).unlink(missing_ok=True)
+
+    def _build_job(self, program: str, key: str, config: Config) -> BuildJob:
+        path = self._directory / f"{key}.json"
+        if not path.exists():
+            path.write_text(program)
+        self._count += 1
+        library = str(self._directory / f"{self._count}.so")
+        limit = REFERENCE_TIMEOUT_S if config == BASELINE else self._compile_timeout_s
+        return BuildJob(str(path), config, library, symbol_of(key), limit)
+
+    def _time(self, candidate: Candidate, library: Library, incumbent_s: float | None) -> Measurement:
+        if library.built.error is not None:
+            return self._measurement(library, None)
+        identical = (candidate.task.key, library.built.code_hash)
+        if identical in self._timed:
+            return replace(self._timed[identical], compile_s=library.built.compile_s, run_s=0.0)
+        reference = self._reference(candidate)
+        if isinstance(reference, Measurement):
+            return self._measurement(library, reference)
+        contender = [(library.path, candidate.config)]
+        control = self._control(candidate)
+        (timed,) = self._run(contender, candidate, reference, self._evaluator, incumbent_s, control)
+        measurement = self._measurement(library, timed)
+        self._timed[identical] = measurement
+        return measurement
+
+    def _control(self, candidate: Candidate) -> tuple[str, Config] | None:
+        """The library of the task's best config, if it was measured in this run."""
+        best = self._best.get(candidate.task.key)
+        return None if best is None else (self._libraries[best].path, best[1])
+
+    def _run(
+        self,
+        libraries: list[tuple[str, Config]],
+        candidate: Candidate,
+        reference: Reference,
+        evaluator: Evaluator,
+        incumbent_s: float | None = None,
+        control: tuple[str, Config] | None = None,
+    ) -> list[Timed | Lost]:
+        limit = self._run_limit_s(candidate.task) * len(libraries)
+        paths, configs = (tuple(column) for column in zip(*libraries, strict=True))
+        program = str(self._directory / f"{candidate.task.key}.json")
+        job = TimeJob(
+            candidate.task,
+            paths,
+            configs,
+            program,
+            reference,
+            evaluator,
+            incumbent_s,
+            control,
+            self.cold_bytes,
+            limit + self._slack_s,
+        )
+        with self._turn.alone():
+            (answer,) = self._timers.run([job])
+        if isinstance(answer, Lost):
+            return [answer] * len(libraries)
+        assert isinstance(answer, TimedAll)
+        self.ran_on = answer.host or self.ran_on
+        return list(answer.runs)
+
+    def _run_limit_s(self, task: Task) -> float:
+        """Wall-clock limit of one candidate: generous, but a kernel that never ends must not cost much of a budget."""
+        untuned = self._baselines[task.key].latency_s
+        return min(self._run_timeout_s, RUN_FLOOR_S + RUN_PER_UNTUNED * untuned + task.bytes / PREPARED_BYTES_PER_S)
+
+    def _reference(self, candidate: Candidate) -> Reference | Measurement:
+        """The task's right output, or the failure for which it has none."""
+        task = candidate.task
+        if task.key not in self._references:
+            library = self._libraries[task.key, BASELINE]
+            output = str(self._directory / f"{task.key}.npy")
+            timed: Timed | Lost | None = None
+            positive = False
+            if library.built.error is None:
+                limit_s = REFERENCE_TIMEOUT_S + self._slack_s
+                job = ReferenceJob(task, library.path, output, BASELINE_EVALUATOR, limit_s)
+                with self._turn.alone():
+                    (answer,) = self._timers.run([job])
+                assert not isinstance(answer, Built)
+                if isinstance(answer, TimedAll):
+                    (timed,), positive = answer.runs, answer.positive
+                    self.ran_on = answer.host or self.ran_on
+                else:
+                    timed = answer
+            measurement = self._measurement(library, timed)
+            self._baselines[task.key] = measurement
+            self._references[task.key] = Reference(output, positive) if measurement.ok else measurement
+        return self._references[task.key]
+
+    def _measurement(self, library: Library, outcome: Timed | Lost | Measurement | None) -> Measurement:
+        """What became of a library: its own build error, or the outcome of its run."""
+        built = library.built
+        if built.error is not None:
+            message = self._explained(built.error, built.message)
+            return Measurement(error=built.error, message=message, compile_s=built.compile_s, trace=built.trace)
+        if isinstance(outcome, Measurement):
+            message = f"the untuned build that it would be checked against failed: {outcome.message}"
+            failed = replace(outcome, message=message, compile_s=built.compile_s, run_s=0.0)
+            return replace(failed, code_hash=built.code_hash, trace=built.trace)
+        assert outcome is not None
+        run_s = outcome.spent_s if isinstance(outcome, Lost) else outcome.run_s
+        latencies = () if isinstance(outcome, Lost) else outcome.latencies_s
+        message = self._explained(outcome.error, outcome.message)
+        return Measurement(latencies, outcome.error, message, built.compile_s, run_s, built.code_hash, built.trace)
+
+    def _explained(self, error: ErrorKind | None, message: str) -> str:
+        if error != "out_of_memory":
+            return message
+        return f"it needs more than {self._settings.memory_bytes >> 20} MiB besides its inputs ({message})"

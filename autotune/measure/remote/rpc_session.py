@@ -1,0 +1,266 @@
+"""An RPC device: a machine with TVM's stock RPC server, which we reach through TVM's tracker.
+
+The device needs nothing of ours. What has to run beside a kernel there (reading the machine's files, limits, timing)
+is ``device.cc``, compiled here and linked into every library that is sent. One session is one process on the device;
+whatever kills it ends that process with status 0 and leaves a note that says what it was, because the server of TVM
+0.27 stops listening when a session ends in any other way.
+"""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import tvm
+from numpy.typing import NDArray
+from tvm import rpc
+from tvm.support import cc
+from tvm_ffi import libinfo
+
+from autotune.measure.kernel_builder import last_words
+from autotune.measure.machine_lock import await_idle
+from autotune.measure.messages import DeviceLost
+from schedules.errors import MeasureError, UsageError
+
+SESSION_S = 300
+"""A session's process on the device is ended by the server after this long: a client that vanished frees the device."""
+
+RENEW_S = 30.0
+"""Between jobs a session older than this is replaced, so that no job is met by that end, and others get a turn."""
+
+CONNECT_S = 10.0
+FREE_S = 45.0
+"""How long to wait for the tracker, and for a device that others use."""
+
+SLACK_S = 120.0
+"""On top of a job's limit, which the device itself keeps: waiting for the device and its turn, and sending inputs."""
+
+NOTE, TURN = "/tmp/tune-{}.note", "/tmp/tune-turn.lock"  # noqa: S108 - on the device; opened without following links
+
+READ_BYTES = 1 << 18
+"""Of a file on a device: the CPUs of a large machine take so much."""
+
+STAT_BYTES = 512
+"""Of ``/proc/stat``: its first line, on all CPUs together, is shorter."""
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a tracker listens, and the key its devices are known under."""
+
+    host: str
+    port: int
+    key: str
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}:{self.key}"
+
+
+def parse_address(text: str) -> Address:
+    """``HOST:PORT:KEY``.
+
+    Raises:
+        UsageError: if it is not that.
+    """
+    host, _, rest = text.partition(":")
+    port, _, key = rest.partition(":")
+    if not host or not key or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise UsageError(f"--rpc {text!r} is not HOST:PORT:KEY; write for example --rpc 127.0.0.1:9190:board")
+    return Address(host, int(port), key)
+
+
+def compile_device_code(out: Path, timer: bool) -> Path:
+    """``device.cc`` as an object that is linked to a kernel (``timer``), or as a library of its own."""
+    command = [cc.get_cc(), "-O2", "-fPIC", *(["-DTUNE_TIMER", "-c"] if timer else ["-shared"])]
+    include = [f"-I{libinfo.find_include_path()}", f"-I{libinfo.find_dlpack_include_path()}"]
+    source = Path(__file__).with_name("device.cc")
+    subprocess.run([*command, *include, "-o", str(out), str(source)], check=True, capture_output=True)
+    return out
+
+
+def tracked(address: Address) -> tuple[rpc.TrackerSession, int]:
+    """A connection to the tracker, and how many devices it has under the address's key.
+
+    Raises:
+        MeasureError: if the tracker does not answer or has no such device.
+    """
+    where = f"{address.host}:{address.port}"
+    try:
+        with socket.create_connection((address.host, address.port), CONNECT_S):
+            pass  # TVM's own client waits a minute for a tracker that is not there
+        tracker = rpc.connect_tracker(address.host, address.port)
+        tracker._sock.settimeout(FREE_S)
+        keys = [info["key"].removeprefix("server:") for info in tracker.summary()["server_info"]]
+    except (OSError, RuntimeError, ValueError, KeyError) as error:
+        raise MeasureError(
+            f"the RPC tracker at {where} cannot be reached ({one_line(error)}); "
+            "start it: python -m tvm.exec.rpc_tracker --host 127.0.0.1 --port 9190"
+        ) from error
+    if address.key not in keys:
+        known = ", ".join(sorted(set(keys))) or "none at all"
+        raise MeasureError(
+            f"the RPC tracker at {where} has no device {address.key!r} (it has {known}); start one: "
+            f"python -m tvm.exec.rpc_server --host 127.0.0.1 --tracker {where} --key {address.key}"
+        )
+    return tracker, keys.count(address.key)
+
+
+def request(address: Address) -> rpc.RPCSession:
+    """A session with a free device.
+
+    Raises:
+        MeasureError: as ``tracked``, or if no device is free in time.
+    """
+    tracker, _ = tracked(address)
+    where = f"{address.host}:{address.port}"
+    try:
+        return tracker.request(address.key, session_timeout=SESSION_S, max_retry=1)
+    except (OSError, RuntimeError) as error:
+        raise MeasureError(
+            f"no device {address.key!r} of the RPC tracker at {where} answered within {FREE_S:.0f} s "
+            f"({one_line(error)}); look at: python -m tvm.exec.query_rpc_tracker --host {address.host} "
+            f"--port {address.port}"
+        ) from error
+
+
+def one_line(error: BaseException) -> str:
+    """The first line of an error's text."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+
+
+class DeviceSession:
+    """One process on a device.
+
+    Args:
+        address: of the tracker.
+        probe: what ``compile_device_code`` made, as a library.
+
+    Raises:
+        MeasureError: if the tracker does not answer, or has no such device free; in one line that says which.
+    """
+
+    def __init__(self, address: Address, probe: Path) -> None:
+        self._address = address
+        self._session = request(address)
+        self._began_s = time.monotonic()
+        self.device = self._session.cpu(0)
+        self._note = NOTE.format(secrets.token_hex(8))
+        self._count = 0
+        self._shared = False
+        self._mine = False
+        self._buffers: dict[int, tvm.runtime.Tensor] = {}
+        try:
+            self._functions = self._load(probe)
+        except Exception as error:  # the server's own words, of any type
+            raise MeasureError(
+                f"device {address} cannot load code made here ({last_words(error)}); it must have this machine's "
+                "architecture and the same apache-tvm"
+            ) from error
+        self.call("tune_guard", self._text(self._note))
+
+    @property
+    def old(self) -> bool:
+        """Whether it is time for a new one."""
+        return time.monotonic() - self._began_s > RENEW_S
+
+    def tensor(self, array: NDArray[Any]) -> tvm.runtime.Tensor:
+        """A copy of ``array`` on the device."""
+        return self.empty(array.shape, array.dtype).copyfrom(array)
+
+    def empty(self, shape: Sequence[int], dtype: np.dtype[Any]) -> tvm.runtime.Tensor:
+        """Memory on the device."""
+        return tvm.runtime.empty(tuple(shape), str(dtype), self.device)
+
+    def call(self, name: str, *args: Any) -> Any:
+        """A function of ``device.cc``."""
+        return self._functions[name](*args)
+
+    def load(self, library: Path) -> tvm.runtime.Module:
+        """Send and load a library."""
+        return self.attempt(lambda: self._load(library))
+
+    def _load(self, library: Path) -> tvm.runtime.Module:
+        self._count += 1
+        name = f"{self._count}.so"
+        self._session.upload(str(library), name)
+        return self._session.load_module(name)
+
+    def pin(self, threads: int, cores: Sequence[int]) -> None:
+        """Kernels of this session run on ``threads`` threads, one per core of ``cores``."""
+        listed = self._session.get_function("ffi.Array")(*(str(core) for core in cores))
+        self._session.get_function("runtime.config_threadpool")(-2, threads, listed)
+
+    def read(self, path: str, most: int = READ_BYTES) -> bytes | None:
+        """The first ``most`` bytes of a file on the device; None where there is none."""
+        if most not in self._buffers:
+            self._buffers[most] = self.empty((most,), np.dtype("uint8"))
+        count = int(self.call("tune_read", self._text(path), self._buffers[most]))
+        return None if count < 0 else bytes(self._buffers[most].numpy()[:count])
+
+    def limit(self, seconds: float, grow_bytes: int) -> None:
+        """Let the process run for ``seconds`` (0: for ever) and grow by ``grow_bytes`` (0: as it likes)."""
+        self.call("tune_limit", int(-(-seconds // 1)), grow_bytes)
+
+    def take_turn(self) -> None:
+        """Wait until nothing else is timed on that machine by anyone who takes turns; at once while the turn is ours.
+
+        Where others were met before, a turn begins when the CPUs are idle.
+        """
+        if self._mine:
+            return
+        path, deadline = self._text(TURN), time.monotonic() + SLACK_S / 2
+        while not (mine := bool(self.call("tune_turn", path, 1))) and time.monotonic() < deadline:
+            self._shared = True
+            time.sleep(0.002)
+        self._mine = mine
+        if self._shared:
+            await_idle(lambda: (self.read("/proc/stat", STAT_BYTES) or b"").decode())
+
+    def end_turn(self) -> None:
+        """Let others."""
+        self._mine = False
+        self.call("tune_turn", self._text(TURN), 0)
+
+    def attempt(self, action: Callable[[], Result]) -> Result:
+        """``action``, which uses this session.
+
+        Raises:
+            DeviceLost: if it failed because the session is gone; anything else as it comes.
+        """
+        try:
+            return action()
+        except Exception as error:
+            if self._alive():
+                raise
+            raise DeviceLost(self._note, last_words(error)) from error
+
+    def close(self) -> None:
+        """Let the process end, and take its note away."""
+        if self._alive():
+            self.call("tune_remove", self._text(self._note))
+        del self._functions, self._session
+
+    def last_will(self, note: str) -> str:
+        """What the process of a lost session left in its note on this device: a signal's number, or ``memory``."""
+        text = self.read(note) or b""
+        self.call("tune_remove", self._text(note))
+        return text.decode(errors="replace")
+
+    def _alive(self) -> bool:
+        try:
+            self.call("tune_limit", 0, 0)
+        except Exception:  # whatever RPC raises on a dead connection
+            return False
+        return True
+
+    def _text(self, text: str) -> tvm.runtime.Tensor:
+        return self.tensor(np.frombuffer(text.encode() + b"\0", np.uint8))

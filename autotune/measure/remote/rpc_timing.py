@@ -1,0 +1,265 @@
+"""Checking and timing on an RPC device: ``timing.Bench`` with its kernels, tensors and clock over there.
+
+The rules are the same as for this machine (what is cold, what is warm, which runs count), and so is the code that
+decides; ``device.cc`` does one run. Inputs are made here and sent once per session.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+import signal
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm.script import from_source
+
+from autotune.measure.kernel_builder import Builder, object_of
+from autotune.measure.kernel_timing import PRODUCER, Bench, Kernel, Loaded, Prepared
+from autotune.measure.measurer import symbol_of
+from autotune.measure.messages import (
+    Broken,
+    BuildJob,
+    DeviceLost,
+    Job,
+    ReferenceJob,
+    Reply,
+    Timed,
+    TimedAll,
+    TimeJob,
+)
+from autotune.measure.output_check import Array
+from autotune.measure.remote.remote_host import described, machine_files
+from autotune.measure.remote.rpc_session import SLACK_S, DeviceSession, compile_device_code, parse_address
+from autotune.measure.worker import Desk, spare_bytes
+from schedules.errors import MeasureError, UsageError
+from schedules.task import Task
+
+PRODUCER_SYMBOL = "tune_producer_of_rows"
+TRIES = 2
+"""What killed the first session may have been left there by another job; as for workers of this machine."""
+
+
+@dataclass(frozen=True)
+class RemoteKernel:
+    """A kernel on the device: to be checked by calling it, to be timed by ``run``."""
+
+    call: Kernel
+    run: Kernel
+
+    def __call__(self, *tensors: Any) -> None:
+        """Run it once."""
+        self.call(*tensors)
+
+
+class RemoteBench(Bench):
+    """Runs libraries on an RPC device.
+
+    Raises:
+        MeasureError: if the device cannot be reached.
+    """
+
+    def _open(self) -> None:
+        folder = Path(self._settings.directory) / f"device-{secrets.token_hex(4)}"
+        folder.mkdir()
+        self._folder = folder
+        self._runs = 0
+        self._limits = (0.0, 0)
+        self._remote: dict[int, tuple[Array, tvm.runtime.Tensor]] = {}
+        self._arenas: dict[str, tvm.runtime.Tensor] = {}
+        self._timer = compile_device_code(folder / "timer.o", timer=True)
+        self._producer_library = folder / "producer.so"
+        builder = Builder(self._settings.target, self._lowering)
+        builder.compile(from_source(PRODUCER), PRODUCER_SYMBOL, str(self._producer_library))
+        probe = compile_device_code(folder / "probe.so", timer=False)
+        self._session = DeviceSession(parse_address(self._settings.device), probe)
+        self.host = self._checked_host()
+        self._block_there = self._session.tensor(self._block)
+        self._session.pin(self._settings.target.threads, self._settings.cores)
+
+    def _checked_host(self) -> str:
+        """The device's name; behind one key there may be several, and the next session may be another's."""
+        target = self._settings.target
+        here = described(machine_files(self._session.read), target.threads, target.isa)
+        if here.target.fingerprint != target.fingerprint:
+            raise MeasureError(
+                f"device {here.name} of {self._settings.device} is {here.target.fingerprint} and this run is for "
+                f"{target.fingerprint}; give machines that differ keys of their own"
+            )
+        return here.name
+
+    @property
+    def old(self) -> bool:
+        """Whether the session should be replaced before the next job."""
+        return self._session.old
+
+    def last_will(self, note: str) -> str:
+        """See ``DeviceSession.last_will``."""
+        return self._session.last_will(note)
+
+    def close(self) -> None:
+        """Leave the device to others."""
+        self._session.close()
+
+    def within(self, job: ReferenceJob | TimeJob) -> TimedAll:
+        """Do one job within its limits, alone on that machine."""
+        self._limits = (max(1.0, job.timeout_s - SLACK_S), self._settings.memory_bytes + spare_bytes(job))
+        reply = self._session.attempt(lambda: self.reference(job) if isinstance(job, ReferenceJob) else self.time(job))
+        self._session.attempt(self._rest)
+        return replace(reply, host=self.host)
+
+    def _rest(self) -> None:
+        self._session.limit(0.0, 0)
+        self._session.end_turn()
+
+    def _load(self, library: str, task: Task) -> Kernel:
+        """Link the kernel with what times it, send and load that."""
+        linked = self._folder / "linked.so"
+        symbol = symbol_of(task.key)
+        ours = (f"tune_kernel=__tvm_ffi_{symbol}", f"tune_producer=__tvm_ffi_{PRODUCER_SYMBOL}")
+        objects = (object_of(library), object_of(str(self._producer_library)), str(self._timer))
+        command = ["ld", "-shared", *(f"--defsym={name}" for name in ours), "-o", str(linked), *objects]
+        subprocess.run(command, check=True, capture_output=True)
+        module = self._session.load(linked)
+        return RemoteKernel(module[symbol], module["tune_run"])
+
+    def _there(self, array: Array) -> tvm.runtime.Tensor:
+        """The array's copy on the device."""
+        if id(array) not in self._remote:
+            self._remote[id(array)] = (array, self._session.tensor(array))
+        return self._remote[id(array)][1]
+
+    def _keep(self, task: Task, prepared: Prepared) -> None:
+        super()._keep(task, prepared)
+        alive = {
+            id(array)
+            for one in self._prepared.values()
+            for array in (*one.inputs, *one.live, *one.mirrored, one.output, *one.repacked.values())
+        }
+        self._remote = {key: value for key, value in self._remote.items() if key in alive}
+        for array in prepared.live:  # sent now, not while a candidate's time limit runs
+            self._there(array)
+
+    def _call(
+        self,
+        kernel: Kernel,
+        inputs: list[Array],
+        output: Array,
+        weights: Mapping[int, Array] = MappingProxyType({}),
+    ) -> None:
+        def call() -> None:
+            given = [self._there(weights.get(index, array)) for index, array in enumerate(inputs)]
+            result = self._there(output)
+            result.copyfrom(output)  # the poison
+            self._session.take_turn()
+            self._session.limit(*self._limits)
+            kernel(*given, result)
+            output[...] = result.numpy()
+
+        self._session.attempt(call)
+
+    def _run(self, loaded: Loaded, prepared: Prepared) -> float:
+        """Seconds of one run."""
+        assert isinstance(loaded.kernel, RemoteKernel)
+        arrays = [loaded.weights.get(index, array) for index, array in enumerate(prepared.live)]
+        plan = [self._role(index, prepared) for index in range(len(arrays))] + ["o" if prepared.output.size else "k"]
+        cold = sum(_padded(array) for array, role in zip(arrays, plan, strict=False) if role == "c")
+        arena = self._arena_there("c", max(cold, self._arena.least_bytes))
+        outputs = self._arena_there("o", max(_padded(prepared.output), self._outputs.least_bytes))
+        self._runs += 1
+        tensors = [self._there(array) for array in (*arrays, prepared.output)]
+        roles = self._there(_roles("".join(plan)))
+        return float(loaded.kernel.run(roles, self._runs, arena, outputs, *tensors))
+
+    def _role(self, index: int, prepared: Prepared) -> str:
+        if index in prepared.cold:
+            return "c"
+        return "k" if prepared.live[index] is prepared.inputs[index] else "w"
+
+    def _arena_there(self, name: str, size: int) -> tvm.runtime.Tensor:
+        """An arena of at least ``size`` bytes, filled with ordinary numbers."""
+        known = self._arenas.get(name)
+        if known is None or 4 * math.prod(known.shape) < size:
+            known = self._session.empty((-(-size // 4),), np.dtype("float32"))
+            self._session.call("tune_fill", self._block_there, known)
+            self._arenas[name] = known
+        return known
+
+
+_ROLES: dict[str, Array] = {}
+
+
+def _roles(plan: str) -> Array:
+    """``plan`` as bytes; the same array for the same plan."""
+    return _ROLES.setdefault(plan, np.frombuffer(plan.encode() + b"\0", np.uint8))
+
+
+def _padded(array: Array) -> int:
+    return -(-array.nbytes // 64) * 64
+
+
+class RemoteDesk(Desk):
+    """Answers jobs; what runs, runs on the device, and a session that ends is a candidate's failure, not ours."""
+
+    def answer(self, job: Job) -> Reply | Broken:
+        """Do one job; ``Broken`` if no device can be reached."""
+        if isinstance(job, BuildJob):
+            return super().answer(job)
+        try:
+            return self._remote(job)
+        except (MeasureError, UsageError) as error:
+            return Broken(str(error))
+
+    def rest(self) -> None:
+        """Leave the device to others."""
+        if isinstance(self._bench, RemoteBench):
+            self._bench.close()
+            self._bench = None
+
+    def _remote(self, job: ReferenceJob | TimeJob) -> TimedAll:
+        timed = Timed(error="worker_died")
+        for _ in range(TRIES):
+            bench = self._ready_bench()
+            try:
+                return bench.within(job)
+            except DeviceLost as lost:
+                self._bench = None
+                will = self._ready_bench().last_will(lost.note)
+                timed = died(will, job.timeout_s - SLACK_S, str(lost))
+                if timed.error != "worker_died":
+                    break
+        count = len(job.libraries) if isinstance(job, TimeJob) else 1
+        return TimedAll((timed,) * count)
+
+    def _ready_bench(self) -> RemoteBench:
+        bench = self._bench
+        if isinstance(bench, RemoteBench) and bench.old:
+            bench.close()
+            bench = None
+        if not isinstance(bench, RemoteBench):
+            bench = self._bench = RemoteBench(self._settings, self._lowering, self._producer)
+        return bench
+
+
+def died(will: str, limit_s: float, cause: str) -> Timed:
+    """What a session's death means for the candidate that it was running.
+
+    Args:
+        will: what ``DeviceSession.last_will`` found.
+        limit_s: of the job.
+        cause: how we learnt of it.
+    """
+    if will == "memory":
+        return Timed(error="out_of_memory", message="std::bad_alloc on the device")
+    number = int(will) if will.isdigit() else 0
+    if number == signal.SIGALRM:
+        return Timed(run_s=limit_s, error="timeout", message=f"not done within {limit_s:g} s on the device")
+    known = number in {member.value for member in signal.Signals}
+    name = signal.Signals(number).name if known else f"an unknown cause ({cause})"
+    return Timed(error="worker_died", message=f"the device's process died of {name}")

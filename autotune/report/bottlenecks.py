@@ -1,0 +1,131 @@
+"""In words: what was tuned, what limits the slowest kernels, and what would help. Heuristics, and they own up to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from autotune.host.roofline import Peak
+from autotune.report.facts import Facts, Row, decisions
+
+SLOWEST = 5
+
+NEAR = 0.85
+"""Share of its roofline bound from which a kernel is at its limit: timings on a shared machine differ by a tenth."""
+FEW_TRIALS = 32
+"""A search of our spaces mostly ends within twice as many."""
+LEAST_TOLD = 0.005
+"""Share of the time from which a template is worth a word."""
+SHORT_S = 5e-6
+"""Starting threads and passing a barrier takes some microseconds."""
+
+
+@dataclass(frozen=True)
+class Explained:
+    """One kernel in words.
+
+    Attributes:
+        limit: what it is limited by, and how near it is to that.
+        advice: what would help.
+    """
+
+    row: Row
+    limit: str
+    advice: str
+
+    def to_data(self) -> dict[str, Any]:
+        """As in ``--explain --json``."""
+        return {
+            "key": self.row.task.key,
+            "name": self.row.task.name,
+            "share": self.row.share,
+            "latency_us": None if self.row.latency_s is None else 1e6 * self.row.latency_s,
+            "roofline_share": self.row.bound_share,
+            "limit": self.limit,
+            "advice": self.advice,
+        }
+
+
+def explain(facts: Facts, count: int = SLOWEST) -> list[Explained]:
+    """The ``count`` kernels that take most of an inference."""
+    return [
+        Explained(row, _limit(row, facts.peak), _advice(row)) for row in facts.rows[:count] if row.latency_s is not None
+    ]
+
+
+def summary(facts: Facts) -> list[str]:
+    """What was tuned and what it brought, a sentence each."""
+    tuned = sum(row.trials > 0 for row in facts.rows)
+    templates: dict[str, float] = {}
+    for row in facts.rows:
+        templates[row.task.template] = templates.get(row.task.template, 0.0) + row.share
+    ordered = [
+        name for name in sorted(templates, key=lambda name: -templates[name])[:3] if templates[name] >= LEAST_TOLD
+    ]
+    said = [
+        f"{len(facts.rows)} kernels, {tuned} of them tuned in {facts.trials} trials; one inference runs "
+        f"them for {1e3 * facts.kernels_s:.3f} ms, most of it in "
+        + ", ".join(f"{template} ({templates[template]:.0%})" for template in ordered)
+    ]
+    said += [
+        f"{each.name}: {1e3 * each.without_s:.3f} ms with {each.without}, {1e3 * each.with_s:.3f} ms as it is, "
+        f"×{each.without_s / each.with_s:.2f}"
+        for each in decisions(facts)
+        if each.with_s > 0
+    ]
+    if not facts.runs:
+        said.append("the artifact was built from a log alone: how it was tuned is not recorded in it")
+    return said
+
+
+def explain_lines(facts: Facts) -> list[str]:
+    """What was tuned, what limits the slowest kernels and what would help, in words."""
+    lines = [f"{sentence}." for sentence in summary(facts)]
+    for rank, each in enumerate(explain(facts), start=1):
+        row = each.row
+        took = f"{1e6 * (row.latency_s or 0.0):.1f} µs, {row.share:.0%} of the kernels' time"
+        lines += [
+            f"{rank}. {row.task.name} ×{row.task.weight}: {took}",
+            f"   limited by {each.limit}",
+            f"   {each.advice}",
+        ]
+    return lines
+
+
+def _limit(row: Row, peak: Peak | None) -> str:
+    if peak is None or row.latency_s is None:
+        return "not known: the artifact has no recorded peak of its machine; 'tune run' records it"
+    moved_gb_s = row.task.bytes / row.latency_s / 1e9
+    near = row.task.bytes <= peak.l2_bytes
+    roof_gb_s = peak.l2_gb_s if near else peak.memory_gb_s
+    if row.memory_bound:
+        where = "the L2 caches" if near else "memory"
+        rate = f"{where}: {row.task.bytes / 1e6:.2f} MB at {moved_gb_s:.0f} of {roof_gb_s:.0f} GB/s"
+        beyond = "more than was measured: its data lay in a nearer cache"
+        return f"{rate}, {beyond if row.bound_share is None else f'{row.bound_share:.0%} of its bound'}"
+    counted = f", {row.algorithm} needing fewer operations" if row.algorithm.startswith("Winograd") else ""
+    rate = f"arithmetic: {row.gflops:.0f} of {peak.gflops:.0f} GFLOPS{counted}"
+    if row.bound_share is None:
+        return f"{rate}, more than was measured of this machine, which was busy then: its bound is not known"
+    return (
+        f"{rate}, {row.bound_share:.0%} of its bound; "
+        f"its bytes alone would take {100 * moved_gb_s / roof_gb_s:.0f}% of the time"
+    )
+
+
+def _advice(row: Row) -> str:
+    share = row.bound_share
+    if not row.tunable:
+        return f"no template offers a choice for it; one for {row.task.op} would help (docs/extending.md)"
+    if share is not None and share >= NEAR:
+        fewer = "fewer bytes (fusion with its neighbours, a shorter type)" if row.memory_bound else "fewer operations"
+        return f"it is as fast as this machine allows; only {fewer} would help"
+    if row.failed * 2 > max(row.trials, 1):
+        return f"{row.failed} of {row.trials} trials failed: 'tune log show {row.task.key}' says why"
+    if row.latency_s is not None and row.latency_s < SHORT_S:
+        return "it is too short to fill the threads: fusion, or running it beside another kernel, would help"
+    if 0 < row.trials < FEW_TRIALS:
+        return f"only {row.trials} configs were tried: more budget is likely to help"
+    if row.memory_bound:
+        return "its data does not arrive as fast as it could: other tiles, or fusion with the kernel that writes it"
+    return "many configs were tried: another algorithm or template would help more than budget (docs/extending.md)"

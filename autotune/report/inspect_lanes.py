@@ -1,0 +1,154 @@
+"""Where an artifact's subgraphs run, and when: as planned, and as it is now."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import tvm
+
+from autotune.artifact.directory import Artifact, read_artifact
+from autotune.build.lane_kernels import bounds_of, outline
+from autotune.graph.lanes import cpu_lane
+from autotune.importer.program import Program
+from autotune.runtime.lane_executor import Span
+from autotune.runtime.plain_session import InferenceSession
+from autotune.validation.verify import random_inputs
+from schedules.errors import UsageError
+from schedules.target import Target
+
+RUNS = 15
+WARM_RUNS = 3
+
+Times = tuple[float | None, float | None]
+
+
+@dataclass(frozen=True)
+class BranchRow:
+    """One branch of a model before it is placed.
+
+    Attributes:
+        phase: number of its phase; several branches of one phase can run side by side.
+        kernels: calls in it.
+        bound_s: least seconds on all threads, by the roofline.
+    """
+
+    phase: int
+    name: str
+    kernels: int
+    bound_s: float
+
+
+def report_branches(program: Program, target: Target) -> tuple[BranchRow, ...]:
+    """How the model is cut; empty where the virtual machine runs it."""
+    drawn = outline(program, target)
+    if drawn is None:
+        return ()
+    flat, cut = drawn
+    bounds = bounds_of(program, target)
+    rows = []
+    for number, phase in enumerate(cut.phases):
+        for branch in phase.branches:
+            calls = [call for part in branch for call in part.nodes if call not in flat.removed]
+            seconds = sum(bounds[flat.calls[call].symbol] for call in calls)
+            rows.append(BranchRow(number, branch[0].name, len(calls), seconds))
+    return tuple(rows)
+
+
+@dataclass(frozen=True)
+class LaneRow:
+    """One subgraph.
+
+    Attributes:
+        phase: number of its phase.
+        name: phase and branch.
+        kernels: calls in it.
+        predicted, measured: seconds from the start of a run to its begin and end; the median run.
+    """
+
+    phase: str
+    name: str
+    lane: str
+    kernels: int
+    predicted: Times
+    measured: Times
+
+
+@dataclass(frozen=True)
+class LaneReport:
+    """All subgraphs in the order of their starts.
+
+    Attributes:
+        predicted_s: None where nothing was placed: the model runs on one lane.
+        measured_s: until the last subgraph ends; None if a device that it was built for is not in this machine.
+        one_lane_s: the model on one lane, measured when the placement was chosen.
+    """
+
+    artifact: str
+    rows: tuple[LaneRow, ...]
+    predicted_s: float | None
+    measured_s: float | None
+    one_lane_s: float | None
+
+    def to_data(self) -> dict[str, Any]:
+        """As in ``tune lanes --json``."""
+        return asdict(self)
+
+
+def report_lanes(path: Path) -> LaneReport:
+    """Run the artifact at ``path`` some times on random inputs, and say what ran where and when.
+
+    Raises:
+        ArtifactError: if it is damaged or not for this machine.
+        UsageError: if the virtual machine runs it, which has no lanes.
+    """
+    artifact = read_artifact(path)
+    if artifact.steps is None:
+        raise UsageError(f"{path} runs on TVM's virtual machine, on one lane; there is nothing to show")
+    plan = artifact.plan.lanes
+    placed = {subgraph.name: subgraph for subgraph in plan.subgraphs} if plan is not None else {}
+    runs = [] if _is_away(artifact) else _runs(path, artifact)
+    lanes, groups = artifact.steps.lanes, artifact.steps.groups
+    if runs:
+        groups = tuple(span.group for span in runs[0])
+    rows = []
+    for number, group in enumerate(groups):
+        known = placed.get(group.name)
+        rows.append(
+            LaneRow(
+                group.name.partition(".")[0],
+                group.name,
+                (lanes or (cpu_lane(0, artifact.target.threads),))[group.lane].name,
+                group.calls,
+                (known.begin_s, known.end_s) if known else (None, None),
+                _median([run[number] for run in runs]),
+            )
+        )
+    return LaneReport(
+        str(path),
+        tuple(rows),
+        plan.predicted_s if plan is not None else None,
+        statistics.median(max(span.ended_s for span in run) for run in runs) if runs else None,
+        plan.one_lane_s if plan is not None else None,
+    )
+
+
+def _is_away(artifact: Artifact) -> bool:
+    """Whether a device that runs a part of the model is not in this machine."""
+    kinds = {read_artifact(path).target.kind for path in artifact.device_parts.values()}
+    return "cuda" in kinds and not tvm.cuda(0).exist
+
+
+def _runs(path: Path, artifact: Artifact) -> list[list[Span]]:
+    session = InferenceSession(path)
+    feed = random_inputs(artifact.inputs, 0)
+    return [session.timeline(feed) for _ in range(WARM_RUNS + RUNS)][WARM_RUNS:]
+
+
+def _median(spans: Sequence[Span]) -> Times:
+    if not spans:
+        return None, None
+    return statistics.median(span.began_s for span in spans), statistics.median(span.ended_s for span in spans)

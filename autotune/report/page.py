@@ -1,0 +1,121 @@
+"""``tune report``: one HTML file that needs no network, no script and no other file."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from autotune import __version__
+from autotune.options import Options
+from autotune.report.bottlenecks import explain, summary
+from autotune.report.facts import Facts, decisions, read_facts
+from autotune.report.plots import (
+    NARROW,
+    WIDE,
+    colours,
+    decision_plot,
+    lane_plot,
+    latency_plot,
+    peer_plot,
+    roofline_plot,
+    timeline_plot,
+)
+from autotune.tuning.run_history import Run
+from schedules.errors import ArtifactError
+
+TEMPLATE = "report.html.j2"
+
+FLAGS = {
+    "budget_s": "--budget",
+    "trials": "--trials",
+    "effort": "--effort",
+    "until": "--until",
+    "isa": "--target",
+    "threads": "--threads",
+    "seed": "--seed",
+    "searcher": "--searcher",
+    "cost_model": "--cost-model",
+    "allocator": "--allocator",
+    "evaluator": "--evaluator",
+    "lanes": "--lanes",
+    "fallback": "--fallback",
+}
+"""Options of a run → flags of ``tune run``."""
+
+WORDS: Mapping[str, Callable[[Any], str]] = {
+    "budget_s": lambda seconds: f"{seconds:g}s",
+    "until": lambda share: f"{100 * share:g}%",
+    "isa": lambda isa: json.dumps({"isa": isa}),
+}
+"""Options that a flag takes in another form."""
+
+
+def write_report(artifact: Path, out: Path, bench: Mapping[str, Any] | None = None) -> Path:
+    """Write the report of ``artifact`` to ``out``.
+
+    Args:
+        bench: as ``tune bench --json``; None takes what ``tune bench`` left in the artifact.
+
+    Raises:
+        ArtifactError: if the artifact cannot be read, or ``out`` not be written.
+    """
+    page = render(read_facts(artifact, bench))
+    try:
+        out.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise ArtifactError(f"cannot write {out} ({error.strerror}); name another --out") from error
+    return out
+
+
+def render(facts: Facts) -> str:
+    """The report as HTML text."""
+    loader = jinja2.FileSystemLoader(Path(__file__).parent)
+    environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["day"] = lambda when: time.strftime("%Y-%m-%d %H:%M", time.localtime(when))
+    found = decisions(facts)
+    return environment.get_template(TEMPLATE).render(
+        facts=facts,
+        model=facts.title,
+        last=facts.runs[-1] if facts.runs else None,
+        latency=_both(lambda width: latency_plot(facts, width)) if facts.trials else "",
+        roofline=_both(lambda width: roofline_plot(facts, width)),
+        gains=_both(lambda width: decision_plot(found, width)),
+        kernels=_both(lambda width: timeline_plot(facts, width)),
+        lanes=_both(lambda width: lane_plot(facts, width)),
+        peers=_both(lambda width: peer_plot(facts.bench, width)),
+        summary=summary(facts),
+        explained=explain(facts),
+        hues=colours(facts),
+        reproduce=[command(facts, run) for run in facts.runs],
+        version=__version__,
+    )
+
+
+def command(facts: Facts, run: Run) -> str:
+    """The command that asks for what ``run`` was asked for."""
+    words = ["tune", "run", facts.source]
+    for name, flag in FLAGS.items():
+        value = run.options.get(name)
+        unused = name == "effort" and run.options.get("budget_s") is not None
+        usual = name == "lanes" and value == Options.lanes
+        if value is not None and not (unused or usual):
+            words += [flag, WORDS.get(name, str)(value)]
+    inputs = run.options.get("inputs")
+    for told in inputs if isinstance(inputs, list) else ():  # earlier versions kept them in another form
+        words += ["--input", told]
+    return shlex.join(words)
+
+
+def _both(draw: Callable[[int], str]) -> Markup:
+    """A plot for a desk and one for a phone; the page's style shows one of them."""
+    wide, narrow = draw(WIDE), draw(NARROW)
+    if not wide:
+        return Markup("")
+    return Markup('<div class="wide">{}</div><div class="narrow">{}</div>').format(Markup(wide), Markup(narrow))

@@ -1,0 +1,264 @@
+"""What a person sees while it runs: a live table on a terminal, plain lines in a pipe. Drawn between slots only.
+
+Nothing redraws by itself: a thread that paints four times a second would disturb what is being timed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from types import TracebackType
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from autotune.events import Event, PeerTimed, PhaseBegan, SlotBegan, SlotDone, TuningBegan, TuningEnded
+from schedules.task import Task
+from search.allocation import TaskState
+from search.gain import GainModel
+from search.slot_explanation import remaining_s
+
+PLAIN_EVERY_S = 5.0
+"""Seconds between two lines where there is no terminal."""
+
+BAR_CELLS = 40
+
+_PHASES = {"import": "importing the model", "build": "building, and verifying against the reference"}
+
+
+class Scoreboard:
+    """The state of a run, put together from its events.
+
+    Args:
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._began = clock()
+        self._states: dict[str, TaskState] = {}
+        self._start: dict[str, TaskState] = {}
+        self.tasks: tuple[Task, ...] = ()
+        self.budget_s = 0.0
+        self.failed = 0
+        self.last: SlotDone | None = None
+        self.now: SlotBegan | None = None
+        self.peer: PeerTimed | None = None
+        self._gains = GainModel()
+
+    def take(self, event: Event) -> None:
+        """Learn from ``event``."""
+        match event:
+            case TuningBegan(tasks, states, budget_s):
+                self.tasks, self.budget_s, self._began = tasks, budget_s, self._clock()
+                self._states = {state.key: state for state in states}
+                self._start = dict(self._states)
+            case PeerTimed():
+                self.peer = event
+            case SlotBegan():
+                self.now = event
+            case SlotDone(task, state):
+                self._states[task.key] = state
+                self.failed += event.failed
+                self.last = event
+        if isinstance(event, TuningBegan | SlotDone):
+            self._gains.observe(list(self._states.values()))
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since tuning began."""
+        return self._clock() - self._began
+
+    @property
+    def left_s(self) -> float:
+        """Seconds of the budget that are left."""
+        return max(0.0, self.budget_s - self.elapsed_s)
+
+    @property
+    def trials(self) -> int:
+        """Trials measured in this run."""
+        return sum(state.trials - self._start[key].trials for key, state in self._states.items())
+
+    def state(self, task: Task) -> TaskState:
+        """What is known of ``task``."""
+        return self._states[task.key]
+
+    @property
+    def untouched(self) -> int:
+        """Tasks without a valid trial."""
+        return sum(state.best_s is None for state in self._states.values())
+
+    @property
+    def kernels_s(self) -> float:
+        """Weighted sum of the best kernels known."""
+        return sum(state.weight * (state.best_s or 0.0) for state in self._states.values())
+
+    def slowest(self, count: int) -> list[Task]:
+        """Tasks in the order of their share of the model's time; those without a time first."""
+        order = {task.key: rank for rank, task in enumerate(self.tasks)}
+
+        def share(task: Task) -> tuple[bool, float, int]:
+            best_s = self.state(task).best_s
+            return best_s is not None, -(best_s or 0.0) * task.weight, order[task.key]
+
+        return sorted(self.tasks, key=share)[:count]
+
+    @property
+    def remaining_s(self) -> float:
+        """Seconds that the budget left is expected to take off the model's latency."""
+        return remaining_s(self._gains, list(self._states.values()), self.left_s)
+
+    def headline(self) -> str:
+        """Everything in one line."""
+        return f"{self.pace()}, {self.outlook()}"
+
+    def pace(self) -> str:
+        """Time, trials, and what was not tried yet."""
+        waiting = f", {self.untouched} task{'s'[: self.untouched != 1]} to come" if self.untouched else ""
+        return f"{self.elapsed_s:.1f} s of {self.budget_s:.0f} s: {self.trials} trials ({self.failed} failed){waiting}"
+
+    def outlook(self) -> str:
+        """The model's kernels, what there is to beat, and what the time left is expected to bring."""
+        peer = f" ({self.peer.name} {1e3 * self.peer.latency_s:.3f} ms)" if self.peer is not None else ""
+        ahead = f", some {1e3 * self.remaining_s:.3f} ms more to gain" if self.left_s > 0 and self.last else ""
+        some = f" of {len(self.tasks) - self.untouched} of {len(self.tasks)} tasks" if self.untouched else ""
+        return f"best kernels{some} {1e3 * self.kernels_s:.3f} ms{peer}{ahead}"
+
+
+def describe_state(task: Task, state: TaskState) -> tuple[str, str, str]:
+    """(µs, GFLOPS, share of the roofline bound) of the task's best kernel."""
+    if state.best_s is None:
+        return "–", "–", "–"
+    share = f"{100 * state.bound_s / state.best_s:.0f} %" if state.bound_s > 0 else "–"
+    return f"{1e6 * state.best_s:.1f}", f"{task.flop / state.best_s / 1e9:.0f}", share
+
+
+class Progress:
+    """An observer of ``tune``; use it as a context manager.
+
+    Args:
+        console: where to draw; its terminal decides how.
+        quiet: show nothing.
+    """
+
+    def __init__(self, console: Console, quiet: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
+        self._console = console
+        self._quiet = quiet
+        self.board = Scoreboard(clock)
+        self._said_s = 0.0
+        self._live: Live | None = None
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop()
+
+    def __call__(self, event: Event) -> None:
+        """Show ``event``."""
+        self.board.take(event)
+        if self._quiet:
+            return
+        match event:
+            case PhaseBegan(name):
+                self._say(_PHASES.get(name, name))
+            case TuningBegan(tasks, _, budget_s):
+                self._begin(len(tasks), budget_s)
+            case PeerTimed(name, version, latency_s):
+                self._say(f"{name} {version} takes {1e3 * latency_s:.3f} ms on the same threads")
+            case SlotBegan():
+                self._redraw()
+            case SlotDone():
+                self._slot()
+            case TuningEnded(reason):
+                self._stop()
+                self._say(f"{self.board.headline()}; stopped: {reason}")
+
+    def _say(self, text: str) -> None:
+        self._console.print(text, style="dim", highlight=False, soft_wrap=True)
+
+    def _begin(self, count: int, budget_s: float) -> None:
+        self._say(f"tuning {count} tasks for {budget_s:.0f} s")
+        if _is_live(self._console):
+            self._live = Live(self.drawing(), console=self._console, auto_refresh=False, transient=True)
+            self._live.start(refresh=True)
+
+    def _redraw(self) -> bool:
+        if self._live is not None:
+            self._live.update(self.drawing(), refresh=True)
+        return self._live is not None
+
+    def _slot(self) -> None:
+        if self._redraw():
+            return
+        if self.board.elapsed_s - self._said_s >= PLAIN_EVERY_S and self.board.last is not None:
+            self._said_s = self.board.elapsed_s
+            task, state = self.board.last.task, self.board.last.state
+            best_us, gflops, share = describe_state(task, state)
+            why = "" if self.board.now is None else f", chosen because {self.board.now.why}"
+            self._say(
+                f"{self.board.headline()}; last {task.name}: {best_us} µs, {gflops} GFLOPS, {share} of the bound{why}"
+            )
+
+    def _stop(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def drawing(self) -> RenderableType:
+        """The live table as it is now."""
+        board = self.board
+        rows = Table(box=None, pad_edge=False, header_style="bold")
+        rows.add_column("task", no_wrap=True, overflow="ellipsis")
+        for head in ("×", "best µs", "GFLOPS", "of bound", "trials", "failed"):
+            rows.add_column(head, justify="right", no_wrap=True)
+        now = None if board.now is None else board.now.task.key
+        for task in board.slowest(max(4, self._console.height - 9)):
+            state = board.state(task)
+            failed = str(state.latencies_s.count(None) or "")
+            numbers = (str(task.weight), *describe_state(task, state), str(state.trials), failed)
+            rows.add_row(task.name, *numbers, style="bold cyan" if task.key == now else None)
+        done = round(BAR_CELLS * min(1.0, board.elapsed_s / max(board.budget_s, 1e-9)))
+        bar = Text.assemble(("━" * done, "cyan"), ("━" * (BAR_CELLS - done), "dim"))
+        slot = "" if board.now is None else f"{board.now.task.name}: {board.now.why}"
+        return Group(Text(board.pace()), bar, Text(board.outlook()), Text(slot, "cyan"), rows)
+
+
+class Steps:
+    """Progress of a bench: one changing line on a terminal, a line per kind of step in a pipe."""
+
+    def __init__(self, console: Console, quiet: bool = False) -> None:
+        self._console = console
+        self._quiet = quiet
+        self._said = ""
+        self._live: Live | None = None
+
+    def __enter__(self) -> Steps:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        """Show that ``done`` of ``total`` are done of ``what``."""
+        if self._quiet:
+            return
+        if _is_live(self._console):
+            if self._live is None:
+                self._live = Live(console=self._console, auto_refresh=False, transient=True)
+                self._live.start()
+            self._live.update(Text(f"{what}: {done} of {total}"), refresh=True)
+        elif what != self._said:
+            self._said = what
+            self._console.print(f"{what} ({total})", style="dim", highlight=False, soft_wrap=True)
+
+
+def _is_live(console: Console) -> bool:
+    return console.is_terminal and not console.is_dumb_terminal

@@ -1,0 +1,176 @@
+"""``tune_function``: the tuner on one hand-written TIR function, without a model.
+
+The function is tuned as a model's kernel would be: the templates are tried on it in order, the search is the same, the
+measurements go to the same log, and every candidate's outputs are compared with those of the function as written.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tvm
+from numpy.typing import NDArray
+from tvm import tirx
+from tvm.ir import IRModule
+
+from autotune.artifact.plan import Choice, make_plan
+from autotune.build.linking import check_compiler, link_kernels
+from autotune.events import Observer, TuningBegan, TuningEnded, ignore
+from autotune.exchange.plain_model import ALIGNMENT, aligned
+from autotune.host.roofline import measure_peak
+from autotune.importer.onnx_model.tensors import one_line
+from autotune.importer.program import Program, describe
+from autotune.measure.local_measurer import LocalMeasurer
+from autotune.measure.measurer import Candidate, symbol_of
+from autotune.options import Options, default_log
+from autotune.runtime.plain_session import open_library, set_threads
+from autotune.tuning.loop import Session
+from autotune.tuning.pipeline import open_jobs, resolve_target
+from schedules.config import Config
+from schedules.errors import UsageError
+from schedules.lower import claim, normalise, program_of, repack, task_key
+from schedules.target import Target
+from schedules.task import Task
+from search.allocation import RoundRobin
+from search.stopping import Limits
+from tuning_logs.log import TuningLog
+from tuning_logs.sql_store import open_log
+
+
+@dataclass(frozen=True)
+class TunedFunction:
+    """A tuned function, to be called with the arguments of the one it was made from.
+
+    Attributes:
+        task: what was tuned.
+        config: how it is scheduled.
+        latency_s: what it was measured at in seconds; None if nothing was.
+        threads: threads it runs on.
+        trials: configs that the log now holds of it.
+    """
+
+    task: Task
+    config: Config
+    latency_s: float | None
+    threads: int
+    trials: int
+    _func: tirx.PrimFunc = field(repr=False)
+    _kernel: Any = field(repr=False)
+
+    def __call__(self, *arrays: NDArray[Any]) -> None:
+        """Run it: one array per parameter, in order, of the shapes and types of ``task``; outputs are written into.
+
+        Arrays that are not aligned to 64 bytes are copied there and back, and where the config packs a weight in its
+        own way that is done at every call: this is for trying a kernel, not for serving one.
+
+        Raises:
+            UsageError: if an array is missing or has another shape or type.
+        """
+        if len(arrays) != len(self.task.shapes):
+            raise UsageError(f"{self.task.name} takes {len(self.task.shapes)} arrays, got {len(arrays)}")
+        for number, (array, shape, dtype) in enumerate(zip(arrays, self.task.shapes, self.task.dtypes, strict=True)):
+            if array.shape != shape or str(array.dtype) != dtype:
+                raise UsageError(
+                    f"array {number} of {self.task.name} has shape {array.shape} and type {array.dtype}; "
+                    f"it takes {shape} and {dtype}"
+                )
+        forms = repack(self._func, self.config)
+        given = [_aligned(forms[i].apply(array) if i in forms else array) for i, array in enumerate(arrays)]
+        set_threads(self.threads)
+        self._kernel(*(tvm.runtime.from_dlpack(array) for array in given))
+        for number, (array, used) in enumerate(zip(arrays, given, strict=True)):
+            if used is not array and number not in forms and array.flags.writeable:
+                np.copyto(array, used)
+
+
+def tune_function(
+    func: tirx.PrimFunc,
+    options: Options | None = None,
+    weights: Sequence[int] = (),
+    name: str = "function",
+    observe: Observer = ignore,
+) -> TunedFunction:
+    """Tune ``func`` on this machine's CPU.
+
+    Args:
+        func: with static shapes; its last parameter is what it writes.
+        options: as for a model; ``out`` has no meaning.
+        weights: indices of parameters that stay the same from call to call.
+        name: what to call it.
+        observe: told what happens.
+
+    Raises:
+        UsageError: if ``func`` is no PrimFunc of static shapes, or no template offers a choice for it.
+        AutotuneError: as ``autotune.tune``.
+    """
+    options = options or Options()
+    check_compiler()
+    target = resolve_target(options)
+    program = _program_of(func, target, tuple(weights), name)
+    (task,) = program.tasks
+    log = open_log(options.log if options.log is not None else default_log())
+    try:
+        with LocalMeasurer(target, evaluator=options.evaluator, seed=options.seed) as measurer:
+            trials = _search(program, target, log, measurer, options, observe)
+            (choice,) = make_plan(program.tasks, program.spaces, target, log).choices
+            kernel = _kernel(program, choice, measurer)
+    finally:
+        log.close()
+    return TunedFunction(task, choice.config, choice.latency_s, target.threads, trials, normalise(func), kernel)
+
+
+def _program_of(func: tirx.PrimFunc, target: Target, weights: tuple[int, ...], name: str) -> Program:
+    """A program of this one task."""
+    if not isinstance(func, tirx.PrimFunc):
+        raise UsageError(
+            f"tune_function needs a TIR PrimFunc, got {type(func).__name__}; make one with TVMScript or te"
+        )
+    func = normalise(func)
+    try:
+        key, claimed = task_key(func), claim(func, target)
+        task = describe(func, key, name, claimed.template, weights)
+    except (TypeError, ValueError, tvm.error.TVMError) as error:
+        raise UsageError(f"{name} cannot be tuned ({one_line(error)}); give every shape as a number") from error
+    if not claimed.space.knobs:
+        raise UsageError(f"no template offers a choice for {name}; add one as docs/extending.md shows")
+    return Program(IRModule({}), (), (), (), (task,), {key: program_of(func)}, {key: claimed.space}, {name: key})
+
+
+def _search(
+    program: Program, target: Target, log: TuningLog, measurer: LocalMeasurer, options: Options, observe: Observer
+) -> int:
+    """Run the loop on the one task; the trials known afterwards."""
+    jobs, spent_s, _ = open_jobs(program, target, log, options, measure_peak(target))
+    limits = Limits(budget_s=options.seconds, trials=options.trials)
+    clock = time.perf_counter
+    session = Session(jobs, RoundRobin(), measurer, log, limits, options.batch, clock, observe, spent_s)
+    states = tuple(job.state for job in jobs.values())
+    observe(TuningBegan(program.tasks, states, max(0.0, options.seconds - spent_s)))
+    reason = session.run()
+    session.settle()
+    observe(TuningEnded(reason))
+    return sum(job.state.trials for job in jobs.values())
+
+
+def _kernel(program: Program, choice: Choice, measurer: LocalMeasurer) -> Any:
+    """The compiled function of ``choice``."""
+    (task,) = program.tasks
+    symbol = symbol_of(task.key)
+    (built,) = measurer.objects([Candidate(task, program.programs[task.key], choice.config)])
+    with tempfile.TemporaryDirectory(prefix="tune-function-") as folder:
+        library = Path(folder) / "function.so"
+        link_kernels({symbol: built}, library)
+        return open_library(library)[symbol]
+
+
+def _aligned(array: NDArray[Any]) -> NDArray[Any]:
+    """``array`` itself if kernels can use it where it is, else a copy that they can."""
+    if array.ctypes.data % ALIGNMENT == 0 and array.flags.c_contiguous and array.flags.writeable:
+        return array
+    return aligned(array)

@@ -1,0 +1,126 @@
+"""The tuning loop: allocate a slot, ask, measure, append, tell.
+
+The only loop of the program. Everything it uses is behind a protocol, so it runs the same on recorded
+measurements (``ReplayMeasurer``) as on a machine.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from autotune.events import Observer, SlotBegan, SlotDone
+from autotune.host.interruption import Interruption
+from autotune.measure.measurer import Measurer, Ranker, origins_of
+from autotune.tuning.job import FINAL, Job
+from search.allocation import Allocator, TaskState, foresees, pace_of, slot_trials, why
+from search.gain import latency_share
+from search.remaining import RemainingGain, why_enough
+from search.stopping import Limits, why_run_done, why_task_done
+from tuning_logs.store import LogStore
+
+FINALISTS = 12
+CLOSE = 1.4
+"""Configs within this factor of a task's best are too close to call by single measurements: recorded ones differed by
+up to 6 % from pass to pass, and the best of many is the luckiest."""
+
+
+@dataclass
+class Session:
+    """One run of the loop over the tasks of one model.
+
+    Attributes:
+        jobs: task key → its searcher and history.
+        batch: configs per slot, but for the first slots of a task, whose length the allocator may say.
+        clock: seconds, monotonic.
+        spent_s: seconds that earlier runs in the log have already spent on these tasks.
+        certificate: watches what slots bring, and says what more of them would; None does without.
+        until: the run ends when the expected remaining gain is below this share of the model's latency.
+        interruption: checked before every slot.
+        search_s: seconds spent in allocation, ask and tell so far.
+    """
+
+    jobs: Mapping[str, Job]
+    allocator: Allocator
+    measurer: Measurer
+    log: LogStore
+    limits: Limits
+    batch: int
+    clock: Callable[[], float]
+    observe: Observer
+    spent_s: float = 0.0
+    certificate: RemainingGain | None = None
+    until: float | None = None
+    interruption: Interruption = field(default_factory=Interruption)
+    search_s: float = field(default=0.0, init=False)
+
+    def run(self) -> str:
+        """Tune until a limit is reached; the reason, in words.
+
+        Raises:
+            KeyboardInterrupt: on Ctrl-C; the slot that was on is lost.
+        """
+        began = self.clock()
+        while True:
+            self.interruption.check()
+            slot = self.clock()
+            states = [job.state for job in self.jobs.values()]
+            reason = why_run_done(states, slot - began + self.spent_s, self.limits) or self._why_enough(states)
+            if reason is not None:
+                return reason
+            key = self.allocator.next([state for state in states if why_task_done(state, self.limits) is None])
+            if key is None:
+                return "no task is expected to gain more"
+            job = self.jobs[key]
+            configs = job.ask(self._count(job))
+            self.observe(SlotBegan(job.task, len(configs), why(self.allocator, key, states)))
+            asked = self.clock()
+            measured = self.measurer.measure([job.candidate(config) for config in configs], job.state.best_s)
+            done = self.clock()
+            share_s = (done - slot) / max(1, len(configs))
+            self.log.append(job.records(configs, measured, share_s, origins=origins_of(self.measurer)))
+            job.tell(list(zip(configs, measured, strict=True)), share_s, foresees(self.allocator))
+            self.search_s += (asked - slot) + (self.clock() - done)
+            failures = tuple(measurement.error for measurement in measured if measurement.error is not None)
+            seconds = self.clock() - began
+            self.observe(SlotDone(job.task, job.state, len(measured), len(failures), seconds, failures))
+
+    def settle(self, deadline: float = math.inf) -> None:
+        """Time the finalists of every task that was tuned in this run once more, interleaved.
+
+        The fastest of many noisy measurements is partly the luckiest; its records are corrected here.
+
+        Args:
+            deadline: by ``clock``; from then on the tasks that take the least of the model's time are left as they are.
+
+        Raises:
+            KeyboardInterrupt: on Ctrl-C.
+        """
+        if not isinstance(self.measurer, Ranker):
+            return
+        for job in sorted(self.jobs.values(), key=lambda job: latency_share(job.state), reverse=True):
+            self.interruption.check()
+            if self.clock() >= deadline:
+                return
+            finalists = job.finalists(FINALISTS, CLOSE) if job.fresh else []
+            if len(finalists) > 1:
+                began = self.clock()
+                ranked = self.measurer.rank([job.candidate(config) for config in finalists])
+                wall_s = (self.clock() - began) / len(finalists)
+                self.log.append(job.records(finalists, ranked, wall_s, FINAL, origins_of(self.measurer)))
+
+    def _why_enough(self, states: Sequence[TaskState]) -> str | None:
+        """Why more tuning is not worth it; never before every task has had a slot."""
+        if self.certificate is None:
+            return None
+        self.certificate.observe(states)
+        if self.until is None or any(not state.trials and not state.exhausted for state in states):
+            return None
+        return why_enough(self.certificate.estimate(states), self.until)
+
+    def _count(self, job: Job) -> int:
+        count = slot_trials(pace_of(self.allocator), job.state.trials, self.batch)
+        if self.limits.trials is None:
+            return count
+        return max(1, min(count, self.limits.trials - sum(job.state.trials for job in self.jobs.values())))

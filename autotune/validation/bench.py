@@ -1,0 +1,226 @@
+"""An artifact against other engines: the same inputs and threads, one process each, round by round in turn.
+
+    speedup = the other's median latency / ours, > 1 is better
+
+Its spread is that of the per-round ratios: a round's engines ran within a second of each other, so slow drift (clock,
+neighbours) cancels in the ratio and what is left is noise.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import logging
+import math
+import platform
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+from autotune.artifact.directory import Artifact, attach, read_artifact, sha256
+from autotune.importer.onnx_model.load import load_model
+from autotune.validation.bench_process import CpuMeter, EngineProcess, EngineTimes, wait_until_quiet
+from autotune.validation.verify import random_inputs
+from costmodels.choices import choose
+from schedules.errors import ArtifactError, InstallError, ModelError, UsageError
+
+OURS = "tune"
+PEERS = ("onnxruntime", "openvino")
+INSTALL = "pip install 'tune-compiler[bench]'"
+
+BENCH = "bench.json"
+"""The file in an artifact that keeps its last bench."""
+
+ROUND_S = 0.2
+"""Timed seconds per engine and round."""
+MOST_RUNS = 2000
+PEER_ROUNDS = 2
+
+logger = logging.getLogger(__name__)
+
+Progress = Callable[[str, int, int], None]
+"""Told (what, done, total)."""
+
+
+@dataclass(frozen=True)
+class BenchResult:
+    """What a bench measured; ``engines[0]`` is ours.
+
+    Attributes:
+        others_cpu: share of the machine's CPUs that other processes used while an engine ran, from 0 to 1.
+    """
+
+    artifact: Path
+    model: str
+    threads: int
+    engines: tuple[EngineTimes, ...]
+    others_cpu: float
+
+    def speedup(self, name: str) -> float:
+        """Median latency of ``name`` over ours, > 1 if we are faster."""
+        other = next(engine for engine in self.engines if engine.name == name)
+        return statistics.median(other.runs_s) / statistics.median(self.engines[0].runs_s)
+
+    def quartiles(self, name: str) -> tuple[float, float]:
+        """First and third quartile of the per-round speedup over ``name``."""
+        other = next(engine for engine in self.engines if engine.name == name)
+        pairs = zip(other.rounds, self.engines[0].rounds, strict=True)
+        ratios = [statistics.median(theirs) / statistics.median(ours) for theirs, ours in pairs]
+        low, high = np.percentile(ratios, (25, 75))
+        return float(low), float(high)
+
+    def to_data(self) -> dict[str, Any]:
+        """As in ``tune bench --json``."""
+        peers = [engine.name for engine in self.engines[1:]]
+        return {
+            "artifact": str(self.artifact),
+            "model": self.model,
+            "threads": self.threads,
+            "rounds": len(self.engines[0].rounds),
+            "engines": [engine.to_data() for engine in self.engines],
+            "speedup": {name: self.speedup(name) for name in peers},
+            "speedup_quartiles": {name: list(self.quartiles(name)) for name in peers},
+            "others_cpu": self.others_cpu,
+        }
+
+
+def bench(
+    artifact_path: Path,
+    against: Sequence[str] = ("onnxruntime",),
+    model_path: Path | None = None,
+    rounds: int = 30,
+    seed: int = 0,
+    progress: Progress = lambda what, done, total: None,  # noqa: ARG005
+) -> BenchResult:
+    """Time the artifact and ``against`` in turn.
+
+    Args:
+        against: peers, of ``PEERS``.
+        model_path: the ONNX model; None looks for it, see ``find_model``.
+        rounds: how often every engine gets its turn.
+        seed: of the random inputs.
+
+    Raises:
+        UsageError: for an unknown peer or no rounds.
+        InstallError: if a peer is not installed.
+        ArtifactError, ModelError: if the artifact or its model cannot be read.
+        MeasureError: if an engine dies or hangs.
+    """
+    check_peers(against)
+    if rounds < 1:
+        raise UsageError(f"rounds is {rounds}; it must be at least 1")
+    artifact = read_artifact(artifact_path)
+    model = find_model(artifact, model_path) if against else None
+    with tempfile.TemporaryDirectory(prefix="tune-bench-") as temporary, ExitStack() as stack:
+        folder = Path(temporary)
+        specs, threads = artifact.inputs, artifact.target.threads
+        # With its shapes fixed as in the artifact, so that every engine may specialise.
+        bound = None if model is None else load_model(model, {spec.name: spec.shape for spec in specs if spec.shape})
+        write_job(folder, bound, random_inputs(specs, seed), threads, str(artifact_path.resolve()))
+        engines = []
+        for index, name in enumerate((OURS, *against)):
+            progress("starting engines", index, len(against) + 1)
+            engines.append(stack.enter_context(EngineProcess(name, folder)))
+        counts = [_calibrate(engine, engines) for engine in engines]
+        meter = CpuMeter()
+        for done in range(rounds):
+            progress("rounds", done, rounds)
+            for engine, count in zip(engines, counts, strict=True):
+                wait_until_quiet(engines)
+                with meter.watching(engine):
+                    engine.times.rounds.append(engine.run(count, warmup=max(1, count // 3)))
+        progress("rounds", rounds, rounds)
+    times = tuple(engine.times for engine in engines)
+    source = str(artifact.provenance.get("model", ""))
+    return BenchResult(artifact_path, source, artifact.target.threads, times, meter.others_cpu)
+
+
+def keep_bench(result: BenchResult) -> None:
+    """Leave the result in its artifact, where ``tune report`` finds it; a folder that cannot be written is no error."""
+    told = {**result.to_data(), "when": time.time(), "host": platform.node()}
+    try:
+        attach(result.artifact, BENCH, json.dumps(told).encode())
+    except ArtifactError as error:
+        logger.warning("the result was not kept for reports: %s", error)
+
+
+def check_peers(names: Sequence[str]) -> None:
+    """Refuse peers that are unknown or not installed.
+
+    Raises:
+        UsageError, InstallError: naming the peer and what to do.
+    """
+    for name in names:
+        choose("engine", name, dict.fromkeys(PEERS))
+        if importlib.util.find_spec(name) is None:
+            raise InstallError(f"{name} is not installed; run: {INSTALL}")
+    if len(set(names)) < len(names):
+        raise UsageError(f"--against {','.join(names)} names an engine twice")
+
+
+def find_model(artifact: Artifact, given: Path | None = None) -> Path:
+    """The ONNX file that the artifact was built from: ``given``, or by name beside the artifact or in this folder.
+
+    Raises:
+        ModelError: if there is none or its hash differs.
+    """
+    name, digest = (str(artifact.provenance.get(key, "")) for key in ("model", "sha256"))
+    if given is not None:
+        if not given.is_file():
+            raise ModelError(f"{given} does not exist; give the ONNX file that {artifact.path} was built from")
+        if sha256(given) != digest:
+            raise ModelError(f"{given} is not the model that {artifact.path} was built from (its hash differs)")
+        return given
+    places = (artifact.path.resolve().parent / name, Path.cwd() / name)
+    found: list[Path] = [place for place in places if name and place.is_file()]
+    for place in found:
+        if sha256(place) == digest:
+            return place
+    what = f"{found[0]} has changed since" if found else f"{name} is neither beside {artifact.path} nor in this folder"
+    raise ModelError(f"{what}; give the model that it was built from with --model")
+
+
+def write_job(
+    folder: Path, model: onnx.ModelProto | None, feed: Mapping[str, NDArray[Any]], threads: int, artifact: str = ""
+) -> None:
+    """Lay out for ``autotune.validation.bench_engine`` what engines are to run: input name → array, and whom it is fed to."""
+    if model is not None:
+        onnx.save(model, folder / "model.onnx")
+    np.savez(folder / "inputs.npz", *feed.values())
+    job = {"threads": threads, "artifact": artifact, "inputs": list(feed)}
+    (folder / "job.json").write_text(json.dumps(job))
+
+
+def time_peer(name: str, model: onnx.ModelProto, feed: Mapping[str, NDArray[Any]], threads: int) -> EngineTimes:
+    """A few rounds of one peer alone, some half a second: enough to be told beside a run, not to be published.
+
+    Args:
+        model: checked, its shapes fixed.
+        feed: input name → array.
+
+    Raises:
+        MeasureError: if the engine dies or hangs.
+    """
+    with tempfile.TemporaryDirectory(prefix="tune-peer-") as temporary:
+        write_job(Path(temporary), model, feed, threads)
+        with EngineProcess(name, Path(temporary)) as engine:
+            count = _calibrate(engine, [engine])
+            for _ in range(PEER_ROUNDS):
+                engine.times.rounds.append(engine.run(count, warmup=1))
+            return engine.times
+
+
+def _calibrate(engine: EngineProcess, engines: Sequence[EngineProcess]) -> int:
+    """Runs per round that take some ROUND_S."""
+    wait_until_quiet(engines)
+    fastest = min(engine.run(3, warmup=5))
+    return max(1, min(MOST_RUNS, math.ceil(ROUND_S / fastest)))

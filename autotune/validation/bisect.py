@@ -1,0 +1,279 @@
+"""Where an artifact begins to differ: the first wrong kernel, or the first ONNX node that is imported wrongly.
+
+Two searches, one after the other:
+
+1. Every kernel call of the artifact is made alone, on the right inputs, and compared with the untuned build of the same
+   task. Right inputs: one wrong kernel does not make all that follow it look wrong.
+2. If all kernels are right, the import is not. The model is cut after its first k nodes, built untuned and compared
+   with the reference; whatever a cut leaves open is an output, so "some output differs" stays true once it is true, and
+   k is found by halving.
+
+Kernels are told by the ONNX nodes that they compute: a kernel's output is matched with the reference's tensors by its
+sorted values, which no layout changes, and its nodes are those between that tensor and those of its inputs.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import tvm
+from numpy.typing import NDArray
+
+from autotune.artifact.apply_plan import specialise
+from autotune.artifact.directory import Artifact, read_artifact
+from autotune.artifact.plan import Choice, Plan
+from autotune.build.linking import compile_kernels, link_kernels
+from autotune.build.ship import build_artifact
+from autotune.graph.flat import Flat, FlatCall, Source, read_flat
+from autotune.importer.onnx_model.load import load_model
+from autotune.importer.onnx_model.simplify import simplify
+from autotune.importer.program import Program, import_program
+from autotune.measure.local_measurer import LocalMeasurer
+from autotune.measure.measurer import symbol_of
+from autotune.measure.output_check import Expected, aligned, numpy_dtype, poison
+from autotune.runtime.plain_session import InferenceSession, open_library, set_threads
+from autotune.validation.bisect_names import Names
+from autotune.validation.verify import Arrays, compare, random_inputs, reference_outputs
+from schedules.errors import UsageError
+from schedules.lower import BASELINE
+from schedules.target import Target
+from schedules.task import Task
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Culprit:
+    """What differs first.
+
+    Attributes:
+        kind: ``kernel`` if a kernel of the artifact differs from its untuned build, ``import`` if the program itself is
+            not the model.
+        nodes: the ONNX nodes it computes, as in the simplified model; may be empty for a kernel that only converts.
+        message: how it differs.
+        kernel: the kernel's symbol; empty for ``import``.
+        task: the kernel's task; empty for ``import``.
+        config: what the kernel was built from, as JSON; empty for ``import``.
+        number, count: its place among so many kernel calls or nodes.
+    """
+
+    kind: str
+    nodes: tuple[str, ...]
+    message: str
+    number: int
+    count: int
+    kernel: str = ""
+    task: str = ""
+    config: str = ""
+
+    def line(self) -> str:
+        """For people."""
+        nodes = ", ".join(self.nodes) or "no node of its own"
+        if self.kind == "kernel":
+            return (
+                f"kernel call {self.number} of {self.count} is wrong: {self.task} ({self.kernel}, {self.config}), "
+                f"which computes {nodes}: {self.message}"
+            )
+        return f"node {self.number} of {self.count} is imported wrongly: {nodes}: {self.message}"
+
+
+def bisect(artifact: Path, model: Path, seed: int = 0) -> Culprit | None:
+    """The first kernel or node of ``artifact`` that differs from ``model``, or None if nothing does.
+
+    Raises:
+        UsageError: if the artifact is not of this model, or runs on the virtual machine, whose kernels cannot be called
+            one by one and whose nodes are all right.
+    """
+    opened = read_artifact(artifact)
+    shapes = {spec.name: spec.shape for spec in opened.inputs if spec.shape}
+    checked = load_model(model, shapes)
+    simple = simplify(checked)
+    program = import_program(_copy(simple), opened.target)
+    feed = random_inputs(opened.inputs, seed)
+    set_threads(opened.target.threads)
+    with LocalMeasurer(opened.target) as workshop, tempfile.TemporaryDirectory(prefix="tune-bisect-") as name:
+        return _wrong_kernel(opened, program, simple, feed, workshop, Path(name)) or _wrong_node(
+            simple, opened.target, feed, model, workshop, Path(name)
+        )
+
+
+def _untuned(program: Program, target: Target) -> Plan:
+    choices = (Choice(task.key, BASELINE, None) for task in program.tasks)
+    return Plan(target, tuple(sorted(choices, key=lambda choice: choice.task)))
+
+
+def _wrong_kernel(
+    artifact: Artifact,
+    program: Program,
+    simple: onnx.ModelProto,
+    feed: Arrays,
+    workshop: LocalMeasurer,
+    folder: Path,
+) -> Culprit | None:
+    """The first kernel call that differs from the untuned build's."""
+    plan = _untuned(program, artifact.target)
+    ready = specialise(program, plan)
+    flat = read_flat(ready, {})
+    if flat is None or artifact.steps is None:
+        return None  # the virtual machine runs it: nodes are all that can be told
+    known = {symbol_of(task.key): task for task in program.tasks}
+    strange = next((step.symbol for step in artifact.steps.calls if step.symbol not in known), None)
+    if strange is not None:
+        raise UsageError(
+            f"{artifact.path} has a kernel {strange} that this model has not; give the model it was made of"
+        )
+    link_kernels(compile_kernels(program, plan, workshop), folder / "untuned.so")
+    inputs = [np.ascontiguousarray(feed[spec.name]) for spec in artifact.inputs]
+    values = _Values(flat, inputs)
+    values.compute(open_library(folder / "untuned.so"))
+    return _compared(artifact, flat, values, known, simple, feed)
+
+
+class _Values:
+    """What every call of the untuned program writes."""
+
+    def __init__(self, flat: Flat, inputs: Sequence[Array]) -> None:
+        self._flat = flat
+        self._inputs = inputs
+        self.written: list[Array] = []
+
+    def compute(self, library: Any) -> None:
+        """Make all calls."""
+        for call in self._flat.calls:
+            arguments = self.arguments(call)
+            self.written.append(_called(library[call.symbol], arguments, call))
+
+    def arguments(self, call: FlatCall) -> list[Array]:
+        """The inputs of a call, in memory that kernels can read."""
+        return [_dense(self._array(use.source).reshape(use.shape)) for use in call.arguments]
+
+    def _array(self, source: Source) -> Array:
+        held = {"input": self._inputs, "weight": self._flat.weights, "arena": self.written}
+        return held[source.place][source.index]
+
+
+def _dense(array: Array) -> Array:
+    made = aligned(array.shape, array.dtype)
+    made[...] = array
+    return made
+
+
+def _called(kernel: Any, arguments: Sequence[Array], call: FlatCall) -> Array:
+    output = aligned(call.shape, numpy_dtype(call.dtype))
+    poison(output)
+    kernel(*(tvm.runtime.from_dlpack(array) for array in (*arguments, output)))
+    return output
+
+
+def _compared(
+    artifact: Artifact,
+    flat: Flat,
+    values: _Values,
+    known: Mapping[str, Task],
+    simple: onnx.ModelProto,
+    feed: Arrays,
+) -> Culprit | None:
+    """Make the artifact's calls on the right inputs, in its order.
+
+    Its calls are those of the program without concatenations that vanished, and on several lanes in another order; so a
+    call is matched with the first of the same kernel that it agrees with.
+    """
+    assert artifact.steps is not None
+    library = open_library(artifact.library)
+    left = list(range(len(flat.calls)))
+    for position, step in enumerate(artifact.steps.calls, start=1):
+        wrong: tuple[int, str] | None = None
+        for number in [number for number in left if flat.calls[number].symbol == step.symbol]:
+            call = flat.calls[number]
+            arguments = values.arguments(call)
+            for index, operand in enumerate(step.operands[:-1]):
+                if operand.place == "weight":
+                    arguments[index] = _dense(artifact.weights[operand.index].reshape(operand.shape))
+            got = _called(library[step.symbol], arguments, call)
+            mismatch = Expected(values.written[number], call.dtype).mismatch(got)
+            if not mismatch:
+                left.remove(number)
+                break
+            wrong = wrong or (number, mismatch)
+        else:
+            if wrong is None:
+                raise UsageError(f"{artifact.path} calls {step.symbol} more often than this model; give its own model")
+            task = known[step.symbol]
+            nodes = Names(simple, feed).of_call(flat, values.written, wrong[0])
+            config = artifact.plan.config(task.key).to_json()
+            count = len(artifact.steps.calls)
+            return Culprit("kernel", nodes, wrong[1], position, count, step.symbol, task.name, config)
+    return None
+
+
+def _wrong_node(
+    simple: onnx.ModelProto, target: Target, feed: Arrays, model: Path, workshop: LocalMeasurer, folder: Path
+) -> Culprit | None:
+    """The first node after which an untuned build of the nodes so far differs from the reference."""
+    count = len(simple.graph.node)
+    message = _prefix_differs(simple, count, target, feed, model, workshop, folder)
+    if not message:
+        return None
+    right, wrong = 0, count
+    while wrong - right > 1:
+        middle = (right + wrong) // 2
+        found = _prefix_differs(simple, middle, target, feed, model, workshop, folder)
+        if found:
+            wrong, message = middle, found
+        else:
+            right = middle
+    node = simple.graph.node[wrong - 1]
+    return Culprit("import", (f"{node.name} ({node.op_type})",), message, wrong, count)
+
+
+def _prefix_differs(
+    simple: onnx.ModelProto,
+    count: int,
+    target: Target,
+    feed: Arrays,
+    model: Path,
+    workshop: LocalMeasurer,
+    folder: Path,
+) -> str:
+    """How the model of the first ``count`` nodes, built untuned, differs from the reference; empty if not at all."""
+    cut = first_nodes(simple, count)
+    program = import_program(_copy(cut), target)
+    out = folder / f"first-{count}"
+    build_artifact(out, program, _untuned(program, target), model, workshop)
+    mine = {spec.name: feed[spec.name] for spec in program.inputs}
+    reference, theirs = reference_outputs(cut, mine)
+    ours = InferenceSession(out).run(None, mine)
+    for spec, got, want in zip(program.outputs, ours, theirs, strict=True):
+        verdict = compare(reference, [got], [want])
+        if not verdict.passed and (got.shape != want.shape or Expected(want).mismatch(got)):
+            return f"{spec.name} differs from {reference}: {verdict.told}"
+    return ""
+
+
+def first_nodes(model: onnx.ModelProto, count: int) -> onnx.ModelProto:
+    """``model`` cut after ``count`` nodes: what later nodes read of them, and outputs they make, are its outputs."""
+    cut = _copy(model)
+    graph = cut.graph
+    types = {value.name: value for value in (*graph.value_info, *graph.output)}
+    made = [name for node in graph.node[:count] for name in node.output if name]
+    read = {name for node in graph.node[count:] for name in node.input}
+    read |= {value.name for value in graph.output}
+    outputs = [types[name] for name in made if name in read and name in types]
+    kept = list(graph.node[:count])
+    del graph.node[:]
+    graph.node.extend(kept)
+    del graph.output[:]
+    graph.output.extend(outputs)
+    return cut
+
+
+def _copy(model: onnx.ModelProto) -> onnx.ModelProto:
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    return copy

@@ -1,0 +1,119 @@
+"""Along which open sizes a call may be padded or split: asked of the reference, when an artifact is built.
+
+Padding by zeros is right if the first m of n results do not depend on what follows; so what follows is replaced by
+zeros, by other random numbers and by huge ones, and the results compared with those of a model of size m. Splitting is
+right if, besides, the last n - m results are those of a model that sees the last n - m alone: a running sum may be
+padded and not split. Sizes in between are taken to behave alike.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.importer.onnx_model.open_axes import Interface, Shapes
+from autotune.importer.program import TensorSpec
+from autotune.validation.verify import compare, random_inputs
+
+logger = logging.getLogger(__name__)
+
+Array = NDArray[Any]
+Feed = Mapping[str, Array]
+Ask = Callable[[Feed], Sequence[Array]]
+"""The reference's outputs for inputs of any shape; raises whatever it raises for shapes that do not fit."""
+
+HUGE = 1e4
+
+
+def with_independence(interface: Interface, sets: Sequence[Shapes], ask: Ask, seed: int) -> Interface:
+    """``interface`` with the symbols along which calls may be padded or split."""
+    if not interface.knows_outputs():
+        return interface
+    padded, split = set(), set()
+    for symbol in interface.symbols:
+        largest = max(sets, key=lambda shapes: (interface.sizes(shapes) or {})[symbol])
+        try:
+            if _may_pad(interface, symbol, largest, ask, seed):
+                padded.add(symbol)
+                if _may_split(interface, symbol, largest, ask, seed):
+                    split.add(symbol)
+        except Exception as error:  # the reference refuses a size in whatever way; then only the named sizes work
+            logger.debug("%s is neither padded nor split: %s", symbol, error)
+    return replace(interface, padded=frozenset(padded), split=frozenset(split))
+
+
+def cut(feed: Feed, axes: Mapping[str, Sequence[int]], start: int, stop: int | None) -> dict[str, Array]:
+    """``feed`` from ``start`` to ``stop`` along these axes of its inputs."""
+    made = dict(feed)
+    for name, mine in axes.items():
+        index = [slice(None)] * feed[name].ndim
+        for axis in mine:
+            index[axis] = slice(start, stop)
+        made[name] = np.ascontiguousarray(feed[name][tuple(index)])
+    return made
+
+
+def _case(interface: Interface, symbol: str, largest: Shapes, seed: int) -> tuple[Feed, int, list[int]]:
+    """Random inputs of the largest size, that size, and smaller ones to try."""
+    specs = [TensorSpec(spec.name, tuple(largest[spec.name]), spec.dtype) for spec in interface.inputs]
+    size = (interface.sizes(largest) or {})[symbol]
+    smaller = sorted({1, size // 2, size - 1} & set(range(1, size)))
+    return random_inputs(specs, seed), size, smaller
+
+
+def _first(interface: Interface, outputs: Sequence[Array], symbol: str, start: int, stop: int) -> list[Array]:
+    """Results ``start`` to ``stop`` along the symbol's axes."""
+    made = []
+    for number, array in enumerate(outputs):
+        index = [slice(None)] * array.ndim
+        for axis, size in enumerate(interface.outputs[number].shape):
+            if size == symbol:
+                factor = interface.scale[number, axis]
+                index[axis] = slice(int(factor * start), int(factor * stop))
+        made.append(array[tuple(index)])
+    return made
+
+
+def _same(ours: Sequence[Array], theirs: Sequence[Array]) -> bool:
+    return compare("", list(ours), list(theirs)).passed
+
+
+def _may_pad(interface: Interface, symbol: str, largest: Shapes, ask: Ask, seed: int) -> bool:
+    feed, size, smaller = _case(interface, symbol, largest, seed)
+    other = random_inputs([TensorSpec(n, a.shape, str(a.dtype)) for n, a in feed.items()], seed + 1)
+    axes = interface.axes(symbol)
+    for few in smaller:
+        want = ask(cut(feed, axes, 0, few))
+        for changed in _tails(feed, other, axes, few):
+            if not _same(_first(interface, ask(changed), symbol, 0, few), want):
+                return False
+    return bool(smaller)
+
+
+def _tails(feed: Feed, other: Feed, axes: Mapping[str, Sequence[int]], few: int) -> Iterator[dict[str, Array]]:
+    """The inputs with something else behind the first ``few``."""
+    for factor in (0, 1, HUGE):
+        made = dict(feed)
+        for name, mine in axes.items():
+            scale = factor if feed[name].dtype.kind == "f" else min(factor, 1)
+            made[name] = (scale * other[name]).astype(feed[name].dtype)
+            index = [slice(None)] * feed[name].ndim
+            for axis in mine:
+                index[axis] = slice(0, few)
+            made[name][tuple(index)] = feed[name][tuple(index)]
+        yield made
+
+
+def _may_split(interface: Interface, symbol: str, largest: Shapes, ask: Ask, seed: int) -> bool:
+    axes = interface.axes(symbol)
+    every = all(symbol in spec.shape for spec in interface.outputs)
+    if not every or any(len(mine) > 1 for mine in axes.values()) or set(axes) != {s.name for s in interface.inputs}:
+        return False  # what does not belong to one part alone would have to be put together
+    feed, size, smaller = _case(interface, symbol, largest, seed)
+    whole = ask(feed)
+    return all(_same(_first(interface, whole, symbol, few, size), ask(cut(feed, axes, few, None))) for few in smaller)

@@ -1,0 +1,98 @@
+"""Schedules as traces: what TVM writes down while a schedule is made, and configs that are such a trace.
+
+A trace is a list of schedule instructions. Replaying it on the same program gives the same kernel, in this program or
+in plain TVM; that is how kernels are exchanged with MetaSchedule. Steps that are no schedule instructions, such as
+another algorithm's stages taking an anchor's place, are not in it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tvm_ffi
+from tvm import s_tir, tirx
+from tvm.s_tir.meta_schedule.database import TuningRecord
+from tvm.s_tir.schedule import Trace
+
+from schedules.config import Config
+from schedules.errors import ScheduleError, check
+from schedules.templates.common.indices import exact_indices
+from schedules.templates.cpu.prefetch import without_prefetches
+
+SPACE = "metaschedule/1"
+"""Space of the configs that are traces; nobody draws from it, its configs are imported."""
+
+_TRACE = "trace"
+
+MORE = "its kernel needs more than schedule instructions"
+"""Why some kernels have no trace: stages of another algorithm, arithmetic in place of a call."""
+
+
+def trace_of(traced: s_tir.Schedule | TuningRecord) -> str:
+    """The trace of a schedule as JSON text: ``[instructions, decisions]``, the form in MetaSchedule's databases."""
+    return json.dumps(_plain(traced.trace.as_json()), separators=(",", ":"))
+
+
+def _plain(value: Any) -> Any:
+    """TVM's containers and numbers → Python's."""
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, tirx.IntImm | tirx.FloatImm):
+        return value.value
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, Sequence):
+        return [_plain(item) for item in value]
+    raise ScheduleError(f"a trace holds {type(value).__name__}, which JSON cannot")
+
+
+def replayed(func: tirx.PrimFunc, trace: str) -> s_tir.Schedule:
+    """``func`` after the instructions of ``trace``.
+
+    Raises:
+        ScheduleError: if the text is no trace or does not apply to ``func``.
+    """
+    sch = s_tir.Schedule(func)
+    try:
+        Trace.apply_json_to_schedule(json.loads(trace), sch)
+    except (s_tir.ScheduleError, ValueError, TypeError, RuntimeError, IndexError, KeyError, AttributeError) as error:
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise ScheduleError(f"the trace does not apply: {lines[-1]}") from error
+    return sch
+
+
+def whole_trace(func: tirx.PrimFunc, sch: s_tir.Schedule) -> str:
+    """The trace of ``sch``, proven to lead from ``func`` to ``sch`` but for its prefetches.
+
+    Plain TVM would store a tile's sums before each (``schedules.templates.cpu.prefetch``), so it is better off without.
+
+    Raises:
+        ScheduleError: if it does not: something else than schedule instructions had a part in ``sch``.
+    """
+    trace = trace_of(sch)
+    try:
+        leads = tvm_ffi.structural_equal(replayed(func, trace).mod["main"], without_prefetches(sch.mod["main"]))
+    except ScheduleError as error:
+        raise ScheduleError(MORE) from error
+    check(leads, MORE)
+    # Plain TVM would get such an index wrong.
+    check(tvm_ffi.structural_equal(exact_indices(sch.mod["main"]), sch.mod["main"]), MORE)
+    return trace
+
+
+def traced_config(trace: str) -> Config:
+    """The config that stands for ``trace``."""
+    return Config(SPACE, ((_TRACE, trace),))
+
+
+def apply_traced(func: tirx.PrimFunc, config: Config) -> s_tir.Schedule:
+    """``func`` scheduled by a config of ``SPACE``.
+
+    Raises:
+        ScheduleError: if its trace does not apply to ``func``.
+    """
+    return replayed(func, str(config[_TRACE]))

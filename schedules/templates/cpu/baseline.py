@@ -1,0 +1,69 @@
+"""What a function runs as before any tuning: every block parallel over its outer axes, vectors over its inner one.
+
+No tile, no fusion of stages, no knob. It is the untuned build, and the reference against which every candidate's
+numbers are checked, so it takes the fewest and safest steps that make it fast enough to run once.
+"""
+
+from __future__ import annotations
+
+from tvm import s_tir, tirx
+
+from schedules.errors import ScheduleError
+from schedules.templates.common.structure import REDUCE, SPATIAL, blocks_in_order
+from schedules.templates.cpu.recurrent import SCHEDULED
+from schedules.templates.cpu.vector_math import vector_math
+
+VECTOR_LIMIT = 64  # an innermost axis longer than this is split before it becomes a vector
+
+
+def baseline(func: tirx.PrimFunc, lanes: int) -> s_tir.Schedule:
+    """``func`` with each block parallel and vectorised where that is legal.
+
+    Args:
+        lanes: vector length in elements for innermost axes that need splitting.
+
+    Returns:
+        A schedule of a module with ``func`` as ``main``; a block that resists stays as it was.
+    """
+    if func.attrs and SCHEDULED in func.attrs:
+        return s_tir.Schedule(vector_math(func))
+    sch = s_tir.Schedule(func)
+    for block in blocks_in_order(func):
+        trial = sch.copy()
+        try:
+            _schedule_block(trial, block.name_hint, lanes)
+        except (s_tir.ScheduleError, ScheduleError, ValueError):
+            continue  # legal as it stands, only slower
+        sch = trial
+    return sch
+
+
+def _schedule_block(sch: s_tir.Schedule, name: str, lanes: int) -> None:
+    block = sch.get_sblock(name)
+    info = sch.get(block)
+    loops = sch.get_loops(block)
+    kinds = [axis.iter_type for axis in info.iter_vars]
+    if len(loops) != len(kinds) or not loops:
+        raise ScheduleError(f"block {name} has {len(loops)} loops for {len(kinds)} axes")
+    spatial = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == SPATIAL]
+    reduce = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == REDUCE]
+    if not spatial or any(int(axis.dom.extent) == 0 for axis in info.iter_vars):
+        return
+    inner = spatial[-1]
+    extent = int(sch.get(inner).extent)
+    outer = list(spatial[:-1])
+    if extent > VECTOR_LIMIT:
+        outer_part, inner = sch.split(inner, [None, lanes])
+        outer.append(outer_part)
+        exact = extent % lanes == 0
+    else:
+        exact = True
+    sch.reorder(*outer, *reduce, inner)
+    if outer:
+        sch.parallel(sch.fuse(*outer))
+    if exact and min(extent, VECTOR_LIMIT) > 1:
+        sch.vectorize(inner)
+    if reduce:
+        init = sch.decompose_reduction(block, reduce[0])
+        if exact and min(extent, VECTOR_LIMIT) > 1:
+            sch.vectorize(sch.get_loops(init)[-1])

@@ -1,0 +1,207 @@
+"""Batched product of two activations, as in attention, with the heads wherever the operands have them.
+
+An einsum equation says which axis is which, so no transpose is ever stored: with q, k, v as the dense layers write
+them, (b, s, h, d), the scores are ``bmhk,bnhk->bhmn`` and the context ``bhmk,bkhn->bmhn``. Every axis that is in both
+operands and the result is a batch axis; m, n and k are one axis each, and n is the innermost of the result.
+
+    for b, h, m, n:                      parallel b·h·m/rows:
+        for k:                               pack[n/l, k, l] = y of this b, h (knob ``pack``)
+            c += x * y            →          for n/(tn·l), m/tm:
+    epilogue                                     for k/u: unroll u, tm, tn: vectorize l
+                                                 epilogue on the tile
+
+The second operand is packed per job because each of its elements is used by every m, while as the dense layer left it
+neighbours along k or n lie a whole token apart and fall into the same few lines of L1.
+
+Where tiles do not divide m or n, the product is computed over whole tiles (the pack is zero beyond n, the last row is
+repeated beyond m) and cropped together with the epilogue, once per job.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+from tvm import s_tir, te, tirx
+from tvm.s_tir.schedule import LoopRV, SBlockRV
+
+from schedules.config import Config
+from schedules.errors import UsageError, check
+from schedules.space import Columns, Knob, Space
+from schedules.target import Target
+from schedules.templates.common.structure import (
+    Anchor,
+    OneAlgorithm,
+    divisors,
+    find_anchor,
+    inline_epilogue,
+    unroll_tile,
+)
+
+OP = "batch_matmul"
+PACK = "batch_pack"
+ROWS = 4  # m is rounded up to a multiple of this, so that every shape has a register tile of some height
+
+
+def batch_matmul(x: te.Tensor, y: te.Tensor, equation: str, lanes: int) -> te.Tensor:
+    """The compute.
+
+    Args:
+        x: first operand, read as scalars.
+        y: second operand, read as vectors along n.
+        equation: einsum of one m, one n and one k axis and any batch axes, such as ``bmhk,bnhk->bhmn``.
+        lanes: elements of one vector.
+
+    Raises:
+        UsageError: if the equation is of another kind.
+    """
+    operands, _, result = equation.partition("->")
+    left, _, right = operands.partition(",")
+    sizes = dict(zip(left, (int(size) for size in x.shape), strict=True))
+    sizes |= dict(zip(right, (int(size) for size in y.shape), strict=True))
+    rows = [axis for axis in result if axis in left and axis not in right]
+    columns = [axis for axis in result if axis in right and axis not in left]
+    depth = [axis for axis in left if axis in right and axis not in result]
+    batch = [axis for axis in result if axis in left and axis in right]
+    if (len(rows), len(columns), len(depth)) != (1, 1, 1) or not result.endswith(columns[0]):
+        raise UsageError(f"equation {equation} needs one m, one n and one k axis, n the last of the result")
+    m, n, k = rows[0], columns[0], depth[0]
+    whole = {**sizes, m: _up(sizes[m], ROWS if sizes[m] > ROWS else 1), n: _up(sizes[n], lanes)}
+
+    def packed_element(*index: tirx.Var) -> tirx.Expr:
+        at = dict(zip(batch, index, strict=False)) | {n: index[-3] * lanes + index[-1], k: index[-2]}
+        element = y[tuple(at[axis] for axis in right)]
+        return element if whole[n] == sizes[n] else tirx.if_then_else(at[n] < sizes[n], element, tirx.const(0, y.dtype))
+
+    shape = [sizes[axis] for axis in batch] + [whole[n] // lanes, sizes[k], lanes]
+    pack = te.compute(shape, packed_element, name=PACK)
+    inner = te.reduce_axis((0, sizes[k]), "k")
+
+    def element(*index: tirx.Var) -> tirx.Expr:
+        at = dict(zip(result, index, strict=True)) | {k: inner.var}
+        there = (*(at[axis] for axis in batch), at[n] // lanes, inner, at[n] % lanes)
+        if whole[m] != sizes[m]:
+            at[m] = tirx.min(at[m], tirx.const(sizes[m] - 1, at[m].ty.dtype))
+        return te.sum(x[tuple(at[axis] for axis in left)] * pack[there], axis=[inner])
+
+    cropped = whole != sizes
+    geometry = {"rows": result.index(m), "lanes": lanes, "contiguous": right.endswith(n), "cropped": cropped}
+    attrs = {"tune.anchor": OP, "tune.geometry": json.dumps(geometry)}
+    product = te.compute([whole[axis] for axis in result], element, name=OP, attrs=attrs)
+    if not cropped:
+        return product
+    return te.compute([sizes[axis] for axis in result], lambda *index: product[index], name="crop")
+
+
+def _up(size: int, step: int) -> int:
+    return -(-size // step) * step
+
+
+class BatchMatmulTemplate(OneAlgorithm):
+    """Match, space and rewrite for ``batch_matmul``."""
+
+    name = OP
+    version = 1
+
+    def match(self, func: tirx.PrimFunc) -> Anchor | None:
+        """The product this function is about, if it is one."""
+        return find_anchor(func, OP)
+
+    def space(self, anchor: Anchor, target: Target) -> Space:
+        """Register tile, rows per job, reduction unrolling, loop order and packing."""
+        row_axis, lanes = int(anchor.geometry["rows"]), int(anchor.geometry["lanes"])
+        rows, blocks, depth = anchor.spatial[row_axis], anchor.spatial[-1] // lanes, anchor.reduction[0]
+        batch = int(np.prod(anchor.spatial)) // (rows * anchor.spatial[-1])
+        limit = target.vector_registers - 4
+        knobs = (
+            Knob("tm", tuple(d for d in divisors(rows) if d <= limit)),
+            Knob("tn", tuple(d for d in divisors(blocks) if d <= 8)),
+            Knob("rows", tuple(d for d in divisors(rows) if d >= min(rows, 16) and d <= 512)),
+            Knob("unroll", tuple(d for d in (1, 2, 4, 8) if depth % d == 0)),
+            Knob("outer", (0, 1)),
+            Knob("pack", (0, 1) if anchor.geometry["contiguous"] else (1,)),
+        )
+
+        def fits(columns: Columns) -> NDArray[np.bool_]:
+            tile = columns["tm"] * columns["tn"]
+            whole: NDArray[np.bool_] = (tile <= limit) & (columns["rows"] % columns["tm"] == 0)
+            return whole & (tile * columns["unroll"] <= 256)
+
+        def derive(columns: Columns) -> Mapping[str, NDArray[np.float64]]:
+            tile = columns["tm"] * columns["tn"]
+            jobs = batch * (rows / columns["rows"])
+            return {
+                "accumulators": tile,
+                "loads_per_fma": (columns["tm"] + columns["tn"]) / tile,
+                "balance": jobs / (np.ceil(jobs / target.threads) * target.threads),
+                "starved": np.maximum(0.0, 8.0 - tile),
+                "packed_per_row": columns["pack"] / columns["rows"],
+            }
+
+        space = Space(OP, self.version, knobs, fits, derive)
+        columns, derived = space.columns(space.rows), derive(space.columns(space.rows))
+        score = (
+            4 * derived["loads_per_fma"]
+            + 0.2 * np.abs(derived["accumulators"] - 20)
+            + 6 * (1 - derived["balance"])
+            + 16 / columns["rows"]
+            + 0.2 * np.abs(np.log2(columns["unroll"]) - 1)
+            - 0.5 * columns["pack"]
+        )
+        best = np.argsort(score, kind="stable")[:8]
+        return Space(OP, self.version, knobs, fits, derive, first=tuple(space.config(space.rows[i]) for i in best))
+
+    def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:
+        """Rewrite ``sch`` in place."""
+        product, pack = sch.get_sblock(anchor.block), sch.get_sblock(PACK)
+        lanes, row_axis = int(anchor.geometry["lanes"]), int(anchor.geometry["rows"])
+        tm, tn, rows = (config.integer(name) for name in ("tm", "tn", "rows"))
+        check(rows % tm == 0, f"rows {rows} is not a multiple of tm {tm}")
+        tail = inline_epilogue(sch, anchor)
+        *loops, n, k = sch.get_loops(product)
+        mo, mm, mi = sch.split(loops.pop(row_axis), [None, rows // tm, tm])
+        no, ni, lane = sch.split(n, [None, tn, lanes])
+        ko, ki = sch.split(k, [None, config.integer("unroll")])
+        inside = (mm, no) if config.integer("outer") else (no, mm)
+        sch.reorder(*loops, mo, *inside, ko, ki, mi, ni, lane)
+        cropped = bool(anchor.geometry["cropped"])
+        if tail is not None:
+            sch.reverse_compute_at(tail, mo if cropped else inside[1], preserve_unit_loops=True)
+        job = sch.fuse(*loops, mo)
+        sch.parallel(job)
+        if config.integer("pack"):
+            sch.compute_at(pack, job, preserve_unit_loops=True)
+            _copy_block(sch, pack, bool(anchor.geometry["contiguous"]))
+        else:
+            sch.compute_inline(pack)
+        sch.vectorize(lane)
+        for loop in (ki, mi, ni):
+            sch.unroll(loop)
+        if tail is not None and not cropped:  # LLVM masks the ends of cropped rows
+            _tile_epilogue(sch, tail, lanes)
+        init = sch.decompose_reduction(product, ko)
+        unroll_tile(sch, init, 3)
+
+
+def _copy_block(sch: s_tir.Schedule, pack: SBlockRV, contiguous: bool) -> None:
+    """Vectors where the source is contiguous along n; else each line of it is read once, k innermost."""
+    *_, k, lane = sch.get_loops(pack)
+    if contiguous:
+        sch.vectorize(lane)
+        return
+    line = next(size for size in (16, 8, 4, 2, 1) if int(sch.get(k).extent) % size == 0)
+    outer, inner = sch.split(k, [None, line])
+    sch.reorder(outer, lane, inner)
+    sch.unroll(inner)
+
+
+def _tile_epilogue(sch: s_tir.Schedule, tail: SBlockRV, lanes: int) -> None:
+    """Below the loops over jobs, m and n: vectors of the last axis, everything else of the tile unrolled."""
+    tile: list[LoopRV] = [loop for loop in sch.get_loops(tail)[3:] if int(sch.get(loop).extent) > 1]
+    check(tile and int(sch.get(tile[-1]).extent) % lanes == 0, "the epilogue's tile is not made of whole vectors")
+    rest, lane = sch.split(tile[-1], [None, lanes])
+    sch.vectorize(lane)
+    for loop in (*tile[:-1], rest):
+        sch.unroll(loop)

@@ -1,0 +1,424 @@
+"""Direct convolution in channel-blocked layouts, dense and grouped.
+
+Notation (b = channels in one block, fp32 AVX-512: 16):
+    data    (n, ceil(C/b), h, w, b), or plain (n, C, h, w) for the first layer
+    weight  (O/b, C'/i, kh, kw, i, b): C' input channels of one group, i of them innermost
+    output  (n, O/b, oh, ow, b)
+
+The rewrite (``c``: reduction over ci, kh, kw, i):
+
+    for n, o, oh, ow, b:                     parallel for n·o/to·oh/th:
+        for ci, kh, kw, i:                       pad rows (knob ``pad``)
+            c += data * weight                   for ow/tw:
+    epilogue                          →              for ci, kh, kw, i/u:
+                                                         unroll u: unroll to, th, tw: vectorize b
+                                                     epilogue on the to·th·tw tile while it is in registers
+
+With knob ``depth`` below the number of ci, the sum is cut in chunks of so many: all tiles of a job pass over one chunk
+of the weights, which stays in L1, before the next, and what is summed so far lies in memory between. It pays where few
+pixels share a tile, on maps of 7 × 7 say, and weights would else be read from L2 as fast as it gives them.
+
+The to·th·tw accumulators of one vector each must hide the FMA latency (ports × latency, at least 8) and stay in the
+register file beside what they share (``tile_registers``): 28 of 32 leave room for two vectors of weights and one
+number, spread. The more of them, the fewer loads a multiply-add takes, and the less it matters that weights come from
+L2. Tiles with more are not enumerated.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import tvm_ffi
+from numpy.typing import NDArray
+from tvm import s_tir, te, tirx
+from tvm.s_tir.schedule import LoopRV
+
+from schedules.config import Config
+from schedules.errors import check
+from schedules.space import ENUMERATION_LIMIT, Columns, Knob, Space
+from schedules.target import Target
+from schedules.templates.common.splice import replace_anchor
+from schedules.templates.common.structure import (
+    Anchor,
+    Repack,
+    divisors,
+    find_anchor,
+    inline_epilogue,
+    parallel_outer,
+    tile_order,
+    tile_registers,
+    unroll_tile,
+)
+from schedules.templates.cpu import winograd
+from schedules.templates.cpu.conv2d_features import features, first_guesses
+from schedules.templates.cpu.prefetch import FEWEST_TILES, Panel, prefetch_next
+
+OP = "conv2d"
+
+CHUNKS = 64, 384
+"""Terms that a chunk of the sum may have; see ``depth`` above."""
+
+LONG = 256
+"""Terms from which the weights of two to four vectors leave L1, or first have to come from beyond L2 for long enough
+that a chunk asked for ahead is worth the pass: 832 → 128 on 7 × 7 went from 45 to 56 % of the peak in the model."""
+
+MOST_NUMBERS = 28
+"""Pixels of a tile of one block of channels."""
+
+
+def conv2d(
+    data: te.Tensor,
+    weight: te.Tensor,
+    strides: tuple[int, int],
+    padding: tuple[int, int, int, int],
+    dilation: tuple[int, int],
+    groups: int,
+    outputs: int = 0,
+) -> te.Tensor:
+    """The compute in clean axes.
+
+    Args:
+        data: (n, C/b, h, w, b), or (n, C, h, w) if the input is plain.
+        weight: (O/b, C'/i, kh, kw, i, b); C' spans ``group_span`` groups.
+        padding: top, left, bottom, right.
+        outputs: channels that are not padding; only groups whose channels no block divides need it.
+
+    Returns:
+        (n, O/b, oh, ow, b).
+    """
+    top, left, bottom, right = padding
+    height, width = int(data.shape[2]), int(data.shape[3])
+    blocks, depth, kh_size, kw_size, inner, lanes = (int(x) for x in weight.shape)
+    padded = data if not any(padding) else pad_spatial(data, padding, 0.0)
+    oh_size = (height + top + bottom - dilation[0] * (kh_size - 1) - 1) // strides[0] + 1
+    ow_size = (width + left + right - dilation[1] * (kw_size - 1) - 1) // strides[1] + 1
+    ci = te.reduce_axis((0, depth), "ci")
+    kh = te.reduce_axis((0, kh_size), "kh")
+    kw = te.reduce_axis((0, kw_size), "kw")
+    i = te.reduce_axis((0, inner), "i")
+    plain = len(data.shape) == 4
+    lane_count = 1 if plain else int(data.shape[4])
+    per_group = (outputs or blocks * lanes) // groups
+    span = group_span(per_group, groups, lanes)
+    geometry = {"strides": strides, "padding": padding, "dilation": dilation, "groups": groups}
+    if span > 1:
+        geometry |= {"outputs": per_group, "span": span}
+
+    def source(n: tirx.Var, o: tirx.Var, y: tirx.Expr, x: tirx.Expr) -> tirx.Expr:
+        channel = ci * inner + i
+        if groups > 1:
+            first = tirx.min(o * lanes // per_group, groups - span)
+            channel = channel + first * (depth * inner // span)
+        if plain:
+            return padded[n, channel, y, x]
+        if groups == 1 and inner == lane_count:
+            return padded[n, ci, y, x, i]
+        value = padded[n, channel // lane_count, y, x, channel % lane_count]
+        if span == 1:
+            return value
+        return tirx.Select(
+            touches(o, ci // (depth // span), per_group, groups, lanes), value, tirx.const(0.0, data.dtype)
+        )
+
+    return te.compute(
+        (data.shape[0], blocks, oh_size, ow_size, lanes),
+        lambda n, o, oh, ow, b: te.sum(
+            source(n, o, oh * strides[0] + kh * dilation[0], ow * strides[1] + kw * dilation[1])
+            * weight[o, ci, kh, kw, i, b],
+            axis=[ci, kh, kw, i],
+        ),
+        name="conv2d",
+        attrs={"tune.anchor": OP, "tune.geometry": json.dumps(geometry)},
+    )
+
+
+def group_span(per_group: int, groups: int, lanes: int) -> int:
+    """Most groups that one block of ``lanes`` output channels can touch, of ``per_group`` output channels each."""
+    return 1 if per_group % lanes == 0 else min(groups, -(-lanes // per_group) + 1)
+
+
+def touches(o: tirx.Expr, index: tirx.Expr, per_group: int, groups: int, lanes: int) -> tirx.Expr:
+    """Whether any channel of output block ``o`` is of group number ``index`` of those that a block may touch."""
+    group = tirx.min(o * lanes // per_group, groups - group_span(per_group, groups, lanes)) + index
+    return tirx.all(group * per_group < (o + 1) * lanes, (group + 1) * per_group > o * lanes)
+
+
+def left_out(func: tirx.PrimFunc) -> int:
+    """Operations that the program of ``func`` names and every config leaves out: multiply-adds of untouched groups."""
+    anchor = find_anchor(func, OP)
+    if anchor is None or "span" not in anchor.geometry:
+        return 0
+    lanes, blocks = anchor.spatial[-1], anchor.spatial[1]
+    per_group, groups, span = int(anchor.geometry["outputs"]), anchor.groups, int(anchor.geometry["span"])
+    pairs = itertools.product(*([tirx.const(i, "int64") for i in range(extent)] for extent in (blocks, span)))
+    empty = sum(not touches(o, index, per_group, groups, lanes).value for o, index in pairs)  # of numbers, a number
+    return 2 * empty * (math.prod(anchor.spatial) // blocks) * (math.prod(anchor.reduction) // span)
+
+
+def pad_spatial(data: te.Tensor, padding: tuple[int, int, int, int], value: float) -> te.Tensor:
+    """``data`` (n, c, h, w[, b]) with ``value`` around h and w; padding is top, left, bottom, right."""
+    top, left, bottom, right = padding
+    height, width = int(data.shape[2]), int(data.shape[3])
+    shape = [data.shape[0], data.shape[1], height + top + bottom, width + left + right, *data.shape[4:]]
+    fill = tirx.const(value, data.dtype)
+
+    def element(n: tirx.Var, c: tirx.Var, h: tirx.Var, w: tirx.Var, *b: tirx.Var) -> tirx.Expr:
+        inside = tirx.all(h >= top, h < height + top, w >= left, w < width + left)
+        return tirx.if_then_else(inside, data[(n, c, h - top, w - left, *b)], fill)
+
+    return te.compute(shape, element, name="pad")
+
+
+class Conv2dTemplate:
+    """Match, space and rewrite for ``conv2d``."""
+
+    name = OP
+    version = 4
+
+    def match(self, func: tirx.PrimFunc) -> Anchor | None:
+        """The convolution this function is about, if it is one."""
+        return find_anchor(func, OP)
+
+    def space(self, anchor: Anchor, target: Target) -> Space:
+        """Register tiles that fit ``target``, reduction unrolling, where padding happens, the grain, the algorithm."""
+        batch, blocks, height, width, lanes = anchor.spatial
+        inner = anchor.reduction[-1]
+        group_blocks = blocks // anchor.groups if blocks % anchor.groups == 0 else blocks
+        algorithms = (0, *(m for m in (2, 4) if _winograd_applies(anchor) and min(height, width) > m))
+        tiles_h = {m: batch * -(-height // m) for m in algorithms if m}
+        tiles_w = {m: -(-width // m) for m in algorithms if m}
+        direct_h = tuple(d for d in divisors(height) if d <= 7)
+        direct_w = tuple(d for d in divisors(width) if d <= MOST_NUMBERS)
+        ragged = _ragged(width)
+        grains = tuple(d for d in divisors(height) if d <= 16)
+        knobs = _listable(
+            Knob("algorithm", algorithms),
+            Knob("to", (1,) if "span" in anchor.geometry else tuple(d for d in divisors(group_blocks) if d <= 8)),
+            Knob("th", _union(direct_h, *(divisors(t) for t in tiles_h.values()), limit=7)),
+            Knob("tw", _union(direct_w, ragged, *(divisors(t) for t in tiles_w.values()), limit=MOST_NUMBERS)),
+            Knob("unroll", tuple(d for d in (1, 2, 4, 8, 16) if inner % d == 0)),
+            Knob("rows", _union(grains, *(divisors(t) for t in tiles_h.values()), limit=16)),
+            Knob("pad", (0, 1) if anchor.padded else (0,)),
+            Knob("outer", (0, 1)),
+            Knob("depth", _chunks(anchor)),
+        )
+        whole = anchor.reduction[0]
+
+        def fits(columns: Columns) -> NDArray[np.bool_]:
+            m = columns["algorithm"]
+            tile = columns["to"] * columns["th"] * columns["tw"]
+            held = tile_registers(columns["to"], columns["th"] * columns["tw"])
+            allowed = (held <= target.vector_registers) & (columns["unroll"] * tile <= 256)
+            fitting = (width % columns["tw"] == 0) | np.isin(columns["tw"], ragged)
+            direct = (m == 0) & (height % columns["th"] == 0) & fitting
+            direct &= (height % columns["rows"] == 0) & (columns["rows"] % columns["th"] == 0)
+            tiles = columns["rows"] / columns["th"] * np.ceil(width / columns["tw"])
+            found = direct & ((columns["depth"] == whole) | (tiles >= FEWEST_TILES))
+            for size in tiles_h:
+                # A chunk (outer = 1) holds whole tile rows of one picture; phases have no chunk.
+                chunk = (columns["outer"] == 1) & (columns["rows"] % columns["th"] == 0)
+                chunk &= (tiles_h[size] // batch) % columns["rows"] == 0
+                phases = (columns["outer"] == 0) & (columns["rows"] == 1)
+                product = (tiles_h[size] % columns["th"] == 0) & (tiles_w[size] % columns["tw"] == 0)
+                product &= (columns["pad"] == 0) & (columns["depth"] == whole)
+                found = found | ((m == size) & product & (chunk | phases))
+            legal: NDArray[np.bool_] = allowed & found
+            return legal
+
+        def derive(columns: Columns) -> Mapping[str, NDArray[np.float64]]:
+            return features(columns, anchor, target)
+
+        space = Space(OP, self.version, knobs, fits, derive)
+        # F(m,3) computes m² outputs with (m + 2)² products where the direct method needs 9·m².
+        saving = max(9 * m * m / (m + 2) ** 2 if m else 1.0 for m in algorithms)
+        first = first_guesses(space)
+        best = {config.integer("algorithm"): config for config in reversed(first)}
+        openers = tuple(config for config in first if config in best.values()) if len(best) > 1 else ()
+        return Space(OP, self.version, knobs, fits, derive, first=first, openers=openers, saving=saving)
+
+    def prepare(self, func: tirx.PrimFunc, anchor: Anchor, config: Config) -> tirx.PrimFunc:
+        """``func`` with the convolution computed by the chosen algorithm."""
+        m = config.integer("algorithm")
+        if m == 0:
+            return func
+        return replace_anchor(func, anchor.block, winograd.stages(anchor, m), anchor.data, anchor.weight)
+
+    def repack(self, anchor: Anchor, config: Config) -> dict[int, Repack]:
+        """How weights must be transformed for ``config``: parameter index → function."""
+        m = config.integer("algorithm")
+        if m == 0:
+            return {}
+        return {anchor.weight: Repack(f"winograd-{m}", lambda packed: winograd.transform_weight(packed, m))}
+
+    def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:
+        """Rewrite ``sch`` in place."""
+        if config.integer("algorithm"):
+            winograd.apply(sch, anchor, config)
+            return
+        conv = sch.get_sblock(anchor.block)
+        # Sums of their own where nothing follows: a prefetch may read the result, as LLVM sees it.
+        tail = inline_epilogue(sch, anchor) or sch.cache_write(conv, 0, "global")
+        n, o, oh, ow, b, ci, kh, kw, i = sch.get_loops(conv)
+        to, th, tw, rows = (config.integer(k) for k in ("to", "th", "tw", "rows"))
+        check(rows % th == 0, f"rows {rows} is not a multiple of th {th}")
+        oo, oi = sch.split(o, [None, to])
+        ho, hm, hi = sch.split(oh, [None, rows // th, th])
+        wo, wi = sch.split(ow, [None, tw])
+        io, ii = sch.split(i, [None, config.integer("unroll")])
+        span = int(anchor.geometry.get("span", 1))
+        chunk = config.integer("depth")
+        cut = chunk < anchor.reduction[0]
+        parts = [span, None] if span > 1 else [None, chunk] if cut else [None]
+        outermost, *rest = sch.split(ci, parts) if len(parts) > 1 else [ci]
+        summed = [*rest, kh, kw, io, ii]
+        fused = [n, ho, oo] if config.integer("outer") else [n, oo, ho]
+        tiles = [outermost, hm, wo] if cut else [hm, wo, outermost]
+        sch.reorder(*fused, *tiles, *summed, *tile_order((oi, to), (hi, wi), th * tw), b)
+        sch.reverse_compute_at(tail, fused[-1] if cut else wo, preserve_unit_loops=True)
+        outer = sch.fuse(*fused)
+        sch.parallel(outer)
+        if anchor.padded:
+            pad = sch.get_sblock("pad")
+            if config.integer("pad"):
+                sch.compute_at(pad, outer, preserve_unit_loops=True)
+            else:
+                parallel_outer(sch, pad, 3)
+            last = sch.get_loops(pad)[-1]
+            if not anchor.plain:
+                sch.vectorize(last)
+        sch.vectorize(b)
+        # A ragged last tile is code of its own: with its number known, so is which of its columns there are.
+        ragged = anchor.spatial[3] % tw != 0
+        for loop in (ii, oi, hi, wi, *([wo] if ragged else [])):
+            sch.unroll(loop)
+        init = sch.decompose_reduction(conv, outermost)
+        unroll_tile(sch, init, 4)
+        unroll_tile(sch, tail, 1 if cut else 4)
+        if span > 1:
+            _skip_untouched(sch, conv, outermost, oi, anchor)
+        else:
+            _prefetch(sch, anchor, config, (outer, hm, wo), (outermost, *rest, kh, kw, io))
+
+
+def _prefetch(
+    sch: s_tir.Schedule, anchor: Anchor, config: Config, tiles: tuple[LoopRV, ...], summed: tuple[LoopRV, ...]
+) -> None:
+    """The next ``to`` blocks of channels, or the next chunk of a sum in chunks, while this one's tiles are computed."""
+    job, row, column = (sch.get(loop).loop_var for loop in tiles)
+    _, blocks, height, width, lanes = anchor.spatial
+    to, rows, chunk = (config.integer(name) for name in ("to", "rows", "depth"))
+    depth, terms = anchor.reduction[0], math.prod(anchor.reduction[1:])
+    across, down, groups = -(-width // config.integer("tw")), rows // config.integer("th"), height // rows
+    inner = config.integer("outer") == 1
+    block = job % (blocks // to) if inner else job // groups % (blocks // to)
+    tile, count = row * across + column, down * across
+    if chunk < depth:
+        # Behind a chunk of a block lies its next one, and behind the last the next block.
+        step = (sch.get(summed[0]).loop_var + 1) * chunk
+        starts = [((block * to + number) * depth + step) * terms for number in range(to)]
+        prefetch_next(sch, anchor.weight, lanes, summed[1:], Panel(to * chunk * terms, starts, tile, count))
+        return
+    if not inner:
+        tile, count = job % groups * count + tile, groups * count
+    vectors = to * depth * terms
+    prefetch_next(sch, anchor.weight, lanes, summed, Panel(vectors, [(block + 1) * vectors], tile, count))
+
+
+def _skip_untouched(
+    sch: s_tir.Schedule,
+    conv: s_tir.schedule.SBlockRV,
+    touched: s_tir.schedule.LoopRV,
+    inner: s_tir.schedule.LoopRV,
+    anchor: Anchor,
+) -> None:
+    """Leave out the groups that the block of output channels does not touch: all they add is zeros.
+
+    Args:
+        touched: the loop over the groups that a block may touch.
+        inner: the loop over the blocks of a tile.
+    """
+    loop = sch.get(touched)
+    alone = sch.get(inner).loop_var  # one block a tile: its loop is inside, and stands at zero
+    block = tvm_ffi.structural_map(
+        _realised(loop, sch.get(conv)).iter_values[1],
+        (tirx.Var, lambda var: tirx.const(0, var.ty.dtype) if var.same_as(alone) else var),
+    )
+    per_group = int(anchor.geometry["outputs"])
+    condition = touches(block, loop.loop_var, per_group, anchor.groups, anchor.spatial[-1])
+    body = tirx.IfThenElse(condition, loop.body, None)
+    guarded = tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, body, None, loop.annotations)
+    sch.state.replace(sch.get_sref(touched), guarded, {})
+
+
+def _realised(statement: tirx.Stmt, block: s_tir.SBlock) -> s_tir.SBlockRealize:
+    """Where ``block`` is run inside nested loops."""
+    while not isinstance(statement, s_tir.SBlockRealize):
+        statement = statement.body
+    check(statement.block.same_as(block), f"{block.name_hint} is not alone in its loops")
+    return statement
+
+
+def _chunks(anchor: Anchor) -> tuple[int, ...]:
+    """Choices of the knob ``depth``: all of ci, and parts of it whose terms are worth a pass."""
+    depth, kh, kw, inner = anchor.reduction
+    if "span" in anchor.geometry or anchor.plain:
+        return (depth,)
+    terms = kh * kw * inner
+    if depth * terms < LONG:
+        return (depth,)
+    return (*(d for d in divisors(depth) if d < depth and CHUNKS[0] <= d * terms <= CHUNKS[1]), depth)
+
+
+def _listable(*knobs: Knob) -> tuple[Knob, ...]:
+    """``knobs``, if need be with every other choice of the finest ones left out, so that their space can be listed.
+
+    Narrow vectors, and heights and depths of many divisors, make products of some hundred thousand.
+    """
+    while math.prod(len(knob.choices) for knob in knobs) > ENUMERATION_LIMIT:
+        finest = max((knob for knob in knobs if knob.name in ("rows", "unroll", "depth")), key=lambda k: len(k.choices))
+        # Both ends stay: Winograd by phases needs a grain of one row, and all of a depth is always legal.
+        thinner = Knob(finest.name, (finest.choices[0], *finest.choices[2:-1:2], finest.choices[-1]))
+        knobs = tuple(thinner if knob is finest else knob for knob in knobs)
+    return knobs
+
+
+MOST_COPIES = 4
+"""Tiles of a row that are code of their own."""
+HANDY = (4, 12)
+"""Widths of tiles that leave room for several blocks of channels in the registers."""
+
+
+def _ragged(width: int) -> tuple[int, ...]:
+    """Widths of tiles, the last of a row narrower, where no divisor of ``width`` is handy.
+
+    A row of 13 is one tile of 13 or 13 tiles of 1 else, and with 13 columns no more than two blocks of channels fit the
+    registers; 7 and 6 columns leave room for three, 5 for four.
+    """
+    least, most = HANDY
+    if any(least <= d <= most for d in divisors(width)):
+        return ()
+    found = {-(-width // copies) for copies in range(2, MOST_COPIES + 1)}
+    return tuple(sorted(d for d in found if least <= d <= most and 2 * (width % d) >= d))
+
+
+def _union(*choices: tuple[int, ...], limit: int) -> tuple[int, ...]:
+    return tuple(sorted({value for group in choices for value in group if value <= limit}))
+
+
+def _winograd_applies(anchor: Anchor) -> bool:
+    """3×3, stride 1, whole vectors of input channels, groups that no block straddles."""
+    geometry = anchor.geometry
+    steps = [*geometry.get("strides", ()), *geometry.get("dilation", ())]
+    return (
+        all(step == 1 for step in steps)
+        and anchor.reduction[1:3] == (3, 3)
+        and not anchor.plain
+        and anchor.spatial[1] % anchor.groups == 0
+        and anchor.shapes[anchor.data][1] == anchor.groups * anchor.reduction[0]
+        and anchor.reduction[3] == anchor.spatial[4] == anchor.shapes[anchor.data][4]
+        and anchor.weight >= 0
+    )

@@ -1,0 +1,137 @@
+"""Depthwise convolution in channel-blocked layout: each channel has its own filter, so vectors run over channels.
+
+    data (n, C/b, h, w, b)   weight (C/b, kh, kw, b)   output (n, C/b, oh, ow, b)
+
+    for n, c, oh, ow, b:            parallel n·c·oh/rows:
+        for kh, kw:                     pad rows
+            o += data * weight    →     for oh, ow/tw:
+    epilogue                                for kh: unroll kw, tw: vectorize b
+                                            epilogue on the tile
+
+Bound by loads: one FMA per two loads, so the tile only has to hide latency.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+from tvm import s_tir, te, tirx
+
+from schedules.config import Config
+from schedules.space import Columns, Knob, Space
+from schedules.target import Target
+from schedules.templates.common.structure import (
+    Anchor,
+    OneAlgorithm,
+    divisors,
+    find_anchor,
+    inline_epilogue,
+    parallel_outer,
+    unroll_tile,
+)
+from schedules.templates.cpu.conv2d import pad_spatial
+
+OP = "depthwise"
+
+
+def depthwise(
+    data: te.Tensor,
+    weight: te.Tensor,
+    strides: tuple[int, int],
+    padding: tuple[int, int, int, int],
+    dilation: tuple[int, int],
+) -> te.Tensor:
+    """data (n, C/b, h, w, b), weight (C/b, kh, kw, b), padding top, left, bottom, right → (n, C/b, oh, ow, b)."""
+    top, left, bottom, right = padding
+    _, kh_size, kw_size, _ = (int(x) for x in weight.shape)
+    padded = pad_spatial(data, padding, 0.0) if any(padding) else data
+    oh_size = (int(data.shape[2]) + top + bottom - dilation[0] * (kh_size - 1) - 1) // strides[0] + 1
+    ow_size = (int(data.shape[3]) + left + right - dilation[1] * (kw_size - 1) - 1) // strides[1] + 1
+    kh = te.reduce_axis((0, kh_size), "kh")
+    kw = te.reduce_axis((0, kw_size), "kw")
+    return te.compute(
+        (data.shape[0], data.shape[1], oh_size, ow_size, data.shape[4]),
+        lambda n, c, oh, ow, b: te.sum(
+            padded[n, c, oh * strides[0] + kh * dilation[0], ow * strides[1] + kw * dilation[1], b]
+            * weight[c, kh, kw, b],
+            axis=[kh, kw],
+        ),
+        name="depthwise",
+        attrs={"tune.anchor": OP},
+    )
+
+
+class DepthwiseTemplate(OneAlgorithm):
+    """Match, space and rewrite for ``depthwise``."""
+
+    name = OP
+    version = 1
+
+    def match(self, func: tirx.PrimFunc) -> Anchor | None:
+        """The depthwise convolution this function is about, if it is one."""
+        return find_anchor(func, OP)
+
+    def space(self, anchor: Anchor, target: Target) -> Space:
+        """Tile width, rows per job, padding place and filter unrolling."""
+        n, blocks, height, width, _ = anchor.spatial
+        taps = anchor.reduction[0] * anchor.reduction[1]
+        limit = target.vector_registers - 4
+        knobs = (
+            Knob("tw", tuple(d for d in divisors(width) if d <= limit)),
+            Knob("rows", tuple(d for d in divisors(height) if d <= 56)),
+            Knob("pad", (0, 1) if anchor.padded else (0,)),
+            Knob("unroll", (0, 1)),
+        )
+
+        def fits(columns: Columns) -> NDArray[np.bool_]:
+            return (columns["tw"] * np.where(columns["unroll"] > 0, taps, anchor.reduction[1])) <= 400
+
+        def derive(columns: Columns) -> Mapping[str, NDArray[np.float64]]:
+            jobs = n * blocks * (height / columns["rows"])
+            return {
+                "balance": jobs / (np.ceil(jobs / target.threads) * target.threads),
+                "rows_per_job": np.log2(columns["rows"]),
+                "starved": np.maximum(0.0, 4.0 - columns["tw"]),
+            }
+
+        space = Space(OP, self.version, knobs, fits, derive)
+        columns = space.columns(space.rows)
+        score = (
+            np.abs(columns["tw"] - 7)
+            + np.abs(columns["rows"] - 7)
+            - columns["pad"]
+            + 8 * (1 - derive(columns)["balance"])
+        )
+        best = np.argsort(score, kind="stable")[:8]
+        return Space(OP, self.version, knobs, fits, derive, first=tuple(space.config(space.rows[i]) for i in best))
+
+    def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:
+        """Rewrite ``sch`` in place."""
+        block = sch.get_sblock(anchor.block)
+        tail = inline_epilogue(sch, anchor)
+        n, c, oh, ow, b, kh, kw = sch.get_loops(block)
+        ho, hi = sch.split(oh, [None, config.integer("rows")])
+        wo, wi = sch.split(ow, [None, config.integer("tw")])
+        sch.reorder(n, c, ho, hi, wo, kh, kw, wi, b)
+        if tail is not None:
+            sch.reverse_compute_at(tail, wo, preserve_unit_loops=True)
+        outer = sch.fuse(n, c, ho)
+        sch.parallel(outer)
+        if anchor.padded:
+            pad = sch.get_sblock("pad")
+            if config.integer("pad"):
+                sch.compute_at(pad, outer, preserve_unit_loops=True)
+            else:
+                parallel_outer(sch, pad, 3)
+            sch.vectorize(sch.get_loops(pad)[-1])
+        sch.vectorize(b)
+        sch.unroll(wi)
+        sch.unroll(kw)
+        if config.integer("unroll"):
+            sch.unroll(kh)
+        init = sch.decompose_reduction(block, kh)
+        unroll_tile(sch, init, 2)
+        if tail is not None:
+            unroll_tile(sch, tail, 2)

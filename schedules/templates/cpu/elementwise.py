@@ -1,0 +1,110 @@
+"""Chains without a reduction: elementwise, layout transforms, concat, pad, slices, gathers.
+
+    several stages, each a loop nest   →   one nest: parallel(outer), vectorize(inner)
+
+Stages are inlined into the last one, unless that would grow beyond measure (bfloat16 is rounded after every step, with
+an expression that reads its argument three times); loops are fused and split into vectors and parallel chunks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+from tvm import s_tir, tirx
+
+from schedules.config import Config
+from schedules.space import Columns, Knob, Space
+from schedules.target import Target
+from schedules.templates.common.structure import (
+    REDUCE,
+    SPATIAL,
+    Anchor,
+    OneAlgorithm,
+    blocks_in_order,
+    extents,
+    parameter_shapes,
+)
+
+OP = "elementwise"
+
+MOST_TEXT = 4000
+"""Characters of a stage's text once it holds what it reads. Beyond, compiling takes seconds; at 15,000 minutes."""
+
+
+class ElementwiseTemplate(OneAlgorithm):
+    """Match, space and rewrite for functions without reductions."""
+
+    name = OP
+    version = 2
+
+    def match(self, func: tirx.PrimFunc) -> Anchor | None:
+        """The last block, if no block reduces."""
+        blocks = blocks_in_order(func)
+        if not blocks or any(extents(block, REDUCE) for block in blocks):
+            return None
+        names = tuple(block.name_hint for block in blocks)
+        last = blocks[-1]
+        return Anchor(last.name_hint, extents(last, SPATIAL), (), (), names[:-1], parameter_shapes(func))
+
+    def space(self, anchor: Anchor, target: Target) -> Space:
+        """Vector length and number of parallel chunks; a small tensor may stay on one thread."""
+        size = math.prod(anchor.spatial)
+        lanes = target.lanes()
+        vectors = tuple(v for v in (1, lanes // 2, lanes, 2 * lanes, 4 * lanes) if v and size % v == 0)
+        chunks = tuple(
+            dict.fromkeys(c for c in (1, target.threads, 4 * target.threads, 16 * target.threads) if c <= size)
+        )
+        knobs = (Knob("vector", vectors), Knob("chunks", chunks), Knob("unroll", (1, 4)))
+
+        def derive(columns: Columns) -> Mapping[str, NDArray[np.float64]]:
+            return {"grain": np.log2(size / columns["chunks"])}
+
+        space = Space(OP, self.version, knobs, None, derive)
+        columns = space.columns(space.rows)
+        few = 1 if size < 4096 else target.threads
+        score = (
+            np.abs(np.log2(columns["vector"] / lanes)) + np.abs(np.log2(columns["chunks"] / few)) + columns["unroll"]
+        )
+        best = np.argsort(score, kind="stable")[:4]
+        return Space(OP, self.version, knobs, None, derive, first=tuple(space.config(space.rows[i]) for i in best))
+
+    def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:
+        """Rewrite ``sch`` in place."""
+        knobs = {name: config.integer(name) for name in ("vector", "chunks", "unroll")}
+        for name in anchor.prologue:
+            block = sch.get_sblock(name)
+            if _grows(sch, name):
+                size = math.prod(extents(sch.get(block), SPATIAL))
+                _nest(sch, name, size, **{**knobs, "vector": math.gcd(knobs["vector"], size)})
+            else:
+                sch.compute_inline(block)
+        _nest(sch, anchor.block, math.prod(anchor.spatial), **knobs)
+
+
+def _grows(sch: s_tir.Schedule, name: str) -> bool:
+    """Whether a stage makes a reader too large: what is read twice doubles, and code generation sees every copy."""
+    blocks = blocks_in_order(sch.mod["main"])
+    stage = next(block for block in blocks if block.name_hint == name)
+    access = f"{stage.writes[0].source.name}["
+    size = len(str(stage.body))
+    texts = (str(block.body) for block in blocks if block is not stage)
+    return any(len(text) + text.count(access) * size > MOST_TEXT for text in texts if access in text)
+
+
+def _nest(sch: s_tir.Schedule, name: str, size: int, vector: int, chunks: int, unroll: int) -> None:
+    """One stage as parallel chunks of vectors."""
+    fused = sch.fuse(*sch.get_loops(sch.get_sblock(name)))
+    outer = fused
+    if vector > 1:
+        outer, inner = sch.split(fused, [None, vector])
+        sch.vectorize(inner)
+    steps = size // vector
+    if unroll > 1 and steps % unroll == 0 and steps // unroll >= chunks:
+        outer, body = sch.split(outer, [None, unroll])
+        sch.unroll(body)
+    if 1 < chunks <= steps:
+        chunk, _ = sch.split(outer, [chunks, None])
+        sch.parallel(chunk)

@@ -1,0 +1,200 @@
+"""Matrix product with a weight packed at compile time.
+
+    x (m, k)   weight (n/b, k, b)   output (m, n)
+
+    for m, n:                      parallel n/(tn·b)·m/rows:
+        for k:                         for m/tm:
+            o += x * weight    →           for k/u: unroll u, tm, tn: vectorize b
+    epilogue                               epilogue on the tile
+
+With knob ``depth`` below k, the sum is cut in chunks of so many terms: all rows of a job pass over one chunk of the
+panel before the next, and what is summed so far lies in memory between. It pays where x and a panel outgrow L2.
+
+Packing makes the weight one stream per tile, so a vector × matrix product runs at memory bandwidth and a real
+matrix product finds the next vector of weights in the next line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+from tvm import s_tir, te, tirx
+from tvm.s_tir.schedule import LoopRV
+
+from schedules.config import Config
+from schedules.space import Columns, Knob, Space
+from schedules.target import Target
+from schedules.templates.common.structure import (
+    Anchor,
+    OneAlgorithm,
+    divisors,
+    find_anchor,
+    inline_epilogue,
+    unroll_tile,
+    varied,
+)
+from schedules.templates.cpu.prefetch import FEWEST_TILES, OFTEN, Panel, prefetch_next
+
+OP = "matmul"
+
+CHUNKS = 192, 1024
+"""Terms that a chunk of the sum may have: enough to make little of passing over the sums again, few enough for a panel
+of weights, the next one and all rows of x to share an L2."""
+
+
+def matmul(x: te.Tensor, weight: te.Tensor) -> te.Tensor:
+    """x (m, k), weight (n/b, k, b) → (m, n)."""
+    blocks, depth, lanes = (int(size) for size in weight.shape)
+    k = te.reduce_axis((0, depth), "k")
+    return te.compute(
+        (x.shape[0], blocks * lanes),
+        lambda m, n: te.sum(x[m, k] * weight[n // lanes, k, n % lanes], axis=[k]),
+        name="matmul",
+        attrs={"tune.anchor": OP, "tune.lanes": lanes},
+    )
+
+
+class MatmulTemplate(OneAlgorithm):
+    """Match, space and rewrite for ``matmul``."""
+
+    name = OP
+    version = 3
+
+    def match(self, func: tirx.PrimFunc) -> Anchor | None:
+        """The product this function is about, if it is one."""
+        return find_anchor(func, OP)
+
+    def space(self, anchor: Anchor, target: Target) -> Space:
+        """Register tile, rows of x per job and reduction unrolling."""
+        rows, columns_count = anchor.spatial
+        lanes = _lanes(anchor)
+        blocks = columns_count // lanes
+        depth = anchor.reduction[0]
+        limit = target.vector_registers - 4
+        knobs = (
+            Knob("tm", tuple(d for d in divisors(rows) if d <= limit)),
+            Knob("tn", tuple(d for d in divisors(blocks) if d <= 8)),
+            Knob("rows", tuple(d for d in divisors(rows) if d <= 512)),
+            Knob("unroll", tuple(d for d in (1, 2, 4, 8, 16) if depth % d == 0)),
+            Knob("outer", (0, 1)),
+            Knob("depth", _chunks(rows, depth)),
+        )
+
+        def fits(columns: Columns) -> NDArray[np.bool_]:
+            tile = columns["tm"] * columns["tn"]
+            allowed = (tile <= limit) & (tile * columns["unroll"] <= 256)
+            allowed &= columns["rows"] % columns["tm"] == 0
+            legal: NDArray[np.bool_] = allowed & ((columns["depth"] == depth) | (columns["rows"] >= 4 * columns["tm"]))
+            return legal
+
+        def derive(columns: Columns) -> Mapping[str, NDArray[np.float64]]:
+            tile = columns["tm"] * columns["tn"]
+            jobs = (blocks / columns["tn"]) * (rows / columns["rows"])
+            return {
+                "accumulators": tile,
+                "loads_per_fma": (columns["tm"] + columns["tn"]) / tile,
+                "balance": jobs / (np.ceil(jobs / target.threads) * target.threads),
+                "starved": np.maximum(0.0, 8.0 - tile),
+                "panel_l2": np.log2(columns["tn"] * lanes * columns["depth"] * 4.0 / target.l2_bytes),
+            }
+
+        space = Space(OP, self.version, knobs, fits, derive)
+        columns, derived = space.columns(space.rows), derive(space.columns(space.rows))
+        tile = derived["accumulators"]
+        want = 24 if rows > 1 else 4
+        penalty = (
+            4 * (columns["tm"] + 2 * columns["tn"]) / tile
+            + 0.3 * np.abs(tile - want)
+            + 3 * (1 - derived["balance"])
+            + 0.2 * np.abs(np.log2(columns["unroll"]) - 2)
+            - 0.1 * np.log2(columns["rows"])
+            + 0.3 * (columns["depth"] > CHUNKS[1])
+            + 0.1 * np.abs(np.log2(columns["depth"] / 256)) * (columns["depth"] < depth)
+        )
+        best = varied(np.argsort(penalty, kind="stable"), [columns[name] for name in ("tm", "tn", "outer")], most=8)
+        return Space(OP, self.version, knobs, fits, derive, first=tuple(space.config(space.rows[i]) for i in best))
+
+    def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:
+        """Rewrite ``sch`` in place."""
+        block = sch.get_sblock(anchor.block)
+        tail = inline_epilogue(sch, anchor)
+        m, n, k = sch.get_loops(block)
+        tm, tn, rows = (config.integer(name) for name in ("tm", "tn", "rows"))
+        mo, mm, mi = sch.split(m, [None, rows // tm, tm])
+        no, ni, b = sch.split(n, [None, tn, _lanes(anchor)])
+        unroll, chunk = config.integer("unroll"), config.integer("depth")
+        cut = chunk < anchor.reduction[0]
+        kc, ko, ki = sch.split(k, [None, chunk // unroll, unroll])
+        order = (mo, no) if config.integer("outer") else (no, mo)
+        sch.reorder(*order, *((kc, mm) if cut else (mm, kc)), ko, ki, mi, ni, b)
+        if tail is not None:
+            sch.reverse_compute_at(tail, order[-1] if cut else mm, preserve_unit_loops=True)
+            fused = sch.get_loops(tail)[-1]
+            _, inner, lane = sch.split(fused, [None, tn, _lanes(anchor)])
+            row = sch.get_loops(tail)[-4]
+            for loop in (inner,) if cut else (row, inner):
+                sch.unroll(loop)
+            sch.vectorize(lane)
+        job = sch.fuse(*order)
+        sch.parallel(job)
+        sch.vectorize(b)
+        if between := self._between_prefetches(anchor, config):
+            ko, _ = sch.split(ko, [None, between])
+        for loop in (ki, mi, ni):
+            sch.unroll(loop)
+        init = sch.decompose_reduction(block, kc)
+        unroll_tile(sch, init, 3)
+        if tail is not None:
+            self._prefetch(sch, anchor, config, (job, mm, kc, ko))
+
+    def _tiles(self, anchor: Anchor, config: Config) -> int:
+        """Tiles that pass over one panel of weights, or over one chunk of it, before the next."""
+        alone = config.integer("outer") or config.integer("depth") < anchor.reduction[0]
+        rows = config.integer("rows") if alone else anchor.spatial[0]
+        return rows // config.integer("tm")
+
+    def _between_prefetches(self, anchor: Anchor, config: Config) -> int:
+        """Steps of the sum between two prefetches where one each is more than a panel has lines for; else 0."""
+        unroll, tiles = config.integer("unroll"), self._tiles(anchor, config)
+        streams = config.integer("tn") if config.integer("depth") < anchor.reduction[0] else 1
+        share = config.integer("tn") * unroll / tiles / streams
+        if share >= OFTEN or tiles < FEWEST_TILES or not anchor.epilogue:
+            return 0
+        return next((d for d in divisors(config.integer("depth") // unroll) if d * share >= OFTEN), 0)
+
+    def _prefetch(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, loops: tuple[LoopRV, ...]) -> None:
+        """The next ``tn`` blocks of columns, or their next chunk, while this one's rows are computed."""
+        job, mm, kc, ko = loops
+        number, tile = sch.get(job).loop_var, sch.get(mm).loop_var
+        lanes, tn, rows = _lanes(anchor), config.integer("tn"), config.integer("rows")
+        groups, depth, chunk = anchor.spatial[0] // rows, anchor.reduction[0], config.integer("depth")
+        inner = config.integer("outer") == 1
+        panel = number % (anchor.spatial[1] // (tn * lanes)) if inner else number // groups
+        tiles = self._tiles(anchor, config)
+        if chunk < depth:
+            # Behind a chunk of a block lies its next one, and behind the last the next block.
+            step = sch.get(kc).loop_var + 1
+            starts = [((panel * tn + block) * depth + step * chunk) for block in range(tn)]
+            prefetch_next(sch, anchor.weight, lanes, [ko], Panel(tn * chunk, starts, tile, tiles))
+            return
+        if not inner:
+            tile = number % groups * (rows // config.integer("tm")) + tile
+        start = (panel + 1) * tn * depth
+        prefetch_next(sch, anchor.weight, lanes, [kc, ko], Panel(tn * depth, [start], tile, tiles))
+
+
+def _chunks(rows: int, depth: int) -> tuple[int, ...]:
+    """Choices of the knob ``depth``: all of the sum, and parts of it that are worth a pass."""
+    parts = [d for d in divisors(depth) if CHUNKS[0] <= d <= CHUNKS[1] and d < depth] if rows >= 4 else []
+    return (*parts, depth)
+
+
+def _lanes(anchor: Anchor) -> int:
+    """Width of the packed weight's innermost axis: the parameter of shape (n/b, k, b)."""
+    columns, depth = anchor.spatial[1], anchor.reduction[0]
+    for shape in anchor.shapes:
+        if len(shape) == 3 and shape[1] == depth and shape[0] * shape[2] == columns:
+            return shape[2]
+    raise ValueError(f"matmul without a packed weight among {anchor.shapes}")

@@ -1,0 +1,114 @@
+"""Rows whose length no vector divides: what is left over is reduced by a stage of its own.
+
+    for r, k in K: s[r] += f(r, k)    →    for r, k in K₀: main[r] += f(r, k)                       K₀ = K - K mod V
+                                           for r, j in 1 + K mod V: s[r] += main[r] if j = 0 else f(r, K₀ + j - 1)
+
+Splitting the loop instead would leave a condition in front of every vector, which then falls apart into scalars.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import tvm_ffi
+from tvm import s_tir, tirx
+from tvm.ir import Range
+from tvm.ir.expr import TensorLoad
+
+from schedules.templates.common.structure import REDUCE, extents
+
+COMBINATIONS = (tirx.Add, tirx.Mul, tirx.Max, tirx.Min)
+Rename = Callable[[object], object]
+
+
+def can_split(block: s_tir.SBlock) -> bool:
+    """Whether ``block`` reduces over one axis by ``s = s + f`` or another of ``COMBINATIONS``."""
+    value = block.body.value if isinstance(block.body, tirx.BufferStore) else None
+    if len(extents(block, REDUCE)) != 1 or not isinstance(value, COMBINATIONS) or block.init is None:
+        return False
+    return isinstance(value.a, TensorLoad) and value.a.source.same_as(block.body.buffer)
+
+
+def split_tails(func: tirx.PrimFunc, vector: int) -> tirx.PrimFunc:
+    """``func`` with every reduction over a length that ``vector`` does not divide in two stages.
+
+    Args:
+        func: blocks in nests of plain loops below the root; ``can_split`` holds for those that reduce.
+    """
+    root = func.body.block
+    nests = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
+    allocated = list(root.alloc_buffers)
+    made: list[tirx.Stmt] = []
+    for nest in nests:
+        block = _innermost(nest)
+        length = extents(block, REDUCE)
+        if length and length[0] % vector and length[0] > vector:
+            whole = length[0] - length[0] % vector
+            target = block.body.buffer
+            main = tirx.decl_buffer(target.ty.shape, target.ty.dtype, f"{target.name}_main")
+            allocated.append(main)
+            made += [_main(block, main, whole), _rest(block, main, whole, length[0] - whole)]
+        else:
+            made.append(nest)
+    block = s_tir.SBlock([], [], [], "root", tirx.SeqStmt(made), alloc_buffers=allocated)
+    body = s_tir.SBlockRealize([], tirx.const(True, "bool"), block)
+    return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
+
+
+def _innermost(nest: tirx.Stmt) -> s_tir.SBlock:
+    while isinstance(nest, tirx.For):
+        nest = nest.body
+    return nest.block
+
+
+def _main(block: s_tir.SBlock, main: tirx.Var, whole: int) -> tirx.Stmt:
+    """The block over the first ``whole`` elements, into ``main``."""
+    axes, names = _fresh_axes(block, whole)
+    rename = _renaming({**names, block.body.buffer: main})
+    reads = [rename(region) for region in block.reads]
+    return _nest(axes, block, rename, rename(block.body), reads, f"{block.name_hint}_main")
+
+
+def _rest(block: s_tir.SBlock, main: tirx.Var, whole: int, left: int) -> tirx.Stmt:
+    """The block over ``main`` and the ``left`` elements behind it."""
+    axes, names = _fresh_axes(block, left + 1)
+    position = next(axis.var for axis in block.iter_vars if axis.iter_type == REDUCE)
+    step = names[position]
+    # At step 0 this names an element that exists, and its value is not used.
+    rename = _renaming({**names, position: step + tirx.const(whole - 1, step.ty.dtype)})
+    indices = [rename(index) for index in block.body.indices]
+    value = block.body.value
+    first = tirx.BufferLoad(main, indices)
+    added = tirx.if_then_else(step == tirx.const(0, step.ty.dtype), first, rename(value.b))
+    body = tirx.BufferStore(block.body.buffer, type(value)(rename(value.a), added), indices)
+    whole_row = _renaming({**names, block.body.buffer: main})(block.writes[0])
+    return _nest(axes, block, rename, body, [*(rename(region) for region in block.reads), whole_row], block.name_hint)
+
+
+def _fresh_axes(block: s_tir.SBlock, length: int) -> tuple[list[tirx.IterVar], dict[tirx.Var, tirx.Expr]]:
+    """New axes for a copy of ``block`` whose reduction has ``length`` steps, and what the old ones are called now."""
+    axes, names = [], {}
+    for axis in block.iter_vars:
+        var = tirx.Var(axis.var.name, axis.var.ty.dtype)
+        extent = tirx.const(length, var.ty.dtype) if axis.iter_type == REDUCE else axis.dom.extent
+        axes.append(tirx.IterVar(Range.from_min_extent(tirx.const(0, var.ty.dtype), extent), var, axis.iter_type))
+        names[axis.var] = var
+    return axes, names
+
+
+def _renaming(names: Mapping[tirx.Var, tirx.Expr]) -> Rename:
+    return lambda node: tvm_ffi.structural_map(node, (tirx.Var, lambda var: names.get(var, var)))
+
+
+def _nest(
+    axes: list[tirx.IterVar], block: s_tir.SBlock, rename: Rename, body: object, reads: list[object], name: str
+) -> tirx.Stmt:
+    """Plain loops around a block made from the parts given and the renamed rest of ``block``."""
+    loops = [tirx.Var(f"i{index}", axis.var.ty.dtype) for index, axis in enumerate(axes)]
+    writes = [rename(region) for region in block.writes]
+    made = s_tir.SBlock(axes, reads, writes, name, body, init=rename(block.init), annotations=block.annotations)
+    stmt: tirx.Stmt = s_tir.SBlockRealize(loops, tirx.const(True, "bool"), made)
+    for loop, axis in zip(reversed(loops), reversed(axes), strict=True):
+        zero = tirx.const(0, loop.ty.dtype)
+        stmt = tirx.For(loop, zero, axis.dom.extent, tirx.ForKind.SERIAL, stmt)
+    return stmt

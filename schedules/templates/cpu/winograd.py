@@ -1,0 +1,235 @@
+"""Winograd convolution F(m×m, 3×3) in channel-blocked layout (Lavin and Gray, CVPR 2016).
+
+Notation: m output rows of a tile, a = m + 2 input rows, ty·tx tiles, b channels of one block.
+    V[x, y] = (Bᵀ d B)[x, y]                input tile d (a, a)
+    M[x, y] = Σ_c U[x, y] · V[x, y]         a·a matrix products, the anchor
+    out     = Aᵀ M A
+U = G g Gᵀ is computed once, from the filter g, when the model is built.
+
+F(4,3) needs 36 multiplications where the direct method needs 144, F(2,3) 16 where it needs 36. The price is accuracy:
+the transforms of F(4,3) have entries up to 8, and its fp32 error is about ten times the direct method's (measured 4e-5
+against unit-variance outputs); every candidate and every artifact is checked, so the bound is enforced.
+
+Two ways to run the stages (knob ``outer``):
+    0: input transform, products, output transform one after another, each parallel: weights are read once
+    1: all three for a chunk of tile rows, chunks in parallel: V and M never leave the cache; for large pictures
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tvm import s_tir, te, tirx
+from tvm.s_tir.schedule import LoopRV
+
+from schedules.config import Config
+from schedules.templates.common.structure import Anchor, inline_epilogue, tile_order, unroll_tile
+from schedules.templates.cpu.prefetch import Panel, prefetch_next
+
+Matrix = tuple[tuple[float, ...], ...]
+
+BT: dict[int, Matrix] = {
+    2: ((1, 0, -1, 0), (0, 1, 1, 0), (0, -1, 1, 0), (0, 1, 0, -1)),
+    4: (
+        (4, 0, -5, 0, 1, 0),
+        (0, -4, -4, 1, 1, 0),
+        (0, 4, -4, -1, 1, 0),
+        (0, -2, -1, 2, 1, 0),
+        (0, 2, -1, -2, 1, 0),
+        (0, 4, 0, -5, 0, 1),
+    ),
+}
+AT: dict[int, Matrix] = {
+    2: ((1, 1, 1, 0), (0, 1, -1, -1)),
+    4: ((1, 1, 1, 1, 1, 0), (0, 1, -1, 2, -2, 0), (0, 1, 1, 4, 4, 0), (0, 1, -1, 8, -8, 1)),
+}
+G: dict[int, Matrix] = {
+    2: ((1, 0, 0), (0.5, 0.5, 0.5), (0.5, -0.5, 0.5), (0, 0, 1)),
+    4: (
+        (1 / 4, 0, 0),
+        (-1 / 6, -1 / 6, -1 / 6),
+        (-1 / 6, 1 / 6, -1 / 6),
+        (1 / 24, 1 / 12, 1 / 6),
+        (1 / 24, -1 / 12, 1 / 6),
+        (0, 0, 1),
+    ),
+}
+
+
+def transform_weight(packed: NDArray[Any], m: int) -> NDArray[Any]:
+    """Filters (O/b, C/i, 3, 3, i, b) → U (a, a, O/b, C/i, i, b), computed in double precision."""
+    g = np.asarray(G[m])
+    blocks, depth, _, _, inner, lanes = packed.shape
+    taps = packed.transpose(2, 3, 0, 1, 4, 5).reshape(9, -1).astype(np.float64)
+    u = np.kron(g, g) @ taps  # row x·a + y of the Kronecker product is g[x] ⊗ g[y]
+    return u.astype(packed.dtype).reshape(m + 2, m + 2, blocks, depth, inner, lanes)
+
+
+def _row(coefficients: tuple[float, ...], item: Any) -> tirx.Expr:
+    """Σ coefficient·item(k) without the zeros and the multiplications by one."""
+    total: tirx.Expr | None = None
+    for index, value in enumerate(coefficients):
+        if value == 0:
+            continue
+        term = item(index) if abs(value) == 1 else item(index) * tirx.const(abs(float(value)), "float32")
+        if total is None:
+            total = term if value > 0 else tirx.const(0.0, "float32") - term
+        else:
+            total = total + term if value > 0 else total - term
+    assert total is not None
+    return total
+
+
+def _rows(matrix: Matrix, index: tirx.Expr, item: Any) -> tirx.Expr:
+    """Row ``index`` of ``matrix`` times the vector ``item``; unrolling ``index`` leaves one row of it."""
+    result = _row(matrix[-1], item)
+    for number in range(len(matrix) - 2, -1, -1):
+        result = tirx.Select(index == number, _row(matrix[number], item), result)
+    return result
+
+
+def _extents(*sizes: int) -> list[tirx.IntImm]:
+    """64-bit extents, as graph tensors have: a buffer that stands for one must agree with it to the bit."""
+    return [tirx.IntImm("int64", size) for size in sizes]
+
+
+def stages(anchor: Anchor, m: int) -> tirx.PrimFunc:
+    """The convolution of ``anchor`` as a function (data, U, result)."""
+    batch, blocks, height, width, lanes = anchor.spatial
+    depth = anchor.reduction[0]  # input blocks of one group
+    inputs = depth * anchor.groups
+    top, left = anchor.padding[:2]
+    a = m + 2
+    rows, columns = -(-height // m), -(-width // m)
+    data = te.placeholder(_extents(*anchor.shapes[anchor.data]), name="data")
+    u = te.placeholder(_extents(a, a, blocks, depth, lanes, lanes), name="weight")
+    in_h, in_w = int(data.shape[2]), int(data.shape[3])
+
+    def padded(n: tirx.Var, c: tirx.Var, h: tirx.Var, w: tirx.Var, i: tirx.Var) -> tirx.Expr:
+        inside = tirx.all(h >= top, h < in_h + top, w >= left, w < in_w + left)
+        return tirx.if_then_else(inside, data[n, c, h - top, w - left, i], tirx.const(0.0, "float32"))
+
+    pad = te.compute(_extents(batch, inputs, rows * m + 2, columns * m + 2, lanes), padded, name="pad")
+    half = te.compute(
+        _extents(batch * rows, columns, inputs, a, a, lanes),
+        lambda ty, tx, c, x, j, i: _rows(BT[m], x, lambda k: pad[ty // rows, c, (ty % rows) * m + k, tx * m + j, i]),
+        name="input_rows",
+    )
+    v = te.compute(
+        _extents(inputs, a, a, batch * rows, columns, lanes),
+        lambda c, x, y, ty, tx, i: _rows(BT[m], y, lambda k: half[ty, tx, c, x, k, i]),
+        name="input_transform",
+    )
+    zero = tirx.IntImm("int64", 0)
+    ci = te.reduce_axis((zero, *_extents(depth)), "ci")
+    i = te.reduce_axis((zero, *_extents(lanes)), "i")
+    product = te.compute(
+        _extents(blocks, a, a, batch * rows, columns, lanes),
+        lambda o, x, y, ty, tx, b: te.sum(
+            v[ci + o // (blocks // anchor.groups) * depth, x, y, ty, tx, i] * u[x, y, o, ci, i, b], axis=[ci, i]
+        ),
+        name="product",
+    )
+    back = te.compute(
+        _extents(batch * rows, columns, blocks, m, a, lanes),
+        lambda ty, tx, o, p, y, b: _rows(AT[m], p, lambda k: product[o, k, y, ty, tx, b]),
+        name="output_rows",
+    )
+    tile = te.compute(
+        _extents(batch * rows, columns, blocks, m, m, lanes),
+        lambda ty, tx, o, p, q, b: _rows(AT[m], q, lambda k: back[ty, tx, o, p, k, b]),
+        name="output_transform",
+    )
+    result = te.compute(
+        _extents(*anchor.spatial),
+        lambda n, o, h, w, b: tile[n * rows + h // m, w // m, o, h % m, w % m, b],
+        name="result",
+    )
+    return te.create_prim_func([data, u, result])
+
+
+def apply(sch: s_tir.Schedule, anchor: Anchor, config: Config) -> None:
+    """Schedule ``stages`` and its epilogue in place."""
+    m = config.integer("algorithm")
+    if anchor.epilogue:
+        sch.compute_inline(sch.get_sblock("result"))
+        tail = inline_epilogue(sch, anchor)
+        assert tail is not None
+    else:
+        tail = sch.get_sblock("result")
+    pad = sch.get_sblock("pad")
+    n, o, h, w, b = sch.get_loops(tail)
+    hy, p = sch.split(h, [None, m])
+    wx, q = sch.split(w, [None, m])
+    if config.integer("outer"):
+        chunk, hi = sch.split(hy, [None, config.integer("rows")])
+        sch.reorder(n, chunk, o, hi, wx, p, q, b)
+        outer = sch.fuse(n, chunk)
+    else:
+        sch.reorder(n, o, hy, wx, p, q, b)
+        outer = sch.fuse(n, o, hy)
+    sch.parallel(outer)
+    for name in ("output_transform", "output_rows"):
+        sch.compute_at(sch.get_sblock(name), wx, preserve_unit_loops=True)
+        unroll_tile(sch, sch.get_sblock(name), 3)
+    unroll_tile(sch, tail, 3)
+    fused_chunk = outer if config.integer("outer") else None
+    loops_of_product = _schedule_product(sch, config, fused_chunk)
+    _schedule_input(sch, fused_chunk)
+    loops = sch.get_loops(pad)
+    sch.parallel(sch.fuse(*loops[:3]))
+    sch.vectorize(sch.get_loops(pad)[-1])
+    _prefetch(sch, anchor, config, loops_of_product)
+
+
+def _schedule_product(sch: s_tir.Schedule, config: Config, chunk: Any) -> tuple[LoopRV, ...]:
+    """Its loops: the matrix and the blocks of channels, as one if they are jobs, tiles, and the sum."""
+    product = sch.get_sblock("product")
+    if chunk is not None:
+        sch.compute_at(product, chunk, preserve_unit_loops=True)
+    o, x, y, ty, tx, b, ci, i = sch.get_loops(product)[-8:]
+    oo, oi = sch.split(o, [None, config.integer("to")])
+    yo, yi = sch.split(ty, [None, config.integer("th")])
+    xo, xi = sch.split(tx, [None, config.integer("tw")])
+    io, ii = sch.split(i, [None, config.integer("unroll")])
+    pixels = config.integer("th") * config.integer("tw")
+    sch.reorder(x, y, oo, yo, xo, ci, io, ii, *tile_order((oi, config.integer("to")), (yi, xi), pixels), b)
+    panels: tuple[LoopRV, ...] = (x, y, oo)
+    if chunk is None:
+        panels = (sch.fuse(x, y, oo),)
+        sch.parallel(panels[0])
+    sums = sch.cache_write(product, 0, "global")
+    sch.reverse_compute_at(sums, xo, preserve_unit_loops=True)
+    unroll_tile(sch, sums, 4)
+    sch.vectorize(b)
+    for loop in (ii, oi, yi, xi):
+        sch.unroll(loop)
+    unroll_tile(sch, sch.decompose_reduction(product, ci), 4)
+    return (*panels, yo, xo, ci, io)
+
+
+def _prefetch(sch: s_tir.Schedule, anchor: Anchor, config: Config, loops: tuple[LoopRV, ...]) -> None:
+    """The next blocks of U while this one's tiles are computed."""
+    *panels, yo, xo, ci, io = loops
+    panel: tirx.Expr = tirx.const(0, "int64")
+    for loop in panels:
+        panel = panel * sch.get(loop).extent + sch.get(loop).loop_var
+    down, across = sch.get(yo), sch.get(xo)
+    vectors = config.integer("to") * anchor.reduction[0] * anchor.reduction[3]
+    tile, tiles = down.loop_var * across.extent + across.loop_var, int(down.extent) * int(across.extent)
+    prefetch_next(sch, anchor.weight, anchor.spatial[4], [ci, io], Panel(vectors, [(panel + 1) * vectors], tile, tiles))
+
+
+def _schedule_input(sch: s_tir.Schedule, chunk: Any) -> None:
+    transform = sch.get_sblock("input_transform")
+    if chunk is not None:
+        sch.compute_at(transform, chunk, preserve_unit_loops=True)
+    c, x, y, ty, tx, i = sch.get_loops(transform)[-6:]
+    sch.reorder(c, ty, tx, x, y, i)
+    if chunk is None:
+        sch.parallel(sch.fuse(c, ty))
+    sch.compute_at(sch.get_sblock("input_rows"), tx, preserve_unit_loops=True)
+    unroll_tile(sch, transform, 3)
+    unroll_tile(sch, sch.get_sblock("input_rows"), 3)

@@ -1,0 +1,41 @@
+"""What a function runs as on a GPU before any tuning: one thread per output element, nothing shared, no knob.
+
+    every stage that is left after inlining:   for i, j, k: …   →   blockIdx.x, threadIdx.x = i·j   for k: …
+
+It is the untuned build and the reference of every candidate, so it takes the fewest and safest steps.
+"""
+
+from __future__ import annotations
+
+from tvm import s_tir, tirx
+
+from schedules.errors import check
+from schedules.templates.common.structure import SPATIAL, blocks_in_order
+from schedules.templates.cuda.cuda_structure import bind_flat, inline_all
+
+THREADS = 128
+
+
+def cuda_baseline(func: tirx.PrimFunc) -> s_tir.Schedule:
+    """``func`` as one kernel per stage.
+
+    Raises:
+        ScheduleError: if a stage is no nest of loops around one block, as sorting is written.
+    """
+    sch = s_tir.Schedule(func)
+    for name in inline_all(sch):
+        block = sch.get_sblock(name)
+        kinds = [axis.iter_type for axis in sch.get(block).iter_vars]
+        loops = sch.get_loops(block)
+        check(
+            len(loops) == len(kinds),
+            f"stage {name} has {len(loops)} loops for {len(kinds)} axes; it cannot run on a GPU",
+        )
+        spatial = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == SPATIAL]
+        rest = [loop for loop, kind in zip(loops, kinds, strict=True) if kind != SPATIAL]
+        if not spatial:
+            spatial = [sch.add_unit_loop(loops[0] if loops else block)]
+        sch.reorder(*spatial, *rest)
+        bind_flat(sch, spatial, THREADS)
+    check(blocks_in_order(sch.mod["main"]), "the function computes nothing")
+    return sch

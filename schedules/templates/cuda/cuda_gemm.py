@@ -1,0 +1,301 @@
+"""Implicit GEMM on a GPU's ordinary cores: every float32 product, as ``cuda_computes`` writes it.
+
+    for g, m, k: rows = gather             blockIdx.x = g, m/tm, n/tn   threadIdx.x = tm/rm · tn/rn
+    for g, k, n: columns = gather              for k/tk:
+    for g, m, n, k:                                together: rows[tm, tk], columns[tk, tn] → shared memory
+        gemm += rows * columns      →              for tk/4:
+    for …: view, bias, relu                            rows[rm, 4] → registers
+                                                       for 4: columns[rn] → registers; gemm[rm, rn] += …
+                                               view, bias, relu on the rm·rn tile while it is in registers
+
+Sizes that tiles do not divide are padded with zeros where they are loaded and cut where they are stored. With few
+tiles, as late in a network, ``split`` shares a tile's depth among several blocks and a second kernel adds their parts.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import tvm_ffi
+from numpy.typing import NDArray
+from tvm import s_tir, tirx
+from tvm.ir import Range
+from tvm.ir.expr import TensorLoad, TensorRegion
+from tvm.s_tir.schedule import LoopRV, SBlockRV
+
+from schedules.config import Config
+from schedules.errors import check
+from schedules.space import Columns, Knob, Space
+from schedules.target import Target
+from schedules.templates.common.structure import Anchor, OneAlgorithm, blocks_in_order, find_anchor
+from schedules.templates.cuda.cuda_computes import GEMM
+from schedules.templates.cuda.cuda_structure import STATIC_BYTES, WARP, bind_flat, derived, fetch, guided, unroll_below
+
+CHUNK = 4  # depth that a thread keeps of its rows: one 16-byte load from shared memory
+ALIGN_WORDS = 4  # added to a row of the tile in shared memory, so that rows begin in different banks
+REDUCE_THREADS = 128
+
+
+class CudaGemmTemplate(OneAlgorithm):
+    """Match, space and rewrite for float32 products."""
+
+    name = GEMM
+    version = 1
+
+    def match(self, func: tirx.PrimFunc) -> Anchor | None:
+        """The product, if it is of float32 and its result is read once, element by element."""
+        anchor = find_anchor(func, GEMM)
+        if anchor is None or anchor.geometry["dtype"] != "float32" or not _has_warp(anchor):
+            return None
+        return anchor if stores_once(func, anchor) else None
+
+    def space(self, anchor: Anchor, target: Target) -> Space:
+        """Tiles of block and thread, depth per step, and among how many blocks the depth is shared."""
+        groups, rows, columns_count = anchor.spatial
+        depth = anchor.reduction[0]
+        knobs = (
+            Knob("tm", _sides(rows, (8, 16, 32, 64, 128))),
+            Knob("tn", _sides(columns_count, (16, 32, 64, 128))),
+            Knob("tk", _tiles(depth, (8, 16, 32))),
+            Knob("rm", (1, 2, 4, 8)),
+            Knob("rn", (1, 2, 4, 8)),
+            Knob("split", tuple(s for s in (1, 2, 4, 8, 16, 32) if s == 1 or depth >= 64 * s)),
+        )
+
+        def numbers(columns: Columns) -> dict[str, NDArray[np.float64]]:
+            tm, tn, tk, rm, rn = (columns[name] for name in ("tm", "tn", "tk", "rm", "rn"))
+            threads = (tm / rm) * (tn / rn)
+            tiles = np.ceil(rows / tm) * np.ceil(columns_count / tn) * groups * columns["split"]
+            registers = rm * rn + rm * CHUNK + rn + 32
+            shared = 4 * (tm * (tk + ALIGN_WORDS) + tk * tn)
+            resident = np.minimum(
+                np.minimum(target.registers / (registers * threads), target.shared_bytes / shared), 2048 / threads
+            )
+            slots = np.maximum(np.floor(np.minimum(resident, 16)), 1) * target.threads
+            return {
+                "threads": threads,
+                "registers": registers,
+                "shared": shared,
+                "waves": tiles / (np.ceil(tiles / slots) * slots),
+                "busy": np.minimum(1.0, tiles * threads / (256 * target.threads)),
+                "used": rows / (np.ceil(rows / tm) * tm) * columns_count / (np.ceil(columns_count / tn) * tn),
+                "loads_per_fma": (rm + rn) / (rm * rn),
+                "traffic": 1 / tm + 1 / tn,
+            }
+
+        def fits(columns: Columns) -> NDArray[np.bool_]:
+            found = numbers(columns)
+            threads = found["threads"]
+            idle = 1 if min(rows, columns_count) > 1 else 16  # a vector's tile has no work for all who load it
+            steps = np.ceil(depth / columns["tk"])
+            legal: NDArray[np.bool_] = (
+                (columns["rm"] <= columns["tm"])
+                & (columns["rn"] <= columns["tn"])
+                & (threads >= WARP)
+                & (threads % WARP == 0)
+                & (threads <= min(target.max_threads, 512))
+                & (found["shared"] <= min(STATIC_BYTES, target.shared_bytes))
+                & (found["registers"] <= 200)
+                & (found["registers"] * threads <= target.registers)
+                & (columns["tm"] * columns["tk"] >= threads / idle)
+                & (columns["tk"] * columns["tn"] >= threads / idle)
+                & (columns["split"] <= steps)
+            )
+            return legal
+
+        space = Space(GEMM, self.version, knobs, fits, derived(numbers))
+        columns = space.columns(space.rows)
+        found = numbers(columns)
+        # A heuristic, never measured: keep all multiprocessors busy first, waste no lane, then reuse what is loaded.
+        score = (
+            -3 * np.log2(found["busy"])
+            - 2 * np.log2(found["used"])
+            + 4 * found["loads_per_fma"]
+            + 24 * found["traffic"]
+            + 0.5 * np.log2(columns["split"])
+            + 0.3 * np.abs(np.log2(found["threads"] / 128))
+            + 0.2 * np.abs(np.log2(columns["tk"] / 16))
+        )
+        return guided(space, score, 8)
+
+    def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:
+        """Rewrite ``sch`` in place."""
+        tm, tn, tk, rm, rn, split = (config.integer(name) for name in ("tm", "tn", "tk", "rm", "rn", "split"))
+        block, tail = prepare_product(sch, anchor, (tm, tn, tk * split))
+        rows, columns = sch.get_producers(block)
+        if split > 1:
+            block = share_depth(sch, block, tail, split)
+        g, m, n, k = sch.get_loops(block)[-4:]
+        lead = sch.get_loops(block)[:-4]
+        width = math.gcd(rn, 4)
+        mo, my, mi = sch.split(m, [None, tm // rm, rm])
+        no, nx, nj = sch.split(n, [None, tn // rn, rn])
+        ko, km, kq = sch.split(k, [None, tk // CHUNK, CHUNK])
+        sch.reorder(*lead, g, mo, no, my, nx, ko, km, kq, mi, nj)
+        tiles, thread = sch.fuse(*lead, g, mo, no), sch.fuse(my, nx)
+        sch.bind(tiles, "blockIdx.x")
+        sch.bind(thread, "threadIdx.x")
+        if split > 1:
+            tail = sch.cache_write(block, 0, "local")
+        else:
+            sch.set_scope(block, 0, "local")
+        sch.reverse_compute_at(tail, thread, preserve_unit_loops=True)
+        if width > 1 and (split > 1 or anchor.spatial[2] % width == 0):
+            sch.vectorize(sch.split(sch.get_loops(tail)[-1], [None, width])[1])
+        threads = [("threadIdx.x", (tm // rm) * (tn // rn))]
+        registers = (sch.cache_read(block, 0, "local"), sch.cache_read(block, 1, "local"))
+        sch.compute_at(registers[0], km, preserve_unit_loops=True)
+        sch.vectorize(sch.get_loops(registers[0])[-1])
+        sch.compute_at(registers[1], kq, preserve_unit_loops=True)
+        if width > 1:
+            sch.vectorize(sch.split(sch.get_loops(registers[1])[-1], [None, width])[1])
+        load_tiles(sch, anchor, (rows, columns), ko, threads, "shared", ALIGN_WORDS)
+        sch.decompose_reduction(block, ko)
+        unroll_below(sch, thread)
+
+
+def stores_once(func: tirx.PrimFunc, anchor: Anchor) -> bool:
+    """Whether what follows the product has one element per element of it, so that a tile's end can go with the tile."""
+    last = blocks_in_order(func)[-1]
+    return last.name_hint != anchor.block and math.prod(anchor.spatial) == math.prod(
+        int(axis.dom.extent) for axis in last.iter_vars
+    )
+
+
+def prepare_product(sch: s_tir.Schedule, anchor: Anchor, tile: tuple[int, int, int]) -> tuple[SBlockRV, SBlockRV]:
+    """Pad the product to multiples of ``tile`` (m, n, k) and bring what follows it into the order (g, m, n).
+
+    Returns:
+        The product and the last stage; all between them is inlined.
+    """
+    for name in anchor.epilogue[:-1]:
+        sch.compute_inline(sch.get_sblock(name))
+    block, tail = sch.get_sblock(anchor.block), sch.get_sblock(anchor.epilogue[-1])
+    sizes = (*anchor.spatial[1:], anchor.reduction[0])
+    if any(size % part for size, part in zip(sizes, tile, strict=True)):
+        sch.pad_einsum(block, [1, *tile])
+        for producer, name in zip(sch.get_producers(block), ("rows", "columns"), strict=True):
+            if sch.get(producer).name_hint != name:
+                sch.compute_inline(sch.get_sblock(name))
+        (after,) = sch.get_consumers(block)
+        if sch.get(after).name_hint != sch.get(tail).name_hint:
+            sch.compute_inline(after)
+    sch.transform_block_layout(tail, _product_order(sch, block, tail))
+    _read_in_order(sch, block, tail)
+    return block, tail
+
+
+def _read_in_order(sch: s_tir.Schedule, block: SBlockRV, tail: SBlockRV) -> None:
+    """Say in the tail that it reads the product at its own axes.
+
+    It does, by the order it was brought into; but TVM writes (g·N + n) // N for g and forgets that n < N, and then
+    takes what a thread reads of a group for a piece of several. No schedule instruction says so, so the trace of such a
+    schedule does not lead to it.
+    """
+    product, old = sch.get(block).writes[0].source, sch.get(tail)
+    axes = [axis.var for axis in old.iter_vars]
+
+    def load(found: TensorLoad) -> TensorLoad:
+        return tirx.BufferLoad(product, axes) if found.source.same_as(product) else found
+
+    def region(found: TensorRegion) -> TensorRegion:
+        if not found.source.same_as(product):
+            return found
+        return tirx.BufferRegion(product, [Range.from_min_extent(axis, tirx.const(1, "int64")) for axis in axes])
+
+    body = tvm_ffi.structural_map(old.body, (TensorLoad, load))
+    if tvm_ffi.structural_equal(body, old.body, map_free_vars=True):
+        return
+    reads = [region(found) for found in old.reads]
+    new = s_tir.SBlock(old.iter_vars, reads, old.writes, old.name_hint, body, annotations=old.annotations)
+    sch.state.replace(sch.get_sref(tail), new, {old: new})
+
+
+def _product_order(sch: s_tir.Schedule, block: SBlockRV, tail: SBlockRV) -> tirx.IndexMap:
+    """The tail's axes → the indices (g, m, n) at which it reads the product."""
+    product = sch.get(block).writes[0].source
+    info = sch.get(tail)
+    loads = [load for load in _loads(info.body) if load.source.same_as(product)]
+    check(loads, "what follows the product does not read it")
+    axes = [axis.var for axis in info.iter_vars]
+    return tirx.IndexMap(axes, list(loads[0].indices), None)
+
+
+def _loads(body: object) -> list[TensorLoad]:
+    found: list[TensorLoad] = []
+    tvm_ffi.structural_walk(body, (TensorLoad, found.append))  # append returns None, which means: go on
+    return found
+
+
+def share_depth(sch: s_tir.Schedule, block: SBlockRV, tail: SBlockRV, split: int) -> SBlockRV:
+    """Compute ``split`` partial products over parts of the depth; a kernel of its own adds them and does the rest.
+
+    Returns:
+        The block of the partial products, its axes (part, g, m, n | k).
+    """
+    k = sch.get_loops(block)[-1]
+    part, _ = sch.split(k, [split, None])
+    partial = sch.rfactor(part, 0)
+    g, m, n, part, rest = sch.get_loops(partial)
+    sch.reorder(part, g, m, n, rest)
+    _, thread = bind_flat(sch, sch.get_loops(tail), REDUCE_THREADS)
+    sch.compute_at(block, thread, preserve_unit_loops=True)
+    sch.set_scope(block, 0, "local")
+    return partial
+
+
+def load_tiles(
+    sch: s_tir.Schedule,
+    anchor: Anchor,
+    stages: tuple[SBlockRV, SBlockRV],
+    step: LoopRV,
+    threads: list[tuple[str, int]],
+    scope: str,
+    extra: int,
+    vector: int = 4,
+) -> None:
+    """Make the two gathers loads into shared memory at every ``step``.
+
+    Args:
+        extra: elements added to each row of a tile, against bank conflicts.
+        vector: elements of a 16-byte load.
+    """
+    contiguous = vector_lengths(anchor, vector)
+    for stage, along, inner, width in zip(
+        stages, (anchor.geometry["rows"], anchor.geometry["columns"]), ("k", "n"), contiguous, strict=True
+    ):
+        sch.set_scope(stage, 0, scope)
+        sch.compute_at(stage, step, preserve_unit_loops=True)
+        if along != inner:  # neighbours in memory are neighbours along the tile's other axis
+            loops = sch.get_loops(stage)
+            sch.reorder(loops[-1], loops[-2])
+        fetch(sch, stage, 2, threads, width)
+        if extra and inner == "k":
+            sch.storage_align(stage, 0, -2, 2 * extra, extra)
+
+
+def vector_lengths(anchor: Anchor, vector: int) -> tuple[int, int]:
+    """Elements that one load of the rows and of the columns can take: only where nothing breaks a run of them."""
+    run = int(anchor.geometry.get("run", anchor.reduction[0]))
+    rows = math.gcd(run, vector) if anchor.geometry["rows"] == "k" else 1
+    columns = math.gcd(anchor.spatial[2], vector) if anchor.geometry["columns"] == "n" else 1
+    return rows, columns
+
+
+def _tiles(size: int, offered: tuple[int, ...]) -> tuple[int, ...]:
+    """Tiles no more than twice too large for ``size``; the smallest always."""
+    return tuple(tile for tile in offered if tile < 2 * size) or offered[:1]
+
+
+def _sides(size: int, offered: tuple[int, ...]) -> tuple[int, ...]:
+    """Tiles along rows or columns. A single one is a tile of its own: padded to more, the end of the kernel would not
+    know which thread has it, since TVM takes the index of a single element for zero.
+    """
+    return (1,) if size == 1 else _tiles(size, offered)
+
+
+def _has_warp(anchor: Anchor) -> bool:
+    """Whether some tile of the result has an element for every thread of a warp."""
+    few, many = sorted(anchor.spatial[1:])
+    return few > 1 or many > WARP // 2

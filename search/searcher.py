@@ -1,0 +1,50 @@
+"""Searcher: what to try next, as an ask/tell protocol over plain data.
+
+A searcher never sees a kernel, a file, a clock or a device. The same context, generator and tells give the
+same asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+
+from schedules.config import Config
+from schedules.space import Space
+from tuning_logs.measurement import Measurement
+
+Result = tuple[Config, Measurement]
+
+
+@dataclass(frozen=True)
+class SearchContext:
+    """What a searcher may know.
+
+    Attributes:
+        space: the configs it may ask for.
+        rng: its only source of randomness.
+        cost_model: name of the cost model for searchers that use one; see ``costmodels.cost_model_catalog``.
+        prior: finished results of other tasks of the same template, nearest first, as (space, results): training
+            data, never trusted unmeasured.
+    """
+
+    space: Space
+    rng: np.random.Generator
+    cost_model: str = "boosted"
+    prior: tuple[tuple[Space, tuple[Result, ...]], ...] = field(default=(), compare=False)
+
+
+@runtime_checkable
+class Searcher(Protocol):
+    """Proposes configs of one space and learns from their measurements."""
+
+    def ask(self, count: int) -> list[Config]:
+        """Up to ``count`` distinct configs that were not asked or told before; empty when the space is exhausted."""
+        ...
+
+    def tell(self, results: Sequence[Result]) -> None:
+        """Learn from completed and failed measurements, in any order, also of configs that were never asked."""
+        ...

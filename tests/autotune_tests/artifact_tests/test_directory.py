@@ -1,0 +1,214 @@
+"""Artifacts: whole or not at all, and whatever is wrong with one is said in one line."""
+
+import gzip
+import json
+import os
+import stat
+
+import numpy as np
+import pytest
+
+from autotune.artifact import directory as artifact_module
+from autotune.artifact.directory import (
+    ALIGNMENT,
+    FILES,
+    identity,
+    read_artifact,
+    read_manifest,
+    read_tasks,
+    sha256,
+    write_artifact,
+)
+from autotune.artifact.plan import make_plan
+from autotune.build.ship import build_artifact
+from schedules.errors import ArtifactError
+from tests.autotune_tests.tiny import save_tiny, target, tiny_program
+from tuning_logs.memory_store import MemoryStore
+
+
+@pytest.fixture(scope="module")
+def program(tiny_built):
+    return tiny_program(tiny_built.model)
+
+
+@pytest.fixture(scope="module")
+def plan(program):
+    return make_plan(program.tasks, program.spaces, target(), MemoryStore())
+
+
+def rewrite_manifest(folder, **changes):
+    path = folder / "manifest.json"
+    path.write_text(artifact_module.sealed({**json.loads(path.read_text()), **changes}))
+
+
+def refusal(path):
+    with pytest.raises(ArtifactError) as caught:
+        read_artifact(path)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_what_was_written_is_read(tiny_built, program, plan):
+    found = read_artifact(tiny_built.artifact)
+    assert found.plan == plan
+    assert found.target == target()
+    assert [spec.name for spec in found.inputs] == ["data"]
+    assert [(spec.name, spec.shape) for spec in found.outputs] == [("scores", (1, 10)), ("features", (1, 32, 8, 8))]
+    assert len(found.weights) == len(program.weights)
+    assert all(np.array_equal(a, b) for a, b in zip(found.weights, program.weights, strict=True))
+    assert all(array.ctypes.data % ALIGNMENT == 0 for array in found.weights)
+    assert found.identity == identity(program, plan)
+    assert found.provenance == {"model": "tiny.onnx", "sha256": sha256(tiny_built.model)}
+
+
+def test_no_path_of_this_machine_is_in_it(tiny_built):
+    here = str(tiny_built.model.parent)
+    for name in ("manifest.json", "plan.json"):
+        assert here not in (tiny_built.artifact / name).read_text()
+    assert here not in gzip.decompress((tiny_built.artifact / "tasks.json.gz").read_bytes()).decode()
+    for name in ("model.so", "weights.bin"):
+        assert here.encode() not in (tiny_built.artifact / name).read_bytes()
+
+
+def test_tasks_and_programs_come_back(tiny_built, program):
+    tasks, programs = read_tasks(tiny_built.artifact)
+    assert tasks == program.tasks
+    assert programs == program.programs
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_changed_byte_is_found(tiny, name):
+    path = tiny.artifact / name
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(bytes(data))
+    assert f"{name} was changed" in refusal(tiny.artifact)
+
+
+def test_a_changed_byte_anywhere_in_the_manifest_is_found(tiny):
+    path = tiny.artifact / "manifest.json"
+    whole = path.read_bytes()
+    for position in range(0, len(whole), 11):
+        path.write_bytes(whole[:position] + bytes([whole[position] ^ 1]) + whole[position + 1 :])
+        assert "build" in refusal(tiny.artifact), position
+    path.write_bytes(whole.replace(b" ", b"  ", 1))
+    assert "was changed" in refusal(tiny.artifact)
+    path.write_bytes(whole)
+    assert read_artifact(tiny.artifact)
+
+
+def test_every_file_of_an_artifact_is_covered(tiny):
+    covered = {"manifest.json", *read_manifest(tiny.artifact)["sha256"]}
+    assert {path.name for path in tiny.artifact.iterdir()} == covered
+
+
+def test_nothing_in_an_artifact_is_a_pickle(tiny):
+    for path in tiny.artifact.iterdir():
+        data = path.read_bytes()
+        assert not (data.startswith(b"\x80") and data.endswith(b".")), path.name
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_missing_file_is_found(tiny, name):
+    (tiny.artifact / name).unlink()
+    assert f"{name} is missing" in refusal(tiny.artifact)
+
+
+def test_a_truncated_file_is_found(tiny):
+    path = tiny.artifact / "weights.bin"
+    os.truncate(path, path.stat().st_size // 2)
+    assert "weights.bin was changed" in refusal(tiny.artifact)
+
+
+def test_another_format_is_refused(tiny):
+    rewrite_manifest(tiny.artifact, format=99)
+    assert "has format 99" in refusal(tiny.artifact)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", "null", '{"format": 1}'])
+def test_a_damaged_manifest_is_refused(tiny, text):
+    (tiny.artifact / "manifest.json").write_text(text)
+    assert "build the artifact again" in refusal(tiny.artifact)
+
+
+def test_weights_beyond_the_file_are_refused(tiny):
+    manifest = json.loads((tiny.artifact / "manifest.json").read_text())
+    manifest["weights"][0]["offset"] = 1 << 40
+    rewrite_manifest(tiny.artifact, weights=manifest["weights"])
+    assert "shorter than its manifest says" in refusal(tiny.artifact)
+
+
+def test_a_newer_machine_s_artifact_is_refused(tiny, monkeypatch):
+    here = target()
+    monkeypatch.setattr(artifact_module, "host_target", lambda: type(here)("llvm", "generic"))
+    data = json.loads((tiny.artifact / "manifest.json").read_text())["target"]
+    rewrite_manifest(tiny.artifact, target={**data, "isa": "avx512"})
+    assert "was built for avx512 and this machine has generic" in refusal(tiny.artifact)
+
+
+def test_another_architecture_s_artifact_is_refused(tiny):
+    data = json.loads((tiny.artifact / "manifest.json").read_text())["target"]
+    foreign = "avx2" if target().isa == "neon" else "neon"
+    rewrite_manifest(tiny.artifact, target={**data, "isa": foreign})
+    assert f"was built for {foreign}" in refusal(tiny.artifact)
+
+
+def test_no_artifact_says_how_to_make_one(tmp_path):
+    assert "tune run MODEL" in refusal(tmp_path)
+    assert "tune run MODEL" in refusal(tmp_path / "nothing")
+
+
+def test_somebody_s_folder_is_never_replaced(tmp_path, program, plan):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "thesis.tex").write_text("precious")
+    with pytest.raises(ArtifactError, match="is not an artifact; name another --out"):
+        write_artifact(tmp_path / "out", program, plan, None, "", {}, lambda library: library.write_bytes(b""))
+    assert (tmp_path / "out" / "thesis.tex").read_text() == "precious"
+
+
+def test_a_failed_build_leaves_what_was_there_and_nothing_else(tiny, program, plan):
+    def fail(library):
+        raise ArtifactError("the build failed")
+
+    before = sorted(path.name for path in tiny.artifact.parent.iterdir())
+    stamp = sha256(tiny.artifact / "manifest.json")
+    with pytest.raises(ArtifactError, match="the build failed"):
+        write_artifact(tiny.artifact, program, plan, None, "", {}, fail)
+    assert sorted(path.name for path in tiny.artifact.parent.iterdir()) == before
+    assert sha256(tiny.artifact / "manifest.json") == stamp
+
+
+def test_an_unwritable_place_is_one_line(tmp_path, program, plan):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ArtifactError, match="name another --out"):
+        write_artifact(tmp_path / "file" / "out", program, plan, None, "", {}, lambda library: None)
+
+
+def test_an_artifact_can_be_read_by_others(tiny_built):
+    assert stat.S_IMODE(tiny_built.artifact.stat().st_mode) & 0o055 == 0o055
+
+
+def test_the_same_artifact_is_not_built_again(tiny, program, plan, workshop):
+    stamp = (tiny.artifact / "model.so").stat().st_mtime_ns
+    assert build_artifact(tiny.artifact, program, plan, tiny.model, workshop) is False
+    assert (tiny.artifact / "model.so").stat().st_mtime_ns == stamp
+
+
+def test_a_damaged_artifact_is_built_again(tiny, program, plan, workshop):
+    (tiny.artifact / "model.so").write_bytes(b"")
+    assert build_artifact(tiny.artifact, program, plan, tiny.model, workshop) is True
+    assert read_artifact(tiny.artifact).plan == plan
+
+
+def test_other_weights_are_another_artifact(tiny, plan, tmp_path, workshop):
+    other = save_tiny(tmp_path / "other.onnx", seed=1, two_outputs=True)
+    program = tiny_program(other)
+    assert make_plan(program.tasks, program.spaces, target(), MemoryStore()).digest == plan.digest
+    assert build_artifact(tiny.artifact, program, plan, other, workshop) is True
+    assert read_artifact(tiny.artifact).provenance["model"] == "other.onnx"
+
+
+def test_equal_decisions_give_equal_files(tiny_built, tmp_path, program, plan, workshop):
+    build_artifact(tmp_path / "again", program, plan, tiny_built.model, workshop)
+    for name in FILES:
+        assert sha256(tmp_path / "again" / name) == sha256(tiny_built.artifact / name), name

@@ -1,0 +1,145 @@
+"""Runs a scheduled GPU function on the CPU, from the very CUDA source that NVRTC gets.
+
+TVM lowers the schedule; its device code becomes CUDA source, which g++ compiles against ``emulator.h``; its host code
+says in which order kernels are launched, with which arguments, and on how many blocks and threads. What this cannot
+show: what hardware does with it (timing, alignment faults, limits of a launch; those are checked from the cubin).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import math
+import re
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tvm import s_tir
+
+from autotune.backends.cuda.source import Launch, cuda_program
+from schedules.target import Target
+
+HEADER = Path(__file__).with_name("emulator.h")
+SIGNATURE = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\(\d+\) )?(\w+)\(([^)]*)\) \{')
+DYNAMIC = re.compile(r"extern (?:__shared__|alignas\(\d+\) static) (?:__align__\(\d+\) )?[\w ]+? (\w+)\[\];")
+DYNAMIC_BYTES = 232448
+ASYNC = re.compile(r"tvm_builtin_ptx_cp_async_(?:commit|wait)_group\w*\(\);")
+"""Ends of groups of asynchronous copies. Copies are done at once here, so nothing is left to wait for; an asynchronous
+copy itself would not compile, and TVM has made none so far."""
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A function as CUDA source and launches.
+
+    Attributes:
+        sizes: name of a global buffer → (elements, bytes of one).
+        parameters: names of the function's parameters, in order.
+    """
+
+    source: str
+    launches: tuple[Launch, ...]
+    sizes: dict[str, tuple[int, int]]
+    parameters: tuple[str, ...]
+
+
+def lower_cuda(sch: s_tir.Schedule, target: Target) -> Lowered:
+    """What TVM makes of a schedule, and the memory that running it takes."""
+    program = cuda_program(sch, target)
+    func = program.func
+    buffers = [*func.params, *func.body.block.alloc_buffers]
+    sizes = {b.name: (math.prod(int(x) for x in b.ty.shape), _width(str(b.ty.dtype))) for b in buffers}
+    return Lowered(program.source, program.launches, sizes, tuple(param.name for param in func.params))
+
+
+def _width(dtype: str) -> int:
+    return {"bool": 1, "bfloat16": 2}.get(dtype) or np.dtype(dtype).itemsize
+
+
+def compile_emulated(source: str) -> ctypes.CDLL:
+    """The source's kernels, each as ``run_NAME(void** arguments, const unsigned* extents)``."""
+    code = source[source.index('extern "C" __global__') :]
+    helpers = source[: source.index('extern "C" __global__')]
+    entries = []
+    for name, params in SIGNATURE.findall(code):
+        types = [
+            re.sub(r"\b\w+$", "", re.sub(r"__restrict__|__grid_constant__", "", param)).strip()
+            for param in params.split(",")
+        ]
+        given = ", ".join(f"({kind})arguments[{index}]" for index, kind in enumerate(types))
+        entries.append(ENTRY.format(name=name, arguments=given))
+    code = re.sub(r"__shared__ alignas\((\d+)\)", r"alignas(\1) static", code)
+    code = DYNAMIC.sub(rf"alignas(128) static unsigned char \1[{DYNAMIC_BYTES}];", code)
+    code = ASYNC.sub("", code)
+    text = f'#include "{HEADER}"\n{_kept_helpers(helpers)}\n{code}\n' + "\n".join(entries)
+    folder = Path(tempfile.gettempdir()) / "cuda-emulated"
+    folder.mkdir(exist_ok=True)
+    stem = folder / hashlib.sha256((text + HEADER.read_text()).encode()).hexdigest()[:16]
+    library = stem.with_suffix(".so")
+    if not library.exists():
+        stem.with_suffix(".cc").write_text(text)
+        command = [
+            "g++",
+            "-O1",
+            "-w",
+            "-std=c++17",
+            "-shared",
+            "-fPIC",
+            "-fno-strict-aliasing",
+            "-o",
+            str(library),
+            str(stem) + ".cc",
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[:3000]
+    return ctypes.CDLL(str(library))
+
+
+ENTRY = """
+extern "C" void run_{name}(void **arguments, const unsigned *extents) {{
+  gridDim = {{extents[0], extents[1], extents[2]}};
+  blockDim = {{extents[3], extents[4], extents[5]}};
+  emulator::body = [&] {{ {name}({arguments}); }};
+  unsigned total = gridDim.x * gridDim.y * gridDim.z;
+  for (unsigned b = 0; b < total; ++b) {{
+    blockIdx = {{b % gridDim.x, b / gridDim.x % gridDim.y, b / gridDim.x / gridDim.y}};
+    emulator::run_block(b & 1);
+  }}
+}}
+"""
+
+
+def _kept_helpers(_: str) -> str:
+    """Includes and typedefs before the first kernel: the header has them all."""
+    return ""
+
+
+class Emulated:
+    """A scheduled function, callable on arrays."""
+
+    def __init__(self, sch: s_tir.Schedule, target: Target) -> None:
+        self._lowered = lower_cuda(sch, target)
+        self._library = compile_emulated(self._lowered.source)
+
+    def __call__(self, arrays: Sequence[NDArray[Any]], output: NDArray[Any]) -> NDArray[Any]:
+        """``output`` after running; what the caller left in it shows where nothing is written."""
+        lowered = self._lowered
+        memory = {name: np.full(count * width, 0xFF, np.uint8) for name, (count, width) in lowered.sizes.items()}
+        for name, array in zip(lowered.parameters, (*arrays, output), strict=True):
+            memory[name] = np.ascontiguousarray(array).reshape(-1).view(np.uint8).copy()
+        for launch in lowered.launches:
+            pointers = (ctypes.c_void_p * len(launch.arguments))(*(memory[n].ctypes.data for n in launch.arguments))
+            extents = (ctypes.c_uint * 6)(*launch.blocks, *launch.threads)
+            getattr(self._library, f"run_{launch.kernel}")(pointers, extents)
+        return memory[lowered.parameters[-1]].view(output.dtype).reshape(output.shape)
+
+
+def emulate(sch: s_tir.Schedule, target: Target, arrays: Sequence[NDArray[Any]], output: NDArray[Any]) -> NDArray[Any]:
+    """``output`` (poisoned by the caller) after running the function on ``arrays``."""
+    return Emulated(sch, target)(arrays, output)

@@ -1,0 +1,149 @@
+"""A model placed on CPU and GPU, built without a GPU: kernels are for their lane's device, and together are right."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+pytest.importorskip("cuda.bindings", reason="needs NVRTC: pip install 'tune-compiler[cuda]'")
+
+from autotune.artifact.directory import read_artifact
+from autotune.build.coupled_costs import Costs
+from autotune.build.device_build import NOT_RUN
+from autotune.importer.onnx_model.load import load_model
+from autotune.importer.onnx_model.simplify import simplify
+from autotune.importer.program import import_program
+from autotune.options import Options
+from autotune.report.inspect_lanes import report_lanes
+from autotune.runtime import plain_session as runtime
+from autotune.tuning import coupled
+from autotune.tuning.pipeline import Result
+from autotune.validation.verify import compare_session
+from schedules.errors import ArtifactError
+from schedules.target import Target
+from tests.autotune_tests.backends_tests.cuda_tests.test_emulated_models import run
+from tests.bench.gpu.cubins import machine_code
+from tests.models.catalog import cached
+
+MODEL = "tiny_wide_deep"
+ARCH = "sm_90"
+
+
+def prefer_device(crew: Any, built: coupled.Built) -> Costs:
+    """Whatever a GPU can run goes there."""
+    cpu, device = 99.0 if built.name == "model" else 3.0, None if built.device is None else 1.0
+    return Costs(cpu, device, cpu, device, measured=False)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("files")
+
+
+@pytest.fixture(scope="module")
+def made(files: Path) -> tuple[Path, Result]:
+    options = Options(
+        out=files / "a.tuned", log=files / "t.db", trials=0, budget_s=4, lanes="cpu,cuda:0", threads=2, device=False
+    )
+    tune = coupled._Crew.tune
+
+    def kept(crew: Any, name: str, file: Path, *rest: Any, **more: Any) -> coupled.Built:
+        shutil.copy(file, files / f"{name}.onnx")
+        return tune(crew, name, file, *rest, **more)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(coupled._Crew, "costs", prefer_device)
+        patch.setattr(coupled._Crew, "tune", kept)
+        result = coupled.tune_coupled(cached(MODEL), options, Target.cuda(ARCH))
+    return files / "a.tuned", result
+
+
+def wrong_kernels(path: Path, arch: str) -> list[str]:
+    """What is wrong with each kernel of an artifact that is not built for the device of its lane; empty if none is."""
+    artifact = read_artifact(path)
+    found = [f"{kernel.name} of the CPU's library is GPU code" for kernel in machine_code(artifact.library)]
+    for name, folder in artifact.device_parts.items():
+        part = read_artifact(folder)
+        assert part.steps is not None
+        code = list(machine_code(part.library))
+        for symbol in {step.symbol for step in part.steps.calls}:
+            own = [kernel for kernel in code if kernel.name.startswith(f"{symbol}_kernel")]
+            if {kernel.arch for kernel in own} != {arch}:
+                found.append(f"{symbol} of subgraph {name} has no code for {arch}")
+    return found
+
+
+def test_every_kernel_is_built_for_its_lane(made):
+    path, _ = made
+    lanes = {placed.name: placed.lane for placed in read_artifact(path).plan.lanes.subgraphs}
+    assert set(lanes.values()) == {"cpu:0-1", "cuda:0"}
+    assert wrong_kernels(path, ARCH) == []
+
+
+def test_kernels_of_the_wrong_device_are_told(made, tmp_path):
+    path = Path(shutil.copytree(made[0], tmp_path / "b.tuned"))
+    assert "has no code for sm_80" in wrong_kernels(path, "sm_80")[0]
+    artifact = read_artifact(path)
+    part = next(iter(artifact.device_parts.values()))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("autotune.artifact.directory.check_file", lambda *_: None)
+        shutil.copy(part / "model.so", path / "model.so")
+        assert any("of the CPU's library is GPU code" in line for line in wrong_kernels(path, ARCH))
+
+
+def test_a_recurrence_stays_on_the_cpu(made):
+    path, _ = made
+    artifact = read_artifact(path)
+    names = {path.stem for path in path.parent.glob("*.onnx")} - {"model"}
+    (recurrent,) = (
+        names - set(artifact.device_parts) - {p.name for p in artifact.plan.lanes.subgraphs if "cuda" in p.lane}
+    )
+    assert "LSTM" in {node.op_type for node in load_model(path.parent / f"{recurrent}.onnx", {}).graph.node}
+
+
+def test_what_was_never_run_is_said(made):
+    path, result = made
+    assert result.verified is None
+    assert result.reason == NOT_RUN
+    assert read_artifact(path).provenance["unverified"] == NOT_RUN
+    report = report_lanes(path)
+    assert report.measured_s is None
+    assert report.predicted_s > 0
+
+
+def test_without_the_device_it_cannot_be_run(made):
+    with pytest.raises(ArtifactError, match="this machine has none"):
+        runtime.InferenceSession(made[0])
+
+
+class Emulated:
+    """A subgraph whose kernels run on the CPU from their CUDA source."""
+
+    def __init__(self, file: Path) -> None:
+        self._program = import_program(simplify(load_model(file, {})), Target.cuda(ARCH))
+
+    @property
+    def outputs(self) -> int:
+        return len(self._program.outputs)
+
+    def run(self, inputs: Any) -> list[NDArray[Any]]:
+        names = [spec.name for spec in self._program.inputs]
+        return run(self._program, dict(zip(names, (np.from_dlpack(tensor) for tensor in inputs), strict=True)))
+
+
+@pytest.mark.slow
+def test_together_they_compute_the_model(made, files, monkeypatch):
+    """The CPU's kernels run, the GPU's run from their source on the CPU, and the driver hands over between them."""
+
+    def emulated(path: Path) -> tuple[Emulated, int]:
+        machine = Emulated(files / f"{path.name.removeprefix('device-')}.onnx")
+        return machine, machine.outputs
+
+    monkeypatch.setattr(runtime, "_part", emulated)
+    verdict = compare_session(runtime.InferenceSession(made[0]), load_model(cached(MODEL), {}))
+    assert verdict.passed, verdict

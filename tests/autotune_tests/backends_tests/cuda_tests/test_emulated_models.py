@@ -1,0 +1,136 @@
+"""Whole models against ONNX Runtime, every kernel run from its CUDA source on the CPU."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from numpy.typing import NDArray
+from onnx import numpy_helper
+
+from autotune.artifact.apply_plan import specialise
+from autotune.artifact.plan import Choice, Plan
+from autotune.graph.steps import Operand, flatten
+from autotune.importer.onnx_model.load import load_model
+from autotune.importer.onnx_model.simplify import simplify
+from autotune.importer.program import Program, import_program
+from autotune.measure.measurer import symbol_of
+from autotune.validation.verify import random_inputs, reference_outputs
+from schedules.lower import BASELINE, load_program, lower
+from schedules.target import Target
+from tests.autotune_tests.backends_tests.cuda_tests.emulator import Emulated
+from tests.models.catalog import cached
+
+TARGET = Target.cuda("sm_90")
+Kernel = Callable[[list[NDArray[Any]], NDArray[Any]], NDArray[Any]]
+"""Arguments and output, as it was before → output."""
+
+QUICK = ("tiny_cnn", "tiny_encoder")
+SLOW = (
+    "tiny_odd",
+    "tiny_strided",
+    "tiny_grouped",
+    "tiny_branches",
+    "tiny_gated",
+    "tiny_mlp",
+    "tiny_unet",
+    "squeezenet",
+)
+
+
+def run(
+    program: Program, feed: dict[str, NDArray[Any]], elsewhere: Mapping[str, Kernel] = MappingProxyType({})
+) -> list[NDArray[Any]]:
+    """The program's outputs, by the first guess of every task.
+
+    Args:
+        elsewhere: symbol → what runs in place of the emulated kernel.
+    """
+    plan = Plan(TARGET, tuple(Choice(t.key, (*program.spaces[t.key].first, BASELINE)[0], None) for t in program.tasks))
+    ready = specialise(program, plan)
+    steps = flatten(ready, {})
+    assert steps is not None
+    kernels = {
+        symbol_of(task.key): Emulated(
+            lower(load_program(program.programs[task.key]), plan.config(task.key), TARGET), TARGET
+        )
+        for task in program.tasks
+        if symbol_of(task.key) not in elsewhere
+    } | dict(elsewhere)
+    arena = np.full(steps.arena_bytes, 0xFF, np.uint8)  # NaN
+    inputs = [feed[spec.name] for spec in program.inputs]
+
+    def view(operand: Operand) -> NDArray[Any]:
+        if operand.place != "arena":
+            return (inputs if operand.place == "input" else steps.weights)[operand.index].reshape(operand.shape)
+        size = math.prod(operand.shape) * np.dtype(operand.dtype).itemsize
+        return arena[operand.index : operand.index + size].view(operand.dtype).reshape(operand.shape)
+
+    for call in steps.calls:
+        *arguments, output = [view(operand) for operand in call.operands]
+        output[...] = kernels[call.symbol](arguments, output)
+    return [view(operand).copy() for operand in steps.outputs]
+
+
+def check(
+    model: onnx.ModelProto,
+    program: Program,
+    rtol: float,
+    atol: float,
+    elsewhere: Mapping[str, Kernel] = MappingProxyType({}),
+) -> None:
+    feed = random_inputs(program.inputs, 0)
+    _, expected = reference_outputs(model, feed)
+    for ours, theirs in zip(run(program, feed, elsewhere), expected, strict=True):
+        assert ours.dtype == theirs.dtype
+        scale = float(np.sqrt(np.mean(np.square(theirs, dtype=np.float64))))
+        np.testing.assert_allclose(ours, theirs, rtol=rtol, atol=atol * scale)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*QUICK, *SLOW])
+def test_float32(name: str) -> None:
+    model = load_model(cached(name), {})
+    check(model, import_program(simplify(model), TARGET), 1e-3, 1e-4)
+
+
+def halved(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with every float32 tensor as float16."""
+    short = onnx.ModelProto()
+    short.CopyFrom(model)
+    for tensor in short.graph.initializer:
+        array = numpy_helper.to_array(tensor)
+        if array.dtype == np.float32:
+            tensor.CopyFrom(numpy_helper.from_array(array.astype(np.float16), tensor.name))
+    for value in (*short.graph.input, *short.graph.output, *short.graph.value_info):
+        if value.type.tensor_type.elem_type == onnx.TensorProto.FLOAT:
+            value.type.tensor_type.elem_type = onnx.TensorProto.FLOAT16
+    return short
+
+
+def test_float16_products_are_for_tensor_cores() -> None:
+    program = import_program(simplify(halved(load_model(cached("tiny_cnn"), {}))), TARGET)
+    products = [task for task in program.tasks if "conv" in task.name or "dense" in task.name]
+    assert products
+    assert {(task.template, task.dtypes[0]) for task in products} == {("cuda_tensor", "float16")}
+    on_cpu = import_program(simplify(halved(load_model(cached("tiny_cnn"), {}))), Target("llvm", "generic"))
+    assert "float16" not in {task.dtypes[0] for task in on_cpu.tasks if "conv" in task.name}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["tiny_cnn", "tiny_grouped", "tiny_gated", "tiny_encoder"])
+def test_float16(name: str) -> None:
+    """A model of 16-bit floats runs on tensor cores and is as right as its numbers."""
+    model = load_model(cached(name), {})
+    program = import_program(simplify(halved(model)), TARGET)
+    assert "cuda_tensor" in {task.template for task in program.tasks}
+    feed = random_inputs(program.inputs, 0)
+    _, expected = reference_outputs(model, {name: array.astype(np.float32) for name, array in feed.items()})
+    for ours, theirs in zip(run(program, feed), expected, strict=True):
+        assert ours.dtype == np.float16
+        np.testing.assert_allclose(ours.astype(np.float32), theirs, rtol=0.03, atol=0.01)

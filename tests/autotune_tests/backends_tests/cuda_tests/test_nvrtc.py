@@ -1,0 +1,113 @@
+"""Source becomes machine code for our target's architecture, and the machine code says what it needs."""
+
+from __future__ import annotations
+
+import pytest
+from tvm import te
+
+pytest.importorskip("cuda.bindings", reason="needs NVRTC: pip install 'tune-compiler[cuda]'")
+
+from autotune.backends.cuda.cubin import Kernel, inspect
+from autotune.backends.cuda.cuda_builder import Wanted, build_kernels
+from autotune.backends.cuda.nvrtc import compile_cuda
+from autotune.backends.cuda.source import cuda_program
+from schedules.config import Config
+from schedules.errors import ArtifactError, MeasureError, ScheduleError
+from schedules.lower import BASELINE, claim, lower, program_of
+from schedules.target import CUDA_ARCHS, Target
+from tests.autotune_tests.backends_tests.cuda_tests.cases import PRODUCTS
+from tests.schedules_tests.programs import from_te
+
+PLAIN = 'extern "C" __global__ void twice(float *x) { x[threadIdx.x] *= 2; }'
+SHARED = """extern "C" __global__ void turn(float *x) {
+  __shared__ float t[256];
+  t[threadIdx.x] = x[threadIdx.x];
+  __syncthreads();
+  x[threadIdx.x] = t[255 - threadIdx.x];
+}"""
+INDEXED = """extern "C" __global__ void pick(float *x, int *i) {
+  volatile float t[64];
+  for (int k = 0; k < 64; ++k) t[k] = x[k] * x[k + 1];
+  x[0] = t[i[0]] + t[i[1]];
+}"""
+
+
+@pytest.mark.parametrize("arch", CUDA_ARCHS)
+def test_the_arch_is_ours(arch):
+    assert inspect(compile_cuda(PLAIN, arch))["twice"].arch == arch
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_a_cubin_says_what_a_kernel_needs(arch):
+    plain, shared, indexed = (
+        inspect(compile_cuda(source, arch))[name]
+        for source, name in ((PLAIN, "twice"), (SHARED, "turn"), (INDEXED, "pick"))
+    )
+    assert (plain.shared_bytes, plain.local_bytes) == (0, 0)
+    assert 0 < plain.registers <= 32
+    assert shared.shared_bytes == 1024
+    assert indexed.local_bytes >= 256
+
+
+def test_occupancy():
+    def kernel(registers: int, shared: int) -> Kernel:
+        return Kernel("k", "sm_90", registers, shared, 0, 1)
+
+    assert kernel(32, 0).occupancy(256) == 1.0
+    assert kernel(255, 0).occupancy(256) == 0.125
+    assert kernel(32, 100 * 1024).occupancy(256) == 0.25
+
+
+def test_what_does_not_compile_is_a_failed_candidate():
+    with pytest.raises(ScheduleError, match="nonsense"):
+        compile_cuda('extern "C" __global__ void f() { nonsense(); }', "sm_90")
+
+
+def test_other_files_are_no_cubins():
+    with pytest.raises(ArtifactError, match="not a cubin"):
+        inspect(b"\x7fELF" + bytes(100))
+
+
+def test_a_library_is_built_in_a_child(tmp_path):
+    func, target = PRODUCTS[0].func, Target.cuda("sm_80")
+    wrong = Config("cuda_gemm/1", (("tm", 3),))
+    good = claim(func, target).space.first[0]
+    library = tmp_path / "model.so"
+    chosen = build_kernels([Wanted("tune_a", program_of(func), (wrong, good))], target, library, tmp_path)["tune_a"]
+    assert chosen.config == good
+    assert [config for config, _ in chosen.passed_over] == [wrong.to_json()]
+    assert {kernel.arch for kernel in chosen.kernels} == {"sm_80"}
+    assert chosen.local_bytes == 0
+    assert library.stat().st_size > 0
+    assert "__global__" in (tmp_path / "tune_a.cu").read_text()
+
+
+def test_a_kernel_without_a_config_is_an_error(tmp_path):
+    wrong = Config("cuda_gemm/1", (("tm", 3),))
+    with pytest.raises(MeasureError, match="none of 1 configs"):
+        build_kernels([Wanted("tune_a", program_of(PRODUCTS[0].func), (wrong,))], Target.cuda("sm_90"), None)
+
+
+def test_the_untuned_program_always_compiles():
+    chosen = build_kernels([Wanted("tune_a", program_of(PRODUCTS[1].func), (BASELINE,))], Target.cuda("sm_90"), None)
+    assert chosen["tune_a"].config == BASELINE
+
+
+def test_names_of_a_model_are_no_names_in_c():
+    x, y = te.placeholder((8, 32), name="gpu_0/data 0"), te.placeholder((8, 32), name="gpu_0 data/0")
+    func = from_te(x, y, te.compute((8, 32), lambda i, j: x[i, j] - y[i, j], name="1.sum"))
+    chosen = build_kernels([Wanted("tune_a", program_of(func), (BASELINE,))], Target.cuda("sm_90"), None)
+    assert chosen["tune_a"].passed_over == ()
+    launches = cuda_program(lower(func, BASELINE, Target.cuda("sm_90")), Target.cuda("sm_90")).launches
+    assert set(launches[0].arguments) == {"gpu_0_data_0", "gpu_0_data_0_2", "_1_sum"}
+
+
+@pytest.mark.parametrize("word", ["half", "float", "threadIdx", "tanhf"])
+def test_names_of_a_model_may_be_words_of_cuda(word):
+    """What is read and what is kept between two loops; TVM makes other names of both."""
+    target, along = Target.cuda("sm_90"), te.reduce_axis((0, 64))
+    x = te.placeholder((64, 64), name=word)
+    total = te.compute((64,), lambda i: te.sum(x[i, along], axis=along), name=word)
+    func = from_te(x, te.compute((64, 64), lambda i, j: te.tanh(x[i, j]) - total[i], name="y"))
+    for config in (claim(func, target).space.first[0], BASELINE):
+        assert inspect(compile_cuda(cuda_program(lower(func, config, target), target).source, "sm_90"))

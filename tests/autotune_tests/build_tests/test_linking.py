@@ -1,0 +1,75 @@
+"""Kernels from the workers' object files into one library, called step by step or by the virtual machine."""
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax
+
+from autotune.artifact.apply_plan import specialise
+from autotune.artifact.plan import Choice, Plan
+from autotune.build.linking import compile_kernels, link_kernels, link_library
+from autotune.measure.measurer import symbol_of
+from autotune.runtime.plain_session import InferenceSession
+from schedules.errors import MeasureError
+from schedules.lower import BASELINE
+from schedules.space import Knob, Space
+from tests.autotune_tests.tiny import target, tiny_program
+
+
+@pytest.fixture(scope="module")
+def program(tiny_built):
+    return tiny_program(tiny_built.model)
+
+
+def plan_with(program, configs=None):
+    chosen = configs or {}
+    return Plan(target(), tuple(Choice(task.key, chosen.get(task.key, BASELINE), None) for task in program.tasks))
+
+
+@pytest.fixture(scope="module")
+def kernels(program, workshop):
+    return compile_kernels(program, plan_with(program), workshop)
+
+
+def test_every_task_has_an_object_under_its_symbol(program, kernels):
+    assert set(kernels) == {symbol_of(task.key) for task in program.tasks}
+    for symbol, path in kernels.items():
+        assert symbol.encode() in path.read_bytes()
+
+
+def test_what_is_compiled_is_not_compiled_again(program, workshop, kernels):
+    stamps = {path: path.stat().st_mtime_ns for path in kernels.values()}
+    assert compile_kernels(program, plan_with(program), workshop) == kernels
+    assert {path: path.stat().st_mtime_ns for path in kernels.values()} == stamps
+
+
+def test_another_config_is_another_object_under_the_same_symbol(program, workshop, kernels):
+    task = max(program.tasks, key=lambda task: task.flop)
+    tuned = compile_kernels(program, plan_with(program, {task.key: program.spaces[task.key].first[0]}), workshop)
+    changed = {symbol for symbol, path in tuned.items() if path != kernels[symbol]}
+    assert changed == {symbol_of(task.key)}
+    assert tuned[symbol_of(task.key)].read_bytes() != kernels[symbol_of(task.key)].read_bytes()
+
+
+def test_a_kernel_that_does_not_compile_is_named(program, workshop):
+    task = max(program.tasks, key=lambda task: task.flop)
+    space = Space("nowhere", 1, (Knob("x", (1,)),))
+    with pytest.raises(MeasureError, match=rf"{task.name} does not compile \(lower_error: .*tune it with another"):
+        compile_kernels(program, plan_with(program, {task.key: space.config(space.rows[0])}), workshop)
+
+
+def test_a_library_of_kernels_has_every_symbol(kernels, tmp_path):
+    link_kernels(kernels, tmp_path / "kernels.so")
+    library = tvm.runtime.load_module(str(tmp_path / "kernels.so"))
+    assert all(callable(library[symbol]) for symbol in kernels)
+
+
+def test_the_virtual_machine_runs_the_same_kernels(program, kernels, tiny_built, tmp_path):
+    ready = specialise(program, plan_with(program))
+    link_library(ready, target(), kernels, tmp_path / "model.so")
+    machine = relax.VirtualMachine(tvm.runtime.load_module(str(tmp_path / "model.so")), tvm.cpu())
+    x = np.random.default_rng(0).standard_normal((1, 16, 8, 8)).astype(np.float32)
+    found = machine["main"](*map(tvm.runtime.tensor, (x, *ready.weights)))
+    from_steps = InferenceSession(tiny_built.artifact).run(None, {"data": x})
+    for ours, theirs in zip(found, from_steps, strict=True):
+        assert np.array_equal(ours.numpy(), theirs)

@@ -1,0 +1,175 @@
+"""Hosts are shown as folders of kernel files, so that machines we do not have are tested too."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tvm.target import codegen
+
+from autotune.host.machine import AMX, AVX2, ICE_LAKE, MCPUS, Host, describe, host_target, read_host, thread_cpus
+from schedules.errors import UsageError
+from schedules.target import VECTOR_BYTES
+
+HOST = Host(
+    model="Example CPU",
+    architecture="x86_64",
+    vendor="GenuineIntel",
+    flags=AMX | {"sha_ni"},
+    online=16,
+    allowed=tuple(range(8)),
+    cores=(0, 2, 4, 6),
+    quota=None,
+    l1_bytes=48 * 1024,
+    l2_bytes=2 * 1024 * 1024,
+    l3_bytes=32 * 1024 * 1024,
+)
+
+
+def write(root: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + "\n")
+    return root
+
+
+def core(cpu: int, core_id: int, package: int = 0) -> dict[str, str]:
+    folder = f"sys/devices/system/cpu/cpu{cpu}/topology"
+    return {f"{folder}/core_id": str(core_id), f"{folder}/physical_package_id": str(package)}
+
+
+def cache(cpu: int, index: int, level: int, kind: str, size: str) -> dict[str, str]:
+    folder = f"sys/devices/system/cpu/cpu{cpu}/cache/index{index}"
+    return {f"{folder}/level": str(level), f"{folder}/type": kind, f"{folder}/size": size}
+
+
+V2_MOUNT = "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup rw"
+V1_MOUNT = "32 31 0:29 {inside} /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu,cpuacct"
+
+
+def test_this_machine_gives_a_target_that_llvm_knows() -> None:
+    target = host_target()
+    assert target.threads >= 1
+    assert not target.mcpu or codegen.llvm_is_valid_cpu(target.mcpu, codegen.llvm_get_system_triple())
+    assert len(describe(target)) == 4
+
+
+@pytest.mark.parametrize("name", [name for _, _, name, _ in MCPUS])
+def test_llvm_knows_every_microarchitecture(name: str) -> None:
+    assert codegen.llvm_is_valid_cpu(name, "x86_64-unknown-linux-gnu")
+
+
+@pytest.mark.parametrize(
+    ("flags", "vendor", "isa", "mcpu"),
+    [
+        (AMX, "GenuineIntel", "amx", "sapphirerapids"),
+        (AMX | {"amx_fp16"}, "GenuineIntel", "amx", "graniterapids"),
+        (AMX - {"amx_tile"} | {"sha_ni"}, "GenuineIntel", "avx512", "icelake-server"),
+        (ICE_LAKE - {"gfni"}, "GenuineIntel", "avx512", "cascadelake"),
+        (ICE_LAKE | {"avx512_bf16", "clzero"}, "AuthenticAMD", "avx512", "znver4"),
+        (AVX2 | {"clzero", "clwb", "sha_ni"}, "AuthenticAMD", "avx2", "znver2"),
+        (AVX2, "GenuineIntel", "avx2", "haswell"),
+        (AVX2 - {"fma"}, "GenuineIntel", "generic", ""),
+        (AVX2 | {"avx512f"}, "GenuineIntel", "avx2", "haswell"),
+    ],
+)
+def test_level_and_name_come_from_the_flags(flags: frozenset[str], vendor: str, isa: str, mcpu: str) -> None:
+    target = host_target(host=replace(HOST, flags=flags, vendor=vendor))
+    assert (target.isa, target.mcpu) == (isa, mcpu)
+
+
+def test_a_lower_level_can_be_forced() -> None:
+    target = host_target(isa="avx2", host=HOST)
+    assert (target.isa, target.mcpu, target.lanes(), target.vector_registers) == ("avx2", "haswell", 8, 16)
+    assert target.fingerprint != host_target(host=HOST).fingerprint
+
+
+def test_every_level_is_one_that_targets_know() -> None:
+    assert set(HOST.isas) <= set(VECTOR_BYTES)
+    assert replace(HOST, architecture="aarch64", flags=frozenset()).isas == ("neon", "generic")
+
+
+def test_threads_default_to_physical_cores_and_may_use_siblings() -> None:
+    assert host_target(host=HOST).threads == 4
+    assert host_target(threads=6, host=HOST).threads == 6
+    assert thread_cpus(3, HOST) == (0, 2, 4)
+    assert thread_cpus(6, HOST) == (0, 1, 2, 3, 4, 6)
+
+
+@pytest.mark.parametrize(("quota", "threads"), [(2.5, 2), (0.5, 1), (4.0, 4), (64.0, 4)])
+def test_a_quota_limits_the_default(quota: float, threads: int) -> None:
+    host = replace(HOST, quota=quota)
+    assert host_target(host=host).threads == threads
+    assert any(f"quota of {quota:g} CPUs" in line for line in describe(host_target(host=host), host))
+
+
+@pytest.mark.parametrize("threads", [0, -1, 9])
+def test_threads_that_this_process_does_not_have_are_refused(threads: int) -> None:
+    with pytest.raises(UsageError, match=f"threads is {threads}; .*8 CPUs: give 1 to 8"):
+        host_target(threads=threads, host=HOST)
+
+
+@pytest.mark.parametrize("isa", ["neon", "sse9", ""])
+def test_a_level_that_cannot_run_here_is_refused(isa: str) -> None:
+    with pytest.raises(UsageError, match="this CPU has amx, avx512, avx2, generic"):
+        host_target(isa=isa, host=HOST)
+
+
+def test_one_thread_per_physical_core_and_package(tmp_path: Path) -> None:
+    files = core(0, 0) | core(1, 0) | core(2, 1) | core(3, 0, package=1)
+    host = read_host(write(tmp_path, files), allowed=(1, 2, 3))
+    assert (host.allowed, host.cores) == ((1, 2, 3), (1, 2, 3))
+    assert read_host(tmp_path, allowed=(0, 1, 2)).cores == (0, 2)
+
+
+def test_unknown_topology_takes_every_cpu(tmp_path: Path) -> None:
+    host = read_host(tmp_path, allowed=(0, 5))
+    assert (host.cores, host.quota, host.l2_bytes) == ((0, 5), None, 0)
+    assert host_target(host=host).l2_bytes > 0
+
+
+def test_data_caches_are_read(tmp_path: Path) -> None:
+    files = cache(4, 0, 1, "Data", "48K") | cache(4, 1, 1, "Instruction", "64K")
+    files |= cache(4, 2, 2, "Unified", "2048K") | cache(4, 3, 3, "Unified", "32M")
+    host = read_host(write(tmp_path, files), allowed=(4,))
+    assert (host.l1_bytes, host.l2_bytes, host.l3_bytes) == (48 * 1024, 2 * 2**20, 32 * 2**20)
+
+
+def test_flags_are_the_kernels(tmp_path: Path) -> None:
+    text = "processor : 0\nvendor_id : Example\nmodel name : A CPU\nflags : fma avx2\n\nprocessor : 1\nflags : other"
+    host = read_host(write(tmp_path, {"proc/cpuinfo": text}), allowed=(0,))
+    assert (host.model, host.vendor, host.flags) == ("A CPU", "Example", {"fma", "avx2"})
+
+
+def test_the_tightest_cgroup_v2_limit_counts(tmp_path: Path) -> None:
+    files = {
+        "proc/self/cgroup": "0::/user/job",
+        "proc/self/mountinfo": V2_MOUNT,
+        "sys/fs/cgroup/user/job/cpu.max": "max 100000",
+        "sys/fs/cgroup/user/cpu.max": "250000 100000",
+        "sys/fs/cgroup/cpu.max": "800000 100000",
+    }
+    assert read_host(write(tmp_path, files), allowed=(0,)).quota == 2.5
+
+
+@pytest.mark.parametrize(("inside", "path", "folder"), [("/", "/job", "job/"), ("/docker/1", "/docker/1", "")])
+def test_cgroup_v1_limits(tmp_path: Path, inside: str, path: str, folder: str) -> None:
+    files = {
+        "proc/self/cgroup": f"2:cpu,cpuacct:{path}\n1:name=systemd:/elsewhere",
+        "proc/self/mountinfo": V1_MOUNT.format(inside=inside),
+        f"sys/fs/cgroup/cpu/{folder}cpu.cfs_quota_us": "150000",
+        f"sys/fs/cgroup/cpu/{folder}cpu.cfs_period_us": "100000",
+    }
+    assert read_host(write(tmp_path, files), allowed=(0,)).quota == 1.5
+
+
+def test_a_negative_v1_quota_is_no_limit(tmp_path: Path) -> None:
+    files = {
+        "proc/self/cgroup": "2:cpu:/",
+        "proc/self/mountinfo": V1_MOUNT.format(inside="/"),
+        "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1",
+        "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000",
+    }
+    assert read_host(write(tmp_path, files), allowed=(0,)).quota is None

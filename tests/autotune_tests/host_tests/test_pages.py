@@ -1,0 +1,62 @@
+"""Memory in huge pages."""
+
+from __future__ import annotations
+
+import mmap
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from autotune.host.pages import ALIGNMENT, PAGE, SMALL, paged
+
+THP = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+
+
+@pytest.mark.parametrize("size", [1, ALIGNMENT + 1, SMALL, SMALL + 1, PAGE, 3 * PAGE + 5])
+def test_it_is_zeroed_aligned_writable_and_of_the_size(size: int) -> None:
+    memory = paged(size)
+    assert memory.dtype == np.uint8
+    assert memory.shape == (size,)
+    assert memory.ctypes.data % (PAGE if size > SMALL and hasattr(mmap, "MADV_HUGEPAGE") else ALIGNMENT) == 0
+    assert not memory.any()
+    memory[:] = 7
+    assert (memory == 7).all()
+
+
+def test_two_pieces_of_memory_share_nothing_and_outlive_their_makers() -> None:
+    first, second = paged(2 * PAGE)[5:], paged(2 * PAGE)
+    first[:] = 1
+    assert not second.any()
+    assert first.sum() == first.size
+
+
+def test_a_system_that_refuses_gives_ordinary_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mmap, "MADV_HUGEPAGE", 10_000, raising=False)
+    memory = paged(2 * PAGE)
+    memory[:] = 3
+    assert memory.sum(dtype=np.int64) == 6 * PAGE
+
+
+def test_a_system_without_huge_pages_gives_ordinary_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(mmap, "MADV_HUGEPAGE", raising=False)
+    memory = paged(2 * PAGE)
+    assert memory.ctypes.data % ALIGNMENT == 0
+    assert not memory.any()
+
+
+@pytest.mark.skipif(
+    not THP.exists() or "[never]" in THP.read_text(), reason="this system gives no huge pages to those who ask"
+)
+def test_the_system_is_asked_for_huge_pages() -> None:
+    memory = paged(4 * PAGE)
+    address = memory.ctypes.data
+    flags = None
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if found := re.match(r"([0-9a-f]+)-([0-9a-f]+) ", line):
+            inside = int(found[1], 16) <= address < int(found[2], 16)
+        elif line.startswith("VmFlags:") and inside:
+            flags = line.split()
+    assert flags is not None
+    assert "hg" in flags

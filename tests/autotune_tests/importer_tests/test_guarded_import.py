@@ -1,0 +1,148 @@
+"""Import in a fork: the same program as here, and one line for every file made to hurt."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import psutil
+import pytest
+
+from autotune.artifact.directory import identity
+from autotune.artifact.plan import make_plan
+from autotune.importer.guarded_import import count_nodes, import_model, load_checked
+from autotune.importer.import_worker import Limits
+from autotune.importer.onnx_model.load import load_model
+from autotune.importer.onnx_model.simplify import simplify
+from autotune.importer.program import import_program
+from schedules.errors import ModelError, UsageError
+from tests import hostile
+from tests.autotune_tests.tiny import save_tiny, target, tiny_model
+from tuning_logs.memory_store import MemoryStore
+
+
+def test_the_fork_brings_back_what_importing_here_would(tmp_path: Path) -> None:
+    path = save_tiny(tmp_path / "tiny.onnx", two_outputs=True)
+    here = import_program(simplify(load_model(path)), target())
+    model, program = import_model(path, {}, target())
+    assert model == load_model(path)
+    assert (program.tasks, program.programs, program.kernels) == (here.tasks, here.programs, here.kernels)
+    assert (program.inputs, program.outputs) == (here.inputs, here.outputs)
+    assert {key: space.knobs for key, space in program.spaces.items()} == {
+        key: space.knobs for key, space in here.spaces.items()
+    }
+    plan = make_plan(here.tasks, here.spaces, target(), MemoryStore())
+    assert identity(program, plan) == identity(here, plan)
+    program.weights[0][...] = 0  # ours to change
+
+
+def test_shapes_are_given_through_the_fork(tmp_path: Path) -> None:
+    model = tiny_model()
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "batch"
+    onnx.save(model, tmp_path / "open.onnx")
+    with pytest.raises(ModelError, match="--input data:1x16x8x8"):
+        import_model(tmp_path / "open.onnx", {}, target())
+    with pytest.raises(UsageError, match="names no input"):
+        import_model(tmp_path / "open.onnx", {"image": (1, 16, 8, 8)}, target())
+    _, program = import_model(tmp_path / "open.onnx", {"data": (1, 16, 8, 8)}, target())
+    assert program.inputs[0].shape == (1, 16, 8, 8)
+    assert count_nodes(load_checked(tmp_path / "open.onnx", {"data": (1, 16, 8, 8)})) == 5
+
+
+@pytest.fixture
+def no_child_left() -> None:
+    """Fails if a fork is still there afterwards."""
+    before = set(psutil.Process().children())
+    yield
+    assert set(psutil.Process().children()) == before
+
+
+@pytest.mark.usefixtures("no_child_left")
+@pytest.mark.parametrize("name", hostile.ATTACKS)
+def test_a_file_made_to_hurt_is_refused_in_one_line(name: str, tmp_path: Path) -> None:
+    message = hostile.refusal(hostile.prepared(name, tmp_path))
+    assert message
+    assert "\n" not in message
+    assert "crashed" not in message
+    assert len(message) < 700
+
+
+def test_there_are_enough_of_them() -> None:
+    assert len(hostile.ATTACKS) >= 40
+
+
+@pytest.mark.usefixtures("no_child_left")
+def test_what_the_limits_are_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = save_tiny(tmp_path / "tiny.onnx")
+
+    def importing(patience: float) -> str:
+        limits = Limits(cpu_s=1.0, s_per_node=0.0, patience=patience, memory_bytes=200 << 20)
+        with pytest.raises(ModelError) as caught:
+            import_model(path, {}, target(), limits)
+        return str(caught.value)
+
+    def spin(*_: object) -> None:
+        while True:
+            pass
+
+    def hoard(*_: object) -> None:
+        hoarded = []
+        while True:
+            hoarded.append(bytearray(1 << 26))
+
+    def sleep(*_: object) -> None:
+        import time
+
+        time.sleep(60)
+
+    def recurse(model: object) -> None:
+        recurse(model)
+
+    for misbehave, words in (
+        (spin, "takes more time than a model of its size may"),
+        (hoard, "needs more than 200 MiB"),
+        (sleep, "did not end within"),
+        (lambda *_: os.abort(), r"importing it crashed \(SIGABRT\)"),
+        (lambda *_: 1 / 0, "cannot be imported: ZeroDivisionError"),
+        (recurse, "nests too deep"),
+    ):
+        monkeypatch.setattr("autotune.importer.guarded_import.simplify", misbehave)
+        assert re.search(words, importing(1.0 if misbehave is sleep else 60.0)), words
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+def test_nothing_outside_the_model_s_folder_is_opened(tmp_path: Path) -> None:
+    names = [name for name in hostile.ATTACKS if "external data" in name or "file" in name]
+    (tmp_path / "all").mkdir()
+    script = (
+        "import sys; from pathlib import Path; from tests import hostile\n"
+        "for number, name in enumerate(sys.argv[2:]):\n"
+        "    folder = Path(sys.argv[1]) / str(number); folder.mkdir()\n"
+        "    path = hostile.prepared(name, folder)\n"
+        "    Path('/dev/null').stat(); print(hostile.refusal(path))\n"
+    )
+    log = tmp_path / "strace.log"
+    command = ["strace", "-f", "-qq", "-e", "trace=open,openat,openat2", "-o", str(log), sys.executable, "-c", script]
+    subprocess.run([*command, str(tmp_path / "all"), *names], check=True, capture_output=True)
+    opened = re.findall(r'open\w*\([^"]*"([^"]*)"(?!.*O_WRONLY).*\) = \d', log.read_text())
+    assert any(path.endswith("model.onnx") for path in opened)
+    assert not [path for path in opened if path.endswith(hostile.SECRET_NAME)]
+    assert not [path for path in opened if path in ("/etc/passwd", "/proc/self/environ")]
+    inside = [path for path in opened if path.startswith(str(tmp_path / "all"))]
+    assert {Path(path).parent.name for path in inside} <= {"model"}
+
+
+def test_large_arrays_come_back_whole(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    model = hostile.model_of([hostile.node("MatMul", "x w")], {"w": rng.random((4, 300_000), np.float32)})
+    path = hostile.saved(model, tmp_path)
+    here = import_program(simplify(load_model(path)), target())
+    _, program = import_model(path, {}, target())
+    assert all(np.array_equal(a, b) for a, b in zip(here.weights, program.weights, strict=True))
+    assert sum(array.nbytes for array in program.weights) >= 4 * 300_000 * 4

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from autotune.measure.output_check import PERIOD, Expected, aligned, fill_normal, make_inputs, normal_block, poison
+from schedules.task import Task
+
+BLOCK = normal_block(0)
+
+
+def task_of(shapes: list[tuple[int, ...]], dtypes: list[str], constants: tuple[int, ...] = (), flop: int = 0) -> Task:
+    return Task("k" * 16, "t", "none", "op", tuple(shapes), tuple(dtypes), constants, flop, 1)
+
+
+def test_inputs_are_the_same_in_every_process_and_differ_by_seed() -> None:
+    task = task_of([(8, 16), (8, 16)], ["float32"] * 2)
+    (first,), (again,), (other,) = (make_inputs(task, BLOCK, seed) for seed in (0, 0, 1))
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+def test_inputs_start_at_a_cache_line() -> None:
+    task = task_of([(3, 5), (7,), (), (3, 5)], ["float32", "int8", "float32", "float32"])
+    assert all(array.ctypes.data % 64 == 0 for array in make_inputs(task, BLOCK, 0))
+
+
+def test_the_weight_is_scaled_so_that_sums_stay_in_range() -> None:
+    depth = 4096
+    task = task_of([(16, depth), (depth, 64), (64,), (16, 64)], ["float32"] * 4, (1, 2), 2 * depth * 16 * 64)
+    x, weight, bias = make_inputs(task, BLOCK, 0)
+    assert 0.8 < np.std(x @ weight) < 1.6  # the outliers add a quarter
+    assert 0.5 < np.std(bias) < 2
+
+
+def test_integers_can_index_every_axis_and_booleans_vary() -> None:
+    task = task_of([(50,), (3, 9), (50,), (9,)], ["int64", "float32", "bool", "float32"])
+    index, _, flag = make_inputs(task, BLOCK, 0)
+    assert index.min() == 0
+    assert index.max() == 2
+    assert set(flag.tolist()) == {True, False}
+
+
+def test_positive_inputs_have_roots_and_logarithms() -> None:
+    (x,) = make_inputs(task_of([(1000,), (1000,)], ["float32"] * 2), BLOCK, 0, positive=True)
+    assert np.isfinite(np.log(x)).all()
+
+
+def test_long_arrays_repeat_the_block_from_their_offset() -> None:
+    out = aligned((2 * PERIOD,), np.dtype("float32"))
+    fill_normal(out, BLOCK, 5)
+    np.testing.assert_array_equal(out[:10], BLOCK[5:15])
+    np.testing.assert_array_equal(out[:PERIOD], out[PERIOD:])
+
+
+def product(depth: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    a, b = rng.standard_normal((32, depth), np.float32), rng.standard_normal((depth, 32), np.float32)
+    return a, b, (a @ b).astype(np.float32)
+
+
+@pytest.mark.parametrize("depth", [9, 512, 25088])
+def test_another_order_of_summation_is_right(depth: int) -> None:
+    a, b, want = product(depth)
+    backwards = np.zeros_like(want)
+    for k in reversed(range(depth)):
+        backwards += a[:, k, None] * b[None, k]
+    assert Expected(want).mismatch(backwards) == ""
+
+
+@pytest.mark.parametrize("depth", [9, 512, 25088])
+def test_one_term_left_out_is_wrong(depth: int) -> None:
+    a, b, want = product(depth)
+    assert "differ from the untuned build" in Expected(want).mismatch(want - a[:, 0, None] * b[None, 0])
+
+
+def test_the_message_says_how_many_where_and_what() -> None:
+    want = np.ones((4, 5), np.float32)
+    got = want.copy()
+    got[2, 3] = 2
+    assert Expected(want).mismatch(got) == (
+        "1 of 20 outputs differ from the untuned build, first at [2, 3]: 2.0 instead of 1.0"
+    )
+
+
+def test_nan_and_infinity_are_wrong_unless_the_reference_has_them_there() -> None:
+    want = np.array([1, np.nan, np.inf, 2], np.float32)
+    assert Expected(want).mismatch(want.copy()) == ""
+    assert Expected(want).mismatch(np.array([np.nan, np.nan, np.inf, 2], np.float32))
+    assert Expected(want).mismatch(np.array([1, 5, np.inf, 2], np.float32))
+    assert Expected(want).mismatch(np.array([1, np.nan, -np.inf, 2], np.float32))
+    assert Expected(np.ones(4, np.float32)).mismatch(np.full(4, np.nan, np.float32))
+
+
+def test_integers_must_be_equal_and_poison_is_not() -> None:
+    want = np.arange(6, dtype=np.int64)
+    assert Expected(want).mismatch(want.copy()) == ""
+    got = want.copy()
+    poison(got)
+    assert Expected(want).mismatch(got).startswith("6 of 6")
+
+
+def test_an_output_of_one_number() -> None:
+    assert Expected(np.array(2.0, np.float32)).mismatch(np.array(2.0, np.float32)) == ""
+    assert "first at []" in Expected(np.array(2.0, np.float32)).mismatch(np.array(3.0, np.float32))
+
+
+@pytest.mark.parametrize(("dtype", "step"), [("float16", 2.0**-10), ("bfloat16", 2.0**-7)])
+def test_shorter_floats_may_differ_by_their_own_rounding(dtype: str, step: float) -> None:
+    def stored(values: np.ndarray) -> np.ndarray:
+        return (values.view(np.uint32) >> 16).astype(np.uint16) if dtype == "bfloat16" else values.astype(dtype)
+
+    want = np.ones(8, np.float32)
+    assert Expected(stored(want), dtype).mismatch(stored(want * np.float32(1 + step))) == ""
+    assert Expected(stored(want), dtype).mismatch(stored(want * np.float32(1 + 16 * step)))
+    assert Expected(stored(want), dtype).mismatch(stored(want * np.float32(np.nan)))

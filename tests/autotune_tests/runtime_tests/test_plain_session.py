@@ -1,0 +1,165 @@
+"""InferenceSession: the same answers as ONNX Runtime, from any thread, and errors that say what to give."""
+
+import os
+import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import onnxruntime
+import pytest
+
+import autotune
+from autotune.runtime.plain_session import InferenceSession, set_threads
+from schedules.errors import ArtifactError, UsageError
+from tests.autotune_tests import tiny as tiny_module
+
+
+@pytest.fixture(scope="module")
+def session(tiny_built):
+    return InferenceSession(tiny_built.artifact)
+
+
+@pytest.fixture(scope="module")
+def reference(tiny_built):
+    return onnxruntime.InferenceSession(str(tiny_built.model), providers=["CPUExecutionProvider"])
+
+
+def data(seed=0):
+    return np.random.default_rng(seed).standard_normal((1, 16, 8, 8)).astype(np.float32)
+
+
+def close(ours, theirs):
+    return len(ours) == len(theirs) and all(
+        a.dtype == b.dtype and np.allclose(a, b, 1e-3, 1e-5) for a, b in zip(ours, theirs, strict=True)
+    )
+
+
+def test_interface_is_onnxruntime_s(session, reference):
+    for ours, theirs in (
+        (session.get_inputs(), reference.get_inputs()),
+        (session.get_outputs(), reference.get_outputs()),
+    ):
+        assert [(arg.name, arg.shape, arg.type) for arg in ours] == [(arg.name, arg.shape, arg.type) for arg in theirs]
+
+
+def test_outputs_are_onnxruntime_s(session, reference):
+    feed = {"data": data()}
+    assert close(session.run(None, feed), reference.run(None, feed))
+
+
+@pytest.mark.parametrize("names", [["features"], ["features", "scores"], ["scores", "scores"]])
+def test_outputs_come_as_asked(session, reference, names):
+    feed = {"data": data()}
+    assert close(session.run(names, feed), reference.run(names, feed))
+
+
+def test_results_are_the_caller_s(session):
+    first = session.run(None, {"data": data()})
+    copies = [array.copy() for array in first]
+    session.run(None, {"data": data(1)})
+    assert all(np.array_equal(a, b) for a, b in zip(first, copies, strict=True))
+
+
+def test_input_is_left_as_it_was(session):
+    array = data()
+    before = array.copy()
+    session.run(None, {"data": array})
+    assert np.array_equal(array, before)
+
+
+def awkward(array):
+    """The same values, laid out in ways that a kernel cannot take."""
+    unaligned = np.empty(array.nbytes + 4, np.uint8)[4:].view(np.float32).reshape(array.shape)
+    unaligned[...] = array
+    strided = np.empty((1, 16, 8, 16), np.float32)[..., ::2]
+    strided[...] = array
+    frozen = array.copy()
+    frozen.flags.writeable = False
+    return {"unaligned": unaligned, "strided": strided, "read-only": frozen, "transposed": array.copy().T.copy().T}
+
+
+@pytest.mark.parametrize("kind", ["unaligned", "strided", "read-only", "transposed"])
+def test_any_layout_of_the_input_gives_the_same(session, kind):
+    array = data()
+    expected = session.run(None, {"data": array})
+    got = session.run(None, {"data": awkward(array)[kind]})
+    assert all(np.array_equal(a, b) for a, b in zip(got, expected, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("names", "feed", "message"),
+    [
+        (None, {}, "input 'data' is missing; give an array of shape .1, 16, 8, 8. and type float32"),
+        (None, {"data": data(), "x": data()}, r"no input 'x'; its inputs are \['data'\]"),
+        (None, {"data": data()[0]}, r"has shape \(16, 8, 8\)"),
+        (None, {"data": data().astype(np.float64)}, "type float64"),
+        (
+            ["score"],
+            {"data": data()},
+            r"no output 'score'; did you mean 'scores'\? its outputs are \['scores', 'features'\]",
+        ),
+    ],
+)
+def test_wrong_feeds_are_told(session, names, feed, message):
+    with pytest.raises(UsageError, match=message) as caught:
+        session.run(names, feed)
+    assert "\n" not in str(caught.value)
+
+
+def test_threads_call_one_session_at_once(session, reference):
+    feeds = [{"data": data(seed)} for seed in range(8)]
+    expected = [reference.run(None, feed) for feed in feeds]
+    wrong, ready = [], threading.Barrier(4)
+
+    def work(offset):
+        ready.wait()
+        for step in range(25):
+            index = (offset + step) % len(feeds)
+            if not close(session.run(None, feeds[index]), expected[index]):
+                wrong.append((offset, step))
+
+    threads = [threading.Thread(target=work, args=(offset,)) for offset in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_callers_keep_their_cores(session):
+    before = os.sched_getaffinity(0)
+    session.run(None, {"data": data()})
+    assert os.sched_getaffinity(0) == before
+
+
+def test_a_thread_that_runs_kernels_on_one_core_keeps_its_cores():
+    before = os.sched_getaffinity(0)
+    with ThreadPoolExecutor(1) as own:
+        assert own.submit(lambda: (set_threads(1), os.sched_getaffinity(0))).result()[1] == before
+
+
+def test_two_sessions_of_one_artifact_do_not_disturb_each_other(tiny_built, session):
+    other = autotune.load(tiny_built.artifact)
+    feed = {"data": data()}
+    assert close(session.run(None, feed), other.run(None, feed))
+
+
+def test_an_artifact_that_was_built_anew_is_loaded_anew(tiny, tmp_path, workshop):
+    feed = {"data": data()}
+    before = InferenceSession(tiny.artifact)
+    first = before.run(["scores"], feed)[0]
+    # Other code under the same path, as a second tuning run leaves it.
+    other = tmp_path / "other"
+    other.mkdir()
+    model = tiny_module.save_tiny(other / "tiny.onnx", classes=7)
+    shutil.rmtree(tiny.artifact)
+    tiny_module.build_untuned(model, tiny.artifact, workshop)
+    assert InferenceSession(tiny.artifact).run(["scores"], feed)[0].shape == (1, 7)
+    assert np.array_equal(before.run(["scores"], feed)[0], first)
+
+
+def test_damaged_artifact_is_not_loaded(tiny):
+    (tiny.artifact / "model.so").write_bytes(b"\x7fELF")
+    with pytest.raises(ArtifactError, match="was changed"):
+        InferenceSession(tiny.artifact)

@@ -1,0 +1,262 @@
+"""A model on a CPU and a device together. The device is a stand-in: one thread of this CPU, with its own artifacts."""
+
+import json
+import shutil
+import threading
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import pytest
+import tvm
+
+from autotune.artifact.directory import read_artifact
+from autotune.build.coupled_costs import Costs, device_bound_s, placements_of, problem_of
+from autotune.cli.text import lane_lines
+from autotune.graph.lanes import Lane, coupled_lanes, cpu_lane, device_of
+from autotune.host.roofline import measure_peak
+from autotune.importer.guarded_import import cut_into_branches, import_model
+from autotune.options import Options
+from autotune.report.inspect_lanes import report_lanes
+from autotune.runtime.device_lanes import device_functions
+from autotune.runtime.plain_session import InferenceSession
+from autotune.tuning import coupled
+from autotune.tuning.pipeline import tune_one
+from autotune.validation.verify import random_inputs, reference_outputs
+from schedules.errors import ArtifactError, RunError, UsageError, VerificationError
+from schedules.target import Target
+from tests.models.catalog import cached
+
+MODEL = "tiny_wide_deep"
+DEVICE = Target.cuda("sm_90")
+LANES = "cpu,cuda:0"
+
+
+def stand_in(path, options, target, observe):
+    """What ``tune_cuda`` would do, by the CPU."""
+    assert target == DEVICE
+    return tune_one(path, replace(options, target=None, threads=1, device=True), observe)
+
+
+def apart(crew, built):
+    """Costs by which every other subgraph goes to the device."""
+    number = sum(map(ord, built.name)) % 2
+    cpu, device = ((9.0, 9.0), (1.0, 3.0), (3.0, 1.0))[0 if built.name == "model" else 1 + number]
+    return Costs(cpu, device, cpu, device, measured=True)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("coupled")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tuned_once(folder):
+    """Subgraphs are tuned in the first test that wants them; later ones get copies."""
+    kept = {}
+    tune = coupled._Crew.tune
+
+    def remembered(crew, name, file, beside, share, whole=False):
+        if name not in kept:
+            built = tune(crew, name, file, beside, share, whole)
+            cpu, device = (shutil.copytree(path, folder / path.name) for path in (built.cpu, built.device))
+            kept[name] = (cpu, device, crew.results[-2:])
+            return built
+        cpu, device, results = kept[name]
+        crew.results += results
+        copies = [shutil.copytree(path, beside / path.name) for path in (cpu, device)]
+        return coupled.Built(name, file, *copies)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(coupled._Crew, "tune", remembered)
+        yield
+
+
+@pytest.fixture(scope="module")
+def placed(folder):
+    """The artifact of a model whose subgraphs are on both lanes, and the result."""
+    options = Options(out=folder / "a.tuned", log=folder / "t.db", trials=0, budget_s=4, lanes=LANES, threads=2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(coupled._Crew, "costs", apart)
+        patch.setattr(coupled, "WORTH", 0.0)  # whatever was placed is kept, however slow the stand-in is
+        result = coupled.tune_coupled(cached(MODEL), options, DEVICE, tune_device=stand_in)
+    return options.out, result
+
+
+def expected(path, seed):
+    artifact = read_artifact(path)
+    feed = random_inputs(artifact.inputs, seed)
+    return feed, reference_outputs(onnx.load(cached(MODEL)), feed)[1]
+
+
+def test_it_runs_on_both_lanes_and_is_right(placed):
+    path, result = placed
+    assert result.verified.passed
+    assert result.artifact == path
+    session = InferenceSession(path)
+    spans = session.timeline(expected(path, 0)[0])
+    assert {session.lanes[span.group.lane].name for span in spans} == {"cpu:0-1", "cuda:0"}
+    assert all(span.ended_s >= span.began_s for span in spans)
+    for seed in range(3):
+        feed, outputs = expected(path, seed)
+        for ours, theirs in zip(session.run(None, feed), outputs, strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-5)
+
+
+def test_each_subgraph_on_the_device_is_an_artifact_of_its_own(placed):
+    path, _ = placed
+    artifact = read_artifact(path)
+    lanes = artifact.steps.lanes
+    on_device = {group.name for group in artifact.steps.groups if lanes[group.lane].device}
+    assert on_device == set(artifact.device_parts)
+    assert on_device
+    for folder in artifact.device_parts.values():
+        assert read_artifact(folder).target.threads == 1
+    assert {sub.lane for sub in artifact.plan.lanes.subgraphs} == {"cpu:0-1", "cuda:0"}
+    told = artifact.provenance["lanes"]
+    assert told["measured"]
+    assert {"CPU alone", "device alone", "placed, 1"} <= set(told["ms"])
+    assert artifact.plan.lanes.measured_s > 0
+    assert artifact.plan.lanes.one_lane_s > 0
+
+
+def test_callers_of_several_threads_get_their_own_answers(placed):
+    path, _ = placed
+    session = InferenceSession(path)
+    cases, right = [expected(path, seed) for seed in range(8)], []
+
+    def call(feed, outputs):
+        for _ in range(5):
+            pairs = zip(session.run(None, feed), outputs, strict=True)
+            right.append(all(np.allclose(ours, theirs, 1e-3, 1e-5) for ours, theirs in pairs))
+
+    threads = [threading.Thread(target=call, args=case) for case in cases]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not any(thread.is_alive() for thread in threads)
+    assert right == [True] * 40
+
+
+def test_lanes_are_reported(placed):
+    report = report_lanes(placed[0])
+    assert {row.lane for row in report.rows} == {"cpu:0-1", "cuda:0"}
+    assert report.measured_s > 0
+    assert "measured" in lane_lines(report)[-1]
+
+
+def test_what_the_device_runs_is_checked_too(placed, tmp_path):
+    path = tmp_path / "b.tuned"
+    shutil.copytree(placed[0], path)
+    part = next(iter(read_artifact(path).device_parts.values()))
+    (part / "weights.bin").write_bytes(b"x" + (part / "weights.bin").read_bytes()[1:])
+    with pytest.raises(ArtifactError, match=r"weights\.bin was changed"):
+        InferenceSession(path)
+    other = shutil.copytree(placed[0], tmp_path / "c.tuned")  # not over the first: its library is loaded
+    manifest = other / part.name / "manifest.json"
+    data = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps({**data, "provenance": {}}))
+    with pytest.raises(ArtifactError, match="was changed"):
+        read_artifact(other)
+
+
+def test_a_device_that_is_not_here_is_told(placed, tmp_path, monkeypatch):
+    monkeypatch.setattr("autotune.report.inspect_lanes._is_away", lambda artifact: True)
+    report = report_lanes(placed[0])
+    assert report.measured_s is None
+    assert all(row.measured == (None, None) for row in report.rows)
+    assert all(row.predicted[1] is not None for row in report.rows)
+    assert "its device is not here" in lane_lines(report)[-1]
+
+
+def test_a_wrong_result_is_not_shipped(placed, tmp_path, monkeypatch):
+    monkeypatch.setattr(coupled._Crew, "costs", apart)
+    monkeypatch.setattr(coupled, "WORTH", 0.0)
+    real = coupled.compare_session
+    monkeypatch.setattr(coupled, "compare_session", lambda *a: replace(real(*a), passed=False))
+    out = tmp_path / "c.tuned"
+    options = Options(out=out, log=placed[0].parent / "t.db", trials=0, budget_s=4, lanes=LANES, threads=2)
+    with pytest.raises(VerificationError, match=r"c\.tuned"):
+        coupled.tune_coupled(cached(MODEL), options, DEVICE, tune_device=stand_in)
+    assert not out.exists()
+
+
+def test_one_lane_is_kept_where_a_placement_is_not_worth_it(placed, tmp_path):
+    """The artifact is then an ordinary one."""
+    out = tmp_path / "d.tuned"
+    options = Options(out=out, log=placed[0].parent / "t.db", trials=0, budget_s=4, lanes=LANES, threads=2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(coupled, "WORTH", 1e9)
+        result = coupled.tune_coupled(cached(MODEL), options, DEVICE, tune_device=stand_in)
+    assert result.verified.passed
+    assert read_artifact(out).steps.lanes == ()
+
+
+def test_a_failing_device_names_its_subgraph(library_of_one, tmp_path):
+    machine, feed = library_of_one
+    with pytest.raises(RunError, match=r"'1\.1' failed on lane cuda:0: .*out of patience"):
+        machine.run(feed)
+
+
+@pytest.fixture
+def library_of_one(placed):
+    """A driver with one call of a device, which fails."""
+    from autotune.graph.merge import device_symbol
+    from autotune.graph.steps import Group, Operand, Step, Steps
+    from autotune.runtime.lane_executor import ANYWHERE, LaneMachine
+    from autotune.runtime.plain_session import open_library
+
+    class Fails:
+        def run(self, inputs):
+            raise ValueError("out of patience")
+
+    given, made = Operand("input", 0, (4,), "float32"), Operand("arena", 0, (4,), "float32")
+    steps = Steps(
+        (Step(device_symbol("1.1", 0), (given, made)),),
+        (made,),
+        64,
+        (),
+        (cpu_lane(0, 1), Lane("cuda:0", 1, 1, "cuda:0")),
+        (Group("1.1", 1, 1),),
+    )
+    library = open_library(read_artifact(placed[0]).library)
+    machine = LaneMachine({1: library}, steps, (), [0, ANYWHERE], device_functions({"1.1": (Fails(), 1)}))
+    yield machine, [tvm.runtime.tensor(np.zeros(4, np.float32))]
+    machine.close()
+
+
+def test_lanes_with_a_device_are_understood():
+    assert device_of("cpu,cuda:0") == device_of("cuda") == device_of("cpu, cuda") == "cuda:0"
+    assert device_of("cpu:2x1") == device_of("auto") == ""
+    cpu, device = coupled_lanes(LANES, 2)
+    assert (cpu.name, cpu.threads, device.name, list(device.cores)) == ("cpu:0-1", 2, "cuda:0", [2])
+    assert coupled_lanes(LANES, 16)[0].threads == 15
+    for text in ("cuda:0,cpu", "cpu,cuda:1", "cpu:2x1,cuda:0", "cuda:0,cuda:0"):
+        with pytest.raises(UsageError, match="a device goes as cpu,cuda:0"):
+            device_of(text)
+
+
+def test_costs_without_a_device_are_bounds():
+    _, program = import_model(cached(MODEL), {}, DEVICE)
+    peak = measure_peak(DEVICE)
+    once = device_bound_s(program, peak)
+    more = device_bound_s(replace(program, tasks=(*program.tasks, *program.tasks)), peak)
+    assert 0.0 < once < more < 2 * once
+
+
+def test_the_longer_branch_goes_to_the_lane_that_is_faster_for_it():
+    _, branches = cut_into_branches(cached(MODEL), {})
+    several = [number for number, branch in enumerate(branches) if "." in branch.name]
+    costs = [Costs(1.0, 5.0, 1.0, 5.0, measured=True) for _ in branches]
+    costs[several[0]] = Costs(9.0, 2.0, 9.0, 2.0, measured=True)
+    best, *_ = placements_of(problem_of(branches, costs, coupled_lanes(LANES, 2)))
+    assert best.lanes[several[0]] == 1
+    assert all(lane == 0 for number, lane in enumerate(best.lanes) if number != several[0])
+
+
+@pytest.mark.parametrize("more", [{"frozen": True}, {"fallback": None, "shapes": ({}, {})}])
+def test_what_does_not_go_with_a_device_is_refused(more, tmp_path):
+    options = Options(out=tmp_path / "e.tuned", lanes=LANES, **more)
+    with pytest.raises(UsageError, match="leave out"):
+        coupled.tune_coupled(cached(MODEL), options, DEVICE, tune_device=stand_in)

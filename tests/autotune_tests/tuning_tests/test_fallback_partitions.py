@@ -1,0 +1,284 @@
+"""Models that TVM cannot express whole: ONNX Runtime runs the rest, and says so."""
+
+import json
+import re
+import shutil
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnx.external_data_helper import set_external_data
+
+import autotune
+from autotune.artifact.directory import read_artifact, sealed, sha256
+from autotune.build import ship
+from autotune.cli.main import main
+from autotune.options import Options
+from autotune.report.facts import read_facts
+from autotune.report.page import render
+from autotune.tuning import pipeline
+from autotune.tuning.run_history import read_history
+from schedules.errors import ArtifactError, ModelError, RunError, UsageError
+from tests.autotune_tests.fakes import FakeMeasurer, if_it_lowers, interrupt_the_first_part
+from tests.autotune_tests.tiny import save_tiny
+
+FOREIGN = "QuickGelu"
+
+
+def save_model(path, nodes, outputs):
+    """A model of x and the weights w1 and w2, those that it uses."""
+    rng = np.random.default_rng(0)
+    weights = [
+        numpy_helper.from_array(rng.standard_normal((8, 8, 3, 3)).astype(np.float32) / 8, name)
+        for name in ("w1", "w2")
+        if any(name in node.input for node in nodes)
+    ]
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 8, 12, 12])]
+    graph = helper.make_graph(nodes, path.stem, inputs, outputs, weights)
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """x → Conv → a foreign activation → Conv → y, and NonZero of it."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w1"], ["a"], pads=[1, 1, 1, 1]),
+        helper.make_node(FOREIGN, ["a"], ["b"], domain="com.microsoft", alpha=1.702),
+        helper.make_node("Conv", ["b", "w2"], ["c"], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["c"], ["y"]),
+        helper.make_node("NonZero", ["y"], ["where"]),
+    ]
+    outputs = [
+        helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 8, 12, 12]),
+        helper.make_tensor_value_info("where", TensorProto.INT64, [4, None]),
+    ]
+    return save_model(tmp_path_factory.mktemp("islands") / "islands.onnx", nodes, outputs)
+
+
+@pytest.fixture(scope="module")
+def result(model):
+    folder = model.parent
+    options = Options(out=folder / "a.tuned", log=folder / "t.db", trials=8, budget_s=20, fallback="onnxruntime")
+    return autotune.tune(model, options)
+
+
+def feed():
+    return {"x": np.random.default_rng(1).standard_normal((1, 8, 12, 12)).astype(np.float32)}
+
+
+def test_without_leave_the_model_is_refused_and_the_option_told(model):
+    with pytest.raises(ModelError, match=rf"com\.microsoft::{FOREIGN}.*--fallback onnxruntime"):
+        autotune.tune(model, Options(out=model.parent / "b.tuned", log=model.parent / "t.db", trials=0))
+
+
+def test_the_result_says_what_is_not_tuned(result):
+    data = result.to_data()
+    assert data["islands"] == [[f"com.microsoft::{FOREIGN}"], ["NonZero"]]
+    assert [Path(part["artifact"]) for part in data["segments"]] == [result.artifact / f"part-{n}" for n in (0, 2)]
+    assert all(read_artifact(Path(part["artifact"])) for part in data["segments"])
+    assert data["verified"]["passed"]
+    assert data["latency_ms"]["tuned"] > 0
+
+
+def test_outputs_are_onnxruntime_s(model, result):
+    session = autotune.InferenceSession(result.artifact)
+    theirs = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
+    assert [value.name for value in session.get_outputs()] == ["y", "where"]
+    assert session.get_outputs()[1].shape == [4, None]
+    for ours, other in zip(session.run(None, feed()), theirs.run(None, feed()), strict=True):
+        assert np.allclose(ours, other, 1e-3, 1e-5)
+    assert session.run(["where"], feed())[0].dtype == np.int64
+    assert {name for name, _ in session.profile(feed())} >= {"island-1", "island-3"}
+
+
+@pytest.mark.parametrize("wrong", [{}, {"y": 0}, {"x": np.zeros((1, 8, 12, 13), np.float32)}])
+def test_wrong_feeds_are_told(result, wrong):
+    with pytest.raises(UsageError):
+        autotune.InferenceSession(result.artifact).run(None, wrong)
+
+
+@pytest.mark.parametrize(
+    ("error", "told"), [(RuntimeError("dear me\nout of luck"), "out of luck"), (MemoryError(), "MemoryError")]
+)
+def test_an_island_that_fails_is_named(result, error, told):
+    session = autotune.InferenceSession(result.artifact)
+
+    class Failing:
+        def run(self, names, values):
+            raise error
+
+    session._runs[1] = (session._runs[1][0], Failing())
+    with pytest.raises(RunError, match=rf"island-1.onnx \(com.microsoft::{FOREIGN}\) failed: {told}"):
+        session.run(None, feed())
+
+
+def test_verify_and_report_take_the_whole(model, result, capsys):
+    assert main(["verify", str(result.artifact), str(model)]) == 0
+    out = model.parent / "r.html"
+    assert main(["report", str(result.artifact), "--out", str(out)]) == 0
+    assert f"ONNX Runtime runs com.microsoft::{FOREIGN}; NonZero" in out.read_text()
+
+
+def test_messages_name_what_is_there(model, result, capsys):
+    assert main(["verify", str(result.artifact), str(model), "--bisect"]) == 0
+    told = capsys.readouterr().out
+    segment, own = told.strip().rsplit(" ", 2)[1:]
+    assert main(["verify", segment, own, "--bisect"]) == 0
+    assert main(["bench", segment, "--rounds", "1", "--quiet"]) == 0  # finds the model beside it
+    capsys.readouterr()
+    assert main(["kernels", str(result.artifact)]) == 1
+    assert f"such as {segment}" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_report_names_the_model_and_files_that_exist(model, result):
+    page = render(read_facts(result.artifact))
+    assert "<title>islands.onnx · tune</title>" in page
+    assert "segment-" not in page
+    for path in re.findall(r"tune (?:run|report|bench) (\S+)", page):
+        assert (model.parent / path.removesuffix("</pre>")).exists()
+
+
+def test_the_first_tuned_segment_need_not_be_the_first(tmp_path):
+    path = save_model(
+        tmp_path / "late.onnx",
+        [
+            helper.make_node(FOREIGN, ["x"], ["a"], domain="com.microsoft", alpha=1.702),
+            helper.make_node("Conv", ["a", "w1"], ["y"], pads=[1, 1, 1, 1]),
+        ],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 8, 12, 12])],
+    )
+    options = Options(out=tmp_path / "a.tuned", log=tmp_path / "t.db", trials=0, fallback="onnxruntime")
+    result = autotune.tune(path, options)
+    with pytest.raises(ArtifactError, match="part-1"):
+        read_artifact(result.artifact)
+
+
+@pytest.fixture
+def measurers(monkeypatch):
+    """Every measurer that the pipeline opened; none is started for real."""
+    opened = []
+
+    def start(*_, **__):
+        opened.append(FakeMeasurer(if_it_lowers))
+        return opened[-1]
+
+    monkeypatch.setattr(pipeline, "LocalMeasurer", start)
+    monkeypatch.setattr(ship, "median_ms", lambda *_: 1.0)
+    return opened
+
+
+@pytest.mark.parametrize("name", ["island-1.onnx", "manifest.json"])
+def test_a_changed_byte_is_refused(result, name):
+    path = result.artifact / name
+    data = path.read_bytes()
+    try:
+        path.write_bytes(data[:-9] + bytes([data[-9] ^ 1]) + data[-8:])
+        with pytest.raises(ArtifactError):
+            autotune.load(result.artifact)
+    finally:
+        path.write_bytes(data)
+
+
+@contextmanager
+def resealed(artifact):
+    """The manifest, to be changed by somebody who can seal; it is put back at the end."""
+    path = artifact / "manifest.json"
+    text = path.read_text()
+    manifest = json.loads(text)
+    del manifest["seal"]
+    try:
+        yield manifest, lambda: path.write_text(sealed(manifest))
+    finally:
+        path.write_text(text)
+
+
+def test_a_segment_outside_of_the_artifact_is_refused(result):
+    with resealed(result.artifact) as (manifest, seal):
+        manifest["links"][1]["path"] = "../islands.onnx"
+        manifest["links"][1]["identity"] = sha256(result.artifact.parent / "islands.onnx")
+        seal()
+        with pytest.raises(ArtifactError, match="segment 1 is at"):
+            autotune.load(result.artifact)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda data: data["links"][0]["outputs"].clear(), "reads 'a', which nothing before it makes"),
+        (lambda data: data["links"].pop(), "nothing in .* makes its output 'where'"),
+        (lambda data: data["links"][1]["outputs"].append("more"), "other inputs or outputs"),
+        (lambda data: data["links"][2]["inputs"].append("x"), "other inputs or outputs"),
+    ],
+)
+def test_values_that_nothing_makes_are_refused(result, change, told):
+    with resealed(result.artifact) as (manifest, seal):
+        change(manifest)
+        seal()
+        with pytest.raises(ArtifactError, match=told):
+            autotune.load(result.artifact)
+
+
+def test_an_island_with_data_in_other_files_is_refused(result, tmp_path):
+    copy = shutil.copytree(result.artifact, tmp_path / "copy")
+    island = onnx.load(copy / "island-1.onnx")
+    secret = numpy_helper.from_array(np.zeros(4, np.float32), "secret")
+    set_external_data(secret, "/etc/hostname")
+    secret.ClearField("raw_data")
+    island.graph.initializer.append(secret)
+    (copy / "island-1.onnx").write_bytes(island.SerializeToString())
+    with resealed(copy) as (manifest, seal):
+        manifest["links"][1]["identity"] = sha256(copy / "island-1.onnx")
+        seal()
+        with pytest.raises(ArtifactError, match="data in another file"):
+            autotune.load(copy)
+
+
+def test_a_second_run_keeps_history_and_latencies(model, tmp_path, measurers, monkeypatch):
+    options = Options(out=tmp_path / "a.tuned", log=tmp_path / "t.db", trials=8, fallback="onnxruntime", threads=1)
+    pipeline.tune(model, options)
+    first = pipeline.tune(model, options)  # what a later segment found out about a task of both serves the earlier one
+    told = [read_history(part) for part in sorted(first.artifact.glob("part-?"))]
+    assert all(runs[0].slots for runs in told)
+    monkeypatch.setattr(ship, "median_ms", lambda *_: pytest.fail("the whole segment was timed again"))
+    second = pipeline.tune(model, options)
+    assert second.measured_trials == 0
+    assert [part.latency_ms for part in second.parts] == [part.latency_ms for part in first.parts]
+    assert [read_history(part) for part in sorted(second.artifact.glob("part-?"))] == told
+
+
+def test_a_model_that_can_be_imported_has_no_islands(tmp_path):
+    options = Options(out=tmp_path / "a.tuned", log=tmp_path / "t.db", trials=0, fallback="onnxruntime")
+    result = autotune.tune(save_tiny(tmp_path / "tiny.onnx"), options)
+    assert result.islands == ()
+    assert json.loads((result.artifact / "manifest.json").read_text())["format"] == 1
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"fallback": "magic"},
+        {"fallback": "onnxruntime", "lanes": "auto"},
+        {"fallback": "onnxruntime", "cluster": "local"},
+        {"fallback": "onnxruntime", "rpc": "host:9190:key"},
+    ],
+)
+def test_what_does_not_go_together_is_told(options):
+    with pytest.raises(UsageError, match="fallback"):
+        Options(**options)
+
+
+def test_after_ctrl_c_nothing_more_is_measured(model, tmp_path, monkeypatch):
+    started = interrupt_the_first_part(monkeypatch)
+    result = pipeline.tune(
+        model, Options(out=tmp_path / "a.tuned", log=tmp_path / "t.db", trials=8, fallback="onnxruntime", peer=True)
+    )
+    assert [part.interrupted for part in result.parts] == [True, True]
+    assert result.latency_ms == {"tuned": None}
+    assert result.verified.passed
+    assert [measurer.asked for measurer in started] == [1, 0]

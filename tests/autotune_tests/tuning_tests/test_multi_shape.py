@@ -1,0 +1,195 @@
+"""One artifact for several sets of shapes: which calls it serves, rightly, and what it says of the others."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+
+import autotune
+from autotune.artifact.bundle import Bundle, is_bundle
+from autotune.artifact.directory import attach
+from autotune.build import ship
+from autotune.options import Options
+from autotune.tuning import pipeline
+from autotune.tuning.parts import part_options
+from schedules.errors import ArtifactError, UsageError
+from tests.autotune_tests.fakes import FakeMeasurer, if_it_lowers, interrupt_the_first_part
+from tests.models import save
+
+BATCHES = ({"rows": (1, 24)}, {"rows": (8, 24)})
+SIZES = ({"image": (1, 3, 16, 16)}, {"image": (1, 3, 24, 20)})
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """Name and sets → model and artifact; measured by a measurer that makes its numbers up."""
+    folder = tmp_path_factory.mktemp("several")
+    measurers = []
+
+    def start(*_, **__):
+        measurers.append(FakeMeasurer(if_it_lowers))
+        return measurers[-1]
+
+    def build(name, sets, **changes):
+        model = folder / f"{name}.onnx"
+        if not model.exists():
+            save(name, model)
+        chosen = {"out": folder / f"{name}.tuned", "log": folder / "t.db", "threads": 1, "searcher": "random"}
+        return model, pipeline.tune(model, Options(**{**chosen, "trials": 8, "batch": 2, "shapes": sets, **changes}))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pipeline, "LocalMeasurer", start)
+        patch.setattr(ship, "median_ms", lambda *_: 1.0)
+        yield build
+
+
+@pytest.fixture(scope="module")
+def batches(built):
+    return built("tiny_open_batch", BATCHES)
+
+
+@pytest.fixture(scope="module")
+def sizes(built):
+    return built("tiny_open_size", SIZES)
+
+
+def agrees(model, session, feed):
+    expected = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"]).run(None, feed)
+    got = session.run(None, feed)
+    return len(got) == len(expected) and all(
+        a.shape == b.shape and np.allclose(a, b, 1e-3, 1e-5) for a, b in zip(got, expected, strict=True)
+    )
+
+
+def rows(count, seed=0):
+    return {"rows": np.random.default_rng(seed).standard_normal((count, 24)).astype(np.float32)}
+
+
+def image(height, width):
+    return {"image": np.random.default_rng(0).standard_normal((1, 3, height, width)).astype(np.float32)}
+
+
+def test_open_sizes_are_shown_by_name(batches, sizes):
+    session = autotune.InferenceSession(batches[1].artifact)
+    assert [(arg.name, arg.shape, arg.type) for arg in session.get_inputs()] == [
+        ("rows", ["batch", 24], "tensor(float)")
+    ]
+    assert session.get_outputs()[0].shape == ["batch", 10]
+    session = autotune.load(sizes[1].artifact)
+    assert session.get_inputs()[0].shape == [1, 3, "height", "width"]
+    assert session.get_outputs()[0].shape == [1, 10]
+
+
+@pytest.mark.parametrize("count", [1, 8, 5, 9, 20, 64])
+def test_any_batch_is_served(batches, count):
+    model, result = batches
+    assert agrees(model, autotune.InferenceSession(result.artifact), rows(count))
+
+
+@pytest.mark.parametrize(("height", "width"), [(16, 16), (24, 20)])
+def test_named_resolutions_are_served(sizes, height, width):
+    model, result = sizes
+    assert agrees(model, autotune.InferenceSession(result.artifact), image(height, width))
+
+
+def test_another_resolution_says_what_to_add(sizes):
+    session = autotune.InferenceSession(sizes[1].artifact)
+    with pytest.raises(UsageError, match=r"there are: image 1x3x16x16; image 1x3x24x20; add --input image:1x3x20x20"):
+        session.run(None, image(20, 20))
+
+
+def test_what_does_not_fit_the_model_is_refused(batches):
+    session = autotune.InferenceSession(batches[1].artifact)
+    with pytest.raises(UsageError, match="no specialisation for rows 3x25"):
+        session.run(None, {"rows": np.zeros((3, 25), np.float32)})
+    with pytest.raises(UsageError, match="input 'rows' is missing; give an array of shape batchx24"):
+        session.run(None, {})
+    with pytest.raises(UsageError, match="has no input 'row'; did you mean 'rows'"):
+        session.run(None, {"row": np.zeros((1, 24), np.float32)})
+
+
+def test_padding_and_splitting_are_found_out(batches, sizes):
+    found = Bundle(batches[1].artifact).interface
+    assert (found.padded, found.split) == ({"batch"}, {"batch"})
+    found = Bundle(sizes[1].artifact).interface
+    assert (found.padded, found.split) == (frozenset(), frozenset())
+
+
+def test_weights_are_kept_once(batches):
+    bundle = Bundle(batches[1].artifact)
+    used = [index for part in bundle.parts for index in part.weights]
+    assert len(set(used)) < len(used)
+
+
+def test_a_run_reports_every_set(batches):
+    data = batches[1].to_data()
+    places = [Path(part["artifact"]) for part in data["specialisations"]]
+    assert places == [batches[1].artifact / "part-0", batches[1].artifact / "part-1"]
+    assert all(place.is_dir() for place in places)
+    gains = [part.remaining.gain_s for part in batches[1].parts]
+    assert batches[1].remaining.gain_s == pytest.approx(sum(gains))
+    assert data["reason"] == "4 trials were measured"  # of both alike, so said once
+    assert data["verified"]["passed"]
+    assert data["measured_trials"] == sum(part["measured_trials"] for part in data["specialisations"])
+
+
+def test_a_second_run_measures_nothing_and_keeps_the_artifact(built, batches):
+    manifest = batches[1].artifact / "manifest.json"
+    stamp = manifest.stat().st_mtime_ns
+    _, again = built("tiny_open_batch", BATCHES)
+    assert again.measured_trials == 0
+    assert manifest.stat().st_mtime_ns == stamp
+
+
+def test_a_changed_byte_is_refused(batches, tmp_path):
+    copy = Path(shutil.copytree(batches[1].artifact, tmp_path / "copy"))
+    for name in ("weights.bin", "part-1/model.so", "part-0/plan.json", "manifest.json"):
+        content = bytearray((copy / name).read_bytes())
+        content[len(content) // 2] ^= 1
+        (copy / name).write_bytes(content)
+        assert name == "manifest.json" or is_bundle(copy)
+        with pytest.raises(ArtifactError):
+            autotune.InferenceSession(copy)
+        shutil.rmtree(copy)
+        shutil.copytree(batches[1].artifact, copy)
+
+
+def test_a_part_is_an_artifact_and_may_be_annotated(batches, tmp_path):
+    copy = Path(shutil.copytree(batches[1].artifact, tmp_path / "copy"))
+    attach(copy / "part-1", "bench.json", b"{}")
+    assert autotune.InferenceSession(copy / "part-1").get_inputs()[0].shape == [8, 24]
+    assert agrees(batches[0], autotune.InferenceSession(copy), rows(8))
+    shutil.rmtree(copy / "part-1")
+    shutil.copytree(copy / "part-0", copy / "part-1")
+    with pytest.raises(ArtifactError, match="another artifact"):
+        autotune.InferenceSession(copy)
+
+
+def test_one_set_stays_a_plain_artifact(built, tmp_path):
+    model, result = built("tiny_open_batch", (), inputs={"rows": (2, 24)}, out=tmp_path / "plain.tuned")
+    assert not is_bundle(result.artifact)
+    assert agrees(model, autotune.InferenceSession(result.artifact), rows(2))
+
+
+def test_after_ctrl_c_nothing_more_is_measured(batches, tmp_path, monkeypatch):
+    started = interrupt_the_first_part(monkeypatch)
+    result = pipeline.tune(
+        batches[0],
+        Options(out=tmp_path / "b.tuned", log=tmp_path / "b.db", threads=1, trials=8, shapes=BATCHES, peer=True),
+    )
+    assert [part.interrupted for part in result.parts] == [True, True]
+    assert result.verified.passed
+    assert [measurer.asked for measurer in started] == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("share", "trials", "told"),
+    [(0.02, 8, 1), (1 / 3, 3, 1), (1 / 49, 49, 1), (0.5, 9, 5), (0.5, 0, 0), (0.5, None, None)],
+)
+def test_no_part_is_left_without_a_trial(share, trials, told):
+    options = Options(trials=trials, budget_s=60, shapes=BATCHES)
+    own = part_options(options, share, Path("part"), BATCHES[0])
+    assert (own.trials, own.shapes, own.inputs) == (told, (), BATCHES[0])
+    assert own.budget_s == pytest.approx(60 * share)

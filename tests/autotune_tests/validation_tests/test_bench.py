@@ -1,0 +1,179 @@
+"""Bench: what is reported, what is refused, and one real round with every engine there is."""
+
+import importlib.util
+import json
+import os
+import signal
+
+import numpy as np
+import onnx
+import psutil
+import pytest
+
+from autotune.artifact.directory import read_artifact
+from autotune.validation import bench as bench_module
+from autotune.validation import bench_process
+from autotune.validation.bench import BenchResult, bench, check_peers, find_model
+from autotune.validation.bench_process import EngineProcess, EngineTimes, wait_until_quiet
+from autotune.validation.verify import random_inputs
+from schedules.errors import ArtifactError, InstallError, MeasureError, ModelError, UsageError
+
+OURS = EngineTimes("tune", "1", "fp32", [[0.010, 0.012], [0.011, 0.013]])
+THEIRS = EngineTimes("onnxruntime", "2", "fp32", [[0.022], [0.036]])
+RESULT = BenchResult(None, "tiny.onnx", 2, (OURS, THEIRS), 0.25)
+
+
+def test_speedup_is_the_others_median_over_ours():
+    assert RESULT.speedup("onnxruntime") == pytest.approx(0.029 / 0.0115)
+
+
+def test_quartiles_are_of_the_ratio_of_each_round():
+    low, high = RESULT.quartiles("onnxruntime")
+    assert (low, high) == pytest.approx(np.percentile([0.022 / 0.011, 0.036 / 0.012], (25, 75)))
+
+
+def test_data_follows_the_contract():
+    data = json.loads(json.dumps(RESULT.to_data()))
+    assert {"threads": 2, "rounds": 2}.items() <= data.items()
+    assert list(data["speedup"]) == ["onnxruntime"]
+    ours = data["engines"][0]
+    assert {"name", "precision", "min_ms", "p50_ms", "mean_ms", "p90_ms", "p99_ms"} <= set(ours)
+    assert (ours["min_ms"], ours["p50_ms"], ours["mean_ms"]) == pytest.approx((10.0, 11.5, 11.5))
+    assert ours["p50_ms"] < ours["p90_ms"] < ours["p99_ms"] < 13.0
+
+
+class Spinning:
+    """An engine whose threads use ``cpu_s`` between two looks, one after the other."""
+
+    def __init__(self, *spent):
+        self.name = "spinner"
+        self._totals = iter(np.cumsum([value for pair in spent for value in (0.0, pair)]))
+
+    def cpu_s(self):
+        return next(self._totals)
+
+
+def test_waits_until_no_engine_spins():
+    slept = []
+    wait_until_quiet([Spinning(0.15, 0.15, 0.01), Spinning(0.0, 0.0, 0.0)], slept.append)
+    assert len(slept) == 3
+
+
+def test_an_engine_that_spins_for_ever_is_named():
+    with pytest.raises(MeasureError, match="spinner keeps its threads spinning"):
+        wait_until_quiet([Spinning(*[0.15] * bench_process.QUIET_TRIES)], lambda _: None)
+
+
+def test_unknown_peer_is_refused_with_the_nearest_name():
+    with pytest.raises(UsageError, match="did you mean 'openvino'"):
+        check_peers(["openvno"])
+    with pytest.raises(UsageError, match="twice"):
+        check_peers(["onnxruntime", "onnxruntime"])
+
+
+def test_missing_peer_is_refused_with_the_install_command(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(InstallError, match=r"openvino is not installed; run: pip install 'tune-compiler\[bench\]'"):
+        check_peers(["openvino"])
+
+
+def test_rounds_are_positive(tiny_built):
+    with pytest.raises(UsageError, match="at least 1"):
+        bench(tiny_built.artifact, rounds=0)
+
+
+def test_model_is_found_beside_the_artifact_or_in_this_folder(tiny, tmp_path, monkeypatch):
+    artifact = read_artifact(tiny.artifact)
+    assert find_model(artifact) == tiny.model
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    moved = tiny.model.rename(elsewhere / "tiny.onnx")
+    with pytest.raises(ModelError, match="--model"):
+        find_model(artifact)
+    monkeypatch.chdir(elsewhere)
+    assert find_model(artifact).resolve() == moved.resolve()
+    assert find_model(artifact, moved) == moved
+
+
+def test_changed_model_is_refused(tiny):
+    artifact = read_artifact(tiny.artifact)
+    tiny.model.write_bytes(tiny.model.read_bytes() + b"\0")
+    with pytest.raises(ModelError, match="has changed since"):
+        find_model(artifact)
+    with pytest.raises(ModelError, match="is not the model"):
+        find_model(artifact, tiny.model)
+    with pytest.raises(ModelError, match="does not exist"):
+        find_model(artifact, tiny.model.with_name("gone.onnx"))
+
+
+@pytest.fixture
+def hurried(monkeypatch):
+    """Rounds of a few runs: these tests look at the machinery, not at the times."""
+    monkeypatch.setattr(bench_module, "ROUND_S", 0.002)
+    monkeypatch.setattr(bench_process, "QUIET_S", 0.02)
+    monkeypatch.setattr(bench_process, "QUIET_SHARE", 2.0)
+
+
+def children():
+    return [child.pid for child in psutil.Process().children(recursive=True)]
+
+
+def test_engines_take_turns_and_leave_no_process(tiny_built, hurried):
+    peers = [name for name in bench_module.PEERS if importlib.util.find_spec(name)]
+    assert "onnxruntime" in peers
+    before = children()
+    told = []
+    result = bench(tiny_built.artifact, peers, rounds=2, progress=lambda *what: told.append(what))
+    assert [engine.name for engine in result.engines] == ["tune", *peers]
+    assert all(len(engine.rounds) == 2 and min(engine.runs_s) > 0 for engine in result.engines)
+    assert {engine.precision for engine in result.engines} == {"fp32"}
+    assert 0 <= result.others_cpu <= 1
+    assert result.model == "tiny.onnx"
+    assert told[-1] == ("rounds", 2, 2)
+    assert children() == before
+
+
+def test_no_peer_needs_no_model(tiny, hurried):
+    tiny.model.unlink()
+    result = bench(tiny.artifact, [], rounds=1)
+    assert result.to_data()["speedup"] == {}
+
+
+def job(tiny, tmp_path):
+    artifact = read_artifact(tiny.artifact)
+    feed = random_inputs(artifact.inputs, 0)
+    bench_module.write_job(tmp_path, onnx.load(tiny.model), feed, artifact.target.threads, str(tiny.artifact))
+    return tmp_path
+
+
+def test_an_engine_that_refuses_the_model_is_told_in_one_line(tiny, tmp_path):
+    folder = job(tiny, tmp_path)
+    (folder / "model.onnx").write_bytes(b"nonsense")
+    before = children()
+    with pytest.raises(MeasureError, match=r"onnxruntime ended .*Protobuf") as caught:
+        EngineProcess("onnxruntime", folder)
+    assert "\n" not in str(caught.value)
+    assert children() == before
+
+
+def test_a_damaged_artifact_is_refused_before_any_process_starts(tiny):
+    (tiny.artifact / "model.so").write_bytes(b"")
+    before = children()
+    with pytest.raises(ArtifactError, match="was changed"):
+        bench(tiny.artifact, ["onnxruntime"])
+    assert children() == before
+
+
+def test_an_engine_that_dies_is_told_in_one_line(tiny, tmp_path):
+    with EngineProcess("tune", job(tiny, tmp_path)) as engine:
+        assert len(engine.run(3, 1)) == 3
+        os.kill(engine._process.pid, signal.SIGKILL)
+        with pytest.raises(MeasureError, match="tune ended") as caught:
+            engine.run(3, 1)
+        assert "\n" not in str(caught.value)
+
+
+def test_peers_get_fixed_shapes(tmp_path, tiny):
+    folder = job(tiny, tmp_path)
+    shape = onnx.load(folder / "model.onnx").graph.input[0].type.tensor_type.shape
+    assert [dim.dim_value for dim in shape.dim] == [1, 16, 8, 8]

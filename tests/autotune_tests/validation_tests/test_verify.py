@@ -1,0 +1,109 @@
+"""Verification: what counts as equal, and an artifact that computes something else."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from autotune.importer.program import TensorSpec
+from autotune.validation.verify import ATOL, RTOL, compare, compare_artifact, complaint, random_inputs, verify_artifact
+from schedules.errors import VerificationError
+from tests.autotune_tests.tiny import tiny_model
+
+X = np.array([1.0, -2.0, 0.0, 1e3], np.float32)
+
+
+def verdict(ours, theirs):
+    return compare("reference", [np.asarray(ours)], [np.asarray(theirs)])
+
+
+def test_equal_is_exact():
+    found = verdict(X, X)
+    assert (found.passed, found.max_abs_err, found.max_rel_err) == (True, 0.0, 0.0)
+
+
+def test_errors_are_the_largest_ones():
+    found = verdict(X + np.array([0.0, 0.0, 5e-6, 0.5], np.float32), X)
+    assert found.passed
+    assert found.max_abs_err == pytest.approx(0.5)
+    assert found.max_rel_err == pytest.approx(5e-4)
+
+
+@pytest.mark.parametrize(
+    ("ours", "passed"),
+    [
+        (X * (1 + 0.9 * RTOL), True),
+        (X * (1 + 1.5 * RTOL), False),
+        (X + 0.9 * ATOL, True),
+        (X + np.array([0, 0, 1.5 * ATOL, 0], np.float32), False),
+        (np.array([1.0, -2.0, np.nan, 1e3], np.float32), False),
+        (np.array([1.0, -2.0, np.inf, 1e3], np.float32), False),
+        (X[:3], False),
+        (X.astype(np.float64), False),
+    ],
+)
+def test_tolerances(ours, passed):
+    assert verdict(ours, X).passed is passed
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_what_the_reference_says_too_is_right(value):
+    found = verdict([1.0, value], [1.0, value])
+    assert (found.passed, found.max_abs_err) == (True, 0.0)
+
+
+def test_opposite_infinities_differ():
+    assert not verdict([np.inf], [-np.inf]).passed
+
+
+def test_integers_and_booleans_are_equal_or_not():
+    assert verdict(np.array([1, 2]), np.array([1, 2])).passed
+    assert not verdict(np.array([1000]), np.array([1001])).passed
+    assert not verdict(np.array([True]), np.array([False])).passed
+
+
+def test_every_output_counts():
+    assert not compare("reference", [X, X], [X, X + 1]).passed
+
+
+def test_inputs_are_random_and_the_same_for_the_same_seed():
+    specs = [
+        TensorSpec("f", (100,), "float32"),
+        TensorSpec("i", (100,), "int64"),
+        TensorSpec("b", (100,), "bool"),
+        TensorSpec("s", (), "float32"),
+    ]
+    first, again, other = (random_inputs(specs, seed) for seed in (1, 1, 2))
+    for spec in specs:
+        assert (str(first[spec.name].dtype), first[spec.name].shape) == (spec.dtype, spec.shape)
+        assert np.array_equal(first[spec.name], again[spec.name])
+    assert not np.array_equal(first["f"], other["f"])
+    assert set(np.unique(first["i"])) == {0, 1}
+    assert set(np.unique(first["b"])) == {False, True}
+
+
+def test_the_right_model_passes(tiny_built):
+    assert verify_artifact(tiny_built.artifact, onnx.load(tiny_built.model)).passed
+
+
+def test_another_model_s_weights_fail(tiny_built):
+    other = tiny_model(seed=1, two_outputs=True)
+    assert not compare_artifact(tiny_built.artifact, other).passed
+    with pytest.raises(VerificationError, match=r"largest error .* --seed 7") as caught:
+        verify_artifact(tiny_built.artifact, other, seed=7)
+    assert "\n" not in str(caught.value)
+
+
+def test_another_shape_is_told_in_words_and_numbers_stay_finite():
+    found = compare("reference", [X, X[:3]], [X, X])
+    assert (found.passed, found.max_abs_err, found.mismatch) == (False, 0.0, "output 1 is float32(3,), not float32(4,)")
+    assert "output 1 is float32(3,)" in complaint(Path("a.tuned"), found, 0)
+    json.dumps(asdict(found), allow_nan=False)
+
+
+def test_integers_that_differ_are_counted():
+    found = verdict(np.array([1, 2, 3]), np.array([1, 5, 4]))
+    assert (found.passed, found.mismatch) == (False, "2 of 3 elements of output 0 differ")

@@ -1,0 +1,172 @@
+"""Near hits: who counts as near, in what order, and what is said of those that do not."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+
+from schedules.target import Target
+from tests.tuning_logs_tests.samples import failed, other_key, timed
+from tuning_logs.compatibility import incompatibility, isa_of, remoteness
+from tuning_logs.memory_store import MemoryStore
+from tuning_logs.similarity import FARTHEST, Nearness, Neighbourhood, Signature, shape_distance
+
+SPR = Target("llvm", isa="avx512", mcpu="sapphirerapids", threads=2)
+HASWELL = Target("llvm", isa="avx2", mcpu="haswell", threads=2)
+ZEN4 = Target("llvm", isa="avx512", mcpu="znver4", threads=2)
+HERE = other_key(target=SPR.fingerprint)
+
+
+def conv(channels: int, extent: int = 14, kernel: int = 3, parameters: int = 4) -> Signature:
+    data, out = (1, channels, extent, extent), (1, channels, extent, extent)
+    rest = ((channels,),) * (parameters - 3)
+    shapes = (data, (channels, channels, kernel, kernel), *rest, out)
+    return Signature(shapes, ("float32",) * len(shapes))
+
+
+@pytest.mark.parametrize(
+    ("there", "here", "words"),
+    [
+        (SPR, SPR, ""),
+        (HASWELL, SPR, ""),  # what runs on an ancestor runs here
+        (SPR, HASWELL, "isa differs: avx512 there, avx2 here"),
+        (dataclasses.replace(SPR, isa="avx2"), HASWELL, "mcpu differs: sapphirerapids there, which haswell here"),
+        (dataclasses.replace(SPR, mcpu="skylake-avx512"), SPR, ""),
+        (dataclasses.replace(SPR, mcpu="icelake-server"), SPR, ""),
+        (SPR, dataclasses.replace(SPR, mcpu="cascadelake"), "mcpu differs"),
+        (SPR, dataclasses.replace(SPR, mcpu="graniterapids", isa="amx"), ""),
+        (ZEN4, SPR, "mcpu differs: znver4 there"),  # neither descends from the other
+        (dataclasses.replace(HASWELL, mcpu="znver2"), ZEN4, ""),
+        (dataclasses.replace(SPR, mcpu="madeup"), SPR, "mcpu differs"),
+        (dataclasses.replace(SPR, mcpu="madeup"), dataclasses.replace(SPR, mcpu="madeup", threads=4), ""),
+        (Target("llvm", isa="generic"), SPR, ""),
+        (Target("llvm", isa="generic"), Target("llvm", isa="neon"), ""),
+        (Target("llvm", isa="neon"), SPR, "isa differs: neon there"),
+        (dataclasses.replace(SPR, features=("+amx-bf16",)), SPR, "features differ: +amx-bf16"),
+        (Target("cuda", arch="sm_90"), SPR, "kind differs: cuda there, llvm here"),
+        (Target("cuda", arch="sm_90"), Target("cuda", arch="sm_90", max_threads=9), ""),
+        (Target("cuda", arch="sm_80"), Target("cuda", arch="sm_90"), "arch differs"),
+    ],
+)
+def test_compatible_machines_follow_archspec(there: Target, here: Target, words: str) -> None:
+    found = incompatibility(there, here)
+    assert (found == "") == (words == "")
+    assert words in found
+
+
+@pytest.mark.parametrize(
+    ("mcpu", "isa"),
+    [
+        ("sapphirerapids", "amx"),
+        ("skylake-avx512", "avx512"),
+        ("znver4", "avx512"),
+        ("znver2", "avx2"),
+        ("haswell", "avx2"),
+        ("nehalem", "generic"),
+        ("neoverse-n1", "neon"),
+        ("madeup", "generic"),
+        ("", "generic"),
+    ],
+)
+def test_archspec_knows_the_level_of_a_cpu(mcpu: str, isa: str) -> None:
+    assert isa_of(mcpu) == isa
+
+
+def test_remoteness_is_nothing_for_the_same_machine_and_grows() -> None:
+    assert remoteness(SPR, SPR) == 0
+    assert remoteness(SPR, dataclasses.replace(SPR, l3_bytes=1)) == 0  # no part of the fingerprint
+    other = dataclasses.replace(SPR, l2_bytes=1)
+    assert 0 < remoteness(other, SPR) < remoteness(dataclasses.replace(other, threads=4), SPR)
+
+
+def test_distance_counts_doublings() -> None:
+    assert shape_distance(conv(64), conv(64)) == (0.0, "")
+    assert shape_distance(conv(64), conv(128))[0] == pytest.approx(4.0)  # data, weight twice, output
+    assert shape_distance(conv(64, parameters=5), conv(64))[0] == pytest.approx(0.5)
+    far, words = shape_distance(conv(16, extent=112), conv(512, extent=7))
+    assert math.isinf(far)
+    assert f"more than {FARTHEST:.0f}" in words
+
+
+def test_what_cannot_be_compared_says_so() -> None:
+    half = dataclasses.replace(conv(64), dtypes=("float16",) * 4)
+    assert "dtypes differ: float16" in shape_distance(half, conv(64))[1]
+    flat = Signature(((64, 64), (64, 64), (64, 64)), ("float32",) * 3)
+    assert "ranks differ: 2,2,2 there, 4,4,4 here" in shape_distance(flat, conv(64))[1]
+
+
+def near(log: MemoryStore, programs: dict[str, Signature], **options: int) -> Nearness:
+    log.add_target(SPR)
+    return Neighbourhood(log, programs.get, **options).near(HERE, conv(64))  # type: ignore[arg-type]
+
+
+def test_neighbours_come_nearest_first_with_their_fastest_records_first() -> None:
+    log = MemoryStore()
+    log.append([timed(1, 2.0, key=other_key(task="wide", target=SPR.fingerprint))])
+    close = other_key(task="close", target=SPR.fingerprint)
+    log.append([timed(1, 2.0, key=close), timed(2, 1.0, key=close), failed(3, key=close), timed(2, 3.0, key=close)])
+    found = near(log, {"wide": conv(256), "close": conv(72)})
+    assert [neighbour.key.task for neighbour in found.used] == ["close", "wide"]
+    assert [record.measurement.latency_s for record in found.used[0].records] == [2.0, 3.0]
+    assert "doublings away" in found.used[0].why
+    assert found.refused == ()
+    assert len(near(log, {"wide": conv(256), "close": conv(72)}, per_task=1).used[0].records) == 1
+
+
+def test_own_records_are_no_neighbours_but_the_same_task_elsewhere_is() -> None:
+    log = MemoryStore()
+    log.add_target(HASWELL)
+    log.append([timed(1, 1.0, key=HERE), timed(2, 1.0, key=dataclasses.replace(HERE, target=HASWELL.fingerprint))])
+    log.append([timed(3, 1.0, key=dataclasses.replace(HERE, tvm="0.26"))])
+    found = near(log, {})  # no program is needed for the same task
+    assert [neighbour.why for neighbour in found.used] == ["tvm 0.26", f"target {HASWELL.fingerprint}"]
+    assert found.used[1].distance == pytest.approx(2.0)
+
+
+def test_refusals_name_the_field() -> None:
+    log = MemoryStore()
+    log.add_target(HASWELL)
+    log.add_target(ZEN4)
+    fields = [{"target": ZEN4.fingerprint}, {"space": "conv2d/0"}, {"task": "lost"}, {"target": "unheard"}]
+    log.append([timed(1, 1.0, key=dataclasses.replace(HERE, **changes)) for changes in fields])
+    log.append([failed(1, key=dataclasses.replace(HERE, task="failed"))])  # nothing to learn from
+    log.append([timed(1, 1.0, key=dataclasses.replace(HERE, space="matmul/1"))])  # another template
+    found = near(log, {})
+    assert found.used == ()
+    whys = sorted(refusal.why for refusal in found.refused)
+    assert [why.split(":")[0] for why in whys] == [
+        "mcpu differs",
+        "program unknown",
+        "space differs",
+        "target differs",
+    ]
+    assert "conv2d/0 there, conv2d/1 here" in whys[2]
+    assert "4 other tasks are not used" in found.told()
+    assert "2 more reasons" in found.told()
+
+
+def test_few_programs_are_looked_at_and_the_richest_first() -> None:
+    log = MemoryStore()
+    for index in range(6):
+        key = other_key(task=f"t{index}", target=SPR.fingerprint)
+        log.append([timed(number, 1.0, key=key) for number in range(index + 1)])
+    asked: list[str] = []
+
+    def signature_of(task: str) -> Signature:
+        asked.append(task)
+        return conv(64)
+
+    log.add_target(SPR)
+    neighbourhood = Neighbourhood(log, signature_of, most_programs=3)
+    for _ in range(2):
+        found = neighbourhood.near(HERE, conv(64), most_tasks=2)
+        assert [neighbour.key.task for neighbour in found.used] == ["t3", "t4"]  # equally near: by key
+        assert len(found.refused) == 3
+    assert asked == ["t5", "t4", "t3"]
+
+
+def test_an_empty_log_has_nothing_to_tell() -> None:
+    assert near(MemoryStore(), {}) == Nearness()
+    assert Nearness().told() == ""

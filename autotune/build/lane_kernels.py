@@ -21,7 +21,7 @@ import numpy as np
 import tvm
 from numpy.typing import NDArray
 
-from autotune.runtime.executors import Tensors
+from autotune.backends.cpu.vm_executor import Tensors
 from autotune.build.lane_timing import Bench, Transfer
 from autotune.graph.exact import exact
 from autotune.graph.flat import Flat, read_flat

@@ -68,7 +68,7 @@ def concats_of(program: Program) -> dict[str, int]:
     return {symbol_of(key): axis for key, axis in axes.items() if axis is not None}
 
 
-DRIVER = Path(__file__).with_name("lanes.cc")
+DRIVER = Path(__file__).parents[1] / "backends" / "cpu" / "lanes.cc"
 """What runs flat programs; compiled with every artifact, so that a machine that only runs one needs no compiler."""
 
 

@@ -19,7 +19,7 @@ import tvm
 
 from autotune.artifact.directory import annotate, identity, install, lane_library, sha256, write_artifact
 from autotune.build.lane_kernels import RACE_S, WORTH, Built, Kind, Ledger, Placing, build_kinds, placings
-from autotune.runtime.executors import Tensors
+from autotune.backends.cpu.vm_executor import Tensors
 from autotune.graph.lanes import Lane
 from autotune.graph.steps import WHOLE, Piece, Steps, arrange
 from autotune.build.linking import link_kernels

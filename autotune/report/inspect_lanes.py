@@ -11,10 +11,10 @@ from typing import Any
 import tvm
 
 from autotune.artifact.directory import Artifact, read_artifact
+from autotune.backends.cpu.lane_executor import Span
 from autotune.build.lane_kernels import bounds_of, outline
 from autotune.graph.lanes import cpu_lane
 from autotune.importer.program import Program
-from autotune.runtime.lane_executor import Span
 from autotune.runtime.plain_session import InferenceSession
 from autotune.validation.verify import random_inputs
 from schedules.errors import UsageError

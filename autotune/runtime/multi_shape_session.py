@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from autotune.artifact.bundle import Bundle, Part, is_bundle, volume
 from autotune.artifact.chain import is_chain
+from autotune.backends.cpu.lane_executor import Span
 from autotune.graph.lanes import Lane
 from autotune.importer.onnx_model.open_axes import OpenSpec
 from autotune.importer.program import TensorSpec
 from autotune.runtime import plain_session as runtime
-from autotune.runtime.lane_executor import Span
 from autotune.runtime.onnxruntime_compat import (
     ModelMeta,
     Provider,

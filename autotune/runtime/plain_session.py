@@ -17,15 +17,15 @@ import tvm_ffi
 from numpy.typing import NDArray
 
 from autotune.artifact.directory import Artifact, read_artifact
+from autotune.backends.cpu.device_lanes import device_functions
+from autotune.backends.cpu.lane_executor import ANYWHERE, LaneMachine, Span
+from autotune.backends.cpu.vm_executor import StepsMachine, VirtualMachine
 from autotune.backends.cuda.cuda_executor import DeviceMachine, check_device
 from autotune.graph.lanes import Lane
 from autotune.host.dtypes import as_words, numpy_type, word
 from autotune.host.machine import thread_cpus
 from autotune.host.pages import paged
 from autotune.importer.program import TensorSpec
-from autotune.runtime.device_lanes import device_functions
-from autotune.runtime.executors import StepsMachine, VirtualMachine
-from autotune.runtime.lane_executor import ANYWHERE, LaneMachine, Span
 from autotune.runtime.onnxruntime_compat import (
     ModelMeta,
     OnnxRuntimeLike,

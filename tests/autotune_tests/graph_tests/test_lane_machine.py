@@ -8,12 +8,12 @@ import pytest
 import tvm
 import tvm_ffi
 
+from autotune.backends.cpu.lane_executor import LaneMachine
 from autotune.build.linking import link_kernels
 from autotune.graph.lanes import cpu_lane
 from autotune.graph.partition import Subgraph, partition, refine, subgraph_needs
 from autotune.graph.steps import Piece, arrange
 from autotune.host.machine import thread_cpus
-from autotune.runtime.lane_executor import LaneMachine
 from schedules.errors import RunError
 from tests.autotune_tests.graph_tests.dags import chains, random_edges, random_flat
 

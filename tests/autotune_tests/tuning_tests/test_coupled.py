@@ -11,6 +11,7 @@ import pytest
 import tvm
 
 from autotune.artifact.directory import read_artifact
+from autotune.backends.cpu.device_lanes import device_functions
 from autotune.build.coupled_costs import Costs, device_bound_s, placements_of, problem_of
 from autotune.cli.text import lane_lines
 from autotune.graph.lanes import Lane, coupled_lanes, cpu_lane, device_of
@@ -18,7 +19,6 @@ from autotune.host.roofline import measure_peak
 from autotune.importer.guarded_import import cut_into_branches, import_model
 from autotune.options import Options
 from autotune.report.inspect_lanes import report_lanes
-from autotune.runtime.device_lanes import device_functions
 from autotune.runtime.plain_session import InferenceSession
 from autotune.tuning import coupled
 from autotune.tuning.pipeline import tune_one
@@ -202,9 +202,9 @@ def test_a_failing_device_names_its_subgraph(library_of_one, tmp_path):
 @pytest.fixture
 def library_of_one(placed):
     """A driver with one call of a device, which fails."""
+    from autotune.backends.cpu.lane_executor import ANYWHERE, LaneMachine
     from autotune.graph.merge import device_symbol
     from autotune.graph.steps import Group, Operand, Step, Steps
-    from autotune.runtime.lane_executor import ANYWHERE, LaneMachine
     from autotune.runtime.plain_session import open_library
 
     class Fails:

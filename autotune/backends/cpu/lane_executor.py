@@ -13,10 +13,10 @@ import numpy as np
 import tvm
 from numpy.typing import NDArray
 
+from autotune.backends.cpu.vm_executor import Tensors
 from autotune.graph.lanes import Lane, cpu_lane
 from autotune.graph.steps import WHOLE, Group, Operand, Steps
 from autotune.host.pages import paged
-from autotune.runtime.executors import Tensors
 from schedules.errors import RunError
 
 CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
@@ -53,7 +53,7 @@ class LaneMachine:
         weights: the program's weights, aligned.
         cpus: logical CPU of every core that lanes speak of; ``ANYWHERE`` for a thread that waits for a device.
             Thread 0 is the caller's.
-        devices: symbol → what answers calls on lanes that are devices (``autotune/runtime/device_lanes.py``).
+        devices: symbol → what answers calls on lanes that are devices (``autotune/backends/cpu/device_lanes.py``).
 
     Raises:
         RuntimeError: if a thread cannot be started.

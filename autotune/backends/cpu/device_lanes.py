@@ -1,4 +1,4 @@
-"""Subgraphs that a device runs, as functions that the driver of lanes calls (``autotune/runtime/lanes.cc``).
+"""Subgraphs that a device runs, as functions that the driver of lanes calls (``autotune/backends/cpu/lanes.cc``).
 
 A subgraph with several outputs has a function for each: the first runs it on the device and keeps what came back, the
 others only hand out what is kept. They run in a row on the thread that waits for the device, so nothing else is needed
@@ -17,8 +17,8 @@ import tvm
 import tvm_ffi
 from numpy.typing import NDArray
 
+from autotune.backends.cpu.vm_executor import Machine
 from autotune.graph.merge import device_symbol
-from autotune.runtime.executors import Machine
 
 
 class DeviceSubgraph:

@@ -18,12 +18,12 @@ from autotune.graph.exact import exact
 from autotune.graph.lanes import Lane
 from autotune.graph.placement import Placement, Problem
 from autotune.graph.placers import correction
+from autotune.host.dtypes import numpy_type
+from autotune.host.roofline import Peak
 from autotune.importer.onnx_model.branches import Branch
 from autotune.importer.program import Program, TensorSpec
-from autotune.host.roofline import Peak
 from autotune.runtime.plain_session import InferenceSession
 from autotune.validation.verify import random_inputs
-from autotune.host.dtypes import numpy_type
 
 EFFICIENCY = 0.5
 """Of a GPU's roofline that a tuned kernel of a small batch is taken to reach; a guess, used only without a device."""

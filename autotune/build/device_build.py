@@ -11,15 +11,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from autotune.artifact.apply_plan import specialise
 from autotune.artifact.directory import identity, scratch_beside, sha256, write_artifact
+from autotune.artifact.plan import Choice, Plan, record_key
 from autotune.backends.cuda.cuda_builder import Chosen, Wanted, build_kernels
+from autotune.build.reuse import Reuse
 from autotune.graph.steps import flatten
 from autotune.importer.program import Program
 from autotune.measure.measurer import symbol_of
 from autotune.options import Options
-from autotune.artifact.plan import Choice, Plan, record_key
-from autotune.tuning.reuse import Reuse
-from autotune.artifact.apply_plan import specialise
 from schedules.config import Config
 from schedules.errors import MissingRecordError, ModelError
 from schedules.lower import BASELINE

@@ -21,6 +21,9 @@ import numpy as np
 import tvm
 from numpy.typing import NDArray
 
+from autotune.artifact.apply_plan import specialise
+from autotune.artifact.plan import Choice, LanePlan, Placed, Plan, make_plan
+from autotune.backends.cpu.linking import compile_kernels, concats_of, link_kernels
 from autotune.backends.cpu.vm_executor import Tensors
 from autotune.build.lane_timing import Bench, Transfer
 from autotune.graph.exact import exact
@@ -30,16 +33,13 @@ from autotune.graph.partition import Partition, Subgraph, partition, refine
 from autotune.graph.placement import Placement, Problem, simulate
 from autotune.graph.placers import correction
 from autotune.graph.steps import Piece, Steps, arrange
-from autotune.importer.program import Program
-from autotune.build.linking import compile_kernels, concats_of, link_kernels
 from autotune.host.machine import thread_cpus
-from autotune.measure.measurer import Workshop, symbol_of
-from autotune.options import Options
 from autotune.host.pages import ALIGNMENT, paged
 from autotune.host.roofline import measure_peak
-from autotune.artifact.plan import Choice, LanePlan, Placed, Plan, make_plan
+from autotune.importer.program import Program
+from autotune.measure.measurer import Workshop, symbol_of
+from autotune.options import Options
 from autotune.runtime.plain_session import open_library
-from autotune.artifact.apply_plan import specialise
 from schedules.config import Config
 from schedules.errors import MissingRecordError, UsageError
 from schedules.lower import BASELINE, claim, load_program

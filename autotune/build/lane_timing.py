@@ -22,12 +22,12 @@ from itertools import pairwise
 import numpy as np
 import tvm
 
+from autotune.backends.cpu.lane_executor import LaneMachine
 from autotune.backends.cpu.vm_executor import Tensors
 from autotune.graph.flat import Flat
 from autotune.graph.lanes import cpu_lane
 from autotune.graph.partition import Subgraph
 from autotune.graph.steps import Group, Operand, Piece, Steps, arrange
-from autotune.backends.cpu.lane_executor import LaneMachine
 
 RUNS = 15
 """Timed runs of the whole model per cost; the median of each subgraph counts."""

@@ -9,23 +9,20 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import onnx
 
-from autotune.artifact.directory import annotate, identity, install, read_artifact, sha256, write_artifact
-from autotune.graph.steps import flatten
+from autotune.artifact.directory import annotate, install, read_artifact
+from autotune.artifact.plan import Choice, Plan, make_plan
+from autotune.backends.cpu.cpu_build import build_artifact, is_built
 from autotune.importer.program import Program
-from autotune.build.linking import compile_kernels, concats_of, link_kernels, link_library
 from autotune.measure.measurer import Workshop
 from autotune.options import Options
-from autotune.artifact.plan import Choice, Plan, make_plan
 from autotune.runtime.plain_session import InferenceSession
-from autotune.artifact.apply_plan import specialise
 from autotune.validation.verify import Verdict, compare, complaint, random_inputs, reference_outputs
-from schedules.errors import ArtifactError, VerificationError
+from schedules.errors import VerificationError
 from schedules.lower import BASELINE, EXACT, MOST_LOSSY
 from schedules.target import Target
 from tuning_logs.store import LogStore
@@ -76,28 +73,6 @@ class Shipped:
     verify_s: float = 0.0
 
 
-def build_artifact(out: Path, program: Program, plan: Plan, model_path: Path, workshop: Workshop) -> bool:
-    """Write the artifact of ``plan``; False if the one on disk already is that, undamaged."""
-    digest = identity(program, plan)
-    try:
-        if read_artifact(out).identity == digest:
-            return False
-    except ArtifactError as error:
-        logger.debug("%s is built anew: %s", out, error)
-    provenance: dict[str, Any] = {"model": model_path.name, "sha256": sha256(model_path)}
-    ready = specialise(program, plan)
-    kernels = compile_kernels(program, plan, workshop)
-    steps = flatten(ready, concats_of(program))
-    if steps is None:
-        link = partial(link_library, ready, plan.target, kernels)
-    else:
-        used = {call.symbol for call in steps.calls}
-        link = partial(link_kernels, {symbol: path for symbol, path in kernels.items() if symbol in used})
-        ready = replace(ready, weights=steps.weights)
-    write_artifact(out, ready, plan, steps, digest, provenance, link)
-    return True
-
-
 def ship(out: Path, job: Shipping) -> Shipped:
     """Put the best plan whose outputs pass at ``out``; what is there stays if it is that already.
 
@@ -132,7 +107,7 @@ def ship(out: Path, job: Shipping) -> Shipped:
 @contextmanager
 def _candidate(out: Path, job: Shipping, plan: Plan) -> Iterator[Path]:
     """Where the artifact of ``plan`` is: ``out`` if that is it, else a folder beside it that is gone afterwards."""
-    if _is_built(out, job, plan):
+    if is_built(out, job.program, plan):
         yield out
         return
     beside = out.with_name(f".{out.name}-{plan.digest[:8]}")
@@ -141,13 +116,6 @@ def _candidate(out: Path, job: Shipping, plan: Plan) -> Iterator[Path]:
         yield beside
     finally:
         shutil.rmtree(beside, ignore_errors=True)
-
-
-def _is_built(out: Path, job: Shipping, plan: Plan) -> bool:
-    try:
-        return read_artifact(out).identity == identity(job.program, plan)
-    except ArtifactError:
-        return False
 
 
 def _settle(

@@ -18,14 +18,14 @@ import numpy as np
 import tvm
 
 from autotune.artifact.directory import annotate, identity, install, lane_library, sha256, write_artifact
-from autotune.build.lane_kernels import RACE_S, WORTH, Built, Kind, Ledger, Placing, build_kinds, placings
+from autotune.artifact.plan import Plan
+from autotune.backends.cpu.linking import link_kernels
 from autotune.backends.cpu.vm_executor import Tensors
+from autotune.build.lane_kernels import RACE_S, WORTH, Built, Kind, Ledger, Placing, build_kinds, placings
+from autotune.build.ship import LATENCY, Shipped, Shipping, ship
 from autotune.graph.lanes import Lane
 from autotune.graph.steps import WHOLE, Piece, Steps, arrange
-from autotune.build.linking import link_kernels
-from autotune.artifact.plan import Plan
 from autotune.runtime.plain_session import InferenceSession
-from autotune.build.ship import LATENCY, Shipped, Shipping, ship
 from autotune.validation.verify import compare, complaint, random_inputs, reference_outputs
 from schedules.errors import MissingRecordError, VerificationError
 from schedules.lower import EXACT, MOST_LOSSY

@@ -18,7 +18,7 @@ from autotune.options import Options
 from autotune.report.inspect_lanes import BranchRow, report_branches
 from autotune.tuning.existing_log import known_log
 from autotune.tuning.pipeline import load_program, resolve_target
-from autotune.tuning.reuse import Reuse
+from autotune.build.reuse import Reuse
 from costmodels.choices import choose, did_you_mean
 from schedules.config import Config
 from schedules.errors import UsageError

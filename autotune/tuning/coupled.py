@@ -40,6 +40,7 @@ from autotune.artifact.directory import (
     writing,
 )
 from autotune.artifact.plan import Choice, LanePlan, Placed, Plan
+from autotune.backends.cpu.linking import compile_kernels, concats_of, link_kernels
 from autotune.build.coupled_costs import (
     Costs,
     device_bound_s,
@@ -51,7 +52,6 @@ from autotune.build.coupled_costs import (
 from autotune.build.device_build import NOT_RUN
 from autotune.build.lane_kernels import RACE_S, WORTH
 from autotune.build.lane_timing import at_work, race
-from autotune.build.linking import compile_kernels, concats_of, link_kernels
 from autotune.build.ship import LATENCY
 from autotune.events import Observer, PhaseBegan, ignore
 from autotune.graph.flat import read_flat

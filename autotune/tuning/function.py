@@ -20,7 +20,7 @@ from tvm import tirx
 from tvm.ir import IRModule
 
 from autotune.artifact.plan import Choice, make_plan
-from autotune.build.linking import check_compiler, link_kernels
+from autotune.backends.cpu.linking import check_compiler, link_kernels
 from autotune.events import Observer, TuningBegan, TuningEnded, ignore
 from autotune.exchange.plain_model import ALIGNMENT, aligned
 from autotune.host.roofline import measure_peak

@@ -19,7 +19,7 @@ from autotune.artifact.chain import read_chain
 from autotune.artifact.directory import scratch_beside
 from autotune.artifact.plan import UNTUNED, record_key
 from autotune.build.lane_kernels import Kind, for_threads, plan_sizes
-from autotune.build.linking import check_compiler
+from autotune.backends.cpu.linking import check_compiler
 from autotune.build.ship import Shipping
 from autotune.build.ship_lanes import place_and_ship
 from autotune.events import Observer, PhaseBegan, TuningBegan, TuningEnded, everyone, ignore
@@ -40,7 +40,7 @@ from autotune.tuning.job import Job, wall_s
 from autotune.tuning.loop import Session
 from autotune.tuning.multi_shape import tune_sets
 from autotune.tuning.preload import preload
-from autotune.tuning.reuse import Reuse
+from autotune.build.reuse import Reuse
 from autotune.tuning.run_history import Recorder, Run, earlier_runs, remember, stories
 from autotune.tuning.sibling_tasks import Renewal
 from autotune.validation.reference_engine import peer_latency

@@ -12,10 +12,10 @@ import onnx
 import tvm
 
 from autotune.artifact.directory import install, scratch_beside, writing
+from autotune.backends.cpu.linking import check_compiler
 from autotune.backends.cuda.cuda_builder import Chosen
 from autotune.backends.cuda.nvrtc import check_nvrtc
 from autotune.build.device_build import NOT_RUN, build_offline
-from autotune.build.linking import check_compiler
 from autotune.events import Observer, ignore
 from autotune.host.machine import read_host
 from autotune.importer.program import Program

@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 from autotune.artifact.apply_plan import specialise
 from autotune.artifact.directory import Artifact, read_artifact
 from autotune.artifact.plan import Choice, Plan
-from autotune.build.linking import compile_kernels, link_kernels
-from autotune.build.ship import build_artifact
+from autotune.backends.cpu.cpu_build import build_artifact
+from autotune.backends.cpu.linking import compile_kernels, link_kernels
 from autotune.graph.flat import Flat, FlatCall, Source, read_flat
 from autotune.importer.onnx_model.load import load_model
 from autotune.importer.onnx_model.simplify import simplify

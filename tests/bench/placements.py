@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from autotune.artifact.apply_plan import specialise
+from autotune.backends.cpu.linking import concats_of
 from autotune.build.lane_kernels import Built, Kind, Ledger, for_threads, outline, plan_sizes, problem_of
-from autotune.build.linking import concats_of
 from autotune.cli.reply import table
 from autotune.graph.exact import exact
 from autotune.graph.flat import read_flat

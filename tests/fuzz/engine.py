@@ -16,7 +16,7 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from autotune.artifact.plan import Choice, Plan
-from autotune.build.ship import build_artifact
+from autotune.backends.cpu.cpu_build import build_artifact
 from autotune.importer.onnx_model.load import load_model
 from autotune.importer.onnx_model.simplify import simplify
 from autotune.importer.program import Program, import_program, interface

@@ -11,7 +11,7 @@ from tvm import relax
 
 from autotune.artifact.apply_plan import specialise
 from autotune.artifact.plan import Choice, Plan
-from autotune.build.ship import build_artifact
+from autotune.backends.cpu.cpu_build import build_artifact
 from autotune.importer.onnx_model.load import load_model
 from autotune.importer.onnx_model.simplify import simplify
 from autotune.importer.program import import_program

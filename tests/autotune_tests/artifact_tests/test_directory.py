@@ -20,7 +20,7 @@ from autotune.artifact.directory import (
     write_artifact,
 )
 from autotune.artifact.plan import make_plan
-from autotune.build.ship import build_artifact
+from autotune.backends.cpu.cpu_build import build_artifact
 from schedules.errors import ArtifactError
 from tests.autotune_tests.tiny import save_tiny, target, tiny_program
 from tuning_logs.memory_store import MemoryStore

@@ -9,7 +9,7 @@ import tvm
 import tvm_ffi
 
 from autotune.backends.cpu.lane_executor import LaneMachine
-from autotune.build.linking import link_kernels
+from autotune.backends.cpu.linking import link_kernels
 from autotune.graph.lanes import cpu_lane
 from autotune.graph.partition import Subgraph, partition, refine, subgraph_needs
 from autotune.graph.steps import Piece, arrange

@@ -9,7 +9,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, defs, helper, numpy_helper
 
-from autotune.build.ship import build_artifact
+from autotune.backends.cpu.cpu_build import build_artifact
 from autotune.importer.conversion.folding import fold
 from autotune.importer.conversion.operator_catalog import import_graph
 from autotune.importer.conversion.registry import REWRITES

@@ -10,7 +10,7 @@ import pytest
 
 from autotune.artifact.directory import sealed, sha256
 from autotune.artifact.plan import make_plan
-from autotune.build.ship import build_artifact
+from autotune.backends.cpu.cpu_build import build_artifact
 from autotune.cli.main import main
 from autotune.importer.onnx_model.load import load_model
 from autotune.importer.onnx_model.simplify import simplify

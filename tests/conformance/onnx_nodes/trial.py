@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 
 from autotune.artifact.plan import Choice, Plan
-from autotune.build.ship import build_artifact
+from autotune.backends.cpu.cpu_build import build_artifact
 from autotune.host.machine import host_target
 from autotune.importer.onnx_model.load import load_model
 from autotune.importer.onnx_model.simplify import simplify

@@ -9,12 +9,12 @@ from onnx import TensorProto, helper, numpy_helper
 
 from autotune.artifact.plan import record_key
 from autotune.build import ship
+from autotune.build.reuse import FIRST, Reuse
 from autotune.importer.onnx_model.load import load_model
 from autotune.importer.onnx_model.simplify import simplify
 from autotune.importer.program import import_program
 from autotune.options import Options
 from autotune.tuning import pipeline
-from autotune.tuning.reuse import FIRST, Reuse
 from schedules.target import Target
 from tests.autotune_tests.fakes import FakeMeasurer, if_it_lowers
 from tests.autotune_tests.tiny import target

@@ -7,7 +7,7 @@ from tvm import relax
 
 from autotune.artifact.apply_plan import specialise
 from autotune.artifact.plan import Choice, Plan
-from autotune.build.linking import compile_kernels, link_kernels, link_library
+from autotune.backends.cpu.linking import compile_kernels, link_kernels, link_library
 from autotune.measure.measurer import symbol_of
 from autotune.runtime.plain_session import InferenceSession
 from schedules.errors import MeasureError

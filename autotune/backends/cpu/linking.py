@@ -14,9 +14,9 @@ from tvm import relax
 from tvm.support import cc
 from tvm_ffi import libinfo
 
+from autotune.artifact.plan import Plan
 from autotune.importer.program import Program
 from autotune.measure.measurer import Candidate, Workshop, symbol_of
-from autotune.artifact.plan import Plan
 from schedules.errors import InstallError
 from schedules.lower import load_program, tvm_target
 from schedules.target import Target
@@ -68,7 +68,7 @@ def concats_of(program: Program) -> dict[str, int]:
     return {symbol_of(key): axis for key, axis in axes.items() if axis is not None}
 
 
-DRIVER = Path(__file__).parents[1] / "backends" / "cpu" / "lanes.cc"
+DRIVER = Path(__file__).with_name("lanes.cc")
 """What runs flat programs; compiled with every artifact, so that a machine that only runs one needs no compiler."""
 
 

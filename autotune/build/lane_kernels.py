@@ -23,8 +23,9 @@ from numpy.typing import NDArray
 
 from autotune.artifact.apply_plan import specialise
 from autotune.artifact.plan import Choice, LanePlan, Placed, Plan, make_plan
+from autotune.backends.cpu.libraries import open_library
 from autotune.backends.cpu.linking import compile_kernels, concats_of, link_kernels
-from autotune.backends.cpu.vm_executor import Tensors
+from autotune.backends.executor import Tensors
 from autotune.build.lane_timing import Bench, Transfer
 from autotune.graph.exact import exact
 from autotune.graph.flat import Flat, read_flat
@@ -39,7 +40,6 @@ from autotune.host.roofline import measure_peak
 from autotune.importer.program import Program
 from autotune.measure.measurer import Workshop, symbol_of
 from autotune.options import Options
-from autotune.runtime.plain_session import open_library
 from schedules.config import Config
 from schedules.errors import MissingRecordError, UsageError
 from schedules.lower import BASELINE, claim, load_program

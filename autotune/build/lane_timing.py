@@ -22,8 +22,8 @@ from itertools import pairwise
 import numpy as np
 import tvm
 
-from autotune.backends.cpu.lane_executor import LaneMachine
-from autotune.backends.cpu.vm_executor import Tensors
+from autotune.backends.cpu.lane_executor import LaneExecutor
+from autotune.backends.executor import Tensors
 from autotune.graph.flat import Flat
 from autotune.graph.lanes import cpu_lane
 from autotune.graph.partition import Subgraph
@@ -114,7 +114,7 @@ class Bench:
     def timeline(self, steps: Steps) -> list[tuple[float, float]]:
         """Median begin and end of every group of ``steps``, seconds."""
         with self._machine(steps, self.cpus) as machine:
-            runs = [[(span.began_s, span.ended_s) for span in machine.timed(self.inputs)] for _ in range(RUNS)]
+            runs = [[(span.began_s, span.ended_s) for span in machine.timeline(self.inputs)] for _ in range(RUNS)]
         middle = np.median(np.array(runs[WARM_RUNS:]), axis=0)
         return [(float(began), float(ended)) for began, ended in middle]
 
@@ -136,8 +136,8 @@ class Bench:
         return Steps(tuple(kept), steps.outputs, steps.arena_bytes, steps.weights, steps.lanes, tuple(groups))
 
     @contextmanager
-    def _machine(self, steps: Steps, cpus: Sequence[int]) -> Iterator[LaneMachine]:
-        machine = LaneMachine(self.libraries, steps, steps.weights, cpus)
+    def _machine(self, steps: Steps, cpus: Sequence[int]) -> Iterator[LaneExecutor]:
+        machine = LaneExecutor(self.libraries, steps, steps.weights, cpus)
         try:
             yield machine
         finally:
@@ -161,9 +161,9 @@ def race(runs: Sequence[Callable[[], float]], seconds: float) -> list[float]:
     return [statistics.median(times) for times in series]
 
 
-def _run(machine: LaneMachine, inputs: Tensors) -> Callable[[], float]:
+def _run(machine: LaneExecutor, inputs: Tensors) -> Callable[[], float]:
     def run() -> float:
-        spans = machine.timed(inputs)
+        spans = machine.timeline(inputs)
         return max(span.ended_s for span in spans)
 
     return run
@@ -198,24 +198,24 @@ def _bytes_between(writer: Sequence[Operand], reader: Sequence[Operand]) -> int:
     return 0
 
 
-def _by_name(machine: LaneMachine, inputs: Tensors) -> dict[str, float]:
+def _by_name(machine: LaneExecutor, inputs: Tensors) -> dict[str, float]:
     return dict(zip((group.name for group in machine.groups), _medians(machine, inputs), strict=True))
 
 
-def _medians(machine: LaneMachine, inputs: Tensors) -> list[float]:
+def _medians(machine: LaneExecutor, inputs: Tensors) -> list[float]:
     for _ in range(WARM_RUNS):
-        machine.timed(inputs)
-    runs = [[span.seconds for span in machine.timed(inputs)] for _ in range(RUNS)]
+        machine.timeline(inputs)
+    runs = [[span.seconds for span in machine.timeline(inputs)] for _ in range(RUNS)]
     return [float(value) for value in np.median(np.array(runs), axis=0)]
 
 
-def _gaps(machine: LaneMachine, inputs: Tensors) -> list[float]:
+def _gaps(machine: LaneExecutor, inputs: Tensors) -> list[float]:
     """Seconds between the end of each group and the begin of the next."""
     for _ in range(WARM_RUNS):
-        machine.timed(inputs)
+        machine.timeline(inputs)
     runs = []
     for _ in range(RUNS):
-        spans = machine.timed(inputs)
+        spans = machine.timeline(inputs)
         runs.append([after.began_s - before.ended_s for before, after in pairwise(spans)])
     return [float(value) for value in np.median(np.array(runs), axis=0)] if runs[0] else []
 

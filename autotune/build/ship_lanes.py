@@ -20,7 +20,7 @@ import tvm
 from autotune.artifact.directory import annotate, identity, install, lane_library, sha256, write_artifact
 from autotune.artifact.plan import Plan
 from autotune.backends.cpu.linking import link_kernels
-from autotune.backends.cpu.vm_executor import Tensors
+from autotune.backends.executor import Tensors
 from autotune.build.lane_kernels import RACE_S, WORTH, Built, Kind, Ledger, Placing, build_kinds, placings
 from autotune.build.ship import LATENCY, Shipped, Shipping, ship
 from autotune.graph.lanes import Lane

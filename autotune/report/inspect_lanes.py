@@ -11,7 +11,7 @@ from typing import Any
 import tvm
 
 from autotune.artifact.directory import Artifact, read_artifact
-from autotune.backends.cpu.lane_executor import Span
+from autotune.backends.executor import Span
 from autotune.build.lane_kernels import bounds_of, outline
 from autotune.graph.lanes import cpu_lane
 from autotune.importer.program import Program

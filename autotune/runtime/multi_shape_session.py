@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from autotune.artifact.bundle import Bundle, Part, is_bundle, volume
 from autotune.artifact.chain import is_chain
-from autotune.backends.cpu.lane_executor import Span
+from autotune.backends.executor import Span
 from autotune.graph.lanes import Lane
 from autotune.importer.onnx_model.open_axes import OpenSpec
 from autotune.importer.program import TensorSpec

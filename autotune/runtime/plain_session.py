@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,17 +11,14 @@ from typing import Any
 
 import numpy as np
 import tvm
-import tvm_ffi
 from numpy.typing import NDArray
 
 from autotune.artifact.directory import Artifact, read_artifact
-from autotune.backends.cpu.device_lanes import device_functions
-from autotune.backends.cpu.lane_executor import ANYWHERE, LaneMachine, Span
-from autotune.backends.cpu.vm_executor import StepsMachine, VirtualMachine
-from autotune.backends.cuda.cuda_executor import DeviceMachine, check_device
+from autotune.backends.cpu.libraries import set_threads
+from autotune.backends.executor import KernelExecutor, Span
+from autotune.backends.registry import backend_of
 from autotune.graph.lanes import Lane
 from autotune.host.dtypes import as_words, numpy_type, word
-from autotune.host.machine import thread_cpus
 from autotune.host.pages import paged
 from autotune.importer.program import TensorSpec
 from autotune.runtime.onnxruntime_compat import (
@@ -38,10 +33,9 @@ from autotune.runtime.onnxruntime_compat import (
     wanted_outputs,
     warn_of_providers,
 )
-from schedules.errors import ArtifactError, UsageError
+from schedules.errors import UsageError
 
 ALIGNMENT = 64  # bytes, assumed by compiled kernels
-ONE_CORE_PER_THREAD = -2  # TVM's kSpecifyOneCorePerThread
 
 
 class NodeArg:
@@ -55,66 +49,6 @@ class NodeArg:
 
 
 _ONNX_NAMES = {"float32": "float", "float64": "double"}
-
-
-def set_threads(count: int) -> None:
-    """Make the calling thread run kernels on ``count`` threads, pinned to a core each as far as there are cores.
-
-    TVM's pools belong to the calling thread and cannot grow, so this comes before the thread's first kernel. TVM also
-    binds the calling thread itself to those cores; that is taken back, since what else the thread does, or starts, is
-    its own affair.
-    """
-    cpus = thread_cpus(count)
-    allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
-    configure = tvm.get_global_func("runtime.config_threadpool")
-    configure(ONE_CORE_PER_THREAD, len(cpus), [str(cpu) for cpu in cpus])
-    if allowed is not None:
-        os.sched_setaffinity(0, allowed)
-
-
-def open_library(library: Path) -> tvm.runtime.Module:
-    """The code in ``library`` as it is now.
-
-    The system's loader answers a path that it has loaded before with the old code, even if the file was replaced since,
-    as it is when a model is tuned again. So every load comes under a name of its own.
-    """
-    with tempfile.TemporaryDirectory(prefix="tune-load-") as folder:
-        link = Path(folder) / library.name
-        link.symlink_to(library.resolve())
-        return tvm_ffi.load_module(link)  # tvm.runtime.load_module would follow the link first
-
-
-def _machine(artifact: Artifact, threads: int) -> LaneMachine | StepsMachine | VirtualMachine | DeviceMachine:
-    """What runs ``artifact``."""
-    if artifact.target.kind == "cuda":
-        check_device()  # first: without a driver TVM cannot even load the library
-        library = open_library(artifact.library)
-        if artifact.steps is None:
-            raise ArtifactError(f"{artifact.path} has no steps; build the artifact again")
-        return DeviceMachine(library, artifact.steps, artifact.weights)
-    library = open_library(artifact.library)
-    if artifact.steps is None:
-        return VirtualMachine(library, artifact.weights)
-    if not library.implements_function("tune_lanes_infer"):  # built before there was a driver
-        return StepsMachine(library, artifact.steps, artifact.weights)
-    lanes = artifact.steps.lanes
-    cores = max(lane.first + lane.threads for lane in lanes) if lanes else threads
-    cpus = thread_cpus(cores)
-    # Fewer cores than it was placed on: some take turns.
-    where = [cpus[core % len(cpus)] for core in range(cores)]
-    for lane in lanes:
-        if lane.device:
-            where[lane.first] = ANYWHERE
-    libraries = {artifact.target.threads: library}
-    libraries |= {count: open_library(path) for count, path in artifact.lane_libraries.items()}
-    devices = device_functions({name: _part(path) for name, path in artifact.device_parts.items()})
-    return LaneMachine(libraries, artifact.steps, artifact.weights, where, devices)
-
-
-def _part(path: Path) -> tuple[LaneMachine | StepsMachine | VirtualMachine | DeviceMachine, int]:
-    """What runs a subgraph on a device, and how many outputs that has."""
-    part = read_artifact(path)
-    return _machine(part, part.target.threads), len(part.outputs)
 
 
 class InferenceSession(OnnxRuntimeLike):
@@ -147,16 +81,14 @@ class InferenceSession(OnnxRuntimeLike):
         warn_of_providers(providers)
         self._artifact: Artifact = path if isinstance(path, Artifact) else read_artifact(Path(path))
         self.threads = thread_count(sess_options, threads) or self._artifact.target.threads
-        self._machine: LaneMachine | StepsMachine | VirtualMachine | DeviceMachine = _machine(
-            self._artifact, self.threads
-        )
+        self._machine: KernelExecutor = backend_of(self._artifact.target).executor(self._artifact, self.threads)
         self._names = [spec.name for spec in self._artifact.outputs]
         # Told once: a model of small layers runs in less time than it takes to look these up.
         self._inputs = [(spec, numpy_type(spec.dtype)) for spec in self._artifact.inputs]
         self._outputs = [(spec, numpy_type(spec.dtype)) for spec in self._artifact.outputs]
         # Kernels make all of them, in the type that users see.
         self._as_made = all(0 not in spec.shape and word(dtype) == dtype for spec, dtype in self._outputs)
-        self._by_thread = not isinstance(self._machine, LaneMachine | DeviceMachine)
+        self._by_thread = self._machine.pool_per_thread
         # Tensors without elements are known without asking, and kernels have no use for them.
         self._staging = [_Staging(spec) for spec in self._artifact.inputs if math.prod(spec.shape)]
         self._lock = threading.Lock()
@@ -214,7 +146,7 @@ class InferenceSession(OnnxRuntimeLike):
             UsageError: as ``run``.
         """
         with self._ready(input_feed) as arguments:
-            return self._machine.profile(arguments) if isinstance(self._machine, LaneMachine | StepsMachine) else []
+            return self._machine.profile(arguments)
 
     def timeline(self, input_feed: Mapping[str, NDArray[Any]]) -> list[Span]:
         """When every subgraph of one inference ran, and on which lane; empty where the virtual machine runs the model.
@@ -223,20 +155,19 @@ class InferenceSession(OnnxRuntimeLike):
             UsageError: as ``run``.
         """
         with self._ready(input_feed) as arguments:
-            return self._machine.timed(arguments) if isinstance(self._machine, LaneMachine) else []
+            return self._machine.timeline(arguments)
 
     @property
     def lanes(self) -> tuple[Lane, ...]:
         """What runs the subgraphs; empty where the virtual machine runs the model."""
-        return self._machine.lanes if isinstance(self._machine, LaneMachine) else ()
+        return self._machine.lanes
 
     def cancel(self) -> None:
         """End the call that is on in another thread before its next kernel; it raises ``RunError``.
 
         The virtual machine runs to its end instead.
         """
-        if isinstance(self._machine, LaneMachine):
-            self._machine.cancel()
+        self._machine.cancel()
 
     @contextmanager
     def _ready(self, feed: Mapping[str, NDArray[Any]]) -> Iterator[list[tvm.runtime.Tensor]]:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from numpy.typing import NDArray
 
 from autotune.artifact.chain import Chain, Link, Value, read_chain
-from autotune.backends.cpu.lane_executor import Span
+from autotune.backends.executor import Span
 from autotune.graph.lanes import Lane
 from autotune.importer.program import TensorSpec
 from autotune.runtime import plain_session as runtime

@@ -29,7 +29,7 @@ from autotune.importer.program import Program, describe
 from autotune.measure.local_measurer import LocalMeasurer
 from autotune.measure.measurer import Candidate, symbol_of
 from autotune.options import Options, default_log
-from autotune.runtime.plain_session import open_library, set_threads
+from autotune.backends.cpu.libraries import open_library, set_threads
 from autotune.tuning.loop import Session
 from autotune.tuning.pipeline import open_jobs, resolve_target
 from schedules.config import Config

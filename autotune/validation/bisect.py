@@ -37,7 +37,8 @@ from autotune.importer.program import Program, import_program
 from autotune.measure.local_measurer import LocalMeasurer
 from autotune.measure.measurer import symbol_of
 from autotune.measure.output_check import Expected, aligned, numpy_dtype, poison
-from autotune.runtime.plain_session import InferenceSession, open_library, set_threads
+from autotune.backends.cpu.libraries import open_library, set_threads
+from autotune.runtime.plain_session import InferenceSession
 from autotune.validation.bisect_names import Names
 from autotune.validation.verify import Arrays, compare, random_inputs, reference_outputs
 from schedules.errors import UsageError

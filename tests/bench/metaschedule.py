@@ -19,7 +19,7 @@ import numpy as np
 
 import autotune
 from autotune.host.machine import host_target
-from autotune.runtime.plain_session import set_threads
+from autotune.backends.cpu.libraries import set_threads
 from autotune.validation.verify import compare, session_inputs
 from schedules.lower import tvm_target
 from tests.bench.gpu import metaschedule

@@ -19,7 +19,7 @@ import tvm
 from autotune.artifact.directory import read_artifact
 from autotune.importer.guarded_import import import_model
 from autotune.options import Options
-from autotune.runtime.plain_session import set_threads
+from autotune.backends.cpu.libraries import set_threads
 from schedules.config import Config
 from schedules.lower import load_program as load_prim_func
 from schedules.lower import lower, repack, tvm_target

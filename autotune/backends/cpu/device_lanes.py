@@ -17,7 +17,7 @@ import tvm
 import tvm_ffi
 from numpy.typing import NDArray
 
-from autotune.backends.cpu.vm_executor import Machine
+from autotune.backends.executor import KernelExecutor
 from autotune.graph.merge import device_symbol
 
 
@@ -28,7 +28,7 @@ class DeviceSubgraph:
         machine: runs it; its inputs and outputs lie in the host's memory.
     """
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: KernelExecutor) -> None:
         self._machine = machine
         self._made: list[NDArray[Any]] = []
         self._seen: dict[tuple[int, int, tuple[int, ...]], tvm.runtime.Tensor] = {}
@@ -68,7 +68,7 @@ def _array(tensor: tvm.runtime.Tensor) -> NDArray[Any]:
     return np.frombuffer(memory, dtype).reshape(shape)
 
 
-def device_functions(machines: Mapping[str, tuple[Machine, int]]) -> dict[str, Callable[..., Any]]:
+def device_functions(machines: Mapping[str, tuple[KernelExecutor, int]]) -> dict[str, Callable[..., Any]]:
     """Symbol → function of every call that devices answer.
 
     Args:

@@ -6,14 +6,14 @@ import math
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import tvm
 from numpy.typing import NDArray
 
-from autotune.backends.cpu.vm_executor import Tensors
+from autotune.backends.executor import Span, Tensors
 from autotune.graph.lanes import Lane, cpu_lane
 from autotune.graph.steps import WHOLE, Group, Operand, Steps
 from autotune.host.pages import paged
@@ -30,21 +30,7 @@ Kernels = Any | Mapping[str, Callable[..., Any]]
 """Symbol → function: a library of TVM's, which has no types, or a dictionary."""
 
 
-@dataclass(frozen=True)
-class Span:
-    """When a group ran, in seconds since the run began."""
-
-    group: Group
-    began_s: float
-    ended_s: float
-
-    @property
-    def seconds(self) -> float:
-        """How long it took."""
-        return self.ended_s - self.began_s
-
-
-class LaneMachine:
+class LaneExecutor:
     """Runs groups of kernel calls on lanes, one run at a time; callers of other threads wait for their turn.
 
     Args:
@@ -59,6 +45,8 @@ class LaneMachine:
         RuntimeError: if a thread cannot be started.
     """
 
+    pool_per_thread = False
+
     def __init__(
         self,
         libraries: Mapping[int, tvm.runtime.Module],
@@ -70,7 +58,7 @@ class LaneMachine:
         self.lanes = steps.lanes or (cpu_lane(0, len(cpus)),)
         self.groups = steps.groups or (Group(WHOLE, 0, len(steps.calls)),)
         self._steps, self._libraries, self._cpus, self._devices = steps, libraries, cpus, devices or {}
-        self._single: LaneMachine | None = None
+        self._single: LaneExecutor | None = None
         self._arena = paged(steps.arena_bytes)
         self._weights = weights
         self._outputs = [self._view(operand) for operand in steps.outputs]
@@ -97,7 +85,7 @@ class LaneMachine:
             self._run(inputs)
             return [output.copy() for output in self._outputs]
 
-    def timed(self, inputs: Tensors) -> list[Span]:
+    def timeline(self, inputs: Tensors) -> list[Span]:
         """Run once; when every group ran."""
         with self._lock:
             self._run(inputs)
@@ -110,10 +98,10 @@ class LaneMachine:
     def profile(self, inputs: Tensors) -> list[tuple[str, float]]:
         """(symbol, seconds) of every kernel call, one after the other on the lanes where they belong."""
         if self._single is None:
-            self._single = LaneMachine(
+            self._single = LaneExecutor(
                 self._libraries, _one_by_one(self._steps, self.groups), self._weights, self._cpus, self._devices
             )
-        spans = self._single.timed(inputs)
+        spans = self._single.timeline(inputs)
         return [(step.symbol, span.seconds) for step, span in zip(self._steps.calls, spans, strict=True)]
 
     def cancel(self) -> None:

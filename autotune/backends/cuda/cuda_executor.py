@@ -21,6 +21,8 @@ import tvm
 from numpy.typing import NDArray
 
 from autotune.backends.cuda.driver import Driver
+from autotune.backends.executor import Span, Tensors
+from autotune.graph.lanes import Lane
 from autotune.graph.steps import Operand, Steps
 from schedules.errors import ArtifactError, MeasureError
 
@@ -39,7 +41,7 @@ def check_device(ordinal: int = 0) -> None:
         raise ArtifactError("this artifact is for a CUDA device and this machine has none; tune it with --target host")
 
 
-class DeviceMachine:
+class CudaExecutor:
     """Calls kernels one after the other on the device's arena.
 
     Args:
@@ -51,6 +53,9 @@ class DeviceMachine:
     Raises:
         ArtifactError: if this machine has no such device.
     """
+
+    lanes: tuple[Lane, ...] = ()
+    pool_per_thread = False
 
     def __init__(
         self,
@@ -76,7 +81,7 @@ class DeviceMachine:
         ]
         self._outputs = [(operand, self._driver.pinned(_bytes(operand))) for operand in steps.outputs]
 
-    def run(self, inputs: Sequence[tvm.runtime.Tensor]) -> list[NDArray[Any]]:
+    def run(self, inputs: Tensors) -> list[NDArray[Any]]:
         """The outputs for ``inputs``, which lie in the host's memory."""
         with _TURN:
             self._driver.enter()
@@ -86,6 +91,17 @@ class DeviceMachine:
             found = [self._download(operand, pinned) for operand, pinned in self._outputs]
             self._driver.synchronize(self._stream)
             return [array.copy() for array in found]
+
+    def profile(self, inputs: Tensors) -> list[tuple[str, float]]:
+        """Empty: kernels of a graph are not timed one by one."""
+        return []
+
+    def timeline(self, inputs: Tensors) -> list[Span]:
+        """Empty: as ``profile``."""
+        return []
+
+    def cancel(self) -> None:
+        """Does nothing: a run goes on to its end."""
 
     def _launch(self) -> None:
         """Put the whole program on the stream."""

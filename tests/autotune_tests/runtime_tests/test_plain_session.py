@@ -10,7 +10,8 @@ import onnxruntime
 import pytest
 
 import autotune
-from autotune.runtime.plain_session import InferenceSession, set_threads
+from autotune.backends.cpu.libraries import set_threads
+from autotune.runtime.plain_session import InferenceSession
 from schedules.errors import ArtifactError, UsageError
 from tests.autotune_tests import tiny as tiny_module
 

@@ -202,10 +202,10 @@ def test_a_failing_device_names_its_subgraph(library_of_one, tmp_path):
 @pytest.fixture
 def library_of_one(placed):
     """A driver with one call of a device, which fails."""
-    from autotune.backends.cpu.lane_executor import ANYWHERE, LaneMachine
+    from autotune.backends.cpu.lane_executor import ANYWHERE, LaneExecutor
+    from autotune.backends.cpu.libraries import open_library
     from autotune.graph.merge import device_symbol
     from autotune.graph.steps import Group, Operand, Step, Steps
-    from autotune.runtime.plain_session import open_library
 
     class Fails:
         def run(self, inputs):
@@ -221,7 +221,7 @@ def library_of_one(placed):
         (Group("1.1", 1, 1),),
     )
     library = open_library(read_artifact(placed[0]).library)
-    machine = LaneMachine({1: library}, steps, (), [0, ANYWHERE], device_functions({"1.1": (Fails(), 1)}))
+    machine = LaneExecutor({1: library}, steps, (), [0, ANYWHERE], device_functions({"1.1": (Fails(), 1)}))
     yield machine, [tvm.runtime.tensor(np.zeros(4, np.float32))]
     machine.close()
 

@@ -8,7 +8,7 @@ import pytest
 import tvm
 import tvm_ffi
 
-from autotune.backends.cpu.lane_executor import LaneMachine
+from autotune.backends.cpu.lane_executor import LaneExecutor
 from autotune.backends.cpu.linking import link_kernels
 from autotune.graph.lanes import cpu_lane
 from autotune.graph.partition import Subgraph, partition, refine, subgraph_needs
@@ -44,7 +44,7 @@ def machine(library):
         steps = arrange(dict.fromkeys(sizes, flat), pieces, lanes)
         cpus = thread_cpus(2)
         cores = 1 + max(lane.cores[-1] for lane in lanes)
-        made.append(LaneMachine(dict.fromkeys(sizes, library), steps, (), [cpus[i % len(cpus)] for i in range(cores)]))
+        made.append(LaneExecutor(dict.fromkeys(sizes, library), steps, (), [cpus[i % len(cpus)] for i in range(cores)]))
         return made[-1]
 
     yield make
@@ -203,7 +203,7 @@ def test_the_timeline_respects_dependences_and_cores(machine):
     edges = chains(3, 4, 2)
     lanes = LANE_SETS[2]
     pieces = random_pieces(rng, edges, lanes)
-    spans = machine(random_flat(rng, edges), pieces, lanes).timed([tensor(rng)])
+    spans = machine(random_flat(rng, edges), pieces, lanes).timeline([tensor(rng)])
     by_name = {span.group.name: span for span in spans}
     assert list(by_name) == [piece.name for piece in pieces]
     assert all(0.0 <= span.began_s <= span.ended_s for span in spans)

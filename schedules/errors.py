@@ -70,7 +70,23 @@ def check(condition: object, message: str) -> None:
         raise ScheduleError(message)
 
 
-def last_line(error: BaseException) -> str:
-    """The last line of an error's text, where TVM and ONNX Runtime say what is wrong; its type where it has no text."""
+def lines_of(error: object) -> list[str]:
+    """The lines of an error's text that are not empty; its type where it has no text."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__
+    return lines or [type(error).__name__]
+
+
+def first_line(error: object, limit: int = 300) -> str:
+    """The first line of an error's text, where ONNX and Ray say what is wrong, cut to ``limit`` characters."""
+    text = lines_of(error)[0]
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def last_line(error: object) -> str:
+    """The last line of an error's text, where TVM and ONNX Runtime say what is wrong."""
+    return lines_of(error)[-1]
+
+
+def named_last_line(error: BaseException, limit: int = 400) -> str:
+    """``last_line`` after the error's type, for errors of foreign code, cut to ``limit`` characters."""
+    return f"{type(error).__name__}: {last_line(error) if str(error).strip() else ''}"[:limit]

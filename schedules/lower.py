@@ -6,7 +6,6 @@ A *program* is the JSON text of a normalised PrimFunc: it crosses process border
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import tvm
 import tvm_ffi
@@ -17,66 +16,17 @@ from schedules.config import Config
 from schedules.errors import ScheduleError, check, last_line
 from schedules.space import Space
 from schedules.target import Target
+from schedules.template_sets import TEMPLATE_SETS, template_set
 from schedules.templates.common.soundness import unwritten
 from schedules.templates.common.structure import Anchor, Repack
 from schedules.templates.common.traced import SPACE as TRACED
 from schedules.templates.common.traced import apply_traced
-from schedules.templates.cpu.baseline import baseline
-from schedules.templates.cpu.batch_matmul import BatchMatmulTemplate
-from schedules.templates.cpu.conv2d import Conv2dTemplate, left_out
-from schedules.templates.cpu.depthwise import DepthwiseTemplate
-from schedules.templates.cpu.elementwise import ElementwiseTemplate
-from schedules.templates.cpu.generic import GenericTemplate
-from schedules.templates.cpu.matmul import MatmulTemplate
-from schedules.templates.cpu.pooling import PoolTemplate
-from schedules.templates.cpu.recurrent import SCHEDULED, for_threads
-from schedules.templates.cpu.rows import RowsTemplate
-from schedules.templates.cpu.vector_math import vector_math
-from schedules.templates.cuda.cuda_baseline import cuda_baseline
-from schedules.templates.cuda.cuda_catalog import CUDA_TEMPLATES
-from schedules.templates.cuda.cuda_structure import named
+from schedules.templates.cpu.conv2d import left_out
+from schedules.templates.cpu.recurrent import SCHEDULED
+from schedules.templates.template import Template
 
 BASELINE = Config("baseline/1", ())
 """The config of the untuned program, valid for every task."""
-
-
-class Template(Protocol):
-    """One pattern: recognises it, offers its configs, applies one."""
-
-    name: str
-    version: int
-
-    def match(self, func: tirx.PrimFunc) -> Anchor | None:
-        """What the template needs to know of ``func``, or None if it is not its pattern."""
-        ...
-
-    def space(self, anchor: Anchor, target: Target) -> Space:
-        """The configs worth trying on ``target``."""
-        ...
-
-    def prepare(self, func: tirx.PrimFunc, anchor: Anchor, config: Config) -> tirx.PrimFunc:
-        """``func`` with its stages replaced by those of the config's algorithm; same parameters, weights repacked."""
-        ...
-
-    def repack(self, anchor: Anchor, config: Config) -> dict[int, Repack]:
-        """Parameter index → what to do to the model's packed weight for this config."""
-        ...
-
-    def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:
-        """Rewrite ``sch`` in place; raises ScheduleError for an illegal config."""
-        ...
-
-
-TEMPLATES: tuple[Template, ...] = (
-    Conv2dTemplate(),
-    DepthwiseTemplate(),
-    MatmulTemplate(),
-    BatchMatmulTemplate(),
-    PoolTemplate(),
-    ElementwiseTemplate(),
-    RowsTemplate(),
-    GenericTemplate(),
-)
 
 
 @dataclass(frozen=True)
@@ -119,7 +69,7 @@ def claim(func: tirx.PrimFunc, target: Target) -> Claim:
     """The first template that matches ``func``; the empty baseline space if none does."""
     if is_scheduled(func):
         return Claim("recurrent", Space("baseline", 1, ()))
-    for template in CUDA_TEMPLATES if target.kind == "cuda" else TEMPLATES:
+    for template in template_set(target).templates:
         anchor = template.match(func)
         if anchor is not None:
             if 0 in (*anchor.spatial, *anchor.reduction):
@@ -141,18 +91,15 @@ def lower(func: tirx.PrimFunc, config: Config, target: Target) -> s_tir.Schedule
     Raises:
         ScheduleError: if the config belongs to no template of this function or cannot be applied.
     """
-    cuda = target.kind == "cuda"
-    func = named(func) if cuda else func
+    chosen = template_set(target)
+    func = chosen.rename(func)
     if config.space == BASELINE.space:
-        if is_scheduled(func):
-            func = for_threads(func, target.threads)
-        return cuda_baseline(func) if cuda else baseline(func, target.lanes())
+        return chosen.baseline(func, target)
     if config.space == TRACED:
         return apply_traced(func, config)
     template, anchor = _template_of(func, config)
     try:
-        prepared = template.prepare(func, anchor, config)
-        sch = s_tir.Schedule(prepared if cuda else vector_math(prepared))  # GPUs have instructions for exp and its like
+        sch = s_tir.Schedule(chosen.expand(template.prepare(func, anchor, config)))
         template.apply(sch, anchor, config, target)
     except (s_tir.ScheduleError, ValueError, RuntimeError) as error:
         raise ScheduleError(f"{config.to_json()} does not apply: {last_line(error)}") from error
@@ -180,7 +127,7 @@ def loss(config: Config) -> int:
 
 
 def _template_of(func: tirx.PrimFunc, config: Config) -> tuple[Template, Anchor]:
-    for template in (*TEMPLATES, *CUDA_TEMPLATES):
+    for template in (template for each in TEMPLATE_SETS.values() for template in each.templates):
         if config.space == f"{template.name}/{template.version}":
             anchor = template.match(func)
             if anchor is not None:
@@ -190,11 +137,4 @@ def _template_of(func: tirx.PrimFunc, config: Config) -> tuple[Template, Anchor]
 
 def tvm_target(target: Target) -> tvm.target.Target:
     """The TVM object for ``target``."""
-    if target.kind == "cuda":
-        return tvm.target.Target({"kind": "cuda", "arch": target.arch})
-    options: dict[str, object] = {"kind": "llvm", "num-cores": target.threads}
-    if target.mcpu:
-        options["mcpu"] = target.mcpu
-    if target.features:
-        options["mattr"] = list(target.features)
-    return tvm.target.Target(options)
+    return template_set(target).tvm_target(target)

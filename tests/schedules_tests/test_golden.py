@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from schedules.lower import TEMPLATES, claim, lower
+from schedules.lower import claim, lower
 from schedules.target import Target
+from schedules.templates.cpu.cpu_templates import CPU_TEMPLATES
 from tests.schedules_tests.cases import CASES
 
 TARGET = Target(kind="llvm", isa="avx512", mcpu="skylake-avx512", threads=2)
@@ -24,7 +25,7 @@ GOLDEN = {
 
 
 def test_every_template_has_a_golden_program() -> None:
-    assert sorted(GOLDEN) == sorted(template.name for template in TEMPLATES)
+    assert sorted(GOLDEN) == sorted(template.name for template in CPU_TEMPLATES.templates)
 
 
 @pytest.mark.parametrize("template", GOLDEN)

@@ -7,10 +7,11 @@ from tvm import relax, te
 
 from schedules.config import Config
 from schedules.errors import ScheduleError, UsageError
-from schedules.lower import BASELINE, TEMPLATES, claim, load_program, lower, normalise, program_of, task_key, tvm_target
+from schedules.lower import BASELINE, claim, load_program, lower, normalise, program_of, task_key, tvm_target
 from schedules.target import Target
 from schedules.templates.cpu.batch_matmul import batch_matmul
 from schedules.templates.cpu.conv2d import Conv2dTemplate, conv2d
+from schedules.templates.cpu.cpu_templates import CPU_TEMPLATES
 from schedules.templates.cpu.rows import RowsTemplate
 from tests.schedules_tests.cases import CASES
 from tests.schedules_tests.programs import from_relax, from_te
@@ -24,7 +25,7 @@ def relu(*size: int, name: str = "x") -> object:
 
 
 def test_template_names_and_versions_are_identities() -> None:
-    identities = [f"{template.name}/{template.version}" for template in TEMPLATES]
+    identities = [f"{template.name}/{template.version}" for template in CPU_TEMPLATES.templates]
     assert len(set(identities)) == len(identities)
     for case in CASES:
         found = claim(case.func, TARGET)

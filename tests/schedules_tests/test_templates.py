@@ -11,11 +11,12 @@ import tvm_ffi
 from autotune.importer.program import describe
 from schedules.config import Config
 from schedules.errors import ScheduleError
-from schedules.lower import BASELINE, TEMPLATES, claim, lower
+from schedules.lower import BASELINE, claim, lower
 from schedules.space import ENUMERATION_LIMIT, Knob
 from schedules.target import Target
 from schedules.templates.cpu.conv2d import _listable, left_out
 from schedules.templates.cpu.conv2d import _ragged as ragged_widths
+from schedules.templates.cpu.cpu_templates import CPU_TEMPLATES
 from tests.schedules_tests.cases import CASES
 from tests.schedules_tests.programs import Case, inputs, run
 
@@ -73,7 +74,7 @@ def test_lowering_twice_gives_the_same_program(case: Case) -> None:
         assert tvm_ffi.structural_equal(first, second)
 
 
-@pytest.mark.parametrize("template", TEMPLATES, ids=lambda template: template.name)
+@pytest.mark.parametrize("template", CPU_TEMPLATES.templates, ids=lambda template: template.name)
 def test_every_template_has_cases_of_its_own(template: object) -> None:
     assert sum(case.template == template.name for case in CASES) >= 3  # type: ignore[attr-defined]
 

@@ -9,29 +9,29 @@ from __future__ import annotations
 from tvm import s_tir, tirx
 
 from schedules.errors import ScheduleError
+from schedules.target import Target
 from schedules.templates.common.structure import REDUCE, SPATIAL, blocks_in_order
-from schedules.templates.cpu.recurrent import SCHEDULED
+from schedules.templates.cpu.recurrent import SCHEDULED, for_threads
 from schedules.templates.cpu.vector_math import vector_math
 
 VECTOR_LIMIT = 64  # an innermost axis longer than this is split before it becomes a vector
 
 
-def baseline(func: tirx.PrimFunc, lanes: int) -> s_tir.Schedule:
+def baseline(func: tirx.PrimFunc, target: Target) -> s_tir.Schedule:
     """``func`` with each block parallel and vectorised where that is legal.
 
-    Args:
-        lanes: vector length in elements for innermost axes that need splitting.
+    A function that is scheduled by hand is made for the target's threads.
 
     Returns:
-        A schedule of a module with ``func`` as ``main``; a block that resists stays as it was.
+        A schedule of a module with ``func`` as ``main``; a block that cannot be rewritten stays as it was.
     """
     if func.attrs and SCHEDULED in func.attrs:
-        return s_tir.Schedule(vector_math(func))
+        return s_tir.Schedule(vector_math(for_threads(func, target.threads)))
     sch = s_tir.Schedule(func)
     for block in blocks_in_order(func):
         trial = sch.copy()
         try:
-            _schedule_block(trial, block.name_hint, lanes)
+            _schedule_block(trial, block.name_hint, target.lanes())
         except (s_tir.ScheduleError, ScheduleError, ValueError):
             continue  # legal as it stands, only slower
         sch = trial

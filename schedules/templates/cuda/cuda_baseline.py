@@ -10,13 +10,14 @@ from __future__ import annotations
 from tvm import s_tir, tirx
 
 from schedules.errors import check
+from schedules.target import Target
 from schedules.templates.common.structure import SPATIAL, blocks_in_order
 from schedules.templates.cuda.cuda_structure import bind_flat, inline_all
 
 THREADS = 128
 
 
-def cuda_baseline(func: tirx.PrimFunc) -> s_tir.Schedule:
+def cuda_baseline(func: tirx.PrimFunc, _target: Target) -> s_tir.Schedule:
     """``func`` as one kernel per stage.
 
     Raises:

@@ -1,0 +1,48 @@
+"""The CPU's templates, in the order in which they are tried: special patterns first, the generic one last."""
+
+from __future__ import annotations
+
+import tvm
+
+from schedules.target import Target
+from schedules.templates.cpu.baseline import baseline
+from schedules.templates.cpu.batch_matmul import BatchMatmulTemplate
+from schedules.templates.cpu.conv2d import Conv2dTemplate
+from schedules.templates.cpu.depthwise import DepthwiseTemplate
+from schedules.templates.cpu.elementwise import ElementwiseTemplate
+from schedules.templates.cpu.generic import GenericTemplate
+from schedules.templates.cpu.matmul import MatmulTemplate
+from schedules.templates.cpu.pooling import PoolTemplate
+from schedules.templates.cpu.rows import RowsTemplate
+from schedules.templates.cpu.vector_math import vector_math
+from schedules.templates.template import TemplateSet, unchanged
+
+
+def _tvm_target(target: Target) -> tvm.target.Target:
+    options: dict[str, object] = {"kind": "llvm", "num-cores": target.threads}
+    if target.mcpu:
+        options["mcpu"] = target.mcpu
+    if target.features:
+        options["mattr"] = list(target.features)
+    return tvm.target.Target(options)
+
+
+CPU_TEMPLATES = TemplateSet(
+    kind="llvm",
+    templates=(
+        Conv2dTemplate(),
+        DepthwiseTemplate(),
+        MatmulTemplate(),
+        BatchMatmulTemplate(),
+        PoolTemplate(),
+        ElementwiseTemplate(),
+        RowsTemplate(),
+        GenericTemplate(),
+    ),
+    baseline=baseline,
+    rename=unchanged,
+    expand=vector_math,
+    tvm_target=_tvm_target,
+    half_native=False,
+    channels_last=False,
+)

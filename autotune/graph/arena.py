@@ -1,7 +1,7 @@
-"""Where every activation lives: one arena, offsets chosen so that tensors alive together never overlap. Pure.
+"""Byte offsets of all activations in one arena: tensors that are alive together never overlap. Pure.
 
 Greedy by size (Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020): largest first,
-each at the lowest offset that is free during its whole life.
+each at the lowest offset that is free while the tensor is alive.
 """
 
 from __future__ import annotations
@@ -17,54 +17,22 @@ Clash = Callable[[int, int], bool]
 
 @dataclass(frozen=True)
 class Slice:
-    """Where a tensor lies inside another: the parts of a concatenation are written in place."""
+    """Where a tensor lies inside another, in bytes: the parts of a concatenation are written in place."""
 
     parent: int
     offset: int
 
 
-@dataclass(frozen=True)
-class Life:
-    """One tensor of a program that runs in one order.
-
-    Attributes:
-        size: bytes.
-        first, last: steps that write it first and read it last.
-    """
-
-    size: int
-    first: int
-    last: int
-
-
-def plan_memory(lives: Sequence[Life], slices: Mapping[int, Slice]) -> tuple[tuple[int, ...], int]:
-    """Byte offset of every tensor, and the arena's size.
-
-    Args:
-        lives: the tensors.
-        slices: tensor → its place in another; chains are followed, cycles are not allowed.
-
-    Returns:
-        (n_tensors,) offsets, multiples of ALIGNMENT where they are not slices, and the bytes that hold them all.
-    """
-    spans: dict[int, tuple[int, int]] = {}
-    for index, life in enumerate(lives):
-        root, _ = root_of(index, slices)
-        first, last = spans.get(root, (life.first, life.last))
-        spans[root] = (min(first, life.first), max(last, life.last))
-
-    def clash(one: int, other: int) -> bool:
-        return spans[one][0] <= spans[other][1] and spans[other][0] <= spans[one][1]
-
-    return place_tensors([life.size for life in lives], slices, clash)
-
-
 def place_tensors(sizes: Sequence[int], slices: Mapping[int, Slice], clash: Clash) -> tuple[tuple[int, ...], int]:
-    """As ``plan_memory``, for any rule of which tensors are alive together.
+    """Byte offset of every tensor, and the bytes that hold them all.
 
     Args:
         sizes: (n_tensors,) bytes.
-        clash: asked for tensors that are not slices, each standing for everything inside it.
+        slices: tensor → its place in another; chains are followed, cycles are not allowed.
+        clash: called with tensors that are not slices; each stands for all tensors inside it too.
+
+    Returns:
+        (n_tensors,) offsets, multiples of ``ALIGNMENT`` for tensors that are not slices, and the size of the arena.
     """
     roots = [root_of(index, slices) for index in range(len(sizes))]
     placed: dict[int, int] = {}
@@ -76,7 +44,7 @@ def place_tensors(sizes: Sequence[int], slices: Mapping[int, Slice], clash: Clas
 
 
 def root_of(index: int, slices: Mapping[int, Slice]) -> tuple[int, int]:
-    """The tensor that holds ``index`` in the end, and the offset there."""
+    """The tensor that holds ``index`` and is no slice itself, and the offset of ``index`` in it."""
     inside = 0
     while index in slices:
         inside += slices[index].offset

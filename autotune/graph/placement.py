@@ -1,18 +1,17 @@
 """Which lane runs which subgraph, and in which order. Pure: costs in, placement out.
 
-Notation: subgraphs s = 0 … n − 1, topologically ordered; lanes l; c(s, l) seconds of s on l; p(s) the subgraphs that s
-reads from. A lane is a set of cores, and cores run one subgraph at a time, so lanes that share cores take turns.
+Notation: subgraphs s = 0 … n − 1, topologically ordered; lanes l; c(s, l) the seconds of s on l; p(s) the subgraphs
+that s reads from. A lane is a set of cores, and cores run one subgraph at a time, so lanes that share cores take turns.
 
-A *course*, which the literature calls a list schedule (here a schedule is a transformation of loops): subgraphs are
-started in some order, each on some lane, as soon as its lane's cores are free and what it reads is there. Its length is
-the makespan. The model of costs:
+Subgraphs are placed one after the other (list scheduling in the literature; here a schedule is a transformation of
+loops). Each starts on its lane as soon as the lane's cores are free and what it reads is there:
 
     start(s) = max( free(core) for core of lane(s),  end(r) + transfer(r, s) for r in p(s) )
     end(s)   = start(s) + c(s, lane(s))
 
-where transfer(r, s) is nothing on the same lane and latency + bytes / bandwidth between lanes. A subgraph on a lane
-that leaves cores to others costs what it costs beside a busy neighbour (``Problem.busy``), which is pessimistic at the
-ends of a phase; ``simulate`` counts only the time in which there is a neighbour.
+where transfer(r, s) is zero on the same lane and latency + bytes / bandwidth between lanes. The makespan is the last
+end. A subgraph on a lane that leaves cores to others is counted at its cost with the other lanes busy
+(``Problem.busy``). That is pessimistic at the ends of a phase; ``simulate`` counts it only while another lane works.
 """
 
 from __future__ import annotations
@@ -36,8 +35,8 @@ class Problem:
         bytes: (n,) bytes that others read from a subgraph.
         latency_s: of handing over from one lane to another.
         bytes_per_s: at which another lane's data is read.
-        memory: (n, n_lanes) bytes that a subgraph takes of a lane's memory, or empty.
-        limits: (n_lanes,) bytes that a lane has, or empty for no limit.
+        memory: (n, n_lanes) bytes of a lane's memory that a subgraph takes, or empty.
+        limits: (n_lanes,) bytes of memory of each lane, or empty for no limit.
     """
 
     lanes: tuple[Lane, ...]
@@ -55,13 +54,8 @@ class Problem:
         """Subgraphs."""
         return len(self.needs)
 
-    @cached_property
-    def cores(self) -> int:
-        """Cores of all lanes together."""
-        return len({core for lane in self.lanes for core in lane.cores})
-
     def cost(self, subgraph: int, lane: int) -> float | None:
-        """Seconds that a course counts for ``subgraph`` on ``lane``; None where it cannot run."""
+        """Seconds that placing counts for ``subgraph`` on ``lane``; None where it cannot run."""
         return self.busy[subgraph][lane]
 
     def choices(self, subgraph: int) -> list[tuple[float, int]]:
@@ -74,15 +68,20 @@ class Problem:
         return self.latency_s + self.bytes[subgraph] / self.bytes_per_s
 
     @cached_property
-    def tails(self) -> tuple[float, ...]:
-        """(n,) least seconds from the start of each subgraph to the end of the model."""
+    def readers(self) -> tuple[tuple[int, ...], ...]:
+        """(n,) for every subgraph those that read from it, ascending."""
         readers: list[list[int]] = [[] for _ in range(self.count)]
         for subgraph, sources in enumerate(self.needs):
             for source in sources:
                 readers[source].append(subgraph)
+        return tuple(map(tuple, readers))
+
+    @cached_property
+    def tails(self) -> tuple[float, ...]:
+        """(n,) least seconds from the start of each subgraph to the end of the model."""
         tails = [0.0] * self.count
         for subgraph in reversed(range(self.count)):
-            after = max((tails[reader] for reader in readers[subgraph]), default=0.0)
+            after = max((tails[reader] for reader in self.readers[subgraph]), default=0.0)
             tails[subgraph] = self.choices(subgraph)[0][0] + after
         return tuple(tails)
 
@@ -106,7 +105,7 @@ class Placement:
     Attributes:
         lanes: (n,) lane of every subgraph.
         order: all subgraphs in the order of their starts.
-        starts, ends: (n,) seconds as the course counts.
+        starts, ends: (n,) seconds from the start of a run.
     """
 
     lanes: tuple[int, ...]
@@ -121,8 +120,13 @@ class Placement:
 
 
 @dataclass
-class Course:
-    """A course as it grows."""
+class PartialPlacement:
+    """Some subgraphs placed, in order; ``place`` adds the next one.
+
+    Attributes:
+        free: (cores,) seconds at which each core is free again.
+        lane, start, end: by subgraph.
+    """
 
     problem: Problem
     free: list[float] = field(default_factory=list)
@@ -142,28 +146,28 @@ class Course:
         return ready
 
     def finish(self, subgraph: int, lane: int) -> float | None:
-        """When it would end there; None where it cannot run or its memory is spent."""
+        """When it would end there; None where it cannot run or the lane's memory does not hold it."""
         cost = self.problem.cost(subgraph, lane)
         return None if cost is None or not self._fits(subgraph, lane) else self.earliest(subgraph, lane) + cost
 
-    def put(self, subgraph: int, lane: int) -> None:
-        """Run it next on that lane."""
+    def place(self, subgraph: int, lane: int) -> None:
+        """Run it next on that lane, where it can run."""
         start, cost = self.earliest(subgraph, lane), self.problem.cost(subgraph, lane)
         assert cost is not None
         self.lane[subgraph], self.start[subgraph], self.end[subgraph] = lane, start, start + cost
         for core in self.problem.lanes[lane].cores:
             self.free[core] = start + cost
 
-    def copy(self) -> Course:
-        """One that grows apart from this one."""
-        return Course(self.problem, list(self.free), dict(self.lane), dict(self.start), dict(self.end))
+    def copy(self) -> PartialPlacement:
+        """An independent copy."""
+        return PartialPlacement(self.problem, list(self.free), dict(self.lane), dict(self.start), dict(self.end))
 
     def used(self, lane: int) -> int:
-        """Bytes of ``lane``'s memory that are spoken for."""
+        """Bytes of ``lane``'s memory that its subgraphs take."""
         return sum(self.problem.memory[other][lane] for other, where in self.lane.items() if where == lane)
 
-    def done(self) -> Placement:
-        """The placement, once all subgraphs were put."""
+    def finished(self) -> Placement:
+        """The placement, once all subgraphs are placed."""
         everyone = range(self.problem.count)
         order = sorted(self.lane, key=lambda subgraph: (self.start[subgraph], self.end[subgraph], subgraph))
         return Placement(
@@ -179,7 +183,7 @@ class Course:
 
 
 def _topological(order: Sequence[int], needs: Sequence[Sequence[int]]) -> list[int]:
-    """``order`` with ties between subgraphs that take no time put right."""
+    """``order`` with every subgraph after those that it needs; only subgraphs that take no time move."""
     left, done = list(order), set[int]()
     found: list[int] = []
     while left:
@@ -190,27 +194,20 @@ def _topological(order: Sequence[int], needs: Sequence[Sequence[int]]) -> list[i
     return found
 
 
-def course_of(problem: Problem, lanes: Sequence[int], order: Sequence[int] | None = None) -> Placement:
-    """The course of a given choice of lanes, in ``order`` or else longest tail first.
+def place_all(problem: Problem, lanes: Sequence[int], order: Sequence[int] | None = None) -> Placement:
+    """The placement with given lanes, placed in ``order`` or else longest tail first.
 
     Args:
         lanes: (n,) lane of every subgraph; each can run there.
     """
-    course = Course(problem)
-    if order is None:
-        order = ready_order(problem)
-    for subgraph in order:
-        course.put(subgraph, lanes[subgraph])
-    return course.done()
-
-
-def ready_order(problem: Problem) -> list[int]:
-    """All subgraphs, each after what it needs, longest tail first."""
-    return list(problem.order)
+    partial = PartialPlacement(problem)
+    for subgraph in problem.order if order is None else order:
+        partial.place(subgraph, lanes[subgraph])
+    return partial.finished()
 
 
 def simulate(problem: Problem, placement: Placement) -> tuple[tuple[float, float], ...]:
-    """(n,) when every subgraph begins and ends, slowed down only while another lane really works.
+    """(n,) when every subgraph begins and ends, in seconds, slowed down only while another lane works.
 
     Between two events each running subgraph progresses at 1 / alone if no other runs, else at 1 / busy.
     """
@@ -230,7 +227,7 @@ def simulate(problem: Problem, placement: Placement) -> tuple[tuple[float, float
         for subgraph, rate in rates.items():
             left[subgraph] -= (then - now) * rate
         now = then
-        # What is due ends, even if rounding leaves a rest: subgraphs may take next to no time.
+        # What is due ends, even if rounding leaves a remainder: some subgraphs take almost no time.
         for subgraph in [s for s, rest in left.items() if due[s] <= now or rest <= 1e-9]:
             del left[subgraph]
             ended[subgraph] = now
@@ -252,7 +249,7 @@ def _may_start(
     ended: dict[int, float],
     now: float,
 ) -> bool:
-    """Whether its cores are free, nobody before it wants them, and what it reads is there."""
+    """Whether its cores are free, no earlier subgraph waits for them, and what it reads is there."""
     cores = set(problem.lanes[placement.lanes[subgraph]].cores)
     earlier = waiting[: waiting.index(subgraph)]
     taken = any(cores & set(problem.lanes[placement.lanes[other]].cores) for other in (*left, *earlier))

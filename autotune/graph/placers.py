@@ -1,25 +1,28 @@
-"""Quick ways to place subgraphs: baselines and the paper's. Pure.
+"""Quick ways to place subgraphs: one lane, HEFT and the paper's two. Pure.
 
 single          the one lane on which the model is fastest
-round-robin     lanes in turn
 heft            H. Topcuoglu et al., "Performance-effective and low-complexity task scheduling for heterogeneous
-                computing", IEEE TPDS 2002: by upward rank, each to the lane on which it ends first
-greedy          DUET: from the critical path, the longest to its fastest lane, the others to whatever ends first
+                computing", IEEE TPDS 2002: by upward rank, each on the lane on which it ends first
+greedy          DUET (IPDPS 2021): the critical path on its fastest lanes, the others where they end first
 correction      greedy, then single subgraphs are moved and pairs swapped as long as that helps
 
-The exact one is in graph/exact.py, all of them by name in graph/placer_catalog.py.
+The exact search is in graph/exact.py.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-from autotune.graph.placement import Course, Placement, Problem, course_of, ready_order
+from autotune.graph.placement import PartialPlacement, Placement, Problem, place_all
 from schedules.errors import UsageError
 
-Judge = Callable[[Placement], float]
-"""Seconds of a placement: its makespan, or a real end-to-end measurement."""
+MOST_TRIES = 1500
+"""Changes that ``correction`` tries at most. Trying all pairs again and again on a model of 50 subgraphs would take
+minutes. Heuristic, not measured."""
+
+LEAST_GAIN = 1e-6
+"""Share of the makespan that a change must save to be kept: more than rounding."""
 
 
 def single(problem: Problem) -> Placement:
@@ -30,104 +33,82 @@ def single(problem: Problem) -> Placement:
     """
     found = []
     for lane in range(len(problem.lanes)):
-        course = Course(problem)
-        order = ready_order(problem)
-        while order and course.finish(order[0], lane) is not None:
-            course.put(order.pop(0), lane)
-        if not order:
-            found.append(course.done())
+        partial = PartialPlacement(problem)
+        for subgraph in problem.order:
+            if partial.finish(subgraph, lane) is None:
+                break
+            partial.place(subgraph, lane)
+        else:
+            found.append(partial.finished())
     if not found:
         raise UsageError("no lane alone can run the whole model; give more lanes or more memory")
     return min(found, key=lambda placement: placement.makespan_s)
 
 
-def round_robin(problem: Problem) -> Placement:
-    """Subgraphs in order to lanes in turn, skipping lanes that cannot run or hold them."""
-    course, turn = Course(problem), 0
-    for subgraph in ready_order(problem):
-        for offset in range(len(problem.lanes)):
-            lane = (turn + offset) % len(problem.lanes)
-            if course.finish(subgraph, lane) is not None:
-                course.put(subgraph, lane)
-                turn = lane + 1
-                break
-        else:
-            raise _full(subgraph)
-    return course.done()
-
-
 def heft(problem: Problem) -> Placement:
-    """Heterogeneous earliest finish time, without its insertion into gaps: our lanes run in order."""
+    """Heterogeneous earliest finish time, without its insertion into gaps: our lanes run in order.
+
+    Raises:
+        UsageError: if a subgraph fits no lane's memory.
+    """
     ranks = _upward_ranks(problem)
-    course = Course(problem)
-    # By falling rank; a rank is above that of everything that follows, so this order respects all dependences.
+    partial = PartialPlacement(problem)
+    # A rank is above the rank of everything that follows, so the order of falling ranks respects all dependences.
     for subgraph in sorted(range(problem.count), key=lambda s: (-ranks[s], s)):
-        course.put(subgraph, _first_to_end(course, subgraph))
-    return course.done()
+        partial.place(subgraph, _first_to_end(partial, subgraph))
+    return partial.finished()
 
 
 def _upward_ranks(problem: Problem) -> list[float]:
     """Mean cost plus the largest of mean transfer and rank over all readers."""
     ranks = [0.0] * problem.count
-    readers: list[list[int]] = [[] for _ in range(problem.count)]
-    for subgraph, sources in enumerate(problem.needs):
-        for source in sources:
-            readers[source].append(subgraph)
     for subgraph in reversed(range(problem.count)):
         costs = [cost for cost, _ in problem.choices(subgraph)]
         moved = problem.transfer_s(subgraph) * (1.0 - 1.0 / len(problem.lanes))
-        after = max((moved + ranks[reader] for reader in readers[subgraph]), default=0.0)
+        after = max((moved + ranks[reader] for reader in problem.readers[subgraph]), default=0.0)
         ranks[subgraph] = sum(costs) / len(costs) + after
     return ranks
 
 
 def greedy(problem: Problem) -> Placement:
-    """The paper's greedy: whatever is on the critical path to its fastest lane, the others to where they end first."""
+    """The paper's greedy: the critical path on its fastest lanes, all others where they end first.
+
+    Raises:
+        UsageError: if a subgraph fits no lane's memory.
+    """
     critical = set(_critical_path(problem))
-    lanes: dict[int, int] = {}
-    course = Course(problem)
-    for subgraph in ready_order(problem):
-        fastest = [lane for _, lane in problem.choices(subgraph) if course.finish(subgraph, lane) is not None]
-        if not fastest:
-            raise _full(subgraph)
-        lanes[subgraph] = fastest[0] if subgraph in critical else _first_to_end(course, subgraph)
-        course.put(subgraph, lanes[subgraph])
-    return course.done()
+    partial = PartialPlacement(problem)
+    for subgraph in problem.order:
+        fastest = [lane for _, lane in problem.choices(subgraph) if partial.finish(subgraph, lane) is not None]
+        lane = fastest[0] if fastest and subgraph in critical else _first_to_end(partial, subgraph)
+        partial.place(subgraph, lane)
+    return partial.finished()
 
 
 def _critical_path(problem: Problem) -> Iterator[int]:
-    """The chain of subgraphs that no course can beat, from its first."""
-    heads = [subgraph for subgraph in range(problem.count) if not problem.needs[subgraph]]
-    current: int | None = max(heads, key=lambda s: problem.tails[s], default=None)
-    while current is not None:
+    """The chain of subgraphs that takes longest, each on its fastest lane, from its first."""
+    candidates = [subgraph for subgraph in range(problem.count) if not problem.needs[subgraph]]
+    while candidates:
+        current = max(candidates, key=lambda s: problem.tails[s])
         yield current
-        after = [s for s in range(problem.count) if current in problem.needs[s]]
-        current = max(after, key=lambda s: problem.tails[s], default=None)
+        candidates = list(problem.readers[current])
 
 
-MOST_TRIES = 1500
-"""Changes that greedy-correction tries: on a model of many subgraphs all pairs, over and over, would take minutes."""
+def correction(problem: Problem) -> Placement:
+    """The paper's greedy-correction: greedy's placement, changed while a move or a swap shortens its makespan.
 
-
-def correction(problem: Problem, judge: Judge | None = None, least_gain: float = 1e-6) -> Placement:
-    """The paper's greedy-correction: greedy's placement, moved and swapped while ``judge`` finds that faster.
-
-    Args:
-        judge: seconds of a placement; None for its makespan. A real measurement may be given.
-        least_gain: a change must shorten the run by more than this share: with a judge that measures, its noise.
+    Raises:
+        UsageError: as ``greedy``.
     """
-    seconds = judge or (lambda placement: placement.makespan_s)
     best = greedy(problem)
-    least = seconds(best)
     improved, tries = True, 0
     while improved and tries < MOST_TRIES:
         improved = False
         for lanes in itertools.islice(_neighbours(problem, best), MOST_TRIES - tries):
             tries += 1
-            other = course_of(problem, lanes)
-            found = seconds(other)
-            if found < least * (1.0 - least_gain):
-                best, least, improved = other, found, True
+            other = place_all(problem, lanes)
+            if other.makespan_s < best.makespan_s * (1.0 - LEAST_GAIN):
+                best, improved = other, True
                 break
     return best
 
@@ -158,13 +139,9 @@ def _allowed(problem: Problem, lanes: list[int]) -> bool:
     return True
 
 
-def _first_to_end(course: Course, subgraph: int) -> int:
-    ends = [(course.finish(subgraph, lane), lane) for lane in range(len(course.problem.lanes))]
+def _first_to_end(partial: PartialPlacement, subgraph: int) -> int:
+    ends = [(partial.finish(subgraph, lane), lane) for lane in range(len(partial.problem.lanes))]
     possible = [(end, lane) for end, lane in ends if end is not None]
     if not possible:
-        raise _full(subgraph)
+        raise UsageError(f"subgraph {subgraph} fits no lane's memory any more; give more lanes or more memory")
     return min(possible)[1]
-
-
-def _full(subgraph: int) -> UsageError:
-    return UsageError(f"subgraph {subgraph} fits no lane's memory any more; give more lanes or more memory")

@@ -21,11 +21,11 @@ from autotune.graph.flat import read_flat
 from autotune.graph.lanes import parse_lanes
 from autotune.graph.partition import Partition
 from autotune.graph.placement import Problem, simulate
-from autotune.graph.placer_catalog import PLACERS
 from autotune.measure.measurer import symbol_of
 from autotune.options import Options
 from autotune.tuning.pipeline import load_program, resolve_target
 from schedules.lower import MOST_LOSSY
+from tests.bench.placer_catalog import PLACERS
 from tuning_logs.sql_store import open_log
 
 HEADS = [

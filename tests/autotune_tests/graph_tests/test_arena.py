@@ -1,9 +1,34 @@
 """Memory planning: what lives together never overlaps, parts lie inside their whole, and reuse happens."""
 
+from dataclasses import dataclass
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.graph.arena import ALIGNMENT, Life, Slice, plan_memory
+from autotune.graph.arena import ALIGNMENT, Slice, place_tensors, root_of
+
+
+@dataclass(frozen=True)
+class Life:
+    """A tensor of ``size`` bytes, written first in step ``first`` and read last in step ``last``."""
+
+    size: int
+    first: int
+    last: int
+
+
+def plan_memory(lives, slices):
+    """Offsets and size of the arena for tensors of a program that runs in one order."""
+    spans = {}
+    for index, life in enumerate(lives):
+        root, _ = root_of(index, slices)
+        first, last = spans.get(root, (life.first, life.last))
+        spans[root] = (min(first, life.first), max(last, life.last))
+
+    def clash(one, other):
+        return spans[one][0] <= spans[other][1] and spans[other][0] <= spans[one][1]
+
+    return place_tensors([life.size for life in lives], slices, clash)
 
 
 @st.composite

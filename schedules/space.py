@@ -60,9 +60,9 @@ class Space:
         knobs: the choices, d of them.
         constraint: keeps the rows for which it is true; columns in, (n,) bool out. None keeps all.
         derive: analytic features from the knobs: columns in, name → (n,) numbers out. None gives none.
-        first: configs worth trying before any other, best guess first.
-        openers: those of them so unlike each other, as two algorithms are, that no measurement of one tells of another:
-            a search tries each, whatever other tasks recommend.
+        initial: initial configs, worth trying before any other, best guess first.
+        seeds: of a space with several algorithms one of the initial configs per algorithm. A measurement of one algorithm
+            says nothing about another, so a search tries each seed, whatever other tasks recommend.
         saving: how many times fewer operations than the task's nominal count the best algorithm of the space needs;
             a roofline bound that ignored it would call a Winograd kernel faster than the machine.
     """
@@ -72,8 +72,8 @@ class Space:
     knobs: tuple[Knob, ...]
     constraint: Callable[[Columns], NDArray[np.bool_]] | None = field(default=None, compare=False)
     derive: Callable[[Columns], Mapping[str, NDArray[np.float64]]] | None = field(default=None, compare=False)
-    first: tuple[Config, ...] = ()
-    openers: tuple[Config, ...] = ()
+    initial: tuple[Config, ...] = ()
+    seeds: tuple[Config, ...] = ()
     saving: float = 1.0
 
     @property

@@ -84,11 +84,11 @@ class Pool:
 
     def first(self, count: int) -> Rows:
         """Up to ``count`` untried first guesses of the space, best guess first."""
-        return self._untried_of(self.space.first, count)
+        return self._untried_of(self.space.initial, count)
 
     def openers(self, count: int) -> Rows:
         """Up to ``count`` untried ones of the space's openers, best guess first."""
-        return self._untried_of(self.space.openers, count)
+        return self._untried_of(self.space.seeds, count)
 
     def _untried_of(self, configs: Sequence[Config], count: int) -> Rows:
         rows = [row for config in configs if (row := self.row(config)) is not None]

@@ -57,7 +57,7 @@ def candidates(task: Task, program: Program, target: Target, log: TuningLog, fro
     if not known:
         reuse = Reuse(log, target)
         space = reuse.guided(space, reuse.near(task, key))
-    return tuple(dict.fromkeys([*known, *space.first[:GUESSES], BASELINE]))
+    return tuple(dict.fromkeys([*known, *space.initial[:GUESSES], BASELINE]))
 
 
 def build_offline(

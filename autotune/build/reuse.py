@@ -52,8 +52,8 @@ class Reuse:
         """
         best = [config for rank in range(FIRST) for config in _ranked(nearness, rank)]
         found = transferred(space, best, FIRST)
-        ordered = [*found[:1], *space.first[:1], *found[1:], *space.first[1:]]
-        return replace(space, first=tuple(dict.fromkeys(ordered)))
+        ordered = [*found[:1], *space.initial[:1], *found[1:], *space.initial[1:]]
+        return replace(space, initial=tuple(dict.fromkeys(ordered)))
 
     def prior(self, nearness: Nearness) -> Prior:
         """The neighbours' results with their spaces, nearest first, as ``SearchContext.prior`` takes them."""

@@ -101,7 +101,7 @@ class Stage:
         """One search with the searcher called ``job.name``."""
         rules, trace = self.rules, self.trace(job)
         if rules.blind:
-            trace = replace(trace, space=replace(trace.space, first=()))
+            trace = replace(trace, space=replace(trace.space, initial=()))
         limits = SearchRules(rules.trials, near=rules.near, evaluator=rules.evaluator, cost_model=rules.cost_model)
         prior: Prior = ()
         if rules.warm:

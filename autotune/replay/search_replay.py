@@ -92,7 +92,7 @@ def prior_of(trace: Trace, others: Sequence[Trace], rng: np.random.Generator, co
     for other in others:
         if other.task.template != trace.task.template or other.task.key == trace.task.key:
             continue
-        configs = dict.fromkeys([*other.space.first, *other.space.sample(count, rng)])
+        configs = dict.fromkeys([*other.space.initial, *other.space.sample(count, rng)])
         bench = ReplayBench(other, make_evaluator("adaptive"), rng)
         found.append((other.space, tuple((config, bench.measure(config)) for config in list(configs)[:count])))
     return tuple(found)

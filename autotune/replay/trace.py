@@ -112,7 +112,7 @@ def recorded_space(
     """A space of the recorded ``rows`` (n, d), ascending; ``first``: row numbers of the first guesses."""
     bare = RecordedSpace(name, version, tuple(knobs), recorded=rows, table=table, names=tuple(names))
     guesses = tuple(bare.config(rows[index]) for index in first)
-    return replace(bare, constraint=bare.known, derive=bare.derived, first=guesses, saving=saving)
+    return replace(bare, constraint=bare.known, derive=bare.derived, initial=guesses, saving=saving)
 
 
 @dataclass(frozen=True)
@@ -229,7 +229,7 @@ def save_traces(path: Path, file: TraceFile) -> None:
                 "space": {"name": space.name, "version": space.version, "saving": space.saving},
                 "knobs": [[knob.name, [_value(choice) for choice in knob.choices]] for knob in space.knobs],
                 "names": list(space.names),
-                "first": [space.index(config) for config in space.first],
+                "first": [space.index(config) for config in space.initial],
                 "exhausted": trace.exhausted,
                 "bound_s": trace.bound_s,
                 "untuned_s": trace.untuned_s,

@@ -47,7 +47,7 @@ def _trace(work: Work, bound_s: float, most: int, runs: int, passes: int) -> Tra
     columns = space.columns(rows)
     derived = space.derive(columns) if space.derive else {}
     table = np.stack(list(derived.values()), axis=1) if derived else np.zeros((len(rows), 0))
-    firsts = [tuple(space.row(config).tolist()) for config in space.first]
+    firsts = [tuple(space.row(config).tolist()) for config in space.initial]
     places = {tuple(row): index for index, row in enumerate(rows.tolist())}
     recorded = recorded_space(
         space.name, space.version, space.knobs, rows, table, tuple(derived),

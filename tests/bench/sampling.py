@@ -21,9 +21,9 @@ def sampled(space: Space, key: str, most: int) -> Rows:
     if space.enumerated and len(space.rows) <= most:
         return space.rows
     rng = np.random.default_rng(zlib.crc32(key.encode()))
-    configs = dict.fromkeys(space.first)
+    configs = dict.fromkeys(space.initial)
     if not space.enumerated:
-        steps = list(dict.fromkeys(near for config in space.first for near in space.neighbours(config)))
+        steps = list(dict.fromkeys(near for config in space.initial for near in space.neighbours(config)))
         far = list(dict.fromkeys(near for config in steps[:60] for near in space.neighbours(config)))
         configs |= dict.fromkeys(steps[: most // 8])
         configs |= dict.fromkeys(far[index] for index in rng.permutation(len(far))[: most // 8])

@@ -100,7 +100,7 @@ class SearcherSuite:
     @pytest.mark.parametrize("space", SPACES)
     def test_told_but_never_asked_is_not_asked(self, searcher_name: str, space: Callable[[], Space]) -> None:
         made = space()
-        told = [*made.first, *made.sample(20, np.random.default_rng(5))]
+        told = [*made.initial, *made.sample(20, np.random.default_rng(5))]
         searcher = self.make(searcher_name, made)
         searcher.tell([(config, spaces.timed(config)) for config in told])
         assert not set(told) & set(flat(drive(searcher, spaces.timed, batches=3)))

@@ -32,7 +32,7 @@ def test_every_kind_of_mistake_can_be_made_and_changes_the_program():
     for name in ("tiny_cnn", "tiny_encoder"):
         program = import_program(simplify(load_model(cached(name))), target)
         for task in program.tasks:
-            configs = [BASELINE, *program.spaces[task.key].first[:1]]
+            configs = [BASELINE, *program.spaces[task.key].initial[:1]]
             for config in configs:
                 scheduled = lower(load_program(program.programs[task.key]), config, target).mod["main"]
                 for kind in KINDS:

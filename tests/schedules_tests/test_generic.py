@@ -57,12 +57,12 @@ def test_knobs_are_the_numbers_that_sketches_draw() -> None:
     assert any(name.startswith("tile4x12") for name in names)
     assert any(name.startswith("unroll") for name in names)
     assert all(len(knob.choices) > 1 for knob in space.knobs[1:])
-    assert {config.integer("sketch") for config in space.first} == set(space.knobs[0].choices)
+    assert {config.integer("sketch") for config in space.initial} == set(space.knobs[0].choices)
 
 
 def test_a_sketch_the_function_does_not_have_is_an_illegal_candidate() -> None:
     func = GENERIC[0].func
-    config = claim(func, TARGET).space.first[0]
+    config = claim(func, TARGET).space.initial[0]
     beyond = Config(config.space, tuple((name, 99 if name == "sketch" else value) for name, value in config.items))
     with pytest.raises(ScheduleError, match="sketch is 99"):
         lower(func, beyond, TARGET)
@@ -70,7 +70,7 @@ def test_a_sketch_the_function_does_not_have_is_an_illegal_candidate() -> None:
 
 def test_a_tiling_of_another_extent_is_an_illegal_candidate() -> None:
     func = GENERIC[0].func
-    config = claim(func, TARGET).space.first[0]
+    config = claim(func, TARGET).space.initial[0]
     wrong = tuple((name, (5, 5, 5, 5) if name.startswith("tile4") else value) for name, value in config.items)
     with pytest.raises(ScheduleError, match="does not offer"):
         lower(func, Config(config.space, wrong), TARGET)
@@ -94,7 +94,7 @@ def test_a_sketch_that_leaves_the_padding_unwritten_is_not_offered() -> None:
     case = case_of("generic_padded_rows")
     (sketches,) = (knob for knob in claim(case.func, TARGET).space.knobs if knob.name == "sketch")
     assert 0 < len(sketches.choices) < 3
-    config = claim(case.func, TARGET).space.first[0]
+    config = claim(case.func, TARGET).space.initial[0]
     left_out = next(number for number in range(3) if number not in sketches.choices)
     wrong = Config(config.space, tuple((name, left_out if name == "sketch" else at) for name, at in config.items))
     with pytest.raises(ScheduleError, match=f"sketch is {left_out}"):

@@ -32,5 +32,5 @@ def test_every_template_has_a_golden_program() -> None:
 def test_best_guess(template: str, golden: Callable[[str, str], None]) -> None:
     func = next(case.func for case in CASES if case.name == GOLDEN[template])
     space = claim(func, TARGET).space
-    program = lower(func, space.first[0], TARGET).mod.script(show_meta=False)
-    golden(f"{template}.txt", f"# {space.first[0].to_json()}\n{program}\n")
+    program = lower(func, space.initial[0], TARGET).mod.script(show_meta=False)
+    golden(f"{template}.txt", f"# {space.initial[0].to_json()}\n{program}\n")

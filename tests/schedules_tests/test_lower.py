@@ -41,7 +41,7 @@ def test_a_config_of_no_template_is_refused() -> None:
 def test_a_config_of_another_template_is_refused() -> None:
     conv, chain = CASES[0], next(case for case in CASES if case.template == "elementwise")
     with pytest.raises(ScheduleError, match="no template of this function"):
-        lower(chain.func, claim(conv.func, TARGET).space.first[0], TARGET)
+        lower(chain.func, claim(conv.func, TARGET).space.initial[0], TARGET)
 
 
 def test_programs_come_back_from_text() -> None:
@@ -119,7 +119,7 @@ def test_a_gate_that_scales_a_whole_map_is_no_tile() -> None:
     func = from_te(x, w, y, scaled)
     claimed = claim(func, TARGET)
     assert claimed.template == "generic"
-    lower(func, claimed.space.first[0], TARGET)
+    lower(func, claimed.space.initial[0], TARGET)
 
 
 def test_a_template_that_fails_without_a_word_is_told_by_its_kind(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,4 +130,4 @@ def test_a_template_that_fails_without_a_word_is_told_by_its_kind(monkeypatch: p
 
     monkeypatch.setattr(Conv2dTemplate, "apply", fail)
     with pytest.raises(ScheduleError, match="does not apply: RuntimeError"):
-        lower(conv.func, claim(conv.func, TARGET).space.first[0], TARGET)
+        lower(conv.func, claim(conv.func, TARGET).space.initial[0], TARGET)

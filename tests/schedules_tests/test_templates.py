@@ -54,9 +54,9 @@ def test_the_untuned_program_is_right(case: Case) -> None:
 def test_the_best_guess_builds_and_is_right(case: Case) -> None:
     for target in (WIDE, NARROW):
         space = claim(case.func, target).space
-        assert space.first
-        assert all(space.contains(config) for config in space.first)
-        assert check_config(case, space.first[0], target)
+        assert space.initial
+        assert all(space.contains(config) for config in space.initial)
+        assert check_config(case, space.initial[0], target)
 
 
 @every_case
@@ -86,7 +86,7 @@ def test_case_names_differ() -> None:
 def test_what_would_grow_is_not_inlined() -> None:
     case = next(case for case in CASES if case.name == "elementwise_growing")
     space = claim(case.func, WIDE).space
-    assert len(str(lower(case.func, space.first[0], WIDE).mod)) < 20_000
+    assert len(str(lower(case.func, space.initial[0], WIDE).mod)) < 20_000
 
 
 @pytest.mark.parametrize("name", ["conv2d_long", "conv2d_long_bare", "matmul_long"])
@@ -119,7 +119,7 @@ def test_a_narrower_last_tile_is_right(case: Case) -> None:
 
 def test_a_narrower_last_tile_is_among_the_first_guesses() -> None:
     case = next(case for case in CASES if case.name == "conv2d_ragged")
-    assert any(config.integer("tw") == 7 for config in claim(case.func, WIDE).space.first[:4])
+    assert any(config.integer("tw") == 7 for config in claim(case.func, WIDE).space.initial[:4])
 
 
 def test_a_space_of_many_divisors_is_thinned_until_it_can_be_listed() -> None:

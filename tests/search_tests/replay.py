@@ -17,7 +17,7 @@ def prior_of(name: str) -> tuple[tuple[object, tuple[Result, ...]], ...]:
     found = []
     for other, bench in BENCHES.items():
         if other != name and bench.space.identity == BENCHES[name].space.identity:
-            configs = dict.fromkeys([*bench.space.first, *bench.space.sample(32, rng)])
+            configs = dict.fromkeys([*bench.space.initial, *bench.space.sample(32, rng)])
             found.append((bench.space, tuple((config, bench.measure(config, rng)) for config in configs)))
     return tuple(found)
 

@@ -46,7 +46,7 @@ def test_remaining_counts_down() -> None:
 
 def test_neighbours_agree_with_the_space() -> None:
     space = spaces.enumerated()
-    config = space.first[0]
+    config = space.initial[0]
     near = make(space).neighbours(space.row(config))
     assert {space.config(row) for row in near} == set(space.neighbours(config))
 

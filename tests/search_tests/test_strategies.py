@@ -54,7 +54,7 @@ def test_both_variants_of_adatune_differ() -> None:
 def test_descent_asks_neighbours_of_the_best_and_moves_on() -> None:
     space = spaces.enumerated()
     searcher = CoordinateSearch(context(space))
-    start = space.first[0]
+    start = space.initial[0]
     searcher.tell([(start, spaces.timed(start))])
     assert set(searcher.ask(4)) <= set(space.neighbours(start))
 
@@ -69,18 +69,18 @@ def test_descent_reaches_the_best_of_a_smooth_space_in_few_trials() -> None:
 def test_first_guesses_come_first_in_adaptive_search() -> None:
     space = spaces.enumerated()
     asked = drive(AdaptiveSearch(context(space)), spaces.timed, 1)
-    assert asked[0][:2] == list(space.first)
+    assert asked[0][:2] == list(space.initial)
 
 
-def test_openers_are_tried_whatever_other_tasks_recommend() -> None:
+def test_seeds_are_tried_whatever_other_tasks_recommend() -> None:
     plain = spaces.enumerated()
-    others = [plain.config(row) for row in plain.rows if plain.config(row) not in plain.first]
-    openers = (others[3], others[40], others[-1])
+    others = [plain.config(row) for row in plain.rows if plain.config(row) not in plain.initial]
+    seeds = (others[3], others[40], others[-1])
     known = tuple((config, spaces.timed(config)) for config in others[:64])
-    space = replace(plain, openers=openers)
+    space = replace(plain, seeds=seeds)
     warm = replace(context(space), prior=((plain, known),))
     asked = drive(AdaptiveSearch(warm), spaces.timed, batches=3, count=2)
-    assert asked[0][0] == space.first[0]
+    assert asked[0][0] == space.initial[0]
     # One a batch, so that what is recommended is tried too.
-    assert [[config for config in batch if config in openers] for batch in asked] == [[opener] for opener in openers]
+    assert [[config for config in batch if config in seeds] for batch in asked] == [[seed] for seed in seeds]
     assert len(set(flat(asked))) == 6

@@ -82,7 +82,7 @@ class Design:
         }
         sketches = Knob("sketch", self.usable)
         knobs = (sketches, *(Knob(name, values) for name, values in choices.items()))
-        return Space(op, version, knobs, first=tuple(self._guesses(Space(op, version, knobs))))
+        return Space(op, version, knobs, initial=tuple(self._guesses(Space(op, version, knobs))))
 
     def _guesses(self, space: Space) -> Iterator[Config]:
         guesses: dict[str, Value] = {}

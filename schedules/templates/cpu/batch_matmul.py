@@ -151,7 +151,7 @@ class BatchMatmulTemplate(OneAlgorithm):
             - 0.5 * columns["pack"]
         )
         best = np.argsort(score, kind="stable")[:8]
-        return Space(OP, self.version, knobs, fits, derive, first=tuple(space.config(space.rows[i]) for i in best))
+        return Space(OP, self.version, knobs, fits, derive, initial=tuple(space.config(space.rows[i]) for i in best))
 
     def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:
         """Rewrite ``sch`` in place."""

@@ -237,8 +237,8 @@ class Conv2dTemplate:
         saving = max(9 * m * m / (m + 2) ** 2 if m else 1.0 for m in algorithms)
         first = first_guesses(space)
         best = {config.integer("algorithm"): config for config in reversed(first)}
-        openers = tuple(config for config in first if config in best.values()) if len(best) > 1 else ()
-        return Space(OP, self.version, knobs, fits, derive, first=first, openers=openers, saving=saving)
+        seeds = tuple(config for config in first if config in best.values()) if len(best) > 1 else ()
+        return Space(OP, self.version, knobs, fits, derive, initial=first, seeds=seeds, saving=saving)
 
     def prepare(self, func: tirx.PrimFunc, anchor: Anchor, config: Config) -> tirx.PrimFunc:
         """``func`` with the convolution computed by the chosen algorithm."""

@@ -69,7 +69,7 @@ class ElementwiseTemplate(OneAlgorithm):
             np.abs(np.log2(columns["vector"] / lanes)) + np.abs(np.log2(columns["chunks"] / few)) + columns["unroll"]
         )
         best = np.argsort(score, kind="stable")[:4]
-        return Space(OP, self.version, knobs, None, derive, first=tuple(space.config(space.rows[i]) for i in best))
+        return Space(OP, self.version, knobs, None, derive, initial=tuple(space.config(space.rows[i]) for i in best))
 
     def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:
         """Rewrite ``sch`` in place."""

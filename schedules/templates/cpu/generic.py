@@ -99,7 +99,7 @@ def _replays(func: tvm_ffi.StructuralKey) -> bool:
         found = design(func.key, PROBE)
         if not found.usable or not any(found.samples):
             return False
-        first = found.space(OP, GenericTemplate.version).first[0]
+        first = found.space(OP, GenericTemplate.version).initial[0]
         found.apply(s_tir.Schedule(vector_math(func.key)), first)
     except (s_tir.ScheduleError, ScheduleError, ValueError, RuntimeError) as error:
         logger.debug("the generic space does not fit a function: %s", error)

@@ -114,7 +114,7 @@ class MatmulTemplate(OneAlgorithm):
             + 0.1 * np.abs(np.log2(columns["depth"] / 256)) * (columns["depth"] < depth)
         )
         best = varied(np.argsort(penalty, kind="stable"), [columns[name] for name in ("tm", "tn", "outer")], most=8)
-        return Space(OP, self.version, knobs, fits, derive, first=tuple(space.config(space.rows[i]) for i in best))
+        return Space(OP, self.version, knobs, fits, derive, initial=tuple(space.config(space.rows[i]) for i in best))
 
     def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:
         """Rewrite ``sch`` in place."""

@@ -125,7 +125,7 @@ class PoolTemplate(OneAlgorithm):
         columns = space.columns(space.rows)
         score = np.abs(columns["tw"] - 7) + np.abs(columns["rows"] - 7) + 8 * (1 - derive(columns)["balance"])
         best = np.argsort(score - columns["pad"], kind="stable")[:4]
-        return Space(OP, self.version, knobs, fits, derive, first=tuple(space.config(space.rows[i]) for i in best))
+        return Space(OP, self.version, knobs, fits, derive, initial=tuple(space.config(space.rows[i]) for i in best))
 
     def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:
         """Rewrite ``sch`` in place."""

@@ -148,7 +148,7 @@ class RowsTemplate(OneAlgorithm):
             + 4 * np.abs(columns["parallel"] - (1 if work > SMALL else 0))
         )
         best = np.argsort(score, kind="stable")[:4]
-        return Space(OP, self.version, knobs, None, derive, first=tuple(space.config(space.rows[i]) for i in best))
+        return Space(OP, self.version, knobs, None, derive, initial=tuple(space.config(space.rows[i]) for i in best))
 
     def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:
         """Rewrite ``sch`` in place."""

@@ -50,7 +50,7 @@ class CudaGenericTemplate(OneAlgorithm):
         """Which sketch, and every number that the sketches draw."""
         assert isinstance(anchor, Program)
         key = tvm_ffi.StructuralKey(anchor.func)
-        return replace(_design(key, target).space(OP, self.version), first=_first(key, target))
+        return replace(_design(key, target).space(OP, self.version), initial=_first(key, target))
 
     def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:
         """Replay the config's sketch on ``sch`` with its numbers, then TVM's own finishing steps."""
@@ -149,7 +149,7 @@ def _first(func: tvm_ffi.StructuralKey, target: Target) -> tuple[Config, ...]:
     if not any(found.samples):
         return ()
     valid = []
-    for config in found.space(OP, CudaGenericTemplate.version).first:
+    for config in found.space(OP, CudaGenericTemplate.version).initial:
         try:
             found.apply(s_tir.Schedule(func.key), config)
         except (s_tir.ScheduleError, ScheduleError, ValueError, RuntimeError) as error:

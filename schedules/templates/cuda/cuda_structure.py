@@ -42,7 +42,7 @@ def guided(space: Space, score: NDArray[np.float64], count: int) -> Space:
         score: (n,) one for each of the space's rows.
     """
     best = np.argsort(score, kind="stable")[:count]
-    return replace(space, first=tuple(space.config(space.rows[row]) for row in best))
+    return replace(space, initial=tuple(space.config(space.rows[row]) for row in best))
 
 
 def named(func: tirx.PrimFunc) -> tirx.PrimFunc:

@@ -71,13 +71,13 @@ def test_the_best_of_a_near_task_comes_first_and_fits(convs):
     nearness = reuse.near(task, record_key(task, space, machine))
     assert [neighbour.key.task for neighbour in nearness.used] == [there[0].key]
     guided = reuse.guided(space, nearness)
-    assert all(space.contains(config) for config in guided.first)
-    assert set(space.first) <= set(guided.first)
-    assert len(guided.first) <= len(space.first) + FIRST
+    assert all(space.contains(config) for config in guided.initial)
+    assert set(space.initial) <= set(guided.initial)
+    assert len(guided.initial) <= len(space.initial) + FIRST
     best = nearness.used[0].records[0].config
-    shared = [name for name, value in best.items if guided.first[0][name] == value]
+    shared = [name for name, value in best.items if guided.initial[0][name] == value]
     assert len(shared) > len(best.items) / 2
-    assert guided.first[1] == space.first[0] or guided.first[0] == space.first[0]
+    assert guided.initial[1] == space.initial[0] or guided.initial[0] == space.initial[0]
 
 
 def test_near_results_are_given_with_their_own_space(convs):
@@ -95,7 +95,7 @@ def test_nothing_near_changes_nothing(convs):
     _, (task, space, _) = convs
     reuse = Reuse(MemoryStore(), target())
     assert reuse.near(task, record_key(task, space, target())) == Nearness()
-    assert reuse.guided(space, Nearness()).first == space.first
+    assert reuse.guided(space, Nearness()).initial == space.initial
     assert reuse.prior(Nearness()) == ()
 
 
@@ -128,7 +128,7 @@ def test_programs_that_cannot_be_read_are_refused_not_fatal(convs):
     log = filled(there, machine)
     strange = dataclasses.replace(record_key(*there[:2], machine), task="strange")
     log.add_workload("strange", "{not a program")
-    log.append([TuningRecord(strange, there[1].first[0], Measurement((1.0,)))])
+    log.append([TuningRecord(strange, there[1].initial[0], Measurement((1.0,)))])
     nearness = Reuse(log, machine).near(task, record_key(task, space, machine))
     assert [refusal.key.task for refusal in nearness.refused] == ["strange"]
 
@@ -155,7 +155,7 @@ def test_a_run_measures_near_hits_before_it_believes_them(tmp_path, monkeypatch)
     reuse = Reuse(log, target())
     nearness = reuse.near(task_b, record_key(task_b, space_b, target()))
     assert nearness.used
-    assert asked[0] == reuse.guided(space_b, nearness).first[0] != space_b.first[0]
+    assert asked[0] == reuse.guided(space_b, nearness).initial[0] != space_b.initial[0]
     log.close()
 
 

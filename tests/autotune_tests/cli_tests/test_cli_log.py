@@ -172,7 +172,7 @@ def test_metaschedule_s_form_goes_out_and_in(answer, tmp_path):
     store.add_target(target())
     store.add_workload(task.key, program.programs[task.key])
     space = program.spaces[task.key]
-    store.append([TuningRecord(record_key(task, space, target()), space.first[0], Measurement((1e-5,)))])
+    store.append([TuningRecord(record_key(task, space, target()), space.initial[0], Measurement((1e-5,)))])
     store.append([TuningRecord(record_key(task, space, target()), Config(space.identity, ()), Measurement((2e-5,)))])
     store.close()
     exported = ("export", tmp_path / "out", "--format", "metaschedule", "--log", tmp_path / "t.db")

@@ -41,7 +41,7 @@ def log_of(program, configs=2):
         if task.template == "rows":  # turns a division into a product
             continue
         space = program.spaces[task.key]
-        chosen = [config for config in space.first if dict(config.items).get("algorithm", 0) == 0][:configs]
+        chosen = [config for config in space.initial if dict(config.items).get("algorithm", 0) == 0][:configs]
         for index, config in enumerate(chosen):
             log.append([TuningRecord(record_key(task, space, target()), config, Measurement((1e-5 * (index + 1),)))])
     return log
@@ -135,7 +135,7 @@ def test_kernels_that_are_more_than_schedules_are_skipped_and_counted(program, t
     log.append([TuningRecord(dataclasses.replace(key, target="unheard"), winograd, Measurement((1e-6,)))])
     rows = next(task for task in program.tasks if task.template == "rows")
     space = program.spaces[rows.key]
-    log.append([TuningRecord(record_key(rows, space, target()), space.first[0], Measurement((1e-6,)))])
+    log.append([TuningRecord(record_key(rows, space, target()), space.initial[0], Measurement((1e-6,)))])
     report = export_databases(log, tmp_path)
     assert sum(report.databases.values()) == len(list(log.records())) - 4
     assert report.skipped == {

@@ -58,7 +58,7 @@ def test_a_trace_is_read_as_it_was_written(path: Path) -> None:
     written, (read, _) = trace(), load_traces(path).traces
     assert read.task == written.task
     assert read.space.knobs == written.space.knobs
-    assert read.space.first == written.space.first
+    assert read.space.initial == written.space.initial
     np.testing.assert_array_equal(read.space.rows, written.space.rows)
     np.testing.assert_allclose(read.space.row_features(read.space.rows), written.space.row_features(read.space.rows))
     np.testing.assert_allclose(read.runs_s, written.runs_s, rtol=3e-4)

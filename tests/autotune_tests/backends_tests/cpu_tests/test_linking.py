@@ -45,7 +45,7 @@ def test_what_is_compiled_is_not_compiled_again(program, workshop, kernels):
 
 def test_another_config_is_another_object_under_the_same_symbol(program, workshop, kernels):
     task = max(program.tasks, key=lambda task: task.flop)
-    tuned = compile_kernels(program, plan_with(program, {task.key: program.spaces[task.key].first[0]}), workshop)
+    tuned = compile_kernels(program, plan_with(program, {task.key: program.spaces[task.key].initial[0]}), workshop)
     changed = {symbol for symbol, path in tuned.items() if path != kernels[symbol]}
     assert changed == {symbol_of(task.key)}
     assert tuned[symbol_of(task.key)].read_bytes() != kernels[symbol_of(task.key)].read_bytes()

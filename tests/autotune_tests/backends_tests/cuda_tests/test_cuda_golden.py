@@ -34,7 +34,7 @@ def test_source(file: str, golden: Callable[[str, str], None]) -> None:
     case = BY_NAME[KEPT[file]]
     claimed = claim(case.func, TARGET)
     assert file.startswith(claimed.template)
-    golden(f"{file}.cu", cuda_source(lower(case.func, claimed.space.first[0], TARGET), TARGET))
+    golden(f"{file}.cu", cuda_source(lower(case.func, claimed.space.initial[0], TARGET), TARGET))
 
 
 def test_untuned_source(golden: Callable[[str, str], None]) -> None:

@@ -42,7 +42,7 @@ def test_untuned(case: Case) -> None:
 def test_best_guess(case: Case) -> None:
     space = claim(case.func, TARGET).space
     if space.knobs:
-        check(case, space.first[0])
+        check(case, space.initial[0])
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -72,7 +72,7 @@ def test_tensor_cores(case: Case) -> None:
     arrays = [array.astype(dtype) for array in inputs(case.func)]
     want = case.expected(*(array.astype(np.float32) for array in arrays))
     precision = float(ml_dtypes.finfo(dtype).eps)
-    for config in (claimed.space.first[0], BASELINE, *claimed.space.sample(RANDOM, np.random.default_rng(7))):
+    for config in (claimed.space.initial[0], BASELINE, *claimed.space.sample(RANDOM, np.random.default_rng(7))):
         poisoned = np.full(shapes(case.func)[-1], np.nan, dtype)
         got = emulate(lower(case.func, config, TARGET), TARGET, arrays, poisoned).astype(np.float32)
         np.testing.assert_allclose(got, want, rtol=2 * precision, atol=precision, err_msg=config.to_json())

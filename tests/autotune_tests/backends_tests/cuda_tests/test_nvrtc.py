@@ -71,7 +71,7 @@ def test_other_files_are_no_cubins():
 def test_a_library_is_built_in_a_child(tmp_path):
     func, target = PRODUCTS[0].func, Target.cuda("sm_80")
     wrong = Config("cuda_gemm/1", (("tm", 3),))
-    good = claim(func, target).space.first[0]
+    good = claim(func, target).space.initial[0]
     library = tmp_path / "model.so"
     chosen = build_kernels([Wanted("tune_a", program_of(func), (wrong, good))], target, library, tmp_path)["tune_a"]
     assert chosen.config == good
@@ -109,5 +109,5 @@ def test_names_of_a_model_may_be_words_of_cuda(word):
     x = te.placeholder((64, 64), name=word)
     total = te.compute((64,), lambda i: te.sum(x[i, along], axis=along), name=word)
     func = from_te(x, te.compute((64, 64), lambda i, j: te.tanh(x[i, j]) - total[i], name="y"))
-    for config in (claim(func, target).space.first[0], BASELINE):
+    for config in (claim(func, target).space.initial[0], BASELINE):
         assert inspect(compile_cuda(cuda_program(lower(func, config, target), target).source, "sm_90"))

@@ -2,65 +2,71 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import json
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
-from costmodels.choices import did_you_mean
+from autotune.cli.reply import Reply
+from autotune.options import Options
+from costmodels.choices import choose, did_you_mean
 from schedules.errors import UsageError
+from schedules.target import Target as BuildTarget
+
+Request = TypeVar("Request")
 
 
-def strategies() -> dict[str, tuple[str, ...]]:
-    """Every known name, by kind of strategy."""
+def taking(request: type[Request]) -> Callable[[Callable[[Request], Reply]], Callable[..., Reply]]:
+    """Make a command of a function of one frozen dataclass: every field is an argument or option of the command."""
+
+    def decorate(command: Callable[[Request], Reply]) -> Callable[..., Reply]:
+        def called(**given: Any) -> Reply:
+            return command(request(**given))
+
+        functools.update_wrapper(called, command)
+        # typer reads both.
+        called.__signature__ = inspect.signature(request, eval_str=True)  # type: ignore[attr-defined]
+        called.__annotations__ = get_type_hints(request, include_extras=True)
+        return called
+
+    return decorate
+
+
+def strategies(kind: str) -> tuple[str, ...]:
+    """Every known name of a kind of strategy."""
     # NumPy comes with these: some 0.1 s that --help does not need.
     from autotune.measure.evaluator import EVALUATORS
     from costmodels.cost_model_catalog import COST_MODELS
     from search.allocator_catalog import ALLOCATORS
     from search.searcher_catalog import SEARCHERS
 
-    return {"searcher": SEARCHERS, "cost model": COST_MODELS, "allocator": ALLOCATORS, "evaluator": EVALUATORS}
+    known = {"searcher": SEARCHERS, "cost model": COST_MODELS, "allocator": ALLOCATORS, "evaluator": EVALUATORS}
+    return known[kind]
 
 
 def choose_strategy(kind: str, name: str) -> str:
-    """``name`` if it is known.
+    """``name`` if it is known, so that an unknown one is refused before anything is started.
 
     Raises:
         UsageError: naming the nearest known name and all of them.
     """
-    from costmodels.choices import choose
-
-    known = strategies()[kind]
-    return choose(kind, name, dict(zip(known, known, strict=True)))
-
-
-def check_strategies(searcher: str, cost_model: str, allocator: str, evaluator: str) -> None:
-    """Refuse unknown names before anything is started.
-
-    Raises:
-        UsageError: naming the nearest known name and all of them.
-    """
-    from costmodels.choices import choose
-
-    names = {"searcher": searcher, "cost model": cost_model, "allocator": allocator, "evaluator": evaluator}
-    for kind, known in strategies().items():
-        choose(kind, names[kind], dict.fromkeys(known))
+    return choose(kind, name, {known: known for known in strategies(kind)})
 
 
 def _strategy(kind: str, help_text: str) -> Any:
     """The option for a strategy by name."""
-
-    def names() -> list[str]:
-        return sorted(strategies()[kind])
-
     return typer.Option(
         f"--{kind.replace(' ', '-')}",
         metavar="NAME",
         help=f"{help_text}; a wrong name lists all.",
         rich_help_panel="Strategies",
-        autocompletion=names,
+        autocompletion=lambda: sorted(strategies(kind)),
     )
 
 
@@ -219,16 +225,14 @@ def parse_target(text: str) -> dict[str, Any]:
     return fields
 
 
-def _cuda_target(text: str, fields: dict[str, Any]) -> Any:
-    from schedules.target import Target as DeviceTarget
-
+def _cuda_target(text: str, fields: dict[str, Any]) -> BuildTarget:
     arch, count = fields.get("arch"), fields.get("multiprocessors")
     known = set(fields) <= {"kind", "arch", "multiprocessors"} and isinstance(arch, str)
     if not known or not (count is None or (isinstance(count, int) and count > 0)):
         raise UsageError(
             f'--target {text!r} needs "arch" and at most "multiprocessors", such as {{"kind": "cuda", "arch": "sm_90"}}'
         )
-    return DeviceTarget.cuda(str(arch), count)
+    return BuildTarget.cuda(str(arch), count)
 
 
 def split_names(text: str) -> list[str]:
@@ -250,3 +254,23 @@ def common(target: str, threads: int | None, inputs: list[str] | None, log: str 
         "shapes": sets if len(sets) > 1 else (),
         "log": log,
     }
+
+
+@dataclass(frozen=True)
+class ModelQuery:
+    """The arguments and options of a command that looks a model's tasks up in a log."""
+
+    model: Model
+    target: Target = "host"
+    threads: Threads = None
+    inputs: Inputs = None
+    log: Log = None
+    as_json: Json = False
+
+    def options(self) -> Options:
+        """Which model on which machine.
+
+        Raises:
+            UsageError: for a value that cannot be read.
+        """
+        return Options(**common(self.target, self.threads, self.inputs, self.log))

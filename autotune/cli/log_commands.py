@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,7 +13,8 @@ import typer
 from autotune.cli import arguments as opt
 from autotune.cli.reply import DONE, FAILED, Reply, table
 from autotune.cli.text import day
-from autotune.options import Options
+from costmodels.choices import choose
+from schedules.errors import LogError, UsageError
 
 if TYPE_CHECKING:  # these load SQLAlchemy and NumPy, which a mere --help does not need
     from tuning_logs.exchange import ExchangeReport
@@ -26,23 +26,13 @@ SHOWN_PROBLEMS = 20
 log_app = typer.Typer(no_args_is_help=True, help="Look into the tuning log, share it, look after it.")
 
 
-@contextmanager
-def _opened(address: str | Path | None) -> Iterator[SqlStore]:
-    from autotune.tuning.existing_log import existing_log
-
-    store = existing_log(address)
-    try:
-        yield store
-    finally:
-        store.close()
-
-
 @log_app.command(epilog="Example: tune log stats --log team.db")
 def stats(log: opt.Log = None, as_json: opt.Json = False) -> Reply:
     """Say what a log holds."""
+    from autotune.tuning.existing_log import existing_log
     from tuning_logs.maintenance import stats as log_stats
 
-    with _opened(log) as store:
+    with closing(existing_log(log)) as store:
         found = log_stats(store)
     failed = ", ".join(f"{count} {kind}" for kind, count in found.failed.items()) or "none"
     ages = "" if found.oldest is None or found.newest is None else f", {day(found.oldest)} to {day(found.newest)}"
@@ -58,30 +48,24 @@ def stats(log: opt.Log = None, as_json: opt.Json = False) -> Reply:
 @log_app.command("list", epilog="Example: tune log list --log team.db")
 def list_keys(log: opt.Log = None, as_json: opt.Json = False) -> Reply:
     """List what was measured: one line per task, target, space and TVM version."""
+    from autotune.tuning.existing_log import existing_log
+
     rows: list[dict[str, Any]] = []
-    with _opened(log) as store:
+    with closing(existing_log(log)) as store:
         for key, count in store.counts().items():
             best = store.best(key)
             best_us = None if best is None else 1e6 * best.measurement.latency_s
             rows.append({**asdict(key), "timed": count.timed, "failed": dict(count.failed), "best_us": best_us})
     shown = [
         [
-            row["task"],
-            row["space"],
-            row["target"],
-            row["tvm"],
-            row["timed"],
+            *(row[name] for name in ("task", "space", "target", "tvm", "timed")),
             sum(row["failed"].values()),
-            _us(row["best_us"]),
+            "–" if row["best_us"] is None else f"{row['best_us']:.1f}",
         ]
         for row in rows
     ]
     lines = table(["task", "space", "target", "tvm", "timed", "failed", "best µs"], shown)
     return Reply(lines, {"keys": rows}, as_json)
-
-
-def _us(value: float | None) -> str:
-    return "–" if value is None else f"{value:.1f}"
 
 
 @log_app.command(epilog="Example: tune log show 0390168230dcdec4 --count 5")
@@ -92,10 +76,10 @@ def show(
     as_json: opt.Json = False,
 ) -> Reply:
     """Show a task's records, fastest first, then the failed ones."""
-    from schedules.errors import UsageError
+    from autotune.tuning.existing_log import existing_log
     from tuning_logs.codec import to_data
 
-    with _opened(log) as store:
+    with closing(existing_log(log)) as store:
         keys = [key for key in store.counts() if key.task.startswith(task)]
         if len({key.task for key in keys}) != 1:
             what = "several tasks begin with" if keys else "the log has no task"
@@ -117,41 +101,25 @@ def _record_row(record: TuningRecord) -> list[str]:
 
 
 @log_app.command(epilog="Example: tune log explain model.onnx --threads 4")
-def explain(
-    model: opt.Model,
-    target: opt.Target = "host",
-    threads: opt.Threads = None,
-    inputs: opt.Inputs = None,
-    log: opt.Log = None,
-    as_json: opt.Json = False,
-) -> Reply:
+@opt.taking(opt.ModelQuery)
+def explain(query: opt.ModelQuery) -> Reply:
     """Say for every task of a model which record is used, or why none is: the field that differs, and what is near."""
-    from autotune.report.inspect_kernels import report_tasks
+    from autotune.report.inspect_tasks import report_tasks
 
-    report = report_tasks(model, Options(**opt.common(target, threads, inputs, log)))
-    tunable = [task for task in report.tasks if task.tunable]
-    told = [
-        {
-            "key": each.task.key,
-            "name": each.task.name,
-            "found": each.best is not None,
-            "why": each.why,
-        }
-        for each in tunable
+    report = report_tasks(query.model, query.options())
+    found = [
+        {"key": each.task.key, "name": each.task.name, "found": each.best is not None, "why": each.why}
+        for each in report.tasks
+        if each.tunable
     ]
-    missing = sum(each.best is None for each in tunable)
-    lines = [f"{each['key']} {each['name']}: {each['why']}" for each in told]
-    lines.append(f"{len(tunable) - missing} of {len(tunable)} tasks have a record for {report.target.fingerprint}")
-    return Reply(lines, {"target": report.target.fingerprint, "missing": missing, "tasks": told}, as_json)
+    missing = sum(not each["found"] for each in found)
+    lines = [f"{each['key']} {each['name']}: {each['why']}" for each in found]
+    lines.append(f"{len(found) - missing} of {len(found)} tasks have a record for {report.target.fingerprint}")
+    data = {"target": report.target.fingerprint, "missing": missing, "tasks": found}
+    return Reply(lines, data, query.as_json)
 
 
 JSONL, METASCHEDULE, OPTUNA = "jsonl", "metaschedule", "optuna"
-
-
-def _known_format(name: str, known: tuple[str, ...]) -> None:
-    from costmodels.choices import choose
-
-    choose("format", name, dict.fromkeys(known))
 
 
 @log_app.command(epilog="Example: tune log export records.jsonl")
@@ -172,27 +140,39 @@ def export(
     as_json: opt.Json = False,
 ) -> Reply:
     """Write a log as JSONL, a checksum in every line, or as what MetaSchedule or Optuna reads."""
-    _known_format(form, (JSONL, METASCHEDULE, OPTUNA))
-    with _opened(log) as store:
-        if form == METASCHEDULE:
-            from autotune.exchange.metaschedule import export_databases
+    from autotune.tuning.existing_log import existing_log
 
-            made = export_databases(store, Path(path))
-            lines = [f"{folder}: {count} records" for folder, count in made.databases.items()] or ["no records"]
-            complaints = [f"{count} records were left out: {why}" for why, count in made.skipped.items()]
-            return Reply(lines, asdict(made), as_json, complaints)
-        if form == OPTUNA:
-            from autotune.exchange.optuna_studies import export_studies
+    write = choose("format", form, {JSONL: _write_jsonl, METASCHEDULE: _write_metaschedule, OPTUNA: _write_optuna})
+    with closing(existing_log(log)) as store:
+        lines, data, complaints = write(store, path)
+    return Reply(lines, data, as_json, complaints)
 
-            report = export_studies(store, path)
-            lines = [
-                f"{report.studies} studies with {report.trials} trials are new, {report.present} were there already"
-            ]
-            return Reply(lines, asdict(report), as_json)
-        from tuning_logs.exchange import export_log
 
-        written = export_log(store, Path(path))
-    return Reply([f"{path}: {written} lines"], {"path": path, "lines": written}, as_json)
+Written = tuple[list[str], dict[str, Any], list[str]]
+"""What an export has to say: lines, data and complaints of its ``Reply``."""
+
+
+def _write_jsonl(store: SqlStore, path: str) -> Written:
+    from tuning_logs.exchange import export_log
+
+    written = export_log(store, Path(path))
+    return [f"{path}: {written} lines"], {"path": path, "lines": written}, []
+
+
+def _write_metaschedule(store: SqlStore, path: str) -> Written:
+    from autotune.exchange.metaschedule import export_databases
+
+    made = export_databases(store, Path(path))
+    lines = [f"{folder}: {count} records" for folder, count in made.databases.items()] or ["no records"]
+    return lines, asdict(made), [f"{count} records were left out: {why}" for why, count in made.skipped.items()]
+
+
+def _write_optuna(store: SqlStore, address: str) -> Written:
+    from autotune.exchange.optuna_studies import export_studies
+
+    made = export_studies(store, address)
+    line = f"{made.studies} studies with {made.trials} trials are new, {made.present} were there already"
+    return [line], asdict(made), []
 
 
 @log_app.command("import", epilog="Example: tune log import records.jsonl")
@@ -210,23 +190,18 @@ def import_records(
     as_json: opt.Json = False,
 ) -> Reply:
     """Read what 'tune log export' or MetaSchedule wrote; damaged lines are left out and told. Makes a missing log."""
-    from autotune.options import default_log
+    from autotune.exchange.metaschedule import import_databases
+    from autotune.tuning.existing_log import made_log
     from tuning_logs.exchange import import_log
-    from tuning_logs.sql_store import open_log
 
-    _known_format(form, (JSONL, METASCHEDULE))
-    if not (path.is_file() if form == JSONL else path.is_dir()):  # before a log is made for nothing
+    choose("format", form, dict.fromkeys((JSONL, METASCHEDULE)))
+    if not (path.is_file() if form == JSONL else path.is_dir()):  # checked before a log is made
         wanted = "a file made by 'tune log export'" if form == JSONL else "MetaSchedule's work_dir"
-        return Reply([], {}, as_json, [f"{path} does not exist; give {wanted}"], FAILED)
-    store = open_log(default_log() if log is None else log)
-    try:
+        raise LogError(f"{path} does not exist; give {wanted}")
+    with closing(made_log(log)) as store:
         if form == METASCHEDULE:
-            from autotune.exchange.metaschedule import import_databases
-
             return _exchange_reply(import_databases(path, store, time.time()), as_json)
         return _exchange_reply(import_log(path, store), as_json)
-    finally:
-        store.close()
 
 
 @log_app.command(epilog="Example: tune log merge machine-a.db --log team.db")
@@ -236,16 +211,11 @@ def merge(
     as_json: opt.Json = False,
 ) -> Reply:
     """Bring every record of another log into this one. The log is made if there is none."""
-    from autotune.options import default_log
+    from autotune.tuning.existing_log import existing_log, made_log
     from tuning_logs.exchange import merge as merge_logs
-    from tuning_logs.sql_store import open_log
 
-    with _opened(source) as taken:
-        store = open_log(default_log() if log is None else log)
-        try:
-            report = merge_logs(taken, store)
-        finally:
-            store.close()
+    with closing(existing_log(source)) as taken, closing(made_log(log)) as store:
+        report = merge_logs(taken, store)
     return _exchange_reply(report, as_json)
 
 
@@ -264,9 +234,10 @@ def _exchange_reply(report: ExchangeReport, as_json: bool) -> Reply:
 @log_app.command(epilog="Example: tune log verify --log team.db")
 def verify(log: opt.Log = None, as_json: opt.Json = False) -> Reply:
     """Check a log and every record in it against its hash; exit code 1 if anything is damaged."""
+    from autotune.tuning.existing_log import existing_log
     from tuning_logs.maintenance import verify as verify_log
 
-    with _opened(log) as store:
+    with closing(existing_log(log)) as store:
         report = verify_log(store)
     lines = [
         f"{report.records} records, {report.workloads} programs, {report.targets} targets: "
@@ -290,10 +261,11 @@ def gc(
     as_json: opt.Json = False,
 ) -> Reply:
     """Drop records that no build asks for, and give their space back."""
+    from autotune.tuning.existing_log import existing_log
     from tuning_logs.maintenance import gc as collect
 
     before = time.time() - opt.parse_seconds(older_than, "--older-than")
-    with _opened(log) as store:
+    with closing(existing_log(log)) as store:
         report = collect(store, opt.split_names(drop), before, keep, dry_run)  # type: ignore[arg-type]
     verb = "would be dropped" if dry_run else "dropped"
     lines = [f"{kind}: {count} {verb}" for kind, count in report.dropped.items()]

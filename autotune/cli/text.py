@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from autotune.cli.reply import table
 
 if TYPE_CHECKING:  # these load TVM, which a mere --help must not
-    from autotune.report.inspect_kernels import Kernel, ModelReport, TaskReport
+    from autotune.report.inspect_kernels import Kernel
     from autotune.report.inspect_lanes import BranchRow, LaneReport
+    from autotune.report.inspect_tasks import ModelReport, TaskReport
     from autotune.tuning.pipeline import Result
     from autotune.validation.bench import BenchResult
     from autotune.validation.verify import Verdict

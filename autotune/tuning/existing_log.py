@@ -1,4 +1,4 @@
-"""The tuning log that a command reads: one that exists, never one made on the way."""
+"""The tuning log of a command: one that must exist, one that may, or one that is made."""
 
 from __future__ import annotations
 
@@ -9,6 +9,15 @@ from schedules.errors import LogError, MissingRecordError
 from tuning_logs.log import TuningLog
 from tuning_logs.memory_store import MemoryStore
 from tuning_logs.sql_store import SqlStore, open_log
+
+
+def made_log(address: str | Path | None) -> SqlStore:
+    """The log at ``address`` (None: the user's own); it is made if there is none.
+
+    Raises:
+        LogError: if it cannot be opened.
+    """
+    return open_log(default_log() if address is None else address)
 
 
 def existing_log(address: str | Path | None) -> SqlStore:
@@ -23,8 +32,15 @@ def existing_log(address: str | Path | None) -> SqlStore:
     return open_log(where)
 
 
+def known_log(address: str | Path | None) -> TuningLog:
+    """As ``existing_log``; an empty log where the user's own does not exist yet."""
+    if address is None and not default_log().exists():
+        return MemoryStore()
+    return existing_log(address)
+
+
 def check_frozen(address: str | Path | None) -> None:
-    """Refuse to build from a log that was named and is not there; one is not made for it.
+    """Refuse to build from a log that was named and does not exist.
 
     Raises:
         MissingRecordError: if there is none at ``address``.
@@ -37,10 +53,3 @@ def check_frozen(address: str | Path | None) -> None:
 
 def _is_missing(where: str | Path) -> bool:
     return "://" not in str(where) and not Path(where).exists()
-
-
-def known_log(address: str | Path | None) -> TuningLog:
-    """As ``existing_log``; an empty log where the user's own does not exist yet."""
-    if address is None and not default_log().exists():
-        return MemoryStore()
-    return existing_log(address)

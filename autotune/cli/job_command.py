@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -11,10 +12,10 @@ import typer
 from autotune.cli import arguments as opt
 from autotune.cli.reply import Reply
 
-cuda_app = typer.Typer()
+job_app = typer.Typer()
 
 
-@cuda_app.command(epilog="Example: tune pack model.onnx --out model.job.tar.gz --budget 10m")
+@job_app.command(epilog="Example: tune pack model.onnx --out model.job.tar.gz --budget 10m")
 def pack(
     model: opt.Model,
     out: Annotated[
@@ -27,15 +28,11 @@ def pack(
 ) -> Reply:
     """Write a job that a machine with a GPU runs later; its records come back with 'tune log import'."""
     from autotune.exchange.pack import pack as write
-    from autotune.options import default_log
-    from tuning_logs.sql_store import open_log
+    from autotune.tuning.existing_log import made_log
 
     opt.parse_seconds(budget)
-    store = open_log(log if log is not None else default_log())
-    try:
+    with closing(made_log(log)) as store:
         packed = write(model, store, out or Path(f"{model.stem}.job.tar.gz"), budget, tuple(inputs or ()))
-    finally:
-        store.close()
     lines = [
         f"{packed.path}: {packed.bytes / 2**20:.1f} MiB, {packed.records} records of the log",
         "there: unpack it, install the packages of constraints.txt, run job/run.sh",

@@ -1,4 +1,4 @@
-"""``tune report`` and ``tune export``: an artifact for people to read, and for others to run."""
+"""``tune report`` and ``tune export``: an artifact for people to read, and for other programs to run."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from autotune.cli import arguments as opt
 from autotune.cli.reply import Reply
 from schedules.errors import UsageError
 
-ship_app = typer.Typer()
+report_app = typer.Typer()
 
 
-@ship_app.command(epilog="Example: tune report model.tuned --out report.html")
+@report_app.command(epilog="Example: tune report model.tuned --out report.html")
 def report(
     artifact: opt.ArtifactFolder,
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="HTML file to write.")] = Path("report.html"),
@@ -28,13 +28,12 @@ def report(
     """Write one HTML file, readable offline: how the artifact was tuned, how fast it is, and where its time goes."""
     from autotune.report.page import write_report
 
-    told = None if bench is None else _read_bench(bench)
-    written = write_report(artifact, out, told)
+    written = write_report(artifact, out, None if bench is None else _read_bench(bench))
     size = written.stat().st_size
     return Reply([f"{written}: {size / 1e3:.0f} KB"], {"report": str(written), "bytes": size}, as_json)
 
 
-@ship_app.command(epilog="Example: tune export model.tuned --out exported")
+@report_app.command(epilog="Example: tune export model.tuned --out exported")
 def export(
     artifact: opt.ArtifactFolder,
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder to write; new or empty.")] = Path(
@@ -53,27 +52,14 @@ def export(
     )
 
 
-def explain_kernels(artifact: Path, task: str | None, emit: str | None, as_json: bool) -> Reply:
-    """``tune kernels --explain``."""
-    from autotune.report.bottlenecks import explain, explain_lines, summary
-    from autotune.report.facts import read_facts
-
-    if task is not None or emit is not None:
-        raise UsageError("--explain is about the whole artifact; leave out --task and --emit")
-    facts = read_facts(artifact)
-    slowest = [each.to_data() for each in explain(facts)]
-    data = {"artifact": str(artifact), "summary": summary(facts), "slowest": slowest}
-    return Reply(explain_lines(facts), data, as_json)
-
-
 def _read_bench(path: Path) -> dict[str, Any]:
+    wanted = "give what 'tune bench --json' printed"
     try:
         data = json.loads(path.read_text())
     except OSError as error:
-        told = f"--bench {path} cannot be read ({error.strerror}); give what 'tune bench --json' printed"
-        raise UsageError(told) from error
+        raise UsageError(f"--bench {path} cannot be read ({error.strerror}); {wanted}") from error
     except ValueError as error:
-        raise UsageError(f"--bench {path} is not JSON; give what 'tune bench --json' printed") from error
+        raise UsageError(f"--bench {path} is not JSON; {wanted}") from error
     if not isinstance(data, dict) or not {"engines", "speedup", "threads", "rounds"} <= set(data):
-        raise UsageError(f"--bench {path} is no bench; give what 'tune bench --json' printed")
+        raise UsageError(f"--bench {path} is no bench; {wanted}")
     return data

@@ -1,0 +1,170 @@
+"""``tune bench``, ``tasks``, ``kernels``, ``lanes``, ``devices`` and ``verify``: look at what is there."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from autotune.cli import arguments as opt
+from autotune.cli import text as cli_text
+from autotune.cli.reply import DONE, UNVERIFIED, Reply
+from schedules.errors import UsageError
+
+inspect_app = typer.Typer()
+
+
+@inspect_app.command(epilog="Example: tune bench model.tuned --against onnxruntime,openvino --rounds 200")
+def bench(
+    artifact: opt.ArtifactFolder,
+    against: Annotated[
+        str, typer.Option(metavar="NAMES", help="Engines to compare with: onnxruntime, openvino or both.")
+    ] = "onnxruntime",
+    model: Annotated[
+        Path | None,
+        typer.Option(metavar="MODEL", help="Its ONNX file; default by name beside the artifact or in this folder."),
+    ] = None,
+    rounds: Annotated[int, typer.Option(metavar="N", help="Turns of every engine.")] = 30,
+    seed: opt.Seed = 0,
+    as_json: opt.Json = False,
+    quiet: opt.Quiet = False,
+) -> Reply:
+    """Time an artifact against other engines: in turn, on the same threads and inputs, each in its own process."""
+    from rich.console import Console
+
+    from autotune.report.progress import Steps
+    from autotune.validation.bench import bench as run_bench
+    from autotune.validation.bench import keep_bench
+
+    with Steps(Console(stderr=True), quiet) as steps:
+        result = run_bench(artifact, opt.split_names(against), model, rounds, seed, steps)
+    keep_bench(result)
+    return Reply(cli_text.bench_lines(result), result.to_data(), as_json)
+
+
+@inspect_app.command(epilog="Example: tune tasks model.onnx --threads 2")
+@opt.taking(opt.ModelQuery)
+def tasks(query: opt.ModelQuery) -> Reply:
+    """List a model's tasks: work, roofline bound, the best known kernel and where that record came from."""
+    from autotune.report.inspect_tasks import report_tasks
+
+    report = report_tasks(query.model, query.options())
+    return Reply(cli_text.task_lines(report), report.to_data(), query.as_json)
+
+
+@inspect_app.command(epilog="Example: tune kernels model.tuned --task fused_conv2d_add_relu --emit asm")
+def kernels(
+    artifact: opt.ArtifactFolder,
+    task: Annotated[
+        str | None, typer.Option(metavar="KEY", help="Key, beginning of a key, or name of one task; default all.")
+    ] = None,
+    emit: Annotated[
+        str | None,
+        typer.Option(metavar="tir|llvm|asm|cuda|ptx", help="Print their code; default a table of their configs."),
+    ] = None,
+    explain: opt.Explain = False,
+    as_json: opt.Json = False,
+) -> Reply:
+    """Show an artifact's kernels: their configs, or their code as scheduled, as LLVM sees it, or as machine code."""
+    from autotune.report.inspect_kernels import report_kernels
+
+    if explain:
+        if task is not None or emit is not None:
+            raise UsageError("--explain is about the whole artifact; leave out --task and --emit")
+        return _explain_kernels(artifact, as_json)
+    found = report_kernels(artifact, task, emit)
+    data = {"artifact": str(artifact), "emit": emit, "kernels": [kernel.to_data() for kernel in found]}
+    return Reply(cli_text.kernel_lines(found), data, as_json)
+
+
+def _explain_kernels(artifact: Path, as_json: bool) -> Reply:
+    from autotune.report.bottlenecks import explain, explain_lines, summary
+    from autotune.report.facts import read_facts
+
+    facts = read_facts(artifact)
+    slowest = [each.to_data() for each in explain(facts)]
+    data = {"artifact": str(artifact), "summary": summary(facts), "slowest": slowest}
+    return Reply(explain_lines(facts), data, as_json)
+
+
+@inspect_app.command(epilog="Example: tune lanes model.tuned")
+def lanes(artifact: opt.ArtifactFolder, as_json: opt.Json = False) -> Reply:
+    """Show which subgraph of an artifact runs on which lane, and when: as predicted, and as measured now."""
+    from autotune.report.inspect_lanes import report_lanes
+
+    report = report_lanes(artifact)
+    return Reply(cli_text.lane_lines(report), report.to_data(), as_json)
+
+
+@inspect_app.command(epilog="Example: tune devices --json")
+def devices(as_json: opt.Json = False) -> Reply:
+    """Show what kernels may use here: instruction sets, threads, caches, measured peaks, GPUs."""
+    from autotune.host.devices import report_devices
+
+    report = report_devices()
+    return Reply(report.lines, report.data, as_json)
+
+
+@inspect_app.command(epilog="Example: tune verify model.tuned model.onnx --bisect")
+def verify(
+    artifact: opt.ArtifactFolder,
+    model: opt.Model,
+    seed: opt.Seed = 0,
+    bisect: Annotated[
+        bool,
+        typer.Option("--bisect", help="Also check every kernel alone; the first wrong one is told by its ONNX nodes."),
+    ] = False,
+    as_json: opt.Json = False,
+) -> Reply:
+    """Compare an artifact's outputs with ONNX Runtime's on random inputs."""
+    from autotune.artifact.bundle import is_bundle, parts_of
+    from autotune.artifact.chain import is_chain
+    from autotune.artifact.directory import read_artifact
+    from autotune.importer.guarded_import import load_checked
+    from autotune.validation.bisect import bisect as find_culprit
+    from autotune.validation.verify import compare_artifact, complaint
+
+    if is_chain(artifact):
+        return _verify_segmented(artifact, model, seed, bisect, as_json)
+    lines: list[str] = []
+    complaints: list[str] = []
+    data: list[dict[str, Any]] = []
+    for part in parts_of(artifact):
+        shapes = {spec.name: spec.shape for spec in read_artifact(part).inputs if spec.shape}
+        verdict = compare_artifact(part, load_checked(model, shapes), seed)
+        found: dict[str, Any] = {**asdict(verdict), "artifact": str(part)}
+        lines.append(cli_text.verdict_line(verdict))
+        if not verdict.passed:
+            complaints.append(complaint(part, verdict, seed))
+        if bisect:
+            culprit = find_culprit(part, model, seed)
+            found["culprit"] = None if culprit is None else asdict(culprit)
+            lines.append("every kernel is right" if culprit is None else culprit.line())
+            if culprit is not None and verdict.passed:
+                complaints.append(f"{part}: a kernel is wrong though these outputs do not show it; build it again")
+        data.append(found)
+    whole = {"passed": not complaints, "parts": data} if is_bundle(artifact) else data[0]
+    return Reply(lines, whole, as_json, complaints, UNVERIFIED if complaints else DONE)
+
+
+def _verify_segmented(artifact: Path, model: Path, seed: int, bisect: bool, as_json: bool) -> Reply:
+    """Verify an artifact in which ONNX Runtime runs some segments."""
+    from autotune.artifact.chain import model_of, read_chain
+    from autotune.importer.guarded_import import load_checked
+    from autotune.runtime.segmented_session import ChainSession
+    from autotune.validation.verify import compare_session, complaint
+
+    chain = read_chain(artifact)
+    shapes = {value["name"]: tuple(value["shape"]) for value in chain.inputs if value["shape"]}
+    verdict = compare_session(ChainSession(artifact), load_checked(model, shapes, foreign=True), seed)
+    complaints = [] if verdict.passed else [complaint(artifact, verdict, seed)]
+    lines = [cli_text.verdict_line(verdict)]
+    if bisect:
+        first = chain.tuned[0].path
+        lines.append(
+            "an artifact with fallback partitions is not bisected as a whole; give its tuned segments and their "
+            f"models, such as {first} {model_of(first)}"
+        )
+    return Reply(lines, asdict(verdict), as_json, complaints, UNVERIFIED if complaints else DONE)

@@ -61,8 +61,8 @@ class Space:
         constraint: keeps the rows for which it is true; columns in, (n,) bool out. None keeps all.
         derive: analytic features from the knobs: columns in, name → (n,) numbers out. None gives none.
         initial: initial configs, worth trying before any other, best guess first.
-        seeds: of a space with several algorithms one of the initial configs per algorithm. A measurement of one algorithm
-            says nothing about another, so a search tries each seed, whatever other tasks recommend.
+        seeds: of a space with several algorithms one of the initial configs per algorithm. A measurement of one
+            algorithm says nothing about another, so a search tries each seed, whatever other tasks recommend.
         saving: how many times fewer operations than the task's nominal count the best algorithm of the space needs;
             a roofline bound that ignored it would call a Winograd kernel faster than the machine.
     """

@@ -51,7 +51,9 @@ def run(
     Args:
         elsewhere: symbol → what runs in place of the emulated kernel.
     """
-    plan = Plan(TARGET, tuple(Choice(t.key, (*program.spaces[t.key].initial, BASELINE)[0], None) for t in program.tasks))
+    plan = Plan(
+        TARGET, tuple(Choice(t.key, (*program.spaces[t.key].initial, BASELINE)[0], None) for t in program.tasks)
+    )
     ready = specialise(program, plan)
     steps = flatten(ready, {})
     assert steps is not None

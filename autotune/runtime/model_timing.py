@@ -1,0 +1,94 @@
+"""How long a whole model takes: alone, in turn with others, and while another one is at work.
+
+A *run* is a function that runs a model once and returns the seconds that this took.
+"""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from autotune.runtime.onnxruntime_compat import OnnxRuntimeLike
+
+Run = Callable[[], float]
+
+TIMED_S = 0.6
+"""Seconds for which one model is timed. Heuristic, not measured."""
+
+LEAST_RUNS = 5
+"""Runs of a model of which one takes long."""
+
+WARM_SHARE = 0.2
+"""Share of the runs, the first ones, that do not count: caches and clock rates settle in them. Heuristic."""
+
+RACE_S = 1.5
+"""Seconds for which several models are timed in turn. Heuristic, not measured."""
+
+RACE_RUNS = 15
+"""Runs of each of several models, at least; also of each subgraph whose cost is measured."""
+
+WARM_RUNS = 3
+"""Runs before those."""
+
+QUIET_S = 3e-3
+"""Seconds between runs of different models. After a run a model's threads spin for 2 ms, on the same cores."""
+
+
+def session_run(session: OnnxRuntimeLike, feed: Mapping[str, Any]) -> Run:
+    """A run of ``session`` on ``feed``."""
+
+    def run() -> float:
+        began = time.perf_counter()
+        session.run(None, dict(feed))
+        return time.perf_counter() - began
+
+    return run
+
+
+def median_s(run: Run, seconds: float = TIMED_S) -> float:
+    """Median seconds of a run, over about ``seconds`` of them after a first one."""
+    run()
+    times: list[float] = []
+    deadline = time.perf_counter() + seconds
+    while len(times) < LEAST_RUNS or time.perf_counter() < deadline:
+        times.append(run())
+    return statistics.median(times[int(WARM_SHARE * len(times)) :])
+
+
+def race(runs: Sequence[Run], seconds: float = RACE_S) -> list[float]:
+    """Median seconds of each of ``runs``, made in turn for about ``seconds`` so that drift meets all of them alike."""
+    times: list[list[float]] = [[] for _ in runs]
+    for run in runs:
+        for _ in range(WARM_RUNS):
+            run()
+    spent, order = 0.0, list(range(len(runs)))
+    while spent < seconds or len(times[0]) < RACE_RUNS:
+        for index in order:
+            time.sleep(QUIET_S)
+            runs[index]()  # fills the caches again, which the other models have emptied
+            times[index].append(runs[index]())
+            spent += 2 * times[index][-1]
+        order.reverse()
+    return [statistics.median(each) for each in times]
+
+
+@contextmanager
+def at_work(run: Run) -> Iterator[None]:
+    """Repeat ``run`` in a thread of its own while the body is executed."""
+    enough = threading.Event()
+
+    def work() -> None:
+        while not enough.is_set():
+            run()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        enough.set()
+        thread.join()

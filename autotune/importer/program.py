@@ -19,12 +19,15 @@ from autotune.importer.conversion.narrow import carried
 from autotune.importer.conversion.operator_attribution import blame
 from autotune.importer.conversion.operator_catalog import import_graph
 from autotune.importer.layouts.assign import assign_layouts
+from autotune.importer.layouts.blocked import Blocked
+from autotune.importer.layouts.channels_last import ChannelsLast
 from autotune.importer.onnx_model.rewrites import split_to_slices
 from schedules.errors import AutotuneError
 from schedules.lower import claim, normalise, operations, program_of, task_key
 from schedules.space import Space
 from schedules.target import Target
 from schedules.task import Task
+from schedules.template_sets import template_set
 
 logger = logging.getLogger(__name__)
 
@@ -82,8 +85,10 @@ def import_program(model: onnx.ModelProto, target: Target) -> Program:
 
 def _imported(model: onnx.ModelProto, target: Target) -> Program:
     inputs, outputs = interface(model)
-    module = import_graph(carried(bounded(model), half_native=target.kind == "cuda"))
-    module, weights = assign_layouts(module, target.lanes(), target.kind == "cuda")
+    templates = template_set(target)
+    module = import_graph(carried(bounded(model), half_native=templates.half_native))
+    layouts = ChannelsLast() if templates.channels_last else Blocked(target.lanes())
+    module, weights = assign_layouts(module, layouts)
     module = _fused(module)
     tasks, programs, spaces, kernels = _tasks(module, target)
     return Program(module, tuple(weights), inputs, outputs, tasks, programs, spaces, kernels)

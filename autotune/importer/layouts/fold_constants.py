@@ -41,7 +41,7 @@ _BINARY: dict[str, Callable[[Array, Array], Array]] = {
 }
 
 
-def fold(call: relax.Call, args: list[Array | None], shape: tuple[int, ...], dtype: str) -> Array | None:
+def fold_call(call: relax.Call, args: list[Array | None], shape: tuple[int, ...], dtype: str) -> Array | None:
     """The value of ``call`` whose arguments are all constant, or None if it is not one of the folded kinds.
 
     Args:

@@ -1,7 +1,4 @@
-"""Forms of arrays: plain as ONNX has them, blocked in groups of channels, weights packed for a kernel.
-
-NumPy functions make constants while importing, the ``_te`` ones are their computes for what is known at run time only.
-"""
+"""Constants in the layouts that kernels read: images blocked in groups of channels, weights packed."""
 
 from __future__ import annotations
 
@@ -9,7 +6,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tvm import te, tirx
 
 from schedules.templates.cpu.conv2d import group_span
 
@@ -25,28 +21,6 @@ def block_array(array: Array, block: int, fill: float = 0.0) -> Array:
         array = np.pad(array, ((0, 0), (0, missing), (0, 0), (0, 0)), constant_values=fill)
     split = array.reshape(n, -1, block, height, width)
     return np.ascontiguousarray(split.transpose(0, 1, 3, 4, 2))
-
-
-def block_te(x: Any, block: int) -> Any:
-    """``block_array`` as a compute."""
-    n, channels, height, width = x.shape
-    blocks = -(-int(channels) // block)
-
-    def element(n: tirx.Var, c: tirx.Var, h: tirx.Var, w: tirx.Var, b: tirx.Var) -> tirx.Expr:
-        value = x[n, c * block + b, h, w]
-        if int(channels) % block == 0:
-            return value
-        return tirx.if_then_else(c * block + b < channels, value, tirx.const(0, x.dtype))
-
-    return te.compute((n, blocks, height, width, block), element, name="block")
-
-
-def unblock_te(x: Any, channels: int) -> Any:
-    """(n, C/b, h, w, b) → (n, C, h, w), dropping padded channels."""
-    n, _, height, width, block = x.shape
-    return te.compute(
-        (n, channels, height, width), lambda n, c, h, w: x[n, c // block, h, w, c % block], name="unblock"
-    )
 
 
 def pack_conv(weight: Array, block: int, inner: int, groups: int = 1) -> Array:

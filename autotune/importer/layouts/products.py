@@ -12,68 +12,60 @@ from collections.abc import Callable
 from tvm import relax
 
 from autotune.importer.layouts.packing import Shape
-from autotune.importer.layouts.tensor_layouts import Forms, Value
-from schedules.templates.cpu.batch_matmul import batch_matmul
+from autotune.importer.layouts.tensor_layouts import TensorLayouts, Value
+
+Emit = Callable[[relax.Expr, relax.Expr, str], relax.Expr]
+"""(left, right, equation as of einsum) → their product."""
 
 
-def transposed(forms: Forms, call: relax.Call, shape: Shape) -> Value | None:
+def transposed(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
     """A view, or the tensor itself where views cancel out."""
-    value = forms.value(call.args[0])
-    if value is None or value.blocked is not None or call.attrs.axes is None:
+    value = layouts.value(call.args[0])
+    if value is None or value.native is not None or call.attrs.axes is None:
         return None
     axes = tuple(int(axis) % len(shape) for axis in call.attrs.axes)
     if value.view is not None:
         source, before = value.view
         axes = tuple(before[axis] for axis in axes)
     else:
-        source = forms.plain(value)
+        source = layouts.plain(value)
     if axes == tuple(range(len(axes))):
         return Value(shape, plain=source)
     return Value(shape, view=(source, axes))
 
 
-def product(forms: Forms, call: relax.Call, shape: Shape) -> Value | None:
-    """(…, m, k) @ (…, k, n) of two activations with equal batch axes."""
-    left, right = forms.value(call.args[0]), forms.value(call.args[1])
-    if left is None or right is None or not batches_agree(left.shape, right.shape, shape):
-        return None
-    if left.blocked is not None or right.blocked is not None or str(call.ty.dtype) != "float32":
-        return None
-    return in_any_order(
-        forms, left, right, shape, lambda *given: forms.emit_anchor("batch_matmul", batch_matmul, *given, forms.block)
-    )
-
-
-def batches_agree(left: Shape, right: Shape, out: Shape) -> bool:
-    """Whether ``left`` @ ``right`` is a product per batch: equal axes but the last two, up to 4 of them."""
-    return 3 <= len(out) <= 6 and len(left) == len(right) == len(out) and left[:-2] == right[:-2]
-
-
-def in_any_order(
-    forms: Forms, left: Value, right: Value, shape: Shape, emit: Callable[[relax.Expr, relax.Expr, str], relax.Expr]
-) -> Value:
-    """``left`` @ ``right`` read as they lie in memory, and written in the order in which the consumer wants it.
+def product(layouts: TensorLayouts, call: relax.Call, shape: Shape, emit: Emit) -> Value | None:
+    """(…, m, k) @ (…, k, n) of two activations: read as they lie in memory, written as the consumer wants it.
 
     Args:
         shape: of the result, its batch axes before its last two.
-        emit: (left, right, equation as of einsum) → the product.
+        emit: emits the product.
+
+    Returns:
+        None unless both have the same one to four batch axes.
     """
-    batch = "abcd"[: len(shape) - 2]
-    x, in_x = _operand(forms, left, batch + "mk")
-    y, in_y = _operand(forms, right, batch + "kn")
-    order = _wanted_order(forms, len(shape))
+    left, right = layouts.value(call.args[0]), layouts.value(call.args[1])
+    rank = len(shape)
+    if left is None or right is None or not 3 <= rank <= 6:
+        return None
+    if not len(left.shape) == len(right.shape) == rank or left.shape[:-2] != right.shape[:-2]:
+        return None
+    batch = "abcd"[: rank - 2]
+    x, in_x = _operand(layouts, left, batch + "mk")
+    y, in_y = _operand(layouts, right, batch + "kn")
+    order = _wanted_order(layouts, rank)
     letters = batch + "mn"
     out = emit(x, y, f"{in_x},{in_y}->{''.join(letters[axis] for axis in order)}")
-    if order == tuple(range(len(shape))):
+    if order == tuple(range(rank)):
         return Value(shape, plain=out)
     # Logical axis i of the result lies where ``order`` put it.
-    return Value(shape, view=(out, tuple(order.index(axis) for axis in range(len(shape)))))
+    return Value(shape, view=(out, tuple(order.index(axis) for axis in range(rank))))
 
 
-def _operand(forms: Forms, value: Value, letters: str) -> tuple[relax.Expr, str]:
+def _operand(layouts: TensorLayouts, value: Value, letters: str) -> tuple[relax.Expr, str]:
     """The tensor as it lies in memory, and the letter of each of its axes."""
     if value.view is None:
-        return forms.plain(value), letters
+        return layouts.plain(value), letters
     source, axes = value.view
     there = [""] * len(axes)
     for letter, axis in zip(letters, axes, strict=True):
@@ -81,9 +73,9 @@ def _operand(forms: Forms, value: Value, letters: str) -> tuple[relax.Expr, str]
     return source, "".join(there)
 
 
-def _wanted_order(forms: Forms, rank: int) -> tuple[int, ...]:
+def _wanted_order(layouts: TensorLayouts, rank: int) -> tuple[int, ...]:
     """The order in which the only consumer wants the axes, if it transposes and leaves the columns last."""
-    consumers = forms.consumers.get(forms.current, [])
+    consumers = layouts.consumers.get(layouts.current, [])
     if len(consumers) == 1 and _name(consumers[0]) == "relax.permute_dims":
         axes = consumers[0].attrs.axes
         order = tuple(int(axis) % rank for axis in axes) if axes is not None else ()

@@ -1,24 +1,33 @@
-"""The program being rebuilt: which forms of every tensor exist in it, and the weights it has collected.
+"""The program being rebuilt: in which layouts every tensor exists in it, and the weights it has collected.
 
-A conversion is emitted once per tensor and only where somebody asks for the form that is missing.
+A tensor is *plain*, as ONNX has it, or *native*: the layout of images that the target's kernels read and write.
+A conversion is emitted once per tensor, and only where a consumer needs the layout that is missing.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from tvm import relax
 from tvm.ir import GenericConst, GlobalVar
 
-from autotune.importer.layouts.packing import Array, Shape, block_te, unblock_te
+from autotune.importer.layouts.packing import Array, Shape
 
-INLINE_LIMIT = 16  # elements up to which a constant is part of the program
-OPAQUE_PATTERN = 8  # TVM's kOpaque: never fused, so that it can be left out
-ANCHOR_PATTERN = 4  # TVM's kOutEWiseFusable: what follows elementwise is fused behind it
+INLINE_LIMIT = 16
+"""Elements up to which a constant is part of the program, so that kernels are compiled for its values. Heuristic, not
+measured."""
+
+OPAQUE_PATTERN = 8
+"""TVM's ``kOpaque``: a kernel that nothing is fused into."""
+
+ANCHOR_PATTERN = 4
+"""TVM's ``kOutEWiseFusable``: elementwise operators behind the kernel are fused into it."""
 
 
 def shape_of(expr: relax.Expr) -> Shape | None:
@@ -32,46 +41,53 @@ def shape_of(expr: relax.Expr) -> Shape | None:
         return None
 
 
+@dataclass(eq=False)
 class Value:
-    """One tensor of the old program and the forms of it that exist in the new one.
+    """One tensor of the old program, in the layouts in which the new program has it.
 
     Attributes:
-        view: a plain tensor and the order in which its axes make this one: a transpose not yet emitted.
-        matrix: the tensor with all axes but the last as one, as dense layers make it and what follows them keeps it.
+        shape: logical shape, as ONNX has it.
+        plain: in ONNX's order of axes.
+        native: an image in the target's layout.
+        view: a plain tensor and the order in which its axes make this one: a transpose that is not emitted yet.
+        matrix: all axes but the last as one: what dense layers make.
     """
 
-    def __init__(
-        self,
-        shape: Shape,
-        plain: relax.Expr | None = None,
-        blocked: relax.Expr | None = None,
-        view: tuple[relax.Expr, tuple[int, ...]] | None = None,
-        matrix: relax.Expr | None = None,
-    ) -> None:
-        self.shape = shape
-        self.plain = plain
-        self.blocked = blocked
-        self.view = view
-        self.matrix = matrix
+    shape: Shape
+    plain: relax.Expr | None = None
+    native: relax.Expr | None = None
+    view: tuple[relax.Expr, tuple[int, ...]] | None = None
+    matrix: relax.Expr | None = None
 
     @property
     def channels(self) -> int:
         """Logical channels of a rank-4 tensor."""
         return self.shape[1]
 
+    @property
+    def is_matrix(self) -> bool:
+        """Whether the tensor exists as a matrix, and no consumer has needed it plain yet."""
+        return self.matrix is not None and self.plain is None
 
-class Forms:
+
+class TensorLayouts(ABC):
     """Values and constants of the old program as the new one has them.
 
     Attributes:
-        block: channels of a blocked tensor's innermost axis.
+        block: channels in the innermost axis of a native image; native images have a multiple of it.
+        pool: compute of a pooling kernel on native images.
+        image_axes: height and width of a native image.
+        rules: operation → how it is rebuilt. Operations without a rule get plain tensors.
         builder: receives the new program.
         weights, parameters: arrays that became parameters of ``main``, and those.
-        kernels: name of a kernel of the old program → its name in the new one.
+        kernels: a kernel of the old program → the same in the new one.
         consumers: variable of the old program → the calls that read it.
         current: the variable being rebuilt.
-        rules: operation → how it is rebuilt.
     """
+
+    pool: Callable[..., Any]
+    image_axes: ClassVar[tuple[int, int]]
+    rules: ClassVar[Mapping[str, Rule]]
 
     def __init__(self, block: int) -> None:
         self.block = block
@@ -82,9 +98,24 @@ class Forms:
         self.constants: dict[relax.Var, Array] = {}
         self.consumers: dict[relax.Var, list[relax.Call]] = {}
         self.current: relax.Var | None = None
-        self.rules: Mapping[str, Callable[..., Value | None]] = {}
         self.kernels: dict[GlobalVar, GlobalVar] = {}
         self._known: dict[tuple[Any, ...], relax.Var] = {}
+
+    @abstractmethod
+    def from_native(self, value: Value) -> relax.Expr:
+        """Emit the plain tensor of a value that exists natively only."""
+
+    @abstractmethod
+    def to_native(self, plain: relax.Expr) -> relax.Expr:
+        """Emit the native image of a plain tensor of rank 4."""
+
+    @abstractmethod
+    def native_constant(self, array: Array, fill: float) -> relax.Expr:
+        """A constant of rank 4 as an operand of a native image; ``fill`` is for channels that do not exist."""
+
+    @abstractmethod
+    def joined(self, parts: list[relax.Expr]) -> relax.Expr:
+        """Emit the concatenation of native images along their channels."""
 
     def array(self, expr: relax.Expr) -> Array | None:
         """The array of a constant expression of the old program, else None."""
@@ -121,23 +152,21 @@ class Forms:
         elif value.plain is None and value.matrix is not None:
             value.plain = self.builder.emit(relax.op.reshape(value.matrix, value.shape))
         elif value.plain is None:
-            assert value.blocked is not None
-            value.plain = self.builder.emit_te(unblock_te, value.blocked, value.channels, primfunc_name_hint="unblock")
+            value.plain = self.from_native(value)
         return value.plain
 
-    def blocked(self, value: Value) -> relax.Expr:
-        """``value`` blocked."""
-        if value.blocked is None:
-            value.blocked = self.builder.emit_te(block_te, self.plain(value), self.block, primfunc_name_hint="block")
-        return value.blocked
+    def native(self, value: Value) -> relax.Expr:
+        """``value``, an image, in the target's layout."""
+        if value.native is None:
+            value.native = self.to_native(self.plain(value))
+        return value.native
 
     def matrix(self, value: Value) -> relax.Expr:
         """``value`` as a matrix whose columns are its last axis."""
         if value.matrix is None:
-            rows, columns = math.prod(value.shape[:-1]), value.shape[-1]
-            flat = len(value.shape) == 2
             value.matrix = self.plain(value)
-            if not flat:
+            if len(value.shape) != 2:
+                rows, columns = math.prod(value.shape[:-1]), value.shape[-1]
                 value.matrix = self.builder.emit(relax.op.reshape(value.matrix, (rows, columns)))
         return value.matrix
 
@@ -153,14 +182,20 @@ class Forms:
             return relax.Tuple([self.plain_expr(field) for field in expr.fields])
         return self.kernels.get(expr, expr) if isinstance(expr, GlobalVar) else expr
 
-    def is_blocked(self, expr: relax.Expr) -> bool:
-        """Whether ``expr`` is a tensor that exists in blocked form."""
+    def is_native(self, expr: relax.Expr) -> bool:
+        """Whether ``expr`` is an image that exists in the target's layout."""
         value = self.value(expr)
-        return value is not None and value.blocked is not None
+        return value is not None and value.native is not None
 
-    def emit_anchor(
-        self, name: str, compute: Callable[..., Any], *args: Any, attrs: dict[str, Any] | None = None
-    ) -> relax.Expr:
-        """A call of ``compute`` as a kernel that what follows elementwise is fused into."""
-        extra = {"op_pattern": ANCHOR_PATTERN, **(attrs or {})}
-        return self.builder.emit_te(compute, *args, primfunc_name_hint=name, primfunc_attrs=extra)
+    def emit_like(self, call: relax.Call, operands: list[relax.Expr]) -> relax.Expr:
+        """``call``'s operation on other operands."""
+        return self.builder.emit(relax.Call(call.op, operands, call.attrs))
+
+    def emit_anchor(self, name: str, compute: Callable[..., Any], *args: Any) -> relax.Expr:
+        """A call of ``compute`` as a kernel that elementwise operators behind it are fused into."""
+        attrs = {"op_pattern": ANCHOR_PATTERN}
+        return self.builder.emit_te(compute, *args, primfunc_name_hint=name, primfunc_attrs=attrs)
+
+
+Rule = Callable[[TensorLayouts, relax.Call, Shape], Value | None]
+"""(layouts, call, shape of its result) → the rebuilt value; None where the call takes plain tensors as it stands."""

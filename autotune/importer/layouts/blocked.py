@@ -1,0 +1,145 @@
+"""A CPU's layouts: images blocked by channels (n, C/b, h, w, b), weights packed for the register tiles of kernels.
+
+Channels that b does not divide are padded with zeros; zero weights cancel whatever padded channels hold.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from tvm import relax, te, tirx, topi
+
+from autotune.importer.layouts.layout_agnostic import BINARY, SHARED_RULES, STRICT, binary, convolution_of
+from autotune.importer.layouts.packing import Array, Shape, block_array, pack_conv, pack_matmul
+from autotune.importer.layouts.products import product
+from autotune.importer.layouts.tensor_layouts import OPAQUE_PATTERN, Rule, TensorLayouts, Value
+from schedules.templates.common.concat import concat
+from schedules.templates.cpu.batch_matmul import batch_matmul
+from schedules.templates.cpu.conv2d import conv2d
+from schedules.templates.cpu.depthwise import depthwise
+from schedules.templates.cpu.matmul import matmul
+from schedules.templates.cpu.pooling import pool2d
+
+
+def convolution(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
+    """Depthwise where every group is one channel; few input channels are read plain, as images come."""
+    found = convolution_of(layouts, call, ("float32",))
+    if found is None:
+        return None
+    value, weight, groups, block = found.value, found.weight, found.groups, layouts.block
+    if found.is_depthwise:
+        packed = layouts.constant(block_array(weight.transpose(1, 0, 2, 3), block)[0])
+        image = layouts.native(value)
+        return Value(shape, native=layouts.emit_anchor("depthwise", depthwise, image, packed, *found.geometry))
+    out_channels, per_group, _, _ = weight.shape
+    is_plain = value.native is None and value.channels < block
+    inner = 1 if is_plain else math.gcd(per_group, block)
+    image = layouts.plain(value) if is_plain else layouts.native(value)
+    packed = layouts.constant(pack_conv(weight, block, inner, groups))
+    grouped_channels = out_channels if groups > 1 else 0
+    out = layouts.emit_anchor("conv2d", conv2d, image, packed, *found.geometry, groups, grouped_channels)
+    return Value(shape, native=out)
+
+
+def matrix_product(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
+    """``x @ weight`` for all rows at once, the weight in panels of columns; else a product of two activations."""
+    value, weight = layouts.value(call.args[0]), layouts.array(call.args[1])
+    if value is None or weight is None or weight.ndim != 2 or str(weight.dtype) != "float32" or len(value.shape) < 2:
+        return _activation_product(layouts, call, shape)
+    rows, columns = math.prod(value.shape[:-1]), weight.shape[1]
+    packed = pack_matmul(weight, layouts.block)
+    out = layouts.emit_anchor("matmul", matmul, layouts.matrix(value), layouts.constant(packed))
+    if packed.shape[0] * packed.shape[2] != columns:
+        out = layouts.builder.emit_te(
+            lambda t: topi.strided_slice(t, [0, 0], [rows, columns]), out, primfunc_name_hint="crop"
+        )
+    return Value(shape, plain=out) if len(shape) == 2 else Value(shape, matrix=out)
+
+
+def _activation_product(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
+    """(…, m, k) @ (…, k, n) of two activations with equal batch axes."""
+    if str(call.ty.dtype) != "float32" or any(layouts.is_native(arg) for arg in call.args):
+        return None
+    return product(
+        layouts,
+        call,
+        shape,
+        lambda *operands: layouts.emit_anchor("batch_matmul", batch_matmul, *operands, layouts.block),
+    )
+
+
+def reshape(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
+    """Rows of a matrix are split and joined for free, and (n, C, 1, 1) → (n, C) is where no channel is padded."""
+    value = layouts.value(call.args[0])
+    if value is None:
+        return None
+    if _keeps_columns(value, shape):
+        matrix = layouts.matrix(value)
+        return Value(shape, plain=matrix) if len(shape) == 2 else Value(shape, matrix=matrix)
+    if value.native is None or value.plain is not None or value.channels % layouts.block:
+        return None
+    if value.shape[2:] != (1, 1) or shape != value.shape[:2]:
+        return None
+    return Value(shape, plain=layouts.builder.emit(relax.op.reshape(value.native, shape)))
+
+
+def _keeps_columns(value: Value, shape: Shape) -> bool:
+    """Whether a reshape to ``shape`` only splits or joins the rows of a matrix."""
+    if value.native is not None or value.view is not None or min(len(value.shape), len(shape)) < 2:
+        return False
+    return value.shape[-1] == shape[-1] and (value.matrix is not None or 2 in (len(value.shape), len(shape)))
+
+
+def block_te(x: Any, block: int) -> Any:
+    """``packing.block_array`` as a compute, padded channels 0."""
+    n, channels, height, width = x.shape
+    blocks = -(-int(channels) // block)
+
+    def element(n: tirx.Var, c: tirx.Var, h: tirx.Var, w: tirx.Var, b: tirx.Var) -> tirx.Expr:
+        value = x[n, c * block + b, h, w]
+        if int(channels) % block == 0:
+            return value
+        return tirx.if_then_else(c * block + b < channels, value, tirx.const(0, x.dtype))
+
+    return te.compute((n, blocks, height, width, block), element, name="block")
+
+
+def unblock_te(x: Any, channels: int) -> Any:
+    """(n, C/b, h, w, b) → (n, C, h, w), dropping padded channels."""
+    n, _, height, width, block = x.shape
+    return te.compute(
+        (n, channels, height, width), lambda n, c, h, w: x[n, c // block, h, w, c % block], name="unblock"
+    )
+
+
+class Blocked(TensorLayouts):
+    """Native images are blocked in groups of ``block`` channels."""
+
+    pool = staticmethod(pool2d)
+    image_axes = (2, 3)
+    rules: ClassVar[Mapping[str, Rule]] = {
+        **SHARED_RULES,
+        "relax.nn.conv2d": convolution,
+        "relax.matmul": matrix_product,
+        "relax.reshape": reshape,
+        **dict.fromkeys(BINARY | STRICT, binary),
+    }
+
+    def from_native(self, value: Value) -> relax.Expr:
+        """Channels in their own axis again, without padding."""
+        return self.builder.emit_te(unblock_te, value.native, value.channels, primfunc_name_hint="unblock")
+
+    def to_native(self, plain: relax.Expr) -> relax.Expr:
+        """Blocked, padded with zeros."""
+        return self.builder.emit_te(block_te, plain, self.block, primfunc_name_hint="block")
+
+    def native_constant(self, array: Array, fill: float) -> relax.Expr:
+        """Blocked; a single channel stays one, and broadcasts."""
+        return self.constant(array[..., None] if array.shape[1] == 1 else block_array(array, self.block, fill))
+
+    def joined(self, parts: list[relax.Expr]) -> relax.Expr:
+        """Along whole blocks, in a kernel that can be left out where the parts are written in place."""
+        attrs = {"op_pattern": OPAQUE_PATTERN}
+        return self.builder.emit_te(concat, parts, 1, primfunc_name_hint="concat", primfunc_attrs=attrs)

@@ -27,24 +27,24 @@ from schedules.errors import (
 
 if TYPE_CHECKING:
     from autotune.options import Options as Options
-    from autotune.runtime.multi_shape_session import InferenceSession as InferenceSession
-    from autotune.runtime.multi_shape_session import load as load
-    from autotune.tuning.entry import build as build
-    from autotune.tuning.entry import tune as tune
+    from autotune.runtime.session import InferenceSession as InferenceSession
+    from autotune.runtime.session import load as load
+    from autotune.tuning.tune import build as build
+    from autotune.tuning.tune import tune as tune
     from autotune.tuning.function import TunedFunction as TunedFunction
     from autotune.tuning.function import tune_function as tune_function
-    from autotune.tuning.pipeline import Result as Result
+    from autotune.tuning.result import Result as Result
 
 __version__ = installed(DISTRIBUTION) or "0+unknown"
 
 _HOMES = {
-    "InferenceSession": "autotune.runtime.multi_shape_session",
+    "InferenceSession": "autotune.runtime.session",
     "Options": "autotune.options",
-    "Result": "autotune.tuning.pipeline",
+    "Result": "autotune.tuning.result",
     "TunedFunction": "autotune.tuning.function",
-    "build": "autotune.tuning.entry",
-    "load": "autotune.runtime.multi_shape_session",
-    "tune": "autotune.tuning.entry",
+    "build": "autotune.tuning.tune",
+    "load": "autotune.runtime.session",
+    "tune": "autotune.tuning.tune",
     "tune_function": "autotune.tuning.function",
 }
 

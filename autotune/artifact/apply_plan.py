@@ -1,4 +1,4 @@
-"""A program with the plan's decisions applied: kernels by name, weights in the form the kernels want them."""
+"""A program with the plan's decisions applied: kernels called by name, weights repacked as the kernels read them."""
 
 from __future__ import annotations
 
@@ -16,29 +16,33 @@ from schedules.lower import load_program, repack
 from schedules.templates.common.structure import Repack
 
 
-def specialise(program: Program, plan: Plan) -> Program:
-    """``program`` with kernels called by ``symbol_of`` their task and weights as they want them.
+def apply_plan(program: Program, plan: Plan) -> Program:
+    """``program`` with kernels called by ``symbol_of`` their task, and weights repacked as those kernels read them.
 
-    The module keeps only ``main``: kernels are compiled apart. Weights that no kernel uses any more are dropped.
+    The module keeps only ``main``, since kernels are compiled separately. Weights that no kernel reads are dropped.
 
     Raises:
         ScheduleError: if a config of the plan does not apply.
     """
-    wanted = {
+    repacks = {
         task.key: repack(load_program(program.programs[task.key]), plan.config(task.key)) for task in program.tasks
     }
-    rewriter = _Rewriter(program, wanted)
+    rewriter = _Rewriter(program, repacks)
     main = rewriter.main()
     return replace(program, module=IRModule({"main": main}), weights=tuple(rewriter.weights))
 
 
 class _Rewriter:
-    """Rebuilds ``main``'s kernel calls around new weight parameters; every other binding stays as it is."""
+    """Rebuilds ``main``'s kernel calls around new weight parameters; every other binding stays as it is.
 
-    def __init__(self, program: Program, wanted: dict[str, dict[int, Repack]]) -> None:
+    Args:
+        repacks: task → (argument's number → how its kernel wants that weight).
+    """
+
+    def __init__(self, program: Program, repacks: dict[str, dict[int, Repack]]) -> None:
         self._main = program.module["main"]
         self._kernels = program.kernels
-        self._wanted = wanted
+        self._repacks = repacks
         self._inputs = int(self._main.attrs["num_input"])
         self._arrays = dict(zip(self._main.params[self._inputs :], program.weights, strict=True))
         self._made: dict[tuple[relax.Var, str], relax.Var] = {}
@@ -63,20 +67,20 @@ class _Rewriter:
             args = [self._argument(arg, {}) for arg in expr.args]
             return self._builder.normalize(relax.Call(expr.op, args, expr.attrs, expr.ty_args))
         task = self._kernels[expr.args[0].name_hint]
-        arguments = self._argument(expr.args[1], self._wanted[task])
+        arguments = self._argument(expr.args[1], self._repacks[task])
         return self._builder.normalize(relax.op.call_dps_packed(symbol_of(task), arguments, list(expr.ty_args)))
 
-    def _argument(self, arg: relax.Expr, forms: dict[int, Repack]) -> relax.Expr:
+    def _argument(self, arg: relax.Expr, repacks: dict[int, Repack]) -> relax.Expr:
         if isinstance(arg, relax.Tuple):
-            return relax.Tuple([self._weight(field, forms.get(index)) for index, field in enumerate(arg.fields)])
+            return relax.Tuple([self._weight(field, repacks.get(index)) for index, field in enumerate(arg.fields)])
         return self._weight(arg, None)
 
-    def _weight(self, arg: relax.Expr, form: Repack | None) -> relax.Expr:
+    def _weight(self, arg: relax.Expr, packed: Repack | None) -> relax.Expr:
         if not isinstance(arg, relax.Var) or arg not in self._arrays:
             return arg
-        key = (arg, form.name if form else "")
+        key = (arg, packed.name if packed else "")
         if key not in self._made:
-            array = form.apply(self._arrays[arg]) if form else self._arrays[arg]
+            array = packed.apply(self._arrays[arg]) if packed else self._arrays[arg]
             name = f"weight_{len(self.weights)}"
             self._made[key] = relax.Var(name, relax.TensorType(array.shape, str(array.dtype)))
             self._params.append(self._made[key])

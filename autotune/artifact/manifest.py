@@ -1,36 +1,229 @@
-"""What the manifests of artifacts of several parts (``autotune/artifact/bundle.py``, ``autotune/artifact/chain.py``) have in common."""
+"""The manifest of an artifact: one format, sealed, with the hash of every file that was built.
+
+An artifact is a directory with a ``manifest.json`` of one of three kinds:
+
+    kernels     compiled kernels of a model for one set of input shapes (``directory.py``)
+    shapes      one artifact of kernels per set of input shapes (``composite.py``)
+    segments    a model cut into segments that run one after the other: artifacts of kernels, and ONNX files that
+                ONNX Runtime runs (``composite.py``)
+
+Fields of every kind:
+
+    format      number of this layout
+    kind        as above
+    sha256      file → hash; what the artifact was built with
+    attached    file → hash; what was added later and is not needed to run
+    inputs, outputs
+                name, shape and dtype of each; a size that is open has a name, one that depends on data is ``?``
+    parts       artifacts and ONNX files in this directory: ``path``, ``kind`` (``kernels`` or ``onnx``), ``identity``
+    weights     where every weight lies in ``weights.bin``
+    provenance  where the artifact comes from
+    seal        hash of the manifest's own text
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from autotune.artifact.directory import is_sealed
 from schedules.errors import ArtifactError
 
+FORMAT = 4
+"""Version 0.1.0 wrote the formats 1 to 3, which are refused: ``tune build`` renews an artifact from the log."""
 
-def has_format(path: Path, number: int) -> bool:
-    """Whether there is an artifact of this format at ``path``; False for what is damaged, which readers complain of."""
-    try:
-        return bool(json.loads((path / "manifest.json").read_text())["format"] == number)
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
+MANIFEST = "manifest.json"
+WEIGHTS = "weights.bin"
+
+KERNELS, SHAPES, SEGMENTS = "kernels", "shapes", "segments"
+KINDS = {
+    KERNELS: "holds kernels for one set of shapes",
+    SHAPES: "serves several sets of shapes",
+    SEGMENTS: "has fallback partitions",
+}
+"""Kind of an artifact → what to say of one where another kind is needed."""
+
+ONNX = "onnx"
+"""Kind of a part that is an ONNX file."""
+
+UNSEALED = "0" * 64
+_FILE_NAME = re.compile(r"\w[\w.-]*")
 
 
-def read_sealed(path: Path) -> dict[str, Any]:
-    """The manifest in the folder ``path``.
+def sha256(path: Path) -> str:
+    """Hash of a file's bytes, hex."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def check_file(path: Path, digest: str) -> None:
+    """Check that a file is the one that was built.
 
     Raises:
-        ArtifactError: if it cannot be read, or was changed.
+        ArtifactError: if it is missing or its hash is not ``digest``.
     """
-    manifest = path / "manifest.json"
+    if not path.is_file():
+        raise ArtifactError(f"{path} is missing; build the artifact again")
+    if sha256(path) != digest:
+        raise ArtifactError(f"{path} was changed after it was built (its hash differs); build the artifact again")
+
+
+@contextmanager
+def damage_reported(file: Path) -> Iterator[None]:
+    """Report whatever reading ``file`` raises as one sentence.
+
+    Raises:
+        ArtifactError: if the block raises what damaged data leads to.
+    """
     try:
+        yield
+    except (OSError, EOFError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise ArtifactError(f"{file} is damaged ({error!r}); build the artifact again") from error
+
+
+def sealed(manifest: Mapping[str, Any]) -> str:
+    """A manifest as text; its ``seal`` is the hash of that very text with zeros in place of the seal."""
+    text = json.dumps({**manifest, "seal": UNSEALED}, indent=1)
+    return text.replace(UNSEALED, hashlib.sha256(text.encode()).hexdigest(), 1)
+
+
+def write_manifest(folder: Path, kind: str, fields: Mapping[str, Any]) -> None:
+    """Write the manifest of a new artifact.
+
+    Args:
+        fields: all but ``format``, ``kind``, ``attached`` and ``seal``.
+    """
+    text = sealed({"format": FORMAT, "kind": kind, "attached": {}, **fields})
+    (folder / MANIFEST).write_text(text)
+
+
+def read_manifest(path: Path, kinds: Collection[str] = tuple(KINDS)) -> dict[str, Any]:
+    """The manifest of the artifact at ``path``.
+
+    Args:
+        kinds: what the artifact may be.
+
+    Raises:
+        ArtifactError: if there is none, it was changed, or it is of another format or kind.
+    """
+    manifest = path / MANIFEST
+    if not manifest.is_file():
+        raise ArtifactError(f"{path} is not an artifact (no {MANIFEST}); make one with 'tune run MODEL'")
+    with damage_reported(manifest):
         text = manifest.read_text()
         data: dict[str, Any] = json.loads(text)
-        untouched = is_sealed(text)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ArtifactError(f"{manifest} is damaged ({error}); build the artifact again") from error
-    if not untouched:
-        raise ArtifactError(f"{manifest} was changed after it was built (its hash differs); build the artifact again")
+        version = data["format"]
+        if version != FORMAT:
+            raise ArtifactError(
+                f"{path} has format {version} and this program reads {FORMAT}; "
+                f"renew it with 'tune build MODEL --out {path}', which measures nothing"
+            )
+        seal = str(data["seal"])
+        if seal != hashlib.sha256(text.replace(seal, UNSEALED, 1).encode()).hexdigest():
+            raise ArtifactError(
+                f"{manifest} was changed after it was built (its hash differs); build the artifact again"
+            )
+        if data["kind"] not in kinds:
+            parts = [path / part["path"] for part in data["parts"] if part["kind"] == KERNELS]
+            named = f"name one of its parts, such as {parts[0]}" if parts else "name another"
+            raise ArtifactError(f"{path} {KINDS[data['kind']]}; {named}")
     return data
+
+
+def kind_of(path: Path) -> str:
+    """Kind of the artifact at ``path``; ``kernels`` where it cannot be read: the reader of that kind says why."""
+    try:
+        return str(read_manifest(path)["kind"])
+    except ArtifactError:
+        return KERNELS
+
+
+def check_files(path: Path, manifest: Mapping[str, Any], without: Collection[str] = ()) -> None:
+    """Check the files of the artifact at ``path``, and those of its parts.
+
+    A part may have been annotated since, so it is known by its ``identity``, and its files by its own manifest. Where
+    a part names numbers of the whole's weights it has no ``weights.bin``.
+
+    Args:
+        without: files that are elsewhere.
+
+    Raises:
+        ArtifactError: if a file is missing or was changed, or a part is another than the one that was built.
+    """
+    for name, digest in manifest["sha256"].items():
+        if name not in without:
+            check_file(path / name, digest)
+    for part in manifest["parts"]:
+        place = part_path(path, part)
+        if part["kind"] == ONNX:
+            check_file(place, part["identity"])
+            continue
+        data = read_manifest(place, (KERNELS,))
+        if data["identity"] != part["identity"]:
+            raise ArtifactError(f"{place} is another artifact than the one that was built; build the artifact again")
+        check_files(place, data, (WEIGHTS,) if "weights" in part else ())
+
+
+def part_path(path: Path, part: Mapping[str, Any]) -> Path:
+    """Where a part lies, which has to be in this artifact: a manifest from elsewhere could name any file.
+
+    Raises:
+        ArtifactError: if it is not.
+    """
+    name = str(part["path"])
+    if not _FILE_NAME.fullmatch(name):
+        raise ArtifactError(f"{path / MANIFEST} names a part {name!r} outside of the artifact; build it again")
+    return path / name
+
+
+def annotate(path: Path, provenance: Mapping[str, Any]) -> None:
+    """Add to the provenance of the artifact at ``path``.
+
+    Raises:
+        ArtifactError: if it cannot be written.
+    """
+    data = read_manifest(path)
+    _replace(path, {MANIFEST: sealed({**data, "provenance": {**data["provenance"], **provenance}}).encode()})
+
+
+def attach(path: Path, name: str, content: bytes) -> None:
+    """Add the file ``name`` to the artifact at ``path``, or replace it; the manifest has its hash.
+
+    Raises:
+        ArtifactError: if it cannot be written.
+    """
+    data = read_manifest(path)
+    field = "sha256" if name in data["sha256"] else "attached"
+    data[field] = {**data[field], name: hashlib.sha256(content).hexdigest()}
+    _replace(path, {name: content, MANIFEST: sealed(data).encode()})
+
+
+def attachment(path: Path, name: str) -> bytes | None:
+    """What ``attach`` added under ``name``, or None if nothing was.
+
+    Raises:
+        ArtifactError: if the file is gone or was changed since.
+    """
+    digest = read_manifest(path)["attached"].get(name)
+    if digest is None:
+        return None
+    if not (path / name).is_file() or sha256(path / name) != digest:
+        raise ArtifactError(
+            f"{path / name} was lost or changed after it was written; run 'tune run' or 'tune bench' again"
+        )
+    return (path / name).read_bytes()
+
+
+def _replace(path: Path, files: Mapping[str, bytes]) -> None:
+    """Write ``files`` into the artifact at ``path``, each in one rename."""
+    try:
+        for name, content in files.items():
+            fresh = path / f"{name}.new"
+            fresh.write_bytes(content)
+            fresh.replace(path / name)
+    except OSError as error:
+        raise ArtifactError(f"cannot write into {path} ({error.strerror}); check its permissions and space") from error

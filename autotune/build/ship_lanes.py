@@ -17,15 +17,17 @@ from typing import Any, NoReturn
 import numpy as np
 import tvm
 
-from autotune.artifact.directory import annotate, identity, install, lane_library, sha256, write_artifact
+from autotune.artifact.directory import identity, lane_library, write_artifact
+from autotune.artifact.manifest import annotate, sha256
 from autotune.artifact.plan import Plan
+from autotune.artifact.replacement import install
 from autotune.backends.cpu.linking import link_kernels
 from autotune.backends.executor import Tensors
 from autotune.build.lane_kernels import RACE_S, WORTH, Built, Kind, Ledger, Placing, build_kinds, placings
 from autotune.build.ship import LATENCY, Shipped, Shipping, ship
 from autotune.graph.lanes import Lane
 from autotune.graph.steps import WHOLE, Piece, Steps, arrange
-from autotune.runtime.plain_session import InferenceSession
+from autotune.runtime.session import InferenceSession
 from autotune.validation.verify import compare, complaint, random_inputs, reference_outputs
 from schedules.errors import MissingRecordError, VerificationError
 from schedules.lower import EXACT, MOST_LOSSY

@@ -1,4 +1,4 @@
-"""A specialised program as a graph of kernel calls, before any decision on order, lanes or memory.
+"""A program with a plan applied as a graph of kernel calls, before any decision on order, lanes or memory.
 
 Only programs of kernel calls, reshapes and tuples are flat; others (data-dependent shapes, sorting) run on the Relax
 virtual machine. Concatenations along the outermost axis longer than one disappear: their parts are written in place.
@@ -89,7 +89,7 @@ def read_flat(program: Program, concats: Mapping[str, int]) -> Flat | None:
     """``program`` as a graph of calls, or None if it is not flat.
 
     Args:
-        program: as ``specialise`` made it.
+        program: as ``apply_plan`` made it.
         concats: symbol of every kernel that only concatenates → axis.
     """
     try:

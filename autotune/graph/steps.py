@@ -102,7 +102,7 @@ def flatten(program: Program, concats: Mapping[str, int]) -> Steps | None:
     """``program`` as steps on one lane, or None if it is not flat.
 
     Args:
-        program: as ``specialise`` made it.
+        program: as ``apply_plan`` made it.
         concats: symbol of every kernel that only concatenates → axis.
     """
     flat = read_flat(program, concats)

@@ -15,7 +15,7 @@ from autotune.backends.executor import Span
 from autotune.build.lane_kernels import bounds_of, outline
 from autotune.graph.lanes import cpu_lane
 from autotune.importer.program import Program
-from autotune.runtime.plain_session import InferenceSession
+from autotune.runtime.session import InferenceSession
 from autotune.validation.verify import random_inputs
 from schedules.errors import UsageError
 from schedules.target import Target

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from autotune.runtime.onnxruntime_compat import OnnxRuntimeLike
+from autotune.runtime.session import InferenceSession
 
 Run = Callable[[], float]
 
@@ -38,12 +38,12 @@ QUIET_S = 3e-3
 """Seconds between runs of different models. After a run a model's threads spin for 2 ms, on the same cores."""
 
 
-def session_run(session: OnnxRuntimeLike, feed: Mapping[str, Any]) -> Run:
+def session_run(session: InferenceSession, feed: Mapping[str, Any]) -> Run:
     """A run of ``session`` on ``feed``."""
 
     def run() -> float:
         began = time.perf_counter()
-        session.run(None, dict(feed))
+        session.run(None, feed)
         return time.perf_counter() - began
 
     return run

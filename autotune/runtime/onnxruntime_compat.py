@@ -11,9 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from costmodels.choices import did_you_mean
 from schedules.errors import RunError, UsageError
 
@@ -102,44 +99,6 @@ def wanted_outputs(names: Sequence[str] | None, known: Sequence[str]) -> list[st
             near = did_you_mean(name, known)
             raise UsageError(f"the model has no output {name!r}; {near}its outputs are {list(known)}")
     return list(names or known)
-
-
-def refuse_unknown(feed: Mapping[str, Any], known: Sequence[str]) -> None:
-    """Complain about the first name in ``feed`` that is not in ``known``.
-
-    Raises:
-        UsageError: naming the nearest one.
-    """
-    for name in feed:
-        if name not in known:
-            near = did_you_mean(name, known)
-            raise UsageError(f"the model has no input {name!r}; {near}its inputs are {list(known)}")
-
-
-def given(feed: Mapping[str, Any], name: str, shape: object, dtype: str) -> NDArray[Any]:
-    """The input ``name``, whatever its shape and type; ``shape`` is what to say of it.
-
-    Raises:
-        UsageError: if it is missing.
-    """
-    if name not in feed:
-        raise UsageError(f"input {name!r} is missing; give an array of shape {shape} and type {dtype}")
-    return np.asarray(feed[name])
-
-
-def fitting(feed: Mapping[str, Any], name: str, shape: tuple[int | None, ...], dtype: str) -> NDArray[Any]:
-    """The input ``name``, of this very shape and type.
-
-    Raises:
-        UsageError: if it is missing or has another.
-    """
-    array = given(feed, name, shape, dtype)
-    if array.shape != shape or str(array.dtype) != dtype:
-        raise UsageError(
-            f"input {name!r} has shape {array.shape} and type {array.dtype}, "
-            f"the artifact was built for {shape} and {dtype}"
-        )
-    return array
 
 
 def check_run_options(run_options: object) -> None:

@@ -60,7 +60,7 @@ class Engine:
 # the peers are optional.
 def _tune(job: Job) -> Engine:
     from autotune import __version__
-    from autotune.runtime.plain_session import InferenceSession
+    from autotune.runtime.session import InferenceSession
 
     session = InferenceSession(job.artifact, job.threads)
     return Engine(__version__, "fp32", lambda: session.run(None, job.feed))

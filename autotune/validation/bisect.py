@@ -25,10 +25,11 @@ import onnx
 import tvm
 from numpy.typing import NDArray
 
-from autotune.artifact.apply_plan import specialise
+from autotune.artifact.apply_plan import apply_plan
 from autotune.artifact.directory import Artifact, read_artifact
 from autotune.artifact.plan import Choice, Plan
 from autotune.backends.cpu.cpu_build import build_artifact
+from autotune.backends.cpu.libraries import open_library, set_threads
 from autotune.backends.cpu.linking import compile_kernels, link_kernels
 from autotune.graph.flat import Flat, FlatCall, Source, read_flat
 from autotune.importer.onnx_model.load import load_model
@@ -37,8 +38,7 @@ from autotune.importer.program import Program, import_program
 from autotune.measure.local_measurer import LocalMeasurer
 from autotune.measure.measurer import symbol_of
 from autotune.measure.output_check import Expected, aligned, numpy_dtype, poison
-from autotune.backends.cpu.libraries import open_library, set_threads
-from autotune.runtime.plain_session import InferenceSession
+from autotune.runtime.session import InferenceSession
 from autotune.validation.bisect_names import Names
 from autotune.validation.verify import Arrays, compare, random_inputs, reference_outputs
 from schedules.errors import UsageError
@@ -119,7 +119,7 @@ def _wrong_kernel(
 ) -> Culprit | None:
     """The first kernel call that differs from the untuned build's."""
     plan = _untuned(program, artifact.target)
-    ready = specialise(program, plan)
+    ready = apply_plan(program, plan)
     flat = read_flat(ready, {})
     if flat is None or artifact.steps is None:
         return None  # the virtual machine runs it: nodes are all that can be told

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from autotune.importer.onnx_model.open_axes import Interface, Shapes
 from autotune.importer.program import TensorSpec
+from autotune.runtime.multi_shape_executor import cut
 from autotune.validation.verify import compare, random_inputs
 
 logger = logging.getLogger(__name__)
@@ -47,15 +47,9 @@ def with_independence(interface: Interface, sets: Sequence[Shapes], ask: Ask, se
     return replace(interface, padded=frozenset(padded), split=frozenset(split))
 
 
-def cut(feed: Feed, axes: Mapping[str, Sequence[int]], start: int, stop: int | None) -> dict[str, Array]:
+def _cut(feed: Feed, axes: Mapping[str, Sequence[int]], start: int, stop: int | None) -> dict[str, Array]:
     """``feed`` from ``start`` to ``stop`` along these axes of its inputs."""
-    made = dict(feed)
-    for name, mine in axes.items():
-        index = [slice(None)] * feed[name].ndim
-        for axis in mine:
-            index[axis] = slice(start, stop)
-        made[name] = np.ascontiguousarray(feed[name][tuple(index)])
-    return made
+    return {name: cut(array, axes.get(name, ()), start, stop) for name, array in feed.items()}
 
 
 def _case(interface: Interface, symbol: str, largest: Shapes, seed: int) -> tuple[Feed, int, list[int]]:
@@ -88,7 +82,7 @@ def _may_pad(interface: Interface, symbol: str, largest: Shapes, ask: Ask, seed:
     other = random_inputs([TensorSpec(n, a.shape, str(a.dtype)) for n, a in feed.items()], seed + 1)
     axes = interface.axes(symbol)
     for few in smaller:
-        want = ask(cut(feed, axes, 0, few))
+        want = ask(_cut(feed, axes, 0, few))
         for changed in _tails(feed, other, axes, few):
             if not _same(_first(interface, ask(changed), symbol, 0, few), want):
                 return False
@@ -116,4 +110,4 @@ def _may_split(interface: Interface, symbol: str, largest: Shapes, ask: Ask, see
         return False  # what does not belong to one part alone would have to be put together
     feed, size, smaller = _case(interface, symbol, largest, seed)
     whole = ask(feed)
-    return all(_same(_first(interface, whole, symbol, few, size), ask(cut(feed, axes, few, None))) for few in smaller)
+    return all(_same(_first(interface, whole, symbol, few, size), ask(_cut(feed, axes, few, None))) for few in smaller)

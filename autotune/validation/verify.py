@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from autotune.host.dtypes import is_short_float, numpy_type
 from autotune.importer.program import TensorSpec
-from autotune.runtime.plain_session import InferenceSession
+from autotune.runtime.session import InferenceSession
 from schedules.errors import VerificationError
 
 RTOL, ATOL = 1e-3, 1e-5

@@ -11,7 +11,7 @@ import onnx
 import pytest
 
 from autotune.measure.local_measurer import LocalMeasurer
-from autotune.runtime.plain_session import InferenceSession
+from autotune.runtime.session import InferenceSession
 from tests.autotune_tests.tiny import build_untuned, save_tiny, target
 
 

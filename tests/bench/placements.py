@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
-from autotune.artifact.apply_plan import specialise
+from autotune.artifact.apply_plan import apply_plan
 from autotune.backends.cpu.linking import concats_of
 from autotune.build.lane_kernels import Built, Kind, Ledger, for_threads, outline, plan_sizes, problem_of
 from autotune.cli.reply import table
@@ -23,7 +23,8 @@ from autotune.graph.partition import Partition
 from autotune.graph.placement import Problem, simulate
 from autotune.measure.measurer import symbol_of
 from autotune.options import Options
-from autotune.tuning.pipeline import load_program, resolve_target
+from autotune.importer.guarded_import import import_model
+from autotune.tuning.part import resolve_target
 from schedules.lower import MOST_LOSSY
 from tests.bench.placer_catalog import PLACERS
 from tuning_logs.sql_store import open_log
@@ -46,7 +47,7 @@ def problems(model: Path, log_path: str) -> Iterator[tuple[Partition, Problem]]:
     options = Options(log=log_path, lanes="auto")
     target = resolve_target(options)
     lanes = parse_lanes("auto", target.threads)
-    _, program = load_program(model, options, target)
+    _, program = import_model(model, options.inputs, target)
     log = open_log(log_path)
     kinds = {}
     for threads, size in plan_sizes(program, target, lanes, options).items():
@@ -56,7 +57,7 @@ def problems(model: Path, log_path: str) -> Iterator[tuple[Partition, Problem]]:
     if drawn is None or len(kinds) == 1:
         return
     plans = {threads: kind.plan(log, True, MOST_LOSSY) for threads, kind in kinds.items()}
-    flats = {t: read_flat(specialise(kind.program, plans[t]), concats_of(kind.program)) for t, kind in kinds.items()}
+    flats = {t: read_flat(apply_plan(kind.program, plans[t]), concats_of(kind.program)) for t, kind in kinds.items()}
     objects = {t: {symbol_of(key): Path() for key in kind.tasks} for t, kind in kinds.items()}
     built = Built(plans, cast(Any, flats), objects, lanes, (), Path())
     cut = drawn[1]

@@ -22,7 +22,7 @@ from autotune.importer.onnx_model.simplify import simplify
 from autotune.importer.program import Program, import_program, interface
 from autotune.measure.kernel_builder import Builder, object_of
 from autotune.measure.measurer import Candidate, symbol_of
-from autotune.runtime.plain_session import InferenceSession
+from autotune.runtime.session import InferenceSession
 from autotune.validation.verify import random_inputs
 from schedules import lower as lowering
 from schedules.config import Config

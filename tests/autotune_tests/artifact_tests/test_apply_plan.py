@@ -9,14 +9,14 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from tvm import relax
 
-from autotune.artifact.apply_plan import specialise
+from autotune.artifact.apply_plan import apply_plan
 from autotune.artifact.plan import Choice, Plan
 from autotune.backends.cpu.cpu_build import build_artifact
 from autotune.importer.onnx_model.load import load_model
 from autotune.importer.onnx_model.simplify import simplify
 from autotune.importer.program import import_program
 from autotune.measure.measurer import symbol_of
-from autotune.runtime.plain_session import InferenceSession
+from autotune.runtime.session import InferenceSession
 from schedules.lower import BASELINE
 from tests.autotune_tests.tiny import target
 
@@ -103,11 +103,11 @@ def test_shared_weights_are_kept_once_per_form(imported):
     _, program = imported(two_sizes())
     assert len(program.weights) == 1
     lanes = target().lanes()
-    same = specialise(program, plan_of(program, (4, 4)))
+    same = apply_plan(program, plan_of(program, (4, 4)))
     assert weight_shapes(same) == [transformed(4, lanes)]
-    mixed = specialise(program, plan_of(program, (4, 2)))
+    mixed = apply_plan(program, plan_of(program, (4, 2)))
     assert weight_shapes(mixed) == [transformed(4, lanes), transformed(2, lanes)]
-    direct = specialise(program, plan_of(program, (0, 0)))
+    direct = apply_plan(program, plan_of(program, (0, 0)))
     assert np.array_equal(direct.weights[0], program.weights[0])
 
 
@@ -122,14 +122,14 @@ def test_weights_that_nobody_reads_are_dropped(imported):
         relax.Function(params, main.body, main.ret_ty, main.is_pure, main.attrs),
     )
     more = replace(program, module=module, weights=(*program.weights, np.zeros(3, np.float32)))
-    ready = specialise(more, plan_of(program, (0, 0)))
+    ready = apply_plan(more, plan_of(program, (0, 0)))
     assert weight_shapes(ready) == weight_shapes(program)
     assert len(ready.module["main"].params) == 1 + len(program.weights)
 
 
 def test_only_main_is_left_and_calls_kernels_by_their_symbols(imported):
     _, program = imported(two_sizes())
-    ready = specialise(program, plan_of(program, (4, 0)))
+    ready = apply_plan(program, plan_of(program, (4, 0)))
     assert [gvar.name_hint for gvar in ready.module.get_global_vars()] == ["main"]
     text = ready.module["main"].script()
     for task in program.tasks:

@@ -9,7 +9,7 @@ import pytest
 
 from autotune.cli.main import main
 from autotune.exchange.export import export
-from autotune.runtime.plain_session import InferenceSession
+from autotune.runtime.session import InferenceSession
 from schedules.errors import ArtifactError
 
 ALONE = """

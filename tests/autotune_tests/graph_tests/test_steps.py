@@ -6,7 +6,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from autotune.artifact.apply_plan import specialise
+from autotune.artifact.apply_plan import apply_plan
 from autotune.artifact.plan import Choice, Plan
 from autotune.graph.steps import flatten
 from autotune.importer.program import import_program
@@ -46,7 +46,7 @@ def flat(onnx_model):
     plan = Plan(TARGET, tuple(Choice(task.key, BASELINE, None) for task in program.tasks))
     axes = {symbol_of(task.key): concat_axis(load_program(program.programs[task.key])) for task in program.tasks}
     concats = {symbol: axis for symbol, axis in axes.items() if axis is not None}
-    return concats, flatten(specialise(program, plan), concats)
+    return concats, flatten(apply_plan(program, plan), concats)
 
 
 def test_a_concatenation_is_written_in_place():

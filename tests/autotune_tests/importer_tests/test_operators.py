@@ -17,7 +17,7 @@ from autotune.importer.onnx_model.load import load_model
 from autotune.importer.onnx_model.shapes import SKELETON_ELEMENTS
 from autotune.importer.onnx_model.simplify import simplify
 from autotune.importer.program import import_program
-from autotune.runtime.plain_session import InferenceSession
+from autotune.runtime.session import InferenceSession
 from schedules.errors import ModelError
 from tests.autotune_tests import tiny
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value, written

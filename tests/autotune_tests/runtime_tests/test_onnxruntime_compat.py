@@ -7,7 +7,7 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from autotune.runtime.plain_session import InferenceSession
+from autotune.runtime.session import InferenceSession
 from schedules.errors import ArtifactError, RunError, UsageError
 
 

@@ -14,7 +14,8 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.external_data_helper import set_external_data
 
 import autotune
-from autotune.artifact.directory import read_artifact, sealed, sha256
+from autotune.artifact.directory import read_artifact
+from autotune.artifact.manifest import sealed, sha256
 from autotune.build import ship
 from autotune.cli.main import main
 from autotune.options import Options

@@ -174,7 +174,7 @@ def test_kernels(told, tiny_built, arguments, hint):
 def test_an_input_s_name_is_guessed_in_python_too(tiny_built):
     import numpy as np
 
-    from autotune.runtime.plain_session import InferenceSession
+    from autotune.runtime.session import InferenceSession
     from schedules.errors import UsageError
 
     session, x = InferenceSession(tiny_built.artifact), np.zeros((1, 16, 8, 8), np.float32)

@@ -21,7 +21,7 @@ from autotune.importer.onnx_model.simplify import simplify
 from autotune.importer.program import Program, import_program
 from autotune.measure.kernel_builder import Builder, object_of
 from autotune.measure.measurer import Candidate, symbol_of
-from autotune.runtime.plain_session import InferenceSession
+from autotune.runtime.session import InferenceSession
 from schedules import lower
 from schedules.errors import AutotuneError, ModelError, ScheduleError
 from schedules.lower import BASELINE

@@ -5,11 +5,11 @@ import pytest
 import tvm
 from tvm import relax
 
-from autotune.artifact.apply_plan import specialise
+from autotune.artifact.apply_plan import apply_plan
 from autotune.artifact.plan import Choice, Plan
 from autotune.backends.cpu.linking import compile_kernels, link_kernels, link_library
 from autotune.measure.measurer import symbol_of
-from autotune.runtime.plain_session import InferenceSession
+from autotune.runtime.session import InferenceSession
 from schedules.errors import MeasureError
 from schedules.lower import BASELINE
 from schedules.space import Knob, Space
@@ -65,7 +65,7 @@ def test_a_library_of_kernels_has_every_symbol(kernels, tmp_path):
 
 
 def test_the_virtual_machine_runs_the_same_kernels(program, kernels, tiny_built, tmp_path):
-    ready = specialise(program, plan_with(program))
+    ready = apply_plan(program, plan_with(program))
     link_library(ready, target(), kernels, tmp_path / "model.so")
     machine = relax.VirtualMachine(tvm.runtime.load_module(str(tmp_path / "model.so")), tvm.cpu())
     x = np.random.default_rng(0).standard_normal((1, 16, 8, 8)).astype(np.float32)

@@ -20,9 +20,9 @@ from autotune.importer.onnx_model.simplify import simplify
 from autotune.importer.program import import_program
 from autotune.options import Options
 from autotune.report.inspect_lanes import report_lanes
-from autotune.runtime import plain_session as runtime
+from autotune.runtime import session as runtime
 from autotune.tuning import coupled
-from autotune.tuning.pipeline import Result
+from autotune.tuning.result import Result
 from autotune.validation.verify import compare_session
 from schedules.errors import ArtifactError
 from schedules.target import Target

@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 from onnx import numpy_helper
 
-from autotune.artifact.apply_plan import specialise
+from autotune.artifact.apply_plan import apply_plan
 from autotune.artifact.plan import Choice, Plan
 from autotune.graph.steps import Operand, flatten
 from autotune.importer.onnx_model.load import load_model
@@ -54,7 +54,7 @@ def run(
     plan = Plan(
         TARGET, tuple(Choice(t.key, (*program.spaces[t.key].initial, BASELINE)[0], None) for t in program.tasks)
     )
-    ready = specialise(program, plan)
+    ready = apply_plan(program, plan)
     steps = flatten(ready, {})
     assert steps is not None
     kernels = {

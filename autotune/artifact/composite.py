@@ -1,0 +1,270 @@
+"""Artifacts in parts: one model for several sets of input shapes, or in segments that run one after the other.
+
+    manifest.json       see ``manifest.py``; also ``interface``, and what each part is (``Part``)
+    weights.bin         every weight of the parts once, in whatever forms their kernels want it
+    part-0/ …           artifacts of kernels, without their weights.bin
+    part-0.onnx …       beside a tuned segment: the model that it was tuned from, for ``tune verify``, ``bench`` and
+                        ``tasks``; not needed to run, and its hash is in the provenance of the segment's manifest
+    fallback-1.onnx …   fallback partitions: ONNX Runtime runs these, because TVM cannot express an operator of theirs
+
+Values pass between segments by name. Sets of shapes and segments are told apart by the manifest's ``kind``; files,
+hashes and weights are the same for both.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import onnx
+from google.protobuf.message import DecodeError
+from onnx.external_data_helper import uses_external_data
+
+from autotune.artifact.directory import Artifact, Weights, kernels_part, read_artifact
+from autotune.artifact.manifest import (
+    KERNELS,
+    MANIFEST,
+    ONNX,
+    SEGMENTS,
+    SHAPES,
+    WEIGHTS,
+    check_files,
+    damage_reported,
+    part_path,
+    read_manifest,
+    sha256,
+    write_manifest,
+)
+from autotune.artifact.replacement import new_artifact
+from autotune.artifact.weights_file import Entry, SharedWeights, read_weights, write_weights
+from autotune.importer.onnx_model.graph_walk import walk_tensors
+from autotune.importer.onnx_model.open_axes import Interface, OpenSpec
+from autotune.importer.onnx_model.shapes import true_inputs
+from schedules.errors import ArtifactError
+
+
+@dataclass(frozen=True)
+class Part:
+    """One set of shapes, or one segment.
+
+    Attributes:
+        path: of an artifact of kernels, or of an ONNX file.
+        kind: ``kernels``, or ``onnx`` for what ONNX Runtime runs.
+        shapes: of the model's inputs by name; empty for segments.
+        inputs, outputs: names of the values that a segment reads and makes; empty for sets of shapes.
+        operators: kinds of the nodes that ONNX Runtime runs.
+        weights: numbers of its weights among those of the whole, in its own order.
+    """
+
+    path: Path
+    kind: str = KERNELS
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    operators: tuple[str, ...] = ()
+    weights: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Composite:
+    """A checked artifact in parts.
+
+    Attributes:
+        kind: ``shapes`` or ``segments``.
+        entries: where the weights lie.
+    """
+
+    path: Path
+    kind: str
+    interface: Interface
+    parts: tuple[Part, ...]
+    provenance: Mapping[str, Any]
+    entries: Sequence[Entry]
+
+    @property
+    def tuned(self) -> tuple[Part, ...]:
+        """The parts that are artifacts of kernels."""
+        return tuple(part for part in self.parts if part.kind == KERNELS)
+
+    @property
+    def fallbacks(self) -> tuple[Part, ...]:
+        """The parts that ONNX Runtime runs."""
+        return tuple(part for part in self.parts if part.kind == ONNX)
+
+    def open(self, part: Part) -> Artifact:
+        """A part as an artifact; memory of its weights is shared with the other parts.
+
+        Raises:
+            ArtifactError: if a file is missing or was changed, or the weights of the part are not there.
+        """
+        with damage_reported(self.path / MANIFEST):
+            return read_artifact(part.path, tuple(self._weights[number] for number in part.weights))
+
+    @cached_property
+    def _weights(self) -> Weights:
+        return read_weights(self.path / WEIGHTS, self.entries)
+
+
+def model_of(tuned: Path) -> Path:
+    """Where the ONNX file lies that a tuned segment was made from: beside it."""
+    return tuned.with_name(f"{tuned.name}.onnx")
+
+
+def part_name(number: int, kind: str) -> str:
+    """File name of a part in its artifact."""
+    return f"part-{number}" if kind == KERNELS else f"fallback-{number}.onnx"
+
+
+def extract_part(part: Path, out: Path) -> None:
+    """Put the tuned part in the folder ``part`` at ``out``, as the artifact that it was before it became a part.
+
+    Raises:
+        ArtifactError: if a file is missing or was changed.
+    """
+    weights = read_artifact(part).weights
+    shutil.copytree(part, out)
+    write_weights(out / WEIGHTS, weights)
+
+
+def interface_of(model: onnx.ModelProto) -> Interface:
+    """Inputs and outputs of a model whose input shapes are known."""
+    inputs = tuple(_spec(value) for value in true_inputs(model.graph))
+    return Interface(inputs, tuple(_spec(value) for value in model.graph.output), {})
+
+
+def _spec(value: onnx.ValueInfoProto) -> OpenSpec:
+    tensor = value.type.tensor_type
+    shape = tuple(dim.dim_value if dim.HasField("dim_value") else "?" for dim in tensor.shape.dim)
+    return OpenSpec(value.name, shape, str(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)))
+
+
+def tuned_parts(path: Path) -> list[Path]:
+    """Folders of the artifacts of kernels in the artifact in parts at ``path``."""
+    return [part.path for part in read_composite(path).tuned]
+
+
+def read_composite(path: Path) -> Composite:
+    """Open and check the artifact in parts at ``path``; kernels are opened when they are needed.
+
+    Raises:
+        ArtifactError: if a file is missing or was changed, a value is read that nothing made before, or a fallback
+            partition keeps data in other files.
+    """
+    data = read_manifest(path, (SHAPES, SEGMENTS))
+    check_files(path, data)
+    with damage_reported(path / MANIFEST):
+        composite = Composite(
+            path,
+            data["kind"],
+            Interface.from_data(data["interface"]),
+            tuple(_read_part(path, item) for item in data["parts"]),
+            dict(data["provenance"]),
+            data["weights"],
+        )
+        if composite.kind == SEGMENTS:
+            _check_values(composite)
+        return composite
+
+
+def _read_part(path: Path, data: Mapping[str, Any]) -> Part:
+    return Part(
+        part_path(path, data),
+        str(data["kind"]),
+        {name: tuple(int(size) for size in shape) for name, shape in data["shapes"].items()},
+        tuple(data["inputs"]),
+        tuple(data["outputs"]),
+        tuple(data["operators"]),
+        tuple(int(number) for number in data["weights"]),
+    )
+
+
+def write_composite(
+    out: Path, kind: str, parts: Sequence[Part], interface: Interface, provenance: Mapping[str, Any]
+) -> None:
+    """Put ``parts`` into one artifact at ``out``; they are left as they are.
+
+    Args:
+        kind: ``shapes`` or ``segments``.
+        parts: wherever they lie now; a tuned segment with its model beside it (``model_of``).
+
+    Raises:
+        ArtifactError: if the folder cannot be written, or ``out`` exists and is not an artifact.
+    """
+    with new_artifact(out) as folder:
+        shared = SharedWeights()
+        described = [_add(part, folder / part_name(number, part.kind), shared) for number, part in enumerate(parts)]
+        entries = write_weights(folder / WEIGHTS, shared.arrays)
+        fields = {
+            "sha256": {WEIGHTS: sha256(folder / WEIGHTS)},
+            "inputs": [asdict(spec) for spec in interface.inputs],
+            "outputs": [asdict(spec) for spec in interface.outputs],
+            "interface": interface.to_data(),
+            "parts": described,
+            "weights": entries,
+            "provenance": dict(provenance),
+        }
+        write_manifest(folder, kind, fields)
+
+
+def _add(part: Part, place: Path, shared: SharedWeights) -> dict[str, Any]:
+    """Copy a part to ``place``; its entry in the manifest."""
+    told = {
+        "shapes": {name: list(shape) for name, shape in part.shapes.items()},
+        "inputs": list(part.inputs),
+        "outputs": list(part.outputs),
+        "operators": list(part.operators),
+    }
+    if part.kind == ONNX:
+        shutil.copyfile(part.path, place)
+        return {"path": place.name, "kind": ONNX, "identity": sha256(place), "weights": [], **told}
+    numbers = shared.add(read_artifact(part.path).weights)
+    shutil.copytree(part.path, place, ignore=shutil.ignore_patterns(WEIGHTS))
+    if model_of(part.path).is_file():
+        shutil.copyfile(model_of(part.path), model_of(place))
+    return {**kernels_part(place), "weights": numbers, **told}
+
+
+def _check_values(composite: Composite) -> None:
+    """Check that every segment has the values that it reads, and makes those that others read.
+
+    Raises:
+        ArtifactError: if one has not.
+    """
+    made = {spec.name for spec in composite.interface.inputs}
+    for part in composite.parts:
+        inputs, outputs = _onnx_values(part.path) if part.kind == ONNX else _tuned_values(part.path)
+        missing = next((name for name in part.inputs if name not in made), None)
+        if missing is not None:
+            raise ArtifactError(f"{part.path} reads {missing!r}, which nothing before it makes; build it again")
+        if set(part.inputs) != inputs or not set(part.outputs) <= outputs:
+            raise ArtifactError(f"{part.path} has other inputs or outputs than {composite.path} says; build it again")
+        made.update(part.outputs)
+    for spec in composite.interface.outputs:
+        if spec.name not in made:
+            raise ArtifactError(f"nothing in {composite.path} makes its output {spec.name!r}; build the artifact again")
+
+
+def _tuned_values(path: Path) -> tuple[set[str], set[str]]:
+    """Names of a tuned segment's inputs and outputs."""
+    data = read_manifest(path)
+    return {spec["name"] for spec in data["inputs"]}, {spec["name"] for spec in data["outputs"]}
+
+
+def _onnx_values(path: Path) -> tuple[set[str], set[str]]:
+    """Names of the inputs and outputs of a fallback partition.
+
+    Raises:
+        ArtifactError: if it is no ONNX file, or has data in other files: it could name any file.
+    """
+    try:
+        model = onnx.load(path, load_external_data=False)
+    except DecodeError as error:
+        raise ArtifactError(f"{path} is no ONNX file; build the artifact again") from error
+    outside = next((tensor.name for tensor in walk_tensors(model) if uses_external_data(tensor)), None)
+    if outside is not None:
+        raise ArtifactError(f"{path} has data in another file (tensor {outside!r}); build the artifact again")
+    return {value.name for value in true_inputs(model.graph)}, {value.name for value in model.graph.output}

@@ -1,0 +1,72 @@
+"""``weights.bin``: a model's weights one after the other, each aligned for kernels."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.host.pages import ALIGNMENT, paged
+from schedules.errors import ArtifactError
+
+Array = NDArray[Any]
+Entry = dict[str, Any]
+"""Where a weight lies, as in the manifest: ``offset`` in bytes, ``shape`` and ``dtype``."""
+
+
+def write_weights(path: Path, weights: Sequence[Array]) -> list[Entry]:
+    """Write all of ``weights``, each at a multiple of ``ALIGNMENT`` bytes; where each lies."""
+    entries = []
+    with path.open("wb") as stream:
+        for array in weights:
+            stream.write(b"\0" * (-stream.tell() % ALIGNMENT))
+            entries.append({"offset": stream.tell(), "shape": list(array.shape), "dtype": str(array.dtype)})
+            stream.write(np.ascontiguousarray(array).tobytes())
+    return entries
+
+
+def read_weights(path: Path, entries: Sequence[Entry]) -> tuple[Array, ...]:
+    """Inverse of ``write_weights``, in memory of this process.
+
+    Raises:
+        ArtifactError: if the file is too short.
+    """
+    if not entries:
+        return ()
+    # Read rather than mapped: a mapped file lies in small pages.
+    memory = paged(path.stat().st_size)
+    with path.open("rb") as stream:
+        stream.readinto(memory.data)
+    arrays = []
+    for entry in entries:
+        shape, dtype = tuple(int(x) for x in entry["shape"]), np.dtype(entry["dtype"])
+        start = int(entry["offset"])
+        stop = start + math.prod(shape) * dtype.itemsize
+        if start < 0 or stop > memory.size:
+            raise ArtifactError(f"{path} is shorter than its manifest says; build the artifact again")
+        arrays.append(memory[start:stop].view(dtype).reshape(shape))
+    return tuple(arrays)
+
+
+class SharedWeights:
+    """Weights of several parts; equal ones are kept once."""
+
+    def __init__(self) -> None:
+        self.arrays: list[Array] = []
+        self._numbers: dict[tuple[str, tuple[int, ...], bytes], int] = {}
+
+    def add(self, weights: Sequence[Array]) -> list[int]:
+        """Numbers of ``weights`` in ``arrays``."""
+        numbers = []
+        for array in weights:
+            key = (str(array.dtype), array.shape, hashlib.sha256(np.ascontiguousarray(array).data).digest())
+            if key not in self._numbers:
+                self._numbers[key] = len(self.arrays)
+                self.arrays.append(array)
+            numbers.append(self._numbers[key])
+        return numbers

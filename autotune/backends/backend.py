@@ -11,24 +11,61 @@ from typing import Protocol
 
 from autotune.artifact.directory import Artifact
 from autotune.backends.executor import KernelExecutor
-from autotune.host.roofline import Peak
+from autotune.graph.lanes import Lane
+from autotune.host.roofline import Roofline
+from autotune.importer.program import Program
+from autotune.measure.local_measurer import LocalMeasurer
+from autotune.options import Options
 from schedules.config import Config
 from schedules.target import Target
 
 
 class Backend(Protocol):
-    """Execution, bounds and code of one kind of target.
-
-    Attributes:
-        kind: as ``Target.kind``.
-        forms: what ``emit`` can show of a kernel, such as ``tir`` and ``asm``.
-    """
+    """Execution, bounds and code of one kind of target."""
 
     @property
-    def kind(self) -> str: ...
+    def kind(self) -> str:
+        """As ``Target.kind``."""
+        ...
 
     @property
-    def forms(self) -> tuple[str, ...]: ...
+    def forms(self) -> tuple[str, ...]:
+        """What ``emit`` can show of a kernel, such as ``tir`` and ``asm``."""
+        ...
+
+    @property
+    def has_lanes(self) -> bool:
+        """Whether a program's subgraphs may be placed on groups of cores."""
+        ...
+
+    def check_options(self, options: Options) -> None:
+        """Whether a run with these options can be done for targets of this kind, here.
+
+        Raises:
+            UsageError: if not, with what to leave out.
+            InstallError: if a compiler is missing.
+        """
+        ...
+
+    def check_program(self, model: str, program: Program) -> None:
+        """Whether kernels for all of ``program`` can be made.
+
+        Raises:
+            ModelError: if not, naming ``model`` and what prevents it.
+        """
+        ...
+
+    def lanes(self, options: Options, target: Target) -> tuple[Lane, ...]:
+        """What may run subgraphs; one lane of the whole target unless the options ask for several."""
+        ...
+
+    def measures(self, options: Options) -> bool:
+        """Whether a run with these options needs ``measurer``."""
+        ...
+
+    def measurer(self, target: Target, evaluator: str, seed: int) -> LocalMeasurer:
+        """Builds, checks and times kernels for ``target`` on this machine; a context manager."""
+        ...
 
     def check_host(self, target: Target, where: Path) -> None:
         """Whether this machine can run the artifact at ``where``, which was built for ``target``.
@@ -38,7 +75,7 @@ class Backend(Protocol):
         """
         ...
 
-    def roofline(self, target: Target) -> Peak:
+    def roofline(self, target: Target) -> Roofline:
         """The bounds that kernels for ``target`` cannot exceed, measured here or from a data sheet."""
         ...
 

@@ -30,19 +30,17 @@ class Span:
 
 
 class KernelExecutor(Protocol):
-    """Runs one compiled program. One call at a time; the session holds a lock.
-
-    Attributes:
-        lanes: what runs its subgraphs; empty where the program is not cut into subgraphs.
-        pool_per_thread: whether every calling thread needs a thread pool of TVM's (``set_threads``) before its first
-            run.
-    """
+    """Runs one compiled program, one call at a time; the session holds a lock."""
 
     @property
-    def lanes(self) -> tuple[Lane, ...]: ...
+    def lanes(self) -> tuple[Lane, ...]:
+        """What runs its subgraphs; empty where the program is not cut into subgraphs."""
+        ...
 
     @property
-    def pool_per_thread(self) -> bool: ...
+    def pool_per_thread(self) -> bool:
+        """Whether every calling thread needs a thread pool of TVM's (``set_threads``) before its first run."""
+        ...
 
     def run(self, inputs: Tensors) -> list[NDArray[Any]]:
         """One array per output, of the shapes of the model's outputs, in memory of their own.

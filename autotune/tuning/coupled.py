@@ -25,21 +25,11 @@ from typing import Any
 
 import onnx
 
-from autotune.artifact.apply_plan import specialise
-from autotune.artifact.directory import (
-    Artifact,
-    annotate,
-    attach,
-    device_folder,
-    identity,
-    install,
-    read_artifact,
-    scratch_beside,
-    sha256,
-    write_artifact,
-    writing,
-)
+from autotune.artifact.apply_plan import apply_plan
+from autotune.artifact.directory import Artifact, device_folder, identity, read_artifact, write_artifact
+from autotune.artifact.manifest import annotate, attach, sha256
 from autotune.artifact.plan import Choice, LanePlan, Placed, Plan
+from autotune.artifact.replacement import install, scratch_beside
 from autotune.backends.cpu.linking import compile_kernels, concats_of, link_kernels
 from autotune.build.coupled_costs import (
     Costs,
@@ -60,14 +50,15 @@ from autotune.graph.merge import Part, device_flat, merge
 from autotune.graph.placement import Placement, Problem, simulate
 from autotune.graph.steps import Piece, Steps, arrange
 from autotune.host.machine import host_target
-from autotune.host.roofline import measure_peak
+from autotune.host.roofline import measure_roofline
 from autotune.importer.guarded_import import cut_into_branches, import_model
 from autotune.importer.onnx_model.branches import Branch
 from autotune.importer.program import Program
 from autotune.measure.local_measurer import LocalMeasurer
 from autotune.options import Options
-from autotune.runtime.plain_session import InferenceSession
-from autotune.tuning.pipeline import Result, combined, output_path, tune_one
+from autotune.runtime.session import InferenceSession
+from autotune.tuning.part import output_path, tune_part
+from autotune.tuning.result import Result, combined
 from autotune.tuning.tune_cuda import tune_cuda
 from autotune.validation.verify import Verdict, compare_session, complaint
 from schedules.errors import ModelError, UsageError, VerificationError
@@ -189,7 +180,7 @@ class _Crew:
         cpu, device = folder / f"cpu-{name}", folder / f"device-{name}"
         threads = self.host.threads if whole else self.cpu_target.threads
         own = replace(self._own("cpu" if whole else "cpu parts", share, cpu, whole), target=None, threads=threads)
-        self.results.append(tune_one(file, own, self._observe, self._interrupted))
+        self.results.append(tune_part(file, own, self._observe, self._interrupted))
         other = replace(self._own("device" if whole else "device parts", share, device, whole), target=self.target)
         if self._interrupted:
             other = replace(other, trials=0)
@@ -240,7 +231,7 @@ class _Crew:
             return Costs(alone, None, alone, None, measured=self.options.device)
         if not self.options.device:
             _, program = import_model(built.file, self._inputs(built), self.target)
-            bound_s = device_bound_s(program, measure_peak(self.target))
+            bound_s = device_bound_s(program, measure_roofline(self.target))
             return Costs(alone, bound_s, alone, bound_s, measured=False)
         device = whole_runs(InferenceSession(built.device), read_artifact(built.device).inputs, seed)
         device_alone = median_s(device)
@@ -314,7 +305,7 @@ def _part(name: str, artifact: Artifact, program: Program | None, plan: Plan) ->
     inputs, outputs = (tuple(spec.name for spec in specs) for specs in (artifact.inputs, artifact.outputs))
     if program is None:
         return Part(name, device_flat(name, artifact.inputs, artifact.outputs), inputs, outputs)
-    flat = read_flat(specialise(program, plan), concats_of(program))
+    flat = read_flat(apply_plan(program, plan), concats_of(program))
     if flat is None:
         raise ModelError(
             f"subgraph {name} has operators whose shapes depend on data, and cannot be placed; give --lanes cpu"
@@ -376,8 +367,7 @@ def _ship(
         result.latency_ms = {"tuned": 1e3 * seconds[best]}
         annotate(paths[best], {LATENCY: {"untuned": None, "tuned": 1e3 * seconds[best]}})
     annotate(paths[best], {"lanes": {"measured": crew.options.device, "ms": told}})
-    with writing(out):
-        install(paths[best], out)
+    install(paths[best], out)
 
 
 def _note(path: Path, one_lane_s: float | None, measured_s: float | None) -> None:

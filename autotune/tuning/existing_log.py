@@ -7,8 +7,7 @@ from pathlib import Path
 from autotune.options import default_log
 from schedules.errors import LogError, MissingRecordError
 from tuning_logs.log import TuningLog
-from tuning_logs.memory_store import MemoryStore
-from tuning_logs.sql_store import SqlStore, open_log
+from tuning_logs.sql_store import SqlStore, memory_log, open_log
 
 
 def made_log(address: str | Path | None) -> SqlStore:
@@ -35,7 +34,7 @@ def existing_log(address: str | Path | None) -> SqlStore:
 def known_log(address: str | Path | None) -> TuningLog:
     """As ``existing_log``; an empty log where the user's own does not exist yet."""
     if address is None and not default_log().exists():
-        return MemoryStore()
+        return memory_log()
     return existing_log(address)
 
 

@@ -1,4 +1,4 @@
-"""A model with operators that TVM cannot express: the rest is tuned, and ONNX Runtime runs those, if allowed.
+"""A model with operators that TVM cannot express: the rest is tuned, and ONNX Runtime runs those.
 
 Every tuned segment is an artifact of its own, with its share of the budget by arithmetic and the run's log. The whole
 is compared with ONNX Runtime running the whole model.
@@ -7,161 +7,138 @@ is compared with ONNX Runtime running the whole model.
 from __future__ import annotations
 
 import logging
-import shutil
-import statistics
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar
 
 import onnx
 
-from autotune.artifact.chain import Link, is_chain, model_of, read_chain, segment_name, write_chain
-from autotune.artifact.directory import install, read_manifest, scratch_beside, sha256
+from autotune.artifact.composite import (
+    Part,
+    extract_part,
+    interface_of,
+    model_of,
+    part_name,
+    read_composite,
+    write_composite,
+)
+from autotune.artifact.manifest import KERNELS, ONNX, SEGMENTS, kind_of, read_manifest, sha256
 from autotune.importer.guarded_import import cut_model, import_model
 from autotune.importer.onnx_model.segments import Segment
+from autotune.importer.onnx_model.shapes import true_inputs
 from autotune.options import Options
-from autotune.runtime.segmented_session import ChainSession, onnxruntime_over
-from autotune.tuning.parts import TunedPart, part_options
-from autotune.validation.verify import Verdict, compare_session, complaint, session_inputs
-from schedules.errors import ArtifactError, ModelError, VerificationError
-from schedules.target import Target
+from autotune.runtime.model_timing import median_s, session_run
+from autotune.runtime.segmented_executor import open_onnxruntime
+from autotune.runtime.session import InferenceSession
+from autotune.tuning.composition import Composed, PartJob, part_options
+from autotune.tuning.part import output_path, resolve_target
+from autotune.tuning.result import Result
+from autotune.validation.verify import compare_session, complaint, session_inputs
+from schedules.errors import ArtifactError, VerificationError
 
 logger = logging.getLogger(__name__)
 
-RUNS = 15
-"""Of the whole model, for its latency."""
-
-LEAST_SHARE = 0.02
-"""Of the budget, for a segment with hardly any arithmetic."""
+MIN_SHARE = 0.02
+"""Least share of the budget for a segment with hardly any arithmetic. Heuristic."""
 
 
-T = TypeVar("T", bound=TunedPart)
+class FallbackPartitions:
+    """The composition of a model that cannot be imported as a whole: a part per tuned segment.
 
-
-@dataclass(frozen=True)
-class Islanded:
-    """What came of a model with islands.
-
-    Attributes:
-        operators: of every island, in order.
-        verdict: of the whole model.
-        latency_ms: of the whole model, islands and all; the median of a few runs. None after Ctrl-C.
+    An artifact of segments that is in place already gives those whose models are the same, with their history and
+    latency.
     """
 
-    operators: tuple[tuple[str, ...], ...]
-    verdict: Verdict
-    latency_ms: float | None
+    def __init__(self, model: Path, options: Options) -> None:
+        self._path = model
+        self._options = options
+        self._out = output_path(model, options)
+        self._target = resolve_target(options)
+        self._model, self._segments = cut_model(model, options.inputs, self._target)
 
+    def parts(self, folder: Path) -> list[PartJob]:
+        """As ``Composition.parts``.
 
-def needs_islands(model: Path, options: Options, target: Target) -> bool:
-    """Whether the model cannot be imported as it is."""
-    try:
-        import_model(model, options.inputs, target)
-    except ModelError:
-        return True
-    return False
-
-
-def tune_around(
-    model: Path, out: Path, options: Options, target: Target, tune: Callable[[Path, Options, bool], T]
-) -> tuple[list[T], Islanded]:
-    """Tune what of ``model`` can be, and put an artifact with islands at ``out``.
-
-    One that is there already gives its segments with their history and latency, where their models are the same.
-
-    Args:
-        tune: tunes a model and builds its artifact; after Ctrl-C (True) without measuring anything.
-
-    Returns:
-        What ``tune`` returned for each tuned segment, and the rest.
-
-    Raises:
-        InstallError: if ONNX Runtime is not installed.
-        ModelError: if nothing of the model can be tuned.
-        VerificationError: if the whole is wrong; ``out`` is left as it was.
-        AutotuneError: as ``tune``.
-    """
-    whole, segments = cut_model(model, options.inputs, target)
-    if not any(segment.island for segment in segments):
-        import_model(model, options.inputs, target)  # says what is wrong: every part of it can be imported alone
-    with scratch_beside(out) as folder:
-        paths = [folder / segment_name(number, segment.island) for number, segment in enumerate(segments)]
-        files = [_saved(segment, path) for segment, path in zip(segments, paths, strict=True)]
-        before = _parts_by_model(out)
-        shares = _shares(files, segments, target)
-        results: list[T] = []
-        links = []
-        for path, file, segment, share in zip(paths, files, segments, shares, strict=True):
+        Raises:
+            InstallError: if ONNX Runtime is not installed.
+            ModelError: if nothing of the model can be tuned, or every part of it can be, but not the whole.
+        """
+        if not any(segment.island for segment in self._segments):
+            import_model(self._path, self._options.inputs, self._target)  # raises, and says what is wrong
+        files = [
+            self._save(segment, place) for segment, place in zip(self._segments, self._places(folder), strict=True)
+        ]
+        before = self._parts_by_model()
+        jobs = []
+        for segment, place, file, share in zip(
+            self._segments, self._places(folder), files, self._shares(files), strict=True
+        ):
             if not segment.island:
                 if (earlier := before.get(sha256(file))) is not None:
-                    shutil.copytree(earlier, path)
-                results.append(tune(file, part_options(options, share, path, {}), any(r.interrupted for r in results)))
-            links.append(_link(path, segment))
-        beside = folder / "chain"
-        write_chain(beside, whole, links, {"model": model.name, "sha256": sha256(model)})
-        verdict = _verified(beside, whole, options.seed)
-        latency_ms = None if any(r.interrupted for r in results) else _median_ms(beside, options.seed)
-        install(beside, out)
-    return results, Islanded(tuple(s.operators for s in segments if s.island), verdict, latency_ms)
+                    extract_part(earlier, place)
+                jobs.append(PartJob(file, part_options(self._options, share, place, {})))
+        return jobs
+
+    def compose(self, folder: Path, results: Sequence[Result | None]) -> Composed:
+        """As ``Composition.compose``."""
+        parts = [_part(segment, place) for segment, place in zip(self._segments, self._places(folder), strict=True)]
+        made, seed = folder / "segments", self._options.seed
+        provenance = {"model": self._path.name, "sha256": sha256(self._path)}
+        write_composite(made, SEGMENTS, parts, interface_of(self._model), provenance)
+        session = InferenceSession(made)
+        verdict = compare_session(session, self._model, seed)
+        if not verdict.passed:
+            raise VerificationError(complaint(made, verdict, seed))
+        interrupted = any(result is not None and result.interrupted for result in results)
+        tuned_ms = None if interrupted else 1e3 * median_s(session_run(session, session_inputs(session, seed)))
+        fields = {
+            "latency_ms": {"tuned": tuned_ms},
+            "verified": verdict,
+            "fallback_partitions": tuple(segment.operators for segment in self._segments if segment.island),
+        }
+        installed = [part.path for part in parts if part.kind == KERNELS]
+        return Composed(made, tuple(self._out / place.name for place in installed), fields)
+
+    def _places(self, folder: Path) -> list[Path]:
+        """Where the segments lie: artifacts of kernels, and ONNX files of fallback partitions."""
+        return [folder / part_name(number, _kind(segment)) for number, segment in enumerate(self._segments)]
+
+    def _save(self, segment: Segment, place: Path) -> Path:
+        """The ONNX file of the segment that is to be at ``place``."""
+        file = place if segment.island else model_of(place)
+        onnx.save(segment.model, file)
+        if segment.island:
+            open_onnxruntime(file, 1)  # refuses now what it would refuse after the tuning
+        return file
+
+    def _parts_by_model(self) -> dict[str, Path]:
+        """Hash of a segment's ONNX file → its artifact, of what is in place."""
+        if kind_of(self._out) != SEGMENTS:
+            return {}
+        try:
+            tuned = read_composite(self._out).tuned
+            return {str(read_manifest(part.path)["provenance"]["sha256"]): part.path for part in tuned}
+        except (ArtifactError, KeyError) as error:
+            logger.debug("%s is built anew: %s", self._out, error)
+            return {}
+
+    def _shares(self, files: Sequence[Path]) -> list[float]:
+        """Shares of the budget by arithmetic; fallback partitions get none."""
+        work = [
+            None if segment.island else sum(t.flop * t.weight for t in import_model(file, {}, self._target)[1].tasks)
+            for file, segment in zip(files, self._segments, strict=True)
+        ]
+        total = sum(flop for flop in work if flop is not None) or 1
+        raised = [0.0 if flop is None else max(MIN_SHARE, flop / total) for flop in work]
+        return [share / sum(raised) for share in raised]
 
 
-def _parts_by_model(out: Path) -> dict[str, Path]:
-    """Hash of a segment's ONNX file → its artifact, of what is at ``out``: a second run goes on from there."""
-    if not is_chain(out):
-        return {}
-    try:
-        return {str(read_manifest(link.path)["provenance"]["sha256"]): link.path for link in read_chain(out).tuned}
-    except (ArtifactError, KeyError) as error:
-        logger.debug("%s is made anew: %s", out, error)
-        return {}
+def _kind(segment: Segment) -> str:
+    return ONNX if segment.island else KERNELS
 
 
-def _saved(segment: Segment, path: Path) -> Path:
-    """The ONNX file of the segment that is to be at ``path``."""
-    file = path if segment.island else model_of(path)
-    onnx.save(segment.model, file)
-    if segment.island:
-        onnxruntime_over(file.read_bytes(), 1)  # refuses now what it would refuse later
-    return file
-
-
-def _shares(files: Sequence[Path], segments: Sequence[Segment], target: Target) -> list[float]:
-    """Of the budget, by arithmetic; islands get none."""
-    work = [
-        0.0 if segment.island else sum(task.flop * task.weight for task in import_model(file, {}, target)[1].tasks)
-        for file, segment in zip(files, segments, strict=True)
-    ]
-    most = sum(work) or 1.0
-    raised = [
-        0.0 if segment.island else max(LEAST_SHARE, flop / most) for flop, segment in zip(work, segments, strict=True)
-    ]
-    return [share / sum(raised) for share in raised]
-
-
-def _link(path: Path, segment: Segment) -> Link:
+def _part(segment: Segment, place: Path) -> Part:
     graph = segment.model.graph
-    weights = {tensor.name for tensor in graph.initializer}
-    inputs = tuple(value.name for value in graph.input if value.name not in weights)
+    inputs = tuple(value.name for value in true_inputs(graph))
     outputs = tuple(value.name for value in graph.output)
-    return Link(path, segment.island, inputs, outputs, segment.operators if segment.island else ())
-
-
-def _verified(chain: Path, model: onnx.ModelProto, seed: int) -> Verdict:
-    verdict = compare_session(ChainSession(chain), model, seed)
-    if not verdict.passed:
-        raise VerificationError(complaint(chain, verdict, seed))
-    return verdict
-
-
-def _median_ms(chain: Path, seed: int) -> float:
-    """Latency of the whole model."""
-    session = ChainSession(chain)
-    feed, took = session_inputs(session, seed), []
-    session.run(None, feed)  # the first one is slower
-    for _ in range(RUNS):
-        began = time.perf_counter()
-        session.run(None, feed)
-        took.append(time.perf_counter() - began)
-    return 1e3 * statistics.median(took)
+    operators = segment.operators if segment.island else ()
+    return Part(place, _kind(segment), inputs=inputs, outputs=outputs, operators=operators)

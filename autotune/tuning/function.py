@@ -20,18 +20,18 @@ from tvm import tirx
 from tvm.ir import IRModule
 
 from autotune.artifact.plan import Choice, make_plan
+from autotune.backends.cpu.libraries import open_library, set_threads
 from autotune.backends.cpu.linking import check_compiler, link_kernels
 from autotune.events import Observer, TuningBegan, TuningEnded, ignore
-from autotune.exchange.plain_model import ALIGNMENT, aligned
-from autotune.host.roofline import measure_peak
+from autotune.host.pages import KERNEL_ALIGNMENT, paged
 from autotune.importer.onnx_model.tensors import one_line
 from autotune.importer.program import Program, describe
 from autotune.measure.local_measurer import LocalMeasurer
 from autotune.measure.measurer import Candidate, symbol_of
 from autotune.options import Options, default_log
-from autotune.backends.cpu.libraries import open_library, set_threads
-from autotune.tuning.loop import Session
-from autotune.tuning.pipeline import open_jobs, resolve_target
+from autotune.tuning.loop import TuningLoop
+from autotune.tuning.part import resolve_target
+from autotune.tuning.search_program import SearchRequest, open_jobs
 from schedules.config import Config
 from schedules.errors import UsageError
 from schedules.lower import claim, normalise, program_of, repack, task_key
@@ -39,7 +39,6 @@ from schedules.target import Target
 from schedules.task import Task
 from search.allocation import RoundRobin
 from search.stopping import Limits
-from tuning_logs.log import TuningLog
 from tuning_logs.sql_store import open_log
 
 
@@ -117,7 +116,7 @@ def tune_function(
     log = open_log(options.log if options.log is not None else default_log())
     try:
         with LocalMeasurer(target, evaluator=options.evaluator, seed=options.seed) as measurer:
-            trials = _search(program, target, log, measurer, options, observe)
+            trials = _search(SearchRequest(program, target, log, measurer, options, measure_roofline), observe)
             (choice,) = make_plan(program.tasks, program.spaces, target, log).choices
             kernel = _kernel(program, choice, measurer)
     finally:
@@ -142,20 +141,27 @@ def _program_of(func: tirx.PrimFunc, target: Target, weights: tuple[int, ...], n
     return Program(IRModule({}), (), (), (), (task,), {key: program_of(func)}, {key: claimed.space}, {name: key})
 
 
-def _search(
-    program: Program, target: Target, log: TuningLog, measurer: LocalMeasurer, options: Options, observe: Observer
-) -> int:
+def _search(request: SearchRequest, observe: Observer) -> int:
     """Run the loop on the one task; the trials known afterwards."""
-    jobs, spent_s, _ = open_jobs(program, target, log, options, measure_peak(target))
+    options = request.options
+    opened = open_jobs(request, request.roofline(request.target))
     limits = Limits(budget_s=options.seconds, trials=options.trials)
-    clock = time.perf_counter
-    session = Session(jobs, RoundRobin(), measurer, log, limits, options.batch, clock, observe, spent_s)
-    states = tuple(job.state for job in jobs.values())
-    observe(TuningBegan(program.tasks, states, max(0.0, options.seconds - spent_s)))
-    reason = session.run()
-    session.settle()
+    loop = TuningLoop(
+        opened.jobs,
+        RoundRobin(),
+        request.measurer,
+        request.log,
+        limits,
+        options.batch,
+        time.perf_counter,
+        observe,
+        opened.spent_s,
+    )
+    observe(TuningBegan(request.program.tasks, opened.states, max(0.0, options.seconds - opened.spent_s)))
+    reason = loop.run()
+    loop.settle()
     observe(TuningEnded(reason))
-    return sum(job.state.trials for job in jobs.values())
+    return sum(state.trials for state in opened.states)
 
 
 def _kernel(program: Program, choice: Choice, measurer: LocalMeasurer) -> Any:
@@ -170,7 +176,9 @@ def _kernel(program: Program, choice: Choice, measurer: LocalMeasurer) -> Any:
 
 
 def _aligned(array: NDArray[Any]) -> NDArray[Any]:
-    """``array`` itself if kernels can use it where it is, else a copy that they can."""
-    if array.ctypes.data % ALIGNMENT == 0 and array.flags.c_contiguous and array.flags.writeable:
+    """``array`` itself if kernels can read it where it is, else an aligned copy."""
+    if array.ctypes.data % KERNEL_ALIGNMENT == 0 and array.flags.c_contiguous and array.flags.writeable:
         return array
-    return aligned(array)
+    copy = paged(array.nbytes).view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy

@@ -1,75 +1,96 @@
-"""Job: one task being tuned; what the session needs of it in one place."""
+"""Job: one task being tuned, with its searcher and what measuring it has brought."""
 
 from __future__ import annotations
 
+import math
 import platform
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from autotune.measure.measurer import Candidate, Origin
-from autotune.tuning.sibling_tasks import Renewal
 from schedules.config import Config
+from schedules.space import Space
 from schedules.task import Task
-from search.allocation import Outlook, Outlooking, TaskState
+from search.allocation import TaskState
 from search.searcher import Result, Searcher
+from search.warm_restart import SiblingResults, WarmRestart
 from tuning_logs.measurement import Measurement
 from tuning_logs.record import RecordKey, TuningRecord
 
 WALL = "wall_s"
 """Provenance field: the trial's share of its slot's wall-clock time, by which a resumed run knows what was spent."""
 
-
-DISPROVED = 0.97  # a kernel faster than this share of its bound cannot be measuring noise
-AHEAD = 8
-"""Trials that an outlook looks ahead: a slot."""
-
 STAGE, FINAL = "stage", "final"
-"""Provenance field of a finalist's record: a correction, not a trial."""
+"""Provenance field of a finalist's record, which corrects an earlier one and is no trial of its own."""
+
+DISPROVED = 0.97
+"""Share of its roofline bound below which a kernel's latency disproves the bound. Medians of a kernel repeat within 3 %
+(docs/measuring.md), so a smaller difference may be noise."""
 
 
 def wall_s(record: TuningRecord) -> float:
-    """Wall-clock seconds that getting ``record`` took; where nobody wrote them down, what compiling took."""
+    """Wall-clock seconds that the trial of ``record`` took; its compile time where they were not recorded."""
     return float(record.provenance.get(WALL, record.measurement.compile_s))
+
+
+@dataclass(frozen=True)
+class KernelTask:
+    """A task with all that identifies and bounds its candidates.
+
+    Attributes:
+        program: the task's normalised PrimFunc as JSON text.
+        key: of its records in the log.
+        space: its configs.
+        bound_s: roofline bound of one run in seconds.
+    """
+
+    task: Task
+    program: str
+    key: RecordKey
+    space: Space
+    bound_s: float
 
 
 class Job:
     """A task, its searcher and what measuring it has brought.
 
     Args:
-        bound_s: roofline bound in seconds.
-        provenance: written into every record.
-        renewal: makes the searcher anew with what other tasks have shown by then; None keeps the first.
+        kernel: what is tuned.
+        searcher: asked for configs and told their measurements.
+        seed: of the searcher; recorded.
+        provenance: recorded with every measurement.
+        warm_restart: makes the searcher anew from the results of sibling tasks; None keeps the first searcher.
 
     Attributes:
-        results: everything the searcher was told.
+        results: everything that the searcher was told.
+        is_tuned: whether this run has measured anything of the task.
     """
 
     def __init__(
         self,
-        task: Task,
-        program: str,
-        key: RecordKey,
+        kernel: KernelTask,
         searcher: Searcher,
-        bound_s: float,
-        seed: int,
-        provenance: dict[str, str],
-        renewal: Renewal | None = None,
+        seed: int = 0,
+        provenance: Mapping[str, str] | None = None,
+        warm_restart: WarmRestart | None = None,
     ) -> None:
-        self.task = task
-        self._program = program
-        self._key = key
+        self.kernel = kernel
         self._searcher = searcher
-        self._bound_s = bound_s
         self._seed = seed
-        self._provenance = provenance
+        self._provenance = dict(provenance or {})
+        self._warm_restart = warm_restart
         self._latencies: list[float | None] = []
         self._spent: list[float] = []
         self._exhausted = False
         self._measured: dict[Config, float] = {}
-        self._renewal = renewal
-        self._outlook: Outlook | None = None
         self.results: list[Result] = []
-        self.fresh = False
+        self.is_tuned = False
+
+    @property
+    def task(self) -> Task:
+        """What is tuned."""
+        return self.kernel.task
 
     @property
     def state(self) -> TaskState:
@@ -83,44 +104,52 @@ class Job:
             tuple(self._latencies),
             tuple(self._spent),
             self._exhausted,
-            self._outlook,
         )
 
     def _credible_bound_s(self) -> float:
-        """The bound; 0 (none) once a kernel was faster: its bytes then came from a nearer cache than was assumed."""
-        fastest = min((latency for latency in self._latencies if latency is not None), default=self._bound_s)
-        return self._bound_s if fastest >= DISPROVED * self._bound_s else 0.0
+        """The bound, or 0 (none) once a kernel was faster: its data then came from a nearer cache than was assumed."""
+        bound_s = self.kernel.bound_s
+        fastest = min((latency for latency in self._latencies if latency is not None), default=bound_s)
+        return bound_s if fastest >= DISPROVED * bound_s else 0.0
 
     @property
     def measured(self) -> dict[Config, float]:
         """Valid configs in the order they were first tried → latency in seconds by their newest measurement."""
         return dict(self._measured)
 
-    def resume(self, records: Sequence[TuningRecord]) -> float:
-        """Take over what the log knows; the wall-clock seconds it cost."""
-        costs = [wall_s(record) for record in records]
+    @property
+    def wants_siblings(self) -> bool:
+        """Whether results of sibling tasks may still change the searcher."""
+        return self._warm_restart is not None and self._warm_restart.wanted(len(self.results))
+
+    def resume(self, records: Sequence[TuningRecord]) -> None:
+        """Take over what the log knows of this task."""
         if records:
             self.results += [(record.config, record.measurement) for record in records]
             self._searcher.tell(self.results)
-        for record, cost in zip(records, costs, strict=True):
+        for record in records:
             if record.provenance.get(STAGE) != FINAL:
-                self._add((record.config, record.measurement), cost)
-        return sum(costs)
+                self._add((record.config, record.measurement), wall_s(record))
 
-    def ask(self, count: int) -> list[Config]:
-        """Configs for the next slot; an empty answer closes the task."""
-        renewed = self._renewal.searcher_after(len(self.results)) if self._renewal else None
-        if renewed is not None:
-            self._searcher = renewed
-            if self.results:
-                self._searcher.tell(self.results)
+    def ask(self, count: int, siblings: SiblingResults = ()) -> list[Config]:
+        """Configs for the next slot; none if no untried config is left.
+
+        Args:
+            siblings: results of the run's other tasks of the same template (``sibling_results``).
+        """
+        if self._warm_restart is not None:
+            renewed = self._warm_restart.searcher_after(len(self.results), siblings)
+            if renewed is not None:
+                self._searcher = renewed
+                if self.results:
+                    self._searcher.tell(self.results)
         configs = self._searcher.ask(count)
         self._exhausted = not configs
         return configs
 
     def candidate(self, config: Config) -> Candidate:
         """``config`` with the program it applies to."""
-        return Candidate(self.task, self._program, config)
+        return Candidate(self.task, self.kernel.program, config)
 
     def finalists(self, count: int, close: float) -> list[Config]:
         """Up to ``count`` configs within ``close`` times the best latency, fastest first."""
@@ -129,20 +158,25 @@ class Job:
 
     def records(
         self,
-        configs: Sequence[Config],
-        measured: Sequence[Measurement],
+        results: Sequence[Result],
         wall_s: float,
         stage: str = "",
         origins: Sequence[Origin] = (),
     ) -> list[TuningRecord]:
-        """A slot, or finalists (``stage``), as log records; ``origins``: who measured, if not this machine."""
+        """Results of a slot as log records.
+
+        Args:
+            wall_s: seconds of each trial.
+            stage: ``FINAL`` for finalists, else empty.
+            origins: who measured each, if not this machine.
+        """
         provenance = {**self._provenance, WALL: f"{wall_s:.6f}"}
         if stage:
             provenance[STAGE] = stage
-        when, here = time.time(), Origin(platform.node())
+        when = time.time()
         return [
             TuningRecord(
-                self._key,
+                self.kernel.key,
                 config,
                 measurement,
                 measurement.trace,
@@ -151,23 +185,37 @@ class Job:
                 self._seed,
                 {**provenance, **origin.provenance},
             )
-            for config, measurement, origin in zip(configs, measured, origins or [here] * len(configs), strict=True)
+            for (config, measurement), origin in zip(
+                results, origins or [Origin(platform.node())] * len(results), strict=True
+            )
         ]
 
-    def tell(self, results: Sequence[Result], wall_s: float, foresee: bool = False) -> None:
-        """Learn from the slot; ``foresee``: the state says what the searcher expects of the next."""
-        for result in results:  # first, since learning takes a while: an interrupted run counts all that is in the log
+    def tell(self, results: Sequence[Result], wall_s: float) -> None:
+        """Learn from a slot whose trials took ``wall_s`` seconds each."""
+        for result in results:  # before the searcher learns, which takes time: an interrupted run counts what is logged
             self._add(result, wall_s)
         if results:
             self.results += results
             self._searcher.tell(results)
-            searcher = self._searcher
-            self._outlook = searcher.outlook(AHEAD) if foresee and isinstance(searcher, Outlooking) else None
-            self.fresh = True
+            self.is_tuned = True
 
-    def _add(self, result: Result, cost_s: float) -> None:
+    def _add(self, result: tuple[Config, Measurement], cost_s: float) -> None:
         config, measurement = result
         if measurement.ok:
             self._measured[config] = measurement.latency_s
         self._latencies.append(measurement.latency_s if measurement.ok else None)
         self._spent.append(cost_s)
+
+
+def sibling_results(job: Job, jobs: Iterable[Job]) -> SiblingResults:
+    """Spaces and results of the other ``jobs`` of the same template, nearest in operations first.
+
+    Empty where they cannot change the searcher of ``job`` any more.
+    """
+    if not job.wants_siblings:
+        return ()
+    siblings = [
+        other for other in jobs if other is not job and other.task.template == job.task.template and other.results
+    ]
+    siblings.sort(key=lambda other: abs(math.log((other.task.flop + 1) / (job.task.flop + 1))))
+    return tuple((other.kernel.space, tuple(other.results)) for other in siblings)

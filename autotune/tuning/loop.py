@@ -1,7 +1,7 @@
 """The tuning loop: allocate a slot, ask, measure, append, tell.
 
-The only loop of the program. Everything it uses is behind a protocol, so it runs the same on recorded
-measurements (``ReplayMeasurer``) as on a machine.
+The only loop of the program. Everything it uses is behind a protocol, so it runs the same on recorded measurements
+(``ReplayMeasurer``) as on a machine.
 """
 
 from __future__ import annotations
@@ -12,33 +12,35 @@ from dataclasses import dataclass, field
 
 from autotune.events import Observer, SlotBegan, SlotDone
 from autotune.host.interruption import Interruption
-from autotune.measure.measurer import Measurer, Ranker, origins_of
-from autotune.tuning.job import FINAL, Job
-from search.allocation import Allocator, TaskState, foresees, pace_of, slot_trials, why
+from autotune.measure.measurer import Measurer
+from autotune.tuning.job import FINAL, Job, sibling_results
+from search.allocation import Allocator, TaskState, pace_of, slot_trials, why
 from search.gain import latency_share
 from search.remaining import RemainingGain, why_enough
 from search.stopping import Limits, why_run_done, why_task_done
 from tuning_logs.store import LogStore
 
 FINALISTS = 12
+"""Configs of a task that are timed once more against each other at the end of a run. How often the best recorded config
+is lost with them: ``tune replay TRACES --evaluator adaptive`` (docs/adatune.md)."""
+
 CLOSE = 1.4
-"""Configs within this factor of a task's best are too close to call by single measurements: recorded ones differed by
-up to 6 % from pass to pass, and the best of many is the luckiest."""
+"""Configs within this factor of a task's best latency are finalists: single measurements of one config differed by up
+to 6 % from pass to pass, and the best of many is the luckiest."""
 
 
 @dataclass
-class Session:
-    """One run of the loop over the tasks of one model.
+class TuningLoop:
+    """One run of the loop over the tasks of one program.
 
     Attributes:
         jobs: task key → its searcher and history.
-        batch: configs per slot, but for the first slots of a task, whose length the allocator may say.
+        batch: configs per slot; the first slots of a task are shorter where the allocator says so.
         clock: seconds, monotonic.
         spent_s: seconds that earlier runs in the log have already spent on these tasks.
-        certificate: watches what slots bring, and says what more of them would; None does without.
+        certificate: learns what slots bring and estimates what more of them would; None does without.
         until: the run ends when the expected remaining gain is below this share of the model's latency.
         interruption: checked before every slot.
-        search_s: seconds spent in allocation, ask and tell so far.
     """
 
     jobs: Mapping[str, Job]
@@ -53,13 +55,12 @@ class Session:
     certificate: RemainingGain | None = None
     until: float | None = None
     interruption: Interruption = field(default_factory=Interruption)
-    search_s: float = field(default=0.0, init=False)
 
     def run(self) -> str:
         """Tune until a limit is reached; the reason, in words.
 
         Raises:
-            KeyboardInterrupt: on Ctrl-C; the slot that was on is lost.
+            KeyboardInterrupt: on Ctrl-C; the slot in progress is lost.
         """
         began = self.clock()
         while True:
@@ -73,15 +74,13 @@ class Session:
             if key is None:
                 return "no task is expected to gain more"
             job = self.jobs[key]
-            configs = job.ask(self._count(job))
+            configs = job.ask(self._count(job), sibling_results(job, self.jobs.values()))
             self.observe(SlotBegan(job.task, len(configs), why(self.allocator, key, states)))
-            asked = self.clock()
             measured = self.measurer.measure([job.candidate(config) for config in configs], job.state.best_s)
-            done = self.clock()
-            share_s = (done - slot) / max(1, len(configs))
-            self.log.append(job.records(configs, measured, share_s, origins=origins_of(self.measurer)))
-            job.tell(list(zip(configs, measured, strict=True)), share_s, foresees(self.allocator))
-            self.search_s += (asked - slot) + (self.clock() - done)
+            trial_s = (self.clock() - slot) / max(1, len(configs))
+            results = list(zip(configs, measured, strict=True))
+            self.log.append(job.records(results, trial_s, origins=self.measurer.origins))
+            job.tell(results, trial_s)
             failures = tuple(measurement.error for measurement in measured if measurement.error is not None)
             seconds = self.clock() - began
             self.observe(SlotDone(job.task, job.state, len(measured), len(failures), seconds, failures))
@@ -97,18 +96,17 @@ class Session:
         Raises:
             KeyboardInterrupt: on Ctrl-C.
         """
-        if not isinstance(self.measurer, Ranker):
-            return
         for job in sorted(self.jobs.values(), key=lambda job: latency_share(job.state), reverse=True):
             self.interruption.check()
             if self.clock() >= deadline:
                 return
-            finalists = job.finalists(FINALISTS, CLOSE) if job.fresh else []
+            finalists = job.finalists(FINALISTS, CLOSE) if job.is_tuned else []
             if len(finalists) > 1:
                 began = self.clock()
                 ranked = self.measurer.rank([job.candidate(config) for config in finalists])
-                wall_s = (self.clock() - began) / len(finalists)
-                self.log.append(job.records(finalists, ranked, wall_s, FINAL, origins_of(self.measurer)))
+                trial_s = (self.clock() - began) / len(finalists)
+                results = list(zip(finalists, ranked, strict=True))
+                self.log.append(job.records(results, trial_s, FINAL, self.measurer.origins))
 
     def _why_enough(self, states: Sequence[TaskState]) -> str | None:
         """Why more tuning is not worth it; never before every task has had a slot."""

@@ -7,21 +7,23 @@ sets have in common are measured once.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import onnx
 from numpy.typing import NDArray
 
-from autotune.artifact.bundle import Bundle, is_bundle, unpack_part, write_bundle
-from autotune.artifact.directory import install, read_artifact, scratch_beside, sha256
+from autotune.artifact.composite import Composite, Part, extract_part, read_composite, write_composite
+from autotune.artifact.directory import read_artifact
+from autotune.artifact.manifest import MANIFEST, SHAPES, kind_of, sha256
 from autotune.importer.onnx_model.load import load_model
 from autotune.importer.onnx_model.open_axes import Interface, open_interface
 from autotune.importer.program import TensorSpec
 from autotune.options import Options
-from autotune.runtime.multi_shape_session import InferenceSession
-from autotune.tuning.parts import TunedPart, part_options
+from autotune.runtime.session import InferenceSession
+from autotune.tuning.composition import Composed, PartJob, part_options
+from autotune.tuning.result import Result
 from autotune.validation.independence import with_independence
 from autotune.validation.verify import compare, complaint, random_inputs, reference_outputs
 from schedules.errors import VerificationError
@@ -29,91 +31,93 @@ from schedules.errors import VerificationError
 Shapes = Mapping[str, tuple[int, ...]]
 
 
-T = TypeVar("T", bound=TunedPart)
+class ShapeSets:
+    """The composition of a model with ``options.shapes``: a part per set of shapes.
 
-
-def tune_sets(model: Path, out: Path, options: Options, tune: Callable[[Path, Options, bool], T]) -> list[T]:
-    """Tune ``model`` for every set of ``options.shapes`` and put the bundle at ``out``.
-
-    A bundle that is there already gives its parts, so that a second run goes on where the first one ended.
-
-    Args:
-        tune: tunes one set of shapes; after Ctrl-C (True) without measuring anything.
-
-    Returns:
-        What ``tune`` returned for each; their artifacts are gone, ``out`` holds them.
-
-    Raises:
-        VerificationError: if the bundle is wrong for shapes between those it was built for; ``out`` is left as it was.
-        AutotuneError: as ``tune``.
+    An artifact of several sets that is in place already gives its parts, so that a second run goes on where the first
+    one ended.
     """
-    sets = options.shapes
-    with scratch_beside(out) as folder:
-        before = Bundle(out) if is_bundle(out) else None
-        results: list[T] = []
-        for number, shapes in enumerate(sets):
-            part = folder / f"part-{number}"
-            if before is not None:
-                unpack_part(before, shapes, part)
-            own = part_options(options, 1 / len(sets), part, shapes)
-            results.append(tune(model, own, any(result.interrupted for result in results)))
-        parts = [result.artifact for result in results]
-        if before is None or not _unchanged(before, parts, sets):
-            beside = folder / "bundle"
-            _bundle(model, beside, parts, options.seed)
-            _check_between(model, beside, sets, options.seed)
-            install(beside, out)
-    return results
+
+    def __init__(self, model: Path, options: Options) -> None:
+        self._model = model
+        self._sets = options.shapes
+        self._options = options
+        self._out = options.out if options.out is not None else Path(f"{model.stem}.tuned")
+        self._before = read_composite(self._out) if kind_of(self._out) == SHAPES else None
+
+    def parts(self, folder: Path) -> list[PartJob]:
+        """As ``Composition.parts``."""
+        jobs = []
+        for number, shapes in enumerate(self._sets):
+            place = folder / f"part-{number}"
+            earlier = None if self._before is None else _part_for(self._before, shapes)
+            if earlier is not None:
+                extract_part(earlier.path, place)
+            jobs.append(PartJob(self._model, part_options(self._options, 1 / len(self._sets), place, shapes)))
+        return jobs
+
+    def compose(self, folder: Path, results: Sequence[Result | None]) -> Composed:
+        """As ``Composition.compose``; the whole is also compared at sizes between those of the sets."""
+        places = [result.artifact for result in results if result is not None]
+        installed = tuple(self._out / f"part-{number}" for number in range(len(places)))
+        if self._before is not None and _is_unchanged(self._before, places, self._sets):
+            return Composed(None, installed)
+        made = folder / "shapes"
+        self._write(made, places)
+        self._check_between(made)
+        return Composed(made, installed)
+
+    def _write(self, out: Path, places: Sequence[Path]) -> None:
+        artifacts = [read_artifact(place) for place in places]
+        interface = open_interface(
+            onnx.load(self._model, load_external_data=False),
+            [[(s.name, s.shape, s.dtype) for s in artifact.inputs] for artifact in artifacts],
+            [[(s.name, s.shape, s.dtype) for s in artifact.outputs] for artifact in artifacts],
+        )
+        shapes = [{spec.name: spec.shape for spec in artifact.inputs} for artifact in artifacts]
+        interface = with_independence(interface, shapes, self._reference, self._options.seed)
+        parts = [Part(place, shapes=own) for place, own in zip(places, shapes, strict=True)]
+        provenance = {"model": self._model.name, "sha256": sha256(self._model), "parts": len(parts)}
+        write_composite(out, SHAPES, parts, interface, provenance)
+
+    def _reference(self, feed: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
+        """The reference engine's outputs."""
+        bound = load_model(self._model, {name: array.shape for name, array in feed.items() if array.ndim})
+        return reference_outputs(bound, dict(feed))[1]
+
+    def _check_between(self, made: Path) -> None:
+        """Compare the artifact with the reference at sizes that no part has.
+
+        Raises:
+            VerificationError: if they differ.
+        """
+        session, interface, seed = InferenceSession(made), read_composite(made).interface, self._options.seed
+        for shapes in _unseen(interface, self._sets):
+            specs = [TensorSpec(spec.name, shapes[spec.name], spec.dtype) for spec in interface.inputs]
+            feed = random_inputs(specs, seed)
+            verdict = compare("the reference", session.run(None, feed), self._reference(feed))
+            if not verdict.passed:
+                told = ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in shapes.items())
+                raise VerificationError(f"{complaint(made, verdict, seed)} (shapes {told})")
 
 
-def _unchanged(before: Bundle, parts: Sequence[Path], sets: Sequence[Shapes]) -> bool:
-    """Whether the bundle holds just these parts already."""
+def _part_for(composite: Composite, shapes: Shapes) -> Part | None:
+    wanted = {name: tuple(shape) for name, shape in shapes.items()}
+    return next((part for part in composite.parts if dict(part.shapes) == wanted), None)
+
+
+def _is_unchanged(before: Composite, places: Sequence[Path], sets: Sequence[Shapes]) -> bool:
+    """Whether the artifact in place holds just these parts already."""
     if [dict(part.shapes) for part in before.parts] != [dict(shapes) for shapes in sets]:
         return False
     return all(
-        (part.path / "manifest.json").read_bytes() == (fresh / "manifest.json").read_bytes()
-        for part, fresh in zip(before.parts, parts, strict=True)
+        (part.path / MANIFEST).read_bytes() == (fresh / MANIFEST).read_bytes()
+        for part, fresh in zip(before.parts, places, strict=True)
     )
-
-
-def _bundle(model: Path, out: Path, parts: Sequence[Path], seed: int) -> None:
-    artifacts = [read_artifact(part) for part in parts]
-    interface = open_interface(
-        onnx.load(model, load_external_data=False),
-        [[(s.name, s.shape, s.dtype) for s in artifact.inputs] for artifact in artifacts],
-        [[(s.name, s.shape, s.dtype) for s in artifact.outputs] for artifact in artifacts],
-    )
-    every = [{spec.name: spec.shape for spec in artifact.inputs} for artifact in artifacts]
-    interface = with_independence(interface, every, lambda feed: _ask(model, feed), seed)
-    provenance = {"model": model.name, "sha256": sha256(model), "parts": len(parts)}
-    write_bundle(out, parts, every, interface, provenance)
-
-
-def _ask(model: Path, feed: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
-    """The reference's outputs."""
-    bound = load_model(model, {name: array.shape for name, array in feed.items() if array.ndim})
-    return reference_outputs(bound, dict(feed))[1]
-
-
-def _check_between(model: Path, bundle: Path, sets: Sequence[Shapes], seed: int) -> None:
-    """Compare the bundle with the reference at sizes that no part has.
-
-    Raises:
-        VerificationError: if they differ.
-    """
-    session = InferenceSession(bundle)
-    interface = Bundle(bundle).interface
-    for shapes in _unseen(interface, sets):
-        specs = [TensorSpec(spec.name, shapes[spec.name], spec.dtype) for spec in interface.inputs]
-        feed = random_inputs(specs, seed)
-        verdict = compare("the reference", session.run(None, feed), _ask(model, feed))
-        if not verdict.passed:
-            told = ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in shapes.items())
-            raise VerificationError(f"{complaint(bundle, verdict, seed)} (shapes {told})")
 
 
 def _unseen(interface: Interface, sets: Sequence[Shapes]) -> list[dict[str, tuple[int, ...]]]:
-    """Sizes between those of the sets, and beyond them, that the bundle should serve."""
+    """Sizes between those of the sets, and beyond them, that the artifact should serve."""
     sizes_of = [interface.sizes(shapes) or {} for shapes in sets]
     largest = max(sizes_of, key=lambda sizes: math.prod(sizes.values()))
     wanted: list[dict[str, int]] = []

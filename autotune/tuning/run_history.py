@@ -1,7 +1,7 @@
-"""How an artifact came to be: slots and their reasons, what every decision brought, and where the time goes now.
+"""The history of an artifact: slots and their reasons, what every decision brought, and how long each kernel takes.
 
-Kept in the artifact as ``history.json.gz``, one entry per run that measured something; ``tune report`` draws it and
-``tune kernels --explain`` tells it. ``Recorder`` is an observer like any other: the run does not know of it.
+It is kept in the artifact as ``history.json.gz``, one entry per run that measured something. ``tune report`` draws it,
+``tune kernels --explain`` puts it into words. ``Recorder`` observes a run's events as any other observer does.
 """
 
 from __future__ import annotations
@@ -12,20 +12,21 @@ import logging
 import platform
 import statistics
 import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from autotune.artifact.directory import attach, attachment, read_artifact, read_manifest, sha256
+from autotune.artifact.directory import read_artifact
+from autotune.artifact.manifest import attach, attachment, read_manifest, sha256
 from autotune.artifact.plan import UNTUNED, record_key
-from autotune.events import Event, PeerTimed, SlotBegan, SlotDone, TuningBegan, TuningEnded
+from autotune.events import Event, ReferenceTimed, SlotBegan, SlotDone, TuningBegan
 from autotune.host.machine import read_host
+from autotune.host.roofline import Roofline
 from autotune.options import Options
-from autotune.report.inspect_lanes import report_lanes
-from autotune.runtime.plain_session import InferenceSession
+from autotune.runtime.session import InferenceSession
 from autotune.tuning.job import Job
-from autotune.validation.verify import random_inputs
+from autotune.validation.verify import Arrays, random_inputs
 from autotune.versions import DISTRIBUTION, SHOWN, installed
 from schedules.config import Config
 from schedules.errors import ArtifactError
@@ -33,10 +34,13 @@ from schedules.target import Target
 from tuning_logs.store import LogStore
 
 FILE = "history.json.gz"
-FORMAT = 1
+FORMAT = 2
 PASSES = 9
+"""Profiled inferences per run, of which the median is kept. Heuristic."""
+LANE_PASSES, LANE_WARM_PASSES = 15, 3
+"""Inferences whose subgraphs are timed, and untimed ones before them. Heuristic, as ``tune lanes``."""
 PRIVATE = ("out", "log", "cluster", "rpc")
-"""Options that say where things are on the user's machine; a report is for others too."""
+"""Options with paths and addresses of the user's: a report may be passed on."""
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +54,7 @@ class Slot:
         began_s, ended_s: seconds since tuning began.
         latencies_s: of its trials in order; None for a failed one.
         failures: kinds of error of the failed ones.
-        why: why the task got it.
+        why: the allocator's reason.
     """
 
     task: str
@@ -62,8 +66,8 @@ class Slot:
 
 
 @dataclass(frozen=True)
-class TaskStory:
-    """What a run made of one task.
+class TaskHistory:
+    """What one run did for one task.
 
     Attributes:
         task: key.
@@ -88,7 +92,7 @@ class TaskStory:
     algorithms: Mapping[str, float]
 
 
-@dataclass
+@dataclass(frozen=True)
 class Run:
     """One run of the loop.
 
@@ -98,9 +102,9 @@ class Run:
         cpu: its processor's name.
         options: what was asked for, by option name.
         versions: package → version.
-        peak: fields of ``autotune.host.roofline.Peak``.
+        roofline: of the machine; None where the run was interrupted before it began.
         budget_s: seconds that were left to spend.
-        peer: name, version and latency_s of the engine that was timed beforehand; None if none was.
+        reference: the reference engine's latency, timed beforehand; None if it was not.
         reason: why it ended.
         elapsed_s, phase_s, latency_ms, verified: as in ``tune run --json``.
         profile: (symbol, seconds) of every kernel call of one inference of the artifact, in order.
@@ -111,28 +115,28 @@ class Run:
     began: float = 0.0
     host: str = ""
     cpu: str = ""
-    options: dict[str, Any] = field(default_factory=dict)
-    versions: dict[str, str] = field(default_factory=dict)
-    peak: dict[str, float] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    roofline: Roofline | None = None
     budget_s: float = 0.0
-    peer: dict[str, Any] | None = None
-    tasks: tuple[TaskStory, ...] = ()
+    reference: ReferenceTimed | None = None
+    tasks: tuple[TaskHistory, ...] = ()
     slots: tuple[Slot, ...] = ()
     reason: str = ""
     elapsed_s: float = 0.0
-    phase_s: dict[str, float] = field(default_factory=dict)
-    latency_ms: dict[str, float | None] = field(default_factory=dict)
-    verified: dict[str, Any] | None = None
+    phase_s: Mapping[str, float] = field(default_factory=dict)
+    latency_ms: Mapping[str, float | None] = field(default_factory=dict)
+    verified: Mapping[str, Any] | None = None
     profile: tuple[tuple[str, float], ...] = ()
     lanes: tuple[tuple[str, str, float, float], ...] = ()
     one_lane_s: float | None = None
 
 
 class Recorder:
-    """Puts a ``Run`` together from events.
+    """An observer that keeps what the history needs of the events.
 
     Attributes:
-        run: so far; the pipeline fills in what no event tells.
+        run: the run so far, without what no event reports.
     """
 
     def __init__(self) -> None:
@@ -141,21 +145,19 @@ class Recorder:
         self._ended_s = 0.0
 
     def __call__(self, event: Event) -> None:
-        """Learn from ``event``."""
+        """Keep ``event``."""
         match event:
-            case PeerTimed():
-                self.run.peer = asdict(event)
+            case ReferenceTimed():
+                self.run = replace(self.run, reference=event)
             case TuningBegan():
-                self.run.budget_s = event.budget_s
+                self.run = replace(self.run, budget_s=event.budget_s)
             case SlotBegan():
                 self._why = event.why
             case SlotDone():
                 latencies = event.state.latencies_s[len(event.state.latencies_s) - event.measured :]
                 slot = Slot(event.task.key, self._ended_s, event.elapsed_s, latencies, event.failures, self._why)
-                self.run.slots += (slot,)
+                self.run = replace(self.run, slots=(*self.run.slots, slot))
                 self._ended_s = event.elapsed_s
-            case TuningEnded(reason):
-                self.run.reason = reason
 
 
 def algorithm_of(config: Config) -> str:
@@ -166,15 +168,15 @@ def algorithm_of(config: Config) -> str:
     return str(value)
 
 
-def stories(
+def task_histories(
     jobs: Mapping[str, Job], known: Mapping[str, tuple[int, float | None]], log: LogStore, target: Target
-) -> tuple[TaskStory, ...]:
-    """What became of every tunable task.
+) -> tuple[TaskHistory, ...]:
+    """What a run did for every tunable task.
 
     Args:
         known: task key → trials and best latency before the run.
     """
-    told = []
+    histories = []
     for key, job in jobs.items():
         measured, state = job.measured, job.state
         algorithms: dict[str, float] = {}
@@ -183,8 +185,8 @@ def stories(
             if name:
                 algorithms[name] = min(latency_s, algorithms.get(name, latency_s))
         untuned = log.best(record_key(job.task, UNTUNED, target))
-        told.append(
-            TaskStory(
+        histories.append(
+            TaskHistory(
                 key,
                 job.task.weight,
                 state.bound_s,
@@ -195,11 +197,11 @@ def stories(
                 algorithms,
             )
         )
-    return tuple(told)
+    return tuple(histories)
 
 
 def read_history(path: Path) -> tuple[Run, ...]:
-    """The runs that made the artifact at ``path``, oldest first; empty if it was built from a log alone.
+    """The runs of the artifact at ``path``, oldest first; empty if it was built from a log alone.
 
     Raises:
         ArtifactError: if they cannot be read.
@@ -233,58 +235,90 @@ def write_history(path: Path, runs: tuple[Run, ...]) -> None:
 
 
 def _run(data: dict[str, Any]) -> Run:
-    tasks = tuple(TaskStory(**story) for story in data["tasks"])
-    slots = tuple(
+    slots = [
         Slot(**{**slot, "latencies_s": tuple(slot["latencies_s"]), "failures": tuple(slot["failures"])})
         for slot in data["slots"]
-    )
-    known = {item.name: data[item.name] for item in fields(Run) if item.name in data}
-    profile = tuple((str(symbol), float(seconds)) for symbol, seconds in data["profile"])
-    lanes = tuple((str(lane), str(name), float(begin), float(end)) for lane, name, begin, end in data.get("lanes", ()))
-    return Run(**{**known, "tasks": tasks, "slots": slots, "profile": profile, "lanes": lanes})
+    ]
+    rest = {
+        "roofline": None if data["roofline"] is None else Roofline(**data["roofline"]),
+        "reference": None if data["reference"] is None else ReferenceTimed(**data["reference"]),
+        "tasks": tuple(TaskHistory(**task) for task in data["tasks"]),
+        "slots": tuple(slots),
+        "profile": tuple((str(symbol), float(seconds)) for symbol, seconds in data["profile"]),
+        "lanes": tuple((str(lane), str(name), float(begin), float(end)) for lane, name, begin, end in data["lanes"]),
+    }
+    return Run(**{**data, **rest})
 
 
-def remember(path: Path, run: Run, told: Mapping[str, Any], options: Options, earlier: tuple[Run, ...]) -> None:
+def known_reference(runs: Sequence[Run]) -> ReferenceTimed | None:
+    """The reference engine's latency as the last of ``runs`` that timed it knows it."""
+    return next((run.reference for run in reversed(runs) if run.reference is not None), None)
+
+
+def remember(path: Path, run: Run, result: Mapping[str, Any], options: Options, earlier: tuple[Run, ...]) -> None:
     """Write ``run`` behind the ``earlier`` ones into the artifact at ``path``.
 
-    A run that measured nothing is no news where a history is already kept.
+    A run that measured nothing is left out where a history is already kept.
 
     Args:
-        told: the fields of ``tune run --json``.
+        run: what the events and the search say of it.
+        result: the fields of ``tune run --json``.
     """
     if not run.slots and attachment(path, FILE) is not None:
         return
-    if not run.peak:  # interrupted before it began
-        if earlier:
-            write_history(path, earlier)
-        return
-    run.began, run.host, run.cpu = time.time() - float(told["elapsed_s"]), platform.node(), read_host().model
-    run.versions = {name: version for name in (DISTRIBUTION, *SHOWN) if (version := installed(name))}
-    run.options = {
+    if run.roofline is not None:
+        earlier = (*earlier, _completed(path, run, result, options))
+    if earlier:
+        write_history(path, earlier)
+
+
+def _completed(path: Path, run: Run, result: Mapping[str, Any], options: Options) -> Run:
+    """``run`` with its circumstances, its outcome, and timings of the finished artifact."""
+    asked: dict[str, Any] = {
         name: value if isinstance(value, int | float | str | None) else str(value)
         for name, value in asdict(options).items()
         if name not in PRIVATE
     }
-    run.options["inputs"] = [f"{name}:{'x'.join(map(str, shape))}" for name, shape in options.inputs.items()]
-    run.reason, run.elapsed_s, run.phase_s = told["reason"], told["elapsed_s"], told["phase_s"]
-    run.latency_ms, run.verified = told["latency_ms"], told["verified"]
-    if run.latency_ms.get("tuned") is not None:  # not where it was interrupted, or tuned for another machine
-        run.profile = tuple(_profile(path, options.seed))
-        if read_artifact(path).plan.lanes is not None:
-            placed = report_lanes(path)
-            run.one_lane_s = placed.one_lane_s
-            run.lanes = tuple(
-                (row.lane, row.name, begin, end)
-                for row in placed.rows
-                for begin, end in (row.measured,)
-                if begin is not None and end is not None
-            )
-    write_history(path, (*earlier, run))
+    asked["inputs"] = [f"{name}:{'x'.join(map(str, shape))}" for name, shape in options.inputs.items()]
+    run = replace(
+        run,
+        began=time.time() - float(result["elapsed_s"]),
+        host=platform.node(),
+        cpu=read_host().model,
+        versions={name: version for name in (DISTRIBUTION, *SHOWN) if (version := installed(name))},
+        options=asked,
+        **{name: result[name] for name in ("reason", "elapsed_s", "phase_s", "latency_ms", "verified")},
+    )
+    if run.latency_ms.get("tuned") is None:  # interrupted, or tuned for another machine
+        return run
+    artifact, session = read_artifact(path), InferenceSession(path)
+    feed = random_inputs(artifact.inputs, options.seed)
+    run = replace(run, profile=_profile(session, feed))
+    if artifact.plan.lanes is None or artifact.steps is None:
+        return run
+    lanes = [lane.name for lane in artifact.steps.lanes]
+    return replace(run, lanes=_lane_spans(session, feed, lanes), one_lane_s=artifact.plan.lanes.one_lane_s)
 
 
-def _profile(path: Path, seed: int) -> list[tuple[str, float]]:
-    """Symbols and median seconds of every kernel call of one inference on random inputs."""
-    session = InferenceSession(path)
-    feed = random_inputs(read_artifact(path).inputs, seed)
+def _profile(session: InferenceSession, feed: Arrays) -> tuple[tuple[str, float], ...]:
+    """Symbol and median seconds of every kernel call of one inference, in order."""
     passes = [session.profile(feed) for _ in range(PASSES)]
-    return [(calls[0][0], statistics.median(seconds for _, seconds in calls)) for calls in zip(*passes, strict=True)]
+    return tuple(
+        (calls[0][0], statistics.median(seconds for _, seconds in calls)) for calls in zip(*passes, strict=True)
+    )
+
+
+def _lane_spans(
+    session: InferenceSession, feed: Arrays, lanes: Sequence[str]
+) -> tuple[tuple[str, str, float, float], ...]:
+    """(lane, subgraph, median begin, median end) of every subgraph of one inference; seconds since its start."""
+    runs = [session.timeline(feed) for _ in range(LANE_WARM_PASSES + LANE_PASSES)][LANE_WARM_PASSES:]
+    return tuple(
+        (
+            lanes[spans[0].group.lane],
+            spans[0].group.name,
+            statistics.median(span.began_s for span in spans),
+            statistics.median(span.ended_s for span in spans),
+        )
+        for spans in zip(*runs, strict=True)
+    )

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from autotune.backends.cpu import cpu_backend
 from autotune.build import ship
 from autotune.host.machine import host_target
-from autotune.host.roofline import Peak
+from autotune.host.roofline import Roofline
 from autotune.measure.kernel_builder import Builder, object_of
-from autotune.measure.measurer import Candidate, symbol_of
-from autotune.tuning import pipeline
+from autotune.measure.measurer import Candidate, Origin, symbol_of
+from autotune.tuning import part
 from schedules import lower as lowering
 from schedules.errors import ScheduleError
 from schedules.lower import load_program, lower
@@ -37,6 +38,7 @@ class FakeMeasurer:
     """
 
     untuned = Measurement((1e-3,))
+    origins: Sequence[Origin] = ()
 
     def __init__(self, answer: Answer = by_config) -> None:
         self.answer = answer
@@ -77,6 +79,10 @@ class FakeMeasurer:
             builder.compile(scheduled.mod["main"], symbol_of(candidate.task.key), libraries[-1])
         return [Path(object_of(library)) for library in libraries]
 
+    def rank(self, candidates: Sequence[Candidate]) -> list[Measurement]:
+        """What measuring says."""
+        return [self.answer(candidate) for candidate in candidates]
+
     def close(self) -> None:
         """Remember that it was closed."""
         self.closed = True
@@ -89,7 +95,7 @@ class FakeMeasurer:
 
 
 class FakeRanker(FakeMeasurer):
-    """One that ranks finalists too.
+    """One that remembers which finalists it ranked.
 
     Attributes:
         ranked: every group of finalists.
@@ -160,10 +166,12 @@ def interrupt_the_first_part(monkeypatch: pytest.MonkeyPatch) -> list[Interrupte
         started.append(Interrupted())
         return started[-1]
 
-    monkeypatch.setattr(pipeline, "LocalMeasurer", start)
-    monkeypatch.setattr(pipeline, "peer_latency", lambda *_: None if not started[1:] else pytest.fail("timed a peer"))
-    monkeypatch.setattr(
-        pipeline, "measure_peak", lambda _: Peak(1e3, 1e3, 1e3, 1) if not started[1:] else pytest.fail("peak")
-    )
+    monkeypatch.setattr(cpu_backend, "LocalMeasurer", start)
+
+    def once(value, what):
+        return lambda *_: value if not started[1:] else pytest.fail(f"measured {what} again")
+
+    monkeypatch.setattr(part, "reference_latency", once(None, "ONNX Runtime"))
+    monkeypatch.setattr(cpu_backend, "measure_roofline", once(Roofline(1e3, 1e3, 1e3, 1), "the roofline"))
     monkeypatch.setattr(ship, "median_ms", lambda *_: pytest.fail("timed the whole"))
     return started

@@ -1,4 +1,4 @@
-"""CPUs: kernels on groups of cores, run by the native driver, or by TVM's virtual machine where shapes depend on data."""
+"""CPUs: kernels on groups of cores, called by the native driver or, where shapes depend on data, TVM's virtual machine."""
 
 from __future__ import annotations
 
@@ -14,8 +14,12 @@ from autotune.backends.cpu.lane_executor import ANYWHERE, LaneExecutor
 from autotune.backends.cpu.libraries import open_library
 from autotune.backends.cpu.vm_executor import VmExecutor
 from autotune.backends.executor import KernelExecutor
+from autotune.graph.lanes import Lane, parse_lanes
 from autotune.host.machine import host_target, thread_cpus
-from autotune.host.roofline import Peak, measure_peak
+from autotune.host.roofline import Roofline, measure_roofline
+from autotune.importer.program import Program
+from autotune.measure.local_measurer import LocalMeasurer
+from autotune.options import Options
 from schedules.config import Config
 from schedules.errors import ArtifactError
 from schedules.lower import load_program, lower, tvm_target
@@ -41,6 +45,25 @@ class CpuBackend:
     device: Backend
     kind: str = "llvm"
     forms: tuple[str, ...] = ("tir", *TVM_FORMS)
+    has_lanes: bool = True
+
+    def check_options(self, options: Options) -> None:
+        """As ``Backend.check_options``: what a CPU cannot do is refused where it is asked for."""
+
+    def check_program(self, model: str, program: Program) -> None:
+        """As ``Backend.check_program``: every program has kernels for a CPU."""
+
+    def lanes(self, options: Options, target: Target) -> tuple[Lane, ...]:
+        """As ``Backend.lanes``: groups of cores."""
+        return parse_lanes(options.lanes, target.threads)
+
+    def measures(self, options: Options) -> bool:
+        """As ``Backend.measures``: always, since the measurer's workers compile what is built too."""
+        return True
+
+    def measurer(self, target: Target, evaluator: str, seed: int) -> LocalMeasurer:
+        """As ``Backend.measurer``."""
+        return LocalMeasurer(target, evaluator=evaluator, seed=seed)
 
     def check_host(self, target: Target, where: Path) -> None:
         """As ``Backend.check_host``: this CPU needs the instruction set that the kernels use."""
@@ -54,9 +77,9 @@ class CpuBackend:
                 f"{where} was built for {target.isa} and this machine has {here}; tune it on this machine"
             )
 
-    def roofline(self, target: Target) -> Peak:
+    def roofline(self, target: Target) -> Roofline:
         """As ``Backend.roofline``, measured on this machine."""
-        return measure_peak(target)
+        return measure_roofline(target)
 
     def executor(self, artifact: Artifact, threads: int) -> KernelExecutor:
         """As ``Backend.executor``; on fewer cores than the artifact was placed on, some cores run several lanes."""

@@ -8,19 +8,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from autotune.artifact.apply_plan import specialise
-from autotune.artifact.directory import identity, read_artifact, sha256, write_artifact
+from autotune.artifact.apply_plan import apply_plan
+from autotune.artifact.directory import identity, read_artifact, write_artifact
+from autotune.artifact.manifest import sha256
 from autotune.artifact.plan import Plan
 from autotune.backends.cpu.linking import compile_kernels, concats_of, link_kernels, link_library
 from autotune.graph.steps import flatten
 from autotune.importer.program import Program
-from autotune.measure.measurer import Workshop
+from autotune.measure.measurer import MeasurementBackend
 from schedules.errors import ArtifactError
 
 logger = logging.getLogger(__name__)
 
 
-def build_artifact(out: Path, program: Program, plan: Plan, model_path: Path, workshop: Workshop) -> bool:
+def build_artifact(out: Path, program: Program, plan: Plan, model_path: Path, workshop: MeasurementBackend) -> bool:
     """Write the artifact of ``plan`` to ``out``, unless an undamaged artifact of this program and plan is there.
 
     Args:
@@ -38,7 +39,7 @@ def build_artifact(out: Path, program: Program, plan: Plan, model_path: Path, wo
     if is_built(out, program, plan):
         return False
     provenance: dict[str, Any] = {"model": model_path.name, "sha256": sha256(model_path)}
-    ready = specialise(program, plan)
+    ready = apply_plan(program, plan)
     kernels = compile_kernels(program, plan, workshop)
     steps = flatten(ready, concats_of(program))
     if steps is None:

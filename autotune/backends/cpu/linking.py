@@ -16,7 +16,7 @@ from tvm_ffi import libinfo
 
 from autotune.artifact.plan import Plan
 from autotune.importer.program import Program
-from autotune.measure.measurer import Candidate, Workshop, symbol_of
+from autotune.measure.measurer import Candidate, MeasurementBackend, symbol_of
 from schedules.errors import InstallError
 from schedules.lower import load_program, tvm_target
 from schedules.target import Target
@@ -48,7 +48,7 @@ def check_compiler() -> None:
         raise InstallError("no C++ compiler was found to link kernels with; install g++ or clang, or name one in CXX")
 
 
-def compile_kernels(program: Program, plan: Plan, workshop: Workshop) -> dict[str, Path]:
+def compile_kernels(program: Program, plan: Plan, workshop: MeasurementBackend) -> dict[str, Path]:
     """Symbol → object file of every kernel of ``plan``.
 
     Args:
@@ -82,7 +82,7 @@ def link_library(program: Program, target: Target, kernels: dict[str, Path], lib
     """Write ``library``.
 
     Args:
-        program: as ``specialise`` made it.
+        program: as ``apply_plan`` made it.
         kernels: symbol → object file.
     """
     native = tvm_target(target)

@@ -10,15 +10,30 @@ import tvm
 from autotune.artifact.directory import Artifact
 from autotune.backends.cpu.libraries import open_library
 from autotune.backends.cuda.cuda_executor import CudaExecutor, check_device
-from autotune.backends.cuda.nvrtc import compile_ptx
+from autotune.backends.cuda.datasheet import datasheet_roofline
+from autotune.backends.cuda.nvrtc import check_nvrtc, compile_ptx
 from autotune.backends.cuda.source import cuda_program, cuda_source
 from autotune.backends.executor import KernelExecutor
-from autotune.host.roofline import Peak, measure_peak
+from autotune.graph.lanes import Lane
+from autotune.host.roofline import Roofline
+from autotune.importer.program import Program
+from autotune.measure.local_measurer import LocalMeasurer, MeasureLimits, RemoteTarget
+from autotune.options import Options
 from schedules.config import Config
-from schedules.errors import ArtifactError
-from schedules.lower import load_program, lower
+from schedules.errors import ArtifactError, ModelError, UsageError
+from schedules.lower import is_scheduled, load_program, lower
 from schedules.target import Target
 from schedules.templates.common.indices import exact_indices
+
+DEVICE = "cuda:0"
+
+COMPILE_TIMEOUT_S = 20.0
+"""Wall-clock limit of one candidate's build: NVRTC takes 0.3 to 2 s for ordinary kernels."""
+
+HANDLER = "autotune.backends.cuda.cuda_handler:CudaHandler"
+
+ADDRESS_BYTES = 1 << 50
+"""Address space that a worker may use, bytes: a CUDA context reserves terabytes, and its memory is the device's."""
 
 
 @dataclass(frozen=True)
@@ -27,13 +42,50 @@ class CudaBackend:
 
     kind: str = "cuda"
     forms: tuple[str, ...] = ("tir", "cuda", "ptx")
+    has_lanes: bool = False
+
+    def check_options(self, options: Options) -> None:
+        """As ``Backend.check_options``: a device of this machine, one set of shapes, NVRTC."""
+        if options.remote:
+            raise UsageError("--cluster and --rpc measure CPUs; for a GPU elsewhere use 'tune pack'")
+        if options.lanes != Options.lanes:
+            raise UsageError(f"--lanes {options.lanes!r}: a CUDA artifact runs on its device alone; leave --lanes out")
+        if options.device and not tvm.cuda(0).exist:
+            raise UsageError(
+                "this machine has no CUDA device to tune on; give --no-device to build without measuring, "
+                "or make a job for another machine with 'tune pack'"
+            )
+        check_nvrtc()
+
+    def check_program(self, model: str, program: Program) -> None:
+        """As ``Backend.check_program``: recurrences that are one kernel for all steps are for CPUs."""
+        scheduled = [task.name for task in program.tasks if is_scheduled(load_program(program.programs[task.key]))]
+        if scheduled:
+            raise ModelError(
+                f"{model} has recurrences that are one kernel for all steps ({scheduled[0]}), which is for CPUs "
+                "only; tune it with --target host, or with --lanes cpu,cuda:0, which leaves them to the CPU"
+            )
+
+    def lanes(self, options: Options, target: Target) -> tuple[Lane, ...]:
+        """As ``Backend.lanes``: the whole device."""
+        return (Lane(DEVICE, 0, target.threads, DEVICE),)
+
+    def measures(self, options: Options) -> bool:
+        """As ``Backend.measures``: with a device, and where measuring is allowed."""
+        return options.device and not options.frozen
+
+    def measurer(self, target: Target, evaluator: str, seed: int) -> LocalMeasurer:
+        """As ``Backend.measurer``."""
+        remote = RemoteTarget(HANDLER, DEVICE, (0,), ADDRESS_BYTES)
+        limits = MeasureLimits(compile_s=COMPILE_TIMEOUT_S)
+        return LocalMeasurer(target, evaluator=evaluator, seed=seed, limits=limits, remote=remote)
 
     def check_host(self, target: Target, where: Path) -> None:
         """Nothing is refused: an artifact may be inspected without its device, and ``executor`` looks for that."""
 
-    def roofline(self, target: Target) -> Peak:
+    def roofline(self, target: Target) -> Roofline:
         """As ``Backend.roofline``, from the data sheet of the architecture's usual device."""
-        return measure_peak(target)
+        return datasheet_roofline(target)
 
     def executor(self, artifact: Artifact, threads: int) -> KernelExecutor:
         """As ``Backend.executor``."""

@@ -1,8 +1,9 @@
-"""A worker for CUDA: builds with NVRTC, runs on the device."""
+"""The handler of workers that build CUDA kernels with NVRTC and run them on the device."""
 
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 import tvm
 from tvm import tirx
@@ -10,8 +11,9 @@ from tvm import tirx
 from autotune.backends.cuda.cuda_timing import DeviceBench
 from autotune.backends.cuda.nvrtc import nvrtc_for
 from autotune.measure.kernel_builder import Builder, Lowering
-from autotune.measure.messages import Broken, BuildJob, Job, ReferenceJob, Reply, Settings
-from autotune.measure.worker import Desk
+from autotune.measure.kernel_handler import KernelHandler, lowering_of
+from autotune.measure.kernel_timing import Bench
+from autotune.measure.messages import Settings
 from schedules.errors import check
 from schedules.target import Target
 from schedules.templates.common.indices import exact_indices
@@ -37,23 +39,12 @@ class CudaBuilder(Builder):
         return hashlib.sha256(b"".join(compiled.cubins)).hexdigest()[:16]
 
 
-class CudaDesk(Desk):
-    """Answers jobs; the device is opened at the first job that runs something, never before a fork."""
+class CudaHandler(KernelHandler):
+    """Builds with NVRTC and runs on the device."""
 
-    def __init__(self, settings: Settings, lowering: Lowering) -> None:
-        super().__init__(settings, lowering, _no_producer)
-        self._builder = CudaBuilder(settings.target, lowering)
-        self._device_bench: DeviceBench | None = None
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        super().__init__(CudaBuilder(settings.target, lowering_of(settings)))
 
-    def answer(self, job: Job) -> Reply | Broken:
-        """Do one job."""
-        if isinstance(job, BuildJob):
-            return self._builder.build(job)
-        if self._device_bench is None:
-            self._device_bench = DeviceBench(self._settings)
-        return self._device_bench.reference(job) if isinstance(job, ReferenceJob) else self._device_bench.time(job)
-
-
-def _no_producer(*_: object) -> None:
-    """Activations of a device are rewritten by its own bench."""
-    raise AssertionError("a CUDA desk times on the device")
+    def _open(self) -> Bench[Any]:
+        return DeviceBench(self._settings)

@@ -8,21 +8,21 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from autotune.artifact.plan import record_key
+from autotune.backends.cpu import cpu_backend
 from autotune.build import ship
 from autotune.build.reuse import FIRST, Reuse
 from autotune.importer.onnx_model.load import load_model
 from autotune.importer.onnx_model.simplify import simplify
 from autotune.importer.program import import_program
 from autotune.options import Options
-from autotune.tuning import pipeline
+from autotune.tuning import tune as tuning
 from schedules.target import Target
 from tests.autotune_tests.fakes import FakeMeasurer, if_it_lowers
 from tests.autotune_tests.tiny import target
 from tuning_logs.measurement import Measurement
-from tuning_logs.memory_store import MemoryStore
 from tuning_logs.record import TuningRecord
 from tuning_logs.similarity import Nearness
-from tuning_logs.sql_store import open_log
+from tuning_logs.sql_store import memory_log, open_log
 
 
 def save_conv(path, channels, extent=14):
@@ -55,7 +55,7 @@ def convs(tmp_path):
 def filled(conv, machine, count=6):
     """A log with ``count`` measured configs of ``conv``, the last the fastest."""
     task, space, program = conv
-    log = MemoryStore()
+    log = memory_log()
     log.add_target(machine)
     log.add_workload(task.key, program)
     rng = np.random.default_rng(1)
@@ -93,7 +93,7 @@ def test_near_results_are_given_with_their_own_space(convs):
 
 def test_nothing_near_changes_nothing(convs):
     _, (task, space, _) = convs
-    reuse = Reuse(MemoryStore(), target())
+    reuse = Reuse(memory_log(), target())
     assert reuse.near(task, record_key(task, space, target())) == Nearness()
     assert reuse.guided(space, Nearness()).initial == space.initial
     assert reuse.prior(Nearness()) == ()
@@ -140,14 +140,14 @@ def test_a_run_measures_near_hits_before_it_believes_them(tmp_path, monkeypatch)
         measurers.append(FakeMeasurer(if_it_lowers))
         return measurers[-1]
 
-    monkeypatch.setattr(pipeline, "LocalMeasurer", start)
+    monkeypatch.setattr(cpu_backend, "LocalMeasurer", start)
     monkeypatch.setattr(ship, "median_ms", lambda *_: 1.0)
 
     def options(name):
         return Options(out=tmp_path / name, log=tmp_path / "t.db", threads=1, trials=8, batch=4)
 
-    pipeline.tune(save_conv(tmp_path / "a.onnx", 32), options("a"))
-    second = pipeline.tune(save_conv(tmp_path / "b.onnx", 64), options("b"))
+    tuning.tune(save_conv(tmp_path / "a.onnx", 32), options("a"))
+    second = tuning.tune(save_conv(tmp_path / "b.onnx", 64), options("b"))
     assert second.measured_trials + second.reused_records == 8  # what both models hold is not measured again
     log = open_log(tmp_path / "t.db")
     task_b, space_b, _ = conv_program(tmp_path / "b.onnx", target())

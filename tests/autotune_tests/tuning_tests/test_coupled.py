@@ -15,13 +15,13 @@ from autotune.backends.cpu.device_lanes import device_functions
 from autotune.build.coupled_costs import Costs, device_bound_s, placements_of, problem_of
 from autotune.cli.text import lane_lines
 from autotune.graph.lanes import Lane, coupled_lanes, cpu_lane, device_of
-from autotune.host.roofline import measure_peak
+from autotune.host.roofline import measure_roofline
 from autotune.importer.guarded_import import cut_into_branches, import_model
 from autotune.options import Options
 from autotune.report.inspect_lanes import report_lanes
-from autotune.runtime.plain_session import InferenceSession
+from autotune.runtime.session import InferenceSession
 from autotune.tuning import coupled
-from autotune.tuning.pipeline import tune_one
+from autotune.tuning.part import tune_part
 from autotune.validation.verify import random_inputs, reference_outputs
 from schedules.errors import ArtifactError, RunError, UsageError, VerificationError
 from schedules.target import Target
@@ -35,7 +35,7 @@ LANES = "cpu,cuda:0"
 def stand_in(path, options, target, observe):
     """What ``tune_cuda`` would do, by the CPU."""
     assert target == DEVICE
-    return tune_one(path, replace(options, target=None, threads=1, device=True), observe)
+    return tune_part(path, replace(options, target=None, threads=1, device=True), observe)
 
 
 def apart(crew, built):
@@ -239,7 +239,7 @@ def test_lanes_with_a_device_are_understood():
 
 def test_costs_without_a_device_are_bounds():
     _, program = import_model(cached(MODEL), {}, DEVICE)
-    peak = measure_peak(DEVICE)
+    peak = measure_roofline(DEVICE)
     once = device_bound_s(program, peak)
     more = device_bound_s(replace(program, tasks=(*program.tasks, *program.tasks)), peak)
     assert 0.0 < once < more < 2 * once

@@ -16,12 +16,13 @@ from onnx.external_data_helper import set_external_data
 import autotune
 from autotune.artifact.directory import read_artifact
 from autotune.artifact.manifest import sealed, sha256
+from autotune.backends.cpu import cpu_backend
 from autotune.build import ship
 from autotune.cli.main import main
 from autotune.options import Options
 from autotune.report.facts import read_facts
 from autotune.report.page import render
-from autotune.tuning import pipeline
+from autotune.tuning import tune as tuning
 from autotune.tuning.run_history import read_history
 from schedules.errors import ArtifactError, ModelError, RunError, UsageError
 from tests.autotune_tests.fakes import FakeMeasurer, if_it_lowers, interrupt_the_first_part
@@ -169,7 +170,7 @@ def measurers(monkeypatch):
         opened.append(FakeMeasurer(if_it_lowers))
         return opened[-1]
 
-    monkeypatch.setattr(pipeline, "LocalMeasurer", start)
+    monkeypatch.setattr(cpu_backend, "LocalMeasurer", start)
     monkeypatch.setattr(ship, "median_ms", lambda *_: 1.0)
     return opened
 
@@ -242,12 +243,12 @@ def test_an_island_with_data_in_other_files_is_refused(result, tmp_path):
 
 def test_a_second_run_keeps_history_and_latencies(model, tmp_path, measurers, monkeypatch):
     options = Options(out=tmp_path / "a.tuned", log=tmp_path / "t.db", trials=8, fallback="onnxruntime", threads=1)
-    pipeline.tune(model, options)
-    first = pipeline.tune(model, options)  # what a later segment found out about a task of both serves the earlier one
+    tuning.tune(model, options)
+    first = tuning.tune(model, options)  # what a later segment found out about a task of both serves the earlier one
     told = [read_history(part) for part in sorted(first.artifact.glob("part-?"))]
     assert all(runs[0].slots for runs in told)
     monkeypatch.setattr(ship, "median_ms", lambda *_: pytest.fail("the whole segment was timed again"))
-    second = pipeline.tune(model, options)
+    second = tuning.tune(model, options)
     assert second.measured_trials == 0
     assert [part.latency_ms for part in second.parts] == [part.latency_ms for part in first.parts]
     assert [read_history(part) for part in sorted(second.artifact.glob("part-?"))] == told
@@ -276,7 +277,7 @@ def test_what_does_not_go_together_is_told(options):
 
 def test_after_ctrl_c_nothing_more_is_measured(model, tmp_path, monkeypatch):
     started = interrupt_the_first_part(monkeypatch)
-    result = pipeline.tune(
+    result = tuning.tune(
         model, Options(out=tmp_path / "a.tuned", log=tmp_path / "t.db", trials=8, fallback="onnxruntime", peer=True)
     )
     assert [part.interrupted for part in result.parts] == [True, True]

@@ -34,6 +34,8 @@ MEASURED, ACKNOWLEDGED = b"m", b"a"
 class ToldMeasurer:
     """Writes a byte to ``pipe`` for every config it measures, at once and without a buffer."""
 
+    origins = ()
+
     def __init__(self, pipe):
         self._pipe = pipe
 

@@ -20,8 +20,8 @@ from search.searcher import SearchContext
 from search.stopping import Limits
 from tests.autotune_tests.fakes import FakeClock, FakeMeasurer, FakeRanker, by_config
 from tuning_logs.measurement import Measurement
-from tuning_logs.memory_store import MemoryStore
 from tuning_logs.record import RecordKey
+from tuning_logs.sql_store import SqlStore, memory_log
 
 SPACE = Space("toy", 1, (Knob("x", tuple(range(4))), Knob("y", tuple(range(5)))))
 FREE = Limits(plateau_trials=None)
@@ -41,8 +41,11 @@ def job(key, seed=0):
     return Job(task(key), f"program {key}", record_key(key), RandomSearch(context), 1e-9, seed, {"evaluator": "fake"})
 
 
-class Watched(MemoryStore):
-    """A log that can be asked what it held when somebody told something."""
+class Watched(SqlStore):
+    """A log in memory with a length: the number of its records."""
+
+    def __init__(self):
+        super().__init__(memory_log().database)
 
     def __len__(self):
         return len(list(self.records()))

@@ -6,14 +6,15 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 import pytest
+from autotune.artifact.bundle import Bundle, is_bundle
 
 import autotune
-from autotune.artifact.bundle import Bundle, is_bundle
-from autotune.artifact.directory import attach
+from autotune.artifact.manifest import attach
+from autotune.backends.cpu import cpu_backend
 from autotune.build import ship
 from autotune.options import Options
-from autotune.tuning import pipeline
-from autotune.tuning.parts import part_options
+from autotune.tuning import tune as tuning
+from autotune.tuning.composition import part_options
 from schedules.errors import ArtifactError, UsageError
 from tests.autotune_tests.fakes import FakeMeasurer, if_it_lowers, interrupt_the_first_part
 from tests.models import save
@@ -37,10 +38,10 @@ def built(tmp_path_factory):
         if not model.exists():
             save(name, model)
         chosen = {"out": folder / f"{name}.tuned", "log": folder / "t.db", "threads": 1, "searcher": "random"}
-        return model, pipeline.tune(model, Options(**{**chosen, "trials": 8, "batch": 2, "shapes": sets, **changes}))
+        return model, tuning.tune(model, Options(**{**chosen, "trials": 8, "batch": 2, "shapes": sets, **changes}))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pipeline, "LocalMeasurer", start)
+        patch.setattr(cpu_backend, "LocalMeasurer", start)
         patch.setattr(ship, "median_ms", lambda *_: 1.0)
         yield build
 
@@ -175,7 +176,7 @@ def test_one_set_stays_a_plain_artifact(built, tmp_path):
 
 def test_after_ctrl_c_nothing_more_is_measured(batches, tmp_path, monkeypatch):
     started = interrupt_the_first_part(monkeypatch)
-    result = pipeline.tune(
+    result = tuning.tune(
         batches[0],
         Options(out=tmp_path / "b.tuned", log=tmp_path / "b.db", threads=1, trials=8, shapes=BATCHES, peer=True),
     )

@@ -1,17 +1,20 @@
 """What a run remembers: slots with their reasons, what decisions brought, and where it is kept."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
-from autotune.artifact.directory import attach, attachment, read_artifact, read_manifest
+from autotune.artifact.directory import read_artifact
+from autotune.artifact.manifest import attach, attachment, read_manifest
+from autotune.backends.cpu import cpu_backend
 from autotune.build import ship
-from autotune.events import PeerTimed, everyone
+from autotune.events import ReferenceTimed, everyone
 from autotune.options import Options
-from autotune.tuning import pipeline
+from autotune.tuning import part
 from autotune.tuning import run_history as history
-from autotune.tuning.pipeline import tune
-from autotune.tuning.run_history import Recorder, TaskStory, algorithm_of, read_history, write_history
+from autotune.tuning.run_history import Recorder, TaskHistory, algorithm_of, read_history, write_history
+from autotune.tuning.tune import tune
 from schedules.config import Config
 from schedules.errors import ArtifactError
 from tests.autotune_tests.fakes import FakeMeasurer, if_it_lowers
@@ -22,7 +25,7 @@ from tests.autotune_tests.tiny import save_tiny
 @pytest.fixture
 def run(monkeypatch, tmp_path):
     """``run(trials, **options)``: tune the tiny model with made-up times; its Result."""
-    monkeypatch.setattr(pipeline, "LocalMeasurer", lambda *_, **__: FakeMeasurer(if_it_lowers))
+    monkeypatch.setattr(cpu_backend, "LocalMeasurer", lambda *_, **__: FakeMeasurer(if_it_lowers))
     monkeypatch.setattr(ship, "median_ms", lambda *_: 1.0)
     model = save_tiny(tmp_path / "tiny.onnx")
 
@@ -92,18 +95,19 @@ def test_a_build_from_the_log_has_no_history(run, tmp_path):
     assert read_history(run(None, frozen=True, out=tmp_path / "other.tuned").artifact) == ()
 
 
-def test_the_peer_is_timed_once_per_artifact(run, monkeypatch):
+def test_the_reference_engine_is_timed_once_per_artifact(run, monkeypatch):
     asked = []
+    timed = ReferenceTimed("onnxruntime", "1.0", 2e-3)
 
-    def timed(model, inputs, threads, seed, earlier):
-        asked.append(len(earlier))
-        return PeerTimed("onnxruntime", "1.0", 2e-3)
+    def time_it(model, inputs, threads, seed):
+        asked.append(threads)
+        return timed
 
-    monkeypatch.setattr(pipeline, "peer_latency", timed)
+    monkeypatch.setattr(part, "reference_latency", time_it)
     run(4, peer=True)
     (told,) = read_history(run(4, peer=True).artifact)
-    assert told.peer == {"name": "onnxruntime", "version": "1.0", "latency_s": 2e-3}
-    assert asked == [0, 1]
+    assert told.reference == timed
+    assert asked == [1]
 
 
 def test_an_attachment_that_was_changed_is_refused_and_the_artifact_still_runs(tiny):
@@ -127,8 +131,13 @@ def test_a_history_is_read_back_as_it_was_written(tiny):
     recorder = Recorder()
     for event in (BEGAN, began(B, "why"), slot(B, state("b", 4e-5, 2e-5, None), failed=1)):
         recorder(event)
-    recorder.run.tasks = (TaskStory("b", 3, 1e-5, 1, 4e-5, None, 4e-5, 2e-5, {"direct": 2e-5}),)
-    recorder.run.profile = (("tune_b", 2e-5),)
-    write_history(tiny.artifact, (recorder.run,))
-    assert read_history(tiny.artifact) == (recorder.run,)
+    run = replace(
+        recorder.run,
+        reference=ReferenceTimed("onnxruntime", "1.0", 2e-3),
+        tasks=(TaskHistory("b", 3, 1e-5, 1, 4e-5, None, 4e-5, 2e-5, {"direct": 2e-5}),),
+        profile=(("tune_b", 2e-5),),
+        lanes=(("cpu:0", "0.trunk", 0.0, 1e-5),),
+    )
+    write_history(tiny.artifact, (run,))
+    assert read_history(tiny.artifact) == (run,)
     assert json.loads((tiny.artifact / "manifest.json").read_text())["sha256"][history.FILE]

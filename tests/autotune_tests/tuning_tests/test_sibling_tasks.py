@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from autotune.tuning.sibling_tasks import RENEWED, Renewal, in_run
 
 from autotune.options import Options
 from autotune.tuning.job import Job
 from autotune.tuning.loop import Session
-from autotune.tuning.sibling_tasks import RENEWED, Renewal, in_run
 from schedules.errors import UsageError
 from schedules.space import Knob, Space
 from schedules.task import Task
@@ -18,8 +18,8 @@ from search.remaining import RemainingGain
 from search.searcher import SearchContext
 from search.stopping import Limits
 from tests.autotune_tests.fakes import FakeClock, FakeMeasurer
-from tuning_logs.memory_store import MemoryStore
 from tuning_logs.record import RecordKey
+from tuning_logs.sql_store import memory_log
 
 SPACE = Space("toy", 1, (Knob("x", tuple(range(8))), Knob("y", tuple(range(8)))))
 FLOPS = {"a": 100, "b": 1000, "c": 120, "other": 110}
@@ -46,7 +46,7 @@ def run(jobs: dict[str, Job], trials: int, until: float | None = None, allocator
     limits = Limits(trials=trials, plateau_trials=None)
     dealer = allocator or RoundRobin((FIRST_SLOT,))
     return Session(
-        jobs, dealer, FakeMeasurer(), MemoryStore(), limits, 8, FakeClock(), lambda event: None, 0.0, certificate, until
+        jobs, dealer, FakeMeasurer(), memory_log(), limits, 8, FakeClock(), lambda event: None, 0.0, certificate, until
     ).run()
 
 

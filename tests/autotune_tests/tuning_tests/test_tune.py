@@ -11,11 +11,14 @@ import pytest
 
 import autotune
 from autotune.artifact.directory import read_artifact
+from autotune.backends.cpu import cpu_backend
 from autotune.build import linking as library
 from autotune.build import ship
 from autotune.events import PhaseBegan, SlotDone, TuningBegan, TuningEnded
+from autotune.importer.guarded_import import import_model
 from autotune.options import Options
-from autotune.tuning import entry, pipeline
+from autotune.tuning import part, search_program
+from autotune.tuning import tune as tuning
 from schedules.errors import InstallError, MissingRecordError, ModelError, UsageError
 from schedules.lower import BASELINE
 from tests.autotune_tests.fakes import FakeMeasurer, FakeRanker, if_it_lowers
@@ -37,7 +40,7 @@ def measurers(monkeypatch):
         opened.append(FakeMeasurer(if_it_lowers))
         return opened[-1]
 
-    monkeypatch.setattr(pipeline, "LocalMeasurer", start)
+    monkeypatch.setattr(cpu_backend, "LocalMeasurer", start)
     return opened
 
 
@@ -56,7 +59,7 @@ def options(tmp_path, **changes):
 
 def test_a_run_measures_builds_and_verifies(tmp_path, model, measurers):
     events = []
-    result = pipeline.tune(model, options(tmp_path), events.append)
+    result = tuning.tune(model, options(tmp_path), events.append)
     assert (result.measured_trials, result.reused_records, result.reason) == (6, 0, "6 trials were measured")
     assert result.verified.passed
     assert result.verified.reference.startswith("onnxruntime")
@@ -70,7 +73,7 @@ def test_a_run_measures_builds_and_verifies(tmp_path, model, measurers):
 
 
 def test_the_artifact_computes_what_the_model_does(tmp_path, model, measurers):
-    result = pipeline.tune(model, options(tmp_path, trials=12))
+    result = tuning.tune(model, options(tmp_path, trials=12))
     x = np.random.default_rng(3).standard_normal((1, 16, 8, 8)).astype(np.float32)
     reference = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
     ours = autotune.InferenceSession(result.artifact).run(None, {"data": x})
@@ -81,32 +84,32 @@ def test_the_artifact_computes_what_the_model_does(tmp_path, model, measurers):
 
 def test_the_untuned_build_is_shipped_where_it_is_faster(tmp_path, model, measurers, latencies_ms):
     latencies_ms += [3.0, 2.0]
-    result = pipeline.tune(model, options(tmp_path, trials=12))
+    result = tuning.tune(model, options(tmp_path, trials=12))
     assert result.latency_ms == {"tuned": 2.0, "untuned": 2.0}
     assert {choice.config for choice in read_artifact(result.artifact).plan.choices} == {BASELINE}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["t.db", "tiny.onnx", "tiny.tuned"]
 
 
 def test_a_second_run_measures_nothing_and_keeps_the_artifact(tmp_path, model, measurers):
-    first = pipeline.tune(model, options(tmp_path))
+    first = tuning.tune(model, options(tmp_path))
     stamp = (first.artifact / "model.so").stat().st_mtime_ns
-    second = pipeline.tune(model, options(tmp_path))
+    second = tuning.tune(model, options(tmp_path))
     assert (second.measured_trials, second.failed_trials, second.reused_records) == (0, 0, 6)
     assert measurers[1].trials == 0
     assert (first.artifact / "model.so").stat().st_mtime_ns == stamp
 
 
 def test_more_trials_go_on_where_the_last_run_ended(tmp_path, model, measurers):
-    pipeline.tune(model, options(tmp_path))
-    second = pipeline.tune(model, options(tmp_path, trials=10))
+    tuning.tune(model, options(tmp_path))
+    second = tuning.tune(model, options(tmp_path, trials=10))
     assert (second.measured_trials, second.reused_records) == (4, 6)
     asked = [(c.task.key, c.config) for each in measurers for slot in each.slots for c in slot]
     assert len(asked) == len(set(asked)) == 10
 
 
 def test_build_reads_the_log_only(tmp_path, model, measurers):
-    tuned = pipeline.tune(model, options(tmp_path, trials=40, batch=8))
-    built = pipeline.build(model, options(tmp_path, out=tmp_path / "built"))
+    tuned = tuning.tune(model, options(tmp_path, trials=40, batch=8))
+    built = tuning.build(model, options(tmp_path, out=tmp_path / "built"))
     assert measurers[1].trials == 0
     assert (built.measured_trials, built.artifact) == (0, tmp_path / "built")
     assert read_artifact(built.artifact).identity == read_artifact(tuned.artifact).identity
@@ -114,12 +117,12 @@ def test_build_reads_the_log_only(tmp_path, model, measurers):
 
 def test_frozen_with_a_missing_record_is_refused_and_leaves_nothing(tmp_path, model, measurers):
     with pytest.raises(MissingRecordError, match="there is no tuning log"):
-        pipeline.tune(model, options(tmp_path, frozen=True))
+        tuning.tune(model, options(tmp_path, frozen=True))
     assert not (tmp_path / "t.db").exists()
     assert measurers == []
     open_log(tmp_path / "t.db").close()
     with pytest.raises(MissingRecordError, match="have no record"):
-        pipeline.tune(model, options(tmp_path, frozen=True))
+        tuning.tune(model, options(tmp_path, frozen=True))
     assert [(measurer.trials, measurer.closed) for measurer in measurers] == [(0, True)]
     assert not (tmp_path / "tiny.tuned").exists()
 
@@ -133,8 +136,8 @@ def test_an_interrupted_run_ships_the_best_so_far(tmp_path, model, monkeypatch):
         return if_it_lowers(candidate)
 
     measurer.answer = answer
-    monkeypatch.setattr(pipeline, "LocalMeasurer", lambda *_, **__: measurer)
-    result = pipeline.tune(model, options(tmp_path, trials=20))
+    monkeypatch.setattr(cpu_backend, "LocalMeasurer", lambda *_, **__: measurer)
+    result = tuning.tune(model, options(tmp_path, trials=20))
     assert (result.interrupted, result.reason, result.measured_trials) == (True, "interrupted", 4)
     assert result.verified.passed
     assert measurer.closed
@@ -158,8 +161,8 @@ def test_ctrl_c_swallowed_by_an_untuned_program_is_heard_before_the_next(tmp_pat
         return measurer.untuned
 
     measurer.baseline_s = baseline_s
-    monkeypatch.setattr(pipeline, "LocalMeasurer", lambda *_, **__: measurer)
-    result = pipeline.tune(model, options(tmp_path))
+    monkeypatch.setattr(cpu_backend, "LocalMeasurer", lambda *_, **__: measurer)
+    result = tuning.tune(model, options(tmp_path))
     assert (result.interrupted, len(asked)) == (True, 1)
     assert result.tasks > 1
 
@@ -167,18 +170,17 @@ def test_ctrl_c_swallowed_by_an_untuned_program_is_heard_before_the_next(tmp_pat
 def test_ctrl_c_swallowed_by_what_is_measured_last_is_heard(tmp_path, model, monkeypatch):
     pipeline_options = options(tmp_path, trials=12)
     measurer = FakeRanker(if_it_lowers)
-    monkeypatch.setattr(pipeline, "LocalMeasurer", lambda *_, **__: measurer)
-    monkeypatch.setattr(pipeline, "_keep_untuned", lambda *_: swallowed_ctrl_c())
-    assert pipeline.tune(model, pipeline_options).interrupted
+    monkeypatch.setattr(cpu_backend, "LocalMeasurer", lambda *_, **__: measurer)
+    monkeypatch.setattr(search_program, "_measure_untuned", lambda *_: swallowed_ctrl_c())
+    assert tuning.tune(model, pipeline_options).interrupted
 
 
 def test_failed_candidates_are_counted_and_survived(tmp_path, model, monkeypatch):
     from tuning_logs.measurement import Measurement
 
-    monkeypatch.setattr(
-        pipeline, "LocalMeasurer", lambda *_, **__: FakeMeasurer(lambda _: Measurement(error="timeout", message="slow"))
+    monkeypatch.setattr(cpu_backend, "LocalMeasurer", lambda *_, **__: FakeMeasurer(lambda _: Measurement(error="timeout", message="slow"))
     )
-    result = pipeline.tune(model, options(tmp_path))
+    result = tuning.tune(model, options(tmp_path))
     assert (result.measured_trials, result.failed_trials) == (6, 6)
     assert {choice.config for choice in read_artifact(result.artifact).plan.choices} == {BASELINE}
 
@@ -187,7 +189,7 @@ def test_a_bad_model_leaves_nothing_behind(tmp_path, measurers):
     bad = tmp_path / "bad.onnx"
     bad.write_bytes(b"not a model")
     with pytest.raises(ModelError):
-        pipeline.tune(bad, options(tmp_path))
+        tuning.tune(bad, options(tmp_path))
     assert all(measurer.closed for measurer in measurers)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.onnx"]
 
@@ -195,18 +197,18 @@ def test_a_bad_model_leaves_nothing_behind(tmp_path, measurers):
 def test_a_machine_without_a_compiler_is_told_at_once(tmp_path, model, measurers, monkeypatch):
     monkeypatch.setattr(library.cc, "get_cc", lambda: None)
     with pytest.raises(InstallError, match=r"install g\+\+ or clang"):
-        pipeline.tune(model, options(tmp_path))
+        tuning.tune(model, options(tmp_path))
     assert measurers == []
 
 
 def test_unknown_strategies_are_refused(tmp_path, model, measurers):
     with pytest.raises(UsageError, match="did you mean 'random'"):
-        pipeline.tune(model, options(tmp_path, searcher="randm"))
+        tuning.tune(model, options(tmp_path, searcher="randm"))
     assert not (tmp_path / "tiny.tuned").exists()
 
 
 def test_data_follows_the_contract(tmp_path, model, measurers):
-    data = json.loads(json.dumps(pipeline.tune(model, options(tmp_path)).to_data(), allow_nan=False))
+    data = json.loads(json.dumps(tuning.tune(model, options(tmp_path)).to_data(), allow_nan=False))
     fields = "model artifact target threads tasks measured_trials failed_trials reused_records elapsed_s phase_s"
     assert set(fields.split()) | {"latency_ms", "verified"} <= set(data)
     assert set(data["phase_s"]) == {"import", "search", "compile", "measure", "build", "verify"}
@@ -217,8 +219,8 @@ def test_data_follows_the_contract(tmp_path, model, measurers):
 
 def test_out_defaults_to_the_model_s_stem_here(model, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert pipeline.output_path(model, Options()) == Path("tiny.tuned")
-    assert pipeline.output_path(model, Options(out="elsewhere")) == Path("elsewhere")
+    assert part.output_path(model, Options()) == Path("tiny.tuned")
+    assert part.output_path(model, Options(out="elsewhere")) == Path("elsewhere")
 
 
 def test_the_facade_is_lazy_and_complete():
@@ -231,11 +233,11 @@ def test_the_facade_is_lazy_and_complete():
 
 def test_weights_are_as_cold_as_a_model_s_in_winograd_s_form(model):
     chosen = Options(threads=1)
-    target = pipeline.resolve_target(chosen)
-    _, program = pipeline.load_program(model, chosen, target)
+    target = part.resolve_target(chosen)
+    _, program = import_model(model, chosen.inputs, target)
     plain = sum(array.nbytes for array in program.weights)
     transformed = [task for task in program.tasks if program.spaces[task.key].saving > 1]
     assert transformed, "the model has a convolution that Winograd applies to"
     largest = [max(int(np.prod(task.shapes[index])) for index in task.constants) for task in transformed]
     more = sum(3 * 4 * task.weight * size for task, size in zip(transformed, largest, strict=True))
-    assert pipeline.cold_bytes(program) == plain + more
+    assert part.cold_bytes(program) == plain + more

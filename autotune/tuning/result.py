@@ -1,0 +1,124 @@
+"""What a run did, as a value: the fields of ``tune run --json``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from autotune.events import Observer, PhaseBegan
+from autotune.validation.verify import Verdict
+from search.allocation import TaskState
+from search.remaining import Remaining, together
+
+PHASES = ("import", "search", "compile", "measure", "build", "verify")
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run did.
+
+    Attributes:
+        parts: results of what was tuned one after the other, where that was more than one thing.
+        fallback_partitions: operators of every part that ONNX Runtime runs.
+    """
+
+    model: str
+    artifact: Path
+    target: str
+    threads: int
+    tasks: int
+    measured_trials: int = 0
+    failed_trials: int = 0
+    reused_records: int = 0
+    elapsed_s: float = 0.0
+    phase_s: Mapping[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
+    latency_ms: Mapping[str, float | None] = field(default_factory=dict)
+    verified: Verdict | None = None
+    reason: str = ""
+    remaining: Remaining | None = None
+    interrupted: bool = False
+    states: tuple[TaskState, ...] = ()
+    parts: tuple[Result, ...] = ()
+    fallback_partitions: tuple[tuple[str, ...], ...] = ()
+
+    def to_data(self) -> dict[str, Any]:
+        """As in ``tune run --json``; a run of several parts has an entry for each."""
+        several = "segments" if self.fallback_partitions else "specialisations"
+        parts: dict[str, Any] = {several: [part.to_data() for part in self.parts]} if self.parts else {}
+        if self.fallback_partitions:
+            parts["islands"] = [list(operators) for operators in self.fallback_partitions]
+        return {
+            **parts,
+            "model": self.model,
+            "artifact": str(self.artifact),
+            "target": self.target,
+            "threads": self.threads,
+            "tasks": self.tasks,
+            "measured_trials": self.measured_trials,
+            "failed_trials": self.failed_trials,
+            "reused_records": self.reused_records,
+            "elapsed_s": self.elapsed_s,
+            "phase_s": dict(self.phase_s),
+            "latency_ms": {"untuned": None, "tuned": None, **self.latency_ms},
+            "verified": None if self.verified is None else asdict(self.verified),
+            "reason": self.reason,
+            "remaining_gain": None if self.remaining is None else self.remaining.to_data(),
+            "interrupted": self.interrupted,
+        }
+
+
+def combined(parts: Sequence[Result]) -> Result:
+    """One result of several parts: counts, times and what is left to gain added, the worst error, every reason.
+
+    The latency and the model's name are the first part's.
+    """
+    verdicts = [part.verified for part in parts if part.verified is not None]
+    return replace(
+        parts[0],
+        tasks=sum(part.tasks for part in parts),
+        measured_trials=sum(part.measured_trials for part in parts),
+        failed_trials=sum(part.failed_trials for part in parts),
+        reused_records=sum(part.reused_records for part in parts),
+        elapsed_s=sum(part.elapsed_s for part in parts),
+        phase_s={name: sum(part.phase_s[name] for part in parts) for name in PHASES},
+        verified=max(verdicts, key=lambda verdict: (not verdict.passed, verdict.max_rel_err), default=None),
+        reason="; ".join(dict.fromkeys(part.reason for part in parts if part.reason)),
+        remaining=together([part.remaining for part in parts]),
+        interrupted=any(part.interrupted for part in parts),
+        states=tuple(state for part in parts for state in part.states),
+        parts=tuple(parts),
+    )
+
+
+class PhaseClock:
+    """Wall-clock seconds of the phases of a run.
+
+    Args:
+        observe: told when a phase begins.
+
+    Attributes:
+        phase_s: name → seconds so far.
+    """
+
+    def __init__(self, observe: Observer) -> None:
+        self.phase_s = dict.fromkeys(PHASES, 0.0)
+        self._observe = observe
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Charge the body to ``name``."""
+        self._observe(PhaseBegan(name))
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.phase_s[name] += time.perf_counter() - began
+
+    def move(self, seconds: float, source: str, target: str) -> None:
+        """Charge ``seconds`` that were spent inside of phase ``source`` to ``target``."""
+        self.phase_s[source] -= seconds
+        self.phase_s[target] += seconds

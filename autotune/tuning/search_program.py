@@ -1,0 +1,232 @@
+"""Search the configs of one program's tasks: open the jobs with what the log knows, run the loop, settle, summarise."""
+
+from __future__ import annotations
+
+import logging
+import platform
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from autotune.artifact.plan import UNTUNED, record_key
+from autotune.build.reuse import Reuse
+from autotune.events import Observer, TuningBegan, TuningEnded
+from autotune.host.interruption import Interruption, remembering
+from autotune.host.roofline import Roofline
+from autotune.importer.program import Program
+from autotune.measure.measurer import Candidate, MeasurementBackend, Origin
+from autotune.options import Options
+from autotune.tuning.job import Job, KernelTask, wall_s
+from autotune.tuning.loop import TuningLoop
+from schedules.lower import BASELINE
+from schedules.target import Target
+from search.allocation import TaskState
+from search.allocator_catalog import make_allocator
+from search.remaining import Remaining, RemainingGain
+from search.searcher import SearchContext
+from search.searcher_catalog import make_searcher
+from search.stopping import Limits
+from search.warm_restart import WarmRestart
+from tuning_logs.log import TuningLog
+from tuning_logs.record import TuningRecord
+
+SETTLING_SHARE = 0.05
+"""Share of the budget kept for timing the finalists. Heuristic."""
+
+NEARLY_SPENT_SHARE = 0.08
+"""Share of the budget below which a resumed run starts no other slot. Heuristic: a slot and its finalists could not end
+in what is left."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class SearchRequest:
+    """What to search, where, and for how long.
+
+    Attributes:
+        options: strategies, seed, limits; its budget is this search's own.
+        roofline: gives the bounds of the machine that measures; asked when the search begins, since it may have to be
+            measured.
+    """
+
+    program: Program
+    target: Target
+    log: TuningLog
+    measurer: MeasurementBackend
+    options: Options
+    roofline: Callable[[Target], Roofline]
+
+
+@dataclass(frozen=True)
+class SearchOutcome:
+    """What a search brought.
+
+    Attributes:
+        reason: why it ended, in words.
+        interrupted: by Ctrl-C.
+        remaining: what more trials would bring; None if nothing is known.
+        before, after: state of every tunable task, in order.
+        jobs: task key → its history.
+        reused_records: records of these tasks that the log held before.
+        roofline: bounds of the machine that measured.
+        phase_s: seconds of ``search``, ``compile`` and ``measure``.
+    """
+
+    reason: str
+    interrupted: bool
+    remaining: Remaining
+    before: tuple[TaskState, ...]
+    after: tuple[TaskState, ...]
+    jobs: Mapping[str, Job]
+    reused_records: int
+    roofline: Roofline
+    phase_s: Mapping[str, float]
+
+    @property
+    def measured_trials(self) -> int:
+        """Trials of this search."""
+        return sum(state.trials for state in self.after) - sum(state.trials for state in self.before)
+
+    @property
+    def failed_trials(self) -> int:
+        """Trials of this search without a latency."""
+        after, before = (sum(state.latencies_s.count(None) for state in states) for states in (self.after, self.before))
+        return after - before
+
+
+@dataclass(frozen=True)
+class OpenedJobs:
+    """Jobs with what the log knows of them.
+
+    Attributes:
+        jobs: task key → job, of every task that has a choice.
+        spent_s: seconds that earlier runs spent on them.
+        records: how many records they hold.
+    """
+
+    jobs: dict[str, Job]
+    spent_s: float
+    records: int
+
+    @property
+    def states(self) -> tuple[TaskState, ...]:
+        """Of every job, now."""
+        return tuple(job.state for job in self.jobs.values())
+
+
+def search_program(request: SearchRequest, observe: Observer) -> SearchOutcome:
+    """Search within the request's budget. Ctrl-C ends the search and is reported in the outcome, not raised."""
+    began = time.perf_counter()
+    options, measurer = request.options, request.measurer
+    before_s = (measurer.compile_s, measurer.measure_s)
+    roofline = request.roofline(request.target)
+    opened = open_jobs(request, roofline)
+    left_s = max(0.0, options.seconds - opened.spent_s)
+    if left_s < NEARLY_SPENT_SHARE * options.seconds:
+        left_s = 0.0
+    _announce(opened, measurer)
+    interruption = Interruption()
+    certificate = RemainingGain(np.random.default_rng([options.seed, 1]))
+    loop = TuningLoop(
+        opened.jobs,
+        make_allocator(options.allocator, np.random.default_rng(options.seed)),
+        measurer,
+        request.log,
+        Limits(budget_s=options.seconds * (1.0 - SETTLING_SHARE), trials=options.trials),
+        options.batch,
+        time.perf_counter,
+        observe,
+        options.seconds - left_s,
+        certificate,
+        options.until,
+        interruption,
+    )
+    before = opened.states
+    observe(TuningBegan(tuple(job.task for job in opened.jobs.values()), before, left_s))
+    interrupted, reason = False, ""
+    try:
+        with remembering(interruption):
+            reason = loop.run()
+            loop.settle(began + left_s)
+            _measure_untuned(request, interruption)
+            interruption.check()  # Ctrl-C that was swallowed in what was measured last
+    except KeyboardInterrupt:
+        interrupted, reason = True, "interrupted"
+    remaining = certificate.estimate(opened.states)
+    observe(TuningEnded(reason))
+    compile_s, measure_s = measurer.compile_s - before_s[0], measurer.measure_s - before_s[1]
+    search_s = time.perf_counter() - began - compile_s - measure_s
+    phase_s = {"compile": compile_s, "measure": measure_s, "search": search_s}
+    return SearchOutcome(
+        reason, interrupted, remaining, before, opened.states, opened.jobs, opened.records, roofline, phase_s
+    )
+
+
+def open_jobs(request: SearchRequest, roofline: Roofline) -> OpenedJobs:
+    """A job per task that has a choice, with what the log knows of it."""
+    program, log, target, options = request.program, request.log, request.target, request.options
+    log.add_target(target)
+    kernels = {}
+    for task in program.tasks:
+        space = program.spaces[task.key]
+        if space.knobs:
+            text = program.programs[task.key]
+            log.add_workload(task.key, text)
+            bound_s = roofline.bound_s(int(task.flop / space.saving), task.bytes)
+            kernels[task.key] = KernelTask(task, text, record_key(task, space, target), space, bound_s)
+    known = {key: list(log.records(kernel.key)) for key, kernel in kernels.items()}
+    spent_s = sum(wall_s(record) for records in known.values() for record in records)
+    # Similar tasks help with what is still to be tried: a run that only confirms an earlier one does not look for them.
+    reuse = Reuse(log, target) if spent_s < (1.0 - NEARLY_SPENT_SHARE) * options.seconds else None
+    jobs = {}
+    for index, task in enumerate(program.tasks):
+        if task.key in kernels:
+            context = _context(kernels[task.key], options, reuse, index)
+            searcher = make_searcher(options.searcher, context)
+            jobs[task.key] = Job(
+                kernels[task.key],
+                searcher,
+                options.seed,
+                {"evaluator": options.evaluator},
+                WarmRestart(options.searcher, context),
+            )
+            jobs[task.key].resume(known[task.key])
+    return OpenedJobs(jobs, spent_s, sum(map(len, known.values())))
+
+
+def _context(kernel: KernelTask, options: Options, reuse: Reuse | None, index: int) -> SearchContext:
+    """What a searcher knows before its first trial.
+
+    Args:
+        index: of the task in the program: every task has random numbers of its own.
+    """
+    context = SearchContext(kernel.space, np.random.default_rng([options.seed, index]), options.cost_model)
+    if reuse is None:
+        return context
+    nearness = reuse.near(kernel.task, kernel.key)
+    return replace(context, space=reuse.guided(kernel.space, nearness), prior=reuse.prior(nearness))
+
+
+def _announce(opened: OpenedJobs, measurer: MeasurementBackend) -> None:
+    """Let the measurer build untuned programs of new tasks ahead, in the order in which tasks are served first."""
+    fresh = [job for job in opened.jobs.values() if not job.state.trials]
+    fresh.sort(key=lambda job: job.task.weight * job.task.flop, reverse=True)
+    measurer.expect(job.candidate(BASELINE) for job in fresh)
+
+
+def _measure_untuned(request: SearchRequest, interruption: Interruption) -> None:
+    """Record how every task runs untuned, where the log does not say: what tuning has to beat."""
+    program, log = request.program, request.log
+    for task in program.tasks:
+        interruption.check()
+        key = record_key(task, UNTUNED, request.target)
+        if log.best(key) is None:
+            measured = request.measurer.baseline_s(Candidate(task, program.programs[task.key], BASELINE))
+            (origin,) = request.measurer.origins or [Origin(platform.node())]
+            record = TuningRecord(
+                key, BASELINE, measured, "", time.time(), origin.host, request.options.seed, origin.provenance
+            )
+            log.append([record])

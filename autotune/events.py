@@ -1,10 +1,9 @@
-"""What a run tells whoever watches it. The library logs and tells; only the CLI speaks."""
+"""Events of a run, and what observes them: progress, the file of ``--events``, and the artifact's history."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from schedules.task import Task
 from search.allocation import TaskState
@@ -33,8 +32,8 @@ class TuningBegan:
 
 
 @dataclass(frozen=True)
-class PeerTimed:
-    """The model's latency on another engine, measured before tuning began.
+class ReferenceTimed:
+    """The model's latency on the reference engine, measured before tuning began.
 
     Attributes:
         name, version: the engine.
@@ -48,10 +47,10 @@ class PeerTimed:
 
 @dataclass(frozen=True)
 class SlotBegan:
-    """A slot was dealt.
+    """A slot was given to a task.
 
     Attributes:
-        task: who got it.
+        task: what is measured.
         trials: configs about to be measured.
         why: the allocator's reason, a phrase.
     """
@@ -63,11 +62,11 @@ class SlotBegan:
 
 @dataclass(frozen=True)
 class SlotDone:
-    """One slot was measured and is safe in the log.
+    """A slot was measured and its records are in the log.
 
     Attributes:
-        task: whose slot it was.
-        state: that task's state now.
+        task: what was measured.
+        state: the task's state now.
         measured, failed: trials in this slot.
         elapsed_s: seconds since the loop started.
         failures: kinds of error of the failed ones.
@@ -88,49 +87,19 @@ class TuningEnded:
     reason: str
 
 
-def to_data(event: Event) -> dict[str, Any]:
-    """``event`` as one line of ``tune run --events``: its kind in ``event``, tasks by key, units in the names."""
-    match event:
-        case PhaseBegan(name):
-            return {"event": "phase", "name": name}
-        case PeerTimed(name, version, latency_s):
-            return {"event": "peer", "name": name, "version": version, "latency_ms": 1e3 * latency_s}
-        case TuningBegan(tasks, states, budget_s):
-            known = [{"name": task.name, **_standing(state)} for task, state in zip(tasks, states, strict=True)]
-            return {"event": "tuning_began", "budget_s": budget_s, "tasks": known}
-        case SlotBegan(task, trials, why):
-            return {"event": "slot_began", "key": task.key, "count": trials, "why": why}
-        case SlotDone():
-            slot = {"measured": event.measured, "failures": event.failures, "elapsed_s": event.elapsed_s}
-            return {"event": "slot_done", **slot, **_standing(event.state)}
-        case TuningEnded(reason):
-            return {"event": "tuning_ended", "reason": reason}
-
-
-def _standing(state: TaskState) -> dict[str, Any]:
-    """Where tuning a task stands."""
-    return {
-        "key": state.key,
-        "weight": state.weight,
-        "bound_us": 1e6 * state.bound_s,
-        "trials": state.trials,
-        "best_us": None if state.best_s is None else 1e6 * state.best_s,
-    }
-
-
-Event = PhaseBegan | PeerTimed | TuningBegan | SlotBegan | SlotDone | TuningEnded
+Event = PhaseBegan | ReferenceTimed | TuningBegan | SlotBegan | SlotDone | TuningEnded
 Observer = Callable[[Event], None]
 
 
 def ignore(event: Event) -> None:
-    """The observer that watches nothing."""
+    """An observer that does nothing."""
 
 
 def everyone(*observers: Observer) -> Observer:
-    """One observer that tells all of them, in order."""
+    """One observer that calls all of them, in order."""
 
-    def tell(event: Event) -> None:
+    def observe(event: Event) -> None:
         for observer in observers:
             observer(event)
 
-    return tell
+    return observe

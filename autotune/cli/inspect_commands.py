@@ -119,19 +119,20 @@ def verify(
     as_json: opt.Json = False,
 ) -> Reply:
     """Compare an artifact's outputs with ONNX Runtime's on random inputs."""
-    from autotune.artifact.bundle import is_bundle, parts_of
-    from autotune.artifact.chain import is_chain
+    from autotune.artifact.composite import tuned_parts
     from autotune.artifact.directory import read_artifact
+    from autotune.artifact.manifest import KERNELS, SEGMENTS, kind_of
     from autotune.importer.guarded_import import load_checked
     from autotune.validation.bisect import bisect as find_culprit
     from autotune.validation.verify import compare_artifact, complaint
 
-    if is_chain(artifact):
+    kind = kind_of(artifact)
+    if kind == SEGMENTS:
         return _verify_segmented(artifact, model, seed, bisect, as_json)
     lines: list[str] = []
     complaints: list[str] = []
     data: list[dict[str, Any]] = []
-    for part in parts_of(artifact):
+    for part in [artifact] if kind == KERNELS else tuned_parts(artifact):
         shapes = {spec.name: spec.shape for spec in read_artifact(part).inputs if spec.shape}
         verdict = compare_artifact(part, load_checked(model, shapes), seed)
         found: dict[str, Any] = {**asdict(verdict), "artifact": str(part)}
@@ -145,24 +146,24 @@ def verify(
             if culprit is not None and verdict.passed:
                 complaints.append(f"{part}: a kernel is wrong though these outputs do not show it; build it again")
         data.append(found)
-    whole = {"passed": not complaints, "parts": data} if is_bundle(artifact) else data[0]
+    whole = {"passed": not complaints, "parts": data} if kind != KERNELS else data[0]
     return Reply(lines, whole, as_json, complaints, UNVERIFIED if complaints else DONE)
 
 
 def _verify_segmented(artifact: Path, model: Path, seed: int, bisect: bool, as_json: bool) -> Reply:
     """Verify an artifact in which ONNX Runtime runs some segments."""
-    from autotune.artifact.chain import model_of, read_chain
+    from autotune.artifact.composite import model_of, read_composite
     from autotune.importer.guarded_import import load_checked
-    from autotune.runtime.segmented_session import ChainSession
+    from autotune.runtime.session import InferenceSession
     from autotune.validation.verify import compare_session, complaint
 
-    chain = read_chain(artifact)
-    shapes = {value["name"]: tuple(value["shape"]) for value in chain.inputs if value["shape"]}
-    verdict = compare_session(ChainSession(artifact), load_checked(model, shapes, foreign=True), seed)
+    whole = read_composite(artifact)
+    shapes = {spec.name: tuple(map(int, spec.shape)) for spec in whole.interface.inputs if spec.shape}
+    verdict = compare_session(InferenceSession(artifact), load_checked(model, shapes, foreign=True), seed)
     complaints = [] if verdict.passed else [complaint(artifact, verdict, seed)]
     lines = [cli_text.verdict_line(verdict)]
     if bisect:
-        first = chain.tuned[0].path
+        first = whole.tuned[0].path
         lines.append(
             "an artifact with fallback partitions is not bisected as a whole; give its tuned segments and their "
             f"models, such as {first} {model_of(first)}"

@@ -12,7 +12,7 @@ if TYPE_CHECKING:  # these load TVM, which a mere --help must not
     from autotune.report.inspect_kernels import Kernel
     from autotune.report.inspect_lanes import BranchRow, LaneReport
     from autotune.report.inspect_tasks import ModelReport, TaskReport
-    from autotune.tuning.pipeline import Result
+    from autotune.tuning.result import Result
     from autotune.validation.bench import BenchResult
     from autotune.validation.verify import Verdict
 
@@ -37,7 +37,7 @@ def run_lines(result: Result) -> list[str]:
         lines.append(f"outputs NOT VERIFIED: {result.reason}")
     lines += [
         f"ONNX Runtime runs {', '.join(operators)}: TVM cannot express it (--fallback onnxruntime)"
-        for operators in result.islands
+        for operators in result.fallback_partitions
     ]
     times = ", ".join(f"{name} {seconds:.1f}" for name, seconds in result.phase_s.items())
     lines.append(f"{result.elapsed_s:.1f} s ({times})")

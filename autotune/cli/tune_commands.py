@@ -16,7 +16,7 @@ from autotune.options import EFFORTS, Options
 
 if TYPE_CHECKING:  # loads TVM
     from autotune.events import Observer
-    from autotune.tuning.pipeline import Result
+    from autotune.tuning.result import Result
 
 tune_app = typer.Typer()
 
@@ -134,7 +134,7 @@ def _tuned(request: RunRequest | BuildRequest, explain: bool = False, events: Pa
     from autotune.report.event_file import EventFile
     from autotune.report.facts import read_facts
     from autotune.report.progress import Progress
-    from autotune.tuning.entry import tune
+    from autotune.tuning.tune import tune
 
     options = request.options()
     with ExitStack() as stack:
@@ -152,4 +152,4 @@ def _tuned(request: RunRequest | BuildRequest, explain: bool = False, events: Pa
 
 def _explained(result: Result) -> Path:
     """The artifact that ``--explain`` is about: of several sets of shapes the first one's."""
-    return result.parts[0].artifact if result.parts and not result.islands else result.artifact
+    return result.parts[0].artifact if result.parts and not result.fallback_partitions else result.artifact

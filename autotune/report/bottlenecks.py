@@ -1,23 +1,25 @@
-"""In words: what was tuned, what limits the slowest kernels, and what would help. Heuristics, and they own up to it."""
+"""What was tuned, what limits the slowest kernels, and what would help, in sentences. The advice is heuristic."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from autotune.host.roofline import Peak
-from autotune.report.facts import Facts, Row, decisions
+from autotune.host.roofline import Roofline
+from autotune.report.decisions import decisions
+from autotune.report.facts import Facts, Row
 
 SLOWEST = 5
-
+"""Kernels that are explained."""
 NEAR = 0.85
-"""Share of its roofline bound from which a kernel is at its limit: timings on a shared machine differ by a tenth."""
+"""Share of its roofline bound from which a kernel is called as fast as the machine allows. Heuristic: timings on a
+shared machine differ by a tenth."""
 FEW_TRIALS = 32
-"""A search of our spaces mostly ends within twice as many."""
-LEAST_TOLD = 0.005
-"""Share of the time from which a template is worth a word."""
+"""Trials below which more budget is advised. Heuristic: a search of our spaces mostly ends within twice as many."""
+LEAST_SHARE = 0.005
+"""Share of the kernels' time from which a template is named. Heuristic."""
 SHORT_S = 5e-6
-"""Starting threads and passing a barrier takes some microseconds."""
+"""Seconds below which a kernel is called too short. Heuristic: starting threads and a barrier take that long."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,9 @@ class Explained:
 def explain(facts: Facts, count: int = SLOWEST) -> list[Explained]:
     """The ``count`` kernels that take most of an inference."""
     return [
-        Explained(row, _limit(row, facts.peak), _advice(row)) for row in facts.rows[:count] if row.latency_s is not None
+        Explained(row, _limit(row, facts.roofline), _advice(row))
+        for row in facts.rows[:count]
+        if row.latency_s is not None
     ]
 
 
@@ -60,7 +64,7 @@ def summary(facts: Facts) -> list[str]:
     for row in facts.rows:
         templates[row.task.template] = templates.get(row.task.template, 0.0) + row.share
     ordered = [
-        name for name in sorted(templates, key=lambda name: -templates[name])[:3] if templates[name] >= LEAST_TOLD
+        name for name in sorted(templates, key=lambda name: -templates[name])[:3] if templates[name] >= LEAST_SHARE
     ]
     said = [
         f"{len(facts.rows)} kernels, {tuned} of them tuned in {facts.trials} trials; one inference runs "
@@ -92,19 +96,19 @@ def explain_lines(facts: Facts) -> list[str]:
     return lines
 
 
-def _limit(row: Row, peak: Peak | None) -> str:
-    if peak is None or row.latency_s is None:
-        return "not known: the artifact has no recorded peak of its machine; 'tune run' records it"
+def _limit(row: Row, roofline: Roofline | None) -> str:
+    if roofline is None or row.latency_s is None:
+        return "not known: the artifact has no recorded roofline of its machine; 'tune run' records it"
     moved_gb_s = row.task.bytes / row.latency_s / 1e9
-    near = row.task.bytes <= peak.l2_bytes
-    roof_gb_s = peak.l2_gb_s if near else peak.memory_gb_s
+    near = row.task.bytes <= roofline.l2_bytes
+    roof_gb_s = roofline.l2_gb_s if near else roofline.memory_gb_s
     if row.memory_bound:
         where = "the L2 caches" if near else "memory"
         rate = f"{where}: {row.task.bytes / 1e6:.2f} MB at {moved_gb_s:.0f} of {roof_gb_s:.0f} GB/s"
         beyond = "more than was measured: its data lay in a nearer cache"
         return f"{rate}, {beyond if row.bound_share is None else f'{row.bound_share:.0%} of its bound'}"
     counted = f", {row.algorithm} needing fewer operations" if row.algorithm.startswith("Winograd") else ""
-    rate = f"arithmetic: {row.gflops:.0f} of {peak.gflops:.0f} GFLOPS{counted}"
+    rate = f"arithmetic: {row.gflops:.0f} of {roofline.gflops:.0f} GFLOPS{counted}"
     if row.bound_share is None:
         return f"{rate}, more than was measured of this machine, which was busy then: its bound is not known"
     return (

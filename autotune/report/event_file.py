@@ -1,4 +1,4 @@
-"""What a run tells, as JSON lines in a file: for programs that watch, and for keeping."""
+"""The events of a run as JSON lines in a file: for programs that follow a run, and to keep."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from autotune.events import Event, to_data
+from autotune.events import Event, PhaseBegan, ReferenceTimed, SlotBegan, SlotDone, TuningBegan, TuningEnded
 from schedules.errors import UsageError
+from search.allocation import TaskState
 
 
 class EventFile:
@@ -45,3 +46,33 @@ class EventFile:
         """Write one line."""
         self._stream.write(json.dumps({"t": time.time(), **data}) + "\n")
         self._stream.flush()
+
+
+def to_data(event: Event) -> dict[str, Any]:
+    """``event`` as one line of ``tune run --events``: its kind in ``event``, tasks by key, units in the names."""
+    match event:
+        case PhaseBegan(name):
+            return {"event": "phase", "name": name}
+        case ReferenceTimed(name, version, latency_s):
+            return {"event": "reference_timed", "name": name, "version": version, "latency_ms": 1e3 * latency_s}
+        case TuningBegan(tasks, states, budget_s):
+            known = [{"name": task.name, **_state(state)} for task, state in zip(tasks, states, strict=True)]
+            return {"event": "tuning_began", "budget_s": budget_s, "tasks": known}
+        case SlotBegan(task, trials, why):
+            return {"event": "slot_began", "key": task.key, "count": trials, "why": why}
+        case SlotDone():
+            slot = {"measured": event.measured, "failures": event.failures, "elapsed_s": event.elapsed_s}
+            return {"event": "slot_done", **slot, **_state(event.state)}
+        case TuningEnded(reason):
+            return {"event": "tuning_ended", "reason": reason}
+
+
+def _state(state: TaskState) -> dict[str, Any]:
+    """What is known of a task."""
+    return {
+        "key": state.key,
+        "weight": state.weight,
+        "bound_us": 1e6 * state.bound_s,
+        "trials": state.trials,
+        "best_us": None if state.best_s is None else 1e6 * state.best_s,
+    }

@@ -10,10 +10,11 @@ from typing import Any
 from autotune.artifact.plan import record_key
 from autotune.backends.registry import backend_of
 from autotune.build.reuse import Reuse
+from autotune.importer.guarded_import import import_model
 from autotune.options import Options
 from autotune.report.inspect_lanes import BranchRow, report_branches
 from autotune.tuning.existing_log import known_log
-from autotune.tuning.pipeline import load_program, resolve_target
+from autotune.tuning.part import resolve_target
 from schedules.target import Target
 from schedules.task import Task
 from tuning_logs.record import TuningRecord
@@ -110,8 +111,8 @@ def report_tasks(model_path: Path, options: Options) -> ModelReport:
         AutotuneError: for a bad model, option or log.
     """
     target = resolve_target(options)
-    _, program = load_program(model_path, options, target)
-    peak = backend_of(target).roofline(target)
+    _, program = import_model(model_path, options.inputs, target)
+    roofline = backend_of(target).roofline(target)
     reports = []
     with closing(known_log(options.log)) as log:
         reuse = Reuse(log, target)
@@ -121,9 +122,9 @@ def report_tasks(model_path: Path, options: Options) -> ModelReport:
             best = log.best(key) if space.knobs else None
             missing = log.explain_miss(key) if space.knobs and best is None else ""
             count = log.counts(task.key).get(key)
-            bound_s = peak.bound_s(int(task.flop / space.saving), task.bytes)
+            bound_s = roofline.bound_s(int(task.flop / space.saving), task.bytes)
             near = reuse.near(task, key).told() if missing else ""
             trials = count.total if count else 0
             reports.append(TaskReport(task, bound_s, bool(space.knobs), trials, best, missing, near))
     branches = report_branches(program, target)
-    return ModelReport(model_path.name, target, peak.gflops, peak.memory_gb_s, tuple(reports), branches)
+    return ModelReport(model_path.name, target, roofline.gflops, roofline.memory_gb_s, tuple(reports), branches)

@@ -15,15 +15,16 @@ from markupsafe import Markup
 from autotune import __version__
 from autotune.options import Options
 from autotune.report.bottlenecks import explain, summary
-from autotune.report.facts import Facts, decisions, read_facts
+from autotune.report.decisions import decisions
+from autotune.report.facts import Facts, read_facts
 from autotune.report.plots import (
     NARROW,
     WIDE,
     colours,
     decision_plot,
+    engine_plot,
     lane_plot,
     latency_plot,
-    peer_plot,
     roofline_plot,
     timeline_plot,
 )
@@ -32,29 +33,32 @@ from schedules.errors import ArtifactError
 
 TEMPLATE = "report.html.j2"
 
-FLAGS = {
-    "budget_s": "--budget",
-    "trials": "--trials",
-    "effort": "--effort",
-    "until": "--until",
-    "isa": "--target",
-    "threads": "--threads",
-    "seed": "--seed",
-    "searcher": "--searcher",
-    "cost_model": "--cost-model",
-    "allocator": "--allocator",
-    "evaluator": "--evaluator",
-    "lanes": "--lanes",
-    "fallback": "--fallback",
-}
-"""Options of a run → flags of ``tune run``."""
+REPEATED = (
+    "budget_s",
+    "trials",
+    "effort",
+    "until",
+    "isa",
+    "threads",
+    "seed",
+    "searcher",
+    "cost_model",
+    "allocator",
+    "evaluator",
+    "lanes",
+    "fallback",
+)
+"""Options of a run that its command is written with, in this order."""
 
-WORDS: Mapping[str, Callable[[Any], str]] = {
+FLAGS = {"budget_s": "--budget", "isa": "--target"}
+"""Options → flags of ``tune run`` with another name."""
+
+VALUES: Mapping[str, Callable[[Any], str]] = {
     "budget_s": lambda seconds: f"{seconds:g}s",
     "until": lambda share: f"{100 * share:g}%",
     "isa": lambda isa: json.dumps({"isa": isa}),
 }
-"""Options that a flag takes in another form."""
+"""Options whose flag takes the value in another form."""
 
 
 def write_report(artifact: Path, out: Path, bench: Mapping[str, Any] | None = None) -> Path:
@@ -89,7 +93,7 @@ def render(facts: Facts) -> str:
         gains=_both(lambda width: decision_plot(found, width)),
         kernels=_both(lambda width: timeline_plot(facts, width)),
         lanes=_both(lambda width: lane_plot(facts, width)),
-        peers=_both(lambda width: peer_plot(facts.bench, width)),
+        engines=_both(lambda width: engine_plot(facts.bench, width)),
         summary=summary(facts),
         explained=explain(facts),
         hues=colours(facts),
@@ -101,20 +105,19 @@ def render(facts: Facts) -> str:
 def command(facts: Facts, run: Run) -> str:
     """The command that asks for what ``run`` was asked for."""
     words = ["tune", "run", facts.source]
-    for name, flag in FLAGS.items():
+    for name in REPEATED:
         value = run.options.get(name)
         unused = name == "effort" and run.options.get("budget_s") is not None
         usual = name == "lanes" and value == Options.lanes
         if value is not None and not (unused or usual):
-            words += [flag, WORDS.get(name, str)(value)]
-    inputs = run.options.get("inputs")
-    for told in inputs if isinstance(inputs, list) else ():  # earlier versions kept them in another form
-        words += ["--input", told]
+            words += [FLAGS.get(name, f"--{name.replace('_', '-')}"), VALUES.get(name, str)(value)]
+    for shape in run.options.get("inputs", ()):
+        words += ["--input", shape]
     return shlex.join(words)
 
 
 def _both(draw: Callable[[int], str]) -> Markup:
-    """A plot for a desk and one for a phone; the page's style shows one of them."""
+    """A plot for a wide screen and one for a narrow one; the page's style shows the one that fits."""
     wide, narrow = draw(WIDE), draw(NARROW)
     if not wide:
         return Markup("")

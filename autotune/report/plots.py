@@ -1,21 +1,26 @@
-"""The report's plots. Each is drawn for a width in CSS pixels: once for a desk, once for a phone."""
+"""The report's plots, each drawn for a width in CSS pixels."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from autotune.report.facts import Decision, Facts, Row, curve, curve_in_turn, timeline, value_at
+from autotune.report.decisions import Decision, curve, curve_in_turn, value_at
+from autotune.report.facts import Facts, Row, timeline
 from autotune.report.svg import Canvas, Scale, number
+from autotune.tuning.run_history import known_reference
 
 WIDE, NARROW = 900, 342
 """Widths: of the page's column, and of a phone's 390 pixels less its margins."""
 
 TASKS_SHOWN = 14
+"""Tasks with a line of slots: the slowest."""
 NAMED = 5
+"""Kernels with a number in the plots: those that are explained."""
 COLOURS = 8
+"""Colours of the page's style."""
 LETTER = 5.9
 """Pixels of a letter of 11 px, at most: nothing here knows the reader's fonts."""
-PEER_NAME = 118
+ENGINE_NAME = 118
 """Pixels of an engine's name and latency."""
 NUMBERED = 14
 """Pixels from which a call is wide enough for the number of its kernel."""
@@ -36,14 +41,16 @@ def shortened(text: str, most: int) -> str:
 
 
 def latency_plot(facts: Facts, width: int) -> str:
-    """The kernels' time over the time of tuning, and below it who got slots."""
+    """The kernels' time over the time of tuning, and below it which task got which slots."""
     points, in_turn = curve(facts), curve_in_turn(facts)
     shown = [row for row in facts.rows if row.tunable][:TASKS_SHOWN]
     left, right, bottom = (170 if width == WIDE else 96), width - 12, 262
     line_h = 15
-    canvas = Canvas(width, bottom + 60 + line_h * len(shown), "Model latency over tuning time, and who got slots")
-    peers = _peer_lines(facts)
-    values = [value for _, value in [*points, *in_turn]] + [seconds for _, seconds in peers]
+    canvas = Canvas(
+        width, bottom + 60 + line_h * len(shown), "Model latency over tuning time, and the slots of every task"
+    )
+    engines = _engine_lines(facts)
+    values = [value for _, value in [*points, *in_turn]] + [seconds for _, seconds in engines]
     end_s = max(points[-1][0], in_turn[-1][0] if in_turn else 0.0, 1e-3)
     x = Scale(0.0, end_s, left, right)
     y = Scale(0.93e3 * min(values), 1.08e3 * max(values), bottom, 26, log=max(values) > 2.5 * min(values))
@@ -52,25 +59,25 @@ def latency_plot(facts: Facts, width: int) -> str:
     canvas.path([(x(t), y(1e3 * s)) for t, s in in_turn], "turn", step=True)
     canvas.path([(x(t), y(1e3 * s)) for t, s in points], "curve", step=True)
     # Engines are often alike: their names are stacked, above the curve where it is highest below them.
-    names_s = end_s * (1.0 - PEER_NAME / (right - left))
+    names_s = end_s * (1.0 - ENGINE_NAME / (right - left))
     above = y(1e3 * value_at(points, names_s)) + 10
-    for name, seconds in sorted(peers, key=lambda peer: peer[1]):
+    for name, seconds in sorted(engines, key=lambda engine: engine[1]):
         line = y(1e3 * seconds)
         above = min(line - 5, above - 15)
-        canvas.line(left, line, right, line, "peer")
-        canvas.text(right - 4, above, f"{name} {number(1e3 * seconds)} ms", "peerlabel", "end")
-    canvas.text(left, bottom + 34, "s of tuning, and who got slots", "unit")
+        canvas.line(left, line, right, line, "reference")
+        canvas.text(right - 4, above, f"{name} {number(1e3 * seconds)} ms", "referencelabel", "end")
+    canvas.text(left, bottom + 34, "s of tuning, and the slots of every task", "unit")
     _slots(canvas, facts, shown, x, bottom + 46, line_h, left)
     return canvas.render()
 
 
-def _peer_lines(facts: Facts) -> list[tuple[str, float]]:
-    """What there is to beat: engines of the bench, else the one that was timed before tuning."""
+def _engine_lines(facts: Facts) -> list[tuple[str, float]]:
+    """Name and seconds of the engines of the bench, else of the reference engine that was timed before tuning."""
     if facts.bench is not None:
         engines = facts.bench["engines"]
         return [(str(engine["name"]), engine["p50_ms"] / 1e3) for engine in engines if engine["name"] != "tune"]
-    known = [run.peer for run in facts.runs if run.peer is not None]
-    return [(str(known[-1]["name"]), float(known[-1]["latency_s"]))] if known else []
+    timed = known_reference(facts.runs)
+    return [] if timed is None else [(timed.name, timed.latency_s)]
 
 
 def _slots(canvas: Canvas, facts: Facts, shown: Sequence[Row], x: Scale, top: float, line_h: int, left: float) -> None:
@@ -101,8 +108,8 @@ def _slots(canvas: Canvas, facts: Facts, shown: Sequence[Row], x: Scale, top: fl
 
 def roofline_plot(facts: Facts, width: int) -> str:
     """Operations per second against operations per byte; a disc's area is the task's share of the time."""
-    peak = facts.peak
-    if peak is None:
+    roof = facts.roofline
+    if roof is None:
         return ""
     rows = [row for row in facts.rows if row.gflops and row.task.flop and row.task.bytes]
     if not rows:
@@ -110,11 +117,11 @@ def roofline_plot(facts: Facts, width: int) -> str:
     hue = colours(facts)
     left, right, bottom = 48, width - 12, 330
     intensity = {row.task.key: row.task.flop / row.task.bytes for row in rows}
-    speeds = [row.gflops or 0.0 for row in rows] + [peak.gflops]
+    speeds = [row.gflops or 0.0 for row in rows] + [roof.gflops]
     untuned = {row.task.key: row.task.flop / row.untuned_s / 1e9 for row in rows if row.untuned_s}
     x = Scale(
         min(intensity.values()) / 1.6,
-        max([*intensity.values(), peak.gflops / peak.memory_gb_s]) * 1.8,
+        max([*intensity.values(), roof.gflops / roof.memory_gb_s]) * 1.8,
         left,
         right,
         True,
@@ -124,16 +131,16 @@ def roofline_plot(facts: Facts, width: int) -> str:
     canvas.axis_y(y, left, right, "GFLOPS")
     canvas.axis_x(x, bottom, 26, "operations per byte", 10 if width == WIDE else 5)
     labels: list[tuple[float, float, str]] = []
-    for name, gb_s in (("memory", peak.memory_gb_s), ("L2", peak.l2_gb_s)):
-        ridge = min(max(peak.gflops / gb_s, x.low), x.high)
+    for name, gb_s in (("memory", roof.memory_gb_s), ("L2", roof.l2_gb_s)):
+        ridge = min(max(roof.gflops / gb_s, x.low), x.high)
         start = max(x.low, y.low / gb_s)
         if start < ridge:
             canvas.path([(x(start), y(start * gb_s)), (x(ridge), y(ridge * gb_s))], "roof")
             at = start * (ridge / start) ** 0.75  # kernels of few operations lie at the other end
             labels.append((x(at) + 8, y(at * gb_s) + 10, f"{name} {gb_s:.0f} GB/s" if width == WIDE else name))
-    ridge = max(x.low, peak.gflops / max(peak.memory_gb_s, peak.l2_gb_s))
-    canvas.line(x(ridge), y(peak.gflops), right, y(peak.gflops), "roof")
-    labels.append((x(ridge) + 6, y(peak.gflops) - 7, f"{peak.gflops:.0f} GFLOPS"))
+    ridge = max(x.low, roof.gflops / max(roof.memory_gb_s, roof.l2_gb_s))
+    canvas.line(x(ridge), y(roof.gflops), right, y(roof.gflops), "roof")
+    labels.append((x(ridge) + 6, y(roof.gflops) - 7, f"{roof.gflops:.0f} GFLOPS"))
     for row in reversed(rows):
         px, py = x(intensity[row.task.key]), y(row.gflops or 1.0)
         before = untuned.get(row.task.key)
@@ -236,7 +243,7 @@ def lane_plot(facts: Facts, width: int) -> str:
     return canvas.render()
 
 
-def peer_plot(bench: Mapping[str, object] | None, width: int) -> str:
+def engine_plot(bench: Mapping[str, object] | None, width: int) -> str:
     """Median latencies of the engines side by side; the thin line is from the least run to the 90th percentile."""
     engines = bench["engines"] if bench is not None else None
     if not isinstance(engines, list) or not engines:

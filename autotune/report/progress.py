@@ -1,6 +1,6 @@
-"""What a person sees while it runs: a live table on a terminal, plain lines in a pipe. Drawn between slots only.
+"""Progress on stderr: a live table on a terminal, plain lines in a pipe.
 
-Nothing redraws by itself: a thread that paints four times a second would disturb what is being timed.
+It is drawn between slots only. A thread that redraws several times a second would disturb what is being timed.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from autotune.events import Event, PeerTimed, PhaseBegan, SlotBegan, SlotDone, TuningBegan, TuningEnded
+from autotune.events import Event, PhaseBegan, ReferenceTimed, SlotBegan, SlotDone, TuningBegan, TuningEnded
 from schedules.task import Task
 from search.allocation import TaskState
 from search.gain import GainModel
 from search.slot_explanation import remaining_s
 
 PLAIN_EVERY_S = 5.0
-"""Seconds between two lines where there is no terminal."""
+"""Seconds between two lines where there is no terminal. Heuristic: some ten lines a minute."""
 
 BAR_CELLS = 40
 
 _PHASES = {"import": "importing the model", "build": "building, and verifying against the reference"}
 
 
-class Scoreboard:
-    """The state of a run, put together from its events.
+class RunSummary:
+    """The state of a run, summed up from its events.
 
     Args:
         clock: monotonic seconds.
@@ -45,18 +45,18 @@ class Scoreboard:
         self.failed = 0
         self.last: SlotDone | None = None
         self.now: SlotBegan | None = None
-        self.peer: PeerTimed | None = None
+        self.reference: ReferenceTimed | None = None
         self._gains = GainModel()
 
-    def take(self, event: Event) -> None:
-        """Learn from ``event``."""
+    def update(self, event: Event) -> None:
+        """Take ``event`` into account."""
         match event:
             case TuningBegan(tasks, states, budget_s):
                 self.tasks, self.budget_s, self._began = tasks, budget_s, self._clock()
                 self._states = {state.key: state for state in states}
                 self._start = dict(self._states)
-            case PeerTimed():
-                self.peer = event
+            case ReferenceTimed():
+                self.reference = event
             case SlotBegan():
                 self.now = event
             case SlotDone(task, state):
@@ -82,7 +82,7 @@ class Scoreboard:
         return sum(state.trials - self._start[key].trials for key, state in self._states.items())
 
     def state(self, task: Task) -> TaskState:
-        """What is known of ``task``."""
+        """The state of ``task``."""
         return self._states[task.key]
 
     @property
@@ -112,19 +112,20 @@ class Scoreboard:
 
     def headline(self) -> str:
         """Everything in one line."""
-        return f"{self.pace()}, {self.outlook()}"
+        return f"{self.pace()}, {self.latencies()}"
 
     def pace(self) -> str:
         """Time, trials, and what was not tried yet."""
         waiting = f", {self.untouched} task{'s'[: self.untouched != 1]} to come" if self.untouched else ""
         return f"{self.elapsed_s:.1f} s of {self.budget_s:.0f} s: {self.trials} trials ({self.failed} failed){waiting}"
 
-    def outlook(self) -> str:
-        """The model's kernels, what there is to beat, and what the time left is expected to bring."""
-        peer = f" ({self.peer.name} {1e3 * self.peer.latency_s:.3f} ms)" if self.peer is not None else ""
+    def latencies(self) -> str:
+        """Latency of the model's kernels, of the reference engine, and what the time left is expected to cut."""
+        timed = self.reference
+        beside = "" if timed is None else f" ({timed.name} {1e3 * timed.latency_s:.3f} ms)"
         ahead = f", some {1e3 * self.remaining_s:.3f} ms more to gain" if self.left_s > 0 and self.last else ""
         some = f" of {len(self.tasks) - self.untouched} of {len(self.tasks)} tasks" if self.untouched else ""
-        return f"best kernels{some} {1e3 * self.kernels_s:.3f} ms{peer}{ahead}"
+        return f"best kernels{some} {1e3 * self.kernels_s:.3f} ms{beside}{ahead}"
 
 
 def describe_state(task: Task, state: TaskState) -> tuple[str, str, str]:
@@ -146,8 +147,8 @@ class Progress:
     def __init__(self, console: Console, quiet: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
         self._console = console
         self._quiet = quiet
-        self.board = Scoreboard(clock)
-        self._said_s = 0.0
+        self.summary = RunSummary(clock)
+        self._printed_s = 0.0
         self._live: Live | None = None
 
     def __enter__(self) -> Progress:
@@ -160,29 +161,29 @@ class Progress:
 
     def __call__(self, event: Event) -> None:
         """Show ``event``."""
-        self.board.take(event)
+        self.summary.update(event)
         if self._quiet:
             return
         match event:
             case PhaseBegan(name):
-                self._say(_PHASES.get(name, name))
+                self._print(_PHASES.get(name, name))
             case TuningBegan(tasks, _, budget_s):
                 self._begin(len(tasks), budget_s)
-            case PeerTimed(name, version, latency_s):
-                self._say(f"{name} {version} takes {1e3 * latency_s:.3f} ms on the same threads")
+            case ReferenceTimed(name, version, latency_s):
+                self._print(f"{name} {version} takes {1e3 * latency_s:.3f} ms on the same threads")
             case SlotBegan():
                 self._redraw()
             case SlotDone():
                 self._slot()
             case TuningEnded(reason):
                 self._stop()
-                self._say(f"{self.board.headline()}; stopped: {reason}")
+                self._print(f"{self.summary.headline()}; stopped: {reason}")
 
-    def _say(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         self._console.print(text, style="dim", highlight=False, soft_wrap=True)
 
     def _begin(self, count: int, budget_s: float) -> None:
-        self._say(f"tuning {count} tasks for {budget_s:.0f} s")
+        self._print(f"tuning {count} tasks for {budget_s:.0f} s")
         if _is_live(self._console):
             self._live = Live(self.drawing(), console=self._console, auto_refresh=False, transient=True)
             self._live.start(refresh=True)
@@ -195,13 +196,13 @@ class Progress:
     def _slot(self) -> None:
         if self._redraw():
             return
-        if self.board.elapsed_s - self._said_s >= PLAIN_EVERY_S and self.board.last is not None:
-            self._said_s = self.board.elapsed_s
-            task, state = self.board.last.task, self.board.last.state
+        if self.summary.elapsed_s - self._printed_s >= PLAIN_EVERY_S and self.summary.last is not None:
+            self._printed_s = self.summary.elapsed_s
+            task, state = self.summary.last.task, self.summary.last.state
             best_us, gflops, share = describe_state(task, state)
-            why = "" if self.board.now is None else f", chosen because {self.board.now.why}"
-            self._say(
-                f"{self.board.headline()}; last {task.name}: {best_us} µs, {gflops} GFLOPS, {share} of the bound{why}"
+            why = "" if self.summary.now is None else f", chosen because {self.summary.now.why}"
+            self._print(
+                f"{self.summary.headline()}; last {task.name}: {best_us} µs, {gflops} GFLOPS, {share} of the bound{why}"
             )
 
     def _stop(self) -> None:
@@ -211,21 +212,21 @@ class Progress:
 
     def drawing(self) -> RenderableType:
         """The live table as it is now."""
-        board = self.board
+        summary = self.summary
         rows = Table(box=None, pad_edge=False, header_style="bold")
         rows.add_column("task", no_wrap=True, overflow="ellipsis")
         for head in ("×", "best µs", "GFLOPS", "of bound", "trials", "failed"):
             rows.add_column(head, justify="right", no_wrap=True)
-        now = None if board.now is None else board.now.task.key
-        for task in board.slowest(max(4, self._console.height - 9)):
-            state = board.state(task)
+        now = None if summary.now is None else summary.now.task.key
+        for task in summary.slowest(max(4, self._console.height - 9)):
+            state = summary.state(task)
             failed = str(state.latencies_s.count(None) or "")
             numbers = (str(task.weight), *describe_state(task, state), str(state.trials), failed)
             rows.add_row(task.name, *numbers, style="bold cyan" if task.key == now else None)
-        done = round(BAR_CELLS * min(1.0, board.elapsed_s / max(board.budget_s, 1e-9)))
+        done = round(BAR_CELLS * min(1.0, summary.elapsed_s / max(summary.budget_s, 1e-9)))
         bar = Text.assemble(("━" * done, "cyan"), ("━" * (BAR_CELLS - done), "dim"))
-        slot = "" if board.now is None else f"{board.now.task.name}: {board.now.why}"
-        return Group(Text(board.pace()), bar, Text(board.outlook()), Text(slot, "cyan"), rows)
+        slot = "" if summary.now is None else f"{summary.now.task.name}: {summary.now.why}"
+        return Group(Text(summary.pace()), bar, Text(summary.latencies()), Text(slot, "cyan"), rows)
 
 
 class Steps:
@@ -234,7 +235,7 @@ class Steps:
     def __init__(self, console: Console, quiet: bool = False) -> None:
         self._console = console
         self._quiet = quiet
-        self._said = ""
+        self._printed = ""
         self._live: Live | None = None
 
     def __enter__(self) -> Steps:
@@ -255,8 +256,8 @@ class Steps:
                 self._live = Live(console=self._console, auto_refresh=False, transient=True)
                 self._live.start()
             self._live.update(Text(f"{what}: {done} of {total}"), refresh=True)
-        elif what != self._said:
-            self._said = what
+        elif what != self._printed:
+            self._printed = what
             self._console.print(f"{what} ({total})", style="dim", highlight=False, soft_wrap=True)
 
 

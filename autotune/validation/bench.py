@@ -26,7 +26,8 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from autotune.artifact.directory import Artifact, attach, read_artifact, sha256
+from autotune.artifact.directory import Artifact, read_artifact
+from autotune.artifact.manifest import attach, sha256
 from autotune.importer.onnx_model.load import load_model
 from autotune.validation.bench_process import CpuMeter, EngineProcess, EngineTimes, wait_until_quiet
 from autotune.validation.verify import random_inputs
@@ -34,21 +35,23 @@ from costmodels.choices import choose
 from schedules.errors import ArtifactError, InstallError, ModelError, UsageError
 
 OURS = "tune"
-PEERS = ("onnxruntime", "openvino")
+REFERENCE_ENGINES = ("onnxruntime", "openvino")
 INSTALL = "pip install 'tune-compiler[bench]'"
 
 BENCH = "bench.json"
 """The file in an artifact that keeps its last bench."""
 
 ROUND_S = 0.2
-"""Timed seconds per engine and round."""
+"""Timed seconds per engine and round. Heuristic: long against a time slice, short against a drift of the clock."""
 MOST_RUNS = 2000
-PEER_ROUNDS = 2
+"""Runs of one engine in a round: a model of 10 µs would otherwise send 20,000 numbers through a pipe."""
+ALONE_ROUNDS = 2
+"""Rounds of an engine that is timed alone."""
 
 logger = logging.getLogger(__name__)
 
 Progress = Callable[[str, int, int], None]
-"""Told (what, done, total)."""
+"""Called with (what, done, total)."""
 
 
 @dataclass(frozen=True)
@@ -80,15 +83,15 @@ class BenchResult:
 
     def to_data(self) -> dict[str, Any]:
         """As in ``tune bench --json``."""
-        peers = [engine.name for engine in self.engines[1:]]
+        others = [engine.name for engine in self.engines[1:]]
         return {
             "artifact": str(self.artifact),
             "model": self.model,
             "threads": self.threads,
             "rounds": len(self.engines[0].rounds),
             "engines": [engine.to_data() for engine in self.engines],
-            "speedup": {name: self.speedup(name) for name in peers},
-            "speedup_quartiles": {name: list(self.quartiles(name)) for name in peers},
+            "speedup": {name: self.speedup(name) for name in others},
+            "speedup_quartiles": {name: list(self.quartiles(name)) for name in others},
             "others_cpu": self.others_cpu,
         }
 
@@ -104,18 +107,18 @@ def bench(
     """Time the artifact and ``against`` in turn.
 
     Args:
-        against: peers, of ``PEERS``.
+        against: other engines, of ``REFERENCE_ENGINES``.
         model_path: the ONNX model; None looks for it, see ``find_model``.
         rounds: how often every engine gets its turn.
         seed: of the random inputs.
 
     Raises:
-        UsageError: for an unknown peer or no rounds.
-        InstallError: if a peer is not installed.
+        UsageError: for an unknown engine or no rounds.
+        InstallError: if an engine is not installed.
         ArtifactError, ModelError: if the artifact or its model cannot be read.
         MeasureError: if an engine dies or hangs.
     """
-    check_peers(against)
+    check_engines(against)
     if rounds < 1:
         raise UsageError(f"rounds is {rounds}; it must be at least 1")
     artifact = read_artifact(artifact_path)
@@ -145,22 +148,22 @@ def bench(
 
 
 def keep_bench(result: BenchResult) -> None:
-    """Leave the result in its artifact, where ``tune report`` finds it; a folder that cannot be written is no error."""
-    told = {**result.to_data(), "when": time.time(), "host": platform.node()}
+    """Write the result into its artifact, for ``tune report``. A folder that cannot be written is no error."""
+    kept = {**result.to_data(), "when": time.time(), "host": platform.node()}
     try:
-        attach(result.artifact, BENCH, json.dumps(told).encode())
+        attach(result.artifact, BENCH, json.dumps(kept).encode())
     except ArtifactError as error:
         logger.warning("the result was not kept for reports: %s", error)
 
 
-def check_peers(names: Sequence[str]) -> None:
-    """Refuse peers that are unknown or not installed.
+def check_engines(names: Sequence[str]) -> None:
+    """Refuse engines that are unknown or not installed.
 
     Raises:
-        UsageError, InstallError: naming the peer and what to do.
+        UsageError, InstallError: naming the engine and what to do.
     """
     for name in names:
-        choose("engine", name, dict.fromkeys(PEERS))
+        choose("engine", name, dict.fromkeys(REFERENCE_ENGINES))
         if importlib.util.find_spec(name) is None:
             raise InstallError(f"{name} is not installed; run: {INSTALL}")
     if len(set(names)) < len(names):
@@ -192,7 +195,13 @@ def find_model(artifact: Artifact, given: Path | None = None) -> Path:
 def write_job(
     folder: Path, model: onnx.ModelProto | None, feed: Mapping[str, NDArray[Any]], threads: int, artifact: str = ""
 ) -> None:
-    """Lay out for ``autotune.validation.bench_engine`` what engines are to run: input name → array, and whom it is fed to."""
+    """Write what ``autotune.validation.bench_engine`` reads.
+
+    Args:
+        model: None where no engine reads ONNX.
+        feed: input name → array.
+        artifact: path of the artifact; empty where ours does not run.
+    """
     if model is not None:
         onnx.save(model, folder / "model.onnx")
     np.savez(folder / "inputs.npz", *feed.values())
@@ -200,8 +209,8 @@ def write_job(
     (folder / "job.json").write_text(json.dumps(job))
 
 
-def time_peer(name: str, model: onnx.ModelProto, feed: Mapping[str, NDArray[Any]], threads: int) -> EngineTimes:
-    """A few rounds of one peer alone, some half a second: enough to be told beside a run, not to be published.
+def time_alone(name: str, model: onnx.ModelProto, feed: Mapping[str, NDArray[Any]], threads: int) -> EngineTimes:
+    """A few rounds of one engine alone, some half a second: enough to show beside a run, too few to publish.
 
     Args:
         model: checked, its shapes fixed.
@@ -210,11 +219,11 @@ def time_peer(name: str, model: onnx.ModelProto, feed: Mapping[str, NDArray[Any]
     Raises:
         MeasureError: if the engine dies or hangs.
     """
-    with tempfile.TemporaryDirectory(prefix="tune-peer-") as temporary:
+    with tempfile.TemporaryDirectory(prefix="tune-reference-") as temporary:
         write_job(Path(temporary), model, feed, threads)
         with EngineProcess(name, Path(temporary)) as engine:
             count = _calibrate(engine, [engine])
-            for _ in range(PEER_ROUNDS):
+            for _ in range(ALONE_ROUNDS):
                 engine.times.rounds.append(engine.run(count, warmup=1))
             return engine.times
 

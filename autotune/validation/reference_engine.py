@@ -1,4 +1,4 @@
-"""What the model takes on ONNX Runtime, so that a person who watches a run knows what there is to beat."""
+"""The latency of the model on ONNX Runtime, shown beside a run as the latency to beat."""
 
 from __future__ import annotations
 
@@ -9,36 +9,32 @@ from collections.abc import Sequence
 
 import onnx
 
-from autotune.events import PeerTimed
+from autotune.events import ReferenceTimed
 from autotune.importer.program import TensorSpec
-from autotune.tuning.run_history import Run
-from autotune.validation.bench import time_peer
+from autotune.validation.bench import time_alone
 from autotune.validation.verify import random_inputs
 from schedules.errors import MeasureError
 
-PEER = "onnxruntime"
+ENGINE = "onnxruntime"
 
 logger = logging.getLogger(__name__)
 
 
-def peer_latency(
-    model: onnx.ModelProto, inputs: Sequence[TensorSpec], threads: int, seed: int, earlier: Sequence[Run] = ()
-) -> PeerTimed | None:
-    """The peer's latency as ``earlier`` runs know it, else measured now (a second or two); None where it cannot be had.
+def reference_latency(
+    model: onnx.ModelProto, inputs: Sequence[TensorSpec], threads: int, seed: int
+) -> ReferenceTimed | None:
+    """Time the model on ONNX Runtime, which takes a second or two; None if that is not installed or fails.
 
     Args:
         model: checked, its shapes fixed.
-        inputs: of the model; fed with random numbers from ``seed``.
+        inputs: of the model; they get random numbers from ``seed``.
         threads: as many as our kernels run on.
     """
-    known = next((run.peer for run in reversed(earlier) if run.peer is not None), None)
-    if known is not None:
-        return PeerTimed(**known)
-    if importlib.util.find_spec(PEER) is None:
+    if importlib.util.find_spec(ENGINE) is None:
         return None
     try:
-        times = time_peer(PEER, model, random_inputs(tuple(inputs), seed), threads)
+        times = time_alone(ENGINE, model, random_inputs(inputs, seed), threads)
     except MeasureError as error:
-        logger.warning("%s was not timed: %s", PEER, error)
+        logger.warning("%s was not timed: %s", ENGINE, error)
         return None
-    return PeerTimed(times.name, times.version, statistics.median(times.runs_s))
+    return ReferenceTimed(times.name, times.version, statistics.median(times.runs_s))

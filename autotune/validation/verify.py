@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,7 +49,7 @@ class Verdict:
         return self.mismatch or error
 
 
-def random_inputs(specs: tuple[TensorSpec, ...] | list[TensorSpec], seed: int) -> Arrays:
+def random_inputs(specs: Sequence[TensorSpec], seed: int) -> Arrays:
     """Normal floats, small non-negative integers, mixed booleans."""
     rng = np.random.default_rng(seed)
     feed: Arrays = {}

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from autotune.artifact.directory import annotate, attach, read_artifact, read_tasks
+from autotune.artifact.directory import read_artifact, read_tasks
+from autotune.artifact.manifest import annotate, attach
+from autotune.events import ReferenceTimed
+from autotune.host.roofline import Roofline
 from autotune.measure.measurer import symbol_of
-from autotune.tuning.run_history import Run, Slot, TaskStory, write_history
+from autotune.tuning.run_history import Run, Slot, TaskHistory, write_history
 from autotune.validation.bench import BENCH
 
 BENCHED = {
@@ -27,28 +30,28 @@ BENCHED = {
 def made_up_run(artifact: Path, tunable: int = 2) -> Run:
     """A run of six slots on the artifact's first tasks, one trial failed, one slot without a valid trial."""
     tasks, _ = read_tasks(artifact)
-    stories, slots = [], []
+    histories, slots = [], []
     for index, task in enumerate(tasks[:tunable]):
         best = 1e-5 * (index + 1)
         algorithms = {"direct": 2 * best, "Winograd F(4, 3)": best} if index == 0 else {}
-        stories.append(TaskStory(task.key, task.weight, best / 2, 0, None, 20 * best, 3 * best, best, algorithms))
+        histories.append(TaskHistory(task.key, task.weight, best / 2, 0, None, 20 * best, 3 * best, best, algorithms))
     for number, factor in enumerate((3.0, 2.0, 1.0)):
-        for index, story in enumerate(stories):
+        for index, history in enumerate(histories):
             began = float(2 * number + index)
-            latencies = (factor * (story.best_s or 0.0), None if number == 1 else 4e-5)
+            latencies = (factor * (history.best_s or 0.0), None if number == 1 else 4e-5)
             failures = ("timeout",) if number == 1 else ()
-            slots.append(Slot(story.task, began, began + 0.9, latencies, failures, "it is <expected> to cut most"))
-    slots.append(Slot(stories[0].task, 6.0, 6.5, (None, None), ("wrong_result", "timeout"), "nothing else is left"))
+            slots.append(Slot(history.task, began, began + 0.9, latencies, failures, "it is <expected> to cut most"))
+    slots.append(Slot(histories[0].task, 6.0, 6.5, (None, None), ("wrong_result", "timeout"), "nothing else is left"))
     return Run(
         began=1.7e9,
         host="machine",
         cpu="A CPU",
         options={"budget_s": 60.0, "effort": "standard", "seed": 0, "searcher": "adaptive", "trials": None},
         versions={"tune-compiler": "0.1.0"},
-        peak={"gflops": 100.0, "memory_gb_s": 20.0, "l2_gb_s": 80.0, "l2_bytes": 1 << 20},
+        roofline=Roofline(100.0, 20.0, 80.0, 1 << 20),
         budget_s=60.0,
-        peer={"name": "onnxruntime", "version": "1.0", "latency_s": 2e-5},
-        tasks=tuple(stories),
+        reference=ReferenceTimed("onnxruntime", "1.0", 2e-5),
+        tasks=tuple(histories),
         slots=tuple(slots),
         reason="the 57 s for trials are spent",
         elapsed_s=70.0,
@@ -64,7 +67,7 @@ def made_up_run(artifact: Path, tunable: int = 2) -> Run:
 def make_history(artifact: Path, bench: bool = True) -> Path:
     """Give the artifact the made-up history, plausible latencies and, if asked, a bench."""
     run = made_up_run(artifact)
-    seconds = {story.task: story.best_s for story in run.tasks}
+    seconds = {history.task: history.best_s for history in run.tasks}
     plan = json.loads((artifact / "plan.json").read_text())
     for choice in plan["choices"]:
         choice["latency_s"] = seconds.get(choice["task"], 3e-6)

@@ -19,7 +19,7 @@ def soon(path: Path, peer_ms: float | None = None) -> tuple[float | None, float 
     events = [json.loads(line) for line in path.read_text().splitlines()]
     served = {event["key"] for event in events if event["event"] == "slot_done"}
     if peer_ms is None:
-        peer_ms = next((event["latency_ms"] for event in events if event["event"] == "peer"), None)
+        peer_ms = next((event["latency_ms"] for event in events if event["event"] == "reference_timed"), None)
     weights: dict[str, int] = {}
     best_ms: dict[str, float] = {}
     began, all_s = 0.0, None

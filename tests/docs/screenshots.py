@@ -9,10 +9,10 @@ from pathlib import Path
 from rich.console import Console
 
 from autotune.artifact.directory import read_tasks
-from autotune.events import Event, PeerTimed, SlotBegan, SlotDone, TuningBegan
-from autotune.tuning.run_history import Run, read_history
-from autotune.report.progress import Progress
+from autotune.events import Event, SlotBegan, SlotDone, TuningBegan
 from autotune.report.page import write_report
+from autotune.report.progress import Progress
+from autotune.tuning.run_history import Run, read_history
 from schedules.task import Task
 from search.allocation import TaskState
 from tests.chromium import Chromium, find_browser
@@ -50,25 +50,25 @@ def live_table(artifact: Path, out: Path) -> Path:
     shown = run.slots[: max(1, int(len(run.slots) * SHARE))]
     console = Console(file=io.StringIO(), record=True, force_terminal=True, width=COLUMNS, height=LINES)
     progress = Progress(console, clock=clock)
-    board = progress.board
+    summary = progress.summary
     for event in events(run, tasks, len(shown)):
         if isinstance(event, SlotDone):
             now = event.elapsed_s
-        board.take(event)
+        summary.update(event)
     console.print(progress.drawing())
     out.write_text(console.export_svg(title="tune run"))
     return out
 
 
 def events(run: Run, tasks: dict[str, Task], slots: int) -> list[Event]:
-    """The first ``slots`` slots of a run as they were told."""
+    """The events of the first ``slots`` slots of a run."""
     states = {
         story.task: TaskState(
             story.task, tasks[story.task].template, story.weight, tasks[story.task].flop, story.bound_s
         )
         for story in run.tasks
     }
-    told: list[Event] = [] if run.peer is None else [PeerTimed(**run.peer)]
+    told: list[Event] = [] if run.reference is None else [run.reference]
     told.append(TuningBegan(tuple(tasks[key] for key in states), tuple(states.values()), run.budget_s))
     for slot in run.slots[:slots]:
         before, count = states[slot.task], len(slot.latencies_s)

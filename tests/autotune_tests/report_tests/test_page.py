@@ -10,7 +10,8 @@ import pytest
 from autotune.cli.main import main
 from autotune.options import Options
 from autotune.report.bottlenecks import explain, explain_lines, summary
-from autotune.report.facts import curve, curve_in_turn, decisions, read_facts, timeline, value_at
+from autotune.report.decisions import curve, curve_in_turn, decisions, value_at
+from autotune.report.facts import read_facts, timeline
 from autotune.report.page import command, render, write_report
 from autotune.report.svg import Scale, number
 from autotune.tuning.run_history import read_history, remember, write_history
@@ -164,7 +165,7 @@ def test_where_it_cannot_be_written_the_fix_is_named(told, tmp_path):
         write_report(told, tmp_path / "nowhere" / "report.html")
 
 
-SECTIONS = {"latency": 1, "roofline": 1, "decisions": 1, "timeline": 1, "lanes": 1, "peers": 1}
+SECTIONS = {"latency": 1, "roofline": 1, "decisions": 1, "timeline": 1, "lanes": 1, "engines": 1}
 """Section → plots that must be seen in it."""
 
 SEEN = """[...document.querySelectorAll('#%s svg')].filter(svg => svg.getClientRects().length).map(svg => {

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from autotune.events import PhaseBegan, SlotBegan, SlotDone, TuningBegan, TuningEnded
-from autotune.report.progress import Progress, Scoreboard, Steps, describe_state
+from autotune.report.progress import Progress, RunSummary, Steps, describe_state
 from schedules.task import Task
 from search.allocation import TaskState
 from tests.autotune_tests.fakes import FakeClock
@@ -32,27 +32,27 @@ def slot(each, after, failed=0):
     return SlotDone(each, after, 2, failed, 1.0, ("timeout",) * failed)
 
 
-def test_scoreboard_adds_up_what_happened():
+def test_scoresummary_adds_up_what_happened():
     clock = FakeClock()
-    board = Scoreboard(clock)
-    board.take(BEGAN)
-    assert (board.trials, board.untouched) == (0, 1)
-    assert board.kernels_s == pytest.approx(12e-5)
-    board.take(slot(A, state("a", 3e-5, None), failed=1))
+    summary = RunSummary(clock)
+    summary.update(BEGAN)
+    assert (summary.trials, summary.untouched) == (0, 1)
+    assert summary.kernels_s == pytest.approx(12e-5)
+    summary.update(slot(A, state("a", 3e-5, None), failed=1))
     clock.now += 15
-    assert (board.trials, board.failed, board.untouched) == (2, 1, 0)
-    assert board.kernels_s == pytest.approx(15e-5)
-    assert (board.elapsed_s, board.left_s) == (15, 45)
-    assert "15.0 s of 60 s: 2 trials (1 failed), best kernels 0.150 ms" in board.headline()
+    assert (summary.trials, summary.failed, summary.untouched) == (2, 1, 0)
+    assert summary.kernels_s == pytest.approx(15e-5)
+    assert (summary.elapsed_s, summary.left_s) == (15, 45)
+    assert "15.0 s of 60 s: 2 trials (1 failed), best kernels 0.150 ms" in summary.headline()
 
 
 def test_slowest_first_and_untouched_before_all():
-    board = Scoreboard(FakeClock())
-    board.take(BEGAN)
-    assert board.slowest(9) == [A, B]
-    board.take(slot(A, state("a", 3e-5)))
-    assert board.slowest(9) == [B, A]
-    assert board.slowest(1) == [B]
+    summary = RunSummary(FakeClock())
+    summary.update(BEGAN)
+    assert summary.slowest(9) == [A, B]
+    summary.update(slot(A, state("a", 3e-5)))
+    assert summary.slowest(9) == [B, A]
+    assert summary.slowest(1) == [B]
 
 
 def test_a_state_in_numbers():

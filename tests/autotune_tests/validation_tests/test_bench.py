@@ -13,7 +13,7 @@ import pytest
 from autotune.artifact.directory import read_artifact
 from autotune.validation import bench as bench_module
 from autotune.validation import bench_process
-from autotune.validation.bench import BenchResult, bench, check_peers, find_model
+from autotune.validation.bench import BenchResult, bench, check_engines, find_model
 from autotune.validation.bench_process import EngineProcess, EngineTimes, wait_until_quiet
 from autotune.validation.verify import random_inputs
 from schedules.errors import ArtifactError, InstallError, MeasureError, ModelError, UsageError
@@ -66,15 +66,15 @@ def test_an_engine_that_spins_for_ever_is_named():
 
 def test_unknown_peer_is_refused_with_the_nearest_name():
     with pytest.raises(UsageError, match="did you mean 'openvino'"):
-        check_peers(["openvno"])
+        check_engines(["openvno"])
     with pytest.raises(UsageError, match="twice"):
-        check_peers(["onnxruntime", "onnxruntime"])
+        check_engines(["onnxruntime", "onnxruntime"])
 
 
 def test_missing_peer_is_refused_with_the_install_command(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(InstallError, match=r"openvino is not installed; run: pip install 'tune-compiler\[bench\]'"):
-        check_peers(["openvino"])
+        check_engines(["openvino"])
 
 
 def test_rounds_are_positive(tiny_built):
@@ -119,12 +119,12 @@ def children():
 
 
 def test_engines_take_turns_and_leave_no_process(tiny_built, hurried):
-    peers = [name for name in bench_module.PEERS if importlib.util.find_spec(name)]
-    assert "onnxruntime" in peers
+    engines = [name for name in bench_module.REFERENCE_ENGINES if importlib.util.find_spec(name)]
+    assert "onnxruntime" in engines
     before = children()
     told = []
-    result = bench(tiny_built.artifact, peers, rounds=2, progress=lambda *what: told.append(what))
-    assert [engine.name for engine in result.engines] == ["tune", *peers]
+    result = bench(tiny_built.artifact, engines, rounds=2, progress=lambda *what: told.append(what))
+    assert [engine.name for engine in result.engines] == ["tune", *engines]
     assert all(len(engine.rounds) == 2 and min(engine.runs_s) > 0 for engine in result.engines)
     assert {engine.precision for engine in result.engines} == {"fp32"}
     assert 0 <= result.others_cpu <= 1
@@ -173,7 +173,7 @@ def test_an_engine_that_dies_is_told_in_one_line(tiny, tmp_path):
         assert "\n" not in str(caught.value)
 
 
-def test_peers_get_fixed_shapes(tmp_path, tiny):
+def test_engines_get_fixed_shapes(tmp_path, tiny):
     folder = job(tiny, tmp_path)
     shape = onnx.load(folder / "model.onnx").graph.input[0].type.tensor_type.shape
     assert [dim.dim_value for dim in shape.dim] == [1, 16, 8, 8]

@@ -82,21 +82,26 @@ def export_log(log: TuningLog, path: Path) -> int:
         LogError: if it cannot be written.
     """
     try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        try:
-            count = 0
-            with os.fdopen(handle, "w", encoding="ascii") as stream:
-                for line in export_lines(log):
-                    stream.write(line)
-                    count += 1
-                stream.flush()
-                os.fsync(stream.fileno())
-            os.replace(temporary, path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+        return write_lines(path, export_lines(log))
     except OSError as error:
         raise LogError(f"the log cannot be exported to {path} ({error.strerror}); give another file") from error
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> int:
+    """Write ``lines``, each with its newline, to ``path``, which appears complete or not at all; how many there are."""
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        count = 0
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            for line in lines:
+                stream.write(line)
+                count += 1
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(temporary, path)
+    except BaseException:  # Ctrl-C, too, leaves no temporary file
+        os.unlink(temporary)
+        raise
     return count
 
 

@@ -5,7 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.architecture import MAX_FILE_LINES, MAX_FUNCTION_LINES, ROOMS, RULES
+from tests.architecture import (
+    MAX_FILE_LINES,
+    MAX_FILES_AT_TOP,
+    MAX_FILES_PER_FOLDER,
+    MAX_FUNCTION_LINES,
+    ROOMS,
+    RULES,
+)
 
 ROOT = Path(__file__).parents[1]
 
@@ -35,6 +42,30 @@ BROKEN = {
         {"costmodels/a.py": "from ..search import base"},
         {"autotune/a.py": "from tests import models"},
     ],
+    "sub_package_order": [
+        {"autotune/host/a.py": "from autotune.measure.racing import race"},
+        {"autotune/runtime/a.py": "def f():\n    import autotune.cli.main"},
+        {"autotune/elsewhere/a.py": "x = 1"},
+    ],
+    "folder_sizes": [
+        {f"search/a{number}.py": "" for number in range(MAX_FILES_PER_FOLDER + 1)},
+        {f"autotune/a{number}.py": "" for number in range(MAX_FILES_AT_TOP + 1)},
+    ],
+    "unique_names": [{"search/catalog.py": "", "costmodels/catalog.py": ""}],
+    "mirrored_tests": [
+        {"search/a.py": "", "search/b.py": "", "tests/search_tests/test_a.py": ""},
+        {"autotune/host/a.py": "", "tests/autotune_tests/test_a.py": ""},
+    ],
+    "arguments": [
+        {"search/a.py": "def f(a, b, c, d, e, f, *, g, h): pass"},
+        {"search/a.py": "class A:\n    def __init__(self, a, b, c, d, e, f, g, h): pass"},
+    ],
+    "broad_excepts": [
+        {"search/a.py": "try:\n    f()\nexcept Exception:\n    g()"},
+        {"search/a.py": "try:\n    f()\nexcept Exception:  # why\n    g()\n" * 2},
+    ],
+    "private_names": [{"autotune/host/a.py": "from schedules.space import _rows"}],
+    "target_kinds": [{"autotune/host/a.py": "if target.kind == 'cuda':\n    pass"}],
     "library_homes": [
         {"search/a.py": "import tvm"},
         {"costmodels/a.py": "from tvm import te"},
@@ -77,6 +108,7 @@ BROKEN = {
         {"autotune/a.py": "def f():\n    import onnxruntime\n    import numpy"},
     ],
     "import_cycles": [
+        {"search/a.py": "if TYPE_CHECKING:\n    import search.b", "search/b.py": "import search.a"},
         {"search/a.py": "import search.b", "search/b.py": "import search.a"},
         {
             "search/a.py": "from search import b",
@@ -117,12 +149,12 @@ GOOD = {
     "schedules/config.py": "import json",
     "costmodels/boosted.py": "import xgboost\nfrom tuning_logs.record import RecordKey",
     "search/bayesian.py": "from skopt import Optimizer\nfrom costmodels.cost_model import CostModel",
-    "search/searcher.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from search import loop",
+    "search/searcher.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import numpy",
     "search/loop.py": "from search.searcher import x\ndef f(console):\n    console.print('not the builtin')",
     "tuning_logs/store.py": "import sqlite3\nimport time",
     "autotune/cli/main.py": "import os\nprint(os.environ['HOME'])\ndef f():\n    import tvm",
     "autotune/validation/verify.py": "def f():\n    import onnxruntime\n    import csv  # slow to import",
-    "autotune/__init__.py": "'''D'''\nfrom autotune.cli.main import main\n__all__ = []\ndef __getattr__(name):\n    pass",
+    "autotune/__init__.py": "'''D'''\nfrom autotune.cli.main import f\n__all__ = []\ndef __getattr__(n):\n    pass",
     "tests/test_a.py": "import autotune\nprint(1)",
 }
 

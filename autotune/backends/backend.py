@@ -1,7 +1,7 @@
 """What differs between kinds of target once a kernel has its space: one ``Backend`` per kind.
 
 The spaces themselves, and how a config is applied, are a set of templates in ``schedules/`` chosen by the same kind.
-Nothing but ``backends/registry.py`` asks which kind a target is.
+Nothing but ``backends/backend_catalog.py`` asks which kind a target is.
 """
 
 from __future__ import annotations

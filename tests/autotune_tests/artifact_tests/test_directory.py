@@ -8,22 +8,16 @@ import stat
 import numpy as np
 import pytest
 
-from autotune.artifact import directory as artifact_module
-from autotune.artifact.directory import (
-    ALIGNMENT,
-    FILES,
-    identity,
-    read_artifact,
-    read_manifest,
-    read_tasks,
-    sha256,
-    write_artifact,
-)
+from autotune.artifact.directory import identity, read_artifact, read_tasks, write_artifact
+from autotune.artifact.manifest import read_manifest, sealed, sha256
 from autotune.artifact.plan import make_plan
 from autotune.backends.cpu.cpu_build import build_artifact
+from autotune.host.pages import ALIGNMENT
 from schedules.errors import ArtifactError
 from tests.autotune_tests.tiny import save_tiny, target, tiny_program
-from tuning_logs.memory_store import MemoryStore
+from tuning_logs.sql_store import memory_log
+
+FILES = ("plan.json", "steps.json", "model.so", "weights.bin", "tasks.json.gz")
 
 
 @pytest.fixture(scope="module")
@@ -33,12 +27,12 @@ def program(tiny_built):
 
 @pytest.fixture(scope="module")
 def plan(program):
-    return make_plan(program.tasks, program.spaces, target(), MemoryStore())
+    return make_plan(program.tasks, program.spaces, target(), memory_log())
 
 
 def rewrite_manifest(folder, **changes):
     path = folder / "manifest.json"
-    path.write_text(artifact_module.sealed({**json.loads(path.read_text()), **changes}))
+    path.write_text(sealed({**json.loads(path.read_text()), **changes}))
 
 
 def refusal(path):
@@ -85,18 +79,6 @@ def test_a_changed_byte_is_found(tiny, name):
     assert f"{name} was changed" in refusal(tiny.artifact)
 
 
-def test_a_changed_byte_anywhere_in_the_manifest_is_found(tiny):
-    path = tiny.artifact / "manifest.json"
-    whole = path.read_bytes()
-    for position in range(0, len(whole), 11):
-        path.write_bytes(whole[:position] + bytes([whole[position] ^ 1]) + whole[position + 1 :])
-        assert "build" in refusal(tiny.artifact), position
-    path.write_bytes(whole.replace(b" ", b"  ", 1))
-    assert "was changed" in refusal(tiny.artifact)
-    path.write_bytes(whole)
-    assert read_artifact(tiny.artifact)
-
-
 def test_every_file_of_an_artifact_is_covered(tiny):
     covered = {"manifest.json", *read_manifest(tiny.artifact)["sha256"]}
     assert {path.name for path in tiny.artifact.iterdir()} == covered
@@ -120,42 +102,11 @@ def test_a_truncated_file_is_found(tiny):
     assert "weights.bin was changed" in refusal(tiny.artifact)
 
 
-def test_another_format_is_refused(tiny):
-    rewrite_manifest(tiny.artifact, format=99)
-    assert "has format 99" in refusal(tiny.artifact)
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", "null", '{"format": 1}'])
-def test_a_damaged_manifest_is_refused(tiny, text):
-    (tiny.artifact / "manifest.json").write_text(text)
-    assert "build the artifact again" in refusal(tiny.artifact)
-
-
 def test_weights_beyond_the_file_are_refused(tiny):
     manifest = json.loads((tiny.artifact / "manifest.json").read_text())
     manifest["weights"][0]["offset"] = 1 << 40
     rewrite_manifest(tiny.artifact, weights=manifest["weights"])
     assert "shorter than its manifest says" in refusal(tiny.artifact)
-
-
-def test_a_newer_machine_s_artifact_is_refused(tiny, monkeypatch):
-    here = target()
-    monkeypatch.setattr(artifact_module, "host_target", lambda: type(here)("llvm", "generic"))
-    data = json.loads((tiny.artifact / "manifest.json").read_text())["target"]
-    rewrite_manifest(tiny.artifact, target={**data, "isa": "avx512"})
-    assert "was built for avx512 and this machine has generic" in refusal(tiny.artifact)
-
-
-def test_another_architecture_s_artifact_is_refused(tiny):
-    data = json.loads((tiny.artifact / "manifest.json").read_text())["target"]
-    foreign = "avx2" if target().isa == "neon" else "neon"
-    rewrite_manifest(tiny.artifact, target={**data, "isa": foreign})
-    assert f"was built for {foreign}" in refusal(tiny.artifact)
-
-
-def test_no_artifact_says_how_to_make_one(tmp_path):
-    assert "tune run MODEL" in refusal(tmp_path)
-    assert "tune run MODEL" in refusal(tmp_path / "nothing")
 
 
 def test_somebody_s_folder_is_never_replaced(tmp_path, program, plan):
@@ -203,7 +154,7 @@ def test_a_damaged_artifact_is_built_again(tiny, program, plan, workshop):
 def test_other_weights_are_another_artifact(tiny, plan, tmp_path, workshop):
     other = save_tiny(tmp_path / "other.onnx", seed=1, two_outputs=True)
     program = tiny_program(other)
-    assert make_plan(program.tasks, program.spaces, target(), MemoryStore()).digest == plan.digest
+    assert make_plan(program.tasks, program.spaces, target(), memory_log()).digest == plan.digest
     assert build_artifact(tiny.artifact, program, plan, other, workshop) is True
     assert read_artifact(tiny.artifact).provenance["model"] == "other.onnx"
 

@@ -14,8 +14,8 @@ from schedules.space import Knob, Space
 from schedules.target import Target
 from schedules.task import Task
 from tuning_logs.measurement import Measurement
-from tuning_logs.memory_store import MemoryStore
 from tuning_logs.record import TuningRecord
+from tuning_logs.sql_store import memory_log
 
 TARGET = Target("llvm", "avx2", threads=2)
 SPACE = Space("toy", 1, (Knob("x", (1, 2, 3)),))
@@ -31,7 +31,7 @@ def config(x):
 
 
 def log_with(*entries, target=TARGET):
-    log = MemoryStore()
+    log = memory_log()
     log.append(
         [
             TuningRecord(record_key(task(key), SPACE, target), config(x), Measurement((latency,)), when=when)
@@ -64,7 +64,7 @@ def test_frozen_names_what_is_missing_and_why():
 def test_frozen_lists_every_one_that_is_missing():
     tasks = [task(f"t{i}") for i in range(10)]
     with pytest.raises(MissingRecordError, match="10 of 10 tasks") as caught:
-        make_plan(tasks, {each.key: SPACE for each in tasks}, TARGET, MemoryStore(), frozen=True)
+        make_plan(tasks, {each.key: SPACE for each in tasks}, TARGET, memory_log(), frozen=True)
     message = str(caught.value)
     assert all(f"fused_{each.key} ({each.key})" in message for each in tasks)
     assert message.count("never measured") == SHOWN
@@ -72,7 +72,7 @@ def test_frozen_lists_every_one_that_is_missing():
 
 
 def test_what_cannot_be_tuned_is_never_missing():
-    plan = make_plan([task("a")], {"a": FIXED}, TARGET, MemoryStore(), frozen=True)
+    plan = make_plan([task("a")], {"a": FIXED}, TARGET, memory_log(), frozen=True)
     assert plan.config("a") == BASELINE
 
 

@@ -1,0 +1,165 @@
+"""Manifests: sealed, of one format and kind, and whatever is wrong with one is said in one line."""
+
+import json
+import shutil
+
+import pytest
+
+from autotune.artifact.directory import read_artifact
+from autotune.artifact.manifest import (
+    FORMAT,
+    KERNELS,
+    MANIFEST,
+    SEGMENTS,
+    SHAPES,
+    annotate,
+    attach,
+    attachment,
+    check_files,
+    kind_of,
+    part_path,
+    read_manifest,
+    sealed,
+    sha256,
+    write_manifest,
+)
+from schedules.errors import ArtifactError
+
+FIELDS = {"sha256": {}, "identity": "i", "inputs": [], "outputs": [], "parts": [], "weights": [], "provenance": {}}
+
+
+def refusal(path, kinds=(KERNELS,)):
+    with pytest.raises(ArtifactError) as caught:
+        read_manifest(path, kinds)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def folder_with(path, kind=KERNELS, **fields):
+    path.mkdir()
+    write_manifest(path, kind, {**FIELDS, **fields})
+    return path
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        {"format": 1, "sha256": {}, "identity": "", "inputs": [], "outputs": [], "weights": [], "provenance": {}},
+        {"format": 2, "sha256": {"weights.bin": ""}, "interface": {}, "parts": [], "weights": [], "provenance": {}},
+        {"format": 3, "inputs": [], "outputs": [], "links": [], "provenance": {}},
+    ],
+)
+def test_what_version_0_1_0_wrote_is_refused_with_the_command_that_renews_it(tmp_path, manifest):
+    (tmp_path / MANIFEST).write_text(sealed(manifest))
+    told = refusal(tmp_path, (KERNELS, SHAPES, SEGMENTS))
+    assert f"has format {manifest['format']} and this program reads {FORMAT}" in told
+    assert f"'tune build MODEL --out {tmp_path}', which measures nothing" in told
+    assert kind_of(tmp_path) == KERNELS  # whose reader says the same
+
+
+def test_a_format_of_the_future_is_refused(tmp_path):
+    (tmp_path / MANIFEST).write_text(sealed({**FIELDS, "format": 99}))
+    assert "has format 99" in refusal(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", "null", f'{{"format": {FORMAT}}}'])
+def test_a_damaged_manifest_is_refused(tmp_path, text):
+    (tmp_path / MANIFEST).write_text(text)
+    assert "build the artifact again" in refusal(tmp_path)
+    assert kind_of(tmp_path) == KERNELS
+
+
+def test_a_changed_byte_anywhere_in_the_manifest_is_found(tiny):
+    path = tiny.artifact / MANIFEST
+    whole = path.read_bytes()
+    for position in range(0, len(whole), 11):
+        path.write_bytes(whole[:position] + bytes([whole[position] ^ 1]) + whole[position + 1 :])
+        assert "build" in refusal(tiny.artifact), position
+    path.write_bytes(whole.replace(b" ", b"  ", 1))
+    assert "was changed" in refusal(tiny.artifact)
+    path.write_bytes(whole)
+    assert read_artifact(tiny.artifact)
+
+
+def test_no_artifact_says_how_to_make_one(tmp_path):
+    assert "tune run MODEL" in refusal(tmp_path)
+    assert "tune run MODEL" in refusal(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"), [(SHAPES, "serves several sets of shapes"), (SEGMENTS, "has fallback partitions")]
+)
+def test_an_artifact_in_parts_names_one_where_kernels_are_needed(tmp_path, kind, told):
+    parts = [{"path": "fallback-0.onnx", "kind": "onnx"}, {"path": "part-1", "kind": KERNELS}]
+    whole = folder_with(tmp_path / "whole", kind, parts=parts)
+    assert kind_of(whole) == kind
+    assert refusal(whole) == f"{whole} {told}; name one of its parts, such as {whole / 'part-1'}"
+    assert read_manifest(whole, (kind,))["parts"] == parts
+
+
+def test_an_artifact_of_kernels_is_refused_where_parts_are_needed(tmp_path):
+    whole = folder_with(tmp_path / "whole")
+    assert refusal(whole, (SHAPES,)) == f"{whole} holds kernels for one set of shapes; name another"
+
+
+def test_files_of_parts_are_checked_and_shared_weights_are_not_asked_for(tmp_path):
+    whole = folder_with(tmp_path / "whole")
+    part = folder_with(whole / "part-0", sha256={"model.so": "?", "weights.bin": "?"})
+    (part / "model.so").write_bytes(b"code")
+    entry = {"path": "part-0", "kind": KERNELS, "identity": "i", "weights": []}
+    manifest = {"sha256": {}, "parts": [entry]}
+    with pytest.raises(ArtifactError, match=r"model\.so was changed"):
+        check_files(whole, manifest)
+    write_manifest(part, KERNELS, {**FIELDS, "sha256": {"model.so": sha256(part / "model.so"), "weights.bin": "?"}})
+    check_files(whole, manifest)
+    annotate(part, {"more": 1})  # which changes its manifest
+    check_files(whole, manifest)
+    del entry["weights"]
+    with pytest.raises(ArtifactError, match=r"weights\.bin is missing"):
+        check_files(whole, manifest)
+    entry["identity"] = "other"
+    with pytest.raises(ArtifactError, match="another artifact than the one that was built"):
+        check_files(whole, manifest)
+
+
+@pytest.mark.parametrize("name", ["../other", "/etc", "..", "", "a/b", ".hidden"])
+def test_a_part_outside_of_the_artifact_is_refused(tmp_path, name):
+    with pytest.raises(ArtifactError, match="outside of the artifact"):
+        part_path(tmp_path, {"path": name})
+
+
+def test_what_is_attached_is_read_back_and_not_needed(tiny):
+    assert attachment(tiny.artifact, "bench.json") is None
+    attach(tiny.artifact, "bench.json", b"{}")
+    attach(tiny.artifact, "bench.json", b"[]")
+    assert attachment(tiny.artifact, "bench.json") == b"[]"
+    assert "bench.json" not in read_manifest(tiny.artifact)["sha256"]
+    (tiny.artifact / "bench.json").write_bytes(b"{}")
+    with pytest.raises(ArtifactError, match="was lost or changed"):
+        attachment(tiny.artifact, "bench.json")
+    assert read_artifact(tiny.artifact)
+
+
+def test_a_file_that_was_built_may_be_replaced_by_one_that_is_checked_too(tiny):
+    plan = (tiny.artifact / "plan.json").read_bytes()
+    attach(tiny.artifact, "plan.json", plan + b"\n")
+    assert read_manifest(tiny.artifact)["attached"] == {}
+    assert read_artifact(tiny.artifact)
+    (tiny.artifact / "plan.json").write_bytes(plan)
+    with pytest.raises(ArtifactError, match=r"plan\.json was changed"):
+        read_artifact(tiny.artifact)
+
+
+def test_provenance_is_added_to(tiny):
+    annotate(tiny.artifact, {"more": 1})
+    annotate(tiny.artifact, {"more": 2, "model": "other.onnx"})
+    found = read_artifact(tiny.artifact).provenance
+    assert (found["more"], found["model"]) == (2, "other.onnx")
+    assert set(json.loads((tiny.artifact / MANIFEST).read_text())["provenance"]) == {"more", "model", "sha256"}
+
+
+def test_what_cannot_be_written_is_one_line(tiny, tmp_path):
+    (tiny.artifact / "bench.json.new").mkdir()
+    with pytest.raises(ArtifactError, match="cannot write into"):
+        attach(tiny.artifact, "bench.json", b"{}")
+    shutil.rmtree(tiny.artifact / "bench.json.new")

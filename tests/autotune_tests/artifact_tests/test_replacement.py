@@ -1,0 +1,81 @@
+"""Artifacts take their place whole or not at all, and never that of anything else."""
+
+import stat
+
+import pytest
+
+from autotune.artifact.manifest import KERNELS, MANIFEST, write_manifest
+from autotune.artifact.replacement import check_place, install, new_artifact, scratch_beside
+from schedules.errors import ArtifactError
+
+
+def artifact(path, note=""):
+    path.mkdir(parents=True)
+    write_manifest(path, KERNELS, {"note": note})
+    return path
+
+
+def names(path):
+    return sorted(each.name for each in path.iterdir())
+
+
+def test_a_scratch_folder_lies_beside_and_is_gone_at_the_end(tmp_path):
+    out = tmp_path / "deep" / "out"
+    with scratch_beside(out) as folder:
+        assert folder.parent == out.parent
+        (folder / "file").write_text("")
+    assert names(out.parent) == []
+
+
+def test_a_new_artifact_takes_the_place_of_the_old_one(tmp_path):
+    out = artifact(tmp_path / "out", "old")
+    with new_artifact(out) as folder:
+        write_manifest(folder, KERNELS, {"note": "new"})
+        assert '"old"' in (out / MANIFEST).read_text()
+    assert '"new"' in (out / MANIFEST).read_text()
+    assert names(tmp_path) == ["out"]
+    assert stat.S_IMODE(out.stat().st_mode) == 0o755
+
+
+def test_an_error_leaves_what_was_there(tmp_path):
+    out = artifact(tmp_path / "out", "old")
+
+    def fail(folder):
+        write_manifest(folder, KERNELS, {"note": "new"})
+        raise ValueError("dear me")
+
+    with pytest.raises(ValueError, match="dear me"), new_artifact(out) as folder:
+        fail(folder)
+    assert '"old"' in (out / MANIFEST).read_text()
+    assert names(tmp_path) == ["out"]
+
+
+def test_a_full_disk_is_one_line(tmp_path):
+    with pytest.raises(ArtifactError, match="free some space or name another --out"), new_artifact(tmp_path / "out"):
+        raise OSError(28, "No space left on device")
+
+
+def test_installing_moves(tmp_path):
+    made, out = artifact(tmp_path / "made", "new"), artifact(tmp_path / "out", "old")
+    install(out, out)
+    install(made, out)
+    assert '"new"' in (out / MANIFEST).read_text()
+    assert names(tmp_path) == ["out"]
+
+
+def test_only_artifacts_and_empty_folders_are_replaced(tmp_path):
+    (tmp_path / "empty").mkdir()
+    check_place(tmp_path / "empty")
+    check_place(tmp_path / "nothing")
+    check_place(artifact(tmp_path / "out"))
+    (tmp_path / "thesis.tex").write_text("precious")
+    for place in (tmp_path, tmp_path / "thesis.tex"):
+        with pytest.raises(ArtifactError, match="is not an artifact; name another --out"):
+            install(tmp_path / "out", place)
+    assert (tmp_path / "thesis.tex").read_text() == "precious"
+
+
+def test_a_place_that_cannot_be_made_is_one_line(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ArtifactError, match="name another --out"), scratch_beside(tmp_path / "file" / "out"):
+        pass

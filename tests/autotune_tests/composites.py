@@ -1,0 +1,107 @@
+"""Small artifacts in parts, of untuned kernels: a perceptron for two batches, and a model in three segments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, helper
+
+from autotune.artifact.composite import Part, interface_of, write_composite
+from autotune.artifact.directory import read_artifact
+from autotune.artifact.manifest import KERNELS, ONNX, SEGMENTS, SHAPES
+from autotune.artifact.plan import make_plan
+from autotune.backends.cpu.cpu_build import build_artifact
+from autotune.importer.onnx_model.load import load_model
+from autotune.importer.onnx_model.open_axes import open_interface
+from autotune.importer.onnx_model.simplify import simplify
+from autotune.importer.program import import_program
+from autotune.measure.local_measurer import LocalMeasurer
+from tests.autotune_tests.tiny import build_untuned, save_tiny, target
+from tests.models import save
+from tuning_logs.sql_store import memory_log
+
+BATCHES = (1, 8)
+
+
+@dataclass(frozen=True)
+class Built:
+    """An artifact in parts and the ONNX file of the whole model."""
+
+    model: Path
+    artifact: Path
+
+
+def two_batches(folder: Path, workshop: LocalMeasurer) -> Built:
+    """A perceptron for ``BATCHES`` rows; calls of other batches may be padded and split."""
+    model = folder / "tiny_open_batch.onnx"
+    save("tiny_open_batch", model)
+    artifacts = []
+    for number, rows in enumerate(BATCHES):
+        program = import_program(simplify(load_model(model, {"rows": (rows, 24)})), target())
+        plan = make_plan(program.tasks, program.spaces, target(), memory_log())
+        build_artifact(folder / f"batch-{number}", program, plan, model, workshop)
+        artifacts.append(read_artifact(folder / f"batch-{number}"))
+    interface = open_interface(
+        onnx.load(model),
+        [[(s.name, s.shape, s.dtype) for s in artifact.inputs] for artifact in artifacts],
+        [[(s.name, s.shape, s.dtype) for s in artifact.outputs] for artifact in artifacts],
+    )
+    interface = replace(interface, padded=frozenset({"batch"}), split=frozenset({"batch"}))
+    parts = [Part(each.path, shapes={spec.name: spec.shape for spec in each.inputs}) for each in artifacts]
+    write_composite(folder / "batches.tuned", SHAPES, parts, interface, {"model": model.name})
+    return Built(model, folder / "batches.tuned")
+
+
+def three_segments(folder: Path, workshop: LocalMeasurer) -> Built:
+    """data → tuned → scores, features; ONNX Runtime → root, where; tuned → means."""
+    first = save_tiny(folder / "first.onnx", two_outputs=True)
+    root, where = _value("root", 1, 32, 8, 8), _value("where", 2, None, kind=TensorProto.INT64)
+    nodes = [helper.make_node("Sqrt", ["features"], ["root"]), helper.make_node("NonZero", ["scores"], ["where"])]
+    second = folder / "second.onnx"
+    onnx.save(_model(nodes, [_value("features", 1, 32, 8, 8), _value("scores", 1, 10)], [root, where]), second)
+    third = folder / "third.onnx"
+    means = _value("means", 1, 32, 1, 1)
+    onnx.save(_model([helper.make_node("GlobalAveragePool", ["root"], ["means"])], [root], [means]), third)
+    parts = [
+        Part(
+            build_untuned(first, folder / "first", workshop),
+            KERNELS,
+            inputs=("data",),
+            outputs=("features", "scores"),
+        ),
+        Part(second, ONNX, {}, ("features", "scores"), ("root", "where"), ("Sqrt", "NonZero")),
+        Part(build_untuned(third, folder / "third", workshop), KERNELS, inputs=("root",), outputs=("means",)),
+    ]
+    outputs = [means, where, _value("scores", 1, 10)]
+    whole = onnx.load(first)
+    whole.graph.node.extend([*nodes, *onnx.load(third).graph.node])
+    del whole.graph.output[:]
+    whole.graph.output.extend(outputs)
+    onnx.save(whole, folder / "whole.onnx")
+    write_composite(folder / "segments.tuned", SEGMENTS, parts, interface_of(whole), {"model": "whole.onnx"})
+    return Built(folder / "whole.onnx", folder / "segments.tuned")
+
+
+def rows(count: int) -> dict[str, NDArray[np.float32]]:
+    """A feed of the perceptron."""
+    return {"rows": np.random.default_rng(count).standard_normal((count, 24)).astype(np.float32)}
+
+
+def data() -> dict[str, NDArray[np.float32]]:
+    """A feed of the model in segments."""
+    return {"data": np.random.default_rng(0).standard_normal((1, 16, 8, 8)).astype(np.float32)}
+
+
+def _value(name: str, *shape: int | None, kind: int = TensorProto.FLOAT) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, kind, shape)
+
+
+def _model(
+    nodes: list[onnx.NodeProto], inputs: list[onnx.ValueInfoProto], outputs: list[onnx.ValueInfoProto]
+) -> onnx.ModelProto:
+    graph = helper.make_graph(nodes, "g", inputs, outputs)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)

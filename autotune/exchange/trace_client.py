@@ -1,104 +1,59 @@
-"""Clerk: asks a worker process about MetaSchedule's JSON, and survives whatever becomes of it."""
+"""TraceClient: reads and writes MetaSchedule's JSON in a worker process, and survives whatever becomes of that."""
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import select
-import subprocess
-import sys
-import time
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from schedules.errors import LogError
+from autotune.host.fork_server import Job
+from autotune.host.worker_pool import ForkServerProcess, Lost, WorkerPool
+from schedules.errors import LogError, MeasureError
 
-START_TIMEOUT_S = 120.0
+HANDLER = "autotune.exchange.trace_worker:TraceHandler"
+
 ANSWER_TIMEOUT_S = 30.0
+"""Wall-clock limit of one record; replaying a trace takes milliseconds. Heuristic, not measured."""
 
 
-class Clerk:
-    """The worker process, started when first needed and again after it was lost.
+@dataclass(frozen=True)
+class TraceJob(Job):
+    """One request, as in the docstring of ``trace_worker``."""
+
+    request: dict[str, Any]
+
+
+class TraceClient:
+    """The worker process; it is started at once, so that TVM is loaded while the first record is read.
 
     Args:
-        timeout_s: how long an answer may take; replaying a trace takes milliseconds.
+        timeout_s: how long an answer may take.
     """
 
     def __init__(self, timeout_s: float = ANSWER_TIMEOUT_S) -> None:
         self._timeout_s = timeout_s
-        self._process: subprocess.Popen[bytes] | None = None
-        self._rest = b""
-        self._tvm = ""
+        self._server = ForkServerProcess(HANDLER, None)
+        self._pool = WorkerPool(self._server, 1, tries=1)
 
-    @property
-    def tvm(self) -> str:
-        """Version of TVM that answers."""
-        if not self._tvm:
-            self._start()
-        return self._tvm
-
-    def __enter__(self) -> Clerk:
+    def __enter__(self) -> TraceClient:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._end()
+        self._server.close()
 
-    def ask(self, **request: object) -> dict[str, Any]:
-        """The worker's answer; ``{"error": …}`` too where it died or had to be killed."""
-        process = self._process or self._start()
-        assert process.stdin is not None
+    def request(self, **content: object) -> dict[str, Any]:
+        """The answer of ``TraceHandler``; ``{"error": …}`` too where the worker died or had to be killed.
+
+        Raises:
+            LogError: if no worker starts.
+        """
         try:
-            process.stdin.write(json.dumps(request).encode() + b"\n")
-            process.stdin.flush()
-            answer = self._line(process, self._timeout_s)
-        except (BrokenPipeError, EOFError):
-            status = process.wait()
-            self._end()
-            return {"error": f"TVM's parser died of it (status {status})"}
-        except TimeoutError:
-            self._end()
+            (answer,) = self._pool.run([TraceJob(content, timeout_s=self._timeout_s)])
+        except MeasureError as error:
+            raise LogError(f"the process that reads MetaSchedule's JSON does not start: {error}") from error
+        if not isinstance(answer, Lost):
+            found: dict[str, Any] = answer
+            return found
+        if answer.error == "timeout":
             return {"error": f"TVM's parser did not end within {self._timeout_s:.0f} s"}
-        found: dict[str, Any] = json.loads(answer)
-        return found
-
-    def _start(self) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "autotune.exchange.trace_worker"]
-        process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
-        )
-        self._process, self._rest = process, b""
-        try:
-            self._tvm = str(json.loads(self._line(process, START_TIMEOUT_S))["tvm"])
-        except (EOFError, TimeoutError) as error:
-            self._end()
-            raise LogError(
-                "the process that reads MetaSchedule's JSON does not start; "
-                "try 'python -m autotune.exchange.trace_worker' to see why"
-            ) from error
-        return process
-
-    def _line(self, process: subprocess.Popen[bytes], timeout_s: float) -> bytes:
-        """The next line of the worker's output."""
-        assert process.stdout is not None
-        deadline = time.monotonic() + timeout_s
-        while b"\n" not in self._rest:
-            ready, _, _ = select.select([process.stdout], [], [], max(0.0, deadline - time.monotonic()))
-            if not ready:
-                raise TimeoutError
-            read = os.read(process.stdout.fileno(), 1 << 20)
-            if not read:
-                raise EOFError
-            self._rest += read
-        line, _, self._rest = self._rest.partition(b"\n")
-        return line
-
-    def _end(self) -> None:
-        if self._process is None:
-            return
-        self._process.kill()
-        self._process.wait()
-        for stream in (self._process.stdin, self._process.stdout):
-            with contextlib.suppress(BrokenPipeError):  # what was still buffered for the dead
-                stream.close()  # type: ignore[union-attr]
-        self._process = None
+        return {"error": f"TVM's parser crashed: {answer.message}"[:300]}

@@ -1,18 +1,16 @@
-"""The process that reads and writes MetaSchedule's JSON, so that its parser may crash or hang without harm.
+"""The worker that reads and writes MetaSchedule's JSON, so that its parser may crash or hang without harm.
 
 A truncated or blank line makes TVM's own reader fail as a whole or end the process. Here each record is a request of
-its own, ``python -m autotune.exchange.trace_worker`` answers line by line, and who asks kills it when it does not answer.
+its own.
 
-    {"read": [workload, record]}                      → {"task", "program", "target", "space", "config", "run_secs"}
-    {"write": [program, config, target, latency_s]}   → {"workload", "record"}
-    anything that cannot be done                      → {"error": why}
+    {"read": [workload, record]}                     → {"tvm", "task", "program", "target", "space", "config", "run_secs"}
+    {"write": [program, config, target, latency_s]}  → {"workload", "record"}
+    anything that cannot be done                     → {"error": why}
 """
 
 from __future__ import annotations
 
 import json
-import os
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -21,29 +19,31 @@ from tvm import tirx
 from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm.s_tir.meta_schedule.database import TuningRecord, Workload
 
+from autotune.exchange.trace_client import TraceJob
+from autotune.host.fork_server import Handler
 from schedules.config import Config
-from schedules.errors import AutotuneError, UsageError
+from schedules.errors import AutotuneError, UsageError, last_line, named_last_line
 from schedules.lower import load_program, lower, normalise, program_of, task_key, tvm_target
 from schedules.target import Target
 from schedules.templates.common.traced import SPACE, replayed, trace_of, traced_config, whole_trace
 
 
-class Clerk:
+class TraceHandler(Handler):
     """Answers requests; the last program is kept parsed, since records come in runs of one workload."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: None) -> None:
         self._known: tuple[str, Any] = ("", None)
 
-    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Do one request; what is wrong with it is an answer."""
+    def answer(self, job: TraceJob) -> dict[str, Any]:
+        """Do one request; what is wrong with it is an answer. A crash of TVM's parsers ends the worker."""
         try:
-            if "read" in request:
-                return self._read(*request["read"])
-            return self._write(*request["write"])
-        except Exception as error:  # whatever foreign text provokes in TVM's parsers is the record's fault
-            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-            said = lines[-1] if lines else ""
-            return {"error": (said if isinstance(error, AutotuneError) else f"{type(error).__name__}: {said}")[:300]}
+            if "read" in job.request:
+                return self._read(*job.request["read"])
+            return self._write(*job.request["write"])
+        except AutotuneError as error:
+            return {"error": last_line(error)[:300]}
+        except (RuntimeError, ValueError, TypeError, LookupError, AttributeError) as error:
+            return {"error": named_last_line(error, 300)}  # as TVM's parsers and ours fail on foreign text
 
     def _parsed(self, text: str, parse: Callable[[str], Any]) -> Any:
         if self._known[0] != text:
@@ -59,6 +59,7 @@ class Clerk:
         run_secs = [float(value) for value in found.run_secs or ()]
         target = None if found.target is None else json.loads(str(found.target))
         return {
+            "tvm": tvm.__version__,
             "task": task_key(func),
             "program": program_of(func),
             "target": target,
@@ -93,20 +94,3 @@ def _numbers(value: Any) -> Any:
     if hasattr(value, "__iter__"):
         return [_numbers(item) for item in value]
     return int(value)
-
-
-def main() -> None:
-    """Answer requests, one JSON text per line, until the input ends."""
-    # TVM's C++ side may write to the standard output at any time: the answers keep it for themselves.
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    clerk = Clerk()
-    answers.write(json.dumps({"tvm": tvm.__version__}) + "\n")
-    answers.flush()
-    for line in sys.stdin:
-        answers.write(json.dumps(clerk.answer(json.loads(line))) + "\n")
-        answers.flush()
-
-
-if __name__ == "__main__":
-    main()

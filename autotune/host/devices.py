@@ -8,7 +8,7 @@ from typing import Any
 import tvm
 
 from autotune.host.machine import describe, host_target, read_host
-from autotune.host.roofline import measure_peak
+from autotune.host.roofline import measure_roofline
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class DeviceReport:
 def report_devices() -> DeviceReport:
     """This machine's CPU with its measured peaks, and the CUDA devices that TVM can use."""
     host, target = read_host(), host_target()
-    peak = measure_peak(target)
+    peak = measure_roofline(target)
     gpus = [{"name": str(device.device_name), "arch": str(device.compute_version)} for device in _cuda_devices()]
     cpu = {
         "model": host.model,

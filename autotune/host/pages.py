@@ -19,6 +19,10 @@ PAGE = 2 << 20
 SMALL = 1 << 18
 """Bytes up to which memory comes from the allocator: a page that is mostly empty would be wasted."""
 ALIGNMENT = 4096
+"""Bytes: the boundary of memory that is mapped from files or shared, a page of the CPU."""
+
+KERNEL_ALIGNMENT = 64
+"""Bytes: the boundary that compiled kernels assume of every tensor, a cache line and a vector of AVX-512."""
 
 
 def paged(size: int) -> NDArray[np.uint8]:

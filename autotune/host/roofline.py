@@ -39,20 +39,11 @@ TIMES = 5
 """A neighbour, or where the host puts a virtual machine's cores, can halve a peak for seconds. So it is measured again
 the first times it is asked for, and the largest kept: whatever disturbs only takes away."""
 
-CUDA_PEAKS = {
-    "sm_80": (19500.0, 2039.0),
-    "sm_86": (37400.0, 936.0),
-    "sm_89": (91600.0, 1008.0),
-    "sm_90": (67000.0, 4800.0),
-}
-"""GPU architecture → fp32 GFLOPS and GB/s of its fastest common device by its data sheet: bounds, never measured."""
-L2_PER_MEMORY = 4.0  # generous: a bound may be low, never high
-
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Peak:
+class Roofline:
     """The best of this machine with a target's threads, fp32.
 
     Attributes:
@@ -75,16 +66,13 @@ class Peak:
         return max(flop / self.gflops, moved_bytes / (self.l2_gb_s if near else self.memory_gb_s)) / 1e9
 
 
-def measure_peak(target: Target, cache: Path | None = None) -> Peak:
+def measure_roofline(target: Target, cache: Path | None = None) -> Roofline:
     """The peak of this machine: the largest of the first ``TIMES`` times (some 0.3 s each), remembered.
 
     Args:
         target: a CPU target that this machine can run.
         cache: folder to remember in; None takes the user's cache folder. A file that cannot be read is measured again.
     """
-    if target.kind == "cuda":
-        gflops, memory_gb_s = CUDA_PEAKS[target.arch]
-        return Peak(gflops, memory_gb_s, L2_PER_MEMORY * memory_gb_s, target.l2_bytes)
     path = (cache or platformdirs.user_cache_path("tune-compiler")) / f"peak-{_key(target)}.json"
     known, times = _load(path)
     if known is not None and times >= TIMES:
@@ -98,15 +86,15 @@ def measure_peak(target: Target, cache: Path | None = None) -> Peak:
     return peak
 
 
-def _measure(target: Target) -> Peak:
+def _measure(target: Target) -> Roofline:
     cpus = [str(cpu) for cpu in thread_cpus(target.threads)]
     tvm.get_global_func("runtime.config_threadpool")(-2, target.threads, cpus)
-    return peak_by(target, _best_s)
+    return roofline_by(target, _best_s)
 
 
-def peak_by(target: Target, best_s: Timer) -> Peak:
+def roofline_by(target: Target, best_s: Timer) -> Roofline:
     """The peak of wherever ``best_s`` runs what it is given."""
-    return Peak(
+    return Roofline(
         _fma_gflops(target, best_s),
         _read_gb_s(target, MEMORY_BYTES, 1, best_s),
         _read_gb_s(target, target.l2_bytes // 2 * target.threads, 40, best_s),
@@ -120,16 +108,16 @@ def _key(target: Target) -> str:
     return f"{target.fingerprint}-{model}"
 
 
-def _larger(one: Peak, other: Peak) -> Peak:
-    return Peak(**{name: max(value, getattr(other, name)) for name, value in asdict(one).items()})
+def _larger(one: Roofline, other: Roofline) -> Roofline:
+    return Roofline(**{name: max(value, getattr(other, name)) for name, value in asdict(one).items()})
 
 
-def _load(path: Path) -> tuple[Peak | None, int]:
+def _load(path: Path) -> tuple[Roofline | None, int]:
     """What is remembered, and how often it was measured."""
     try:
         data = json.loads(path.read_text())
         times = int(data.pop("times", 1))
-        return Peak(**data), times
+        return Roofline(**data), times
     except FileNotFoundError:
         return None, 0
     except (OSError, ValueError, TypeError, AttributeError) as error:
@@ -137,7 +125,7 @@ def _load(path: Path) -> tuple[Peak | None, int]:
         return None, 0
 
 
-def _save(path: Path, peak: Peak, times: int) -> None:
+def _save(path: Path, peak: Roofline, times: int) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".peak-", dir=path.parent) as own:  # another process may write too

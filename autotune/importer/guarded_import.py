@@ -1,12 +1,14 @@
-"""Import in a process of its own, which can be killed: a model file may be broken, or made to hurt.
+"""Import in a process of its own, which can be killed: a model file may be broken or hostile.
 
-The importer (``autotune/importer``) is pure and runs in a fork of this process: all that it needs is loaded already, so
-the fork costs milliseconds. It has limits (``import_worker.Limits``) on its CPU time, its memory and the wall clock,
-which grow with what the model is: bytes on disk, nodes. What comes back is the finished program, through memory that
-both processes see; if nothing comes back, the model is refused in one line, like any other that cannot be imported.
+The importer runs in a fork of this process. It has limits (``import_worker.Limits``) on its CPU time, its memory and
+the wall clock, which grow with the model's bytes on disk and its number of nodes. The finished program comes back in
+memory that both processes map. If nothing comes back, the model is refused in one line, like any other that cannot be
+imported. The checked model is not sent: once the fork has found it sound, this process reads it too, while the fork
+goes on. The importer runs no compiled kernel, so it does not need TVM's threads, which a fork does not inherit.
 
-The checked model is not sent: once the fork has found it sound this process reads it too, while the fork goes on. The
-importer runs no compiled kernel, so TVM's threads, which a fork does not inherit, are not missed.
+Why not a ``WorkerPool``: its workers come from a server that would have to load TVM and the importer first, which takes
+about 2 s, while a fork of this process has both loaded and costs milliseconds. A worker would also send the weights
+through a pipe, which copies them twice. The pieces that do not depend on this are shared: ``host/process_limits.py``.
 """
 
 from __future__ import annotations
@@ -26,14 +28,14 @@ from typing import Any
 
 import onnx
 
-from autotune.importer.import_worker import ADVICE, ALIGNMENT, ImportWorker, Limits
-from autotune.importer.onnx_model.branches import Branch, cut_branches
+from autotune.host.pages import ALIGNMENT
+from autotune.host.process_limits import cause_of_death, signal_of
+from autotune.importer.import_worker import ADVICE, ImportWorker, Limits
 from autotune.importer.onnx_model.graph_walk import walk_nodes
 from autotune.importer.onnx_model.load import load_model
 from autotune.importer.onnx_model.segments import Segment, declare_foreign, split
 from autotune.importer.onnx_model.simplify import flatten, simplify
 from autotune.importer.program import Program, import_program
-from schedules import errors
 from schedules.errors import ModelError
 from schedules.lower import claim, load_program
 from schedules.target import Target
@@ -61,7 +63,7 @@ def import_model(
         sound(count_nodes(model))
         return replace(import_program(simplify(model), target), spaces={})
 
-    model, program = _guarded(path, inputs, work, limits or Limits())
+    model, program = guarded(path, inputs, work, limits or Limits())
     assert isinstance(program, Program)
     # Spaces hold functions, which do not travel; the templates that claim the kernels make the same ones here.
     spaces = {task.key: claim(load_program(program.programs[task.key]), target).space for task in program.tasks}
@@ -78,7 +80,7 @@ def load_checked(path: Path, inputs: Inputs, limits: Limits | None = None, forei
     def work(sound: Sound) -> None:
         sound(count_nodes(load_model(path, inputs, foreign)))
 
-    return _guarded(path, inputs, work, limits or Limits(), foreign)[0]
+    return guarded(path, inputs, work, limits or Limits(), foreign)[0]
 
 
 def cut_model(
@@ -100,24 +102,8 @@ def cut_model(
         segments = split(flatten(model), lambda part: import_program(simplify(part), target))
         return [(segment.island, segment.model.SerializeToString()) for segment in segments]
 
-    model, found = _guarded(path, inputs, work, limits or Limits(), foreign=True)
+    model, found = guarded(path, inputs, work, limits or Limits(), foreign=True)
     return model, [Segment(island, onnx.load_model_from_string(text)) for island, text in found]
-
-
-def cut_into_branches(path: Path, inputs: Inputs, limits: Limits | None = None) -> tuple[onnx.ModelProto, list[Branch]]:
-    """The checked model at ``path``, and it cut where branches are worth running side by side.
-
-    Raises:
-        ModelError, UsageError: as ``import_model``.
-    """
-
-    def work(sound: Sound) -> list[tuple[str, bytes]]:
-        model = load_model(path, inputs)
-        sound(count_nodes(model))
-        return [(branch.name, branch.model.SerializeToString()) for branch in cut_branches(simplify(model))]
-
-    model, found = _guarded(path, inputs, work, limits or Limits())
-    return model, [Branch(name, onnx.load_model_from_string(text)) for name, text in found]
 
 
 def count_nodes(model: onnx.ModelProto) -> int:
@@ -126,7 +112,7 @@ def count_nodes(model: onnx.ModelProto) -> int:
     return sum(1 for body in bodies for _ in walk_nodes(body))
 
 
-def _guarded(
+def guarded(
     path: Path, inputs: Inputs, work: Callable[[Sound], Any], limits: Limits, foreign: bool = False
 ) -> tuple[onnx.ModelProto, Any]:
     """The checked model, and what ``work`` returns, done in a fork."""
@@ -141,7 +127,7 @@ def _guarded(
         return _follow(path, lambda: load_model(path, inputs, foreign), ours, memory, limits)
     except EOFError:
         _, status = os.waitpid(pid, 0)
-        raise ModelError(_autopsy(path, status)) from None
+        raise ModelError(_after_death(path, status)) from None
     finally:
         ours.close()
         os.close(memory)
@@ -151,7 +137,7 @@ def _guarded(
 
 
 def _follow(
-    path: Path, load: Callable[[], onnx.ModelProto], told: Connection, memory: int, limits: Limits
+    path: Path, load: Callable[[], onnx.ModelProto], messages: Connection, memory: int, limits: Limits
 ) -> tuple[onnx.ModelProto, Any]:
     """Listen to the fork until it is done or out of time; ``EOFError`` if it dies."""
     size = path.stat().st_size if path.is_file() else 0
@@ -159,16 +145,16 @@ def _follow(
     began = time.monotonic()
     model: onnx.ModelProto | None = None
     while True:
-        if not told.poll(max(0.0, began + allowed_s - time.monotonic())):
+        if not messages.poll(max(0.0, began + allowed_s - time.monotonic())):
             raise ModelError(f"{path.name}: importing it did not end within {allowed_s:.0f} s; {ADVICE}")
-        kind, *content = told.recv()
+        kind, *content = messages.recv()
         if kind == "sound":
             allowed_s += limits.patience * content[0]
             model = load()
         elif kind == "log":
             logging.getLogger(content[0]).log(content[1], "%s", content[2])
         elif kind == "refused":
-            raise getattr(errors, content[0])(content[1])
+            raise content[0]
         else:
             assert model is not None
             return model, _received(memory, content[0])
@@ -184,10 +170,8 @@ def _received(memory: int, lengths: Sequence[int]) -> Any:
     return pickle.loads(parts[0], buffers=parts[1:])  # noqa: S301 - our own fork wrote it
 
 
-def _autopsy(path: Path, status: int) -> str:
-    """One line on a fork that died without a word."""
-    number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
-    if number == signal.SIGXCPU:
+def _after_death(path: Path, status: int) -> str:
+    """One line on a fork that died before it could answer."""
+    if signal_of(status) == signal.SIGXCPU:
         return f"{path.name}: importing it takes more time than a model of its size may; {ADVICE}"
-    cause = signal.Signals(number).name if number else f"exit status {os.waitstatus_to_exitcode(status)}"
-    return f"{path.name}: importing it crashed ({cause}); {ADVICE}"
+    return f"{path.name}: importing it crashed ({cause_of_death(status)}); {ADVICE}"

@@ -1,19 +1,17 @@
-"""The other side of ``importing.py``: what the fork does, how it limits itself, and what it says.
+"""What the fork of ``guarded_import.py`` does, how it limits itself, and what it sends.
 
-Says, one message each: ``("sound", extra CPU seconds)``, ``("log", logger, level, text)``, and last
-``("refused", error class, text)`` or ``("done", lengths)`` with the result in the shared memory: the lengths are those
-of a pickle and of its arrays, which follow each other from ``ALIGNMENT`` to ``ALIGNMENT``.
+It sends one message each: ``("sound", extra CPU seconds)``, ``("log", logger, level, text)``, and last
+``("refused", error)`` or ``("done", lengths)`` with the result in the shared memory. The lengths are those of a pickle
+and of its arrays, each of which starts at a multiple of ``ALIGNMENT``.
 """
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import math
 import os
 import pickle
 import resource
-import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -24,14 +22,11 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx.external_data_helper import uses_external_data
 
+from autotune.host.pages import ALIGNMENT
+from autotune.host.process_limits import cap_memory, is_out_of_memory, isolate
 from autotune.importer.onnx_model.graph_walk import walk_tensors
-from autotune.importer.onnx_model.tensors import one_line
-from autotune.measure.kernel_builder import starved
-from autotune.measure.worker import cap_memory
-from schedules.errors import AutotuneError
+from schedules.errors import AutotuneError, ModelError, first_line
 
-ALIGNMENT = 4096
-PR_SET_PDEATHSIG = 1
 ADVICE = "see docs/models.md for what is supported"
 
 logger = logging.getLogger(__name__)
@@ -39,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Limits:
-    """What importing a model may take. Heuristics: ordinary models take a tenth.
+    """What importing a model may take. Heuristic: ordinary models take a tenth.
 
     Attributes:
         cpu_s: CPU seconds for a model of no size.
@@ -68,7 +63,7 @@ class Limits:
         return self.memory_bytes + self.memory_per_byte * size
 
 
-class _Told(logging.Handler):
+class _Forwarded(logging.Handler):
     """Sends log records to the other process."""
 
     def __init__(self, connection: Connection) -> None:
@@ -84,7 +79,7 @@ class ImportWorker:
 
     Args:
         path: the model's file.
-        connection: to say things on.
+        connection: to send messages on.
         memory: handle of the shared memory to write the result to.
     """
 
@@ -98,25 +93,20 @@ class ImportWorker:
     def run(self, work: Callable[[Callable[[int], None]], Any]) -> NoReturn:
         """Never returns: the fork ends here."""
         try:
-            self._settle()
+            self._prepare()
             self._connection.send(self._outcome(work))
         finally:
             os._exit(0)
 
-    def _settle(self) -> None:
-        """Become mortal, silent and limited."""
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the other process, which ends this one
-        silence = os.open(os.devnull, os.O_RDWR)
-        for stream in (0, 1, 2):
-            os.dup2(silence, stream)
+    def _prepare(self) -> None:
+        """End with the parent, write nothing, and forward what is logged."""
+        isolate()
         root = logging.getLogger()
         for known in (root, *(each for each in root.manager.loggerDict.values() if isinstance(each, logging.Logger))):
             known.handlers = []
-        root.addHandler(_Told(self._connection))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        root.addHandler(_Forwarded(self._connection))
 
-    def _weigh(self) -> None:
+    def _limit_by_size(self) -> None:
         """Limit what this process may take by the model's bytes on disk."""
         self._size = self._path.stat().st_size if self._path.is_file() else 0
         self._limit(0)
@@ -139,20 +129,20 @@ class ImportWorker:
 
         name = self._path.name
         try:
-            self._weigh()
+            self._limit_by_size()
             return ("done", self._write(work(sound)))
         except AutotuneError as error:
-            return ("refused", type(error).__name__, str(error))
-        except Exception as error:  # a file made to hurt raises anything anywhere: it is refused, not a crash of ours
+            return ("refused", error)
+        except Exception as error:  # a hostile file may raise anything anywhere; it is refused, and the program goes on
             logger.debug("importing %s", name, exc_info=True)
-            if isinstance(error, MemoryError) or starved(str(error)):
+            if isinstance(error, MemoryError) or is_out_of_memory(str(error)):
                 most = self._limits.memory(self._size) >> 20
                 text = f"{name} needs more than {most} MiB to be imported, more than a model of its size may; {ADVICE}"
             elif isinstance(error, RecursionError):
                 text = f"{name} nests too deep to be imported; {ADVICE}"
             else:
-                text = f"{name} cannot be imported: {type(error).__name__}: {one_line(error)}; {ADVICE}"
-            return ("refused", "ModelError", text)
+                text = f"{name} cannot be imported: {type(error).__name__}: {first_line(error)}; {ADVICE}"
+            return ("refused", ModelError(text))
 
     def _write(self, result: Any) -> list[int]:
         arrays: list[pickle.PickleBuffer] = []

@@ -16,9 +16,10 @@ from typing import Protocol
 from tvm import s_tir, tirx
 from tvm.support import cc
 
+from autotune.host.process_limits import is_out_of_memory
 from autotune.measure.messages import BuildJob, Built
 from schedules.config import Config
-from schedules.errors import ScheduleError
+from schedules.errors import ScheduleError, named_last_line
 from schedules.lower import load_program, tvm_target
 from schedules.target import Target
 from schedules.templates.common.structure import Repack
@@ -39,24 +40,9 @@ class Lowering(Protocol):
         ...
 
 
-OUT_OF_MEMORY = ("bad_alloc", "out of memory", "Cannot allocate memory", "std::length_error")
-"""Texts by which an allocation that failed below Python is known."""
-
-
 def object_of(library: str) -> str:
     """The object file beside a library."""
     return library.removesuffix(".so") + ".o"
-
-
-def starved(text: str) -> bool:
-    """Whether an error's text, or a dead process's last words, tell of memory that was not to be had."""
-    return any(sign in text for sign in OUT_OF_MEMORY)
-
-
-def last_words(error: BaseException, limit: int = 400) -> str:
-    """The telling end of an error: its type and last line."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[-1] if lines else ''}"[:limit]
 
 
 class Builder:
@@ -120,10 +106,10 @@ def _trace(schedule: s_tir.Schedule) -> str:
 
 
 def _kind(error: Exception, stage: ErrorKind) -> ErrorKind:
-    if isinstance(error, MemoryError) or starved(str(error)):
+    if isinstance(error, MemoryError) or is_out_of_memory(str(error)):
         return "out_of_memory"
     return "lower_error" if isinstance(error, ScheduleError) else stage
 
 
 def _message(error: Exception) -> str:
-    return str(error) if isinstance(error, ScheduleError) else last_words(error)
+    return str(error) if isinstance(error, ScheduleError) else named_last_line(error)

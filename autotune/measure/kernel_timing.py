@@ -17,22 +17,24 @@ from __future__ import annotations
 
 import math
 import time
+from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import tvm
 from tvm import tirx
 from tvm.script import from_source
 
-from autotune.measure.kernel_builder import Lowering, last_words, starved
+from autotune.host.pages import KERNEL_ALIGNMENT
+from autotune.host.process_limits import is_out_of_memory
+from autotune.measure.kernel_builder import Lowering
 from autotune.measure.measurer import symbol_of
-from autotune.measure.messages import DeviceLost, ReferenceJob, Settings, Timed, TimedAll, TimeJob
+from autotune.measure.messages import ReferenceJob, Settings, Timed, TimedAll, TimeJob
 from autotune.measure.output_check import (
     Array,
     Expected,
@@ -45,10 +47,11 @@ from autotune.measure.output_check import (
     poison,
 )
 from autotune.measure.racing import duel, race
+from schedules.config import Config
+from schedules.errors import named_last_line
 from schedules.lower import load_program, tvm_target
 from schedules.target import Target
 from schedules.task import Task
-from schedules.templates.common.structure import Repack
 from tuning_logs.measurement import ErrorKind
 
 COLD_FACTOR = 2
@@ -76,6 +79,19 @@ def main(x: T.handle):
 Kernel = Callable[..., Any]
 
 
+class Checkable(Protocol):
+    """A task's data on a device.
+
+    Attributes:
+        expected: the right output; None until the reference has run.
+    """
+
+    expected: Expected | None
+
+
+TaskData = TypeVar("TaskData", bound=Checkable)
+
+
 def compile_producer(target: Target) -> Kernel:
     """The kernel that negates an (n, ROW) array in place on all threads."""
     kernel: Kernel = tvm.compile(from_source(PRODUCER), target=tvm_target(target))["main"]
@@ -100,7 +116,7 @@ class Arena:
 
     def views(self, shapes: Sequence[tuple[int, ...]], dtype: np.dtype[Any]) -> list[Array]:
         """One array per shape from the next stretch."""
-        step = 64 // dtype.itemsize
+        step = KERNEL_ALIGNMENT // dtype.itemsize
         sizes = [-(-math.prod(shape) // step) * step for shape in shapes]
         total = sum(sizes)
         memory = self._grown(dtype, max(total, self.least_bytes // dtype.itemsize))
@@ -157,7 +173,126 @@ class Loaded:
     weights: dict[int, Array]
 
 
-class Bench:
+class Bench(ABC, Generic[TaskData]):
+    """Checks libraries and times the right ones. A subclass says where kernels run.
+
+    Args:
+        settings: the measurer's.
+    """
+
+    fatal: tuple[type[Exception], ...] = ()
+    """Errors after which nothing more can run in this process; they are not the candidate's and leave the bench."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._block = normal_block(settings.seed)
+        self._tasks: OrderedDict[str, TaskData] = OrderedDict()
+
+    @abstractmethod
+    def _fresh(self, task: Task, positive: bool) -> TaskData:
+        """A task's arguments; ``positive`` as for ``make_inputs``."""
+
+    @abstractmethod
+    def _output(self, loaded: Loaded, prepared: TaskData, mirrored_first: bool) -> Array:
+        """What a kernel writes.
+
+        With ``mirrored_first`` it runs on the mirrored inputs before, and the output is filled with ``poison``: a
+        kernel that never sets its sums to zero would otherwise find in its workspace what another kernel of the same
+        task left there, and pass.
+        """
+
+    @abstractmethod
+    def _run(self, loaded: Loaded, prepared: TaskData) -> float:
+        """Seconds of one run."""
+
+    def _load(self, library: str, task: Task) -> Kernel:
+        return load(library, task)
+
+    def _weights(self, job: TimeJob, config: Config, prepared: TaskData) -> dict[int, Array]:
+        """Parameter → the weight as ``config`` wants it, for weights that are repacked before they are passed."""
+        return {}
+
+    def answer(self, job: ReferenceJob | TimeJob) -> TimedAll:
+        """Do one job."""
+        return self.reference(job) if isinstance(job, ReferenceJob) else self.time(job)
+
+    def reference(self, job: ReferenceJob) -> TimedAll:
+        """Run the untuned library, write its output, time it."""
+        start = time.perf_counter()
+        loaded = Loaded(self._load(job.library, job.task), {})
+        for positive in (False, True):
+            prepared = self._fresh(job.task, positive)
+            got = self._output(loaded, prepared, mirrored_first=False)
+            if got.dtype.kind != "f" or np.isfinite(got).all():
+                break
+        np.save(job.output, got)
+        prepared.expected = Expected(got.copy(), job.task.dtypes[-1])
+        self._keep(job.task, prepared)
+        (runs,) = race([partial(self._run, loaded, prepared)], job.evaluator, None)
+        return TimedAll((Timed(tuple(runs), time.perf_counter() - start),), positive)
+
+    def time(self, job: TimeJob) -> TimedAll:
+        """Check every library of the job, then time the right ones, interleaved."""
+        start = time.perf_counter()
+        prepared = self._get(job)
+        answers: list[Timed | None] = []
+        kernels: list[Loaded] = []
+        for library, config in zip(job.libraries, job.configs, strict=True):
+            loaded = Loaded(self._load(library, job.task), self._weights(job, config, prepared))
+            wrong = self._wrong(loaded, prepared)
+            answers.append(wrong)
+            if wrong is None:
+                kernels.append(loaded)
+        series = iter(self._series(job, kernels, prepared))
+        spent = (time.perf_counter() - start) / len(job.libraries)
+        return TimedAll(tuple(answer or Timed(tuple(next(series)), spent) for answer in answers))
+
+    def _series(self, job: TimeJob, kernels: list[Loaded], prepared: TaskData) -> list[Sequence[float]]:
+        """Runs of every kernel."""
+        if not kernels:
+            return []
+        if len(kernels) > 1 or job.control is None or job.incumbent_s is None or not job.evaluator.races:
+            timed = [partial(self._run, kernel, prepared) for kernel in kernels]
+            return [*race(timed, job.evaluator, job.incumbent_s)]
+        library, config = job.control
+        control = Loaded(self._load(library, job.task), self._weights(job, config, prepared))
+        own, other = (partial(self._run, kernel, prepared) for kernel in (kernels[0], control))
+        return [duel(own, other, job.evaluator, job.incumbent_s)]
+
+    def _wrong(self, loaded: Loaded, prepared: TaskData) -> Timed | None:
+        """Why a kernel must not be timed, or None."""
+        start = time.perf_counter()
+        try:
+            got = self._output(loaded, prepared, mirrored_first=True)
+        except self.fatal:
+            raise
+        except Exception as error:  # whatever a candidate raises is its measurement
+            no_memory = isinstance(error, MemoryError) or is_out_of_memory(str(error))
+            kind: ErrorKind = "out_of_memory" if no_memory else "wrong_result"
+            return Timed((), time.perf_counter() - start, kind, f"the kernel raised {named_last_line(error)}")
+        assert prepared.expected is not None
+        mismatch = prepared.expected.mismatch(got)
+        if not mismatch:
+            return None
+        self._tasks.popitem()  # a wrong kernel may have written to the inputs too
+        return Timed((), time.perf_counter() - start, "wrong_result", mismatch)
+
+    def _get(self, job: TimeJob) -> TaskData:
+        prepared = self._tasks.get(job.task.key)
+        if prepared is None:
+            prepared = self._fresh(job.task, job.reference.positive)
+            prepared.expected = Expected(np.load(job.reference.output), job.task.dtypes[-1])
+            self._keep(job.task, prepared)
+        self._tasks.move_to_end(job.task.key)
+        return prepared
+
+    def _keep(self, task: Task, prepared: TaskData) -> None:
+        self._tasks[task.key] = prepared
+        while len(self._tasks) > KEPT_TASKS:
+            self._tasks.popitem(last=False)
+
+
+class CpuBench(Bench[Prepared]):
     """Runs libraries on this process's thread pool.
 
     Args:
@@ -167,15 +302,13 @@ class Bench:
     """
 
     def __init__(self, settings: Settings, lowering: Lowering, producer: Kernel) -> None:
-        self._settings = settings
+        super().__init__(settings)
         self._lowering = lowering
         self._producer = producer
-        self._block = normal_block(settings.seed)
-        target = settings.target
+        self._cold_bytes = COLD_FACTOR * settings.target.l2_bytes * settings.target.threads
         self._arena = Arena(self._block)
         self._outputs = Arena(self._block)
-        self._outputs.least_bytes = COLD_FACTOR * target.l2_bytes * target.threads
-        self._prepared: OrderedDict[str, Prepared] = OrderedDict()
+        self._outputs.least_bytes = self._cold_bytes
         self._parsed: tuple[str, tirx.PrimFunc | None] = ("", None)
         self._open()
 
@@ -185,64 +318,15 @@ class Bench:
         # -2: one thread per listed core. Must come before the first parallel call; the pool cannot grow later.
         tvm.get_global_func("runtime.config_threadpool")(-2, self._settings.target.threads, cores)
 
-    def _load(self, library: str, task: Task) -> Kernel:
-        return load(library, task)
-
-    def reference(self, job: ReferenceJob) -> TimedAll:
-        """Run the untuned library, write its output, time it."""
-        start = time.perf_counter()
-        kernel = self._load(job.library, job.task)
-        for positive in (False, True):
-            prepared = self._fresh(job.task, positive)
-            self._call(kernel, prepared.inputs, prepared.output)
-            if prepared.output.dtype.kind != "f" or np.isfinite(prepared.output).all():
-                break
-        np.save(job.output, prepared.output)
-        prepared.expected = Expected(prepared.output.copy(), job.task.dtypes[-1])
-        self._keep(job.task, prepared)
-        (runs,) = race([partial(self._run, Loaded(kernel, {}), prepared)], job.evaluator, None)
-        return TimedAll((Timed(tuple(runs), time.perf_counter() - start),), positive)
-
     def time(self, job: TimeJob) -> TimedAll:
-        """Check every library of the job, then time the right ones, interleaved."""
-        start = time.perf_counter()
-        target = self._settings.target
-        self._arena.least_bytes = max(job.cold_bytes, COLD_FACTOR * target.l2_bytes * target.threads)
-        prepared = self._get(job)
-        answers: list[Timed | None] = []
-        kernels: list[Loaded] = []
-        for library, config in zip(job.libraries, job.configs, strict=True):
-            weights = self._repacked(prepared, self._lowering.repack(self._program(job.program), config))
-            kernel, wrong = self._checked(job.task, library, weights, prepared)
-            answers.append(wrong)
-            if wrong is None:
-                kernels.append(kernel)
-        series = iter(self._series(job, kernels, prepared))
-        spent = (time.perf_counter() - start) / len(job.libraries)
-        return TimedAll(tuple(answer or Timed(tuple(next(series)), spent) for answer in answers))
+        """See ``Bench.time``."""
+        self._arena.least_bytes = max(job.cold_bytes, self._cold_bytes)
+        return super().time(job)
 
-    def _series(self, job: TimeJob, kernels: list[Loaded], prepared: Prepared) -> list[Sequence[float]]:
-        """Runs of every kernel."""
-        if not kernels:
-            return []
-        if len(kernels) > 1 or job.control is None or job.incumbent_s is None or not job.evaluator.races:
-            timed = [partial(self._run, kernel, prepared) for kernel in kernels]
-            return [*race(timed, job.evaluator, job.incumbent_s)]
-        library, config = job.control
-        weights = self._repacked(prepared, self._lowering.repack(self._program(job.program), config))
-        control = Loaded(self._load(library, job.task), weights)
-        own, other = (partial(self._run, kernel, prepared) for kernel in (kernels[0], control))
-        return [duel(own, other, job.evaluator, job.incumbent_s)]
-
-    def _program(self, path: str) -> tirx.PrimFunc:
-        if path != self._parsed[0]:
-            self._parsed = (path, load_program(Path(path).read_text()))
-        return self._parsed[1]
-
-    def _repacked(self, prepared: Prepared, wanted: dict[int, Repack]) -> dict[int, Array]:
+    def _weights(self, job: TimeJob, config: Config, prepared: Prepared) -> dict[int, Array]:
         """Weights in the form a config wants them; kept, since a task's candidates want few forms."""
         weights = {}
-        for index, form in wanted.items():
+        for index, form in self._lowering.repack(self._program(job.program), config).items():
             if (index, form.name) not in prepared.repacked:
                 packed = form.apply(prepared.inputs[index])
                 array = aligned(packed.shape, packed.dtype)
@@ -251,33 +335,10 @@ class Bench:
             weights[index] = prepared.repacked[index, form.name]
         return weights
 
-    def _checked(
-        self, task: Task, library: str, weights: dict[int, Array], prepared: Prepared
-    ) -> tuple[Loaded, Timed | None]:
-        """The kernel, and the error if it is wrong.
-
-        It first runs on other numbers: sums that it never starts from zero would else find in their workspace
-        what another kernel of the same task left there, and pass.
-        """
-        start = time.perf_counter()
-        kernel = Loaded(self._load(library, task), weights)
-        try:
-            self._call(kernel.kernel, prepared.mirrored, prepared.output, weights)
-            poison(prepared.output)
-            self._call(kernel.kernel, prepared.inputs, prepared.output, weights)
-        except DeviceLost:
-            raise
-        except Exception as error:  # whatever a candidate provokes is its measurement
-            no_memory = isinstance(error, MemoryError) or starved(str(error))
-            kind: ErrorKind = "out_of_memory" if no_memory else "wrong_result"
-            message = f"the kernel raised {last_words(error)}"
-            return kernel, Timed(run_s=time.perf_counter() - start, error=kind, message=message)
-        assert prepared.expected is not None
-        mismatch = prepared.expected.mismatch(prepared.output)
-        if not mismatch:
-            return kernel, None
-        self._prepared.popitem()  # a wrong kernel may have written elsewhere too
-        return kernel, Timed(run_s=time.perf_counter() - start, error="wrong_result", message=mismatch)
+    def _program(self, path: str) -> tirx.PrimFunc:
+        if path != self._parsed[0]:
+            self._parsed = (path, load_program(Path(path).read_text()))
+        return self._parsed[1]
 
     def _run(self, loaded: Loaded, prepared: Prepared) -> float:
         """Seconds of one run."""
@@ -300,36 +361,23 @@ class Bench:
         kernel(*arguments)
         return (time.perf_counter_ns() - start) * 1e-9
 
-    def _call(
-        self,
-        kernel: Kernel,
-        inputs: list[Array],
-        output: Array,
-        weights: Mapping[int, Array] = MappingProxyType({}),
-    ) -> None:
-        given = [weights.get(index, array) for index, array in enumerate(inputs)]
-        kernel(*(tvm.runtime.from_dlpack(array) for array in (*given, output)))
+    def _output(self, loaded: Loaded, prepared: Prepared, mirrored_first: bool) -> Array:
+        if mirrored_first:
+            self._call(loaded, prepared.mirrored, prepared.output)
+            poison(prepared.output)
+        self._call(loaded, prepared.inputs, prepared.output)
+        return prepared.output
 
-    def _get(self, job: TimeJob) -> Prepared:
-        prepared = self._prepared.get(job.task.key)
-        if prepared is None:
-            prepared = self._fresh(job.task, job.reference.positive)
-            prepared.expected = Expected(np.load(job.reference.output), job.task.dtypes[-1])
-            self._keep(job.task, prepared)
-        self._prepared.move_to_end(job.task.key)
-        return prepared
-
-    def _keep(self, task: Task, prepared: Prepared) -> None:
-        self._prepared[task.key] = prepared
-        while len(self._prepared) > KEPT_TASKS:
-            self._prepared.popitem(last=False)
+    def _call(self, loaded: Loaded, inputs: list[Array], output: Array) -> None:
+        given = [loaded.weights.get(index, array) for index, array in enumerate(inputs)]
+        loaded.kernel(*(tvm.runtime.from_dlpack(array) for array in (*given, output)))
 
     def _fresh(self, task: Task, positive: bool) -> Prepared:
         inputs = make_inputs(task, self._block, self._settings.seed, positive)
         output = aligned(task.shapes[-1], numpy_dtype(task.dtypes[-1]))
         poison(output)
         floats = [i for i, array in enumerate(inputs) if array.dtype.kind == "f" and array.size]
-        weights = [i for i in floats if i in task.constants] if self._settings.cold else []
+        weights = [i for i in floats if i in task.constants]
         cold = [i for i in weights if inputs[i].dtype == inputs[weights[0]].dtype]
         live = list(inputs)
         warm = []

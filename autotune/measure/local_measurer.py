@@ -17,21 +17,26 @@ from types import TracebackType
 
 import psutil
 
-from autotune.host.machine import thread_cpus
+from autotune.host.machine import read_host, thread_cpus
+from autotune.host.worker_pool import ForkServerProcess, Lost, WorkerPool
 from autotune.measure.evaluator import FINAL_EVALUATOR, Adaptive, Evaluator, make_evaluator
 from autotune.measure.kernel_builder import object_of
-from autotune.measure.machine_lock import Turn
-from autotune.measure.measurer import Candidate, symbol_of
-from autotune.measure.messages import BuildJob, Built, Lost, Reference, ReferenceJob, Settings, Timed, TimedAll, TimeJob
-from autotune.measure.worker_pool import Crew, NurseryProcess
+from autotune.measure.machine_lock import MachineLock
+from autotune.measure.measurer import Candidate, Origin, symbol_of
+from autotune.measure.messages import BuildJob, Built, Reference, ReferenceJob, Settings, Timed, TimedAll, TimeJob
 from schedules.config import Config
-from schedules.errors import MeasureError, UsageError
+from schedules.errors import CompileError, MeasureError, UsageError
 from schedules.lower import BASELINE
 from schedules.target import Target
 from schedules.task import Task
 from tuning_logs.measurement import ErrorKind, Measurement
 
 LOWERING = "schedules.lower"
+KERNEL_HANDLER = "autotune.measure.kernel_handler:CpuHandler"
+
+MEMORY_SHARE = 4
+"""A worker may take this part of a machine's memory, so that a builder per thread and what else runs have the rest.
+Heuristic, not measured."""
 
 REFERENCE_TIMEOUT_S = 120.0
 """Of the untuned build and its run, which may take a hundred times longer than a candidate's: without it there is
@@ -44,28 +49,49 @@ PREPARED_BYTES_PER_S = 100e6
 needs to make the inputs."""
 
 KEPT_LIBRARIES = 256
+"""Built libraries that are kept on disk for ranking and shipping. Heuristic, not measured."""
+
+COPIES = 16
+"""How many times a task's data checking and timing may hold at once: inputs, live copies, arenas, bounds. Generous;
+these bytes come on top of what the candidate itself may take."""
 
 BASELINE_EVALUATOR = Adaptive(least_runs=3, most_runs=10, cap_s=0.05)
 """The untuned latency is for reports; nothing is decided by it."""
 
 
 @dataclass(frozen=True)
-class Site:
-    """Another machine, on which what is built here runs.
+class RemoteTarget:
+    """A device other than this machine's CPU, for which this machine builds: a GPU, or a machine reached by RPC.
 
     Attributes:
-        device: HOST:PORT:KEY of the RPC tracker that knows it.
+        handler: import path of the handler that builds and runs kernels for it; see ``ForkServerProcess``.
+        device: how the handler finds it: HOST:PORT:KEY of an RPC tracker; empty where there is one only.
         cores: where to pin the target's threads there.
-        memory_bytes: that machine's memory.
-        slack_s: what a job may take beyond its limit, which the device keeps itself.
-        builders: how many builds at a time suit this machine.
+        memory_bytes: its memory.
+        slack_s: what a job may take beyond its limit, which the device itself enforces.
     """
 
+    handler: str
     device: str
     cores: tuple[int, ...]
     memory_bytes: int
-    slack_s: float
-    builders: int
+    slack_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class MeasureLimits:
+    """What a candidate may take.
+
+    Attributes:
+        compile_s: wall-clock limit of one build; an ordinary one takes 0.1 s, the longest seen 0.4 s.
+        run_s: upper bound of the wall-clock limit of one candidate's check and timing together; the limit itself
+            follows from the untuned build's latency.
+        memory_bytes: how much a worker may grow; None takes a quarter of the memory of the machine that runs it.
+    """
+
+    compile_s: float = 6.0
+    run_s: float = 60.0
+    memory_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -77,28 +103,23 @@ class Library:
 
 
 class LocalMeasurer:
-    """Measures on this machine's CPU.
+    """Builds on this machine, and measures on its CPU or on a ``RemoteTarget``.
 
     Args:
         target: what to build for and how many threads to run on.
         evaluator: a name from ``EVALUATORS``, or an Evaluator.
         seed: of the inputs that candidates are checked on.
-        compile_timeout_s: wall-clock limit of one build; an ordinary one takes 0.1 s, the longest seen 0.4 s.
-        run_timeout_s: upper bound of the wall-clock limit of one candidate's check and timing together; the limit
-            itself follows from the untuned build's latency.
-        memory_bytes: how much a worker may grow; by default a quarter of the machine's memory.
-        cold: time with weights out of the caches, as the model meets them.
-        lowering: the module that applies configs to programs.
-        site: where candidates run, if not on this machine.
-        turn: what lets several measurers of one machine take turns; None where there is only this one.
+        limits: what a candidate may take.
+        lowering: the module that applies configs to programs; another than the default in tests only.
+        remote: where candidates run, if not on this machine's CPU.
+        lock: shared with the other measurers of this machine, if there are any.
 
     Attributes:
-        compile_s: wall-clock seconds spent building so far.
-        measure_s: wall-clock seconds spent checking and timing so far.
-        cold_bytes: the model's weights; between two runs a candidate's weights grow as cold as that much data leaves
-            them. Set it before the first measurement.
+        compile_s, measure_s, cold_bytes: see ``MeasurementBackend``.
         ran_on: the machine that the last candidate ran on, if that is not this one.
     """
+
+    origins: Sequence[Origin] = ()
 
     def __init__(
         self,
@@ -106,36 +127,24 @@ class LocalMeasurer:
         *,
         evaluator: str | Evaluator = "adaptive",
         seed: int = 0,
-        compile_timeout_s: float = 6.0,
-        run_timeout_s: float = 60.0,
-        memory_bytes: int | None = None,
-        cold: bool = True,
+        limits: MeasureLimits = MeasureLimits(),
         lowering: str = LOWERING,
-        site: Site | None = None,
-        turn: Turn | None = None,
+        remote: RemoteTarget | None = None,
+        lock: MachineLock | None = None,
     ) -> None:
-        if target.kind != "llvm" and site is None:
+        if target.kind != "llvm" and remote is None:
             raise UsageError(f"this measurer runs on CPUs, the target is {target.kind!r}; use a target of kind 'llvm'")
         self.compile_s = 0.0
         self.measure_s = 0.0
         self.cold_bytes = 0
         self.ran_on = ""
         self._evaluator = make_evaluator(evaluator) if isinstance(evaluator, str) else evaluator
-        self._compile_timeout_s = compile_timeout_s
-        self._run_timeout_s = run_timeout_s
+        self._limits = limits
+        total_bytes = psutil.virtual_memory().total if remote is None else remote.memory_bytes
+        self._memory_bytes = limits.memory_bytes or total_bytes // MEMORY_SHARE
         self._directory = Path(tempfile.mkdtemp(prefix="tune-"))
-        self._settings = Settings(
-            target=target,
-            cores=thread_cpus(target.threads) if site is None else site.cores,
-            seed=seed,
-            memory_bytes=memory_bytes or (psutil.virtual_memory().total if site is None else site.memory_bytes) // 4,
-            cold=cold,
-            lowering=lowering,
-            directory=str(self._directory),
-            device="" if site is None else site.device,
-        )
-        self._turn = turn or Turn()
-        self._slack_s = 0.0 if site is None else site.slack_s
+        self._lock = lock or MachineLock()
+        self._slack_s = 0.0 if remote is None else remote.slack_s
         self._closed = False
         self._count = 0
         self._libraries: OrderedDict[tuple[str, Config], Library] = OrderedDict()
@@ -144,9 +153,13 @@ class LocalMeasurer:
         self._references: dict[str, Reference | Measurement] = {}
         self._baselines: dict[str, Measurement] = {}
         self._expected: dict[str, str] = {}
-        self._nursery = NurseryProcess(self._settings)
-        self._builders = Crew(self._nursery, target.threads if site is None else site.builders)
-        self._timers = Crew(self._nursery, 1)
+        cores = thread_cpus(target.threads) if remote is None else remote.cores
+        device = "" if remote is None else remote.device
+        settings = Settings(target, cores, seed, lowering, str(self._directory), device)
+        handler = KERNEL_HANDLER if remote is None else remote.handler
+        self._server = ForkServerProcess(handler, settings, self._directory, kernel_variables(target))
+        self._builders = WorkerPool(self._server, target.threads if remote is None else read_host().usable_threads)
+        self._timers = WorkerPool(self._server, 1)
 
     def __enter__(self) -> LocalMeasurer:
         return self
@@ -159,7 +172,7 @@ class LocalMeasurer:
     def close(self) -> None:
         """End every worker process; safe to call twice."""
         self._closed = True
-        self._nursery.close()
+        self._server.close()
 
     def measure(self, candidates: Sequence[Candidate], incumbent_s: float | None = None) -> list[Measurement]:
         """One measurement per candidate, in order; see ``Measurer``."""
@@ -169,7 +182,7 @@ class LocalMeasurer:
         start = time.perf_counter()
         measured = []
         try:
-            with self._turn.alone():
+            with self._lock.alone():
                 for candidate, library in zip(candidates, libraries, strict=True):
                     measurement = self._time(candidate, library, incumbent_s)
                     measured.append(measurement)
@@ -234,14 +247,14 @@ class LocalMeasurer:
         What was measured is at hand; the rest is compiled in parallel by the workers.
 
         Raises:
-            MeasureError: if one does not compile, naming it and why.
+            CompileError: if one does not compile, naming it and why.
         """
         libraries = self._build(candidates, references=False)
         for candidate, library in zip(candidates, libraries, strict=True):
             built = library.built
             if built.error is not None:
                 why = f"{built.error}: {built.message}"
-                raise MeasureError(f"{candidate.task.name} does not compile ({why}); tune it with another --seed")
+                raise CompileError(f"{candidate.task.name} does not compile ({why}); tune it with another --seed")
         return [Path(object_of(library.path)) for library in libraries]
 
     def _build(self, candidates: Sequence[Candidate], references: bool = True) -> list[Library]:
@@ -257,7 +270,7 @@ class LocalMeasurer:
             self._expected.pop(key, None)
         missing = [pair for pair in wanted if pair not in self._libraries]
         for key in list(self._expected) if references else []:
-            if len(missing) % self._builders.size == 0:
+            if len(missing) % len(self._builders.workers) == 0:
                 break
             programs[key] = self._expected.pop(key)
             if key not in self._references and (key, BASELINE) not in self._libraries:
@@ -265,7 +278,7 @@ class LocalMeasurer:
                 missing.append((key, BASELINE))
         self._forget(set(wanted))
         jobs = [self._build_job(programs[key], key, config) for key, config in missing]
-        with self._turn.together():
+        with self._lock.together():
             answers = self._builders.run(jobs)
         for pair, job, answer in zip(missing, jobs, answers, strict=True):
             built = Built(answer.spent_s, "", answer.error, answer.message) if isinstance(answer, Lost) else answer
@@ -291,8 +304,8 @@ class LocalMeasurer:
             path.write_text(program)
         self._count += 1
         library = str(self._directory / f"{self._count}.so")
-        limit = REFERENCE_TIMEOUT_S if config == BASELINE else self._compile_timeout_s
-        return BuildJob(str(path), config, library, symbol_of(key), limit)
+        limit = REFERENCE_TIMEOUT_S if config == BASELINE else self._limits.compile_s
+        return BuildJob(str(path), config, library, symbol_of(key), timeout_s=limit, memory_bytes=self._memory_bytes)
 
     def _time(self, candidate: Candidate, library: Library, incumbent_s: float | None) -> Measurement:
         if library.built.error is not None:
@@ -337,9 +350,10 @@ class LocalMeasurer:
             incumbent_s,
             control,
             self.cold_bytes,
-            limit + self._slack_s,
+            timeout_s=limit + self._slack_s,
+            memory_bytes=self._memory_bytes + COPIES * candidate.task.bytes + 2 * self.cold_bytes,
         )
-        with self._turn.alone():
+        with self._lock.alone():
             (answer,) = self._timers.run([job])
         if isinstance(answer, Lost):
             return [answer] * len(libraries)
@@ -350,7 +364,7 @@ class LocalMeasurer:
     def _run_limit_s(self, task: Task) -> float:
         """Wall-clock limit of one candidate: generous, but a kernel that never ends must not cost much of a budget."""
         untuned = self._baselines[task.key].latency_s
-        return min(self._run_timeout_s, RUN_FLOOR_S + RUN_PER_UNTUNED * untuned + task.bytes / PREPARED_BYTES_PER_S)
+        return min(self._limits.run_s, RUN_FLOOR_S + RUN_PER_UNTUNED * untuned + task.bytes / PREPARED_BYTES_PER_S)
 
     def _reference(self, candidate: Candidate) -> Reference | Measurement:
         """The task's right output, or the failure for which it has none."""
@@ -361,9 +375,15 @@ class LocalMeasurer:
             timed: Timed | Lost | None = None
             positive = False
             if library.built.error is None:
-                limit_s = REFERENCE_TIMEOUT_S + self._slack_s
-                job = ReferenceJob(task, library.path, output, BASELINE_EVALUATOR, limit_s)
-                with self._turn.alone():
+                job = ReferenceJob(
+                    task,
+                    library.path,
+                    output,
+                    BASELINE_EVALUATOR,
+                    timeout_s=REFERENCE_TIMEOUT_S + self._slack_s,
+                    memory_bytes=self._memory_bytes + COPIES * task.bytes,
+                )
+                with self._lock.alone():
                     (answer,) = self._timers.run([job])
                 assert not isinstance(answer, Built)
                 if isinstance(answer, TimedAll):
@@ -395,4 +415,9 @@ class LocalMeasurer:
     def _explained(self, error: ErrorKind | None, message: str) -> str:
         if error != "out_of_memory":
             return message
-        return f"it needs more than {self._settings.memory_bytes >> 20} MiB besides its inputs ({message})"
+        return f"it needs more than {self._memory_bytes >> 20} MiB besides its inputs ({message})"
+
+
+def kernel_variables(target: Target) -> dict[str, str]:
+    """Environment of processes that run kernels: the target's threads for kernels, none of its own for NumPy."""
+    return {"TVM_NUM_THREADS": str(target.threads), "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}

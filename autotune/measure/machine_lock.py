@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-MACHINE_TURN = Path("/tmp/tune-turn.lock")  # noqa: S108 - one place that every user of a machine knows; nothing is written
+LOCK_FILE = Path("/tmp/tune-turn.lock")  # noqa: S108 - one place that every user of a machine knows; nothing is written
 """The lock of every worker of a fleet on a machine; ``device.cc`` takes the same."""
 
 log = logging.getLogger(__name__)
@@ -56,11 +56,11 @@ def busy_share(before: str, after: str) -> float:
     return 1.0 - idle / sum(spent) if sum(spent) > 0 else 0.0
 
 
-class Turn:
-    """Waits until it is ours.
+class MachineLock:
+    """Lets several processes of one machine build together and time alone.
 
     Args:
-        path: the file; None for nobody to wait for.
+        path: the lock file; None where no other process measures.
     """
 
     def __init__(self, path: Path | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Measurer: turns configs into measurements.
+"""What measures: a ``Measurer`` turns configs into measurements.
 
 Conformance: one measurement per config, in order; a candidate's failure is a Measurement, never an exception;
 ``MeasureError`` is raised only where measuring itself is broken (no worker can be started at all).
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple, Protocol, Self, runtime_checkable
+from typing import NamedTuple, Protocol, Self
 
 from schedules.config import Config
 from schedules.task import Task
@@ -37,33 +37,6 @@ def symbol_of(task: str) -> str:
     return f"tune_{task}"
 
 
-@runtime_checkable
-class Measurer(Protocol):
-    """Builds, checks and times candidates."""
-
-    def measure(self, candidates: Sequence[Candidate], incumbent_s: float | None = None) -> list[Measurement]:
-        """One measurement per candidate, in order.
-
-        Args:
-            candidates: all of one task.
-            incumbent_s: latency of the task's best config so far in seconds; an evaluator may stop early on losers.
-        """
-        ...
-
-    def close(self) -> None:
-        """End every worker process; safe to call twice."""
-        ...
-
-
-@runtime_checkable
-class Ranker(Protocol):
-    """A measurer that can also time finalists against each other."""
-
-    def rank(self, candidates: Sequence[Candidate]) -> list[Measurement]:
-        """Candidates of one task timed again, run by run in turn, so that drift meets all of them alike."""
-        ...
-
-
 WORKER = "worker"
 """Provenance field: who on the machine measured."""
 
@@ -73,7 +46,7 @@ class Origin(NamedTuple):
 
     Attributes:
         host: the machine's name.
-        worker: which of that machine's workers, where there may be several; empty where that says nothing.
+        worker: which of that machine's workers, where there may be several; empty where there is only one.
     """
 
     host: str
@@ -85,26 +58,39 @@ class Origin(NamedTuple):
         return {WORKER: self.worker} if self.worker else {}
 
 
-@runtime_checkable
-class Located(Protocol):
-    """A measurer whose measurements are made on other machines than this process's."""
+class Measurer(Protocol):
+    """Builds, checks and times candidates. What only tunes needs no more than this."""
 
-    def origins(self) -> list[Origin]:
-        """Who made each measurement of the last batch, ranking or untuned run, in order."""
+    @property
+    def origins(self) -> Sequence[Origin]:
+        """Who made each measurement of the last batch, ranking or untuned run, in order; empty if this machine did."""
+        ...
+
+    def measure(self, candidates: Sequence[Candidate], incumbent_s: float | None = None) -> list[Measurement]:
+        """One measurement per candidate, in order.
+
+        Args:
+            candidates: all of one task.
+            incumbent_s: latency of the task's best config so far in seconds; an evaluator may stop early on losers.
+        """
+        ...
+
+    def rank(self, candidates: Sequence[Candidate]) -> list[Measurement]:
+        """Candidates of one task timed again, run by run in turn, so that drift meets all of them alike."""
+        ...
+
+    def close(self) -> None:
+        """End every worker process; safe to call twice."""
         ...
 
 
-def origins_of(measurer: Measurer) -> list[Origin]:
-    """Who made the last batch's measurements; empty where it was this process."""
-    return measurer.origins() if isinstance(measurer, Located) else []
-
-
-class Workshop(Measurer, Ranker, Protocol):
-    """A measurer that can do all that a run needs: measure, rank, time the untuned build, and hand out object files.
+class MeasurementBackend(Measurer, Protocol):
+    """A measurer on real machines: it also times untuned builds, hands out object files and knows the roofline.
 
     Attributes:
         compile_s, measure_s: wall-clock seconds spent building, and checking and timing, so far.
-        cold_bytes: the model's weights; set before the first measurement.
+        cold_bytes: bytes of the model's weights. Between two runs a candidate's weights leave the caches as that much
+            other data does. Set it before the first measurement.
     """
 
     compile_s: float
@@ -118,7 +104,7 @@ class Workshop(Measurer, Ranker, Protocol):
     ) -> None: ...
 
     def expect(self, candidates: Iterable[Candidate]) -> None:
-        """Tasks that will be measured soon, soonest first: a hint, for what can be prepared where a builder is idle."""
+        """Tasks that will be measured soon, soonest first: a hint, for what can be built where a builder is idle."""
         ...
 
     def baseline_s(self, candidate: Candidate) -> Measurement:
@@ -129,6 +115,6 @@ class Workshop(Measurer, Ranker, Protocol):
         """Object files that hold the candidates' kernels under ``symbol_of`` their tasks.
 
         Raises:
-            MeasureError: if one does not compile, naming it and why.
+            CompileError: if one does not compile, naming it and why.
         """
         ...

@@ -1,10 +1,10 @@
-"""What the measuring process and its workers say to each other. All of it is plain data that pickles."""
+"""Jobs of the kernel workers and their answers. All of it is plain data that pickles."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
+from autotune.host.fork_server import Job
 from autotune.measure.evaluator import Evaluator
 from schedules.config import Config
 from schedules.target import Target
@@ -14,14 +14,12 @@ from tuning_logs.measurement import ErrorKind
 
 @dataclass(frozen=True)
 class Settings:
-    """What every worker is told once, at its start.
+    """What a kernel handler is constructed with.
 
     Attributes:
         target: what to build for; its ``threads`` is the size of the pool that kernels run on.
         cores: the cores those threads are pinned to.
         seed: of the inputs.
-        memory_bytes: how much a worker's address space may grow beyond what it starts with.
-        cold: whether weights are to be met outside of the caches.
         lowering: the module that applies configs to programs; ``schedules.lower``, but for tests.
         directory: where libraries, programs, references and the workers' logs lie.
         device: the RPC device to run on, as HOST:PORT:KEY of its tracker; empty for this machine.
@@ -30,25 +28,13 @@ class Settings:
     target: Target
     cores: tuple[int, ...]
     seed: int
-    memory_bytes: int
-    cold: bool
     lowering: str
     directory: str
     device: str = ""
 
-    def to_json(self) -> str:
-        """One line of JSON; ``from_json`` reads it back."""
-        return json.dumps({**asdict(self), "target": self.target.to_json()})
-
-    @staticmethod
-    def from_json(text: str) -> Settings:
-        """Inverse of ``to_json``."""
-        data = json.loads(text)
-        return Settings(**{**data, "target": Target.from_json(data["target"]), "cores": tuple(data["cores"])})
-
 
 @dataclass(frozen=True)
-class BuildJob:
+class BuildJob(Job):
     """Lower and compile one config.
 
     Attributes:
@@ -61,7 +47,6 @@ class BuildJob:
     config: Config
     library: str
     symbol: str
-    timeout_s: float
 
 
 @dataclass(frozen=True)
@@ -76,7 +61,7 @@ class Built:
 
 
 @dataclass(frozen=True)
-class ReferenceJob:
+class ReferenceJob(Job):
     """Run the untuned library, keep its output, time it.
 
     Attributes:
@@ -89,7 +74,6 @@ class ReferenceJob:
     library: str
     output: str
     evaluator: Evaluator
-    timeout_s: float
 
 
 @dataclass(frozen=True)
@@ -101,7 +85,7 @@ class Reference:
 
 
 @dataclass(frozen=True)
-class TimeJob:
+class TimeJob(Job):
     """Check and time libraries of one task; more than one are interleaved, run by run.
 
     Attributes:
@@ -110,7 +94,7 @@ class TimeJob:
         reference: what their output must be.
         incumbent_s: latency to race against.
         control: the incumbent's library and config, timed in turn with a single contender.
-        cold_bytes: how much other data a run's weights were last touched before.
+        cold_bytes: bytes of other data that are read between two runs, so that the weights have left the caches.
     """
 
     task: Task
@@ -122,7 +106,6 @@ class TimeJob:
     incumbent_s: float | None
     control: tuple[str, Config] | None
     cold_bytes: int
-    timeout_s: float
 
 
 @dataclass(frozen=True)
@@ -149,34 +132,13 @@ class TimedAll:
     host: str = ""
 
 
-@dataclass(frozen=True)
-class Lost:
-    """A job whose worker died or had to be killed."""
-
-    error: ErrorKind
-    message: str
-    spent_s: float
-
-
-@dataclass(frozen=True)
-class Broken:
-    """Measuring itself is broken for this worker, whatever the job; in one line for people."""
-
-    message: str
-
-
-class DeviceLost(Exception):  # noqa: N818 - what happened, not whose mistake it was
-    """A session ended under our hands.
+class DeviceLost(Exception):  # noqa: N818 - an event, not an error of this program
+    """A session with a device ended while it was in use.
 
     Attributes:
-        note: where on the device its process may have said why, see ``DeviceSession.last_will``.
+        note: file on the device in which its process may have written why, see ``DeviceSession.last_note``.
     """
 
     def __init__(self, note: str, cause: str) -> None:
         super().__init__(cause)
         self.note = note
-
-
-Job = BuildJob | ReferenceJob | TimeJob
-Reply = Built | TimedAll
-READY = "ready"

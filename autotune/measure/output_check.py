@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from autotune.host.pages import KERNEL_ALIGNMENT
 from schedules.task import Task
 
 Array = NDArray[Any]
@@ -46,10 +47,10 @@ SMALL_INTEGERS = 4
 
 
 def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """An uninitialised array at a 64-byte boundary, which compiled kernels assume."""
+    """An uninitialised array at the boundary that compiled kernels assume."""
     count = math.prod(shape) * dtype.itemsize
-    raw = np.empty(count + 64, np.uint8)
-    start = -raw.ctypes.data % 64
+    raw = np.empty(count + KERNEL_ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % KERNEL_ALIGNMENT
     return raw[start : start + count].view(dtype).reshape(shape)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from autotune.measure.evaluator import Evaluator, taken
-from autotune.measure.measurer import Candidate
+from autotune.measure.measurer import Candidate, Origin
 from schedules.config import Config
 from schedules.errors import MissingRecordError
 from tuning_logs.measurement import Measurement
@@ -55,6 +55,8 @@ class ReplayMeasurer:
         runs: single runs handed out so far.
     """
 
+    origins: Sequence[Origin] = ()
+
     def __init__(
         self,
         measurements: Recorded,
@@ -90,6 +92,10 @@ class ReplayMeasurer:
         self.runs += sum(len(answer.latencies_s) for answer in answers if answer.run_s)
         self.clock.charge(compile_s + run_s)
         return answers
+
+    def rank(self, candidates: Sequence[Candidate]) -> list[Measurement]:
+        """The recorded measurements once more; nothing is charged, since no trace holds runs that were interleaved."""
+        return [self._find(candidate) for candidate in candidates]
 
     def close(self) -> None:
         """Nothing to end."""

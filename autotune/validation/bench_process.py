@@ -1,11 +1,7 @@
-"""The parent's side of a bench: engines in processes of their own, quiet before each turn, and who else was running."""
+"""Engines of a bench in processes of their own, a wait until they are quiet, and what else used the CPUs."""
 
 from __future__ import annotations
 
-import json
-import select
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,15 +13,25 @@ from typing import Any
 import numpy as np
 import psutil
 
+from autotune.host.worker_pool import ForkServerProcess, Lost, WorkerPool
+from autotune.validation.bench_engine import Load, Run
 from schedules.errors import MeasureError
 
+HANDLER = "autotune.validation.bench_engine:EngineHandler"
+
 QUIET_S = 0.15
-"""Idle time before an engine runs: the last one's spinning threads have gone to sleep by then."""
+"""Seconds without a run before an engine runs: by then the last engine's threads, which spin for a tenth of a second
+and more after a run, have gone to sleep."""
+
 QUIET_SHARE = 0.1
 """An engine is quiet when it used less than this share of one core over QUIET_S (the kernel counts in 10 ms)."""
+
 QUIET_TRIES = 20
+"""Looks after which an engine that is not quiet is refused: 3 s, far more than any that goes to sleep at all."""
+
 START_TIMEOUT_S = 600.0
 RUN_TIMEOUT_S = 600.0
+"""Wall-clock limits of loading a model and of one round. Heuristic: an engine that exceeds them hangs."""
 
 
 @dataclass
@@ -64,25 +70,19 @@ class EngineTimes:
 
 
 class EngineProcess:
-    """An engine in a child process; see ``autotune.validation.bench_engine``."""
+    """An engine in a worker process; see ``bench_engine.py``."""
 
     def __init__(self, name: str, folder: Path) -> None:
         self.name = name
-        self._errors = (folder / f"{name}.stderr").open("w+b")
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "autotune.validation.bench_engine", name, str(folder)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            start_new_session=True,  # Ctrl-C is for the parent, which ends the children
-        )
+        self._server = ForkServerProcess(HANDLER, (name, str(folder)))
         try:
-            told = self._answer(START_TIMEOUT_S)
+            self._pool = WorkerPool(self._server, 1, tries=1)
+            version, precision = self._answer(Load(timeout_s=START_TIMEOUT_S))
         except BaseException:
             self.close()
             raise
-        self.times = EngineTimes(name, told["version"], told["precision"])
-        self._usage = psutil.Process(self._process.pid)
+        self.times = EngineTimes(name, version, precision)
+        self._usage = psutil.Process(self._pool.workers[0].pid)
 
     def __enter__(self) -> EngineProcess:
         return self
@@ -98,13 +98,8 @@ class EngineProcess:
         Raises:
             MeasureError: if the process died or does not answer.
         """
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(json.dumps({"warmup": warmup, "runs": runs}).encode() + b"\n")
-            self._process.stdin.flush()
-        except BrokenPipeError as error:
-            raise MeasureError(self._death()) from error
-        return [float(latency) for latency in self._answer(RUN_TIMEOUT_S)["latencies_s"]]
+        latencies: list[float] = self._answer(Run(runs, warmup, timeout_s=RUN_TIMEOUT_S))
+        return latencies
 
     def cpu_s(self) -> float:
         """CPU seconds used so far, of all its threads."""
@@ -113,30 +108,19 @@ class EngineProcess:
 
     def close(self) -> None:
         """End the process."""
-        self._process.kill()
-        self._process.communicate()
-        self._errors.close()
+        self._server.close()
 
-    def _answer(self, timeout_s: float) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        ready, _, _ = select.select([self._process.stdout], [], [], timeout_s)
-        line = self._process.stdout.readline() if ready else b""
-        if not line:
-            raise MeasureError(self._death() if ready else f"{self.name} gave no answer in {timeout_s:.0f} s")
-        told: dict[str, Any] = json.loads(line)
-        if "error" in told:
-            raise MeasureError(f"{self.name} cannot start: {told['error']}")
-        return told
-
-    def _death(self) -> str:
-        code = self._process.wait()
-        self._errors.seek(0)
-        lines = self._errors.read().decode(errors="replace").strip().splitlines()
-        return f"{self.name} ended (exit {code}): {(lines or ['no message'])[-1][:300]}; leave it out of --against"
+    def _answer(self, job: Load | Run) -> Any:
+        (answer,) = self._pool.run([job])
+        if isinstance(answer, Lost) and answer.error == "timeout":
+            raise MeasureError(f"{self.name} gave no answer in {job.timeout_s:.0f} s")
+        if isinstance(answer, Lost):
+            raise MeasureError(f"{self.name} ended ({answer.message}); leave it out of --against")
+        return answer
 
 
 class CpuMeter:
-    """What processes other than the engine that runs take of the CPUs: whether a timing can be believed."""
+    """CPU time of processes other than the engine that runs: much of it makes a timing doubtful."""
 
     def __init__(self) -> None:
         self._others_s = 0.0

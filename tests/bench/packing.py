@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from autotune.host.machine import read_host
-from autotune.host.roofline import measure_peak
+from autotune.host.roofline import measure_roofline
 from autotune.options import Options
 from autotune.replay.trace import Floats, Trace, TraceFile, corrected, recorded_space, save_traces
-from autotune.tuning.pipeline import resolve_target
+from autotune.tuning.part import resolve_target
 from tests.bench.sampling import sampled
 from tuning_logs.measurement import ERROR_KINDS
 
@@ -26,7 +26,7 @@ TRACES = Path(__file__).parent / "traces"
 def pack(name: str, works: list[Work], most: int, runs: int, passes: int) -> None:
     """Write one file: ``runs`` and ``passes`` bound what is kept of each config."""
     target = resolve_target(Options())
-    peak = measure_peak(target)
+    peak = measure_roofline(target)
     traces = tuple(
         _trace(work, peak.bound_s(int(work.task.flop / work.space.saving), work.task.bytes), most, runs, passes)
         for work in works

@@ -22,9 +22,9 @@ import tvm
 
 from autotune.artifact.directory import read_artifact, read_tasks
 from autotune.host.machine import thread_cpus
-from autotune.host.roofline import best_of, fma_kernel, measure_peak, ordinary
+from autotune.host.roofline import best_of, fma_kernel, measure_roofline, ordinary
 from autotune.measure.measurer import symbol_of
-from autotune.runtime.plain_session import InferenceSession
+from autotune.runtime.session import InferenceSession
 from autotune.validation.verify import random_inputs
 from schedules.target import Target
 from schedules.task import Task
@@ -70,7 +70,7 @@ def shares(path: Path) -> tuple[list[Share], list[float]]:
     artifact = read_artifact(path)
     tasks = {symbol_of(task.key): task for task in read_tasks(path)[0]}
     configs = {symbol_of(choice.task): choice.config for choice in artifact.plan.choices}
-    memory_gb_s = measure_peak(artifact.target).memory_gb_s
+    memory_gb_s = measure_roofline(artifact.target).memory_gb_s
     session, feed = InferenceSession(path), random_inputs(artifact.inputs, 0)
     own, peak_now = peak_timer(artifact.target)
     peaks: list[float] = []

@@ -26,15 +26,15 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-import psutil
 
 from autotune.host.machine import thread_cpus
-from autotune.measure.local_measurer import BASELINE_EVALUATOR, LOWERING
+from autotune.host.worker_pool import ForkServerProcess, Lost, WorkerPool
+from autotune.measure.local_measurer import BASELINE_EVALUATOR, KERNEL_HANDLER, LOWERING, kernel_variables
 from autotune.measure.measurer import symbol_of
-from autotune.measure.messages import BuildJob, Built, Lost, Reference, ReferenceJob, Settings, TimedAll, TimeJob
-from autotune.measure.worker_pool import Crew, NurseryProcess
+from autotune.measure.messages import BuildJob, Built, Reference, ReferenceJob, Settings, TimedAll, TimeJob
 from autotune.options import Options
-from autotune.tuning.pipeline import cold_bytes, load_program, resolve_target
+from autotune.importer.guarded_import import import_model
+from autotune.tuning.part import cold_bytes, resolve_target
 from schedules.lower import BASELINE
 from schedules.space import Space
 from schedules.task import Task
@@ -150,17 +150,16 @@ class Machine:
     def __init__(self, builders: int) -> None:
         target = resolve_target(Options())
         self.directory = Path(tempfile.mkdtemp(prefix="record-"))
-        memory = psutil.virtual_memory().total // 4
-        settings = Settings(target, thread_cpus(target.threads), 0, memory, True, LOWERING, str(self.directory))
-        self._nursery = NurseryProcess(settings)
-        self.builders = Crew(self._nursery, builders)
-        self.timer = Crew(self._nursery, 1)
+        settings = Settings(target, thread_cpus(target.threads), 0, LOWERING, str(self.directory))
+        self._server = ForkServerProcess(KERNEL_HANDLER, settings, self.directory, kernel_variables(target))
+        self.builders = WorkerPool(self._server, builders)
+        self.timer = WorkerPool(self._server, 1)
 
     def __enter__(self) -> Machine:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._nursery.close()
+        self._server.close()
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
@@ -196,7 +195,7 @@ def _build(machine: Machine, work: Work, rows: list[list[int]]) -> None:
     configs = [work.space.config(np.array(row, dtype=np.int32)) for row in rows] or [BASELINE]
     limit = COMPILE_TIMEOUT_S if rows else 120.0
     jobs = [
-        BuildJob(str(program), config, str(work.folder / name), symbol_of(work.key), limit)
+        BuildJob(str(program), config, str(work.folder / name), symbol_of(work.key), timeout_s=limit)
         for name, config in zip(names, configs, strict=True)
     ]
     answers = machine.builders.run(jobs)
@@ -294,7 +293,7 @@ class Course:
     def _set_reference(self) -> None:
         work = self._work
         output = str(self._machine.directory / f"{work.key}.npy")
-        job = ReferenceJob(work.task, str(work.folder / "untuned.so"), output, BASELINE_EVALUATOR, 120.0)
+        job = ReferenceJob(work.task, str(work.folder / "untuned.so"), output, BASELINE_EVALUATOR, timeout_s=120.0)
         (answer,) = self._machine.timer.run([job])
         assert isinstance(answer, TimedAll), answer
         self._reference = Reference(output, answer.positive)
@@ -317,7 +316,7 @@ class Course:
         assert self._reference is not None
         job = TimeJob(
             work.task, paths, configs, str(work.folder / "program.json"), self._reference, Enough(runs, CAP_S), None,
-            None, work.model.cold_bytes, 30.0,
+            None, work.model.cold_bytes, timeout_s=30.0,
         )  # fmt: skip
         began = time.perf_counter()
         (answer,) = self._machine.timer.run([job])

@@ -1,4 +1,4 @@
-"""What every Measurer owes. Subclass, and give the fixtures ``measurer`` and ``batch``."""
+"""What every Measurer must do. Subclass, and give the fixtures ``measurer`` and ``batch``."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ class MeasurerSuite:
         failing: indices of the candidates in ``batch`` that fail.
     """
 
-    def test_is_a_measurer(self, measurer: Measurer) -> None:
-        assert isinstance(measurer, Measurer)
+    def test_origins_are_of_the_last_batch(self, measurer: Measurer, batch: Sequence[Candidate]) -> None:
+        measurer.measure(batch)
+        assert len(measurer.origins) in (0, len(batch))
 
     def test_one_measurement_per_candidate_in_order(
         self, measurer: Measurer, batch: Sequence[Candidate], failing: set[int]

@@ -16,7 +16,7 @@ from autotune.importer.onnx_model.load import load_model
 from autotune.importer.onnx_model.simplify import simplify
 from autotune.importer.program import import_program
 from autotune.measure.evaluator import Adaptive
-from autotune.measure.local_measurer import LocalMeasurer
+from autotune.measure.local_measurer import LocalMeasurer, MeasureLimits
 from autotune.measure.measurer import Candidate
 from schedules.errors import ScheduleError
 from schedules.lower import BASELINE, load_program, lower
@@ -111,7 +111,7 @@ def run(count: int, models: Iterable[str] = MODELS, seed: int = 0, tally: Tally 
     numbers = [int(rng.integers(1 << 30)) for _ in range(count)]
     owners = sorted(int(rng.integers(len(pool))) for _ in range(count))
     with LocalMeasurer(
-        target, evaluator=QUICK, lowering=lowering.LOWERING, run_timeout_s=30.0, compile_timeout_s=60.0
+        target, evaluator=QUICK, lowering=lowering.LOWERING, limits=MeasureLimits(compile_s=60.0, run_s=30.0)
     ) as measurer:
         for owner in dict.fromkeys(owners):
             right = pool[owner]

@@ -6,11 +6,12 @@ import logging
 from contextlib import AbstractContextManager, ExitStack
 
 from autotune.host.machine import host_target, read_host
+from autotune.measure.local_measurer import LocalMeasurer
 from autotune.measure.remote.fleet import FleetMeasurer
 from autotune.measure.remote.ray_machine import disconnect, open_machines
+from autotune.measure.remote.ray_worker import MeasurerOptions
 from autotune.measure.remote.remote_host import look_at
-from autotune.measure.remote.rpc_machine import RpcMachine
-from autotune.measure.remote.rpc_measurer import RpcMeasurer, warn_of_plain_text
+from autotune.measure.remote.rpc_machine import RpcMachine, remote_target, warn_of_plain_text
 from autotune.measure.remote.rpc_session import parse_address, tracked
 from autotune.options import Options
 from schedules.errors import UsageError
@@ -61,7 +62,9 @@ class Fleet(AbstractContextManager["Fleet"]):
 def _cluster(stack: ExitStack, options: Options) -> FleetMeasurer:
     assert options.cluster is not None
     stack.callback(disconnect)
-    machines = open_machines(options.cluster, options.threads, options.isa, options.evaluator, options.seed)
+    machines = open_machines(
+        options.cluster, options.threads, options.isa, MeasurerOptions(options.evaluator, options.seed)
+    )
     names = ", ".join(f"{machine.origin.host} ({machine.origin.worker})" for machine in machines)
     logger.info("measuring on %s, all %s", names, machines[0].target.fingerprint)
     return stack.enter_context(FleetMeasurer(machines))
@@ -75,9 +78,10 @@ def _devices(stack: ExitStack, options: Options) -> FleetMeasurer:
     host = look_at(address, options.threads, options.isa)
     machines = []
     for _ in range(min(count, MOST_DEVICES)):
-        measurer = RpcMeasurer(address, host, evaluator=options.evaluator, seed=options.seed)
+        remote = remote_target(address, host)
+        measurer = LocalMeasurer(host.target, evaluator=options.evaluator, seed=options.seed, remote=remote)
         stack.callback(measurer.close)
-        machines.append(RpcMachine(measurer))
+        machines.append(RpcMachine(address, host, measurer))
     logger.info("measuring on %d of %s, the first is %s: %s", count, address, host.name, host.target.fingerprint)
     return stack.enter_context(FleetMeasurer(machines))
 

@@ -123,7 +123,7 @@ EXPORT(tune_limit) {
 }
 
 /* (path as bytes, 1 to take or 0 to give back) -> 1 if it is this process's turn to run alone on the machine. */
-EXPORT(tune_turn) {
+EXPORT(tune_lock) {
   const int flags = O_RDONLY | O_CLOEXEC | O_NOFOLLOW; /* O_CREAT on another user's file in /tmp is refused */
   if (turn < 0) turn = open(data(tensor(&args[0])), flags);
   if (turn < 0) turn = open(data(tensor(&args[0])), flags | O_CREAT, 0644);

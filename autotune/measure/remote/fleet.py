@@ -1,26 +1,27 @@
 """FleetMeasurer: one measurer out of several machines of one kind.
 
 A batch is dealt out, so that every machine builds and times its share while the others do theirs. All machines have the
-target's fingerprint; what still differs between two of them (their clocks) is levelled by racing every contender
+target's fingerprint. What still differs between two of them (their clocks) is levelled by racing every contender
 against the incumbent on the machine that times the contender. Finalists of one task are ranked on one machine.
 
-A machine that is lost costs the candidates that it was measuring; the others go on. What is no measurement (the untuned
-build, finalists, objects) is asked of the next machine.
+A machine that is lost costs the candidates that it was measuring; the others go on. Everything else (the untuned build,
+finalists, objects) is then done by the next machine.
 """
 
 from __future__ import annotations
 
 import logging
+import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, TypeVar
+from typing import Any
 
-from autotune.host.roofline import Peak
+from autotune.host.roofline import Roofline
 from autotune.measure.measurer import Candidate, Origin
+from autotune.measure.remote.measuring_worker import Answer, MachineLost, RemoteMachine
 from schedules.config import Config
 from schedules.errors import MeasureError
 from schedules.target import Target
@@ -28,76 +29,38 @@ from tuning_logs.measurement import Measurement
 
 log = logging.getLogger(__name__)
 
-Result = TypeVar("Result")
 
-
-class MachineLost(Exception):  # noqa: N818 - what happened, not whose mistake it was
-    """A machine that does not answer any more; the text says why."""
-
-
-class Machine(Protocol):
-    """One machine of a fleet. Calls block; each may raise ``MachineLost``.
+class Member:
+    """A machine of a fleet, and the one thread that calls it: a call waits for those before.
 
     Attributes:
-        cold_bytes: as of ``Workshop``.
+        lost: why the machine is lost; empty while it is not.
+        compile_s, measure_s: seconds that its worker has spent so far.
     """
 
-    cold_bytes: int
+    def __init__(self, machine: RemoteMachine) -> None:
+        self.machine = machine
+        self.thread = ThreadPoolExecutor(1, "fleet")
+        self.lost = ""
+        self.compile_s = 0.0
+        self.measure_s = 0.0
 
-    @property
-    def origin(self) -> Origin:
-        """Its name, and the worker's."""
-        ...
+    def submit(self, method: str, *arguments: Any) -> Future[Any]:
+        """Call the machine's worker."""
+        return self.thread.submit(self.machine.call, method, *arguments)
 
-    @property
-    def target(self) -> Target:
-        """What it measures for."""
-        ...
+    def origin(self, answer: Answer) -> Origin:
+        """Who made the measurements of an answer."""
+        known = self.machine.origin
+        return Origin(answer.host or known.host, known.worker)
 
-    @property
-    def compile_s(self) -> float:
-        """Wall-clock seconds spent building so far."""
-        ...
-
-    @property
-    def measure_s(self) -> float:
-        """Wall-clock seconds spent checking and timing so far."""
-        ...
-
-    def measure(
-        self, candidates: Sequence[Candidate], incumbent_s: float | None, leader: Candidate | None
-    ) -> list[Measurement]:
-        """One measurement per candidate; ``leader`` is the one that took ``incumbent_s``, wherever it was measured."""
-        ...
-
-    def rank(self, candidates: Sequence[Candidate]) -> list[Measurement]:
-        """As of ``Ranker``."""
-        ...
-
-    def baseline_s(self, candidate: Candidate) -> Measurement:
-        """As of ``Workshop``."""
-        ...
-
-    def objects(self, candidates: Sequence[Candidate]) -> list[Path]:
-        """As of ``Workshop``; files on this machine."""
-        ...
-
-    def peak(self) -> Peak:
-        """The best it can do."""
-        ...
-
-    def close(self) -> None:
-        """End it, whatever it is at; safe to call twice."""
-        ...
-
-
-@dataclass
-class _Seat:
-    """A machine and the one thread that talks to it: calls wait for those before."""
-
-    machine: Machine
-    thread: ThreadPoolExecutor
-    lost: str = ""
+    def close(self, error: MachineLost) -> None:
+        """Give the machine up."""
+        if not self.lost:
+            self.lost = str(error) or "it does not say why"
+            origin = self.machine.origin
+            log.warning("%s %s is lost: %s", origin.host, origin.worker, self.lost)
+            self.machine.close()
 
 
 class FleetMeasurer:
@@ -108,18 +71,20 @@ class FleetMeasurer:
 
     Attributes:
         compile_s, measure_s: wall-clock seconds that this process waited, divided as the machines spent theirs.
-        cold_bytes: as of ``Workshop``.
+        cold_bytes, origins: see ``MeasurementBackend``.
     """
 
-    def __init__(self, machines: Sequence[Machine]) -> None:
+    def __init__(self, machines: Sequence[RemoteMachine]) -> None:
         self.compile_s = 0.0
         self.measure_s = 0.0
         self.cold_bytes = 0
+        self.origins: Sequence[Origin] = ()
         self._closed = False
-        self._seats = [_Seat(machine, ThreadPoolExecutor(1, "fleet")) for machine in machines]
-        self._origins: list[Origin] = []
-        self._leaders: dict[str, tuple[float, Candidate]] = {}
-        self._made: dict[tuple[str, Config], _Seat] = {}
+        self._members = [Member(machine) for machine in machines]
+        self._incumbents: dict[str, tuple[float, Candidate]] = {}
+        self._made: dict[tuple[str, Config], Member] = {}
+        self._folder = tempfile.TemporaryDirectory(prefix="tune-fleet-")
+        self._count = 0
 
     def __enter__(self) -> FleetMeasurer:
         return self
@@ -132,23 +97,21 @@ class FleetMeasurer:
     def close(self) -> None:
         """End every machine's workers; safe to call twice."""
         self._closed = True
-        for seat in self._seats:
-            seat.machine.close()
-        for seat in self._seats:
-            seat.thread.shutdown(cancel_futures=True)
+        for member in self._members:
+            member.machine.close()
+        for member in self._members:
+            member.thread.shutdown(cancel_futures=True)
+        self._folder.cleanup()
 
     @property
     def target(self) -> Target:
         """What the machines measure for."""
-        return self._seats[0].machine.target
+        return self._members[0].machine.target
 
-    def origins(self) -> list[Origin]:
-        """Who made each measurement of the last batch, ranking or untuned run, in order."""
-        return list(self._origins)
-
-    def peak(self) -> Peak:
-        """The best that a machine of this fleet can do."""
-        return self._ask(lambda machine: machine.peak())[0]
+    def roofline(self) -> Roofline:
+        """The roofline of the first machine that is there."""
+        found: Roofline = self._call("roofline")[0]
+        return found
 
     def measure(self, candidates: Sequence[Candidate], incumbent_s: float | None = None) -> list[Measurement]:
         """One measurement per candidate, in order; see ``Measurer``.
@@ -157,47 +120,42 @@ class FleetMeasurer:
             MeasureError: if no machine is left.
         """
         if not candidates:
-            self._origins = []
+            self.origins = ()
             return []
         began, before = time.perf_counter(), self._spent()
-        seats = self._present()
+        members = self._present()
         unique = list(dict.fromkeys(candidates))
-        leader = self._leader(candidates[0], incumbent_s)
-        shares = [unique[index :: len(seats)] for index in range(len(seats))]
+        incumbent = self._incumbent(candidates[0], incumbent_s)
+        shares = [(member, unique[index :: len(members)]) for index, member in enumerate(members)]
         calls = [
-            (seat, share, seat.thread.submit(self._measure_on, seat, share, incumbent_s, leader))
-            for seat, share in zip(seats, shares, strict=True)
+            (member, share, member.submit("measure", share, self.cold_bytes, incumbent_s, incumbent))
+            for member, share in shares
             if share
         ]
         found: dict[Candidate, tuple[Measurement, Origin]] = {}
-        for seat, share, call in calls:
-            for candidate, measurement in zip(share, self._collected(seat, share, call), strict=True):
-                found[candidate] = (measurement, seat.machine.origin)
-                self._note(seat, candidate, measurement)
+        for member, share, call in calls:
+            answer = self._collected(member, share, call)
+            for candidate, measurement in zip(share, answer.measurements, strict=True):
+                found[candidate] = (measurement, member.origin(answer))
+                self._note(member, candidate, measurement)
         self._charge(time.perf_counter() - began, before)
-        if all(seat.lost for seat in seats):
-            self._present()  # raises: what was in flight was nobody's fault and is not recorded
-        self._origins = [found[candidate][1] for candidate in candidates]
+        if all(member.lost for member in members):
+            self._present()  # raises: these candidates did not fail, so nothing is recorded
+        self.origins = [found[candidate][1] for candidate in candidates]
         return [found[candidate][0] for candidate in candidates]
 
     def rank(self, candidates: Sequence[Candidate]) -> list[Measurement]:
-        """Finalists of one task, all on one machine; see ``Ranker``."""
+        """Finalists of one task, all on one machine; see ``Measurer``."""
         if not candidates:
             return []
-        began, before = time.perf_counter(), self._spent()
-        ranked, origin = self._ask(lambda machine: machine.rank(candidates), self._made.get(_key(candidates[0])))
-        self._charge(time.perf_counter() - began, before)
-        self._origins = [origin] * len(ranked)
-        return ranked
+        return self._measured("rank", candidates, self._made.get(_key(candidates[0])))
 
     def expect(self, candidates: Iterable[Candidate]) -> None:
-        """Nothing is prepared: which machine will be asked is not known yet."""
+        """Nothing is prepared: which machine will measure a candidate is not known yet."""
 
     def baseline_s(self, candidate: Candidate) -> Measurement:
         """The untuned build's measurement of the candidate's task."""
-        measured, origin = self._ask(lambda machine: machine.baseline_s(candidate))
-        self._origins = [origin]
-        return measured
+        return self._measured("baseline_s", candidate)[0]
 
     def objects(self, candidates: Sequence[Candidate]) -> list[Path]:
         """Object files, from the machine that measured each where it is still there: what was measured is what ships.
@@ -205,76 +163,80 @@ class FleetMeasurer:
         Raises:
             MeasureError: if one does not compile, or no machine is left.
         """
-        seats = self._present()
+        members = self._present()
         groups: dict[int, list[int]] = {}
         for index, candidate in enumerate(candidates):
-            seat = self._made.get(_key(candidate))
-            place = seats.index(seat) if seat in seats else index % len(seats)
+            member = self._made.get(_key(candidate))
+            place = members.index(member) if member in members else index % len(members)
             groups.setdefault(place, []).append(index)
         paths: dict[int, Path] = {}
         for place, indices in groups.items():
-            wanted = [candidates[index] for index in indices]
-            files, _ = self._ask(lambda machine, wanted=wanted: machine.objects(wanted), seats[place])  # type: ignore[misc]
-            paths.update(zip(indices, files, strict=True))
+            contents, _ = self._call("objects", [candidates[index] for index in indices], first=members[place])
+            for index, content in zip(indices, contents, strict=True):
+                self._count += 1
+                paths[index] = Path(self._folder.name) / f"{self._count}.o"
+                paths[index].write_bytes(content)
         return [paths[index] for index in range(len(candidates))]
 
-    def _measure_on(
-        self, seat: _Seat, share: Sequence[Candidate], incumbent_s: float | None, leader: Candidate | None
-    ) -> list[Measurement]:
-        seat.machine.cold_bytes = self.cold_bytes
-        return seat.machine.measure(share, incumbent_s, leader)
-
-    def _collected(self, seat: _Seat, share: Sequence[Candidate], call: Future[list[Measurement]]) -> list[Measurement]:
+    def _collected(self, member: Member, share: Sequence[Candidate], call: Future[Any]) -> Answer:
+        """The answer; if the machine was lost, one in which every candidate has failed."""
         try:
-            return call.result()
+            return self._taken(member, call.result())
         except MachineLost as error:
-            self._lose(seat, error)
-            message = f"{seat.machine.origin.host} was lost while it measured this: {error}"
-            return [Measurement(error="worker_died", message=message)] * len(share)
+            member.close(error)
+            message = f"{member.machine.origin.host} was lost while it measured this: {error}"
+            failed = Measurement(error="worker_died", message=message)
+            return Answer((failed,) * len(share), member.compile_s, member.measure_s)
 
-    def _ask(self, question: Callable[[Machine], Result], first: _Seat | None = None) -> tuple[Result, Origin]:
-        """The answer of one machine, ``first`` if it is there, and whose it is."""
+    def _measured(self, method: str, content: Any, first: Member | None = None) -> list[Measurement]:
+        """What one machine measured."""
+        began, before = time.perf_counter(), self._spent()
+        answer, member = self._call(method, content, self.cold_bytes, first=first)
+        self._taken(member, answer)
+        self._charge(time.perf_counter() - began, before)
+        self.origins = [member.origin(answer)] * len(answer.measurements)
+        return list(answer.measurements)
+
+    def _call(self, method: str, *arguments: Any, first: Member | None = None) -> tuple[Any, Member]:
+        """The answer of one machine, ``first`` if it is there, and which it was."""
         while True:
-            seats = self._present()
-            seat = first if first in seats and first is not None else seats[0]
-            seat.machine.cold_bytes = self.cold_bytes
+            members = self._present()
+            member = first if first is not None and first in members else members[0]
             try:
-                return seat.thread.submit(question, seat.machine).result(), seat.machine.origin
+                return member.submit(method, *arguments).result(), member
             except MachineLost as error:
-                self._lose(seat, error)
+                member.close(error)
 
-    def _present(self) -> list[_Seat]:
+    def _present(self) -> list[Member]:
         if self._closed:
             raise MeasureError("this measurer is closed; open another one")
-        seats = [seat for seat in self._seats if not seat.lost]
-        if not seats:
-            last = self._seats[-1]
+        members = [member for member in self._members if not member.lost]
+        if not members:
+            last = self._members[-1]
             raise MeasureError(
                 f"no machine is left to measure on; {last.machine.origin.host} was lost: {last.lost}; what was "
                 "measured is in the log: run the same command again when it is back"
             )
-        return seats
+        return members
 
-    def _lose(self, seat: _Seat, error: MachineLost) -> None:
-        if not seat.lost:
-            seat.lost = str(error) or "it does not say why"
-            log.warning("%s %s is lost: %s", seat.machine.origin.host, seat.machine.origin.worker, seat.lost)
-            seat.machine.close()
-
-    def _leader(self, candidate: Candidate, incumbent_s: float | None) -> Candidate | None:
+    def _incumbent(self, candidate: Candidate, incumbent_s: float | None) -> Candidate | None:
         """Whose latency ``incumbent_s`` is, if it was measured in this run."""
-        known = self._leaders.get(candidate.task.key)
+        known = self._incumbents.get(candidate.task.key)
         return known[1] if known is not None and known[0] == incumbent_s else None
 
-    def _note(self, seat: _Seat, candidate: Candidate, measurement: Measurement) -> None:
-        self._made[_key(candidate)] = seat
-        known = self._leaders.get(candidate.task.key)
+    def _note(self, member: Member, candidate: Candidate, measurement: Measurement) -> None:
+        self._made[_key(candidate)] = member
+        known = self._incumbents.get(candidate.task.key)
         if measurement.ok and (known is None or measurement.latency_s < known[0]):
-            self._leaders[candidate.task.key] = (measurement.latency_s, candidate)
+            self._incumbents[candidate.task.key] = (measurement.latency_s, candidate)
+
+    @staticmethod
+    def _taken(member: Member, answer: Answer) -> Answer:
+        member.compile_s, member.measure_s = answer.compile_s, answer.measure_s
+        return answer
 
     def _spent(self) -> tuple[float, float]:
-        machines = [seat.machine for seat in self._seats]
-        return sum(machine.compile_s for machine in machines), sum(machine.measure_s for machine in machines)
+        return sum(member.compile_s for member in self._members), sum(member.measure_s for member in self._members)
 
     def _charge(self, waited_s: float, before: tuple[float, float]) -> None:
         """Divide the time that was waited as the machines spent theirs."""

@@ -1,7 +1,7 @@
 """Machines of a Ray cluster as machines of a fleet: one actor per node.
 
-Actors ask for no CPUs, so that Ray never lets them wait behind work it knows of; that nothing else runs while one times
-is for ``turns.py`` and whoever fills the cluster.
+Actors request no CPUs, so that Ray never queues them behind other work. That nothing else runs while one times is
+ensured by ``machine_lock.py`` among measurers, and otherwise by whoever submits work to the cluster.
 """
 
 from __future__ import annotations
@@ -9,21 +9,16 @@ from __future__ import annotations
 import logging
 import socket
 import sys
-import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
-from autotune.host.roofline import Peak
-from autotune.measure.evaluator import Evaluator
-from autotune.measure.measurer import Candidate, Origin
-from autotune.measure.remote.fleet import MachineLost
-from autotune.measure.remote.ray_worker import Answer, Description, Limits, RayWorker, versions
-from schedules.errors import AutotuneError, InstallError, MeasureError
+from autotune.measure.measurer import Origin
+from autotune.measure.remote.measuring_worker import MachineLost
+from autotune.measure.remote.ray_worker import Description, MeasurerOptions, RayWorker, versions
+from schedules.errors import AutotuneError, CompileError, InstallError, MeasureError, first_line, lines_of
 from schedules.target import Target
-from tuning_logs.measurement import Measurement
 
 log = logging.getLogger(__name__)
 
@@ -31,11 +26,13 @@ LOCAL = "local"
 """``--cluster local``: a cluster of this machine alone, started and ended with the run."""
 
 CONNECT_S = 10.0
-START_S = 120.0
-ANSWER_S = 900.0
-"""A machine that has not answered a batch by then is lost; every candidate has limits of its own far below."""
+"""Seconds to wait for the port of a cluster. Heuristic, not measured."""
 
-END_S = 10.0
+START_S = 120.0
+"""Seconds in which a node must start a worker, which imports TVM. Heuristic, not measured."""
+
+ANSWER_S = 900.0
+"""Seconds after which a machine that has not answered is lost; the limits of every candidate are far below."""
 
 
 class RayMachine:
@@ -49,45 +46,13 @@ class RayMachine:
 
     def __init__(self, actor: Any, description: Description, node: str) -> None:
         self.origin = Origin(description.host, f"ray {node}")
-        self.cpu = description.cpu
         self.target = description.target
-        self.compile_s = 0.0
-        self.measure_s = 0.0
-        self.cold_bytes = 0
         self._actor = actor
         self._closed = False
-        self._count = 0
-        self._folder = tempfile.TemporaryDirectory(prefix="tune-ray-")
 
-    def measure(
-        self, candidates: Sequence[Candidate], incumbent_s: float | None, leader: Candidate | None
-    ) -> list[Measurement]:
-        """One measurement per candidate."""
-        return self._noted(self._actor.measure.remote(list(candidates), incumbent_s, leader, self.cold_bytes))
-
-    def rank(self, candidates: Sequence[Candidate]) -> list[Measurement]:
-        """As of ``Ranker``."""
-        return self._noted(self._actor.rank.remote(list(candidates), self.cold_bytes))
-
-    def baseline_s(self, candidate: Candidate) -> Measurement:
-        """As of ``Workshop``."""
-        (measurement,) = self._noted(self._actor.baseline_s.remote(candidate, self.cold_bytes))
-        return measurement
-
-    def objects(self, candidates: Sequence[Candidate]) -> list[Path]:
-        """As of ``Workshop``; they come over the network and are kept here until the machine is closed."""
-        contents: list[bytes] = answer_of(self._actor.objects.remote(list(candidates)), ANSWER_S)
-        paths = []
-        for content in contents:
-            self._count += 1
-            paths.append(Path(self._folder.name) / f"{self._count}.o")
-            paths[-1].write_bytes(content)
-        return paths
-
-    def peak(self) -> Peak:
-        """That machine's peak."""
-        peak: Peak = answer_of(self._actor.peak.remote(), START_S)
-        return peak
+    def call(self, method: str, *arguments: Any) -> Any:
+        """See ``RemoteMachine.call``."""
+        return answer_of(self._actor.call.remote(method, *arguments), ANSWER_S)
 
     def close(self) -> None:
         """End the actor; what it started ends with it."""
@@ -97,21 +62,14 @@ class RayMachine:
             self._closed = True
             if ray.is_initialized():  # else it ended with the connection
                 ray.kill(self._actor)
-            self._folder.cleanup()
-
-    def _noted(self, reference: Any) -> list[Measurement]:
-        answer: Answer = answer_of(reference, ANSWER_S)
-        self.compile_s, self.measure_s = answer.compile_s, answer.measure_s
-        return list(answer.measurements)
 
 
 def answer_of(reference: Any, timeout_s: float) -> Any:
     """What a worker answers.
 
     Raises:
-        MachineLost: if it died, cannot be reached, or says nothing in time.
-        MeasureError: if a kernel that is to be shipped does not compile there.
-        AutotuneError: if it refused in another of our own sentences, other than that measuring there is broken.
+        MachineLost: if it died, cannot be reached, does not answer in time, or measuring there is broken.
+        AutotuneError: any other error of ours that it raised.
     """
     import ray
 
@@ -121,21 +79,20 @@ def answer_of(reference: Any, timeout_s: float) -> Any:
         raise MachineLost(f"no answer within {timeout_s:.0f} s") from error
     except ray.exceptions.RayTaskError as error:
         cause = error.cause
-        if isinstance(cause, AutotuneError) and "does not compile" in str(cause):
-            raise MeasureError(str(cause)) from error
-        if isinstance(cause, AutotuneError) and not isinstance(cause, MeasureError):
-            raise type(cause)(str(cause)) from error
-        if isinstance(cause, (AutotuneError, OSError)):
+        broken = isinstance(cause, MeasureError) and not isinstance(cause, CompileError)
+        if broken or isinstance(cause, OSError):
             raise MachineLost(str(cause)) from error
+        if isinstance(cause, AutotuneError):
+            raise type(cause)(str(cause)) from error
         raise
     except ray.exceptions.RayError as error:
-        raise MachineLost(_first_line(error)) from error
+        raise MachineLost(_cause(error)) from error
 
 
-def _first_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    telling = [line for line in lines if "Error" in line and "File" not in line]
-    return (telling or lines or [type(error).__name__])[-1 if telling else 0][:300]
+def _cause(error: BaseException) -> str:
+    """The line of Ray's text that names an error, else its first one."""
+    named = [line for line in lines_of(error) if "Error" in line and "File" not in line]
+    return named[-1][:300] if named else first_line(error)
 
 
 def connect(address: str) -> None:
@@ -160,7 +117,7 @@ def connect(address: str) -> None:
             ray.init(address=address, **quiet)
     except (ConnectionError, OSError, RuntimeError, ValueError) as error:
         raise MeasureError(
-            f"there is no Ray cluster at {address} ({_first_line(error)}); start one with 'ray start --head', "
+            f"there is no Ray cluster at {address} ({_cause(error)}); start one with 'ray start --head', "
             "or measure on this machine alone with --cluster local"
         ) from error
 
@@ -175,19 +132,23 @@ def _look_for(address: str) -> None:
 
 def open_machines(
     address: str,
-    threads: int | None,
-    isa: str | None,
-    evaluator: str | Evaluator,
-    seed: int,
-    limits: Limits | None = None,
+    threads: int | None = None,
+    isa: str | None = None,
+    options: MeasurerOptions = MeasurerOptions(),  # noqa: B008 - frozen
 ) -> list[RayMachine]:
     """Workers of the cluster's machines, all of one target: the one that most have; the others are named and left out.
+
+    Args:
+        threads, isa: as for ``host_target``, on every machine.
+        options: of the workers' measurers.
 
     Raises:
         InstallError: if Ray is not installed here.
         MeasureError: if there is no cluster, or no machine of it can measure.
     """
     connect(address)
+    import ray
+
     actors = _actors()
     described: dict[str, Description] = {}
     for node, actor in actors.items():
@@ -197,10 +158,10 @@ def open_machines(
     machines = []
     for node, actor in actors.items():
         if wanted is None or node not in described or described[node].target != wanted:
-            _end(actor)
+            ray.kill(actor)
             continue
         with _left_out(node):
-            answer_of(actor.open.remote(wanted, evaluator, seed, limits or Limits()), START_S)
+            answer_of(actor.open.remote(wanted, options), START_S)
             machines.append(RayMachine(actor, described[node], node))
     if not machines:
         raise MeasureError(
@@ -255,12 +216,6 @@ def chosen(described: dict[str, Description]) -> Target | None:
                 wanted.fingerprint,
             )
     return wanted
-
-
-def _end(actor: Any) -> None:
-    import ray
-
-    ray.kill(actor)
 
 
 def disconnect() -> None:

@@ -1,23 +1,19 @@
-"""What an RPC device is: its host name, its CPU, its memory, read from its own kernel's files.
-
-Run as ``python -m autotune.measure.remote.remote_host HOST:PORT:KEY`` it prints that as one line of JSON, or one line of what
-is wrong and ends with status 1: a device that does not answer is waited for in a process that can be killed.
-"""
+"""What an RPC device is: its host name, its CPU, its memory, read from its own kernel's files; and its roofline."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import tvm
 
+from autotune.host.fork_server import Handler, Job, Refused
 from autotune.host.machine import host_target, read_host, thread_cpus
-from autotune.host.roofline import Peak, best_of, ordinary, peak_by
+from autotune.host.roofline import Roofline, best_of, ordinary, roofline_by
+from autotune.host.worker_pool import Lost, run_alone
 from autotune.measure.messages import DeviceLost
 from autotune.measure.remote.rpc_session import (
     CONNECT_S,
@@ -25,12 +21,15 @@ from autotune.measure.remote.rpc_session import (
     Address,
     DeviceSession,
     compile_device_code,
-    parse_address,
 )
 from schedules.errors import MeasureError
 from schedules.target import Target
 
+HANDLER = "autotune.measure.remote.remote_host:ProbeHandler"
+
 PROBE_S = CONNECT_S + FREE_S + 30.0
+"""Seconds for a device to become free and to answer; 30 of them for its files, of which one takes milliseconds."""
+
 FILES = (
     "proc/cpuinfo",
     "proc/meminfo",
@@ -40,7 +39,11 @@ FILES = (
     "proc/sys/kernel/hostname",
     "proc/sys/kernel/random/boot_id",
 )
+"""Files that ``read_host`` reads, below the root."""
+
 CACHES = 8
+"""Caches of one CPU that are looked for; there are 3 to 5."""
+
 CPU = "sys/devices/system/cpu"
 
 
@@ -64,15 +67,12 @@ class RemoteHost:
     cores: tuple[int, ...]
     memory_bytes: int
 
-    def to_json(self) -> str:
-        """One line; ``from_json`` reads it back."""
-        return json.dumps({**asdict(self), "target": self.target.to_json()})
 
-    @staticmethod
-    def from_json(text: str) -> RemoteHost:
-        """Inverse of ``to_json``."""
-        data = json.loads(text)
-        return RemoteHost(**{**data, "target": Target.from_json(data["target"]), "cores": tuple(data["cores"])})
+@dataclass(frozen=True)
+class Probe(Job):
+    """Read a device's files, or find the roofline of ``host``, which is that device."""
+
+    host: RemoteHost | None = None
 
 
 def look_at(address: Address, threads: int | None = None, isa: str | None = None) -> RemoteHost:
@@ -85,25 +85,25 @@ def look_at(address: Address, threads: int | None = None, isa: str | None = None
         MeasureError: if no device answers.
         UsageError: if the device has not so many CPUs, or not that instruction set.
     """
-    return described(json.loads(_told(address)), threads, isa)
+    return described(_probed(address, None), threads, isa)
 
 
-def peak_of(address: Address, host: RemoteHost) -> Peak:
-    """The device's peak, measured there."""
-    return Peak(**json.loads(_told(address, host.to_json())))
+def roofline_of(address: Address, host: RemoteHost) -> Roofline:
+    """The device's roofline, measured there.
+
+    Raises:
+        MeasureError: if no device answers.
+    """
+    roofline: Roofline = _probed(address, host)
+    return roofline
 
 
-def _told(address: Address, *more: str) -> str:
-    """What this module says when it is run as a process of its own."""
-    command = [sys.executable, "-m", "autotune.measure.remote.remote_host", str(address), *more]
-    try:
-        found = subprocess.run(command, capture_output=True, text=True, timeout=PROBE_S, check=False)
-    except subprocess.TimeoutExpired as error:
-        raise MeasureError(f"device {address} did not answer within {PROBE_S:.0f} s; restart its rpc_server") from error
-    if found.returncode:
-        lines = (found.stderr or found.stdout).strip().splitlines()
-        raise MeasureError(lines[-1] if lines else f"device {address} could not be asked what it is")
-    return found.stdout
+def _probed(address: Address, host: RemoteHost | None) -> Any:
+    """What a ``ProbeHandler`` finds in a process of its own."""
+    found = run_alone(HANDLER, address, Probe(host, timeout_s=PROBE_S))
+    if isinstance(found, Lost):
+        raise MeasureError(f"device {address} could not be read: {found.message}; restart its rpc_server")
+    return found
 
 
 def described(files: Mapping[str, str], threads: int | None, isa: str | None) -> RemoteHost:
@@ -185,7 +185,7 @@ def _cgroups(files: dict[str, str]) -> list[str]:
     return list(dict.fromkeys(folders))
 
 
-def _peak(session: DeviceSession, host: RemoteHost, folder: Path) -> Peak:
+def _roofline(session: DeviceSession, host: RemoteHost, folder: Path) -> Roofline:
     """Measured in ``session``, with TVM's own remote timer."""
 
     def best_s(kernel: tvm.runtime.Module, shapes: list[tuple[int, ...]]) -> float:
@@ -194,27 +194,26 @@ def _peak(session: DeviceSession, host: RemoteHost, folder: Path) -> Peak:
         return best_of(module, session.device, [session.tensor(ordinary(shape)) for shape in shapes])
 
     session.pin(host.target.threads, host.cores)
-    session.take_turn()
-    return peak_by(host.target, best_s)
+    session.take_lock()
+    return roofline_by(host.target, best_s)
 
 
-def main() -> int:
-    """Entry point of the process: prints the files, or with a host's JSON as second argument its peak."""
-    try:
-        with tempfile.TemporaryDirectory(prefix="tune-device-") as folder:
-            probe = compile_device_code(Path(folder) / "probe.so", timer=False)
-            session = DeviceSession(parse_address(sys.argv[1]), probe)
-            if len(sys.argv) > 2:
-                answer: object = asdict(_peak(session, RemoteHost.from_json(sys.argv[2]), Path(folder)))
-            else:
-                answer = machine_files(session.read)
-            sys.stdout.write(json.dumps(answer))
-            session.close()
-    except (MeasureError, DeviceLost) as error:
-        sys.stderr.write(f"{error}\n")
-        return 1
-    return 0
+class ProbeHandler(Handler):
+    """Looks at a device: it may not answer, so it is waited for in a process that can be killed."""
 
+    def __init__(self, address: Address) -> None:
+        self._address = address
 
-if __name__ == "__main__":
-    sys.exit(main())
+    def answer(self, job: Probe) -> dict[str, str] | Roofline | Refused:
+        """The device's files, or with a host its roofline."""
+        try:
+            with tempfile.TemporaryDirectory(prefix="tune-device-") as folder:
+                probe = compile_device_code(Path(folder) / "probe.so", timer=False)
+                session = DeviceSession(self._address, probe)
+                found = _roofline(session, job.host, Path(folder)) if job.host else machine_files(session.read)
+                session.close()
+                return found
+        except MeasureError as error:
+            return Refused(error)
+        except DeviceLost as error:
+            return Refused(MeasureError(str(error)))

@@ -1,102 +1,78 @@
-"""An RPC device as a machine of a fleet."""
+"""RPC devices as machines of a fleet: candidates are built here and timed on a device that TVM's RPC tracker knows.
+
+All that decides is ``LocalMeasurer``'s: limits, checks against the untuned build, racing, identical code timed once.
+Only the one worker process that runs candidates does so on the device (``rpc_timing.py``), in a session that ends with
+whatever kills it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import TypeVar
+import ipaddress
+import logging
+from typing import Any
 
 from autotune.host.machine import host_target, read_host
-from autotune.host.roofline import Peak, measure_peak
-from autotune.measure.measurer import Candidate, Origin
-from autotune.measure.remote.fleet import MachineLost
-from autotune.measure.remote.remote_host import peak_of
-from autotune.measure.remote.rpc_measurer import RpcMeasurer
-from schedules.errors import MeasureError
-from schedules.target import Target
-from tuning_logs.measurement import Measurement
+from autotune.host.roofline import Roofline, measure_roofline
+from autotune.measure.local_measurer import LocalMeasurer, RemoteTarget
+from autotune.measure.measurer import Origin
+from autotune.measure.remote.measuring_worker import MachineLost, MeasuringWorker
+from autotune.measure.remote.remote_host import RemoteHost, roofline_of
+from autotune.measure.remote.rpc_session import SLACK_S, Address
+from schedules.errors import CompileError, MeasureError
 
-Result = TypeVar("Result")
+log = logging.getLogger(__name__)
+
+HANDLER = "autotune.measure.remote.rpc_timing:RemoteHandler"
+
+
+def remote_target(address: Address, host: RemoteHost) -> RemoteTarget:
+    """The device at ``address``, for ``LocalMeasurer``; ``host`` as ``look_at`` found it."""
+    return RemoteTarget(HANDLER, str(address), host.cores, host.memory_bytes, SLACK_S)
 
 
 class RpcMachine:
     """One device.
 
     Args:
-        measurer: what measures on it; closed with the machine.
+        measurer: measures on it; closed with the machine.
     """
 
-    def __init__(self, measurer: RpcMeasurer) -> None:
-        self.cpu = measurer.host.cpu
-        self._measurer = measurer
+    def __init__(self, address: Address, host: RemoteHost, measurer: LocalMeasurer) -> None:
+        self.origin = Origin(host.name, f"rpc {address}")
+        self.target = host.target
+        self._address = address
+        self._host = host
+        self._worker = MeasuringWorker(measurer, self._roofline)
 
-    @property
-    def origin(self) -> Origin:
-        """The device that answered last: behind one key there may be several."""
-        return Origin(self._measurer.ran_on or self._measurer.host.name, f"rpc {self._measurer.address}")
-
-    @property
-    def target(self) -> Target:
-        """What it measures for."""
-        return self._measurer.host.target
-
-    @property
-    def compile_s(self) -> float:
-        """Seconds spent building, on this machine."""
-        return self._measurer.compile_s
-
-    @property
-    def measure_s(self) -> float:
-        """Seconds spent checking and timing, on the device."""
-        return self._measurer.measure_s
-
-    @property
-    def cold_bytes(self) -> int:
-        """As of ``Workshop``."""
-        return self._measurer.cold_bytes
-
-    @cold_bytes.setter
-    def cold_bytes(self, count: int) -> None:
-        self._measurer.cold_bytes = count
-
-    def measure(
-        self, candidates: Sequence[Candidate], incumbent_s: float | None, leader: Candidate | None
-    ) -> list[Measurement]:
-        """One measurement per candidate."""
-
-        def measure() -> list[Measurement]:
-            if leader is not None:
-                self._measurer.lead(leader)
-            return self._measurer.measure(candidates, incumbent_s)
-
-        return self._or_lost(measure)
-
-    def rank(self, candidates: Sequence[Candidate]) -> list[Measurement]:
-        """As of ``Ranker``."""
-        return self._or_lost(lambda: self._measurer.rank(candidates))
-
-    def baseline_s(self, candidate: Candidate) -> Measurement:
-        """As of ``Workshop``."""
-        return self._or_lost(lambda: self._measurer.baseline_s(candidate))
-
-    def objects(self, candidates: Sequence[Candidate]) -> list[Path]:
-        """As of ``Workshop``: built here, so no device is needed."""
-        return self._measurer.objects(candidates)
-
-    def peak(self) -> Peak:
-        """The device's peak."""
-        host = self._measurer.host
-        if host.cpu == read_host().model and self.target == host_target(self.target.threads, self.target.isa):
-            return measure_peak(self.target)
-        return self._or_lost(lambda: peak_of(self._measurer.address, host))
+    def call(self, method: str, *arguments: Any) -> Any:
+        """See ``RemoteMachine.call``."""
+        try:
+            return getattr(self._worker, method)(*arguments)
+        except CompileError:
+            raise
+        except MeasureError as error:
+            raise MachineLost(str(error)) from error
 
     def close(self) -> None:
         """End the workers here; the device's session ends with them."""
-        self._measurer.close()
+        self._worker.close()
 
-    @staticmethod
-    def _or_lost(action: Callable[[], Result]) -> Result:
-        try:
-            return action()
-        except MeasureError as error:
-            raise MachineLost(str(error)) from error
+    def _roofline(self) -> Roofline:
+        """The device's; if it is a machine like this one, this machine's."""
+        target = self.target
+        if self._host.cpu == read_host().model and target == host_target(target.threads, target.isa):
+            return measure_roofline(target)
+        return roofline_of(self._address, self._host)
+
+
+def warn_of_plain_text(address: Address) -> None:
+    """Log a warning if RPC to ``address`` leaves this machine: it is neither encrypted nor authenticated."""
+    try:
+        safe = address.host == "localhost" or ipaddress.ip_address(address.host).is_loopback
+    except ValueError:
+        safe = False
+    if not safe:
+        log.warning(
+            "RPC to %s is plain text, and whoever reaches its port controls that machine; docs/fleet.md shows a tunnel",
+            address.host,
+        )

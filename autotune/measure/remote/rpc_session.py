@@ -24,10 +24,9 @@ from tvm import rpc
 from tvm.support import cc
 from tvm_ffi import libinfo
 
-from autotune.measure.kernel_builder import last_words
 from autotune.measure.machine_lock import await_idle
 from autotune.measure.messages import DeviceLost
-from schedules.errors import MeasureError, UsageError
+from schedules.errors import MeasureError, UsageError, first_line, named_last_line
 
 SESSION_S = 300
 """A session's process on the device is ended by the server after this long: a client that vanished frees the device."""
@@ -42,7 +41,7 @@ FREE_S = 45.0
 SLACK_S = 120.0
 """On top of a job's limit, which the device itself keeps: waiting for the device and its turn, and sending inputs."""
 
-NOTE, TURN = "/tmp/tune-{}.note", "/tmp/tune-turn.lock"  # noqa: S108 - on the device; opened without following links
+NOTE, LOCK = "/tmp/tune-{}.note", "/tmp/tune-turn.lock"  # noqa: S108 - on the device; opened without following links
 
 READ_BYTES = 1 << 18
 """Of a file on a device: the CPUs of a large machine take so much."""
@@ -102,7 +101,7 @@ def tracked(address: Address) -> tuple[rpc.TrackerSession, int]:
         keys = [info["key"].removeprefix("server:") for info in tracker.summary()["server_info"]]
     except (OSError, RuntimeError, ValueError, KeyError) as error:
         raise MeasureError(
-            f"the RPC tracker at {where} cannot be reached ({one_line(error)}); "
+            f"the RPC tracker at {where} cannot be reached ({first_line(error, 200)}); "
             "start it: python -m tvm.exec.rpc_tracker --host 127.0.0.1 --port 9190"
         ) from error
     if address.key not in keys:
@@ -127,14 +126,9 @@ def request(address: Address) -> rpc.RPCSession:
     except (OSError, RuntimeError) as error:
         raise MeasureError(
             f"no device {address.key!r} of the RPC tracker at {where} answered within {FREE_S:.0f} s "
-            f"({one_line(error)}); look at: python -m tvm.exec.query_rpc_tracker --host {address.host} "
+            f"({first_line(error, 200)}); look at: python -m tvm.exec.query_rpc_tracker --host {address.host} "
             f"--port {address.port}"
         ) from error
-
-
-def one_line(error: BaseException) -> str:
-    """The first line of an error's text."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
 
 
 class DeviceSession:
@@ -160,9 +154,9 @@ class DeviceSession:
         self._buffers: dict[int, tvm.runtime.Tensor] = {}
         try:
             self._functions = self._load(probe)
-        except Exception as error:  # the server's own words, of any type
+        except (RuntimeError, OSError, ValueError) as error:  # what TVM makes of the server's error
             raise MeasureError(
-                f"device {address} cannot load code made here ({last_words(error)}); it must have this machine's "
+                f"device {address} cannot load code made here ({named_last_line(error)}); it must have this machine's "
                 "architecture and the same apache-tvm"
             ) from error
         self.call("tune_guard", self._text(self._note))
@@ -210,25 +204,25 @@ class DeviceSession:
         """Let the process run for ``seconds`` (0: for ever) and grow by ``grow_bytes`` (0: as it likes)."""
         self.call("tune_limit", int(-(-seconds // 1)), grow_bytes)
 
-    def take_turn(self) -> None:
+    def take_lock(self) -> None:
         """Wait until nothing else is timed on that machine by anyone who takes turns; at once while the turn is ours.
 
         Where others were met before, a turn begins when the CPUs are idle.
         """
         if self._mine:
             return
-        path, deadline = self._text(TURN), time.monotonic() + SLACK_S / 2
-        while not (mine := bool(self.call("tune_turn", path, 1))) and time.monotonic() < deadline:
+        path, deadline = self._text(LOCK), time.monotonic() + SLACK_S / 2
+        while not (mine := bool(self.call("tune_lock", path, 1))) and time.monotonic() < deadline:
             self._shared = True
             time.sleep(0.002)
         self._mine = mine
         if self._shared:
             await_idle(lambda: (self.read("/proc/stat", STAT_BYTES) or b"").decode())
 
-    def end_turn(self) -> None:
+    def release_lock(self) -> None:
         """Let others."""
         self._mine = False
-        self.call("tune_turn", self._text(TURN), 0)
+        self.call("tune_lock", self._text(LOCK), 0)
 
     def attempt(self, action: Callable[[], Result]) -> Result:
         """``action``, which uses this session.
@@ -238,10 +232,10 @@ class DeviceSession:
         """
         try:
             return action()
-        except Exception as error:
+        except (RuntimeError, OSError) as error:
             if self._alive():
                 raise
-            raise DeviceLost(self._note, last_words(error)) from error
+            raise DeviceLost(self._note, named_last_line(error)) from error
 
     def close(self) -> None:
         """Let the process end, and take its note away."""
@@ -249,7 +243,7 @@ class DeviceSession:
             self.call("tune_remove", self._text(self._note))
         del self._functions, self._session
 
-    def last_will(self, note: str) -> str:
+    def last_note(self, note: str) -> str:
         """What the process of a lost session left in its note on this device: a signal's number, or ``memory``."""
         text = self.read(note) or b""
         self.call("tune_remove", self._text(note))
@@ -258,7 +252,7 @@ class DeviceSession:
     def _alive(self) -> bool:
         try:
             self.call("tune_limit", 0, 0)
-        except Exception:  # whatever RPC raises on a dead connection
+        except (RuntimeError, OSError):
             return False
         return True
 

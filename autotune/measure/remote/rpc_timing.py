@@ -10,40 +10,29 @@ import math
 import secrets
 import signal
 import subprocess
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import tvm
 from tvm.script import from_source
 
+from autotune.host.fork_server import Refused
+from autotune.host.pages import KERNEL_ALIGNMENT
+from autotune.host.worker_pool import TRIES
 from autotune.measure.kernel_builder import Builder, object_of
-from autotune.measure.kernel_timing import PRODUCER, Bench, Kernel, Loaded, Prepared
+from autotune.measure.kernel_handler import CpuHandler, KernelJob
+from autotune.measure.kernel_timing import PRODUCER, CpuBench, Kernel, Loaded, Prepared
 from autotune.measure.measurer import symbol_of
-from autotune.measure.messages import (
-    Broken,
-    BuildJob,
-    DeviceLost,
-    Job,
-    ReferenceJob,
-    Reply,
-    Timed,
-    TimedAll,
-    TimeJob,
-)
+from autotune.measure.messages import BuildJob, Built, DeviceLost, ReferenceJob, Timed, TimedAll, TimeJob
 from autotune.measure.output_check import Array
 from autotune.measure.remote.remote_host import described, machine_files
 from autotune.measure.remote.rpc_session import SLACK_S, DeviceSession, compile_device_code, parse_address
-from autotune.measure.worker import Desk, spare_bytes
 from schedules.errors import MeasureError, UsageError
 from schedules.task import Task
 
 PRODUCER_SYMBOL = "tune_producer_of_rows"
-TRIES = 2
-"""What killed the first session may have been left there by another job; as for workers of this machine."""
 
 
 @dataclass(frozen=True)
@@ -58,12 +47,14 @@ class RemoteKernel:
         self.call(*tensors)
 
 
-class RemoteBench(Bench):
+class RemoteBench(CpuBench):
     """Runs libraries on an RPC device.
 
     Raises:
         MeasureError: if the device cannot be reached.
     """
+
+    fatal = (DeviceLost,)
 
     def _open(self) -> None:
         folder = Path(self._settings.directory) / f"device-{secrets.token_hex(4)}"
@@ -99,9 +90,9 @@ class RemoteBench(Bench):
         """Whether the session should be replaced before the next job."""
         return self._session.old
 
-    def last_will(self, note: str) -> str:
-        """See ``DeviceSession.last_will``."""
-        return self._session.last_will(note)
+    def last_note(self, note: str) -> str:
+        """See ``DeviceSession.last_note``."""
+        return self._session.last_note(note)
 
     def close(self) -> None:
         """Leave the device to others."""
@@ -109,14 +100,14 @@ class RemoteBench(Bench):
 
     def within(self, job: ReferenceJob | TimeJob) -> TimedAll:
         """Do one job within its limits, alone on that machine."""
-        self._limits = (max(1.0, job.timeout_s - SLACK_S), self._settings.memory_bytes + spare_bytes(job))
-        reply = self._session.attempt(lambda: self.reference(job) if isinstance(job, ReferenceJob) else self.time(job))
+        self._limits = (max(1.0, job.timeout_s - SLACK_S), job.memory_bytes or 0)
+        reply = self._session.attempt(lambda: self.answer(job))
         self._session.attempt(self._rest)
         return replace(reply, host=self.host)
 
     def _rest(self) -> None:
         self._session.limit(0.0, 0)
-        self._session.end_turn()
+        self._session.release_lock()
 
     def _load(self, library: str, task: Task) -> Kernel:
         """Link the kernel with what times it, send and load that."""
@@ -139,27 +130,21 @@ class RemoteBench(Bench):
         super()._keep(task, prepared)
         alive = {
             id(array)
-            for one in self._prepared.values()
+            for one in self._tasks.values()
             for array in (*one.inputs, *one.live, *one.mirrored, one.output, *one.repacked.values())
         }
         self._remote = {key: value for key, value in self._remote.items() if key in alive}
         for array in prepared.live:  # sent now, not while a candidate's time limit runs
             self._there(array)
 
-    def _call(
-        self,
-        kernel: Kernel,
-        inputs: list[Array],
-        output: Array,
-        weights: Mapping[int, Array] = MappingProxyType({}),
-    ) -> None:
+    def _call(self, loaded: Loaded, inputs: list[Array], output: Array) -> None:
         def call() -> None:
-            given = [self._there(weights.get(index, array)) for index, array in enumerate(inputs)]
+            given = [self._there(loaded.weights.get(index, array)) for index, array in enumerate(inputs)]
             result = self._there(output)
             result.copyfrom(output)  # the poison
-            self._session.take_turn()
+            self._session.take_lock()
             self._session.limit(*self._limits)
-            kernel(*given, result)
+            loaded.kernel(*given, result)
             output[...] = result.numpy()
 
         self._session.attempt(call)
@@ -201,28 +186,30 @@ def _roles(plan: str) -> Array:
 
 
 def _padded(array: Array) -> int:
-    return -(-array.nbytes // 64) * 64
+    return -(-array.nbytes // KERNEL_ALIGNMENT) * KERNEL_ALIGNMENT
 
 
-class RemoteDesk(Desk):
-    """Answers jobs; what runs, runs on the device, and a session that ends is a candidate's failure, not ours."""
+class RemoteHandler(CpuHandler):
+    """Builds here and runs on the device. A session that ends is the failure of the candidate that it was running."""
 
-    def answer(self, job: Job) -> Reply | Broken:
-        """Do one job; ``Broken`` if no device can be reached."""
+    _bench: RemoteBench | None
+
+    def answer(self, job: KernelJob) -> Built | TimedAll | Refused:  # type: ignore[override]
+        """Do one job; ``Refused`` if no device can be reached."""
         if isinstance(job, BuildJob):
-            return super().answer(job)
+            return self._builder.build(job)
         try:
-            return self._remote(job)
+            return self._run_there(job)
         except (MeasureError, UsageError) as error:
-            return Broken(str(error))
+            return Refused(error)
 
     def rest(self) -> None:
         """Leave the device to others."""
-        if isinstance(self._bench, RemoteBench):
+        if self._bench is not None:
             self._bench.close()
             self._bench = None
 
-    def _remote(self, job: ReferenceJob | TimeJob) -> TimedAll:
+    def _run_there(self, job: ReferenceJob | TimeJob) -> TimedAll:
         timed = Timed(error="worker_died")
         for _ in range(TRIES):
             bench = self._ready_bench()
@@ -230,34 +217,32 @@ class RemoteDesk(Desk):
                 return bench.within(job)
             except DeviceLost as lost:
                 self._bench = None
-                will = self._ready_bench().last_will(lost.note)
-                timed = died(will, job.timeout_s - SLACK_S, str(lost))
+                note = self._ready_bench().last_note(lost.note)
+                timed = died(note, job.timeout_s - SLACK_S, str(lost))
                 if timed.error != "worker_died":
                     break
         count = len(job.libraries) if isinstance(job, TimeJob) else 1
         return TimedAll((timed,) * count)
 
     def _ready_bench(self) -> RemoteBench:
-        bench = self._bench
-        if isinstance(bench, RemoteBench) and bench.old:
-            bench.close()
-            bench = None
-        if not isinstance(bench, RemoteBench):
-            bench = self._bench = RemoteBench(self._settings, self._lowering, self._producer)
-        return bench
+        if self._bench is not None and self._bench.old:
+            self.rest()
+        if self._bench is None:
+            self._bench = RemoteBench(self._settings, self._lowering, self._producer)
+        return self._bench
 
 
-def died(will: str, limit_s: float, cause: str) -> Timed:
+def died(note: str, limit_s: float, cause: str) -> Timed:
     """What a session's death means for the candidate that it was running.
 
     Args:
-        will: what ``DeviceSession.last_will`` found.
+        note: what ``DeviceSession.last_note`` found.
         limit_s: of the job.
         cause: how we learnt of it.
     """
-    if will == "memory":
+    if note == "memory":
         return Timed(error="out_of_memory", message="std::bad_alloc on the device")
-    number = int(will) if will.isdigit() else 0
+    number = int(note) if note.isdigit() else 0
     if number == signal.SIGALRM:
         return Timed(run_s=limit_s, error="timeout", message=f"not done within {limit_s:g} s on the device")
     known = number in {member.value for member in signal.Signals}

@@ -2,17 +2,21 @@
 
 import dataclasses
 import json
+import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 from autotune.artifact.plan import record_key
-from autotune.exchange import trace_client as metaschedule_clerk
+from autotune.exchange import trace_client
 from autotune.exchange.metaschedule import RECORDS, TARGET, WORKLOADS, export_databases, import_databases
-from autotune.exchange.trace_client import Clerk
+from autotune.exchange.trace_client import TraceClient
+from autotune.host.fork_server import Handler
 from schedules.config import Config
 from schedules.errors import LogError, ScheduleError
 from schedules.lower import BASELINE, load_program, lower, repack
@@ -21,8 +25,8 @@ from schedules.templates.common.traced import MORE, SPACE, trace_of, traced_conf
 from schedules.templates.cpu.prefetch import without_prefetches
 from tests.autotune_tests.tiny import save_tiny, target, tiny_program
 from tuning_logs.measurement import Measurement
-from tuning_logs.memory_store import MemoryStore
 from tuning_logs.record import TuningRecord
+from tuning_logs.sql_store import memory_log
 
 PLAIN_TVM = Path(__file__).with_name("plain_tvm.py")
 
@@ -34,7 +38,7 @@ def program(tmp_path_factory):
 
 def log_of(program, configs=2):
     """A log with ``configs`` timed configs of every task that is scheduled by instructions alone, fastest first."""
-    log = MemoryStore()
+    log = memory_log()
     log.add_target(target())
     for task in program.tasks:
         log.add_workload(task.key, program.programs[task.key])
@@ -82,7 +86,7 @@ def test_plain_tvm_builds_the_same_kernels(program, exported):
 
 def test_what_was_exported_comes_back_as_traces(program, exported):
     log, folder = exported
-    copy = MemoryStore()
+    copy = memory_log()
     report = import_databases(folder, copy, when=7.0)
     assert (report.bad, report.records, report.new_records) == ([], len(list(log.records())), report.records)
     assert set(dict(copy.workloads())) == {key.task for key in log.counts()}
@@ -111,7 +115,7 @@ def test_a_database_of_metaschedule_itself_is_read(program, tmp_path):
     machine = TvmTarget({"kind": "llvm", "mcpu": "haswell", "num-cores": 4})
     theirs.commit_tuning_record(ms.TuningRecord(schedule.trace, workload, [2e-3, 4e-3], machine))
     theirs.commit_tuning_record(ms.TuningRecord(schedule.trace, workload, [1e10], machine))
-    log = MemoryStore()
+    log = memory_log()
     report = import_databases(tmp_path, log, when=1.0)
     assert [bad.reason for bad in report.bad] == ["it was never timed"]
     (record,) = log.records()
@@ -174,7 +178,7 @@ BAD = {
 def test_bad_lines_are_located_and_good_ones_kept(exported, tmp_path):
     log, folder = exported
     copy = damaged(folder, tmp_path, lambda lines: [*BAD, *lines])
-    kept = MemoryStore()
+    kept = memory_log()
     report = import_databases(copy, kept, when=1.0)
     assert [bad.number for bad in report.bad] == list(range(1, len(BAD) + 1))
     assert all(words in bad.reason for bad, words in zip(report.bad, BAD.values(), strict=True))
@@ -188,7 +192,7 @@ def test_a_bad_workload_costs_its_own_records_only(exported, tmp_path):
     workloads = (folder / WORKLOADS).read_text().splitlines()
     workloads[0] = workloads[0][: len(workloads[0]) // 2]
     (copy / WORKLOADS).write_text("\n".join(workloads) + "\n")
-    report = import_databases(copy, MemoryStore(), when=1.0)
+    report = import_databases(copy, memory_log(), when=1.0)
     hit = sum(json.loads(line)[0] == 0 for line in (folder / RECORDS).read_text().splitlines())
     assert (len(report.bad), report.records) == (hit, len(list(log.records())) - hit)
 
@@ -206,46 +210,48 @@ def test_mutated_records_never_end_the_import(exported, tmp_path):
 
     lines = (folder / RECORDS).read_text().splitlines()
     copy = damaged(folder, tmp_path, lambda _: [mutated(lines[i % len(lines)]) for i in range(120)] + lines)
-    report = import_databases(copy, MemoryStore(), when=1.0)
+    report = import_databases(copy, memory_log(), when=1.0)
     assert report.lines == 120 + len(lines)
     assert report.records + len(report.bad) == report.lines
     assert all(bad.number <= 120 for bad in report.bad)
     assert len(report.bad) > 50
 
 
-@pytest.mark.parametrize(
-    ("worker", "words"),
-    [
-        ("import os, sys; sys.stdin.readline(); os.abort()", "died of it"),
-        ("import sys, time; sys.stdin.readline(); time.sleep(600)", "did not end within"),
-    ],
-)
-def test_a_parser_that_dies_or_hangs_is_replaced(monkeypatch, worker, words):
-    real = subprocess.Popen
-    started = []
+class Misbehaving(Handler):
+    """A worker that dies of one request and hangs on another."""
 
-    def start(command, **options):
-        started.append(real([command[0], "-c", 'print(\'{"tvm": "0"}\', flush=True);' + worker], **options))
-        return started[-1]
+    def __init__(self, settings):
+        pass
 
-    monkeypatch.setattr(metaschedule_clerk.subprocess, "Popen", start)
-    with Clerk(timeout_s=0.3) as clerk:
-        for _ in range(2):
-            assert words in clerk.ask(read=[])["error"]
-    assert len(started) == 2
-    assert all(process.poll() is not None for process in started)
+    def answer(self, job):
+        if job.request["read"] == ["die"]:
+            os.abort()
+        if job.request["read"] == ["hang"]:
+            time.sleep(600)
+        return {"pid": os.getpid()}
+
+
+def test_a_parser_that_dies_or_hangs_is_replaced(monkeypatch):
+    monkeypatch.setattr(trace_client, "HANDLER", f"{__name__}:Misbehaving")
+    with TraceClient(timeout_s=1.0) as client:
+        pids = [client.request(read=[])["pid"]]
+        for request, words in (("die", "crashed: the worker died of SIGABRT"), ("hang", "did not end within")):
+            assert words in client.request(read=[request])["error"]
+            pids.append(client.request(read=[])["pid"])
+    assert len(set(pids)) == 3
+    assert not any(psutil.pid_exists(pid) for pid in pids)
 
 
 def test_a_worker_that_does_not_start_is_told(monkeypatch):
-    monkeypatch.setattr(metaschedule_clerk.sys, "executable", "/bin/false")
-    with Clerk() as clerk, pytest.raises(LogError, match="does not start"):
-        clerk.ask(read=[])
+    monkeypatch.setattr(trace_client, "HANDLER", "tests.no_such_module:Handler")
+    with TraceClient() as client, pytest.raises(LogError, match=r"does not start.*no_such_module"):
+        client.request(read=[])
 
 
 def test_a_folder_without_a_database_is_told(tmp_path):
     for folder in (tmp_path, tmp_path / "missing"):
         with pytest.raises(LogError, match=f"holds no {WORKLOADS}"):
-            import_databases(folder, MemoryStore(), when=1.0)
+            import_databases(folder, memory_log(), when=1.0)
 
 
 def test_a_trace_is_text_that_leads_to_the_schedule(program):

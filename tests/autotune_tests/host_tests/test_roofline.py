@@ -9,45 +9,45 @@ from pathlib import Path
 import pytest
 
 from autotune.host.machine import host_target
-from autotune.host.roofline import TIMES, Peak, measure_peak
+from autotune.host.roofline import TIMES, Roofline, measure_roofline
 from schedules.target import Target
 
 
 def test_it_is_measured_a_few_times_and_the_largest_kept(tmp_path: Path) -> None:
     target = host_target(threads=1)
-    peak = measure_peak(target, tmp_path)
+    peak = measure_roofline(target, tmp_path)
     assert min(peak.gflops, peak.memory_gb_s, peak.l2_gb_s) > 0
     (path,) = tmp_path.iterdir()
     assert target.fingerprint in path.name
     path.write_text('{"gflops": 1.0, "memory_gb_s": 1e9, "l2_gb_s": 3.0, "l2_bytes": 4}')
-    again = measure_peak(target, tmp_path)
+    again = measure_roofline(target, tmp_path)
     assert again.gflops > 1
     assert again.memory_gb_s == 1e9
-    path.write_text(json.dumps({**asdict(Peak(1.0, 2.0, 3.0, 4)), "times": TIMES}))
-    assert measure_peak(target, tmp_path) == Peak(1.0, 2.0, 3.0, 4)
+    path.write_text(json.dumps({**asdict(Roofline(1.0, 2.0, 3.0, 4)), "times": TIMES}))
+    assert measure_roofline(target, tmp_path) == Roofline(1.0, 2.0, 3.0, 4)
 
 
 def test_what_another_process_found_meanwhile_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = host_target(threads=1)
-    measure_peak(target, tmp_path)
+    measure_roofline(target, tmp_path)
     (path,) = tmp_path.iterdir()
 
-    def measured_beside_another(target: Target) -> Peak:
-        path.write_text(json.dumps({**asdict(Peak(9e9, 1.0, 9e9, 4)), "times": 3}))
-        return Peak(1.0, 9e9, 1.0, 4)
+    def measured_beside_another(target: Target) -> Roofline:
+        path.write_text(json.dumps({**asdict(Roofline(9e9, 1.0, 9e9, 4)), "times": 3}))
+        return Roofline(1.0, 9e9, 1.0, 4)
 
     monkeypatch.setattr("autotune.host.roofline._measure", measured_beside_another)
-    assert measure_peak(target, tmp_path) == Peak(9e9, 9e9, 9e9, 4)
+    assert measure_roofline(target, tmp_path) == Roofline(9e9, 9e9, 9e9, 4)
     assert json.loads(path.read_text())["times"] == 4
     assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_broken_file_is_measured_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     target = host_target(threads=1)
-    measure_peak(target, tmp_path)
+    measure_roofline(target, tmp_path)
     (path,) = tmp_path.iterdir()
     path.write_text('{"gflops": 1.0')
-    assert measure_peak(target, tmp_path).gflops > 0
+    assert measure_roofline(target, tmp_path).gflops > 0
     assert "measuring again" in caplog.text
     assert json.loads(path.read_text())["times"] == 1
 
@@ -55,12 +55,12 @@ def test_a_broken_file_is_measured_again(tmp_path: Path, caplog: pytest.LogCaptu
 def test_a_folder_that_cannot_be_written_is_no_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("")
-    assert measure_peak(host_target(threads=1), blocked).gflops > 0
+    assert measure_roofline(host_target(threads=1), blocked).gflops > 0
     assert "cannot be written" in caplog.text
 
 
 def test_the_roofline_is_the_larger_of_compute_and_traffic() -> None:
-    peak = Peak(gflops=100.0, memory_gb_s=10.0, l2_gb_s=50.0, l2_bytes=1000)
+    peak = Roofline(gflops=100.0, memory_gb_s=10.0, l2_gb_s=50.0, l2_bytes=1000)
     assert peak.bound_s(1000, 1) == pytest.approx(1e-8)
     assert peak.bound_s(1, 1000) == pytest.approx(2e-8)
     assert peak.bound_s(1, 1001) == pytest.approx(1.001e-7)

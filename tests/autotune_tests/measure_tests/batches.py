@@ -1,4 +1,4 @@
-"""What every real measurer is tried on; not in ``faults``, which workers import too."""
+"""The batch that every real measurer is tested with. Not in ``faults``, which workers import too."""
 
 from __future__ import annotations
 

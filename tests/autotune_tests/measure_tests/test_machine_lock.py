@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.measure.machine_lock import STAT, Turn, await_idle, busy_share
+from autotune.measure.machine_lock import STAT, MachineLock, await_idle, busy_share
 from autotune.measure.remote.rpc_session import DeviceSession
 
 IDLE, BUSY = "cpu  10 0 10 100 0 0 0 0 0 0\n", "cpu  14 0 12 102 0 0 0 0 0 0\n"
@@ -19,7 +19,7 @@ IDLE, BUSY = "cpu  10 0 10 100 0 0 0 0 0 0\n", "cpu  14 0 12 102 0 0 0 0 0 0\n"
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    return tmp_path / "turn.lock"
+    return tmp_path / "lock.lock"
 
 
 def free_for(path: Path, kind: int) -> bool:
@@ -35,34 +35,34 @@ def free_for(path: Path, kind: int) -> bool:
 
 
 def test_builds_run_together_and_timings_alone(path: Path) -> None:
-    turn = Turn(path)
-    with turn.together():
+    lock = MachineLock(path)
+    with lock.together():
         assert free_for(path, fcntl.LOCK_SH)
         assert not free_for(path, fcntl.LOCK_EX)
-    with turn.alone():
+    with lock.alone():
         assert not free_for(path, fcntl.LOCK_SH)
-        with turn.alone():  # one batch, many timings
+        with lock.alone():  # one batch, many timings
             assert not free_for(path, fcntl.LOCK_SH)
         assert not free_for(path, fcntl.LOCK_SH)
     assert free_for(path, fcntl.LOCK_EX)
 
 
 def test_nobody_waits_without_a_file(tmp_path: Path) -> None:
-    with Turn().alone(), Turn().together():
+    with MachineLock().alone(), MachineLock().together():
         assert list(tmp_path.iterdir()) == []
 
 
 def test_a_place_that_cannot_be_locked_is_said_and_not_waited_for(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with Turn(tmp_path / "nowhere" / "turn.lock").alone():
+    with MachineLock(tmp_path / "nowhere" / "lock.lock").alone():
         assert "cannot be locked" in caplog.text
 
 
-def test_a_turn_ends_with_its_holder(path: Path) -> None:
+def test_a_lock_ends_with_its_holder(path: Path) -> None:
     script = (
-        "import sys, time; from pathlib import Path; from autotune.measure.machine_lock import Turn\n"
-        "with Turn(Path(sys.argv[1])).alone(): print('held', flush=True); time.sleep(60)\n"
+        "import sys, time; from pathlib import Path; from autotune.measure.machine_lock import MachineLock\n"
+        "with MachineLock(Path(sys.argv[1])).alone(): print('held', flush=True); time.sleep(60)\n"
     )
     with subprocess.Popen([sys.executable, "-c", script, str(path)], stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
@@ -83,7 +83,7 @@ class Board(DeviceSession):
     """The turns of a device that is not there and says nothing of its CPUs.
 
     Args:
-        free: whether the turn is to be had, each time it is asked for.
+        free: whether the lock is to be had, each time it is asked for.
     """
 
     def __init__(self, *free: bool) -> None:
@@ -105,23 +105,23 @@ class Board(DeviceSession):
         return shape
 
 
-def test_a_turn_on_a_device_is_taken_once_and_waits_only_where_others_were_met() -> None:
+def test_a_lock_on_a_device_is_taken_once_and_waits_only_where_others_were_met() -> None:
     board = Board(True, False, True, True)
-    board.take_turn()
-    board.take_turn()
-    board.end_turn()
-    assert board.calls == ["tune_turn", "tune_turn"]  # taken, given back
+    board.take_lock()
+    board.take_lock()
+    board.release_lock()
+    assert board.calls == ["tune_lock", "tune_lock"]  # taken, given back
     for met in (2, 1):
         board.calls.clear()
-        board.take_turn()
-        assert board.calls == ["tune_turn"] * met + ["tune_read"] * 2
+        board.take_lock()
+        assert board.calls == ["tune_lock"] * met + ["tune_read"] * 2
         board.calls.clear()
-        board.take_turn()
+        board.take_lock()
         assert board.calls == []
-        board.end_turn()
+        board.release_lock()
 
 
-def test_a_turn_begins_when_the_cpus_are_idle() -> None:
+def test_a_lock_begins_when_the_cpus_are_idle() -> None:
     readings: Iterator[str] = iter([IDLE, BUSY, BUSY.replace("102", "122")])
     await_idle(lambda: next(readings))
     assert list(readings) == []

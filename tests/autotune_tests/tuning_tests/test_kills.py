@@ -15,7 +15,7 @@ from autotune.tuning.job import Job
 from autotune.tuning.loop import Session
 from schedules.space import Knob, Space
 from schedules.task import Task
-from search.allocation import RoundRobin
+from search.simple_allocators import RoundRobin
 from search.random_search import RandomSearch
 from search.searcher import SearchContext
 from search.stopping import Limits

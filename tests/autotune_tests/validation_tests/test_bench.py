@@ -167,7 +167,7 @@ def test_a_damaged_artifact_is_refused_before_any_process_starts(tiny):
 def test_an_engine_that_dies_is_told_in_one_line(tiny, tmp_path):
     with EngineProcess("tune", job(tiny, tmp_path)) as engine:
         assert len(engine.run(3, 1)) == 3
-        os.kill(engine._process.pid, signal.SIGKILL)
+        os.kill(engine._pool.workers[0].pid, signal.SIGKILL)
         with pytest.raises(MeasureError, match="tune ended") as caught:
             engine.run(3, 1)
         assert "\n" not in str(caught.value)

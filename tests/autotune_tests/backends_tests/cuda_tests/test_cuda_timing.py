@@ -9,9 +9,9 @@ import pytest
 import tvm
 from tvm import te, tirx
 
-from autotune.backends.cuda import cuda_timing as bench
 from autotune.backends.cuda.cuda_timing import DeviceBench
 from autotune.backends.cuda.driver import Driver, StickyError
+from autotune.measure import kernel_timing
 from autotune.measure.evaluator import Adaptive, FixedCount
 from autotune.measure.messages import Reference, ReferenceJob, Settings, TimedAll, TimeJob
 from schedules.lower import BASELINE
@@ -44,16 +44,16 @@ class Device:
             for name, factor in (("right", 3.0), ("same", 3.0), ("wrong", 3.1))
         }
         self.folder = folder
-        monkeypatch.setattr(bench, "load", lambda library, task: self.kernels[library])
+        monkeypatch.setattr(kernel_timing, "load", lambda library, task: self.kernels[library])
         monkeypatch.setattr(tvm, "cuda", lambda ordinal: tvm.cpu(ordinal))
         monkeypatch.setattr(tvm.runtime.Device, "set_raw_stream", lambda device, stream: None, raising=False)
         target = Target.cuda("sm_90")
-        settings = Settings(target, (0,), 0, 1 << 30, True, "schedules.lower", str(folder))
+        settings = Settings(target, (0,), 0, "schedules.lower", str(folder))
         self.bench = DeviceBench(settings, Driver(self.bindings))
 
     def reference(self) -> Reference:
         output = str(self.folder / "reference.npy")
-        told = self.bench.reference(ReferenceJob(TASK, "right", output, FixedCount(3), 10.0))
+        told = self.bench.reference(ReferenceJob(TASK, "right", output, FixedCount(3), timeout_s=10.0))
         assert told.runs[0].latencies_s == (0.25e-3,) * 3
         return Reference(output, told.positive)
 
@@ -62,7 +62,9 @@ class Device:
         other = (control, BASELINE) if control else None
         incumbent = 0.25e-3 if control else None
         configs = (BASELINE,) * len(libraries)
-        return self.bench.time(TimeJob(TASK, libraries, configs, "", reference, evaluator, incumbent, other, 0, 10.0))
+        return self.bench.time(
+            TimeJob(TASK, libraries, configs, "", reference, evaluator, incumbent, other, 0, timeout_s=10.0)
+        )
 
 
 @pytest.fixture

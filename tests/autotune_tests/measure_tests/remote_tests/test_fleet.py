@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from pathlib import Path
+from typing import Any
 
 import pytest
 
 from autotune.host.machine import host_target
-from autotune.host.roofline import Peak
-from autotune.measure.measurer import Candidate, Located, Measurer, Origin, Ranker, origins_of
-from autotune.measure.remote.fleet import FleetMeasurer, MachineLost
+from autotune.host.roofline import Roofline
+from autotune.measure.measurer import Candidate, Origin
+from autotune.measure.remote.fleet import FleetMeasurer
+from autotune.measure.remote.measuring_worker import Answer, MachineLost
 from autotune.options import Options
 from schedules.config import Config
 from schedules.errors import MeasureError, UsageError
@@ -34,50 +34,36 @@ def answer(each: Candidate) -> Measurement:
 
 
 class FakeMachine:
-    """Attributes: calls (name, candidates), leaders, dies: raise from the next call on."""
+    """A transport to nowhere.
+
+    Attributes: calls (method, content), incumbents, dies: raise from the next call on.
+    """
 
     def __init__(self, name: str) -> None:
         self.origin = Origin(name, f"fake {name}")
         self.target: Target = host_target(1)
-        self.compile_s = 0.0
-        self.measure_s = 0.0
-        self.cold_bytes = 0
-        self.calls: list[tuple[str, list[Candidate]]] = []
-        self.leaders: list[Candidate | None] = []
+        self.spent_s = 0.0
+        self.calls: list[tuple[str, object]] = []
+        self.incumbents: list[object] = []
         self.dies = False
         self.closed = 0
         self.threads: set[str] = set()
 
-    def _call(self, name: str, candidates: Sequence[Candidate]) -> None:
-        self.calls.append((name, list(candidates)))
+    def call(self, method: str, *arguments: Any) -> Any:
+        self.calls.append((method, *arguments[:1]))
         self.threads.add(threading.current_thread().name)
         if self.dies:
             raise MachineLost("the cable was cut")
-
-    def measure(
-        self, candidates: Sequence[Candidate], incumbent_s: float | None, leader: Candidate | None
-    ) -> list[Measurement]:
-        self._call("measure", candidates)
-        self.leaders.append(leader)
-        self.compile_s += 1.0
-        self.measure_s += 3.0
-        return [answer(each) for each in candidates]
-
-    def rank(self, candidates: Sequence[Candidate]) -> list[Measurement]:
-        self._call("rank", candidates)
-        return [answer(each) for each in candidates]
-
-    def baseline_s(self, each: Candidate) -> Measurement:
-        self._call("baseline_s", [each])
-        return Measurement((1e-3,))
-
-    def objects(self, candidates: Sequence[Candidate]) -> list[Path]:
-        self._call("objects", candidates)
-        return [Path(f"{self.origin.host}-{each.config['x']}.o") for each in candidates]
-
-    def peak(self) -> Peak:
-        self._call("peak", [])
-        return Peak(1.0, 2.0, 3.0, 4)
+        if method == "roofline":
+            return Roofline(1.0, 2.0, 3.0, 4)
+        if method == "objects":
+            return [f"{self.origin.host}-{each.config['x']}".encode() for each in arguments[0]]
+        if method == "baseline_s":
+            return Answer((Measurement((1e-3,)),), self.spent_s, 3 * self.spent_s)
+        if method == "measure":
+            self.incumbents.append(arguments[-1])
+            self.spent_s += 1.0
+        return Answer(tuple(answer(each) for each in arguments[0]), self.spent_s, 3 * self.spent_s)
 
     def close(self) -> None:
         self.closed += 1
@@ -107,13 +93,6 @@ class TestFleetMeasurer(MeasurerSuite):
         return {1, 3}
 
 
-def test_it_ranks_and_says_who_measured(fleet: FleetMeasurer) -> None:
-    assert isinstance(fleet, Ranker)
-    assert isinstance(fleet, Located)
-    measurer: Measurer = fleet
-    assert origins_of(measurer) == []
-
-
 def test_a_batch_is_dealt_out_and_every_measurement_has_its_origin(
     fleet: FleetMeasurer, machines: list[FakeMachine]
 ) -> None:
@@ -121,13 +100,13 @@ def test_a_batch_is_dealt_out_and_every_measurement_has_its_origin(
     assert fleet.measure(batch) == [answer(each) for each in batch]
     assert [len(machine.calls[0][1]) for machine in machines] == [3, 2]
     hosts = {each: machine.origin for machine in machines for each in machine.calls[0][1]}
-    assert fleet.origins() == [hosts[each] for each in batch]
+    assert fleet.origins == [hosts[each] for each in batch]
 
 
 def test_the_same_config_twice_goes_to_one_machine(fleet: FleetMeasurer, machines: list[FakeMachine]) -> None:
     fleet.measure([candidate(1)] * 4)
     assert [call for machine in machines for call in machine.calls] == [("measure", [candidate(1)])]
-    assert fleet.origins() == [machines[0].origin] * 4
+    assert fleet.origins == [machines[0].origin] * 4
 
 
 def test_contenders_are_raced_against_the_true_incumbent(fleet: FleetMeasurer, machines: list[FakeMachine]) -> None:
@@ -136,7 +115,7 @@ def test_contenders_are_raced_against_the_true_incumbent(fleet: FleetMeasurer, m
     best_s = min(measurement.latency_s for measurement in first)
     fleet.measure([candidate(3), candidate(4)], best_s)
     fleet.measure([candidate(5), candidate(6)], best_s / 2)  # an incumbent that the log brought: nobody here knows it
-    assert [machine.leaders for machine in machines] == [[None, best, None]] * 2
+    assert [machine.incumbents for machine in machines] == [[None, best, None]] * 2
 
 
 def test_a_lost_machine_costs_what_it_was_measuring(fleet: FleetMeasurer, machines: list[FakeMachine]) -> None:
@@ -163,20 +142,21 @@ def test_when_the_last_machine_is_lost_nothing_is_recorded_and_one_line_says_so(
 def test_what_is_no_measurement_is_asked_of_the_next_machine(fleet: FleetMeasurer, machines: list[FakeMachine]) -> None:
     machines[0].dies = True
     assert fleet.baseline_s(candidate(1)).ok
-    assert fleet.origins() == [machines[1].origin]
+    assert fleet.origins == [machines[1].origin]
     assert fleet.rank([candidate(1), candidate(2)])[0].ok
-    assert fleet.origins() == [machines[1].origin] * 2
-    assert fleet.peak() == Peak(1.0, 2.0, 3.0, 4)
+    assert fleet.origins == [machines[1].origin] * 2
+    assert fleet.roofline() == Roofline(1.0, 2.0, 3.0, 4)
     assert fleet.rank([]) == []
 
 
 def test_objects_come_from_the_machine_that_measured(fleet: FleetMeasurer, machines: list[FakeMachine]) -> None:
     batch = [candidate(number) for number in range(1, 5)]
     fleet.measure(batch)
-    hosts = [origin.host for origin in fleet.origins()]
-    assert fleet.objects(batch) == [Path(f"{host}-{n}.o") for n, host in enumerate(hosts, start=1)]
+    hosts = [origin.host for origin in fleet.origins]
+    expected = [f"{host}-{n}" for n, host in enumerate(hosts, start=1)]
+    assert [path.read_text() for path in fleet.objects(batch)] == expected
     machines[0].dies = True
-    assert {path.name.split("-")[0] for path in fleet.objects(batch)} == {"bob"}
+    assert {path.read_text().split("-")[0] for path in fleet.objects(batch)} == {"bob"}
 
 
 def test_waiting_is_divided_as_the_machines_spent_their_time(fleet: FleetMeasurer) -> None:

@@ -16,22 +16,22 @@ from autotune.host.machine import host_target
 from autotune.measure.remote import ray_machine
 from autotune.measure.remote.fleet import FleetMeasurer
 from autotune.measure.remote.ray_machine import RayMachine, open_machines
-from autotune.measure.remote.ray_worker import Description, Limits, versions
+from autotune.measure.remote.ray_worker import Description, MeasurerOptions, versions
 from autotune.options import Options
-from autotune.tuning.pipeline import tune
+from autotune.tuning.tune import tune
 from schedules.errors import MeasureError
 from tests.autotune_tests.measure_tests import faults
 from tests.autotune_tests.measure_tests.batches import FaultyBatch
 from tests.autotune_tests.measure_tests.faults import candidate
 from tests.autotune_tests.measure_tests.rpc_server import free_port
-from tests.autotune_tests.measure_tests.test_local_measurer import FAULTS, MIB, living
+from tests.autotune_tests.measure_tests.test_local_measurer import FAULTS, LIMITS, living
 from tests.autotune_tests.tiny import save_tiny
 from tests.conformance.measurer_suite import MeasurerSuite
 from tuning_logs.sql_store import open_log
 
 ray = pytest.importorskip("ray", reason="Ray is not installed; pip install '.[cluster]'")
 
-LIMITS = Limits(compile_timeout_s=4.0, run_timeout_s=2.0, memory_bytes=512 * MIB, lowering=faults.LOWERING)
+OPTIONS = MeasurerOptions(limits=LIMITS, lowering=faults.LOWERING)
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def address(home: Path) -> Iterator[str]:
 
 
 def machines(address: str) -> list[RayMachine]:
-    return open_machines(address, None, None, "adaptive", 0, LIMITS)
+    return open_machines(address, options=OPTIONS)
 
 
 @pytest.fixture(scope="module")
@@ -65,8 +65,8 @@ class TestRayFleet(FaultyBatch, MeasurerSuite):
 def test_both_workers_measure_and_say_who_they_are(shared: FleetMeasurer) -> None:
     measured = shared.measure([candidate(kind) for kind in (*FAULTS, "right")])
     assert [m.error for m in measured] == [*(kind for kind, _ in FAULTS.values()), None]
-    assert len({origin.worker for origin in shared.origins()}) == 2
-    assert {origin.host for origin in shared.origins()} == {os.uname().nodename}
+    assert len({origin.worker for origin in shared.origins}) == 2
+    assert {origin.host for origin in shared.origins} == {os.uname().nodename}
 
 
 def test_finalists_the_untuned_build_objects_and_the_peak(shared: FleetMeasurer) -> None:
@@ -75,7 +75,7 @@ def test_finalists_the_untuned_build_objects_and_the_peak(shared: FleetMeasurer)
     assert shared.objects([candidate("right")])[0].read_bytes().startswith(b"\x7fELF")
     with pytest.raises(MeasureError, match="double does not compile"):
         shared.objects([candidate("illegal")])
-    assert shared.peak().gflops > 0
+    assert shared.roofline().gflops > 0
 
 
 def ray_workers() -> list[psutil.Process]:
@@ -118,7 +118,7 @@ def test_a_run_has_the_records_of_both_workers(tmp_path: Path, address: str) -> 
 def test_no_cluster_is_one_line() -> None:
     ray_machine.disconnect()
     with pytest.raises(MeasureError, match=r"there is no Ray cluster at 127.0.0.1:.*refused.*--cluster local"):
-        open_machines(f"127.0.0.1:{free_port()}", None, None, "adaptive", 0)
+        open_machines(f"127.0.0.1:{free_port()}")
 
 
 def test_machines_that_differ_are_left_out_and_named(caplog: pytest.LogCaptureFixture) -> None:

@@ -10,18 +10,18 @@ import psutil
 import pytest
 
 from autotune.host.machine import host_target, read_host
+from autotune.measure.local_measurer import LocalMeasurer
 from autotune.measure.remote.fleet import FleetMeasurer
 from autotune.measure.remote.remote_host import RemoteHost, described, look_at
-from autotune.measure.remote.rpc_machine import RpcMachine
-from autotune.measure.remote.rpc_measurer import RpcMeasurer, warn_of_plain_text
+from autotune.measure.remote.rpc_machine import RpcMachine, remote_target, warn_of_plain_text
 from autotune.measure.remote.rpc_session import Address, parse_address, request
 from autotune.options import Options
-from autotune.tuning.pipeline import tune
+from autotune.tuning.tune import tune
 from schedules.errors import MeasureError, UsageError
 from tests.autotune_tests.measure_tests import faults, rpc_server
 from tests.autotune_tests.measure_tests.batches import FaultyBatch
 from tests.autotune_tests.measure_tests.faults import candidate
-from tests.autotune_tests.measure_tests.test_local_measurer import FAULTS, MIB, living
+from tests.autotune_tests.measure_tests.test_local_measurer import FAULTS, LIMITS, living
 from tests.autotune_tests.tiny import save_tiny
 from tests.conformance.measurer_suite import MeasurerSuite
 from tuning_logs.sql_store import open_log
@@ -52,21 +52,22 @@ def host(board: Address) -> RemoteHost:
     return look_at(board)
 
 
-def open_measurer(board: Address, host: RemoteHost, **options: object) -> RpcMeasurer:
+def open_measurer(board: Address, host: RemoteHost) -> LocalMeasurer:
     """A measurer with short limits that lowers misbehaving configs."""
-    defaults = {"compile_timeout_s": 4.0, "run_timeout_s": 2.0, "memory_bytes": 512 * MIB, "lowering": faults.LOWERING}
-    return RpcMeasurer(board, host, **{**defaults, **options})  # type: ignore[arg-type]
+    return LocalMeasurer(host.target, limits=LIMITS, lowering=faults.LOWERING, remote=remote_target(board, host))
 
 
 @pytest.fixture(scope="module")
-def shared(board: Address, host: RemoteHost) -> Iterator[RpcMeasurer]:
+def shared(board: Address, host: RemoteHost) -> Iterator[LocalMeasurer]:
     with open_measurer(board, host) as measurer:
-        yield measurer  # type: ignore[misc]
+        yield measurer
 
 
-class TestRpcMeasurer(FaultyBatch, MeasurerSuite):
+class TestRpcDevice(FaultyBatch, MeasurerSuite):
     @pytest.fixture
-    def measurer(self, shared: RpcMeasurer, board: Address, host: RemoteHost, request: pytest.FixtureRequest) -> object:
+    def measurer(
+        self, shared: LocalMeasurer, board: Address, host: RemoteHost, request: pytest.FixtureRequest
+    ) -> object:
         return open_measurer(board, host) if request.function.__name__ == "test_close_twice" else shared
 
 
@@ -74,19 +75,18 @@ def test_the_device_is_what_its_own_files_say(host: RemoteHost) -> None:
     assert host.target == host_target()
     assert host.cpu == read_host().model
     assert host.memory_bytes == psutil.virtual_memory().total
-    assert RemoteHost.from_json(host.to_json()) == host
 
 
-def test_every_fault_is_recorded_as_here_and_the_device_survives(shared: RpcMeasurer) -> None:
+def test_every_fault_is_recorded_as_here_and_the_device_survives(shared: LocalMeasurer, host: RemoteHost) -> None:
     *failed, right = shared.measure([candidate(kind) for kind in (*FAULTS, "right")])
     assert {kind: m.error for kind, m in zip(FAULTS, failed, strict=True)} == {k: e for k, (e, _) in FAULTS.items()}
     for (kind, (_, words)), measurement in zip(FAULTS.items(), failed, strict=True):
         assert words in measurement.message, kind
     assert right.ok
-    assert shared.ran_on == shared.host.name
+    assert shared.ran_on == host.name
 
 
-def test_finalists_are_ranked_and_the_untuned_build_has_a_latency(shared: RpcMeasurer) -> None:
+def test_finalists_are_ranked_and_the_untuned_build_has_a_latency(shared: LocalMeasurer) -> None:
     ranked = shared.rank([candidate(kind) for kind in ("right", "illegal", "right otherwise")])
     assert [measurement.error for measurement in ranked] == [None, "lower_error", None]
     assert len(ranked[0].latencies_s) >= 15
@@ -157,10 +157,12 @@ def test_one_of_two_devices_dies_and_the_other_goes_on(folder: Path, port: int) 
     left, right = Address("127.0.0.1", port, "left"), Address("127.0.0.1", port, "right")
     with rpc_server.device(folder, port, "left") as first, rpc_server.device(folder, port, "right") as second:
         host = look_at(left)
-        with FleetMeasurer([RpcMachine(open_measurer(address, host)) for address in (left, right)]) as fleet:
+        with FleetMeasurer(
+            [RpcMachine(address, host, open_measurer(address, host)) for address in (left, right)]
+        ) as fleet:
             before = fleet.measure([candidate(kind) for kind in ("right", "wrong", "baseline", "right otherwise")])
             assert [measurement.error for measurement in before] == [None, "wrong_result", None, None]
-            assert {origin.worker for origin in fleet.origins()} == {f"rpc {left}", f"rpc {right}"}
+            assert {origin.worker for origin in fleet.origins} == {f"rpc {left}", f"rpc {right}"}
             rpc_server.end(first)
             after = fleet.measure([candidate("incomplete"), candidate("nan")])
             assert [measurement.error for measurement in after] == ["worker_died", "wrong_result"]

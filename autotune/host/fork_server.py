@@ -1,0 +1,164 @@
+"""The process that workers are forked from: ``python -m autotune.host.fork_server FD``, with its ``Start`` on FD.
+
+It imports a handler and constructs it once, so that a worker starts in milliseconds with everything loaded. It runs no
+job itself and starts no thread before a fork, so it survives its workers and can report how each of them ended.
+
+No process outlives the one that started the server. The server notices the end of its socket, kills and reaps its
+workers, removes its directory and ends. The kernel kills the workers of a server that dies.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import pickle
+import shutil
+import signal
+import socket
+import sys
+import traceback
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from autotune.host.process_limits import cap_memory, isolate
+from schedules.errors import AutotuneError
+
+MESSAGE_BYTES = 65536
+"""Most bytes of one message on the server's socket; a ``Start`` takes about one thousand."""
+
+IDLE_S = 3.0
+"""A worker without a job for so many seconds calls ``Handler.rest``. Heuristic, not measured."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a server is started with.
+
+    Attributes:
+        handler: import path of the handler's class, ``module:Class``.
+        settings: its constructor's only argument; it must pickle.
+        directory: where the logs of the workers are written; removed at the end.
+    """
+
+    handler: str
+    settings: object
+    directory: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What a worker can be given; subclasses add the content.
+
+    Attributes:
+        timeout_s: wall-clock limit.
+        memory_bytes: by how much the worker's address space may grow; None sets no limit.
+    """
+
+    timeout_s: float
+    memory_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A handler's answer that ``WorkerPool.run`` raises: an error that is no fault of this one job."""
+
+    error: AutotuneError
+
+
+class Handler:
+    """Does the jobs of a worker. It is constructed in the fork server, and used in workers only."""
+
+    def answer(self, job: Any) -> object:
+        """Do one job. The answer must pickle; ``Refused`` is raised at the caller's. An exception ends the worker."""
+        raise NotImplementedError
+
+    def rest(self) -> None:
+        """Release what others may want; called when no job has come for ``IDLE_S``."""
+
+
+class ForkServer:
+    """Forks workers on request and reports how they ended.
+
+    Requests, one JSON object per datagram: ``{"spawn": name}`` with the worker's end of its connection attached;
+    ``{"end": name}``, answered with ``{"ended": name, "status": waitpid status}`` once the worker is dead and reaped.
+    """
+
+    def __init__(self, control: socket.socket, handler: Handler, directory: Path) -> None:
+        self._control = control
+        self._handler = handler
+        self._directory = directory
+        self._children: dict[str, int] = {}
+        gc.collect()
+        gc.freeze()  # a collection in a worker would write to, and so copy, the pages that it shares with the others
+
+    def run(self) -> None:
+        """Serve until the other end of the socket is closed."""
+        while True:
+            data, handles, _, _ = socket.recv_fds(self._control, MESSAGE_BYTES, 1)
+            if not data:
+                break
+            request = json.loads(data)
+            if "spawn" in request:
+                self._spawn(request["spawn"], handles[0])
+            else:
+                self._control.send(json.dumps({"ended": request["end"], "status": self._end(request["end"])}).encode())
+        for name in list(self._children):
+            self._end(name)
+        shutil.rmtree(self._directory, ignore_errors=True)
+        os.killpg(0, signal.SIGKILL)  # linkers that a killed worker left, and this process
+
+    def _spawn(self, name: str, handle: int) -> None:
+        pid = os.fork()
+        if pid:
+            self._children[name] = pid
+            os.close(handle)
+            return
+        status = 1
+        try:
+            self._control.close()
+            isolate(self._directory / f"{name}.log")
+            serve(Connection(handle), self._handler)
+            status = 0
+        except BaseException:  # whatever ends the worker: os._exit prints nothing, and the log must say why
+            traceback.print_exc()
+            sys.stderr.flush()
+        finally:
+            os._exit(status)
+
+    def _end(self, name: str) -> int:
+        pid = self._children.pop(name)
+        os.kill(pid, signal.SIGKILL)
+        return os.waitpid(pid, 0)[1]
+
+
+def serve(connection: Connection, handler: Handler) -> None:
+    """Send this process's id, then answer jobs until the connection ends."""
+    connection.send(os.getpid())
+    while True:
+        if not connection.poll(IDLE_S):
+            handler.rest()
+        try:
+            job = connection.recv()
+        except EOFError:
+            return
+        if job.memory_bytes is not None:
+            cap_memory(job.memory_bytes)
+        connection.send(handler.answer(job))
+
+
+def main() -> None:
+    """Entry point of the process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    control = socket.socket(fileno=int(sys.argv[1]))
+    start: Start = pickle.loads(control.recv(MESSAGE_BYTES))  # noqa: S301 - from the process that started this one
+    module, _, name = start.handler.partition(":")
+    handler = getattr(importlib.import_module(module), name)(start.settings)
+    ForkServer(control, handler, Path(start.directory)).run()
+
+
+if __name__ == "__main__":
+    main()

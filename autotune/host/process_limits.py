@@ -1,0 +1,68 @@
+"""What every child process of this program does first, how its memory is limited, and how its death is described.
+
+Used by the workers of ``worker_pool.py`` and by the import of a model, which forks the calling process itself.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import signal
+from pathlib import Path
+
+PR_SET_PDEATHSIG = 1
+"""``prctl``'s option that makes the kernel send a signal to this process when its parent ends."""
+
+OUT_OF_MEMORY = ("bad_alloc", "out of memory", "Cannot allocate memory", "std::length_error")
+"""Texts of errors after an allocation has failed."""
+
+
+def isolate(output: Path | None = None) -> None:
+    """Prepare a forked child: it ends with its parent, leaves Ctrl-C to it, and writes to ``output`` or nowhere."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    silence = os.open(os.devnull, os.O_RDONLY)
+    written = os.open(output or os.devnull, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    for stream, handle in ((0, silence), (1, written), (2, written)):
+        os.dup2(handle, stream)
+    os.close(silence)
+    os.close(written)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def cap_memory(grow_bytes: int) -> None:
+    """Let this process's address space grow by no more than ``grow_bytes`` from here on."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    limit = pages * resource.getpagesize() + grow_bytes
+    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+    resource.setrlimit(resource.RLIMIT_AS, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
+
+
+def is_out_of_memory(text: str) -> bool:
+    """Whether an error's text, or the end of a dead process's log, says that memory could not be allocated."""
+    return any(sign in text for sign in OUT_OF_MEMORY)
+
+
+def signal_of(status: int) -> int:
+    """The signal that ended a process, from its ``waitpid`` status; 0 if none did."""
+    return os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+
+
+def cause_of_death(status: int) -> str:
+    """What ended a process: ``SIGSEGV`` or ``exit status 1``.
+
+    Args:
+        status: as ``waitpid`` returned it.
+    """
+    number = signal_of(status)
+    return signal.Signals(number).name if number else f"exit status {os.waitstatus_to_exitcode(status)}"
+
+
+def log_tail(path: Path, limit: int = 300) -> str:
+    """The last lines of a process's log, without the frames of a stack; empty if it wrote nothing."""
+    if not path.exists():
+        return ""
+    lines = [line.strip() for line in path.read_text(errors="replace").splitlines() if line.strip()]
+    said = [line.strip("! ") for line in lines if not line.startswith("File ")]
+    return " ".join(said[-3:])[-limit:]

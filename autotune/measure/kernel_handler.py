@@ -1,0 +1,55 @@
+"""Handlers of the workers that build kernels, check them and time them."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, cast
+
+from autotune.host.fork_server import Handler
+from autotune.measure.kernel_builder import Builder, Lowering
+from autotune.measure.kernel_timing import Bench, CpuBench, compile_producer
+from autotune.measure.messages import BuildJob, Built, ReferenceJob, Settings, TimedAll, TimeJob
+
+KernelJob = BuildJob | ReferenceJob | TimeJob
+
+
+def lowering_of(settings: Settings) -> Lowering:
+    """The module that applies configs to programs."""
+    return cast(Lowering, importlib.import_module(settings.lowering))
+
+
+class KernelHandler(Handler):
+    """Builds with ``builder``; what runs, runs on the bench, which the first such job opens, so never before a fork.
+
+    Args:
+        builder: for the settings' target.
+    """
+
+    def __init__(self, builder: Builder) -> None:
+        self._builder = builder
+        self._bench: Bench[Any] | None = None
+
+    def _open(self) -> Bench[Any]:
+        """Get what kernels run on."""
+        raise NotImplementedError
+
+    def answer(self, job: KernelJob) -> Built | TimedAll:
+        """Do one job."""
+        if isinstance(job, BuildJob):
+            return self._builder.build(job)
+        if self._bench is None:
+            self._bench = self._open()
+        return self._bench.answer(job)
+
+
+class CpuHandler(KernelHandler):
+    """Builds for this machine's CPU, and runs on it."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._lowering = lowering_of(settings)
+        self._producer = compile_producer(settings.target)
+        super().__init__(Builder(settings.target, self._lowering))
+
+    def _open(self) -> Bench[Any]:
+        return CpuBench(self._settings, self._lowering, self._producer)

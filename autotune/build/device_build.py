@@ -7,19 +7,23 @@ without local memory is taken. Nothing is run here.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from autotune.artifact.apply_plan import specialise
-from autotune.artifact.directory import identity, scratch_beside, sha256, write_artifact
+from autotune.artifact.apply_plan import apply_plan
+from autotune.artifact.directory import identity, write_artifact
+from autotune.artifact.manifest import sha256
 from autotune.artifact.plan import Choice, Plan, record_key
+from autotune.artifact.replacement import install, scratch_beside
 from autotune.backends.cuda.cuda_builder import Chosen, Wanted, build_kernels
+from autotune.build.accuracy import Built, first_that_passes
+from autotune.build.build_request import BuildRequest, BuildResult
 from autotune.build.reuse import Reuse
 from autotune.graph.steps import flatten
 from autotune.importer.program import Program
 from autotune.measure.measurer import symbol_of
-from autotune.options import Options
 from schedules.config import Config
 from schedules.errors import MissingRecordError, ModelError
 from schedules.lower import BASELINE
@@ -27,10 +31,13 @@ from schedules.target import Target
 from schedules.task import Task
 from tuning_logs.log import TuningLog
 
+logger = logging.getLogger(__name__)
+
 FASTEST = 3
-"""Recorded configs of a task that are tried before anything else."""
+"""Recorded configs of a task that are tried before anything else. Heuristic, not measured."""
 
 GUESSES = 6
+"""Initial configs of a template that are tried. Heuristic, not measured."""
 
 NOT_RUN = (
     "built without a device, so none of its kernels has ever run: neither its outputs nor its speed are known; "
@@ -60,10 +67,30 @@ def candidates(task: Task, program: Program, target: Target, log: TuningLog, fro
     return tuple(dict.fromkeys([*known, *space.initial[:GUESSES], BASELINE]))
 
 
-def build_offline(
-    out: Path, program: Program, target: Target, log: TuningLog, model_path: Path, options: Options
-) -> dict[str, Chosen]:
-    """Write the artifact of ``program`` for ``target``; symbol → what was chosen and what its cubin says.
+def build_for_device(request: BuildRequest) -> BuildResult:
+    """Install the artifact for a device, verified where the device is in this machine.
+
+    Raises:
+        VerificationError: if outputs differ from the reference; ``request.out`` is left as it was.
+        AutotuneError: as ``write_device_artifact``.
+    """
+    with scratch_beside(request.out) as folder:
+        made = folder / request.out.name
+        plan, chosen = write_device_artifact(made, request)
+        for symbol, item in chosen.items():
+            if item.local_bytes:
+                logger.warning("%s uses %d bytes of local memory in every config tried", symbol, item.local_bytes)
+        result = BuildResult(plan, None, {}, reason=NOT_RUN)
+        if request.options.device:
+            passed = first_that_passes(request.out, request.model, request.options.seed, [Built(made, plan)])
+            assert passed is not None
+            result = BuildResult(plan, passed.verdict, {}, passed.verify_s)
+        install(made, request.out)
+    return result
+
+
+def write_device_artifact(out: Path, request: BuildRequest) -> tuple[Plan, dict[str, Chosen]]:
+    """Write the artifact of the request's program; its plan, and symbol → what was chosen and what its cubin says.
 
     Where no device is used, the manifest's provenance says that nothing was verified.
 
@@ -72,6 +99,13 @@ def build_offline(
         ModelError: if the program holds more than kernel calls.
         MeasureError: if a kernel cannot be compiled at all.
     """
+    program, target, log, model_path, options = (
+        request.program,
+        request.target,
+        request.log,
+        request.path,
+        request.options,
+    )
     wanted = [
         Wanted(symbol_of(task.key), program.programs[task.key], candidates(task, program, target, log, options.frozen))
         for task in program.tasks
@@ -80,7 +114,7 @@ def build_offline(
         library = folder / "kernels.so"
         chosen = build_kernels(wanted, target, library)
         plan = _plan(program, target, log, chosen)
-        ready = specialise(program, plan)
+        ready = apply_plan(program, plan)
         steps = flatten(ready, {})
         if steps is None:
             raise ModelError(
@@ -100,7 +134,7 @@ def build_offline(
             library.replace(place)
 
         write_artifact(out, ready, plan, steps, identity(program, plan), provenance, moved)
-    return chosen
+    return plan, chosen
 
 
 def _plan(program: Program, target: Target, log: TuningLog, chosen: dict[str, Chosen]) -> Plan:

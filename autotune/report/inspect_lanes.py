@@ -12,7 +12,7 @@ import tvm
 
 from autotune.artifact.directory import Artifact, read_artifact
 from autotune.backends.executor import Span
-from autotune.build.lane_kernels import bounds_of, outline
+from autotune.build.lane_budget import bounds_of, cut_program
 from autotune.graph.lanes import cpu_lane
 from autotune.importer.program import Program
 from autotune.runtime.session import InferenceSession
@@ -44,7 +44,7 @@ class BranchRow:
 
 def report_branches(program: Program, target: Target) -> tuple[BranchRow, ...]:
     """How the model is cut; empty where the virtual machine runs it."""
-    drawn = outline(program, target)
+    drawn = cut_program(program, target)
     if drawn is None:
         return ()
     flat, cut = drawn

@@ -14,11 +14,10 @@ import onnx
 
 from autotune.artifact.replacement import scratch_beside
 from autotune.backends.cpu.linking import check_compiler
-from autotune.backends.registry import backend_of
-from autotune.build.device_build import build_for_device
-from autotune.build.lane_kernels import Kind, Size, for_threads, plan_sizes
-from autotune.build.ship import Shipped, Shipping
-from autotune.build.ship_lanes import place_and_ship
+from autotune.backends.backend_catalog import backend_of
+from autotune.build.build_model import build_model
+from autotune.build.build_request import BuildRequest, LaneKernels
+from autotune.build.lane_budget import Size, for_threads, plan_sizes
 from autotune.events import Observer, everyone, ignore
 from autotune.graph.lanes import Lane, parse_lanes
 from autotune.host.machine import host_target
@@ -145,9 +144,11 @@ def tune_part(model_path: Path, options: Options, observe: Observer = ignore, in
         kernels, outcomes = _search_lanes(stack, part, own, observe, interrupted)
         interrupted = interrupted or any(outcome.interrupted for outcome in outcomes)
         with clock.phase("build"):
-            hurry = interrupted or bool(bench.foreign)
-            job = Shipping(part.model, part.program, bench.target, part.log, model_path, options, hurry)
-            built = _build(out, job, kernels, bench.lanes)
+            timed = not (interrupted or bench.foreign)
+            request = BuildRequest(
+                out, part.model, model_path, bench.target, kernels, bench.lanes, part.log, options, timed
+            )
+            built = build_model(request)
         clock.move(built.verify_s, "build", "verify")
     phase_s = {
         name: seconds + sum(outcome.phase_s.get(name, 0.0) for outcome in outcomes)
@@ -211,7 +212,7 @@ def _time_reference(part: OpenPart, earlier: tuple[Run, ...], observe: Observer)
 
 def _search_lanes(
     stack: ExitStack, part: OpenPart, own: Observer, shown: Observer, interrupted: bool
-) -> tuple[dict[int, Kind], list[SearchOutcome]]:
+) -> tuple[dict[int, LaneKernels], list[SearchOutcome]]:
     """Search the kernels of every size of lane, the widest first.
 
     Args:
@@ -221,7 +222,7 @@ def _search_lanes(
     Returns:
         Threads of a lane → how kernels for it are built; and what every search brought.
     """
-    kernels: dict[int, Kind] = {}
+    kernels: dict[int, LaneKernels] = {}
     outcomes: list[SearchOutcome] = []
     bench, options = part.bench, part.options
     cold = cold_bytes(part.program)
@@ -234,7 +235,7 @@ def _search_lanes(
         if kernels:
             measurer = stack.enter_context(backend_of(target).measurer(target, options.evaluator, options.seed))
             program = for_threads(part.program, target)
-        lane = Kind(target, program, size.tasks, measurer)
+        lane = LaneKernels(target, program, size.tasks, measurer)
         if measurer is not None and not (options.frozen or interrupted):
             measurer.cold_bytes = cold
             budget = replace(options, budget_s=options.seconds * size.share)
@@ -243,13 +244,6 @@ def _search_lanes(
             outcomes.append(search_program(request, shown if kernels else own))
         kernels[threads] = lane
     return kernels, outcomes
-
-
-def _build(out: Path, job: Shipping, kernels: Mapping[int, Kind], lanes: tuple[Lane, ...]) -> Shipped:
-    """Build, verify and install the artifact: on lanes of a CPU, or for a device."""
-    if backend_of(job.target).has_lanes:
-        return place_and_ship(out, job, kernels, lanes)
-    return build_for_device(out, job)
 
 
 def cold_bytes(program: Program) -> int:

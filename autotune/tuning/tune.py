@@ -7,13 +7,13 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from autotune.backends.backend_catalog import backend_of
 from autotune.backends.cuda.device import device_target
-from autotune.backends.registry import backend_of
 from autotune.events import Observer, ignore
 from autotune.graph.lanes import device_of
 from autotune.options import Options
 from autotune.tuning.composition import Composition, PartJob, tune_composition
-from autotune.tuning.coupled import CpuAndDevice
+from autotune.tuning.coupled import CoupledLanes
 from autotune.tuning.existing_log import check_frozen
 from autotune.tuning.fallback_partitions import FallbackPartitions
 from autotune.tuning.multi_shape import ShapeSets
@@ -79,7 +79,7 @@ def _composition(path: Path, options: Options) -> Composition | None:
         UsageError: if the options do not go together.
     """
     if device_of(options.lanes):
-        return CpuAndDevice(path, options)
+        return CoupledLanes(path, options)
     if not options.remote:
         backend_of(resolve_target(options)).check_options(options)
     return ShapeSets(path, options) if options.shapes else None

@@ -13,9 +13,9 @@ from autotune.build.lane_kernels import SIDE_SHARE, outline, parallel_tasks, pla
 from autotune.cli.main import main
 from autotune.graph.lanes import parse_lanes
 from autotune.host.machine import read_host
+from autotune.importer.guarded_import import import_model
 from autotune.options import Options
 from autotune.report.inspect_lanes import report_branches, report_lanes
-from autotune.tuning.pipeline import load_program
 from schedules.errors import MissingRecordError, UsageError
 from schedules.target import Target
 from tests.models import catalog
@@ -33,7 +33,7 @@ def branches(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def program(branches):
-    return load_program(branches, Options(), TWO)[1]
+    return import_model(branches, Options().inputs, TWO)[1]
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +130,7 @@ def test_only_what_may_run_side_by_side_is_tuned_for_small_lanes(program):
 
 def test_lanes_that_cannot_gain_get_no_budget(tmp_path):
     path = catalog.save("tiny_mlp", tmp_path / "chain.onnx")
-    chain = load_program(path, Options(), TWO)[1]
+    chain = import_model(path, Options().inputs, TWO)[1]
     sizes = plan_sizes(chain, TWO, parse_lanes("auto", 2), Options(lanes="auto"))
     assert list(sizes) == [2]
     assert sizes[2].share == 1.0

@@ -7,7 +7,7 @@ import pytest
 
 from autotune.graph.partition import Phase, Subgraph, partition
 from autotune.importer.conversion.scope import Scope
-from autotune.importer.onnx_model.branches import coarse, cut_branches, multiply_adds
+from autotune.build.branches import coarse, cut_branches, multiply_adds
 from autotune.importer.onnx_model.load import load_model
 from autotune.importer.onnx_model.simplify import simplify
 from autotune.importer.program import interface

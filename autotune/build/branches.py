@@ -1,0 +1,151 @@
+"""An ONNX model cut into coarse subgraphs before anything is fused: each is a model, for any kind of device.
+
+As DUET (IPDPS 2021) does, at the nodes that every path meets (``graph/partition.py``). The same subgraph can then be
+compiled for a CPU and for a GPU, whose programs after layouts and fusion have nothing in common but their interface.
+Only phases whose branches are worth running side by side are kept apart. Everything else between two of those is one
+subgraph, so that operators in it can still be fused.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from onnx import ModelProto, NodeProto, load_model_from_string
+
+from autotune.graph.partition import Phase, partition
+from autotune.importer.conversion.scope import Scope
+from autotune.importer.guarded_import import Inputs, Sound, count_nodes, guarded
+from autotune.importer.import_worker import Limits
+from autotune.importer.onnx_model.load import load_model
+from autotune.importer.onnx_model.segments import Cutter, reads
+from autotune.importer.onnx_model.simplify import simplify
+
+LEAST_GAIN = 0.02
+"""Share of the model's arithmetic that must lie beside a phase's longest branch: running it at the same time gains no
+more than that share, and ``placing.WORTH`` is as much."""
+
+LEAST_SHARE = 0.002
+"""Branches of less arithmetic than this share of the model form one subgraph with others of their phase. Heuristic."""
+
+RECURRENT = ("LSTM", "GRU", "RNN")
+
+
+@dataclass(frozen=True)
+class Branch:
+    """A subgraph as a model; values pass between subgraphs by name.
+
+    Attributes:
+        name: phase and branch, such as ``2.1``.
+        model: its inputs are the model's or earlier subgraphs' outputs.
+    """
+
+    name: str
+    model: ModelProto
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """What it reads, without its weights."""
+        weights = {tensor.name for tensor in self.model.graph.initializer}
+        return tuple(value.name for value in self.model.graph.input if value.name not in weights)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """What others read of it, or the model's outputs."""
+        return tuple(value.name for value in self.model.graph.output)
+
+
+def cut_into_branches(path: Path, inputs: Inputs) -> tuple[ModelProto, list[Branch]]:
+    """The checked model at ``path``, and it cut where branches are worth running side by side.
+
+    Raises:
+        ModelError, UsageError: as ``import_model``.
+    """
+
+    def work(sound: Sound) -> list[tuple[str, bytes]]:
+        model = load_model(path, inputs)
+        sound(count_nodes(model))
+        return [(branch.name, branch.model.SerializeToString()) for branch in cut_branches(simplify(model))]
+
+    model, found = guarded(path, inputs, work, Limits())
+    return model, [Branch(name, load_model_from_string(text)) for name, text in found]
+
+
+def cut_branches(model: ModelProto) -> list[Branch]:
+    """``model`` as subgraphs in an order in which they can run; one if nothing can run side by side.
+
+    Args:
+        model: simplified, with shapes.
+
+    Raises:
+        ModelError: if the shape of a value between two subgraphs is not known.
+    """
+    nodes = list(model.graph.node)
+    scope = Scope(model)
+    work = [multiply_adds(node, scope) for node in nodes]
+    cutter = Cutter(model)
+    return [
+        Branch(name, cutter.part([nodes[index] for index in members]))
+        for name, members in coarse(partition(_edges(nodes)).phases, work)
+    ]
+
+
+def _edges(nodes: Sequence[NodeProto]) -> list[list[int]]:
+    """For every node the nodes that it reads from."""
+    maker = {name: index for index, node in enumerate(nodes) for name in node.output if name}
+    return [sorted({maker[name] for name in reads(node) if name in maker}) for node in nodes]
+
+
+def coarse(phases: Sequence[Phase], work: Sequence[float]) -> list[tuple[str, list[int]]]:
+    """(name, nodes) of every subgraph. Pure.
+
+    Args:
+        phases: of ``partition``.
+        work: of every node; any unit.
+    """
+    total = sum(work) or 1.0
+    found: list[tuple[str, list[int]]] = []
+    straight: list[int] = []
+    stage = 0
+
+    def close() -> None:
+        nonlocal stage
+        if straight:
+            found.append((str(stage), sorted(straight)))
+            straight.clear()
+            stage += 1
+
+    for phase in phases:
+        branches = [[node for part in branch for node in part.nodes] for branch in phase.branches]
+        sizes = [sum(work[node] for node in branch) / total for branch in branches]
+        if len(branches) == 1 or sum(sizes) - max(sizes) < LEAST_GAIN:
+            straight.extend(node for branch in branches for node in branch)
+            continue
+        close()
+        small = [node for branch, size in zip(branches, sizes, strict=True) if size < LEAST_SHARE for node in branch]
+        kept = [branch for branch, size in zip(branches, sizes, strict=True) if size >= LEAST_SHARE]
+        kept += [small] if small else []
+        found += [(f"{stage}.{number}", sorted(branch)) for number, branch in enumerate(kept)]
+        stage += 1
+    close()
+    return found
+
+
+def multiply_adds(node: NodeProto, scope: Scope) -> float:
+    """About how much arithmetic a node is: multiply-adds of products, elements of everything else."""
+    shapes = [scope.shapes.get(name) for name in node.input]
+    made = sum(math.prod(scope.shapes[name]) for name in node.output if name in scope.shapes)
+    weight = shapes[1] if len(shapes) > 1 and shapes[1] is not None else ()
+    first = shapes[0] if shapes and shapes[0] is not None else ()
+    if node.op_type == "Conv" and weight:
+        return float(made * math.prod(weight[1:]))
+    if node.op_type == "ConvTranspose" and weight:
+        return float(math.prod(first) * math.prod(weight[1:]))
+    if node.op_type in ("MatMul", "Gemm") and first and weight:
+        return float(math.prod(first) * weight[-1] if node.op_type == "MatMul" else made * min(weight))
+    if node.op_type in RECURRENT and len(shapes) > 2 and shapes[2] is not None and len(first) == 3:
+        _, rows, hidden = shapes[2]
+        return float(first[0] * first[1] * rows * (first[2] + hidden))
+    return float(made)

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from sqlalchemy.exc import SQLAlchemyError
 
 from schedules.errors import InstallError, LogError
 from tuning_logs.log import TuningLog
@@ -21,14 +22,12 @@ if TYPE_CHECKING:
     from optuna.storages import RDBStorage
     from optuna.trial import FrozenTrial
 
-logger = logging.getLogger(__name__)
-
 Distributions = dict[str, "CategoricalDistribution"]
 
 
 @dataclass(frozen=True)
 class StudiesReport:
-    """What an export made: studies, their trials, and studies that the storage had already and that were left alone."""
+    """How many studies and trials were written, and how many studies the storage held already."""
 
     studies: int
     trials: int
@@ -44,6 +43,7 @@ def export_studies(log: TuningLog, address: str) -> StudiesReport:
     """
     try:
         import optuna
+        from optuna.exceptions import OptunaError
         from optuna.storages import RDBStorage
     except ImportError as error:
         raise InstallError(
@@ -54,8 +54,8 @@ def export_studies(log: TuningLog, address: str) -> StudiesReport:
             storage = RDBStorage(address)
             known = set(optuna.get_all_study_names(storage))
             return _export(log, storage, known)
-    # Optuna hands on whatever SQLAlchemy and the database raise; all of it is about the address.
-    except Exception as error:
+    # Optuna passes on what SQLAlchemy, a driver or the file system raise. All of it is about the address.
+    except (OptunaError, SQLAlchemyError, ImportError, OSError, RuntimeError, ValueError) as error:
         first = next(iter(str(error).splitlines()), "") or type(error).__name__
         raise LogError(
             f"Optuna cannot use the storage {_without_password(address)} ({first[:200]}); give sqlite:///FILE"
@@ -104,7 +104,7 @@ def study_name(key: RecordKey) -> str:
 
 
 def _choice(value: object) -> int | str:
-    """Optuna's choices are numbers and text: a tiling becomes text."""
+    """A knob's value as Optuna can store it: a number or text."""
     return value if isinstance(value, int | str) else "×".join(map(str, value))  # type: ignore[call-overload]
 
 

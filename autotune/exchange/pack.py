@@ -21,41 +21,20 @@ from importlib import metadata
 from pathlib import Path
 
 import onnx
+from packaging.requirements import Requirement
 
 from autotune.importer.guarded_import import load_checked
 from autotune.importer.onnx_model.shape_sets import shape_sets
+from autotune.versions import DISTRIBUTION, installed
 from schedules.errors import ArtifactError, UsageError
 from tuning_logs.exchange import export_log
 from tuning_logs.log import TuningLog
 
 ROOMS = ("autotune", "search", "costmodels", "schedules", "tuning_logs")
-NEEDED = (
-    "apache-tvm",
-    "apache-tvm-ffi",
-    "SQLAlchemy",
-    "alembic",
-    "archspec",
-    "cloudpickle",
-    "cuda-bindings",
-    "emcee",
-    "jinja2",
-    "numpy",
-    "nvidia-cuda-cccl",
-    "nvidia-cuda-crt",
-    "nvidia-cuda-nvrtc",
-    "nvidia-cuda-runtime",
-    "onnx",
-    "onnxruntime",
-    "onnxslim",
-    "packaging",
-    "platformdirs",
-    "plotly",
-    "psutil",
-    "rich",
-    "scikit-optimize",
-    "typer",
-    "xgboost-cpu",
-)
+REFERENCE = "onnxruntime"
+"""What the job's artifact is compared with."""
+EXTRAS = ("", "cuda")
+"""Extras of our package that the job needs; the empty one stands for what every installation needs."""
 
 RUN = """#!/usr/bin/env bash
 # Tunes {model} on this machine's GPU. Needs Python with the packages of constraints.txt, and a CUDA driver:
@@ -137,10 +116,11 @@ def _source(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
 
 def _constraints() -> str:
     """The versions here of what the job needs; what is not installed here is left to pip."""
-    lines = []
-    for name in NEEDED:
-        try:
-            lines.append(f"{name}=={metadata.version(name)}")
-        except metadata.PackageNotFoundError:
-            lines.append(name)
-    return "\n".join(lines) + "\n"
+    required = [Requirement(text) for text in metadata.requires(DISTRIBUTION) or ()]
+    names = [
+        each.name
+        for each in required
+        if each.marker is None or any(each.marker.evaluate({"extra": extra}) for extra in EXTRAS)
+    ]
+    versions = {name: installed(name) for name in (*names, REFERENCE)}
+    return "".join(f"{name}=={version}\n" if version else f"{name}\n" for name, version in versions.items())

@@ -9,8 +9,8 @@ from autotune.exchange.optuna_studies import export_studies, study_name
 from schedules.config import Config
 from schedules.errors import InstallError, LogError
 from tuning_logs.measurement import Measurement
-from tuning_logs.memory_store import MemoryStore
 from tuning_logs.record import RecordKey, TuningRecord
+from tuning_logs.sql_store import memory_log
 
 KEY = RecordKey("f00d", "llvm-avx2-haswell-2t-1", "conv2d/1", "0.27")
 
@@ -23,7 +23,7 @@ def record(tile, order, latency_s=None, key=KEY, when=1.7e9):
 
 @pytest.fixture
 def log():
-    made = MemoryStore()
+    made = memory_log()
     made.append([record((4, 2), "in", 2e-3), record((8, 1), "out", 1e-3, when=1.8e9), record((2, 2), "in", when=1.9e9)])
     made.append([record((4, 2), "in", 5e-3, dataclasses.replace(KEY, task="beef"))])
     return made

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from autotune.backends.cpu import cpu_backend
-from autotune.build import ship
+from autotune.build import one_lane
 from autotune.host.machine import host_target
 from autotune.host.roofline import Roofline
 from autotune.measure.kernel_builder import Builder, object_of
@@ -173,5 +173,5 @@ def interrupt_the_first_part(monkeypatch: pytest.MonkeyPatch) -> list[Interrupte
 
     monkeypatch.setattr(part, "reference_latency", once(None, "ONNX Runtime"))
     monkeypatch.setattr(cpu_backend, "measure_roofline", once(Roofline(1e3, 1e3, 1e3, 1), "the roofline"))
-    monkeypatch.setattr(ship, "median_ms", lambda *_: pytest.fail("timed the whole"))
+    monkeypatch.setattr(one_lane, "median_s", lambda *_: pytest.fail("timed the whole"))
     return started

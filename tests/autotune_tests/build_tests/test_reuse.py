@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from autotune.artifact.plan import record_key
 from autotune.backends.cpu import cpu_backend
-from autotune.build import ship
+from autotune.build import one_lane
 from autotune.build.reuse import FIRST, Reuse
 from autotune.importer.onnx_model.load import load_model
 from autotune.importer.onnx_model.simplify import simplify
@@ -141,7 +141,7 @@ def test_a_run_measures_near_hits_before_it_believes_them(tmp_path, monkeypatch)
         return measurers[-1]
 
     monkeypatch.setattr(cpu_backend, "LocalMeasurer", start)
-    monkeypatch.setattr(ship, "median_ms", lambda *_: 1.0)
+    monkeypatch.setattr(one_lane, "median_s", lambda *_: 1e-3)
 
     def options(name):
         return Options(out=tmp_path / name, log=tmp_path / "t.db", threads=1, trials=8, batch=4)

@@ -11,11 +11,13 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.build import ship
+from autotune.backends.cpu import cpu_backend
+from autotune.build import one_lane
 from autotune.cli import main as cli
 from autotune.cli.arguments import parse_seconds, parse_target, split_names
 from autotune.cli.main import main
-from autotune.tuning import pipeline
+from autotune.tuning import tune as tuning
+from autotune.tuning.result import Result
 from schedules.errors import ArtifactError, AutotuneError, MissingRecordError, UsageError, VerificationError
 from schedules.target import Target
 from tests.autotune_tests.fakes import FakeMeasurer, if_it_lowers
@@ -55,8 +57,8 @@ def answer(capsys):
 @pytest.fixture
 def faked(monkeypatch, tmp_path):
     """No device is measured; the model is in the current folder."""
-    monkeypatch.setattr(pipeline, "LocalMeasurer", lambda *_, **__: FakeMeasurer(if_it_lowers))
-    monkeypatch.setattr(ship, "median_ms", lambda *_: 1.0)
+    monkeypatch.setattr(cpu_backend, "LocalMeasurer", lambda *_, **__: FakeMeasurer(if_it_lowers))
+    monkeypatch.setattr(one_lane, "median_s", lambda *_: 1e-3)
     monkeypatch.chdir(tmp_path)
     return save_tiny(tmp_path / "tiny.onnx")
 
@@ -172,7 +174,7 @@ def _empty_log(folder):
     ],
 )
 def test_missing_files_are_one_line_and_nothing_is_made(answer, arguments, hint, tmp_path, monkeypatch):
-    monkeypatch.setattr(pipeline, "LocalMeasurer", lambda *_, **__: FakeMeasurer())
+    monkeypatch.setattr(cpu_backend, "LocalMeasurer", lambda *_, **__: FakeMeasurer())
     monkeypatch.chdir(tmp_path)
     code, out, err = answer(*arguments, *(["--quiet"] if arguments[0] == "run" else []))
     assert (code, out) == (1, "")
@@ -196,7 +198,7 @@ def test_exit_codes(answer, monkeypatch, error, code):
     def fail(*_):
         raise error
 
-    monkeypatch.setattr(pipeline, "tune", fail)
+    monkeypatch.setattr(tuning, "tune", fail)
     got, out, err = answer("run", "m.onnx", "--quiet")
     assert (got, out) == (code, "")
     assert one_line(err)
@@ -206,7 +208,7 @@ def test_a_bug_keeps_its_traceback(monkeypatch):
     def fail(*_):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(pipeline, "tune", fail)
+    monkeypatch.setattr(tuning, "tune", fail)
     with pytest.raises(ZeroDivisionError):
         main(["run", "m.onnx", "--quiet"])
 
@@ -261,9 +263,9 @@ def test_verification_failure_exits_4_and_still_says_how_far(answer, tiny, tmp_p
 def test_a_bundle_is_read_again_only_to_be_explained(answer, tmp_path, monkeypatch):
     (tmp_path / "several").mkdir()
     (tmp_path / "several" / "manifest.json").write_text('{"format": 2}')  # whoever reads it complains
-    part = pipeline.Result("tiny.onnx", tmp_path / "several" / "part-0", "cpu", 1, 1)
+    part = Result("tiny.onnx", tmp_path / "several" / "part-0", "cpu", 1, 1)
     whole = replace(part, artifact=tmp_path / "several", parts=(part,))
-    monkeypatch.setattr("autotune.tuning.entry.tune", lambda *_: whole)
+    monkeypatch.setattr("autotune.tuning.tune.tune", lambda *_: whole)
     assert answer("run", "tiny.onnx", "--quiet")[0] == 0
     code, _, err = answer("run", "tiny.onnx", "--quiet", "--explain")
     assert code == 1
@@ -277,7 +279,7 @@ def test_interrupted_run_exits_130_with_its_artifact(answer, faked, monkeypatch)
         raise KeyboardInterrupt
 
     measurer.answer = stop
-    monkeypatch.setattr(pipeline, "LocalMeasurer", lambda *_, **__: measurer)
+    monkeypatch.setattr(cpu_backend, "LocalMeasurer", lambda *_, **__: measurer)
     code, out, _ = answer("run", "tiny.onnx", "--log", "t.db", *FAST, "--json")
     assert code == 130
     assert json.loads(out)["interrupted"] is True
@@ -286,7 +288,7 @@ def test_interrupted_run_exits_130_with_its_artifact(answer, faked, monkeypatch)
 
 def test_ctrl_c_before_anything_is_one_line(tmp_path):
     program = (
-        "import sys, time, autotune.tuning.pipeline as p\n"
+        "import sys, time, autotune.tuning.tune as p\n"
         "def wait(*_):\n    print('ready', flush=True)\n    time.sleep(60)\n"
         "p.tune = wait\nfrom autotune.cli.main import main\nsys.exit(main(['run', 'm.onnx', '--quiet']))"
     )
@@ -377,10 +379,10 @@ def test_logging_is_quiet_unless_asked(monkeypatch, answer, caplog):
     import logging
 
     def chat(*_):
-        logging.getLogger("autotune.tuning.pipeline").info("details")
+        logging.getLogger("autotune.tuning.result").info("details")
         raise ArtifactError("x")
 
-    monkeypatch.setattr(pipeline, "tune", chat)
+    monkeypatch.setattr(tuning, "tune", chat)
     assert "details" not in answer("run", "m.onnx", "-q")[2]
     assert "tune: details" in answer("-v", "run", "m.onnx", "-q")[2]
 

@@ -17,7 +17,7 @@ import autotune
 from autotune.artifact.directory import read_artifact
 from autotune.artifact.manifest import sealed, sha256
 from autotune.backends.cpu import cpu_backend
-from autotune.build import ship
+from autotune.build import one_lane
 from autotune.cli.main import main
 from autotune.options import Options
 from autotune.report.facts import read_facts
@@ -171,7 +171,7 @@ def measurers(monkeypatch):
         return opened[-1]
 
     monkeypatch.setattr(cpu_backend, "LocalMeasurer", start)
-    monkeypatch.setattr(ship, "median_ms", lambda *_: 1.0)
+    monkeypatch.setattr(one_lane, "median_s", lambda *_: 1e-3)
     return opened
 
 
@@ -247,7 +247,7 @@ def test_a_second_run_keeps_history_and_latencies(model, tmp_path, measurers, mo
     first = tuning.tune(model, options)  # what a later segment found out about a task of both serves the earlier one
     told = [read_history(part) for part in sorted(first.artifact.glob("part-?"))]
     assert all(runs[0].slots for runs in told)
-    monkeypatch.setattr(ship, "median_ms", lambda *_: pytest.fail("the whole segment was timed again"))
+    monkeypatch.setattr(one_lane, "median_s", lambda *_: pytest.fail("the whole segment was timed again"))
     second = tuning.tune(model, options)
     assert second.measured_trials == 0
     assert [part.latency_ms for part in second.parts] == [part.latency_ms for part in first.parts]

@@ -11,7 +11,7 @@ from autotune.artifact.bundle import Bundle, is_bundle
 import autotune
 from autotune.artifact.manifest import attach
 from autotune.backends.cpu import cpu_backend
-from autotune.build import ship
+from autotune.build import one_lane
 from autotune.options import Options
 from autotune.tuning import tune as tuning
 from autotune.tuning.composition import part_options
@@ -42,7 +42,7 @@ def built(tmp_path_factory):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cpu_backend, "LocalMeasurer", start)
-        patch.setattr(ship, "median_ms", lambda *_: 1.0)
+        patch.setattr(one_lane, "median_s", lambda *_: 1e-3)
         yield build
 
 

@@ -8,7 +8,7 @@ import pytest
 from autotune.artifact.directory import read_artifact
 from autotune.artifact.manifest import attach, attachment, read_manifest
 from autotune.backends.cpu import cpu_backend
-from autotune.build import ship
+from autotune.build import one_lane
 from autotune.events import ReferenceTimed, everyone
 from autotune.options import Options
 from autotune.tuning import part
@@ -26,7 +26,7 @@ from tests.autotune_tests.tiny import save_tiny
 def run(monkeypatch, tmp_path):
     """``run(trials, **options)``: tune the tiny model with made-up times; its Result."""
     monkeypatch.setattr(cpu_backend, "LocalMeasurer", lambda *_, **__: FakeMeasurer(if_it_lowers))
-    monkeypatch.setattr(ship, "median_ms", lambda *_: 1.0)
+    monkeypatch.setattr(one_lane, "median_s", lambda *_: 1e-3)
     model = save_tiny(tmp_path / "tiny.onnx")
 
     def call(trials, **options):

@@ -13,7 +13,7 @@ import autotune
 from autotune.artifact.directory import read_artifact
 from autotune.backends.cpu import cpu_backend
 from autotune.build import linking as library
-from autotune.build import ship
+from autotune.build import one_lane
 from autotune.events import PhaseBegan, SlotDone, TuningBegan, TuningEnded
 from autotune.importer.guarded_import import import_model
 from autotune.options import Options
@@ -48,7 +48,7 @@ def measurers(monkeypatch):
 def latencies_ms(monkeypatch):
     """What timing a whole model says, in turn; when all is said, that everything is equally fast."""
     said = []
-    monkeypatch.setattr(ship, "median_ms", lambda *_: said.pop(0) if said else 1.0)
+    monkeypatch.setattr(one_lane, "median_s", lambda *_: 1e-3 * (said.pop(0) if said else 1.0))
     return said
 
 

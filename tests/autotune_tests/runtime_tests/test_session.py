@@ -3,17 +3,21 @@
 import os
 import shutil
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import onnxruntime
 import pytest
 
 import autotune
-from autotune.backends.cpu.libraries import set_threads
-from autotune.runtime.plain_session import InferenceSession
-from schedules.errors import ArtifactError, UsageError
+from autotune.artifact.directory import read_artifact
+from autotune.artifact.manifest import KERNELS, read_manifest, write_manifest
+from autotune.runtime.session import InferenceSession
+from schedules.errors import ArtifactError, RunError, UsageError
 from tests.autotune_tests import tiny as tiny_module
+from tests.autotune_tests.composites import data as segments_feed
+from tests.autotune_tests.composites import rows, three_segments, two_batches
+from tests.autotune_tests.tiny import target
 
 
 @pytest.fixture(scope="module")
@@ -69,25 +73,6 @@ def test_input_is_left_as_it_was(session):
     assert np.array_equal(array, before)
 
 
-def awkward(array):
-    """The same values, laid out in ways that a kernel cannot take."""
-    unaligned = np.empty(array.nbytes + 4, np.uint8)[4:].view(np.float32).reshape(array.shape)
-    unaligned[...] = array
-    strided = np.empty((1, 16, 8, 16), np.float32)[..., ::2]
-    strided[...] = array
-    frozen = array.copy()
-    frozen.flags.writeable = False
-    return {"unaligned": unaligned, "strided": strided, "read-only": frozen, "transposed": array.copy().T.copy().T}
-
-
-@pytest.mark.parametrize("kind", ["unaligned", "strided", "read-only", "transposed"])
-def test_any_layout_of_the_input_gives_the_same(session, kind):
-    array = data()
-    expected = session.run(None, {"data": array})
-    got = session.run(None, {"data": awkward(array)[kind]})
-    assert all(np.array_equal(a, b) for a, b in zip(got, expected, strict=True))
-
-
 @pytest.mark.parametrize(
     ("names", "feed", "message"),
     [
@@ -134,12 +119,6 @@ def test_callers_keep_their_cores(session):
     assert os.sched_getaffinity(0) == before
 
 
-def test_a_thread_that_runs_kernels_on_one_core_keeps_its_cores():
-    before = os.sched_getaffinity(0)
-    with ThreadPoolExecutor(1) as own:
-        assert own.submit(lambda: (set_threads(1), os.sched_getaffinity(0))).result()[1] == before
-
-
 def test_two_sessions_of_one_artifact_do_not_disturb_each_other(tiny_built, session):
     other = autotune.load(tiny_built.artifact)
     feed = {"data": data()}
@@ -163,4 +142,64 @@ def test_an_artifact_that_was_built_anew_is_loaded_anew(tiny, tmp_path, workshop
 def test_damaged_artifact_is_not_loaded(tiny):
     (tiny.artifact / "model.so").write_bytes(b"\x7fELF")
     with pytest.raises(ArtifactError, match="was changed"):
+        InferenceSession(tiny.artifact)
+
+
+@pytest.fixture(scope="module")
+def composites(tmp_path_factory, workshop):
+    folder = tmp_path_factory.mktemp("composites")
+    return two_batches(folder, workshop), three_segments(folder, workshop)
+
+
+def test_every_kind_of_artifact_gives_the_same_class(tiny_built, composites):
+    batches, segments = composites
+    for path in (tiny_built.artifact, batches.artifact, segments.artifact):
+        assert type(autotune.InferenceSession(path)) is autotune.InferenceSession
+        assert isinstance(autotune.load(path), autotune.InferenceSession)
+    assert autotune.InferenceSession is InferenceSession
+
+
+def test_open_sizes_are_shown_by_name_and_those_that_depend_on_data_as_none(composites):
+    batches, segments = map(InferenceSession, (built.artifact for built in composites))
+    assert [(arg.name, arg.shape, arg.type) for arg in batches.get_inputs()] == [
+        ("rows", ["batch", 24], "tensor(float)")
+    ]
+    assert batches.get_outputs()[0].shape == ["batch", 10]
+    assert {arg.name: (arg.shape, arg.type) for arg in segments.get_outputs()}["where"] == ([2, None], "tensor(int64)")
+
+
+def test_outputs_of_segments_come_as_asked(composites):
+    session = InferenceSession(composites[1].artifact)
+    scores, means = session.run(["scores", "means"], segments_feed())
+    every = session.run(None, segments_feed())
+    assert np.array_equal(means, every[0])
+    assert np.array_equal(scores, every[2])
+    assert session.get_modelmeta().graph_name == "whole.onnx"
+
+
+def test_threads_are_those_of_the_parts(composites):
+    for built in composites:
+        assert InferenceSession(built.artifact).threads == 1
+        assert InferenceSession(built.artifact, threads=1).threads == 1
+        with pytest.raises(UsageError, match="at least 1"):
+            InferenceSession(built.artifact, threads=0)
+
+
+def test_no_kind_of_artifact_starts_a_run_that_is_asked_to_end(composites):
+    options = onnxruntime.RunOptions()
+    options.terminate = True
+    for built, feed in zip(composites, (rows(1), segments_feed()), strict=True):
+        with pytest.raises(RunError, match="give fresh ones"):
+            InferenceSession(built.artifact).run(None, feed, options)
+
+
+@pytest.mark.parametrize(("isa", "told"), [("avx512", "this machine has generic"), ("neon", "was built for neon")])
+def test_an_artifact_of_another_machine_is_read_but_not_run(tiny, monkeypatch, isa, told):
+    here = target()
+    monkeypatch.setattr("autotune.backends.cpu.cpu_backend.host_target", lambda: replace(here, isa="generic"))
+    manifest = read_manifest(tiny.artifact)
+    fields = {name: value for name, value in manifest.items() if name not in ("format", "kind", "seal", "attached")}
+    write_manifest(tiny.artifact, KERNELS, {**fields, "target": {**manifest["target"], "isa": isa}})
+    assert read_artifact(tiny.artifact).target.isa == isa
+    with pytest.raises(ArtifactError, match=told):
         InferenceSession(tiny.artifact)

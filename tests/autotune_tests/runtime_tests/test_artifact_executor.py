@@ -1,0 +1,63 @@
+"""What every executor promises, over all of them."""
+
+import numpy as np
+import pytest
+
+from autotune.artifact.composite import read_composite
+from autotune.artifact.directory import read_artifact
+from autotune.runtime.multi_shape_executor import MultiShapeExecutor
+from autotune.runtime.one_shape_executor import OneShapeExecutor
+from autotune.runtime.segmented_executor import SegmentedExecutor
+from tests.autotune_tests.composites import data, rows, three_segments, two_batches
+
+
+@pytest.fixture(scope="module", params=["one shape", "several shapes", "segments"])
+def case(request, tmp_path_factory, tiny_built, workshop):
+    """An executor and arrays for it."""
+    folder = tmp_path_factory.mktemp("case")
+    if request.param == "one shape":
+        return OneShapeExecutor(read_artifact(tiny_built.artifact), None), list(data().values())
+    if request.param == "segments":
+        return SegmentedExecutor(read_composite(three_segments(folder, workshop).artifact), None), list(data().values())
+    return MultiShapeExecutor(read_composite(two_batches(folder, workshop).artifact), None), list(rows(8).values())
+
+
+def test_it_says_what_it_runs(case):
+    executor, arrays = case
+    assert len(executor.inputs) == len(arrays)
+    assert all(spec.dtype == str(array.dtype) for spec, array in zip(executor.inputs, arrays, strict=True))
+    assert executor.provenance["model"].endswith(".onnx")
+    assert executor.threads == 1
+    assert isinstance(executor.lanes, tuple)
+
+
+def test_every_output_is_made_in_order_and_is_the_caller_s(case):
+    executor, arrays = case
+    made = executor.run(arrays)
+    assert len(made) == len(executor.outputs)
+    for spec, array in zip(executor.outputs, made, strict=True):
+        assert str(array.dtype) == spec.dtype
+        assert len(array.shape) == len(spec.shape)
+    copies = [array.copy() for array in made]
+    executor.run([np.zeros_like(array) for array in arrays])
+    assert all(np.array_equal(array, copy) for array, copy in zip(made, copies, strict=True))
+
+
+def test_inputs_are_left_as_they_were(case):
+    executor, arrays = case
+    before = [array.copy() for array in arrays]
+    executor.run(arrays)
+    assert all(np.array_equal(array, copy) for array, copy in zip(arrays, before, strict=True))
+
+
+def test_a_profile_names_what_took_its_time(case):
+    executor, arrays = case
+    spent = executor.profile(arrays)
+    assert spent
+    assert all(symbol and seconds >= 0 for symbol, seconds in spent)
+
+
+def test_cancelling_what_does_not_run_changes_nothing(case):
+    executor, arrays = case
+    executor.cancel()
+    assert len(executor.run(arrays)) == len(executor.outputs)

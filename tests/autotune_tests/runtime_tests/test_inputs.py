@@ -1,0 +1,59 @@
+"""What callers feed is checked: names, shapes and types, and what is wrong is said in one line."""
+
+import numpy as np
+import pytest
+
+from autotune.importer.onnx_model.open_axes import OpenSpec
+from autotune.importer.program import TensorSpec
+from autotune.runtime.inputs import InputCheck, shape_text
+from schedules.errors import UsageError
+
+CLOSED = InputCheck([TensorSpec("x", (2, 3), "float32"), TensorSpec("scale", (), "int64")])
+OPEN = InputCheck([OpenSpec("rows", ("batch", 24), "float32"), OpenSpec("mask", (4,), "bool")])
+
+X, SCALE = np.ones((2, 3), np.float32), np.array(2)
+MASK = np.zeros(4, bool)
+
+
+def rows(*shape, dtype=np.float32):
+    return np.zeros(shape, dtype)
+
+
+def test_arrays_come_in_the_order_of_the_inputs_and_are_not_copied():
+    found = CLOSED.arrays({"scale": SCALE, "x": X})
+    assert found[0] is X
+    assert found[1] is SCALE
+
+
+def test_what_is_no_array_becomes_one():
+    found = CLOSED.arrays({"x": X, "scale": 2})
+    assert (found[1].shape, found[1].dtype) == ((), np.int64)
+
+
+def test_open_sizes_take_any_size():
+    for shape in ((1, 24), (7, 24), (7, 25)):  # the executor says which sizes there are
+        assert OPEN.arrays({"rows": rows(*shape), "mask": MASK})[0].shape == shape
+
+
+@pytest.mark.parametrize(
+    ("check", "feed", "told"),
+    [
+        (CLOSED, {"x": X}, r"input 'scale' is missing; give an array of shape \(\) and type int64"),
+        (CLOSED, {"x": X, "scale": SCALE, "y": X}, r"no input 'y'; its inputs are \['x', 'scale'\]"),
+        (CLOSED, {"x": X, "scal": SCALE}, "no input 'scal'; did you mean 'scale'"),
+        (CLOSED, {"x": X.T, "scale": SCALE}, r"'x' has shape \(3, 2\) and type float32, .* for \(2, 3\) and float32"),
+        (CLOSED, {"x": X.astype(np.float64), "scale": SCALE}, "type float64"),
+        (OPEN, {"mask": MASK}, "give an array of shape batchx24 and type float32"),
+        (OPEN, {"rows": rows(1, 24, dtype=np.int8), "mask": MASK}, "type int8, the artifact was built for batchx24"),
+        (OPEN, {"rows": rows(1, 24), "mask": MASK[:3]}, r"'mask' has shape \(3,\)"),
+    ],
+)
+def test_wrong_feeds_are_told(check, feed, told):
+    with pytest.raises(UsageError, match=told) as caught:
+        check.arrays(feed)
+    assert "\n" not in str(caught.value)
+
+
+def test_shapes_are_written_as_the_option_takes_them():
+    assert shape_text((1, 3, 224, 224)) == "1x3x224x224"
+    assert shape_text(()) == "scalar"

@@ -1,0 +1,73 @@
+"""Calls of any sizes: to the part that fits, padded, in pieces, or refused with what to add."""
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from autotune.artifact.composite import read_composite
+from autotune.runtime.multi_shape_executor import MultiShapeExecutor, cut
+from schedules.errors import UsageError
+from tests.autotune_tests.composites import rows, two_batches
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory, workshop):
+    return two_batches(tmp_path_factory.mktemp("batches"), workshop)
+
+
+@pytest.fixture
+def executor(built):
+    return MultiShapeExecutor(read_composite(built.artifact), None)
+
+
+@pytest.fixture
+def called(executor, monkeypatch):
+    """Rows of every call of kernels."""
+    seen = []
+    real = executor._executor
+
+    def spy(part):
+        seen.append(part.shapes["rows"][0])
+        return real(part)
+
+    monkeypatch.setattr(executor, "_executor", spy)
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("count", "parts"), [(1, [1]), (8, [8]), (5, [8]), (9, [8, 1]), (20, [8, 8, 8]), (17, [8, 8, 1])]
+)
+def test_a_call_goes_to_the_parts_that_fit(built, executor, called, count, parts):
+    feed = rows(count)
+    expected = onnxruntime.InferenceSession(str(built.model), providers=["CPUExecutionProvider"]).run(None, feed)
+    (got,) = executor.run([feed["rows"]])
+    assert got.shape == expected[0].shape
+    np.testing.assert_allclose(got, expected[0], rtol=1e-3, atol=1e-5)
+    assert called == parts
+
+
+@pytest.mark.parametrize("array", [np.zeros((3, 25), np.float32), np.zeros((24,), np.float32)])
+def test_what_does_not_fit_the_model_is_refused(executor, array):
+    with pytest.raises(UsageError, match=r"no set of shapes for rows .*; there are: rows 1x24; rows 8x24; add --input"):
+        executor.run([array])
+
+
+def test_only_exact_shapes_are_profiled(executor):
+    assert executor.profile([rows(8)["rows"]])
+    assert len(executor.timeline([rows(1)["rows"]])) == 1
+    with pytest.raises(UsageError, match="add --input rows:5x24"):
+        executor.profile([rows(5)["rows"]])
+
+
+def test_parts_are_opened_when_they_are_needed(executor):
+    assert [path.name for path in executor._opened] == ["part-0"]
+    executor.run([rows(8)["rows"]])
+    assert [path.name for path in executor._opened] == ["part-0", "part-1"]
+    executor.cancel()
+
+
+def test_arrays_are_cut_along_all_axes():
+    array = np.arange(16).reshape(4, 4)
+    assert cut(array, [0, 1], 1, 3).tolist() == [[5, 6], [9, 10]]
+    assert cut(array, [1], 3, None).tolist() == [[3], [7], [11], [15]]
+    assert np.array_equal(cut(array, [], 1, 2), array)

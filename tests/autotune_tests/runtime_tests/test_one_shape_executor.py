@@ -1,0 +1,82 @@
+"""Running kernels: inputs in whatever memory they come, outputs that are the caller's, calls from several threads."""
+
+import threading
+
+import numpy as np
+import pytest
+
+from autotune.artifact.directory import read_artifact
+from autotune.runtime.one_shape_executor import SMALL_BYTES, OneShapeExecutor
+
+
+@pytest.fixture(scope="module")
+def executor(tiny_built):
+    return OneShapeExecutor(read_artifact(tiny_built.artifact), None)
+
+
+def data(seed=0):
+    return np.random.default_rng(seed).standard_normal((1, 16, 8, 8)).astype(np.float32)
+
+
+def awkward(array):
+    """The same values, laid out in ways that a kernel cannot take."""
+    unaligned = np.empty(array.nbytes + 4, np.uint8)[4:].view(np.float32).reshape(array.shape)
+    unaligned[...] = array
+    strided = np.empty((1, 16, 8, 16), np.float32)[..., ::2]
+    strided[...] = array
+    frozen = array.copy()
+    frozen.flags.writeable = False
+    return {"unaligned": unaligned, "strided": strided, "read-only": frozen, "transposed": array.copy().T.copy().T}
+
+
+@pytest.mark.parametrize("limit", [0, SMALL_BYTES])
+@pytest.mark.parametrize("kind", ["unaligned", "strided", "read-only", "transposed"])
+def test_any_layout_of_the_input_gives_the_same(executor, kind, monkeypatch, limit):
+    monkeypatch.setattr("autotune.runtime.one_shape_executor.SMALL_BYTES", limit)  # 0: what is small is not copied
+    array = data()
+    expected = executor.run([array])
+    got = executor.run([awkward(array)[kind]])
+    assert all(np.array_equal(a, b) for a, b in zip(got, expected, strict=True))
+
+
+def test_the_threads_are_those_that_it_was_tuned_for_unless_told(tiny_built, executor):
+    artifact = read_artifact(tiny_built.artifact)
+    assert executor.threads == artifact.target.threads
+    assert OneShapeExecutor(artifact, 2).threads == 2
+
+
+def test_every_kernel_call_is_in_the_profile(tiny_built, executor):
+    steps = read_artifact(tiny_built.artifact).steps
+    spent = executor.profile([data()])
+    assert [symbol for symbol, _ in spent] == [call.symbol for call in steps.calls]
+    assert all(seconds >= 0 for _, seconds in spent)
+
+
+def test_the_timeline_has_every_group_on_its_lane(executor):
+    (span,) = executor.timeline([data()])
+    assert executor.lanes[span.group.lane].threads == 1
+    assert span.seconds >= 0
+
+
+def test_callers_wait_for_each_other(executor):
+    arrays = [data(seed) for seed in range(4)]
+    expected = [executor.run([array]) for array in arrays]
+    wrong = []
+
+    def work(number):
+        for _ in range(20):
+            got = executor.run([arrays[number]])
+            if not all(np.array_equal(a, b) for a, b in zip(got, expected[number], strict=True)):
+                wrong.append(number)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(len(arrays))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_cancelling_what_does_not_run_changes_nothing(executor):
+    executor.cancel()
+    assert len(executor.run([data()])) == 2

@@ -1,4 +1,4 @@
-"""TuningRecord ↔ plain JSON data, and the digest that is a record's identity.
+"""TuningRecord ↔ plain JSON data ↔ one row of the ``records`` table, and the digest that is a record's identity.
 
 The digest covers every field. A field added to TuningRecord later must be left out of ``to_data`` while it holds
 its default, so that the digests of older records stay what they are.
@@ -9,7 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import struct
+import zlib
 from typing import Any
+
+from sqlalchemy import Row
 
 from schedules.config import Config
 from schedules.errors import AutotuneError, LogError
@@ -17,6 +21,10 @@ from tuning_logs.measurement import Measurement
 from tuning_logs.record import RecordKey, TuningRecord
 
 DIGEST_BYTES = 16
+"""Length of a record's name. Among 2^32 records two share one with a probability below 2^-64."""
+
+_SAME_IN_ROW = ("config", "error", "message", "compile_s", "run_s", "code_hash", "host")
+"""Fields that a row holds as ``to_data`` gives them."""
 
 
 def to_data(record: TuningRecord) -> dict[str, Any]:
@@ -108,3 +116,63 @@ def text_hash(text: str) -> int:
     """Signed 64-bit hash of ``text``, as a database's integer column holds it."""
     raw = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(raw, "little", signed=True)
+
+
+def packed_text(text: str) -> bytes:
+    """Compressed ``text``; nothing for an empty one."""
+    # Level 1: traces and programs shrink some 5x already, and appending must not wait for the rest.
+    return zlib.compress(text.encode("utf-8", "surrogatepass"), 1) if text else b""
+
+
+def unpacked_text(raw: bytes) -> str:
+    """Inverse of ``packed_text``."""
+    return zlib.decompress(raw).decode("utf-8", "surrogatepass") if raw else ""
+
+
+def program_sha256(program: str) -> str:
+    """Hex digest kept beside a program, by which ``verify`` finds damage."""
+    return hashlib.sha256(program.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def to_row(record: TuningRecord, key_id: int) -> dict[str, Any]:
+    """Column values of ``record``, all but ``id``."""
+    data = to_data(record)
+    latencies = data["latencies_s"]
+    return {
+        **{name: data[name] for name in _SAME_IN_ROW},
+        "digest": content_hash(data),
+        "key_id": key_id,
+        "config_hash": text_hash(data["config"]),
+        "latency_s": record.measurement.latency_s if latencies else None,
+        "latencies_s": struct.pack(f"<{len(latencies)}d", *latencies) if latencies else None,
+        "trace": packed_text(data["trace"]),
+        "measured_at": data["when"],
+        "seed": str(data["seed"]),
+        "provenance": canonical(data["provenance"]).decode("ascii"),
+    }
+
+
+def from_row(row: Row[Any], key: RecordKey) -> TuningRecord:
+    """The record in a row of ``records`` whose key number stands for ``key``.
+
+    Raises:
+        LogError: if a field cannot be decoded, that is, if the file was damaged.
+    """
+    try:
+        latencies = row.latencies_s or b""
+        return from_data(
+            {
+                **{name: getattr(row, name) for name in _SAME_IN_ROW},
+                **vars(key),
+                "latencies_s": struct.unpack(f"<{len(latencies) // 8}d", latencies),
+                "trace": unpacked_text(row.trace),
+                "when": row.measured_at,
+                "seed": row.seed,
+                "provenance": json.loads(row.provenance),
+            }
+        )
+    except (ValueError, TypeError, struct.error, zlib.error, LogError) as error:
+        raise LogError(
+            f"record {row.id} of the tuning log is damaged ({error}); "
+            "'tune log verify' lists such records and 'tune log gc' can drop them"
+        ) from error

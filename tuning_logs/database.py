@@ -151,7 +151,9 @@ def sqlite_database(path: Path) -> Database:
         raise LogError(f"the tuning log {path} does not exist and its folder is read-only; give another --log")
     network = network_file_system(path)
     journal_mode = None if read_only else "delete" if network else "wal"
-    return Database(_sqlite_engine(path, read_only, network), str(path), read_only, journal_mode)
+    # A rollback journal's deletion is durable only at EXTRA; WAL needs FULL.
+    engine = _sqlite_engine(_sqlite_address(path, read_only), "EXTRA" if network else "FULL")
+    return Database(engine, str(path), read_only, journal_mode)
 
 
 def _check_file(path: Path) -> None:
@@ -173,23 +175,24 @@ def _check_file(path: Path) -> None:
         ) from error
 
 
-def _sqlite_engine(path: Path, read_only: bool, network: str | None) -> Engine:
+def _sqlite_address(path: Path, read_only: bool) -> str:
     address = f"file:{quote(str(path))}"
-    if read_only:
-        address += "?mode=ro"
-        waiting = Path(f"{path}-wal")
-        # A WAL file needs a writable folder even for reading. Where nobody left a WAL behind, the file is complete.
-        if not os.access(path.parent, os.W_OK, effective_ids=True) and not (
-            waiting.exists() and waiting.stat().st_size
-        ):
-            address += "&immutable=1"
+    if not read_only:
+        return address
+    waiting = Path(f"{path}-wal")
+    # A WAL file needs a writable folder even for reading. Where nobody left a WAL behind, the file is complete.
+    complete = not waiting.exists() or not waiting.stat().st_size
+    immutable = complete and not os.access(path.parent, os.W_OK, effective_ids=True)
+    return address + ("?mode=ro&immutable=1" if immutable else "?mode=ro")
+
+
+def _sqlite_engine(address: str, synchronous: str, **pool: int) -> Engine:
+    """Connections to the URI ``address``, whose writes are as durable as the pragma ``synchronous`` says."""
 
     def connect() -> sqlite3.Connection:
         return sqlite3.connect(address, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
 
-    engine = create_engine("sqlite://", creator=connect, poolclass=QueuePool)
-    # A rollback journal's deletion is durable only at EXTRA; WAL needs FULL.
-    synchronous = "EXTRA" if network else "FULL"
+    engine = create_engine("sqlite://", creator=connect, poolclass=QueuePool, **pool)
 
     def prepare(connection: sqlite3.Connection, _: object) -> None:
         connection.execute("PRAGMA foreign_keys=ON")
@@ -204,6 +207,11 @@ def _sqlite_engine(path: Path, read_only: bool, network: str | None) -> Engine:
     event.listen(engine, "connect", prepare)
     event.listen(engine, "begin", begin)
     return engine
+
+
+def memory_database() -> Database:
+    """An empty SQLite database in memory, whose one connection threads take in turn."""
+    return Database(_sqlite_engine("file::memory:", "OFF", pool_size=1, max_overflow=0), "in memory")
 
 
 def postgres_database(address: str) -> Database:

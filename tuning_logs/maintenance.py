@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import zlib
 from collections.abc import Collection, Iterator, Mapping
@@ -12,9 +11,9 @@ from typing import Any, Literal, get_args
 from sqlalchemy import ColumnElement, Connection, Row, delete, func, select, text
 
 from schedules.errors import LogError, UsageError
+from tuning_logs.codec import from_row, program_sha256, to_row, unpacked_text
 from tuning_logs.record import RecordKey
 from tuning_logs.schema import HEAD, KEYS, RECORDS, TARGETS, WORKLOADS
-from tuning_logs.sql_rows import from_row, to_row, unpacked_text
 from tuning_logs.sql_store import PAGE, SqlStore, current_records
 
 Droppable = Literal["failed", "dominated", "damaged"]
@@ -132,8 +131,8 @@ def _workloads(store: SqlStore) -> Iterator[str]:
     while page:
         for row in page:
             try:
-                program = unpacked_text(row.program).encode("utf-8", "surrogatepass")
-                yield "" if hashlib.sha256(program).hexdigest() == row.sha256 else f"workload {row.task}: hash mismatch"
+                damaged = program_sha256(unpacked_text(row.program)) != row.sha256
+                yield f"workload {row.task}: hash mismatch" if damaged else ""
             except (zlib.error, UnicodeDecodeError) as error:
                 yield f"workload {row.task}: {error}"
         page = store.rows(query.where(WORKLOADS.c.task > page[-1].task))

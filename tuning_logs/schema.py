@@ -1,4 +1,4 @@
-"""The tables of a SQL tuning log. Changing them means a new numbered migration in ``migrations/versions``.
+"""The tables of a SQL tuning log. A change of them needs a step in ``UPGRADES``, which brings older logs along.
 
     workloads   one task's program
     targets     one machine's description
@@ -11,11 +11,13 @@ A workload's program and a target's description may be NULL: records may arrive 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 from sqlalchemy import (
     BigInteger,
     Column,
+    Connection,
     Dialect,
     Double,
     ForeignKey,
@@ -23,6 +25,8 @@ from sqlalchemy import (
     Integer,
     LargeBinary,
     MetaData,
+    PrimaryKeyConstraint,
+    String,
     Table,
     Text,
     TypeDecorator,
@@ -30,11 +34,11 @@ from sqlalchemy import (
     text,
 )
 
-HEAD = "0001"
-"""Revision that the tables below describe: the newest file in ``migrations/versions``."""
+UPGRADES: tuple[Callable[[Connection], object], ...] = ()
+"""The first leads from schema 0001 to 0002, and so on. A released step never changes again."""
 
-VERSION_TABLE = "tuning_log_version"
-"""Where the revision is stored; not alembic's own name, since a team's database may hold other programs' tables."""
+HEAD = f"{len(UPGRADES) + 1:04}"
+"""Schema that the tables below describe."""
 
 _ESCAPED = re.compile("[\x00\x1a\ud800-\udfff]")
 _ESCAPE = re.compile("\x1a([0-9a-f]{4})")
@@ -61,6 +65,13 @@ class AnyText(TypeDecorator[str]):
 METADATA = MetaData()
 
 _ROW_ID = BigInteger().with_variant(Integer(), "sqlite")  # only INTEGER is SQLite's own row number
+
+VERSION = Table(
+    "tuning_log_version",  # one row: the log's schema, such as HEAD
+    MetaData(),  # of its own, as a log is told from other databases by this table
+    Column("version_num", String(32), nullable=False),
+    PrimaryKeyConstraint("version_num", name="tuning_log_version_pkc"),
+)
 
 WORKLOADS = Table(
     "workloads",

@@ -7,22 +7,22 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, and_, exists, func, inspect, null, or_, select, text, tuple_, union_all
+from sqlalchemy import Connection, Row, Select, and_, exists, func, inspect, null, or_, select, tuple_, union_all
 from sqlalchemy.dialects import postgresql, sqlite
 
 from schedules.errors import LogError, UsageError
 from schedules.target import Target
-from tuning_logs.database import Database, postgres_database, sqlite_database
+from tuning_logs.codec import from_row, packed_text, program_sha256, to_row, unpacked_text
+from tuning_logs.database import Database, memory_database, postgres_database, sqlite_database
 from tuning_logs.explain import KeyCount, explain_miss
 from tuning_logs.record import RecordKey, TuningRecord
-from tuning_logs.schema import HEAD, KEYS, METADATA, RECORDS, TARGETS, VERSION_TABLE, WORKLOADS
-from tuning_logs.sql_rows import from_row, packed_text, program_sha256, to_row, unpacked_text
+from tuning_logs.schema import HEAD, KEYS, METADATA, RECORDS, TARGETS, UPGRADES, VERSION, WORKLOADS
 
 LOG = logging.getLogger(__name__)
 PAGE = 1000
 """Records read at once: a long walk then holds no transaction open, which would keep SQLite's WAL from shrinking."""
 
-_MIGRATION_LOCK = 0x74756E65
+_UPGRADE_LOCK = 0x74756E65
 """PostgreSQL's advisory lock that lets one process at a time create or upgrade the schema."""
 
 
@@ -53,33 +53,38 @@ def open_log(url_or_path: str | Path) -> SqlStore:
     return SqlStore(database)
 
 
+def memory_log() -> SqlStore:
+    """An empty tuning log that lasts as long as the object: everything but durability, for tests and replay."""
+    database = memory_database()
+    _prepare_schema(database)
+    return SqlStore(database)
+
+
 def _prepare_schema(database: Database) -> None:
-    needs_upgrade = database.read(lambda connection: _needs_upgrade(connection, database.where))
+    outdated = database.read(lambda connection: _found_schema(connection, database.where)) != int(HEAD)
     database.set_journal_mode()
-    if needs_upgrade:
+    if outdated:
         database.write(lambda connection: _upgrade(connection, database.where))
 
 
-def _needs_upgrade(connection: Connection, where: str) -> bool:
-    """Whether the schema is missing or older than ours.
+def _found_schema(connection: Connection, where: str) -> int:
+    """The number of the log's schema, 0 for an empty database.
 
     Raises:
-        LogError: if it is newer, or somebody else's.
+        LogError: if it is newer than ours, or somebody else's.
     """
     names = set(inspect(connection).get_table_names())
-    if VERSION_TABLE not in names:
+    if VERSION.name not in names:
         ours = names & set(METADATA.tables)
         if ours or (names and connection.dialect.name == "sqlite"):
             raise LogError(
                 f"{where} is a database but not a tuning log (it has the tables {', '.join(sorted(names)[:5])}); "
                 "give another --log"
             )
-        return True
-    found = str(connection.execute(text(f"SELECT max(version_num) FROM {VERSION_TABLE}")).scalar())
-    if found == HEAD:
-        return False
-    if found.isdigit() and int(found) < int(HEAD):
-        return True
+        return 0
+    found = str(connection.execute(select(func.max(VERSION.c.version_num))).scalar())
+    if found.isdigit() and int(found) <= int(HEAD):
+        return int(found)
     raise LogError(
         f"the tuning log {where} has schema {found}, this version knows up to {HEAD}; "
         "upgrade with 'pip install --upgrade tune-compiler', or give another --log"
@@ -87,12 +92,18 @@ def _needs_upgrade(connection: Connection, where: str) -> bool:
 
 
 def _upgrade(connection: Connection, where: str) -> None:
+    """Make the tables of an empty database, or bring an older log's to the newest schema."""
     if connection.dialect.name == "postgresql":
-        connection.execute(select(func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
-    if _needs_upgrade(connection, where):  # asked again: another process may have come first
-        from tuning_logs.migrate import upgrade  # alembic would double the time to open an up-to-date log
-
-        upgrade(connection)
+        connection.execute(select(func.pg_advisory_xact_lock(_UPGRADE_LOCK)))
+    found = _found_schema(connection, where)  # read again: another process may have come first
+    if not found:
+        VERSION.create(connection)
+        METADATA.create_all(connection)
+        connection.execute(VERSION.insert(), {"version_num": HEAD})
+        return
+    for step in UPGRADES[found - 1 :]:
+        step(connection)
+    connection.execute(VERSION.update(), {"version_num": HEAD})
 
 
 class SqlStore:

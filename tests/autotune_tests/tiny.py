@@ -16,7 +16,7 @@ from autotune.importer.onnx_model.simplify import simplify
 from autotune.importer.program import Program, import_program
 from autotune.measure.local_measurer import LocalMeasurer
 from schedules.target import Target
-from tuning_logs.memory_store import MemoryStore
+from tuning_logs.sql_store import memory_log
 
 THREADS = 1
 
@@ -67,6 +67,6 @@ def tiny_program(path: Path) -> Program:
 def build_untuned(path: Path, out: Path, workshop: LocalMeasurer) -> Path:
     """The artifact ``out`` of the model at ``path``, no kernel tuned; ``workshop`` compiles."""
     program = tiny_program(path)
-    plan = make_plan(program.tasks, program.spaces, target(), MemoryStore())
+    plan = make_plan(program.tasks, program.spaces, target(), memory_log())
     build_artifact(out, program, plan, path, workshop)
     return out

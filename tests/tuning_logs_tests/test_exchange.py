@@ -17,13 +17,12 @@ from tests.tuning_logs_tests.samples import AVX2, AVX512, KEY, failed, other_key
 from tuning_logs import exchange
 from tuning_logs.codec import content_hash, digest, from_data, to_data
 from tuning_logs.exchange import bounded_lines, export_lines, export_log, import_lines, import_log, merge
-from tuning_logs.memory_store import MemoryStore
 from tuning_logs.record import TuningRecord
-from tuning_logs.sql_store import open_log
+from tuning_logs.sql_store import SqlStore, memory_log, open_log
 
 
-def sample_log(count: int = 20) -> MemoryStore:
-    log = MemoryStore()
+def sample_log(count: int = 20) -> SqlStore:
+    log = memory_log()
     log.add_target(AVX2)
     log.add_target(AVX512)
     log.add_workload(KEY.task, '{"program": "é"}')
@@ -31,11 +30,11 @@ def sample_log(count: int = 20) -> MemoryStore:
     return log
 
 
-def line_bytes(log: MemoryStore) -> list[bytes]:
+def line_bytes(log: SqlStore) -> list[bytes]:
     return [line.encode("ascii") for line in export_lines(log)]
 
 
-def assert_same(first: MemoryStore, second: MemoryStore) -> None:
+def assert_same(first: SqlStore, second: SqlStore) -> None:
     assert list(first.records()) == list(second.records())
     assert list(first.workloads()) == list(second.workloads())
     assert first.targets() == second.targets()
@@ -50,7 +49,7 @@ def test_a_record_survives_json(record: TuningRecord) -> None:
 
 @given(made=st.lists(records(), max_size=5))
 def test_a_log_survives_the_trip(made: list[TuningRecord]) -> None:
-    source, destination = MemoryStore(), MemoryStore()
+    source, destination = memory_log(), memory_log()
     source.append(made)
     report = import_lines(line_bytes(source), destination)
     assert report.bad == []
@@ -64,7 +63,7 @@ def test_digests_are_what_they_were_when_first_released() -> None:
 
 
 def test_import_twice_is_import_once(tmp_path: Path) -> None:
-    source, destination = sample_log(), MemoryStore()
+    source, destination = sample_log(), memory_log()
     assert export_log(source, tmp_path / "log.jsonl") == 1 + 2 + 1 + 21
     first = import_log(tmp_path / "log.jsonl", destination)
     second = import_log(tmp_path / "log.jsonl", destination)
@@ -75,7 +74,7 @@ def test_import_twice_is_import_once(tmp_path: Path) -> None:
 
 def test_many_records_are_stored_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exchange, "BATCH", 4)
-    source, destination = sample_log(), MemoryStore()
+    source, destination = sample_log(), memory_log()
     assert import_lines(line_bytes(source), destination).new_records == 21
     assert_same(source, destination)
 
@@ -101,7 +100,7 @@ def test_bad_lines_are_located_and_good_ones_kept() -> None:
     lines[10] = b"\n"
     lines[11] = b"[]\n"
     lines[12] = b"[" * 100_000 + b"\n"
-    log = MemoryStore()
+    log = memory_log()
     report = import_lines(lines, log)
     assert [bad.number for bad in report.bad] == [6, 8, 10, 12, 13]
     assert "checksum does not match" in report.bad[1].reason
@@ -135,7 +134,7 @@ def checked_line(kind: str, body: object) -> bytes:
     ],
 )
 def test_a_sound_checksum_does_not_excuse_nonsense(kind: str, body: object) -> None:
-    log = MemoryStore()
+    log = memory_log()
     report = import_lines([checked_line(kind, body)], log)
     assert [bad.number for bad in report.bad] == [1]
     assert not list(log.records())
@@ -144,7 +143,7 @@ def test_a_sound_checksum_does_not_excuse_nonsense(kind: str, body: object) -> N
 
 def test_a_newer_format_is_refused() -> None:
     with pytest.raises(LogError, match=r"line 1 .* format 2.*upgrade"):
-        import_lines([checked_line("header", {"format": 2})], MemoryStore())
+        import_lines([checked_line("header", {"format": 2})], memory_log())
 
 
 def test_a_line_without_end_is_not_read_into_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,13 +153,13 @@ def test_a_line_without_end_is_not_read_into_memory(monkeypatch: pytest.MonkeyPa
         stream = io.BytesIO(good + endless + b"\n" + good + endless)
         lines = list(bounded_lines(stream))
         assert max(map(len, lines)) <= 2001
-        report = import_lines(lines, MemoryStore())
+        report = import_lines(lines, memory_log())
         assert ([bad.number for bad in report.bad], report.records) == ([2, 4], 2)
 
 
 def test_files_that_cannot_be_used(tmp_path: Path) -> None:
     with pytest.raises(LogError, match="cannot be imported"):
-        import_log(tmp_path / "missing.jsonl", MemoryStore())
+        import_log(tmp_path / "missing.jsonl", memory_log())
     with pytest.raises(LogError, match="cannot be exported"):
         export_log(sample_log(), tmp_path / "missing" / "log.jsonl")
 
@@ -213,13 +212,13 @@ def check_mutated_lines(count: int, seed: int) -> None:
         injured = set(rng.sample(range(len(lines)), 10))
         for index in injured:
             lines[index] = mutated(lines[index], rng)
-        log = MemoryStore()
+        log = memory_log()
         report = import_lines(lines, log)
         kept = set(map(repr, log.records()))
         assert {bad.number - 1 for bad in report.bad} <= injured
         assert kept <= originals  # what was injured is left out, or means the same as before
         untouched = [line for index, line in enumerate(lines) if index not in injured]
-        alone = MemoryStore()
+        alone = memory_log()
         import_lines(untouched, alone)
         assert set(map(repr, alone.records())) <= kept
         assert report.records + report.targets + report.workloads + len(report.bad) >= len(lines) - 1 - 10
@@ -235,7 +234,7 @@ def check_mutated_files(count: int, seed: int) -> None:
         for _ in range(rng.randint(1, 8)):
             place = rng.randrange(len(damaged))
             damaged[place : place + rng.choice([0, 1, 1, 500])] = rng.randbytes(rng.choice([0, 1, 1, 40]))
-        log = MemoryStore()
+        log = memory_log()
         import_lines(bounded_lines(io.BytesIO(bytes(damaged))), log)
         assert set(map(repr, log.records())) <= originals
 

@@ -117,15 +117,6 @@ def test_a_link_is_judged_by_where_it_leads(tmp_path: Path, monkeypatch: pytest.
     assert asked[0].is_file()
 
 
-def test_an_up_to_date_log_opens_without_alembic(tmp_path: Path) -> None:
-    path = filled(tmp_path / "tuning.db")
-    program = (
-        "import sys; from tuning_logs.sql_store import open_log; open_log(sys.argv[1]).close(); "
-        "sys.exit('alembic' in sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", program, path], check=True)
-
-
 def test_a_directory(tmp_path: Path) -> None:
     assert "is a directory; give a file" in refusal(tmp_path)
 

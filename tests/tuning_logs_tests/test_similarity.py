@@ -10,8 +10,8 @@ import pytest
 from schedules.target import Target
 from tests.tuning_logs_tests.samples import failed, other_key, timed
 from tuning_logs.compatibility import incompatibility, isa_of, remoteness
-from tuning_logs.memory_store import MemoryStore
 from tuning_logs.similarity import FARTHEST, Nearness, Neighbourhood, Signature, shape_distance
+from tuning_logs.sql_store import SqlStore, memory_log
 
 SPR = Target("llvm", isa="avx512", mcpu="sapphirerapids", threads=2)
 HASWELL = Target("llvm", isa="avx2", mcpu="haswell", threads=2)
@@ -97,13 +97,13 @@ def test_what_cannot_be_compared_says_so() -> None:
     assert "ranks differ: 2,2,2 there, 4,4,4 here" in shape_distance(flat, conv(64))[1]
 
 
-def near(log: MemoryStore, programs: dict[str, Signature], **options: int) -> Nearness:
+def near(log: SqlStore, programs: dict[str, Signature], **options: int) -> Nearness:
     log.add_target(SPR)
     return Neighbourhood(log, programs.get, **options).near(HERE, conv(64))  # type: ignore[arg-type]
 
 
 def test_neighbours_come_nearest_first_with_their_fastest_records_first() -> None:
-    log = MemoryStore()
+    log = memory_log()
     log.append([timed(1, 2.0, key=other_key(task="wide", target=SPR.fingerprint))])
     close = other_key(task="close", target=SPR.fingerprint)
     log.append([timed(1, 2.0, key=close), timed(2, 1.0, key=close), failed(3, key=close), timed(2, 3.0, key=close)])
@@ -116,7 +116,7 @@ def test_neighbours_come_nearest_first_with_their_fastest_records_first() -> Non
 
 
 def test_own_records_are_no_neighbours_but_the_same_task_elsewhere_is() -> None:
-    log = MemoryStore()
+    log = memory_log()
     log.add_target(HASWELL)
     log.append([timed(1, 1.0, key=HERE), timed(2, 1.0, key=dataclasses.replace(HERE, target=HASWELL.fingerprint))])
     log.append([timed(3, 1.0, key=dataclasses.replace(HERE, tvm="0.26"))])
@@ -126,7 +126,7 @@ def test_own_records_are_no_neighbours_but_the_same_task_elsewhere_is() -> None:
 
 
 def test_refusals_name_the_field() -> None:
-    log = MemoryStore()
+    log = memory_log()
     log.add_target(HASWELL)
     log.add_target(ZEN4)
     fields = [{"target": ZEN4.fingerprint}, {"space": "conv2d/0"}, {"task": "lost"}, {"target": "unheard"}]
@@ -148,7 +148,7 @@ def test_refusals_name_the_field() -> None:
 
 
 def test_few_programs_are_looked_at_and_the_richest_first() -> None:
-    log = MemoryStore()
+    log = memory_log()
     for index in range(6):
         key = other_key(task=f"t{index}", target=SPR.fingerprint)
         log.append([timed(number, 1.0, key=key) for number in range(index + 1)])
@@ -168,5 +168,5 @@ def test_few_programs_are_looked_at_and_the_richest_first() -> None:
 
 
 def test_an_empty_log_has_nothing_to_tell() -> None:
-    assert near(MemoryStore(), {}) == Nearness()
+    assert near(memory_log(), {}) == Nearness()
     assert Nearness().told() == ""

@@ -1,4 +1,4 @@
-"""SqlStore keeps the contract of every log, in a SQLite file."""
+"""SqlStore keeps the contract of every log, in a SQLite file and in memory."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.store_suite import StoreSuite
-from tuning_logs.sql_store import SqlStore, open_log
+from tests.tuning_logs_tests.samples import timed
+from tuning_logs.sql_store import SqlStore, memory_log, open_log
 
 
 class TestSqliteStore(StoreSuite):
@@ -15,3 +16,18 @@ class TestSqliteStore(StoreSuite):
         store = open_log(tmp_path / "tuning.db")
         yield store
         store.close()
+
+
+class TestMemoryLog(StoreSuite):
+    @pytest.fixture
+    def log(self) -> Iterator[SqlStore]:
+        store = memory_log()
+        yield store
+        store.close()
+
+
+def test_logs_in_memory_are_apart() -> None:
+    first, second = memory_log(), memory_log()
+    first.append([timed(1, 1.0)])
+    assert len(list(first.records())) == 1
+    assert list(second.records()) == []

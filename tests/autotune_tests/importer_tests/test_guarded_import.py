@@ -24,7 +24,7 @@ from autotune.importer.program import import_program
 from schedules.errors import ModelError, UsageError
 from tests import hostile
 from tests.autotune_tests.tiny import save_tiny, target, tiny_model
-from tuning_logs.memory_store import MemoryStore
+from tuning_logs.sql_store import memory_log
 
 
 def test_the_fork_brings_back_what_importing_here_would(tmp_path: Path) -> None:
@@ -37,7 +37,7 @@ def test_the_fork_brings_back_what_importing_here_would(tmp_path: Path) -> None:
     assert {key: space.knobs for key, space in program.spaces.items()} == {
         key: space.knobs for key, space in here.spaces.items()
     }
-    plan = make_plan(here.tasks, here.spaces, target(), MemoryStore())
+    plan = make_plan(here.tasks, here.spaces, target(), memory_log())
     assert identity(program, plan) == identity(here, plan)
     program.weights[0][...] = 0  # ours to change
 

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 
-from autotune.artifact.directory import sealed, sha256
+from autotune.artifact.manifest import sealed, sha256
 from autotune.artifact.plan import make_plan
 from autotune.backends.cpu.cpu_build import build_artifact
 from autotune.cli.main import main
@@ -19,7 +19,7 @@ from autotune.validation import bisect as bisect_module
 from autotune.validation.bisect import bisect, first_nodes
 from tests.autotune_tests.tiny import target
 from tests.models import save
-from tuning_logs.memory_store import MemoryStore
+from tuning_logs.sql_store import memory_log
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def residual(tmp_path_factory, workshop):
     folder = tmp_path_factory.mktemp("bisect")
     model = save("tiny_cnn", folder / "model.onnx")
     program = import_program(simplify(load_model(model)), target())
-    plan = make_plan(program.tasks, program.spaces, target(), MemoryStore())
+    plan = make_plan(program.tasks, program.spaces, target(), memory_log())
     build_artifact(folder / "model.tuned", program, plan, model, workshop)
     return model, folder / "model.tuned"
 
@@ -89,7 +89,7 @@ def test_a_wrong_import_is_named_by_its_node(residual, workshop, tmp_path, monke
         return import_program(simple, to)
 
     program = wrongly(simplify(load_model(model)), target())
-    plan = make_plan(program.tasks, program.spaces, target(), MemoryStore())
+    plan = make_plan(program.tasks, program.spaces, target(), memory_log())
     build_artifact(tmp_path / "wrong.tuned", program, plan, model, workshop)
     monkeypatch.setattr(bisect_module, "import_program", wrongly)
     culprit = bisect(tmp_path / "wrong.tuned", model)

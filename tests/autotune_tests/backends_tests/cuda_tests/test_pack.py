@@ -27,13 +27,12 @@ from schedules.target import Target
 from tests.autotune_tests.backends_tests.cuda_tests.fake_driver import FakeBindings
 from tests.models.catalog import cached
 from tuning_logs.measurement import Measurement
-from tuning_logs.memory_store import MemoryStore
 from tuning_logs.record import TuningRecord
-from tuning_logs.sql_store import open_log
+from tuning_logs.sql_store import memory_log, open_log
 
 
 def test_a_job_is_complete(tmp_path):
-    packed = pack(cached("tiny_mlp"), MemoryStore(), tmp_path / "job.tar.gz", "90s")
+    packed = pack(cached("tiny_mlp"), memory_log(), tmp_path / "job.tar.gz", "90s")
     with tarfile.open(packed.path) as archive:
         names = set(archive.getnames())
         archive.extractall(tmp_path, filter="data")
@@ -61,7 +60,7 @@ def test_a_shape_that_the_file_leaves_open_travels_along(open_batch, tmp_path):
     value = onnx.load(open_batch).graph.input[0]
     rest = [dim.dim_value for dim in value.type.tensor_type.shape.dim[1:]]
     text = f"{value.name}:{'x'.join(map(str, (3, *rest)))}"
-    pack(open_batch, MemoryStore(), tmp_path / "job.tar.gz", "90s", (text,))
+    pack(open_batch, memory_log(), tmp_path / "job.tar.gz", "90s", (text,))
     with tarfile.open(tmp_path / "job.tar.gz") as archive:
         archive.extractall(tmp_path, filter="data")
     assert f"--input {text}" in (tmp_path / "job" / "run.sh").read_text()
@@ -71,12 +70,12 @@ def test_a_shape_that_the_file_leaves_open_travels_along(open_batch, tmp_path):
 
 def test_a_job_for_several_sets_of_shapes_is_refused(open_batch, tmp_path):
     with pytest.raises(UsageError, match="serves one set of shapes, not 2; give every --input once"):
-        pack(open_batch, MemoryStore(), tmp_path / "job.tar.gz", "90s", ("x:{1,8}x16",))
+        pack(open_batch, memory_log(), tmp_path / "job.tar.gz", "90s", ("x:{1,8}x16",))
     assert not (tmp_path / "job.tar.gz").exists()
 
 
 def test_sources_run_where_they_are_unpacked(tmp_path):
-    packed = pack(cached("tiny_mlp"), MemoryStore(), tmp_path / "job.tar.gz", "90s")
+    packed = pack(cached("tiny_mlp"), memory_log(), tmp_path / "job.tar.gz", "90s")
     with tarfile.open(packed.path) as archive:
         archive.extractall(tmp_path, filter="data")
     script = (tmp_path / "job" / "run.sh").read_text().splitlines()
@@ -88,7 +87,7 @@ def test_a_job_without_a_device_says_so(tmp_path):
     """The script's own commands, up to where a device is needed."""
     if tvm.cuda(0).exist:
         pytest.skip("this machine has a CUDA device")
-    packed = pack(cached("tiny_mlp"), MemoryStore(), tmp_path / "job.tar.gz", "90s")
+    packed = pack(cached("tiny_mlp"), memory_log(), tmp_path / "job.tar.gz", "90s")
     with tarfile.open(packed.path) as archive:
         archive.extractall(tmp_path, filter="data")
     environment = {**os.environ, "PYTHON": sys.executable}
@@ -132,7 +131,7 @@ def test_records_of_a_job_come_back(tmp_path, capsys):
     open_log(here).close()
     assert tune(*build) != 0
     assert "run a job of 'tune pack' and merge its log" in capsys.readouterr().err
-    packed = pack(model, MemoryStore(), tmp_path / "job.tar.gz", "90s")
+    packed = pack(model, memory_log(), tmp_path / "job.tar.gz", "90s")
     with tarfile.open(packed.path) as archive:
         archive.extractall(tmp_path, filter="data")
     job = tmp_path / "job"

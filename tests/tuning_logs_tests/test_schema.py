@@ -1,0 +1,102 @@
+"""A new log has the tables of the newest released schema, and a log of every released schema still opens."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Connection, inspect, text
+
+from schedules.errors import LogError
+from schedules.target import Target
+from tests.tuning_logs_tests.samples import AVX512, KEY, failed, timed
+from tuning_logs import schema, sql_store
+from tuning_logs.maintenance import verify
+from tuning_logs.schema import HEAD
+from tuning_logs.sql_store import SqlStore, open_log
+
+RELEASED = sorted((Path(__file__).parent / "released").glob("*.sql"))
+
+
+def load(dump: Path, path: Path) -> Path:
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.executescript(dump.read_text())
+    return path
+
+
+def described(log: SqlStore) -> dict[str, object]:
+    """Everything SQLAlchemy sees of a log's tables, and the conditions of its indices, which it does not show."""
+    found = inspect(log.database.engine)
+    tables: dict[str, object] = {}
+    for name in sorted(found.get_table_names()):
+        columns = [(c["name"], str(c["type"]), c["nullable"], c["primary_key"]) for c in found.get_columns(name)]
+        indices = sorted((i["name"], i["column_names"], i["unique"]) for i in found.get_indexes(name))
+        keys = sorted((k["constrained_columns"], k["referred_table"]) for k in found.get_foreign_keys(name))
+        tables[name] = (columns, indices, keys, found.get_unique_constraints(name), found.get_pk_constraint(name))
+    with log.database.engine.connect() as connection:
+        sql = connection.execute(text("SELECT name, sql FROM sqlite_master WHERE name LIKE 'records_by_%'")).all()
+    return tables | {name: statement.partition(" WHERE ")[2] for name, statement in sql}
+
+
+def test_a_new_log_has_the_tables_of_the_newest_release(tmp_path: Path) -> None:
+    new = open_log(tmp_path / "new.db")
+    released = open_log(load(RELEASED[-1], tmp_path / "released.db"))
+    assert described(new) == described(released)
+    assert [described(new)[f"records_by_{name}"] for name in ("error", "speed")] == [
+        "error IS NOT NULL",
+        "latency_s IS NOT NULL",
+    ]
+    new.close()
+    released.close()
+
+
+def test_every_release_is_kept_as_a_dump() -> None:
+    assert [path.stem for path in RELEASED] == [f"{number:04}" for number in range(1, int(HEAD) + 1)]
+
+
+@pytest.mark.parametrize("dump", RELEASED, ids=lambda path: path.stem)
+def test_a_log_of_a_released_schema_opens_with_all_it_holds(dump: Path, tmp_path: Path) -> None:
+    log = open_log(load(dump, tmp_path / "tuning.db"))
+    assert list(log.records(KEY)) == [timed(1, 1.0, 2.0, when=1.0), failed(2, when=2.0), timed(1, 3.0, when=3.0)]
+    assert log.best(KEY) == timed(1, 3.0, when=3.0)
+    assert log.workload(KEY.task) == '{"program": "é"}'
+    assert isinstance(log.targets()[AVX512.fingerprint], Target)
+    assert verify(log).ok
+    log.append([timed(4, 0.5)])
+    assert log.best(KEY) == timed(4, 0.5)
+    log.close()
+
+
+def test_an_older_log_is_brought_along_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = load(RELEASED[0], tmp_path / "tuning.db")
+    ran = []
+
+    def add_column(connection: Connection) -> None:
+        ran.append(connection.execute(text("ALTER TABLE records ADD COLUMN power_w DOUBLE")))
+
+    monkeypatch.setattr(sql_store, "UPGRADES", (*schema.UPGRADES, add_column))
+    monkeypatch.setattr(sql_store, "HEAD", f"{int(HEAD) + 1:04}")
+    for _ in range(2):
+        log = open_log(path)
+        assert len(list(log.records(KEY))) == 3
+        log.close()
+    assert len(ran) == 1
+
+
+def test_an_upgrade_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = load(RELEASED[0], tmp_path / "tuning.db")
+
+    def fail(connection: Connection) -> None:
+        connection.execute(text("ALTER TABLE records ADD COLUMN power_w DOUBLE"))
+        connection.execute(text("ALTER TABLE nothing ADD COLUMN x DOUBLE"))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(sql_store, "UPGRADES", (*schema.UPGRADES, fail))
+        patched.setattr(sql_store, "HEAD", f"{int(HEAD) + 1:04}")
+        with pytest.raises(LogError):
+            open_log(path)
+    log = open_log(path)
+    assert "power_w" not in {column["name"] for column in inspect(log.database.engine).get_columns("records")}
+    log.close()

@@ -24,6 +24,7 @@ from autotune.backends.cpu.libraries import open_library, set_threads
 from autotune.backends.cpu.linking import check_compiler, link_kernels
 from autotune.events import Observer, TuningBegan, TuningEnded, ignore
 from autotune.host.pages import KERNEL_ALIGNMENT, paged
+from autotune.host.roofline import measure_roofline
 from autotune.importer.onnx_model.tensors import one_line
 from autotune.importer.program import Program, describe
 from autotune.measure.local_measurer import LocalMeasurer
@@ -37,7 +38,7 @@ from schedules.errors import UsageError
 from schedules.lower import claim, normalise, program_of, repack, task_key
 from schedules.target import Target
 from schedules.task import Task
-from search.allocation import RoundRobin
+from search.simple_allocators import RoundRobin
 from search.stopping import Limits
 from tuning_logs.sql_store import open_log
 

@@ -14,7 +14,7 @@ from autotune.events import Observer, SlotBegan, SlotDone
 from autotune.host.interruption import Interruption
 from autotune.measure.measurer import Measurer
 from autotune.tuning.job import FINAL, Job, sibling_results
-from search.allocation import Allocator, TaskState, pace_of, slot_trials, why
+from search.allocation import Allocator, TaskState, slot_trials
 from search.gain import latency_share
 from search.remaining import RemainingGain, why_enough
 from search.stopping import Limits, why_run_done, why_task_done
@@ -75,7 +75,7 @@ class TuningLoop:
                 return "no task is expected to gain more"
             job = self.jobs[key]
             configs = job.ask(self._count(job), sibling_results(job, self.jobs.values()))
-            self.observe(SlotBegan(job.task, len(configs), why(self.allocator, key, states)))
+            self.observe(SlotBegan(job.task, len(configs), self.allocator.why(key, states)))
             measured = self.measurer.measure([job.candidate(config) for config in configs], job.state.best_s)
             trial_s = (self.clock() - slot) / max(1, len(configs))
             results = list(zip(configs, measured, strict=True))
@@ -118,7 +118,7 @@ class TuningLoop:
         return why_enough(self.certificate.estimate(states), self.until)
 
     def _count(self, job: Job) -> int:
-        count = slot_trials(pace_of(self.allocator), job.state.trials, self.batch)
+        count = slot_trials(self.allocator.pace, job.state.trials, self.batch)
         if self.limits.trials is None:
             return count
         return max(1, min(count, self.limits.trials - sum(job.state.trials for job in self.jobs.values())))

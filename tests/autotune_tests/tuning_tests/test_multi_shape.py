@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 import pytest
-from autotune.artifact.bundle import Bundle, is_bundle
 
 import autotune
-from autotune.artifact.manifest import attach
+from autotune.artifact.composite import read_composite
+from autotune.artifact.manifest import KERNELS, SHAPES, attach, kind_of
 from autotune.backends.cpu import cpu_backend
 from autotune.build import one_lane
 from autotune.options import Options
@@ -103,7 +103,7 @@ def test_another_resolution_says_what_to_add(sizes):
 
 def test_what_does_not_fit_the_model_is_refused(batches):
     session = autotune.InferenceSession(batches[1].artifact)
-    with pytest.raises(UsageError, match="no specialisation for rows 3x25"):
+    with pytest.raises(UsageError, match="no set of shapes for rows 3x25"):
         session.run(None, {"rows": np.zeros((3, 25), np.float32)})
     with pytest.raises(UsageError, match="input 'rows' is missing; give an array of shape batchx24"):
         session.run(None, {})
@@ -112,15 +112,15 @@ def test_what_does_not_fit_the_model_is_refused(batches):
 
 
 def test_padding_and_splitting_are_found_out(batches, sizes):
-    found = Bundle(batches[1].artifact).interface
+    found = read_composite(batches[1].artifact).interface
     assert (found.padded, found.split) == ({"batch"}, {"batch"})
-    found = Bundle(sizes[1].artifact).interface
+    found = read_composite(sizes[1].artifact).interface
     assert (found.padded, found.split) == (frozenset(), frozenset())
 
 
 def test_weights_are_kept_once(batches):
-    bundle = Bundle(batches[1].artifact)
-    used = [index for part in bundle.parts for index in part.weights]
+    whole = read_composite(batches[1].artifact)
+    used = [index for part in whole.parts for index in part.weights]
     assert len(set(used)) < len(used)
 
 
@@ -150,7 +150,7 @@ def test_a_changed_byte_is_refused(batches, tmp_path):
         content = bytearray((copy / name).read_bytes())
         content[len(content) // 2] ^= 1
         (copy / name).write_bytes(content)
-        assert name == "manifest.json" or is_bundle(copy)
+        assert name == "manifest.json" or kind_of(copy) == SHAPES
         with pytest.raises(ArtifactError):
             autotune.InferenceSession(copy)
         shutil.rmtree(copy)
@@ -170,7 +170,7 @@ def test_a_part_is_an_artifact_and_may_be_annotated(batches, tmp_path):
 
 def test_one_set_stays_a_plain_artifact(built, tmp_path):
     model, result = built("tiny_open_batch", (), inputs={"rows": (2, 24)}, out=tmp_path / "plain.tuned")
-    assert not is_bundle(result.artifact)
+    assert kind_of(result.artifact) == KERNELS
     assert agrees(model, autotune.InferenceSession(result.artifact), rows(2))
 
 

@@ -79,7 +79,7 @@ def test_a_run_is_kept_in_its_artifact_and_listed_with_its_hash(run):
     tried = [task for task in told.tasks if task.first_s is not None]
     assert tried
     assert all(task.best_s <= task.first_s for task in tried)
-    assert history.FILE in read_manifest(result.artifact)["sha256"]
+    assert history.FILE in read_manifest(result.artifact)["attached"]
     assert read_artifact(result.artifact)
 
 
@@ -140,4 +140,4 @@ def test_a_history_is_read_back_as_it_was_written(tiny):
     )
     write_history(tiny.artifact, (run,))
     assert read_history(tiny.artifact) == (run,)
-    assert json.loads((tiny.artifact / "manifest.json").read_text())["sha256"][history.FILE]
+    assert json.loads((tiny.artifact / "manifest.json").read_text())["attached"][history.FILE]

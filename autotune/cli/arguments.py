@@ -7,14 +7,12 @@ import inspect
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
 from autotune.cli.reply import Reply
-from autotune.options import Options
 from costmodels.choices import choose, did_you_mean
 from schedules.errors import UsageError
 from schedules.target import Target as BuildTarget
@@ -22,16 +20,22 @@ from schedules.target import Target as BuildTarget
 Request = TypeVar("Request")
 
 
-def taking(request: type[Request]) -> Callable[[Callable[[Request], Reply]], Callable[..., Reply]]:
-    """Make a command of a function of one frozen dataclass: every field is an argument or option of the command."""
+def taking(request: type[Request], *names: str) -> Callable[[Callable[[Request], Reply]], Callable[..., Reply]]:
+    """Make a command of a function of one frozen dataclass: its fields are the arguments and options of the command.
+
+    Args:
+        names: the fields that the command has; the others keep their defaults. None stands for all.
+    """
 
     def decorate(command: Callable[[Request], Reply]) -> Callable[..., Reply]:
         def called(**given: Any) -> Reply:
             return command(request(**given))
 
         functools.update_wrapper(called, command)
+        signature = inspect.signature(request, eval_str=True)
+        chosen = [each for each in signature.parameters.values() if not names or each.name in names]
         # typer reads both.
-        called.__signature__ = inspect.signature(request, eval_str=True)  # type: ignore[attr-defined]
+        called.__signature__ = signature.replace(parameters=chosen)  # type: ignore[attr-defined]
         called.__annotations__ = get_type_hints(request, include_extras=True)
         return called
 
@@ -240,8 +244,8 @@ def split_names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def common(target: str, threads: int | None, inputs: list[str] | None, log: str | None) -> dict[str, Any]:
-    """The fields of ``Options`` that every command on a model has."""
+def target_and_shapes(target: str, threads: int | None, inputs: list[str] | None) -> dict[str, Any]:
+    """The fields of ``Options`` that ``--target``, ``--threads`` and ``--input`` are about."""
     from autotune.importer.onnx_model.shape_sets import shape_sets  # loads onnx, which --help does not need
 
     fields = parse_target(target)
@@ -252,25 +256,4 @@ def common(target: str, threads: int | None, inputs: list[str] | None, log: str 
         "threads": threads if threads is not None else fields.get("threads"),
         "inputs": sets[0] if sets else {},
         "shapes": sets if len(sets) > 1 else (),
-        "log": log,
     }
-
-
-@dataclass(frozen=True)
-class ModelQuery:
-    """The arguments and options of a command that looks a model's tasks up in a log."""
-
-    model: Model
-    target: Target = "host"
-    threads: Threads = None
-    inputs: Inputs = None
-    log: Log = None
-    as_json: Json = False
-
-    def options(self) -> Options:
-        """Which model on which machine.
-
-        Raises:
-            UsageError: for a value that cannot be read.
-        """
-        return Options(**common(self.target, self.threads, self.inputs, self.log))

@@ -10,6 +10,7 @@ import typer
 
 from autotune.cli import arguments as opt
 from autotune.cli import text as cli_text
+from autotune.cli.model_request import LOOK_UP, ModelRequest
 from autotune.cli.reply import DONE, UNVERIFIED, Reply
 from schedules.errors import UsageError
 
@@ -45,13 +46,13 @@ def bench(
 
 
 @inspect_app.command(epilog="Example: tune tasks model.onnx --threads 2")
-@opt.taking(opt.ModelQuery)
-def tasks(query: opt.ModelQuery) -> Reply:
+@opt.taking(ModelRequest, *LOOK_UP)
+def tasks(request: ModelRequest) -> Reply:
     """List a model's tasks: work, roofline bound, the best known kernel and where that record came from."""
     from autotune.report.inspect_tasks import report_tasks
 
-    report = report_tasks(query.model, query.options())
-    return Reply(cli_text.task_lines(report), report.to_data(), query.as_json)
+    report = report_tasks(request.model, request.options())
+    return Reply(cli_text.task_lines(report), report.to_data(), request.as_json)
 
 
 @inspect_app.command(epilog="Example: tune kernels model.tuned --task fused_conv2d_add_relu --emit asm")

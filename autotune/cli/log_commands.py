@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from autotune.cli import arguments as opt
+from autotune.cli.model_request import LOOK_UP, ModelRequest
 from autotune.cli.reply import DONE, FAILED, Reply, table
 from autotune.cli.text import day
 from costmodels.choices import choose
@@ -101,12 +102,12 @@ def _record_row(record: TuningRecord) -> list[str]:
 
 
 @log_app.command(epilog="Example: tune log explain model.onnx --threads 4")
-@opt.taking(opt.ModelQuery)
-def explain(query: opt.ModelQuery) -> Reply:
+@opt.taking(ModelRequest, *LOOK_UP)
+def explain(request: ModelRequest) -> Reply:
     """Say for every task of a model which record is used, or why none is: the field that differs, and what is near."""
     from autotune.report.inspect_tasks import report_tasks
 
-    report = report_tasks(query.model, query.options())
+    report = report_tasks(request.model, request.options())
     found = [
         {"key": each.task.key, "name": each.task.name, "found": each.best is not None, "why": each.why}
         for each in report.tasks
@@ -116,7 +117,7 @@ def explain(query: opt.ModelQuery) -> Reply:
     lines = [f"{each['key']} {each['name']}: {each['why']}" for each in found]
     lines.append(f"{len(found) - missing} of {len(found)} tasks have a record for {report.target.fingerprint}")
     data = {"target": report.target.fingerprint, "missing": missing, "tasks": found}
-    return Reply(lines, data, query.as_json)
+    return Reply(lines, data, request.as_json)
 
 
 JSONL, METASCHEDULE, OPTUNA = "jsonl", "metaschedule", "optuna"

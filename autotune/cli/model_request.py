@@ -1,0 +1,80 @@
+"""The arguments and options of the commands that take a model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Annotated
+
+import typer
+
+from autotune.cli import arguments as opt
+from autotune.options import EFFORTS, Options
+
+LOOK_UP = ("model", "target", "threads", "inputs", "log", "as_json")
+"""Fields of a request that looks a model's tasks up in a log."""
+BUILD = (*LOOK_UP, "out", "device", "seed", "lanes", "fallback", "quiet")
+"""Fields of a request that builds from a log."""
+
+
+@dataclass(frozen=True)
+class ModelRequest:
+    """Arguments and options of the commands that take a model: all of them (``tune run``), or some."""
+
+    model: opt.Model
+    out: opt.Out = None
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            metavar="90s|5m|1m30s", help="Tuning time, earlier runs of the log included; default by --effort."
+        ),
+    ] = None
+    trials: Annotated[int | None, typer.Option(metavar="N", help="Most measured trials.")] = None
+    until: opt.Until = None
+    effort: Annotated[
+        str,
+        typer.Option(
+            metavar="|".join(EFFORTS),
+            help="Budget: " + ", ".join(f"{name} {seconds:g} s" for name, seconds in EFFORTS.items()) + ".",
+        ),
+    ] = Options.effort
+    target: opt.Target = "host"
+    device: opt.Device = True
+    threads: opt.Threads = None
+    inputs: opt.Inputs = None
+    log: opt.Log = None
+    seed: opt.Seed = Options.seed
+    searcher: opt.Searcher = Options.searcher
+    cost_model: opt.CostModel = Options.cost_model
+    allocator: opt.Allocator = Options.allocator
+    evaluator: opt.Evaluator = Options.evaluator
+    lanes: opt.Lanes = Options.lanes
+    cluster: opt.Cluster = None
+    rpc: opt.Rpc = None
+    fallback: opt.Fallback = None
+    frozen: Annotated[bool, typer.Option("--frozen", help="Measure nothing; a missing record is an error.")] = False
+    peer: Annotated[
+        bool, typer.Option("--peer/--no-peer", help="Time ONNX Runtime first, if it is installed; not with --quiet.")
+    ] = True
+    explain: opt.Explain = False
+    events: opt.Events = None
+    as_json: opt.Json = False
+    quiet: opt.Quiet = False
+
+    def options(self) -> Options:
+        """The options of the run, build or look-up.
+
+        Raises:
+            UsageError: for a value that cannot be read.
+        """
+        same = {item.name: getattr(self, item.name) for item in fields(Options) if hasattr(self, item.name)}
+        read = {
+            **opt.target_and_shapes(self.target, self.threads, self.inputs),
+            "budget_s": None if self.budget is None else opt.parse_seconds(self.budget),
+            "until": None if self.until is None else opt.parse_share(self.until, "--until"),
+            "searcher": opt.choose_strategy("searcher", self.searcher),
+            "cost_model": opt.choose_strategy("cost model", self.cost_model),
+            "allocator": opt.choose_strategy("allocator", self.allocator),
+            "evaluator": opt.choose_strategy("evaluator", self.evaluator),
+            "peer": self.peer and not self.quiet and not self.frozen,
+        }
+        return Options(**{**same, **read})

@@ -262,7 +262,7 @@ def test_verification_failure_exits_4_and_still_says_how_far(answer, tiny, tmp_p
 
 def test_a_bundle_is_read_again_only_to_be_explained(answer, tmp_path, monkeypatch):
     (tmp_path / "several").mkdir()
-    (tmp_path / "several" / "manifest.json").write_text('{"format": 2}')  # whoever reads it complains
+    (tmp_path / "several" / "manifest.json").write_text('{"format": 4}')  # whoever reads it complains
     part = Result("tiny.onnx", tmp_path / "several" / "part-0", "cpu", 1, 1)
     whole = replace(part, artifact=tmp_path / "several", parts=(part,))
     monkeypatch.setattr("autotune.tuning.tune.tune", lambda *_: whole)

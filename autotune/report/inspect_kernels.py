@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.artifact.directory import Artifact, read_artifact, read_tasks
-from autotune.backends.registry import BACKENDS, backend_of
+from autotune.backends.backend_catalog import BACKENDS, backend_of
 from costmodels.choices import choose, did_you_mean
 from schedules.config import Config
 from schedules.errors import UsageError

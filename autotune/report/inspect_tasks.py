@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.artifact.plan import record_key
-from autotune.backends.registry import backend_of
+from autotune.backends.backend_catalog import backend_of
 from autotune.build.reuse import Reuse
 from autotune.importer.guarded_import import import_model
 from autotune.options import Options

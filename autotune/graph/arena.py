@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-ALIGNMENT = 64
+from autotune.host.pages import KERNEL_ALIGNMENT
 
 Clash = Callable[[int, int], bool]
 """Whether two tensors may be alive at the same time, by their numbers."""
@@ -32,7 +32,7 @@ def place_tensors(sizes: Sequence[int], slices: Mapping[int, Slice], clash: Clas
         clash: called with tensors that are not slices; each stands for all tensors inside it too.
 
     Returns:
-        (n_tensors,) offsets, multiples of ``ALIGNMENT`` for tensors that are not slices, and the size of the arena.
+        (n_tensors,) offsets, multiples of ``KERNEL_ALIGNMENT`` for tensors that are not slices, and the size of the arena.
     """
     roots = [root_of(index, slices) for index in range(len(sizes))]
     placed: dict[int, int] = {}
@@ -57,5 +57,5 @@ def _lowest_gap(size: int, busy: Sequence[tuple[int, int]]) -> int:
     for low, high in busy:
         if start + size <= low:
             break
-        start = max(start, -(-high // ALIGNMENT) * ALIGNMENT)
+        start = max(start, -(-high // KERNEL_ALIGNMENT) * KERNEL_ALIGNMENT)
     return start

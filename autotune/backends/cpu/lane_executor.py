@@ -17,7 +17,7 @@ from autotune.backends.executor import Span, Tensors
 from autotune.graph.lanes import Lane, cpu_lane
 from autotune.graph.steps import WHOLE, Group, Operand, Steps
 from autotune.host.pages import paged
-from schedules.errors import RunError
+from schedules.errors import RunError, last_line
 
 CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
 """NumPy's kind of a type → DLPack's code. Every other kind is a float of fewer bits, bfloat16."""
@@ -121,7 +121,7 @@ class LaneExecutor:
                 raise RunError(str(error)) from error
             group = self.groups[number - 1]
             raise RunError(
-                f"subgraph {group.name!r} failed on lane {self.lanes[group.lane].name}: {_last_line(error)}; "
+                f"subgraph {group.name!r} failed on lane {self.lanes[group.lane].name}: {last_line(error)}; "
                 "build the artifact again, and report the model if it stays"
             ) from error
 
@@ -186,8 +186,3 @@ def _free(driver: tvm.runtime.Module, handle: int) -> None:
 def _handle(function: Any) -> int:
     """Address of a function object."""
     return int(function.__chandle__())
-
-
-def _last_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__

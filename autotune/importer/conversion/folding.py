@@ -19,9 +19,8 @@ from onnx import ModelProto, NodeProto, helper
 from onnx.reference import ReferenceEvaluator
 
 from autotune.importer.conversion.scope import Scope
-from autotune.importer.onnx_model.graph_walk import subgraphs, walk_nodes
 from autotune.importer.onnx_model.rewrites import replace_nodes
-from autotune.importer.onnx_model.tensors import one_line
+from schedules.errors import first_line
 
 Array = NDArray[Any]
 
@@ -116,7 +115,7 @@ def _evaluated(node: NodeProto, feed: dict[str, Array], scope: Scope, largest: i
             warnings.simplefilter("ignore")
             values = ReferenceEvaluator(model).run(None, feed)
     except Exception as error:  # the reference lacks operators and versions; what it cannot do is not folded
-        logger.debug("%s is not folded: %s", node.name, one_line(error))
+        logger.debug("%s is not folded: %s", node.name, first_line(error))
         return None
     results: dict[str, Array] = {}
     for name, value in zip(names, values, strict=True):
@@ -131,16 +130,3 @@ def _evaluated(node: NodeProto, feed: dict[str, Array], scope: Scope, largest: i
             return None
         results[name] = array
     return results
-
-
-def drop_dead(model: ModelProto) -> None:
-    """Nodes whose results nobody reads vanish."""
-    graph = model.graph
-    while True:
-        used = {name for node in walk_nodes(graph.node) for name in node.input}
-        used |= {value.name for node in walk_nodes(graph.node) for body in subgraphs(node) for value in body.output}
-        used |= {value.name for value in graph.output}
-        kept = [node for node in graph.node if any(name in used for name in node.output)]
-        if len(kept) == len(graph.node):
-            return
-        replace_nodes(graph, kept)

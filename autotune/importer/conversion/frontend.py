@@ -6,38 +6,18 @@ import contextlib
 import io
 import logging
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import onnx
-from tvm import relax, te, tirx
-from tvm.ir import GenericConst, IRModule
+from tvm import relax, tirx
+from tvm.ir import IRModule
 from tvm.relax.frontend.onnx import onnx_frontend
 
+from autotune.importer.conversion.registry import CONVERTERS
 from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS, WINDOWED
-from autotune.importer.onnx_model.tensors import one_line
-from schedules.errors import ModelError
-
-Inputs = list[relax.Expr | None]
-Converter = Callable[[relax.BlockBuilder, Inputs, dict[str, Any], int], relax.Expr]
-"""(builder, inputs with None for those left out, attributes, opset) → result; a Tuple of several."""
-
-CONVERTERS: dict[str, Converter] = {}
-"""Operator → our converter. It comes before Relax's."""
+from schedules.errors import ModelError, first_line
 
 logger = logging.getLogger(__name__)
-
-
-def converts(*kinds: str) -> Callable[[Converter], Converter]:
-    """Register a converter of the operators ``kinds``."""
-
-    def register(function: Converter) -> Converter:
-        for kind in kinds:
-            assert kind not in CONVERTERS, kind
-            CONVERTERS[kind] = function
-        return function
-
-    return register
 
 
 class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
@@ -73,7 +53,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         except ModelError as error:
             raise ModelError(f"{where} is not supported: {error}") from error
         except Exception as error:  # converters raise whatever they run into; each is the model's, not ours
-            raise ModelError(f"{where} cannot be imported: {one_line(error, 200)}") from error
+            raise ModelError(f"{where} cannot be imported: {first_line(error, 200)}") from error
 
     def _windowed(self, data: relax.Expr, made: relax.Expr) -> relax.Expr:
         """``made``, unless its window fits nowhere: ONNX's inference is wrong about some pools that round up."""
@@ -104,43 +84,7 @@ def import_graph(model: onnx.ModelProto) -> IRModule:
         raise
     except Exception as error:
         kinds = ", ".join(sorted({node.op_type for node in model.graph.node}))
-        raise ModelError(f"the model cannot be imported: {one_line(error, 200)}; its operators are {kinds}") from error
+        message = f"the model cannot be imported: {first_line(error, 200)}; its operators are {kinds}"
+        raise ModelError(message) from error
     finally:
         logger.debug("importer: %s", spoken.getvalue())
-
-
-@converts("Copy")
-def copy(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
-    """The same values in memory of their own."""
-
-    def compute(x: te.Tensor) -> te.Tensor:
-        return te.compute(x.shape, lambda *i: x(*i), name="copy")
-
-    return bb.emit_te(compute, inputs[0], primfunc_name_hint="copy")
-
-
-@converts("Max", "Min")
-def extreme(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
-    """Two at a time, so that shapes broadcast; Relax's importer stacks all inputs."""
-    given = [value for value in inputs if value is not None]
-    combine = relax.op.maximum if attrs["tvm_custom"]["kind"] == "Max" else relax.op.minimum
-    result = given[0]
-    for value in given[1:]:
-        result = bb.normalize(combine(result, value))
-    return result
-
-
-@converts("BatchNormalization")
-def batch_norm(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
-    """(x − mean) ÷ √(variance + ε) · scale + bias; Relax's operation is for constant parameters only."""
-    x, parameters = inputs[0], inputs[1:5]
-    if all(isinstance(value, GenericConst) for value in parameters):
-        native = onnx_frontend._get_convert_map()["BatchNormalization"].get_converter(opset)
-        return native(bb, onnx_frontend.onnx_input([x, *parameters]), attrs, [{}, {}])
-    rank = len(x.ty.shape)  # type: ignore[union-attr]
-    channels = [1 if axis != 1 else -1 for axis in range(rank)][1:]
-    scale, bias, mean, variance = (bb.normalize(relax.op.reshape(value, channels)) for value in parameters)
-    epsilon = relax.const(attrs.get("epsilon", 1e-5), str(x.ty.dtype))  # type: ignore[union-attr]
-    deviation = bb.normalize(relax.op.sqrt(relax.op.add(variance, epsilon)))
-    normal = bb.normalize(relax.op.divide(relax.op.subtract(x, mean), deviation))
-    return relax.op.add(relax.op.multiply(normal, scale), bias)

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from onnx import ModelProto, helper
 
 from autotune.importer.conversion.scope import Scope
-from autotune.importer.onnx_model.tensors import one_line
-from schedules.errors import ModelError
+from schedules.errors import ModelError, first_line
 
 MOST_TRIALS = 64
 """Different operators that are tried alone."""
@@ -22,7 +21,7 @@ def blame(model: ModelProto, error: Exception, attempt: Callable[[ModelProto], o
         error: what the import raised.
         attempt: imports a model.
     """
-    why = one_line(error, 200)
+    why = first_line(error, 200)
     scope = Scope(model)
     kinds = list(dict.fromkeys(node.op_type for node in model.graph.node))
     for kind in kinds[:MOST_TRIALS] if len(kinds) > 1 else []:
@@ -39,7 +38,7 @@ def blame(model: ModelProto, error: Exception, attempt: Callable[[ModelProto], o
             attempt(alone)
         except Exception as other:  # that is the question
             return ModelError(
-                f"operator {kind} (node {node.name!r}) cannot be built: {one_line(other, 200)}; "
+                f"operator {kind} (node {node.name!r}) cannot be built: {first_line(other, 200)}; "
                 "see docs/conformance.md for what is supported, or let ONNX Runtime run it: --fallback onnxruntime"
             )
     return ModelError(f"the model cannot be imported: {why}; its operators are {', '.join(kinds)}")

@@ -9,17 +9,12 @@ import onnx.inliner
 from onnx import ModelProto, helper
 
 from autotune.importer.conversion import operator_catalog as catalog
-from autotune.importer.conversion.folding import drop_dead, fold
+from autotune.importer.conversion.folding import fold
 from autotune.importer.conversion.registry import rewrite
 from autotune.importer.onnx_model.graph_walk import name_nodes, walk_nodes
-from autotune.importer.onnx_model.rewrites import (
-    constants_to_initialisers,
-    drop_unused_initialisers,
-    remove_passthrough,
-)
+from autotune.importer.onnx_model.rewrites import drop_unused, tidy
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN, STANDARD_DOMAINS, infer_shapes
-from autotune.importer.onnx_model.tensors import one_line
-from schedules.errors import ModelError
+from schedules.errors import ModelError, first_line
 
 ROUNDS = 24
 """More rounds than nested functions, loops and rewrites need."""
@@ -41,14 +36,13 @@ def resolve(model: ModelProto, inputs: Collection[str], expand: Collection[str] 
     if all(opset.domain != OWN_DOMAIN for opset in model.opset_import):
         model.opset_import.append(helper.make_opsetid(OWN_DOMAIN, 1))
     for _ in range(ROUNDS):
-        constants_to_initialisers(model.graph)
+        tidy(model.graph)
         # The model itself was checked; bodies of ONNX's own functions do not always pass.
         infer_shapes(model, name, strict=False)
         changed = fold(model)
-        drop_dead(model)
+        drop_unused(model.graph)
         changed |= rewrite(model, inputs)
-        remove_passthrough(model.graph)
-        drop_unused_initialisers(model.graph)
+        tidy(model.graph)
         kinds = {(n.domain, n.op_type) for n in walk_nodes(model.graph.node)}
         found = {(d, k) for d, k in kinds if k in wanted or d not in (*STANDARD_DOMAINS, OWN_DOMAIN)}
         if found:
@@ -100,6 +94,7 @@ def _expanded(model: ModelProto, kinds: Collection[tuple[str, str]]) -> tuple[Mo
         expanded = onnx.inliner.inline_selected_functions(typed, sorted(kinds), inline_schema_functions=True)
     except (RuntimeError, ValueError) as error:
         named = ", ".join(sorted(kind for _, kind in kinds))
-        raise ModelError(f"the function of {named} cannot be expanded: {one_line(error)}; export it without") from error
+        message = f"the function of {named} cannot be expanded: {first_line(error)}; export it without"
+        raise ModelError(message) from error
     after = len(expanded.graph.node), {node.op_type for node in expanded.graph.node}
     return expanded, before != after

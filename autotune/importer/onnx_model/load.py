@@ -13,9 +13,9 @@ from onnx.checker import ValidationError
 
 from autotune.importer.onnx_model.graph_walk import name_nodes, walk_graphs, walk_nodes
 from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS, bind_inputs, infer_shapes, skeleton
-from autotune.importer.onnx_model.tensors import load_tensors, one_line
+from autotune.importer.onnx_model.tensors import load_tensors
 from costmodels.choices import did_you_mean
-from schedules.errors import ModelError
+from schedules.errors import ModelError, first_line
 
 MAX_NODES = 200_000
 """Nodes of a model once its functions are expanded; a larger one was made to hurt."""
@@ -184,4 +184,4 @@ def _check_onnx(model: onnx.ModelProto, name: str) -> None:
     try:
         onnx.checker.check_model(small)
     except ValidationError as error:
-        raise ModelError(f"{name} is not a valid ONNX model: {one_line(error)}; {ADVICE}") from error
+        raise ModelError(f"{name} is not a valid ONNX model: {first_line(error)}; {ADVICE}") from error

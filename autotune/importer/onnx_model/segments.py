@@ -15,8 +15,7 @@ from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 from autotune.importer.conversion.scope import Scope
 from autotune.importer.onnx_model.graph_walk import subgraphs
 from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS, infer_shapes, skeleton, true_inputs
-from autotune.importer.onnx_model.tensors import one_line
-from schedules.errors import ModelError
+from schedules.errors import ModelError, first_line
 
 Attempt = Callable[[ModelProto], object]
 
@@ -90,7 +89,7 @@ def declare_foreign(model: ModelProto) -> None:
     try:
         session = onnxruntime.InferenceSession(asked.SerializeToString(), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # it has no class of its own for a model that it refuses
-        raise ModelError(f"ONNX Runtime refuses the model too: {one_line(error)}") from error
+        raise ModelError(f"ONNX Runtime refuses the model too: {first_line(error)}") from error
     for value in session.get_outputs():
         if value.name in unknown and all(isinstance(size, int) for size in value.shape):
             kind = value.type.removeprefix("tensor(").removesuffix(")").upper()

@@ -9,9 +9,8 @@ import onnx
 from onnx import TensorProto, TensorShapeProto, ValueInfoProto, helper
 from onnx.shape_inference import InferenceError
 
-from autotune.importer.onnx_model.tensors import one_line
 from costmodels.choices import did_you_mean
-from schedules.errors import ModelError, UsageError
+from schedules.errors import ModelError, UsageError, first_line
 
 MAX_TENSOR_BYTES = 4 << 30
 """Largest activation that is accepted; a bigger one is a mistake or an attack."""
@@ -224,13 +223,13 @@ def _infer(model: onnx.ModelProto, name: str, strict: bool) -> onnx.ModelProto:
         text = _inference_text(error)
         raise ModelError(f"{name}: shapes do not fit: {text}; check --input and the model") from error
     except (ValueError, RuntimeError) as error:  # an element type that does not exist, for one
-        raise ModelError(f"{name} is not a valid ONNX model: {one_line(error)}; export the model again") from error
+        raise ModelError(f"{name} is not a valid ONNX model: {first_line(error)}; export the model again") from error
 
 
 def _inference_text(error: InferenceError) -> str:
     """The first node's complaint, without the repeated tags."""
     text = " ".join(str(error).split()).replace("[ShapeInferenceError] ", "").replace("[TypeInferenceError] ", "")
-    return one_line(text.removeprefix("Inference error(s): "))
+    return first_line(text.removeprefix("Inference error(s): "))
 
 
 WINDOWED = ("Conv", "AveragePool", "MaxPool", "LpPool")

@@ -18,18 +18,9 @@ from onnx import ModelProto
 from autotune.importer.conversion.folding import fold
 from autotune.importer.conversion.resolve import resolve
 from autotune.importer.onnx_model.graph_walk import name_nodes
-from autotune.importer.onnx_model.rewrites import (
-    constants_to_initialisers,
-    drop_unused_initialisers,
-    fix_scalars,
-    remove_passthrough,
-    split_batch_norms,
-    split_sums,
-    square_by_product,
-)
+from autotune.importer.onnx_model.rewrites import drop_unused, split_batch_norms, tidy
 from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS, infer_shapes, skeleton, true_inputs
-from autotune.importer.onnx_model.tensors import one_line
-from schedules.errors import ModelError
+from schedules.errors import ModelError, first_line
 
 MIN_OPSET = 13
 """Relax's converters follow ONNX from here on (axes as inputs, Softmax along one axis)."""
@@ -51,16 +42,13 @@ def simplify(model: ModelProto, expand: Collection[str] = ()) -> ModelProto:
         ModelError: if a function cannot be expanded, or the expanded model's shapes do not fit.
     """
     small = _inline(skeleton(model))
-    _plain(small)
     small = resolve(_raise_opset(small), [value.name for value in true_inputs(model.graph)], expand)
-    _plain(small)
     model = _with_weights(small, model)
     fold(model, LARGEST_WEIGHT)
     model = _slim(model)
-    _plain(model)
+    tidy(model.graph)
     split_batch_norms(model.graph)
-    square_by_product(model.graph)
-    drop_unused_initialisers(model.graph)
+    drop_unused(model.graph)
     infer_shapes(model, model.graph.name or "model")
     return model
 
@@ -72,20 +60,10 @@ def flatten(model: ModelProto) -> ModelProto:
         ModelError: if a function cannot be expanded, or shapes do not fit.
     """
     small = _inline(skeleton(model))
-    _plain(small)
+    tidy(small.graph)
     flat = _with_weights(small, model)
     infer_shapes(flat, model.graph.name or "model")
     return flat
-
-
-def _plain(model: ModelProto) -> None:
-    """The rewrites that are right at any opset."""
-    graph = model.graph
-    constants_to_initialisers(graph)
-    split_sums(graph)
-    remove_passthrough(graph)
-    fix_scalars(graph)
-    drop_unused_initialisers(graph)
 
 
 def _inline(model: ModelProto) -> ModelProto:
@@ -95,7 +73,7 @@ def _inline(model: ModelProto) -> ModelProto:
             model = onnx.inliner.inline_local_functions(model, convert_version=True)
     except (RuntimeError, ValueError) as error:
         name = model.graph.name or "model"
-        raise ModelError(f"{name}: its functions cannot be expanded: {one_line(error)}; export it without") from error
+        raise ModelError(f"{name}: its functions cannot be expanded: {first_line(error)}; export it without") from error
     return model
 
 
@@ -105,10 +83,11 @@ def _raise_opset(model: ModelProto) -> ModelProto:
     if version >= MIN_OPSET:
         return model
     try:
+        del model.graph.value_info[:]  # what a Dropout makes had other types in old versions
         converted = onnx.version_converter.convert_version(model, MIN_OPSET)
         onnx.checker.check_model(converted, full_check=True)
     except (RuntimeError, ValueError, onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
-        logger.warning("model stays at opset %d: %s", version, one_line(error))
+        logger.warning("model stays at opset %d: %s", version, first_line(error))
         return model
     if not _same_interface(converted, model):  # its Scan 8 → 9 drops the batch dimension of the whole graph
         logger.warning("model stays at opset %d: the conversion changes its inputs or outputs", version)
@@ -146,7 +125,7 @@ def _slim(model: ModelProto) -> ModelProto:
         infer_shapes(slimmed, "its result")
         onnx.checker.check_model(skeleton(slimmed))
     except Exception as error:  # a third party's rewrites over any graph at all: without them the model is only slower
-        logger.warning("onnxslim failed and was skipped: %s: %s", type(error).__name__, one_line(error))
+        logger.warning("onnxslim failed and was skipped: %s: %s", type(error).__name__, first_line(error))
         infer_shapes(model, model.graph.name or "model")
         return model
     return slimmed

@@ -12,7 +12,7 @@ from onnx.checker import ValidationError
 from onnx.external_data_helper import load_external_data_for_tensor, uses_external_data
 
 from autotune.importer.onnx_model.graph_walk import walk_tensors
-from schedules.errors import ModelError
+from schedules.errors import ModelError, first_line
 
 PACKED_BITS = {"INT4": 4, "UINT4": 4, "FLOAT4E2M1": 4, "INT2": 2, "UINT2": 2}
 """Types whose elements share a byte."""
@@ -75,7 +75,7 @@ def _load_external(tensor: TensorProto, expected: int, folder: Path, name: str) 
             warnings.simplefilter("ignore")  # unknown keys are ignored, which is what we want
             load_external_data_for_tensor(tensor, str(folder))
     except (OSError, ValueError, ValidationError) as error:
-        raise ModelError(f"{where} cannot be read ({one_line(error)}); keep the file beside the model") from error
+        raise ModelError(f"{where} cannot be read ({first_line(error)}); keep the file beside the model") from error
 
 
 def _inside(location: str, folder: Path, where: str) -> Path:
@@ -106,10 +106,3 @@ def _check_size(tensor: TensorProto, expected: int, name: str) -> None:
             f"{name}: tensor {tensor.name!r} of shape {list(tensor.dims)} needs {needed} values or bytes and holds "
             f"{held}; copy or export the model again"
         )
-
-
-def one_line(error: object, limit: int = 300) -> str:
-    """The first telling line of an error's text, shortened to ``limit`` characters."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    text = lines[0] if lines else type(error).__name__
-    return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.graph.arena import ALIGNMENT, Slice, place_tensors, root_of
+from autotune.graph.arena import Slice, place_tensors, root_of
+from autotune.host.pages import KERNEL_ALIGNMENT
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ def lifetimes(draw):
 def test_tensors_alive_together_never_overlap(lives):
     offsets, total = plan_memory(lives, {})
     for i, a in enumerate(lives):
-        assert offsets[i] % ALIGNMENT == 0
+        assert offsets[i] % KERNEL_ALIGNMENT == 0
         assert offsets[i] + a.size <= total
         for j, b in enumerate(lives[:i]):
             if a.first <= b.last and b.first <= a.last:

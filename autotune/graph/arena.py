@@ -32,7 +32,7 @@ def place_tensors(sizes: Sequence[int], slices: Mapping[int, Slice], clash: Clas
         clash: called with tensors that are not slices; each stands for all tensors inside it too.
 
     Returns:
-        (n_tensors,) offsets, multiples of ``KERNEL_ALIGNMENT`` for tensors that are not slices, and the size of the arena.
+        (n_tensors,) offsets, multiples of ``KERNEL_ALIGNMENT`` for tensors that are not slices, and the arena's size.
     """
     roots = [root_of(index, slices) for index in range(len(sizes))]
     placed: dict[int, int] = {}

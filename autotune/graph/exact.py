@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from autotune.graph.placement import PartialPlacement, Placement, Problem, place_all
-from autotune.graph.placers import correction, heft, single
-from schedules.errors import UsageError
+from autotune.graph.placement import ROUNDING, PartialPlacement, Placement, Problem, place_all
+from autotune.graph.placers import correction
 
 MOST_NODES = 6_000
 """Partial placements that the search looks at before it gives up proving: about a second. A random Inception-like
@@ -16,9 +15,6 @@ problem of 46 subgraphs on three lanes is proven in 0.5 s (docs/duet.md)."""
 
 LEAST_NODES = 400
 """Partial placements that each section of the graph may cost, however many sections there are. Heuristic."""
-
-ROUNDING = 1e-9
-"""Relative difference of two sums of the same seconds in another order."""
 
 
 @dataclass(frozen=True)
@@ -45,21 +41,16 @@ class Exact:
 def exact(problem: Problem, most_nodes: int = MOST_NODES) -> Exact:
     """Branch and bound, depth first, the most promising child first.
 
-    Two partial placements of the same subgraphs are compared by when cores get free, when results that are still
-    needed are there on every lane, and the memory taken. One that is nowhere better than the other is dropped.
+    Two partial placements of the same subgraphs are compared by when cores get free, and when results that are still
+    needed are there on every lane. One that is nowhere better than the other is dropped.
 
     A subgraph that every path meets starts after everything before it and ends before everything after it. So the
-    sections between two such subgraphs are searched one by one, for every pair of lanes of the two. Limits of memory
-    hold for the whole model, which is then searched as one section.
+    sections between two such subgraphs are searched one by one, for every pair of lanes of the two.
 
     Args:
+        problem: of one subgraph at least.
         most_nodes: look at no more partial placements; the gap is then what is left unproven.
-
-    Raises:
-        UsageError: if no placement is found that keeps within the lanes' memory.
     """
-    if problem.limits or not problem.count:
-        return _Search(problem, most_nodes).run()
     everyone = set(range(problem.count))
     meets = [s for s in sorted(everyone) if everyone - {s} == _reached(s, problem.needs) | _reached(s, problem.readers)]
     per_section = max(LEAST_NODES, most_nodes // (1 + len(meets)))
@@ -186,26 +177,11 @@ class _Search:
         self._least_work = [
             min(cost * problem.lanes[lane].threads for cost, lane in problem.choices(s)) for s in range(problem.count)
         ]
-        self._best = self._incumbent()
+        self._best = correction(problem)  # a short one: the search prunes by it from the start
 
     def run(self) -> Exact:
-        if self._problem.count:
-            self._grow(PartialPlacement(self._problem), 0)
-        bound = min(self._best.makespan_s, self._open)
-        return Exact(self._best, bound, self._nodes)
-
-    def _incumbent(self) -> Placement:
-        """The best of the quick placements: the search prunes by it from the start."""
-        found = []
-        quick: tuple[Callable[[Problem], Placement], ...] = (single, heft, correction)
-        for place in quick:
-            try:
-                found.append(place(self._problem))
-            except UsageError:  # this one exceeds a lane's memory; another, or the search, may not
-                continue
-        if not found:
-            raise UsageError("no placement found that keeps within the lanes' memory; give more lanes or more memory")
-        return min(found, key=lambda placement: placement.makespan_s)
+        self._grow(PartialPlacement(self._problem), 0)
+        return Exact(self._best, min(self._best.makespan_s, self._open), self._nodes)
 
     def _grow(self, partial: PartialPlacement, done: int) -> None:
         problem = self._problem
@@ -259,7 +235,6 @@ class _Search:
             if done >> s & 1 and any(not done >> reader & 1 for reader in problem.readers[s]):
                 moved = partial.end[s] + problem.transfer_s(s)
                 state += [partial.end[s] if partial.lane[s] == lane else moved for lane in range(len(problem.lanes))]
-        state += [float(partial.used(lane)) for lane in range(len(problem.limits))]
         state.append(max(partial.end.values()))
         seen = self._seen.setdefault(done, [])
         if any(all(a <= b for a, b in zip(other, state, strict=True)) for other in seen):

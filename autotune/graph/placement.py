@@ -22,6 +22,12 @@ from functools import cached_property
 
 from autotune.graph.lanes import Lane
 
+LEAST_S = 1e-12
+"""Seconds of a subgraph that takes no time, so that its rate is finite."""
+
+ROUNDING = 1e-9
+"""Relative difference of two sums of the same seconds in another order."""
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -35,8 +41,6 @@ class Problem:
         bytes: (n,) bytes that others read from a subgraph.
         latency_s: of handing over from one lane to another.
         bytes_per_s: at which another lane's data is read.
-        memory: (n, n_lanes) bytes of a lane's memory that a subgraph takes, or empty.
-        limits: (n_lanes,) bytes of memory of each lane, or empty for no limit.
     """
 
     lanes: tuple[Lane, ...]
@@ -46,8 +50,6 @@ class Problem:
     bytes: tuple[int, ...]
     latency_s: float = 0.0
     bytes_per_s: float = float("inf")
-    memory: tuple[tuple[int, ...], ...] = ()
-    limits: tuple[int, ...] = ()
 
     @property
     def count(self) -> int:
@@ -146,9 +148,9 @@ class PartialPlacement:
         return ready
 
     def finish(self, subgraph: int, lane: int) -> float | None:
-        """When it would end there; None where it cannot run or the lane's memory does not hold it."""
+        """When it would end there; None where it cannot run."""
         cost = self.problem.cost(subgraph, lane)
-        return None if cost is None or not self._fits(subgraph, lane) else self.earliest(subgraph, lane) + cost
+        return None if cost is None else self.earliest(subgraph, lane) + cost
 
     def place(self, subgraph: int, lane: int) -> None:
         """Run it next on that lane, where it can run."""
@@ -162,10 +164,6 @@ class PartialPlacement:
         """An independent copy."""
         return PartialPlacement(self.problem, list(self.free), dict(self.lane), dict(self.start), dict(self.end))
 
-    def used(self, lane: int) -> int:
-        """Bytes of ``lane``'s memory that its subgraphs take."""
-        return sum(self.problem.memory[other][lane] for other, where in self.lane.items() if where == lane)
-
     def finished(self) -> Placement:
         """The placement, once all subgraphs are placed."""
         everyone = range(self.problem.count)
@@ -176,10 +174,6 @@ class PartialPlacement:
             tuple(self.start[s] for s in everyone),
             tuple(self.end[s] for s in everyone),
         )
-
-    def _fits(self, subgraph: int, lane: int) -> bool:
-        problem = self.problem
-        return not problem.limits or self.used(lane) + problem.memory[subgraph][lane] <= problem.limits[lane]
 
 
 def _topological(order: Sequence[int], needs: Sequence[Sequence[int]]) -> list[int]:
@@ -211,62 +205,38 @@ def simulate(problem: Problem, placement: Placement) -> tuple[tuple[float, float
 
     Between two events each running subgraph progresses at 1 / alone if no other runs, else at 1 / busy.
     """
+    lanes = placement.lanes
     begun: dict[int, float] = {}
     ended: dict[int, float] = {}
     left: dict[int, float] = {}
     waiting = list(placement.order)
     now = 0.0
+
+    def arrival(source: int, reader: int) -> float:
+        return ended[source] + (0.0 if lanes[source] == lanes[reader] else problem.transfer_s(source))
+
+    def may_start(subgraph: int) -> bool:
+        """Whether its cores are free, no earlier subgraph waits for them, and what it reads is there."""
+        others = (*left, *waiting[: waiting.index(subgraph)])
+        cores = set(problem.lanes[lanes[subgraph]].cores)
+        if any(cores & set(problem.lanes[lanes[other]].cores) for other in others):
+            return False
+        return all(source in ended and arrival(source, subgraph) <= now for source in problem.needs[subgraph])
+
     while waiting or left:
-        for subgraph in [s for s in waiting if _may_start(problem, placement, s, waiting, left, ended, now)]:
+        for subgraph in [s for s in waiting if may_start(s)]:
             waiting.remove(subgraph)
             begun[subgraph], left[subgraph] = now, 1.0
-        rates = {s: 1.0 / max(_pace(problem, s, placement.lanes[s], len(left) > 1), 1e-12) for s in left}
+        table = problem.busy if len(left) > 1 else problem.alone
+        rates = {s: 1.0 / max(table[s][lanes[s]] or 0.0, LEAST_S) for s in left}
         due = {s: now + left[s] / rates[s] for s in left}
-        arrivals = [time for time in _arrivals(problem, placement, waiting, ended) if time > now]
-        then = min([*due.values(), *arrivals])
+        arrivals = [arrival(r, s) for s in waiting for r in problem.needs[s] if r in ended]
+        then = min([*due.values(), *(time for time in arrivals if time > now)])
         for subgraph, rate in rates.items():
             left[subgraph] -= (then - now) * rate
         now = then
         # What is due ends, even if rounding leaves a remainder: some subgraphs take almost no time.
-        for subgraph in [s for s, rest in left.items() if due[s] <= now or rest <= 1e-9]:
+        for subgraph in [s for s, rest in left.items() if due[s] <= now or rest <= ROUNDING]:
             del left[subgraph]
             ended[subgraph] = now
     return tuple((begun[s], ended[s]) for s in range(problem.count))
-
-
-def _pace(problem: Problem, subgraph: int, lane: int, crowded: bool) -> float:
-    cost = (problem.busy if crowded else problem.alone)[subgraph][lane]
-    assert cost is not None
-    return cost
-
-
-def _may_start(
-    problem: Problem,
-    placement: Placement,
-    subgraph: int,
-    waiting: Sequence[int],
-    left: dict[int, float],
-    ended: dict[int, float],
-    now: float,
-) -> bool:
-    """Whether its cores are free, no earlier subgraph waits for them, and what it reads is there."""
-    cores = set(problem.lanes[placement.lanes[subgraph]].cores)
-    earlier = waiting[: waiting.index(subgraph)]
-    taken = any(cores & set(problem.lanes[placement.lanes[other]].cores) for other in (*left, *earlier))
-    if taken or not ended.keys() >= set(problem.needs[subgraph]):
-        return False
-    return max((_arrival(problem, placement, s, subgraph, ended) for s in problem.needs[subgraph]), default=0.0) <= now
-
-
-def _arrival(problem: Problem, placement: Placement, source: int, reader: int, ended: dict[int, float]) -> float:
-    same = placement.lanes[source] == placement.lanes[reader]
-    return ended[source] + (0.0 if same else problem.transfer_s(source))
-
-
-def _arrivals(problem: Problem, placement: Placement, waiting: Sequence[int], ended: dict[int, float]) -> list[float]:
-    return [
-        _arrival(problem, placement, source, reader, ended)
-        for reader in waiting
-        for source in problem.needs[reader]
-        if source in ended
-    ]

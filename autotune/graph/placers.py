@@ -1,8 +1,6 @@
-"""Quick ways to place subgraphs: one lane, HEFT and the paper's two. Pure.
+"""Quick ways to place subgraphs: one lane, and the paper's two. Pure.
 
 single          the one lane on which the model is fastest
-heft            H. Topcuoglu et al., "Performance-effective and low-complexity task scheduling for heterogeneous
-                computing", IEEE TPDS 2002: by upward rank, each on the lane on which it ends first
 greedy          DUET (IPDPS 2021): the critical path on its fastest lanes, the others where they end first
 correction      greedy, then single subgraphs are moved and pairs swapped as long as that helps
 
@@ -29,59 +27,22 @@ def single(problem: Problem) -> Placement:
     """All subgraphs on the lane on which that is fastest.
 
     Raises:
-        UsageError: if no lane can run and hold them all.
+        UsageError: if no lane can run them all.
     """
-    found = []
-    for lane in range(len(problem.lanes)):
-        partial = PartialPlacement(problem)
-        for subgraph in problem.order:
-            if partial.finish(subgraph, lane) is None:
-                break
-            partial.place(subgraph, lane)
-        else:
-            found.append(partial.finished())
-    if not found:
-        raise UsageError("no lane alone can run the whole model; give more lanes or more memory")
-    return min(found, key=lambda placement: placement.makespan_s)
-
-
-def heft(problem: Problem) -> Placement:
-    """Heterogeneous earliest finish time, without its insertion into gaps: our lanes run in order.
-
-    Raises:
-        UsageError: if a subgraph fits no lane's memory.
-    """
-    ranks = _upward_ranks(problem)
-    partial = PartialPlacement(problem)
-    # A rank is above the rank of everything that follows, so the order of falling ranks respects all dependences.
-    for subgraph in sorted(range(problem.count), key=lambda s: (-ranks[s], s)):
-        partial.place(subgraph, _first_to_end(partial, subgraph))
-    return partial.finished()
-
-
-def _upward_ranks(problem: Problem) -> list[float]:
-    """Mean cost plus the largest of mean transfer and rank over all readers."""
-    ranks = [0.0] * problem.count
-    for subgraph in reversed(range(problem.count)):
-        costs = [cost for cost, _ in problem.choices(subgraph)]
-        moved = problem.transfer_s(subgraph) * (1.0 - 1.0 / len(problem.lanes))
-        after = max((moved + ranks[reader] for reader in problem.readers[subgraph]), default=0.0)
-        ranks[subgraph] = sum(costs) / len(costs) + after
-    return ranks
+    able = [lane for lane in range(len(problem.lanes)) if all(costs[lane] is not None for costs in problem.busy)]
+    if not able:
+        raise UsageError("no lane alone can run the whole model; give more lanes")
+    placements = [place_all(problem, [lane] * problem.count) for lane in able]
+    return min(placements, key=lambda placement: placement.makespan_s)
 
 
 def greedy(problem: Problem) -> Placement:
-    """The paper's greedy: the critical path on its fastest lanes, all others where they end first.
-
-    Raises:
-        UsageError: if a subgraph fits no lane's memory.
-    """
+    """The paper's greedy: the critical path on its fastest lanes, all others where they end first."""
     critical = set(_critical_path(problem))
     partial = PartialPlacement(problem)
     for subgraph in problem.order:
-        fastest = [lane for _, lane in problem.choices(subgraph) if partial.finish(subgraph, lane) is not None]
-        lane = fastest[0] if fastest and subgraph in critical else _first_to_end(partial, subgraph)
-        partial.place(subgraph, lane)
+        fastest = problem.choices(subgraph)[0][1]
+        partial.place(subgraph, fastest if subgraph in critical else first_to_end(partial, subgraph))
     return partial.finished()
 
 
@@ -95,11 +56,7 @@ def _critical_path(problem: Problem) -> Iterator[int]:
 
 
 def correction(problem: Problem) -> Placement:
-    """The paper's greedy-correction: greedy's placement, changed while a move or a swap shortens its makespan.
-
-    Raises:
-        UsageError: as ``greedy``.
-    """
+    """The paper's greedy-correction: greedy's placement, changed while a move or a swap shortens its makespan."""
     best = greedy(problem)
     improved, tries = True, 0
     while improved and tries < MOST_TRIES:
@@ -131,17 +88,10 @@ def _neighbours(problem: Problem, placement: Placement) -> Iterator[tuple[int, .
 
 
 def _allowed(problem: Problem, lanes: list[int]) -> bool:
-    if any(problem.cost(subgraph, lane) is None for subgraph, lane in enumerate(lanes)):
-        return False
-    for lane, limit in enumerate(problem.limits):
-        if sum(problem.memory[s][lane] for s, where in enumerate(lanes) if where == lane) > limit:
-            return False
-    return True
+    return all(problem.cost(subgraph, lane) is not None for subgraph, lane in enumerate(lanes))
 
 
-def _first_to_end(partial: PartialPlacement, subgraph: int) -> int:
+def first_to_end(partial: PartialPlacement, subgraph: int) -> int:
+    """The lane on which ``subgraph`` would end first."""
     ends = [(partial.finish(subgraph, lane), lane) for lane in range(len(partial.problem.lanes))]
-    possible = [(end, lane) for end, lane in ends if end is not None]
-    if not possible:
-        raise UsageError(f"subgraph {subgraph} fits no lane's memory any more; give more lanes or more memory")
-    return min(possible)[1]
+    return min((end, lane) for end, lane in ends if end is not None)[1]

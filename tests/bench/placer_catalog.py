@@ -1,4 +1,4 @@
-"""Every way to place subgraphs, by name, with a baseline of the paper that the program does not use: round-robin."""
+"""Every way to place subgraphs, by name, with two baselines that the program does not use: round-robin and HEFT."""
 
 from __future__ import annotations
 
@@ -6,20 +6,37 @@ from collections.abc import Callable
 
 from autotune.graph.exact import exact
 from autotune.graph.placement import PartialPlacement, Placement, Problem
-from autotune.graph.placers import correction, greedy, heft, single
-from schedules.errors import UsageError
+from autotune.graph.placers import correction, first_to_end, greedy, single
 
 
 def round_robin(problem: Problem) -> Placement:
-    """Subgraphs in order to lanes in turn, skipping lanes that cannot run or hold them."""
+    """Subgraphs in order to lanes in turn, skipping lanes that cannot run them."""
     partial, turn = PartialPlacement(problem), 0
     for subgraph in problem.order:
         lanes = [(turn + offset) % len(problem.lanes) for offset in range(len(problem.lanes))]
-        lane = next((lane for lane in lanes if partial.finish(subgraph, lane) is not None), None)
-        if lane is None:
-            raise UsageError(f"subgraph {subgraph} fits no lane's memory any more; give more lanes or more memory")
+        lane = next(lane for lane in lanes if partial.finish(subgraph, lane) is not None)
         partial.place(subgraph, lane)
         turn = lane + 1
+    return partial.finished()
+
+
+def heft(problem: Problem) -> Placement:
+    """Heterogeneous earliest finish time, without its insertion into gaps: our lanes run in order.
+
+    H. Topcuoglu et al., "Performance-effective and low-complexity task scheduling for heterogeneous computing", IEEE
+    TPDS 2002: by upward rank (mean cost plus the largest of mean transfer and rank over all readers), each on the lane
+    on which it ends first.
+    """
+    ranks = [0.0] * problem.count
+    for subgraph in reversed(range(problem.count)):
+        costs = [cost for cost, _ in problem.choices(subgraph)]
+        moved = problem.transfer_s(subgraph) * (1.0 - 1.0 / len(problem.lanes))
+        after = max((moved + ranks[reader] for reader in problem.readers[subgraph]), default=0.0)
+        ranks[subgraph] = sum(costs) / len(costs) + after
+    partial = PartialPlacement(problem)
+    # A rank is above the rank of everything that follows, so the order of falling ranks respects all dependences.
+    for subgraph in sorted(range(problem.count), key=lambda s: (-ranks[s], s)):
+        partial.place(subgraph, first_to_end(partial, subgraph))
     return partial.finished()
 
 

@@ -105,19 +105,10 @@ def test_simulation_ends_though_subgraphs_take_next_to_no_time():
     assert simulate(problem, place_all(problem, (0, 0, 1, 1)))[-1][1] == pytest.approx(0.07)
 
 
-def test_memory_limits_are_kept():
-    costs = ((1.0, 2.0),) * 3
-    problem = Problem(TWO, ((),) * 3, costs, costs, (0,) * 3, memory=((4, 4),) * 3, limits=(8, 4))
-    for name, place in PLACERS.items():
-        if name == "single":
-            with pytest.raises(UsageError, match="no lane alone"):
-                place(problem)
-            continue
-        lanes = place(problem).lanes
-        assert lanes.count(0) <= 2, name
-        assert lanes.count(1) <= 1, name
-    with pytest.raises(UsageError, match="memory"):
-        exact(Problem(TWO, ((),) * 3, costs, costs, (0,) * 3, memory=((4, 4),) * 3, limits=(4, 4)))
+def test_a_model_that_no_lane_can_run_alone_has_no_single_lane():
+    costs = ((None, 1.0), (1.0, None))
+    with pytest.raises(UsageError, match="no lane alone"):
+        single(Problem(TWO, ((), ()), costs, costs, (0, 0)))
 
 
 def test_a_subgraph_that_cannot_run_on_a_lane_is_not_put_there():

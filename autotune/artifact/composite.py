@@ -1,6 +1,6 @@
 """Artifacts in parts: one model for several sets of input shapes, or in segments that run one after the other.
 
-    manifest.json       see ``manifest.py``; also ``interface``, and what each part is (``Part``)
+    manifest.json       see ``manifest.py``; also ``interface``, the inputs and outputs with what may be padded or split
     weights.bin         every weight of the parts once, in whatever forms their kernels want it
     part-0/ …           artifacts of kernels, without their weights.bin
     part-0.onnx …       beside a tuned segment: the model that it was tuned from, for ``tune verify``, ``bench`` and
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,7 @@ from autotune.artifact.replacement import new_artifact
 from autotune.artifact.weights_file import Entry, SharedWeights, read_weights, write_weights
 from autotune.importer.onnx_model.graph_walk import walk_tensors
 from autotune.importer.onnx_model.open_axes import Interface, OpenSpec
+from autotune.importer.onnx_model.segments import Segment
 from autotune.importer.onnx_model.shapes import true_inputs
 from schedules.errors import ArtifactError
 
@@ -54,19 +55,22 @@ class Part:
     Attributes:
         path: of an artifact of kernels, or of an ONNX file.
         kind: ``kernels``, or ``onnx`` for what ONNX Runtime runs.
-        shapes: of the model's inputs by name; empty for segments.
-        inputs, outputs: names of the values that a segment reads and makes; empty for sets of shapes.
+        inputs, outputs: what it reads and makes; a size that depends on data is ``?``.
         operators: kinds of the nodes that ONNX Runtime runs.
         weights: numbers of its weights among those of the whole, in its own order.
     """
 
     path: Path
-    kind: str = KERNELS
-    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    inputs: tuple[str, ...] = ()
-    outputs: tuple[str, ...] = ()
-    operators: tuple[str, ...] = ()
-    weights: tuple[int, ...] = ()
+    kind: str
+    inputs: tuple[OpenSpec, ...]
+    outputs: tuple[OpenSpec, ...]
+    operators: tuple[str, ...]
+    weights: tuple[int, ...]
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Of the inputs of a part that is an artifact of kernels, by name."""
+        return {spec.name: tuple(int(size) for size in spec.shape) for spec in self.inputs}
 
 
 @dataclass(frozen=True)
@@ -142,11 +146,6 @@ def _spec(value: onnx.ValueInfoProto) -> OpenSpec:
     return OpenSpec(value.name, shape, str(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)))
 
 
-def tuned_parts(path: Path) -> list[Path]:
-    """Folders of the artifacts of kernels in the artifact in parts at ``path``."""
-    return [part.path for part in read_composite(path).tuned]
-
-
 def read_composite(path: Path) -> Composite:
     """Open and check the artifact in parts at ``path``; kernels are opened when they are needed.
 
@@ -171,91 +170,21 @@ def read_composite(path: Path) -> Composite:
 
 
 def _read_part(path: Path, data: Mapping[str, Any]) -> Part:
-    return Part(
-        part_path(path, data),
-        str(data["kind"]),
-        {name: tuple(int(size) for size in shape) for name, shape in data["shapes"].items()},
-        tuple(data["inputs"]),
-        tuple(data["outputs"]),
-        tuple(data["operators"]),
-        tuple(int(number) for number in data["weights"]),
+    place, numbers = part_path(path, data), tuple(int(number) for number in data["weights"])
+    if data["kind"] == ONNX:
+        model = _load_fallback(place)
+        interface, operators = interface_of(model), Segment(True, model).operators
+        return Part(place, ONNX, interface.inputs, interface.outputs, operators, numbers)
+    own = read_manifest(place)
+    inputs, outputs = (
+        tuple(OpenSpec(spec["name"], tuple(spec["shape"]), spec["dtype"]) for spec in own[field])
+        for field in ("inputs", "outputs")
     )
+    return Part(place, KERNELS, inputs, outputs, (), numbers)
 
 
-def write_composite(
-    out: Path, kind: str, parts: Sequence[Part], interface: Interface, provenance: Mapping[str, Any]
-) -> None:
-    """Put ``parts`` into one artifact at ``out``; they are left as they are.
-
-    Args:
-        kind: ``shapes`` or ``segments``.
-        parts: wherever they lie now; a tuned segment with its model beside it (``model_of``).
-
-    Raises:
-        ArtifactError: if the folder cannot be written, or ``out`` exists and is not an artifact.
-    """
-    with new_artifact(out) as folder:
-        shared = SharedWeights()
-        described = [_add(part, folder / part_name(number, part.kind), shared) for number, part in enumerate(parts)]
-        entries = write_weights(folder / WEIGHTS, shared.arrays)
-        fields = {
-            "sha256": {WEIGHTS: sha256(folder / WEIGHTS)},
-            "inputs": [asdict(spec) for spec in interface.inputs],
-            "outputs": [asdict(spec) for spec in interface.outputs],
-            "interface": interface.to_data(),
-            "parts": described,
-            "weights": entries,
-            "provenance": dict(provenance),
-        }
-        write_manifest(folder, kind, fields)
-
-
-def _add(part: Part, place: Path, shared: SharedWeights) -> dict[str, Any]:
-    """Copy a part to ``place``; its entry in the manifest."""
-    told = {
-        "shapes": {name: list(shape) for name, shape in part.shapes.items()},
-        "inputs": list(part.inputs),
-        "outputs": list(part.outputs),
-        "operators": list(part.operators),
-    }
-    if part.kind == ONNX:
-        shutil.copyfile(part.path, place)
-        return {"path": place.name, "kind": ONNX, "identity": sha256(place), "weights": [], **told}
-    numbers = shared.add(read_artifact(part.path).weights)
-    shutil.copytree(part.path, place, ignore=shutil.ignore_patterns(WEIGHTS))
-    if model_of(part.path).is_file():
-        shutil.copyfile(model_of(part.path), model_of(place))
-    return {**kernels_part(place), "weights": numbers, **told}
-
-
-def _check_values(composite: Composite) -> None:
-    """Check that every segment has the values that it reads, and makes those that others read.
-
-    Raises:
-        ArtifactError: if one has not.
-    """
-    made = {spec.name for spec in composite.interface.inputs}
-    for part in composite.parts:
-        inputs, outputs = _onnx_values(part.path) if part.kind == ONNX else _tuned_values(part.path)
-        missing = next((name for name in part.inputs if name not in made), None)
-        if missing is not None:
-            raise ArtifactError(f"{part.path} reads {missing!r}, which nothing before it makes; build it again")
-        if set(part.inputs) != inputs or not set(part.outputs) <= outputs:
-            raise ArtifactError(f"{part.path} has other inputs or outputs than {composite.path} says; build it again")
-        made.update(part.outputs)
-    for spec in composite.interface.outputs:
-        if spec.name not in made:
-            raise ArtifactError(f"nothing in {composite.path} makes its output {spec.name!r}; build the artifact again")
-
-
-def _tuned_values(path: Path) -> tuple[set[str], set[str]]:
-    """Names of a tuned segment's inputs and outputs."""
-    data = read_manifest(path)
-    return {spec["name"] for spec in data["inputs"]}, {spec["name"] for spec in data["outputs"]}
-
-
-def _onnx_values(path: Path) -> tuple[set[str], set[str]]:
-    """Names of the inputs and outputs of a fallback partition.
+def _load_fallback(path: Path) -> onnx.ModelProto:
+    """The model of a fallback partition.
 
     Raises:
         ArtifactError: if it is no ONNX file, or has data in other files: it could name any file.
@@ -267,4 +196,63 @@ def _onnx_values(path: Path) -> tuple[set[str], set[str]]:
     outside = next((tensor.name for tensor in walk_tensors(model) if uses_external_data(tensor)), None)
     if outside is not None:
         raise ArtifactError(f"{path} has data in another file (tensor {outside!r}); build the artifact again")
-    return {value.name for value in true_inputs(model.graph)}, {value.name for value in model.graph.output}
+    return model
+
+
+def _check_values(composite: Composite) -> None:
+    """Check that every segment has the values that it reads, and that the outputs are made.
+
+    Raises:
+        ArtifactError: if one is not.
+    """
+    made = {spec.name for spec in composite.interface.inputs}
+    for part in composite.parts:
+        missing = next((spec.name for spec in part.inputs if spec.name not in made), None)
+        if missing is not None:
+            raise ArtifactError(f"{part.path} reads {missing!r}, which nothing before it makes; build it again")
+        made.update(spec.name for spec in part.outputs)
+    for spec in composite.interface.outputs:
+        if spec.name not in made:
+            raise ArtifactError(f"nothing in {composite.path} makes its output {spec.name!r}; build the artifact again")
+
+
+def write_composite(
+    out: Path, kind: str, parts: Sequence[Path], interface: Interface, provenance: Mapping[str, Any]
+) -> None:
+    """Put ``parts`` into one artifact at ``out``; they are left as they are.
+
+    Args:
+        kind: ``shapes`` or ``segments``.
+        parts: artifacts of kernels, and ONNX files of fallback partitions; a tuned segment with its model beside it
+            (``model_of``).
+
+    Raises:
+        ArtifactError: if the folder cannot be written, or ``out`` exists and is not an artifact.
+    """
+    with new_artifact(out) as folder:
+        shared = SharedWeights()
+        entries = [_add(part, folder, number, shared) for number, part in enumerate(parts)]
+        weights = write_weights(folder / WEIGHTS, shared.arrays)
+        fields = {
+            "sha256": {WEIGHTS: sha256(folder / WEIGHTS)},
+            "inputs": [asdict(spec) for spec in interface.inputs],
+            "outputs": [asdict(spec) for spec in interface.outputs],
+            "interface": interface.to_data(),
+            "parts": entries,
+            "weights": weights,
+            "provenance": dict(provenance),
+        }
+        write_manifest(folder, kind, fields)
+
+
+def _add(part: Path, folder: Path, number: int, shared: SharedWeights) -> dict[str, Any]:
+    """Copy a part into ``folder``; its entry in the manifest."""
+    if part.is_file():
+        place = folder / part_name(number, ONNX)
+        shutil.copyfile(part, place)
+        return {"path": place.name, "kind": ONNX, "identity": sha256(place), "weights": []}
+    place = folder / part_name(number, KERNELS)
+    shutil.copytree(part, place, ignore=shutil.ignore_patterns(WEIGHTS))
+    if model_of(part).is_file():
+        shutil.copyfile(model_of(part), model_of(place))
+    return {**kernels_part(place), "weights": shared.add(read_artifact(part).weights)}

@@ -120,7 +120,7 @@ def verify(
     as_json: opt.Json = False,
 ) -> Reply:
     """Compare an artifact's outputs with ONNX Runtime's on random inputs."""
-    from autotune.artifact.composite import tuned_parts
+    from autotune.artifact.composite import read_composite
     from autotune.artifact.directory import read_artifact
     from autotune.artifact.manifest import KERNELS, SEGMENTS, kind_of
     from autotune.importer.guarded_import import load_checked
@@ -133,7 +133,7 @@ def verify(
     lines: list[str] = []
     complaints: list[str] = []
     data: list[dict[str, Any]] = []
-    for part in [artifact] if kind == KERNELS else tuned_parts(artifact):
+    for part in [artifact] if kind == KERNELS else [part.path for part in read_composite(artifact).parts]:
         shapes = {spec.name: spec.shape for spec in read_artifact(part).inputs if spec.shape}
         verdict = compare_artifact(part, load_checked(model, shapes), seed)
         found: dict[str, Any] = {**asdict(verdict), "artifact": str(part)}

@@ -9,9 +9,9 @@ import numpy as np
 import tvm
 
 from autotune.artifact.directory import Artifact
+from autotune.backends.backend_catalog import backend_of
 from autotune.backends.cpu.libraries import set_threads
 from autotune.backends.executor import Span
-from autotune.backends.backend_catalog import backend_of
 from autotune.graph.lanes import Lane
 from autotune.host.dtypes import as_words, numpy_type, word
 from autotune.host.pages import KERNEL_ALIGNMENT, paged

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from autotune.artifact.composite import Composite, Part
 from autotune.artifact.directory import Artifact
@@ -22,24 +22,6 @@ LONGEST_REASON = 300
 """Characters of an error of ONNX Runtime's that are shown."""
 
 Values = Mapping[str, Array]
-
-
-class Segment(Protocol):
-    """Runs one segment on the values that were made before it."""
-
-    part: Part
-
-    def run(self, values: Values) -> Sequence[Array]:
-        """Its outputs, in order."""
-        ...
-
-    def profile(self, values: Values) -> tuple[Sequence[Array], list[tuple[str, float]]]:
-        """Its outputs, and (symbol, seconds) of what it spent its time on."""
-        ...
-
-    def cancel(self) -> None:
-        """End a run in progress before its next kernel, where that is possible."""
-        ...
 
 
 class SegmentedExecutor:
@@ -60,7 +42,7 @@ class SegmentedExecutor:
         self.provenance = artifact.provenance
         tuned = {part.path: TunedSegment(part, artifact.open(part), threads) for part in artifact.tuned}
         self.threads = next((segment.threads for segment in tuned.values()), threads or 1)
-        self._segments: list[Segment] = [
+        self._segments = [
             tuned[part.path] if part.kind == KERNELS else FallbackSegment(part, self.threads) for part in artifact.parts
         ]
 
@@ -72,7 +54,7 @@ class SegmentedExecutor:
         """
         values = self._values(arrays)
         for segment in self._segments:
-            values.update(zip(segment.part.outputs, segment.run(values), strict=True))
+            values.update(segment.run(values))
         return [values[spec.name] for spec in self.outputs]
 
     def profile(self, arrays: Arrays) -> list[tuple[str, float]]:
@@ -80,9 +62,8 @@ class SegmentedExecutor:
         values = self._values(arrays)
         spent: list[tuple[str, float]] = []
         for segment in self._segments:
-            made, own = segment.profile(values)
-            values.update(zip(segment.part.outputs, made, strict=True))
-            spent += own
+            spent += segment.profile(values)
+            values.update(segment.run(values))
         return spent
 
     def timeline(self, arrays: Arrays) -> list[Span]:
@@ -102,69 +83,65 @@ class TunedSegment:
     """A segment that tuned kernels run."""
 
     def __init__(self, part: Part, artifact: Artifact, threads: int | None) -> None:
-        self.part = part
         self._executor = OneShapeExecutor(artifact, threads)
         self._check = InputCheck(artifact.inputs)
-        names = [spec.name for spec in artifact.outputs]
-        self._wanted = [names.index(name) for name in part.outputs]
+        self._inputs, self._outputs = _names(part)
 
     @property
     def threads(self) -> int:
         """Threads that its kernels run on."""
         return self._executor.threads
 
-    def run(self, values: Values) -> list[Array]:
-        """As ``Segment.run``."""
-        return self._run(self._arrays(values))
+    def run(self, values: Values) -> dict[str, Array]:
+        """What it makes of ``values``, by name."""
+        return dict(zip(self._outputs, self._executor.run(self._arrays(values)), strict=True))
 
-    def profile(self, values: Values) -> tuple[list[Array], list[tuple[str, float]]]:
-        """As ``Segment.profile``."""
-        arrays = self._arrays(values)
-        return self._run(arrays), self._executor.profile(arrays)
+    def profile(self, values: Values) -> list[tuple[str, float]]:
+        """(symbol, seconds) of every kernel call of one run."""
+        return self._executor.profile(self._arrays(values))
 
     def cancel(self) -> None:
-        """As ``Segment.cancel``."""
+        """End a run in progress before its next kernel."""
         self._executor.cancel()
 
     def _arrays(self, values: Values) -> list[Array]:
         """The segment's inputs; checked, since ONNX Runtime may have made them in another shape."""
-        return self._check.arrays({name: values[name] for name in self.part.inputs})
-
-    def _run(self, arrays: Arrays) -> list[Array]:
-        made = self._executor.run(arrays)
-        return [made[number] for number in self._wanted]
+        return self._check.arrays({name: values[name] for name in self._inputs})
 
 
 class FallbackSegment:
     """A segment that ONNX Runtime runs, on as many threads as the kernels."""
 
     def __init__(self, part: Part, threads: int) -> None:
-        self.part = part
+        self._part = part
         self._session = open_onnxruntime(part.path, threads)
+        self._inputs, self._outputs = _names(part)
 
-    def run(self, values: Values) -> Sequence[Array]:
-        """As ``Segment.run``.
+    def run(self, values: Values) -> dict[str, Array]:
+        """What it makes of ``values``, by name.
 
         Raises:
             RunError: if it fails.
         """
-        part = self.part
         try:
-            made: Sequence[Array] = self._session.run(list(part.outputs), {name: values[name] for name in part.inputs})
+            made = self._session.run(self._outputs, {name: values[name] for name in self._inputs})
         except Exception as error:  # ONNX Runtime has no class of its own for what can go wrong in a kernel
-            reason = last_line(error)[:LONGEST_REASON]
-            operators = ", ".join(part.operators)
-            raise RunError(f"fallback partition {part.path.name} ({operators}) failed: {reason}") from error
-        return made
+            reason, operators = last_line(error)[:LONGEST_REASON], ", ".join(self._part.operators)
+            raise RunError(f"fallback partition {self._part.path.name} ({operators}) failed: {reason}") from error
+        return dict(zip(self._outputs, made, strict=True))
 
-    def profile(self, values: Values) -> tuple[Sequence[Array], list[tuple[str, float]]]:
-        """As ``Segment.profile``."""
+    def profile(self, values: Values) -> list[tuple[str, float]]:
+        """The name of its file, and the seconds of one run."""
         began = time.perf_counter()
-        made = self.run(values)
-        return made, [(self.part.path.stem, time.perf_counter() - began)]
+        self.run(values)
+        return [(self._part.path.stem, time.perf_counter() - began)]
 
     def cancel(self) -> None:
         """Does nothing: ONNX Runtime runs to its end."""
+
+
+def _names(part: Part) -> tuple[list[str], list[str]]:
+    return [spec.name for spec in part.inputs], [spec.name for spec in part.outputs]
 
 
 def open_onnxruntime(model: Path, threads: int) -> Any:

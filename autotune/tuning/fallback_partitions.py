@@ -13,7 +13,6 @@ from pathlib import Path
 import onnx
 
 from autotune.artifact.composite import (
-    Part,
     extract_part,
     interface_of,
     model_of,
@@ -24,7 +23,6 @@ from autotune.artifact.composite import (
 from autotune.artifact.manifest import KERNELS, ONNX, SEGMENTS, kind_of, read_manifest, sha256
 from autotune.importer.guarded_import import cut_model, import_model
 from autotune.importer.onnx_model.segments import Segment
-from autotune.importer.onnx_model.shapes import true_inputs
 from autotune.options import Options
 from autotune.runtime.model_timing import median_s, session_run
 from autotune.runtime.segmented_executor import open_onnxruntime
@@ -80,10 +78,10 @@ class FallbackPartitions:
 
     def compose(self, folder: Path, results: Sequence[Result | None]) -> Composed:
         """As ``Composition.compose``."""
-        parts = [_part(segment, place) for segment, place in zip(self._segments, self._places(folder), strict=True)]
+        places = self._places(folder)
         made, seed = folder / "segments", self._options.seed
         provenance = {"model": self._path.name, "sha256": sha256(self._path)}
-        write_composite(made, SEGMENTS, parts, interface_of(self._model), provenance)
+        write_composite(made, SEGMENTS, places, interface_of(self._model), provenance)
         session = InferenceSession(made)
         verdict = compare_session(session, self._model, seed)
         if not verdict.passed:
@@ -95,8 +93,8 @@ class FallbackPartitions:
             "verified": verdict,
             "fallback_partitions": tuple(segment.operators for segment in self._segments if segment.island),
         }
-        installed = [part.path for part in parts if part.kind == KERNELS]
-        return Composed(made, tuple(self._out / place.name for place in installed), fields)
+        installed = tuple(self._out / place.name for place in places if place.is_dir())
+        return Composed(made, installed, fields)
 
     def _places(self, folder: Path) -> list[Path]:
         """Where the segments lie: artifacts of kernels, and ONNX files of fallback partitions."""
@@ -134,11 +132,3 @@ class FallbackPartitions:
 
 def _kind(segment: Segment) -> str:
     return ONNX if segment.island else KERNELS
-
-
-def _part(segment: Segment, place: Path) -> Part:
-    graph = segment.model.graph
-    inputs = tuple(value.name for value in true_inputs(graph))
-    outputs = tuple(value.name for value in graph.output)
-    operators = segment.operators if segment.island else ()
-    return Part(place, _kind(segment), inputs=inputs, outputs=outputs, operators=operators)

@@ -76,9 +76,8 @@ class ShapeSets:
         )
         shapes = [{spec.name: spec.shape for spec in artifact.inputs} for artifact in artifacts]
         interface = with_independence(interface, shapes, self._reference, self._options.seed)
-        parts = [Part(place, shapes=own) for place, own in zip(places, shapes, strict=True)]
-        provenance = {"model": self._model.name, "sha256": sha256(self._model), "parts": len(parts)}
-        write_composite(out, SHAPES, parts, interface, provenance)
+        provenance = {"model": self._model.name, "sha256": sha256(self._model), "parts": len(places)}
+        write_composite(out, SHAPES, places, interface, provenance)
 
     def _reference(self, feed: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
         """The reference engine's outputs."""
@@ -103,12 +102,12 @@ class ShapeSets:
 
 def _part_for(composite: Composite, shapes: Shapes) -> Part | None:
     wanted = {name: tuple(shape) for name, shape in shapes.items()}
-    return next((part for part in composite.parts if dict(part.shapes) == wanted), None)
+    return next((part for part in composite.parts if part.shapes == wanted), None)
 
 
 def _is_unchanged(before: Composite, places: Sequence[Path], sets: Sequence[Shapes]) -> bool:
     """Whether the artifact in place holds just these parts already."""
-    if [dict(part.shapes) for part in before.parts] != [dict(shapes) for shapes in sets]:
+    if [part.shapes for part in before.parts] != [dict(shapes) for shapes in sets]:
         return False
     return all(
         (part.path / MANIFEST).read_bytes() == (fresh / MANIFEST).read_bytes()

@@ -10,9 +10,9 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
-from autotune.artifact.composite import Part, interface_of, write_composite
+from autotune.artifact.composite import interface_of, write_composite
 from autotune.artifact.directory import read_artifact
-from autotune.artifact.manifest import KERNELS, ONNX, SEGMENTS, SHAPES
+from autotune.artifact.manifest import SEGMENTS, SHAPES
 from autotune.artifact.plan import make_plan
 from autotune.backends.cpu.cpu_build import build_artifact
 from autotune.importer.onnx_model.load import load_model
@@ -51,7 +51,7 @@ def two_batches(folder: Path, workshop: LocalMeasurer) -> Built:
         [[(s.name, s.shape, s.dtype) for s in artifact.outputs] for artifact in artifacts],
     )
     interface = replace(interface, padded=frozenset({"batch"}), split=frozenset({"batch"}))
-    parts = [Part(each.path, shapes={spec.name: spec.shape for spec in each.inputs}) for each in artifacts]
+    parts = [artifact.path for artifact in artifacts]
     write_composite(folder / "batches.tuned", SHAPES, parts, interface, {"model": model.name})
     return Built(model, folder / "batches.tuned")
 
@@ -66,16 +66,7 @@ def three_segments(folder: Path, workshop: LocalMeasurer) -> Built:
     third = folder / "third.onnx"
     means = _value("means", 1, 32, 1, 1)
     onnx.save(_model([helper.make_node("GlobalAveragePool", ["root"], ["means"])], [root], [means]), third)
-    parts = [
-        Part(
-            build_untuned(first, folder / "first", workshop),
-            KERNELS,
-            inputs=("data",),
-            outputs=("features", "scores"),
-        ),
-        Part(second, ONNX, {}, ("features", "scores"), ("root", "where"), ("Sqrt", "NonZero")),
-        Part(build_untuned(third, folder / "third", workshop), KERNELS, inputs=("root",), outputs=("means",)),
-    ]
+    parts = [build_untuned(first, folder / "first", workshop), second, build_untuned(third, folder / "third", workshop)]
     outputs = [means, where, _value("scores", 1, 10)]
     whole = onnx.load(first)
     whole.graph.node.extend([*nodes, *onnx.load(third).graph.node])

@@ -76,10 +76,10 @@ def test_a_value_of_another_shape_never_reaches_a_kernel(executor):
 
 def test_cancelling_reaches_the_tuned_segments(executor, monkeypatch):
     asked = []
-    for segment in executor._segments:
-        monkeypatch.setattr(segment, "cancel", lambda part=segment.part: asked.append(part.path.name))
+    for number, segment in enumerate(executor._segments):
+        monkeypatch.setattr(segment, "cancel", lambda number=number: asked.append(number))
     executor.cancel()
-    assert asked == ["part-0", "fallback-1.onnx", "part-2"]
+    assert asked == [0, 1, 2]
 
 
 def test_without_onnxruntime_it_says_what_to_install(built, monkeypatch):

@@ -60,24 +60,23 @@ class LaneProfiler:
     inputs: Tensors
     cpus: Sequence[int]
 
-    def alone(self, subgraphs: Sequence[Subgraph], threads: int) -> dict[str, float]:
-        """Name → seconds of each of ``subgraphs`` on a lane of ``threads`` threads; nothing else is run.
+    def costs(self, subgraphs: Sequence[Subgraph], threads: int, busy: bool) -> dict[str, float]:
+        """Name → seconds of each of ``subgraphs`` on a lane of ``threads`` threads.
 
         Those whose calls have all vanished are left out.
-        """
-        with self._executor(self._only(subgraphs, threads), self.cpus[:threads]) as executor:
-            return self._by_name(executor)
 
-    def busy(self, subgraphs: Sequence[Subgraph], threads: int) -> dict[str, float]:
-        """As ``alone``, with all other cores at work on the same subgraphs, as lanes of as many threads."""
-        neighbours = [self.cpus[at : at + threads] for at in range(threads, len(self.cpus) - threads + 1, threads)]
+        Args:
+            busy: whether all other cores are at work on the same subgraphs, as lanes of as many threads; else idle.
+        """
+        cores = range(threads, len(self.cpus) - threads + 1, threads) if busy else ()
         steps = self._only(subgraphs, threads)
         with ExitStack() as stack:
             executor = stack.enter_context(self._executor(steps, self.cpus[:threads]))
-            for cpus in neighbours:
-                neighbour = stack.enter_context(self._executor(steps, cpus))
+            for first in cores:
+                neighbour = stack.enter_context(self._executor(steps, self.cpus[first : first + threads]))
                 stack.enter_context(at_work(self._run(neighbour)))
-            return self._by_name(executor)
+            seconds = _durations(self._spans(executor))
+        return {group.name: float(value) for group, value in zip(executor.groups, seconds, strict=True)}
 
     def transfer(self, subgraphs: Sequence[Subgraph]) -> Transfer:
         """The price of crossing between lanes of one thread, from calls that follow each other."""
@@ -133,10 +132,6 @@ class LaneProfiler:
             executor.timeline(self.inputs)
         runs = [executor.timeline(self.inputs) for _ in range(RACE_RUNS)]
         return np.array([[(span.began_s, span.ended_s) for span in run] for run in runs])
-
-    def _by_name(self, executor: LaneExecutor) -> dict[str, float]:
-        seconds = _durations(self._spans(executor))
-        return {group.name: float(value) for group, value in zip(executor.groups, seconds, strict=True)}
 
 
 def _durations(spans: NDArray[Any]) -> NDArray[Any]:

@@ -1,0 +1,110 @@
+"""What is to be built, and what came of it: plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import onnx
+
+from autotune.artifact.plan import Choice, Plan, make_plan
+from autotune.graph.lanes import Lane
+from autotune.importer.program import Program
+from autotune.measure.measurer import MeasurementBackend
+from autotune.options import Options
+from autotune.validation.verify import Verdict
+from schedules.lower import BASELINE
+from schedules.target import Target
+from tuning_logs.log import TuningLog
+from tuning_logs.store import LogStore
+
+LATENCY = "latency_ms"
+"""Provenance field: the whole model's latency in milliseconds, ``untuned`` and ``tuned``."""
+
+
+@dataclass(frozen=True)
+class LaneKernels:
+    """A model's kernels for lanes of one size.
+
+    Attributes:
+        target: with the lane's threads.
+        program: the model with the spaces of that target.
+        tasks: keys of the tasks that such lanes may run.
+        measurer: compiles for the target; None for a device, whose build compiles by itself.
+    """
+
+    target: Target
+    program: Program
+    tasks: frozenset[str]
+    measurer: MeasurementBackend | None
+
+    @property
+    def tunable(self) -> Program:
+        """The program with its own tasks only."""
+        return replace(self.program, tasks=tuple(task for task in self.program.tasks if task.key in self.tasks))
+
+    def plan(self, log: LogStore, frozen: bool, most_loss: int) -> Plan:
+        """The best known kernels of its own tasks; the others are left untuned, and are not built.
+
+        Raises:
+            MissingRecordError: as ``make_plan``.
+        """
+        own = self.tunable
+        best = make_plan(own.tasks, own.spaces, self.target, log, frozen, most_loss)
+        others = (Choice(task.key, BASELINE, None) for task in self.program.tasks if task.key not in self.tasks)
+        return Plan(self.target, tuple(sorted((*best.choices, *others), key=lambda choice: choice.task)))
+
+
+@dataclass(frozen=True)
+class BuildRequest:
+    """A model to be built from the records of a log.
+
+    Attributes:
+        out: where the artifact goes.
+        model: the checked ONNX model; the reference engine runs it.
+        path: its file.
+        target: the machine, with all threads that the artifact may use.
+        kernels: threads of a lane → the model's kernels for such lanes.
+        lanes: what may run subgraphs.
+        log: records of kernels and profiles of subgraphs.
+        timed: whether the whole model is timed. An interrupted run leaves that to the next one.
+    """
+
+    out: Path
+    model: onnx.ModelProto
+    path: Path
+    target: Target
+    kernels: Mapping[int, LaneKernels]
+    lanes: tuple[Lane, ...]
+    log: TuningLog
+    options: Options
+    timed: bool = True
+
+    @property
+    def whole(self) -> LaneKernels | None:
+        """The kernels for all threads together; None where lanes of fewer threads were asked for by name."""
+        return self.kernels.get(self.target.threads)
+
+    @property
+    def program(self) -> Program:
+        """The model as imported, with the spaces of the largest lanes."""
+        return self.kernels[max(self.kernels)].program
+
+
+@dataclass(frozen=True)
+class BuildResult:
+    """The artifact that was installed.
+
+    Attributes:
+        verdict: its outputs compared with the reference's; None where they could not be computed here.
+        latency_ms: ``untuned`` and ``tuned``, each the median of the whole model; None where it was not measured.
+        verify_s: seconds of the build that comparing took.
+        reason: why nothing was verified; empty if it was.
+    """
+
+    plan: Plan
+    verdict: Verdict | None
+    latency_ms: Mapping[str, float | None]
+    verify_s: float = 0.0
+    reason: str = ""

@@ -1,0 +1,90 @@
+"""The best kernels of a log → a verified artifact for one lane that is no slower than the untuned build."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from autotune.artifact.directory import read_artifact
+from autotune.artifact.manifest import annotate
+from autotune.artifact.plan import Choice, Plan
+from autotune.artifact.replacement import install, scratch_beside
+from autotune.backends.cpu.cpu_build import build_artifact, is_built
+from autotune.build.accuracy import LEVELS, Built, first_that_passes
+from autotune.build.build_request import LATENCY, BuildRequest, BuildResult, LaneKernels
+from autotune.runtime.model_timing import median_s, session_run
+from autotune.runtime.session import InferenceSession
+from autotune.validation.verify import session_inputs
+from schedules.lower import BASELINE
+
+logger = logging.getLogger(__name__)
+
+
+def build_on_one_lane(request: BuildRequest, kernels: LaneKernels) -> BuildResult:
+    """Install the best plan whose outputs pass; what is at ``request.out`` stays if it is that already.
+
+    Plans that give up accuracy for speed are tried first, then plans that give up less.
+
+    Args:
+        kernels: for all threads.
+
+    Raises:
+        MissingRecordError: if the options forbid measuring and records are missing.
+        VerificationError: if not even the exact plan passes; ``request.out`` is left as it was.
+    """
+    with scratch_beside(request.out) as folder:
+        candidates = _candidates(request, kernels, folder)
+        passed = first_that_passes(request.out, request.model, request.options.seed, candidates)
+        assert passed is not None  # there is always a plan
+        result = BuildResult(passed.artifact.plan, passed.verdict, {}, passed.verify_s)
+        return _settled(request, kernels, passed.artifact.path, result, folder)
+
+
+def _candidates(request: BuildRequest, kernels: LaneKernels, folder: Path) -> Iterator[Built]:
+    seen = set[str]()
+    for most_loss in LEVELS:
+        plan = kernels.plan(request.log, request.options.frozen, most_loss)
+        if plan.digest not in seen:
+            seen.add(plan.digest)
+            yield Built(_built(request, kernels, plan, folder), plan)
+
+
+def _built(request: BuildRequest, kernels: LaneKernels, plan: Plan, folder: Path) -> Path:
+    """The artifact of ``plan``: ``request.out`` if that is it, else one in ``folder``."""
+    if is_built(request.out, kernels.program, plan):
+        return request.out
+    assert kernels.measurer is not None
+    path = folder / plan.digest
+    build_artifact(path, kernels.program, plan, request.path, kernels.measurer)
+    return path
+
+
+def _settled(request: BuildRequest, kernels: LaneKernels, path: Path, result: BuildResult, folder: Path) -> BuildResult:
+    """Time the verified artifact at ``path`` against the untuned build, and install the faster one."""
+    known = read_artifact(path).provenance.get(LATENCY)
+    if isinstance(known, dict):
+        return replace(result, latency_ms=known)
+    if not request.timed:
+        install(path, request.out)
+        return replace(result, latency_ms={"untuned": None, "tuned": None})
+    tuned_ms, untuned_ms = _latency_ms(path, request.options.seed), None
+    untuned = Plan(request.target, tuple(Choice(choice.task, BASELINE, None) for choice in result.plan.choices))
+    if not request.options.frozen and untuned.digest != result.plan.digest:
+        other = _built(request, kernels, untuned, folder)
+        untuned_ms = _latency_ms(other, request.options.seed)
+        if untuned_ms < tuned_ms:
+            logger.warning(
+                "the untuned build is the fastest (%.3g ms, tuned %.3g ms): it is installed", untuned_ms, tuned_ms
+            )
+            path, tuned_ms, result = other, untuned_ms, replace(result, plan=untuned)
+    latency = {"untuned": untuned_ms, "tuned": tuned_ms}
+    annotate(path, {LATENCY: latency})
+    install(path, request.out)
+    return replace(result, latency_ms=latency)
+
+
+def _latency_ms(path: Path, seed: int) -> float:
+    session = InferenceSession(path)
+    return 1e3 * median_s(session_run(session, session_inputs(session, seed)))

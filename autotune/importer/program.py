@@ -21,7 +21,6 @@ from autotune.importer.conversion.operator_catalog import import_graph
 from autotune.importer.layouts.assign import assign_layouts
 from autotune.importer.layouts.blocked import Blocked
 from autotune.importer.layouts.channels_last import ChannelsLast
-from autotune.importer.onnx_model.rewrites import split_to_slices
 from schedules.errors import AutotuneError
 from schedules.lower import claim, normalise, operations, program_of, task_key
 from schedules.space import Space
@@ -74,7 +73,6 @@ def import_program(model: onnx.ModelProto, target: Target) -> Program:
     Raises:
         ModelError: naming the operator that cannot be imported.
     """
-    split_to_slices(model.graph)
     try:
         return _imported(model, target)
     except AutotuneError:

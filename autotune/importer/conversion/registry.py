@@ -1,31 +1,50 @@
-"""Which operator is imported how. One place: ``rewrites`` registers a function that replaces a node by simpler ones.
-
-What has no entry here goes to Relax's importer, or to one of our own converters (``frontend``), as it is.
+"""Which operator is imported how. Two tables: *rewrites* replace an ONNX node by simpler ONNX nodes, *converters* emit
+Relax. Operators in neither go to Relax's own importer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from typing import Any, TypeVar
 
 from onnx import ModelProto, helper
+from tvm import relax
 
 from autotune.importer.conversion.scope import Emit, Node, Scope
 from autotune.importer.onnx_model.rewrites import replace_nodes
+from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS
 
 Rewrite = Callable[[Node, Emit], list[str] | None]
 """Names of the values that replace the node's outputs; None leaves the node as it is."""
 
+Inputs = list[relax.Expr | None]
+Converter = Callable[[relax.BlockBuilder, Inputs, dict[str, Any], int], relax.Expr]
+"""(builder, inputs with None for those left out, attributes, opset) → result; a Tuple of several."""
+
 REWRITES: dict[str, Rewrite] = {}
 """Operator → its rewrite."""
+
+CONVERTERS: dict[str, Converter] = {}
+"""Operator → our converter, which comes before Relax's."""
+
+F = TypeVar("F")
 
 
 def rewrites(*kinds: str) -> Callable[[Rewrite], Rewrite]:
     """Register a rewrite of the standard operators ``kinds``."""
+    return _entry(REWRITES, kinds)
 
-    def register(function: Rewrite) -> Rewrite:
+
+def converts(*kinds: str) -> Callable[[Converter], Converter]:
+    """Register a converter of the operators ``kinds``."""
+    return _entry(CONVERTERS, kinds)
+
+
+def _entry(table: dict[str, F], kinds: Collection[str]) -> Callable[[F], F]:
+    def register(function: F) -> F:
         for kind in kinds:
-            assert kind not in REWRITES, kind
-            REWRITES[kind] = function
+            assert kind not in table, kind
+            table[kind] = function
         return function
 
     return register
@@ -43,7 +62,7 @@ def rewrite(model: ModelProto, inputs: Collection[str] = ()) -> bool:
     scope = Scope(model, inputs)
     kept, changed = [], False
     for proto in model.graph.node:
-        function = REWRITES.get(proto.op_type) if proto.domain in ("", "ai.onnx") else None
+        function = REWRITES.get(proto.op_type) if proto.domain in STANDARD_DOMAINS else None
         node = Node(proto, scope)
         emit = Emit(node)
         made = None if function is None else function(node, emit)

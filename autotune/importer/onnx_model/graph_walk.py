@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, count
 
 import onnx
@@ -48,6 +49,30 @@ def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
         if attribute.type == AttributeProto.GRAPH:
             yield attribute.g
         yield from attribute.graphs
+
+
+def reads(graph: GraphProto) -> Counter[str]:
+    """How often every value of a graph is read: by nodes, in their bodies, and as an output of a body or the graph."""
+    nodes = list(walk_nodes(graph.node))
+    used = Counter(name for node in nodes for name in node.input)
+    used.update(value.name for node in nodes for body in subgraphs(node) for value in body.output)
+    used.update(value.name for value in graph.output)
+    return used
+
+
+def rename(node: NodeProto, names: Mapping[str, str]) -> None:
+    """Give what ``node`` and its bodies read and write from outside the bodies its new names."""
+    for field in (node.input, node.output):
+        for index, name in enumerate(field):
+            field[index] = names.get(name, name)
+    for body in subgraphs(node):
+        own = {value.name for value in body.input} | {t.name for t in body.initializer}
+        own |= {name for inner in body.node for name in inner.output}
+        outer = {name: new for name, new in names.items() if name not in own}
+        for inner in body.node:
+            rename(inner, outer)
+        for value in body.output:
+            value.name = outer.get(value.name, value.name)
 
 
 def walk_graphs(model: onnx.ModelProto) -> Iterator[GraphProto]:

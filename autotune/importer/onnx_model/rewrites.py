@@ -5,7 +5,6 @@ All work on the main graph only; bodies of control flow are left as they are.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 
 import numpy as np
@@ -13,7 +12,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import GraphProto, NodeProto, helper, numpy_helper
 
-from autotune.importer.onnx_model.graph_walk import subgraphs, walk_nodes
+from autotune.importer.onnx_model.graph_walk import reads, rename
 
 SCALAR_INPUTS = {"Clip": (1, 2), "Pad": (2,)}
 """Inputs that ONNX wants of rank 0 and exporters write with one element of rank 1."""
@@ -50,100 +49,37 @@ def _constant_value(node: NodeProto) -> NDArray[np.generic] | None:
     return None
 
 
-def split_sums(graph: GraphProto) -> None:
-    """``Sum(a, b, c)`` → ``Add(Add(a, b), c)``: the importer would stack all inputs and reduce them."""
-    kept = []
-    for node in graph.node:
-        if node.op_type != "Sum":
-            kept.append(node)
-            continue
-        if len(node.input) == 1:
-            kept.append(helper.make_node("Identity", node.input, node.output, node.name))
-            continue
-        total = node.input[0]
-        for index, term in enumerate(node.input[1:], start=1):
-            last = index == len(node.input) - 1
-            made = node.output[0] if last else f"{node.output[0]}/partial{index}"
-            kept.append(helper.make_node("Add", [total, term], [made], node.name if last else made))
-            total = made
-    replace_nodes(graph, kept)
+def tidy(graph: GraphProto) -> None:
+    """Constants as initialisers of the rank that ONNX wants, nothing that only passes on, nothing that is not read."""
+    constants_to_initialisers(graph)
+    remove_identities(graph)
+    fix_scalars(graph)
+    drop_unused(graph)
 
 
-def split_to_slices(graph: GraphProto) -> None:
-    """``Split`` → one ``Slice`` per output: kernels have one output, and a slice is fused into what reads it.
-
-    Shapes must be inferred; a Split whose shapes are unknown stays.
-    """
-    types = {value.name: value.type.tensor_type for value in (*graph.input, *graph.value_info, *graph.output)}
-    kept = []
-    for node in graph.node:
-        if node.op_type != "Split" or not all(name in types for name in node.output if name):
-            kept.append(node)
-            continue
-        axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 0)
-        names = [name for name in node.output if name]
-        start = 0
-        for name in names:
-            stop = start + types[name].shape.dim[axis].dim_value
-            bounds = [
-                numpy_helper.from_array(np.array([value], np.int64), f"{name}/{part}")
-                for part, value in (("start", start), ("stop", stop), ("axis", axis))
-            ]
-            graph.initializer.extend(bounds)
-            inputs = [node.input[0], *(tensor.name for tensor in bounds)]
-            kept.append(helper.make_node("Slice", inputs, [name], node.name if name == names[0] else name))
-            start = stop
-    replace_nodes(graph, kept)
-
-
-def remove_passthrough(graph: GraphProto) -> None:
-    """Identity, and Dropout that is off, vanish; one that makes a graph output from an input or weight must stay."""
+def remove_identities(graph: GraphProto) -> None:
+    """Identity vanishes; one that makes a graph output from an input, a weight or another output must stay."""
     outputs = {value.name for value in graph.output}
     produced = {name for node in graph.node for name in node.output}
-    constants = {tensor.name: tensor for tensor in graph.initializer}
-    used = Counter(name for node in walk_nodes(graph.node) for name in node.input)
-    used.update(value.name for node in walk_nodes(graph.node) for body in subgraphs(node) for value in body.output)
     renamed: dict[str, str] = {}
     kept = []
     for node in graph.node:
-        source = renamed.get(node.input[0], node.input[0]) if node.input else ""
-        if not _passes_through(node, constants, used, outputs):
+        if node.op_type != "Identity":
             kept.append(node)
-        elif node.output[0] not in outputs:
+            continue
+        source = renamed.get(node.input[0], node.input[0])
+        if node.output[0] not in outputs:
             renamed[node.output[0]] = source
         elif source in produced and source not in outputs:
             # The graph's output keeps its name: rename what makes it instead.
             renamed[source] = node.output[0]
-            outputs.add(source)  # taken: a second output of the same value needs its Identity
+            outputs.add(source)  # a second output of the same value needs its Identity
         else:
             kept.append(helper.make_node("Identity", [source], node.output[:1], node.name))
+    final = {name: _final(name, renamed) for name in renamed}
     for node in kept:
-        _rename(node, renamed)
+        rename(node, final)
     replace_nodes(graph, kept)
-
-
-def _passes_through(
-    node: NodeProto, constants: dict[str, onnx.TensorProto], used: Counter[str], outputs: set[str]
-) -> bool:
-    if node.op_type == "Identity":
-        return True
-    if node.op_type != "Dropout" or any(used[name] or name in outputs for name in node.output[1:]):
-        return False
-    if len(node.input) < 3 or not node.input[2]:
-        return True
-    mode = constants.get(node.input[2])
-    return mode is not None and not numpy_helper.to_array(mode).any()
-
-
-def _rename(node: NodeProto, renamed: dict[str, str]) -> None:
-    """Follow ``renamed`` to its end for every name the node and its bodies read or write."""
-    for inner in walk_nodes([node]):
-        for names in (inner.input, inner.output):
-            for index, name in enumerate(names):
-                names[index] = _final(name, renamed)
-        for body in subgraphs(inner):
-            for value in body.output:
-                value.name = _final(value.name, renamed)
 
 
 def _final(name: str, renamed: dict[str, str]) -> str:
@@ -235,33 +171,20 @@ class _Affine:
         ]
 
 
-def square_by_product(graph: GraphProto) -> None:
-    """``Pow(x, 2)`` → ``Mul(x, x)``, as variances are exported: a call of the math library per element otherwise."""
-    constants = {tensor.name: tensor for tensor in graph.initializer}
-    types = {value.name: value.type.tensor_type for value in (*graph.value_info, *graph.input)}
-    for node in graph.node:
-        if node.op_type != "Pow" or node.input[1] not in constants or node.input[0] not in types:
-            continue
-        exponent, base = numpy_helper.to_array(constants[node.input[1]]), types[node.input[0]]
-        floating = base.elem_type in (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16)
-        if floating and exponent.size == 1 and exponent.ndim <= len(base.shape.dim) and exponent.item() == 2:
-            node.op_type = "Mul"
-            node.input[1] = node.input[0]
-
-
 def _sole_readers(graph: GraphProto) -> dict[str, NodeProto]:
     """Value → the one node that reads it, for values that one node reads once, no body does and no output is."""
-    reads = Counter(name for node in walk_nodes(graph.node) for name in node.input)
-    reads.update(value.name for node in walk_nodes(graph.node) for body in subgraphs(node) for value in body.output)
-    reads.update(value.name for value in graph.output)
-    return {name: node for node in graph.node for name in node.input if reads[name] == 1}
+    used = reads(graph)
+    return {name: node for node in graph.node for name in node.input if used[name] == 1}
 
 
-def drop_unused_initialisers(graph: GraphProto) -> None:
-    """Initialisers that nothing reads any more vanish, and none is listed among the inputs."""
-    used = {name for node in walk_nodes(graph.node) for name in node.input}
-    used |= {value.name for node in walk_nodes(graph.node) for body in subgraphs(node) for value in body.output}
-    used |= {value.name for value in graph.output}
+def drop_unused(graph: GraphProto) -> None:
+    """Nodes and initialisers that nothing reads any more vanish, and no initialiser is listed among the inputs."""
+    while True:
+        used = reads(graph)
+        kept = [node for node in graph.node if any(name in used for name in node.output)]
+        if len(kept) == len(graph.node):
+            break
+        replace_nodes(graph, kept)
     names = {tensor.name for tensor in graph.initializer}
     for index in reversed(range(len(graph.initializer))):
         if graph.initializer[index].name not in used:

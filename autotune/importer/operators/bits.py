@@ -1,18 +1,22 @@
-"""BitShift with counts that no machine instruction defines: negative, or as wide as the number."""
+"""Operators on the bits of numbers: shifts, casts that keep the bits, copies."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-from tvm import relax
+from onnx import helper
+from tvm import relax, te, tirx
 
-from autotune.importer.conversion.frontend import Inputs, converts
+from autotune.importer.conversion.registry import Inputs, converts
 
 
 @converts("BitShift")
 def bit_shift(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
-    """All bits are shifted out then, as in NumPy: 0 is left, or -1 of a negative number shifted right."""
+    """A count that is negative or as wide as the number shifts all bits out, as in NumPy.
+
+    0 is left then, or -1 of a negative number shifted right. Machine instructions define no such counts.
+    """
     x, count = inputs[0], inputs[1]
     assert x is not None
     assert count is not None
@@ -32,3 +36,28 @@ def bit_shift(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], ops
     if not left and dtype.kind == "i":
         return shifted
     return bb.normalize(relax.op.where(inside, shifted, number(0)))
+
+
+@converts("BitCast")
+def bit_cast(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
+    """The same bits as another type of the same width."""
+    to = str(np.dtype(helper.tensor_dtype_to_np_dtype(attrs["to"])))
+
+    def compute(x: te.Tensor) -> te.Tensor:
+        if "bool" in (to, x.dtype):
+            return te.compute(x.shape, lambda *i: x(*i).astype(to), name="bits")
+        return te.compute(x.shape, lambda *i: tirx.reinterpret(to, x(*i)), name="bits")
+
+    if str(inputs[0].ty.dtype) == to:  # type: ignore[union-attr]
+        return inputs[0]
+    return bb.emit_te(compute, inputs[0], primfunc_name_hint="bits")
+
+
+@converts("Copy")
+def copy(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
+    """The same values in memory of their own."""
+
+    def compute(x: te.Tensor) -> te.Tensor:
+        return te.compute(x.shape, lambda *i: x(*i), name="copy")
+
+    return bb.emit_te(compute, inputs[0], primfunc_name_hint="copy")

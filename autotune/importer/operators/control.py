@@ -15,7 +15,7 @@ from onnx import GraphProto, NodeProto, numpy_helper
 
 from autotune.importer.conversion.registry import rewrites
 from autotune.importer.conversion.scope import Emit, Node
-from autotune.importer.onnx_model.graph_walk import subgraphs
+from autotune.importer.onnx_model.graph_walk import rename
 
 MOST_NODES = 20_000
 """Nodes that one loop may become."""
@@ -145,22 +145,7 @@ def _inlined(e: Emit, body: GraphProto, inputs: Sequence[str], label: str) -> li
     for node in body.node:
         copy = NodeProto()
         copy.CopyFrom(node)
-        _renamed(copy, names)
+        rename(copy, names)
         copy.name = f"{stem}/{node.name or node.output[0]}"
         e.nodes.append(copy)
     return [names.get(value.name, value.name) for value in body.output]
-
-
-def _renamed(node: NodeProto, names: dict[str, str]) -> None:
-    """Give what ``node`` and its bodies read and write from outside the bodies its new names."""
-    for field in (node.input, node.output):
-        for index, name in enumerate(field):
-            field[index] = names.get(name, name)
-    for body in subgraphs(node):
-        own = {value.name for value in body.input} | {t.name for t in body.initializer}
-        own |= {name for inner in body.node for name in inner.output}
-        outer = {name: new for name, new in names.items() if name not in own}
-        for inner in body.node:
-            _renamed(inner, outer)
-        for value in body.output:
-            value.name = outer.get(value.name, value.name)

@@ -18,6 +18,15 @@ def cast_like(node: Node, e: Emit) -> list[str] | None:
     return [e.op("Cast", node.input(0), to=node.type(1), **more)]
 
 
+@rewrites("Sum")
+def sum_of_tensors(node: Node, e: Emit) -> list[str] | None:
+    """Two at a time: Relax's importer would stack all inputs and reduce them."""
+    total, *others = map(str, node.proto.input)
+    for term in others:
+        total = e.op("Add", total, term)
+    return [total if others else e.op("Identity", total)]
+
+
 @rewrites("Not")
 def negation(node: Node, e: Emit) -> list[str] | None:
     """A choice: fused behind a comparison, TVM's own flips all eight bits of a boolean and leaves it true."""
@@ -47,8 +56,12 @@ def softplus(node: Node, e: Emit) -> list[str] | None:
 
 @rewrites("Pow")
 def power(node: Node, e: Emit) -> list[str] | None:
-    """Of mixed types: the exponent as the base's type; whole numbers by way of doubles."""
-    base, exponent = node.type(0), node.type(1)
+    """A square is a product. Of mixed types: the exponent as the base's type; whole numbers by way of doubles."""
+    base, exponent, value = node.type(0), node.type(1), node.array(1)
+    if value is not None and value.size == 1 and value.item() == 2 and node.dtype(0).kind == "f":
+        rank = node.known_shape(0)
+        if rank is not None and value.ndim <= len(rank):
+            return [e.op("Mul", node.input(0), node.input(0))]
     if node.dtype(0).kind in "iu":
         whole = e.op("Pow", e.cast(node.input(0), DOUBLE), e.cast(node.input(1), DOUBLE))
         return [e.cast(e.op("Round", whole) if node.dtype(1).kind in "iu" else whole, base)]

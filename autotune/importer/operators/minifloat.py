@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from onnx import helper
 from tvm import relax, te, tirx
 
 from autotune.importer.conversion.formats import FLOATS, INTEGERS, Float, Integer
-from autotune.importer.conversion.frontend import Inputs, converts
+from autotune.importer.conversion.registry import Inputs, converts
 
 
 def _int(value: int) -> Any:
@@ -137,18 +136,3 @@ def _scale_code(bits: Any, mode: str, saturate: bool) -> Any:
     code = exponent + _select(more, _int(1), _int(0))
     code = _select(code > _int(254), _int(254 if saturate else 255), code)
     return _select(exponent == _int(255), _int(255), code)
-
-
-@converts("BitCast")
-def bit_cast(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
-    """The same bits as another type of the same width."""
-    to = str(np.dtype(helper.tensor_dtype_to_np_dtype(attrs["to"])))
-
-    def compute(x: te.Tensor) -> te.Tensor:
-        if "bool" in (to, x.dtype):
-            return te.compute(x.shape, lambda *i: x(*i).astype(to), name="bits")
-        return te.compute(x.shape, lambda *i: tirx.reinterpret(to, x(*i)), name="bits")
-
-    if str(inputs[0].ty.dtype) == to:  # type: ignore[union-attr]
-        return inputs[0]
-    return bb.emit_te(compute, inputs[0], primfunc_name_hint="bits")

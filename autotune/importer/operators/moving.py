@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import TensorProto
 
 from autotune.importer.conversion.registry import rewrites
 from autotune.importer.conversion.scope import INT64, Emit, Node
-from autotune.importer.onnx_model.shapes import OWN_DOMAIN
-
-WIDEST = 8192
-"""Elements of a row that are ranked."""
 
 
 @rewrites("Pad")
@@ -54,6 +49,15 @@ def _reflected(places: NDArray[np.int64], size: int, mode: str) -> NDArray[np.in
     return np.clip(places, 0, size - 1)
 
 
+@rewrites("Split")
+def split(node: Node, e: Emit) -> list[str] | None:
+    """One ``Slice`` per output: kernels have one output, and a slice is fused into what reads it."""
+    shapes = [e.scope.shapes.get(str(name)) for name in node.proto.output]
+    axis = int(node.attr("axis", 0))
+    sizes = [shape[axis] for shape in shapes if shape is not None]
+    return e.split(node.input(0), sizes, axis) if len(sizes) == len(shapes) else None
+
+
 @rewrites("SpaceToDepth")
 def space_to_depth(node: Node, e: Emit) -> list[str] | None:
     """With the block's places after the channels (CRD), which Relax's importer does not know."""
@@ -63,25 +67,6 @@ def space_to_depth(node: Node, e: Emit) -> list[str] | None:
     size = int(node.attr("blocksize"))
     x = e.reshape(node.input(0), batch, channels, height // size, size, width // size, size)
     return [e.reshape(e.transpose(x, 0, 1, 3, 5, 2, 4), batch, channels * size * size, height // size, width // size)]
-
-
-@rewrites("TopK")
-def top_k(node: Node, e: Emit) -> list[str] | None:
-    """Ranks by comparison of all pairs (``Ranks`` is ours), then a gather."""
-    shape, rank = node.shape(0), len(node.shape(0))
-    axis = int(node.attr("axis", -1)) % rank
-    count = int(node.constant(1, "k").reshape(-1)[0])
-    if shape[axis] > WIDEST:
-        raise node.refused(f"rows of {shape[axis]} elements; at most {WIDEST} are supported")
-    order = [*(i for i in range(rank) if i != axis), axis]
-    x = e.transpose(node.input(0), *order)
-    largest = int(node.attr("largest", 1))
-    wide = e.cast(x, TensorProto.FLOAT) if node.type(0) in (TensorProto.FLOAT16, TensorProto.BFLOAT16) else x
-    top = e.op("Ranks", wide, domain=OWN_DOMAIN, count=count, largest=largest)
-    e.declare(top, [*(shape[i] for i in order[:-1]), count], INT64)
-    back = [order.index(i) for i in range(rank)]
-    values = e.op("GatherElements", x, top, axis=rank - 1)
-    return [e.transpose(values, *back), e.transpose(top, *back)]
 
 
 @rewrites("RoiAlign")

@@ -1,18 +1,11 @@
-"""Normalisations and reductions in the forms that Relax's importer lacks or gets wrong."""
+"""Normalisations and running sums that Relax's importer lacks or gets wrong."""
 
 from __future__ import annotations
 
 import numpy as np
-from onnx import TensorProto
 
 from autotune.importer.conversion.registry import rewrites
 from autotune.importer.conversion.scope import FLOAT, Emit, Node
-
-
-def _tail(node: Node) -> list[int]:
-    """Axes from attribute ``axis`` to the last."""
-    rank = len(node.shape(0))
-    return list(range(int(node.attr("axis", -1)) % rank, rank))
 
 
 @rewrites("LayerNormalization")
@@ -20,7 +13,8 @@ def layer_norm(node: Node, e: Emit) -> list[str] | None:
     """Written out where mean and deviation are wanted too; Relax's importer gives those another shape."""
     if not node.wants(1) and not node.wants(2):
         return None
-    axes, kind = _tail(node), node.type(0)
+    rank, kind = len(node.shape(0)), node.type(0)
+    axes = list(range(int(node.attr("axis", -1)) % rank, rank))
     stash = int(node.attr("stash_type", FLOAT))
     x = e.cast(node.input(0), stash) if kind != stash else node.input(0)
     mean = e.reduce("ReduceMean", x, axes)
@@ -33,46 +27,34 @@ def layer_norm(node: Node, e: Emit) -> list[str] | None:
     return [e.op("Add", y, node.input(2)) if node.input(2) else y, mean, inverse]
 
 
-@rewrites("RMSNormalization")
-def rms_norm(node: Node, e: Emit) -> list[str] | None:
-    """x ÷ √(mean x² + ε) · scale."""
-    axes, kind = _tail(node), node.type(0)
-    stash = int(node.attr("stash_type", FLOAT))
-    x = e.cast(node.input(0), stash) if kind != stash else node.input(0)
-    square = e.reduce("ReduceMean", e.op("Mul", x, x), axes)
-    epsilon = e.cast(e.const(np.float32(node.attr("epsilon", 1e-5))), stash)
-    normal = e.op("Div", x, e.op("Sqrt", e.op("Add", square, epsilon)))
-    return [e.op("Mul", e.cast(normal, kind) if kind != stash else normal, node.input(1))]
-
-
 @rewrites("BatchNormalization")
-def batch_norm_training(node: Node, e: Emit) -> list[str] | None:
-    """In training mode: by the batch's own mean and variance, which move the running ones."""
-    if not node.attr("training_mode", 0):
+def batch_norm(node: Node, e: Emit) -> list[str] | None:
+    """(x − mean) ÷ √(variance + ε) · scale + bias, with the batch's own statistics (training mode) or computed ones.
+
+    With constant parameters it stays, to be folded into a convolution or by ``rewrites.split_batch_norms``.
+    """
+    training = bool(node.attr("training_mode", 0))
+    if not training and {str(name) for name in node.proto.input[1:5]} <= node.scope.given:
         return None
     x, rank = node.input(0), len(node.shape(0))
-    axes = [axis for axis in range(rank) if axis != 1]
-    mean = e.reduce("ReduceMean", x, axes)
-    centred = e.op("Sub", x, mean)
-    variance = e.reduce("ReduceMean", e.op("Mul", centred, centred), axes)
-    wide = [-1, *[1] * (rank - 2)]
-    inverse = e.op("Sqrt", e.op("Add", variance, e.like(node.attr("epsilon", 1e-5))))
-    y = e.op("Mul", e.op("Div", centred, inverse), e.reshape(node.input(1), *wide))
-    made = [e.op("Add", y, e.reshape(node.input(2), *wide))]
-    momentum = float(node.attr("momentum", 0.9))
-    for index, fresh in ((3, mean), (4, variance)):
-        old = e.op("Mul", node.input(index), e.like(momentum))
-        made.append(e.op("Add", old, e.op("Mul", e.reshape(fresh, -1), e.like(1 - momentum))))
+    by_channel = [-1, *[1] * (rank - 2)]
+    scale, bias = e.reshape(node.input(1), *by_channel), e.reshape(node.input(2), *by_channel)
+    if training:
+        axes = [axis for axis in range(rank) if axis != 1]
+        mean = e.reduce("ReduceMean", x, axes)
+        centred = e.op("Sub", x, mean)
+        variance = e.reduce("ReduceMean", e.op("Mul", centred, centred), axes)
+    else:
+        mean, variance = e.reshape(node.input(3), *by_channel), e.reshape(node.input(4), *by_channel)
+        centred = e.op("Sub", x, mean)
+    deviation = e.op("Sqrt", e.op("Add", variance, e.like(node.attr("epsilon", 1e-5))))
+    made = [e.op("Add", e.op("Mul", e.op("Div", centred, deviation), scale), bias)]
+    if training:
+        momentum = float(node.attr("momentum", 0.9))
+        for index, own in ((3, mean), (4, variance)):
+            running = e.op("Mul", node.input(index), e.like(momentum))
+            made.append(e.op("Add", running, e.op("Mul", e.reshape(own, -1), e.like(1 - momentum))))
     return made
-
-
-@rewrites("MeanVarianceNormalization")
-def mean_variance(node: Node, e: Emit) -> list[str] | None:
-    """(x − mean) ÷ (√variance + 1e-9)."""
-    axes = [int(axis) % len(node.shape(0)) for axis in node.attr("axes", [0, 2, 3])]
-    centred = e.op("Sub", node.input(0), e.reduce("ReduceMean", node.input(0), axes))
-    deviation = e.op("Sqrt", e.reduce("ReduceMean", e.op("Mul", centred, centred), axes))
-    return [e.op("Div", centred, e.op("Add", deviation, e.like(1e-9)))]
 
 
 @rewrites("LpNormalization")
@@ -83,21 +65,6 @@ def lp_norm(node: Node, e: Emit) -> list[str] | None:
     zero = e.like(0)
     empty = e.op("Equal", size, zero)
     return [e.op("Where", empty, zero, e.op("Div", node.input(0), e.op("Where", empty, e.like(1), size)))]
-
-
-@rewrites("ReduceMax", "ReduceMin")
-def reduce_bool(node: Node, e: Emit) -> list[str] | None:
-    """Of booleans: by way of int32."""
-    if node.type(0) != TensorProto.BOOL:
-        return None
-    wide = e.cast(node.input(0), TensorProto.INT32)
-    axes = node.array(1) if node.input(1) else node.attr("axes")
-    if axes is None:
-        if node.attr("noop_with_empty_axes", 0):
-            return [e.op("Identity", node.input(0))]
-        axes = range(len(node.shape(0)))
-    keep = bool(node.attr("keepdims", 1))
-    return [e.cast(e.reduce(node.kind, wide, [int(axis) for axis in axes], keep), TensorProto.BOOL)]
 
 
 @rewrites("CumSum", "CumProd")

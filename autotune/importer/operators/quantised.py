@@ -81,19 +81,6 @@ def saturated(e: Emit, rounded: str, zero: str, kind: int) -> str:
     return e.cast(e.op("Clip", shifted, e.const(np.float32(low)), e.const(np.float32(high))), kind)
 
 
-@rewrites("DynamicQuantizeLinear")
-def dynamic(node: Node, e: Emit) -> list[str] | None:
-    """Scale and zero point from the least and greatest element, 0 among them."""
-    x, axes = node.input(0), list(range(len(node.shape(0))))
-    zero = e.const(np.float32(0))
-    low = e.op("Min", e.reduce("ReduceMin", x, axes, keepdims=False), zero)
-    high = e.op("Max", e.reduce("ReduceMax", x, axes, keepdims=False), zero)
-    scale = e.op("Div", e.op("Sub", high, low), e.const(np.float32(255)))
-    point = e.op("Round", e.op("Clip", e.op("Div", e.op("Sub", zero, low), scale), zero, e.const(np.float32(255))))
-    codes = saturated(e, e.op("Round", e.op("Div", x, scale)), point, TensorProto.UINT8)
-    return [codes, scale, e.cast(point, TensorProto.UINT8)]
-
-
 def _row(node: Node, e: Emit, name: str, index: int, data: int, axis: int) -> str:
     """A per-row or per-column value in a shape that broadcasts over input ``data`` along ``axis``."""
     shape, rank = node.shape(index), len(node.shape(data))

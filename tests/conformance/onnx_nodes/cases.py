@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from onnx import numpy_helper
 from onnx.backend.test.loader import load_node_model_tests
 
-from autotune.importer.operators.shaping import shaping_inputs
+from tests.conformance.onnx_nodes.shaping import shaping_inputs
 
 Array = NDArray[Any]
 

@@ -35,7 +35,7 @@ def page(untuned: Mapping[str, Outcome], tuned: Mapping[str, Outcome]) -> str:
         "How to read it:",
         "",
         "- A static compiler needs to know what decides shapes. Inputs such as Reshape's shape or a reduction's axes",
-        f"  are made constants of the model first (`operators/shaping.py`): so in {constants} cases.",
+        f"  are made constants of the model first (`conformance/onnx_nodes/shaping.py`): so in {constants} cases.",
         "- Tolerances are the suite's (rtol 1e-3, atol 1e-7; bfloat16 two roundings). fp16 gets two as well: the",
         "  expected outputs were rounded after every step of NumPy's. The two inverse DFT cases get atol 1e-6: their",
         "  expected zeros are 2e-7.",

@@ -1,0 +1,170 @@
+"""Largest and smallest: of several tensors, of the elements of one, within bounds, and in order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto
+from tvm import relax, te, tirx
+from tvm.ir import GenericConst
+from tvm.relax.frontend.onnx import onnx_frontend
+
+from autotune.importer.conversion.registry import Inputs, converts, rewrites
+from autotune.importer.conversion.scope import INT64, Emit, Node
+from autotune.importer.onnx_model.shapes import OWN_DOMAIN
+from schedules.errors import ModelError
+
+WIDEST = 8192
+"""Elements of a row that ``TopK`` ranks: all pairs are compared. Heuristic, not measured."""
+
+
+@converts("Max", "Min")
+def max_of_tensors(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
+    """Two at a time, so that shapes broadcast; Relax's importer stacks all inputs."""
+    given = [value for value in inputs if value is not None]
+    combine = relax.op.maximum if attrs["tvm_custom"]["kind"] == "Max" else relax.op.minimum
+    result = given[0]
+    for value in given[1:]:
+        result = bb.normalize(combine(result, value))
+    return result
+
+
+@converts("Clip")
+def clip(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
+    """``min(max(x, low), high)``: two elementwise operators, which fuse into what makes x and keep its layout.
+
+    A bound that is NaN or left out does not bind, as in ONNX Runtime.
+    """
+    result = inputs[0]
+    bounds = inputs[1:3] if opset >= 11 else [_attribute(attrs, "min", result), _attribute(attrs, "max", result)]
+    for bound, limited in zip(bounds, (relax.op.maximum, relax.op.minimum), strict=True):
+        if bound is None:
+            continue
+        if isinstance(bound, GenericConst):
+            if bool(np.isnan(bound.value.numpy()).any()):
+                continue
+        elif np.dtype(str(bound.ty.dtype)).kind == "f":
+            free = -np.inf if limited is relax.op.maximum else np.inf
+            bound = bb.normalize(relax.op.where(relax.op.isnan(bound), relax.const(free, str(bound.ty.dtype)), bound))
+        result = bb.normalize(limited(result, bound))
+    return result
+
+
+def _attribute(attrs: dict[str, Any], name: str, like: relax.Expr | None) -> relax.Expr | None:
+    """The bound of operator sets before 11."""
+    assert like is not None
+    return relax.const(float(attrs[name]), str(like.ty.dtype)) if name in attrs else None
+
+
+@rewrites("ReduceMax", "ReduceMin")
+def reduce_bool(node: Node, e: Emit) -> list[str] | None:
+    """Of booleans: by way of int32."""
+    if node.type(0) != TensorProto.BOOL:
+        return None
+    wide = e.cast(node.input(0), TensorProto.INT32)
+    axes = node.array(1) if node.input(1) else node.attr("axes")
+    if axes is None:
+        if node.attr("noop_with_empty_axes", 0):
+            return [e.op("Identity", node.input(0))]
+        axes = range(len(node.shape(0)))
+    keep = bool(node.attr("keepdims", 1))
+    return [e.cast(e.reduce(node.kind, wide, [int(axis) for axis in axes], keep), TensorProto.BOOL)]
+
+
+@converts("ReduceMax", "ReduceMin")
+def max_of_elements(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
+    """Floats start from ∓∞: Relax starts from the largest finite number, and never returns infinity.
+
+    Whole numbers are left to Relax.
+
+    Raises:
+        ModelError: if the axes are not constant.
+    """
+    x, axes = inputs[0], inputs[1] if opset >= 18 else None
+    kind = str(attrs["tvm_custom"]["kind"])
+    dtype = np.dtype(str(x.ty.dtype))  # type: ignore[union-attr]
+    if dtype.kind != "f":
+        native = onnx_frontend._get_convert_map()[kind].get_converter(opset)
+        return native(bb, onnx_frontend.onnx_input(inputs), attrs, [{}, {}])
+    rank = len(x.ty.shape)  # type: ignore[union-attr]
+    given = axes.value.numpy().reshape(-1).tolist() if isinstance(axes, GenericConst) else attrs.get("axes")
+    if axes is not None and not isinstance(axes, GenericConst):
+        raise ModelError("its axes are computed from the inputs; they must be constant")
+    if not given and attrs.get("noop_with_empty_axes", 0):
+        return x
+    reduced = sorted({int(axis) % rank for axis in given}) if given else list(range(rank))
+    keep = bool(attrs.get("keepdims", 1))
+    start = -np.inf if kind == "ReduceMax" else np.inf
+
+    def combine(a: Any, b: Any) -> Any:
+        return tirx.max(a, b) if kind == "ReduceMax" else tirx.min(a, b)
+
+    reducer = te.comm_reducer(combine, lambda t: tirx.const(start, t), name="extreme")
+
+    def compute(data: te.Tensor) -> te.Tensor:
+        loops = [te.reduce_axis((0, data.shape[axis]), f"r{axis}") for axis in reduced]
+        shape = [1 if i in reduced else n for i, n in enumerate(data.shape) if keep or i not in reduced]
+
+        def element(*place: Any) -> Any:
+            outer = iter(place)
+            index = []
+            for axis in range(rank):
+                if axis in reduced:
+                    if keep:
+                        next(outer)
+                    index.append(loops[reduced.index(axis)].var)
+                else:
+                    index.append(next(outer))
+            return reducer(data(*index), axis=loops)
+
+        return te.compute(shape, element, name="extreme")
+
+    return bb.emit_te(compute, x, primfunc_name_hint=kind.lower())
+
+
+@rewrites("TopK")
+def top_k(node: Node, e: Emit) -> list[str] | None:
+    """Ranks by comparison of all pairs (``Ranks`` is ours), then a gather."""
+    shape, rank = node.shape(0), len(node.shape(0))
+    axis = int(node.attr("axis", -1)) % rank
+    count = int(node.constant(1, "k").reshape(-1)[0])
+    if shape[axis] > WIDEST:
+        raise node.refused(f"rows of {shape[axis]} elements; at most {WIDEST} are supported")
+    order = [*(i for i in range(rank) if i != axis), axis]
+    x = e.transpose(node.input(0), *order)
+    largest = int(node.attr("largest", 1))
+    wide = e.cast(x, TensorProto.FLOAT) if node.type(0) in (TensorProto.FLOAT16, TensorProto.BFLOAT16) else x
+    top = e.op("Ranks", wide, domain=OWN_DOMAIN, count=count, largest=largest)
+    e.declare(top, [*(shape[i] for i in order[:-1]), count], INT64)
+    back = [order.index(i) for i in range(rank)]
+    values = e.op("GatherElements", x, top, axis=rank - 1)
+    return [e.transpose(values, *back), e.transpose(top, *back)]
+
+
+@converts("Ranks")
+def ranks(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
+    """Index of the k-th element of every row, k = 0 … count − 1: equal elements in their order.
+
+    An element's rank is the number of those before it; the index of rank k is the sum of the one index that has it.
+    """
+    x, count, largest = inputs[0], int(attrs["count"]), bool(attrs["largest"])
+
+    def compute(data: te.Tensor) -> te.Tensor:
+        *outer, size = data.shape
+        other, own = te.reduce_axis((0, size), "other"), te.reduce_axis((0, size), "own")
+
+        def before(place: tuple[Any, ...], i: Any) -> Any:
+            a, b = data(*place, other), data(*place, i)
+            ahead = (a > b) if largest else (a < b)
+            return tirx.any(ahead, tirx.all(a == b, other < i)).astype("int64")
+
+        rank = te.compute(data.shape, lambda *p: te.sum(before(p[:-1], p[-1]), axis=other), name="rank")
+
+        def index(*place: Any) -> Any:
+            hit = rank(*place[:-1], own) == place[-1]
+            return te.sum(tirx.Select(hit, own.var.astype("int64"), tirx.const(0, "int64")), axis=own)
+
+        return te.compute((*outer, count), index, name="index")
+
+    return bb.emit_te(compute, x, primfunc_name_hint="top")

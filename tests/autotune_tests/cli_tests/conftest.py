@@ -1,0 +1,31 @@
+"""``answer``: a command in this process; ``faked``: nothing is measured."""
+
+import pytest
+
+from autotune.backends.cpu import cpu_backend
+from autotune.build import one_lane
+from autotune.cli.main import main
+from tests.autotune_tests.fakes import FakeMeasurer, if_it_lowers
+from tests.autotune_tests.tiny import save_tiny
+
+
+@pytest.fixture
+def answer(capsys):
+    """``answer(arguments…)`` → (exit code, stdout, stderr) of ``main`` in this process."""
+
+    def call(*arguments):
+        capsys.readouterr()
+        code = main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+@pytest.fixture
+def faked(monkeypatch, tmp_path):
+    """No device is measured; the model is in the current folder."""
+    monkeypatch.setattr(cpu_backend, "LocalMeasurer", lambda *_, **__: FakeMeasurer(if_it_lowers))
+    monkeypatch.setattr(one_lane, "median_s", lambda *_: 1e-3)
+    monkeypatch.chdir(tmp_path)
+    return save_tiny(tmp_path / "tiny.onnx")

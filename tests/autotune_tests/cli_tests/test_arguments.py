@@ -1,0 +1,44 @@
+"""What an option's text means: times, shares, targets, names."""
+
+import pytest
+
+from autotune.cli.arguments import parse_seconds, parse_target, split_names
+from schedules.errors import UsageError
+from schedules.target import Target
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90s", 90), ("5m", 300), ("1m30s", 90), ("2h", 7200), ("1h1m1s", 3661), ("60", 60), ("0.5", 0.5), ("1.5s", 1.5)],
+)
+def test_budgets(text, seconds):
+    assert parse_seconds(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "0", "0s", "-5s", "5x", "s", "m", "5 m", "1s1m", "inf", "nan", "1e400", "٣s1x"])
+def test_bad_budgets_are_told_what_to_write(text):
+    with pytest.raises(UsageError, match="90s, 5m or 1m30s"):
+        parse_seconds(text)
+
+
+def test_targets():
+    assert parse_target("host") == {}
+    assert parse_target('{"isa": "avx2"}') == {"isa": "avx2"}
+    for text in ("{", "[]", '{"arch": "sm_90"}'):
+        with pytest.raises(UsageError, match="avx2"):
+            parse_target(text)
+
+
+def test_cuda_targets():
+    assert parse_target('{"kind": "cuda", "arch": "sm_80"}') == {"target": Target.cuda("sm_80")}
+    assert parse_target('{"kind": "cuda", "arch": "sm_90", "multiprocessors": 114}')["target"].threads == 114
+    for text in ('{"kind": "cuda"}', '{"kind": "cuda", "arch": "sm_90", "isa": "avx2"}'):
+        with pytest.raises(UsageError, match="sm_90"):
+            parse_target(text)
+    with pytest.raises(UsageError, match="sm_86"):
+        parse_target('{"kind": "cuda", "arch": "sm_50"}')
+
+
+def test_names_are_split_at_commas():
+    assert split_names("a, b,") == ["a", "b"]
+    assert split_names("") == []

@@ -13,8 +13,8 @@ import numpy as np
 import onnx
 
 from autotune.artifact.replacement import scratch_beside
-from autotune.backends.cpu.linking import check_compiler
 from autotune.backends.backend_catalog import backend_of
+from autotune.backends.cpu.linking import check_compiler
 from autotune.build.build_model import build_model
 from autotune.build.build_request import BuildRequest, LaneKernels
 from autotune.build.lane_budget import Size, for_threads, plan_sizes
@@ -142,6 +142,7 @@ def tune_part(model_path: Path, options: Options, observe: Observer = ignore, in
             if loading is not None:
                 loading.join()
         kernels, outcomes = _search_lanes(stack, part, own, observe, interrupted)
+        story = _story(recorder.run, part, outcomes[0]) if outcomes else recorder.run
         interrupted = interrupted or any(outcome.interrupted for outcome in outcomes)
         with clock.phase("build"):
             timed = not (interrupted or bench.foreign)
@@ -150,6 +151,7 @@ def tune_part(model_path: Path, options: Options, observe: Observer = ignore, in
             )
             built = build_model(request)
         clock.move(built.verify_s, "build", "verify")
+        run = _story(recorder.run, part, outcomes[0]) if outcomes else recorder.run  # while the log is open
     phase_s = {
         name: seconds + sum(outcome.phase_s.get(name, 0.0) for outcome in outcomes)
         for name, seconds in clock.phase_s.items()
@@ -173,7 +175,6 @@ def tune_part(model_path: Path, options: Options, observe: Observer = ignore, in
         tuple(state for outcome in outcomes for state in outcome.after),
     )
     if not options.frozen:
-        run = _story(recorder.run, part, outcomes[0]) if outcomes else recorder.run
         remember(out, run, result.to_data(), options, earlier)
     return result
 

@@ -12,7 +12,7 @@ import tvm
 
 from autotune.artifact.directory import Artifact, read_artifact
 from autotune.backends.executor import Span
-from autotune.build.lane_budget import bounds_of, cut_program
+from autotune.builder.lane_budget import bounds_of, cut_program
 from autotune.graph.lanes import cpu_lane
 from autotune.importer.program import Program
 from autotune.runtime.session import InferenceSession

@@ -9,7 +9,7 @@ from typing import Any
 
 from autotune.artifact.plan import record_key
 from autotune.backends.backend_catalog import backend_of
-from autotune.build.reuse import Reuse
+from autotune.builder.reuse import Reuse
 from autotune.importer.guarded_import import import_model
 from autotune.options import Options
 from autotune.report.inspect_lanes import BranchRow, report_branches

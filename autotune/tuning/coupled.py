@@ -17,12 +17,12 @@ import onnx
 
 from autotune.artifact.directory import read_artifact
 from autotune.artifact.manifest import annotate, attach
-from autotune.build.accuracy import Built, first_that_passes
-from autotune.build.branches import cut_into_branches
-from autotune.build.build_request import LATENCY
-from autotune.build.cpu_and_device import CpuAndDevice, TunedPart
-from autotune.build.device_build import NOT_RUN
-from autotune.build.placing import Fastest, fastest
+from autotune.builder.accuracy import Built, first_that_passes
+from autotune.builder.branches import cut_into_branches
+from autotune.builder.build_request import LATENCY
+from autotune.builder.cpu_and_device import CpuAndDevice, TunedPart
+from autotune.builder.device_build import NOT_RUN
+from autotune.builder.placing import Fastest, fastest
 from autotune.graph.lanes import coupled_lanes
 from autotune.host.machine import host_target
 from autotune.importer.guarded_import import import_model

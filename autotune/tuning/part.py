@@ -15,9 +15,9 @@ import onnx
 from autotune.artifact.replacement import scratch_beside
 from autotune.backends.backend_catalog import backend_of
 from autotune.backends.cpu.linking import check_compiler
-from autotune.build.build_model import build_model
-from autotune.build.build_request import BuildRequest, LaneKernels
-from autotune.build.lane_budget import Size, for_threads, plan_sizes
+from autotune.builder.build_model import build_model
+from autotune.builder.build_request import BuildRequest, LaneKernels
+from autotune.builder.lane_budget import Size, for_threads, plan_sizes
 from autotune.events import Observer, everyone, ignore
 from autotune.graph.lanes import Lane, parse_lanes
 from autotune.host.machine import host_target

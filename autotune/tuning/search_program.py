@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from autotune.artifact.plan import UNTUNED, record_key
-from autotune.build.reuse import Reuse
+from autotune.builder.reuse import Reuse
 from autotune.events import Observer, TuningBegan, TuningEnded
 from autotune.host.interruption import Interruption, remembering
 from autotune.host.roofline import Roofline

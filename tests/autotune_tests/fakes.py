@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from autotune.backends.cpu import cpu_backend
-from autotune.build import one_lane
+from autotune.builder import one_lane
 from autotune.host.machine import host_target
 from autotune.host.roofline import Roofline
 from autotune.measure.kernel_builder import Builder, object_of

@@ -12,18 +12,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
+from autotune.builder.lane_kernels import Built, Kind, Ledger, for_threads, outline, plan_sizes, problem_of
+
 from autotune.artifact.apply_plan import apply_plan
 from autotune.backends.cpu.linking import concats_of
-from autotune.build.lane_kernels import Built, Kind, Ledger, for_threads, outline, plan_sizes, problem_of
 from autotune.cli.reply import table
 from autotune.graph.exact import exact
 from autotune.graph.flat import read_flat
 from autotune.graph.lanes import parse_lanes
 from autotune.graph.partition import Partition
 from autotune.graph.placement import Problem, simulate
+from autotune.importer.guarded_import import import_model
 from autotune.measure.measurer import symbol_of
 from autotune.options import Options
-from autotune.importer.guarded_import import import_model
 from autotune.tuning.part import resolve_target
 from schedules.lower import MOST_LOSSY
 from tests.bench.placer_catalog import PLACERS

@@ -3,7 +3,7 @@
 import pytest
 
 from autotune.backends.cpu import cpu_backend
-from autotune.build import one_lane
+from autotune.builder import one_lane
 from autotune.cli.main import main
 from tests.autotune_tests.fakes import FakeMeasurer, if_it_lowers
 from tests.autotune_tests.tiny import save_tiny

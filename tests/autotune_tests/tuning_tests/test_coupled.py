@@ -9,10 +9,10 @@ import numpy as np
 import onnx
 import pytest
 import tvm
+from autotune.builder.coupled_costs import Costs, device_bound_s, placements_of, problem_of
 
 from autotune.artifact.directory import read_artifact
 from autotune.backends.cpu.device_lanes import device_functions
-from autotune.build.coupled_costs import Costs, device_bound_s, placements_of, problem_of
 from autotune.cli.text import lane_lines
 from autotune.graph.lanes import Lane, coupled_lanes, cpu_lane, device_of
 from autotune.host.roofline import measure_roofline

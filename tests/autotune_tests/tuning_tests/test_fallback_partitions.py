@@ -13,7 +13,7 @@ import autotune
 from autotune.artifact.directory import read_artifact
 from autotune.artifact.manifest import KERNELS, kind_of
 from autotune.backends.cpu import cpu_backend
-from autotune.build import one_lane
+from autotune.builder import one_lane
 from autotune.cli.main import main
 from autotune.options import Options
 from autotune.report.facts import read_facts

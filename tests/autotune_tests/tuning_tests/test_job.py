@@ -20,8 +20,8 @@ from search.stopping import Limits
 from search.warm_restart import MAX_OWN_TRIALS, WarmRestart
 from tests.autotune_tests.fakes import FakeClock, FakeMeasurer
 from tuning_logs.measurement import Measurement
-from tuning_logs.memory_store import MemoryStore
 from tuning_logs.record import RecordKey
+from tuning_logs.sql_store import memory_log
 
 SPACE = Space("toy", 1, (Knob("x", tuple(range(8))), Knob("y", tuple(range(8)))))
 FLOPS = {"a": 100, "b": 1000, "c": 120, "other": 110}
@@ -45,7 +45,7 @@ def make_jobs(searcher: str = "random") -> dict[str, Job]:
 def run(jobs: dict[str, Job], trials: int, until: float | None = None) -> str:
     certificate = RemainingGain(np.random.default_rng(0), ahead=16)
     limits = Limits(trials=trials, plateau_trials=None)
-    allocator, log = RoundRobin((FIRST_SLOT,)), MemoryStore()
+    allocator, log = RoundRobin((FIRST_SLOT,)), memory_log()
     return TuningLoop(
         jobs, allocator, FakeMeasurer(), log, limits, 8, FakeClock(), lambda event: None, 0.0, certificate, until
     ).run()

@@ -15,7 +15,6 @@ from autotune.tuning.job import Job, KernelTask
 from autotune.tuning.loop import TuningLoop
 from schedules.space import Knob, Space
 from schedules.task import Task
-from search.simple_allocators import RoundRobin
 from search.random_search import RandomSearch
 from search.searcher import SearchContext
 from search.simple_allocators import RoundRobin

@@ -14,7 +14,7 @@ from autotune.tuning.job import FINAL, STAGE, WALL, Job, KernelTask
 from autotune.tuning.loop import CLOSE, FINALISTS, TuningLoop
 from schedules.space import Knob, Space
 from schedules.task import Task
-from search.simple_allocators import RoundRobin
+from search.allocation import Allocator
 from search.random_search import RandomSearch
 from search.searcher import SearchContext
 from search.simple_allocators import RoundRobin

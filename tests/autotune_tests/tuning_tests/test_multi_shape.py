@@ -11,7 +11,7 @@ import autotune
 from autotune.artifact.composite import read_composite
 from autotune.artifact.manifest import KERNELS, SHAPES, attach, kind_of
 from autotune.backends.cpu import cpu_backend
-from autotune.build import one_lane
+from autotune.builder import one_lane
 from autotune.options import Options
 from autotune.tuning import tune as tuning
 from autotune.tuning.composition import part_options

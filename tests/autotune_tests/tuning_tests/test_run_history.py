@@ -8,7 +8,7 @@ import pytest
 from autotune.artifact.directory import read_artifact
 from autotune.artifact.manifest import attach, attachment, read_manifest
 from autotune.backends.cpu import cpu_backend
-from autotune.build import one_lane
+from autotune.builder import one_lane
 from autotune.events import ReferenceTimed, everyone
 from autotune.options import Options
 from autotune.tuning import part

@@ -11,9 +11,8 @@ import pytest
 
 import autotune
 from autotune.artifact.directory import read_artifact
-from autotune.backends.cpu import cpu_backend
-from autotune.build import linking as library
-from autotune.build import one_lane
+from autotune.backends.cpu import cpu_backend, linking
+from autotune.builder import one_lane
 from autotune.events import PhaseBegan, SlotDone, TuningBegan, TuningEnded
 from autotune.importer.guarded_import import import_model
 from autotune.options import Options
@@ -195,7 +194,7 @@ def test_a_bad_model_leaves_nothing_behind(tmp_path, measurers):
 
 
 def test_a_machine_without_a_compiler_is_told_at_once(tmp_path, model, measurers, monkeypatch):
-    monkeypatch.setattr(library.cc, "get_cc", lambda: None)
+    monkeypatch.setattr(linking.cc, "get_cc", lambda: None)
     with pytest.raises(InstallError, match=r"install g\+\+ or clang"):
         tuning.tune(model, options(tmp_path))
     assert measurers == []
@@ -225,7 +224,7 @@ def test_out_defaults_to_the_model_s_stem_here(model, tmp_path, monkeypatch):
 
 def test_the_facade_is_lazy_and_complete():
     assert {"tune", "build", "load", "InferenceSession", "Options", "AutotuneError"} <= set(dir(autotune))
-    assert autotune.tune is entry.tune
+    assert autotune.tune is tuning.tune
     assert autotune.__version__
     with pytest.raises(AttributeError, match="no attribute 'tun'"):
         _ = autotune.tun

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 pytest.importorskip("cuda.bindings", reason="needs NVRTC: pip install 'tune-compiler[cuda]'")
 
+from autotune.builder.coupled_costs import Costs
+
 from autotune.artifact.directory import read_artifact
-from autotune.build.coupled_costs import Costs
-from autotune.build.device_build import NOT_RUN
+from autotune.builder.device_build import NOT_RUN
 from autotune.importer.onnx_model.load import load_model
 from autotune.importer.onnx_model.simplify import simplify
 from autotune.importer.program import import_program

@@ -23,9 +23,9 @@ from autotune.artifact.manifest import sha256
 from autotune.artifact.plan import Choice, Plan
 from autotune.backends.backend_catalog import backend_of
 from autotune.backends.cpu.linking import compile_kernels, concats_of, link_kernels
-from autotune.build.branches import Branch
-from autotune.build.device_build import NOT_RUN
-from autotune.build.placing import Candidate, PlacedModel
+from autotune.builder.branches import Branch
+from autotune.builder.device_build import NOT_RUN
+from autotune.builder.placing import Candidate, PlacedModel
 from autotune.graph.flat import read_flat
 from autotune.graph.lanes import Lane
 from autotune.graph.merge import Part, device_flat, merge

@@ -18,9 +18,9 @@ from autotune.artifact.manifest import sha256
 from autotune.artifact.plan import Choice, Plan, record_key
 from autotune.artifact.replacement import install, scratch_beside
 from autotune.backends.cuda.cuda_builder import Chosen, Wanted, build_kernels
-from autotune.build.accuracy import Built, first_that_passes
-from autotune.build.build_request import BuildRequest, BuildResult
-from autotune.build.reuse import Reuse
+from autotune.builder.accuracy import Built, first_that_passes
+from autotune.builder.build_request import BuildRequest, BuildResult
+from autotune.builder.reuse import Reuse
 from autotune.graph.steps import flatten
 from autotune.importer.program import Program
 from autotune.measure.measurer import symbol_of

@@ -16,10 +16,10 @@ from pathlib import Path
 from onnx import ModelProto, NodeProto, load_model_from_string
 
 from autotune.graph.partition import Phase, partition
-from autotune.importer.conversion.scope import Scope
 from autotune.importer.guarded_import import Inputs, Sound, count_nodes, guarded
 from autotune.importer.import_worker import Limits
 from autotune.importer.onnx_model.load import load_model
+from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.onnx_model.segments import Cutter, reads
 from autotune.importer.onnx_model.simplify import simplify
 

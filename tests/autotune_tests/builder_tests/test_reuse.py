@@ -9,8 +9,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from autotune.artifact.plan import record_key
 from autotune.backends.cpu import cpu_backend
-from autotune.build import one_lane
-from autotune.build.reuse import FIRST, Reuse
+from autotune.builder import one_lane
+from autotune.builder.reuse import FIRST, Reuse
 from autotune.importer.onnx_model.load import load_model
 from autotune.importer.onnx_model.simplify import simplify
 from autotune.importer.program import import_program

@@ -5,10 +5,10 @@ import onnx
 import onnxruntime
 import pytest
 
+from autotune.builder.branches import coarse, cut_branches, multiply_adds
 from autotune.graph.partition import Phase, Subgraph, partition
-from autotune.importer.conversion.scope import Scope
-from autotune.build.branches import coarse, cut_branches, multiply_adds
 from autotune.importer.onnx_model.load import load_model
+from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.onnx_model.simplify import simplify
 from autotune.importer.program import interface
 from autotune.validation.verify import random_inputs

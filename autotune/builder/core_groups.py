@@ -19,10 +19,10 @@ from autotune.artifact.plan import Plan
 from autotune.backends.cpu.libraries import open_library
 from autotune.backends.cpu.linking import compile_kernels, concats_of, link_kernels
 from autotune.backends.executor import Tensors
-from autotune.build.build_request import BuildRequest
-from autotune.build.lane_profiles import LaneProfiler, Transfer
-from autotune.build.placing import Candidate, PlacedModel
-from autotune.build.profile_cache import ProfileCache
+from autotune.builder.build_request import BuildRequest
+from autotune.builder.lane_profiles import LaneProfiler, Transfer
+from autotune.builder.placing import Candidate, PlacedModel
+from autotune.builder.profile_cache import ProfileCache
 from autotune.graph.flat import Flat, read_flat
 from autotune.graph.lanes import Lane
 from autotune.graph.partition import Partition, Subgraph, partition, refine

@@ -18,12 +18,12 @@ from autotune.artifact.plan import Plan
 from autotune.artifact.replacement import install, scratch_beside
 from autotune.backends.backend_catalog import backend_of
 from autotune.backends.cpu.linking import link_kernels
-from autotune.build.accuracy import LEVELS, Built, first_that_passes
-from autotune.build.build_request import LATENCY, BuildRequest, BuildResult
-from autotune.build.core_groups import CoreGroups, compile_lanes
-from autotune.build.device_build import build_for_device
-from autotune.build.one_lane import build_on_one_lane
-from autotune.build.placing import Fastest, fastest
+from autotune.builder.accuracy import LEVELS, Built, first_that_passes
+from autotune.builder.build_request import LATENCY, BuildRequest, BuildResult
+from autotune.builder.core_groups import CoreGroups, compile_lanes
+from autotune.builder.device_build import build_for_device
+from autotune.builder.one_lane import build_on_one_lane
+from autotune.builder.placing import Fastest, fastest
 from autotune.graph.steps import Steps
 from autotune.validation.verify import random_inputs
 from schedules.errors import MissingRecordError, VerificationError

@@ -12,8 +12,8 @@ from autotune.artifact.manifest import annotate
 from autotune.artifact.plan import Choice, Plan
 from autotune.artifact.replacement import install, scratch_beside
 from autotune.backends.cpu.cpu_build import build_artifact, is_built
-from autotune.build.accuracy import LEVELS, Built, first_that_passes
-from autotune.build.build_request import LATENCY, BuildRequest, BuildResult, LaneKernels
+from autotune.builder.accuracy import LEVELS, Built, first_that_passes
+from autotune.builder.build_request import LATENCY, BuildRequest, BuildResult, LaneKernels
 from autotune.runtime.model_timing import median_s, session_run
 from autotune.runtime.session import InferenceSession
 from autotune.validation.verify import session_inputs

@@ -9,7 +9,7 @@ import pytest
 import autotune
 from autotune.artifact.directory import read_artifact
 from autotune.artifact.plan import Plan
-from autotune.build.lane_kernels import SIDE_SHARE, outline, parallel_tasks, plan_sizes, possible_gain
+from autotune.builder.lane_budget import SIDE_SHARE, cut_program, parallel_tasks, plan_sizes, possible_gain
 from autotune.cli.main import main
 from autotune.graph.lanes import parse_lanes
 from autotune.host.machine import read_host
@@ -121,7 +121,7 @@ def test_branches_are_shown_before_anything_is_tuned(program):
 
 
 def test_only_what_may_run_side_by_side_is_tuned_for_small_lanes(program):
-    flat, cut = outline(program, TWO)
+    flat, cut = cut_program(program, TWO)
     side = parallel_tasks(flat, cut)
     assert side < {task.key for task in program.tasks}
     assert len(side) >= 4

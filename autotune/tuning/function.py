@@ -25,7 +25,6 @@ from autotune.backends.cpu.linking import check_compiler, link_kernels
 from autotune.events import Observer, TuningBegan, TuningEnded, ignore
 from autotune.host.pages import KERNEL_ALIGNMENT, paged
 from autotune.host.roofline import measure_roofline
-from autotune.importer.onnx_model.tensors import one_line
 from autotune.importer.program import Program, describe
 from autotune.measure.local_measurer import LocalMeasurer
 from autotune.measure.measurer import Candidate, symbol_of
@@ -34,7 +33,7 @@ from autotune.tuning.loop import TuningLoop
 from autotune.tuning.part import resolve_target
 from autotune.tuning.search_program import SearchRequest, open_jobs
 from schedules.config import Config
-from schedules.errors import UsageError
+from schedules.errors import UsageError, first_line
 from schedules.lower import claim, normalise, program_of, repack, task_key
 from schedules.target import Target
 from schedules.task import Task
@@ -136,7 +135,7 @@ def _program_of(func: tirx.PrimFunc, target: Target, weights: tuple[int, ...], n
         key, claimed = task_key(func), claim(func, target)
         task = describe(func, key, name, claimed.template, weights)
     except (TypeError, ValueError, tvm.error.TVMError) as error:
-        raise UsageError(f"{name} cannot be tuned ({one_line(error)}); give every shape as a number") from error
+        raise UsageError(f"{name} cannot be tuned ({first_line(error)}); give every shape as a number") from error
     if not claimed.space.knobs:
         raise UsageError(f"no template offers a choice for {name}; add one as docs/extending.md shows")
     return Program(IRModule({}), (), (), (), (task,), {key: program_of(func)}, {key: claimed.space}, {name: key})

@@ -142,7 +142,6 @@ def tune_part(model_path: Path, options: Options, observe: Observer = ignore, in
             if loading is not None:
                 loading.join()
         kernels, outcomes = _search_lanes(stack, part, own, observe, interrupted)
-        story = _story(recorder.run, part, outcomes[0]) if outcomes else recorder.run
         interrupted = interrupted or any(outcome.interrupted for outcome in outcomes)
         with clock.phase("build"):
             timed = not (interrupted or bench.foreign)

@@ -9,7 +9,7 @@ from autotune.artifact.directory import read_artifact
 from autotune.artifact.manifest import attach, attachment, read_manifest
 from autotune.backends.cpu import cpu_backend
 from autotune.builder import one_lane
-from autotune.events import ReferenceTimed, everyone
+from autotune.events import ReferenceTimed
 from autotune.options import Options
 from autotune.tuning import part
 from autotune.tuning import run_history as history
@@ -48,12 +48,6 @@ def test_a_slot_is_remembered_with_its_reason_and_its_failures():
         ("timeout",),
     )
     assert (kept.began_s, kept.ended_s) == (0.0, 1.0)
-
-
-def test_observers_hear_everything_in_order():
-    heard = []
-    everyone(lambda event: heard.append(("a", event)), lambda event: heard.append(("b", event)))("x")
-    assert heard == [("a", "x"), ("b", "x")]
 
 
 @pytest.mark.parametrize(

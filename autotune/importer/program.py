@@ -16,12 +16,12 @@ from tvm.ir import IRModule
 
 from autotune.importer.conversion.bounds import bounded
 from autotune.importer.conversion.narrow import carried
-from autotune.importer.conversion.operator_attribution import blame
+from autotune.importer.conversion.operator_attribution import attributed
 from autotune.importer.conversion.operator_catalog import import_graph
 from autotune.importer.layouts.assign import assign_layouts
 from autotune.importer.layouts.blocked import Blocked
 from autotune.importer.layouts.channels_last import ChannelsLast
-from schedules.errors import AutotuneError
+from autotune.importer.third_party import ThirdPartyError, third_party
 from schedules.lower import claim, normalise, operations, program_of, task_key
 from schedules.space import Space
 from schedules.target import Target
@@ -74,11 +74,10 @@ def import_program(model: onnx.ModelProto, target: Target) -> Program:
         ModelError: naming the operator that cannot be imported.
     """
     try:
-        return _imported(model, target)
-    except AutotuneError:
-        raise
-    except Exception as error:  # TVM's passes raise whatever they run into, and rarely say over which operator
-        raise blame(model, error, lambda alone: _imported(alone, target)) from error
+        with third_party():
+            return _imported(model, target)
+    except ThirdPartyError as error:  # a pass over the whole program, which rarely says over which operator
+        raise attributed(model, error, lambda alone: _imported(alone, target)) from error
 
 
 def _imported(model: onnx.ModelProto, target: Target) -> Program:

@@ -6,8 +6,8 @@ import math
 
 from onnx import ModelProto, NodeProto, ValueInfoProto, helper
 
-from autotune.importer.conversion.scope import Scope
 from autotune.importer.onnx_model.rewrites import replace_nodes
+from autotune.importer.onnx_model.scope import Scope
 from schedules.errors import ModelError
 
 COPY = "Copy"

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, helper
 from onnx.reference import ReferenceEvaluator
 
-from autotune.importer.conversion.scope import Scope
 from autotune.importer.onnx_model.rewrites import replace_nodes
-from schedules.errors import first_line
+from autotune.importer.onnx_model.scope import Scope
+from autotune.importer.third_party import ThirdPartyError, third_party
 
 Array = NDArray[Any]
 
@@ -111,11 +111,11 @@ def _evaluated(node: NodeProto, feed: dict[str, Array], scope: Scope, largest: i
     graph = helper.make_graph([node], "fold", inputs, outputs)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", scope.opset)])
     try:
-        with warnings.catch_warnings(), np.errstate(all="ignore"):
+        with third_party(), warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
             values = ReferenceEvaluator(model).run(None, feed)
-    except Exception as error:  # the reference lacks operators and versions; what it cannot do is not folded
-        logger.debug("%s is not folded: %s", node.name, first_line(error))
+    except ThirdPartyError as error:  # the reference lacks some operators and versions
+        logger.debug("%s is not folded: %s", node.name, error)
         return None
     results: dict[str, Array] = {}
     for name, value in zip(names, values, strict=True):

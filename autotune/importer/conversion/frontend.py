@@ -1,4 +1,4 @@
-"""TVM's ONNX importer with our converters before its own, and its failures told by operator."""
+"""Relax's ONNX importer, with our converters before its own, and errors that name the operator."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from tvm.relax.frontend.onnx import onnx_frontend
 
 from autotune.importer.conversion.registry import CONVERTERS
 from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS, WINDOWED
+from autotune.importer.third_party import ThirdPartyError, third_party
 from schedules.errors import ModelError, first_line
 
 logger = logging.getLogger(__name__)
@@ -44,15 +45,16 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
     def _convert_operator(self, op_name: str, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr:
         where = f"operator {op_name} (node {attrs['tvm_custom']['name']!r})"
         try:
-            if op_name not in CONVERTERS:
-                made = super()._convert_operator(op_name, inputs, attrs, opset)
-                return self._windowed(inputs[0], made) if op_name in WINDOWED else made
-            attrs["tvm_custom"]["kind"] = op_name
-            padded = [inputs[index] for index in range(max(len(inputs), 8))]
-            return self.bb.normalize(CONVERTERS[op_name](self.bb, padded, attrs, opset))
+            with third_party():
+                if op_name not in CONVERTERS:
+                    made = super()._convert_operator(op_name, inputs, attrs, opset)
+                    return self._windowed(inputs[0], made) if op_name in WINDOWED else made
+                attrs["tvm_custom"]["kind"] = op_name
+                padded = [inputs[index] for index in range(max(len(inputs), 8))]
+                return self.bb.normalize(CONVERTERS[op_name](self.bb, padded, attrs, opset))
         except ModelError as error:
             raise ModelError(f"{where} is not supported: {error}") from error
-        except Exception as error:  # converters raise whatever they run into; each is the model's, not ours
+        except ThirdPartyError as error:
             raise ModelError(f"{where} cannot be imported: {first_line(error, 200)}") from error
 
     def _windowed(self, data: relax.Expr, made: relax.Expr) -> relax.Expr:
@@ -72,7 +74,7 @@ def import_graph(model: onnx.ModelProto) -> IRModule:
     """The Relax module of a simplified model; its ``main`` takes the model's inputs.
 
     Raises:
-        ModelError: in one line that names the operator.
+        ModelError: in one line that names the operator. Outside of operators, Relax raises errors of its own.
     """
     opset = next((o.version for o in model.opset_import if o.domain in STANDARD_DOMAINS), 13)
     spoken = io.StringIO()
@@ -80,11 +82,5 @@ def import_graph(model: onnx.ModelProto) -> IRModule:
         with warnings.catch_warnings(), contextlib.redirect_stdout(spoken), contextlib.redirect_stderr(spoken):
             warnings.simplefilter("ignore")
             return _Importer({}, "float32").from_onnx(model.graph, opset)
-    except ModelError:
-        raise
-    except Exception as error:
-        kinds = ", ".join(sorted({node.op_type for node in model.graph.node}))
-        message = f"the model cannot be imported: {first_line(error, 200)}; its operators are {kinds}"
-        raise ModelError(message) from error
     finally:
         logger.debug("importer: %s", spoken.getvalue())

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from autotune.importer.conversion.formats import INTEGERS, NARROW, SCALES, WORDS
-from autotune.importer.conversion.scope import Scope
 from autotune.importer.onnx_model.rewrites import replace_nodes
+from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN
 from schedules.errors import ModelError
 

@@ -1,19 +1,21 @@
-"""Which operator stands in the way, when a pass over the whole program fails without saying."""
+"""The operator at which an import fails, where a pass over the whole program does not say."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from onnx import ModelProto, helper
+from onnx import ModelProto
 
-from autotune.importer.conversion.scope import Scope
-from schedules.errors import ModelError, first_line
+from autotune.importer.onnx_model.segments import Cutter
+from autotune.importer.third_party import ThirdPartyError, third_party
+from schedules.errors import AutotuneError, ModelError, first_line
 
 MOST_TRIALS = 64
-"""Different operators that are tried alone."""
+"""Different operators that are imported alone. A bound on the seconds before an error is shown; heuristic, not
+measured."""
 
 
-def blame(model: ModelProto, error: Exception, attempt: Callable[[ModelProto], object]) -> ModelError:
+def attributed(model: ModelProto, error: Exception, attempt: Callable[[ModelProto], object]) -> ModelError:
     """The error to raise for ``error``: it names the first operator that fails alone, else all there are.
 
     Args:
@@ -21,24 +23,20 @@ def blame(model: ModelProto, error: Exception, attempt: Callable[[ModelProto], o
         error: what the import raised.
         attempt: imports a model.
     """
-    why = first_line(error, 200)
-    scope = Scope(model)
-    kinds = list(dict.fromkeys(node.op_type for node in model.graph.node))
-    for kind in kinds[:MOST_TRIALS] if len(kinds) > 1 else []:
-        node = next(node for node in model.graph.node if node.op_type == kind)
-        names = [name for name in dict.fromkeys(node.input) if name]
-        if any(name not in scope.shapes or name not in scope.types for name in (*names, *filter(None, node.output))):
-            continue
-        values = [helper.make_tensor_value_info(name, scope.types[name], scope.shapes[name]) for name in names]
-        made = [helper.make_tensor_value_info(n, scope.types[n], scope.shapes[n]) for n in node.output if n]
-        given = [value for value in values if value.name not in scope.tensors]
-        held = [scope.tensors[name] for name in names if name in scope.tensors]
-        alone = helper.make_model(helper.make_graph([node], kind, given, made, held), opset_imports=model.opset_import)
+    kinds = {node.op_type: node for node in reversed(model.graph.node)}  # the first node of each kind
+    names = list(dict.fromkeys(node.op_type for node in model.graph.node))
+    cutter = Cutter(model)
+    for kind in names[:MOST_TRIALS] if len(names) > 1 else []:
         try:
-            attempt(alone)
-        except Exception as other:  # that is the question
+            alone = cutter.part([kinds[kind]])
+        except ModelError:  # a shape that is not known
+            continue
+        try:
+            with third_party():
+                attempt(alone)
+        except (AutotuneError, ThirdPartyError) as other:
             return ModelError(
-                f"operator {kind} (node {node.name!r}) cannot be built: {first_line(other, 200)}; "
+                f"operator {kind} (node {kinds[kind].name!r}) cannot be built: {first_line(other, 200)}; "
                 "see docs/conformance.md for what is supported, or let ONNX Runtime run it: --fallback onnxruntime"
             )
-    return ModelError(f"the model cannot be imported: {why}; its operators are {', '.join(kinds)}")
+    return ModelError(f"the model cannot be imported: {first_line(error, 200)}; its operators are {', '.join(names)}")

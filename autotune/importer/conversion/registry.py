@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 from onnx import ModelProto, helper
 from tvm import relax
 
-from autotune.importer.conversion.scope import Emit, Node, Scope
+from autotune.importer.conversion.emit import Emit, Node
 from autotune.importer.onnx_model.rewrites import replace_nodes
+from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS
 
 Rewrite = Callable[[Node, Emit], list[str] | None]

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
-from autotune.importer.conversion.scope import Scope
 from autotune.importer.onnx_model.graph_walk import subgraphs
+from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS, infer_shapes, skeleton, true_inputs
-from schedules.errors import ModelError, first_line
+from autotune.importer.third_party import ThirdPartyError, third_party
+from schedules.errors import AutotuneError, ModelError
 
 Attempt = Callable[[ModelProto], object]
 
@@ -87,9 +88,12 @@ def declare_foreign(model: ModelProto) -> None:
     options.log_severity_level = 4
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     try:
-        session = onnxruntime.InferenceSession(asked.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # it has no class of its own for a model that it refuses
-        raise ModelError(f"ONNX Runtime refuses the model too: {first_line(error)}") from error
+        with third_party():
+            session = onnxruntime.InferenceSession(
+                asked.SerializeToString(), options, providers=["CPUExecutionProvider"]
+            )
+    except ThirdPartyError as error:
+        raise ModelError(f"ONNX Runtime refuses the model too: {error}") from error
     for value in session.get_outputs():
         if value.name in unknown and all(isinstance(size, int) for size in value.shape):
             kind = value.type.removeprefix("tensor(").removesuffix(")").upper()
@@ -101,9 +105,10 @@ def declare_foreign(model: ModelProto) -> None:
 def _failing(nodes: Sequence[NodeProto], cutter: Cutter, attempt: Attempt) -> list[NodeProto]:
     """The nodes that cannot be imported, by halving what fails."""
     try:
-        attempt(cutter.part(nodes))
+        with third_party():
+            attempt(cutter.part(nodes))
         return []
-    except Exception:  # whatever a third party raises over any model at all: that is the question
+    except (AutotuneError, ThirdPartyError):
         if len(nodes) == 1:
             return list(nodes)
     middle = len(nodes) // 2

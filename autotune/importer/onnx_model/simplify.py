@@ -20,6 +20,7 @@ from autotune.importer.conversion.resolve import resolve
 from autotune.importer.onnx_model.graph_walk import name_nodes
 from autotune.importer.onnx_model.rewrites import drop_unused, split_batch_norms, tidy
 from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS, infer_shapes, skeleton, true_inputs
+from autotune.importer.third_party import ThirdPartyError, third_party
 from schedules.errors import ModelError, first_line
 
 MIN_OPSET = 13
@@ -113,19 +114,21 @@ def _same_interface(one: ModelProto, other: ModelProto) -> bool:
 def _slim(model: ModelProto) -> ModelProto:
     """onnxslim: constants folded, batch norm folded into convolutions, dead and repeated nodes removed."""
     try:
-        slimmed = cast(ModelProto, onnxslim.slim(_copy(model)))
-        # It drops inputs that nothing reads, which callers would still pass, and reshapes outputs at times.
-        for field in ("input", "output"):
-            names = {value.name for value in getattr(slimmed.graph, field)}
-            if not names <= {value.name for value in getattr(model.graph, field)}:
-                raise ModelError(f"it changed the {field}s to {sorted(names)}")
-            del getattr(slimmed.graph, field)[:]
-            getattr(slimmed.graph, field).extend(getattr(model.graph, field))
-        name_nodes(slimmed.graph.node)
-        infer_shapes(slimmed, "its result")
-        onnx.checker.check_model(skeleton(slimmed))
-    except Exception as error:  # a third party's rewrites over any graph at all: without them the model is only slower
-        logger.warning("onnxslim failed and was skipped: %s: %s", type(error).__name__, first_line(error))
+        with third_party():
+            slimmed = cast(ModelProto, onnxslim.slim(_copy(model)))
+            # It drops inputs that nothing reads, which callers would still pass, and reshapes outputs at times.
+            for field in ("input", "output"):
+                names = {value.name for value in getattr(slimmed.graph, field)}
+                if not names <= {value.name for value in getattr(model.graph, field)}:
+                    raise ModelError(f"it changed the {field}s to {sorted(names)}")
+                del getattr(slimmed.graph, field)[:]
+                getattr(slimmed.graph, field).extend(getattr(model.graph, field))
+            name_nodes(slimmed.graph.node)
+            infer_shapes(slimmed, "its result")
+            onnx.checker.check_model(skeleton(slimmed))
+    except (ThirdPartyError, ModelError) as error:  # without its rewrites the model is right, only slower
+        cause = error.__cause__ or error
+        logger.warning("onnxslim failed and was skipped: %s: %s", type(cause).__name__, error)
         infer_shapes(model, model.graph.name or "model")
         return model
     return slimmed

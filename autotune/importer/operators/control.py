@@ -13,8 +13,8 @@ import numpy as np
 import onnx
 from onnx import GraphProto, NodeProto, numpy_helper
 
+from autotune.importer.conversion.emit import Emit, Node
 from autotune.importer.conversion.registry import rewrites
-from autotune.importer.conversion.scope import Emit, Node
 from autotune.importer.onnx_model.graph_walk import rename
 
 MOST_NODES = 20_000

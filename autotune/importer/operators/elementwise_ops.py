@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from onnx import TensorProto
 
+from autotune.importer.conversion.emit import INT64, Emit, Node
 from autotune.importer.conversion.registry import rewrites
-from autotune.importer.conversion.scope import INT64, Emit, Node
 
 DOUBLE = TensorProto.DOUBLE
 

@@ -10,8 +10,8 @@ from tvm import relax, te, tirx
 from tvm.ir import GenericConst
 from tvm.relax.frontend.onnx import onnx_frontend
 
+from autotune.importer.conversion.emit import INT64, Emit, Node
 from autotune.importer.conversion.registry import Inputs, converts, rewrites
-from autotune.importer.conversion.scope import INT64, Emit, Node
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN
 from schedules.errors import ModelError
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from autotune.importer.conversion.emit import INT64, Emit, Node
 from autotune.importer.conversion.registry import rewrites
-from autotune.importer.conversion.scope import INT64, Emit, Node
 
 
 @rewrites("Pad")

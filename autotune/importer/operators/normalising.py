@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from autotune.importer.conversion.emit import FLOAT, Emit, Node
 from autotune.importer.conversion.registry import rewrites
-from autotune.importer.conversion.scope import FLOAT, Emit, Node
 
 
 @rewrites("LayerNormalization")

@@ -8,9 +8,9 @@ from __future__ import annotations
 import numpy as np
 from onnx import TensorProto, helper
 
+from autotune.importer.conversion.emit import FLOAT, Emit, Node
 from autotune.importer.conversion.formats import INTEGERS, NARROW
 from autotune.importer.conversion.registry import rewrites
-from autotune.importer.conversion.scope import FLOAT, Emit, Node
 
 INT32 = TensorProto.INT32
 

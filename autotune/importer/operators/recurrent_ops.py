@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import TensorProto
 
+from autotune.importer.conversion.emit import Emit, Node
 from autotune.importer.conversion.registry import rewrites
-from autotune.importer.conversion.scope import Emit, Node
 from schedules.templates.cpu.recurrent import UNITS
 
 MOST_STEPS = 2048

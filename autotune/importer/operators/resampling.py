@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from autotune.importer.conversion.emit import Emit, Node
 from autotune.importer.conversion.registry import rewrites
-from autotune.importer.conversion.scope import Emit, Node
 
 Array = NDArray[Any]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from autotune.importer.conversion.emit import Emit, Node
 from autotune.importer.conversion.registry import rewrites
-from autotune.importer.conversion.scope import Emit, Node
 
 LONGEST = 4096
 """Points of a transform: the matrix has their square."""

@@ -1,0 +1,67 @@
+"""What is known of a graph's values before it runs: constants, types and shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import GraphProto, ModelProto, numpy_helper
+
+from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS
+
+Array = NDArray[Any]
+
+
+class Scope:
+    """A graph's constants, and the type and shape of its values, where they are known.
+
+    Args:
+        inputs: names of what is not known before the model runs, where ``model`` is a skeleton: its other inputs are
+            large weights.
+
+    Attributes:
+        opset: version of the standard operators.
+        given: names of initialisers, and in a skeleton of the inputs that stand for large ones.
+        shapes: value → static shape.
+        types: value → ONNX element type.
+    """
+
+    def __init__(self, model: ModelProto, inputs: Collection[str] = ()) -> None:
+        self.graph: GraphProto = model.graph
+        self.opset = next((o.version for o in model.opset_import if o.domain in STANDARD_DOMAINS), 13)
+        self.tensors = {tensor.name: tensor for tensor in model.graph.initializer}
+        self.given = {*self.tensors, *(value.name for value in model.graph.input)} - {*inputs}
+        self._arrays: dict[str, Array] = {}
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        self.types: dict[str, int] = {}
+        for value in (*model.graph.input, *model.graph.value_info, *model.graph.output):
+            self._note(value)
+        for tensor in model.graph.initializer:
+            self.shapes[tensor.name] = tuple(tensor.dims)
+            self.types[tensor.name] = tensor.data_type
+
+    def _note(self, value: onnx.ValueInfoProto) -> None:
+        if value.type.WhichOneof("value") != "tensor_type":
+            return
+        tensor = value.type.tensor_type
+        if tensor.elem_type:
+            self.types[value.name] = tensor.elem_type
+        dims = tensor.shape.dim
+        if tensor.HasField("shape") and all(dim.HasField("dim_value") and dim.dim_value >= 0 for dim in dims):
+            self.shapes[value.name] = tuple(dim.dim_value for dim in dims)
+
+    def array(self, name: str) -> Array | None:
+        """The constant called ``name``, else None."""
+        if name in self.tensors and name not in self._arrays:
+            self._arrays[name] = numpy_helper.to_array(self.tensors[name])
+        return self._arrays.get(name)
+
+    def add(self, name: str, array: Array) -> None:
+        """Make ``array`` a constant of the graph."""
+        tensor = numpy_helper.from_array(np.asarray(array), name)
+        self.graph.initializer.append(tensor)
+        self.tensors[name], self._arrays[name] = tensor, np.asarray(array)
+        self.shapes[name], self.types[name] = tuple(tensor.dims), tensor.data_type

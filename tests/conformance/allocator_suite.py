@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from search.allocation import Allocator, TaskState, why
+from search.allocation import Allocator, TaskState
 from search.allocator_catalog import make_allocator
 
 
@@ -59,7 +59,7 @@ class AllocatorSuite:
         for _ in range(8):
             key = allocator.next(states)
             assert key is not None
-            words = why(allocator, key, states)
+            words = allocator.why(key, states)
             assert words
             assert "\n" not in words
             assert not words.endswith(".")

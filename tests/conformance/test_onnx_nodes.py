@@ -1,12 +1,9 @@
 """A sample of ONNX's node suite, one case per family; ``make conformance`` runs all of it."""
 
-from functools import partial
-
 import pytest
 
 from tests.conformance.onnx_nodes.cases import node_cases
-from tests.conformance.onnx_nodes.crew import outcomes
-from tests.conformance.onnx_nodes.trial import attempt
+from tests.conformance.onnx_nodes.workers import outcomes
 
 SAMPLE = (
     "attention_3d_gqa_causal",
@@ -47,7 +44,7 @@ REFUSED = ("bernoulli", "nonzero_example", "string_concat", "sequence_insert_at_
 def results():
     wanted = {f"test_{name}" for name in (*SAMPLE, *REFUSED)}
     cases = [case for case in node_cases() if case.name in wanted]
-    return {outcome.case: outcome for outcome in outcomes(cases, partial(attempt, tuned=False), 2)}
+    return {outcome.case: outcome for outcome in outcomes(cases, False, 2)}
 
 
 @pytest.mark.parametrize("name", SAMPLE)

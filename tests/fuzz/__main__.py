@@ -13,9 +13,9 @@ from pathlib import Path
 import onnx
 
 from autotune.host.machine import host_target
-from tests.fuzz.crew import fuzz
 from tests.fuzz.engine import examine
 from tests.fuzz.graphs import random_model
+from tests.fuzz.workers import fuzz
 
 FINE = ("same", "refused", "ill-conditioned", "no reference", "slow build")
 

@@ -6,11 +6,11 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.fuzz import crew
+from autotune.host.fork_server import Handler
 from tests.fuzz.__main__ import FINE
-from tests.fuzz.crew import fuzz
 from tests.fuzz.engine import difference
 from tests.fuzz.graphs import random_model
+from tests.fuzz.workers import fuzz
 
 FEW = 20
 """Graphs of every test run: half a minute."""
@@ -36,29 +36,24 @@ def test_graphs_are_of_many_kinds():
     assert len(operators) > 50
 
 
-def hang(connection):
-    connection.send("ready")
-    connection.recv()
-    connection.send("run untuned")
-    time.sleep(60)
+class Misbehaving(Handler):
+    """Hangs on even seeds and dies on odd ones."""
+
+    def __init__(self, stage):
+        self._stage = stage
+
+    def answer(self, job):
+        self._stage.write_text("build tuned" if job.seed % 2 else "run untuned")
+        if job.seed % 2:
+            raise SystemExit(7)
+        time.sleep(60)
 
 
-def die(connection):
-    connection.send("ready")
-    connection.recv()
-    connection.send("build tuned")
-    raise SystemExit(7)
-
-
-@pytest.mark.parametrize(("serve", "outcome", "stage"), [(hang, "hang", "run untuned"), (die, "crash", "build tuned")])
-def test_a_worker_that_hangs_or_dies_is_an_outcome(monkeypatch, serve, outcome, stage):
-    monkeypatch.setattr(crew, "serve", serve)
-    worker = crew.Worker(limit_s=0.5)
-    try:
-        found = worker.examine(3)
-    finally:
-        worker.close()
-    assert (found.seed, found.outcome, found.stage) == (3, outcome, stage)
+def test_a_worker_that_hangs_or_dies_is_an_outcome():
+    found = list(fuzz([3, 4], limit_s=0.5, handler=f"{__name__}:Misbehaving"))
+    assert [each.seed for each in found] == [3, 4]
+    assert [(each.outcome, each.stage) for each in found] == [("crash", "build tuned"), ("hang", "run untuned")]
+    assert "exit status" in found[0].message
 
 
 X = np.array([1.0, -2.0, 0.5], np.float32)

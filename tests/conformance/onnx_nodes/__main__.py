@@ -11,13 +11,12 @@ import re
 import sys
 import time
 from collections import Counter
-from functools import partial
 from pathlib import Path
 
 from tests.conformance.onnx_nodes.cases import node_cases
-from tests.conformance.onnx_nodes.crew import outcomes
 from tests.conformance.onnx_nodes.page import page
-from tests.conformance.onnx_nodes.trial import Outcome, attempt
+from tests.conformance.onnx_nodes.trial import Outcome
+from tests.conformance.onnx_nodes.workers import outcomes
 
 
 def main() -> None:
@@ -44,7 +43,7 @@ def main() -> None:
         chosen = [c for c in chosen if re.search(options.message, known[c.name].message)]
     began = time.perf_counter()
     with path.open("a") as stream:
-        for outcome in outcomes(chosen, partial(attempt, tuned=options.tuned), options.jobs):
+        for outcome in outcomes(chosen, options.tuned, options.jobs):
             was = known.get(outcome.case)
             known[outcome.case] = outcome
             stream.write(json.dumps(outcome.to_data()) + "\n")

@@ -1,0 +1,70 @@
+"""Fuzzing in a worker that may crash or hang: it is killed after its time and another one goes on."""
+
+from __future__ import annotations
+
+import tempfile
+import traceback
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from autotune.host.fork_server import Handler, Job
+from autotune.host.machine import host_target
+from autotune.host.worker_pool import ForkServerProcess, Lost, WorkerPool
+from tests.fuzz.engine import Found, examine
+from tests.fuzz.graphs import random_model
+
+HANDLER = f"{__name__}:FuzzHandler"
+
+LIMIT_S = 120.0
+"""Wall-clock seconds of one graph; ordinary ones take one."""
+
+MEMORY_BYTES = 6 << 30
+
+
+@dataclass(frozen=True)
+class Examine(Job):
+    """Examine the graph of one seed."""
+
+    seed: int
+
+
+class FuzzHandler(Handler):
+    """Examines graphs.
+
+    Args:
+        stage: file that always holds what the current graph's next stage is.
+    """
+
+    def __init__(self, stage: Path) -> None:
+        self._stage = stage
+        self._target = host_target()  # once: a run may leave this thread pinned to a core
+
+    def answer(self, job: Examine) -> Found:
+        """What became of a seed."""
+        try:
+            return examine(random_model(job.seed), job.seed, self._stage.write_text, self._target)
+        except Exception as error:  # a bug, whichever it is: the report says where
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            text = " ".join(str(error).split())
+            where = f"{last.filename.rpartition('/')[2]}:{last.lineno}"
+            return Found(job.seed, "error", where, f"{type(error).__name__}: {text[:200]} … {text[-300:]}")
+
+
+def fuzz(seeds: Iterable[int], limit_s: float = LIMIT_S, handler: str = HANDLER) -> Iterator[Found]:
+    """What became of every seed, in order."""
+    with tempfile.TemporaryDirectory(prefix="tune-fuzz-") as folder:
+        stage = Path(folder) / "stage"
+        with ForkServerProcess(handler, stage) as server:
+            pool = WorkerPool(server, 1, tries=1)
+            for seed in seeds:
+                stage.write_text("import")
+                (answer,) = pool.run([Examine(seed, timeout_s=limit_s, memory_bytes=MEMORY_BYTES)])
+                yield _after_loss(seed, answer, stage.read_text()) if isinstance(answer, Lost) else answer
+
+
+def _after_loss(seed: int, lost: Lost, stage: str) -> Found:
+    if lost.error != "timeout":
+        return Found(seed, "crash", stage, lost.message)
+    # A random config may compile for long; a measurer would have given it up after its own limit.
+    return Found(seed, "slow build" if stage == "build tuned" else "hang", stage, lost.message)

@@ -12,13 +12,15 @@ Lines stand for themselves: any of them may be missing, repeated or damaged with
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from schedules.errors import LogError, UsageError
 from schedules.target import Target
@@ -60,19 +62,40 @@ class ExchangeReport:
     bad: list[BadLine] = field(default_factory=list)
 
 
+class _Workload(NamedTuple):
+    task: str
+    program: str
+
+
+class _Header(NamedTuple):
+    format: int
+
+
+_Entry = TuningRecord | Target | _Workload | _Header
+"""What one line holds."""
+
+
+def _entries(log: TuningLog) -> Iterator[_Entry]:
+    """Every target, workload and record of ``log``."""
+    yield from log.targets().values()
+    yield from itertools.starmap(_Workload, log.workloads())
+    yield from log.records()
+
+
 def export_lines(log: TuningLog) -> Iterator[str]:
     """Every target, workload and record of ``log``, each a line that ends in a newline."""
-    yield _line("header", {"format": FORMAT})
-    for target in log.targets().values():
-        yield _line("target", json.loads(target.to_json()))
-    for task, program in log.workloads():
-        yield _line("workload", {"task": task, "program": program})
-    for record in log.records():
-        yield _line("record", to_data(record))
-
-
-def _line(kind: str, body: object) -> str:
-    return json.dumps({"kind": kind, "body": body, "digest": content_hash(body).hex()}, separators=(",", ":")) + "\n"
+    for entry in itertools.chain([_Header(FORMAT)], _entries(log)):
+        match entry:
+            case TuningRecord():
+                kind, body = "record", to_data(entry)
+            case Target():
+                kind, body = "target", json.loads(entry.to_json())
+            case _Workload():
+                kind, body = "workload", entry._asdict()
+            case _Header():
+                kind, body = "header", entry._asdict()
+        digest = content_hash(body).hex()
+        yield json.dumps({"kind": kind, "body": body, "digest": digest}, separators=(",", ":")) + "\n"
 
 
 def export_log(log: TuningLog, path: Path) -> int:
@@ -135,59 +158,53 @@ def import_lines(lines: Iterable[bytes], log: TuningLog) -> ExchangeReport:
     Raises:
         LogError: if ``log`` cannot be written or the lines are of a newer format.
     """
-    report = ExchangeReport()
+    bad: list[BadLine] = []
+    number = 0
+
+    def entries() -> Iterator[_Entry]:
+        nonlocal number
+        for number, line in enumerate(lines, start=1):
+            try:
+                entry = _parsed(line) if line.strip() else None
+            except LogError as error:
+                bad.append(BadLine(number, str(error)))
+                continue
+            if isinstance(entry, _Header) and entry.format > FORMAT:
+                raise LogError(
+                    f"line {number} says that the file is of format {entry.format}, this version reads up to {FORMAT}; "
+                    "upgrade with 'pip install --upgrade tune-compiler'"
+                )
+            if entry is not None:
+                yield entry
+
+    report = _absorb(entries(), log)
+    return replace(report, lines=number, bad=bad)
+
+
+def merge(source: TuningLog, destination: TuningLog) -> ExchangeReport:
+    """Bring everything of ``source`` into ``destination``; ``source`` is left as it is."""
+    return _absorb(_entries(source), destination)
+
+
+def _absorb(entries: Iterable[_Entry], log: TuningLog) -> ExchangeReport:
+    """Bring ``entries`` into ``log``, records in batches; how many of each kind there were."""
+    counts: Counter[type] = Counter()
     batch: list[TuningRecord] = []
-    for number, line in enumerate(lines, start=1):
-        report.lines = number
-        if not line.strip():
-            continue
-        try:
-            entry = _parsed(line)
-        except LogError as error:
-            report.bad.append(BadLine(number, str(error)))
-            continue
-        _bring(entry, log, batch, report)
-    _store(batch, log, report)
-    return report
-
-
-@dataclass(frozen=True)
-class _Workload:
-    task: str
-    program: str
-
-
-@dataclass(frozen=True)
-class _Header:
-    format: int
-
-
-_Entry = TuningRecord | Target | _Workload | _Header
-
-
-def _bring(entry: _Entry, log: TuningLog, batch: list[TuningRecord], report: ExchangeReport) -> None:
-    match entry:
-        case TuningRecord():
-            batch.append(entry)
-            if len(batch) >= BATCH:
-                _store(batch, log, report)
-        case Target():
-            log.add_target(entry)
-            report.targets += 1
-        case _Workload(task, program):
-            log.add_workload(task, program)
-            report.workloads += 1
-        case _Header(found) if found > FORMAT:
-            raise LogError(
-                f"line {report.lines} says that the file is of format {found}, this version reads up to {FORMAT}; "
-                "upgrade with 'pip install --upgrade tune-compiler'"
-            )
-
-
-def _store(batch: list[TuningRecord], log: TuningLog, report: ExchangeReport) -> None:
-    report.new_records += log.absorb(batch)
-    report.records += len(batch)
-    batch.clear()
+    new = 0
+    for entry in entries:
+        counts[type(entry)] += 1
+        match entry:
+            case TuningRecord():
+                batch.append(entry)
+            case Target():
+                log.add_target(entry)
+            case _Workload(task, program):
+                log.add_workload(task, program)
+        if len(batch) >= BATCH:
+            new += log.absorb(batch)
+            batch = []
+    new += log.absorb(batch)
+    return ExchangeReport(0, counts[Target], counts[_Workload], counts[TuningRecord], new)
 
 
 def _parsed(line: bytes) -> _Entry:
@@ -232,19 +249,3 @@ def _entry(kind: object, body: Any) -> _Entry:
             return _Header(found)
         case _:
             raise LogError(f"unknown kind {str(kind)[:40]!r}, or not what this kind holds")
-
-
-def merge(source: TuningLog, destination: TuningLog) -> ExchangeReport:
-    """Bring everything of ``source`` into ``destination``; ``source`` is left as it is."""
-    report = ExchangeReport()
-    for target in source.targets().values():
-        destination.add_target(target)
-        report.targets += 1
-    for task, program in source.workloads():
-        destination.add_workload(task, program)
-        report.workloads += 1
-    batch: list[TuningRecord] = []
-    for record in source.records():
-        _bring(record, destination, batch, report)
-    _store(batch, destination, report)
-    return report

@@ -18,6 +18,7 @@ import shutil
 import signal
 import socket
 import sys
+import time
 import traceback
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -32,6 +33,10 @@ MESSAGE_BYTES = 65536
 
 IDLE_S = 3.0
 """A worker without a job for so many seconds calls ``Handler.rest``. Heuristic, not measured."""
+
+EXIT_S = 0.02
+"""A worker whose connection has closed ends within microseconds; it is killed only after so many seconds, so that the
+status is its own and not that of the kill."""
 
 
 @dataclass(frozen=True)
@@ -131,6 +136,12 @@ class ForkServer:
 
     def _end(self, name: str) -> int:
         pid = self._children.pop(name)
+        deadline = time.monotonic() + EXIT_S
+        while time.monotonic() < deadline:
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                return status
+            time.sleep(EXIT_S / 20)
         os.kill(pid, signal.SIGKILL)
         return os.waitpid(pid, 0)[1]
 
@@ -143,7 +154,7 @@ def serve(connection: Connection, handler: Handler) -> None:
             handler.rest()
         try:
             job = connection.recv()
-        except EOFError:
+        except (EOFError, ConnectionResetError):
             return
         if job.memory_bytes is not None:
             cap_memory(job.memory_bytes)

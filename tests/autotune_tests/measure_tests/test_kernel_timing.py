@@ -1,0 +1,71 @@
+"""Arenas keep weights cold, and a task's arguments are what a model's kernel would meet."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from autotune.host.machine import host_target
+from autotune.host.pages import KERNEL_ALIGNMENT
+from autotune.measure.kernel_timing import ROW, Arena, CpuBench, compile_producer
+from autotune.measure.messages import Settings
+from autotune.measure.output_check import normal_block
+from schedules.task import Task
+from tests.autotune_tests.measure_tests import faults
+
+FLOAT = np.dtype("float32")
+
+
+def test_two_uses_of_a_stretch_are_far_apart() -> None:
+    arena = Arena(normal_block(0))
+    arena.least_bytes = 4 * 1024
+    starts = [arena.views([(128,), (100,)], FLOAT)[0].ctypes.data for _ in range(6)]
+    assert len(set(starts[:4])) == 4
+    assert starts[4] == starts[0]  # 240 floats each, with padding: four stretches in 1024
+    assert starts[1] - starts[0] == 4 * 240
+
+
+def test_views_are_aligned_disjoint_and_hold_ordinary_numbers() -> None:
+    first, second = Arena(normal_block(0)).views([(3, 5), (7,)], FLOAT)
+    assert (first.shape, second.shape) == ((3, 5), (7,))
+    assert first.ctypes.data % KERNEL_ALIGNMENT == second.ctypes.data % KERNEL_ALIGNMENT == 0
+    assert not np.shares_memory(first, second)
+    assert np.all(np.isfinite(first))
+    assert np.ptp(first) > 0
+    assert not np.any(Arena(normal_block(0)).views([(5,)], np.dtype("int32"))[0])
+
+
+@pytest.fixture(scope="module")
+def bench() -> CpuBench:
+    target = host_target(1)
+    settings = Settings(target, (0,), 0, faults.LOWERING, "")
+    bench = CpuBench.__new__(CpuBench)  # without _open, which would pin this process's threads
+    CpuBench._open, opened = lambda self: None, CpuBench._open  # type: ignore[method-assign]
+    try:
+        CpuBench.__init__(bench, settings, faults, compile_producer(target))
+    finally:
+        CpuBench._open = opened  # type: ignore[method-assign]
+    return bench
+
+
+def test_weights_are_cut_from_the_arena_and_activations_are_rewritten(bench: CpuBench) -> None:
+    shapes = ((4, ROW), (ROW, 8), (4,), (4, 8))
+    task = Task("k", "dense", "fake", "dense", shapes, ("float32", "float32", "int32", "float32"), (1,), 1, 1)
+    prepared = bench._fresh(task, positive=False)
+    assert prepared.cold == [1]
+    assert len(prepared.warm) == 1
+    assert prepared.live[0] is not prepared.inputs[0]
+    assert np.array_equal(prepared.live[0], prepared.inputs[0])
+    assert prepared.live[2] is prepared.inputs[2]
+    assert np.array_equal(prepared.mirrored[0].reshape(-1), prepared.inputs[0].reshape(-1)[::-1])
+    assert prepared.mirrored[1] is prepared.inputs[1]
+    assert np.all(np.isnan(prepared.output))
+
+
+def test_the_producer_negates_in_place() -> None:
+    array = np.arange(2 * ROW, dtype=np.float32).reshape(2, ROW)
+    import tvm
+
+    there = tvm.runtime.tensor(array)
+    compile_producer(host_target(1))(there)
+    assert np.array_equal(there.numpy(), -array)

@@ -1,10 +1,11 @@
-"""Look-up of a named strategy with an error that helps; the catalogs of all rooms share it."""
+"""Strategies by name: look-up with an error that helps, and import of what was chosen only."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
-from typing import TypeVar
+import pkgutil
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
 
 from schedules.errors import UsageError
 
@@ -15,7 +16,7 @@ def choose(kind: str, name: str, known: Mapping[str, Choice]) -> Choice:
     """The entry of ``known`` called ``name``.
 
     Raises:
-        UsageError: if there is none; it names the nearest known name, if any is near, and lists all of them.
+        UsageError: if there is none. The message suggests the most similar known name and lists all of them.
     """
     if name in known:
         return known[name]
@@ -23,10 +24,25 @@ def choose(kind: str, name: str, known: Mapping[str, Choice]) -> Choice:
 
 
 def did_you_mean(name: str, known: Iterable[str], least: float = 0.5) -> str:
-    """A question that names the nearest of ``known``, with a space behind it; empty if none is near.
+    """A question that names the most similar of ``known``, with a space behind it; empty if none is similar.
 
     Args:
-        least: how alike they must be, from 0 to 1 (``difflib``'s ratio).
+        least: least similarity, from 0 to 1 (``difflib``'s ratio).
     """
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=least)
     return f"did you mean {near[0]!r}? " if near else ""
+
+
+def lazy(path: str, **options: Any) -> Callable[..., Any]:
+    """A factory for the class or function at ``path`` (``module:name``), imported when the factory is called.
+
+    Some strategies import scikit-learn, emcee or xgboost, which takes up to a second. A run pays only for its own.
+
+    Args:
+        options: keyword arguments of every call.
+    """
+
+    def make(*arguments: Any) -> Any:
+        return pkgutil.resolve_name(path)(*arguments, **options)
+
+    return make

@@ -1,4 +1,4 @@
-"""Beliefs about a task's best-so-far speed in trials to come, as DynaTune holds them.
+"""Prediction of a task's best-so-far speed in trials to come, as in DynaTune.
 
 Notation: x = trials so far (T,), y = best-so-far speed as a share of the last one (T,), in (0, 1];
 K curves f_k with parameters θ_k and weights w_k, noise σ; one walker holds (ln w, θ, ln σ).
@@ -13,26 +13,40 @@ from the best of random draws instead of a least-squares fit per curve, and cont
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import emcee
 import numpy as np
-from scipy.optimize import least_squares
 
 from costmodels.cost_model import Floats
-from costmodels.curve_functions import BY_NAME, CURVES, Curve
+from costmodels.curve_functions import CURVES, Curve
 from costmodels.single_thread import single_thread
 from schedules.errors import UsageError
 
+# The numbers that follow are set so that a fit takes no more than 50 ms; heuristic beyond that.
 POINTS = 10
-STEPS, AGAIN, KEPT = 64, 32, 16  # of a first chain, of one that continues, and how many of the last are kept
-ROUNDS = 6
-DRAWS = 120  # parameters of each curve tried in each of the rounds that look for its start
-CROWD = 8  # combinations from which each walker's start is chosen
-LOG_WEIGHT = 8.0  # bound of |ln w|
+"""Most points of a curve that is fitted."""
+
+STEPS, AGAIN, KEPT = 64, 32, 16
+"""Steps of a first chain, of one that continues, and how many of the last steps are kept."""
+
+ROUNDS, DRAWS = 6, 120
+"""Rounds that look for a curve's start, and parameters tried in each."""
+
+CROWD = 8
+"""Combinations of parameters from which each walker's start is chosen."""
+
+LOG_WEIGHT = 8.0
+"""Bound of |ln w|."""
+
 LOG_SIGMA = (np.log(1e-3), np.log(0.3))
+"""Bounds of ln σ: noise from 0.1 % to 30 % of the speed."""
+
 LEAST_STD = 1e-3
-IMPOSSIBLE = -1e100  # a log density: emcee subtracts them, and −inf − (−inf) is not a number
+"""Least predicted standard deviation as a share of the speed."""
+
+IMPOSSIBLE = -1e100
+"""Log density of what the prior excludes: emcee subtracts densities, and −inf − (−inf) is not a number."""
 
 
 def best_so_far(latencies_s: Sequence[float | None]) -> tuple[Floats, Floats]:
@@ -55,7 +69,7 @@ def thinned(trials: Floats, speeds: Floats) -> tuple[Floats, Floats]:
 class CurveEnsemble:
     """The weighted combination of curves; deterministic for a seed and a sequence of fits."""
 
-    def __init__(self, seed: int, curves: Sequence[Curve] = CURVES) -> None:
+    def __init__(self, seed: int, curves: Iterable[Curve] = tuple(CURVES.values())) -> None:
         self._rng = np.random.default_rng(seed)
         self._curves = tuple(curves)
         widths = [len(curve.start) for curve in self._curves]
@@ -98,7 +112,7 @@ class CurveEnsemble:
         if self.samples_ is None:
             raise UsageError("CurveEnsemble.predict was called before fit; fit it on at least one trial")
         values = self._mixture(self.samples_, np.array([float(trial)]))[:, 0]
-        # best-so-far cannot fall: what noise and short chains leave below the last value counts as no change
+        # Best-so-far cannot fall: values below the last one, from noise and short chains, count as no change.
         values = np.maximum(np.where(np.isfinite(values), values, 1.0), 1.0)
         return float(values.mean()) * self.unit_, max(float(values.std()), LEAST_STD) * self.unit_
 
@@ -107,7 +121,7 @@ class CurveEnsemble:
         raw = np.exp(np.clip(walkers[:, : self._parts[0]], -LOG_WEIGHT, LOG_WEIGHT))
         weights = raw / raw.sum(axis=1, keepdims=True)
         total = np.zeros((len(walkers), len(x)))
-        with np.errstate(all="ignore"):  # undefined corners of the parameter box are rejected by the caller
+        with np.errstate(all="ignore"):  # the caller rejects parameters for which a curve is not defined
             for index, curve in enumerate(self._curves):
                 theta = walkers[:, self._parts[index] : self._parts[index + 1]]
                 total += weights[:, index : index + 1] * curve.value(x, theta)
@@ -121,7 +135,7 @@ class CurveEnsemble:
         sigma = np.exp(clipped[:, -1])
         allowed = inside & np.isfinite(curve).all(axis=1) & (curve[:, -1] >= y[-1] - sigma)
         squares = np.where(allowed[:, None], (curve - y) ** 2, 0.0).sum(axis=1)
-        # weights are known up to a constant: a wide normal keeps ln w bounded
+        # Weights are known up to a constant: a wide normal keeps ln w bounded.
         ridge = 0.125 * (clipped[:, : self._parts[0]] ** 2).sum(axis=1)
         return np.where(allowed, -0.5 * squares / sigma**2 - len(y) * np.log(sigma) - ridge, IMPOSSIBLE)
 
@@ -149,48 +163,9 @@ class CurveEnsemble:
         for _ in range(ROUNDS):
             drawn = np.clip(centre + width * self._rng.standard_normal((DRAWS, len(low))), low, high)
             drawn = np.concatenate([best, drawn])
-            with np.errstate(all="ignore"):  # undefined corners of the parameter box have an infinite misfit
+            with np.errstate(all="ignore"):  # where a curve is not defined its misfit is infinite
                 value = curve.value(x, drawn)
                 misfit = ((value - y) ** 2).sum(axis=1) + 10.0 * np.maximum(y[-1] - value[:, -1], 0.0) ** 2
             best = drawn[np.argsort(np.nan_to_num(misfit, nan=np.inf), kind="stable")[: DRAWS // 10]]
             centre, width = best.mean(axis=0), best.std(axis=0) + 1e-4
         return best
-
-
-class LeastSquaresCurve:
-    """One curve fitted by least squares, newer points weighing more, as the released code's ``MLPredictor``."""
-
-    def __init__(self, name: str = "log_power") -> None:
-        if name not in BY_NAME:
-            raise UsageError(f"curve {name!r} is unknown; choose one of {', '.join(sorted(BY_NAME))}")
-        self._curve = BY_NAME[name]
-        self.theta_: Floats | None = None
-        self.sigma_ = 0.0
-        self.unit_ = 1.0
-
-    def fit(self, trials: Floats, speeds: Floats) -> LeastSquaresCurve:
-        """Learn from best-so-far ``speeds`` (T,) after ``trials`` (T,), T ≥ 1."""
-        self.unit_ = float(speeds[-1])
-        x, y = thinned(np.asarray(trials, dtype=np.float64), np.asarray(speeds, dtype=np.float64) / self.unit_)
-        recency = np.sqrt(10.0 ** (np.arange(len(x)) / max(len(x), 1)))
-
-        def residual(theta: Floats) -> Floats:
-            with np.errstate(all="ignore"):
-                error = (self._curve.value(x, theta[None, :])[0] - y) * recency
-            return np.asarray(np.nan_to_num(error, nan=10.0, posinf=10.0, neginf=-10.0), dtype=np.float64)
-
-        found = least_squares(residual, self._curve.start, bounds=(self._curve.low, self._curve.high), max_nfev=60)
-        self.theta_ = np.asarray(found.x, dtype=np.float64)
-        self.sigma_ = float(np.sqrt(np.average((residual(found.x) / recency) ** 2, weights=recency**2)))
-        return self
-
-    def predict(self, trial: float) -> tuple[float, float]:
-        """Fitted speed after ``trial`` trials and the residuals' standard deviation, in the speeds' unit.
-
-        Raises:
-            UsageError: before ``fit``.
-        """
-        if self.theta_ is None:
-            raise UsageError("LeastSquaresCurve.predict was called before fit; fit it on at least one trial")
-        value = float(self._curve.value(np.array([float(trial)]), self.theta_[None, :])[0, 0])
-        return value * self.unit_, max(self.sigma_, LEAST_STD) * self.unit_

@@ -2,37 +2,11 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 from schedules.errors import UsageError
-
-
-@dataclass(frozen=True)
-class Outlook:
-    """What a searcher's own model expects of its next trials.
-
-    Attributes:
-        trials: how many trials ahead, m.
-        gains: equally likely values of ln(best latency now / best latency after m more trials), each ≥ 0.
-    """
-
-    trials: int
-    gains: tuple[float, ...]
-
-    def __post_init__(self) -> None:
-        if self.trials < 1 or not self.gains or min(self.gains) < 0:
-            raise UsageError(f"an outlook needs a trial and gains that are not negative, got {self}")
-
-
-@runtime_checkable
-class Outlooking(Protocol):
-    """A searcher whose model can say what it expects of its next trials."""
-
-    def outlook(self, count: int) -> Outlook | None:
-        """What the next ``count`` trials may bring; None while nothing is known of the task."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -44,11 +18,10 @@ class TaskState:
         template: template name; tasks of one template behave alike.
         weight: how often the model runs the task.
         flop: operations of one run.
-        bound_s: roofline bound: no kernel of this task runs faster, seconds.
-        latencies_s: every valid trial's latency in order, seconds; a failed trial is None.
+        bound_s: roofline bound in seconds: no kernel of this task runs faster. 0 if there is none.
+        latencies_s: every trial's latency in seconds, in order; None for a failed trial.
         spent_s: (n_trials,) seconds each trial cost (compile and run).
         exhausted: no untried config is left.
-        outlook: what the task's searcher expects, if it can say and the allocator wants to know.
     """
 
     key: str
@@ -59,7 +32,6 @@ class TaskState:
     latencies_s: tuple[float | None, ...] = ()
     spent_s: tuple[float, ...] = ()
     exhausted: bool = False
-    outlook: Outlook | None = None
 
     def __post_init__(self) -> None:
         if len(self.latencies_s) != len(self.spent_s):
@@ -76,36 +48,34 @@ class TaskState:
         return min((latency for latency in self.latencies_s if latency is not None), default=None)
 
 
-@runtime_checkable
-class Allocator(Protocol):
-    """Deals out slots."""
-
-    def next(self, states: Sequence[TaskState]) -> str | None:
-        """Key of the task that gets the next slot; None when no task deserves one."""
-        ...
-
-
-@runtime_checkable
-class Paced(Protocol):
-    """An allocator whose first slots of a task are shorter than the later ones.
+class Allocator(ABC):
+    """Chooses the task of every slot.
 
     Attributes:
-        pace: trials of a task's first slots, in order.
+        pace: trials of a task's first slots, in order. Empty where all slots are equal, as in the literature.
     """
 
-    pace: tuple[int, ...]
+    pace: tuple[int, ...] = ()
 
+    @abstractmethod
+    def next(self, states: Sequence[TaskState]) -> str | None:
+        """Key of the task that gets the next slot; None when no task deserves one."""
 
-def pace_of(allocator: Allocator) -> tuple[int, ...]:
-    """Trials of a task's first slots; empty where all slots are equal, as in the literature."""
-    return allocator.pace if isinstance(allocator, Paced) else ()
+    def why(self, key: str, states: Sequence[TaskState]) -> str:
+        """Why ``key`` got the slot that ``next`` just gave it from ``states``: a phrase without a full stop.
+
+        This default is the first line of the allocator's documentation.
+        """
+        del key, states
+        rule = (type(self).__doc__ or type(self).__name__).strip().splitlines()[0].rstrip(".")
+        return rule[:1].lower() + rule[1:]
 
 
 def slot_trials(pace: Sequence[int], trials: int, batch: int) -> int:
     """Trials of the next slot of a task that has had ``trials``: up to the end of the slot it is in.
 
     Args:
-        pace: of the first slots; none is longer than ``batch``.
+        pace: trials of the first slots; one longer than ``batch`` is cut to it.
         batch: trials of every later slot.
     """
     ends = 0
@@ -116,57 +86,11 @@ def slot_trials(pace: Sequence[int], trials: int, batch: int) -> int:
     return batch
 
 
-@runtime_checkable
-class Foresees(Protocol):
-    """An allocator that may look at ``TaskState.outlook``.
-
-    Attributes:
-        foresees: whether it does; a searcher fits its model anew to say what it expects.
-    """
-
-    foresees: bool
-
-
-def foresees(allocator: Allocator) -> bool:
-    """Whether ``allocator`` looks at outlooks."""
-    return isinstance(allocator, Foresees) and allocator.foresees
-
-
-@runtime_checkable
-class Explains(Protocol):
-    """An allocator that can say why, in words."""
-
-    def why(self, key: str, states: Sequence[TaskState]) -> str:
-        """Why ``key`` got the slot that ``next`` just dealt from ``states``; a phrase without a full stop."""
-        ...
-
-
-def why(allocator: Allocator, key: str, states: Sequence[TaskState]) -> str:
-    """Why ``allocator`` gave the slot to ``key``: its own words, else the first line of its documentation."""
-    if isinstance(allocator, Explains):
-        return allocator.why(key, states)
-    rule = (type(allocator).__doc__ or type(allocator).__name__).strip().splitlines()[0].rstrip(".")
-    return rule[:1].lower() + rule[1:]
-
-
 def open_tasks(states: Sequence[TaskState]) -> list[TaskState]:
     """Those that still have untried configs."""
     return [state for state in states if not state.exhausted]
 
 
-class RoundRobin:
-    """Every task that still has untried configs, in turn; ``pace``: trials of a task's first slots."""
-
-    def __init__(self, pace: tuple[int, ...] = ()) -> None:
-        self.pace = pace
-        self._last: str | None = None
-
-    def next(self, states: Sequence[TaskState]) -> str | None:
-        """The first open task after the one served last, in the order of ``states``."""
-        order = [state.key for state in states]
-        start = order.index(self._last) + 1 if self._last in order else 0
-        for state in [*states[start:], *states[:start]]:
-            if not state.exhausted:
-                self._last = state.key
-                return state.key
-        return None
+def state_of(key: str, states: Sequence[TaskState]) -> TaskState:
+    """The state of task ``key``."""
+    return next(state for state in states if state.key == key)

@@ -6,32 +6,17 @@ from collections.abc import Callable
 
 import numpy as np
 
-from costmodels.choices import choose
-from search.allocation import Allocator, RoundRobin
+from costmodels.choices import choose, lazy
+from search.allocation import Allocator
 from search.gradient import Gradient
-from search.latency_reduction import PACE, ExpectedCut
-from search.simple_allocators import FlopProportional, RandomAllocator, Sequential
-
-
-# Imports stay inside the factories where a strategy pulls in emcee and SciPy: half a second, optional to the others.
-def _dynatune(rng: np.random.Generator) -> Allocator:
-    from search.dynatune import DynaTune
-
-    return DynaTune(rng)
-
-
-def _dynatune_released(rng: np.random.Generator) -> Allocator:
-    from search.dynatune import DynaTuneReleased
-
-    return DynaTuneReleased(rng)
-
+from search.latency_reduction import PACE, LatencyReduction
+from search.simple_allocators import FlopProportional, RandomAllocator, RoundRobin, Sequential
 
 _FACTORIES: dict[str, Callable[[np.random.Generator], Allocator]] = {
-    "dynatune": _dynatune,
-    "dynatune-released": _dynatune_released,
-    "expected-cut": lambda _: ExpectedCut(),
-    "expected-cut-outlook": lambda _: ExpectedCut(own_word=1.0),
-    "expected-cut-thompson": lambda rng: ExpectedCut(rng=rng),
+    "dynatune": lazy("search.dynatune:DynaTune"),
+    "dynatune-released": lazy("search.dynatune:DynaTune", released=True),
+    "expected-cut": lambda _: LatencyReduction(),
+    "expected-cut-thompson": lambda rng: LatencyReduction(rng=rng),
     "flop-proportional": lambda _: FlopProportional(),
     "gradient": Gradient,
     "gradient-paced": lambda rng: Gradient(rng, pace=PACE),

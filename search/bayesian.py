@@ -3,53 +3,46 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 
 import numpy as np
 from skopt import Optimizer
 from skopt.space import Integer
 
-from schedules.config import Config
-from search.history import History
-from search.pool import Pool, Rows
-from search.searcher import Result, SearchContext, Searcher
+from search.history import LearningSearcher
+from search.pool import Rows
+from search.searcher import SearchContext
 
-CANDIDATES = 400  # points that the optimiser scores for each place of a batch
+CANDIDATES = 400
+"""Points that the optimiser scores for each place of a batch. Heuristic, not measured."""
+
 TREES = 30
-FAILURE_GAP = 1.0  # a failure counts as e times slower than the slowest success
+"""Trees of the surrogate. Heuristic, not measured."""
+
+LEAST_DATA = 4
+"""Valid measurements before the optimiser is asked. Heuristic, not measured."""
 
 
-class BayesianSearch(Searcher):
+class BayesianSearch(LearningSearcher):
     """``skopt.Optimizer`` over choice indices; random configs replace what it repeats or the constraint forbids."""
 
     def __init__(self, context: SearchContext) -> None:
-        self._pool = Pool(context.space, context.rng)
-        self._history = History(self._pool)
-        self._told = 0
-        lengths = [len(knob.choices) for knob in context.space.knobs]
-        self._free = [index for index, length in enumerate(lengths) if length > 1]
-        self._lengths = lengths
+        super().__init__(context)
+        self._lengths = [len(knob.choices) for knob in context.space.knobs]
+        self._free = [index for index, length in enumerate(self._lengths) if length > 1]
         self._seed = int(context.rng.integers(2**31))
 
-    def ask(self, count: int) -> list[Config]:
-        """Up to ``count`` configs from the optimiser once something valid is known, random ones before."""
-        chosen: list[Config] = []
-        if self._free and count and int(self._history.valid.sum()) >= 4:
-            rows = self._suggested(count)
-            chosen = self._pool.configs(rows[self._pool.untried(rows)])
-        return [*chosen, *self._pool.configs(self._pool.draw(count - len(chosen)))]
-
-    def tell(self, results: Sequence[Result]) -> None:
-        """Learn from ``results``."""
-        self._history.tell(results)
+    def _propose(self, count: int) -> Rows:
+        if not self._free or not count or int(self._history.valid.sum()) < LEAST_DATA:
+            return self._pool.none()
+        rows = self._suggested(count)
+        return rows[self._pool.untried(rows)]
 
     def _suggested(self, count: int) -> Rows:
-        """(≤ count, d) distinct rows from a fresh optimiser told everything so far.
+        """(≤ count, d) distinct rows from a new optimiser that is told everything so far.
 
-        Fresh, because a failure's stand-in and a re-measured config change what was told before.
+        It is new each time, because a failure's score and a config measured again change what was told before.
         """
-        scores = self._history.scores
-        scores = np.where(np.isnan(scores), np.nanmin(scores) - FAILURE_GAP, scores)
+        scores = self._history.filled_scores
         optimizer = Optimizer(
             [Integer(0, self._lengths[index] - 1) for index in self._free],
             base_estimator="ET",

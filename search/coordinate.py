@@ -1,9 +1,9 @@
 """Coordinate descent from a starting config: Droplet search (Canesche et al., CC 2024).
 
-From the best config, the neighbours one step away in each knob are measured; the best of them becomes the centre if
-it is better, and the step along a knob that gained is tried again, twice as far. Where no neighbour is better, the
-centre is a local optimum and the search starts again from the next first guess, then from random configs. Departure:
-Droplet moves only if a t-test says so; here the median of runs decides, as everywhere.
+The neighbours of the best config one step away in each knob are measured. The best of them becomes the centre if it is
+better, and the step along a knob that gained is tried again, twice as far. Where no neighbour is better, the centre is
+a local optimum, and the search starts again from the next initial config, then from random configs. Departure: Droplet
+moves only if a t-test says so; here the median of runs decides, as everywhere.
 """
 
 from __future__ import annotations
@@ -12,48 +12,43 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from schedules.config import Config
-from search.history import History
-from search.pool import Pool, Rows
-from search.searcher import Result, SearchContext, Searcher
+from search.history import LearningSearcher
+from search.pool import Rows
+from search.searcher import Result, SearchContext
 
 
-class CoordinateSearch(Searcher):
-    """See the module's text."""
+class CoordinateSearch(LearningSearcher):
+    """Coordinate descent with restarts."""
 
     def __init__(self, context: SearchContext) -> None:
-        self._rng = context.rng
-        self._pool = Pool(context.space, context.rng)
-        self._history = History(self._pool)
-        self._started: Rows | None = None  # rows told when the descent now going on began
+        super().__init__(context)
         self._descent = 0  # how many told rows belong to earlier descents
         self._waiting: list[Rows] = []
 
-    def ask(self, count: int) -> list[Config]:
-        """Untried neighbours of the centre; a new start where there are none."""
-        configs: list[Config] = []
-        while len(configs) < count:
-            if not self._waiting:
-                self._waiting = list(self._around(self._centre()))
-            if not self._waiting:
-                start = self._start()
-                if not len(start):
-                    break
-                self._descent = len(self._history)
-                configs += self._pool.configs(start)
-                continue
-            row = self._waiting.pop(0)[None, :]
-            if self._pool.untried(row)[0]:
-                configs += self._pool.configs(row)
-        return configs
-
     def tell(self, results: Sequence[Result]) -> None:
-        """Learn; a new centre drops the neighbours of the old one."""
+        """Learn from ``results``; a new centre drops the neighbours of the old one."""
         before = self._centre()
-        self._history.tell(results)
+        super().tell(results)
         after = self._centre()
         if before is None or after is None or not np.array_equal(before, after):
             self._waiting = self._ahead(before, after)
+
+    def _propose(self, count: int) -> Rows:
+        """Untried neighbours of the centre; a new start where there are none."""
+        chosen = [self._pool.none()]
+        while sum(map(len, chosen)) < count:
+            if not self._waiting:
+                self._waiting = list(self._around(self._centre()))
+            if self._waiting:
+                row = self._waiting.pop(0)[None, :]
+                chosen.append(row[self._pool.untried(row)])
+            else:
+                chosen.append(self._start())
+                if not len(chosen[-1]):
+                    break
+                self._descent = len(self._history)
+            self._pool.take(chosen[-1])
+        return np.concatenate(chosen)
 
     def _centre(self) -> Rows | None:
         """(d,) best row of this descent."""
@@ -65,12 +60,10 @@ class CoordinateSearch(Searcher):
 
     def _around(self, centre: Rows | None) -> Rows:
         """Untried rows one step from ``centre``, in random order."""
-        if centre is None:
-            return np.zeros((0, len(self._pool.space.knobs)), dtype=np.int32)
-        return self._rng.permutation(self._pool.neighbours(centre))
+        return self._pool.none() if centre is None else self._rng.permutation(self._pool.neighbours(centre))
 
     def _ahead(self, before: Rows | None, after: Rows | None) -> list[Rows]:
-        """The row as far beyond ``after`` as it is from ``before``, if there is one: a gain is tried again at once."""
+        """The row as far beyond ``after`` as that is from ``before``, if it exists and is untried."""
         if before is None or after is None:
             return []
         beyond = (2 * after - before)[None, :]
@@ -80,5 +73,5 @@ class CoordinateSearch(Searcher):
         return list(beyond[self._pool.untried(beyond)])
 
     def _start(self) -> Rows:
-        guess = self._pool.first(1)
-        return guess if len(guess) else self._pool.draw(1)
+        initial = self._pool.initial(1)
+        return initial if len(initial) else self._pool.draw(1)

@@ -1,57 +1,54 @@
 """Evolutionary search guided by a cost model, as in Ansor (Zheng et al., OSDI 2020, section 5.1) and MetaSchedule.
 
-Measured winners and random configs form a population; for some generations the cost model picks parents in
-proportion to predicted throughput, children are crossed and mutated; the best untried ones are asked, a share ε at
-random.
+The best measured configs and random configs form a population. For some generations the cost model picks parents in
+proportion to predicted throughput, and children are crossed and mutated. The best untried ones are asked; a share ε of
+the batch is random.
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 import numpy as np
 
 from costmodels.cost_model import Floats
 from costmodels.cost_model_catalog import make_cost_model
-from schedules.config import Config
-from search.history import History
-from search.pool import Pool, Rows
-from search.searcher import Result, SearchContext, Searcher
+from search.history import LearningSearcher
+from search.pool import Rows
+from search.searcher import SearchContext
 
 POPULATION = 512
+"""Configs of a generation, as MetaSchedule's default."""
+
 GENERATIONS = 4
+"""Generations of a batch, as MetaSchedule's default."""
+
 EPSILON = 0.05
-WINNERS = 0.2  # share of the first generation that comes from measured configs
-CROSSED = 0.3  # share of children with two parents
-FAILURE_GAP = 1.0
+"""Share of a batch that is random, as MetaSchedule's default."""
+
+WINNERS = 0.2
+"""Share of the first generation that was measured, as MetaSchedule's default."""
+
+CROSSED = 0.3
+"""Share of children with two parents. Heuristic, not measured."""
 
 
-class EvolutionarySearch(Searcher):
-    """See the module's text."""
+class EvolutionarySearch(LearningSearcher):
+    """Ansor's rule with the context's cost model."""
 
     def __init__(self, context: SearchContext) -> None:
-        self._rng = context.rng
-        self._pool = Pool(context.space, context.rng)
-        self._history = History(self._pool)
+        super().__init__(context)
         self._model = make_cost_model(context.cost_model, int(context.rng.integers(2**31)))
 
-    def ask(self, count: int) -> list[Config]:
-        """The best of the last generation; random configs before anything valid is known."""
-        configs: list[Config] = []
-        if self._history.valid.any():
-            explored = int(self._rng.binomial(count, EPSILON))
-            configs += self._pool.configs(self._evolved()[: count - explored])
-        return [*configs, *self._pool.configs(self._pool.draw(count - len(configs)))]
-
-    def tell(self, results: Sequence[Result]) -> None:
-        """Learn from ``results``."""
-        self._history.tell(results)
+    def _propose(self, count: int) -> Rows:
+        """The best of all generations; none before anything valid is known."""
+        if not self._history.valid.any():
+            return self._pool.none()
+        explored = int(self._rng.binomial(count, EPSILON))
+        return self._evolved()[: count - explored]
 
     def _evolved(self) -> Rows:
         """Untried rows of all generations, best predicted first."""
-        space, scores = self._pool.space, self._history.scores
-        scores = np.where(np.isnan(scores), np.nanmin(scores) - FAILURE_GAP, scores)
-        self._model.fit(space.row_features(self._history.rows), scores)
+        space = self._pool.space
+        self._model.fit(self._history.features, self._history.filled_scores)
         winners = self._history.incumbents(int(POPULATION * WINNERS))
         population = np.concatenate([winners, self._pool.scatter(POPULATION - len(winners))])
         seen, expected = [population], [self._model.predict(space.row_features(population)).mean]

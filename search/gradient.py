@@ -1,12 +1,13 @@
 """Ansor's gradient rule (Zheng et al., OSDI 2020, section 6), which MetaSchedule keeps.
 
-Notation: w = weight, g = best latency, t = slots served, Δt = window, C = operations, V = best speed of a like task.
+Notation: w = weight, g = best latency, t = slots served, Δt = window, C = operations, V = best speed of a task of the
+same template.
 
     ∂f/∂t ≈ w·(α·(g(t) − g(t−Δt))/Δt + (1−α)·(min(g − g/t, β·C / max V) − g))
 
-The task with the most negative slope gets the slot. As in TVM's ``task_scheduler.py``: α = 0.2, β = 2, Δt = 3, every
-task one slot first, a random task in 5 % of the slots, and a task without any valid config keeps its first place in the
-order: known to stick, kept because it is the rival.
+The task with the most negative slope gets the slot. The rest is as in TVM's ``task_scheduler.py``: every task has one
+slot first, and a task without any valid config keeps its first place in the order. That order is a known weakness,
+kept because this is the rule to compare with.
 """
 
 from __future__ import annotations
@@ -15,15 +16,20 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from search.allocation import Allocator, TaskState, open_tasks
+from search.allocation import Allocator, TaskState, open_tasks, state_of
 
 ALPHA, BETA, WINDOW = 0.2, 2.0, 3
+"""α, β and Δt in slots, as in TVM's ``task_scheduler.py``."""
+
 RANDOM_SHARE = 0.05
-NEVER = 1e10  # TVM's latency of a task without a valid config, seconds
+"""Share of the slots that go to a random task, as in TVM's ``task_scheduler.py``."""
+
+NEVER = 1e10
+"""Latency in seconds of a task without a valid config, as in TVM's ``task_scheduler.py``."""
 
 
 class Gradient(Allocator):
-    """See the module's text; ``slot`` is the number of trials in a slot, ``pace`` those of a task's first slots."""
+    """Ansor's rule; ``slot`` is the number of trials in a slot, ``pace`` those of a task's first slots."""
 
     def __init__(self, rng: np.random.Generator, slot: int = 8, pace: tuple[int, ...] = ()) -> None:
         self.pace = pace
@@ -43,8 +49,8 @@ class Gradient(Allocator):
         return min(tasks, key=lambda state: self._slope(state, states)).key
 
     def why(self, key: str, states: Sequence[TaskState]) -> str:
-        """See ``Explains``."""
-        state = next(state for state in states if state.key == key)
+        """The slope, as in ``Allocator.why``."""
+        state = state_of(key, states)
         if not state.trials:
             return "every task is served once first"
         return f"{1e6 * -self._slope(state, states):.1f} µs of model latency per slot by its slope, or chance (1 in 20)"

@@ -19,9 +19,16 @@ from schedules.space import Space
 Rows = NDArray[np.int32]
 
 MANY = 8192
-"""Most rows scored at once: more cost more time than they bring."""
+"""Most rows scored at once. Heuristic, not measured."""
 
-_ROUNDS = 20  # as Space.sample: a space in which 20 rounds find nothing new counts as exhausted
+ROUNDS = 20
+"""Rounds of draws without enough new rows after which a space counts as exhausted, as in ``Space.sample``."""
+
+PROBES = 256
+"""Random rows from which the coverage of a spread batch is measured. Heuristic, not measured."""
+
+TRIES = 32
+"""Random batches of which the best covering one is taken. Heuristic, not measured."""
 
 
 class Pool:
@@ -33,7 +40,7 @@ class Pool:
         self._lengths = np.array([len(knob.choices) for knob in space.knobs], dtype=np.int64)
         self._tried: set[bytes] = set()
         self._open = np.ones(len(space.rows), dtype=np.bool_) if space.enumerated else None
-        # rows of an enumerated space are listed in ascending order of this flat index, so it can be searched
+        # Rows of an enumerated space are listed in ascending order of this flat index, so it can be searched.
         self._flat = self._flatten(space.rows) if space.enumerated else np.zeros(0, dtype=np.int64)
 
     def _flatten(self, rows: Rows) -> NDArray[np.int64]:
@@ -82,18 +89,18 @@ class Pool:
         """Untried configs of an enumerated space; None for a product space."""
         return None if self._open is None else int(self._open.sum())
 
-    def first(self, count: int) -> Rows:
-        """Up to ``count`` untried first guesses of the space, best guess first."""
+    def initial(self, count: int) -> Rows:
+        """Up to ``count`` untried initial configs of the space, best guess first."""
         return self._untried_of(self.space.initial, count)
 
-    def openers(self, count: int) -> Rows:
-        """Up to ``count`` untried ones of the space's openers, best guess first."""
+    def seeds(self, count: int) -> Rows:
+        """Up to ``count`` untried seeds of the space, best guess first."""
         return self._untried_of(self.space.seeds, count)
 
     def _untried_of(self, configs: Sequence[Config], count: int) -> Rows:
         rows = [row for config in configs if (row := self.row(config)) is not None]
         if not rows:
-            return self._none()
+            return self.none()
         distinct = self._distinct(np.stack(rows))
         return distinct[self.untried(distinct)][:count]
 
@@ -103,19 +110,36 @@ class Pool:
             places = np.flatnonzero(self._open)
             chosen: NDArray[np.int64] = self._rng.choice(places, size=min(count, len(places)), replace=False)
             return np.asarray(self.space.rows[chosen])
-        found = self._none()
-        for _ in range(_ROUNDS):
+        found = self.none()
+        for _ in range(ROUNDS):
             rows = self._rng.integers(self._lengths, size=(count, len(self._lengths))).astype(np.int32)
             found = self._distinct(np.concatenate([found, rows[self.untried(rows)]]))
             if len(found) >= count:
                 break
         return found[:count]
 
+    def spread(self, count: int) -> Rows:
+        """Up to ``count`` untried rows that cover the space: no row is far from all of them.
+
+        The best of ``TRIES`` random batches by the mean distance from ``PROBES`` random rows to their nearest member.
+        Covering puts configs inside the space; the more usual maximin distance puts them into its corners, where
+        kernels are slow.
+        """
+        probes = self.draw(PROBES)
+        if len(probes) <= count:
+            return probes[:count]
+        features = self.space.row_features(probes)
+        spans = np.ptp(features, axis=0)
+        unit = features / np.where(spans > 0, spans, 1.0)
+        squares = ((unit[:, None, :] - unit[None, :, :]) ** 2).sum(axis=2)
+        batches = [self._rng.choice(len(probes), size=count, replace=False) for _ in range(TRIES)]
+        return probes[min(batches, key=lambda batch: float(np.sqrt(squares[:, batch].min(axis=1)).mean()))]
+
     def scatter(self, count: int) -> Rows:
         """Up to ``count`` valid rows, tried or not, uniformly and perhaps with repeats."""
         if self._open is not None:
             return self.space.rows[self._rng.integers(len(self.space.rows), size=count)]
-        rows = self._rng.integers(self._lengths, size=(_ROUNDS * count, len(self._lengths))).astype(np.int32)
+        rows = self._rng.integers(self._lengths, size=(ROUNDS * count, len(self._lengths))).astype(np.int32)
         return rows[self.valid(rows)][:count]
 
     def candidates(self, parents: Rows, limit: int = MANY) -> Rows:
@@ -144,7 +168,7 @@ class Pool:
         steps = np.concatenate([np.eye(len(row), dtype=np.int32), -np.eye(len(row), dtype=np.int32)])
         moved = row + steps
         inside = moved[np.all((moved >= 0) & (moved < self._lengths), axis=1)]
-        return inside[self.untried(inside)] if len(inside) else self._none()
+        return inside[self.untried(inside)] if len(inside) else self.none()
 
     def configs(self, rows: Rows) -> list[Config]:
         """Configs of ``rows``, marked as tried: what ``ask`` returns."""
@@ -152,12 +176,13 @@ class Pool:
         return [self.space.config(row) for row in rows]
 
     def remember(self, configs: Iterable[Config]) -> None:
-        """Mark told configs as tried; configs that the space does not offer are none of its business."""
+        """Mark told configs as tried; configs that the space does not offer are ignored."""
         rows = [row for config in configs if (row := self.row(config)) is not None]
         if rows:
             self.take(np.stack(rows))
 
-    def _none(self) -> Rows:
+    def none(self) -> Rows:
+        """(0, d)."""
         return np.zeros((0, len(self._lengths)), dtype=np.int32)
 
     @staticmethod

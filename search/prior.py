@@ -1,4 +1,4 @@
-"""Results of other tasks as training data for this one.
+"""Results of sibling tasks (of the same template) as training data for this one.
 
 Notation: n = results of one task, d = features.
 """
@@ -17,12 +17,15 @@ from schedules.space import Space
 from search.searcher import SearchContext
 
 MOST_TASKS = 24
-MOST_ROWS = 32  # of one task: the fit of the shared model is paid once per searcher, but it is paid
+"""Sibling tasks used. Heuristic: the fit of the shared model is paid once for every searcher."""
+
+MOST_ROWS = 32
+"""Results used of one sibling task. Heuristic, as above."""
 
 
 @dataclass(frozen=True)
 class PriorRows:
-    """One other task: features (n, d), scores (n,) with NaN where it failed."""
+    """One sibling task: features (n, d), scores (n,) with NaN where a config failed."""
 
     features: Floats
     scores: Floats
@@ -43,10 +46,10 @@ def columns_of(space: Space) -> tuple[str, ...]:
 
 
 def prior_rows(context: SearchContext) -> list[PriorRows]:
-    """What ``context.prior`` says in this space's columns, nearest task first.
+    """``context.prior`` in this space's columns, nearest task first.
 
     Only tasks whose spaces have the same feature names take part: the template is the same, the sizes differ.
-    Of a long record the best half and the newest rest are kept.
+    Of more than ``MOST_ROWS`` results the best half and the newest rest are kept.
     """
     columns = columns_of(context.space)
     found: list[PriorRows] = []
@@ -57,7 +60,7 @@ def prior_rows(context: SearchContext) -> list[PriorRows]:
         for config, measurement in results:
             try:
                 row = space.row(config)
-            except UsageError:  # a record of a knob value that the space no longer offers teaches nothing
+            except UsageError:  # a knob value that the space no longer offers
                 continue
             features.append(row)
             scores.append(-math.log(measurement.latency_s) if measurement.ok else math.nan)

@@ -1,12 +1,12 @@
 """Expected remaining gain: how much lower the model's latency would be if tuning went on.
 
-The certificate behind ``--until 1%``: the sum over tasks of what more trials may bring, with an interval from draws.
+``--until 1%`` stops by this estimate: the sum over tasks of what more trials may bring, with an interval from draws.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,19 +16,28 @@ from search.gain import GainModel, headroom, latency_share
 from search.stopping import near_roofline
 
 DRAWS = 400
-AHEAD = 128  # trials of every task that "went on" means
-DOUBT = 1.2  # spread of ln(truth / expectation) that all tasks share: the gain model itself may be off
-LONG_TAU = 6.0  # τ of the record model over so many trials; one that ranks slots well promises twice what comes
+"""Draws of the sum: the ends of an 80 % interval are then some 2 % of probability off, √(0.1·0.9 / 400)."""
+
+AHEAD = 128
+"""Trials of every task that "went on" means. Convention."""
+
+COMMON_SPREAD = 1.2
+"""Standard deviation of ln(truth / expectation) that all tasks share, as the gain model itself may be wrong. With 0.6
+and τ = 3.5, 60 % of realised gains lay in the 80 % interval; with 1.2 and τ = 6, 78 % (docs/dynatune.md)."""
+
+LONG_TAU = 6.0
+"""τ in trials of the record model over ``AHEAD`` trials; see ``COMMON_SPREAD``. The τ that ranks slots well expects
+twice what comes."""
 
 
 @dataclass(frozen=True)
 class Remaining:
-    """What is left to gain.
+    """Expected remaining gain.
 
     Attributes:
         model_s: the model's latency now as the weighted sum of its tasks, seconds.
-        gain_s: expected cut of it.
-        low_s, high_s: interval of the cut.
+        gain_s: expected reduction of it.
+        low_s, high_s: interval of the reduction.
         level: probability of the interval.
     """
 
@@ -40,23 +49,26 @@ class Remaining:
 
     @property
     def share(self) -> float:
-        """Expected cut as a share of the model's latency."""
-        return self.gain_s / self.model_s if self.model_s > 0 else 0.0
+        """Expected reduction as a share of the model's latency."""
+        return self._share(self.gain_s)
+
+    def _share(self, part_s: float) -> float:
+        return part_s / self.model_s if self.model_s > 0 else 0.0
 
     def to_data(self) -> dict[str, float]:
         """As in ``tune run --json``: shares of the model's latency now."""
-        low, high = (bound / self.model_s if self.model_s > 0 else 0.0 for bound in (self.low_s, self.high_s))
+        low, high = self._share(self.low_s), self._share(self.high_s)
         return {"share": self.share, "low": low, "high": high, "level": self.level}
 
     @property
     def text(self) -> str:
         """For people."""
-        low, high = (100.0 * bound / self.model_s if self.model_s > 0 else 0.0 for bound in (self.low_s, self.high_s))
+        low, high = 100.0 * self._share(self.low_s), 100.0 * self._share(self.high_s)
         return f"expected remaining gain {self.share:.1%} ({low:.1f}–{high:.1f}% at {self.level:.0%})"
 
 
 def together(parts: Sequence[Remaining | None]) -> Remaining | None:
-    """What is left to gain of several models' latencies added up; None where nothing is known of one.
+    """The remaining gain of several models' latencies added up; None where one is unknown.
 
     Bounds are added too: the parts' expectations come from one gain model, so they are wrong in the same direction.
     """
@@ -73,16 +85,16 @@ def together(parts: Sequence[Remaining | None]) -> Remaining | None:
 
 
 class RemainingGain:
-    """Shown the states after every slot, it learns how far its expectations can be trusted."""
+    """Estimates the remaining gain; it learns from the states after every slot how far its expectations were right."""
 
     def __init__(self, rng: np.random.Generator, ahead: int = AHEAD) -> None:
         self._rng = rng
         self._ahead = ahead
-        self._gains = GainModel(tau=LONG_TAU)
+        self._gains = GainModel(LONG_TAU)
 
     def observe(self, states: Sequence[TaskState]) -> None:
-        """Take note of ``states`` after a slot; cheap."""
-        self._gains.observe(_histories(states))
+        """Take note of ``states`` after a slot."""
+        self._gains.observe(states)
 
     def estimate(self, states: Sequence[TaskState], level: float = 0.8) -> Remaining:
         """What ``ahead`` more trials of every open task would bring.
@@ -99,8 +111,8 @@ class RemainingGain:
             raise UsageError(f"level is {level}; an interval's level lies between 0 and 1")
         cuts = np.zeros(DRAWS)
         model_s = 0.0
-        off = np.exp(DOUBT * self._rng.standard_normal(DRAWS))
-        for state in _histories(states):
+        off = np.exp(COMMON_SPREAD * self._rng.standard_normal(DRAWS))
+        for state in states:
             share = latency_share(state)
             model_s += share
             if state.best_s is None or state.exhausted or near_roofline(state, 1.0):
@@ -109,11 +121,6 @@ class RemainingGain:
             cuts += share * -np.expm1(-gains)
         low, high = np.quantile(cuts, [0.5 - level / 2.0, 0.5 + level / 2.0])
         return Remaining(model_s, float(cuts.mean()), float(low), float(high), level)
-
-
-def _histories(states: Sequence[TaskState]) -> list[TaskState]:
-    """The states without outlooks, which look a slot ahead and say little about a hundred trials."""
-    return [replace(state, outlook=None) for state in states]
 
 
 def why_enough(remaining: Remaining, until: float) -> str | None:

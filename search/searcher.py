@@ -1,7 +1,6 @@
 """Searcher: what to try next, as an ask/tell protocol over plain data.
 
-A searcher never sees a kernel, a file, a clock or a device. The same context, generator and tells give the
-same asks.
+A searcher uses no kernel, file, clock or device. The same context, generator and tells give the same asks.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ class SearchContext:
         space: the configs it may ask for.
         rng: its only source of randomness.
         cost_model: name of the cost model for searchers that use one; see ``costmodels.cost_model_catalog``.
-        prior: finished results of other tasks of the same template, nearest first, as (space, results): training
-            data, never trusted unmeasured.
+        prior: results of sibling tasks (of the same template), nearest first, as (space, results). Training data:
+            what they recommend is measured like any other config.
     """
 
     space: Space

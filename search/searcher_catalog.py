@@ -4,70 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from costmodels.choices import choose
-from search.boosted_search import BoostedSearch
-from search.coordinate import CoordinateSearch
-from search.evolutionary import EvolutionarySearch
-from search.random_search import RandomSearch
+from costmodels.choices import choose, lazy
 from search.searcher import SearchContext, Searcher
 
-
-# Imports stay inside the factories where a strategy pulls in scikit-learn, SciPy or xgboost, which are optional to a
-# run that does not choose it and cost up to a second to import.
-def _adaptive(context: SearchContext) -> Searcher:
-    from search.adaptive import AdaptiveSearch
-
-    return AdaptiveSearch(context)
-
-
-def _adaptive_bound(context: SearchContext) -> Searcher:
-    from search.adaptive import adaptive_bound
-
-    return adaptive_bound(context)
-
-
-def _adaptive_thompson(context: SearchContext) -> Searcher:
-    from search.adaptive import adaptive_thompson
-
-    return adaptive_thompson(context)
-
-
-def _annealing(context: SearchContext) -> Searcher:
-    from search.annealing import AnnealingSearch
-
-    return AnnealingSearch(context)
-
-
-def _annealing_released(context: SearchContext) -> Searcher:
-    from search.annealing import annealing_released
-
-    return annealing_released(context)
-
-
-def _autotvm(context: SearchContext) -> Searcher:
-    from search.autotvm import AutoTvmSearch
-
-    return AutoTvmSearch(context)
-
-
-def _bayesian(context: SearchContext) -> Searcher:
-    from search.bayesian import BayesianSearch
-
-    return BayesianSearch(context)
-
-
 _FACTORIES: dict[str, Callable[[SearchContext], Searcher]] = {
-    "adaptive": _adaptive,
-    "adaptive-bound": _adaptive_bound,
-    "adaptive-thompson": _adaptive_thompson,
-    "annealing": _annealing,
-    "annealing-released": _annealing_released,
-    "autotvm": _autotvm,
-    "bayesian": _bayesian,
-    "boosted": BoostedSearch,
-    "coordinate": CoordinateSearch,
-    "evolutionary": EvolutionarySearch,
-    "random": RandomSearch,
+    "adaptive": lazy("search.adaptive:AdaptiveSearch"),
+    "adaptive-bound": lazy("search.adaptive:AdaptiveSearch", acquisition="bound"),
+    "adaptive-thompson": lazy("search.adaptive:AdaptiveSearch", acquisition="thompson"),
+    "annealing": lazy("search.annealing:AnnealingSearch"),
+    "annealing-released": lazy("search.annealing:AnnealingSearch", trees=10, temperature=0.0),
+    "autotvm": lazy("search.autotvm:AutoTvmSearch"),
+    "bayesian": lazy("search.bayesian:BayesianSearch"),
+    "boosted": lazy("search.boosted_search:BoostedSearch"),
+    "coordinate": lazy("search.coordinate:CoordinateSearch"),
+    "evolutionary": lazy("search.evolutionary:EvolutionarySearch"),
+    "random": lazy("search.random_search:RandomSearch"),
 }
 
 SEARCHERS: tuple[str, ...] = tuple(_FACTORIES)
@@ -80,6 +31,6 @@ def make_searcher(name: str, context: SearchContext) -> Searcher:
     """A new searcher over ``context.space``.
 
     Raises:
-        UsageError: if ``name`` (or the cost model that the context names) is unknown.
+        UsageError: if ``name``, or the cost model that the context names, is unknown.
     """
     return choose("searcher", name, _FACTORIES)(context)

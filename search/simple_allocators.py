@@ -1,4 +1,4 @@
-"""Allocators that look at nothing but counts: the baselines."""
+"""Baselines: allocators that look at counts of trials and operations only."""
 
 from __future__ import annotations
 
@@ -8,7 +8,26 @@ import numpy as np
 
 from search.allocation import Allocator, TaskState, open_tasks
 
-QUOTA = 128  # trials of one task before sequential allocation goes on to the next
+QUOTA = 128
+"""Trials of one task before sequential allocation goes on to the next. Heuristic, not measured."""
+
+
+class RoundRobin(Allocator):
+    """Every task that still has untried configs, in turn; ``pace``: trials of a task's first slots."""
+
+    def __init__(self, pace: tuple[int, ...] = ()) -> None:
+        self.pace = pace
+        self._last: str | None = None
+
+    def next(self, states: Sequence[TaskState]) -> str | None:
+        """The first open task after the one served last, in the order of ``states``."""
+        order = [state.key for state in states]
+        start = order.index(self._last) + 1 if self._last in order else 0
+        tasks = open_tasks([*states[start:], *states[:start]])
+        if not tasks:
+            return None
+        self._last = tasks[0].key
+        return self._last
 
 
 class Sequential(Allocator):

@@ -1,4 +1,4 @@
-"""When to stop tuning a task or a run: pure rules over what is already known, with the reason in words."""
+"""When to stop tuning a task or a run: rules over what is already known, with the reason in words."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ from dataclasses import dataclass
 
 from schedules.errors import UsageError
 from search.allocation import TaskState
+
+NEAR_BOUND = 1.03
+"""A task within this factor of its roofline bound is done. Heuristic: a gain of 3 % is about the least that single
+measurements show."""
 
 
 @dataclass(frozen=True)
@@ -17,13 +21,14 @@ class Limits:
         budget_s: seconds of the whole run; None is no limit.
         trials: measured trials of the whole run; None is no limit.
         near_bound: a task within this factor of its roofline bound is done (1.03: within 3 %).
-        plateau_trials: a task without a gain in so many trials is done; None never gives up.
-        plateau_gain: the least relative gain that counts.
+        plateau_trials: a task without a gain in so many trials is done; None is no such rule. 64 is eight slots.
+            Heuristic, not measured.
+        plateau_gain: the least relative gain that counts. Heuristic, not measured.
     """
 
     budget_s: float | None = None
     trials: int | None = None
-    near_bound: float = 1.03
+    near_bound: float = NEAR_BOUND
     plateau_trials: int | None = 64
     plateau_gain: float = 0.01
 
@@ -50,7 +55,7 @@ def near_roofline(state: TaskState, near_bound: float) -> bool:
 def on_plateau(state: TaskState, trials: int, gain: float) -> bool:
     """Whether the last ``trials`` trials cut the best latency by less than ``gain`` (a share of it).
 
-    A task without any valid trial in the first ``trials`` is on a plateau too: nothing says the next will work.
+    A task without any valid trial in the first ``trials`` is on a plateau too.
     """
     if state.trials <= trials:
         return False

@@ -1,16 +1,18 @@
-"""A task's searcher is made anew when other tasks of its template have brought results worth starting from."""
+"""A task's searcher is made anew when sibling tasks (of the same template) have brought results worth starting from."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from schedules.space import Space
 from search.searcher import Result, SearchContext, Searcher
 from search.searcher_catalog import make_searcher
 
 SiblingResults = Sequence[tuple[Space, tuple[Result, ...]]]
-"""Per task of the same template: its space and its results, nearest task first."""
+"""Per sibling task: its space and its results, nearest task first."""
 
 MAX_OWN_TRIALS = 24
 """Trials of its own up to which a task's searcher is made anew. Heuristic: beyond three slots of eight, a task's own
@@ -41,12 +43,19 @@ class WarmRestart:
         """Whether siblings can still help a task with ``own_trials`` trials."""
         return own_trials <= MAX_OWN_TRIALS and self._context.space.size > SMALL_SPACE
 
-    def searcher_after(self, own_trials: int, siblings: SiblingResults) -> Searcher | None:
-        """A new searcher that was told nothing yet, or None where the old one may stay."""
-        if not self.wanted(own_trials):
-            return None
+    def searcher_after(
+        self, own_trials: int, siblings: SiblingResults, rng: np.random.Generator | None = None
+    ) -> Searcher | None:
+        """A new searcher that was told nothing yet, or None where the old one may stay.
+
+        Args:
+            own_trials: trials of the task so far.
+            siblings: what sibling tasks have brought so far.
+            rng: the new searcher's source of randomness; None is that of the context.
+        """
         known = sum(len(results) for _, results in siblings)
-        if known == 0 or known < MIN_GROWTH * self._known:
+        if not self.wanted(own_trials) or known == 0 or known < MIN_GROWTH * self._known:
             return None
         self._known = known
-        return make_searcher(self._searcher, replace(self._context, prior=(*siblings, *self._context.prior)))
+        context = replace(self._context, prior=(*siblings, *self._context.prior), rng=rng or self._context.rng)
+        return make_searcher(self._searcher, context)

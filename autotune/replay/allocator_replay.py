@@ -1,30 +1,29 @@
 """Allocators compared on whole models: the model's latency against tuning time.
 
-Notation: t = seconds of tuning, L(t) = the model's latency as the weighted sum of its tasks, L∞ = when every course has
-run to its end.
+Notation: t = seconds of tuning, L(t) = the model's latency as the weighted sum of its tasks, L∞ = when every trajectory
+has run to its end.
 
-The oracle knows every course: it serves the steepest segment of the courses' lower convex hulls next, which no
-allocator can beat on the area but for what a hull cuts off a staircase.
+The oracle knows every trajectory. It serves the steepest segment of the trajectories' lower convex hulls next: no
+allocator has a smaller area, except by what a hull cuts off a staircase.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from autotune.replay.trajectories import Course, CourseRules, Courses
-from search.allocation import foresees, pace_of
+from autotune.replay.trajectories import Trajectories, Trajectory
+from costmodels.cost_model import Floats
+from search.allocation import Allocator, TaskState
 from search.allocator_catalog import make_allocator
 
-Floats = NDArray[np.float64]
 ORACLE = "oracle"
-NEAR = (1.10, 1.05, 1.02)
+
 DONE = 1.003
-"""A replay ends when the model is this near its final latency: nothing is left to compare."""
+"""A replay ends when the model is within this factor of its final latency: nothing is left to compare at 0.5 %."""
 
 
 @dataclass(frozen=True)
@@ -33,13 +32,11 @@ class Curve:
 
     Attributes:
         thinking_s: seconds that the allocator took here.
-        slots: how many it dealt.
     """
 
     times: Floats
     latencies: Floats
     thinking_s: float = 0.0
-    slots: int = 0
 
     def time_to(self, latency_s: float) -> float:
         """Seconds until the model is at or below ``latency_s`` for good; infinite if it never is."""
@@ -56,71 +53,93 @@ class Curve:
         return float((spans * (self.latencies / final_s - 1.0)).sum())
 
 
-def rules_of(allocator: str, rules: CourseRules) -> CourseRules:
-    """``rules`` with the slots, and the outlooks, that the allocator of that name wants."""
-    made = make_allocator(allocator, np.random.default_rng(0))
-    return replace(rules, pace=pace_of(made), foresee=foresees(made))
+@dataclass(frozen=True)
+class Moment:
+    """After a slot of a replay.
+
+    Attributes:
+        now_s: seconds of tuning so far.
+        slots: (tasks,) slots of each task.
+        states: (tasks,) what the allocator may know.
+        latency_s: true latency of the model.
+        thinking_s: seconds that the allocator has taken here.
+    """
+
+    now_s: float
+    slots: tuple[int, ...]
+    states: tuple[TaskState, ...]
+    latency_s: float
+    thinking_s: float
 
 
-def allocate(courses: Courses, allocator: str, seed: int, final_s: float) -> Curve:
-    """Deal slots until everything is done or the model is near ``final_s`` seconds."""
-    tasks = courses.courses
-    chooser = make_allocator(allocator, np.random.default_rng([seed, 7]))
-    weights = [course.trace.task.weight for course in tasks]
-    places = {course.trace.task.key: index for index, course in enumerate(tasks)}
+def pace_of(allocator: str) -> tuple[int, ...]:
+    """Trials of the first slots that the allocator of that name wants."""
+    return make_allocator(allocator, np.random.default_rng(0)).pace
+
+
+def moments(trajectories: Trajectories, allocator: Allocator) -> Iterator[Moment]:
+    """The start, then the moment after each slot until the allocator serves no task."""
+    tasks = trajectories.tasks
+    places = {task.trace.task.key: index for index, task in enumerate(tasks)}
     slots = [0] * len(tasks)
-    current = [course.true_s[0] for course in tasks]
-    states = [courses.state(index, 0) for index in range(len(tasks))]
-    times, latencies = [0.0], [sum(w * now for w, now in zip(weights, current, strict=True))]
-    thinking_s, now_s = 0.0, 0.0
-    while latencies[-1] > DONE * final_s or min(slots) == 0:
+    states = [task.states[0] for task in tasks]
+    true_s = [task.true_s[0] for task in tasks]
+    now_s, thinking_s = 0.0, 0.0
+    while True:
+        latency_s = sum(state.weight * latency for state, latency in zip(states, true_s, strict=True))
+        yield Moment(now_s, tuple(slots), tuple(states), latency_s, thinking_s)
         began = time.perf_counter()
-        key = chooser.next(states)
+        key = allocator.next(states)
         thinking_s += time.perf_counter() - began
         if key is None:
-            break
+            return
         index = places[key]
-        course = tasks[index]
         slots[index] += 1
-        states[index] = courses.state(index, slots[index])
-        place = min(slots[index], len(course.true_s) - 1)
-        now_s += course.spent_s[place] - course.spent_s[place - 1]
-        current[index] = course.true_s[place]
-        times.append(now_s)
-        latencies.append(sum(w * now for w, now in zip(weights, current, strict=True)))
-    return Curve(np.array(times), np.array(latencies), thinking_s, len(times) - 1)
+        states[index] = trajectories.state(index, slots[index])
+        place = min(slots[index], len(tasks[index].true_s) - 1)
+        now_s += tasks[index].spent_s[place] - tasks[index].spent_s[place - 1]
+        true_s[index] = tasks[index].true_s[place]
 
 
-def final_latency(courses: Courses) -> float:
+def allocate(trajectories: Trajectories, allocator: str, seed: int, final_s: float) -> Curve:
+    """Deal slots until everything is done or the model is near ``final_s`` seconds."""
+    times, latencies = [], []
+    for moment in moments(trajectories, make_allocator(allocator, np.random.default_rng([seed, 7]))):
+        times.append(moment.now_s)
+        latencies.append(moment.latency_s)
+        if moment.latency_s <= DONE * final_s and min(moment.slots):
+            break
+    return Curve(np.array(times), np.array(latencies), moment.thinking_s)
+
+
+def final_latency(trajectories: Trajectories) -> float:
     """L∞ in seconds."""
-    courses.finish()
-    return sum(course.trace.task.weight * course.true_s[-1] for course in courses.courses)
+    trajectories.finish()
+    return sum(task.trace.task.weight * task.true_s[-1] for task in trajectories.tasks)
 
 
-def total_s(courses: Courses) -> float:
-    """Seconds until every course is at its end."""
-    courses.finish()
-    return sum(course.spent_s[-1] for course in courses.courses)
+def total_s(trajectories: Trajectories) -> float:
+    """Seconds until every trajectory is at its end."""
+    trajectories.finish()
+    return sum(task.spent_s[-1] for task in trajectories.tasks)
 
 
-def oracle(courses: Courses) -> Curve:
-    """What an allocator that knows every course could do."""
-    courses.finish()
-    segments: list[tuple[float, float, float]] = []
-    for course in courses.courses:
-        segments += _hull(course)
+def oracle(trajectories: Trajectories) -> Curve:
+    """What an allocator that knows every trajectory could do."""
+    trajectories.finish()
+    segments = [segment for task in trajectories.tasks for segment in _hull(task)]
     segments.sort(key=lambda segment: -segment[0])
-    start = sum(course.trace.task.weight * course.true_s[0] for course in courses.courses)
+    start = sum(task.trace.task.weight * task.true_s[0] for task in trajectories.tasks)
     spans = np.array([span for _, span, _ in segments])
     cuts = np.array([cut for _, _, cut in segments])
     return Curve(np.append(0.0, np.cumsum(spans)), start - np.append(0.0, np.cumsum(cuts)))
 
 
-def _hull(course: Course) -> list[tuple[float, float, float]]:
+def _hull(task: Trajectory) -> list[tuple[float, float, float]]:
     """(slope, seconds, cut) of each segment of the lower convex hull of weighted latency over time."""
-    weight = course.trace.task.weight
-    lows: Sequence[float] = np.minimum.accumulate(course.true_s).tolist()
-    points = list(zip(course.spent_s, lows, strict=True))
+    weight = task.trace.task.weight
+    lows: Sequence[float] = np.minimum.accumulate(task.true_s).tolist()
+    points = list(zip(task.spent_s, lows, strict=True))
     found: list[tuple[float, float, float]] = []
     place = 0
     while place < len(points) - 1:

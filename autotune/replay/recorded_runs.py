@@ -1,16 +1,17 @@
 """One task of a trace as a machine: candidates are built and timed at the recorded cost, with any evaluator.
 
-A candidate's runs come from one recorded pass, drawn by the seed, and go on through the later passes when an evaluator
-wants more than a pass holds (and round again after the last). An evaluator that races gets the control as it was at
-that moment: the incumbent's latency times the recorded slowness of the machine, run by run, as in ``timing.Bench``.
+A candidate's runs come from one recorded pass, drawn by the seed. They go on through the later passes when an evaluator
+wants more than a pass holds, and round again after the last. An evaluator that races gets the control as it was at that
+moment: the incumbent's latency times the recorded slowness of the machine, run by run, as in ``measure/racing.py``.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import cycle
 
@@ -20,10 +21,15 @@ from autotune.measure.evaluator import Evaluator, at_speed_of
 from autotune.measure.racing import in_turn
 from autotune.replay.trace import Trace
 from schedules.config import Config
-from tuning_logs.measurement import Measurement
+from search.searcher import Result, Searcher
+from tuning_logs.measurement import ERROR_KINDS, Measurement
 
 LONGEST = 4000
-"""Runs beyond this are not handed out one by one: the paper's 500 are the most that a rule here asks for."""
+"""Most runs of one candidate: the paper's 500 are the most that an evaluator here asks for, so the bound only ends one
+that would never stop."""
+
+BUILDERS = 2
+"""Processes that build at the same time, as on the recording machine: a build is charged with its share."""
 
 
 @dataclass(frozen=True)
@@ -44,11 +50,10 @@ class Timing:
 class ReplayBench:
     """Times configs of one trace; ``rng`` draws the pass in which each is met."""
 
-    def __init__(self, trace: Trace, evaluator: Evaluator, rng: np.random.Generator, builders: int = 2) -> None:
+    def __init__(self, trace: Trace, evaluator: Evaluator, rng: np.random.Generator) -> None:
         self._trace = trace
         self._evaluator = evaluator
         self._starts = rng.integers(trace.runs_s.shape[1], size=len(trace.true_s))
-        self._builders = builders
         self._best: tuple[int, float] | None = None
         self._known: dict[int, Measurement] = {}
         self.run_s = 0.0
@@ -57,31 +62,34 @@ class ReplayBench:
     def measure(self, config: Config) -> Measurement:
         """As the machine would: equal code is timed once, the best so far is the incumbent."""
         trace, index = self._trace, self._trace.space.index(config)
-        compile_s = float(trace.compile_s[index]) / self._builders
+        compile_s = float(trace.compile_s[index]) / BUILDERS
         if trace.errors[index] >= 0:
-            failed = trace.measurement(index)
-            return Measurement(error=failed.error, message=failed.message, compile_s=compile_s)
+            return Measurement(error=ERROR_KINDS[trace.errors[index]], message="as recorded", compile_s=compile_s)
         code = int(trace.codes[index])
         if code in self._known:
-            known = self._known[code]
-            return Measurement(known.latencies_s, None, "", compile_s, 0.0, known.code_hash)
-        timing = self.timed(index)
+            return replace(self._known[code], compile_s=compile_s, run_s=0.0)
+        timing = self._timed(index)
         self.run_s += timing.run_s
         self.runs += timing.runs
         run_s = timing.run_s + float(trace.overhead_s[index])
-        found = Measurement((timing.latency_s,), None, "", compile_s, run_s, f"{code:x}")
-        self._known[code] = found
+        self._known[code] = Measurement((timing.latency_s,), None, "", compile_s, run_s, f"{code:x}")
         if self._best is None or timing.latency_s < self._best[1]:
             self._best = (index, timing.latency_s)
-        return found
+        return self._known[code]
 
-    def timed(self, index: int) -> Timing:
+    def ranked(self, indices: list[int], evaluator: Evaluator) -> dict[int, float]:
+        """Latency in seconds of finalists timed in turn, each from the same moment on, at the machine's usual speed."""
+        series = in_turn([self._runs(index) for index in indices], evaluator, None)
+        self.run_s += math.fsum(map(math.fsum, series))
+        self.runs += sum(map(len, series))
+        return {index: statistics.median(runs) for index, runs in zip(indices, series, strict=True)}
+
+    def _timed(self, index: int) -> Timing:
         """Time a config against the incumbent as the evaluator wants it."""
         runs_s, slowness = self._trace.series(index, int(self._starts[index]))
-        rule = self._evaluator
-        if rule.races and self._best is not None:
+        if self._evaluator.races and self._best is not None:
             return self._duel(runs_s, slowness, *self._best)
-        taken = _taken(rule, runs_s)
+        taken = _taken(self._evaluator, runs_s)
         return Timing(statistics.median(taken), math.fsum(taken), len(taken))
 
     def _duel(self, runs_s: np.ndarray, slowness: np.ndarray, best: int, recorded_s: float) -> Timing:
@@ -100,17 +108,21 @@ class ReplayBench:
         spent = math.fsum(runs) + math.fsum(controls)
         return Timing(statistics.median(at_speed_of(recorded_s, runs, controls)), spent, len(runs))
 
-    def ranked(self, indices: list[int], evaluator: Evaluator) -> dict[int, float]:
-        """Finalists timed in turn, each from the same moment on: the machine's speed meets all of them alike."""
-        series = in_turn([self._runs(index) for index in indices], evaluator, None)
-        self.run_s += math.fsum(map(math.fsum, series))
-        self.runs += sum(map(len, series))
-        return {index: statistics.median(runs) for index, runs in zip(indices, series, strict=True)}
-
     def _runs(self, index: int) -> Callable[[], float]:
         """A config's recorded runs one after the other, round and round, from the pass after the one it was met in."""
         runs_s = self._trace.levelled(index, (int(self._starts[index]) + 1) % self._trace.runs_s.shape[1])
         return partial(next, cycle(runs_s.tolist()))
+
+
+def run_slot(searcher: Searcher, bench: ReplayBench, count: int) -> tuple[list[Result], float]:
+    """One slot of up to ``count`` trials: ask, measure, tell. Its results, and the seconds that ask and tell took."""
+    began = time.perf_counter()
+    configs = searcher.ask(count)
+    thinking_s = time.perf_counter() - began
+    results = [(config, bench.measure(config)) for config in configs]
+    began = time.perf_counter()
+    searcher.tell(results)
+    return results, thinking_s + time.perf_counter() - began
 
 
 def _taken(rule: Evaluator, runs_s: np.ndarray) -> list[float]:

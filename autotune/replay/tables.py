@@ -1,22 +1,24 @@
 """Tables of a comparison: medians with quartiles, geometric means over tasks, ratios to the first named.
 
-A ``Table`` prints, becomes JSON and can be plotted; the raw outcomes stay with ``Replay``.
+A ``Table`` prints, becomes JSON and can be plotted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from autotune.replay.allocator_replay import ORACLE
-from autotune.replay.comparison import Job, ModelOutcome, Replay
-from autotune.replay.evaluator_replay import WITHIN
+from autotune.replay.comparison import ModelOutcome, Replay
+from autotune.replay.task_replay import WITHIN
 from costmodels.metrics import LEVELS
 
-Numbers = Sequence[float]
+EXCESS_LEVEL = 0.95
+"""Share of the choices of an evaluator that are no worse than the excess in its table."""
 
 
 @dataclass
@@ -32,8 +34,8 @@ class Table:
 
     title: str
     heads: list[str]
-    rows: list[list[str]]
-    data: dict[str, Any]
+    rows: list[list[str]] = field(default_factory=list)
+    data: dict[str, Any] = field(default_factory=dict)
     series: dict[str, dict[str, list[float]]] = field(default_factory=dict)
 
 
@@ -42,180 +44,147 @@ def geometric_mean(values: Iterable[float]) -> float:
     return float(np.exp(np.mean(np.log(np.maximum(list(values), 1e-12)))))
 
 
-def spread(values: Numbers, form: str = "{:.0f}") -> str:
+def spread(values: Sequence[float], form: str = "{:.0f}") -> str:
     """``median (first–third quartile)``."""
     low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])
     return f"{form.format(middle)} ({form.format(low)}–{form.format(high)})"
-
-
-def _by(outcomes: Mapping[Job, Any], place: tuple[int, int], name: str) -> list[Any]:
-    return [found for job, found in outcomes.items() if job.place == place and job.name == name]
 
 
 def evaluator_table(replay: Replay, names: Sequence[str]) -> Table:
     """Run time of one tuning of 128 candidates, and how often the choice is wrong."""
     outcomes = replay.outcomes("evaluator", replay.tasks(), names)
     base = "fixed" if "fixed" in names else names[0]
-    rows, data = [], {}
-    spent = {
-        name: [float(np.median([one.run_s for one in _by(outcomes, place, name)])) for place in replay.tasks()]
-        for name in names
-    }
-    series: dict[str, dict[str, list[float]]] = {}
-    for name in names:
-        found = [one for job, one in outcomes.items() if job.name == name]
-        wrong = [float(np.mean([one.excess > share for one in found])) for share in WITHIN]
-        worst = max(
-            float(np.mean([one.excess > WITHIN[0] for one in _by(outcomes, place, name)])) for place in replay.tasks()
-        )
+    table = Table(
+        "Evaluators: one tuning of 128 candidates per seed",
+        ["evaluator", "run s of a tuning", f"× less than {base}", "least", "wrong by 2%", "wrong by 5%", "worst task",
+         "excess p95"],
+    )  # fmt: skip
+    spent = {name: [_median(one.run_s for one in found) for found in outcomes[name].values()] for name in names}
+    for name, by_task in outcomes.items():
+        excess = {replay.label(place): [one.excess for one in found] for place, found in by_task.items()}
+        every = list(chain(*excess.values()))
+        wrong = {str(share): _share(one > share for one in every) for share in WITHIN}
         less = [base_s / own_s for base_s, own_s in zip(spent[base], spent[name], strict=True)]
-        excess = float(np.quantile([one.excess for one in found], 0.95))
-        data[name] = {
+        facts = {
             "run_s": spent[name],
             "times_less": geometric_mean(less),
             "least_times_less": min(less),
-            "wrong": dict(zip(map(str, WITHIN), wrong, strict=True)),
-            "worst_task_wrong": worst,
-            "excess_p95": excess,
+            "wrong": wrong,
+            "worst_task_wrong": max(_share(one > WITHIN[0] for one in values) for values in excess.values()),
+            "excess_p95": float(np.quantile(every, EXCESS_LEVEL)),
         }
-        rows.append(
-            [name, spread(spent[name], "{:.2f}"), f"{geometric_mean(less):.1f}", f"{min(less):.1f}"]
-            + [f"{share:.1%}" for share in wrong]
-            + [f"{worst:.1%}", f"{excess:.2%}"]
+        table.data[name] = facts
+        table.rows.append(
+            [name, spread(spent[name], "{:.2f}"), f"{facts['times_less']:.1f}", f"{min(less):.1f}"]
+            + [f"{share:.1%}" for share in wrong.values()]
+            + [f"{facts['worst_task_wrong']:.1%}", f"{facts['excess_p95']:.2%}"]
         )
-        series[name] = {
-            replay.label(place): [100 * one.excess for one in _by(outcomes, place, name)] for place in replay.tasks()
-        }
-    heads = ["evaluator", "run s of a tuning", f"× less than {base}", "least", "wrong by 2%", "wrong by 5%"]
-    heads += ["worst task", "excess p95"]
-    return Table("Evaluators: one tuning of 128 candidates per seed", heads, rows, data, series)
+        table.series[name] = {label: [100 * one for one in values] for label, values in excess.items()}
+    return table
 
 
 def searcher_table(replay: Replay, names: Sequence[str]) -> Table:
     """Trials until within ``near`` of the best."""
-    outcomes = replay.outcomes("searcher", replay.tasks(), names)
-    rows, data = [], {}
-    typical: dict[str, float] = {}
     labels = [replay.label(place) for place in replay.tasks()]
-    series: dict[str, dict[str, list[float]]] = {}
-    for name in names:
-        by_task = [[float(one.trials) for one in _by(outcomes, place, name)] for place in replay.tasks()]
-        seconds = [float(np.median([one.tuning_s for one in _by(outcomes, place, name)])) for place in replay.tasks()]
-        found = [one for job, one in outcomes.items() if job.name == name]
-        typical[name] = geometric_mean(float(np.median(trials)) for trials in by_task)
-        thinking = sum(one.thinking_s for one in found) / max(sum(one.asked for one in found), 1)
-        share = sum(one.thinking_s for one in found) / sum(one.thinking_s + one.tuning_s for one in found)
-        data[name] = {
-            "median_trials": {
-                replay.label(p): float(np.median(t)) for p, t in zip(replay.tasks(), by_task, strict=True)
-            },
-            "geometric_mean": typical[name],
-            "tuning_s": geometric_mean(seconds),
-            "missed": float(np.mean([not one.found for one in found])),
-            "thinking_ms_per_trial": 1e3 * thinking,
-            "thinking_share": share,
+    table = Table(
+        f"Searchers: trials to within {replay.rules.near - 1:.0%} of the best, median (quartiles)",
+        ["searcher", *labels, "geo-mean", f"× {names[0]}", "missed", "ms/trial"],
+    )
+    for name, by_task in replay.outcomes("searcher", replay.tasks(), names).items():
+        trials = {replay.label(place): [float(one.trials) for one in found] for place, found in by_task.items()}
+        every = list(chain(*by_task.values()))
+        thinking_s = sum(one.thinking_s for one in every)
+        medians = {label: _median(values) for label, values in trials.items()}
+        facts = {
+            "median_trials": medians,
+            "geometric_mean": geometric_mean(medians.values()),
+            "tuning_s": geometric_mean(_median(one.tuning_s for one in found) for found in by_task.values()),
+            "missed": _share(not one.found for one in every),
+            "thinking_ms_per_trial": 1e3 * thinking_s / max(sum(one.asked for one in every), 1),
+            "thinking_share": thinking_s / sum(one.thinking_s + one.tuning_s for one in every),
         }
-        ratio = f"{typical[name] / typical[names[0]]:.2f}"
-        rows.append([name, *(spread(trials) for trials in by_task), f"{typical[name]:.1f}", ratio])
-        rows[-1] += [f"{data[name]['missed']:.1%}", f"{1e3 * thinking:.1f}"]
-        series[name] = dict(zip(labels, by_task, strict=True))
-    heads = ["searcher", *labels, "geo-mean", f"× {names[0]}"]
-    heads += ["missed", "ms/trial"]
-    title = f"Searchers: trials to within {replay.rules.near - 1:.0%} of the best, median (quartiles)"
-    return Table(title, heads, rows, data, series)
+        table.data[name] = facts
+        ratio = facts["geometric_mean"] / table.data[names[0]]["geometric_mean"]
+        table.rows.append(
+            [name, *map(spread, trials.values()), f"{facts['geometric_mean']:.1f}", f"{ratio:.2f}",
+             f"{facts['missed']:.1%}", f"{facts['thinking_ms_per_trial']:.1f}"]
+        )  # fmt: skip
+        table.series[name] = trials
+    return table
 
 
 def cost_model_table(replay: Replay, names: Sequence[str]) -> Table:
     """Coverage, ranks and errors on configs that were not fitted."""
-    outcomes = replay.outcomes("cost model", replay.tasks(), names)
-    rows: list[list[str]] = []
-    data: dict[str, Any] = {}
-    series: dict[str, dict[str, list[float]]] = {}
-    for name in names:
+    table = Table(
+        "Cost models: on configs that were not fitted, mean over tasks and seeds",
+        ["cost model", "fitted on", *(f"in {level:.0%}" for level in LEVELS), "rank corr", "top recall", "rms error",
+         "fit ms", "predict ms"],
+    )  # fmt: skip
+    for name, by_task in replay.outcomes("cost model", replay.tasks(), names).items():
         for place, count in enumerate(replay.rules.fitted):
-            found = [one[place] for job, one in outcomes.items() if job.name == name and one[place] is not None]
+            found = [one[place] for one in chain(*by_task.values()) if one[place] is not None]
             if not found:
                 continue
-            cover = np.mean([one.quality.coverage for one in found], axis=0)
-            facts = {
-                "coverage": dict(zip(map(str, LEVELS), cover.tolist(), strict=True)),
-                "rank_correlation": float(np.mean([one.quality.rank_correlation for one in found])),
-                "top_recall": float(np.mean([one.quality.top_recall for one in found])),
-                "error": float(np.mean([one.quality.error for one in found])),
-                "fit_ms": 1e3 * float(np.median([one.fit_s for one in found])),
-                "predict_ms": 1e3 * float(np.median([one.predict_s for one in found])),
+            cover = np.mean([one.quality.coverage for one in found], axis=0).tolist()
+            means = {
+                key: float(np.mean([getattr(one.quality, key) for one in found]))
+                for key in ("rank_correlation", "top_recall", "error")
             }
-            data[f"{name}/{count}"] = facts
-            rows.append(
+            milliseconds = {
+                "fit_ms": 1e3 * _median(one.fit_s for one in found),
+                "predict_ms": 1e3 * _median(one.predict_s for one in found),
+            }
+            table.data[f"{name}/{count}"] = {
+                "coverage": dict(zip(map(str, LEVELS), cover, strict=True)), **means, **milliseconds
+            }  # fmt: skip
+            table.rows.append(
                 [name, str(count), *(f"{share:.0%}" for share in cover)]
-                + [f"{facts[key]:.2f}" for key in ("rank_correlation", "top_recall", "error")]
-                + [f"{facts[key]:.0f}" for key in ("fit_ms", "predict_ms")]
+                + [f"{value:.2f}" for value in means.values()]
+                + [f"{value:.0f}" for value in milliseconds.values()]
             )
-            series.setdefault(name, {})[str(count)] = [one.quality.coverage[1] for one in found]
-    heads = [
-        "cost model",
-        "fitted on",
-        *(f"in {level:.0%}" for level in LEVELS),
-        "rank corr",
-        "top recall",
-        "rms error",
-    ]
-    heads += ["fit ms", "predict ms"]
-    return Table("Cost models: on configs that were not fitted, mean over tasks and seeds", heads, rows, data, series)
+            table.series.setdefault(name, {})[str(count)] = [one.quality.coverage[1] for one in found]
+    return table
 
 
 def allocator_table(replay: Replay, names: Sequence[str]) -> Table:
     """Time to within ``near`` of the final latency, area, regret against the oracle."""
+    near = replay.rules.near
     places = [(index, 0) for index in range(len(replay.files))]
-    outcomes = replay.outcomes("allocator", places, [",".join(names)])
-    near, rows, data = replay.rules.near, [], {}
-    times: dict[str, list[float]] = {}
-    areas: dict[str, list[float]] = {}
-    series: dict[str, dict[str, list[float]]] = {}
+    (by_model,) = replay.outcomes("allocator", places, [",".join(names)]).values()
+    models: dict[str, list[ModelOutcome]] = {replay.files[place[0]].name: found for place, found in by_model.items()}
+    table = Table(
+        f"Allocators: seconds to within {near - 1:.0%} of the final model latency, median (quartiles)",
+        ["allocator", *models, "geo-mean", f"× {names[0]}", "area s", "area ×", "thinking"],
+    )
     for name in [*names, ORACLE]:
-        by_model = [[_time_to(one, name, near) for one in _of(outcomes, place)] for place in places]
-        area = [[_area(one, name) for one in _of(outcomes, place)] for place in places]
-        regret = [[_area(one, name) - _area(one, ORACLE) for one in _of(outcomes, place)] for place in places]
-        times[name] = [float(np.median(values)) for values in by_model]
-        areas[name] = [float(np.median(values)) for values in area]
-        thinking = [
-            one.curves[name].thinking_s / max(one.curves[name].times[-1], 1e-9)
-            for place in places for one in _of(outcomes, place)
-        ]  # fmt: skip
-        labels = [replay.files[place[0]].name for place in places]
-        data[name] = {
-            "time_s": dict(zip(labels, times[name], strict=True)),
-            "area_s": dict(zip(labels, areas[name], strict=True)),
-            "regret_s": dict(zip(labels, (float(np.median(values)) for values in regret), strict=True)),
-            "geometric_mean_s": geometric_mean(times[name]),
-            "area_geometric_mean_s": geometric_mean(areas[name]),
-            "thinking_share": float(np.mean(thinking)),
-            "curves": {
-                label: _mean_curve(_of(outcomes, place), name) for label, place in zip(labels, places, strict=True)
-            },
+        times = {label: [one.time_to(name, near) for one in found] for label, found in models.items()}
+        areas = {label: [one.area(name) for one in found] for label, found in models.items()}
+        regrets = {label: [one.area(name) - one.area(ORACLE) for one in found] for label, found in models.items()}
+        curves = [one.curves[name] for one in chain(*models.values())]
+        thinking = float(np.mean([curve.thinking_s / max(curve.times[-1], 1e-9) for curve in curves]))
+        medians = [{label: _median(values) for label, values in of.items()} for of in (times, areas, regrets)]
+        facts: dict[str, Any] = {
+            **dict(zip(("time_s", "area_s", "regret_s"), medians, strict=True)),
+            "geometric_mean_s": geometric_mean(medians[0].values()),
+            "area_geometric_mean_s": geometric_mean(medians[1].values()),
+            "thinking_share": thinking,
+            "curves": {label: _mean_curve(found, name) for label, found in models.items()},
         }
-        own = (geometric_mean(times[name]), geometric_mean(areas[name]))
-        base = (geometric_mean(times[names[0]]), geometric_mean(areas[names[0]]))
-        rows.append([name, *(spread(values, "{:.1f}") for values in by_model)])
-        rows[-1] += [f"{own[0]:.1f}", f"{own[0] / base[0]:.2f}", f"{own[1]:.1f}", f"{own[1] / base[1]:.2f}"]
-        rows[-1].append(f"{np.mean(thinking):.2%}")
-        series[name] = dict(zip(labels, by_model, strict=True))
-    heads = ["allocator", *(replay.files[place[0]].name for place in places), "geo-mean", f"× {names[0]}"]
-    heads += ["area s", "area ×", "thinking"]
-    title = f"Allocators: seconds to within {near - 1:.0%} of the final model latency, median (quartiles)"
-    return Table(title, heads, rows, data, series)
+        table.data[name] = facts
+        table.rows.append([name, *(spread(values, "{:.1f}") for values in times.values())])
+        for key in ("geometric_mean_s", "area_geometric_mean_s"):
+            table.rows[-1] += [f"{facts[key]:.1f}", f"{facts[key] / table.data[names[0]][key]:.2f}"]
+        table.rows[-1].append(f"{thinking:.2%}")
+        table.series[name] = times
+    return table
 
 
-def _of(outcomes: Mapping[Job, ModelOutcome], place: tuple[int, int]) -> list[ModelOutcome]:
-    return [found for job, found in outcomes.items() if job.place == place]
+def _median(values: Iterable[float]) -> float:
+    return float(np.median(list(values)))
 
 
-def _time_to(outcome: ModelOutcome, name: str, near: float) -> float:
-    return min(outcome.curves[name].time_to(near * outcome.final_s), 2.0 * outcome.total_s)
-
-
-def _area(outcome: ModelOutcome, name: str) -> float:
-    return outcome.curves[name].area(outcome.final_s, outcome.total_s)
+def _share(flags: Iterable[bool]) -> float:
+    return float(np.mean(list(flags)))
 
 
 def _mean_curve(outcomes: Sequence[ModelOutcome], name: str, points: int = 120) -> dict[str, list[float]]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,13 +20,12 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodels.cost_model import Floats
 from schedules.config import Config, Value
 from schedules.errors import UsageError
 from schedules.space import Columns, Knob, Space
 from schedules.task import Task
-from tuning_logs.measurement import ERROR_KINDS, Measurement
 
-Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 FORMAT = 1
@@ -51,6 +50,10 @@ class RecordedSpace(Space):
     table: Floats = field(default_factory=lambda: np.zeros((0, 0)), compare=False, repr=False)
     names: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "constraint", self._is_recorded)
+        object.__setattr__(self, "derive", self._derived)
+
     @property
     def enumerated(self) -> bool:
         """Always: it is a list."""
@@ -61,8 +64,16 @@ class RecordedSpace(Space):
         """(n, d) what was recorded."""
         return self.recorded
 
+    def with_initial(self, places: Sequence[int]) -> RecordedSpace:
+        """The same space with the rows of these numbers as initial configs."""
+        return replace(self, initial=tuple(self.config(self.recorded[place]) for place in places))
+
+    def index(self, config: Config) -> int:
+        """Row number of a recorded config."""
+        return int(np.searchsorted(self._flat, self._flatten(self.row(config)[None, :]))[0])
+
     @cached_property
-    def flat(self) -> Ints:
+    def _flat(self) -> Ints:
         """(n,) mixed-radix number of each row, ascending."""
         return self._flatten(self.recorded)
 
@@ -78,41 +89,24 @@ class RecordedSpace(Space):
             flat = flat * len(knob.choices) + rows[:, column]
         return flat
 
-    def _located(self, columns: Columns) -> Ints:
-        flat = np.zeros(len(next(iter(columns.values()))), dtype=np.int64)
-        for knob, (order, numbers) in zip(self.knobs, self._orders, strict=True):
-            flat = flat * len(knob.choices) + order[np.searchsorted(numbers, columns[knob.name])]
-        return np.minimum(np.searchsorted(self.flat, flat), len(self.flat) - 1), flat  # type: ignore[return-value]
+    def _located(self, columns: Columns) -> tuple[Ints, Ints]:
+        """Number of the nearest recorded row (n,) and the row's own mixed-radix number (n,)."""
+        choices = [
+            order[np.searchsorted(numbers, columns[knob.name])]
+            for knob, (order, numbers) in zip(self.knobs, self._orders, strict=True)
+        ]
+        flat = self._flatten(np.stack(choices, axis=1))
+        return np.minimum(np.searchsorted(self._flat, flat), len(self._flat) - 1), flat
 
-    def known(self, columns: Columns) -> NDArray[np.bool_]:
+    def _is_recorded(self, columns: Columns) -> NDArray[np.bool_]:
         """(n,) which rows were recorded: the constraint."""
         places, flat = self._located(columns)
-        return np.asarray(self.flat[places] == flat)
+        return np.asarray(self._flat[places] == flat)
 
-    def derived(self, columns: Columns) -> Mapping[str, Floats]:
+    def _derived(self, columns: Columns) -> Mapping[str, Floats]:
         """Features of recorded rows: what ``derive`` gave when they were recorded."""
         places, _ = self._located(columns)
         return {name: self.table[places, column] for column, name in enumerate(self.names)}
-
-    def index(self, config: Config) -> int:
-        """Row number of a recorded config."""
-        return int(np.searchsorted(self.flat, self._flatten(self.row(config)[None, :]))[0])
-
-
-def recorded_space(
-    name: str,
-    version: int,
-    knobs: Sequence[Knob],
-    rows: NDArray[np.int32],
-    table: Floats,
-    names: Sequence[str],
-    first: Sequence[int],
-    saving: float = 1.0,
-) -> RecordedSpace:
-    """A space of the recorded ``rows`` (n, d), ascending; ``first``: row numbers of the first guesses."""
-    bare = RecordedSpace(name, version, tuple(knobs), recorded=rows, table=table, names=tuple(names))
-    guesses = tuple(bare.config(rows[index]) for index in first)
-    return replace(bare, constraint=bare.known, derive=bare.derived, initial=guesses, saving=saving)
 
 
 @dataclass(frozen=True)
@@ -159,7 +153,7 @@ class Trace:
         return runs, self.controls[index, order].ravel()[taken]
 
     def levelled(self, index: int, start: int) -> Floats:
-        """Runs (m,) of a config from pass ``start`` on, as they were beside others at the machine's usual speed."""
+        """Runs (m,) of a config from pass ``start`` on, corrected to the machine's usual speed."""
         runs, taken, order = self._from(index, start)
         levels: Floats = self.levels[index, order].ravel()[taken]
         return runs / levels
@@ -172,10 +166,10 @@ class Trace:
 
     @cached_property
     def levels(self) -> Floats:
-        """(n, p, r) how slow the machine was when a run was taken, as a share of its usual speed.
+        """(n, p, r) how slow the machine was when a run was taken, as a multiple of its usual time.
 
-        The median, over the configs that ran in turn at that moment and their control, of run / true latency: what all
-        of them met alike. One control alone has noise of its own, and stood last of its batch.
+        The median of run / true latency over the configs that ran in turn at that moment and their control. One control
+        alone has noise of its own, and was always last of its batch.
         """
         levels = np.full(self.runs_s.shape, math.nan)
         ratios = self.runs_s / self.true_s[:, None, None]
@@ -189,16 +183,6 @@ class Trace:
                 levels[members[:, None], place, np.flatnonzero(known)] = np.nanmedian(seen[:, known], axis=0)
         return levels
 
-    def measurement(self, index: int) -> Measurement:
-        """Everything that was recorded of a config, in the order it was taken."""
-        compile_s = float(self.compile_s[index])
-        if self.errors[index] >= 0:
-            kind: Any = ERROR_KINDS[self.errors[index]]
-            return Measurement(error=kind, message="as recorded", compile_s=compile_s)
-        runs, _ = self.series(index, 0)
-        code = f"{self.codes[index]:x}"
-        return Measurement(tuple(runs.tolist()), None, "", compile_s, float(runs.sum() + self.overhead_s[index]), code)
-
 
 @dataclass(frozen=True)
 class TraceFile:
@@ -209,73 +193,17 @@ class TraceFile:
     traces: tuple[Trace, ...]
 
 
-def _value(value: Value) -> Any:
-    return list(value) if isinstance(value, tuple) else value
-
-
 def _choice(value: Any) -> Value:
     return tuple(value) if isinstance(value, list) else value
 
 
-def save_traces(path: Path, file: TraceFile) -> None:
-    """Write a compressed ``.npz``."""
-    arrays: dict[str, NDArray[Any]] = {}
-    heads = []
-    for number, trace in enumerate(file.traces):
-        space = trace.space
-        heads.append(
-            {
-                "task": asdict(trace.task),
-                "space": {"name": space.name, "version": space.version, "saving": space.saving},
-                "knobs": [[knob.name, [_value(choice) for choice in knob.choices]] for knob in space.knobs],
-                "names": list(space.names),
-                "first": [space.index(config) for config in space.initial],
-                "exhausted": trace.exhausted,
-                "bound_s": trace.bound_s,
-                "untuned_s": trace.untuned_s,
-            }
-        )
-        arrays |= {f"{number}/{name}": array for name, array in _packed(trace).items()}
-    head = {"format": FORMAT, "name": file.name, "machine": file.machine, "traces": heads}
-    arrays["head"] = np.frombuffer(json.dumps(head).encode(), dtype=np.uint8)
-    np.savez_compressed(path, **arrays)  # type: ignore[arg-type]
-
-
-def _packed(trace: Trace) -> dict[str, NDArray[Any]]:
-    """Compact arrays; ``_unpacked`` restores them."""
-    median = np.ones(len(trace.runs_s))
-    timed = ~np.isnan(trace.runs_s).all(axis=(1, 2))
-    median[timed] = np.nanmedian(trace.runs_s[timed], axis=(1, 2))
-    batches, where = np.unique(trace.controls, axis=0, return_inverse=True)
-    return {
-        "rows": trace.space.recorded.astype(np.int16),
-        "table": trace.space.table.astype(np.float32),
-        "compile_s": trace.compile_s.astype(np.float32),
-        "overhead_s": trace.overhead_s.astype(np.float32),
-        "errors": trace.errors,
-        "codes": trace.codes.astype(np.int32),
-        "true_s": trace.true_s.astype(np.float64),
-        "median": median,
-        "runs": _steps(trace.runs_s / median[:, None, None]),
-        "controls": _steps(batches),
-        "batch": where.reshape(-1).astype(np.int32),
-    }
-
-
-def _steps(ratios: Floats) -> NDArray[np.int16]:
-    """int16 steps of ln ratio, NaN as MISSING."""
-    with np.errstate(invalid="ignore"):
-        steps = np.clip(np.round(np.log(ratios) / STEP), -32767, 32767)
-    return np.where(np.isnan(ratios), MISSING, steps).astype(np.int16)
-
-
 def _ratios(steps: NDArray[np.int16]) -> Floats:
-    """Inverse of ``_steps``."""
+    """Ratios of int16 steps of ln ratio; MISSING is NaN."""
     return np.where(steps == MISSING, np.nan, np.exp(steps.astype(np.float64) * STEP))
 
 
 def load_traces(path: Path) -> TraceFile:
-    """Read what ``save_traces`` wrote.
+    """Read a trace file.
 
     Raises:
         UsageError: if the file is missing or no trace of this format.
@@ -300,15 +228,19 @@ def _unpacked(facts: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], numb
     task = dict(facts["task"])
     task["shapes"] = tuple(tuple(shape) for shape in task["shapes"])
     task["dtypes"], task["constants"] = tuple(task["dtypes"]), tuple(task["constants"])
-    knobs = [Knob(name, tuple(_choice(value) for value in values)) for name, values in facts["knobs"]]
     about = facts["space"]
-    space = recorded_space(
-        about["name"], about["version"], knobs, get("rows").astype(np.int32), get("table").astype(np.float64),
-        facts["names"], facts["first"], about["saving"],
-    )  # fmt: skip
+    space = RecordedSpace(
+        about["name"],
+        about["version"],
+        tuple(Knob(name, tuple(_choice(value) for value in values)) for name, values in facts["knobs"]),
+        saving=about["saving"],
+        recorded=get("rows").astype(np.int32),
+        table=get("table").astype(np.float64),
+        names=tuple(facts["names"]),
+    )
     return Trace(
         Task(**task),
-        space,
+        space.with_initial(facts["first"]),
         facts["exhausted"],
         facts["bound_s"],
         facts["untuned_s"],
@@ -320,17 +252,3 @@ def _unpacked(facts: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], numb
         _ratios(get("runs")) * get("median")[:, None, None],
         _ratios(get("controls"))[get("batch")],
     )
-
-
-def corrected(runs_s: Floats, controls: Floats) -> Floats:
-    """(n,) latency over all passes: the median of each pass, at the machine's usual speed, then the median of those."""
-    found = np.full(len(runs_s), math.nan)
-    for index, (runs, slowness) in enumerate(zip(runs_s, controls, strict=True)):
-        passes = [
-            float(np.nanmedian(one)) / (float(np.nanmedian(slow)) if not np.isnan(slow).all() else 1.0)
-            for one, slow in zip(runs, slowness, strict=True)
-            if not np.isnan(one).all()
-        ]
-        if passes:
-            found[index] = float(np.median(passes))
-    return found

@@ -12,9 +12,11 @@ import numpy as np
 from autotune.host.machine import read_host
 from autotune.host.roofline import measure_roofline
 from autotune.options import Options
-from autotune.replay.trace import Floats, Trace, TraceFile, corrected, recorded_space, save_traces
+from autotune.replay.trace import RecordedSpace, Trace, TraceFile
 from autotune.tuning.part import resolve_target
+from costmodels.cost_model import Floats
 from tests.bench.sampling import sampled
+from tests.bench.trace_writer import corrected, save_traces
 from tuning_logs.measurement import ERROR_KINDS
 
 if TYPE_CHECKING:
@@ -49,10 +51,9 @@ def _trace(work: Work, bound_s: float, most: int, runs: int, passes: int) -> Tra
     table = np.stack(list(derived.values()), axis=1) if derived else np.zeros((len(rows), 0))
     firsts = [tuple(space.row(config).tolist()) for config in space.initial]
     places = {tuple(row): index for index, row in enumerate(rows.tolist())}
-    recorded = recorded_space(
-        space.name, space.version, space.knobs, rows, table, tuple(derived),
-        [places[row] for row in firsts if row in places], space.saving,
-    )  # fmt: skip
+    recorded = RecordedSpace(
+        space.name, space.version, space.knobs, saving=space.saving, recorded=rows, table=table, names=tuple(derived)
+    ).with_initial([places[row] for row in firsts if row in places])
     codes = sorted({str(line["code"]) for line in found})
     number = {code: index for index, code in enumerate(codes)}
     timed, controls, overhead_s, errors = _runs(work, number)

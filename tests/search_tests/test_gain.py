@@ -5,13 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from schedules.errors import UsageError
 from search.allocation import TaskState
-from search.gain import FIRST_FACTOR, GainModel, headroom, records, tail_scale
-from search.remaining import Remaining, RemainingGain, together, why_enough
-from search.searcher import SearchContext
-from search.searcher_catalog import make_searcher
-from tests.conformance import spaces
+from search.gain import FIRST_FACTOR, GainModel, headroom, records, tail_scale, trial_cost_s
 
 
 def state(latencies_s: list[float | None], key: str = "a", bound_s: float = 1e-4, **other: object) -> TaskState:
@@ -55,59 +50,19 @@ def test_promises_that_were_not_kept_lower_the_factor_of_the_template() -> None:
     assert model.factor(replace(tasks[0], key="new")) < 0.5 * FIRST_FACTOR
 
 
-def test_remaining_gain_falls_and_ends_at_zero_when_all_is_tried() -> None:
-    tracker = RemainingGain(np.random.default_rng(0))
-    early = [state([1e-3 * 1.1**index for index in range(8)])]
-    tracker.observe(early)
-    before = tracker.estimate(early)
-    late = [state([1e-3 * 1.1**index for index in range(8)] + [2e-3] * 200)]
-    tracker.observe(late)
-    after = tracker.estimate(late)
-    assert 0.0 < after.share < before.share < 1.0
-    assert before.low_s <= before.gain_s <= before.high_s
-    assert tracker.estimate([replace(late[0], exhausted=True)]).gain_s == 0.0
-    assert why_enough(after, 0.5) is not None
-    assert why_enough(before, 1e-6) is None
-    assert "expected remaining gain" in before.text
+def begun(best_s: float = 4e-4, trials: int = 16) -> TaskState:
+    """A task whose latency fell to ``best_s`` in ``trials`` trials."""
+    return state([best_s * (1 + 0.1 * number) for number in reversed(range(trials))])
 
 
-def test_remaining_gain_of_tasks_nobody_tried_is_unknown_not_infinite() -> None:
-    remaining = RemainingGain(np.random.default_rng(0)).estimate([state([])])
-    assert remaining.gain_s == 0.0
-    assert remaining.model_s > 0.0
-    with pytest.raises(UsageError, match="between 0 and 1"):
-        RemainingGain(np.random.default_rng(0)).estimate([state([])], level=80.0)
+def test_a_trial_costs_what_the_last_ones_did() -> None:
+    assert trial_cost_s(replace(begun(trials=20), spent_s=(9.0,) * 4 + (0.2,) * 16)) == pytest.approx(0.2)
 
 
-def test_adaptive_search_says_what_it_expects() -> None:
-    space = spaces.enumerated()
-    searcher = make_searcher("adaptive", SearchContext(space, np.random.default_rng(0)))
-    assert searcher.outlook(8) is None  # type: ignore[attr-defined]
-    expected = []
-    while configs := searcher.ask(8):
-        searcher.tell([(config, spaces.timed(config)) for config in configs])
-        outlook = searcher.outlook(8)  # type: ignore[attr-defined]
-        if outlook is not None:
-            assert outlook.trials == 8
-            expected.append(np.mean(outlook.gains))
-    assert expected[-1] < 0.5 * expected[0]
-    assert searcher.outlook(8) is None  # type: ignore[attr-defined]
-
-
-def test_an_outlook_does_not_repeat_or_lose_configs() -> None:
-    space = spaces.enumerated()
-    searcher = make_searcher("adaptive", SearchContext(space, np.random.default_rng(0)))
-    asked = []
-    for _ in range(4):
-        configs = searcher.ask(8)
-        asked += configs
-        searcher.tell([(config, spaces.timed(config)) for config in configs])
-        searcher.outlook(8)  # type: ignore[attr-defined]
-    assert len(set(asked)) == 32
-
-
-def test_what_is_left_of_several_models_is_added_up_unless_one_is_unknown() -> None:
-    one, other = Remaining(2.0, 0.5, 0.25, 1.0, 0.8), Remaining(1.0, 0.25, 0.0, 0.5, 0.8)
-    assert together([one, other]) == Remaining(3.0, 0.75, 0.25, 1.5, 0.8)
-    assert together([one, None]) is None
-    assert together([]) is None
+def test_more_trials_cut_more_but_never_below_the_bound() -> None:
+    gains, one = GainModel(), begun()
+    gains.observe([one])
+    cuts = [gains.reduction_s(one, trials) for trials in (1, 8, 64, 10**6)]
+    assert cuts == sorted(cuts)
+    assert cuts[0] > 0
+    assert cuts[-1] <= 4e-4 - one.bound_s

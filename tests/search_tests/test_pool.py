@@ -4,13 +4,8 @@ import numpy as np
 import pytest
 
 from schedules.space import Knob, Space
-from search.history import History
 from search.pool import Pool
-from search.prior import MOST_ROWS, columns_of, prior_rows
-from search.searcher import SearchContext
-from search.spread import spread
 from tests.conformance import spaces
-from tuning_logs.measurement import Measurement
 
 
 def make(space: Space) -> Pool:
@@ -75,34 +70,5 @@ def test_spread_covers_better_than_chance() -> None:
         return float(np.sqrt(squares.min(axis=1)).mean())
 
     chance = np.mean([uncovered(Pool(space, np.random.default_rng(seed)).draw(6)) for seed in range(10)])
-    chosen = [spread(Pool(space, np.random.default_rng(s)), 6, np.random.default_rng(s)) for s in range(10)]
+    chosen = [Pool(space, np.random.default_rng(seed)).spread(6) for seed in range(10)]
     assert np.mean([uncovered(rows) for rows in chosen]) < 0.93 * chance
-
-
-def test_history_keeps_the_newest_success() -> None:
-    space = spaces.tiny()
-    history = History(make(space))
-    config = space.config([1])
-    history.tell([(config, Measurement(latencies_s=(1e-3,)))])
-    history.tell([(config, Measurement(latencies_s=(2e-3,)))])
-    history.tell([(config, spaces.failed(config))])
-    assert np.exp(-history.scores).tolist() == pytest.approx([2e-3])
-    other = space.config([0])
-    history.tell([(other, spaces.failed(other))])
-    assert history.valid.tolist() == [True, False]
-    assert history.incumbents(5).tolist() == [[1]]
-
-
-def test_prior_takes_tasks_with_the_same_columns_only() -> None:
-    space = spaces.enumerated()
-    results = tuple((config, spaces.mixed(config)) for config in space.sample(100, np.random.default_rng(1)))
-    alien = spaces.product()
-    told = tuple((config, spaces.timed(config)) for config in alien.sample(5, np.random.default_rng(1)))
-    foreign = (told[0], *results)  # a config that this space does not know is left out
-    context = SearchContext(space, np.random.default_rng(0), prior=((alien, told), (space, foreign)))
-    (rows,) = prior_rows(context)
-    assert columns_of(space) == ("wide", "high", "order", "split", "area")
-    assert rows.features.shape == (MOST_ROWS, 5)
-    assert 0 < (~rows.valid).sum() < MOST_ROWS
-    timed = [-np.log(m.latency_s) for _, m in results if m.ok]
-    assert np.nanmax(rows.scores) == pytest.approx(max(timed))

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from costmodels.cost_model_catalog import COST_MODELS, make_cost_model
@@ -17,3 +20,12 @@ def test_unknown_cost_model_without_a_near_name_lists_all() -> None:
     with pytest.raises(UsageError, match=r"choose one of .*boosted") as caught:
         make_cost_model("zzz", 0)
     assert "did you mean" not in str(caught.value)
+
+
+def test_catalogs_import_nothing_heavy() -> None:
+    program = (
+        "import sys, search.searcher_catalog, search.allocator_catalog, costmodels.cost_model_catalog;"
+        "print([m for m in ('xgboost', 'sklearn', 'skopt', 'emcee', 'tvm') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

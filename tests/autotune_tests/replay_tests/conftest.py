@@ -1,0 +1,16 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from autotune.replay.trace import TraceFile
+from tests.autotune_tests.replay_tests.made_up import trace
+from tests.bench.trace_writer import save_traces
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    found = tmp_path / "toy.npz"
+    save_traces(found, TraceFile("toy", "a machine", (trace("a"), trace("b", 3e-4, 1))))
+    return found

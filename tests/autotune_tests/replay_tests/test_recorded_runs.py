@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from autotune.measure.evaluator import make_evaluator
+from autotune.replay.recorded_runs import BUILDERS, ReplayBench, run_slot
+from search.random_search import RandomSearch
+from search.searcher import SearchContext
+from tests.autotune_tests.replay_tests.made_up import trace
+
+
+def test_equal_code_is_timed_once_and_failures_are_measurements() -> None:
+    found = trace()
+    bench = ReplayBench(found, make_evaluator("fixed"), np.random.default_rng(0))
+    configs = [found.space.config(row) for row in found.space.rows]
+    first, second, broken = bench.measure(configs[0]), bench.measure(configs[1]), bench.measure(configs[5])
+    assert second.latencies_s == first.latencies_s
+    assert (second.run_s, bench.runs) == (0.0, 500)
+    assert first.run_s == pytest.approx(500 * found.runs_s[0].mean() + 1e-3, rel=0.02)
+    assert broken.error == "timeout"
+    assert broken.compile_s == found.compile_s[5] / BUILDERS
+
+
+def test_a_slot_asks_measures_and_tells() -> None:
+    found = trace()
+    searcher = RandomSearch(SearchContext(found.space, np.random.default_rng(0)))
+    bench = ReplayBench(found, make_evaluator("adaptive"), np.random.default_rng(0))
+    results, thinking_s = run_slot(searcher, bench, 8)
+    more, _ = run_slot(searcher, bench, 1000)
+    assert len(results) == 8
+    assert thinking_s > 0
+    assert len({config for config, _ in results + more}) == len(results + more) == len(found.true_s)

@@ -1,0 +1,22 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from schedules.errors import UsageError
+from search.allocator_catalog import ALLOCATORS, make_allocator
+from tests.conformance.allocator_suite import AllocatorSuite
+
+
+class TestAllocators(AllocatorSuite):
+    @pytest.fixture(params=ALLOCATORS)
+    def allocator_name(self, request: pytest.FixtureRequest) -> str:
+        return str(request.param)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "near"), [("roundrobin", "round-robin"), ("expected-cut-outlook", "expected-cut")], ids=["typo", "gone"]
+)
+def test_unknown_allocator_names_the_nearest(wrong: str, near: str) -> None:
+    with pytest.raises(UsageError, match=f"did you mean '{near}"):
+        make_allocator(wrong, np.random.default_rng(0))

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,7 @@ from autotune.artifact.manifest import (
     sha256,
     write_manifest,
 )
+from autotune.artifact.plain_data import decode, encode
 from autotune.artifact.replacement import new_artifact
 from autotune.artifact.weights_file import Entry, SharedWeights, read_weights, write_weights
 from autotune.importer.onnx_model.graph_walk import walk_tensors
@@ -176,10 +177,7 @@ def _read_part(path: Path, data: Mapping[str, Any]) -> Part:
         interface, operators = interface_of(model), Segment(True, model).operators
         return Part(place, ONNX, interface.inputs, interface.outputs, operators, numbers)
     own = read_manifest(place)
-    inputs, outputs = (
-        tuple(OpenSpec(spec["name"], tuple(spec["shape"]), spec["dtype"]) for spec in own[field])
-        for field in ("inputs", "outputs")
-    )
+    inputs, outputs = (decode(tuple[OpenSpec, ...], own[field]) for field in ("inputs", "outputs"))
     return Part(place, KERNELS, inputs, outputs, (), numbers)
 
 
@@ -235,8 +233,8 @@ def write_composite(
         weights = write_weights(folder / WEIGHTS, shared.arrays)
         fields = {
             "sha256": {WEIGHTS: sha256(folder / WEIGHTS)},
-            "inputs": [asdict(spec) for spec in interface.inputs],
-            "outputs": [asdict(spec) for spec in interface.outputs],
+            "inputs": encode(interface.inputs),
+            "outputs": encode(interface.outputs),
             "interface": interface.to_data(),
             "parts": entries,
             "weights": weights,

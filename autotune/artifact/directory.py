@@ -21,7 +21,7 @@ import gzip
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +41,11 @@ from autotune.artifact.manifest import (
     sha256,
     write_manifest,
 )
+from autotune.artifact.plain_data import decode, encode
 from autotune.artifact.plan import Plan
 from autotune.artifact.replacement import new_artifact
 from autotune.artifact.weights_file import read_weights, write_weights
-from autotune.graph.lanes import Lane
-from autotune.graph.steps import Group, Operand, Step, Steps
+from autotune.graph.steps import Steps
 from autotune.importer.program import Program, TensorSpec
 from schedules.target import Target
 from schedules.task import Task
@@ -139,15 +139,15 @@ def write_artifact(
         build(folder / "model.so")
         (folder / "plan.json").write_text(plan.to_json())
         (folder / "tasks.json.gz").write_bytes(_packed_tasks(program))
-        (folder / "steps.json").write_text(json.dumps(None if steps is None else asdict(replace(steps, weights=()))))
+        (folder / "steps.json").write_text(json.dumps(encode(steps and replace(steps, weights=()))))
         entries = write_weights(folder / WEIGHTS, program.weights)
         places = sorted(folder.iterdir())
         fields = {
             "sha256": {place.name: sha256(place) for place in places if place.is_file()},
             "identity": digest,
-            "target": json.loads(plan.target.to_json()),
-            "inputs": [asdict(spec) for spec in program.inputs],
-            "outputs": [asdict(spec) for spec in program.outputs],
+            "target": encode(plan.target),
+            "inputs": encode(program.inputs),
+            "outputs": encode(program.outputs),
             "parts": [kernels_part(place) for place in places if place.is_dir()],
             "weights": entries,
             "provenance": dict(provenance),
@@ -161,7 +161,7 @@ def kernels_part(path: Path) -> dict[str, Any]:
 
 
 def _packed_tasks(program: Program) -> bytes:
-    data = {"tasks": [asdict(task) for task in program.tasks], "programs": program.programs}
+    data = {"tasks": encode(program.tasks), "programs": program.programs}
     return gzip.compress(json.dumps(data).encode(), mtime=0)  # no time: equal plans build equal files
 
 
@@ -173,13 +173,7 @@ def read_tasks(path: Path) -> tuple[tuple[Task, ...], dict[str, str]]:
     """
     with damage_reported(path / "tasks.json.gz"):
         data = json.loads(gzip.decompress((path / "tasks.json.gz").read_bytes()))
-        return tuple(_task(fields) for fields in data["tasks"]), dict(data["programs"])
-
-
-def _task(fields: Mapping[str, Any]) -> Task:
-    shapes = tuple(tuple(shape) for shape in fields["shapes"])
-    dtypes, constants = tuple(fields["dtypes"]), tuple(fields["constants"])
-    return Task(**{**fields, "shapes": shapes, "dtypes": dtypes, "constants": constants})
+        return decode(tuple[Task, ...], data["tasks"]), dict(data["programs"])
 
 
 def read_artifact(path: Path, weights: Weights | None = None) -> Artifact:
@@ -196,14 +190,15 @@ def read_artifact(path: Path, weights: Weights | None = None) -> Artifact:
         if weights is None and not (path / WEIGHTS).exists():
             weights = _shared_weights(path)
         check_files(path, data, () if weights is None else (WEIGHTS,))
+        steps = json.loads((path / "steps.json").read_text())
         return Artifact(
             path,
             Plan.from_json((path / "plan.json").read_text()),
-            Target.from_json(json.dumps(data["target"])),
-            tuple(_spec(item) for item in data["inputs"]),
-            tuple(_spec(item) for item in data["outputs"]),
+            decode(Target, data["target"]),
+            decode(tuple[TensorSpec, ...], data["inputs"]),
+            decode(tuple[TensorSpec, ...], data["outputs"]),
             read_weights(path / WEIGHTS, data["weights"]) if weights is None else weights,
-            _read_steps(path / "steps.json"),
+            decode(Steps, steps) if steps else None,
             str(data["identity"]),
             dict(data["provenance"]),
         )
@@ -219,25 +214,3 @@ def _shared_weights(path: Path) -> Weights | None:
     check_file(whole / WEIGHTS, data["sha256"][WEIGHTS])
     numbers = [part["weights"] for part in data["parts"] if part["path"] == path.name]
     return read_weights(whole / WEIGHTS, [data["weights"][number] for number in numbers[0]])
-
-
-def _read_steps(path: Path) -> Steps | None:
-    data = json.loads(path.read_text())
-    if data is None:
-        return None
-
-    def operand(item: dict[str, Any]) -> Operand:
-        return Operand(item["place"], int(item["index"]), tuple(int(x) for x in item["shape"]), str(item["dtype"]))
-
-    calls = tuple(Step(str(c["symbol"]), tuple(operand(o) for o in c["operands"])) for c in data["calls"])
-    lanes = tuple(Lane(str(x["name"]), int(x["first"]), int(x["threads"]), str(x["device"])) for x in data["lanes"])
-    groups = tuple(
-        Group(str(g["name"]), int(g["lane"]), int(g["calls"]), tuple(int(x) for x in g["waits"]))
-        for g in data["groups"]
-    )
-    outputs = tuple(operand(o) for o in data["outputs"])
-    return Steps(calls, outputs, int(data["arena_bytes"]), (), lanes, groups)
-
-
-def _spec(item: dict[str, Any]) -> TensorSpec:
-    return TensorSpec(str(item["name"]), tuple(int(x) for x in item["shape"]), str(item["dtype"]))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import tvm
 
+from autotune.artifact.plain_data import decode, encode
 from schedules.config import Config
 from schedules.errors import ArtifactError, MissingRecordError, UsageError
 from schedules.lower import BASELINE, MOST_LOSSY, loss
@@ -88,41 +88,6 @@ class LanePlan:
         kernels = [f"{threads} {c.task} {c.config.to_json()}" for threads, choices in self.choices for c in choices]
         return [*kernels, *(f"{placed.lane} {placed.calls}" for placed in self.subgraphs)]
 
-    def to_data(self) -> dict[str, Any]:
-        """As in plan.json."""
-        return {
-            "lanes": self.lanes,
-            "choices": {str(threads): _choices_data(choices) for threads, choices in self.choices},
-            "subgraphs": [asdict(placed) for placed in self.subgraphs],
-            "one_lane_s": self.one_lane_s,
-            "measured_s": self.measured_s,
-        }
-
-    @staticmethod
-    def from_data(data: dict[str, Any]) -> LanePlan:
-        """Inverse of ``to_data``."""
-        return LanePlan(
-            str(data["lanes"]),
-            tuple((int(threads), _choices(choices)) for threads, choices in data["choices"].items()),
-            tuple(
-                Placed(str(p["name"]), str(p["lane"]), tuple(map(int, p["calls"])), p["begin_s"], p["end_s"])
-                for p in data["subgraphs"]
-            ),
-            data["one_lane_s"],
-            data["measured_s"],
-        )
-
-
-def _choices(data: Iterable[dict[str, Any]]) -> tuple[Choice, ...]:
-    return tuple(Choice(str(c["task"]), Config.from_json(json.dumps(c["config"])), c["latency_s"]) for c in data)
-
-
-def _choices_data(choices: Iterable[Choice]) -> list[dict[str, Any]]:
-    return [
-        {"task": choice.task, "config": json.loads(choice.config.to_json()), "latency_s": choice.latency_s}
-        for choice in choices
-    ]
-
 
 @dataclass(frozen=True)
 class Plan:
@@ -151,10 +116,7 @@ class Plan:
 
     def to_json(self) -> str:
         """JSON text; ``from_json`` reads it back."""
-        data: dict[str, Any] = {"target": json.loads(self.target.to_json()), "choices": _choices_data(self.choices)}
-        if self.lanes is not None:
-            data["lanes"] = self.lanes.to_data()
-        return json.dumps(data, indent=1)
+        return json.dumps(encode(self), indent=1)
 
     @staticmethod
     def from_json(text: str) -> Plan:
@@ -164,9 +126,7 @@ class Plan:
             ArtifactError: if the text is not a plan.
         """
         try:
-            data = json.loads(text)
-            lanes = None if data.get("lanes") is None else LanePlan.from_data(data["lanes"])
-            return Plan(Target.from_json(json.dumps(data["target"])), _choices(data["choices"]), lanes)
+            return decode(Plan, json.loads(text))
         except (ValueError, KeyError, TypeError, AttributeError, UsageError) as error:
             raise ArtifactError(f"plan.json is not a plan ({error}); build the artifact again") from error
 

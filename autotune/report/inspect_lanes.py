@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import tvm
-
 from autotune.artifact.directory import Artifact, read_artifact
 from autotune.backends.executor import Span
 from autotune.builder.lane_budget import bounds_of, cut_program
 from autotune.graph.lanes import cpu_lane
 from autotune.importer.program import Program
+from autotune.runtime.model_timing import RACE_RUNS, WARM_RUNS
 from autotune.runtime.session import InferenceSession
 from autotune.validation.verify import random_inputs
-from schedules.errors import UsageError
+from schedules.errors import ArtifactError, UsageError
 from schedules.target import Target
 
-RUNS = 15
-WARM_RUNS = 3
+logger = logging.getLogger(__name__)
 
 Times = tuple[float | None, float | None]
 
@@ -44,10 +43,10 @@ class BranchRow:
 
 def report_branches(program: Program, target: Target) -> tuple[BranchRow, ...]:
     """How the model is cut; empty where the virtual machine runs it."""
-    drawn = cut_program(program, target)
-    if drawn is None:
+    program_cut = cut_program(program, target)
+    if program_cut is None:
         return ()
-    flat, cut = drawn
+    flat, cut = program_cut
     bounds = bounds_of(program, target)
     rows = []
     for number, phase in enumerate(cut.phases):
@@ -99,7 +98,7 @@ class LaneReport:
 
 
 def report_lanes(path: Path) -> LaneReport:
-    """Run the artifact at ``path`` some times on random inputs, and say what ran where and when.
+    """Run the artifact at ``path`` some times on random inputs, and report what ran where and when.
 
     Raises:
         ArtifactError: if it is damaged or not for this machine.
@@ -110,7 +109,7 @@ def report_lanes(path: Path) -> LaneReport:
         raise UsageError(f"{path} runs on TVM's virtual machine, on one lane; there is nothing to show")
     plan = artifact.plan.lanes
     placed = {subgraph.name: subgraph for subgraph in plan.subgraphs} if plan is not None else {}
-    runs = [] if _is_away(artifact) else _runs(path, artifact)
+    runs = _runs(path, artifact)
     lanes, groups = artifact.steps.lanes, artifact.steps.groups
     if runs:
         groups = tuple(span.group for span in runs[0])
@@ -136,16 +135,17 @@ def report_lanes(path: Path) -> LaneReport:
     )
 
 
-def _is_away(artifact: Artifact) -> bool:
-    """Whether a device that runs a part of the model is not in this machine."""
-    kinds = {read_artifact(path).target.kind for path in artifact.device_parts.values()}
-    return "cuda" in kinds and not tvm.cuda(0).exist
-
-
 def _runs(path: Path, artifact: Artifact) -> list[list[Span]]:
-    session = InferenceSession(path)
+    """Timelines of some runs; none where a device that runs a part of the model is not in this machine."""
+    try:
+        session = InferenceSession(path)
+    except ArtifactError as error:
+        if not artifact.device_parts:
+            raise
+        logger.debug("%s is not run: %s", path, error)
+        return []
     feed = random_inputs(artifact.inputs, 0)
-    return [session.timeline(feed) for _ in range(WARM_RUNS + RUNS)][WARM_RUNS:]
+    return [session.timeline(feed) for _ in range(WARM_RUNS + RACE_RUNS)][WARM_RUNS:]
 
 
 def _median(spans: Sequence[Span]) -> Times:

@@ -12,10 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
-from autotune.builder.lane_kernels import Built, Kind, Ledger, for_threads, outline, plan_sizes, problem_of
-
 from autotune.artifact.apply_plan import apply_plan
 from autotune.backends.cpu.linking import concats_of
+from autotune.builder.build_request import LaneKernels
+from autotune.builder.core_groups import CoreGroups
+from autotune.builder.lane_budget import cut_program, for_threads, plan_sizes
+from autotune.builder.profile_cache import ProfileCache
 from autotune.cli.reply import table
 from autotune.graph.exact import exact
 from autotune.graph.flat import read_flat
@@ -53,17 +55,17 @@ def problems(model: Path, log_path: str) -> Iterator[tuple[Partition, Problem]]:
     kinds = {}
     for threads, size in plan_sizes(program, target, lanes, options).items():
         own = target if threads == target.threads else type(target)(**{**vars(target), "threads": threads})
-        kinds[threads] = Kind(own, for_threads(program, own), size.tasks, cast(Any, None))
-    drawn = outline(program, target)
-    if drawn is None or len(kinds) == 1:
+        kinds[threads] = LaneKernels(own, for_threads(program, own), size.tasks, None)
+    found = cut_program(program, target)
+    if found is None or len(kinds) == 1:
         return
     plans = {threads: kind.plan(log, True, MOST_LOSSY) for threads, kind in kinds.items()}
     flats = {t: read_flat(apply_plan(kind.program, plans[t]), concats_of(kind.program)) for t, kind in kinds.items()}
     objects = {t: {symbol_of(key): Path() for key in kind.tasks} for t, kind in kinds.items()}
-    built = Built(plans, cast(Any, flats), objects, lanes, (), Path())
-    cut = drawn[1]
-    coarse = problem_of(built, cut, Ledger(log, target, frozen=True))
-    yield cut, coarse
+    cache = ProfileCache(log, target, frozen=True)
+    groups = CoreGroups(plans, cast(Any, flats), objects, lanes, target.threads, cache, (), Path())
+    _, cut = found
+    yield cut, groups.problem(cut)
 
 
 def row(model: Path, cut: Partition, problem: Problem) -> list[str]:

@@ -9,18 +9,20 @@ import numpy as np
 import onnx
 import pytest
 import tvm
-from autotune.builder.coupled_costs import Costs, device_bound_s, placements_of, problem_of
 
 from autotune.artifact.directory import read_artifact
+from autotune.backends.cpu.cpu_backend import CpuBackend
 from autotune.backends.cpu.device_lanes import device_functions
+from autotune.builder import accuracy, placing
+from autotune.builder.cpu_and_device import Costs, CpuAndDevice
 from autotune.cli.text import lane_lines
+from autotune.events import ignore
 from autotune.graph.lanes import Lane, coupled_lanes, cpu_lane, device_of
-from autotune.host.roofline import measure_roofline
-from autotune.importer.guarded_import import cut_into_branches, import_model
 from autotune.options import Options
 from autotune.report.inspect_lanes import report_lanes
 from autotune.runtime.session import InferenceSession
-from autotune.tuning import coupled
+from autotune.tuning.composition import tune_composition
+from autotune.tuning.coupled import CoupledLanes
 from autotune.tuning.part import tune_part
 from autotune.validation.verify import random_inputs, reference_outputs
 from schedules.errors import ArtifactError, RunError, UsageError, VerificationError
@@ -32,17 +34,19 @@ DEVICE = Target.cuda("sm_90")
 LANES = "cpu,cuda:0"
 
 
-def stand_in(path, options, target, observe):
-    """What ``tune_cuda`` would do, by the CPU."""
-    assert target == DEVICE
-    return tune_part(path, replace(options, target=None, threads=1, device=True), observe)
+def stand_in(job, observe, interrupted):
+    """What ``tune_part`` would do, with the CPU in place of the device."""
+    if job.options.target is None:
+        return tune_part(job.model, job.options, observe, interrupted)
+    assert job.options.target == DEVICE
+    return tune_part(job.model, replace(job.options, target=None, threads=1), observe, interrupted)
 
 
-def apart(crew, built):
+def apart(source, part):
     """Costs by which every other subgraph goes to the device."""
-    number = sum(map(ord, built.name)) % 2
-    cpu, device = ((9.0, 9.0), (1.0, 3.0), (3.0, 1.0))[0 if built.name == "model" else 1 + number]
-    return Costs(cpu, device, cpu, device, measured=True)
+    number = sum(map(ord, part.name)) % 2
+    cpu, device = ((9.0, 9.0), (1.0, 3.0), (3.0, 1.0))[0 if part.name == "model" else 1 + number]
+    return Costs(cpu, device, cpu, device)
 
 
 @pytest.fixture(scope="module")
@@ -51,36 +55,47 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module", autouse=True)
-def tuned_once(folder):
-    """Subgraphs are tuned in the first test that wants them; later ones get copies."""
-    kept = {}
-    tune = coupled._Crew.tune
+def cpu_as_device():
+    """Parts of the device were built for the CPU."""
 
-    def remembered(crew, name, file, beside, share, whole=False):
-        if name not in kept:
-            built = tune(crew, name, file, beside, share, whole)
-            cpu, device = (shutil.copytree(path, folder / path.name) for path in (built.cpu, built.device))
-            kept[name] = (cpu, device, crew.results[-2:])
-            return built
-        cpu, device, results = kept[name]
-        crew.results += results
-        copies = [shutil.copytree(path, beside / path.name) for path in (cpu, device)]
-        return coupled.Built(name, file, *copies)
+    def on_cpu(backend, path):
+        part = read_artifact(path)
+        return backend.executor(part, part.target.threads), len(part.outputs)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(coupled._Crew, "tune", remembered)
+        patch.setattr(CpuBackend, "_on_device", on_cpu)
         yield
 
 
 @pytest.fixture(scope="module")
-def placed(folder):
+def tune(folder):
+    """Tunes; artifacts of parts are built in the first test that wants them, later ones get copies."""
+    kept = {}
+
+    def remembered(job, observe, interrupted):
+        place = job.options.out
+        if place.name in kept:
+            shutil.copytree(folder / place.name, place)
+        else:
+            kept[place.name] = stand_in(job, observe, interrupted)
+            shutil.copytree(place, folder / place.name)
+        return replace(kept[place.name], artifact=place)
+
+    def tuned(out):
+        options = Options(out=out, log=folder / "t.db", trials=0, budget_s=4, lanes=LANES, threads=2, target=DEVICE)
+        return tune_composition(CoupledLanes(cached(MODEL), options), out, remembered, ignore)
+
+    return tuned
+
+
+@pytest.fixture(scope="module")
+def placed(folder, tune):
     """The artifact of a model whose subgraphs are on both lanes, and the result."""
-    options = Options(out=folder / "a.tuned", log=folder / "t.db", trials=0, budget_s=4, lanes=LANES, threads=2)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(coupled._Crew, "costs", apart)
-        patch.setattr(coupled, "WORTH", 0.0)  # whatever was placed is kept, however slow the stand-in is
-        result = coupled.tune_coupled(cached(MODEL), options, DEVICE, tune_device=stand_in)
-    return options.out, result
+        patch.setattr(CpuAndDevice, "costs", apart)
+        patch.setattr(placing, "WORTH", 0.0)  # whatever was placed is kept, however slow the stand-in is
+        result = tune(folder / "a.tuned")
+    return folder / "a.tuned", result
 
 
 def expected(path, seed):
@@ -162,7 +177,10 @@ def test_what_the_device_runs_is_checked_too(placed, tmp_path):
 
 
 def test_a_device_that_is_not_here_is_told(placed, tmp_path, monkeypatch):
-    monkeypatch.setattr("autotune.report.inspect_lanes._is_away", lambda artifact: True)
+    def missing(backend, path):
+        raise ArtifactError("this machine has none")
+
+    monkeypatch.setattr(CpuBackend, "_on_device", missing)
     report = report_lanes(placed[0])
     assert report.measured_s is None
     assert all(row.measured == (None, None) for row in report.rows)
@@ -170,27 +188,24 @@ def test_a_device_that_is_not_here_is_told(placed, tmp_path, monkeypatch):
     assert "its device is not here" in lane_lines(report)[-1]
 
 
-def test_a_wrong_result_is_not_shipped(placed, tmp_path, monkeypatch):
-    monkeypatch.setattr(coupled._Crew, "costs", apart)
-    monkeypatch.setattr(coupled, "WORTH", 0.0)
-    real = coupled.compare_session
-    monkeypatch.setattr(coupled, "compare_session", lambda *a: replace(real(*a), passed=False))
+def test_a_wrong_result_is_not_installed(tune, tmp_path, monkeypatch):
+    monkeypatch.setattr(CpuAndDevice, "costs", apart)
+    monkeypatch.setattr(placing, "WORTH", 0.0)
+    real = accuracy.compare_artifact
+    monkeypatch.setattr(accuracy, "compare_artifact", lambda *a: replace(real(*a), passed=False))
     out = tmp_path / "c.tuned"
-    options = Options(out=out, log=placed[0].parent / "t.db", trials=0, budget_s=4, lanes=LANES, threads=2)
     with pytest.raises(VerificationError, match=r"c\.tuned"):
-        coupled.tune_coupled(cached(MODEL), options, DEVICE, tune_device=stand_in)
+        tune(out)
     assert not out.exists()
 
 
-def test_one_lane_is_kept_where_a_placement_is_not_worth_it(placed, tmp_path):
+def test_one_lane_is_kept_where_a_placement_is_not_worth_it(tune, tmp_path, monkeypatch):
     """The artifact is then an ordinary one."""
-    out = tmp_path / "d.tuned"
-    options = Options(out=out, log=placed[0].parent / "t.db", trials=0, budget_s=4, lanes=LANES, threads=2)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(coupled, "WORTH", 1e9)
-        result = coupled.tune_coupled(cached(MODEL), options, DEVICE, tune_device=stand_in)
+    monkeypatch.setattr(placing, "WORTH", 1e9)
+    result = tune(tmp_path / "d.tuned")
     assert result.verified.passed
-    assert read_artifact(out).steps.lanes == ()
+    assert result.latency_ms["tuned"] > 0.0
+    assert read_artifact(tmp_path / "d.tuned").steps.lanes == ()
 
 
 def test_a_failing_device_names_its_subgraph(library_of_one, tmp_path):
@@ -237,26 +252,8 @@ def test_lanes_with_a_device_are_understood():
             device_of(text)
 
 
-def test_costs_without_a_device_are_bounds():
-    _, program = import_model(cached(MODEL), {}, DEVICE)
-    peak = measure_roofline(DEVICE)
-    once = device_bound_s(program, peak)
-    more = device_bound_s(replace(program, tasks=(*program.tasks, *program.tasks)), peak)
-    assert 0.0 < once < more < 2 * once
-
-
-def test_the_longer_branch_goes_to_the_lane_that_is_faster_for_it():
-    _, branches = cut_into_branches(cached(MODEL), {})
-    several = [number for number, branch in enumerate(branches) if "." in branch.name]
-    costs = [Costs(1.0, 5.0, 1.0, 5.0, measured=True) for _ in branches]
-    costs[several[0]] = Costs(9.0, 2.0, 9.0, 2.0, measured=True)
-    best, *_ = placements_of(problem_of(branches, costs, coupled_lanes(LANES, 2)))
-    assert best.lanes[several[0]] == 1
-    assert all(lane == 0 for number, lane in enumerate(best.lanes) if number != several[0])
-
-
 @pytest.mark.parametrize("more", [{"frozen": True}, {"fallback": None, "shapes": ({}, {})}])
 def test_what_does_not_go_with_a_device_is_refused(more, tmp_path):
-    options = Options(out=tmp_path / "e.tuned", lanes=LANES, **more)
+    options = Options(out=tmp_path / "e.tuned", lanes=LANES, target=DEVICE, **more)
     with pytest.raises(UsageError, match="leave out"):
-        coupled.tune_coupled(cached(MODEL), options, DEVICE, tune_device=stand_in)
+        CoupledLanes(cached(MODEL), options)

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 pytest.importorskip("cuda.bindings", reason="needs NVRTC: pip install 'tune-compiler[cuda]'")
 
-from autotune.builder.coupled_costs import Costs
-
 from autotune.artifact.directory import read_artifact
+from autotune.backends.cpu.cpu_backend import CpuBackend
+from autotune.builder.cpu_and_device import Costs, CpuAndDevice, TunedPart
 from autotune.builder.device_build import NOT_RUN
 from autotune.importer.onnx_model.load import load_model
 from autotune.importer.onnx_model.simplify import simplify
@@ -22,8 +22,8 @@ from autotune.importer.program import import_program
 from autotune.options import Options
 from autotune.report.inspect_lanes import report_lanes
 from autotune.runtime import session as runtime
-from autotune.tuning import coupled
 from autotune.tuning.result import Result
+from autotune.tuning.tune import tune
 from autotune.validation.verify import compare_session
 from schedules.errors import ArtifactError
 from schedules.target import Target
@@ -35,12 +35,6 @@ MODEL = "tiny_wide_deep"
 ARCH = "sm_90"
 
 
-def prefer_device(crew: Any, built: coupled.Built) -> Costs:
-    """Whatever a GPU can run goes there."""
-    cpu, device = 99.0 if built.name == "model" else 3.0, None if built.device is None else 1.0
-    return Costs(cpu, device, cpu, device, measured=False)
-
-
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("files")
@@ -49,18 +43,25 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def made(files: Path) -> tuple[Path, Result]:
     options = Options(
-        out=files / "a.tuned", log=files / "t.db", trials=0, budget_s=4, lanes="cpu,cuda:0", threads=2, device=False
+        out=files / "a.tuned",
+        log=files / "t.db",
+        trials=0,
+        budget_s=4,
+        lanes="cpu,cuda:0",
+        threads=2,
+        target=Target.cuda(ARCH),
+        device=False,
     )
-    tune = coupled._Crew.tune
 
-    def kept(crew: Any, name: str, file: Path, *rest: Any, **more: Any) -> coupled.Built:
-        shutil.copy(file, files / f"{name}.onnx")
-        return tune(crew, name, file, *rest, **more)
+    def prefer_device(source: CpuAndDevice, part: TunedPart) -> Costs:
+        """Whatever a GPU can run goes there; files of subgraphs are kept."""
+        shutil.copy(part.file, files / f"{part.name}.onnx")
+        cpu, device = 99.0 if part.name == "model" else 3.0, None if part.device is None else 1.0
+        return Costs(cpu, device, cpu, device)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(coupled._Crew, "costs", prefer_device)
-        patch.setattr(coupled._Crew, "tune", kept)
-        result = coupled.tune_coupled(cached(MODEL), options, Target.cuda(ARCH))
+        patch.setattr(CpuAndDevice, "costs", prefer_device)
+        result = tune(cached(MODEL), options)
     return files / "a.tuned", result
 
 
@@ -141,10 +142,10 @@ class Emulated:
 def test_together_they_compute_the_model(made, files, monkeypatch):
     """The CPU's kernels run, the GPU's run from their source on the CPU, and the driver hands over between them."""
 
-    def emulated(path: Path) -> tuple[Emulated, int]:
+    def emulated(backend: CpuBackend, path: Path) -> tuple[Emulated, int]:
         machine = Emulated(files / f"{path.name.removeprefix('device-')}.onnx")
         return machine, machine.outputs
 
-    monkeypatch.setattr(runtime, "_part", emulated)
+    monkeypatch.setattr(CpuBackend, "_on_device", emulated)
     verdict = compare_session(runtime.InferenceSession(made[0]), load_model(cached(MODEL), {}))
     assert verdict.passed, verdict

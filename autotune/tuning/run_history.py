@@ -19,6 +19,7 @@ from typing import Any
 
 from autotune.artifact.directory import read_artifact
 from autotune.artifact.manifest import attach, attachment, read_manifest, sha256
+from autotune.artifact.plain_data import decode, encode
 from autotune.artifact.plan import UNTUNED, record_key
 from autotune.events import Event, ReferenceTimed, SlotBegan, SlotDone, TuningBegan
 from autotune.host.machine import read_host
@@ -211,7 +212,7 @@ def read_history(path: Path) -> tuple[Run, ...]:
         return ()
     try:
         data = json.loads(gzip.decompress(content))
-        return tuple(_run(item) for item in data["runs"]) if data["format"] == FORMAT else ()
+        return decode(tuple[Run, ...], data["runs"]) if data["format"] == FORMAT else ()
     except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
         raise ArtifactError(f"{path / FILE} is damaged ({error}); run 'tune run' again") from error
 
@@ -230,24 +231,8 @@ def earlier_runs(out: Path, model: Path, target: Target) -> tuple[Run, ...]:
 
 def write_history(path: Path, runs: tuple[Run, ...]) -> None:
     """Keep ``runs`` in the artifact at ``path``."""
-    data = {"format": FORMAT, "runs": [asdict(run) for run in runs]}
+    data = {"format": FORMAT, "runs": encode(runs)}
     attach(path, FILE, gzip.compress(json.dumps(data).encode(), mtime=0))
-
-
-def _run(data: dict[str, Any]) -> Run:
-    slots = [
-        Slot(**{**slot, "latencies_s": tuple(slot["latencies_s"]), "failures": tuple(slot["failures"])})
-        for slot in data["slots"]
-    ]
-    rest = {
-        "roofline": None if data["roofline"] is None else Roofline(**data["roofline"]),
-        "reference": None if data["reference"] is None else ReferenceTimed(**data["reference"]),
-        "tasks": tuple(TaskHistory(**task) for task in data["tasks"]),
-        "slots": tuple(slots),
-        "profile": tuple((str(symbol), float(seconds)) for symbol, seconds in data["profile"]),
-        "lanes": tuple((str(lane), str(name), float(begin), float(end)) for lane, name, begin, end in data["lanes"]),
-    }
-    return Run(**{**data, **rest})
 
 
 def known_reference(runs: Sequence[Run]) -> ReferenceTimed | None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from autotune.artifact.directory import read_artifact
+from autotune.artifact.plain_data import encode
 from schedules.errors import ArtifactError
 
 RUNNER = "plain_model.py"
@@ -27,10 +28,10 @@ def export(artifact_path: Path, out: Path) -> Path:
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ArtifactError(f"{out} exists and is not an empty folder; name another --out")
     program = {
-        "inputs": [asdict(spec) for spec in artifact.inputs],
-        "outputs": [asdict(spec) for spec in artifact.outputs],
+        "inputs": encode(artifact.inputs),
+        "outputs": encode(artifact.outputs),
         "threads": artifact.target.threads,
-        "steps": None if artifact.steps is None else asdict(replace(artifact.steps, weights=())),
+        "steps": encode(artifact.steps and replace(artifact.steps, weights=())),
     }
     try:
         out.mkdir(parents=True, exist_ok=True)

@@ -1,9 +1,10 @@
-"""What ``InferenceSession`` calls: one protocol for artifacts of one set of shapes, of several, and of segments."""
+"""What ``InferenceSession`` calls: one interface to artifacts of one set of shapes, of several, and of segments."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from numpy.typing import NDArray
 
@@ -15,34 +16,23 @@ Array = NDArray[Any]
 Arrays = Sequence[Array]
 
 
-class ArtifactExecutor(Protocol):
-    """Runs an artifact on arrays, one per input of the model and in that order. Safe to call from several threads."""
+class ArtifactExecutor(ABC):
+    """Runs an artifact on arrays, one per input of the model and in that order. Safe to call from several threads.
 
-    @property
-    def inputs(self) -> Sequence[Spec]:
-        """The model's inputs."""
-        ...
+    Attributes:
+        inputs, outputs: of the model.
+        provenance: where the artifact comes from.
+        threads: that kernels run on.
+        lanes: what runs the subgraphs; empty where the model is not cut into subgraphs.
+    """
 
-    @property
-    def outputs(self) -> Sequence[Spec]:
-        """The model's outputs."""
-        ...
+    inputs: Sequence[Spec]
+    outputs: Sequence[Spec]
+    provenance: Mapping[str, Any]
+    threads: int
+    lanes: tuple[Lane, ...] = ()
 
-    @property
-    def provenance(self) -> Mapping[str, Any]:
-        """Where the artifact comes from."""
-        ...
-
-    @property
-    def threads(self) -> int:
-        """Threads that kernels run on."""
-        ...
-
-    @property
-    def lanes(self) -> tuple[Lane, ...]:
-        """What runs the subgraphs; empty where the model is not cut into subgraphs."""
-        ...
-
+    @abstractmethod
     def run(self, arrays: Arrays) -> list[Array]:
         """Every output, in memory of the caller's.
 
@@ -53,16 +43,15 @@ class ArtifactExecutor(Protocol):
             UsageError: for sizes that the artifact does not serve.
             RunError: if the run fails or is cancelled.
         """
-        ...
 
+    @abstractmethod
     def profile(self, arrays: Arrays) -> list[tuple[str, float]]:
         """(symbol, seconds) of every kernel call of one run, in order; empty where that cannot be measured."""
-        ...
 
     def timeline(self, arrays: Arrays) -> list[Span]:
         """When every subgraph of one run ran; empty where that cannot be measured."""
-        ...
+        return []
 
+    @abstractmethod
     def cancel(self) -> None:
         """End the runs in progress in other threads before their next kernel, where that is possible."""
-        ...

@@ -16,8 +16,7 @@ import numpy as np
 
 from autotune.artifact.composite import Composite, Part
 from autotune.backends.executor import Span
-from autotune.graph.lanes import Lane
-from autotune.runtime.artifact_executor import Array, Arrays
+from autotune.runtime.artifact_executor import Array, Arrays, ArtifactExecutor
 from autotune.runtime.inputs import shape_text
 from autotune.runtime.one_shape_executor import OneShapeExecutor
 from schedules.errors import UsageError
@@ -26,7 +25,7 @@ Shapes = tuple[tuple[int, ...], ...]
 """Of all inputs, in order."""
 
 
-class MultiShapeExecutor:
+class MultiShapeExecutor(ArtifactExecutor):
     """Runs the part that fits; parts are opened when they are first needed, but for the first.
 
     Args:
@@ -45,7 +44,7 @@ class MultiShapeExecutor:
         self._by_shapes = {self._in_order(part): part for part in artifact.parts}
         first = self._executor(artifact.parts[0])
         self.threads = first.threads
-        self.lanes: tuple[Lane, ...] = first.lanes
+        self.lanes = first.lanes
 
     def run(self, arrays: Arrays) -> list[Array]:
         """As ``ArtifactExecutor.run``, for any shapes that the artifact was built for or can be led to.

@@ -12,18 +12,17 @@ from autotune.artifact.directory import Artifact
 from autotune.backends.backend_catalog import backend_of
 from autotune.backends.cpu.libraries import set_threads
 from autotune.backends.executor import Span
-from autotune.graph.lanes import Lane
 from autotune.host.dtypes import as_words, numpy_type, word
 from autotune.host.pages import KERNEL_ALIGNMENT, paged
 from autotune.importer.program import TensorSpec
-from autotune.runtime.artifact_executor import Array, Arrays
+from autotune.runtime.artifact_executor import Array, Arrays, ArtifactExecutor
 
 SMALL_BYTES = 32 << 10
 """Inputs up to this size are always copied. Heuristic, not measured: copying them takes less time than to find out
 whether kernels can read them where they are."""
 
 
-class OneShapeExecutor:
+class OneShapeExecutor(ArtifactExecutor):
     """Runs the kernels of one artifact; calls from several threads wait for each other.
 
     Args:
@@ -39,7 +38,7 @@ class OneShapeExecutor:
         self.inputs, self.outputs, self.provenance = artifact.inputs, artifact.outputs, artifact.provenance
         self.threads = threads or artifact.target.threads
         self._kernels = backend.executor(artifact, self.threads)
-        self.lanes: tuple[Lane, ...] = self._kernels.lanes
+        self.lanes = self._kernels.lanes
         self._outputs = [(spec, numpy_type(spec.dtype)) for spec in artifact.outputs]
         # Whether the kernels make all outputs, in the type that users see.
         self._as_made = all(0 not in spec.shape and word(dtype) == dtype for spec, dtype in self._outputs)

@@ -10,9 +10,7 @@ from typing import Any
 from autotune.artifact.composite import Composite, Part
 from autotune.artifact.directory import Artifact
 from autotune.artifact.manifest import KERNELS
-from autotune.backends.executor import Span
-from autotune.graph.lanes import Lane
-from autotune.runtime.artifact_executor import Array, Arrays
+from autotune.runtime.artifact_executor import Array, Arrays, ArtifactExecutor
 from autotune.runtime.inputs import InputCheck
 from autotune.runtime.one_shape_executor import OneShapeExecutor
 from schedules.errors import InstallError, RunError, last_line
@@ -24,7 +22,7 @@ LONGEST_REASON = 300
 Values = Mapping[str, Array]
 
 
-class SegmentedExecutor:
+class SegmentedExecutor(ArtifactExecutor):
     """Runs segments one after the other; values pass between them by name.
 
     Args:
@@ -34,8 +32,6 @@ class SegmentedExecutor:
         ArtifactError: if a file is damaged, or this machine cannot run the artifact.
         InstallError: if ONNX Runtime is not installed.
     """
-
-    lanes: tuple[Lane, ...] = ()
 
     def __init__(self, artifact: Composite, threads: int | None) -> None:
         self.inputs, self.outputs = artifact.interface.inputs, artifact.interface.outputs
@@ -65,10 +61,6 @@ class SegmentedExecutor:
             spent += segment.profile(values)
             values.update(segment.run(values))
         return spent
-
-    def timeline(self, arrays: Arrays) -> list[Span]:
-        """Empty: segments run one after the other."""
-        return []
 
     def cancel(self) -> None:
         """As ``ArtifactExecutor.cancel``, at the next tuned kernel."""

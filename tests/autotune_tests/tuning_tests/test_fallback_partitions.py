@@ -184,7 +184,7 @@ def test_a_second_run_keeps_history_and_latencies(model, tmp_path, measurers, mo
 def test_a_model_that_can_be_imported_has_no_islands(tmp_path):
     options = Options(out=tmp_path / "a.tuned", log=tmp_path / "t.db", trials=0, fallback="onnxruntime")
     result = autotune.tune(save_tiny(tmp_path / "tiny.onnx"), options)
-    assert result.islands == ()
+    assert result.fallback_partitions == ()
     assert kind_of(result.artifact) == KERNELS
 
 

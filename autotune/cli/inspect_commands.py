@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,6 +13,9 @@ from autotune.cli import text as cli_text
 from autotune.cli.model_request import LOOK_UP, ModelRequest
 from autotune.cli.reply import DONE, UNVERIFIED, Reply
 from schedules.errors import UsageError
+
+if TYPE_CHECKING:  # loads TVM
+    from autotune.validation.verify import Verdict
 
 inspect_app = typer.Typer()
 
@@ -120,53 +123,47 @@ def verify(
     as_json: opt.Json = False,
 ) -> Reply:
     """Compare an artifact's outputs with ONNX Runtime's on random inputs."""
-    from autotune.artifact.composite import read_composite
-    from autotune.artifact.directory import read_artifact
+    from autotune.artifact.composite import model_of, read_composite
     from autotune.artifact.manifest import KERNELS, SEGMENTS, kind_of
-    from autotune.importer.guarded_import import load_checked
     from autotune.validation.bisect import bisect as find_culprit
-    from autotune.validation.verify import compare_artifact, complaint
 
     kind = kind_of(artifact)
-    if kind == SEGMENTS:
-        return _verify_segmented(artifact, model, seed, bisect, as_json)
+    parts = [artifact] if kind in (KERNELS, SEGMENTS) else [part.path for part in read_composite(artifact).parts]
     lines: list[str] = []
     complaints: list[str] = []
     data: list[dict[str, Any]] = []
-    for part in [artifact] if kind == KERNELS else [part.path for part in read_composite(artifact).parts]:
-        shapes = {spec.name: spec.shape for spec in read_artifact(part).inputs if spec.shape}
-        verdict = compare_artifact(part, load_checked(model, shapes), seed)
-        found: dict[str, Any] = {**asdict(verdict), "artifact": str(part)}
+    for part in parts:
+        verdict, complaint = _compared(part, model, seed, foreign=kind == SEGMENTS)
         lines.append(cli_text.verdict_line(verdict))
-        if not verdict.passed:
-            complaints.append(complaint(part, verdict, seed))
-        if bisect:
+        complaints += complaint
+        data.append({**asdict(verdict), "artifact": str(part)})
+        if bisect and kind != SEGMENTS:
             culprit = find_culprit(part, model, seed)
-            found["culprit"] = None if culprit is None else asdict(culprit)
+            data[-1]["culprit"] = None if culprit is None else asdict(culprit)
             lines.append("every kernel is right" if culprit is None else culprit.line())
             if culprit is not None and verdict.passed:
                 complaints.append(f"{part}: a kernel is wrong though these outputs do not show it; build it again")
-        data.append(found)
-    whole = {"passed": not complaints, "parts": data} if kind != KERNELS else data[0]
-    return Reply(lines, whole, as_json, complaints, UNVERIFIED if complaints else DONE)
-
-
-def _verify_segmented(artifact: Path, model: Path, seed: int, bisect: bool, as_json: bool) -> Reply:
-    """Verify an artifact in which ONNX Runtime runs some segments."""
-    from autotune.artifact.composite import model_of, read_composite
-    from autotune.importer.guarded_import import load_checked
-    from autotune.runtime.session import InferenceSession
-    from autotune.validation.verify import compare_session, complaint
-
-    whole = read_composite(artifact)
-    shapes = {spec.name: tuple(map(int, spec.shape)) for spec in whole.interface.inputs if spec.shape}
-    verdict = compare_session(InferenceSession(artifact), load_checked(model, shapes, foreign=True), seed)
-    complaints = [] if verdict.passed else [complaint(artifact, verdict, seed)]
-    lines = [cli_text.verdict_line(verdict)]
-    if bisect:
-        first = whole.tuned[0].path
+    if bisect and kind == SEGMENTS:
+        first = read_composite(artifact).tuned[0].path
         lines.append(
             "an artifact with fallback partitions is not bisected as a whole; give its tuned segments and their "
             f"models, such as {first} {model_of(first)}"
         )
-    return Reply(lines, asdict(verdict), as_json, complaints, UNVERIFIED if complaints else DONE)
+    whole = data[0] if len(parts) == 1 and parts[0] == artifact else {"passed": not complaints, "parts": data}
+    return Reply(lines, whole, as_json, complaints, UNVERIFIED if complaints else DONE)
+
+
+def _compared(artifact: Path, model: Path, seed: int, foreign: bool) -> tuple[Verdict, list[str]]:
+    """The verdict, and the complaint if there is one.
+
+    Args:
+        foreign: the model may hold operators that TVM cannot express.
+    """
+    from autotune.importer.guarded_import import load_checked
+    from autotune.runtime.session import InferenceSession
+    from autotune.validation.verify import compare_session, complaint
+
+    session = InferenceSession(artifact)
+    shapes = {arg.name: tuple(int(size or 0) for size in arg.shape) for arg in session.get_inputs() if arg.shape}
+    verdict = compare_session(session, load_checked(model, shapes, foreign=foreign), seed)
+    return verdict, [] if verdict.passed else [complaint(artifact, verdict, seed)]

@@ -27,13 +27,19 @@ SHOWN_PROBLEMS = 20
 log_app = typer.Typer(no_args_is_help=True, help="Look into the tuning log, share it, look after it.")
 
 
+def _opened(address: str | None) -> closing[SqlStore]:
+    """The log at ``address``, which must exist; it is closed after the ``with`` block."""
+    from autotune.tuning.existing_log import existing_log
+
+    return closing(existing_log(address))
+
+
 @log_app.command(epilog="Example: tune log stats --log team.db")
 def stats(log: opt.Log = None, as_json: opt.Json = False) -> Reply:
     """Say what a log holds."""
-    from autotune.tuning.existing_log import existing_log
     from tuning_logs.maintenance import stats as log_stats
 
-    with closing(existing_log(log)) as store:
+    with _opened(log) as store:
         found = log_stats(store)
     failed = ", ".join(f"{count} {kind}" for kind, count in found.failed.items()) or "none"
     ages = "" if found.oldest is None or found.newest is None else f", {day(found.oldest)} to {day(found.newest)}"
@@ -49,10 +55,8 @@ def stats(log: opt.Log = None, as_json: opt.Json = False) -> Reply:
 @log_app.command("list", epilog="Example: tune log list --log team.db")
 def list_keys(log: opt.Log = None, as_json: opt.Json = False) -> Reply:
     """List what was measured: one line per task, target, space and TVM version."""
-    from autotune.tuning.existing_log import existing_log
-
     rows: list[dict[str, Any]] = []
-    with closing(existing_log(log)) as store:
+    with _opened(log) as store:
         for key, count in store.counts().items():
             best = store.best(key)
             best_us = None if best is None else 1e6 * best.measurement.latency_s
@@ -77,10 +81,9 @@ def show(
     as_json: opt.Json = False,
 ) -> Reply:
     """Show a task's records, fastest first, then the failed ones."""
-    from autotune.tuning.existing_log import existing_log
     from tuning_logs.codec import to_data
 
-    with closing(existing_log(log)) as store:
+    with _opened(log) as store:
         keys = [key for key in store.counts() if key.task.startswith(task)]
         if len({key.task for key in keys}) != 1:
             what = "several tasks begin with" if keys else "the log has no task"
@@ -141,10 +144,8 @@ def export(
     as_json: opt.Json = False,
 ) -> Reply:
     """Write a log as JSONL, a checksum in every line, or as what MetaSchedule or Optuna reads."""
-    from autotune.tuning.existing_log import existing_log
-
     write = choose("format", form, {JSONL: _write_jsonl, METASCHEDULE: _write_metaschedule, OPTUNA: _write_optuna})
-    with closing(existing_log(log)) as store:
+    with _opened(log) as store:
         lines, data, complaints = write(store, path)
     return Reply(lines, data, as_json, complaints)
 
@@ -212,10 +213,10 @@ def merge(
     as_json: opt.Json = False,
 ) -> Reply:
     """Bring every record of another log into this one. The log is made if there is none."""
-    from autotune.tuning.existing_log import existing_log, made_log
+    from autotune.tuning.existing_log import made_log
     from tuning_logs.exchange import merge as merge_logs
 
-    with closing(existing_log(source)) as taken, closing(made_log(log)) as store:
+    with _opened(source) as taken, closing(made_log(log)) as store:
         report = merge_logs(taken, store)
     return _exchange_reply(report, as_json)
 
@@ -235,10 +236,9 @@ def _exchange_reply(report: ExchangeReport, as_json: bool) -> Reply:
 @log_app.command(epilog="Example: tune log verify --log team.db")
 def verify(log: opt.Log = None, as_json: opt.Json = False) -> Reply:
     """Check a log and every record in it against its hash; exit code 1 if anything is damaged."""
-    from autotune.tuning.existing_log import existing_log
     from tuning_logs.maintenance import verify as verify_log
 
-    with closing(existing_log(log)) as store:
+    with _opened(log) as store:
         report = verify_log(store)
     lines = [
         f"{report.records} records, {report.workloads} programs, {report.targets} targets: "
@@ -262,11 +262,10 @@ def gc(
     as_json: opt.Json = False,
 ) -> Reply:
     """Drop records that no build asks for, and give their space back."""
-    from autotune.tuning.existing_log import existing_log
     from tuning_logs.maintenance import gc as collect
 
     before = time.time() - opt.parse_seconds(older_than, "--older-than")
-    with closing(existing_log(log)) as store:
+    with _opened(log) as store:
         report = collect(store, opt.split_names(drop), before, keep, dry_run)  # type: ignore[arg-type]
     verb = "would be dropped" if dry_run else "dropped"
     lines = [f"{kind}: {count} {verb}" for kind, count in report.dropped.items()]

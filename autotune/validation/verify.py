@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from autotune.host.dtypes import is_short_float, numpy_type
 from autotune.importer.program import TensorSpec
 from autotune.runtime.session import InferenceSession
-from schedules.errors import VerificationError
 
 RTOL, ATOL = 1e-3, 1e-5
 """The tolerances of ONNX's own suite, with the absolute one that onnxruntime uses."""
@@ -122,18 +121,6 @@ def session_inputs(session: InferenceSession, seed: int) -> Arrays:
     args = session.get_inputs()
     specs = [TensorSpec(arg.name, tuple(int(size or 0) for size in arg.shape), arg.dtype) for arg in args]
     return random_inputs(specs, seed)
-
-
-def verify_artifact(artifact: Path, model: onnx.ModelProto, seed: int = 0) -> Verdict:
-    """As ``compare_artifact``, for those who go on only if it passed.
-
-    Raises:
-        VerificationError: if outputs differ by more than the tolerances.
-    """
-    verdict = compare_artifact(artifact, model, seed)
-    if not verdict.passed:
-        raise VerificationError(complaint(artifact, verdict, seed))
-    return verdict
 
 
 def complaint(artifact: Path, verdict: Verdict, seed: int) -> str:

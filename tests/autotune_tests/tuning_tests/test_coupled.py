@@ -17,7 +17,7 @@ from autotune.builder import accuracy, placing
 from autotune.builder.cpu_and_device import Costs, CpuAndDevice
 from autotune.cli.text import lane_lines
 from autotune.events import ignore
-from autotune.graph.lanes import Lane, coupled_lanes, cpu_lane, device_of
+from autotune.graph.lanes import Lane, cpu_lane
 from autotune.options import Options
 from autotune.report.inspect_lanes import report_lanes
 from autotune.runtime.session import InferenceSession
@@ -239,17 +239,6 @@ def library_of_one(placed):
     machine = LaneExecutor({1: library}, steps, (), [0, ANYWHERE], device_functions({"1.1": (Fails(), 1)}))
     yield machine, [tvm.runtime.tensor(np.zeros(4, np.float32))]
     machine.close()
-
-
-def test_lanes_with_a_device_are_understood():
-    assert device_of("cpu,cuda:0") == device_of("cuda") == device_of("cpu, cuda") == "cuda:0"
-    assert device_of("cpu:2x1") == device_of("auto") == ""
-    cpu, device = coupled_lanes(LANES, 2)
-    assert (cpu.name, cpu.threads, device.name, list(device.cores)) == ("cpu:0-1", 2, "cuda:0", [2])
-    assert coupled_lanes(LANES, 16)[0].threads == 15
-    for text in ("cuda:0,cpu", "cpu,cuda:1", "cpu:2x1,cuda:0", "cuda:0,cuda:0"):
-        with pytest.raises(UsageError, match="a device goes as cpu,cuda:0"):
-            device_of(text)
 
 
 @pytest.mark.parametrize("more", [{"frozen": True}, {"fallback": None, "shapes": ({}, {})}])

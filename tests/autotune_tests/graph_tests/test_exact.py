@@ -1,0 +1,71 @@
+"""The exact placement is never beaten, not even by brute force, and its bound holds where the search was cut short."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autotune.graph.exact import exact
+from autotune.graph.lanes import cpu_lane
+from autotune.graph.placement import PartialPlacement, Problem, place_all
+from autotune.graph.placers import single
+from tests.autotune_tests.graph_tests.dags import random_edges, random_problem
+from tests.bench.placer_catalog import PLACERS
+
+seeds = st.integers(0, 2**32 - 1)
+TWO = (cpu_lane(0, 1), cpu_lane(1, 1))
+
+
+@settings(max_examples=40, deadline=None)
+@given(seeds)
+def test_nothing_beats_the_exact_placement_and_it_is_not_below_its_bound(seed):
+    rng = np.random.default_rng(seed)
+    problem = random_problem(rng, random_edges(rng, 6))
+    found = exact(problem)
+    assert found.gap == 0.0
+    for place in PLACERS.values():
+        assert found.placement.makespan_s <= place(problem).makespan_s + 1e-9
+
+
+@settings(max_examples=25, deadline=None)
+@given(seeds)
+def test_the_exact_placement_equals_brute_force(seed):
+    rng = np.random.default_rng(seed)
+    problem = random_problem(rng, random_edges(rng, 4))
+    best = float("inf")
+    for order in itertools.permutations(range(problem.count)):
+        if any(order.index(source) > order.index(s) for s in order for source in problem.needs[s]):
+            continue
+        for lanes in itertools.product(range(len(problem.lanes)), repeat=problem.count):
+            best = min(best, place_all(problem, lanes, order).makespan_s)
+    assert exact(problem).placement.makespan_s == pytest.approx(best)
+
+
+def test_a_search_that_was_cut_short_says_how_far_it_may_be_off():
+    rng = np.random.default_rng(5)
+    problem = random_problem(rng, [[] for _ in range(14)])
+    found = exact(problem, most_nodes=20)
+    assert found.gap > 0.0
+    assert found.bound_s <= exact(problem).placement.makespan_s <= found.placement.makespan_s
+
+
+def test_two_equal_branches_take_half_the_time_on_two_lanes():
+    one = ((1.0, 1.0),) * 2
+    problem = Problem(TWO, ((), ()), one, one, (0, 0))
+    assert exact(problem).placement.makespan_s == 1.0
+    assert single(problem).makespan_s == 2.0
+
+
+def test_a_transfer_that_costs_more_than_it_gains_is_not_made():
+    costs = ((1.0, 1.0), (0.2, 0.2), (0.1, 0.1))
+    problem = Problem(TWO, ((), (), (0, 1)), costs, costs, (2000, 2000, 0), 0.0, 1000.0)
+    assert len(set(exact(problem).placement.lanes)) == 1
+
+
+def test_a_subgraph_that_cannot_run_on_a_lane_is_not_put_there():
+    costs = ((None, 5.0), (1.0, None))
+    problem = Problem(TWO, ((), ()), costs, costs, (0, 0))
+    assert exact(problem).placement.lanes == (1, 0)
+    assert PartialPlacement(problem).finish(0, 0) is None

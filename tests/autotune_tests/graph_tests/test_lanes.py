@@ -1,0 +1,50 @@
+"""What ``--lanes`` can name."""
+
+import pytest
+
+from autotune.graph.lanes import Lane, coupled_lanes, cpu_lane, device_of, parse_lanes
+from schedules.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("text", "lanes"),
+    [
+        ("cpu", (Lane("cpu:0-3", 0, 4),)),
+        ("cpu:2x1", (Lane("cpu:0", 0, 1), Lane("cpu:1", 1, 1))),
+        ("cpu:2x2", (Lane("cpu:0-1", 0, 2), Lane("cpu:2-3", 2, 2))),
+        ("auto", (Lane("cpu:0-3", 0, 4), Lane("cpu:0-1", 0, 2), Lane("cpu:2-3", 2, 2))),
+    ],
+)
+def test_lanes_are_read(text, lanes):
+    assert parse_lanes(text, 4) == lanes
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("cpu:3x2", "needs 6 threads and there are 4"),
+        ("cpu:0x1", "needs 0 threads"),
+        ("gpu", "is not understood"),
+        ("cpu,cpu", "is not understood"),
+        ("cpu,cuda:0", "not for this command"),
+        ("cuda:0", "not for this command"),
+    ],
+)
+def test_lanes_that_cannot_be_are_refused(text, message):
+    with pytest.raises(UsageError, match=message):
+        parse_lanes(text, 4)
+
+
+def test_auto_on_one_thread_is_one_lane():
+    assert parse_lanes("auto", 1) == (cpu_lane(0, 1),)
+
+
+def test_lanes_with_a_device_are_understood():
+    assert device_of("cpu,cuda:0") == device_of("cuda") == device_of("cpu, cuda") == "cuda:0"
+    assert device_of("cpu:2x1") == device_of("auto") == ""
+    cpu, device = coupled_lanes("cpu,cuda:0", 2)
+    assert (cpu.name, cpu.threads, device.name, list(device.cores)) == ("cpu:0-1", 2, "cuda:0", [2])
+    assert coupled_lanes("cpu,cuda:0", 16)[0].threads == 15
+    for text in ("cuda:0,cpu", "cpu,cuda:1", "cpu:2x1,cuda:0", "cuda:0,cuda:0"):
+        with pytest.raises(UsageError, match="a device goes as cpu,cuda:0"):
+            device_of(text)

@@ -10,6 +10,7 @@ from typing import Any
 from autotune.artifact.composite import Composite, Part
 from autotune.artifact.directory import Artifact
 from autotune.artifact.manifest import KERNELS
+from autotune.importer.third_party import ThirdPartyError, third_party
 from autotune.runtime.artifact_executor import Array, Arrays, ArtifactExecutor
 from autotune.runtime.inputs import InputCheck
 from autotune.runtime.one_shape_executor import OneShapeExecutor
@@ -116,9 +117,10 @@ class FallbackSegment:
             RunError: if it fails.
         """
         try:
-            made = self._session.run(self._outputs, {name: values[name] for name in self._inputs})
-        except Exception as error:  # ONNX Runtime has no class of its own for what can go wrong in a kernel
-            reason, operators = last_line(error)[:LONGEST_REASON], ", ".join(self._part.operators)
+            with third_party():
+                made = self._session.run(self._outputs, {name: values[name] for name in self._inputs})
+        except ThirdPartyError as error:
+            reason, operators = last_line(error.__cause__ or error)[:LONGEST_REASON], ", ".join(self._part.operators)
             raise RunError(f"fallback partition {self._part.path.name} ({operators}) failed: {reason}") from error
         return dict(zip(self._outputs, made, strict=True))
 

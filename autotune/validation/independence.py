@@ -1,9 +1,9 @@
-"""Along which open sizes a call may be padded or split: asked of the reference, when an artifact is built.
+"""Along which open sizes a call may be padded or split: found out from the reference engine when an artifact is built.
 
-Padding by zeros is right if the first m of n results do not depend on what follows; so what follows is replaced by
-zeros, by other random numbers and by huge ones, and the results compared with those of a model of size m. Splitting is
-right if, besides, the last n - m results are those of a model that sees the last n - m alone: a running sum may be
-padded and not split. Sizes in between are taken to behave alike.
+Padding by zeros is right if the first m of n results do not depend on what follows. So what follows is replaced by
+zeros, by other random numbers and by huge ones, and the results are compared with those of a model of size m. Splitting
+is right if, besides, the last n - m results are those of a model that gets the last n - m inputs alone: a running sum
+may be padded and not split. These are experiments: sizes in between are taken to behave alike.
 """
 
 from __future__ import annotations
@@ -17,32 +17,45 @@ from numpy.typing import NDArray
 
 from autotune.importer.onnx_model.open_axes import Interface, Shapes
 from autotune.importer.program import TensorSpec
+from autotune.importer.third_party import ThirdPartyError, third_party
 from autotune.runtime.multi_shape_executor import cut
 from autotune.validation.verify import compare, random_inputs
+from schedules.errors import AutotuneError
 
 logger = logging.getLogger(__name__)
 
 Array = NDArray[Any]
 Feed = Mapping[str, Array]
-Ask = Callable[[Feed], Sequence[Array]]
-"""The reference's outputs for inputs of any shape; raises whatever it raises for shapes that do not fit."""
+Reference = Callable[[Feed], Sequence[Array]]
+"""The reference engine's outputs for inputs of any shape. It may raise any error for shapes that do not fit."""
 
 HUGE = 1e4
+"""Factor of the huge numbers, which stand far above the tolerances of ``compare``. Heuristic, not measured."""
 
 
-def with_independence(interface: Interface, sets: Sequence[Shapes], ask: Ask, seed: int) -> Interface:
-    """``interface`` with the symbols along which calls may be padded or split."""
+def with_independence(interface: Interface, sets: Sequence[Shapes], reference: Reference, seed: int) -> Interface:
+    """``interface`` with the symbols along which calls may be padded or split.
+
+    Args:
+        sets: the sets of shapes that the artifact is built for.
+        reference: computes the model's outputs.
+        seed: of the random inputs.
+    """
     if not interface.knows_outputs():
         return interface
     padded, split = set(), set()
     for symbol in interface.symbols:
         largest = max(sets, key=lambda shapes: (interface.sizes(shapes) or {})[symbol])
         try:
-            if _may_pad(interface, symbol, largest, ask, seed):
-                padded.add(symbol)
-                if _may_split(interface, symbol, largest, ask, seed):
-                    split.add(symbol)
-        except Exception as error:  # the reference refuses a size in whatever way; then only the named sizes work
+            with third_party():
+                if _may_pad(interface, symbol, largest, reference, seed):
+                    padded.add(symbol)
+                    if _may_split(interface, symbol, largest, reference, seed):
+                        split.add(symbol)
+        except (
+            AutotuneError,
+            ThirdPartyError,
+        ) as error:  # such a size is not served
             logger.debug("%s is neither padded nor split: %s", symbol, error)
     return replace(interface, padded=frozenset(padded), split=frozenset(split))
 
@@ -77,14 +90,14 @@ def _same(ours: Sequence[Array], theirs: Sequence[Array]) -> bool:
     return compare("", list(ours), list(theirs)).passed
 
 
-def _may_pad(interface: Interface, symbol: str, largest: Shapes, ask: Ask, seed: int) -> bool:
+def _may_pad(interface: Interface, symbol: str, largest: Shapes, reference: Reference, seed: int) -> bool:
     feed, size, smaller = _case(interface, symbol, largest, seed)
     other = random_inputs([TensorSpec(n, a.shape, str(a.dtype)) for n, a in feed.items()], seed + 1)
     axes = interface.axes(symbol)
     for few in smaller:
-        want = ask(_cut(feed, axes, 0, few))
+        want = reference(_cut(feed, axes, 0, few))
         for changed in _tails(feed, other, axes, few):
-            if not _same(_first(interface, ask(changed), symbol, 0, few), want):
+            if not _same(_first(interface, reference(changed), symbol, 0, few), want):
                 return False
     return bool(smaller)
 
@@ -103,11 +116,13 @@ def _tails(feed: Feed, other: Feed, axes: Mapping[str, Sequence[int]], few: int)
         yield made
 
 
-def _may_split(interface: Interface, symbol: str, largest: Shapes, ask: Ask, seed: int) -> bool:
+def _may_split(interface: Interface, symbol: str, largest: Shapes, reference: Reference, seed: int) -> bool:
     axes = interface.axes(symbol)
     every = all(symbol in spec.shape for spec in interface.outputs)
     if not every or any(len(mine) > 1 for mine in axes.values()) or set(axes) != {s.name for s in interface.inputs}:
         return False  # what does not belong to one part alone would have to be put together
     feed, size, smaller = _case(interface, symbol, largest, seed)
-    whole = ask(feed)
-    return all(_same(_first(interface, whole, symbol, few, size), ask(_cut(feed, axes, few, None))) for few in smaller)
+    whole = reference(feed)
+    return all(
+        _same(_first(interface, whole, symbol, few, size), reference(_cut(feed, axes, few, None))) for few in smaller
+    )

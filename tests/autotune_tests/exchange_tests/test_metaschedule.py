@@ -2,21 +2,15 @@
 
 import dataclasses
 import json
-import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
-import psutil
 import pytest
 
 from autotune.artifact.plan import record_key
-from autotune.exchange import trace_client
 from autotune.exchange.metaschedule import RECORDS, TARGET, WORKLOADS, export_databases, import_databases
-from autotune.exchange.trace_client import TraceClient
-from autotune.host.fork_server import Handler
 from schedules.config import Config
 from schedules.errors import LogError, ScheduleError
 from schedules.lower import BASELINE, load_program, lower, repack
@@ -215,37 +209,6 @@ def test_mutated_records_never_end_the_import(exported, tmp_path):
     assert report.records + len(report.bad) == report.lines
     assert all(bad.number <= 120 for bad in report.bad)
     assert len(report.bad) > 50
-
-
-class Misbehaving(Handler):
-    """A worker that dies of one request and hangs on another."""
-
-    def __init__(self, settings):
-        pass
-
-    def answer(self, job):
-        if job.request["read"] == ["die"]:
-            os.abort()
-        if job.request["read"] == ["hang"]:
-            time.sleep(600)
-        return {"pid": os.getpid()}
-
-
-def test_a_parser_that_dies_or_hangs_is_replaced(monkeypatch):
-    monkeypatch.setattr(trace_client, "HANDLER", f"{__name__}:Misbehaving")
-    with TraceClient(timeout_s=1.0) as client:
-        pids = [client.request(read=[])["pid"]]
-        for request, words in (("die", "crashed: the worker died of SIGABRT"), ("hang", "did not end within")):
-            assert words in client.request(read=[request])["error"]
-            pids.append(client.request(read=[])["pid"])
-    assert len(set(pids)) == 3
-    assert not any(psutil.pid_exists(pid) for pid in pids)
-
-
-def test_a_worker_that_does_not_start_is_told(monkeypatch):
-    monkeypatch.setattr(trace_client, "HANDLER", "tests.no_such_module:Handler")
-    with TraceClient() as client, pytest.raises(LogError, match=r"does not start.*no_such_module"):
-        client.request(read=[])
 
 
 def test_a_folder_without_a_database_is_told(tmp_path):

@@ -11,11 +11,9 @@ from autotune.backends.cuda.cubin import Kernel, inspect
 from autotune.backends.cuda.cuda_builder import Wanted, build_kernels
 from autotune.backends.cuda.nvrtc import compile_cuda
 from autotune.backends.cuda.source import cuda_program
-from schedules.config import Config
-from schedules.errors import ArtifactError, MeasureError, ScheduleError
+from schedules.errors import ArtifactError, ScheduleError
 from schedules.lower import BASELINE, claim, lower, program_of
 from schedules.target import CUDA_ARCHS, Target
-from tests.autotune_tests.backends_tests.cuda_tests.cases import PRODUCTS
 from tests.schedules_tests.programs import from_te
 
 PLAIN = 'extern "C" __global__ void twice(float *x) { x[threadIdx.x] *= 2; }'
@@ -66,31 +64,6 @@ def test_what_does_not_compile_is_a_failed_candidate():
 def test_other_files_are_no_cubins():
     with pytest.raises(ArtifactError, match="not a cubin"):
         inspect(b"\x7fELF" + bytes(100))
-
-
-def test_a_library_is_built_in_a_child(tmp_path):
-    func, target = PRODUCTS[0].func, Target.cuda("sm_80")
-    wrong = Config("cuda_gemm/1", (("tm", 3),))
-    good = claim(func, target).space.initial[0]
-    library = tmp_path / "model.so"
-    chosen = build_kernels([Wanted("tune_a", program_of(func), (wrong, good))], target, library, tmp_path)["tune_a"]
-    assert chosen.config == good
-    assert [config for config, _ in chosen.passed_over] == [wrong.to_json()]
-    assert {kernel.arch for kernel in chosen.kernels} == {"sm_80"}
-    assert chosen.local_bytes == 0
-    assert library.stat().st_size > 0
-    assert "__global__" in (tmp_path / "tune_a.cu").read_text()
-
-
-def test_a_kernel_without_a_config_is_an_error(tmp_path):
-    wrong = Config("cuda_gemm/1", (("tm", 3),))
-    with pytest.raises(MeasureError, match="none of 1 configs"):
-        build_kernels([Wanted("tune_a", program_of(PRODUCTS[0].func), (wrong,))], Target.cuda("sm_90"), None)
-
-
-def test_the_untuned_program_always_compiles():
-    chosen = build_kernels([Wanted("tune_a", program_of(PRODUCTS[1].func), (BASELINE,))], Target.cuda("sm_90"), None)
-    assert chosen["tune_a"].config == BASELINE
 
 
 def test_names_of_a_model_are_no_names_in_c():

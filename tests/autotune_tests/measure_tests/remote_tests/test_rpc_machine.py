@@ -12,9 +12,9 @@ import pytest
 from autotune.host.machine import host_target, read_host
 from autotune.measure.local_measurer import LocalMeasurer
 from autotune.measure.remote.fleet import FleetMeasurer
-from autotune.measure.remote.remote_host import RemoteHost, described, look_at
+from autotune.measure.remote.remote_host import RemoteHost, look_at
 from autotune.measure.remote.rpc_machine import RpcMachine, remote_target, warn_of_plain_text
-from autotune.measure.remote.rpc_session import Address, parse_address, request
+from autotune.measure.remote.rpc_session import Address, request
 from autotune.options import Options
 from autotune.tuning.tune import tune
 from schedules.errors import MeasureError, UsageError
@@ -117,24 +117,6 @@ def test_another_kind_of_device_than_the_run_is_for_is_refused(board: Address, h
 def test_a_device_has_not_more_cpus_than_it_has(board: Address) -> None:
     with pytest.raises(UsageError, match="threads is 4096"):
         look_at(board, threads=4096)
-
-
-def test_the_files_of_another_machine() -> None:
-    files = {
-        "proc/cpuinfo": "processor: 0\nvendor_id: AuthenticAMD\nmodel name: A CPU\nflags: avx2 fma bmi1 bmi2 f16c\n",
-        "proc/meminfo": "MemTotal: 2048 kB\n",
-        "proc/self/status": "Cpus_allowed_list:\t0-2,5\n",
-        "proc/sys/kernel/hostname": "board-7\n",
-    }
-    host = described(files, None, None)
-    assert (host.name, host.cpu, host.memory_bytes, host.cores) == ("board-7", "A CPU", 2 << 20, (0, 1, 2, 5))
-    assert (host.target.isa, host.target.threads) == ("avx2", 4)
-
-
-@pytest.mark.parametrize("text", ["", "board", "host:9190", "host:9190:", "host:many:board", ":1:k", "h:70000:k"])
-def test_addresses_that_are_none(text: str) -> None:
-    with pytest.raises(UsageError, match="HOST:PORT:KEY"):
-        parse_address(text)
 
 
 def test_beyond_loopback_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -42,7 +43,7 @@ class RunSummary:
         self.tasks: tuple[Task, ...] = ()
         self.budget_s = 0.0
         self.failed = 0
-        self.last: SlotDone | None = None
+        self.measured = False
         self.now: SlotBegan | None = None
         self.reference: ReferenceTimed | None = None
         self._gains = GainModel()
@@ -61,7 +62,7 @@ class RunSummary:
             case SlotDone(task, state):
                 self._states[task.key] = state
                 self.failed += event.failed
-                self.last = event
+                self.measured = True
         if isinstance(event, TuningBegan | SlotDone):
             self._gains.observe(list(self._states.values()))
 
@@ -122,7 +123,7 @@ class RunSummary:
         """Latency of the model's kernels, of the reference engine, and what the time left is expected to cut."""
         timed = self.reference
         beside = "" if timed is None else f" ({timed.name} {1e3 * timed.latency_s:.3f} ms)"
-        ahead = f", some {1e3 * self.remaining_s:.3f} ms more to gain" if self.left_s > 0 and self.last else ""
+        ahead = f", some {1e3 * self.remaining_s:.3f} ms more to gain" if self.left_s > 0 and self.measured else ""
         some = f" of {len(self.tasks) - self.untouched} of {len(self.tasks)} tasks" if self.untouched else ""
         return f"best kernels{some} {1e3 * self.kernels_s:.3f} ms{beside}{ahead}"
 
@@ -135,26 +136,51 @@ def describe_state(task: Task, state: TaskState) -> tuple[str, str, str]:
     return f"{1e6 * state.best_s:.1f}", f"{task.flop / state.best_s / 1e9:.0f}", share
 
 
-class Progress:
-    """An observer of ``tune``; use it as a context manager.
+class _Display:
+    """What is shown of something that goes on; use it as a context manager.
 
     Args:
         console: where to draw; its terminal decides how.
         quiet: show nothing.
     """
 
-    def __init__(self, console: Console, quiet: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, console: Console, quiet: bool = False) -> None:
         self._console = console
         self._quiet = quiet
-        self.summary = RunSummary(clock)
-        self._printed_s = 0.0
         self._live: Live | None = None
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stop()
+
+    def _print(self, text: str) -> None:
+        self._console.print(text, style="dim", highlight=False, soft_wrap=True)
+
+    def _draw(self, drawing: RenderableType) -> bool:
+        """Show ``drawing`` in place of the last one; False where there is no terminal."""
+        if not self._console.is_terminal or self._console.is_dumb_terminal:
+            return False
+        if self._live is None:
+            self._live = Live(console=self._console, auto_refresh=False, transient=True)
+            self._live.start()
+        self._live.update(drawing, refresh=True)
+        return True
+
+    def _stop(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+
+class Progress(_Display):
+    """An observer of ``tune``."""
+
+    def __init__(self, console: Console, quiet: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(console, quiet)
+        self.summary = RunSummary(clock)
+        self._printed_s = 0.0
 
     def __call__(self, event: Event) -> None:
         """Show ``event``."""
@@ -165,47 +191,30 @@ class Progress:
             case PhaseBegan(name):
                 self._print(_PHASES.get(name, name))
             case TuningBegan(tasks, _, budget_s):
-                self._begin(len(tasks), budget_s)
+                self._print(f"tuning {len(tasks)} tasks for {budget_s:.0f} s")
+                self._draw(self.drawing())
             case ReferenceTimed(name, version, latency_s):
                 self._print(f"{name} {version} takes {1e3 * latency_s:.3f} ms on the same threads")
             case SlotBegan():
-                self._redraw()
+                self._draw(self.drawing())
             case SlotDone():
-                self._slot()
+                if not self._draw(self.drawing()):
+                    self._print_slot(event)
             case TuningEnded(reason):
                 self._stop()
                 self._print(f"{self.summary.headline()}; stopped: {reason}")
 
-    def _print(self, text: str) -> None:
-        self._console.print(text, style="dim", highlight=False, soft_wrap=True)
-
-    def _begin(self, count: int, budget_s: float) -> None:
-        self._print(f"tuning {count} tasks for {budget_s:.0f} s")
-        if _is_live(self._console):
-            self._live = Live(self.drawing(), console=self._console, auto_refresh=False, transient=True)
-            self._live.start(refresh=True)
-
-    def _redraw(self) -> bool:
-        if self._live is not None:
-            self._live.update(self.drawing(), refresh=True)
-        return self._live is not None
-
-    def _slot(self) -> None:
-        if self._redraw():
+    def _print_slot(self, event: SlotDone) -> None:
+        """A line of the last slot, where the last line is some seconds old."""
+        summary = self.summary
+        if summary.elapsed_s - self._printed_s < PLAIN_EVERY_S:
             return
-        if self.summary.elapsed_s - self._printed_s >= PLAIN_EVERY_S and self.summary.last is not None:
-            self._printed_s = self.summary.elapsed_s
-            task, state = self.summary.last.task, self.summary.last.state
-            best_us, gflops, share = describe_state(task, state)
-            why = "" if self.summary.now is None else f", chosen because {self.summary.now.why}"
-            self._print(
-                f"{self.summary.headline()}; last {task.name}: {best_us} µs, {gflops} GFLOPS, {share} of the bound{why}"
-            )
-
-    def _stop(self) -> None:
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
+        self._printed_s = summary.elapsed_s
+        best_us, gflops, share = describe_state(event.task, event.state)
+        why = "" if summary.now is None else f", chosen because {summary.now.why}"
+        self._print(
+            f"{summary.headline()}; last {event.task.name}: {best_us} µs, {gflops} GFLOPS, {share} of the bound{why}"
+        )
 
     def drawing(self) -> RenderableType:
         """The live table as it is now."""
@@ -226,35 +235,17 @@ class Progress:
         return Group(Text(summary.pace()), bar, Text(summary.latencies()), Text(slot, "cyan"), rows)
 
 
-class Steps:
+class Steps(_Display):
     """Progress of a bench: one changing line on a terminal, a line per kind of step in a pipe."""
 
     def __init__(self, console: Console, quiet: bool = False) -> None:
-        self._console = console
-        self._quiet = quiet
+        super().__init__(console, quiet)
         self._printed = ""
-        self._live: Live | None = None
-
-    def __enter__(self) -> Steps:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._live is not None:
-            self._live.stop()
 
     def __call__(self, what: str, done: int, total: int) -> None:
         """Show that ``done`` of ``total`` are done of ``what``."""
-        if self._quiet:
+        if self._quiet or self._draw(Text(f"{what}: {done} of {total}")):
             return
-        if _is_live(self._console):
-            if self._live is None:
-                self._live = Live(console=self._console, auto_refresh=False, transient=True)
-                self._live.start()
-            self._live.update(Text(f"{what}: {done} of {total}"), refresh=True)
-        elif what != self._printed:
+        if what != self._printed:
             self._printed = what
-            self._console.print(f"{what} ({total})", style="dim", highlight=False, soft_wrap=True)
-
-
-def _is_live(console: Console) -> bool:
-    return console.is_terminal and not console.is_dumb_terminal
+            self._print(f"{what} ({total})")

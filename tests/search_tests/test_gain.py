@@ -46,8 +46,16 @@ def test_promises_that_were_not_kept_lower_the_factor_of_the_template() -> None:
         model.observe(tasks)
         tasks = [replace(t, latencies_s=t.latencies_s + (2e-3,) * 8, spent_s=t.spent_s + (0.1,) * 8) for t in tasks]
     model.observe(tasks)
-    assert model.factor(tasks[0]) < 0.5 * FIRST_FACTOR
-    assert model.factor(replace(tasks[0], key="new")) < 0.5 * FIRST_FACTOR
+    assert model.factor(tasks[0]) < 0.6 * FIRST_FACTOR
+    assert model.factor(replace(tasks[0], key="new")) < 0.7 * FIRST_FACTOR
+
+
+def test_one_slot_without_a_gain_is_not_the_end_of_all_gains() -> None:
+    model, one = GainModel(), state([1e-3, 1.3e-3])
+    model.observe([one])
+    after = replace(one, latencies_s=(*one.latencies_s, 2e-3, 2e-3), spent_s=one.spent_s * 2)
+    model.observe([after])
+    assert 0.5 * FIRST_FACTOR < model.factor(after) < FIRST_FACTOR
 
 
 def begun(best_s: float = 4e-4, trials: int = 16) -> TaskState:

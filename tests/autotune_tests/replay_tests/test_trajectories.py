@@ -3,9 +3,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from autotune.replay.trajectories import Trajectories, TrajectoryRules
-from search.gain import GainModel
 from tests.autotune_tests.replay_tests.made_up import trace
 
 
@@ -29,10 +29,10 @@ def test_the_shipped_latency_is_the_true_one_of_what_looks_best() -> None:
     assert task.true_s[0] == one.untuned_s
     best = min((m.latency_s, config) for config, m in task.results if m.ok)[1]
     assert task.true_s[1] == one.true_s[one.space.index(best)]
-    GainModel().observe(task.states)
 
 
-def test_siblings_are_run_as_far_as_a_task_needs_them() -> None:
+def test_siblings_are_run_as_far_as_a_task_needs_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("search.warm_restart.SMALL_SPACE", 8)
     pair = [trace("a"), trace("b", 3e-4, 1)]
     other = replace(pair[1], task=replace(pair[1].task, template="another"))
     for traces, slots in ((pair, 3), ([pair[0], other], 1)):

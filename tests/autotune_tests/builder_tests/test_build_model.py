@@ -9,13 +9,10 @@ import pytest
 import autotune
 from autotune.artifact.directory import read_artifact
 from autotune.artifact.plan import Plan
-from autotune.builder.lane_budget import SIDE_SHARE, cut_program, parallel_tasks, plan_sizes, possible_gain
 from autotune.cli.main import main
-from autotune.graph.lanes import parse_lanes
 from autotune.host.machine import read_host
-from autotune.importer.guarded_import import import_model
 from autotune.options import Options
-from autotune.report.inspect_lanes import report_branches, report_lanes
+from autotune.report.inspect_lanes import report_lanes
 from schedules.errors import MissingRecordError, UsageError
 from schedules.target import Target
 from tests.models import catalog
@@ -29,11 +26,6 @@ def branches(tmp_path_factory):
     """An inception module: four branches that meet in a concatenation."""
     path = tmp_path_factory.mktemp("duet") / "tiny_branches.onnx"
     return catalog.save("tiny_branches", path)
-
-
-@pytest.fixture(scope="module")
-def program(branches):
-    return import_model(branches, Options().inputs, TWO)[1]
 
 
 @pytest.fixture(scope="module")
@@ -113,37 +105,6 @@ def test_the_command_line_shows_lanes(placed, capsys):
     shown = capsys.readouterr().out
     assert "predicted" in shown
     assert "cpu:0" in shown
-
-
-def test_branches_are_shown_before_anything_is_tuned(program):
-    rows = report_branches(program, TWO)
-    assert max(sum(row.phase == other.phase for other in rows) for row in rows) == 4
-
-
-def test_only_what_may_run_side_by_side_is_tuned_for_small_lanes(program):
-    flat, cut = cut_program(program, TWO)
-    side = parallel_tasks(flat, cut)
-    assert side < {task.key for task in program.tasks}
-    assert len(side) >= 4
-    assert 1.0 < possible_gain(flat, cut, dict.fromkeys((call.symbol for call in flat.calls), 1.0)) < 4.0
-
-
-def test_lanes_that_cannot_gain_get_no_budget(tmp_path):
-    path = catalog.save("tiny_mlp", tmp_path / "chain.onnx")
-    chain = import_model(path, Options().inputs, TWO)[1]
-    sizes = plan_sizes(chain, TWO, parse_lanes("auto", 2), Options(lanes="auto"))
-    assert list(sizes) == [2]
-    assert sizes[2].share == 1.0
-
-
-def test_auto_shares_the_budget_and_names_get_all_of_it(program):
-    auto = plan_sizes(program, TWO, parse_lanes("auto", 2), Options(lanes="auto"))
-    assert sum(size.share for size in auto.values()) == pytest.approx(1.0)
-    assert auto[1].tasks < auto[2].tasks
-    assert 0.0 < auto[1].share <= SIDE_SHARE
-    named = plan_sizes(program, TWO, parse_lanes("cpu:2x1", 2), Options(lanes="cpu:2x1"))
-    assert list(named) == [1]
-    assert named[1].share == 1.0
 
 
 def test_wrong_lanes_are_refused_before_anything_is_started(branches, tmp_path):

@@ -51,7 +51,7 @@ def test_promises_that_were_not_kept_lower_the_factor_of_the_template() -> None:
 
 
 def test_one_slot_without_a_gain_is_not_the_end_of_all_gains() -> None:
-    model, one = GainModel(), state([1e-3, 1.3e-3])
+    model, one = GainModel(), state([1e-3, 1.3e-3], bound_s=7e-4)
     model.observe([one])
     after = replace(one, latencies_s=(*one.latencies_s, 2e-3, 2e-3), spent_s=one.spent_s * 2)
     model.observe([after])

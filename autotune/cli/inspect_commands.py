@@ -118,7 +118,7 @@ def verify(
     seed: opt.Seed = 0,
     bisect: Annotated[
         bool,
-        typer.Option("--bisect", help="Also check every kernel alone; the first wrong one is told by its ONNX nodes."),
+        typer.Option("--bisect", help="Also check every kernel alone; the first wrong one is named by its ONNX nodes."),
     ] = False,
     as_json: opt.Json = False,
 ) -> Reply:

@@ -191,7 +191,7 @@ def import_records(
     log: opt.Log = None,
     as_json: opt.Json = False,
 ) -> Reply:
-    """Read what 'tune log export' or MetaSchedule wrote; damaged lines are left out and told. Makes a missing log."""
+    """Read what 'tune log export' or MetaSchedule wrote. Damaged lines are left out and named. Makes a missing log."""
     from autotune.exchange.metaschedule import import_databases
     from autotune.tuning.existing_log import made_log
     from tuning_logs.exchange import import_log
@@ -261,7 +261,7 @@ def gc(
     log: opt.Log = None,
     as_json: opt.Json = False,
 ) -> Reply:
-    """Drop records that no build asks for, and give their space back."""
+    """Drop records that no build uses, and give their space back."""
     from tuning_logs.maintenance import gc as collect
 
     before = time.time() - opt.parse_seconds(older_than, "--older-than")

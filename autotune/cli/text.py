@@ -16,8 +16,8 @@ if TYPE_CHECKING:  # these load TVM, which a mere --help must not
     from autotune.validation.bench import BenchResult
     from autotune.validation.verify import Verdict
 
-LOUD = 0.05
-"""Share of the CPUs used by others above which a bench says that it was disturbed."""
+DISTURBED = 0.05
+"""Share of the CPUs used by other processes from which a bench is called disturbed. Heuristic."""
 
 
 def run_lines(result: Result) -> list[str]:
@@ -46,7 +46,7 @@ def run_lines(result: Result) -> list[str]:
 
 def verdict_line(verdict: Verdict) -> str:
     """How far the outputs are from the reference's."""
-    return f"outputs {'match' if verdict.passed else 'DIFFER from'} {verdict.reference}: {verdict.told}"
+    return f"outputs {'match' if verdict.passed else 'DIFFER from'} {verdict.reference}: {verdict.difference}"
 
 
 def bench_lines(result: BenchResult) -> list[str]:
@@ -66,7 +66,7 @@ def bench_lines(result: BenchResult) -> list[str]:
         *table(heads, rows),
         "speedup = p50 of the other / ours, above 1 ours is faster; quartiles are over the rounds",
     ]
-    if result.others_cpu > LOUD:
+    if result.others_cpu > DISTURBED:
         lines.append(f"disturbed: other processes used {result.others_cpu:.0%} of the CPUs meanwhile")
     return lines
 
@@ -95,8 +95,8 @@ def _branch_lines(branches: Sequence[BranchRow]) -> list[str]:
     rows = [
         [str(phase), row.name, str(row.kernels), f"{1e6 * row.bound_s:.1f}"] for phase in wide for row in wide[phase]
     ]
-    told = f"{len(phases)} phases, {len(wide)} of several branches"
-    return [told, *table(["phase", "branch", "kernels", "bound µs"], rows)] if wide else [told]
+    count = f"{len(phases)} phases, {len(wide)} of several branches"
+    return [count, *table(["phase", "branch", "kernels", "bound µs"], rows)] if wide else [count]
 
 
 def _task_row(report: TaskReport) -> list[str]:

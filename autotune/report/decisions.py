@@ -74,8 +74,8 @@ def curve(facts: Facts) -> Curve:
 def curve_in_turn(facts: Facts) -> Curve:
     """The same trials at the same cost, but with slots dealt to the tasks in turn: an estimate.
 
-    A task's trials come in the order in which they were tried. A task without further trials is passed over. That makes
-    the estimate better than the truth: nobody knows what more trials would have brought.
+    A task's trials come in the order in which they were tried. A task without further trials is passed over, so the
+    estimate is too good where more trials of that task would have brought nothing.
     """
     return _curve(facts, _slots_in_turn(facts))
 

@@ -25,6 +25,7 @@ from autotune.events import Event, ReferenceTimed, SlotBegan, SlotDone, TuningBe
 from autotune.host.machine import read_host
 from autotune.host.roofline import Roofline
 from autotune.options import Options
+from autotune.runtime.model_timing import RACE_RUNS, WARM_RUNS
 from autotune.runtime.session import InferenceSession
 from autotune.tuning.job import Job
 from autotune.validation.verify import Arrays, random_inputs
@@ -38,8 +39,6 @@ FILE = "history.json.gz"
 FORMAT = 2
 PASSES = 9
 """Profiled inferences per run, of which the median is kept. Heuristic."""
-LANE_PASSES, LANE_WARM_PASSES = 15, 3
-"""Inferences whose subgraphs are timed, and untimed ones before them. Heuristic, as ``tune lanes``."""
 PRIVATE = ("out", "log", "cluster", "rpc")
 """Options with paths and addresses of the user's: a report may be passed on."""
 
@@ -297,7 +296,7 @@ def _lane_spans(
     session: InferenceSession, feed: Arrays, lanes: Sequence[str]
 ) -> tuple[tuple[str, str, float, float], ...]:
     """(lane, subgraph, median begin, median end) of every subgraph of one inference; seconds since its start."""
-    runs = [session.timeline(feed) for _ in range(LANE_WARM_PASSES + LANE_PASSES)][LANE_WARM_PASSES:]
+    runs = [session.timeline(feed) for _ in range(WARM_RUNS + RACE_RUNS)][WARM_RUNS:]
     return tuple(
         (
             lanes[spans[0].group.lane],

@@ -253,7 +253,7 @@ def _prefix_differs(
     for spec, got, want in zip(program.outputs, ours, theirs, strict=True):
         verdict = compare(reference, [got], [want])
         if not verdict.passed and (got.shape != want.shape or Expected(want).mismatch(got)):
-            return f"{spec.name} differs from {reference}: {verdict.told}"
+            return f"{spec.name} differs from {reference}: {verdict.difference}"
     return ""
 
 

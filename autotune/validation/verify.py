@@ -42,8 +42,8 @@ class Verdict:
     mismatch: str = ""
 
     @property
-    def told(self) -> str:
-        """How far, in words."""
+    def difference(self) -> str:
+        """How far outputs are from the reference's, in words."""
         error = f"largest error {self.max_abs_err:.2g} absolute, {self.max_rel_err:.2g} relative"
         return self.mismatch or error
 
@@ -124,8 +124,8 @@ def session_inputs(session: InferenceSession, seed: int) -> Arrays:
 
 
 def complaint(artifact: Path, verdict: Verdict, seed: int) -> str:
-    """What to say of a verdict that did not pass."""
+    """The message for a verdict that did not pass."""
     return (
-        f"{artifact} differs from {verdict.reference}: {verdict.told} (allowed {ATOL} + {RTOL}·|x|); "
+        f"{artifact} differs from {verdict.reference}: {verdict.difference} (allowed {ATOL} + {RTOL}·|x|); "
         f"report the model and --seed {seed}"
     )

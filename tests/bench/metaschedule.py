@@ -53,7 +53,7 @@ def main() -> int:
         verdict = compare("ours", _listed(theirs()), ours.run(None, feed))
         ours_ms, theirs_ms = _in_turn([lambda: ours.run(None, feed), theirs], arguments.rounds)
     _, reached_s = soon(arguments.events, theirs_ms)
-    print(f"MetaSchedule: {made} trials in {spent_s:.1f} s, {theirs_ms:.2f} ms; {verdict.told} from ours")
+    print(f"MetaSchedule: {made} trials in {spent_s:.1f} s, {theirs_ms:.2f} ms; {verdict.difference} from ours")
     print(f"ours: {ours_ms:.2f} ms, {theirs_ms / ours_ms:.2f} times faster")
     if reached_s is not None:
         print(f"as fast as MetaSchedule's after {reached_s:.1f} s of tuning, {spent_s / reached_s:.0f} times sooner")

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
+
+from autotune.importer.onnx_model.load import load_model
+from autotune.importer.onnx_model.simplify import simplify
 
 FLOAT = TensorProto.FLOAT
 
@@ -51,3 +56,38 @@ def written(model: onnx.ModelProto, folder: Path, name: str = "model.onnx") -> P
     path = folder / name
     path.write_bytes(model.SerializeToString())
     return path
+
+
+def recurrent(kind, direction, hidden, batch=2, steps=5, inputs=6, states=False, **attributes):
+    """A model of one recurrent node with all its outputs, and a feed."""
+    rng = np.random.default_rng(0)
+    gates = {"LSTM": 4, "GRU": 3, "RNN": 1}[kind]
+    count = 2 if direction == "bidirectional" else 1
+    weights = {
+        "w": rng.standard_normal((count, gates * hidden, inputs)) / np.sqrt(inputs),
+        "r": rng.standard_normal((count, gates * hidden, hidden)) / np.sqrt(hidden),
+        "b": rng.standard_normal((count, 2 * gates * hidden)) / 4,
+    }
+    names = ["x", "w", "r", "b", ""]
+    if states:
+        names += ["h0", "c0"] if kind == "LSTM" else ["h0"]
+        for name in names[5:]:
+            weights[name] = rng.standard_normal((count, batch, hidden)) / 2
+    outputs = ["y", "yh", "yc"] if kind == "LSTM" else ["y", "yh"]
+    node = helper.make_node(kind, names, outputs, "cell", hidden_size=hidden, direction=direction, **attributes)
+    floats = {name: array.astype(np.float32) for name, array in weights.items()}
+    model = model_of([node], [value("x", (steps, batch, inputs))], outputs, floats)
+    return model, {"x": rng.standard_normal((steps, batch, inputs)).astype(np.float32)}
+
+
+def rewritten(model: onnx.ModelProto, folder: Path, feed: Mapping[str, np.ndarray]) -> Counter[str]:
+    """Operators of the simplified model, after a check that ONNX Runtime computes the same with it."""
+    plain = simplify(load_model(written(model, folder)))
+    before, after = (
+        onnxruntime.InferenceSession(each.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, feed)
+        for each in (model, plain)
+    )
+    for expected, found in zip(before, after, strict=True):
+        assert expected.dtype == found.dtype
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    return Counter(node.op_type for node in plain.graph.node)

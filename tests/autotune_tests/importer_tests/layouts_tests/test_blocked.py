@@ -8,8 +8,8 @@ from autotune.importer.onnx_model.load import load_model
 from autotune.importer.onnx_model.simplify import simplify
 from autotune.importer.program import import_program
 from tests.autotune_tests import tiny
+from tests.autotune_tests.importer_tests.built import close, run
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value, written
-from tests.autotune_tests.importer_tests.test_operators import close, run
 
 RNG = np.random.default_rng(0)
 

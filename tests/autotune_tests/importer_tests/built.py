@@ -1,0 +1,32 @@
+"""Models built untuned and run, beside ONNX Runtime."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnxruntime
+
+from autotune.backends.cpu.cpu_build import build_artifact
+from autotune.importer.onnx_model.load import load_model
+from autotune.importer.onnx_model.simplify import simplify
+from autotune.importer.program import import_program
+from autotune.runtime.session import InferenceSession
+from tests.autotune_tests import tiny
+from tests.autotune_tests.importer_tests.onnx_cases import written
+from tests.conformance.onnx_nodes.trial import InlineWorkshop, untuned_plan
+
+
+def run(model, folder, feed):
+    """Ours and ONNX Runtime's outputs."""
+    path = written(model, folder)
+    program = import_program(simplify(load_model(path)), tiny.target())
+    workshop = InlineWorkshop(tiny.target(), folder)
+    build_artifact(folder / "out", program, untuned_plan(program, tiny.target()), path, workshop)
+    theirs = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, feed)
+    return InferenceSession(folder / "out").run(None, feed), theirs
+
+
+def close(ours, theirs):
+    return len(ours) == len(theirs) and all(
+        a.shape == b.shape and a.dtype == b.dtype and np.allclose(a, b, 1e-4, 1e-5)
+        for a, b in zip(ours, theirs, strict=True)
+    )

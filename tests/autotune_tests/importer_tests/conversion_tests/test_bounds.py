@@ -1,0 +1,40 @@
+"""Every output is made by a kernel; tensors without elements are left out."""
+
+import pytest
+from onnx import helper
+
+from autotune.importer.conversion.bounds import bounded
+from autotune.importer.onnx_model.shapes import infer_shapes
+from schedules.errors import ModelError
+from tests.autotune_tests.importer_tests.onnx_cases import model_of, value
+
+
+def checked(nodes, inputs, outputs):
+    model = model_of(nodes, inputs, outputs)
+    infer_shapes(model, "m")
+    return bounded(model)
+
+
+def test_an_output_that_is_an_input_is_copied():
+    model = model_of([helper.make_node("Identity", ["x"], ["same"])], [value("x", (2,))], [])
+    model.graph.output.extend([value("same", (2,)), value("x", (2,))])
+    found = bounded(model)
+    assert [node.op_type for node in found.graph.node] == ["Copy", "Copy"]
+    assert [output.name for output in found.graph.output] == ["same", "x/copy"]
+
+
+def test_empty_tensors_are_left_out():
+    nodes = [helper.make_node("Concat", ["x", "none", "x"], ["y"], axis=0), helper.make_node("Relu", ["none"], ["z"])]
+    found = checked(nodes, [value("x", (2,)), value("none", (0,))], ["y", "z"])
+    assert list(found.graph.node[0].input) == ["x", "x"]
+    assert [each.name for each in (*found.graph.input, *found.graph.output)] == ["x", "y"]
+
+
+def test_nothing_to_build_and_unknown_shapes_are_refused():
+    with pytest.raises(
+        ModelError, match="the outputs 'y' have no elements, so there is nothing to build from operator Relu"
+    ):
+        checked([helper.make_node("Relu", ["x"], ["y"])], [value("x", (0,))], ["y"])
+    nodes = [helper.make_node("NonZero", ["x"], ["n"], "culprit"), helper.make_node("Cast", ["n"], ["y"], to=1)]
+    with pytest.raises(ModelError, match=r"operator NonZero \(node 'culprit'\) is not supported: the shape"):
+        checked(nodes, [value("x", (3,))], ["y"])

@@ -1,0 +1,45 @@
+"""Relax's importer with our converters: errors name the operator."""
+
+import pytest
+from onnx import TensorProto, helper
+
+from autotune.importer.conversion.operator_catalog import import_graph
+from autotune.importer.onnx_model.load import load_model
+from autotune.importer.onnx_model.simplify import simplify
+from autotune.importer.program import import_program
+from schedules.errors import ModelError
+from tests.autotune_tests import tiny
+from tests.autotune_tests.importer_tests.onnx_cases import model_of, value, written
+
+
+@pytest.mark.parametrize(
+    ("kind", "shapes", "attributes", "why"),
+    [
+        ("DeformConv", {"x": (1, 1, 4, 4, 4), "w": (1, 1, 2, 2, 2), "o": (1, 8, 3, 3, 3)}, {}, "only images of two"),
+        ("ReduceMax", {"x": (2, 3), "axes": (1,)}, {}, "its axes are computed from the inputs; they must be constant"),
+        (
+            "LSTM",
+            {"x": (3, 2, 6), "w": (1, 128, 6), "r": (1, 128, 32)},
+            {"hidden_size": 32},
+            "its weights are computed from the inputs; they must be constant",
+        ),
+    ],
+)
+def test_forms_that_are_missing_are_told_as_such(kind, shapes, attributes, why):
+    given = [value(name, shape, TensorProto.INT64 if name == "axes" else 1) for name, shape in shapes.items()]
+    node = helper.make_node(kind, [*shapes], ["y"], "culprit", **attributes)
+    with pytest.raises(ModelError) as error:
+        import_graph(model_of([node], given, ["y"], opset=19))
+    assert str(error.value).startswith(f"operator {kind} (node 'culprit') is not supported: ")
+    assert why in str(error.value)
+
+
+def test_a_window_that_fits_nowhere_behind_a_pool_that_rounds_up(tmp_path):
+    """ONNX's inference takes a last window that begins outside of the data for one that counts."""
+    nodes = [
+        helper.make_node("MaxPool", ["x"], ["p"], "first", kernel_shape=[2], strides=[3], pads=[0, 1], ceil_mode=1),
+        helper.make_node("MaxPool", ["p"], ["y"], "second", kernel_shape=[3], pads=[0, 1], strides=[2]),
+    ]
+    model = model_of(nodes, [value("x", (1, 4, 3))], ["y"])
+    with pytest.raises(ModelError, match=r"MaxPool.*second.*window is larger than its padded data; check --input"):
+        import_program(simplify(load_model(written(model, tmp_path))), tiny.target())

@@ -1,0 +1,29 @@
+"""The tables of rewrites and converters."""
+
+import pytest
+from onnx import defs, helper
+
+from autotune.importer.conversion import operator_catalog
+from autotune.importer.conversion.registry import CONVERTERS, REWRITES, converts, rewrite, rewrites
+from tests.autotune_tests.importer_tests.onnx_cases import model_of, value
+
+
+def test_every_rewrite_is_of_a_standard_operator():
+    assert [kind for kind in REWRITES if not defs.has(kind)] == []
+
+
+def test_an_operator_has_one_entry():
+    assert operator_catalog.EXPANDED.isdisjoint(REWRITES)
+    with pytest.raises(AssertionError, match="Sum"):
+        rewrites("Sum")(lambda node, e: None)
+    with pytest.raises(AssertionError, match="Clip"):
+        converts("Clip")(lambda bb, inputs, attrs, opset: None)
+    assert "Copy" in CONVERTERS
+
+
+def test_a_rewrite_keeps_the_names_of_outputs():
+    model = model_of([helper.make_node("Sum", ["x", "x", "x"], ["y"])], [value("x", (2,))], ["y"])
+    assert rewrite(model)
+    assert [node.op_type for node in model.graph.node] == ["Add", "Add", "Identity"]
+    assert model.graph.node[-1].output[0] == "y"
+    assert not rewrite(model)

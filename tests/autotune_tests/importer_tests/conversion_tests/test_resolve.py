@@ -1,0 +1,33 @@
+"""A model without what Relax cannot import, or an error that names the operator."""
+
+import pytest
+from onnx import TensorProto, helper
+
+from autotune.importer.onnx_model.load import load_model
+from autotune.importer.onnx_model.simplify import simplify
+from autotune.importer.program import import_program
+from schedules.errors import ModelError
+from tests.autotune_tests import tiny
+from tests.autotune_tests.importer_tests.onnx_cases import model_of, value, written
+
+
+@pytest.mark.parametrize(
+    ("kind", "inputs", "why"),
+    [("NonZero", ["x"], "depends on data"), ("Bernoulli", ["x"], "random"), ("Reshape", ["x", "s"], "Reshape")],
+)
+def test_refusals_name_the_operator(tmp_path, kind, inputs, why):
+    given = [value("x", (2, 3)), value("s", (2,), TensorProto.INT64)][: len(inputs)]
+    made = helper.make_node(kind, inputs, ["made"], "culprit")
+    path = written(model_of([made, helper.make_node("Cast", ["made"], ["y"], to=1)], given, ["y"]), tmp_path)
+    with pytest.raises(ModelError, match=kind) as error:
+        import_program(simplify(load_model(path)), tiny.target())
+    assert why in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_result_that_is_no_tensor_is_told_with_the_way_out(tmp_path):
+    made = helper.make_tensor_sequence_value_info("parts", TensorProto.FLOAT, None)
+    model = model_of([helper.make_node("SplitToSequence", ["x"], ["parts"], "cut")], [value("x", (4, 2))], [])
+    model.graph.output.append(made)
+    with pytest.raises(ModelError, match=r"'parts' of operator SplitToSequence is not a tensor; .*; drop that output"):
+        simplify(load_model(written(model, tmp_path)))

@@ -1,0 +1,39 @@
+"""Calls on constants, folded in NumPy."""
+
+import numpy as np
+import pytest
+from tvm import relax
+
+from autotune.importer.layouts.fold_constants import fold_call
+
+X = np.arange(1, 7, dtype=np.float32).reshape(2, 3)
+
+
+def call(make, *args):
+    """The call that ``make`` writes, normalised, with its shape."""
+    made = relax.BlockBuilder().normalize(make(*(relax.const(arg) for arg in args)))
+    return made, tuple(int(size) for size in made.ty.shape)
+
+
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (lambda x: relax.op.permute_dims(x, [1, 0]), X.T),
+        (lambda x: relax.op.expand_dims(x, [0, 3]), X[None, :, :, None]),
+        (relax.op.sqrt, np.sqrt(X)),
+        (lambda x: relax.op.reshape(x, (6,)), X.reshape(6)),
+    ],
+)
+def test_of_one_constant(make, expected):
+    made, shape = call(make, X)
+    folded = fold_call(made, [X], shape, "float32")
+    assert folded.flags.c_contiguous
+    np.testing.assert_array_equal(folded, expected)
+
+
+def test_of_two_constants_and_none():
+    made, shape = call(relax.op.divide, X, X)
+    np.testing.assert_array_equal(fold_call(made, [X, X], shape, "float32"), np.ones_like(X))
+    assert fold_call(made, [X, None], shape, "float32") is None
+    made, shape = call(relax.op.sin, X)
+    assert fold_call(made, [X], shape, "float32") is None

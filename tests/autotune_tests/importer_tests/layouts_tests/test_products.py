@@ -1,0 +1,46 @@
+"""Products of two activations without materialised transposes."""
+
+import pytest
+from onnx import helper
+
+from autotune.importer.conversion.operator_catalog import import_graph
+from autotune.importer.layouts.assign import assign_layouts
+from autotune.importer.layouts.blocked import Blocked
+from tests.autotune_tests.importer_tests.layouts_tests.test_assign import calls
+from tests.autotune_tests.importer_tests.onnx_cases import model_of, value
+
+
+def assigned(nodes, shapes, output):
+    model = model_of([helper.make_node(kind, names, [made], **more) for kind, names, made, more in nodes], [], [])
+    model.graph.input.extend(value(name, shape) for name, shape in shapes.items())
+    model.graph.output.append(value("y", output))
+    return calls(assign_layouts(import_graph(model), Blocked(8))[0])
+
+
+def test_attention_needs_no_transpose():
+    heads = {"perm": [0, 2, 1, 3]}
+    nodes = [
+        ("Transpose", ["q"], "a", heads),
+        ("Transpose", ["k"], "b", {"perm": [0, 2, 3, 1]}),
+        ("MatMul", ["a", "b"], "scores", {}),
+        ("Transpose", ["v"], "c", heads),
+        ("MatMul", ["scores", "c"], "mixed", {}),
+        ("Transpose", ["mixed"], "y", heads),
+    ]
+    found = assigned(nodes, dict.fromkeys("qkv", (1, 6, 2, 4)), (1, 6, 2, 4))
+    assert sum(found.values()) == 2
+    assert all(name.startswith("batch_matmul") for name in found)
+
+
+def test_transposes_that_cancel_out_vanish():
+    nodes = [
+        ("Transpose", ["x"], "t", {"perm": [1, 0]}),
+        ("Transpose", ["t"], "u", {"perm": [1, 0]}),
+        ("Relu", ["u"], "y", {}),
+    ]
+    assert assigned(nodes, {"x": (2, 3)}, (2, 3)) == {"relax.nn.relu": 1}
+
+
+@pytest.mark.parametrize(("left", "right", "made"), [((2, 3, 4), (1, 4, 5), (2, 3, 5)), ((4,), (2, 4, 5), (2, 5))])
+def test_batches_that_differ_are_left_to_relax(left, right, made):
+    assert assigned([("MatMul", ["a", "b"], "y", {})], {"a": left, "b": right}, made) == {"relax.matmul": 1}

@@ -1,0 +1,47 @@
+"""What several static interfaces have in common."""
+
+from fractions import Fraction
+
+import pytest
+from onnx import helper
+
+from autotune.importer.onnx_model.open_axes import Interface, open_interface
+from tests.autotune_tests.importer_tests.onnx_cases import model_of, value
+
+
+def interface():
+    """x (batch, 6), mask (batch) → (2 · batch, 6), a size that nothing known determines, and a fixed one."""
+    model = model_of(
+        [helper.make_node("Relu", ["x"], ["y"])], [value("x", ("batch", 6)), value("mask", (None,))], ["y"]
+    )
+    inputs = [[("x", (n, 6), "float32"), ("mask", (n,), "bool")] for n in (2, 8)]
+    outputs = [[("y", (2 * n, 6), "float32"), ("z", (n * n,), "float32"), ("w", (5,), "float32")] for n in (2, 8)]
+    return open_interface(model, inputs, outputs)
+
+
+def test_outputs_follow_the_symbols_of_inputs():
+    found = interface()
+    assert [spec.shape for spec in found.inputs] == [("batch", 6), ("mask_0",)]
+    assert [spec.shape for spec in found.outputs] == [("batch", 6), ("?",), (5,)]
+    assert found.scale == {(0, 0): Fraction(2)}
+    assert found.output_shape(0, (16, 6), {"batch": 3}) == (6, 6)
+    assert found.symbols == ("batch", "mask_0")
+    assert found.axes("batch") == {"x": [0]}
+    assert not found.knows_outputs()
+
+
+@pytest.mark.parametrize(
+    ("shapes", "sizes"),
+    [
+        ({"x": (3, 6), "mask": (4,)}, {"batch": 3, "mask_0": 4}),
+        ({"x": (3, 7), "mask": (4,)}, None),
+        ({"x": (3, 6)}, None),
+        ({"x": (3,), "mask": (4,)}, None),
+    ],
+)
+def test_sizes_of_a_call(shapes, sizes):
+    assert interface().sizes(shapes) == sizes
+
+
+def test_data_read_back_is_the_same():
+    assert Interface.from_data(interface().to_data()) == interface()

@@ -1,0 +1,66 @@
+"""Small rewrites of an ONNX graph."""
+
+import numpy as np
+from onnx import helper, numpy_helper
+
+from autotune.importer.onnx_model.rewrites import split_batch_norms, tidy
+from tests.autotune_tests.importer_tests.onnx_cases import model_of, value
+
+
+def test_constants_of_every_kind_become_initialisers():
+    nodes = [
+        helper.make_node("Constant", [], ["a"], value_float=2.0),
+        helper.make_node("Constant", [], ["b"], value_ints=[1, 2]),
+        helper.make_node("Constant", [], ["c"], value=numpy_helper.from_array(np.ones(3, np.float32))),
+        helper.make_node("Add", ["x", "a"], ["d"]),
+        helper.make_node("Add", ["d", "c"], ["y"]),
+    ]
+    model = model_of(nodes, [value("x", (3,))], ["y"])
+    tidy(model.graph)
+    assert [node.op_type for node in model.graph.node] == ["Add", "Add"]
+    assert {tensor.name: list(tensor.dims) for tensor in model.graph.initializer} == {"a": [], "c": [3]}
+
+
+def test_identities_vanish_and_outputs_keep_their_names():
+    nodes = [
+        helper.make_node("Identity", ["x"], ["a"]),
+        helper.make_node("Relu", ["a"], ["b"]),
+        helper.make_node("Identity", ["b"], ["y"]),
+        helper.make_node("Identity", ["b"], ["z"]),
+        helper.make_node("Identity", ["x"], ["same"]),
+    ]
+    model = model_of(nodes, [value("x", (3,))], ["y", "z", "same"])
+    tidy(model.graph)
+    assert [(n.op_type, *n.input, *n.output) for n in model.graph.node] == [
+        ("Relu", "x", "y"),
+        ("Identity", "y", "z"),
+        ("Identity", "x", "same"),
+    ]
+
+
+def test_bounds_of_one_element_become_scalars():
+    model = model_of(
+        [helper.make_node("Clip", ["x", "low"], ["y"])], [value("x", (3,))], ["y"], {"low": np.zeros(1, np.float32)}
+    )
+    tidy(model.graph)
+    assert [(tensor.name, list(tensor.dims)) for tensor in model.graph.initializer] == [("low/scalar", [])]
+    assert list(model.graph.node[0].input) == ["x", "low/scalar"]
+
+
+def test_a_batch_norm_takes_in_the_scale_and_shift_behind_it():
+    rng = np.random.default_rng(0)
+    weights = {name: rng.uniform(1, 2, 4).astype(np.float32) for name in ("scale", "bias", "mean", "var")}
+    weights |= {"c": rng.standard_normal((1, 4, 1)).astype(np.float32), "d": np.float32(3)}
+    nodes = [
+        helper.make_node("BatchNormalization", ["x", "scale", "bias", "mean", "var"], ["n"], "norm"),
+        helper.make_node("Mul", ["n", "c"], ["m"]),
+        helper.make_node("Add", ["m", "d"], ["y"]),
+    ]
+    model = model_of(nodes, [value("x", (2, 4, 5))], ["y"], weights)
+    split_batch_norms(model.graph)
+    assert [node.op_type for node in model.graph.node] == ["Mul", "Add"]
+    made = {tensor.name: numpy_helper.to_array(tensor).reshape(-1) for tensor in model.graph.initializer}
+    factor = weights["scale"] / np.sqrt(weights["var"] + 1e-5)
+    np.testing.assert_allclose(made["y/scale"], factor * weights["c"].reshape(-1), rtol=1e-6)
+    shift = (weights["bias"] - weights["mean"] * factor) * weights["c"].reshape(-1) + 3
+    np.testing.assert_allclose(made["y/shift"], shift, rtol=1e-5)

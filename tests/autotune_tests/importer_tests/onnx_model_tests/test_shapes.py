@@ -1,0 +1,65 @@
+"""Shapes: bound, inferred, and the skeleton that inference reads."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from autotune.importer.onnx_model.shapes import (
+    SKELETON_ELEMENTS,
+    bind_inputs,
+    infer_shapes,
+    parse_input,
+    shape_text,
+    skeleton,
+)
+from schedules.errors import ModelError, UsageError
+from tests.autotune_tests.importer_tests.onnx_cases import conv_model, model_of, value
+
+
+def test_large_weights_are_inputs_of_the_skeleton():
+    weights = {"small": np.ones(SKELETON_ELEMENTS, np.float32), "large": np.ones(SKELETON_ELEMENTS + 1, np.float32)}
+    model = model_of([helper.make_node("Relu", ["x"], ["y"])], [value("x", (1,)), value("large", (1,))], ["y"], weights)
+    small = skeleton(model)
+    assert [tensor.name for tensor in small.graph.initializer] == ["small"]
+    assert [each.name for each in small.graph.input] == ["x", "large"]
+
+
+def test_declared_inner_shapes_are_replaced():
+    model = conv_model()
+    model.graph.value_info.append(value("c", (1, 4, 99, 99)))
+    infer_shapes(model, "m")
+    assert {v.name: shape_text(v.type.tensor_type.shape) for v in model.graph.value_info} == {"c": "1 x 4 x 8 x 8"}
+
+
+def test_channels_that_do_not_go_together():
+    with pytest.raises(ModelError, match=r"data \[1, 3, 8, 8\] does not go with weights \[4, 2, 3, 3\] in 1 groups"):
+        infer_shapes(conv_model(channels=2), "m")
+
+
+def test_a_tensor_that_is_too_large():
+    model = model_of(
+        [helper.make_node("Expand", ["x", "s"], ["y"])], [value("x", (1,))], ["y"], {"s": np.array([1 << 31])}
+    )
+    with pytest.raises(ModelError, match=r"'y' of shape 2147483648 takes 8.0 GiB, more than 4"):
+        infer_shapes(model, "m")
+
+
+def test_symbols_are_bound_everywhere():
+    model = model_of([helper.make_node("Add", ["x", "z"], ["y"])], [value("x", ("n", 3)), value("z", ("n", 3))], ["y"])
+    bind_inputs(model, dict([parse_input("x:4x3")]), "m")
+    assert [[dim.dim_value for dim in each.type.tensor_type.shape.dim] for each in model.graph.input] == [
+        [4, 3],
+        [4, 3],
+    ]
+    with pytest.raises(UsageError, match="names no input of m"):
+        bind_inputs(model, {"nope": (1,)}, "m")
+
+
+def test_shape_text():
+    shape = onnx.TensorShapeProto()
+    assert shape_text(shape) == "scalar"
+    shape.dim.add(dim_param="batch")
+    shape.dim.add(dim_value=3)
+    shape.dim.add()
+    assert shape_text(shape) == "batch x 3 x ?"

@@ -1,0 +1,47 @@
+"""Elementwise operators are rewritten into what Relax imports right."""
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+from tests.autotune_tests.importer_tests.onnx_cases import model_of, rewritten, value
+
+RNG = np.random.default_rng(0)
+
+
+def array(*shape):
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("kind", ["Cosh", "Sinh", "Softplus", "IsInf"])
+def test_of_one_input(tmp_path, kind):
+    x = np.array([[-40, -1, 0, np.inf], [1, 2, 40, -np.inf]], np.float32)
+    model = model_of([helper.make_node(kind, ["x"], ["y"])], [value("x", (2, 4))], [])
+    model.graph.output.append(value("y", (2, 4), TensorProto.BOOL if kind == "IsInf" else TensorProto.FLOAT))
+    assert kind not in rewritten(model, tmp_path, {"x": x if kind == "IsInf" else np.clip(x, -40, 40)})
+
+
+def test_sums_are_made_two_at_a_time(tmp_path):
+    nodes = [helper.make_node("Sum", ["x", "c", "x"], ["y"])]
+    found = rewritten(model_of(nodes, [value("x", (2, 3))], ["y"], {"c": array(3)}), tmp_path, {"x": array(2, 3)})
+    assert found == {"Add": 2}
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_one_hot(tmp_path, axis):
+    nodes = [helper.make_node("OneHot", ["i", "depth", "values"], ["y"], axis=axis)]
+    weights = {"depth": np.array(5), "values": np.array([-1, 2], np.float32)}
+    model = model_of(nodes, [value("i", (2, 3), TensorProto.INT64)], ["y"], weights)
+    assert "OneHot" not in rewritten(model, tmp_path, {"i": np.array([[0, 4, -1], [2, -5, 1]])})
+
+
+def test_float_mod_has_the_sign_of_the_divisor_where_onnx_says_so(tmp_path):
+    nodes = [helper.make_node("Mod", ["x", "d"], ["y"], fmod=1)]
+    model = model_of(nodes, [value("x", (4,))], ["y"], {"d": np.array([3, -3, 3, -3], np.float32)})
+    assert rewritten(model, tmp_path, {"x": np.array([5, 5, -5, -5], np.float32)}) == {"Mod": 1}
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_determinants_of_small_matrices(tmp_path, size):
+    model = model_of([helper.make_node("Det", ["x"], ["y"])], [value("x", (2, size, size))], ["y"])
+    assert "Det" not in rewritten(model, tmp_path, {"x": array(2, size, size)})

@@ -1,0 +1,47 @@
+"""Largest and smallest elements, bounds and ranks."""
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+from autotune.importer.onnx_model.load import load_model
+from autotune.importer.onnx_model.simplify import simplify
+from schedules.errors import ModelError
+from tests.autotune_tests.importer_tests.built import close, run
+from tests.autotune_tests.importer_tests.onnx_cases import model_of, value, written
+
+
+def test_reductions_return_infinity(tmp_path):
+    nodes = [
+        helper.make_node("ReduceMax", ["x"], ["m"], axes=[1]),
+        helper.make_node("ReduceMin", ["x"], ["n"], axes=[0]),
+    ]
+    x = np.array([[-np.inf, -np.inf, -np.inf], [1, np.inf, 2]], np.float32)
+    assert close(*run(model_of(nodes, [value("x", (2, 3))], ["m", "n"]), tmp_path, {"x": x}))
+
+
+def test_a_bound_that_is_left_out_does_not_bind(tmp_path):
+    nodes = [
+        helper.make_node("Clip", ["x", "", "high"], ["a"]),
+        helper.make_node("Clip", ["x", "low"], ["b"]),
+        helper.make_node("Max", ["a", "b", "low"], ["c"]),
+    ]
+    weights = {"low": np.array(-0.5, np.float32), "high": np.array(0.5, np.float32)}
+    x = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
+    assert close(*run(model_of(nodes, [value("x", (3, 4))], ["a", "b", "c"], weights), tmp_path, {"x": x}))
+
+
+def test_equal_elements_are_ranked_in_their_order(tmp_path):
+    nodes = [helper.make_node("TopK", ["x", "k"], ["v", "i"])]
+    model = model_of(nodes, [value("x", (2, 5))], ["v"], {"k": np.array([3])})
+    model.graph.output.append(value("i", (2, 3), TensorProto.INT64))
+    x = np.array([[1, 3, 3, 2, 3], [5, 5, 4, 5, 0]], np.float32)
+    assert close(*run(model, tmp_path, {"x": x}))
+
+
+def test_long_rows_are_refused(tmp_path):
+    model = model_of(
+        [helper.make_node("TopK", ["x", "k"], ["v", "i"])], [value("x", (1, 9000))], ["v"], {"k": np.array([1])}
+    )
+    with pytest.raises(ModelError, match="rows of 9000 elements; at most 8192"):
+        simplify(load_model(written(model, tmp_path)))

@@ -1,0 +1,78 @@
+"""Pads, splits and windows: elements move to places that constants decide."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+import autotune.importer.operators.moving  # noqa: F401  # registers the rewrite
+from autotune.importer.conversion.registry import rewrite
+from autotune.importer.onnx_model.rewrites import remove_identities
+from tests.autotune_tests.importer_tests.onnx_cases import model_of, rewritten, value
+
+
+@pytest.mark.parametrize(("axis", "sizes"), [(1, (2, 3, 2)), (-1, (1, 4)), (0, (3,))])
+def test_split_is_slices(axis, sizes):
+    shape = [3, 7, 5]
+    names = [f"part{index}" for index in range(len(sizes))]
+    graph = helper.make_graph(
+        [helper.make_node("Split", ["x", "sizes"], names, "split", axis=axis)],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [onnx.ValueInfoProto(name=name) for name in names],
+        [numpy_helper.from_array(np.array(sizes, np.int64), "sizes")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    inferred = onnx.shape_inference.infer_shapes(model)
+    for output, known in zip(model.graph.output, inferred.graph.output, strict=True):
+        output.CopyFrom(known)
+    x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    before = ReferenceEvaluator(model).run(None, {"x": x})
+    assert rewrite(model)
+    remove_identities(model.graph)
+    assert [node.op_type for node in model.graph.node] == ["Slice"] * len(sizes)
+    onnx.checker.check_model(model)
+    for old, new in zip(before, ReferenceEvaluator(model).run(None, {"x": x}), strict=True):
+        assert np.array_equal(old, new)
+
+
+@pytest.mark.parametrize("mode", ["constant", "reflect", "edge"])
+def test_pads(tmp_path, mode):
+    nodes = [helper.make_node("Pad", ["x", "pads"], ["y"], mode=mode)]
+    model = model_of(nodes, [value("x", (2, 4))], ["y"], {"pads": np.array([0, 2, 1, 3])})
+    x = np.arange(8, dtype=np.float32).reshape(2, 4)
+    assert ("Pad" in rewritten(model, tmp_path, {"x": x})) == (mode == "constant")
+
+
+def test_negative_pads_cut(tmp_path):
+    model = model_of([helper.make_node("Pad", ["x", "p"], ["y"])], [value("x", (6,))], ["y"], {"p": np.array([-2, 1])})
+    assert "Pad" not in rewritten(model, tmp_path, {"x": np.arange(6, dtype=np.float32)})
+
+
+@pytest.mark.parametrize("ceil_mode", [0])
+def test_max_pool_with_indices(tmp_path, ceil_mode):
+    attributes = {"kernel_shape": [3, 2], "strides": [2, 2], "pads": [1, 0, 1, 1], "ceil_mode": ceil_mode}
+    nodes = [helper.make_node("MaxPool", ["x"], ["y", "i"], **attributes)]
+    model = model_of(nodes, [value("x", (1, 2, 7, 6))], ["y"])
+    model.graph.output.append(onnx.ValueInfoProto(name="i"))
+    model.graph.output[1].type.tensor_type.elem_type = TensorProto.INT64
+    x = np.random.default_rng(0).standard_normal((1, 2, 7, 6)).astype(np.float32)
+    assert "MaxPool" not in rewritten(model, tmp_path, {"x": x})
+
+
+def test_reversed_sequences(tmp_path):
+    nodes = [helper.make_node("ReverseSequence", ["x", "n"], ["y"], time_axis=1, batch_axis=0)]
+    model = model_of(nodes, [value("x", (2, 4)), value("n", (2,), TensorProto.INT64)], ["y"])
+    feed = {"x": np.arange(8, dtype=np.float32).reshape(2, 4), "n": np.array([3, 1])}
+    assert "ReverseSequence" not in rewritten(model, tmp_path, feed)
+
+
+@pytest.mark.parametrize("attributes", [{"output_shape": [9, 9]}, {"auto_pad": "SAME_UPPER"}])
+def test_transposed_convolution_with_implied_pads(tmp_path, attributes):
+    rng = np.random.default_rng(0)
+    nodes = [helper.make_node("ConvTranspose", ["x", "w"], ["y"], strides=[2, 2], **attributes)]
+    model = model_of(
+        nodes, [value("x", (1, 3, 4, 4))], ["y"], {"w": rng.standard_normal((3, 2, 3, 3)).astype(np.float32)}
+    )
+    assert rewritten(model, tmp_path, {"x": rng.standard_normal((1, 3, 4, 4)).astype(np.float32)})["ConvTranspose"] == 1

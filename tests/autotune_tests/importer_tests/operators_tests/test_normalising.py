@@ -1,0 +1,50 @@
+"""Normalisations and running sums."""
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+from tests.autotune_tests.importer_tests.onnx_cases import model_of, rewritten, value
+
+RNG = np.random.default_rng(0)
+
+
+def array(*shape):
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def test_layer_norm_is_written_out_only_where_its_statistics_are_read(tmp_path):
+    weights = {"scale": array(6), "bias": array(6)}
+    for outputs, kept in ((["y"], 1), (["y", "mean"], 0)):
+        nodes = [helper.make_node("LayerNormalization", ["x", "scale", "bias"], outputs)]
+        found = rewritten(model_of(nodes, [value("x", (4, 6))], outputs, weights), tmp_path, {"x": array(4, 6)})
+        assert found["LayerNormalization"] == kept
+
+
+def test_batch_norm_with_computed_parameters(tmp_path):
+    shapes = {"x": (2, 3, 4), "scale": (3,), "bias": (3,), "mean": (3,), "var": (3,)}
+    nodes = [helper.make_node("BatchNormalization", list(shapes), ["y"])]
+    feed = {name: np.abs(array(*shape)) for name, shape in shapes.items()}
+    found = rewritten(model_of(nodes, [value(name, s) for name, s in shapes.items()], ["y"]), tmp_path, feed)
+    assert "BatchNormalization" not in found
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_lp_norm(tmp_path, order):
+    nodes = [helper.make_node("LpNormalization", ["x"], ["y"], p=order, axis=1)]
+    x = array(2, 3)
+    assert "LpNormalization" not in rewritten(model_of(nodes, [value("x", (2, 3))], ["y"]), tmp_path, {"x": x})
+
+
+@pytest.mark.parametrize(("exclusive", "reverse"), [(0, 0), (1, 0), (0, 1), (1, 1)])
+def test_running_sums(tmp_path, exclusive, reverse):
+    nodes = [helper.make_node("CumSum", ["x", "axis"], ["y"], exclusive=exclusive, reverse=reverse)]
+    model = model_of(nodes, [value("x", (2, 5))], ["y"], {"axis": np.array(1)})
+    assert "CumSum" not in rewritten(model, tmp_path, {"x": array(2, 5)})
+
+
+def test_a_norm_that_is_another_type_is_computed_in_the_stash_type(tmp_path):
+    nodes = [helper.make_node("LayerNormalization", ["x", "s"], ["y", "mean"], stash_type=1)]
+    model = model_of(nodes, [value("x", (2, 4), TensorProto.FLOAT16)], [], {"s": np.ones(4, np.float16)})
+    model.graph.output.extend([value("y", (2, 4), TensorProto.FLOAT16), value("mean", (2, 1))])
+    assert rewritten(model, tmp_path, {"x": np.ones((2, 4), np.float16)})["Cast"] >= 2

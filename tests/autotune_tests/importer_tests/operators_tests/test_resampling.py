@@ -1,0 +1,30 @@
+"""Resize: gathers and weighted sums at constant places."""
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from tests.autotune_tests.importer_tests.onnx_cases import model_of, rewritten, value
+
+RNG = np.random.default_rng(0)
+
+
+def array(*shape):
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+@pytest.mark.parametrize("where", ["half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel"])
+def test_against_onnx_runtime(tmp_path, mode, where):
+    more = {"nearest_mode": "floor"} if mode == "nearest" else {}
+    node = helper.make_node(
+        "Resize", ["x", "", "", "sizes"], ["y"], mode=mode, coordinate_transformation_mode=where, **more
+    )
+    model = model_of([node], [value("x", (1, 2, 5, 6))], ["y"], {"sizes": np.array([1, 2, 8, 4])})
+    assert "Resize" not in rewritten(model, tmp_path, {"x": array(1, 2, 5, 6)})
+
+
+def test_many_taps_become_a_product(tmp_path):
+    node = helper.make_node("Resize", ["x", "", "", "sizes"], ["y"], mode="cubic", antialias=1)
+    model = model_of([node], [value("x", (1, 1, 24, 24))], ["y"], {"sizes": np.array([1, 1, 6, 6])}, opset=18)
+    assert rewritten(model, tmp_path, {"x": array(1, 1, 24, 24)})["MatMul"] == 2

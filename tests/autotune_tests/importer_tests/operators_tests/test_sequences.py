@@ -1,0 +1,33 @@
+"""LSTMs and GRUs whose steps are one kernel."""
+
+import math
+
+import pytest
+
+from autotune.importer.onnx_model.load import load_model
+from autotune.importer.onnx_model.shapes import SKELETON_ELEMENTS
+from autotune.importer.onnx_model.simplify import simplify
+from tests.autotune_tests.importer_tests.built import close, run
+from tests.autotune_tests.importer_tests.onnx_cases import recurrent, written
+
+
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize("states", [False, True])
+def test_lstm_in_one_kernel(tmp_path, direction, states):
+    model, feed = recurrent("LSTM", direction, 64, states=states)
+    assert close(*run(model, tmp_path, feed))
+
+
+@pytest.mark.parametrize("direction", ["forward", "bidirectional"])
+@pytest.mark.parametrize("states", [False, True])
+def test_gru_in_one_kernel(tmp_path, direction, states):
+    model, feed = recurrent("GRU", direction, 64, states=states, linear_before_reset=1)
+    assert close(*run(model, tmp_path, feed))
+
+
+def test_weights_of_a_cell_that_are_large_still_make_one_kernel(tmp_path):
+    """They are inputs of the skeleton that is rewritten, as true inputs are."""
+    model, _ = recurrent("LSTM", "forward", 32, steps=3)
+    assert max(math.prod(tensor.dims) for tensor in model.graph.initializer) > SKELETON_ELEMENTS
+    simple = simplify(load_model(written(model, tmp_path)))
+    assert [node.op_type for node in simple.graph.node] == ["LSTM"]

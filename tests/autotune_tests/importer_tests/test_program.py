@@ -1,0 +1,49 @@
+"""A model as fused tasks."""
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from autotune.importer import program as program_module
+from autotune.importer.onnx_model.load import load_model
+from autotune.importer.onnx_model.simplify import simplify
+from autotune.importer.program import import_program, interface
+from schedules.errors import ModelError
+from schedules.target import Target
+from tests.autotune_tests import tiny
+from tests.autotune_tests.importer_tests.onnx_cases import model_of, value, written
+
+CPU = Target("llvm", "avx512", "sapphirerapids", threads=1)
+
+
+def test_the_same_kernel_twice_is_one_task(tmp_path):
+    weights = {name: np.full((16, 16), index + 1, np.float32) for index, name in enumerate("ab")}
+    nodes = [helper.make_node("MatMul", ["x", "a"], ["h"]), helper.make_node("MatMul", ["h", "b"], ["y"])]
+    model = simplify(load_model(written(model_of(nodes, [value("x", (4, 16))], ["y"], weights), tmp_path)))
+    program = import_program(model, CPU)
+    assert [(task.weight, task.constants) for task in program.tasks] == [(2, (1,))]
+    assert set(program.kernels.values()) == {program.tasks[0].key}
+    assert program.programs.keys() == program.spaces.keys() == {program.tasks[0].key}
+    assert len(program.weights) == 2
+
+
+def test_the_interface_leaves_out_initialisers(tmp_path):
+    model = load_model(tiny.save_tiny(tmp_path / "tiny.onnx"))
+    inputs, outputs = interface(model)
+    assert [(spec.name, spec.shape, spec.dtype) for spec in inputs] == [("data", (1, 16, 8, 8), "float32")]
+    assert [spec.name for spec in outputs] == ["scores"]
+
+
+def test_a_pass_that_fails_is_attributed_to_an_operator(tmp_path, monkeypatch):
+    fused = program_module._fused
+
+    def fail(module):
+        if any("tanh" in str(function) for _, function in module.functions_items()):
+            raise IndexError("no such pattern")
+        return fused(module)
+
+    monkeypatch.setattr(program_module, "_fused", fail)
+    nodes = [helper.make_node("Relu", ["x"], ["r"]), helper.make_node("Tanh", ["r"], ["y"], "culprit")]
+    model = simplify(load_model(written(model_of(nodes, [value("x", (4,))], ["y"]), tmp_path)))
+    with pytest.raises(ModelError, match=r"operator Tanh \(node 'culprit'\) cannot be built: no such pattern"):
+        import_program(model, CPU)

@@ -9,6 +9,7 @@
     ├── MissingRecordError   a frozen run or a build needs records that the log does not have
     ├── ArtifactError        an artifact cannot be written, read or trusted
     ├── MeasureError         measuring itself is broken (never one candidate's failure)
+    │   └── CompileError     a kernel that is to be shipped does not compile
     ├── RunError             a kernel failed while a model ran, or the run was cancelled
     └── VerificationError    outputs differ from the reference
 
@@ -50,6 +51,10 @@ class ArtifactError(AutotuneError):
 
 class MeasureError(AutotuneError):
     """Measuring itself is broken; a single candidate's failure is a Measurement, not this."""
+
+
+class CompileError(MeasureError):
+    """A kernel that is to be shipped and does not compile."""
 
 
 class RunError(AutotuneError):

@@ -36,17 +36,3 @@ class TuningLog(LogStore, Protocol):
 
     def fastest(self, key: RecordKey, count: int) -> list[TuningRecord]:
         """Up to ``count`` of the newest successful records of the configs of ``key``, fastest first."""
-
-    def similar(
-        self, space: str, target: str, tvm: str, per_task: int = 200
-    ) -> Iterator[tuple[str, list[TuningRecord]]]:
-        """Per task of this space, target and TVM: its configs' newest successful records, fastest first.
-
-        These are for warm starts and cost models; whether a task is alike is the caller's judgement.
-
-        Args:
-            space: a space's identity, ``name/version``.
-            target: a target's fingerprint.
-            tvm: TVM's version.
-            per_task: most records given of one task.
-        """

@@ -235,16 +235,6 @@ class SqlStore:
             return []
         return [from_row(row, key) for row in self.rows(current_records(number).limit(count))]
 
-    def similar(
-        self, space: str, target: str, tvm: str, per_task: int = 200
-    ) -> Iterator[tuple[str, list[TuningRecord]]]:
-        """Per task of this space, target and TVM: its configs' newest successful records, fastest first."""
-        query = select(KEYS.c.task).where(KEYS.c.space == space, KEYS.c.target == target, KEYS.c.tvm == tvm)
-        for row in self.rows(query.order_by(KEYS.c.task)):
-            records = self.fastest(RecordKey(row.task, target, space, tvm), per_task)
-            if records:
-                yield row.task, records
-
     def counts(self, task: str | None = None) -> Mapping[RecordKey, KeyCount]:
         """How many records there are of each key (of ``task`` only, unless None)."""
         by_kind: dict[RecordKey, dict[str | None, int]] = {}

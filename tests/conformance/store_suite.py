@@ -29,7 +29,6 @@ class StoreSuite:
         assert log.workload(KEY.task) is None
         assert not log.targets()
         assert not log.counts()
-        assert list(log.similar(KEY.space, KEY.target, KEY.tvm)) == []
         log.append([])
         assert "no record" in log.explain_miss(KEY)
 
@@ -175,16 +174,6 @@ class StoreSuite:
         log.add_target(AVX512)
         assert log.targets()[AVX512.fingerprint] == AVX512
         assert len(log.targets()) == 2
-
-    def test_similar_gives_current_records_of_every_task_alike(self, log: TuningLog) -> None:
-        other = other_key(task="b")
-        log.append([timed(1, 0.1, when=1.0), timed(1, 0.9, when=2.0), timed(2, 0.5), failed(3)])
-        log.append([timed(1, 0.3, key=other), timed(1, 0.2, key=other_key(task="c", space="conv2d/2"))])
-        log.append([failed(1, key=other_key(task="d"))])
-        found = dict(log.similar(KEY.space, KEY.target, KEY.tvm))
-        assert found == {KEY.task: [timed(2, 0.5), timed(1, 0.9, when=2.0)], "b": [timed(1, 0.3, key=other)]}
-        bounded = dict(log.similar(KEY.space, KEY.target, KEY.tvm, per_task=1))
-        assert bounded[KEY.task] == [timed(2, 0.5)]
 
     def test_fastest_gives_every_config_by_its_newest_record(self, log: TuningLog) -> None:
         log.append([timed(1, 0.1, when=1.0), timed(1, 0.9, when=2.0), timed(2, 0.5), timed(3, 0.7), failed(4)])

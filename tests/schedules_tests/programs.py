@@ -17,6 +17,7 @@ from tvm import relax, te, tirx
 from schedules.config import Config
 from schedules.lower import lower, normalise, repack, tvm_target
 from schedules.target import Target
+from schedules.templates.common.windows import Pooling, Window
 from schedules.templates.cpu.batch_matmul import batch_matmul
 from schedules.templates.cpu.conv2d import conv2d
 from schedules.templates.cpu.depthwise import depthwise
@@ -206,7 +207,7 @@ def pool_case(name: str, data: Shape, kind: str, kernel: int, strides: int, pads
     def build() -> tirx.PrimFunc:
         x = te.placeholder(data, name="x")
         window, steps = (kernel, kernel), (strides, strides)
-        return from_te(x, pool2d(x, kind, window, steps, pads, (1, 1), (size[0], size[1]), count_pads))
+        return from_te(x, pool2d(x, Pooling(kind, Window(window, steps, pads, (1, 1)), (size[0], size[1]), count_pads)))
 
     def expected(x: Array) -> Array:
         def seen(data: Array, value: float) -> Array:

@@ -17,7 +17,7 @@ from autotune.importer.layouts.tensor_layouts import Rule, TensorLayouts, Value
 from schedules.templates.cuda.cuda_computes import convolution as conv_te
 from schedules.templates.cuda.cuda_computes import dense as dense_te
 from schedules.templates.cuda.cuda_computes import depthwise as depthwise_te
-from schedules.templates.cuda.cuda_computes import pool as pool_te
+from schedules.templates.cuda.cuda_computes import pool2d
 from schedules.templates.cuda.cuda_computes import product as product_te
 
 TO_PLAIN, TO_NATIVE = (0, 3, 1, 2), (0, 2, 3, 1)
@@ -65,7 +65,7 @@ def reshape(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | N
 class ChannelsLast(TensorLayouts):
     """Native images are channels-last."""
 
-    pool = staticmethod(pool_te)
+    pool = staticmethod(pool2d)
     image_axes = (1, 2)
     rules: ClassVar[Mapping[str, Rule]] = {
         **SHARED_RULES,

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from tvm import relax
 
 from autotune.importer.layouts.packing import Array, Shape
 from autotune.importer.layouts.products import transposed
 from autotune.importer.layouts.tensor_layouts import Rule, TensorLayouts, Value
+from schedules.templates.common.windows import Pooling, Window
 
 UNARY = frozenset(
     f"relax.{name}"
@@ -160,11 +163,11 @@ def pooling(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | N
     if value is None or len(shape) != 4 or str(attrs.layout) != "NCHW" or value.channels < layouts.block:
         return None
     kind = "max" if str(call.op.name) == "relax.nn.max_pool2d" else "avg"
-    window = [
-        tuple(int(size) for size in sizes) for sizes in (attrs.pool_size, attrs.strides, attrs.padding, attrs.dilation)
+    sizes: list[Any] = [
+        tuple(int(part) for part in parts) for parts in (attrs.pool_size, attrs.strides, attrs.padding, attrs.dilation)
     ]
-    image = layouts.native(value)
-    out = layouts.emit_anchor("pool", layouts.pool, image, kind, *window, shape[2:], bool(attrs.count_include_pad))
+    pooling = Pooling(kind, Window(*sizes), (shape[2], shape[3]), bool(attrs.count_include_pad))
+    out = layouts.emit_anchor("pool", partial(layouts.pool, pooling=pooling), layouts.native(value))
     return Value(shape, native=out)
 
 

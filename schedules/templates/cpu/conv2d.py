@@ -48,14 +48,15 @@ from schedules.templates.common.structure import (
     divisors,
     find_anchor,
     inline_epilogue,
-    parallel_outer,
     tile_order,
     tile_registers,
     unroll_tile,
 )
+from schedules.templates.common.windows import Window, pad_spatial
 from schedules.templates.cpu import winograd
 from schedules.templates.cpu.conv2d_features import features, first_guesses
 from schedules.templates.cpu.prefetch import FEWEST_TILES, Panel, prefetch_next
+from schedules.templates.cpu.window_tiles import place_padding
 
 OP = "conv2d"
 
@@ -90,12 +91,10 @@ def conv2d(
     Returns:
         (n, O/b, oh, ow, b).
     """
-    top, left, bottom, right = padding
-    height, width = int(data.shape[2]), int(data.shape[3])
     blocks, depth, kh_size, kw_size, inner, lanes = (int(x) for x in weight.shape)
-    padded = data if not any(padding) else pad_spatial(data, padding, 0.0)
-    oh_size = (height + top + bottom - dilation[0] * (kh_size - 1) - 1) // strides[0] + 1
-    ow_size = (width + left + right - dilation[1] * (kw_size - 1) - 1) // strides[1] + 1
+    window = Window((kh_size, kw_size), strides, padding, dilation)
+    oh_size, ow_size = window.output_size(int(data.shape[2]), int(data.shape[3]))
+    padded = pad_spatial(data, padding, 0.0)
     ci = te.reduce_axis((0, depth), "ci")
     kh = te.reduce_axis((0, kh_size), "kh")
     kw = te.reduce_axis((0, kw_size), "kw")
@@ -157,20 +156,6 @@ def left_out(func: tirx.PrimFunc) -> int:
     pairs = itertools.product(*([tirx.const(i, "int64") for i in range(extent)] for extent in (blocks, span)))
     empty = sum(not touches(o, index, per_group, groups, lanes).value for o, index in pairs)  # of numbers, a number
     return 2 * empty * (math.prod(anchor.spatial) // blocks) * (math.prod(anchor.reduction) // span)
-
-
-def pad_spatial(data: te.Tensor, padding: tuple[int, int, int, int], value: float) -> te.Tensor:
-    """``data`` (n, c, h, w[, b]) with ``value`` around h and w; padding is top, left, bottom, right."""
-    top, left, bottom, right = padding
-    height, width = int(data.shape[2]), int(data.shape[3])
-    shape = [data.shape[0], data.shape[1], height + top + bottom, width + left + right, *data.shape[4:]]
-    fill = tirx.const(value, data.dtype)
-
-    def element(n: tirx.Var, c: tirx.Var, h: tirx.Var, w: tirx.Var, *b: tirx.Var) -> tirx.Expr:
-        inside = tirx.all(h >= top, h < height + top, w >= left, w < width + left)
-        return tirx.if_then_else(inside, data[(n, c, h - top, w - left, *b)], fill)
-
-    return te.compute(shape, element, name="pad")
 
 
 class Conv2dTemplate:
@@ -281,15 +266,7 @@ class Conv2dTemplate:
         sch.reverse_compute_at(tail, fused[-1] if cut else wo, preserve_unit_loops=True)
         outer = sch.fuse(*fused)
         sch.parallel(outer)
-        if anchor.padded:
-            pad = sch.get_sblock("pad")
-            if config.integer("pad"):
-                sch.compute_at(pad, outer, preserve_unit_loops=True)
-            else:
-                parallel_outer(sch, pad, 3)
-            last = sch.get_loops(pad)[-1]
-            if not anchor.plain:
-                sch.vectorize(last)
+        place_padding(sch, anchor, config, outer)
         sch.vectorize(b)
         # A ragged last tile is code of its own: with its number known, so is which of its columns there are.
         ragged = anchor.spatial[3] % tw != 0

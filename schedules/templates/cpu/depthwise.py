@@ -27,11 +27,9 @@ from schedules.templates.common.structure import (
     OneAlgorithm,
     divisors,
     find_anchor,
-    inline_epilogue,
-    parallel_outer,
-    unroll_tile,
 )
-from schedules.templates.cpu.conv2d import pad_spatial
+from schedules.templates.common.windows import Window, pad_spatial
+from schedules.templates.cpu.window_tiles import tile_windows
 
 OP = "depthwise"
 
@@ -44,15 +42,13 @@ def depthwise(
     dilation: tuple[int, int],
 ) -> te.Tensor:
     """data (n, C/b, h, w, b), weight (C/b, kh, kw, b), padding top, left, bottom, right → (n, C/b, oh, ow, b)."""
-    top, left, bottom, right = padding
-    _, kh_size, kw_size, _ = (int(x) for x in weight.shape)
-    padded = pad_spatial(data, padding, 0.0) if any(padding) else data
-    oh_size = (int(data.shape[2]) + top + bottom - dilation[0] * (kh_size - 1) - 1) // strides[0] + 1
-    ow_size = (int(data.shape[3]) + left + right - dilation[1] * (kw_size - 1) - 1) // strides[1] + 1
-    kh = te.reduce_axis((0, kh_size), "kh")
-    kw = te.reduce_axis((0, kw_size), "kw")
+    window = Window((int(weight.shape[1]), int(weight.shape[2])), strides, padding, dilation)
+    size = window.output_size(int(data.shape[2]), int(data.shape[3]))
+    padded = pad_spatial(data, padding, 0.0)
+    kh = te.reduce_axis((0, window.size[0]), "kh")
+    kw = te.reduce_axis((0, window.size[1]), "kw")
     return te.compute(
-        (data.shape[0], data.shape[1], oh_size, ow_size, data.shape[4]),
+        (data.shape[0], data.shape[1], *size, data.shape[4]),
         lambda n, c, oh, ow, b: te.sum(
             padded[n, c, oh * strides[0] + kh * dilation[0], ow * strides[1] + kw * dilation[1], b]
             * weight[c, kh, kw, b],
@@ -109,29 +105,4 @@ class DepthwiseTemplate(OneAlgorithm):
 
     def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:
         """Rewrite ``sch`` in place."""
-        block = sch.get_sblock(anchor.block)
-        tail = inline_epilogue(sch, anchor)
-        n, c, oh, ow, b, kh, kw = sch.get_loops(block)
-        ho, hi = sch.split(oh, [None, config.integer("rows")])
-        wo, wi = sch.split(ow, [None, config.integer("tw")])
-        sch.reorder(n, c, ho, hi, wo, kh, kw, wi, b)
-        if tail is not None:
-            sch.reverse_compute_at(tail, wo, preserve_unit_loops=True)
-        outer = sch.fuse(n, c, ho)
-        sch.parallel(outer)
-        if anchor.padded:
-            pad = sch.get_sblock("pad")
-            if config.integer("pad"):
-                sch.compute_at(pad, outer, preserve_unit_loops=True)
-            else:
-                parallel_outer(sch, pad, 3)
-            sch.vectorize(sch.get_loops(pad)[-1])
-        sch.vectorize(b)
-        sch.unroll(wi)
-        sch.unroll(kw)
-        if config.integer("unroll"):
-            sch.unroll(kh)
-        init = sch.decompose_reduction(block, kh)
-        unroll_tile(sch, init, 2)
-        if tail is not None:
-            unroll_tile(sch, tail, 2)
+        tile_windows(sch, anchor, config, unroll=("kw", "kh") if config.integer("unroll") else ("kw",))

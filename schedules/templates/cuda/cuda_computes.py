@@ -19,10 +19,11 @@ from collections.abc import Sequence
 
 from tvm import te, tirx
 
-GEMM, WINDOW = "cuda_gemm", "cuda_window"
-LOWEST = {"float32": -3.4028234663852886e38, "float16": -65504.0, "bfloat16": -3.3895313892515355e38}
+from schedules.templates.common.windows import ImageLayout, Pads, Pooling, Window, pad_spatial, pool
 
-Pads = tuple[int, int, int, int]
+GEMM, WINDOW = "cuda_gemm", "cuda_window"
+AXES = ("b", "y", "x", "c")
+CHANNELS_LAST = ImageLayout(spatial=1, axes=AXES, padded_axes=AXES, block="window", anchor=WINDOW, sum_dtype="float32")
 
 
 def dense(x: te.Tensor, weight: te.Tensor) -> te.Tensor:
@@ -50,13 +51,11 @@ def convolution(
     Args:
         padding: top, left, bottom, right.
     """
-    top, left, bottom, right = padding
+    top, left, _, _ = padding
     batch, height, width, channels = (int(size) for size in data.shape)
     per_group = channels // groups
     _, depth, outputs = (int(size) for size in weight.shape)
-    oh = (height + top + bottom - dilation[0] * (kernel[0] - 1) - 1) // strides[0] + 1
-    ow = (width + left + right - dilation[1] * (kernel[1] - 1) - 1) // strides[1] + 1
-    padded = any(padding)
+    oh, ow = Window(kernel, strides, padding, dilation).output_size(height, width)
 
     def element(g: tirx.Var, m: tirx.Var, k: tirx.Var) -> tirx.Expr:
         channel, tap = tirx.floormod(k, per_group), tirx.floordiv(k, per_group)
@@ -64,7 +63,7 @@ def convolution(
         y = y * strides[0] + tirx.floordiv(tap, kernel[1]) * dilation[0] - top
         x = x * strides[1] + tirx.floormod(tap, kernel[1]) * dilation[1] - left
         value = data[b, y, x, g * per_group + channel]
-        if not padded:
+        if not any(padding):
             return value
         inside = tirx.all(y >= 0, y < height, x >= 0, x < width)
         return tirx.if_then_else(inside, value, tirx.const(0.0, data.dtype))
@@ -113,15 +112,11 @@ def depthwise(
     data: te.Tensor, weight: te.Tensor, strides: tuple[int, int], padding: Pads, dilation: tuple[int, int]
 ) -> te.Tensor:
     """data (b, h, w, C), weight (kh, kw, C) → (b, oh, ow, C); every channel has a filter of its own."""
-    top, left, bottom, right = padding
     batch, height, width, channels = (int(size) for size in data.shape)
-    kernel = (int(weight.shape[0]), int(weight.shape[1]))
-    size = (
-        (height + top + bottom - dilation[0] * (kernel[0] - 1) - 1) // strides[0] + 1,
-        (width + left + right - dilation[1] * (kernel[1] - 1) - 1) // strides[1] + 1,
-    )
-    source = padded(data, padding, 0.0)
-    kh, kw = te.reduce_axis((0, kernel[0]), "kh"), te.reduce_axis((0, kernel[1]), "kw")
+    window = Window((int(weight.shape[0]), int(weight.shape[1])), strides, padding, dilation)
+    size = window.output_size(height, width)
+    source = pad_spatial(data, padding, 0.0, 1, AXES)
+    kh, kw = te.reduce_axis((0, window.size[0]), "kh"), te.reduce_axis((0, window.size[1]), "kw")
     out = te.compute(
         (batch, *size, channels),
         lambda b, y, x, c: te.sum(
@@ -135,75 +130,9 @@ def depthwise(
     return out if data.dtype == "float32" else _view(out.shape, lambda *at: out[at], data.dtype)
 
 
-def pool(
-    data: te.Tensor,
-    kind: str,
-    window: tuple[int, int],
-    strides: tuple[int, int],
-    padding: Pads,
-    dilation: tuple[int, int],
-    out_size: tuple[int, int],
-    count_include_pad: bool,
-) -> te.Tensor:
-    """Max or average pooling of (b, h, w, C) → (b, oh, ow, C); arguments as in the CPU's ``pool2d``."""
-    batch, height, width, channels = (int(size) for size in data.shape)
-    around, over = overhang(out_size, window, strides, padding, dilation, (height, width))
-    source = padded(data, around, LOWEST[str(data.dtype)] if kind == "max" else 0.0)
-    kh, kw = te.reduce_axis((0, window[0]), "kh"), te.reduce_axis((0, window[1]), "kw")
-    combine, internal = (te.max, str(data.dtype)) if kind == "max" else (te.sum, "float32")
-    shape = (batch, *out_size, channels)
-    pooled = te.compute(
-        shape,
-        lambda b, y, x, c: combine(
-            source[b, y * strides[0] + kh * dilation[0], x * strides[1] + kw * dilation[1], c].astype(internal),
-            axis=[kh, kw],
-        ),
-        name="window",
-        attrs={"tune.anchor": WINDOW},
-    )
-    if kind == "max":
-        return pooled
-
-    def average(b: tirx.Var, y: tirx.Var, x: tirx.Var, c: tirx.Var) -> tirx.Expr:
-        value = pooled[b, y, x, c]
-        if not any(around) or (count_include_pad and not any(over)):
-            value = value * tirx.const(1.0 / (window[0] * window[1]), "float32")
-        else:
-            rows = _taps(y, height, (padding[0], padding[2]), dilation[0], strides[0], window[0], count_include_pad)
-            cols = _taps(x, width, (padding[1], padding[3]), dilation[1], strides[1], window[1], count_include_pad)
-            value = value / tirx.Cast("float32", rows * cols)
-        return value.astype(data.dtype)
-
-    return te.compute(shape, average, name="average")
-
-
-def overhang(
-    out_size: tuple[int, int],
-    window: tuple[int, int],
-    strides: tuple[int, int],
-    padding: Pads,
-    dilation: tuple[int, int],
-    size: tuple[int, int],
-) -> tuple[Pads, tuple[int, int]]:
-    """Padding that every window fits into, and how much of it ceil mode added at the bottom and the right."""
-    top, left, bottom, right = padding
-    reach = [(out_size[i] - 1) * strides[i] + dilation[i] * (window[i] - 1) + 1 for i in range(2)]
-    over_h, over_w = max(0, reach[0] - size[0] - top - bottom), max(0, reach[1] - size[1] - left - right)
-    return (top, left, bottom + over_h, right + over_w), (over_h, over_w)
-
-
-def padded(data: te.Tensor, padding: Pads, value: float) -> te.Tensor:
-    """(b, h, w, C) with ``value`` around h and w."""
-    if not any(padding):
-        return data
-    top, left, bottom, right = padding
-    batch, height, width, channels = (int(size) for size in data.shape)
-
-    def element(b: tirx.Var, y: tirx.Var, x: tirx.Var, c: tirx.Var) -> tirx.Expr:
-        inside = tirx.all(y >= top, y < height + top, x >= left, x < width + left)
-        return tirx.if_then_else(inside, data[b, y - top, x - left, c], tirx.const(value, data.dtype))
-
-    return te.compute((batch, height + top + bottom, width + left + right, channels), element, name="pad")
+def pool2d(data: te.Tensor, pooling: Pooling) -> te.Tensor:
+    """``pooling`` of data (b, h, w, C) → (b, oh, ow, C)."""
+    return pool(data, pooling, CHANNELS_LAST)
 
 
 def _gemm(rows: te.Tensor, columns: te.Tensor, rows_along: str, columns_along: str, run: int = 0) -> te.Tensor:
@@ -252,16 +181,3 @@ def _flattened(at: Sequence[tirx.Expr], sizes: Sequence[int]) -> tirx.Expr:
     for position, size in zip(at[1:], sizes[1:], strict=True):
         flat = flat * size + position
     return flat
-
-
-def _taps(
-    position: tirx.Expr, size: int, pads: tuple[int, int], step: int, stride: int, count: int, padding_counts: bool
-) -> tirx.Expr:
-    """Number of taps that count at one output position along one axis."""
-    start = position * stride - pads[0]
-    low, high = (-pads[0], size + pads[1]) if padding_counts else (0, size)
-    total: tirx.Expr = tirx.const(0, "int32")
-    for tap in range(count):
-        at = start + tap * step
-        total = total + tirx.Select(tirx.all(at >= low, at < high), tirx.const(1, "int32"), tirx.const(0, "int32"))
-    return total

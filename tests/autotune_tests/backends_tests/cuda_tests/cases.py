@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from tvm import te, tirx
 
+from schedules.templates.common.windows import Pooling, Window
 from schedules.templates.cuda import cuda_computes
 from tests.schedules_tests.cases import CHAINS, GENERIC, ROWS
 from tests.schedules_tests.programs import Array, Case, Pads, from_te, padded, windows
@@ -101,7 +102,8 @@ def pool(name: str, data: Shape, kind: str, kernel: int, strides: int, pads: Pad
 
     def build() -> tirx.PrimFunc:
         x = te.placeholder(data, name="x")
-        return from_te(x, cuda_computes.pool(x, kind, window, steps, pads, (1, 1), (size[0], size[1]), count_pads))
+        pooling = Pooling(kind, Window(window, steps, pads, (1, 1)), (size[0], size[1]), count_pads)
+        return from_te(x, cuda_computes.pool2d(x, pooling))
 
     def expected(x: Array) -> Array:
         if kind == "max":

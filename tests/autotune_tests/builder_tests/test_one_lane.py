@@ -1,0 +1,76 @@
+"""One lane: the faster of the tuned and the untuned build is installed, timed once, and left where it is there."""
+
+from dataclasses import replace
+
+import onnx
+import pytest
+
+from autotune.artifact.directory import read_artifact
+from autotune.artifact.plan import record_key
+from autotune.builder import one_lane
+from autotune.builder.build_request import LATENCY, BuildRequest, LaneKernels
+from autotune.builder.one_lane import build_on_one_lane
+from autotune.graph.lanes import cpu_lane
+from autotune.options import Options
+from schedules.lower import BASELINE
+from tests.autotune_tests.tiny import target, tiny_program
+from tuning_logs.measurement import Measurement
+from tuning_logs.record import TuningRecord
+from tuning_logs.sql_store import memory_log
+
+
+@pytest.fixture
+def request_of(tiny_built, workshop, tmp_path):
+    """A request to build the tiny model with one tuned kernel, and its kernels."""
+    program = tiny_program(tiny_built.model)
+    task = next(task for task in program.tasks if program.spaces[task.key].knobs)
+    space, log = program.spaces[task.key], memory_log()
+    key, measured = record_key(task, space, target()), Measurement(latencies_s=(1e-9,))
+    log.append([TuningRecord(key, space.initial[0], measured, "", 0.0, "host")])
+    kernels = LaneKernels(target(), program, frozenset(task.key for task in program.tasks), workshop)
+    model = onnx.load(tiny_built.model)
+    whole = target()
+    lanes = (cpu_lane(0, whole.threads),)
+    return BuildRequest(
+        tmp_path / "out.tuned", model, tiny_built.model, whole, {whole.threads: kernels}, lanes, log, Options()
+    )
+
+
+@pytest.fixture
+def timed(monkeypatch):
+    """Seconds that timing a whole model returns, in turn; a further timing fails."""
+    left = []
+    monkeypatch.setattr(one_lane, "median_s", lambda *_: left.pop(0))
+    return left
+
+
+def is_tuned(plan):
+    return any(choice.config != BASELINE for choice in plan.choices)
+
+
+def test_what_is_faster_is_installed_and_not_timed_again(request_of, timed):
+    timed += [1.0, 2.0]
+    result = build_on_one_lane(request_of, request_of.whole)
+    assert result.verdict.passed
+    assert is_tuned(result.plan)
+    assert result.latency_ms == {"untuned": 2000.0, "tuned": 1000.0}
+    assert read_artifact(request_of.out).provenance[LATENCY] == result.latency_ms
+    again = build_on_one_lane(request_of, request_of.whole)
+    assert again.latency_ms == result.latency_ms
+    assert [path.name for path in request_of.out.parent.iterdir()] == [request_of.out.name]
+
+
+def test_the_untuned_build_is_installed_where_nothing_beats_it(request_of, timed, caplog):
+    timed += [2.0, 1.0]
+    result = build_on_one_lane(request_of, request_of.whole)
+    assert not is_tuned(result.plan)
+    assert result.latency_ms == {"untuned": 1000.0, "tuned": 1000.0}
+    assert not is_tuned(read_artifact(request_of.out).plan)
+    assert "the untuned build is the fastest" in caplog.text
+
+
+def test_an_interrupted_run_is_verified_but_not_timed(request_of, timed):
+    result = build_on_one_lane(replace(request_of, timed=False), request_of.whole)
+    assert result.verdict.passed
+    assert result.latency_ms == {"untuned": None, "tuned": None}
+    assert LATENCY not in read_artifact(request_of.out).provenance

@@ -60,26 +60,21 @@ def explain(facts: Facts, count: int = SLOWEST) -> list[Explained]:
 def summary(facts: Facts) -> list[str]:
     """What was tuned and what it brought, a sentence each."""
     tuned = sum(row.trials > 0 for row in facts.rows)
-    templates: dict[str, float] = {}
-    for row in facts.rows:
-        templates[row.task.template] = templates.get(row.task.template, 0.0) + row.share
-    ordered = [
-        name for name in sorted(templates, key=lambda name: -templates[name])[:3] if templates[name] >= LEAST_SHARE
-    ]
-    said = [
+    templates = [(name, share) for name, share in facts.template_shares.items() if share >= LEAST_SHARE][:3]
+    sentences = [
         f"{len(facts.rows)} kernels, {tuned} of them tuned in {facts.trials} trials; one inference runs "
         f"them for {1e3 * facts.kernels_s:.3f} ms, most of it in "
-        + ", ".join(f"{template} ({templates[template]:.0%})" for template in ordered)
+        + ", ".join(f"{name} ({share:.0%})" for name, share in templates)
     ]
-    said += [
+    sentences += [
         f"{each.name}: {1e3 * each.without_s:.3f} ms with {each.without}, {1e3 * each.with_s:.3f} ms as it is, "
         f"×{each.without_s / each.with_s:.2f}"
         for each in decisions(facts)
         if each.with_s > 0
     ]
     if not facts.runs:
-        said.append("the artifact was built from a log alone: how it was tuned is not recorded in it")
-    return said
+        sentences.append("the artifact was built from a log alone: how it was tuned is not recorded in it")
+    return sentences
 
 
 def explain_lines(facts: Facts) -> list[str]:

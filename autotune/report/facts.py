@@ -105,6 +105,14 @@ class Facts:
         return str(self.artifact.provenance.get("model", "MODEL"))
 
     @property
+    def template_shares(self) -> dict[str, float]:
+        """Template → its share of the kernels' time, the largest first."""
+        shares: dict[str, float] = {}
+        for row in self.rows:
+            shares[row.task.template] = shares.get(row.task.template, 0.0) + row.share
+        return dict(sorted(shares.items(), key=lambda item: -item[1]))
+
+    @property
     def failures(self) -> Counter[str]:
         """Kind of error → trials that ended so."""
         return Counter(kind for run in self.runs for slot in run.slots for kind in slot.failures)

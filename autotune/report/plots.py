@@ -28,11 +28,7 @@ NUMBERED = 14
 
 def colours(facts: Facts) -> dict[str, int]:
     """Template → number of its colour, the ones with the largest share first."""
-    shares: dict[str, float] = {}
-    for row in facts.rows:
-        shares[row.task.template] = shares.get(row.task.template, 0.0) + row.share
-    ordered = sorted(shares, key=lambda template: -shares[template])
-    return {template: min(index, COLOURS - 1) for index, template in enumerate(ordered)}
+    return {template: min(index, COLOURS - 1) for index, template in enumerate(facts.template_shares)}
 
 
 def shortened(text: str, most: int) -> str:

@@ -182,9 +182,9 @@ def make_plan(
     if frozen and missing:
         reasons = [log.explain_miss(record_key(task, spaces[task.key], target)) for task in missing[:SHOWN]]
         named = [f"{task.name} ({task.key})" for task in missing]
-        told = [f"{name}: {why}" for name, why in zip(named, reasons, strict=False)] + named[SHOWN:]
+        described = [f"{name}: {why}" for name, why in zip(named, reasons, strict=False)] + named[SHOWN:]
         raise MissingRecordError(
             f"{len(missing)} of {len(choices)} tasks have no record; tune first or merge a log that has them. "
-            f"Missing: {'; '.join(told)}"
+            f"Missing: {'; '.join(described)}"
         )
     return Plan(target, tuple(sorted(choices, key=lambda choice: choice.task)))

@@ -99,7 +99,7 @@ class _Staging:
         self._tensor = tvm.runtime.from_dlpack(self._array)
 
     def take(self, array: Array) -> tvm.runtime.Tensor:
-        """``array`` as a tensor, in place if that is possible and worth asking."""
+        """``array`` as a tensor: the array's own memory if kernels can read that, else a copy."""
         array = as_words(array)
         if array.nbytes <= SMALL_BYTES:
             np.copyto(self._array, array)

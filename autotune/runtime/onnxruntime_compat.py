@@ -84,8 +84,8 @@ def thread_count(sess_options: object, threads: int | None) -> int | None:
 
 def meta_of(provenance: Mapping[str, object]) -> ModelMeta:
     """The metadata of an artifact of this provenance."""
-    told = {name: str(value) for name, value in provenance.items()}
-    return ModelMeta(told.get("model", ""), custom_metadata_map=told)
+    texts = {name: str(value) for name, value in provenance.items()}
+    return ModelMeta(texts.get("model", ""), custom_metadata_map=texts)
 
 
 def wanted_outputs(names: Sequence[str] | None, known: Sequence[str]) -> list[str]:

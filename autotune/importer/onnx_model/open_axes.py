@@ -82,7 +82,7 @@ class Interface:
         return all("?" not in spec.shape for spec in self.outputs)
 
     def to_data(self) -> dict[str, Any]:
-        """As in a bundle's manifest."""
+        """As in the manifest of an artifact in parts."""
         return {
             "inputs": [[s.name, list(s.shape), s.dtype] for s in self.inputs],
             "outputs": [[s.name, list(s.shape), s.dtype] for s in self.outputs],

@@ -25,7 +25,7 @@ from autotune.builder.placing import Candidate, PlacedModel
 from autotune.builder.profile_cache import ProfileCache
 from autotune.graph.flat import Flat, read_flat
 from autotune.graph.lanes import Lane
-from autotune.graph.partition import Partition, Subgraph, partition, refine
+from autotune.graph.partition import Partition, Subgraph, partition, refine, subgraph_needs
 from autotune.graph.placement import Problem
 from autotune.graph.steps import WHOLE, Piece, Steps, arrange
 from autotune.host.machine import thread_cpus
@@ -134,7 +134,7 @@ class CoreGroups:
         transfer = self._transfer(subgraphs)
         return Problem(
             self.lanes,
-            cut.needs(self._flat.edges),
+            subgraph_needs(subgraphs, self._flat.edges),
             tuple(tuple(alone[lane.threads].get(part) for lane in self.lanes) for part in subgraphs),
             tuple(tuple(busy[lane.threads].get(part) for lane in self.lanes) for part in subgraphs),
             tuple(_bytes_out(self._flat, part) for part in subgraphs),

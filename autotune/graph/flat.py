@@ -116,7 +116,7 @@ class _Reader:
                 self._binding(binding.var, binding.value)
         outputs = tuple(self._use(field) for field in self._fields(self._main.body.body))
         if any(use.source.place != "arena" for use in outputs):
-            raise _UnflatError  # an input or a weight handed through: rare, and the machine does it right
+            raise _UnflatError  # an output that is an input or a weight: rare, and left to the virtual machine
         slices, removed = self._in_place(concats)
         return Flat(tuple(self._calls), outputs, slices, frozenset(removed), tuple(self._weights))
 

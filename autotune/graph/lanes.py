@@ -10,7 +10,7 @@ from schedules.errors import UsageError
 AUTO = "auto"
 CPU = "cpu"
 ROOMY = 4
-"""Threads from which on one is worth leaving to a device."""
+"""Threads from which on one is left to a device: it is a quarter of the CPU's work at most. Heuristic, not measured."""
 _CPU = re.compile(r"cpu(?::(\d+)x(\d+))?")
 _CUDA = re.compile(r"cuda(?::(\d+))?")
 

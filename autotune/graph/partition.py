@@ -7,9 +7,9 @@ them there is nothing, or a *multi-path phase*: its independent branches are a s
 meets and that follow each other are a *sequential phase*, one subgraph. Subgraphs are coarse, so that fusion inside
 them stays intact.
 
-We cut kernels, after fusion: a kernel that reads two branches is the join then, never a part of a branch. And where the
-paper stops, a branch that is much longer than the others may be cut further at the nodes that every path through it
-meets (``refine``), so that a part of it can run on all cores and the rest beside the other branches.
+Groups of CPU cores run kernels, so there the graph is cut after fusion: a kernel that reads two branches joins them and
+belongs to neither. Beyond the paper, a branch that is much longer than the others may be cut further at the nodes that
+every path through it meets (``refine``), so that a part of it can run on all cores and the rest beside the others.
 """
 
 from __future__ import annotations
@@ -61,10 +61,6 @@ class Partition:
         """All of them, phase by phase."""
         return tuple(part for phase in self.phases for branch in phase.branches for part in branch)
 
-    def needs(self, edges: Edges) -> tuple[tuple[int, ...], ...]:
-        """For every subgraph the subgraphs that it reads from, by position, ascending."""
-        return subgraph_needs(self.subgraphs, edges)
-
 
 def subgraph_needs(subgraphs: Sequence[Subgraph], edges: Edges) -> tuple[tuple[int, ...], ...]:
     """For every subgraph the subgraphs that it reads from, by position, ascending."""
@@ -82,7 +78,7 @@ def partition(edges: Edges) -> Partition:
 
     def close() -> None:
         if straight:
-            phases.append(_sequential(len(phases), straight))
+            phases.append(Phase(((Subgraph(str(len(phases)), tuple(sorted(straight))),),)))
             straight.clear()
 
     for run in _runs(range(len(edges)), edges):
@@ -140,10 +136,6 @@ def _pieces(
 
 def _letter(index: int) -> str:
     return chr(ord("a") + index % 26) * (1 + index // 26)
-
-
-def _sequential(number: int, nodes: Sequence[int]) -> Phase:
-    return Phase(((Subgraph(str(number), tuple(sorted(nodes))),),))
 
 
 def _runs(nodes: Iterable[int], edges: Edges) -> list[list[int]]:

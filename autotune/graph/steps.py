@@ -1,7 +1,7 @@
 """A flat program with every decision made: which lane makes which kernel calls, in which order, on which memory.
 
-Nothing is left to interpret at run time. A program that runs on one lane is one group of calls; one that was placed on
-several (autotune/graph/placement.py) has a group per subgraph, and waits where data crosses from lane to lane.
+A program that runs on one lane is one group of calls. One that was placed on several (autotune/graph/placement.py) has
+a group per subgraph, and waits where data crosses from lane to lane.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def arrange(flats: Mapping[int, Flat], pieces: Sequence[Piece], lanes: Sequence[
     """Steps that run ``pieces`` on ``lanes``.
 
     Args:
-        flats: threads → the program as specialised for kernels of so many threads. They differ in kernels and weights,
+        flats: threads → the program with kernels of so many threads. They differ in kernels and weights,
             never in their calls.
         pieces: every call in exactly one, in an order in which each comes after all that it needs. Lanes that share
             cores run their pieces in this order.
@@ -124,7 +124,7 @@ def arrange(flats: Mapping[int, Flat], pieces: Sequence[Piece], lanes: Sequence[
     """
     order = _Order(next(iter(flats.values())), pieces, lanes)
     offsets, total = order.memory()
-    weights = _Weights()
+    weights: dict[int, tuple[int, NDArray[Any]]] = {}  # programs of several sizes share arrays: each is kept once
     calls: list[Step] = []
     groups: list[Group] = []
     numbers: dict[int, int] = {}
@@ -139,7 +139,8 @@ def arrange(flats: Mapping[int, Flat], pieces: Sequence[Piece], lanes: Sequence[
             if use.source.place == "arena":
                 index = offsets[index]
             elif use.source.place == "weight":
-                index = weights.number(flat.weights[index])
+                array = flat.weights[index]
+                index, _ = weights.setdefault(id(array), (len(weights), array))
             return Operand(use.source.place, index, use.shape, use.dtype)
 
         for number in kept:
@@ -151,26 +152,8 @@ def arrange(flats: Mapping[int, Flat], pieces: Sequence[Piece], lanes: Sequence[
         groups.append(Group(piece.name, piece.lane, len(kept), waits))
     flat = next(iter(flats.values()))
     outputs = tuple(Operand("arena", offsets[use.source.index], use.shape, use.dtype) for use in flat.outputs)
-    return Steps(tuple(calls), outputs, total, weights.arrays, tuple(lanes), tuple(groups))
-
-
-class _Weights:
-    """Weights of several specialised programs; those that are the same array are kept once."""
-
-    def __init__(self) -> None:
-        self._arrays: list[NDArray[Any]] = []
-        self._numbers: dict[int, int] = {}
-
-    def number(self, array: NDArray[Any]) -> int:
-        """Its place, which is given on first sight."""
-        if id(array) not in self._numbers:
-            self._numbers[id(array)] = len(self._arrays)
-            self._arrays.append(array)
-        return self._numbers[id(array)]
-
-    @property
-    def arrays(self) -> tuple[NDArray[Any], ...]:
-        return tuple(self._arrays)
+    arrays = tuple(array for _, array in weights.values())
+    return Steps(tuple(calls), outputs, total, arrays, tuple(lanes), tuple(groups))
 
 
 class _Order:
@@ -189,8 +172,8 @@ class _Order:
         for position, piece in enumerate(pieces):
             leader = lanes[piece.lane].first
             needed = self._needed(position)
-            # A core finishes one piece before it turns to the next, as the leader of a lane or as a helper. A piece of
-            # nothing but vanished calls does not exist then: nobody waits for it, or in it.
+            # A core finishes one piece before it begins the next, as the first core of a lane or as another one. No
+            # piece waits for one whose calls have all vanished: that one does not run.
             own = {
                 other
                 for other in range(position)

@@ -25,7 +25,7 @@ def test_every_node_is_in_one_subgraph_and_subgraphs_have_no_cycle(seed, parts):
     for cut in (partition(edges), refine(partition(edges), edges, lambda node: costs[node], parts)):
         assert sorted(node for part in cut.subgraphs for node in part.nodes) == list(range(len(edges)))
         assert len({part.name for part in cut.subgraphs}) == len(cut.subgraphs)
-        for position, needs in enumerate(cut.needs(edges)):
+        for position, needs in enumerate(subgraph_needs(cut.subgraphs, edges)):
             assert all(source < position for source in needs), "subgraphs are listed in an order that can be run"
 
 
@@ -40,7 +40,7 @@ def test_the_composition_computes_the_model(seed):
     for node in range(len(edges)):
         whole[node] = value(node, whole)
     cut = partition(edges)
-    needs = cut.needs(edges)
+    needs = subgraph_needs(cut.subgraphs, edges)
     composed: dict[int, int] = {}
     for position in graphlib.TopologicalSorter(dict(enumerate(needs))).static_order():
         for node in cut.subgraphs[position].nodes:

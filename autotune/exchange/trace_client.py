@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any
 
 from autotune.host.fork_server import Job
@@ -23,7 +23,7 @@ class TraceJob(Job):
     request: dict[str, Any]
 
 
-class TraceClient:
+class TraceClient(AbstractContextManager["TraceClient"]):
     """The worker process; it is started at once, so that TVM is loaded while the first record is read.
 
     Args:
@@ -35,10 +35,7 @@ class TraceClient:
         self._server = ForkServerProcess(HANDLER, None)
         self._pool = WorkerPool(self._server, 1, tries=1)
 
-    def __enter__(self) -> TraceClient:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *exc: object) -> None:
         self._server.close()
 
     def request(self, **content: object) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""How tensors of short types travel: NumPy's extension types (``ml_dtypes``) as unsigned integers of the same size.
+"""Short types: kernels get NumPy's extension types (``ml_dtypes``) as unsigned integers of the same size.
 
-TVM and DLPack know nothing of bfloat16's smaller relatives; their codes are just bytes.
+TVM and DLPack do not know most of them, such as the 8-bit floats.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Ctrl-C that is never lost while a run measures.
 
-Covered are the loop, the timing of its finalists and that of untuned programs (``pipeline._search``): Ctrl-C is looked
-for before each slot, each task's finalists and each untuned program, and once more at the end. The import before and
-the build after them are Python's own business: there ``KeyboardInterrupt`` ends the run.
+Python raises ``KeyboardInterrupt`` wherever it happens to be, and drops it inside a callback from native code or a
+finaliser. So while a program is searched, Ctrl-C is also remembered, and looked for before each slot, each task's
+finalists and each untuned program, and once more at the end. During the import before and the build after that, Python's
+``KeyboardInterrupt`` alone ends the run.
 """
 
 from __future__ import annotations
@@ -17,16 +18,12 @@ from types import FrameType
 
 @dataclass
 class Interruption:
-    """Whether Ctrl-C was pressed.
-
-    Python raises ``KeyboardInterrupt`` wherever it happens to be; inside of a callback from native code or of a
-    finaliser, the exception is dropped. Then it is still remembered here.
-    """
+    """Whether Ctrl-C was pressed."""
 
     asked: bool = False
 
     def check(self) -> None:
-        """Raise what was dropped.
+        """Raise what Python may have dropped.
 
         Raises:
             KeyboardInterrupt: if Ctrl-C was pressed.
@@ -37,7 +34,7 @@ class Interruption:
 
 @contextmanager
 def remembering(interruption: Interruption) -> Iterator[None]:
-    """Remember Ctrl-C until the end; never where a program has its own way with it, or runs this in a thread."""
+    """Remember Ctrl-C until the end. Where a program has a handler of its own, or runs this in a thread, do nothing."""
     ours = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGINT) if ours else None
     if before is not signal.default_int_handler:

@@ -1,8 +1,9 @@
 """The CPU we run on: what code may use, how many threads it may have, and what they must fit.
 
-Everything is read from the kernel's own files, below ``root`` so that tests can show other machines. Instruction sets
-come from the flags that the kernel reports, not from the model's name: a virtual machine may hide or lend features,
-and LLVM and archspec then guess wrongly from the model number (a Sapphire Rapids shown as a Rocket Lake loses AMX).
+Everything is read from the kernel's own files by a ``Reader``, so that another machine can be described too.
+Instruction sets come from the flags that the kernel reports, not from the model's name: a virtual machine may hide or
+add features, and LLVM and archspec then guess wrongly from the model number (a Sapphire Rapids shown as a Rocket Lake
+loses AMX).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 import platform
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import archspec.cpu
 
@@ -25,6 +26,11 @@ AMX = ICE_LAKE | {"amx_tile", "amx_bf16", "amx_int8", "avx512_bf16", "avx512_fp1
 
 ISA_FLAGS = (("amx", AMX), ("avx512", AVX512), ("avx2", AVX2))
 """Instruction-set levels of x86-64 and the kernel's flags that each needs, best first."""
+
+CPUS = "/sys/devices/system/cpu"
+
+MOST_CACHES = 8
+"""Caches of one CPU that are looked for; the kernel lists 3 to 5."""
 
 MCPUS: tuple[tuple[str, str, str, frozenset[str]], ...] = (
     ("amx", "", "graniterapids", AMX | {"amx_fp16"}),
@@ -86,20 +92,32 @@ class Host:
         return (*(name for name, needed in ISA_FLAGS if needed <= self.flags), "generic")
 
 
-def read_host(root: Path = Path("/"), allowed: Iterable[int] | None = None) -> Host:
-    """Look at this machine.
+Reader = Callable[[str], str | None]
+"""A file's path → its text without spaces around it, or None where there is none or it may not be read."""
+
+
+def read_file(path: str) -> str | None:
+    """The ``Reader`` of this machine."""
+    try:
+        return Path(path).read_text().strip()
+    except OSError:
+        return None
+
+
+def read_host(read: Reader = read_file, allowed: Iterable[int] | None = None) -> Host:
+    """Look at a machine.
 
     Args:
-        root: folder that holds ``proc`` and ``sys``.
-        allowed: logical CPUs to take as this process's own; None asks the operating system.
+        read: reads its files.
+        allowed: logical CPUs that kernels may use; None takes those of this process.
     """
     online = os.cpu_count() or 1
     if allowed is None:
         allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(online)
     cpus = tuple(sorted(allowed))
-    info = _cpuinfo(root)
+    info = _cpuinfo(read)
     archspec_host = archspec.cpu.host()
-    caches = _cache_bytes(root, cpus[0])
+    caches = _cache_bytes(read, cpus[0])
     return Host(
         model=info.get("model name", archspec_host.name),
         architecture=platform.machine().lower(),
@@ -107,8 +125,8 @@ def read_host(root: Path = Path("/"), allowed: Iterable[int] | None = None) -> H
         flags=frozenset(info["flags"].split()) if "flags" in info else frozenset(archspec_host.features),
         online=max(online, len(cpus)),
         allowed=cpus,
-        cores=_physical_cores(root, cpus),
-        quota=_cgroup_quota(root),
+        cores=_physical_cores(read, cpus),
+        quota=_cgroup_quota(read),
         l1_bytes=caches.get(1, 0),
         l2_bytes=caches.get(2, 0),
         l3_bytes=caches.get(3, 0),
@@ -191,79 +209,71 @@ def _size(count: int) -> str:
     return f"{count / 2**20:g} MiB" if count >= 2**20 else f"{count / 2**10:g} KiB"
 
 
-def _read(path: Path) -> str | None:
-    """The text of a kernel file, or None where there is none or it may not be read."""
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return None
-
-
-def _cpuinfo(root: Path) -> dict[str, str]:
+def _cpuinfo(read: Reader) -> dict[str, str]:
     """The first processor's lines of /proc/cpuinfo (on ARM it has ``Features`` and no model name)."""
     found: dict[str, str] = {}
-    for line in (_read(root / "proc/cpuinfo") or "").splitlines():
+    for line in (read("/proc/cpuinfo") or "").splitlines():
         key, colon, value = line.partition(":")
         if colon:
             found.setdefault(key.strip(), value.strip())
     return found
 
 
-def _physical_cores(root: Path, cpus: tuple[int, ...]) -> tuple[int, ...]:
+def _physical_cores(read: Reader, cpus: tuple[int, ...]) -> tuple[int, ...]:
     """The lowest of ``cpus`` on each physical core."""
     first: dict[tuple[str, str], int] = {}
     for cpu in cpus:
-        topology = root / f"sys/devices/system/cpu/cpu{cpu}/topology"
-        core = _read(topology / "core_id")
-        where = ("cpu", str(cpu)) if core is None else (_read(topology / "physical_package_id") or "", core)
+        topology = f"{CPUS}/cpu{cpu}/topology"
+        core = read(f"{topology}/core_id")
+        where = ("cpu", str(cpu)) if core is None else (read(f"{topology}/physical_package_id") or "", core)
         first.setdefault(where, cpu)
     return tuple(sorted(first.values()))
 
 
-def _cache_bytes(root: Path, cpu: int) -> dict[int, int]:
+def _cache_bytes(read: Reader, cpu: int) -> dict[int, int]:
     """Bytes of each level's data cache as ``cpu`` sees it."""
     sizes: dict[int, int] = {}
-    for index in sorted((root / f"sys/devices/system/cpu/cpu{cpu}/cache").glob("index*")):
-        level, kind, size = (_read(index / name) for name in ("level", "type", "size"))
+    for index in range(MOST_CACHES):
+        cache = f"{CPUS}/cpu{cpu}/cache/index{index}"
+        level, kind, size = (read(f"{cache}/{name}") for name in ("level", "type", "size"))
         if level and size and kind in ("Data", "Unified"):
             sizes[int(level)] = int(size[:-1]) * {"K": 2**10, "M": 2**20, "G": 2**30}[size[-1]]
     return sizes
 
 
-def _cgroup_quota(root: Path) -> float | None:
+def _cgroup_quota(read: Reader) -> float | None:
     """CPUs' worth of time granted by the tightest cgroup (version 1 or 2) around this process."""
     paths: dict[str, str] = {}
-    for line in (_read(root / "proc/self/cgroup") or "").splitlines():
+    for line in (read("/proc/self/cgroup") or "").splitlines():
         _, controllers, path = line.split(":", 2)
         paths.update(dict.fromkeys(controllers.split(","), path))  # version 2 has no controllers: the key is ""
-    quotas: list[float] = []
-    for line in (_read(root / "proc/self/mountinfo") or "").splitlines():
+    quotas: list[float | None] = []
+    for line in (read("/proc/self/mountinfo") or "").splitlines():
         fields, _, rest = line.partition(" - ")
         kind, _, options = rest.split()[:3]
         inside, mount = fields.split()[3:5]
         if kind == "cgroup2":
-            quotas += _quotas(root / mount.lstrip("/"), inside, paths.get("", "/"), _quota_v2)
+            quotas += [_quota_v2(read, folder) for folder in _folders(mount, inside, paths.get("", "/"))]
         elif kind == "cgroup" and "cpu" in options.split(","):
-            quotas += _quotas(root / mount.lstrip("/"), inside, paths.get("cpu", "/"), _quota_v1)
-    return min(quotas, default=None)
+            quotas += [_quota_v1(read, folder) for folder in _folders(mount, inside, paths.get("cpu", "/"))]
+    return min((quota for quota in quotas if quota is not None), default=None)
 
 
-def _quotas(mount: Path, inside: str, path: str, read: Callable[[Path], float | None]) -> list[float]:
-    """Every quota from this process's cgroup up to the mounted one; ``inside`` is the cgroup that is mounted."""
+def _folders(mount: str, inside: str, path: str) -> list[PurePosixPath]:
+    """Folders from this process's cgroup up to the mounted one; ``inside`` is the cgroup that is mounted."""
     relative = path.removeprefix(inside) if inside != "/" else path
-    folder = mount / relative.lstrip("/")
+    folder = PurePosixPath(mount) / relative.lstrip("/")
     folders = [folder, *folder.parents]
-    found = [read(above) for above in folders[: folders.index(mount) + 1]]
-    return [quota for quota in found if quota is not None]
+    return folders[: folders.index(PurePosixPath(mount)) + 1]
 
 
-def _quota_v2(folder: Path) -> float | None:
+def _quota_v2(read: Reader, folder: PurePosixPath) -> float | None:
     """``cpu.max`` holds microseconds granted (or ``max``) and the period."""
-    words = (_read(folder / "cpu.max") or "max").split()
+    words = (read(f"{folder}/cpu.max") or "max").split()
     return None if words[0] == "max" else int(words[0]) / int(words[1])
 
 
-def _quota_v1(folder: Path) -> float | None:
+def _quota_v1(read: Reader, folder: PurePosixPath) -> float | None:
     """Microseconds granted per period; -1 is no limit."""
-    granted, period = _read(folder / "cpu.cfs_quota_us"), _read(folder / "cpu.cfs_period_us")
+    granted, period = read(f"{folder}/cpu.cfs_quota_us"), read(f"{folder}/cpu.cfs_period_us")
     return int(granted) / int(period) if granted and period and int(granted) > 0 else None

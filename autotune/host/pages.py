@@ -1,9 +1,9 @@
 """Memory for weights and activations in huge pages, where the operating system has them.
 
-A core knows where some 64 to 96 pages lie and asks a slower table for the rest, so with pages of 4 KiB anything beyond
-a few hundred KiB costs waiting; and neighbouring small pages lie anywhere, so that some of a cache's sets get too
-many of them and others too few, differently in every process. Pages of 2 MiB spare both. Linux gives them where it is
-asked to (``transparent_hugepage`` = ``madvise``) for whole aligned stretches only.
+A core's first-level TLB holds 64 to 96 pages, so with pages of 4 KiB anything beyond a few hundred KiB misses it. Small
+pages also lie anywhere in physical memory, so that some of a cache's sets get too many of them and others too few,
+differently in every process. Pages of 2 MiB avoid both. Linux gives them on request (``transparent_hugepage`` =
+``madvise``), for whole aligned stretches only.
 """
 
 from __future__ import annotations
@@ -16,8 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 PAGE = 2 << 20
+"""Bytes of a huge page on x86-64 and AArch64."""
+
 SMALL = 1 << 18
-"""Bytes up to which memory comes from the allocator: a page that is mostly empty would be wasted."""
+"""Bytes up to which memory comes from the allocator, so that no huge page is mostly empty. Heuristic, not measured."""
+
 ALIGNMENT = 4096
 """Bytes: the boundary of memory that is mapped from files or shared, a page of the CPU."""
 

@@ -1,7 +1,7 @@
-"""What this machine can do at best: fused multiply-adds per second and bytes read per second.
+"""The roofline of a CPU: the most fused multiply-adds and bytes read per second.
 
-These are the two lines of a roofline. They are measured, because a virtual machine's clock and its share of the memory
-are in no data sheet, with three kernels of our own:
+Both are measured, because a virtual machine's clock and its share of the memory bandwidth are in no data sheet. Three
+kernels of our own do it:
 
     fma      12 or 16 accumulators of one vector each: enough to hide 4 cycles of latency on 2 ports, few enough for the
              register file, and 4 multiply-adds per load
@@ -31,20 +31,25 @@ from schedules.lower import tvm_target
 from schedules.target import Target
 
 MEMORY_BYTES = 64 * 2**20
-"""A heuristic: what a large layer's weights take. On a machine whose L3 holds them this is L3's speed, as it is for the
-layer; arrays beyond L3 are slower, so the roofline is never below what a kernel can reach."""
-FMA_STEPS = 32  # 4 vectors of 64 bytes each: 8 KiB, in any L1
+"""Bytes of a large layer's weights. Heuristic: where L3 holds them this measures L3's speed, as it is for the layer;
+larger arrays are slower, so the roofline is never below what a kernel can reach."""
+
+FMA_STEPS = 32
+"""Steps of the inner sum: each reads 4 vectors of 64 bytes, so all of them take 8 KiB, which any L1 holds."""
+
 ROUNDS = 7
+"""Timed runs of one kernel, of which the fastest counts. Heuristic, not measured."""
+
 TIMES = 5
-"""A neighbour, or where the host puts a virtual machine's cores, can halve a peak for seconds. So it is measured again
-the first times it is asked for, and the largest kept: whatever disturbs only takes away."""
+"""Another virtual machine, or where the host puts this one's cores, can halve the speed for seconds. So the roofline is
+measured again the first times it is needed, and the largest values are kept: disturbances only make it smaller."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Roofline:
-    """The best of this machine with a target's threads, fp32.
+    """The bounds of a machine with a target's threads, fp32.
 
     Attributes:
         gflops: fused multiply-adds, each counting 2, in 1e9 per second.
@@ -67,11 +72,11 @@ class Roofline:
 
 
 def measure_roofline(target: Target, cache: Path | None = None) -> Roofline:
-    """The peak of this machine: the largest of the first ``TIMES`` times (some 0.3 s each), remembered.
+    """The roofline of this machine: the largest values of the first ``TIMES`` times (some 0.3 s each), kept on disk.
 
     Args:
         target: a CPU target that this machine can run.
-        cache: folder to remember in; None takes the user's cache folder. A file that cannot be read is measured again.
+        cache: folder to keep it in; None takes the user's cache folder. A file that cannot be read is replaced.
     """
     path = (cache or platformdirs.user_cache_path("tune-compiler")) / f"peak-{_key(target)}.json"
     known, times = _load(path)
@@ -93,7 +98,7 @@ def _measure(target: Target) -> Roofline:
 
 
 def roofline_by(target: Target, best_s: Timer) -> Roofline:
-    """The peak of wherever ``best_s`` runs what it is given."""
+    """The roofline of the machine on which ``best_s`` runs kernels."""
     return Roofline(
         _fma_gflops(target, best_s),
         _read_gb_s(target, MEMORY_BYTES, 1, best_s),
@@ -113,7 +118,7 @@ def _larger(one: Roofline, other: Roofline) -> Roofline:
 
 
 def _load(path: Path) -> tuple[Roofline | None, int]:
-    """What is remembered, and how often it was measured."""
+    """What is on disk, and how often it was measured."""
     try:
         data = json.loads(path.read_text())
         times = int(data.pop("times", 1))
@@ -133,7 +138,7 @@ def _save(path: Path, peak: Roofline, times: int) -> None:
             scratch.write_text(json.dumps({**asdict(peak), "times": times}))
             scratch.replace(path)
     except OSError as error:
-        logger.warning("%s cannot be written (%s); the peak will be measured again next time", path, error)
+        logger.warning("%s cannot be written (%s); the roofline will be measured again next time", path, error)
 
 
 Timer = Callable[[tvm.runtime.Module, list[tuple[int, ...]]], float]
@@ -156,9 +161,22 @@ def ordinary(shape: tuple[int, ...]) -> NDArray[np.float32]:
     return np.full(shape, 1e-3, np.float32)
 
 
-def _build(tensors: list[te.Tensor], target: Target, rewrite: Callable[[s_tir.Schedule], None]) -> tvm.runtime.Module:
+def _build(tensors: list[te.Tensor], target: Target) -> tvm.runtime.Module:
+    """Compile a sum over two axes into a block of accumulators.
+
+    The loops are (thread, …, lane, outer sum, inner sum); they become (thread in parallel, outer sum, inner sum, …
+    unrolled from the last to the first, lane vectorised), so that the accumulators stay in registers.
+    """
     sch = s_tir.Schedule(te.create_prim_func(tensors).with_attr("global_symbol", "main"))
-    rewrite(sch)
+    block = sch.get_sblock("out")
+    thread, *registers, lane, outer, inner = sch.get_loops(block)
+    sch.reorder(thread, outer, inner, *reversed(registers), lane)
+    sch.parallel(thread)
+    sch.vectorize(lane)
+    for loop in registers:
+        sch.unroll(loop)
+    init = sch.decompose_reduction(block, outer)
+    sch.vectorize(sch.get_loops(init)[-1])
     return tvm.compile(sch.mod, target=tvm_target(target))
 
 
@@ -176,18 +194,7 @@ def fma_kernel(target: Target) -> tuple[tvm.runtime.Module, list[tuple[int, ...]
     r, k = te.reduce_axis((0, repeats), "r"), te.reduce_axis((0, FMA_STEPS), "k")
     out = te.compute(shapes[2], lambda t, i, j, v: te.sum(x[k, j, v] * y[t, i], axis=[r, k]), name="out")
 
-    def rewrite(sch: s_tir.Schedule) -> None:
-        block = sch.get_sblock("out")
-        t, i, j, v, outer, inner = sch.get_loops(block)
-        sch.reorder(t, outer, inner, j, i, v)
-        sch.parallel(t)
-        sch.vectorize(v)
-        sch.unroll(i)
-        sch.unroll(j)
-        init = sch.decompose_reduction(block, outer)
-        sch.vectorize(sch.get_loops(init)[-1])
-
-    return _build([x, y, out], target, rewrite), shapes, 2 * jobs * rows * 4 * lanes * repeats * FMA_STEPS
+    return _build([x, y, out], target), shapes, 2 * jobs * rows * 4 * lanes * repeats * FMA_STEPS
 
 
 def _read_gb_s(target: Target, size_bytes: int, repeats: int, best_s: Timer) -> float:
@@ -199,15 +206,5 @@ def _read_gb_s(target: Target, size_bytes: int, repeats: int, best_s: Timer) -> 
     r, k = te.reduce_axis((0, repeats), "r"), te.reduce_axis((0, steps), "k")
     out = te.compute(out_shape, lambda t, j, v: te.sum(data[t, k, j, v], axis=[r, k]), name="out")
 
-    def rewrite(sch: s_tir.Schedule) -> None:
-        block = sch.get_sblock("out")
-        t, j, v, outer, inner = sch.get_loops(block)
-        sch.reorder(t, outer, inner, j, v)
-        sch.parallel(t)
-        sch.vectorize(v)
-        sch.unroll(j)
-        init = sch.decompose_reduction(block, outer)
-        sch.vectorize(sch.get_loops(init)[-1])
-
-    seconds = best_s(_build([data, out], target, rewrite), [shape, out_shape])
+    seconds = best_s(_build([data, out], target), [shape, out_shape])
     return repeats * target.threads * steps * vectors * lanes * 4 / seconds / 1e9

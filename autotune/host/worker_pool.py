@@ -21,10 +21,11 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Any
 
 from autotune.host.fork_server import Job, Refused, Start
@@ -71,7 +72,7 @@ class Worker:
     pid: int = 0
 
 
-class ForkServerProcess:
+class ForkServerProcess(AbstractContextManager["ForkServerProcess"]):
     """Starts a fork server without waiting for it; workers can be requested at once.
 
     Args:
@@ -108,12 +109,7 @@ class ForkServerProcess:
         self._control.send(pickle.dumps(Start(handler, settings, str(self._directory))))
         self._count = 0
 
-    def __enter__(self) -> ForkServerProcess:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
     def spawn(self) -> Worker:

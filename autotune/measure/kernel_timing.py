@@ -1,14 +1,13 @@
-"""Checking and timing of built libraries, inside the one worker that runs them.
+"""Checking and timing of built libraries, inside the one worker that runs them: ``Bench``, and ``CpuBench`` for CPUs.
 
 Every timed run meets the caches as it would in the model:
 
-* weights were last touched one inference ago, and all other weights of the model since. They are views into an arena
-  as large as the model's weights (never less than ``COLD_FACTOR`` times the L2 of all threads), another stretch each
-  run, so they come from wherever that much data leaves them.
+* weights were last read one inference ago, and all other weights of the model since. They are views into an arena as
+  large as the model's weights (never less than ``COLD_FACTOR`` times the L2 of all threads), another stretch each run.
 * activations were just written by the producer, on the same threads, in equal shares. A parallel in-place negation
-  before each run leaves them so; it also keeps the pool's threads awake, as the kernel before does in the model.
+  before each run has the same effect; it also keeps the pool's threads awake, as the kernel before does in the model.
 * the output goes to memory that was written some kernels ago: it moves through ``COLD_FACTOR`` times the L2 of all
-  threads, as the buffers do that memory planning hands out in turn.
+  threads, as memory planning reuses buffers.
 
 A run is one call between two readings of the nanosecond clock; the call itself adds about a microsecond.
 """
@@ -55,13 +54,13 @@ from schedules.task import Task
 from tuning_logs.measurement import ErrorKind
 
 COLD_FACTOR = 2
-"""Cold weights rotate through at least this many times the L2 of all threads."""
+"""Cold weights rotate through at least this many times the L2 of all threads. Heuristic, not measured."""
 
 KEPT_TASKS = 4
-"""Inputs and expected outputs of this many tasks are kept."""
+"""Inputs and expected outputs of this many tasks are kept: the loop comes back to a task after others. Heuristic."""
 
 ROW = 16
-"""Floats that one step of the producer writes."""
+"""Floats that one step of the producer writes: one vector of AVX-512."""
 
 PRODUCER = f"""
 # from tvm.script import tirx as T

@@ -11,9 +11,9 @@ import tempfile
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
 
 import psutil
 
@@ -39,14 +39,17 @@ MEMORY_SHARE = 4
 Heuristic, not measured."""
 
 REFERENCE_TIMEOUT_S = 120.0
-"""Of the untuned build and its run, which may take a hundred times longer than a candidate's: without it there is
-nothing to check candidates against."""
+"""Wall-clock limit of the untuned build and of its run. They may take a hundred times as long as a candidate's, and
+without them there is nothing to check candidates against. Heuristic, not measured."""
 
 RUN_FLOOR_S = 3.0
+"""Seconds that a candidate's check and timing may take at least. Heuristic, not measured."""
+
 RUN_PER_UNTUNED = 50.0
+"""Untuned latencies that they may take on top: ``Adaptive`` stops a slow candidate after a few runs. Heuristic."""
+
 PREPARED_BYTES_PER_S = 100e6
-"""A candidate's check and timing may take this long, plus so many untuned latencies, plus the time that a fresh worker
-needs to make the inputs."""
+"""Bytes of inputs that a fresh worker makes per second at least; that time comes on top too. Heuristic."""
 
 KEPT_LIBRARIES = 256
 """Built libraries that are kept on disk for ranking and shipping. Heuristic, not measured."""
@@ -56,7 +59,7 @@ COPIES = 16
 these bytes come on top of what the candidate itself may take."""
 
 BASELINE_EVALUATOR = Adaptive(least_runs=3, most_runs=10, cap_s=0.05)
-"""The untuned latency is for reports; nothing is decided by it."""
+"""Few runs: the untuned latency is for reports, and nothing is decided by it."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,7 @@ class Library:
     built: Built
 
 
-class LocalMeasurer:
+class LocalMeasurer(AbstractContextManager["LocalMeasurer"]):
     """Builds on this machine, and measures on its CPU or on a ``RemoteTarget``.
 
     Args:
@@ -161,12 +164,7 @@ class LocalMeasurer:
         self._builders = WorkerPool(self._server, target.threads if remote is None else read_host().usable_threads)
         self._timers = WorkerPool(self._server, 1)
 
-    def __enter__(self) -> LocalMeasurer:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -201,7 +199,7 @@ class LocalMeasurer:
         self._expected = {candidate.task.key: candidate.program for candidate in candidates}
 
     def lead(self, incumbent: Candidate) -> None:
-        """Time contenders in turn with ``incumbent`` from here on; it was measured elsewhere."""
+        """Time contenders in turn with ``incumbent`` from now on; it was measured on another machine."""
         key = (incumbent.task.key, incumbent.config)
         if self._best.get(incumbent.task.key) != key:
             (library,) = self._build([incumbent], references=False)
@@ -362,7 +360,7 @@ class LocalMeasurer:
         return list(answer.runs)
 
     def _run_limit_s(self, task: Task) -> float:
-        """Wall-clock limit of one candidate: generous, but a kernel that never ends must not cost much of a budget."""
+        """Wall-clock limit of one candidate, in seconds: a kernel that never ends must not cost much of a budget."""
         untuned = self._baselines[task.key].latency_s
         return min(self._limits.run_s, RUN_FLOOR_S + RUN_PER_UNTUNED * untuned + task.bytes / PREPARED_BYTES_PER_S)
 
@@ -397,7 +395,7 @@ class LocalMeasurer:
         return self._references[task.key]
 
     def _measurement(self, library: Library, outcome: Timed | Lost | Measurement | None) -> Measurement:
-        """What became of a library: its own build error, or the outcome of its run."""
+        """The measurement of a library: its build error, or the outcome of its run."""
         built = library.built
         if built.error is not None:
             message = self._explained(built.error, built.message)

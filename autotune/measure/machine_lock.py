@@ -1,10 +1,10 @@
-"""Taking turns on one machine: builds may run together, a timing runs alone.
+"""The lock of a machine on which several processes measure: builds may run together, a timing runs alone.
 
-A file that is locked by ``flock``: shared for building, exclusive for timing. The system frees it when its holder dies.
+It is a file locked by ``flock``: shared for building, exclusive for timing. The system frees it when its holder dies.
 
-Who has just timed leaves threads behind that wait busily for their next kernel: TVM's pools spin some 300,000 yields, a
-tenth of a second and more, before they sleep. Small kernels timed beside them came out at 1.3 to 3 times their latency.
-So a turn begins when the CPUs are idle.
+A process that has just timed a kernel has threads that wait busily for their next one: TVM's pools spin some 300,000
+yields, a tenth of a second and more, before they sleep. Small kernels timed beside them came out at 1.3 to 3 times
+their latency. So a timing begins only after the CPUs have become idle.
 """
 
 from __future__ import annotations
@@ -17,17 +17,22 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-LOCK_FILE = Path("/tmp/tune-turn.lock")  # noqa: S108 - one place that every user of a machine knows; nothing is written
-"""The lock of every worker of a fleet on a machine; ``device.cc`` takes the same."""
+LOCK_FILE = Path("/tmp/tune-turn.lock")  # noqa: S108 - the same for all users of a machine; nothing is written
+"""Locked by every worker of a fleet on a machine, and by ``device.cc`` on a device."""
 
 log = logging.getLogger(__name__)
 
 
 STAT = Path("/proc/stat")
+
 SAMPLE_S = 0.03
+"""Seconds between two looks at the CPUs, whose time the kernel counts in steps of 0.01 s."""
+
 IDLE = 0.1
+"""CPUs count as idle when they were busy for less than this share of a sample. Heuristic, not measured."""
+
 MOST_S = 0.3
-"""CPUs count as idle when they were busy for less than this share of a sample; nobody waits for that any longer."""
+"""After so many seconds the CPUs are busy with something else than spinning threads, and waiting ends."""
 
 
 def await_idle(read_stat: Callable[[], str]) -> None:
@@ -75,7 +80,7 @@ class MachineLock:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """The body runs while nobody else does anything; may be nested."""
+        """The body runs while no other process builds or times; may be nested."""
         if self._alone or self._path is None:
             yield
             return

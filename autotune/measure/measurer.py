@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple, Protocol, Self
 
 from schedules.config import Config
@@ -99,9 +98,7 @@ class MeasurementBackend(Measurer, Protocol):
 
     def __enter__(self) -> Self: ...
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    def __exit__(self, *exc: object) -> object: ...
 
     def expect(self, candidates: Iterable[Candidate]) -> None:
         """Tasks that will be measured soon, soonest first: a hint, for what can be built where a builder is idle."""

@@ -30,17 +30,19 @@ Array = NDArray[Any]
 
 RTOL = 1e-3
 ATOL = 2e-4
+"""The tolerance; derived above."""
 
 PERIOD = 1_000_003
 """Length of the block of normal numbers that inputs are cut from: prime, so that a shifted index does not line up."""
 
-OUTLIERS, OUTLIER = 61, 6
-"""One in so many activations is so many times as large: a mistake in what saturates or guards against large numbers,
-the ends of a tanh say, shows nowhere else."""
+OUTLIERS = 61
+OUTLIER = 6
+"""Every ``OUTLIERS``-th activation is ``OUTLIER`` times as large: mistakes in code that saturates or guards against
+large numbers, such as the ends of a tanh, show nowhere else. Heuristic, not measured."""
 
 ORDINARY = 8.0
-"""Times nine tenths of the outputs' magnitude: larger ones count as no more in their spread, or what an exponential
-makes of an outlier would excuse errors everywhere."""
+"""An output beyond this many times the 90th percentile of magnitudes counts as that much in their spread: otherwise
+what an exponential makes of an outlier would widen the tolerance of all outputs. Heuristic, not measured."""
 
 SMALL_INTEGERS = 4
 """Integers that may be indices are drawn below this, or below the smallest axis longer than one."""
@@ -120,10 +122,10 @@ def make_inputs(task: Task, block: NDArray[np.float32], seed: int, positive: boo
 
 
 def mirrored(task: Task, inputs: Sequence[Array]) -> list[Array]:
-    """``inputs`` with the activations' numbers in reverse, so that what may be asked of a whole array still holds.
+    """``inputs`` with the activations' numbers in reverse order; a kernel runs on these before it is checked.
 
-    A kernel runs on these before it is checked: sums that it never starts from zero would else find in their workspace
-    what another kernel of the same task left there, and pass.
+    A kernel that never sets its sums to zero would otherwise find in its workspace what another kernel of the same task
+    left there, and pass.
     """
     return [
         _reversed(array) if array.dtype.kind == "f" and array.size and index not in task.constants else array

@@ -11,11 +11,14 @@ from autotune.measure.evaluator import Evaluator, at_speed_of
 Run = Callable[[], float]
 
 LEAST_TO_LEAD = 4
-"""Runs from which on a median is something to compare with."""
+"""Runs from which on a kernel's median may be what the others are raced against. Heuristic, not measured."""
 
 WARM_RUNS = 3
+"""Untimed runs before a kernel is timed: the first after a check was found 10 to 25 % slower, on small kernels the
+second too."""
+
 WARM_S = 0.5e-3
-"""Warm-up ends after so many untimed runs, or after the first that brings them to so many seconds."""
+"""Seconds of untimed runs after which no more are needed: longer kernels are slower only once. Heuristic."""
 
 
 def race(kernels: Sequence[Run], evaluator: Evaluator, incumbent_s: float | None) -> list[list[float]]:
@@ -28,7 +31,7 @@ def race(kernels: Sequence[Run], evaluator: Evaluator, incumbent_s: float | None
 def in_turn(kernels: Sequence[Run], evaluator: Evaluator, incumbent_s: float | None) -> list[list[float]]:
     """Time the kernels in turn, forwards and backwards, until the evaluator has enough of every one; seconds.
 
-    Where the rule races, the fastest so far is the incumbent: who is hopeless beside it sits out the rest.
+    Where the rule races, the fastest so far is the incumbent; a kernel that the rule stops is not run again.
     """
     series: list[list[float]] = [[] for _ in kernels]
     order = list(range(len(kernels)))
@@ -53,7 +56,7 @@ def duel(kernel: Run, control: Run, evaluator: Evaluator, incumbent_s: float) ->
         Seconds of its runs, as they would have been at the speed at which ``incumbent_s`` was measured.
 
     Args:
-        incumbent_s: what the control took when the clock was its own.
+        incumbent_s: the control's recorded latency.
     """
     warm_up(kernel)
     runs: list[float] = []
@@ -70,7 +73,7 @@ def duel(kernel: Run, control: Run, evaluator: Evaluator, incumbent_s: float) ->
 
 
 def warm_up(run: Run) -> None:
-    """Untimed runs: the first after a check were found 10 to 25 % slower, on small kernels still the second."""
+    """Untimed runs: ``WARM_RUNS``, or fewer where they take ``WARM_S``."""
     spent = 0.0
     for _ in range(WARM_RUNS):
         spent += run()

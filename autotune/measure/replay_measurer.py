@@ -1,7 +1,7 @@
-"""ReplayMeasurer: answers from recorded measurements and charges what they cost on a virtual clock.
+"""ReplayMeasurer: answers from recorded measurements and adds their recorded times to a virtual clock.
 
-With it the whole loop runs without a device, and two strategies are compared on the same trace: each pays the build
-and run times that were recorded for the candidates it chose, with as many of the recorded runs as its evaluator wants.
+With it the whole loop runs without a device, and two strategies are compared on the same trace. Each is charged the
+build and run times that were recorded for the candidates it chose, with as many recorded runs as its evaluator takes.
 """
 
 from __future__ import annotations

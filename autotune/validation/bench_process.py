@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -69,7 +68,7 @@ class EngineTimes:
         }
 
 
-class EngineProcess:
+class EngineProcess(AbstractContextManager["EngineProcess"]):
     """An engine in a worker process; see ``bench_engine.py``."""
 
     def __init__(self, name: str, folder: Path) -> None:
@@ -84,12 +83,7 @@ class EngineProcess:
         self.times = EngineTimes(name, version, precision)
         self._usage = psutil.Process(self._pool.workers[0].pid)
 
-    def __enter__(self) -> EngineProcess:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
     def run(self, runs: int, warmup: int) -> list[float]:

@@ -15,8 +15,8 @@ import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from autotune.host.roofline import Roofline
@@ -63,7 +63,7 @@ class Member:
             self.machine.close()
 
 
-class FleetMeasurer:
+class FleetMeasurer(AbstractContextManager["FleetMeasurer"]):
     """Measures on several machines.
 
     Args:
@@ -86,12 +86,7 @@ class FleetMeasurer:
         self._folder = tempfile.TemporaryDirectory(prefix="tune-fleet-")
         self._count = 0
 
-    def __enter__(self) -> FleetMeasurer:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import tvm
 
 from autotune.host.fork_server import Handler, Job, Refused
-from autotune.host.machine import host_target, read_host, thread_cpus
+from autotune.host.machine import Reader, host_target, read_host, thread_cpus
 from autotune.host.roofline import Roofline, best_of, ordinary, roofline_by
 from autotune.host.worker_pool import Lost, run_alone
 from autotune.measure.messages import DeviceLost
@@ -22,7 +21,7 @@ from autotune.measure.remote.rpc_session import (
     DeviceSession,
     compile_device_code,
 )
-from schedules.errors import MeasureError
+from schedules.errors import MeasureError, UsageError
 from schedules.target import Target
 
 HANDLER = "autotune.measure.remote.remote_host:ProbeHandler"
@@ -30,21 +29,8 @@ HANDLER = "autotune.measure.remote.remote_host:ProbeHandler"
 PROBE_S = CONNECT_S + FREE_S + 30.0
 """Seconds for a device to become free and to answer; 30 of them for its files, of which one takes milliseconds."""
 
-FILES = (
-    "proc/cpuinfo",
-    "proc/meminfo",
-    "proc/self/status",
-    "proc/self/cgroup",
-    "proc/self/mountinfo",
-    "proc/sys/kernel/hostname",
-    "proc/sys/kernel/random/boot_id",
-)
-"""Files that ``read_host`` reads, below the root."""
-
-CACHES = 8
-"""Caches of one CPU that are looked for; there are 3 to 5."""
-
-CPU = "sys/devices/system/cpu"
+UNKNOWN_MEMORY_BYTES = 1 << 30
+"""Memory of a device whose kernel does not say. Heuristic: small boards have no less."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +39,6 @@ class RemoteHost:
 
     Attributes:
         name: its host name.
-        boot: the identity of its running system: devices that share it are one machine.
         cpu: its CPU's name.
         target: what to build for.
         cores: where to pin the target's threads.
@@ -61,7 +46,6 @@ class RemoteHost:
     """
 
     name: str
-    boot: str
     cpu: str
     target: Target
     cores: tuple[int, ...]
@@ -69,10 +53,18 @@ class RemoteHost:
 
 
 @dataclass(frozen=True)
-class Probe(Job):
-    """Read a device's files, or find the roofline of ``host``, which is that device."""
+class Look(Job):
+    """Describe the device; arguments as of ``look_at``."""
 
-    host: RemoteHost | None = None
+    threads: int | None
+    isa: str | None
+
+
+@dataclass(frozen=True)
+class MeasureDevice(Job):
+    """Find the roofline of ``host``, which is the device."""
+
+    host: RemoteHost
 
 
 def look_at(address: Address, threads: int | None = None, isa: str | None = None) -> RemoteHost:
@@ -85,7 +77,8 @@ def look_at(address: Address, threads: int | None = None, isa: str | None = None
         MeasureError: if no device answers.
         UsageError: if the device has not so many CPUs, or not that instruction set.
     """
-    return described(_probed(address, None), threads, isa)
+    host: RemoteHost = _probed(address, Look(threads, isa, timeout_s=PROBE_S))
+    return host
 
 
 def roofline_of(address: Address, host: RemoteHost) -> Roofline:
@@ -94,45 +87,40 @@ def roofline_of(address: Address, host: RemoteHost) -> Roofline:
     Raises:
         MeasureError: if no device answers.
     """
-    roofline: Roofline = _probed(address, host)
+    roofline: Roofline = _probed(address, MeasureDevice(host, timeout_s=PROBE_S))
     return roofline
 
 
-def _probed(address: Address, host: RemoteHost | None) -> Any:
+def _probed(address: Address, job: Look | MeasureDevice) -> Any:
     """What a ``ProbeHandler`` finds in a process of its own."""
-    found = run_alone(HANDLER, address, Probe(host, timeout_s=PROBE_S))
+    found = run_alone(HANDLER, address, job)
     if isinstance(found, Lost):
         raise MeasureError(f"device {address} could not be read: {found.message}; restart its rpc_server")
     return found
 
 
-def described(files: Mapping[str, str], threads: int | None, isa: str | None) -> RemoteHost:
-    """What the kernel's files (``machine_files``) say of a device.
+def described(read: Reader, threads: int | None, isa: str | None) -> RemoteHost:
+    """What a device's files say of it.
 
     Raises:
         UsageError: as ``host_target``.
     """
-    with tempfile.TemporaryDirectory(prefix="tune-device-") as folder:
-        root = Path(folder)
-        for path, text in files.items():
-            (root / path).parent.mkdir(parents=True, exist_ok=True)
-            (root / path).write_text(text)
-        host = read_host(root, _listed(_field(files["proc/self/status"], "Cpus_allowed_list")))
+    host = read_host(read, _listed(_field(read("/proc/self/status"), "Cpus_allowed_list")))
     target = host_target(threads, isa, host)
-    memory = _field(files.get("proc/meminfo", ""), "MemTotal").split()
+    memory = _field(read("/proc/meminfo"), "MemTotal").split()
     return RemoteHost(
-        files.get("proc/sys/kernel/hostname", "").strip() or "device",
-        files.get("proc/sys/kernel/random/boot_id", "").strip(),
+        read("/proc/sys/kernel/hostname") or "device",
         host.model,
         target,
         thread_cpus(target.threads, host),
-        1024 * int(memory[0]) if memory else 1 << 30,
+        1024 * int(memory[0]) if memory else UNKNOWN_MEMORY_BYTES,
     )
 
 
-def _field(text: str, name: str) -> str:
+def _field(text: str | None, name: str) -> str:
     """The value of ``name: value`` in one of the kernel's files."""
-    return next((line.partition(":")[2].strip() for line in text.splitlines() if line.startswith(name + ":")), "")
+    lines = (text or "").splitlines()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith(name + ":")), "")
 
 
 def _listed(text: str) -> tuple[int, ...]:
@@ -142,47 +130,6 @@ def _listed(text: str) -> tuple[int, ...]:
         first, _, last = part.partition("-")
         cpus += range(int(first), int(last or first) + 1)
     return tuple(cpus)
-
-
-def machine_files(read: Callable[[str], bytes | None]) -> dict[str, str]:
-    """The kernel's files that ``read_host`` and we need, by their path below the root."""
-    files: dict[str, str] = {}
-
-    def fetch(path: str) -> str:
-        data = read("/" + path)
-        if data is not None:
-            files[path] = data.decode(errors="replace")
-        return files.get(path, "")
-
-    for path in FILES:
-        fetch(path)
-    cpus = _listed(_field(files["proc/self/status"], "Cpus_allowed_list"))
-    for cpu in cpus:
-        fetch(f"{CPU}/cpu{cpu}/topology/core_id")
-        fetch(f"{CPU}/cpu{cpu}/topology/physical_package_id")
-    for index in range(CACHES):
-        if fetch(f"{CPU}/cpu{cpus[0]}/cache/index{index}/level"):
-            fetch(f"{CPU}/cpu{cpus[0]}/cache/index{index}/type")
-            fetch(f"{CPU}/cpu{cpus[0]}/cache/index{index}/size")
-    for folder in _cgroups(files):
-        for name in ("cpu.max", "cpu.cfs_quota_us", "cpu.cfs_period_us"):
-            fetch(f"{folder}/{name}")
-    return files
-
-
-def _cgroups(files: dict[str, str]) -> list[str]:
-    """Folders that may hold a CPU quota: of every group of ours, up to where its hierarchy is mounted."""
-    groups = [line.split(":", 2)[2] for line in files.get("proc/self/cgroup", "").splitlines()]
-    folders = []
-    for line in files.get("proc/self/mountinfo", "").splitlines():
-        before, _, after = line.partition(" - ")
-        if after.split()[:1] not in (["cgroup"], ["cgroup2"]):
-            continue
-        inside, mount = before.split()[3:5]
-        for group in groups:
-            relative = Path((group.removeprefix(inside) if inside != "/" else group).lstrip("/"))
-            folders += [str(Path(mount.lstrip("/")) / part) for part in (relative, *relative.parents)]
-    return list(dict.fromkeys(folders))
 
 
 def _roofline(session: DeviceSession, host: RemoteHost, folder: Path) -> Roofline:
@@ -204,16 +151,19 @@ class ProbeHandler(Handler):
     def __init__(self, address: Address) -> None:
         self._address = address
 
-    def answer(self, job: Probe) -> dict[str, str] | Roofline | Refused:
-        """The device's files, or with a host its roofline."""
+    def answer(self, job: Look | MeasureDevice) -> RemoteHost | Roofline | Refused:
+        """Do one job; ``Refused`` if the device does not answer, or is not what the job says."""
         try:
             with tempfile.TemporaryDirectory(prefix="tune-device-") as folder:
                 probe = compile_device_code(Path(folder) / "probe.so", timer=False)
                 session = DeviceSession(self._address, probe)
-                found = _roofline(session, job.host, Path(folder)) if job.host else machine_files(session.read)
+                if isinstance(job, Look):
+                    found: RemoteHost | Roofline = described(session.read_text, job.threads, job.isa)
+                else:
+                    found = _roofline(session, job.host, Path(folder))
                 session.close()
                 return found
-        except MeasureError as error:
+        except (MeasureError, UsageError) as error:
             return Refused(error)
         except DeviceLost as error:
             return Refused(MeasureError(str(error)))

@@ -200,6 +200,11 @@ class DeviceSession:
         count = int(self.call("tune_read", self._text(path), self._buffers[most]))
         return None if count < 0 else bytes(self._buffers[most].numpy()[:count])
 
+    def read_text(self, path: str) -> str | None:
+        """A file's text, as a ``Reader``."""
+        data = self.read(path)
+        return None if data is None else data.decode(errors="replace").strip()
+
     def limit(self, seconds: float, grow_bytes: int) -> None:
         """Let the process run for ``seconds`` (0: for ever) and grow by ``grow_bytes`` (0: as it likes)."""
         self.call("tune_limit", int(-(-seconds // 1)), grow_bytes)

@@ -27,7 +27,7 @@ from autotune.measure.kernel_timing import PRODUCER, CpuBench, Kernel, Loaded, P
 from autotune.measure.measurer import symbol_of
 from autotune.measure.messages import BuildJob, Built, DeviceLost, ReferenceJob, Timed, TimedAll, TimeJob
 from autotune.measure.output_check import Array
-from autotune.measure.remote.remote_host import described, machine_files
+from autotune.measure.remote.remote_host import described
 from autotune.measure.remote.rpc_session import SLACK_S, DeviceSession, compile_device_code, parse_address
 from schedules.errors import MeasureError, UsageError
 from schedules.task import Task
@@ -77,7 +77,7 @@ class RemoteBench(CpuBench):
     def _checked_host(self) -> str:
         """The device's name; behind one key there may be several, and the next session may be another's."""
         target = self._settings.target
-        here = described(machine_files(self._session.read), target.threads, target.isa)
+        here = described(self._session.read_text, target.threads, target.isa)
         if here.target.fingerprint != target.fingerprint:
             raise MeasureError(
                 f"device {here.name} of {self._settings.device} is {here.target.fingerprint} and this run is for "

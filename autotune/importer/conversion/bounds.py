@@ -6,7 +6,7 @@ import math
 
 from onnx import ModelProto, NodeProto, ValueInfoProto, helper
 
-from autotune.importer.onnx_model.rewrites import replace_nodes
+from autotune.importer.onnx_model.rewrites import replace_nodes, split_to_slices
 from autotune.importer.onnx_model.scope import Scope
 from schedules.errors import ModelError
 
@@ -15,13 +15,14 @@ COPY = "Copy"
 
 
 def bounded(model: ModelProto) -> ModelProto:
-    """A copy whose outputs are made by kernels, without inputs and outputs that have no elements.
+    """A copy whose outputs are made by kernels of one output each, without inputs and outputs that have no elements.
 
     Raises:
         ModelError: if nothing is left to compute, or a shape depends on data.
     """
     copy = ModelProto()
     copy.CopyFrom(model)
+    split_to_slices(copy.graph)
     graph, scope = copy.graph, Scope(model)
     _check_shapes(model, scope)
     given = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}

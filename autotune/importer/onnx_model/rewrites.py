@@ -49,6 +49,33 @@ def _constant_value(node: NodeProto) -> NDArray[np.generic] | None:
     return None
 
 
+def split_to_slices(graph: GraphProto) -> None:
+    """``Split`` → one ``Slice`` per output: kernels have one output, and a slice is fused into what reads it.
+
+    Shapes must be inferred; a Split whose shapes are unknown stays.
+    """
+    types = {value.name: value.type.tensor_type for value in (*graph.input, *graph.value_info, *graph.output)}
+    kept = []
+    for node in graph.node:
+        if node.op_type != "Split" or not all(name in types for name in node.output if name):
+            kept.append(node)
+            continue
+        axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 0)
+        names = [name for name in node.output if name]
+        start = 0
+        for name in names:
+            stop = start + types[name].shape.dim[axis].dim_value
+            bounds = [
+                numpy_helper.from_array(np.array([value], np.int64), f"{name}/{part}")
+                for part, value in (("start", start), ("stop", stop), ("axis", axis))
+            ]
+            graph.initializer.extend(bounds)
+            inputs = [node.input[0], *(tensor.name for tensor in bounds)]
+            kept.append(helper.make_node("Slice", inputs, [name], node.name if name == names[0] else name))
+            start = stop
+    replace_nodes(graph, kept)
+
+
 def tidy(graph: GraphProto) -> None:
     """Constants as initialisers of the rank that ONNX wants, nothing that only passes on, nothing that is not read."""
     constants_to_initialisers(graph)

@@ -49,15 +49,6 @@ def _reflected(places: NDArray[np.int64], size: int, mode: str) -> NDArray[np.in
     return np.clip(places, 0, size - 1)
 
 
-@rewrites("Split")
-def split(node: Node, e: Emit) -> list[str] | None:
-    """One ``Slice`` per output: kernels have one output, and a slice is fused into what reads it."""
-    shapes = [e.scope.shapes.get(str(name)) for name in node.proto.output]
-    axis = int(node.attr("axis", 0))
-    sizes = [shape[axis] for shape in shapes if shape is not None]
-    return e.split(node.input(0), sizes, axis) if len(sizes) == len(shapes) else None
-
-
 @rewrites("SpaceToDepth")
 def space_to_depth(node: Node, e: Emit) -> list[str] | None:
     """With the block's places after the channels (CRD), which Relax's importer does not know."""

@@ -1,9 +1,12 @@
 """Small rewrites of an ONNX graph."""
 
 import numpy as np
-from onnx import helper, numpy_helper
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
-from autotune.importer.onnx_model.rewrites import split_batch_norms, tidy
+from autotune.importer.onnx_model.rewrites import split_batch_norms, split_to_slices, tidy
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value
 
 
@@ -64,3 +67,27 @@ def test_a_batch_norm_takes_in_the_scale_and_shift_behind_it():
     np.testing.assert_allclose(made["y/scale"], factor * weights["c"].reshape(-1), rtol=1e-6)
     shift = (weights["bias"] - weights["mean"] * factor) * weights["c"].reshape(-1) + 3
     np.testing.assert_allclose(made["y/shift"], shift, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("axis", "sizes"), [(1, (2, 3, 2)), (-1, (1, 4)), (0, (3,))])
+def test_split_is_slices(axis, sizes):
+    shape = [3, 7, 5]
+    names = [f"part{index}" for index in range(len(sizes))]
+    graph = helper.make_graph(
+        [helper.make_node("Split", ["x", "sizes"], names, "split", axis=axis)],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [onnx.ValueInfoProto(name=name) for name in names],
+        [numpy_helper.from_array(np.array(sizes, np.int64), "sizes")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    inferred = onnx.shape_inference.infer_shapes(model)
+    for output, known in zip(model.graph.output, inferred.graph.output, strict=True):
+        output.CopyFrom(known)
+    x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    before = ReferenceEvaluator(model).run(None, {"x": x})
+    split_to_slices(model.graph)
+    assert [node.op_type for node in model.graph.node] == ["Slice"] * len(sizes)
+    onnx.checker.check_model(model)
+    for old, new in zip(before, ReferenceEvaluator(model).run(None, {"x": x}), strict=True):
+        assert np.array_equal(old, new)

@@ -28,7 +28,8 @@ from autotune.host.roofline import measure_roofline
 from autotune.importer.program import Program, describe
 from autotune.measure.local_measurer import LocalMeasurer
 from autotune.measure.measurer import Candidate, symbol_of
-from autotune.options import Options, default_log
+from autotune.options import Options
+from autotune.tuning.existing_log import made_log
 from autotune.tuning.loop import TuningLoop
 from autotune.tuning.part import resolve_target
 from autotune.tuning.search_program import SearchRequest, open_jobs
@@ -39,7 +40,6 @@ from schedules.target import Target
 from schedules.task import Task
 from search.simple_allocators import RoundRobin
 from search.stopping import Limits
-from tuning_logs.sql_store import open_log
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def tune_function(
     target = resolve_target(options)
     program = _program_of(func, target, tuple(weights), name)
     (task,) = program.tasks
-    log = open_log(options.log if options.log is not None else default_log())
+    log = made_log(options.log)
     try:
         with LocalMeasurer(target, evaluator=options.evaluator, seed=options.seed) as measurer:
             trials = _search(SearchRequest(program, target, log, measurer, options, measure_roofline), observe)

@@ -26,7 +26,8 @@ from autotune.importer.guarded_import import import_model
 from autotune.importer.program import Program
 from autotune.measure.measurer import MeasurementBackend
 from autotune.measure.remote.connect import Fleet
-from autotune.options import Options, default_log
+from autotune.options import Options
+from autotune.tuning.existing_log import made_log
 from autotune.tuning.preload import preload
 from autotune.tuning.result import PhaseClock, Result
 from autotune.tuning.run_history import Recorder, Run, earlier_runs, known_reference, remember, task_histories
@@ -34,7 +35,6 @@ from autotune.tuning.search_program import SearchOutcome, SearchRequest, search_
 from autotune.validation.reference_engine import reference_latency
 from schedules.target import Target
 from tuning_logs.log import TuningLog
-from tuning_logs.sql_store import open_log
 
 MAX_COLD_BYTES = 1 << 30
 """Most memory by which weights are kept cold between runs, bytes: beyond it nothing gets colder."""
@@ -183,7 +183,7 @@ def _open_part(stack: ExitStack, bench: Bench, model_path: Path, options: Option
     model, program = import_model(model_path, options.inputs, bench.widest)
     backend_of(bench.target).check_program(model_path.name, program)
     sizes = plan_sizes(program, bench.target, bench.lanes, options)
-    log = open_log(options.log if options.log is not None else default_log())
+    log = made_log(options.log)
     stack.callback(log.close)
     return OpenPart(bench, options, model, program, sizes, log)
 

@@ -2,8 +2,7 @@
 
 Python raises ``KeyboardInterrupt`` wherever it happens to be, and drops it inside a callback from native code or a
 finaliser. So while a program is searched, Ctrl-C is also remembered, and looked for before each slot, each task's
-finalists and each untuned program, and once more at the end. During the import before and the build after that, Python's
-``KeyboardInterrupt`` alone ends the run.
+finalists and each untuned program, and once more at the end. Elsewhere ``KeyboardInterrupt`` alone ends the run.
 """
 
 from __future__ import annotations

@@ -98,9 +98,9 @@ def bisect(artifact: Path, model: Path, seed: int = 0) -> Culprit | None:
     program = import_program(_copy(simple), opened.target)
     feed = random_inputs(opened.inputs, seed)
     set_threads(opened.target.threads)
-    with LocalMeasurer(opened.target) as workshop, tempfile.TemporaryDirectory(prefix="tune-bisect-") as name:
-        return _wrong_kernel(opened, program, simple, feed, workshop, Path(name)) or _wrong_node(
-            simple, opened.target, feed, model, workshop, Path(name)
+    with LocalMeasurer(opened.target) as measurer, tempfile.TemporaryDirectory(prefix="tune-bisect-") as name:
+        return _wrong_kernel(opened, program, simple, feed, measurer, Path(name)) or _wrong_node(
+            simple, opened.target, feed, model, measurer, Path(name)
         )
 
 
@@ -114,7 +114,7 @@ def _wrong_kernel(
     program: Program,
     simple: onnx.ModelProto,
     feed: Arrays,
-    workshop: LocalMeasurer,
+    measurer: LocalMeasurer,
     folder: Path,
 ) -> Culprit | None:
     """The first kernel call that differs from the untuned build's."""
@@ -129,7 +129,7 @@ def _wrong_kernel(
         raise UsageError(
             f"{artifact.path} has a kernel {strange} that this model has not; give the model it was made of"
         )
-    link_kernels(compile_kernels(program, plan, workshop), folder / "untuned.so")
+    link_kernels(compile_kernels(program, plan, measurer), folder / "untuned.so")
     inputs = [np.ascontiguousarray(feed[spec.name]) for spec in artifact.inputs]
     values = _Values(flat, inputs)
     values.compute(open_library(folder / "untuned.so"))
@@ -214,17 +214,17 @@ def _compared(
 
 
 def _wrong_node(
-    simple: onnx.ModelProto, target: Target, feed: Arrays, model: Path, workshop: LocalMeasurer, folder: Path
+    simple: onnx.ModelProto, target: Target, feed: Arrays, model: Path, measurer: LocalMeasurer, folder: Path
 ) -> Culprit | None:
     """The first node after which an untuned build of the nodes so far differs from the reference."""
     count = len(simple.graph.node)
-    message = _prefix_differs(simple, count, target, feed, model, workshop, folder)
+    message = _prefix_differs(simple, count, target, feed, model, measurer, folder)
     if not message:
         return None
     right, wrong = 0, count
     while wrong - right > 1:
         middle = (right + wrong) // 2
-        found = _prefix_differs(simple, middle, target, feed, model, workshop, folder)
+        found = _prefix_differs(simple, middle, target, feed, model, measurer, folder)
         if found:
             wrong, message = middle, found
         else:
@@ -239,14 +239,14 @@ def _prefix_differs(
     target: Target,
     feed: Arrays,
     model: Path,
-    workshop: LocalMeasurer,
+    measurer: LocalMeasurer,
     folder: Path,
 ) -> str:
     """How the model of the first ``count`` nodes, built untuned, differs from the reference; empty if not at all."""
     cut = first_nodes(simple, count)
     program = import_program(_copy(cut), target)
     out = folder / f"first-{count}"
-    build_artifact(out, program, _untuned(program, target), model, workshop)
+    build_artifact(out, program, _untuned(program, target), model, measurer)
     mine = {spec.name: feed[spec.name] for spec in program.inputs}
     reference, theirs = reference_outputs(cut, mine)
     ours = InferenceSession(out).run(None, mine)

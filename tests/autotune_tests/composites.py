@@ -35,7 +35,7 @@ class Built:
     artifact: Path
 
 
-def two_batches(folder: Path, workshop: LocalMeasurer) -> Built:
+def two_batches(folder: Path, measurer: LocalMeasurer) -> Built:
     """A perceptron for ``BATCHES`` rows; calls of other batches may be padded and split."""
     model = folder / "tiny_open_batch.onnx"
     save("tiny_open_batch", model)
@@ -43,7 +43,7 @@ def two_batches(folder: Path, workshop: LocalMeasurer) -> Built:
     for number, rows in enumerate(BATCHES):
         program = import_program(simplify(load_model(model, {"rows": (rows, 24)})), target())
         plan = make_plan(program.tasks, program.spaces, target(), memory_log())
-        build_artifact(folder / f"batch-{number}", program, plan, model, workshop)
+        build_artifact(folder / f"batch-{number}", program, plan, model, measurer)
         artifacts.append(read_artifact(folder / f"batch-{number}"))
     interface = open_interface(
         onnx.load(model),
@@ -56,7 +56,7 @@ def two_batches(folder: Path, workshop: LocalMeasurer) -> Built:
     return Built(model, folder / "batches.tuned")
 
 
-def three_segments(folder: Path, workshop: LocalMeasurer) -> Built:
+def three_segments(folder: Path, measurer: LocalMeasurer) -> Built:
     """data → tuned → scores, features; ONNX Runtime → root, where; tuned → means."""
     first = save_tiny(folder / "first.onnx", two_outputs=True)
     root, where = _value("root", 1, 32, 8, 8), _value("where", 2, None, kind=TensorProto.INT64)
@@ -66,7 +66,7 @@ def three_segments(folder: Path, workshop: LocalMeasurer) -> Built:
     third = folder / "third.onnx"
     means = _value("means", 1, 32, 1, 1)
     onnx.save(_model([helper.make_node("GlobalAveragePool", ["root"], ["means"])], [root], [means]), third)
-    parts = [build_untuned(first, folder / "first", workshop), second, build_untuned(third, folder / "third", workshop)]
+    parts = [build_untuned(first, folder / "first", measurer), second, build_untuned(third, folder / "third", measurer)]
     outputs = [means, where, _value("scores", 1, 10)]
     whole = onnx.load(first)
     whole.graph.node.extend([*nodes, *onnx.load(third).graph.node])

@@ -35,29 +35,29 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def workshop() -> Iterator[LocalMeasurer]:
+def measurer() -> Iterator[LocalMeasurer]:
     """Workers that compile, started once."""
     with LocalMeasurer(target()) as measurer:
         yield measurer
 
 
 @pytest.fixture
-def tiny_build(tmp_path: Path, workshop: LocalMeasurer) -> Callable[[onnx.ModelProto], InferenceSession]:
+def tiny_build(tmp_path: Path, measurer: LocalMeasurer) -> Callable[[onnx.ModelProto], InferenceSession]:
     """Builds a model untuned and opens it."""
 
     def build(model: onnx.ModelProto) -> InferenceSession:
         onnx.save(model, tmp_path / "model.onnx")
-        return InferenceSession(build_untuned(tmp_path / "model.onnx", tmp_path / "model.tuned", workshop))
+        return InferenceSession(build_untuned(tmp_path / "model.onnx", tmp_path / "model.tuned", measurer))
 
     return build
 
 
 @pytest.fixture(scope="session")
-def tiny_built(tmp_path_factory: pytest.TempPathFactory, workshop: LocalMeasurer) -> Tiny:
+def tiny_built(tmp_path_factory: pytest.TempPathFactory, measurer: LocalMeasurer) -> Tiny:
     """Read only: shared by all tests."""
     folder = tmp_path_factory.mktemp("tiny")
     model = save_tiny(folder / "tiny.onnx", two_outputs=True)
-    return Tiny(model, build_untuned(model, folder / "tiny.tuned", workshop))
+    return Tiny(model, build_untuned(model, folder / "tiny.tuned", measurer))
 
 
 @pytest.fixture

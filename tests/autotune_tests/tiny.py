@@ -64,9 +64,9 @@ def tiny_program(path: Path) -> Program:
     return import_program(simplify(load_model(path)), target())
 
 
-def build_untuned(path: Path, out: Path, workshop: LocalMeasurer) -> Path:
-    """The artifact ``out`` of the model at ``path``, no kernel tuned; ``workshop`` compiles."""
+def build_untuned(path: Path, out: Path, measurer: LocalMeasurer) -> Path:
+    """The artifact ``out`` of the model at ``path``, no kernel tuned; ``measurer`` compiles."""
     program = tiny_program(path)
     plan = make_plan(program.tasks, program.spaces, target(), memory_log())
-    build_artifact(out, program, plan, path, workshop)
+    build_artifact(out, program, plan, path, measurer)
     return out

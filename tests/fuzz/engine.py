@@ -71,7 +71,7 @@ class Found:
         return json.dumps(asdict(self))
 
 
-class Workshop:
+class InlineMeasurer:
     """Compiles in this process; stands in for a measurer's workers."""
 
     def __init__(self, target: Target, folder: Path) -> None:
@@ -156,12 +156,12 @@ def examine(model: onnx.ModelProto, seed: int, stage: Stage, target: Target) -> 
         except ModelError as error:
             return Found(seed, "refused", "import", str(error), operators)
         chosen = random_configs(program, target, np.random.default_rng([11, seed]))
-        workshop = Workshop(target, folder)
+        measurer = InlineMeasurer(target, folder)
         for label, configs in (("untuned", dict.fromkeys(chosen, BASELINE)), ("tuned", chosen)):
             stage(f"build {label}")
             choices = (Choice(key, config, None) for key, config in sorted(configs.items()))
             plan = Plan(target, tuple(choices))
-            build_artifact(folder / label, program, plan, path, workshop)  # type: ignore[arg-type]
+            build_artifact(folder / label, program, plan, path, measurer)  # type: ignore[arg-type]
             stage(f"run {label}")
             ours = InferenceSession(folder / label).run(None, feed)
             slack = LOSSY if any(loss(config) for config in configs.values()) else 1.0

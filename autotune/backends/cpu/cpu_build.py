@@ -21,13 +21,13 @@ from schedules.errors import ArtifactError
 logger = logging.getLogger(__name__)
 
 
-def build_artifact(out: Path, program: Program, plan: Plan, model_path: Path, workshop: MeasurementBackend) -> bool:
+def build_artifact(out: Path, program: Program, plan: Plan, model_path: Path, measurer: MeasurementBackend) -> bool:
     """Write the artifact of ``plan`` to ``out``, unless an undamaged artifact of this program and plan is there.
 
     Args:
         program: as imported.
         model_path: the ONNX file; its name and hash are recorded.
-        workshop: compiles the kernels.
+        measurer: compiles the kernels.
 
     Returns:
         Whether anything was written.
@@ -40,7 +40,7 @@ def build_artifact(out: Path, program: Program, plan: Plan, model_path: Path, wo
         return False
     provenance: dict[str, Any] = {"model": model_path.name, "sha256": sha256(model_path)}
     ready = apply_plan(program, plan)
-    kernels = compile_kernels(program, plan, workshop)
+    kernels = compile_kernels(program, plan, measurer)
     steps = flatten(ready, concats_of(program))
     if steps is None:
         link = partial(link_library, ready, plan.target, kernels)

@@ -48,7 +48,7 @@ def check_compiler() -> None:
         raise InstallError("no C++ compiler was found to link kernels with; install g++ or clang, or name one in CXX")
 
 
-def compile_kernels(program: Program, plan: Plan, workshop: MeasurementBackend) -> dict[str, Path]:
+def compile_kernels(program: Program, plan: Plan, measurer: MeasurementBackend) -> dict[str, Path]:
     """Symbol → object file of every kernel of ``plan``.
 
     Args:
@@ -59,7 +59,7 @@ def compile_kernels(program: Program, plan: Plan, workshop: MeasurementBackend) 
     """
     candidates = [Candidate(task, program.programs[task.key], plan.config(task.key)) for task in program.tasks]
     symbols = [symbol_of(task.key) for task in program.tasks]
-    return dict(zip(symbols, workshop.objects(candidates), strict=True))
+    return dict(zip(symbols, measurer.objects(candidates), strict=True))
 
 
 def concats_of(program: Program) -> dict[str, int]:

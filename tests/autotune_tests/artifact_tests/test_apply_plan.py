@@ -86,12 +86,12 @@ def transformed(m, lanes):
 
 
 @pytest.mark.parametrize("algorithms", [(4, 4), (2, 4), (4, 0)])
-def test_a_winograd_artifact_computes_what_the_direct_one_does(imported, workshop, tmp_path, algorithms):
+def test_a_winograd_artifact_computes_what_the_direct_one_does(imported, measurer, tmp_path, algorithms):
     path, program = imported(two_sizes(shared=False))
     x = np.random.default_rng(1).standard_normal((1, CHANNELS, SIZE, SIZE)).astype(np.float32)
     found = []
     for name, chosen in (("direct", (0, 0)), ("winograd", algorithms)):
-        assert build_artifact(tmp_path / name, program, plan_of(program, chosen), path, workshop)
+        assert build_artifact(tmp_path / name, program, plan_of(program, chosen), path, measurer)
         found += InferenceSession(tmp_path / name).run(None, {"x": x})
     expected = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, {"x": x})
     np.testing.assert_allclose(found[0], expected[0], rtol=1e-4, atol=1e-5)
@@ -137,13 +137,13 @@ def test_only_main_is_left_and_calls_kernels_by_their_symbols(imported):
     assert "call_tir" not in text
 
 
-def test_a_weight_that_is_an_output_is_kept(imported, workshop, tmp_path):
+def test_a_weight_that_is_an_output_is_kept(imported, measurer, tmp_path):
     made = two_sizes()
     bias = np.arange(40, dtype=np.float32)
     made.graph.initializer.append(numpy_helper.from_array(bias, "k"))
     made.graph.node.append(helper.make_node("Identity", ["k"], ["kept"]))
     made.graph.output.append(helper.make_tensor_value_info("kept", TensorProto.FLOAT, [40]))
     path, program = imported(made)
-    build_artifact(tmp_path / "out", program, plan_of(program, (0, 0)), path, workshop)
+    build_artifact(tmp_path / "out", program, plan_of(program, (0, 0)), path, measurer)
     x = np.zeros((1, CHANNELS, SIZE, SIZE), np.float32)
     assert np.array_equal(InferenceSession(tmp_path / "out").run(["kept"], {"x": x})[0], bias)

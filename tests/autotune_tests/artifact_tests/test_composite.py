@@ -28,13 +28,13 @@ from tests.autotune_tests.composites import three_segments, two_batches
 
 
 @pytest.fixture(scope="module")
-def batches_built(tmp_path_factory, workshop):
-    return two_batches(tmp_path_factory.mktemp("batches"), workshop).artifact
+def batches_built(tmp_path_factory, measurer):
+    return two_batches(tmp_path_factory.mktemp("batches"), measurer).artifact
 
 
 @pytest.fixture(scope="module")
-def segments_built(tmp_path_factory, workshop):
-    return three_segments(tmp_path_factory.mktemp("segments"), workshop).artifact
+def segments_built(tmp_path_factory, measurer):
+    return three_segments(tmp_path_factory.mktemp("segments"), measurer).artifact
 
 
 @pytest.fixture

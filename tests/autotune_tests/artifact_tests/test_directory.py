@@ -139,27 +139,27 @@ def test_an_artifact_can_be_read_by_others(tiny_built):
     assert stat.S_IMODE(tiny_built.artifact.stat().st_mode) & 0o055 == 0o055
 
 
-def test_the_same_artifact_is_not_built_again(tiny, program, plan, workshop):
+def test_the_same_artifact_is_not_built_again(tiny, program, plan, measurer):
     stamp = (tiny.artifact / "model.so").stat().st_mtime_ns
-    assert build_artifact(tiny.artifact, program, plan, tiny.model, workshop) is False
+    assert build_artifact(tiny.artifact, program, plan, tiny.model, measurer) is False
     assert (tiny.artifact / "model.so").stat().st_mtime_ns == stamp
 
 
-def test_a_damaged_artifact_is_built_again(tiny, program, plan, workshop):
+def test_a_damaged_artifact_is_built_again(tiny, program, plan, measurer):
     (tiny.artifact / "model.so").write_bytes(b"")
-    assert build_artifact(tiny.artifact, program, plan, tiny.model, workshop) is True
+    assert build_artifact(tiny.artifact, program, plan, tiny.model, measurer) is True
     assert read_artifact(tiny.artifact).plan == plan
 
 
-def test_other_weights_are_another_artifact(tiny, plan, tmp_path, workshop):
+def test_other_weights_are_another_artifact(tiny, plan, tmp_path, measurer):
     other = save_tiny(tmp_path / "other.onnx", seed=1, two_outputs=True)
     program = tiny_program(other)
     assert make_plan(program.tasks, program.spaces, target(), memory_log()).digest == plan.digest
-    assert build_artifact(tiny.artifact, program, plan, other, workshop) is True
+    assert build_artifact(tiny.artifact, program, plan, other, measurer) is True
     assert read_artifact(tiny.artifact).provenance["model"] == "other.onnx"
 
 
-def test_equal_decisions_give_equal_files(tiny_built, tmp_path, program, plan, workshop):
-    build_artifact(tmp_path / "again", program, plan, tiny_built.model, workshop)
+def test_equal_decisions_give_equal_files(tiny_built, tmp_path, program, plan, measurer):
+    build_artifact(tmp_path / "again", program, plan, tiny_built.model, measurer)
     for name in FILES:
         assert sha256(tmp_path / "again" / name) == sha256(tiny_built.artifact / name), name

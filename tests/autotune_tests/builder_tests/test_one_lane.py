@@ -20,14 +20,14 @@ from tuning_logs.sql_store import memory_log
 
 
 @pytest.fixture
-def request_of(tiny_built, workshop, tmp_path):
+def request_of(tiny_built, measurer, tmp_path):
     """A request to build the tiny model with one tuned kernel, and its kernels."""
     program = tiny_program(tiny_built.model)
     task = next(task for task in program.tasks if program.spaces[task.key].knobs)
     space, log = program.spaces[task.key], memory_log()
     key, measured = record_key(task, space, target()), Measurement(latencies_s=(1e-9,))
     log.append([TuningRecord(key, space.initial[0], measured, "", 0.0, "host")])
-    kernels = LaneKernels(target(), program, frozenset(task.key for task in program.tasks), workshop)
+    kernels = LaneKernels(target(), program, frozenset(task.key for task in program.tasks), measurer)
     model = onnx.load(tiny_built.model)
     whole = target()
     lanes = (cpu_lane(0, whole.threads),)

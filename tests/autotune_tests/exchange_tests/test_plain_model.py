@@ -43,12 +43,12 @@ def test_operands_are_found_where_they_lie(place, index, expected):
     assert (found == expected).all()
 
 
-def test_a_program_of_the_virtual_machine_runs_too(tmp_path, workshop):
+def test_a_program_of_the_virtual_machine_runs_too(tmp_path, measurer):
     nodes = [helper.make_node("Relu", ["x"], ["y"]), helper.make_node("Identity", ["x"], ["same"])]
     inputs, y, same = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 3]) for name in ("x", "y", "same"))
     graph = helper.make_graph(nodes, "g", [inputs], [y, same])
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
-    artifact = build_untuned(tmp_path / "m.onnx", tmp_path / "m.tuned", workshop)
+    artifact = build_untuned(tmp_path / "m.onnx", tmp_path / "m.tuned", measurer)
     assert read_artifact(artifact).steps is None
     out = export(artifact, tmp_path / "exported")
     x = np.array([[-1, 2, -3], [4, -5, 6]], np.float32)

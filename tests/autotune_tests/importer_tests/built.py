@@ -12,15 +12,15 @@ from autotune.importer.program import import_program
 from autotune.runtime.session import InferenceSession
 from tests.autotune_tests import tiny
 from tests.autotune_tests.importer_tests.onnx_cases import written
-from tests.conformance.onnx_nodes.trial import InlineWorkshop, untuned_plan
+from tests.conformance.onnx_nodes.trial import InlineMeasurer, untuned_plan
 
 
 def run(model, folder, feed):
     """Ours and ONNX Runtime's outputs."""
     path = written(model, folder)
     program = import_program(simplify(load_model(path)), tiny.target())
-    workshop = InlineWorkshop(tiny.target(), folder)
-    build_artifact(folder / "out", program, untuned_plan(program, tiny.target()), path, workshop)
+    measurer = InlineMeasurer(tiny.target(), folder)
+    build_artifact(folder / "out", program, untuned_plan(program, tiny.target()), path, measurer)
     theirs = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, feed)
     return InferenceSession(folder / "out").run(None, feed), theirs
 

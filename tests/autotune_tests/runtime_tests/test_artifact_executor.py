@@ -12,14 +12,14 @@ from tests.autotune_tests.composites import data, rows, three_segments, two_batc
 
 
 @pytest.fixture(scope="module", params=["one shape", "several shapes", "segments"])
-def case(request, tmp_path_factory, tiny_built, workshop):
+def case(request, tmp_path_factory, tiny_built, measurer):
     """An executor and arrays for it."""
     folder = tmp_path_factory.mktemp("case")
     if request.param == "one shape":
         return OneShapeExecutor(read_artifact(tiny_built.artifact), None), list(data().values())
     if request.param == "segments":
-        return SegmentedExecutor(read_composite(three_segments(folder, workshop).artifact), None), list(data().values())
-    return MultiShapeExecutor(read_composite(two_batches(folder, workshop).artifact), None), list(rows(8).values())
+        return SegmentedExecutor(read_composite(three_segments(folder, measurer).artifact), None), list(data().values())
+    return MultiShapeExecutor(read_composite(two_batches(folder, measurer).artifact), None), list(rows(8).values())
 
 
 def test_it_says_what_it_runs(case):

@@ -11,8 +11,8 @@ from tests.autotune_tests.composites import rows, two_batches
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory, workshop):
-    return two_batches(tmp_path_factory.mktemp("batches"), workshop)
+def built(tmp_path_factory, measurer):
+    return two_batches(tmp_path_factory.mktemp("batches"), measurer)
 
 
 @pytest.fixture

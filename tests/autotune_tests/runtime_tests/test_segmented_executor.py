@@ -13,8 +13,8 @@ from tests.autotune_tests.composites import data, three_segments
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory, workshop):
-    return three_segments(tmp_path_factory.mktemp("segments"), workshop)
+def built(tmp_path_factory, measurer):
+    return three_segments(tmp_path_factory.mktemp("segments"), measurer)
 
 
 @pytest.fixture

@@ -125,7 +125,7 @@ def test_two_sessions_of_one_artifact_do_not_disturb_each_other(tiny_built, sess
     assert close(session.run(None, feed), other.run(None, feed))
 
 
-def test_an_artifact_that_was_built_anew_is_loaded_anew(tiny, tmp_path, workshop):
+def test_an_artifact_that_was_built_anew_is_loaded_anew(tiny, tmp_path, measurer):
     feed = {"data": data()}
     before = InferenceSession(tiny.artifact)
     first = before.run(["scores"], feed)[0]
@@ -134,7 +134,7 @@ def test_an_artifact_that_was_built_anew_is_loaded_anew(tiny, tmp_path, workshop
     other.mkdir()
     model = tiny_module.save_tiny(other / "tiny.onnx", classes=7)
     shutil.rmtree(tiny.artifact)
-    tiny_module.build_untuned(model, tiny.artifact, workshop)
+    tiny_module.build_untuned(model, tiny.artifact, measurer)
     assert InferenceSession(tiny.artifact).run(["scores"], feed)[0].shape == (1, 7)
     assert np.array_equal(before.run(["scores"], feed)[0], first)
 
@@ -146,9 +146,9 @@ def test_damaged_artifact_is_not_loaded(tiny):
 
 
 @pytest.fixture(scope="module")
-def composites(tmp_path_factory, workshop):
+def composites(tmp_path_factory, measurer):
     folder = tmp_path_factory.mktemp("composites")
-    return two_batches(folder, workshop), three_segments(folder, workshop)
+    return two_batches(folder, measurer), three_segments(folder, measurer)
 
 
 def test_every_kind_of_artifact_gives_the_same_class(tiny_built, composites):

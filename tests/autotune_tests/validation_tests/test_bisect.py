@@ -23,13 +23,13 @@ from tuning_logs.sql_store import memory_log
 
 
 @pytest.fixture(scope="module")
-def residual(tmp_path_factory, workshop):
+def residual(tmp_path_factory, measurer):
     """A model with a residual block, and its untuned artifact."""
     folder = tmp_path_factory.mktemp("bisect")
     model = save("tiny_cnn", folder / "model.onnx")
     program = import_program(simplify(load_model(model)), target())
     plan = make_plan(program.tasks, program.spaces, target(), memory_log())
-    build_artifact(folder / "model.tuned", program, plan, model, workshop)
+    build_artifact(folder / "model.tuned", program, plan, model, measurer)
     return model, folder / "model.tuned"
 
 
@@ -78,7 +78,7 @@ def test_a_kernel_with_wrong_weights_is_named_by_its_nodes(residual, tmp_path, c
     assert culprit.nodes[0] in printed
 
 
-def test_a_wrong_import_is_named_by_its_node(residual, workshop, tmp_path, monkeypatch):
+def test_a_wrong_import_is_named_by_its_node(residual, measurer, tmp_path, monkeypatch):
     """An importer that takes Softmax for LogSoftmax: every kernel agrees with its untuned build, and is wrong."""
     model, _ = residual
 
@@ -90,7 +90,7 @@ def test_a_wrong_import_is_named_by_its_node(residual, workshop, tmp_path, monke
 
     program = wrongly(simplify(load_model(model)), target())
     plan = make_plan(program.tasks, program.spaces, target(), memory_log())
-    build_artifact(tmp_path / "wrong.tuned", program, plan, model, workshop)
+    build_artifact(tmp_path / "wrong.tuned", program, plan, model, measurer)
     monkeypatch.setattr(bisect_module, "import_program", wrongly)
     culprit = bisect(tmp_path / "wrong.tuned", model)
     assert culprit is not None

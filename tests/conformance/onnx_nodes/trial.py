@@ -61,7 +61,7 @@ class Outcome:
         return asdict(self)
 
 
-class InlineWorkshop:
+class InlineMeasurer:
     """Compiles kernels in this process: what ``LocalMeasurer.objects`` does in its workers."""
 
     def __init__(self, target: Target, folder: Path) -> None:
@@ -114,11 +114,11 @@ def run(case: Case, folder: Path, tuned: bool, seed: int) -> tuple[list[Any], in
     path = folder / "model.onnx"
     path.write_bytes(case.model.SerializeToString())
     target = host_target(1)
-    workshop: Any = InlineWorkshop(target, folder)
+    measurer: Any = InlineMeasurer(target, folder)
     program = import_program(simplify(load_model(path)), target)
     plan, kernels = _plan(program, target, seed) if tuned else (untuned_plan(program, target), 0)
     out = folder / "out"
-    build_artifact(out, program, plan, path, workshop)
+    build_artifact(out, program, plan, path, measurer)
     return InferenceSession(out, threads=1).run(None, case.inputs), kernels
 
 

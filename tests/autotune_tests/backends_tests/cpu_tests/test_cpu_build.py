@@ -5,13 +5,13 @@ from autotune.backends.cpu.cpu_build import build_artifact, is_built
 from tests.autotune_tests.tiny import tiny_program
 
 
-def test_what_is_there_is_not_built_again_unless_damaged(tiny_built, workshop, tmp_path):
+def test_what_is_there_is_not_built_again_unless_damaged(tiny_built, measurer, tmp_path):
     program, plan = tiny_program(tiny_built.model), read_artifact(tiny_built.artifact).plan
     out = tmp_path / "out"
     assert not is_built(out, program, plan)
-    assert build_artifact(out, program, plan, tiny_built.model, workshop)
+    assert build_artifact(out, program, plan, tiny_built.model, measurer)
     assert is_built(out, program, plan)
-    assert not build_artifact(out, program, plan, tiny_built.model, workshop)
+    assert not build_artifact(out, program, plan, tiny_built.model, measurer)
     (out / "weights.bin").write_bytes(b"damaged")
     assert not is_built(out, program, plan)
 

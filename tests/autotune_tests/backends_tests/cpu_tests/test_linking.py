@@ -27,8 +27,8 @@ def plan_with(program, configs=None):
 
 
 @pytest.fixture(scope="module")
-def kernels(program, workshop):
-    return compile_kernels(program, plan_with(program), workshop)
+def kernels(program, measurer):
+    return compile_kernels(program, plan_with(program), measurer)
 
 
 def test_every_task_has_an_object_under_its_symbol(program, kernels):
@@ -37,25 +37,25 @@ def test_every_task_has_an_object_under_its_symbol(program, kernels):
         assert symbol.encode() in path.read_bytes()
 
 
-def test_what_is_compiled_is_not_compiled_again(program, workshop, kernels):
+def test_what_is_compiled_is_not_compiled_again(program, measurer, kernels):
     stamps = {path: path.stat().st_mtime_ns for path in kernels.values()}
-    assert compile_kernels(program, plan_with(program), workshop) == kernels
+    assert compile_kernels(program, plan_with(program), measurer) == kernels
     assert {path: path.stat().st_mtime_ns for path in kernels.values()} == stamps
 
 
-def test_another_config_is_another_object_under_the_same_symbol(program, workshop, kernels):
+def test_another_config_is_another_object_under_the_same_symbol(program, measurer, kernels):
     task = max(program.tasks, key=lambda task: task.flop)
-    tuned = compile_kernels(program, plan_with(program, {task.key: program.spaces[task.key].initial[0]}), workshop)
+    tuned = compile_kernels(program, plan_with(program, {task.key: program.spaces[task.key].initial[0]}), measurer)
     changed = {symbol for symbol, path in tuned.items() if path != kernels[symbol]}
     assert changed == {symbol_of(task.key)}
     assert tuned[symbol_of(task.key)].read_bytes() != kernels[symbol_of(task.key)].read_bytes()
 
 
-def test_a_kernel_that_does_not_compile_is_named(program, workshop):
+def test_a_kernel_that_does_not_compile_is_named(program, measurer):
     task = max(program.tasks, key=lambda task: task.flop)
     space = Space("nowhere", 1, (Knob("x", (1,)),))
     with pytest.raises(MeasureError, match=rf"{task.name} does not compile \(lower_error: .*tune it with another"):
-        compile_kernels(program, plan_with(program, {task.key: space.config(space.rows[0])}), workshop)
+        compile_kernels(program, plan_with(program, {task.key: space.config(space.rows[0])}), measurer)
 
 
 def test_a_library_of_kernels_has_every_symbol(kernels, tmp_path):

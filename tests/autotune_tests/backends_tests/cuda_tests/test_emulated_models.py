@@ -23,7 +23,7 @@ from autotune.measure.measurer import symbol_of
 from autotune.validation.verify import random_inputs, reference_outputs
 from schedules.lower import BASELINE, load_program, lower
 from schedules.target import Target
-from tests.autotune_tests.backends_tests.cuda_tests.emulator import Emulated
+from tests.schedules_tests.templates_tests.cuda_tests.emulator import Emulated
 from tests.models.catalog import cached
 
 TARGET = Target.cuda("sm_90")

@@ -1,4 +1,4 @@
-"""Acquisition: how much it is worth to measure a config, from its expected score and doubt.
+"""Acquisition: how much it is worth to measure a config, from its expected score and uncertainty.
 
 Notation: n = number of configs; y* = incumbent score, z = (μ − y*) / σ,
 h(z) = φ(z) + z·Φ(z). Larger scores are better, and so are larger acquisitions.
@@ -13,7 +13,7 @@ from costmodels.cost_model import Floats, Prediction
 
 _LOG_SQRT_2PI = 0.5 * float(np.log(2.0 * np.pi))
 _LOG_HALF_PI_ROOT = 0.5 * float(np.log(np.pi / 2.0))
-_FAR = -1e3  # below, the difference in the middle branch has lost its digits, and the power law is exact to 3/z²
+_FAR = -1e3  # below this z the middle branch's difference has lost its digits, and the power law is exact to 3/z²
 
 
 def _density(z: Floats) -> Floats:
@@ -28,8 +28,8 @@ def expected_improvement(prediction: Prediction, incumbent: float) -> Floats:
     gain = prediction.mean - incumbent
     std = prediction.std
     z = gain / np.where(std > 0, std, 1.0)
-    doubted = np.maximum(gain * ndtr(z) + std * _density(z), 0.0)
-    return np.where(std > 0, doubted, np.maximum(gain, 0.0))
+    uncertain = np.maximum(gain * ndtr(z) + std * _density(z), 0.0)
+    return np.where(std > 0, uncertain, np.maximum(gain, 0.0))
 
 
 def log_h(z: Floats) -> Floats:

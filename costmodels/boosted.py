@@ -1,10 +1,10 @@
-"""Boosted trees with a spread: a bagged ensemble of small XGBoost models.
+"""Boosted trees with an uncertainty: a bagged ensemble of small XGBoost models.
 
 Notation: n = number of configs, d = number of features, m = number of members.
 
 Each member is fitted on its own bootstrap (Poisson weights), so members disagree where data are few. The rows that a
-member did not see give honest residuals: their excess over the members' disagreement is added to the variance, so
-that the doubt covers noise and bias too, and the whole is scaled until 80 % intervals cover 80 % of them.
+member did not see give unbiased residuals. Their excess over the members' disagreement is added to the variance, so
+that it covers noise and bias too. The whole is scaled until 80 % intervals cover 80 % of the residuals.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from costmodels.cost_model import CostModel, Floats, Prediction
 from costmodels.single_thread import single_thread
 from schedules.errors import UsageError
 
-MEMBERS = 5
-ROUNDS = 20
-LEAST_STD = 1e-3  # 0.1 % of a latency: no timing is better than that
+MEMBERS = 5  # a row is then unseen by one of them at least with probability 1 − (1 − 1/e)⁵ = 0.9
+ROUNDS = 20  # boosting rounds of a member; heuristic, not measured
+LEAST_STD = 1e-3  # in scores, 0.1 % of a latency: no timing is better than that
 
 
 class Boosted(CostModel):
@@ -30,7 +30,7 @@ class Boosted(CostModel):
         self._seed = seed
         self._members = members
         self._rounds = rounds
-        # 32 bins: knobs have few distinct values, and the histogram's width is most of the time of a fit this small
+        # Knobs have few distinct values, and the number of bins is most of the time of a fit this small.
         self._parameters = {
             "tree_method": "hist",
             "max_bin": 32,
@@ -55,7 +55,7 @@ class Boosted(CostModel):
         centred = scores - self.offset_
         data = xgboost.QuantileDMatrix(features, centred, nthread=1, max_bin=32)
         weights = rng.poisson(1.0, size=(self._members, len(scores))).astype(np.float64)
-        weights[weights.sum(axis=1) == 0] = 1.0  # a bootstrap of one row may be empty; then the member sees it
+        weights[weights.sum(axis=1) == 0] = 1.0  # an empty bootstrap, which one row may give, takes every row
         self.boosters_ = []
         for member, weight in enumerate(weights):
             data.set_weight(weight)
@@ -81,7 +81,7 @@ class Boosted(CostModel):
         voters = unseen.sum(axis=0)[rows]
         errors = np.where(unseen, raw, 0.0).sum(axis=0)[rows] / voters - centred[rows]
         self.extra_variance_ = max(float(np.mean(errors**2 - spread / voters)), LEAST_STD**2)
-        # the mean of two unseeing members errs more than the mean of all m will
+        # The mean of the few members that did not see a row errs more than the mean of all m will.
         shrink = np.sqrt((spread / self._members + self.extra_variance_) / (spread / voters + self.extra_variance_))
         self.scale_ = conformal_scale(errors * shrink, np.sqrt(spread + self.extra_variance_))
 

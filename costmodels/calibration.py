@@ -1,4 +1,4 @@
-"""Calibration of a model's doubt from errors on rows it did not see.
+"""Calibration of a model's standard deviations from errors on rows it did not see.
 
 Notation: n = held-out rows.
 """
@@ -9,10 +9,10 @@ import numpy as np
 
 from costmodels.cost_model import Floats
 
-LEVEL = 0.8
+LEVEL = 0.8  # of the interval that is made right; convention
 LEVEL_Z = 1.2815515655446004  # half width of a standard normal's 80 % interval
-TRUST = 10.0  # held-out rows that weigh as much as the prior belief that the scale is right
-MOST = 4.0  # a scale beyond this says that the model is wrong, which no scale repairs
+PRIOR_ROWS = 10.0  # held-out rows that weigh as much as the prior, a scale of 1; heuristic, not measured
+MOST = 4.0  # largest scale; beyond it the model itself is wrong; heuristic, not measured
 
 
 def conformal_scale(errors: Floats, stds: Floats) -> float:
@@ -20,10 +20,10 @@ def conformal_scale(errors: Floats, stds: Floats) -> float:
 
     The 80 % quantile of |error| / std over a standard normal's: conformal prediction with normalised residuals
     (Papadopoulos et al. 2008). Departures: the plain quantile, as the guarantee's ⌈(n + 1)·0.8⌉-th smallest covers
-    nine in ten at the n of a search; and drawn towards 1 with the weight of ``TRUST`` rows, within [1/4, 4].
+    nine in ten at the n of a search; and drawn towards 1 with the weight of ``PRIOR_ROWS`` rows, within [1/4, 4].
     """
     if not len(errors):
         return 1.0
     half = float(np.quantile(np.abs(errors) / stds, LEVEL))
     scale = float(np.clip(half / LEVEL_Z, 1.0 / MOST, MOST))
-    return float(np.exp(np.log(scale) * len(errors) / (len(errors) + TRUST)))
+    return float(np.exp(np.log(scale) * len(errors) / (len(errors) + PRIOR_ROWS)))

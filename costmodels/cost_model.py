@@ -37,10 +37,10 @@ class Prediction:
 
 @runtime_checkable
 class CostModel(Protocol):
-    """A regression with a doubt. Follows scikit-learn: ``fit`` returns self, fitted attributes end in ``_``."""
+    """A regression with an uncertainty. Follows scikit-learn: ``fit`` returns self, fitted attributes end in ``_``."""
 
     def fit(self, features: Floats, scores: Floats) -> Self:
-        """Learn from ``features`` (n, d) and ``scores`` (n,), n ≥ 1; forgets what it knew."""
+        """Learn from ``features`` (n, d) and ``scores`` (n,), n ≥ 1; earlier fits are forgotten."""
         ...
 
     def predict(self, features: Floats) -> Prediction:

@@ -4,12 +4,12 @@ Notation: n = training rows, m = predicted rows, d = features; a, b index rows.
 
     k(a, b) = s² · M52(r_ab) + c² + σ²·[a = b],   r² = Σ_j (x_aj − x_bj)² / ℓ_j²
 
-M52 is the Matérn kernel of smoothness 5/2, x_j feature j over its range, and c² the doubt about the mean. Scores are
-ln(1 / latency), so the priors of s and σ are in shares of a latency: s about 0.5, σ about 2 %. ln ℓ, ln s, ln σ have
-normal priors and are set to their posterior mode by L-BFGS with analytic gradients (Rasmussen and Williams 2006,
+M52 is the Matérn kernel of smoothness 5/2, x_j feature j over its range, and c² the prior variance of the mean. Scores
+are ln(1 / latency), so the priors of s and σ are in shares of a latency: s about 0.5, σ about 2 %. ln ℓ, ln s and ln σ
+have normal priors and are set to their posterior mode by L-BFGS with analytic gradients (Rasmussen and Williams 2006,
 equation 5.9).
 
-scikit-learn's regressor takes half a second for 200 × 20: it builds (n, n, d) arrays. Hence these lines of our own.
+scikit-learn's regressor takes half a second for 200 × 20: it builds (n, n, d) arrays.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from costmodels.cost_model import CostModel, Floats, Prediction
 from costmodels.single_thread import single_thread
 from schedules.errors import UsageError
 
-LEVEL_VARIANCE = 0.1  # c²: the mean of a few configs is off by about a third
-SIGNAL, NOISE = 0.5, 0.02  # centres of the priors of s and σ
+LEVEL_VARIANCE = 0.1  # c² in scores²: the mean of a few configs is off by about a third
+SIGNAL, NOISE = 0.5, 0.02  # centres of the priors of s and σ, in scores; heuristic, not measured
 MOST_ROWS = 400  # rows kept in the posterior: a Cholesky factor of more costs more than a trial
 SEARCH_ROWS = 160  # rows on which the hyperparameters are set
-STEPS = 25
-FLATTERY = 4.0  # set on held-out rows of made-up kernels
-_JITTER = 1e-8
+STEPS = 25  # of L-BFGS; heuristic: a fit of 200 × 20 then takes 40 ms
+OPTIMISM = 4.0  # rows; see ``fit``; set on held-out rows of made-up kernels
+_JITTER = 1e-8  # added to the diagonal for a stable Cholesky factor
 
 
 def _distances(left: Floats, right: Floats) -> Floats:
@@ -102,11 +102,11 @@ class GaussianProcess(CostModel):
         self._factor = np.linalg.cholesky(kernel)
         inverse = cho_solve((self._factor, True), np.eye(len(kept)), check_finite=False)
         self._weights = inverse @ centred
-        # leaving one row out has a closed form (Rasmussen and Williams 2006, equations 5.10 to 5.12)
+        # Leaving one row out has a closed form (Rasmussen and Williams 2006, equations 5.10 to 5.12)
         precision = np.diag(inverse)
         scale = conformal_scale(self._weights / precision, 1.0 / np.sqrt(precision))
-        # the row left out has still taken part in setting the hyperparameters: few rows look better than they are
-        self.scale_ = scale * (1.0 + FLATTERY / len(kept))
+        # The row left out has still taken part in setting the hyperparameters, so its error is too small.
+        self.scale_ = scale * (1.0 + OPTIMISM / len(kept))
         return self
 
     @staticmethod
@@ -126,7 +126,7 @@ class GaussianProcess(CostModel):
 
     @single_thread
     def predict(self, features: Floats) -> Prediction:
-        """Mean, and the standard deviation of a measurement: doubt and noise together.
+        """Mean, and the standard deviation of a measurement: uncertainty and noise together.
 
         Raises:
             UsageError: before ``fit``.

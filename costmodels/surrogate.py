@@ -1,12 +1,12 @@
-"""Surrogate: a cost model of one task that starts from what other tasks of its template have shown.
+"""Surrogate: a cost model of one task that starts from the results of its sibling tasks (of the same template).
 
-Notation: n = own rows, N = rows of other tasks, d = features, y = a score's gap to the best of its task (≤ 0).
+Notation: n = own rows, N = rows of sibling tasks, d = features, y = a score's gap to the best of its task (≤ 0).
 
-    y(x) ≈ β·g(x) + r(x)      g fitted once on the other tasks, r on what g leaves of the own rows
+    y(x) ≈ β·g(x) + r(x)      g fitted once on the siblings, r on what g leaves of the own rows
 
-β is the own rows' regression on g, drawn towards 1 by a prior worth a few rows: tasks that are alike lend their
-experience at once, tasks that are not are soon ignored. Ranking is all a search needs, and gaps rank across tasks.
-Only the top of the surface matters, so the low tail is bent: a gap beyond ``KNEE`` counts as KNEE·(1 + ln(gap / KNEE)).
+β is the own rows' regression on g, drawn towards 1 by a prior worth a few rows: the results of similar tasks are used
+at once, those of others are soon ignored. A search needs ranks only, and gaps rank across tasks. Only the top of the
+surface matters, so the low tail is bent: a gap beyond ``KNEE`` counts as KNEE·(1 + ln(gap / KNEE)).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import numpy as np
 from costmodels.cost_model import CostModel, Floats, Prediction
 from schedules.errors import UsageError
 
-KNEE = 0.2
-PRIOR_WEIGHT = 0.02  # sum of squares of g at which β is half from the data: a few rows near the top
+KNEE = 0.2  # gap in scores; heuristic, not measured
+PRIOR_WEIGHT = 0.02  # sum of squares of g at which half of β is from the data, a few rows near the top; heuristic
 
 Rows = tuple[Floats, Floats]
 """Features (n, d) and scores (n,) of one task's valid measurements."""
@@ -33,26 +33,26 @@ def bend(scores: Floats) -> Floats:
 
 
 class Surrogate:
-    """``make`` gives an unfitted cost model; ``others`` are the rows of other tasks, columns as this task's."""
+    """``make`` gives an unfitted cost model; ``siblings`` are the rows of sibling tasks, columns as this task's."""
 
-    def __init__(self, make: Callable[[], CostModel], others: Sequence[Rows] = ()) -> None:
+    def __init__(self, make: Callable[[], CostModel], siblings: Sequence[Rows] = ()) -> None:
         self._make = make
         self._own: CostModel | None = None
         self.beta_ = 1.0
-        self._others = [rows for rows in others if len(rows[1]) >= 2]
+        self._siblings = [rows for rows in siblings if len(rows[1]) >= 2]
 
     @cached_property
     def _shared(self) -> CostModel | None:
-        """g, fitted when it is first needed: a run opens many tasks that never get a slot."""
-        if not self._others:
+        """g, fitted when it is first needed: many tasks of a run never get a slot."""
+        if not self._siblings:
             return None
-        features = np.concatenate([features for features, _ in self._others])
-        return self._make().fit(features, np.concatenate([bend(scores) for _, scores in self._others]))
+        features = np.concatenate([features for features, _ in self._siblings])
+        return self._make().fit(features, np.concatenate([bend(scores) for _, scores in self._siblings]))
 
     @property
     def ready(self) -> bool:
         """Whether it has anything to predict from."""
-        return self._own is not None or bool(self._others)
+        return self._own is not None or bool(self._siblings)
 
     def fit(self, features: Floats, scores: Floats) -> Surrogate:
         """Learn from the task's own valid measurements: ``features`` (n, d), ``scores`` (n,), n ≥ 1."""
@@ -70,15 +70,15 @@ class Surrogate:
         """Expected gap and its standard deviation at ``features`` (m, d).
 
         Raises:
-            UsageError: if it knows neither own rows nor other tasks.
+            UsageError: without own rows and siblings.
         """
         shared = self._shared.predict(features) if self._shared is not None else None
         if self._own is None:
             if shared is None:
-                raise UsageError("Surrogate.predict was called before fit and without other tasks; fit it first")
+                raise UsageError("Surrogate.predict was called before fit and without sibling tasks; fit it first")
             return shared
         own = self._own.predict(features)
         if shared is None:
             return own
-        # the own model's calibrated residuals already contain what the shared model gets wrong
+        # The own model's calibrated residuals already contain the errors of the shared model.
         return Prediction(own.mean + self.beta_ * shared.mean, own.std)

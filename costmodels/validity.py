@@ -1,4 +1,4 @@
-"""Failure model: how likely a config is to build and run, kept apart from how fast it is.
+"""Failure model: how likely a config is to build and run, apart from how fast it is.
 
 Notation: n = configs tried, m = configs asked about, d = features.
 
@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from costmodels.cost_model import Floats
 from costmodels.single_thread import single_thread
 
-REACH = 0.01  # mean squared distance per feature, in ranges squared, at which a vote has faded to 1/e
-STRENGTH = 6.0  # a vote at no distance, in units of the prior's weight
-LEAST = 0.02  # never quite zero: a vote is no proof
+REACH = 0.01  # mean squared distance per feature, in ranges squared, at which a vote has faded to 1/e; heuristic
+STRENGTH = 6.0  # weight of a vote at distance 0, in units of the prior's; heuristic, not measured
+LEAST = 0.02  # least chance: votes of other configs prove nothing; heuristic
 
 
 class Validity:

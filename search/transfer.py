@@ -41,7 +41,7 @@ def _nearest(space: Space, config: Config) -> Config | None:
 
 
 def _nearest_choice(knob: Knob, value: Value) -> int:
-    """Index of the choice of ``knob`` that is most like ``value``; the first where nothing compares."""
+    """Index of the choice of ``knob`` that is most like ``value``; the first where none can be compared."""
     if value in knob.position:
         return knob.position[value]
     return min(range(len(knob.choices)), key=lambda index: _unlikeness(knob.choices[index], value))

@@ -11,7 +11,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import cycle
 
@@ -32,21 +32,6 @@ BUILDERS = 2
 """Processes that build at the same time, as on the recording machine: a build is charged with its share."""
 
 
-@dataclass(frozen=True)
-class Timing:
-    """What timing one candidate gave.
-
-    Attributes:
-        latency_s: the estimate by which it is ranked.
-        run_s: seconds of its runs and of the control's.
-        runs: how many of its own.
-    """
-
-    latency_s: float
-    run_s: float
-    runs: int
-
-
 class ReplayBench:
     """Times configs of one trace; ``rng`` draws the pass in which each is met."""
 
@@ -57,7 +42,6 @@ class ReplayBench:
         self._best: tuple[int, float] | None = None
         self._known: dict[int, Measurement] = {}
         self.run_s = 0.0
-        self.runs = 0
 
     def measure(self, config: Config) -> Measurement:
         """As the machine would: equal code is timed once, the best so far is the incumbent."""
@@ -68,31 +52,29 @@ class ReplayBench:
         code = int(trace.codes[index])
         if code in self._known:
             return replace(self._known[code], compile_s=compile_s, run_s=0.0)
-        timing = self._timed(index)
-        self.run_s += timing.run_s
-        self.runs += timing.runs
-        run_s = timing.run_s + float(trace.overhead_s[index])
-        self._known[code] = Measurement((timing.latency_s,), None, "", compile_s, run_s, f"{code:x}")
-        if self._best is None or timing.latency_s < self._best[1]:
-            self._best = (index, timing.latency_s)
+        latency_s, timed_s = self._timed(index)
+        self.run_s += timed_s
+        run_s = timed_s + float(trace.overhead_s[index])
+        self._known[code] = Measurement((latency_s,), None, "", compile_s, run_s, f"{code:x}")
+        if self._best is None or latency_s < self._best[1]:
+            self._best = (index, latency_s)
         return self._known[code]
 
     def ranked(self, indices: list[int], evaluator: Evaluator) -> dict[int, float]:
         """Latency in seconds of finalists timed in turn, each from the same moment on, at the machine's usual speed."""
         series = in_turn([self._runs(index) for index in indices], evaluator, None)
         self.run_s += math.fsum(map(math.fsum, series))
-        self.runs += sum(map(len, series))
         return {index: statistics.median(runs) for index, runs in zip(indices, series, strict=True)}
 
-    def _timed(self, index: int) -> Timing:
-        """Time a config against the incumbent as the evaluator wants it."""
+    def _timed(self, index: int) -> tuple[float, float]:
+        """Estimated latency in seconds, and the seconds of the runs of the config and the control."""
         runs_s, slowness = self._trace.series(index, int(self._starts[index]))
         if self._evaluator.races and self._best is not None:
             return self._duel(runs_s, slowness, *self._best)
         taken = _taken(self._evaluator, runs_s)
-        return Timing(statistics.median(taken), math.fsum(taken), len(taken))
+        return statistics.median(taken), math.fsum(taken)
 
-    def _duel(self, runs_s: np.ndarray, slowness: np.ndarray, best: int, recorded_s: float) -> Timing:
+    def _duel(self, runs_s: np.ndarray, slowness: np.ndarray, best: int, recorded_s: float) -> tuple[float, float]:
         """As ``measure.racing.duel``."""
         usual_s = float(self._trace.true_s[best])
         drift = np.where(np.isnan(slowness), 1.0, slowness)
@@ -106,7 +88,7 @@ class ReplayBench:
                 controls.append(usual_s * float(drift[place]))
                 current = statistics.median(controls)
         spent = math.fsum(runs) + math.fsum(controls)
-        return Timing(statistics.median(at_speed_of(recorded_s, runs, controls)), spent, len(runs))
+        return statistics.median(at_speed_of(recorded_s, runs, controls)), spent
 
     def _runs(self, index: int) -> Callable[[], float]:
         """A config's recorded runs one after the other, round and round, from the pass after the one it was met in."""

@@ -83,12 +83,10 @@ class EvaluatorOutcome:
 
     Attributes:
         run_s: seconds of timed runs, controls and finalists included.
-        runs: timed runs of candidates.
         excess: how much slower the chosen config truly is than the best of the candidates, as a share.
     """
 
     run_s: float
-    runs: int
     excess: float
 
 
@@ -156,7 +154,7 @@ def choose_best(trace: Trace, evaluator: str, seed: int, candidates: int = 128) 
             again = bench.ranked(finalists, FINAL_EVALUATOR)
             ranked = sorted(again, key=again.__getitem__)
     chosen_s, best_s = trace.true_s[ranked[0]], float(np.min(trace.true_s[order]))
-    return EvaluatorOutcome(bench.run_s, bench.runs, float(chosen_s / best_s - 1.0))
+    return EvaluatorOutcome(bench.run_s, float(chosen_s / best_s - 1.0))
 
 
 def calibrate(trace: Trace, cost_model: str, seed: int, count: int) -> CalibrationOutcome | None:

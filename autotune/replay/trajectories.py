@@ -4,7 +4,7 @@ Notation: s = slots that a task has had.
 
 A task's search depends on the seed and on what sibling tasks have shown, which here is what they know after s − 1 slots
 each, as if slots were dealt evenly. So one set of trajectories serves every allocator, which only decides how far each
-of them has run. To an allocator that serves tasks unevenly this lends a little more, or less, than it would have.
+of them has run. An allocator that serves tasks unevenly has a little more, or less, from siblings than it would have.
 """
 
 from __future__ import annotations

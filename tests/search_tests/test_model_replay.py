@@ -12,6 +12,7 @@ from search.remaining import RemainingGain
 from tests.search_tests.model_replay import area, time_to, trajectories
 
 SEEDS = 2
+pytestmark = pytest.mark.slow  # statistics over searches of 26 tasks
 
 
 @cache

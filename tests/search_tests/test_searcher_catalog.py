@@ -15,6 +15,14 @@ class TestSearchers(SearcherSuite):
     def searcher_name(self, request: pytest.FixtureRequest) -> str:
         return str(request.param)
 
+    @pytest.fixture(autouse=True)
+    def small_models(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The protocol is the same with fewer trees, points and steps, and the suite is much faster."""
+        monkeypatch.setattr("search.bayesian.TREES", 3)
+        monkeypatch.setattr("search.bayesian.CANDIDATES", 40)
+        monkeypatch.setattr("search.autotvm.WALKERS", 16)
+        monkeypatch.setattr("search.evolutionary.POPULATION", 64)
+
 
 def test_unknown_searcher_names_the_nearest() -> None:
     context = SearchContext(spaces.tiny(), np.random.default_rng(0))

@@ -29,7 +29,7 @@ def test_a_search_ends_at_the_first_config_near_the_best() -> None:
 def test_the_choice_is_one_of_the_best() -> None:
     outcome = choose_best(trace(), "adaptive", 0)
     assert 0.0 <= outcome.excess < 0.1
-    assert outcome.run_s > 0 < outcome.runs
+    assert outcome.run_s > 0
 
 
 def test_siblings_are_other_tasks_of_the_same_template_initial_configs_first() -> None:

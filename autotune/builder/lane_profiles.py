@@ -27,7 +27,7 @@ from autotune.graph.flat import Flat
 from autotune.graph.lanes import cpu_lane
 from autotune.graph.partition import Subgraph
 from autotune.graph.steps import Group, Operand, Piece, Steps, arrange
-from autotune.runtime.model_timing import RACE_RUNS, WARM_RUNS, Run, at_work, race
+from autotune.runtime.model_timing import Run, at_work, race, timelines
 
 LEAST_BYTES_PER_S = 1e9
 """Bandwidth of reading what another core wrote, at least: a smaller one is noise on a model of small tensors."""
@@ -128,9 +128,7 @@ class LaneProfiler:
 
     def _spans(self, executor: LaneExecutor) -> NDArray[Any]:
         """(runs, groups, 2) seconds at which each group began and ended."""
-        for _ in range(WARM_RUNS):
-            executor.timeline(self.inputs)
-        runs = [executor.timeline(self.inputs) for _ in range(RACE_RUNS)]
+        runs = timelines(lambda: executor.timeline(self.inputs))
         return np.array([[(span.began_s, span.ended_s) for span in run] for run in runs])
 
 

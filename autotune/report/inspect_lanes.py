@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import statistics
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,7 @@ from autotune.backends.executor import Span
 from autotune.builder.lane_budget import bounds_of, cut_program
 from autotune.graph.lanes import cpu_lane
 from autotune.importer.program import Program
-from autotune.runtime.model_timing import RACE_RUNS, WARM_RUNS
+from autotune.runtime.model_timing import median_timeline
 from autotune.runtime.session import InferenceSession
 from autotune.validation.verify import random_inputs
 from schedules.errors import ArtifactError, UsageError
@@ -109,34 +107,32 @@ def report_lanes(path: Path) -> LaneReport:
         raise UsageError(f"{path} runs on TVM's virtual machine, on one lane; there is nothing to show")
     plan = artifact.plan.lanes
     placed = {subgraph.name: subgraph for subgraph in plan.subgraphs} if plan is not None else {}
-    runs = _runs(path, artifact)
-    lanes, groups = artifact.steps.lanes, artifact.steps.groups
-    if runs:
-        groups = tuple(span.group for span in runs[0])
+    lanes = artifact.steps.lanes or (cpu_lane(0, artifact.target.threads),)
+    spans = _timeline(path, artifact)
     rows = []
-    for number, group in enumerate(groups):
+    for number, group in enumerate([span.group for span in spans] or artifact.steps.groups):
         known = placed.get(group.name)
         rows.append(
             LaneRow(
                 group.name.partition(".")[0],
                 group.name,
-                (lanes or (cpu_lane(0, artifact.target.threads),))[group.lane].name,
+                lanes[group.lane].name,
                 group.calls,
                 (known.begin_s, known.end_s) if known else (None, None),
-                _median([run[number] for run in runs]),
+                (spans[number].began_s, spans[number].ended_s) if spans else (None, None),
             )
         )
     return LaneReport(
         str(path),
         tuple(rows),
         plan.predicted_s if plan is not None else None,
-        statistics.median(max(span.ended_s for span in run) for run in runs) if runs else None,
+        max((span.ended_s for span in spans), default=None),
         plan.one_lane_s if plan is not None else None,
     )
 
 
-def _runs(path: Path, artifact: Artifact) -> list[list[Span]]:
-    """Timelines of some runs; none where a device that runs a part of the model is not in this machine."""
+def _timeline(path: Path, artifact: Artifact) -> list[Span]:
+    """When every subgraph ran; none where a device that runs a part of the model is not in this machine."""
     try:
         session = InferenceSession(path)
     except ArtifactError as error:
@@ -145,10 +141,4 @@ def _runs(path: Path, artifact: Artifact) -> list[list[Span]]:
         logger.debug("%s is not run: %s", path, error)
         return []
     feed = random_inputs(artifact.inputs, 0)
-    return [session.timeline(feed) for _ in range(WARM_RUNS + RACE_RUNS)][WARM_RUNS:]
-
-
-def _median(spans: Sequence[Span]) -> Times:
-    if not spans:
-        return None, None
-    return statistics.median(span.began_s for span in spans), statistics.median(span.ended_s for span in spans)
+    return median_timeline(lambda: session.timeline(feed))

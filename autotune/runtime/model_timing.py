@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from autotune.backends.executor import Span
 from autotune.runtime.session import InferenceSession
 
 Run = Callable[[], float]
@@ -74,6 +75,23 @@ def race(runs: Sequence[Run], seconds: float = RACE_S) -> list[float]:
             spent += 2 * times[index][-1]
         order.reverse()
     return [statistics.median(each) for each in times]
+
+
+def timelines(timeline: Callable[[], list[Span]]) -> list[list[Span]]:
+    """When the groups of calls ran, in each of ``RACE_RUNS`` runs after ``WARM_RUNS`` that do not count."""
+    return [timeline() for _ in range(WARM_RUNS + RACE_RUNS)][WARM_RUNS:]
+
+
+def median_timeline(timeline: Callable[[], list[Span]]) -> list[Span]:
+    """The median begin and end of every group of calls."""
+    return [
+        Span(
+            spans[0].group,
+            statistics.median(span.began_s for span in spans),
+            statistics.median(span.ended_s for span in spans),
+        )
+        for spans in zip(*timelines(timeline), strict=True)
+    ]
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from autotune.events import Event, ReferenceTimed, SlotBegan, SlotDone, TuningBe
 from autotune.host.machine import read_host
 from autotune.host.roofline import Roofline
 from autotune.options import Options
-from autotune.runtime.model_timing import RACE_RUNS, WARM_RUNS
+from autotune.runtime.model_timing import median_timeline
 from autotune.runtime.session import InferenceSession
 from autotune.tuning.job import Job
 from autotune.validation.verify import Arrays, random_inputs
@@ -296,13 +296,5 @@ def _lane_spans(
     session: InferenceSession, feed: Arrays, lanes: Sequence[str]
 ) -> tuple[tuple[str, str, float, float], ...]:
     """(lane, subgraph, median begin, median end) of every subgraph of one inference; seconds since its start."""
-    runs = [session.timeline(feed) for _ in range(WARM_RUNS + RACE_RUNS)][WARM_RUNS:]
-    return tuple(
-        (
-            lanes[spans[0].group.lane],
-            spans[0].group.name,
-            statistics.median(span.began_s for span in spans),
-            statistics.median(span.ended_s for span in spans),
-        )
-        for spans in zip(*runs, strict=True)
-    )
+    spans = median_timeline(lambda: session.timeline(feed))
+    return tuple((lanes[span.group.lane], span.group.name, span.began_s, span.ended_s) for span in spans)

@@ -4,7 +4,19 @@ import threading
 
 import pytest
 
-from autotune.runtime.model_timing import LEAST_RUNS, RACE_RUNS, WARM_RUNS, at_work, median_s, race, session_run
+from autotune.backends.executor import Span
+from autotune.graph.steps import Group
+from autotune.runtime.model_timing import (
+    LEAST_RUNS,
+    RACE_RUNS,
+    WARM_RUNS,
+    at_work,
+    median_s,
+    median_timeline,
+    race,
+    session_run,
+    timelines,
+)
 
 
 def sequence(values):
@@ -40,6 +52,19 @@ def test_a_session_is_run_on_the_feed():
     assert seen == [(None, {"x": 1})]
 
 
+def test_a_median_timeline_leaves_out_the_first_runs():
+    group, made = Group("0", 0, 1), []
+
+    def timeline():
+        late = 9.0 if len(made) < WARM_RUNS else 0.0
+        made.append([Span(group, late + 1.0, late + 2.0)])
+        return made[-1]
+
+    assert median_timeline(timeline) == [Span(group, 1.0, 2.0)]
+    assert len(made) == WARM_RUNS + RACE_RUNS
+    assert len(timelines(timeline)) == RACE_RUNS
+
+
 def test_at_work_ends_with_its_body_even_if_that_fails():
     ran = threading.Event()
     before = threading.active_count()
@@ -48,7 +73,11 @@ def test_at_work_ends_with_its_body_even_if_that_fails():
         ran.set()
         return 0.0
 
-    with pytest.raises(ValueError, match="inside"), at_work(run):
-        assert ran.wait(10)
-        raise ValueError("inside")
+    def fail():
+        with at_work(run):
+            assert ran.wait(10)
+            raise ValueError("inside")
+
+    with pytest.raises(ValueError, match="inside"):
+        fail()
     assert threading.active_count() == before

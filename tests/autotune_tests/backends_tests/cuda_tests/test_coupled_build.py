@@ -93,7 +93,7 @@ def test_kernels_of_the_wrong_device_are_told(made, tmp_path):
     artifact = read_artifact(path)
     part = next(iter(artifact.device_parts.values()))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("autotune.artifact.directory.check_file", lambda *_: None)
+        patch.setattr("autotune.artifact.manifest.check_file", lambda *_: None)
         shutil.copy(part / "model.so", path / "model.so")
         assert any("of the CPU's library is GPU code" in line for line in wrong_kernels(path, ARCH))
 

@@ -136,13 +136,15 @@ def extract_part(part: Path, out: Path) -> None:
 
 
 def interface_of(model: onnx.ModelProto) -> Interface:
-    """Inputs and outputs of a model whose input shapes are known."""
+    """Inputs and outputs of a model; sizes that are not known, and types of what is no tensor, are ``?``."""
     inputs = tuple(_spec(value) for value in true_inputs(model.graph))
     return Interface(inputs, tuple(_spec(value) for value in model.graph.output), {})
 
 
 def _spec(value: onnx.ValueInfoProto) -> OpenSpec:
     tensor = value.type.tensor_type
+    if not tensor.elem_type:  # a sequence, or of a type that nothing knows
+        return OpenSpec(value.name, ("?",), "?")
     shape = tuple(dim.dim_value if dim.HasField("dim_value") else "?" for dim in tensor.shape.dim)
     return OpenSpec(value.name, shape, str(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)))
 

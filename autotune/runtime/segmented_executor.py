@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from autotune.artifact.composite import Composite, Part
-from autotune.artifact.directory import Artifact
-from autotune.artifact.manifest import KERNELS
 from autotune.importer.third_party import ThirdPartyError, third_party
 from autotune.runtime.artifact_executor import Array, Arrays, ArtifactExecutor
 from autotune.runtime.inputs import InputCheck
@@ -19,8 +17,6 @@ from schedules.errors import InstallError, RunError, last_line
 INSTALL = "pip install 'tune-compiler[bench]'"
 LONGEST_REASON = 300
 """Characters of an error of ONNX Runtime's that are shown."""
-
-Values = Mapping[str, Array]
 
 
 class SegmentedExecutor(ArtifactExecutor):
@@ -37,11 +33,15 @@ class SegmentedExecutor(ArtifactExecutor):
     def __init__(self, artifact: Composite, threads: int | None) -> None:
         self.inputs, self.outputs = artifact.interface.inputs, artifact.interface.outputs
         self.provenance = artifact.provenance
-        tuned = {part.path: TunedSegment(part, artifact.open(part), threads) for part in artifact.tuned}
-        self.threads = next((segment.threads for segment in tuned.values()), threads or 1)
-        self._segments = [
-            tuned[part.path] if part.kind == KERNELS else FallbackSegment(part, self.threads) for part in artifact.parts
+        tuned = {part.path: OneShapeExecutor(artifact.open(part), threads) for part in artifact.tuned}
+        self.threads = next((executor.threads for executor in tuned.values()), threads or 1)
+        self._segments: list[ArtifactExecutor] = [
+            tuned.get(part.path) or FallbackExecutor(part, self.threads) for part in artifact.parts
         ]
+        # ONNX Runtime may make a value in another shape than kernels were built for.
+        self._checks: dict[ArtifactExecutor, InputCheck] = {
+            executor: InputCheck(executor.inputs) for executor in tuned.values()
+        }
 
     def run(self, arrays: Arrays) -> list[Array]:
         """As ``ArtifactExecutor.run``.
@@ -49,18 +49,19 @@ class SegmentedExecutor(ArtifactExecutor):
         Raises:
             RunError: if a segment fails; a fallback partition is named.
         """
-        values = self._values(arrays)
+        values = {spec.name: array for spec, array in zip(self.inputs, arrays, strict=True)}
         for segment in self._segments:
-            values.update(segment.run(values))
+            values |= self._made(segment, self._read(segment, values))
         return [values[spec.name] for spec in self.outputs]
 
     def profile(self, arrays: Arrays) -> list[tuple[str, float]]:
         """As ``ArtifactExecutor.profile``; a fallback partition is one entry, named after its file."""
-        values = self._values(arrays)
+        values = {spec.name: array for spec, array in zip(self.inputs, arrays, strict=True)}
         spent: list[tuple[str, float]] = []
         for segment in self._segments:
-            spent += segment.profile(values)
-            values.update(segment.run(values))
+            own = self._read(segment, values)
+            spent += segment.profile(own)
+            values |= self._made(segment, own)
         return spent
 
     def cancel(self) -> None:
@@ -68,74 +69,43 @@ class SegmentedExecutor(ArtifactExecutor):
         for segment in self._segments:
             segment.cancel()
 
-    def _values(self, arrays: Arrays) -> dict[str, Array]:
-        return {spec.name: array for spec, array in zip(self.inputs, arrays, strict=True)}
+    def _read(self, segment: ArtifactExecutor, values: Mapping[str, Array]) -> list[Array]:
+        """The inputs of a segment."""
+        feed = {spec.name: values[spec.name] for spec in segment.inputs}
+        check = self._checks.get(segment)
+        return check.arrays(feed) if check else list(feed.values())
+
+    def _made(self, segment: ArtifactExecutor, arrays: Arrays) -> dict[str, Array]:
+        """What a segment makes, by name."""
+        return {spec.name: array for spec, array in zip(segment.outputs, segment.run(arrays), strict=True)}
 
 
-class TunedSegment:
-    """A segment that tuned kernels run."""
-
-    def __init__(self, part: Part, artifact: Artifact, threads: int | None) -> None:
-        self._executor = OneShapeExecutor(artifact, threads)
-        self._check = InputCheck(artifact.inputs)
-        self._inputs, self._outputs = _names(part)
-
-    @property
-    def threads(self) -> int:
-        """Threads that its kernels run on."""
-        return self._executor.threads
-
-    def run(self, values: Values) -> dict[str, Array]:
-        """What it makes of ``values``, by name."""
-        return dict(zip(self._outputs, self._executor.run(self._arrays(values)), strict=True))
-
-    def profile(self, values: Values) -> list[tuple[str, float]]:
-        """(symbol, seconds) of every kernel call of one run."""
-        return self._executor.profile(self._arrays(values))
-
-    def cancel(self) -> None:
-        """End a run in progress before its next kernel."""
-        self._executor.cancel()
-
-    def _arrays(self, values: Values) -> list[Array]:
-        """The segment's inputs; checked, since ONNX Runtime may have made them in another shape."""
-        return self._check.arrays({name: values[name] for name in self._inputs})
-
-
-class FallbackSegment:
-    """A segment that ONNX Runtime runs, on as many threads as the kernels."""
+class FallbackExecutor(ArtifactExecutor):
+    """Runs a fallback partition on ONNX Runtime, on as many threads as the kernels."""
 
     def __init__(self, part: Part, threads: int) -> None:
+        self.inputs, self.outputs, self.provenance, self.threads = part.inputs, part.outputs, {}, threads
         self._part = part
         self._session = open_onnxruntime(part.path, threads)
-        self._inputs, self._outputs = _names(part)
 
-    def run(self, values: Values) -> dict[str, Array]:
-        """What it makes of ``values``, by name.
-
-        Raises:
-            RunError: if it fails.
-        """
+    def run(self, arrays: Arrays) -> list[Array]:
+        """As ``ArtifactExecutor.run``."""
+        feed = {spec.name: array for spec, array in zip(self.inputs, arrays, strict=True)}
         try:
             with third_party():
-                made = self._session.run(self._outputs, {name: values[name] for name in self._inputs})
+                return list(self._session.run([spec.name for spec in self.outputs], feed))
         except ThirdPartyError as error:
             reason, operators = last_line(error.__cause__ or error)[:LONGEST_REASON], ", ".join(self._part.operators)
             raise RunError(f"fallback partition {self._part.path.name} ({operators}) failed: {reason}") from error
-        return dict(zip(self._outputs, made, strict=True))
 
-    def profile(self, values: Values) -> list[tuple[str, float]]:
-        """The name of its file, and the seconds of one run."""
+    def profile(self, arrays: Arrays) -> list[tuple[str, float]]:
+        """As ``ArtifactExecutor.profile``: the name of the file, and the seconds of one run."""
         began = time.perf_counter()
-        self.run(values)
+        self.run(arrays)
         return [(self._part.path.stem, time.perf_counter() - began)]
 
     def cancel(self) -> None:
         """Does nothing: ONNX Runtime runs to its end."""
-
-
-def _names(part: Part) -> tuple[list[str], list[str]]:
-    return [spec.name for spec in part.inputs], [spec.name for spec in part.outputs]
 
 
 def open_onnxruntime(model: Path, threads: int) -> Any:

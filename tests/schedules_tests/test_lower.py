@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from tvm import relax, te
+from tvm import te
 
 from schedules.config import Config
-from schedules.errors import ScheduleError, UsageError
+from schedules.errors import ScheduleError
 from schedules.lower import BASELINE, claim, load_program, lower, normalise, program_of, task_key, tvm_target
 from schedules.target import Target
-from schedules.templates.cpu.batch_matmul import batch_matmul
 from schedules.templates.cpu.conv2d import Conv2dTemplate, conv2d
 from schedules.templates.cpu.cpu_templates import CPU_TEMPLATES
-from schedules.templates.cpu.rows import RowsTemplate
 from tests.schedules_tests.cases import CASES
-from tests.schedules_tests.programs import from_relax, from_te
+from tests.schedules_tests.programs import from_te
 
 TARGET = Target(kind="llvm", isa="avx512", mcpu="skylake-avx512", threads=3)
 
@@ -69,37 +67,6 @@ def test_the_baseline_needs_no_template() -> None:
 def test_a_target_becomes_tvms() -> None:
     target = tvm_target(TARGET)
     assert (str(target.attrs["mcpu"]), int(target.attrs["num-cores"])) == ("skylake-avx512", 3)
-
-
-@pytest.mark.parametrize(
-    ("equation", "first", "second"),
-    [
-        ("bmk,bnk->bnm", (2, 4, 8), (2, 16, 8)),
-        ("bmk,bkn->mn", (2, 4, 8), (2, 8, 16)),
-        ("bmk,bk->bm", (2, 4, 8), (2, 8)),
-    ],
-)
-def test_equations_that_are_no_batched_product_are_refused(equation: str, first: tuple, second: tuple) -> None:
-    with pytest.raises(UsageError, match="needs one m, one n and one k axis"):
-        batch_matmul(te.placeholder(first), te.placeholder(second), equation, 16)
-
-
-@pytest.mark.parametrize(
-    ("build", "sizes"),
-    [
-        (relax.op.matmul, [(8, 16), (16, 32)]),
-        (lambda x, w: relax.op.nn.conv2d(x, w), [(1, 8, 6, 6), (4, 8, 1, 1)]),
-        (lambda x, w: relax.op.nn.conv2d(x, w, padding=1), [(1, 8, 6, 6), (4, 8, 3, 3)]),
-        (lambda x: relax.op.nn.avg_pool2d(x, (2, 2), (2, 2)), [(1, 8, 6, 6)]),
-        (lambda x: relax.op.argmax(x, -1), [(4, 16)]),
-        (lambda x: relax.op.sum(x), [(300, 400)]),
-        (lambda x: relax.op.sum(x, [1]), [(1, 20_000)]),
-        (lambda x: relax.op.nn.softmax(x, 1), [(2, 6, 5, 3)]),
-        (relax.op.nn.relu, [(4, 4)]),
-    ],
-)
-def test_rows_leaves_to_others_what_they_do_better(build: object, sizes: list) -> None:
-    assert RowsTemplate().match(from_relax(build, *sizes)) is None
 
 
 def test_an_empty_tensor_is_left_alone() -> None:

@@ -13,6 +13,8 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.sym.analyzer import Analyzer
 
+from schedules.templates.common.structure import nodes_below
+
 Terms = list[tuple[tirx.Expr, int]]
 
 
@@ -98,12 +100,4 @@ def _quotient(node: tirx.FloorDiv, terms: Terms, constant: int) -> tirx.Expr:
 
 def _divides(value: tirx.Expr) -> bool:
     """Whether there is a quotient or a remainder in ``value``."""
-    found = []
-
-    def note(node: tirx.Expr) -> tirx.Expr:
-        found.append(node)
-        return node
-
-    for kind in (tirx.FloorDiv, tirx.FloorMod):
-        tvm_ffi.structural_map(value, (kind, note), order="pre")
-    return bool(found)
+    return any(nodes_below(value, kind) for kind in (tirx.FloorDiv, tirx.FloorMod))

@@ -1,4 +1,4 @@
-"""TVM's own design spaces, as sketches and the numbers they draw; the rules here are those for a CPU.
+"""TVM's own design spaces, as sketches and the numbers they draw.
 
 MetaSchedule's rules write *sketches*: lists of schedule steps in which some numbers are drawn. Only these rules and
 the replay of their steps are used. Its tuner is not, and neither is ``TuneContext``'s constructor, which imports every
@@ -17,7 +17,6 @@ from functools import lru_cache
 from typing import Any
 
 import tvm
-import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.s_tir import meta_schedule
 from tvm.s_tir.meta_schedule import _ffi_api as ffi
@@ -26,15 +25,10 @@ from tvm.s_tir.schedule import Instruction, Trace
 from schedules.config import Config, Value
 from schedules.errors import ScheduleError, check
 from schedules.space import Knob, Space
-from schedules.target import Target
 from schedules.templates.common.soundness import repeated_sum, unwritten
-from schedules.templates.cpu.vector_math import vector_math
 
 SKETCH_LIMIT = 6  # a chain of reductions multiplies their variants; the first ones are the plainest
-INNERMOST_LIMIT = 64
-JOBS_PER_THREAD = 16
 UNROLL = (0, 16, 64)  # MetaSchedule also offers 512: such candidates compile for tens of seconds
-VECTORS = 4  # an innermost axis up to this many vectors long becomes one vector operation
 TILING_LIMIT = 2048
 PLACES = tuple(range(-2, 8))  # inlined, at the root, under the n-th loop; the rule takes the next that is legal
 SEED = 1  # of the numbers inside the sketches, all of which are replaced later: it only has to be the same everywhere
@@ -124,20 +118,6 @@ class Design:
             check(finish.apply(sch), f"{type(finish).__name__} refuses the program")
 
 
-def design(func: tirx.PrimFunc, target: Target) -> Design:
-    """Every sketch of ``func`` for ``target``: the same in every process, and remembered, since each config asks."""
-    return _design(tvm_ffi.StructuralKey(func), target)
-
-
-@lru_cache(maxsize=64)
-def _design(func: tvm_ffi.StructuralKey, target: Target) -> Design:
-    lanes = target.lanes()
-    native = tvm.target.Target({"kind": "llvm", "num-cores": target.threads})
-    # Unrolled exponentials compile for seconds.
-    unroll = 0 if not tvm_ffi.structural_equal(vector_math(func.key), func.key) else 1
-    return drawn(func.key, native, _rules(lanes), _finishes(), lanes, unroll)
-
-
 def drawn(
     func: tirx.PrimFunc,
     native: tvm.target.Target,
@@ -164,36 +144,6 @@ def _writes_all(design: Design, sketch: int, func: tirx.PrimFunc) -> bool:
     except (s_tir.ScheduleError, ScheduleError, ValueError, RuntimeError):
         return True
     return unwritten(sch.mod["main"]) is None
-
-
-def _rules(lanes: int) -> list[meta_schedule.ScheduleRule]:
-    """MetaSchedule's rules for a CPU, with our limits."""
-    rules = meta_schedule.schedule_rule
-    return [
-        rules.InlineConstantScalars(),
-        rules.AutoInline(
-            into_producer=False,
-            into_consumer=True,
-            inline_const_tensor=True,
-            disallow_if_then_else=True,
-            require_injective=True,
-            require_ordered=True,
-            disallow_op=["tirx.exp"],
-        ),
-        rules.AddRFactor(JOBS_PER_THREAD, INNERMOST_LIMIT),
-        rules.MultiLevelTiling(
-            "SSRSRS",
-            max_innermost_factor=INNERMOST_LIMIT,
-            reuse_write=rules.ReuseType(req="may", levels=[1, 2], scope="global"),
-        ),
-        rules.ParallelizeVectorizeUnroll(JOBS_PER_THREAD, VECTORS * lanes, list(UNROLL), unroll_explicit=True),
-        rules.RandomComputeLocation(),
-    ]
-
-
-def _finishes() -> list[meta_schedule.Postproc]:
-    steps = meta_schedule.postproc
-    return [steps.DisallowDynamicLoop(), steps.RewriteParallelVectorizeUnroll(), steps.RewriteReductionBlock()]
 
 
 def _log(_level: int, file: str, line: int, message: str) -> None:

@@ -3,24 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from tvm import s_tir, tirx
 
-from schedules.templates.common.structure import REDUCE, SPATIAL, extents
-
-
-@dataclass(frozen=True)
-class Placed:
-    """A block and the loops around it, outermost first, up to the block that it is in.
-
-    Attributes:
-        depth: blocks around it; the root counts.
-    """
-
-    realize: s_tir.SBlockRealize
-    loops: tuple[tirx.For, ...]
-    depth: int
+from schedules.templates.common.structure import REDUCE, SPATIAL, extents, places
 
 
 def repeated_sum(func: tirx.PrimFunc) -> str | None:
@@ -30,7 +16,7 @@ def repeated_sum(func: tirx.PrimFunc) -> str | None:
     that loop is another sum's, as in a mean that was moved into the loop of the variance, every turn adds the whole
     sum once more.
     """
-    used = [(place, *_variables(place.realize)) for place in _places(func)]
+    used = [(place, *_variables(place.realize)) for place in places(func)]
     summed = {variable for *_, reduced in used for variable in reduced}
     for place, bound, _ in used:
         started = next((at for at, loop in enumerate(place.loops) if loop.loop_var in summed), len(place.loops))
@@ -45,7 +31,7 @@ def unwritten(func: tirx.PrimFunc) -> str | None:
 
     A padding that ``reverse_compute_at`` moves to the tiles of what it pads loses what lies outside of them.
     """
-    for place in _places(func):
+    for place in places(func):
         block = place.realize.block
         writes = any(region.source.same_as(parameter) for region in block.writes for parameter in func.params)
         if place.depth != 1 or not writes:
@@ -54,27 +40,6 @@ def unwritten(func: tirx.PrimFunc) -> str | None:
         if 0 not in turns and math.prod(turns) < math.prod(extents(block, SPATIAL)):
             return str(block.name_hint)
     return None
-
-
-def _places(func: tirx.PrimFunc) -> list[Placed]:
-    """Every block below the root."""
-    found: list[Placed] = []
-    pending: list[tuple[object, tuple[tirx.For, ...], int]] = [(func.body, (), 0)]
-    while pending:
-        node, loops, depth = pending.pop()
-        if isinstance(node, s_tir.SBlockRealize):
-            if depth:
-                found.append(Placed(node, loops, depth))
-            pending.append((node.block.body, (), depth + 1))
-        elif isinstance(node, tirx.For):
-            pending.append((node.body, (*loops, node), depth))
-        elif isinstance(node, tirx.SeqStmt):
-            pending.extend((statement, loops, depth) for statement in node.seq)
-        elif isinstance(node, tirx.While | tirx.AttrStmt):
-            pending.append((node.body, loops, depth))
-        elif isinstance(node, tirx.IfThenElse):
-            pending.extend((branch, loops, depth) for branch in (node.else_case, node.then_case) if branch is not None)
-    return found
 
 
 def _turns(loop: tirx.For) -> int:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import tvm_ffi
 from numpy.typing import NDArray
 from tvm import s_tir, tirx
 from tvm.s_tir.schedule import LoopRV
 
 from schedules.config import Config
 from schedules.errors import ScheduleError
+from schedules.space import Space
 
 REDUCE = 2  # tirx.IterVar.CommReduce
 SPATIAL = 0  # tirx.IterVar.DataPar
@@ -80,22 +82,49 @@ class Anchor:
         return int(top), int(left), int(bottom), int(right)
 
 
+@dataclass(frozen=True)
+class Placed:
+    """A block and the loops around it, outermost first, up to the block that it is in.
+
+    Attributes:
+        depth: blocks around it; the root counts.
+    """
+
+    realize: s_tir.SBlockRealize
+    loops: tuple[tirx.For, ...]
+    depth: int
+
+
+def places(func: tirx.PrimFunc) -> list[Placed]:
+    """Every block below the root in program order."""
+    found: list[Placed] = []
+    pending: list[tuple[object, tuple[tirx.For, ...], int]] = [(func.body, (), 0)]
+    while pending:
+        node, loops, depth = pending.pop()
+        if isinstance(node, s_tir.SBlockRealize):
+            if depth:
+                found.append(Placed(node, loops, depth))
+            pending.append((node.block.body, (), depth + 1))
+        elif isinstance(node, tirx.For):
+            pending.append((node.body, (*loops, node), depth))
+        elif isinstance(node, tirx.SeqStmt):
+            pending.extend((statement, loops, depth) for statement in reversed(list(node.seq)))
+        elif isinstance(node, tirx.While | tirx.AttrStmt):
+            pending.append((node.body, loops, depth))
+        elif isinstance(node, tirx.IfThenElse):
+            pending.extend((branch, loops, depth) for branch in (node.else_case, node.then_case) if branch is not None)
+    return found
+
+
 def blocks_in_order(func: tirx.PrimFunc) -> list[s_tir.SBlock]:
     """Every block below the root in program order."""
-    found: list[s_tir.SBlock] = []
-    pending: list[object] = [func.body]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, s_tir.SBlockRealize):
-            if node.block.name_hint != "root":
-                found.append(node.block)
-            pending.append(node.block.body)
-        elif isinstance(node, tirx.SeqStmt):
-            pending.extend(reversed(list(node.seq)))
-        elif isinstance(node, tirx.For | tirx.While | tirx.AttrStmt):
-            pending.append(node.body)
-        elif isinstance(node, tirx.IfThenElse):
-            pending.extend(branch for branch in (node.else_case, node.then_case) if branch is not None)
+    return [place.realize.block for place in places(func)]
+
+
+def nodes_below(root: object, kind: type) -> list[Any]:
+    """Every node of one kind below ``root``, itself included."""
+    found: list[Any] = []
+    tvm_ffi.structural_walk(root, (kind, found.append))  # append returns None, which means: go on
     return found
 
 
@@ -203,6 +232,22 @@ def varied(order: Iterable[int], columns: Sequence[NDArray[Any]], most: int) -> 
         if len(found) == most:
             break
     return list(found.values())
+
+
+def balance(jobs: NDArray[Any], threads: int | NDArray[Any]) -> NDArray[np.float64]:
+    """Share of the threads' time that is used where equal ``jobs`` are dealt to them; 1 where all end together."""
+    used: NDArray[np.float64] = jobs / (np.ceil(jobs / threads) * threads)
+    return used
+
+
+def guided(space: Space, score: NDArray[np.float64], count: int) -> Space:
+    """``space`` with the ``count`` configs of least ``score`` as its initial configs.
+
+    Args:
+        score: (n,) one for each of the space's rows.
+    """
+    best = np.argsort(score, kind="stable")[:count]
+    return replace(space, initial=tuple(space.config(space.rows[row]) for row in best))
 
 
 class OneAlgorithm:

@@ -34,8 +34,10 @@ from schedules.target import Target
 from schedules.templates.common.structure import (
     Anchor,
     OneAlgorithm,
+    balance,
     divisors,
     find_anchor,
+    guided,
     inline_epilogue,
     unroll_tile,
 )
@@ -135,7 +137,7 @@ class BatchMatmulTemplate(OneAlgorithm):
             return {
                 "accumulators": tile,
                 "loads_per_fma": (columns["tm"] + columns["tn"]) / tile,
-                "balance": jobs / (np.ceil(jobs / target.threads) * target.threads),
+                "balance": balance(jobs, target.threads),
                 "starved": np.maximum(0.0, 8.0 - tile),
                 "packed_per_row": columns["pack"] / columns["rows"],
             }
@@ -150,8 +152,7 @@ class BatchMatmulTemplate(OneAlgorithm):
             + 0.2 * np.abs(np.log2(columns["unroll"]) - 1)
             - 0.5 * columns["pack"]
         )
-        best = np.argsort(score, kind="stable")[:8]
-        return Space(OP, self.version, knobs, fits, derive, initial=tuple(space.config(space.rows[i]) for i in best))
+        return guided(space, score, 8)
 
     def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:
         """Rewrite ``sch`` in place."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from schedules.config import Config
 from schedules.space import Columns, Space
 from schedules.target import Target
-from schedules.templates.common.structure import Anchor, varied
+from schedules.templates.common.structure import Anchor, balance, varied
 from schedules.templates.cpu.prefetch import FEWEST_TILES
 
 BYTE = 15.0
@@ -44,7 +44,7 @@ def features(columns: Columns, anchor: Anchor, target: Target) -> dict[str, NDAr
         "transforms": transforms / work,
         "accumulators": tile,
         "loads_per_fma": (to + th * tw) / tile,
-        "balance": jobs / (np.ceil(jobs / target.threads) * target.threads),
+        "balance": balance(jobs, target.threads),
         "weights_l2": np.log2(weights / target.l2_bytes),
         "panel_l1": np.log2(to * depth * inner * np.where(m > 0, 1, kh * kw) * target.vector_bytes / target.l1_bytes),
         "chunk_l1": np.log2(

@@ -25,8 +25,10 @@ from schedules.target import Target
 from schedules.templates.common.structure import (
     Anchor,
     OneAlgorithm,
+    balance,
     divisors,
     find_anchor,
+    guided,
 )
 from schedules.templates.common.windows import Window, pad_spatial
 from schedules.templates.cpu.window_tiles import tile_windows
@@ -87,7 +89,7 @@ class DepthwiseTemplate(OneAlgorithm):
         def derive(columns: Columns) -> Mapping[str, NDArray[np.float64]]:
             jobs = n * blocks * (height / columns["rows"])
             return {
-                "balance": jobs / (np.ceil(jobs / target.threads) * target.threads),
+                "balance": balance(jobs, target.threads),
                 "rows_per_job": np.log2(columns["rows"]),
                 "starved": np.maximum(0.0, 4.0 - columns["tw"]),
             }
@@ -100,8 +102,7 @@ class DepthwiseTemplate(OneAlgorithm):
             - columns["pad"]
             + 8 * (1 - derive(columns)["balance"])
         )
-        best = np.argsort(score, kind="stable")[:8]
-        return Space(OP, self.version, knobs, fits, derive, initial=tuple(space.config(space.rows[i]) for i in best))
+        return guided(space, score, 8)
 
     def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:
         """Rewrite ``sch`` in place."""

@@ -25,6 +25,7 @@ from schedules.templates.common.structure import (
     OneAlgorithm,
     blocks_in_order,
     extents,
+    guided,
     parameter_shapes,
 )
 
@@ -68,8 +69,7 @@ class ElementwiseTemplate(OneAlgorithm):
         score = (
             np.abs(np.log2(columns["vector"] / lanes)) + np.abs(np.log2(columns["chunks"] / few)) + columns["unroll"]
         )
-        best = np.argsort(score, kind="stable")[:4]
-        return Space(OP, self.version, knobs, None, derive, initial=tuple(space.config(space.rows[i]) for i in best))
+        return guided(space, score, 4)
 
     def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:
         """Rewrite ``sch`` in place."""

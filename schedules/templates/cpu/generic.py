@@ -17,14 +17,16 @@ import logging
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
+from tvm.s_tir import meta_schedule
 
 from schedules.config import Config
 from schedules.errors import ScheduleError
 from schedules.space import Space
 from schedules.target import Target
-from schedules.templates.common.sketches import design
+from schedules.templates.common.sketches import UNROLL, Design, drawn
 from schedules.templates.common.structure import (
     REDUCE,
     SPATIAL,
@@ -37,6 +39,9 @@ from schedules.templates.common.structure import (
 from schedules.templates.cpu.vector_math import vector_math
 
 OP = "generic"
+INNERMOST_LIMIT = 64  # elements of the innermost part of a tiling; MetaSchedule's own value for a CPU
+JOBS_PER_THREAD = 16  # parallel jobs that a rule makes at most; MetaSchedule's own value for a CPU
+VECTORS = 4  # an innermost axis up to this many vectors long becomes one vector operation
 PROBE = Target(kind="llvm", isa="avx2", threads=2)
 """A common machine on which a function is tried before it is claimed."""
 
@@ -90,6 +95,50 @@ def reducing(func: tirx.PrimFunc) -> Program | None:
         shapes=parameter_shapes(func),
         func=func,
     )
+
+
+def design(func: tirx.PrimFunc, target: Target) -> Design:
+    """Every sketch of ``func`` for ``target``: the same in every process, and remembered, since each config asks."""
+    return _design(tvm_ffi.StructuralKey(func), target)
+
+
+@lru_cache(maxsize=64)
+def _design(func: tvm_ffi.StructuralKey, target: Target) -> Design:
+    lanes = target.lanes()
+    native = tvm.target.Target({"kind": "llvm", "num-cores": target.threads})
+    # Unrolled exponentials compile for seconds.
+    unroll = 0 if not tvm_ffi.structural_equal(vector_math(func.key), func.key) else 1
+    return drawn(func.key, native, _rules(lanes), _finishes(), lanes, unroll)
+
+
+def _rules(lanes: int) -> list[meta_schedule.ScheduleRule]:
+    """MetaSchedule's rules for a CPU, with our limits."""
+    rules = meta_schedule.schedule_rule
+    return [
+        rules.InlineConstantScalars(),
+        rules.AutoInline(
+            into_producer=False,
+            into_consumer=True,
+            inline_const_tensor=True,
+            disallow_if_then_else=True,
+            require_injective=True,
+            require_ordered=True,
+            disallow_op=["tirx.exp"],
+        ),
+        rules.AddRFactor(JOBS_PER_THREAD, INNERMOST_LIMIT),
+        rules.MultiLevelTiling(
+            "SSRSRS",
+            max_innermost_factor=INNERMOST_LIMIT,
+            reuse_write=rules.ReuseType(req="may", levels=[1, 2], scope="global"),
+        ),
+        rules.ParallelizeVectorizeUnroll(JOBS_PER_THREAD, VECTORS * lanes, list(UNROLL), unroll_explicit=True),
+        rules.RandomComputeLocation(),
+    ]
+
+
+def _finishes() -> list[meta_schedule.Postproc]:
+    steps = meta_schedule.postproc
+    return [steps.DisallowDynamicLoop(), steps.RewriteParallelVectorizeUnroll(), steps.RewriteReductionBlock()]
 
 
 @lru_cache(maxsize=256)

@@ -29,6 +29,7 @@ from schedules.target import Target
 from schedules.templates.common.structure import (
     Anchor,
     OneAlgorithm,
+    balance,
     divisors,
     find_anchor,
     inline_epilogue,
@@ -95,7 +96,7 @@ class MatmulTemplate(OneAlgorithm):
             return {
                 "accumulators": tile,
                 "loads_per_fma": (columns["tm"] + columns["tn"]) / tile,
-                "balance": jobs / (np.ceil(jobs / target.threads) * target.threads),
+                "balance": balance(jobs, target.threads),
                 "starved": np.maximum(0.0, 8.0 - tile),
                 "panel_l2": np.log2(columns["tn"] * lanes * columns["depth"] * 4.0 / target.l2_bytes),
             }

@@ -20,8 +20,10 @@ from schedules.target import Target
 from schedules.templates.common.structure import (
     Anchor,
     OneAlgorithm,
+    balance,
     divisors,
     find_anchor,
+    guided,
 )
 from schedules.templates.common.windows import BLOCKED_AXES, ImageLayout, Pooling, pool
 from schedules.templates.cpu.window_tiles import tile_windows
@@ -64,13 +66,12 @@ class PoolTemplate(OneAlgorithm):
 
         def derive(columns: Columns) -> Mapping[str, NDArray[np.float64]]:
             jobs = n * blocks * (height / columns["rows"])
-            return {"balance": jobs / (np.ceil(jobs / target.threads) * target.threads)}
+            return {"balance": balance(jobs, target.threads)}
 
         space = Space(OP, self.version, knobs, fits, derive)
         columns = space.columns(space.rows)
         score = np.abs(columns["tw"] - 7) + np.abs(columns["rows"] - 7) + 8 * (1 - derive(columns)["balance"])
-        best = np.argsort(score - columns["pad"], kind="stable")[:4]
-        return Space(OP, self.version, knobs, fits, derive, initial=tuple(space.config(space.rows[i]) for i in best))
+        return guided(space, score - columns["pad"], 4)
 
     def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:
         """Rewrite ``sch`` in place."""

@@ -27,7 +27,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import tvm_ffi
@@ -46,9 +45,12 @@ from schedules.templates.common.structure import (
     SPATIAL,
     Anchor,
     OneAlgorithm,
+    balance,
     blocks_in_order,
     divisors,
     extents,
+    guided,
+    nodes_below,
     parameter_shapes,
 )
 from schedules.templates.cpu.row_tails import can_split, split_tails
@@ -134,7 +136,7 @@ class RowsTemplate(OneAlgorithm):
             jobs = anchor.rows * (1 if anchor.across else along / columns["vector"]) / columns["tile"]
             threads = np.where(columns["parallel"] > 0, target.threads, 1)
             return {
-                "balance": jobs / (np.ceil(jobs / threads) * threads),
+                "balance": balance(jobs, threads),
                 "work": np.log2(work / threads),
                 "accumulators": columns["tile"] * columns["vector"] / lanes,
             }
@@ -147,8 +149,7 @@ class RowsTemplate(OneAlgorithm):
             + 4 * (1 - derived["balance"])
             + 4 * np.abs(columns["parallel"] - (1 if work > SMALL else 0))
         )
-        best = np.argsort(score, kind="stable")[:4]
-        return Space(OP, self.version, knobs, None, derive, initial=tuple(space.config(space.rows[i]) for i in best))
+        return guided(space, score, 4)
 
     def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:
         """Rewrite ``sch`` in place."""
@@ -189,15 +190,8 @@ def _reduces(block: s_tir.SBlock) -> bool:
     return bool(extents(block, REDUCE))
 
 
-def _found(body: object, kind: type) -> list[Any]:
-    """Every node of one kind below ``body``."""
-    found: list[Any] = []
-    tvm_ffi.structural_walk(body, (kind, found.append))  # append returns None, which means: go on
-    return found
-
-
 def _costly(block: s_tir.SBlock) -> bool:
-    return any(str(getattr(call.op, "name", "")) not in FREE_CALLS for call in _found(block.body, Call))
+    return any(str(getattr(call.op, "name", "")) not in FREE_CALLS for call in nodes_below(block.body, Call))
 
 
 def _inline_cheap(sch: s_tir.Schedule) -> None:
@@ -216,7 +210,7 @@ def _without_division(func: tirx.PrimFunc) -> tirx.PrimFunc:
         innermost.update(wide[-1:])
 
     def varies(expr: tirx.Expr) -> bool:
-        return any(var in innermost for var in _found(expr, tirx.Var))
+        return any(var in innermost for var in nodes_below(expr, tirx.Var))
 
     def inverted(division: tirx.Div) -> tirx.Expr:
         if str(division.ty.dtype) != "float32" or not varies(division.a) or varies(division.b):
@@ -266,11 +260,11 @@ def _direction(block: s_tir.SBlock) -> tuple[bool, int] | None:
     if not isinstance(block.body, tirx.BufferStore) or not isinstance(block.init, tirx.BufferStore):
         return None
     reduced = [axis for axis in block.iter_vars if axis.iter_type == REDUCE]
-    data = [load for load in _found(block.body, TensorLoad) if not load.source.same_as(block.body.buffer)]
+    data = [load for load in nodes_below(block.body, TensorLoad) if not load.source.same_as(block.body.buffer)]
     if not data:
         return None
     widest = max(data, key=lambda load: len(load.indices))
-    named = _found(list(widest.indices), tirx.Var)
+    named = nodes_below(list(widest.indices), tirx.Var)
     if any(axis.var not in named for axis in block.iter_vars if int(axis.dom.extent) > 1):
         return None  # a product such as a matmul or convolution: an operand is read again for another output
     indices = [_without_unit_axes(index, block) for index in widest.indices]
@@ -298,7 +292,9 @@ def _counted_axes(last: s_tir.SBlock, reducers: Sequence[s_tir.SBlock]) -> set[i
     if any(last.same_as(block) for block in reducers):
         return set(range(len(axes)))
     results = [block.body.buffer for block in reducers]
-    loads = [load for load in _found(last.body, TensorLoad) if any(load.source.same_as(result) for result in results)]
+    loads = [
+        load for load in nodes_below(last.body, TensorLoad) if any(load.source.same_as(result) for result in results)
+    ]
     found: set[int] = set()
     for index in (index for load in loads for index in load.indices):
         position = next((at for at, var in enumerate(axes) if index.same_as(var)), None)

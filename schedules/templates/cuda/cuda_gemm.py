@@ -28,9 +28,9 @@ from schedules.config import Config
 from schedules.errors import check
 from schedules.space import Columns, Knob, Space
 from schedules.target import Target
-from schedules.templates.common.structure import Anchor, OneAlgorithm, blocks_in_order, find_anchor
+from schedules.templates.common.structure import Anchor, OneAlgorithm, blocks_in_order, find_anchor, guided, nodes_below
 from schedules.templates.cuda.cuda_computes import GEMM
-from schedules.templates.cuda.cuda_structure import STATIC_BYTES, WARP, bind_flat, derived, fetch, guided, unroll_below
+from schedules.templates.cuda.cuda_structure import STATIC_BYTES, WARP, bind_flat, derived, fetch, unroll_below
 
 CHUNK = 4  # depth that a thread keeps of its rows: one 16-byte load from shared memory
 ALIGN_WORDS = 4  # added to a row of the tile in shared memory, so that rows begin in different banks
@@ -216,16 +216,10 @@ def _product_order(sch: s_tir.Schedule, block: SBlockRV, tail: SBlockRV) -> tirx
     """The tail's axes → the indices (g, m, n) at which it reads the product."""
     product = sch.get(block).writes[0].source
     info = sch.get(tail)
-    loads = [load for load in _loads(info.body) if load.source.same_as(product)]
+    loads = [load for load in nodes_below(info.body, TensorLoad) if load.source.same_as(product)]
     check(loads, "what follows the product does not read it")
     axes = [axis.var for axis in info.iter_vars]
     return tirx.IndexMap(axes, list(loads[0].indices), None)
-
-
-def _loads(body: object) -> list[TensorLoad]:
-    found: list[TensorLoad] = []
-    tvm_ffi.structural_walk(body, (TensorLoad, found.append))  # append returns None, which means: go on
-    return found
 
 
 def share_depth(sch: s_tir.Schedule, block: SBlockRV, tail: SBlockRV, split: int) -> SBlockRV:

@@ -27,9 +27,10 @@ from schedules.templates.common.structure import (
     OneAlgorithm,
     blocks_in_order,
     extents,
+    guided,
     parameter_shapes,
 )
-from schedules.templates.cuda.cuda_structure import bind_flat, guided, inline_all
+from schedules.templates.cuda.cuda_structure import bind_flat, inline_all
 
 OP = "cuda_map"
 MOST_TAPS = 256  # a longer reduction deserves several threads

@@ -25,9 +25,9 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 from schedules.config import Config
 from schedules.space import Columns, Knob, Space
 from schedules.target import Target
-from schedules.templates.common.structure import REDUCE, Anchor, OneAlgorithm, extents
+from schedules.templates.common.structure import REDUCE, Anchor, OneAlgorithm, extents, guided
 from schedules.templates.cpu.rows import Rows, RowsTemplate
-from schedules.templates.cuda.cuda_structure import WARP, guided, inline_all
+from schedules.templates.cuda.cuda_structure import WARP, inline_all
 
 OP = "cuda_rows"
 

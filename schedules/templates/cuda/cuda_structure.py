@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 import tvm_ffi
@@ -14,7 +13,7 @@ from tvm import s_tir, tirx
 from tvm.ir import Var
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
-from schedules.space import Columns, Space
+from schedules.space import Columns
 from schedules.templates.common.structure import REDUCE, blocks_in_order, extents
 
 Derive = Callable[[Columns], Mapping[str, NDArray[np.float64]]]
@@ -33,16 +32,6 @@ def derived(numbers: Callable[[Columns], Mapping[str, NDArray[np.float64]]]) -> 
         return {name: np.log2(np.maximum(value, 1e-6)) for name, value in numbers(columns).items()}
 
     return derive
-
-
-def guided(space: Space, score: NDArray[np.float64], count: int) -> Space:
-    """``space`` with the ``count`` configs of least ``score`` as its first guesses.
-
-    Args:
-        score: (n,) one for each of the space's rows.
-    """
-    best = np.argsort(score, kind="stable")[:count]
-    return replace(space, initial=tuple(space.config(space.rows[row]) for row in best))
 
 
 def named(func: tirx.PrimFunc) -> tirx.PrimFunc:

@@ -20,10 +20,10 @@ from tvm.s_tir.schedule import SBlockRV
 from schedules.config import Config
 from schedules.space import Columns, Knob, Space
 from schedules.target import Target
-from schedules.templates.common.structure import Anchor, OneAlgorithm, find_anchor
+from schedules.templates.common.structure import Anchor, OneAlgorithm, find_anchor, guided
 from schedules.templates.cuda.cuda_computes import GEMM
 from schedules.templates.cuda.cuda_gemm import _tiles, load_tiles, prepare_product, stores_once, vector_lengths
-from schedules.templates.cuda.cuda_structure import STATIC_BYTES, WARP, derived, fetch, guided, unroll_below
+from schedules.templates.cuda.cuda_structure import STATIC_BYTES, WARP, derived, fetch, unroll_below
 from schedules.templates.cuda.cuda_wmma import RESULT, SHARED, TILE, intrinsics
 
 OP = "cuda_tensor"

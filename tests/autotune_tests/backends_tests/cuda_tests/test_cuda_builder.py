@@ -13,7 +13,7 @@ from schedules.config import Config
 from schedules.errors import MeasureError
 from schedules.lower import BASELINE, claim, program_of
 from schedules.target import Target
-from tests.autotune_tests.backends_tests.cuda_tests.cases import PRODUCTS
+from tests.schedules_tests.templates_tests.cuda_tests.cases import PRODUCTS
 
 
 def test_a_library_is_built_in_a_worker(tmp_path):

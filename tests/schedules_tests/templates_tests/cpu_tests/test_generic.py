@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import subprocess
 import sys
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tvm import relax
 
 from schedules.config import Config
 from schedules.errors import ScheduleError
 from schedules.lower import claim, load_program, lower, program_of
 from schedules.target import Target
-from schedules.templates.common.sketches import tilings_of
 from schedules.templates.cpu.generic import GenericTemplate
 from tests.schedules_tests.cases import GENERIC
 from tests.schedules_tests.programs import Case, from_relax
@@ -108,12 +104,3 @@ def test_what_does_not_reduce_is_not_claimed() -> None:
 def test_programs_survive_their_text_form() -> None:
     func = load_program(program_of(GENERIC[0].func))
     assert claim(func, TARGET) == claim(GENERIC[0].func, TARGET)
-
-
-@given(st.integers(1, 400), st.integers(1, 4), st.integers(1, 64))
-def test_tilings_are_factorisations(extent: int, parts: int, innermost: int) -> None:
-    tilings = tilings_of(extent, parts, innermost)
-    assert len(set(tilings)) == len(tilings)
-    assert all(math.prod(tiling) == extent and len(tiling) == parts for tiling in tilings)
-    assert all(tiling[-1] <= innermost for tiling in tilings)
-    assert parts == 1 or (extent, *(1,) * (parts - 1)) in tilings

@@ -13,7 +13,7 @@ import pytest
 from autotune.backends.cuda.source import cuda_source
 from schedules.lower import BASELINE, claim, lower
 from schedules.target import Target
-from tests.autotune_tests.backends_tests.cuda_tests.cases import CASES, HALVES
+from tests.schedules_tests.templates_tests.cuda_tests.cases import CASES, HALVES
 
 TARGET = Target.cuda("sm_90")
 BY_NAME = {case.name: case for case in (*CASES, *HALVES)}

@@ -1,0 +1,33 @@
+"""Schedules as traces: one that leads somewhere is replayed, one that does not is refused."""
+
+from __future__ import annotations
+
+import pytest
+import tvm_ffi
+from tvm import s_tir
+
+from schedules.errors import ScheduleError
+from schedules.templates.common.traced import apply_traced, replayed, trace_of, traced_config, whole_trace
+from tests.schedules_tests.cases import CASES
+
+FUNC = next(case.func for case in CASES if case.name == "elementwise_transpose")
+
+
+def scheduled() -> s_tir.Schedule:
+    sch = s_tir.Schedule(FUNC)
+    block = sch.get_child_blocks(sch.get_sblock("root"))[-1]
+    sch.parallel(sch.get_loops(block)[0])
+    return sch
+
+
+def test_a_trace_leads_from_the_function_to_the_schedule() -> None:
+    sch = scheduled()
+    trace = whole_trace(FUNC, sch)
+    assert trace == trace_of(sch)
+    assert tvm_ffi.structural_equal(apply_traced(FUNC, traced_config(trace)).mod["main"], sch.mod["main"])
+
+
+@pytest.mark.parametrize("trace", ["", "[]", "{}", '[[["GetSBlock", [], ["magic", "main"], ["b0"]]], []]'])
+def test_text_that_is_no_trace_of_the_function_is_refused(trace: str) -> None:
+    with pytest.raises(ScheduleError, match="the trace does not apply"):
+        replayed(FUNC, trace)

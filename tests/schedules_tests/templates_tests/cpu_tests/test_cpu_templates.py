@@ -1,0 +1,77 @@
+"""Every config of every template lowers or says that it cannot, and computes what NumPy computes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tvm_ffi
+
+from schedules.config import Config
+from schedules.errors import ScheduleError
+from schedules.lower import BASELINE, claim, lower
+from schedules.target import Target
+from schedules.templates.cpu.cpu_templates import CPU_TEMPLATES
+from tests.schedules_tests.cases import CASES
+from tests.schedules_tests.programs import Case, inputs, run
+
+# LLVM cuts vectors to what the CPU has, so these run anywhere: the widths are the templates' business.
+WIDE = Target(kind="llvm", isa="avx512", threads=2)
+NARROW = Target(kind="llvm", isa="avx2", threads=1)
+SAMPLED = 5
+
+every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+
+
+def check_config(case: Case, config: Config, target: Target) -> bool:
+    """Whether ``config`` could be built; if so, its numbers are right."""
+    arrays = inputs(case.func)
+    try:
+        found = run(case.func, config, target, arrays)
+    except ScheduleError:
+        return False
+    np.testing.assert_allclose(found, case.expected(*arrays), rtol=2e-4, atol=2e-5, err_msg=config.to_json())
+    return True
+
+
+@every_case
+def test_the_right_template_claims_it(case: Case) -> None:
+    assert claim(case.func, WIDE).template == case.template
+    assert claim(case.func, NARROW).template == case.template
+
+
+@every_case
+def test_the_untuned_program_is_right(case: Case) -> None:
+    assert check_config(case, BASELINE, WIDE)
+
+
+@every_case
+def test_the_best_guess_builds_and_is_right(case: Case) -> None:
+    for target in (WIDE, NARROW):
+        space = claim(case.func, target).space
+        assert space.initial
+        assert all(space.contains(config) for config in space.initial)
+        assert check_config(case, space.initial[0], target)
+
+
+@every_case
+def test_sampled_configs_are_right_or_refused(case: Case) -> None:
+    space = claim(case.func, WIDE).space
+    configs = space.sample(SAMPLED, np.random.default_rng(len(case.name)))
+    built = [check_config(case, config, WIDE) for config in configs]
+    assert sum(built) * 2 >= len(built), "most of a space must be legal"
+
+
+@every_case
+def test_lowering_twice_gives_the_same_program(case: Case) -> None:
+    for config in claim(case.func, WIDE).space.sample(2, np.random.default_rng(7)):
+        first, second = (lower(case.func, config, WIDE).mod for _ in range(2))
+        assert tvm_ffi.structural_equal(first, second)
+
+
+@pytest.mark.parametrize("template", CPU_TEMPLATES.templates, ids=lambda template: template.name)
+def test_every_template_has_cases_of_its_own(template: object) -> None:
+    assert sum(case.template == template.name for case in CASES) >= 3  # type: ignore[attr-defined]
+
+
+def test_case_names_differ() -> None:
+    assert len({case.name for case in CASES}) == len(CASES)

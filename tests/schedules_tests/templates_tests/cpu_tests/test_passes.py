@@ -1,0 +1,25 @@
+"""The passes for a CPU: small buffers lie on the stack, and arguments are trusted."""
+
+from __future__ import annotations
+
+from tvm import te
+
+from schedules.lower import BASELINE, lower, tvm_target
+from schedules.target import Target
+from schedules.templates.cpu.passes import STACKED, compiled
+from tests.schedules_tests.programs import from_te
+
+TARGET = Target("llvm", isa="avx2")
+
+
+def code(size: int) -> str:
+    x = te.placeholder((size,), name="x")
+    first = te.compute((size,), lambda i: te.exp(x[i]), name="first")
+    second = te.compute((size,), lambda i: first[i] + first[size - 1 - i], name="second")
+    func = lower(from_te(x, second), BASELINE, TARGET).mod["main"]
+    return str(compiled(func, "main", tvm_target(TARGET)).mod.inspect_source("ll"))
+
+
+def test_only_large_buffers_come_from_the_runtime() -> None:
+    assert "TVMBackendAllocWorkspace" not in code(STACKED // 4)
+    assert "TVMBackendAllocWorkspace" in code(STACKED // 4 + 64)

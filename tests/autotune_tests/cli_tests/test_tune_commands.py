@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 
+from autotune.artifact.plan import UNTUNED
 from autotune.backends.cpu import cpu_backend
 from autotune.tuning.result import Result
 from tests.autotune_tests.cli_tests.lines import FAST, one_line
@@ -16,8 +17,10 @@ def test_run_then_look_at_everything(answer, faked):
     assert "outputs match onnxruntime" in out
     code, out, _ = answer("run", "tiny.onnx", "--log", "t.db", *FAST, "--json")
     data = json.loads(out)
-    # Four trials, and the same four configs ranked as finalists.
-    assert (code, data["measured_trials"], data["reused_records"], data["artifact"]) == (0, 0, 8, "tiny.tuned")
+    assert (code, data["measured_trials"], data["artifact"]) == (0, 0, "tiny.tuned")
+    keys = json.loads(answer("log", "list", "--log", "t.db", "--json")[1])["keys"]
+    tuned = [key["timed"] + sum(key["failed"].values()) for key in keys if key["space"] != UNTUNED.identity]
+    assert data["reused_records"] == sum(tuned) >= 4
     for arguments in (
         ("tasks", "tiny.onnx", "--threads", "1", "--log", "t.db"),
         ("kernels", "tiny.tuned"),

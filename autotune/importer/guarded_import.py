@@ -100,7 +100,7 @@ def cut_model(
         sound(ATTEMPTS * count_nodes(model))
         declare_foreign(model)
         segments = split(flatten(model), lambda part: import_program(simplify(part), target))
-        return [(segment.island, segment.model.SerializeToString()) for segment in segments]
+        return [(segment.is_fallback, segment.model.SerializeToString()) for segment in segments]
 
     model, found = guarded(path, inputs, work, limits or Limits(), foreign=True)
     return model, [Segment(island, onnx.load_model_from_string(text)) for island, text in found]

@@ -15,7 +15,7 @@ from tvm import relax, tirx
 from tvm.ir import IRModule
 
 from autotune.importer.conversion.bounds import bounded
-from autotune.importer.conversion.narrow import carried
+from autotune.importer.conversion.narrow import encoded
 from autotune.importer.conversion.operator_attribution import attributed
 from autotune.importer.conversion.operator_catalog import import_graph
 from autotune.importer.layouts.assign import assign_layouts
@@ -83,7 +83,7 @@ def import_program(model: onnx.ModelProto, target: Target) -> Program:
 def _imported(model: onnx.ModelProto, target: Target) -> Program:
     inputs, outputs = interface(model)
     templates = template_set(target)
-    module = import_graph(carried(bounded(model), half_native=templates.half_native))
+    module = import_graph(encoded(bounded(model), half_native=templates.half_native))
     layouts = ChannelsLast() if templates.channels_last else Blocked(target.lanes())
     module, weights = assign_layouts(module, layouts)
     module = _fused(module)

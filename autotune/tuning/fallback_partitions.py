@@ -60,7 +60,7 @@ class FallbackPartitions:
             InstallError: if ONNX Runtime is not installed.
             ModelError: if nothing of the model can be tuned, or every part of it can be, but not the whole.
         """
-        if not any(segment.island for segment in self._segments):
+        if not any(segment.is_fallback for segment in self._segments):
             import_model(self._path, self._options.inputs, self._target)  # raises, and says what is wrong
         files = [
             self._save(segment, place) for segment, place in zip(self._segments, self._places(folder), strict=True)
@@ -70,7 +70,7 @@ class FallbackPartitions:
         for segment, place, file, share in zip(
             self._segments, self._places(folder), files, self._shares(files), strict=True
         ):
-            if not segment.island:
+            if not segment.is_fallback:
                 if (earlier := before.get(sha256(file))) is not None:
                     extract_part(earlier, place)
                 jobs.append(PartJob(file, part_options(self._options, share, place, {})))
@@ -91,7 +91,7 @@ class FallbackPartitions:
         fields = {
             "latency_ms": {"tuned": tuned_ms},
             "verified": verdict,
-            "fallback_partitions": tuple(segment.operators for segment in self._segments if segment.island),
+            "fallback_partitions": tuple(segment.operators for segment in self._segments if segment.is_fallback),
         }
         installed = tuple(self._out / place.name for place in places if place.is_dir())
         return Composed(made, installed, fields)
@@ -102,9 +102,9 @@ class FallbackPartitions:
 
     def _save(self, segment: Segment, place: Path) -> Path:
         """The ONNX file of the segment that is to be at ``place``."""
-        file = place if segment.island else model_of(place)
+        file = place if segment.is_fallback else model_of(place)
         onnx.save(segment.model, file)
-        if segment.island:
+        if segment.is_fallback:
             open_onnxruntime(file, 1)  # refuses now what it would refuse after the tuning
         return file
 
@@ -122,7 +122,9 @@ class FallbackPartitions:
     def _shares(self, files: Sequence[Path]) -> list[float]:
         """Shares of the budget by arithmetic; fallback partitions get none."""
         work = [
-            None if segment.island else sum(t.flop * t.weight for t in import_model(file, {}, self._target)[1].tasks)
+            None
+            if segment.is_fallback
+            else sum(task.flop * task.weight for task in import_model(file, {}, self._target)[1].tasks)
             for file, segment in zip(files, self._segments, strict=True)
         ]
         total = sum(flop for flop in work if flop is not None) or 1
@@ -131,4 +133,4 @@ class FallbackPartitions:
 
 
 def _kind(segment: Segment) -> str:
-    return ONNX if segment.island else KERNELS
+    return ONNX if segment.is_fallback else KERNELS

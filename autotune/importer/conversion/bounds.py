@@ -11,7 +11,7 @@ from autotune.importer.onnx_model.scope import Scope
 from schedules.errors import ModelError
 
 COPY = "Copy"
-"""An operator that exists only between here and our converters: Identity that is really made."""
+"""An operator that exists only between here and our converters: an Identity that copies."""
 
 
 def bounded(model: ModelProto) -> ModelProto:
@@ -58,7 +58,7 @@ def _is_empty(value: ValueInfoProto) -> bool:
 
 
 def _check_shapes(model: ModelProto, scope: Scope) -> None:
-    """Every value must have a type and a static shape; the first node whose result has none is to blame."""
+    """Refuse the first node whose result has no static shape."""
     for node in model.graph.node:
         for name in node.output:
             if name and name not in scope.shapes:

@@ -1,4 +1,4 @@
-"""What does not depend on the inputs is computed now, by ONNX's own reference implementation.
+"""What does not depend on the inputs is computed at import, by ONNX's reference implementation.
 
 Shapes count as known once they are inferred, so the chains of Shape, Gather and Concat that exporters write, and the
 bodies of ONNX's functions, end as constants.
@@ -25,7 +25,7 @@ from autotune.importer.third_party import ThirdPartyError, third_party
 Array = NDArray[Any]
 
 LARGEST = 1 << 18
-"""Elements of a folded constant: more is left to be computed at run time rather than shipped."""
+"""Elements of a folded constant; a larger one is computed at run time rather than stored. Heuristic, not measured."""
 
 RANDOM = ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli")
 BODIED = ("If", "Loop", "Scan", "SequenceMap")

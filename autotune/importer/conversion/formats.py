@@ -1,4 +1,4 @@
-"""Number formats narrower than compilers like: how their codes are laid out. TVM only ever sees the codes.
+"""Narrow number formats: how their bit patterns (*codes*) are laid out. TVM sees the codes only.
 
 A tensor of such a type travels as unsigned integers, one byte per element (bfloat16: two), which is also how NumPy
 keeps it (``ml_dtypes``). Arithmetic decodes to fp32 first and encodes its result: one rounding per operation.
@@ -61,5 +61,5 @@ INTEGERS: Mapping[str, Integer] = {
 NARROW: Mapping[int, str] = {int(T.DataType.Value(name)): name for name in (*FLOATS, *SCALES, *INTEGERS)}
 """ONNX element type → name."""
 
-WORDS: Mapping[int, int] = {number: T.UINT16 if name == "BFLOAT16" else T.UINT8 for number, name in NARROW.items()}
-"""ONNX element type → that of its codes."""
+STORAGE: Mapping[int, int] = {number: T.UINT16 if name == "BFLOAT16" else T.UINT8 for number, name in NARROW.items()}
+"""ONNX element type → the unsigned type that its codes are stored as."""

@@ -77,10 +77,10 @@ def import_graph(model: onnx.ModelProto) -> IRModule:
         ModelError: in one line that names the operator. Outside of operators, Relax raises errors of its own.
     """
     opset = next((o.version for o in model.opset_import if o.domain in STANDARD_DOMAINS), 13)
-    spoken = io.StringIO()
+    printed = io.StringIO()
     try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(spoken), contextlib.redirect_stderr(spoken):
+        with warnings.catch_warnings(), contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
             warnings.simplefilter("ignore")
             return _Importer({}, "float32").from_onnx(model.graph, opset)
     finally:
-        logger.debug("importer: %s", spoken.getvalue())
+        logger.debug("importer: %s", printed.getvalue())

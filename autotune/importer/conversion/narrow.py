@@ -1,4 +1,4 @@
-"""Short floats and short integers: stored as they are, computed in fp32, rounded after every operation.
+"""Narrow floats and integers: stored as bit patterns, computed in fp32, rounded after every operation.
 
 That is what NumPy, ONNX's reference, does, and it is more accurate than summing in the short type. A device that
 multiplies fp16 itself (``HALF_NATIVE``) gets its fp16 operands as they are.
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from autotune.importer.conversion.formats import INTEGERS, NARROW, SCALES, WORDS
+from autotune.importer.conversion.formats import INTEGERS, NARROW, SCALES, STORAGE
 from autotune.importer.onnx_model.rewrites import replace_nodes
 from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN
@@ -45,7 +45,7 @@ MOVES = frozenset(
         "TensorScatter",
     }
 )
-"""Operators that move elements and compute nothing: codes pass through."""
+"""Operators that move elements and compute nothing, so that they work on codes."""
 
 
 HALF_NATIVE = frozenset(
@@ -58,8 +58,8 @@ HALF_NATIVE = frozenset(
 added up in fp32 there (``cuda_computes``), and fp32 is wide enough that rounding one step twice changes nothing."""
 
 
-def carried(model: ModelProto, half_native: bool = False) -> ModelProto:
-    """A copy in which every tensor of a short type is one of its codes; the model itself if there is none.
+def encoded(model: ModelProto, half_native: bool = False) -> ModelProto:
+    """A copy in which every tensor of a narrow type holds its codes (``formats``); the model itself if there is none.
 
     Args:
         half_native: leave fp16 operands to ``HALF_NATIVE`` operators.
@@ -76,15 +76,15 @@ def carried(model: ModelProto, half_native: bool = False) -> ModelProto:
     kept: list[NodeProto] = []
     for node in copy.graph.node:
         native = half_native and node.op_type in HALF_NATIVE and _is_half(node, scope)
-        kept.extend([node] if native else _carried(node, short, scope))
+        kept.extend([node] if native else _encoded_node(node, short, scope))
     replace_nodes(copy.graph, kept)
     del copy.graph.value_info[:]
     for value in (*copy.graph.input, *copy.graph.output):
         kind = value.type.tensor_type.elem_type
-        value.type.tensor_type.elem_type = WORDS.get(kind, kind)
+        value.type.tensor_type.elem_type = STORAGE.get(kind, kind)
     for tensor in copy.graph.initializer:
         if tensor.data_type in NARROW:
-            codes = numpy_helper.to_array(tensor).view(helper.tensor_dtype_to_np_dtype(WORDS[tensor.data_type]))
+            codes = numpy_helper.to_array(tensor).view(helper.tensor_dtype_to_np_dtype(STORAGE[tensor.data_type]))
             tensor.CopyFrom(numpy_helper.from_array(codes, tensor.name))
     return copy
 
@@ -94,7 +94,7 @@ def _is_half(node: NodeProto, scope: Scope) -> bool:
     return all(scope.types.get(name) == TensorProto.FLOAT16 for name in (*node.input, *node.output) if name)
 
 
-def _carried(node: NodeProto, short: dict[str, int], scope: Scope) -> Iterable[NodeProto]:
+def _encoded_node(node: NodeProto, short: dict[str, int], scope: Scope) -> Iterable[NodeProto]:
     touched = [name for name in (*node.input, *node.output) if name in short]
     if not touched or (node.op_type in MOVES and not any(a.name == "reduction" for a in node.attribute)):
         return [node]
@@ -102,7 +102,7 @@ def _carried(node: NodeProto, short: dict[str, int], scope: Scope) -> Iterable[N
         return _cast(node, short, scope)
     if node.op_type == "BitCast":
         target = next(a.i for a in node.attribute if a.name == "to")
-        return [helper.make_node("BitCast", node.input, node.output, node.name, to=WORDS.get(target, target))]
+        return [helper.make_node("BitCast", node.input, node.output, node.name, to=STORAGE.get(target, target))]
     before, after = [], []
     for index, name in enumerate(node.input):
         if name in short:

@@ -1,4 +1,4 @@
-"""A model without what Relax cannot import: functions expanded, constants folded, loops laid out, forms rewritten."""
+"""A model that Relax can import: functions expanded, constants folded, loops unrolled, operators rewritten."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from autotune.importer.onnx_model.shapes import OWN_DOMAIN, STANDARD_DOMAINS, in
 from schedules.errors import ModelError, first_line
 
 ROUNDS = 24
-"""More rounds than nested functions, loops and rewrites need."""
+"""Rounds of folding and rewriting, more than nested functions and loops need. Heuristic, not measured."""
 
 
 def resolve(model: ModelProto, inputs: Collection[str], expand: Collection[str] = ()) -> ModelProto:
@@ -37,7 +37,7 @@ def resolve(model: ModelProto, inputs: Collection[str], expand: Collection[str] 
         model.opset_import.append(helper.make_opsetid(OWN_DOMAIN, 1))
     for _ in range(ROUNDS):
         tidy(model.graph)
-        # The model itself was checked; bodies of ONNX's own functions do not always pass.
+        # The model itself was checked; bodies of ONNX's own functions do not always pass strict inference.
         infer_shapes(model, name, strict=False)
         changed = fold(model)
         drop_unused(model.graph)
@@ -52,7 +52,7 @@ def resolve(model: ModelProto, inputs: Collection[str], expand: Collection[str] 
         if not changed:
             _check_outputs(model)
             return model
-    raise ModelError(f"{name}: constants still unfold after {ROUNDS} rounds; flatten its nested functions")
+    raise ModelError(f"{name}: the model still changes after {ROUNDS} rounds; flatten its nested functions")
 
 
 def _check_outputs(model: ModelProto) -> None:

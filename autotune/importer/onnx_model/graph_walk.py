@@ -12,7 +12,7 @@ from onnx import AttributeProto, GraphProto, NodeProto, TensorProto
 from schedules.errors import ModelError
 
 MAX_DEPTH = 16
-"""Nested If, Loop and Scan bodies; a deeper model was made to hurt."""
+"""Levels of nested If, Loop and Scan bodies: a bound on recursion against hostile files. Heuristic, not measured."""
 
 
 def walk_nodes(nodes: Iterable[NodeProto], depth: int = 0) -> Iterator[NodeProto]:

@@ -18,7 +18,8 @@ from costmodels.choices import did_you_mean
 from schedules.errors import ModelError, first_line
 
 MAX_NODES = 200_000
-"""Nodes of a model once its functions are expanded; a larger one was made to hurt."""
+"""Nodes of a model once its functions are expanded: a bound on time and memory against hostile files. Heuristic, not
+measured."""
 
 ADVICE = "export the model again"
 
@@ -26,12 +27,12 @@ ADVICE = "export the model again"
 def load_model(
     path: str | Path, inputs: Mapping[str, Sequence[int]] | None = None, foreign: bool = False
 ) -> onnx.ModelProto:
-    """The model at ``path``: checked, whole (external data read), every node named, every knowable shape fixed.
+    """The model at ``path``: checked, with external data read, every node named, every shape inferred that can be.
 
     Args:
         path: an ONNX file; external data is read from its folder only.
         inputs: input name → shape for inputs whose shape the file leaves open (``--input``).
-        foreign: let operators pass that are not ONNX's own; somebody else will run them.
+        foreign: accept operators of other domains, which ONNX Runtime will run.
 
     Raises:
         ModelError: in one line, if the file is missing, damaged or not ONNX, or the model is invalid or unsupported.
@@ -52,7 +53,7 @@ def load_model(
 
 
 def _near(path: Path) -> str:
-    """The ONNX file of the same folder that may have been meant."""
+    """An advice that names an ONNX file of the same folder with a similar name, if there is one."""
     try:
         return did_you_mean(path.name, sorted(each.name for each in path.parent.glob("*.onnx")), least=0.8)
     except OSError:
@@ -75,14 +76,14 @@ def _parse(path: Path) -> onnx.ModelProto:
         raise ModelError(
             f"{path} is not an ONNX model, or it is damaged or cut short ({len(data)} bytes); copy or export it again"
         ) from error
-    # Protobuf reads many files that are no models without complaint, down to the empty one.
+    # Protobuf parses many files that are not models, the empty file among them.
     if not model.ir_version or not model.graph.node or not model.graph.output:
         raise ModelError(f"{path} holds no ONNX graph ({len(data)} bytes); copy or export it again")
     return model
 
 
 def _check_text(message: Any, name: str) -> None:
-    """Refuse names that are no text: protobuf hands them out as bytes, on which everything later stumbles."""
+    """Refuse names that are not valid UTF-8, which protobuf returns as bytes."""
     for field, value in message.ListFields():
         if field.type not in (field.TYPE_STRING, field.TYPE_MESSAGE):
             continue

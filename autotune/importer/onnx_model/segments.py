@@ -26,11 +26,11 @@ class Segment:
     """Part of a model, as a model of its own; values pass between segments by name.
 
     Attributes:
-        island: whether it cannot be imported.
+        is_fallback: whether it cannot be imported and is left to ONNX Runtime.
         model: its nodes; its inputs are the model's or other segments' outputs.
     """
 
-    island: bool
+    is_fallback: bool
     model: ModelProto
 
     @property
@@ -45,7 +45,7 @@ def split(model: ModelProto, attempt: Attempt) -> list[Segment]:
 
     Args:
         model: flat (``simplify.flatten``), with shapes as far as they can be inferred.
-        attempt: imports a model; raises whatever it likes where it cannot.
+        attempt: imports a model; raises any error where it cannot.
 
     Raises:
         ModelError: if nothing of the model can be imported.
@@ -58,7 +58,7 @@ def split(model: ModelProto, attempt: Attempt) -> list[Segment]:
     for node, level in zip(nodes, levels, strict=True):
         groups.setdefault(level, []).append(node)
     segments = [Segment(id(groups[level][0]) in failing, cutter.part(groups[level])) for level in sorted(groups)]
-    if all(segment.island for segment in segments):
+    if all(segment.is_fallback for segment in segments):
         kinds = ", ".join(segment.operators[0] for segment in segments)
         raise ModelError(
             f"{model.graph.name or 'the model'}: nothing of it can be imported ({kinds}, …); "

@@ -1,4 +1,4 @@
-"""``--input`` with ranges, or given several times: the sets of input shapes to specialise a model for."""
+"""``--input`` with ranges, or given several times: the sets of input shapes that one artifact is built for."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from schedules.errors import UsageError
 Shape = tuple[int, ...]
 
 MOST_SETS = 12
-"""Specialisations that one artifact may hold: each is tuned, built and verified."""
+"""Sets of shapes that one artifact may hold: each is tuned, built and verified. Heuristic, not measured."""
 
 STEPS = 8.0
-"""A range gets another size inside for each factor of about the cube root of this between its ends."""
+"""Ratio of a range's ends from which it gets two sizes between them. Heuristic, not measured."""
 
 _CHOICE = re.compile(r"\{([^{}]*)\}")
 

@@ -13,14 +13,16 @@ from costmodels.choices import did_you_mean
 from schedules.errors import ModelError, UsageError, first_line
 
 MAX_TENSOR_BYTES = 4 << 30
-"""Largest activation that is accepted; a bigger one is a mistake or an attack."""
+"""Largest tensor that is accepted: a bound on memory against mistaken shapes and hostile files. Heuristic, not
+measured."""
 
 STANDARD_DOMAINS = ("", "ai.onnx")
 OWN_DOMAIN = "tune"
-"""Of operators that exist only inside the importer."""
+"""Domain of operators that exist only inside the importer."""
 
 SKELETON_ELEMENTS = 1024
-"""Initialisers of up to this size stay in a skeleton: shapes, axes and other values that shape inference reads."""
+"""Elements up to which an initialiser stays in a skeleton: shapes, axes and other values that shape inference reads.
+Heuristic, not measured."""
 
 
 def parse_input(text: str) -> tuple[str, tuple[int, ...]]:
@@ -177,14 +179,14 @@ def infer_shapes(model: onnx.ModelProto, name: str, strict: bool = True) -> None
     Args:
         model: changed in place.
         name: the model's, for messages.
-        strict: complain of nodes whose inputs do not fit; else their results stay unknown.
+        strict: refuse nodes whose inputs do not fit; else the shapes of their results stay unknown.
 
     Raises:
         ModelError: naming the node whose inputs do not fit, or the tensor that is too large.
     """
     small = skeleton(model)
     _spell_defaults(small.graph)
-    # Of operators that only exist inside the importer, or elsewhere, ONNX knows nothing; what they make was declared.
+    # ONNX infers nothing for operators of other domains; the shapes of their outputs were declared.
     own = {output for node in small.graph.node if node.domain not in STANDARD_DOMAINS for output in node.output}
     declared = [value for value in small.graph.value_info if value.name in own]
     del small.graph.value_info[:]
@@ -203,7 +205,7 @@ def infer_shapes(model: onnx.ModelProto, name: str, strict: bool = True) -> None
 
 
 def _spell_defaults(graph: onnx.GraphProto) -> None:
-    """Write out the one default that ONNX's inference forgets: STFT's spectrum is one-sided."""
+    """Write out the default of STFT's ``onesided``, which ONNX's shape inference does not apply."""
     for node in graph.node:
         if node.op_type == "STFT" and all(attribute.name != "onesided" for attribute in node.attribute):
             node.attribute.append(helper.make_attribute("onesided", 1))

@@ -1,4 +1,4 @@
-"""Make a checked model plain: functions expanded, constants folded, and what the importer handles badly rewritten.
+"""Simplify a checked model: functions expanded, constants folded, and what the importer handles badly rewritten.
 
 The interface stays: the same inputs and outputs, by name, order and shape.
 """
@@ -24,16 +24,16 @@ from autotune.importer.third_party import ThirdPartyError, third_party
 from schedules.errors import ModelError, first_line
 
 MIN_OPSET = 13
-"""Relax's converters follow ONNX from here on (axes as inputs, Softmax along one axis)."""
+"""Relax's converters follow ONNX from this opset on (axes as inputs, Softmax along one axis)."""
 
 LARGEST_WEIGHT = 1 << 27
-"""Elements up to which what is computed from weights alone is computed now."""
+"""Elements of a constant up to which it is computed from weights at import. Heuristic, not measured."""
 
 logger = logging.getLogger(__name__)
 
 
 def simplify(model: ModelProto, expand: Collection[str] = ()) -> ModelProto:
-    """An equivalent, plainer model; ``model`` is left as it is.
+    """An equivalent, simpler model; ``model`` is left as it is.
 
     Args:
         model: as ``load_model`` gives it.
@@ -55,7 +55,7 @@ def simplify(model: ModelProto, expand: Collection[str] = ()) -> ModelProto:
 
 
 def flatten(model: ModelProto) -> ModelProto:
-    """The model with its functions expanded and constants as initialisers; operators nobody knows may be among it.
+    """The model with its functions expanded and constants as initialisers; not all of it need be importable.
 
     Raises:
         ModelError: if a function cannot be expanded, or shapes do not fit.

@@ -18,7 +18,7 @@ from autotune.importer.conversion.registry import rewrites
 from autotune.importer.onnx_model.graph_walk import rename
 
 MOST_NODES = 20_000
-"""Nodes that one loop may become."""
+"""Nodes that one loop may become: a bound on import and compile time. Heuristic, not measured."""
 
 
 @rewrites("If")

@@ -1,4 +1,4 @@
-"""Kernels between codes of short formats and numbers; bit casts."""
+"""Kernels between the bit patterns (*codes*) of narrow formats and numbers."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from autotune.importer.conversion.registry import rewrites
 from schedules.templates.cpu.recurrent import UNITS
 
 MOST_STEPS = 2048
-"""Steps laid out flat; more would take minutes to compile."""
+"""Steps laid out flat; more would take minutes to compile. Heuristic, not measured."""
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 DEFAULTS = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
@@ -70,7 +70,8 @@ def recurrent(node: Node, e: Emit) -> list[str] | None:
 
 
 MOST_ROWS = 8
-"""Batch up to which a step is bound by reading R and not by arithmetic: then one kernel for all steps is best."""
+"""Batch up to which a step is bound by reading R and not by arithmetic, so that all steps are one kernel. Heuristic,
+not measured."""
 
 
 def in_one_kernel(node: Node) -> bool:

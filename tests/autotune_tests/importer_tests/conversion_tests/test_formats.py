@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from autotune.importer.conversion.formats import FLOATS, INTEGERS, NARROW, WORDS
+from autotune.importer.conversion.formats import FLOATS, INTEGERS, NARROW, STORAGE
 
 
 @pytest.mark.parametrize("name", FLOATS)
@@ -24,5 +24,5 @@ def test_floats(name):
 
 
 def test_every_format_has_a_word():
-    assert NARROW.keys() == WORDS.keys()
+    assert NARROW.keys() == STORAGE.keys()
     assert {name for name, form in INTEGERS.items() if form.signed} == {"INT4", "INT2"}

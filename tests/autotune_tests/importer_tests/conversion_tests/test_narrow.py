@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from autotune.importer.conversion.narrow import carried
+from autotune.importer.conversion.narrow import encoded
 from autotune.importer.onnx_model.shapes import infer_shapes
 from schedules.errors import ModelError
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value
@@ -18,7 +18,7 @@ def made(kinds, dtype, **options):
     model = model_of(nodes, [value("x", (2,), dtype)], [], opset=21)
     model.graph.output.append(value(names[-1], (2,), dtype))
     infer_shapes(model, "m")
-    return model, carried(model, **options)
+    return model, encoded(model, **options)
 
 
 def test_every_operation_rounds_once():
@@ -45,7 +45,7 @@ def test_integers_without_arithmetic_are_refused():
     )
     model.graph.output.append(value("y", (2,), TensorProto.INT4))
     with pytest.raises(ModelError, match=r"operator Abs \(node 'culprit'\) is not supported on INT4 tensors"):
-        carried(model)
+        encoded(model)
 
 
 def test_weights_become_bit_patterns():
@@ -55,5 +55,5 @@ def test_weights_become_bit_patterns():
     )
     model.graph.initializer.append(weights)
     model.graph.output.append(value("y", (2,), TensorProto.FLOAT8E5M2))
-    tensor = carried(model).graph.initializer[0]
+    tensor = encoded(model).graph.initializer[0]
     assert (tensor.data_type, np.frombuffer(tensor.raw_data, np.uint8).tolist()) == (TensorProto.UINT8, [0x3C, 0xC0])

@@ -51,7 +51,7 @@ def test_the_segments_compute_the_model(data):
     model = model_of(nodes, outputs)
     segments = split(model, attempt)
     assert sorted(n.output[0] for s in segments for n in s.model.graph.node) == sorted([*names[1:], "last"])
-    assert all({n.op_type == BAD for n in s.model.graph.node} == {s.island} for s in segments)
+    assert all({n.op_type == BAD for n in s.model.graph.node} == {s.is_fallback} for s in segments)
     feed = {"x": np.random.default_rng(0).standard_normal((2, 3)).astype(np.float32)}
     values = dict(feed)
     for segment in segments:
@@ -67,7 +67,7 @@ def test_what_depends_on_the_data_is_an_island_with_all_that_reads_it():
         helper.make_node("Cast", ["b"], ["y"], to=TensorProto.FLOAT),
     ]
     segments = split(model_of(nodes, ["y"]), attempt)
-    assert [(s.island, s.operators) for s in segments] == [(False, ("Relu",)), (True, ("NonZero", "Cast"))]
+    assert [(s.is_fallback, s.operators) for s in segments] == [(False, ("Relu",)), (True, ("NonZero", "Cast"))]
 
 
 def test_a_model_of_islands_only_is_refused():

@@ -6,7 +6,7 @@ import pytest
 import tvm
 from onnx import TensorProto, helper
 
-from autotune.importer.conversion.narrow import carried
+from autotune.importer.conversion.narrow import encoded
 from autotune.importer.conversion.operator_catalog import import_graph
 from autotune.importer.onnx_model.load import load_model
 from autotune.importer.onnx_model.simplify import simplify
@@ -25,7 +25,7 @@ def interpreted(nodes, given, made, feed, folder):
     """The output of a model compiled by TVM's Relax virtual machine without any schedule."""
     model = model_of(nodes, [given], [], opset=19)
     model.graph.output.append(made)
-    module = import_graph(carried(simplify(load_model(written(model, folder)))))
+    module = import_graph(encoded(simplify(load_model(written(model, folder)))))
     executable = tvm.compile(module, tvm.target.Target("llvm"))
     return tvm.relax.VirtualMachine(executable, tvm.cpu())["main"](tvm.runtime.tensor(feed)).numpy()
 

@@ -24,8 +24,6 @@ _FACTORIES: dict[str, Callable[[SearchContext], Searcher]] = {
 SEARCHERS: tuple[str, ...] = tuple(_FACTORIES)
 """Every name that ``make_searcher`` knows."""
 
-DEFAULT_SEARCHER = "adaptive"
-
 
 def make_searcher(name: str, context: SearchContext) -> Searcher:
     """A new searcher over ``context.space``.

@@ -6,7 +6,6 @@ import pytest
 from costmodels.boosted import Boosted
 from costmodels.metrics import rank_correlation
 from costmodels.surrogate import Surrogate, bend
-from costmodels.validity import Validity
 from schedules.errors import UsageError
 from tests.conformance.cost_model_suite import surface
 
@@ -44,20 +43,3 @@ def test_alike_tasks_help_and_unlike_ones_are_ignored() -> None:
     assert ranked[2] > ranked[0] - 0.2
     assert alike.beta_ > 0.5
     assert unlike.beta_ < 0.2
-
-
-def test_validity_learns_a_corner_and_starts_trusting() -> None:
-    rng = np.random.default_rng(0)
-    features = rng.integers(0, 8, size=(40, 3)).astype(np.float64)
-    valid = features[:, 0] * features[:, 1] < 25
-    unseen = rng.integers(0, 8, size=(300, 3)).astype(np.float64)
-    broken = unseen[:, 0] * unseen[:, 1] >= 25
-    assert (Validity().fit(features, np.ones(40, dtype=np.bool_)).probability(unseen) == 1.0).all()
-    chance = Validity().fit(features, valid).probability(unseen)
-    assert ((chance > 0) & (chance <= 1)).all()
-    assert chance[broken].mean() < 0.5 < 0.8 < chance[~broken].mean()
-
-
-def test_validity_when_all_failed_is_low_and_not_zero() -> None:
-    chance = Validity().fit(np.zeros((5, 2)), np.zeros(5, dtype=np.bool_)).probability(np.zeros((3, 2)))
-    assert ((chance > 0) & (chance < 0.2)).all()

@@ -70,71 +70,59 @@ def candidates(task: Task, program: Program, target: Target, log: TuningLog, fro
 def build_for_device(request: BuildRequest) -> BuildResult:
     """Install the artifact for a device, verified where the device is in this machine.
 
+    Without it, the manifest's provenance says that nothing was verified.
+
     Raises:
+        ArtifactError: if it cannot be written, or ``request.out`` exists and is not an artifact.
+        ModelError: if the program holds more than kernel calls.
+        MeasureError: if a kernel cannot be compiled at all.
         VerificationError: if outputs differ from the reference; ``request.out`` is left as it was.
-        AutotuneError: as ``write_device_artifact``.
     """
     with scratch_beside(request.out) as folder:
-        made = folder / request.out.name
-        plan, chosen = write_device_artifact(made, request)
+        made, chosen = _write(folder, request)
         for symbol, item in chosen.items():
             if item.local_bytes:
                 logger.warning("%s uses %d bytes of local memory in every config tried", symbol, item.local_bytes)
-        result = BuildResult(plan, None, {}, reason=NOT_RUN)
+        result = BuildResult(made.plan, None, {}, reason=NOT_RUN)
         if request.options.device:
-            passed = first_that_passes(request.out, request.model, request.options.seed, [Built(made, plan)])
+            passed = first_that_passes(request.out, request.model, request.options.seed, [made])
             assert passed is not None
-            result = BuildResult(plan, passed.verdict, {}, passed.verify_s)
-        install(made, request.out)
+            result = BuildResult(made.plan, passed.verdict, {}, passed.verify_s)
+        install(made.path, request.out)
     return result
 
 
-def write_device_artifact(out: Path, request: BuildRequest) -> tuple[Plan, dict[str, Chosen]]:
-    """Write the artifact of the request's program; its plan, and symbol → what was chosen and what its cubin says.
-
-    Where no device is used, the manifest's provenance says that nothing was verified.
-
-    Raises:
-        ArtifactError: if it cannot be written, or ``out`` exists and is not an artifact.
-        ModelError: if the program holds more than kernel calls.
-        MeasureError: if a kernel cannot be compiled at all.
-    """
-    program, target, log, model_path, options = (
-        request.program,
-        request.target,
-        request.log,
-        request.path,
-        request.options,
-    )
+def _write(folder: Path, request: BuildRequest) -> tuple[Built, dict[str, Chosen]]:
+    """Write the artifact of the request's program; it, and symbol → what was chosen and what its cubin says."""
+    program, target, log, options = request.program, request.target, request.log, request.options
     wanted = [
         Wanted(symbol_of(task.key), program.programs[task.key], candidates(task, program, target, log, options.frozen))
         for task in program.tasks
     ]
-    with scratch_beside(out) as folder:
-        library = folder / "kernels.so"
-        chosen = build_kernels(wanted, target, library)
-        plan = _plan(program, target, log, chosen)
-        ready = apply_plan(program, plan)
-        steps = flatten(ready, {})
-        if steps is None:
-            raise ModelError(
-                f"{model_path.name} has operators whose shapes depend on data, which run on the CPU only; "
-                "tune it with --target host"
-            )
-        provenance: dict[str, Any] = {
-            "model": model_path.name,
-            "sha256": sha256(model_path),
-            "kernels": _summary(chosen),
-        }
-        if not options.device:
-            provenance["unverified"] = NOT_RUN
-        ready = replace(ready, weights=steps.weights)
+    library, path = folder / "kernels.so", folder / request.out.name
+    chosen = build_kernels(wanted, target, library)
+    plan = _plan(program, target, log, chosen)
+    ready = apply_plan(program, plan)
+    steps = flatten(ready, {})
+    if steps is None:
+        raise ModelError(
+            f"{request.path.name} has operators whose shapes depend on data, which run on the CPU only; "
+            "tune it with --target host"
+        )
+    provenance: dict[str, Any] = {
+        "model": request.path.name,
+        "sha256": sha256(request.path),
+        "kernels": _summary(chosen),
+    }
+    if not options.device:
+        provenance["unverified"] = NOT_RUN
 
-        def moved(place: Path) -> None:
-            library.replace(place)
+    def moved(place: Path) -> None:
+        library.replace(place)
 
-        write_artifact(out, ready, plan, steps, identity(program, plan), provenance, moved)
-    return plan, chosen
+    own = replace(ready, weights=steps.weights)
+    write_artifact(path, own, plan, steps, identity(program, plan), provenance, moved)
+    return Built(path, plan), chosen
 
 
 def _plan(program: Program, target: Target, log: TuningLog, chosen: dict[str, Chosen]) -> Plan:

@@ -6,14 +6,18 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 pytest.importorskip("cuda.bindings", reason="needs NVRTC: pip install 'tune-compiler[cuda]'")
 
+from autotune.backends.cuda.cuda_backend import CudaBackend
+from autotune.builder import accuracy
+from autotune.builder.device_build import NOT_RUN
 from autotune.cli.main import main
 from autotune.options import Options
-from autotune.tuning import tune_cuda as run
+from autotune.tuning.result import Result
+from autotune.tuning.tune import tune
+from autotune.validation.verify import Verdict
 from schedules.errors import ArtifactError, VerificationError
 from schedules.target import Target
 from tests.models.catalog import cached
@@ -22,52 +26,49 @@ TARGET = Target.cuda("sm_90", 132)
 
 
 @pytest.fixture
-def pretended(monkeypatch) -> list[str]:
-    """A device that answers zeros and finds nothing; gets a word for every search."""
-    searches: list[str] = []
+def pretended(monkeypatch) -> list[Path]:
+    """A device that computes the wrong outputs and is not searched on; the artifacts that were compared."""
+    compared: list[Path] = []
 
-    class Zeros:
-        def __init__(self, path: Path) -> None:
-            self.path = path
+    def compare(path: Path, *_: Any) -> Verdict:
+        assert (path / "manifest.json").is_file()
+        compared.append(path)
+        return Verdict("reference", 1.0, 1.0, passed=False)
 
-        def run(self, names: None, feed: dict[str, Any]) -> list[Any]:
-            assert (self.path / "manifest.json").is_file()
-            return [np.zeros(spec["shape"], spec["dtype"]) for spec in run_manifest(self.path)["outputs"]]
-
-    monkeypatch.setattr(run, "_check", lambda options: None)
-    monkeypatch.setattr(run, "_tuned", lambda *rest: searches.append("searched"))
-    monkeypatch.setattr(run, "InferenceSession", Zeros)
-    return searches
+    monkeypatch.setattr(CudaBackend, "check_options", lambda *_: None)
+    monkeypatch.setattr(CudaBackend, "measures", lambda *_: False)
+    monkeypatch.setattr(accuracy, "compare_artifact", compare)
+    return compared
 
 
-def run_manifest(path: Path) -> dict[str, Any]:
-    manifest: dict[str, Any] = json.loads((path / "manifest.json").read_text())
-    return manifest
+def tune_for_device(out: Path, **more: Any) -> Result:
+    return tune(cached("tiny_mlp"), Options(out=out, log=out.parents[1] / "log.db", target=TARGET, **more))
 
 
 def test_what_does_not_pass_is_not_left_on_disk(pretended, tmp_path):
     out = tmp_path / "out" / "mlp.tuned"
     with pytest.raises(VerificationError, match=r"mlp\.tuned"):
-        run.tune_cuda(cached("tiny_mlp"), Options(out=out, log=tmp_path / "log.db"), TARGET)
-    assert pretended == ["searched"]
+        tune_for_device(out)
+    assert len(pretended) == 1
     assert list(out.parent.iterdir()) == []
 
 
 def test_what_does_not_pass_leaves_what_was_there(pretended, tmp_path):
     out = tmp_path / "out" / "mlp.tuned"
-    run.tune_cuda(cached("tiny_mlp"), Options(out=out, log=tmp_path / "log.db", device=False), TARGET)
+    result = tune_for_device(out, device=False)
+    assert result.verified is None
+    assert result.reason == NOT_RUN
     before = (out / "manifest.json").read_bytes()
     with pytest.raises(VerificationError):
-        run.tune_cuda(cached("tiny_mlp"), Options(out=out, log=tmp_path / "log.db"), TARGET)
+        tune_for_device(out)
     assert (out / "manifest.json").read_bytes() == before
     assert list(out.parent.iterdir()) == [out]
 
 
-def test_a_place_that_cannot_be_written_is_refused_before_the_search(pretended, tmp_path):
+def test_a_place_that_cannot_be_written_is_refused_before_anything_is_built(pretended, tmp_path):
     (tmp_path / "file").write_text("")
-    options = Options(out=tmp_path / "file" / "mlp.tuned", log=tmp_path / "log.db")
     with pytest.raises(ArtifactError, match="cannot write beside"):
-        run.tune_cuda(cached("tiny_mlp"), options, TARGET)
+        tune_for_device(tmp_path / "file" / "mlp.tuned")
     assert pretended == []
 
 

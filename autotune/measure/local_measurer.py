@@ -23,7 +23,7 @@ from autotune.measure.evaluator import FINAL_EVALUATOR, Adaptive, Evaluator, mak
 from autotune.measure.kernel_builder import object_of
 from autotune.measure.machine_lock import MachineLock
 from autotune.measure.measurer import Candidate, Origin, symbol_of
-from autotune.measure.messages import BuildJob, Built, Reference, ReferenceJob, Settings, Timed, TimedAll, TimeJob
+from autotune.measure.messages import BuildJob, Built, Reference, ReferenceJob, Settings, Timed, TimeJob
 from schedules.config import Config
 from schedules.errors import CompileError, MeasureError, UsageError
 from schedules.lower import BASELINE
@@ -226,7 +226,7 @@ class LocalMeasurer(AbstractContextManager["LocalMeasurer"]):
         paths = {library.built.code_hash: library.path for library in libraries}
         configs = {lib.built.code_hash: c.config for lib, c in zip(libraries, candidates, strict=True)}
         reference = self._reference(candidates[0]) if hashes else None
-        runs: dict[str, Timed | Lost] = {}
+        runs: dict[str, Timed] = {}
         if isinstance(reference, Reference):
             finalists = [(paths[code], configs[code]) for code in hashes]
             timed = self._run(finalists, candidates[0], reference, FINAL_EVALUATOR)
@@ -280,7 +280,6 @@ class LocalMeasurer(AbstractContextManager["LocalMeasurer"]):
             answers = self._builders.run(jobs)
         for pair, job, answer in zip(missing, jobs, answers, strict=True):
             built = Built(answer.spent_s, "", answer.error, answer.message) if isinstance(answer, Lost) else answer
-            assert isinstance(built, Built)
             self._libraries[pair] = Library(job.library, built)
         found = [self._libraries[c.task.key, c.config] for c in candidates]
         self.compile_s += time.perf_counter() - start
@@ -334,7 +333,7 @@ class LocalMeasurer(AbstractContextManager["LocalMeasurer"]):
         evaluator: Evaluator,
         incumbent_s: float | None = None,
         control: tuple[str, Config] | None = None,
-    ) -> list[Timed | Lost]:
+    ) -> list[Timed]:
         limit = self._run_limit_s(candidate.task) * len(libraries)
         paths, configs = (tuple(column) for column in zip(*libraries, strict=True))
         program = str(self._directory / f"{candidate.task.key}.json")
@@ -354,8 +353,7 @@ class LocalMeasurer(AbstractContextManager["LocalMeasurer"]):
         with self._lock.alone():
             (answer,) = self._timers.run([job])
         if isinstance(answer, Lost):
-            return [answer] * len(libraries)
-        assert isinstance(answer, TimedAll)
+            return [_failed(answer)] * len(libraries)
         self.ran_on = answer.host or self.ran_on
         return list(answer.runs)
 
@@ -370,7 +368,7 @@ class LocalMeasurer(AbstractContextManager["LocalMeasurer"]):
         if task.key not in self._references:
             library = self._libraries[task.key, BASELINE]
             output = str(self._directory / f"{task.key}.npy")
-            timed: Timed | Lost | None = None
+            timed: Timed | None = None
             positive = False
             if library.built.error is None:
                 job = ReferenceJob(
@@ -383,18 +381,17 @@ class LocalMeasurer(AbstractContextManager["LocalMeasurer"]):
                 )
                 with self._lock.alone():
                     (answer,) = self._timers.run([job])
-                assert not isinstance(answer, Built)
-                if isinstance(answer, TimedAll):
+                if isinstance(answer, Lost):
+                    timed = _failed(answer)
+                else:
                     (timed,), positive = answer.runs, answer.positive
                     self.ran_on = answer.host or self.ran_on
-                else:
-                    timed = answer
             measurement = self._measurement(library, timed)
             self._baselines[task.key] = measurement
             self._references[task.key] = Reference(output, positive) if measurement.ok else measurement
         return self._references[task.key]
 
-    def _measurement(self, library: Library, outcome: Timed | Lost | Measurement | None) -> Measurement:
+    def _measurement(self, library: Library, outcome: Timed | Measurement | None) -> Measurement:
         """The measurement of a library: its build error, or the outcome of its run."""
         built = library.built
         if built.error is not None:
@@ -405,15 +402,25 @@ class LocalMeasurer(AbstractContextManager["LocalMeasurer"]):
             failed = replace(outcome, message=message, compile_s=built.compile_s, run_s=0.0)
             return replace(failed, code_hash=built.code_hash, trace=built.trace)
         assert outcome is not None
-        run_s = outcome.spent_s if isinstance(outcome, Lost) else outcome.run_s
-        latencies = () if isinstance(outcome, Lost) else outcome.latencies_s
-        message = self._explained(outcome.error, outcome.message)
-        return Measurement(latencies, outcome.error, message, built.compile_s, run_s, built.code_hash, built.trace)
+        return Measurement(
+            outcome.latencies_s,
+            outcome.error,
+            self._explained(outcome.error, outcome.message),
+            built.compile_s,
+            outcome.run_s,
+            built.code_hash,
+            built.trace,
+        )
 
     def _explained(self, error: ErrorKind | None, message: str) -> str:
         if error != "out_of_memory":
             return message
         return f"it needs more than {self._memory_bytes >> 20} MiB besides its inputs ({message})"
+
+
+def _failed(lost: Lost) -> Timed:
+    """What a lost job says of the libraries that it was to run."""
+    return Timed((), lost.spent_s, lost.error, lost.message)
 
 
 def kernel_variables(target: Target) -> dict[str, str]:

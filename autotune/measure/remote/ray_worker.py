@@ -8,7 +8,7 @@ from typing import Any
 
 import tvm
 
-from autotune.host.machine import host_target, read_host
+from autotune.host.machine import host_target
 from autotune.host.roofline import Roofline, measure_roofline
 from autotune.measure.evaluator import Evaluator
 from autotune.measure.local_measurer import LOWERING, LocalMeasurer, MeasureLimits
@@ -29,7 +29,6 @@ class Description:
     """
 
     host: str
-    cpu: str
     target: Target
     versions: tuple[str, str]
 
@@ -55,7 +54,7 @@ class RayWorker:
 
     def describe(self, threads: int | None, isa: str | None) -> Description:
         """What this machine is."""
-        return Description(platform.node(), read_host().model, host_target(threads, isa), versions())
+        return Description(platform.node(), host_target(threads, isa), versions())
 
     def open(self, target: Target, options: MeasurerOptions) -> None:
         """Start measuring for ``target``."""

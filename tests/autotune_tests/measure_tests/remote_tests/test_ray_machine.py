@@ -123,7 +123,7 @@ def test_no_cluster_is_one_line() -> None:
 
 def test_machines_that_differ_are_left_out_and_named(caplog: pytest.LogCaptureFixture) -> None:
     target = host_target(1)
-    here = Description("ada", "A CPU", target, versions())
+    here = Description("ada", target, versions())
     described = {
         "ada": here,
         "bob": replace(here, host="bob"),

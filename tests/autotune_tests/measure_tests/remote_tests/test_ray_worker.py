@@ -7,7 +7,7 @@ import platform
 import pytest
 import tvm
 
-from autotune.host.machine import host_target, read_host
+from autotune.host.machine import host_target
 from autotune.measure.local_measurer import LOWERING, MeasureLimits
 from autotune.measure.remote import ray_worker
 from autotune.measure.remote.ray_worker import MeasurerOptions, RayWorker, versions
@@ -16,7 +16,7 @@ from schedules.errors import UsageError
 
 def test_a_machine_describes_itself() -> None:
     described = RayWorker().describe(1, None)
-    assert (described.host, described.cpu) == (platform.node(), read_host().model)
+    assert described.host == platform.node()
     assert described.target == host_target(1)
     assert described.versions == versions()
     assert versions()[1] == tvm.__version__

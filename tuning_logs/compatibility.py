@@ -26,8 +26,8 @@ def incompatibility(there: Target, here: Target) -> str:
     """
     if there.kind != here.kind:
         return f"kind differs: {there.kind} there, {here.kind} here"
-    if here.kind == "cuda":
-        return "" if there.arch == here.arch else f"arch differs: {there.arch} there, {here.arch} here"
+    if there.arch != here.arch:
+        return f"arch differs: {there.arch} there, {here.arch} here"
     if not _isa_reaches(there.isa, here.isa):
         return f"isa differs: {there.isa} there, {here.isa} here"
     if not _descends(there.mcpu, here.mcpu):

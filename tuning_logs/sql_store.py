@@ -47,7 +47,7 @@ def open_log(url_or_path: str | Path) -> SqlStore:
         database = sqlite_database(Path(url_or_path))
     try:
         _prepare_schema(database)
-    except BaseException:
+    except BaseException:  # whatever it was, the file must not stay open
         database.close()
         raise
     return SqlStore(database)

@@ -17,15 +17,15 @@ import numpy as np
 import tvm
 
 from autotune.artifact.directory import read_artifact
+from autotune.backends.cpu.libraries import set_threads
 from autotune.importer.guarded_import import import_model
 from autotune.options import Options
-from autotune.backends.cpu.libraries import set_threads
 from schedules.config import Config
 from schedules.lower import load_program as load_prim_func
 from schedules.lower import lower, repack, tvm_target
 from schedules.target import Target
 from schedules.task import Task
-from schedules.templates.cpu import prefetch
+from schedules.templates.common import prefetch
 from schedules.templates.cpu.passes import compiled
 
 BYTES = 64 * 2**20

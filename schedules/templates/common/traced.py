@@ -19,7 +19,7 @@ from tvm.s_tir.schedule import Trace
 from schedules.config import Config
 from schedules.errors import ScheduleError, check
 from schedules.templates.common.indices import exact_indices
-from schedules.templates.cpu.prefetch import without_prefetches
+from schedules.templates.common.prefetch import without_prefetches
 
 SPACE = "metaschedule/1"
 """Space of the configs that are traces; nobody draws from it, its configs are imported."""
@@ -68,7 +68,7 @@ def replayed(func: tirx.PrimFunc, trace: str) -> s_tir.Schedule:
 def whole_trace(func: tirx.PrimFunc, sch: s_tir.Schedule) -> str:
     """The trace of ``sch``, proven to lead from ``func`` to ``sch`` but for its prefetches.
 
-    Plain TVM would store a tile's sums before each (``schedules.templates.cpu.prefetch``), so it is better off without.
+    Plain TVM would store a tile's sums before each prefetch (see ``prefetch``), so it is better off without them.
 
     Raises:
         ScheduleError: if it does not: something else than schedule instructions had a part in ``sch``.

@@ -11,8 +11,8 @@ from tvm import s_tir, tirx
 from schedules.errors import ScheduleError
 from schedules.target import Target
 from schedules.templates.common.structure import REDUCE, SPATIAL, blocks_in_order
+from schedules.templates.common.vector_math import vector_math
 from schedules.templates.cpu.recurrent import SCHEDULED, for_threads
-from schedules.templates.cpu.vector_math import vector_math
 
 VECTOR_LIMIT = 64  # an innermost axis longer than this is split before it becomes a vector
 

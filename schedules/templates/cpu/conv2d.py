@@ -41,6 +41,7 @@ from schedules.config import Config
 from schedules.errors import check
 from schedules.space import ENUMERATION_LIMIT, Columns, Knob, Space
 from schedules.target import Target
+from schedules.templates.common.prefetch import FEWEST_TILES, Panel, prefetch_next
 from schedules.templates.common.splice import replace_anchor
 from schedules.templates.common.structure import (
     Anchor,
@@ -55,7 +56,6 @@ from schedules.templates.common.structure import (
 from schedules.templates.common.windows import Window, pad_spatial
 from schedules.templates.cpu import winograd
 from schedules.templates.cpu.conv2d_features import features, first_guesses
-from schedules.templates.cpu.prefetch import FEWEST_TILES, Panel, prefetch_next
 from schedules.templates.cpu.window_tiles import place_padding
 
 OP = "conv2d"

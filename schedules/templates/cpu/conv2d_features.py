@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from schedules.config import Config
 from schedules.space import Columns, Space
 from schedules.target import Target
+from schedules.templates.common.prefetch import FEWEST_TILES
 from schedules.templates.common.structure import Anchor, balance, varied
-from schedules.templates.cpu.prefetch import FEWEST_TILES
 
 BYTE = 15.0
 """Operations in the time in which one byte comes from beyond L2, where it was asked for ahead. A heuristic."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tvm
 
 from schedules.target import Target
+from schedules.templates.common.vector_math import vector_math
 from schedules.templates.cpu.baseline import baseline
 from schedules.templates.cpu.batch_matmul import BatchMatmulTemplate
 from schedules.templates.cpu.conv2d import Conv2dTemplate
@@ -14,7 +15,6 @@ from schedules.templates.cpu.generic import GenericTemplate
 from schedules.templates.cpu.matmul import MatmulTemplate
 from schedules.templates.cpu.pooling import PoolTemplate
 from schedules.templates.cpu.rows import RowsTemplate
-from schedules.templates.cpu.vector_math import vector_math
 from schedules.templates.template import TemplateSet, unchanged
 
 

@@ -36,7 +36,7 @@ from schedules.templates.common.structure import (
     extents,
     parameter_shapes,
 )
-from schedules.templates.cpu.vector_math import vector_math
+from schedules.templates.common.vector_math import vector_math
 
 OP = "generic"
 INNERMOST_LIMIT = 64  # elements of the innermost part of a tiling; MetaSchedule's own value for a CPU

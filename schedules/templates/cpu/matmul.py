@@ -26,6 +26,7 @@ from tvm.s_tir.schedule import LoopRV
 from schedules.config import Config
 from schedules.space import Columns, Knob, Space
 from schedules.target import Target
+from schedules.templates.common.prefetch import FEWEST_TILES, OFTEN, Panel, prefetch_next
 from schedules.templates.common.structure import (
     Anchor,
     OneAlgorithm,
@@ -36,7 +37,6 @@ from schedules.templates.common.structure import (
     unroll_tile,
     varied,
 )
-from schedules.templates.cpu.prefetch import FEWEST_TILES, OFTEN, Panel, prefetch_next
 
 OP = "matmul"
 

@@ -53,8 +53,8 @@ from schedules.templates.common.structure import (
     nodes_below,
     parameter_shapes,
 )
+from schedules.templates.common.vector_math import vector_math
 from schedules.templates.cpu.row_tails import can_split, split_tails
-from schedules.templates.cpu.vector_math import vector_math
 
 OP = "rows"
 FREE_CALLS = frozenset({"tirx.if_then_else", "tirx.likely"})

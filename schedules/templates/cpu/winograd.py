@@ -25,8 +25,8 @@ from tvm import s_tir, te, tirx
 from tvm.s_tir.schedule import LoopRV
 
 from schedules.config import Config
+from schedules.templates.common.prefetch import Panel, prefetch_next
 from schedules.templates.common.structure import Anchor, inline_epilogue, tile_order, unroll_tile
-from schedules.templates.cpu.prefetch import Panel, prefetch_next
 
 Matrix = tuple[tuple[float, ...], ...]
 

@@ -15,6 +15,7 @@ tiles, as late in a network, ``split`` shares a tile's depth among several block
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import tvm_ffi
@@ -57,7 +58,7 @@ class CudaGemmTemplate(OneAlgorithm):
         knobs = (
             Knob("tm", _sides(rows, (8, 16, 32, 64, 128))),
             Knob("tn", _sides(columns_count, (16, 32, 64, 128))),
-            Knob("tk", _tiles(depth, (8, 16, 32))),
+            Knob("tk", tiles_for(depth, (8, 16, 32))),
             Knob("rm", (1, 2, 4, 8)),
             Knob("rn", (1, 2, 4, 8)),
             Knob("split", tuple(s for s in (1, 2, 4, 8, 16, 32) if s == 1 or depth >= 64 * s)),
@@ -150,7 +151,7 @@ class CudaGemmTemplate(OneAlgorithm):
         sch.compute_at(registers[1], kq, preserve_unit_loops=True)
         if width > 1:
             sch.vectorize(sch.split(sch.get_loops(registers[1])[-1], [None, width])[1])
-        load_tiles(sch, anchor, (rows, columns), ko, threads, "shared", ALIGN_WORDS)
+        load_tiles(sch, anchor, (rows, columns), ko, threads, SharedTile("shared", ALIGN_WORDS, 4))
         sch.decompose_reduction(block, ko)
         unroll_below(sch, thread)
 
@@ -239,34 +240,42 @@ def share_depth(sch: s_tir.Schedule, block: SBlockRV, tail: SBlockRV, split: int
     return partial
 
 
+@dataclass(frozen=True)
+class SharedTile:
+    """How operands lie in shared memory.
+
+    Attributes:
+        scope: TVM's name of the memory.
+        extra: elements added to each row of a tile, against bank conflicts.
+        vector: elements of a 16-byte load.
+    """
+
+    scope: str
+    extra: int
+    vector: int
+
+
 def load_tiles(
     sch: s_tir.Schedule,
     anchor: Anchor,
     stages: tuple[SBlockRV, SBlockRV],
     step: LoopRV,
     threads: list[tuple[str, int]],
-    scope: str,
-    extra: int,
-    vector: int = 4,
+    tile: SharedTile,
 ) -> None:
-    """Make the two gathers loads into shared memory at every ``step``.
-
-    Args:
-        extra: elements added to each row of a tile, against bank conflicts.
-        vector: elements of a 16-byte load.
-    """
-    contiguous = vector_lengths(anchor, vector)
+    """Make the two gathers loads into shared memory at every ``step``."""
+    contiguous = vector_lengths(anchor, tile.vector)
     for stage, along, inner, width in zip(
         stages, (anchor.geometry["rows"], anchor.geometry["columns"]), ("k", "n"), contiguous, strict=True
     ):
-        sch.set_scope(stage, 0, scope)
+        sch.set_scope(stage, 0, tile.scope)
         sch.compute_at(stage, step, preserve_unit_loops=True)
         if along != inner:  # neighbours in memory are neighbours along the tile's other axis
             loops = sch.get_loops(stage)
             sch.reorder(loops[-1], loops[-2])
         fetch(sch, stage, 2, threads, width)
-        if extra and inner == "k":
-            sch.storage_align(stage, 0, -2, 2 * extra, extra)
+        if inner == "k":
+            sch.storage_align(stage, 0, -2, 2 * tile.extra, tile.extra)
 
 
 def vector_lengths(anchor: Anchor, vector: int) -> tuple[int, int]:
@@ -277,7 +286,7 @@ def vector_lengths(anchor: Anchor, vector: int) -> tuple[int, int]:
     return rows, columns
 
 
-def _tiles(size: int, offered: tuple[int, ...]) -> tuple[int, ...]:
+def tiles_for(size: int, offered: tuple[int, ...]) -> tuple[int, ...]:
     """Tiles no more than twice too large for ``size``; the smallest always."""
     return tuple(tile for tile in offered if tile < 2 * size) or offered[:1]
 
@@ -286,7 +295,7 @@ def _sides(size: int, offered: tuple[int, ...]) -> tuple[int, ...]:
     """Tiles along rows or columns. A single one is a tile of its own: padded to more, the end of the kernel would not
     know which thread has it, since TVM takes the index of a single element for zero.
     """
-    return (1,) if size == 1 else _tiles(size, offered)
+    return (1,) if size == 1 else tiles_for(size, offered)
 
 
 def _has_warp(anchor: Anchor) -> bool:

@@ -22,7 +22,14 @@ from schedules.space import Columns, Knob, Space
 from schedules.target import Target
 from schedules.templates.common.structure import Anchor, OneAlgorithm, find_anchor, guided
 from schedules.templates.cuda.cuda_computes import GEMM
-from schedules.templates.cuda.cuda_gemm import _tiles, load_tiles, prepare_product, stores_once, vector_lengths
+from schedules.templates.cuda.cuda_gemm import (
+    SharedTile,
+    load_tiles,
+    prepare_product,
+    stores_once,
+    tiles_for,
+    vector_lengths,
+)
 from schedules.templates.cuda.cuda_structure import STATIC_BYTES, WARP, derived, fetch, unroll_below
 from schedules.templates.cuda.cuda_wmma import RESULT, SHARED, TILE, intrinsics
 
@@ -49,9 +56,9 @@ class CudaTensorTemplate(OneAlgorithm):
         """Tiles of block and warp, and depth per step."""
         groups, rows, columns_count = anchor.spatial
         knobs = (
-            Knob("tm", _tiles(rows, (16, 32, 64, 128))),
-            Knob("tn", _tiles(columns_count, (16, 32, 64, 128))),
-            Knob("tk", _tiles(anchor.reduction[0], (16, 32, 64))),
+            Knob("tm", tiles_for(rows, (16, 32, 64, 128))),
+            Knob("tn", tiles_for(columns_count, (16, 32, 64, 128))),
+            Knob("tk", tiles_for(anchor.reduction[0], (16, 32, 64))),
             Knob("wm", (1, 2, 4)),
             Knob("wn", (1, 2, 4)),
         )
@@ -125,7 +132,7 @@ class CudaTensorTemplate(OneAlgorithm):
         for fragment, step in zip(fragments, ("load_a", "load_b"), strict=True):
             sch.compute_at(fragment, kt, preserve_unit_loops=True)
             _tensorize(sch, fragment, steps[step])
-        load_tiles(sch, anchor, (rows, columns), ko, threads, SHARED, ALIGN_HALVES, VECTOR)
+        load_tiles(sch, anchor, (rows, columns), ko, threads, SharedTile(SHARED, ALIGN_HALVES, VECTOR))
         _tensorize(sch, store, steps["store"])
         init = sch.decompose_reduction(block, ko)
         sch.tensorize(sch.get_loops(init)[-2], steps["fill"])

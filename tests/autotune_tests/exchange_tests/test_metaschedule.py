@@ -15,8 +15,8 @@ from schedules.config import Config
 from schedules.errors import LogError, ScheduleError
 from schedules.lower import BASELINE, load_program, lower, repack
 from schedules.target import Target
+from schedules.templates.common.prefetch import without_prefetches
 from schedules.templates.common.traced import MORE, SPACE, trace_of, traced_config, whole_trace
-from schedules.templates.cpu.prefetch import without_prefetches
 from tests.autotune_tests.tiny import save_tiny, target, tiny_program
 from tuning_logs.measurement import Measurement
 from tuning_logs.record import TuningRecord

@@ -10,7 +10,7 @@ import pytest
 import tvm
 from tvm import te, tirx
 
-from schedules.templates.cpu.vector_math import vector_math
+from schedules.templates.common.vector_math import vector_math
 from tests.schedules_tests.programs import Array, from_te
 
 REFERENCES: dict[str, tuple[Callable[[te.Tensor], tirx.Expr], Callable[[float], float], float]] = {

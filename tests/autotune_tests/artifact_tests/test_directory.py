@@ -165,8 +165,8 @@ def test_equal_decisions_give_equal_files(tiny_built, tmp_path, program, plan, m
         assert sha256(tmp_path / "again" / name) == sha256(tiny_built.artifact / name), name
 
 
-def test_an_artifact_of_version_0_1_0_is_renewed_in_its_place(tiny, program, plan, workshop):
+def test_an_artifact_of_version_0_1_0_is_renewed_in_its_place(tiny, program, plan, measurer):
     (tiny.artifact / "manifest.json").write_text(sealed({"format": 1, "sha256": {}, "provenance": {}}))
     assert "tune build MODEL --out" in refusal(tiny.artifact)
-    assert build_artifact(tiny.artifact, program, plan, tiny.model, workshop) is True
+    assert build_artifact(tiny.artifact, program, plan, tiny.model, measurer) is True
     assert read_artifact(tiny.artifact).plan == plan

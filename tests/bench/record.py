@@ -29,11 +29,11 @@ import numpy as np
 
 from autotune.host.machine import thread_cpus
 from autotune.host.worker_pool import ForkServerProcess, Lost, WorkerPool
+from autotune.importer.guarded_import import import_model
 from autotune.measure.local_measurer import BASELINE_EVALUATOR, KERNEL_HANDLER, LOWERING, kernel_variables
 from autotune.measure.measurer import symbol_of
 from autotune.measure.messages import BuildJob, Built, Reference, ReferenceJob, Settings, TimedAll, TimeJob
 from autotune.options import Options
-from autotune.importer.guarded_import import import_model
 from autotune.tuning.part import cold_bytes, resolve_target
 from schedules.lower import BASELINE
 from schedules.space import Space
@@ -90,7 +90,7 @@ class Model:
 
     @cached_property
     def program(self):  # type: ignore[no-untyped-def]
-        return load_program(self.path, Options(), resolve_target(Options()))[1]
+        return import_model(self.path, {}, resolve_target(Options()))[1]
 
     @property
     def cold_bytes(self) -> int:
@@ -218,17 +218,17 @@ def time_stage(names: Sequence[str], seconds: float, passes: int, top_passes: in
         for work in works(names):
             if not work.lines("configs.jsonl"):
                 continue
-            course = Course(machine, work, runs)
-            while not course.done(passes, top_passes):
+            recording = TaskRecording(machine, work, runs)
+            while not recording.done(passes, top_passes):
                 if time.monotonic() > end:
                     return False
                 began = time.monotonic()
-                course.next_pass(passes)
-                print(work.folder.name, f"pass {course.count} {time.monotonic() - began:.1f} s", flush=True)
+                recording.next_pass(passes)
+                print(work.folder.name, f"pass {recording.count} {time.monotonic() - began:.1f} s", flush=True)
     return True
 
 
-class Course:
+class TaskRecording:
     """The passes over one task."""
 
     def __init__(self, machine: Machine, work: Work, runs: int) -> None:

@@ -13,9 +13,9 @@ Rows = NDArray[np.int32]
 
 
 def sampled(space: Space, key: str, most: int) -> Rows:
-    """All rows of a space of no more than ``most``, else its first guesses and a uniform sample; same for a key.
+    """All rows of a space of no more than ``most``, else its initial configs and a uniform sample; same for a key.
 
-    Of a space too large to list, a quarter are neighbours of the first guesses: uniform samples alone would hold
+    Of a space too large to list, a quarter are neighbours of the initial configs: uniform samples alone would hold
     nothing that is any good.
     """
     if space.enumerated and len(space.rows) <= most:

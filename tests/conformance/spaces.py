@@ -21,7 +21,7 @@ def _derived(columns: Columns) -> dict[str, NDArray[np.float64]]:
 
 
 def enumerated() -> Space:
-    """Some tens of configs behind a constraint, with a tuple knob, a derived feature and two first guesses."""
+    """Some tens of configs behind a constraint, with a tuple knob, a derived feature and two initial configs."""
     space = Space(
         "enumerated",
         1,

@@ -115,7 +115,7 @@ class LaneExecutor:
     def _run(self, inputs: Tensors) -> None:
         try:
             self._start(self._handle, *inputs)
-        except Exception as error:
+        except Exception as error:  # the FFI raises whatever class a kernel names, and devices raise their own
             number = int(self._driver["tune_lanes_failed"](self._handle))
             if not number:
                 raise RunError(str(error)) from error

@@ -3,9 +3,9 @@
 A truncated or blank line makes TVM's own reader fail as a whole or end the process. Here each record is a request of
 its own.
 
-    {"read": [workload, record]}                     → {"tvm", "task", "program", "target", "space", "config", "run_secs"}
-    {"write": [program, config, target, latency_s]}  → {"workload", "record"}
-    anything that cannot be done                     → {"error": why}
+    {"read": [workload, record]} → {"tvm", "task", "program", "target", "space", "config", "run_secs"}
+    {"write": [program, config, target, latency_s]} → {"workload", "record"}
+    anything that cannot be done → {"error": why}
 """
 
 from __future__ import annotations

@@ -219,8 +219,8 @@ class WorkerPool:
                         busy[worker.name] = pending
                         self._send(worker, pending)
                 self._collect(busy, queue, answers)
-        except BaseException:
-            for position, worker in enumerate(self.workers):  # nobody will receive the answers of these any more
+        except BaseException:  # Ctrl-C too: nobody will receive the answers of the busy workers any more
+            for position, worker in enumerate(self.workers):
                 if worker.name in busy:
                     self._replace(position)
             raise

@@ -25,7 +25,7 @@ from autotune.measure.machine_lock import MachineLock
 from autotune.measure.measurer import Candidate, Origin, symbol_of
 from autotune.measure.messages import BuildJob, Built, Reference, ReferenceJob, Settings, Timed, TimeJob
 from schedules.config import Config
-from schedules.errors import CompileError, MeasureError, UsageError
+from schedules.errors import CompileError, MeasureError
 from schedules.lower import BASELINE
 from schedules.target import Target
 from schedules.task import Task
@@ -109,7 +109,7 @@ class LocalMeasurer(AbstractContextManager["LocalMeasurer"]):
     """Builds on this machine, and measures on its CPU or on a ``RemoteTarget``.
 
     Args:
-        target: what to build for and how many threads to run on.
+        target: what to build for and how many threads to run on; a CPU unless ``remote`` is given.
         evaluator: a name from ``EVALUATORS``, or an Evaluator.
         seed: of the inputs that candidates are checked on.
         limits: what a candidate may take.
@@ -135,8 +135,6 @@ class LocalMeasurer(AbstractContextManager["LocalMeasurer"]):
         remote: RemoteTarget | None = None,
         lock: MachineLock | None = None,
     ) -> None:
-        if target.kind != "llvm" and remote is None:
-            raise UsageError(f"this measurer runs on CPUs, the target is {target.kind!r}; use a target of kind 'llvm'")
         self.compile_s = 0.0
         self.measure_s = 0.0
         self.cold_bytes = 0

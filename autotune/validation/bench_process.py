@@ -77,7 +77,7 @@ class EngineProcess(AbstractContextManager["EngineProcess"]):
         try:
             self._pool = WorkerPool(self._server, 1, tries=1)
             version, precision = self._answer(Load(timeout_s=START_TIMEOUT_S))
-        except BaseException:
+        except BaseException:  # whatever goes wrong, Ctrl-C too: the process must not stay
             self.close()
             raise
         self.times = EngineTimes(name, version, precision)

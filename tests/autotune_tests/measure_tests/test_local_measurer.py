@@ -17,7 +17,6 @@ from autotune.measure.evaluator import Adaptive, FixedCount
 from autotune.measure.local_measurer import LocalMeasurer, MeasureLimits
 from schedules.errors import MeasureError, UsageError
 from schedules.lower import BASELINE
-from schedules.target import Target
 from tests.autotune_tests.measure_tests import faults
 from tests.autotune_tests.measure_tests.batches import FaultyBatch
 from tests.autotune_tests.measure_tests.faults import candidate
@@ -156,11 +155,6 @@ def test_a_worker_that_cannot_start_is_an_error_with_its_reason() -> None:
         pytest.raises(MeasureError, match="no_such_module"),
     ):
         measurer.measure([candidate("right")])
-
-
-def test_a_gpu_target_is_refused() -> None:
-    with pytest.raises(UsageError, match="runs on CPUs"):
-        LocalMeasurer(Target("cuda", arch="sm_90"))
 
 
 def test_an_unknown_evaluator_starts_nothing() -> None:

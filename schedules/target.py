@@ -79,8 +79,8 @@ class Target:
     def fingerprint(self) -> str:
         """Short name under which measurements of this target are kept apart from all others.
 
-        Every field takes part except the shared cache, which on rented machines changes under a guest's feet
-        without changing the code or its speed class.
+        Every field takes part except the shared cache: on rented machines its size can change while the code and
+        its speed class stay the same.
         """
         fields = asdict(replace(self, l3_bytes=0))
         digest = hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:10]

@@ -24,7 +24,8 @@ from tuning_logs.filesystem import network_file_system
 
 LOG = logging.getLogger(__name__)
 BUSY_TIMEOUT_S = 10.0
-"""How long SQLite itself waits for another process's lock before it tells us."""
+"""How long SQLite itself waits for another process's lock before it reports an error. Heuristic: transactions take
+milliseconds."""
 
 _LEAST_BYTES = 512
 """SQLite's smallest page, so the least that a database can take."""
@@ -180,7 +181,7 @@ def _sqlite_address(path: Path, read_only: bool) -> str:
     if not read_only:
         return address
     waiting = Path(f"{path}-wal")
-    # A WAL file needs a writable folder even for reading. Where nobody left a WAL behind, the file is complete.
+    # A WAL file needs a writable folder even for reading. Without a WAL the file is complete.
     complete = not waiting.exists() or not waiting.stat().st_size
     immutable = complete and not os.access(path.parent, os.W_OK, effective_ids=True)
     return address + ("?mode=ro&immutable=1" if immutable else "?mode=ro")

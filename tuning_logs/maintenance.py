@@ -1,4 +1,4 @@
-"""Look after a SQL tuning log: ``verify`` finds damage, ``gc`` drops what it is told to, ``stats`` sums up."""
+"""Maintenance of a tuning log: ``verify`` finds damage, ``gc`` drops records of chosen kinds, ``stats`` sums up."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def _drop_damaged(store: SqlStore, dry_run: bool) -> int:
 
 
 def _drop_dominated(store: SqlStore, key_number: int, old: ColumnElement[bool], keep: int, dry_run: bool) -> int:
-    """Of a config's records only the newest can be kept, and it goes last: an older one never comes back to life."""
+    """Of a config's records only the newest can be kept, and it goes last, so that no older one takes its place."""
     kept = current_records(key_number).limit(keep).with_only_columns(RECORDS.c.id).correlate(None)
     rows = [RECORDS.c.key_id == key_number, RECORDS.c.latency_s.is_not(None), old, RECORDS.c.id.not_in(kept)]
     return _dropped(store, rows, dry_run)

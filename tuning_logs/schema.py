@@ -68,7 +68,7 @@ _ROW_ID = BigInteger().with_variant(Integer(), "sqlite")  # only INTEGER is SQLi
 
 VERSION = Table(
     "tuning_log_version",  # one row: the log's schema, such as HEAD
-    MetaData(),  # of its own, as a log is told from other databases by this table
+    MetaData(),  # apart from METADATA: this table distinguishes a log from other databases
     Column("version_num", String(32), nullable=False),
     PrimaryKeyConstraint("version_num", name="tuning_log_version_pkc"),
 )

@@ -21,6 +21,19 @@ from schedules.space import Space
 REDUCE = 2  # tirx.IterVar.CommReduce
 SPATIAL = 0  # tirx.IterVar.DataPar
 
+SPARE_REGISTERS = 4
+"""Vector registers that a product's sums leave for its operands. Heuristic, not measured."""
+
+MOST_BLOCKS = 8
+"""Vectors of output channels or columns in a tile. Heuristic, not measured: it bounds the size of the space."""
+
+MOST_UNROLLED = 256
+"""Multiply-adds in the unrolled body of a product's innermost loop. Heuristic: carelessly unrolled code compiles for
+seconds."""
+
+MOST_JOB_ROWS = 512
+"""Rows of a matrix in one parallel job. Heuristic, not measured."""
+
 
 @dataclass(frozen=True)
 class Repack:
@@ -47,7 +60,7 @@ class Anchor:
         prologue: names of the blocks before it, in order.
         shapes: shapes of the function's parameters.
         data, weight: indices of the parameters it reads first and second, -1 where there is none.
-        geometry: what the compute was told, such as strides and padding.
+        geometry: arguments of the compute, such as strides and padding.
     """
 
     block: str

@@ -22,7 +22,7 @@ from schedules.templates.common.indices import exact_indices
 from schedules.templates.common.prefetch import without_prefetches
 
 SPACE = "metaschedule/1"
-"""Space of the configs that are traces; nobody draws from it, its configs are imported."""
+"""Space of the configs that are traces; no search draws from it: its configs are imported."""
 
 _TRACE = "trace"
 

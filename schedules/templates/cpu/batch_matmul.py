@@ -32,6 +32,10 @@ from schedules.errors import UsageError, check
 from schedules.space import Columns, Knob, Space
 from schedules.target import Target
 from schedules.templates.common.structure import (
+    MOST_BLOCKS,
+    MOST_JOB_ROWS,
+    MOST_UNROLLED,
+    SPARE_REGISTERS,
     Anchor,
     OneAlgorithm,
     balance,
@@ -44,6 +48,7 @@ from schedules.templates.common.structure import (
 
 OP = "batch_matmul"
 PACK = "batch_pack"
+FEWEST_JOB_ROWS = 16  # rows that share one pack of the second operand. Heuristic, not measured
 ROWS = 4  # m is rounded up to a multiple of this, so that every shape has a register tile of some height
 
 
@@ -116,11 +121,11 @@ class BatchMatmulTemplate(OneAlgorithm):
         row_axis, lanes = int(anchor.geometry["rows"]), int(anchor.geometry["lanes"])
         rows, blocks, depth = anchor.spatial[row_axis], anchor.spatial[-1] // lanes, anchor.reduction[0]
         batch = int(np.prod(anchor.spatial)) // (rows * anchor.spatial[-1])
-        limit = target.vector_registers - 4
+        limit = target.vector_registers - SPARE_REGISTERS
         knobs = (
             Knob("tm", tuple(d for d in divisors(rows) if d <= limit)),
-            Knob("tn", tuple(d for d in divisors(blocks) if d <= 8)),
-            Knob("rows", tuple(d for d in divisors(rows) if d >= min(rows, 16) and d <= 512)),
+            Knob("tn", tuple(d for d in divisors(blocks) if d <= MOST_BLOCKS)),
+            Knob("rows", tuple(d for d in divisors(rows) if d >= min(rows, FEWEST_JOB_ROWS) and d <= MOST_JOB_ROWS)),
             Knob("unroll", tuple(d for d in (1, 2, 4, 8) if depth % d == 0)),
             Knob("outer", (0, 1)),
             Knob("pack", (0, 1) if anchor.geometry["contiguous"] else (1,)),
@@ -129,7 +134,7 @@ class BatchMatmulTemplate(OneAlgorithm):
         def fits(columns: Columns) -> NDArray[np.bool_]:
             tile = columns["tm"] * columns["tn"]
             whole: NDArray[np.bool_] = (tile <= limit) & (columns["rows"] % columns["tm"] == 0)
-            return whole & (tile * columns["unroll"] <= 256)
+            return whole & (tile * columns["unroll"] <= MOST_UNROLLED)
 
         def derive(columns: Columns) -> Mapping[str, NDArray[np.float64]]:
             tile = columns["tm"] * columns["tn"]

@@ -44,6 +44,8 @@ from schedules.target import Target
 from schedules.templates.common.prefetch import FEWEST_TILES, Panel, prefetch_next
 from schedules.templates.common.splice import replace_anchor
 from schedules.templates.common.structure import (
+    MOST_BLOCKS,
+    MOST_UNROLLED,
     Anchor,
     Repack,
     divisors,
@@ -66,6 +68,9 @@ CHUNKS = 64, 384
 LONG = 256
 """Terms from which the weights of two to four vectors leave L1, or first have to come from beyond L2 for long enough
 that a chunk asked for ahead is worth the pass: 832 → 128 on 7 × 7 went from 45 to 56 % of the peak in the model."""
+
+MOST_TILE_ROWS, MOST_JOB_ROWS = 7, 16
+"""Rows of pixels in a tile and in a parallel job. Heuristic, not measured: they bound the size of the space."""
 
 MOST_NUMBERS = 28
 """Pixels of a tile of one block of channels."""
@@ -176,17 +181,20 @@ class Conv2dTemplate:
         algorithms = (0, *(m for m in (2, 4) if _winograd_applies(anchor) and min(height, width) > m))
         tiles_h = {m: batch * -(-height // m) for m in algorithms if m}
         tiles_w = {m: -(-width // m) for m in algorithms if m}
-        direct_h = tuple(d for d in divisors(height) if d <= 7)
+        direct_h = tuple(d for d in divisors(height) if d <= MOST_TILE_ROWS)
         direct_w = tuple(d for d in divisors(width) if d <= MOST_NUMBERS)
         ragged = _ragged(width)
-        grains = tuple(d for d in divisors(height) if d <= 16)
+        grains = tuple(d for d in divisors(height) if d <= MOST_JOB_ROWS)
         knobs = _listable(
             Knob("algorithm", algorithms),
-            Knob("to", (1,) if "span" in anchor.geometry else tuple(d for d in divisors(group_blocks) if d <= 8)),
-            Knob("th", _union(direct_h, *(divisors(t) for t in tiles_h.values()), limit=7)),
+            Knob(
+                "to",
+                (1,) if "span" in anchor.geometry else tuple(d for d in divisors(group_blocks) if d <= MOST_BLOCKS),
+            ),
+            Knob("th", _union(direct_h, *(divisors(t) for t in tiles_h.values()), limit=MOST_TILE_ROWS)),
             Knob("tw", _union(direct_w, ragged, *(divisors(t) for t in tiles_w.values()), limit=MOST_NUMBERS)),
             Knob("unroll", tuple(d for d in (1, 2, 4, 8, 16) if inner % d == 0)),
-            Knob("rows", _union(grains, *(divisors(t) for t in tiles_h.values()), limit=16)),
+            Knob("rows", _union(grains, *(divisors(t) for t in tiles_h.values()), limit=MOST_JOB_ROWS)),
             Knob("pad", (0, 1) if anchor.padded else (0,)),
             Knob("outer", (0, 1)),
             Knob("depth", _chunks(anchor)),
@@ -197,7 +205,7 @@ class Conv2dTemplate:
             m = columns["algorithm"]
             tile = columns["to"] * columns["th"] * columns["tw"]
             held = tile_registers(columns["to"], columns["th"] * columns["tw"])
-            allowed = (held <= target.vector_registers) & (columns["unroll"] * tile <= 256)
+            allowed = (held <= target.vector_registers) & (columns["unroll"] * tile <= MOST_UNROLLED)
             fitting = (width % columns["tw"] == 0) | np.isin(columns["tw"], ragged)
             direct = (m == 0) & (height % columns["th"] == 0) & fitting
             direct &= (height % columns["rows"] == 0) & (columns["rows"] % columns["th"] == 0)

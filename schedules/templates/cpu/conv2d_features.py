@@ -14,10 +14,10 @@ from schedules.templates.common.prefetch import FEWEST_TILES
 from schedules.templates.common.structure import Anchor, balance, varied
 
 BYTE = 15.0
-"""Operations in the time in which one byte comes from beyond L2, where it was asked for ahead. A heuristic."""
+"""Operations in the time in which one prefetched byte comes from beyond L2. A heuristic."""
 
-UNASKED = 4
-"""Times that a byte takes longer which nobody asked for ahead. A heuristic."""
+NOT_PREFETCHED = 4
+"""How many times longer a byte takes that was not prefetched. A heuristic."""
 
 
 def features(columns: Columns, anchor: Anchor, target: Target) -> dict[str, NDArray[np.float64]]:
@@ -58,10 +58,10 @@ def features(columns: Columns, anchor: Anchor, target: Target) -> dict[str, NDAr
 
 
 def _fetched(columns: Columns, anchor: Anchor, target: Target, weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Bytes that a thread has to fetch from beyond its L2, in those of weights asked for ahead.
+    """Bytes that a thread has to fetch from beyond its L2, in units of prefetched weights.
 
     Directly: where jobs of several groups of rows follow each other a thread reads its rows and all weights, else all
-    rows and its weights; rows, which nobody asks for ahead, come at a quarter of the speed. Winograd reads all weights
+    rows and its weights; rows are not prefetched and come at a quarter of the speed. Winograd reads all weights
     for every chunk, or in phases once, and then passes transformed data on to the next phase, half of it in L2.
     """
     batch, _, height, width, _ = anchor.spatial
@@ -72,7 +72,9 @@ def _fetched(columns: Columns, anchor: Anchor, target: Target, weights: NDArray[
     groups = batch * np.ceil(height / side) / rows
     in_turn = columns["outer"] > 0
     direct = np.where(
-        in_turn & (groups >= target.threads), UNASKED * data * share + weights, UNASKED * data + weights * share
+        in_turn & (groups >= target.threads),
+        NOT_PREFETCHED * data * share + weights,
+        NOT_PREFETCHED * data + weights * share,
     )
     again = np.where(weights > target.l2_bytes / 2, np.maximum(1.0, groups * share), 1.0)
     passed = 0.5 * data * ((side + 2) / side) ** 2 * (1 + anchor.spatial[1] / anchor.reduction[0])

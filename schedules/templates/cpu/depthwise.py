@@ -23,6 +23,7 @@ from schedules.config import Config
 from schedules.space import Columns, Knob, Space
 from schedules.target import Target
 from schedules.templates.common.structure import (
+    SPARE_REGISTERS,
     Anchor,
     OneAlgorithm,
     balance,
@@ -31,9 +32,12 @@ from schedules.templates.common.structure import (
     guided,
 )
 from schedules.templates.common.windows import Window, pad_spatial
-from schedules.templates.cpu.window_tiles import tile_windows
+from schedules.templates.cpu.window_tiles import MOST_JOB_ROWS, tile_windows
 
 OP = "depthwise"
+
+MOST_UNROLLED_TAPS = 400
+"""Multiply-adds in the unrolled body of a tile. Heuristic, not measured."""
 
 
 def depthwise(
@@ -75,16 +79,16 @@ class DepthwiseTemplate(OneAlgorithm):
         """Tile width, rows per job, padding place and filter unrolling."""
         n, blocks, height, width, _ = anchor.spatial
         taps = anchor.reduction[0] * anchor.reduction[1]
-        limit = target.vector_registers - 4
+        limit = target.vector_registers - SPARE_REGISTERS
         knobs = (
             Knob("tw", tuple(d for d in divisors(width) if d <= limit)),
-            Knob("rows", tuple(d for d in divisors(height) if d <= 56)),
+            Knob("rows", tuple(d for d in divisors(height) if d <= MOST_JOB_ROWS)),
             Knob("pad", (0, 1) if anchor.padded else (0,)),
             Knob("unroll", (0, 1)),
         )
 
         def fits(columns: Columns) -> NDArray[np.bool_]:
-            return (columns["tw"] * np.where(columns["unroll"] > 0, taps, anchor.reduction[1])) <= 400
+            return (columns["tw"] * np.where(columns["unroll"] > 0, taps, anchor.reduction[1])) <= MOST_UNROLLED_TAPS
 
         def derive(columns: Columns) -> Mapping[str, NDArray[np.float64]]:
             jobs = n * blocks * (height / columns["rows"])

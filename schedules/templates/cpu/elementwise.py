@@ -31,6 +31,9 @@ from schedules.templates.common.structure import (
 
 OP = "elementwise"
 
+SMALL = 4096
+"""Elements below which the first guess is one thread. Heuristic: a parallel launch takes 1.2 µs."""
+
 MOST_TEXT = 4000
 """Characters of a stage's text once it holds what it reads. Beyond, compiling takes seconds; at 15,000 minutes."""
 
@@ -65,7 +68,7 @@ class ElementwiseTemplate(OneAlgorithm):
 
         space = Space(OP, self.version, knobs, None, derive)
         columns = space.columns(space.rows)
-        few = 1 if size < 4096 else target.threads
+        few = 1 if size < SMALL else target.threads
         score = (
             np.abs(np.log2(columns["vector"] / lanes)) + np.abs(np.log2(columns["chunks"] / few)) + columns["unroll"]
         )

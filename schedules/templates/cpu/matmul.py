@@ -28,6 +28,10 @@ from schedules.space import Columns, Knob, Space
 from schedules.target import Target
 from schedules.templates.common.prefetch import FEWEST_TILES, OFTEN, Panel, prefetch_next
 from schedules.templates.common.structure import (
+    MOST_BLOCKS,
+    MOST_JOB_ROWS,
+    MOST_UNROLLED,
+    SPARE_REGISTERS,
     Anchor,
     OneAlgorithm,
     balance,
@@ -73,11 +77,11 @@ class MatmulTemplate(OneAlgorithm):
         lanes = _lanes(anchor)
         blocks = columns_count // lanes
         depth = anchor.reduction[0]
-        limit = target.vector_registers - 4
+        limit = target.vector_registers - SPARE_REGISTERS
         knobs = (
             Knob("tm", tuple(d for d in divisors(rows) if d <= limit)),
-            Knob("tn", tuple(d for d in divisors(blocks) if d <= 8)),
-            Knob("rows", tuple(d for d in divisors(rows) if d <= 512)),
+            Knob("tn", tuple(d for d in divisors(blocks) if d <= MOST_BLOCKS)),
+            Knob("rows", tuple(d for d in divisors(rows) if d <= MOST_JOB_ROWS)),
             Knob("unroll", tuple(d for d in (1, 2, 4, 8, 16) if depth % d == 0)),
             Knob("outer", (0, 1)),
             Knob("depth", _chunks(rows, depth)),
@@ -85,7 +89,7 @@ class MatmulTemplate(OneAlgorithm):
 
         def fits(columns: Columns) -> NDArray[np.bool_]:
             tile = columns["tm"] * columns["tn"]
-            allowed = (tile <= limit) & (tile * columns["unroll"] <= 256)
+            allowed = (tile <= limit) & (tile * columns["unroll"] <= MOST_UNROLLED)
             allowed &= columns["rows"] % columns["tm"] == 0
             legal: NDArray[np.bool_] = allowed & ((columns["depth"] == depth) | (columns["rows"] >= 4 * columns["tm"]))
             return legal

@@ -26,7 +26,7 @@ from schedules.templates.common.structure import (
     guided,
 )
 from schedules.templates.common.windows import BLOCKED_AXES, ImageLayout, Pooling, pool
-from schedules.templates.cpu.window_tiles import tile_windows
+from schedules.templates.cpu.window_tiles import MOST_JOB_ROWS, tile_windows
 
 OP = "pool"
 
@@ -56,7 +56,7 @@ class PoolTemplate(OneAlgorithm):
         n, blocks, height, width, _ = anchor.spatial
         knobs = (
             Knob("tw", tuple(d for d in divisors(width) if d <= 28)),
-            Knob("rows", tuple(d for d in divisors(height) if d <= 56)),
+            Knob("rows", tuple(d for d in divisors(height) if d <= MOST_JOB_ROWS)),
             Knob("pad", (0, 1) if anchor.padded else (0,)),
         )
         taps = anchor.reduction[0] * anchor.reduction[1]

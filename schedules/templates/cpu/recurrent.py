@@ -37,7 +37,7 @@ def _walk(steps: int, backwards: bool) -> tuple[int, int, int, int]:
     return (steps, steps - 1, -1, 0) if backwards else (0, 0, 1, 1)
 
 
-def _dealt(chunks: int, groups: int) -> tuple[int, int]:
+def _groups_of(chunks: int, groups: int) -> tuple[int, int]:
     """Groups and the chunks of each; chunks that cannot be dealt evenly are a group each."""
     groups = groups if groups and chunks % groups == 0 else chunks
     return groups, chunks // groups
@@ -46,16 +46,16 @@ def _dealt(chunks: int, groups: int) -> tuple[int, int]:
 BACKWARDS = " backwards"
 
 
-def _told(kind: str, backwards: bool) -> str:
+def _label(kind: str, backwards: bool) -> str:
     return kind + (BACKWARDS if backwards else "")
 
 
 def for_threads(func: tirx.PrimFunc, threads: int) -> tirx.PrimFunc:
     """A kernel of this module for so many threads: each has one group of chunks, if they can be dealt evenly."""
-    told = str(func.attrs[SCHEDULED])
+    label = str(func.attrs[SCHEDULED])
     steps, batch, chunks, *_ = (int(size) for size in func.params[0].ty.shape)
-    make = {"lstm": lstm_steps, "gru": gru_steps}[told.removesuffix(BACKWARDS)]
-    return make(steps, batch, chunks * UNITS, told.endswith(BACKWARDS), threads)
+    make = {"lstm": lstm_steps, "gru": gru_steps}[label.removesuffix(BACKWARDS)]
+    return make(steps, batch, chunks * UNITS, label.endswith(BACKWARDS), threads)
 
 
 def lstm_steps(steps: int, batch: int, hidden: int, backwards: bool, groups: int = 0) -> tirx.PrimFunc:
@@ -68,7 +68,7 @@ def lstm_steps(steps: int, batch: int, hidden: int, backwards: bool, groups: int
         groups: into which the chunks are dealt; 0 makes each chunk one.
     """
     chunks = hidden // UNITS
-    groups, each = _dealt(chunks, groups)
+    groups, each = _groups_of(chunks, groups)
     start, first, sign, row = _walk(steps, backwards)
 
     @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
@@ -115,7 +115,7 @@ def lstm_steps(steps: int, batch: int, hidden: int, backwards: bool, groups: int
                                         acc[2 + p, u]
                                     ) * T.tanh(out[1, first + sign * t + row, b, chunk * UNITS + p * LANES + u])
 
-    return kernel.with_attr(SCHEDULED, _told("lstm", backwards)).with_attr("op_pattern", 8)
+    return kernel.with_attr(SCHEDULED, _label("lstm", backwards)).with_attr("op_pattern", 8)
 
 
 def gru_steps(steps: int, batch: int, hidden: int, backwards: bool, groups: int = 0) -> tirx.PrimFunc:
@@ -131,7 +131,7 @@ def gru_steps(steps: int, batch: int, hidden: int, backwards: bool, groups: int 
         groups: into which the chunks are dealt; 0 makes each chunk one.
     """
     chunks = hidden // UNITS
-    groups, each = _dealt(chunks, groups)
+    groups, each = _groups_of(chunks, groups)
     vectors = 3 * UNITS // LANES
     start, first, sign, row = _walk(steps, backwards)
 
@@ -182,4 +182,4 @@ def gru_steps(steps: int, batch: int, hidden: int, backwards: bool, groups: int 
                                         * (out[0, start + sign * t, b, chunk * UNITS + p * LANES + u] - acc[4 + p, u])
                                     )
 
-    return kernel.with_attr(SCHEDULED, _told("gru", backwards)).with_attr("op_pattern", 8)
+    return kernel.with_attr(SCHEDULED, _label("gru", backwards)).with_attr("op_pattern", 8)

@@ -8,6 +8,9 @@ from tvm.s_tir.schedule import LoopRV
 from schedules.config import Config
 from schedules.templates.common.structure import Anchor, inline_epilogue, parallel_outer, unroll_tile
 
+MOST_JOB_ROWS = 56
+"""Rows of a picture in one parallel job. Heuristic, not measured."""
+
 
 def tile_windows(sch: s_tir.Schedule, anchor: Anchor, config: Config, unroll: tuple[str, ...]) -> None:
     """Rewrite a block over (n, c, oh, ow, b | kh, kw) by the knobs ``rows``, ``tw`` and ``pad``.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from copy import deepcopy
 
 from onnx import ModelProto, NodeProto, ValueInfoProto, helper
 
@@ -20,8 +21,7 @@ def bounded(model: ModelProto) -> ModelProto:
     Raises:
         ModelError: if nothing is left to compute, or a shape depends on data.
     """
-    copy = ModelProto()
-    copy.CopyFrom(model)
+    copy = deepcopy(model)
     split_to_slices(copy.graph)
     graph, scope = copy.graph, Scope(model)
     _check_shapes(model, scope)

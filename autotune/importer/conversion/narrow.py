@@ -7,6 +7,7 @@ multiplies fp16 itself (``HALF_NATIVE``) gets its fp16 operands as they are.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from copy import deepcopy
 
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
@@ -71,8 +72,7 @@ def encoded(model: ModelProto, half_native: bool = False) -> ModelProto:
     short = {name: kind for name, kind in scope.types.items() if kind in NARROW or kind == TensorProto.FLOAT16}
     if not short:
         return model
-    copy = ModelProto()
-    copy.CopyFrom(model)
+    copy = deepcopy(model)
     kept: list[NodeProto] = []
     for node in copy.graph.node:
         native = half_native and node.op_type in HALF_NATIVE and _is_half(node, scope)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from copy import deepcopy
 
 import onnx
 import onnx.inliner
@@ -83,8 +84,7 @@ def _expanded(model: ModelProto, kinds: Collection[tuple[str, str]]) -> tuple[Mo
     before = len(model.graph.node), {node.op_type for node in model.graph.node}
     _spell_defaults(model, kinds)
     # The inliner looks for types among inputs and values only, and for those of inputs that are left out, too.
-    typed = ModelProto()
-    typed.CopyFrom(model)
+    typed = deepcopy(model)
     typed.graph.value_info.extend(
         helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
         for tensor in model.graph.initializer

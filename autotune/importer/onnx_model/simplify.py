@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection
+from copy import deepcopy
 from typing import cast
 
 import onnx
@@ -115,7 +116,7 @@ def _slim(model: ModelProto) -> ModelProto:
     """onnxslim: constants folded, batch norm folded into convolutions, dead and repeated nodes removed."""
     try:
         with third_party():
-            slimmed = cast(ModelProto, onnxslim.slim(_copy(model)))
+            slimmed = cast(ModelProto, onnxslim.slim(deepcopy(model)))
             # It drops inputs that nothing reads, which callers would still pass, and reshapes outputs at times.
             for field in ("input", "output"):
                 names = {value.name for value in getattr(slimmed.graph, field)}
@@ -144,9 +145,3 @@ def _with_weights(small: ModelProto, model: ModelProto) -> ModelProto:
             del small.graph.input[index]
     name_nodes(small.graph.node)
     return small
-
-
-def _copy(model: ModelProto) -> ModelProto:
-    copy = ModelProto()
-    copy.CopyFrom(model)
-    return copy

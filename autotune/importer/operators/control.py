@@ -8,10 +8,11 @@ stop early keeps the state of the moment it stopped.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 
 import numpy as np
 import onnx
-from onnx import GraphProto, NodeProto, numpy_helper
+from onnx import GraphProto, numpy_helper
 
 from autotune.importer.conversion.emit import Emit, Node
 from autotune.importer.conversion.registry import rewrites
@@ -56,8 +57,7 @@ def loop(node: Node, e: Emit) -> list[str] | None:
         raise node.refused("it has no trip count; give it a constant one")
     else:
         trips = int(node.constant(0, "trip count").reshape(-1)[0])
-    if trips * len(body.node) > MOST_NODES:
-        raise node.refused(f"{trips} trips of {len(body.node)} nodes are more than {MOST_NODES} when laid out flat")
+    _check_size(node, trips, body)
     states = [str(name) for name in node.proto.input[2:]]
     kept = len(states)
     scans: list[list[str]] = [[] for _ in range(len(body.output) - 1 - kept)]
@@ -79,6 +79,12 @@ def loop(node: Node, e: Emit) -> list[str] | None:
     if scans and not trips:
         raise node.refused("it never runs, so its scan outputs have no shape")
     return [*states, *(e.concat([e.unsqueeze(value, 0) for value in values], 0) for values in scans)]
+
+
+def _check_size(node: Node, trips: int, body: GraphProto) -> None:
+    """Refuse a loop that is too long to be laid out flat."""
+    if trips * len(body.node) > MOST_NODES:
+        raise node.refused(f"{trips} trips of {len(body.node)} nodes are more than {MOST_NODES} when laid out flat")
 
 
 def _always(body: GraphProto) -> bool:
@@ -107,8 +113,7 @@ def scan(node: Node, e: Emit) -> list[str] | None:
     backwards = node.attr("scan_input_directions") or [0] * count
     shapes = [node.shape(kept + index) for index in range(count)]
     trips = shapes[0][axes[0]]
-    if trips * len(body.node) > MOST_NODES:
-        raise node.refused(f"{trips} trips of {len(body.node)} nodes are more than {MOST_NODES} when laid out flat")
+    _check_size(node, trips, body)
     states = [str(name) for name in node.proto.input[:kept]]
     results: list[list[str]] = [[] for _ in range(len(body.output) - kept)]
     for trip in range(trips):
@@ -143,8 +148,7 @@ def _inlined(e: Emit, body: GraphProto, inputs: Sequence[str], label: str) -> li
             if name:
                 names[name] = f"{stem}/{name}"
     for node in body.node:
-        copy = NodeProto()
-        copy.CopyFrom(node)
+        copy = deepcopy(node)
         rename(copy, names)
         copy.name = f"{stem}/{node.name or node.output[0]}"
         e.nodes.append(copy)

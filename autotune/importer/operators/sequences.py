@@ -10,12 +10,11 @@ from tvm import relax
 from tvm.ir import GenericConst
 
 from autotune.importer.conversion.registry import Inputs, converts
+from autotune.importer.operators.recurrent_ops import GATES
 from schedules.errors import ModelError
 from schedules.templates.cpu.recurrent import LANES, UNITS, gru_steps, lstm_steps
 
 Array = NDArray[Any]
-
-GATES = {"LSTM": 4, "GRU": 3}
 
 
 @converts("LSTM", "GRU")

@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from autotune.options import Options as Options
     from autotune.runtime.session import InferenceSession as InferenceSession
     from autotune.runtime.session import load as load
-    from autotune.tuning.tune import build as build
-    from autotune.tuning.tune import tune as tune
     from autotune.tuning.function import TunedFunction as TunedFunction
     from autotune.tuning.function import tune_function as tune_function
     from autotune.tuning.result import Result as Result
+    from autotune.tuning.tune import build as build
+    from autotune.tuning.tune import tune as tune
 
 __version__ = installed(DISTRIBUTION) or "0+unknown"
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from schedules.task import Task
-from search.allocation import TaskState
+from search.allocators.allocation import TaskState
 
 
 @dataclass(frozen=True)

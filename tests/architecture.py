@@ -38,8 +38,8 @@ MIN_MIRRORED_SHARE = 0.9
 HOMES = {
     "tvm": ("schedules/templates/", "schedules/lower.py", "costmodels/program_features.py", "autotune/"),
     "tvm_ffi": ("schedules/templates/", "schedules/lower.py", "costmodels/program_features.py", "autotune/"),
-    "skopt": ("costmodels/", "search/bayesian.py"),
-    "sklearn": ("costmodels/", "search/bayesian.py"),
+    "skopt": ("costmodels/", "search/searchers/bayesian.py"),
+    "sklearn": ("costmodels/", "search/searchers/bayesian.py"),
     "xgboost": ("costmodels/boosted.py",),
 }
 """Where a library may be imported."""

@@ -35,7 +35,7 @@ LONG_FUNCTION = "def long():\n" + "    x = 1\n" * MAX_FUNCTION_LINES
 
 BROKEN = {
     "import_direction": [
-        {"schedules/a.py": "import search.searcher"},
+        {"schedules/a.py": "import search.searchers.searcher"},
         {"schedules/a.py": "from tuning_logs.record import RecordKey"},
         {"tuning_logs/a.py": "def f():\n    from costmodels import base"},
         {"search/a.py": "import autotune"},
@@ -148,9 +148,9 @@ GOOD = {
     "schedules/templates/cpu/conv2d.py": "from tvm import te\nfrom schedules.config import Config",
     "schedules/config.py": "import json",
     "costmodels/boosted.py": "import xgboost\nfrom tuning_logs.record import RecordKey",
-    "search/bayesian.py": "from skopt import Optimizer\nfrom costmodels.cost_model import CostModel",
-    "search/searcher.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import numpy",
-    "search/loop.py": "from search.searcher import x\ndef f(console):\n    console.print('not the builtin')",
+    "search/searchers/bayesian.py": "from skopt import Optimizer\nfrom costmodels.cost_model import CostModel",
+    "search/searchers/searcher.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import numpy",
+    "search/loop.py": "from search.searchers.searcher import x\ndef f(console):\n    console.print('not the builtin')",
     "tuning_logs/store.py": "import sqlite3\nimport time",
     "autotune/cli/main.py": "import os\nprint(os.environ['HOME'])\ndef f():\n    import tvm",
     "autotune/validation/verify.py": "def f():\n    import onnxruntime\n    import csv  # slow to import",

@@ -12,8 +12,8 @@ from schedules.lower import claim, load_program
 from schedules.space import Space
 from schedules.target import Target
 from schedules.task import Task
-from search.searcher import Result
-from search.transfer import transferred
+from search.searchers.searcher import Result
+from search.searchers.transfer import transferred
 from tuning_logs.log import TuningLog
 from tuning_logs.record import RecordKey
 from tuning_logs.similarity import Nearness, Neighbourhood, Signature

@@ -47,8 +47,8 @@ def strategies(kind: str) -> tuple[str, ...]:
     # NumPy comes with these: some 0.1 s that --help does not need.
     from autotune.measure.evaluator import EVALUATORS
     from costmodels.cost_model_catalog import COST_MODELS
-    from search.allocator_catalog import ALLOCATORS
-    from search.searcher_catalog import SEARCHERS
+    from search.allocators.allocator_catalog import ALLOCATORS
+    from search.searchers.searcher_catalog import SEARCHERS
 
     known = {"searcher": SEARCHERS, "cost model": COST_MODELS, "allocator": ALLOCATORS, "evaluator": EVALUATORS}
     return known[kind]

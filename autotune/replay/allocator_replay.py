@@ -17,8 +17,8 @@ import numpy as np
 
 from autotune.replay.trajectories import Trajectories, Trajectory
 from costmodels.cost_model import Floats
-from search.allocation import Allocator, TaskState
-from search.allocator_catalog import make_allocator
+from search.allocators.allocation import Allocator, TaskState
+from search.allocators.allocator_catalog import make_allocator
 
 ORACLE = "oracle"
 

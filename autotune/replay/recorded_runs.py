@@ -21,7 +21,7 @@ from autotune.measure.evaluator import Evaluator, at_speed_of
 from autotune.measure.racing import in_turn
 from autotune.replay.trace import Trace
 from schedules.config import Config
-from search.searcher import Result, Searcher
+from search.searchers.searcher import Result, Searcher
 from tuning_logs.measurement import ERROR_KINDS, Measurement
 
 LONGEST = 4000

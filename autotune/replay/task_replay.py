@@ -22,9 +22,9 @@ from autotune.tuning.loop import CLOSE, FINALISTS
 from costmodels.cost_model_catalog import make_cost_model
 from costmodels.metrics import Quality, assess
 from costmodels.surrogate import bend
-from search.searcher import SearchContext
-from search.searcher_catalog import make_searcher
-from search.warm_restart import SiblingResults
+from search.searchers.searcher import SearchContext
+from search.searchers.searcher_catalog import make_searcher
+from search.searchers.warm_restart import SiblingResults
 
 WITHIN = (0.02, 0.05)
 """A chosen config slower than the best by more than this share is a wrong choice."""

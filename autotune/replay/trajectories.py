@@ -18,10 +18,10 @@ import numpy as np
 from autotune.measure.evaluator import make_evaluator
 from autotune.replay.recorded_runs import ReplayBench, run_slot
 from autotune.replay.trace import Trace
-from search.allocation import TaskState, slot_trials
-from search.searcher import Result, SearchContext, Searcher
-from search.searcher_catalog import make_searcher
-from search.warm_restart import SiblingResults, WarmRestart
+from search.allocators.allocation import TaskState, slot_trials
+from search.searchers.searcher import Result, SearchContext, Searcher
+from search.searchers.searcher_catalog import make_searcher
+from search.searchers.warm_restart import SiblingResults, WarmRestart
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 from autotune.events import Event, PhaseBegan, ReferenceTimed, SlotBegan, SlotDone, TuningBegan, TuningEnded
 from schedules.errors import UsageError
-from search.allocation import TaskState
+from search.allocators.allocation import TaskState
 
 
 class EventFile:

@@ -16,9 +16,9 @@ from rich.text import Text
 
 from autotune.events import Event, PhaseBegan, ReferenceTimed, SlotBegan, SlotDone, TuningBegan, TuningEnded
 from schedules.task import Task
-from search.allocation import TaskState
-from search.gain import GainModel
-from search.slot_explanation import remaining_s
+from search.allocators.allocation import TaskState
+from search.allocators.gain import GainModel
+from search.allocators.slot_explanation import remaining_s
 
 PLAIN_EVERY_S = 5.0
 """Seconds between two lines where there is no terminal. Heuristic: some ten lines a minute."""

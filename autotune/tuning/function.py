@@ -38,8 +38,8 @@ from schedules.errors import UsageError, first_line
 from schedules.lower import claim, normalise, program_of, repack, task_key
 from schedules.target import Target
 from schedules.task import Task
-from search.simple_allocators import RoundRobin
-from search.stopping import Limits
+from search.allocators.simple_allocators import RoundRobin
+from search.allocators.stopping import Limits
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from autotune.measure.measurer import Candidate, Origin
 from schedules.config import Config
 from schedules.space import Space
 from schedules.task import Task
-from search.allocation import TaskState
-from search.searcher import Result, Searcher
-from search.warm_restart import SiblingResults, WarmRestart
+from search.allocators.allocation import TaskState
+from search.searchers.searcher import Result, Searcher
+from search.searchers.warm_restart import SiblingResults, WarmRestart
 from tuning_logs.measurement import Measurement
 from tuning_logs.record import RecordKey, TuningRecord
 

@@ -14,10 +14,10 @@ from autotune.events import Observer, SlotBegan, SlotDone
 from autotune.host.interruption import Interruption
 from autotune.measure.measurer import Measurer
 from autotune.tuning.job import FINAL, Job, sibling_results
-from search.allocation import Allocator, TaskState, slot_trials
-from search.gain import latency_share
-from search.remaining import RemainingGain, why_enough
-from search.stopping import Limits, why_run_done, why_task_done
+from search.allocators.allocation import Allocator, TaskState, slot_trials
+from search.allocators.gain import latency_share
+from search.allocators.remaining import RemainingGain, why_enough
+from search.allocators.stopping import Limits, why_run_done, why_task_done
 from tuning_logs.store import LogStore
 
 FINALISTS = 12

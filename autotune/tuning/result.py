@@ -11,8 +11,8 @@ from typing import Any
 
 from autotune.events import Observer, PhaseBegan
 from autotune.validation.verify import Verdict
-from search.allocation import TaskState
-from search.remaining import Remaining, together
+from search.allocators.allocation import TaskState
+from search.allocators.remaining import Remaining, together
 
 PHASES = ("import", "search", "compile", "measure", "build", "verify")
 

@@ -22,13 +22,13 @@ from autotune.tuning.job import Job, KernelTask, wall_s
 from autotune.tuning.loop import TuningLoop
 from schedules.lower import BASELINE
 from schedules.target import Target
-from search.allocation import TaskState
-from search.allocator_catalog import make_allocator
-from search.remaining import Remaining, RemainingGain
-from search.searcher import SearchContext
-from search.searcher_catalog import make_searcher
-from search.stopping import Limits
-from search.warm_restart import WarmRestart
+from search.allocators.allocation import TaskState
+from search.allocators.allocator_catalog import make_allocator
+from search.allocators.remaining import Remaining, RemainingGain
+from search.allocators.stopping import Limits
+from search.searchers.searcher import SearchContext
+from search.searchers.searcher_catalog import make_searcher
+from search.searchers.warm_restart import WarmRestart
 from tuning_logs.log import TuningLog
 from tuning_logs.record import TuningRecord
 

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 import autotune
-from autotune.host.machine import host_target
 from autotune.backends.cpu.libraries import set_threads
+from autotune.host.machine import host_target
 from autotune.validation.verify import compare, session_inputs
 from schedules.lower import tvm_target
 from tests.bench.gpu import metaschedule

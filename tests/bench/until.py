@@ -15,8 +15,8 @@ import numpy as np
 from autotune.replay.allocator_replay import Moment, moments, pace_of
 from autotune.replay.trace import Trace, load_traces
 from autotune.replay.trajectories import Trajectories, TrajectoryRules
-from search.allocator_catalog import DEFAULT_ALLOCATOR, make_allocator
-from search.remaining import RemainingGain
+from search.allocators.allocator_catalog import DEFAULT_ALLOCATOR, make_allocator
+from search.allocators.remaining import RemainingGain
 from tests.bench.packing import TRACES
 
 MODELS = ("squeezenet", "encoder", "resnet50", "vgg19")

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from search.allocation import Allocator, TaskState
-from search.allocator_catalog import make_allocator
+from search.allocators.allocation import Allocator, TaskState
+from search.allocators.allocator_catalog import make_allocator
 
 
 def fresh(count: int) -> list[TaskState]:

@@ -9,8 +9,8 @@ import pytest
 
 from schedules.config import Config
 from schedules.space import Space
-from search.searcher import Result, SearchContext, Searcher
-from search.searcher_catalog import make_searcher
+from search.searchers.searcher import Result, SearchContext, Searcher
+from search.searchers.searcher_catalog import make_searcher
 from tests.conformance import spaces
 from tuning_logs.measurement import Measurement
 

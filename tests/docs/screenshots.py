@@ -14,7 +14,7 @@ from autotune.report.page import write_report
 from autotune.report.progress import Progress
 from autotune.tuning.run_history import Run, read_history
 from schedules.task import Task
-from search.allocation import TaskState
+from search.allocators.allocation import TaskState
 from tests.chromium import Chromium, find_browser
 
 COLUMNS, LINES = 118, 22

@@ -10,10 +10,10 @@ import numpy as np
 import tvm
 from numpy.typing import NDArray
 
+from autotune.backends.cpu.libraries import set_threads
 from autotune.measure.kernel_builder import Builder
 from autotune.measure.measurer import Candidate, symbol_of
 from autotune.measure.output_check import Expected, aligned, make_inputs, normal_block, numpy_dtype, poison
-from autotune.backends.cpu.libraries import set_threads
 from schedules.lower import BASELINE, load_program, repack
 from schedules.target import Target
 from tests.mutation import lowering

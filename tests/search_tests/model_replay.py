@@ -11,10 +11,10 @@ from functools import cache
 
 import numpy as np
 
-from search.allocation import TaskState
-from search.allocator_catalog import make_allocator
-from search.searcher import SearchContext
-from search.searcher_catalog import make_searcher
+from search.allocators.allocation import TaskState
+from search.allocators.allocator_catalog import make_allocator
+from search.searchers.searcher import SearchContext
+from search.searchers.searcher_catalog import make_searcher
 from tests.search_tests.synthetic import Bench, Conv, Pool2d
 
 SLOT = 8

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from search.searcher import Result, SearchContext
-from search.searcher_catalog import make_searcher
+from search.searchers.searcher import Result, SearchContext
+from search.searchers.searcher_catalog import make_searcher
 from tests.search_tests.synthetic import BENCHES, Bench
 
 NEAR = 1.05

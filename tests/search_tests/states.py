@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from search.allocation import TaskState
+from search.allocators.allocation import TaskState
 
 
 def known(key: str, latencies_s: list[float | None], **other: object) -> TaskState:

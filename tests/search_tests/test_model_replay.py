@@ -7,8 +7,8 @@ from functools import cache
 import numpy as np
 import pytest
 
-from search.allocator_catalog import make_allocator
-from search.remaining import RemainingGain
+from search.allocators.allocator_catalog import make_allocator
+from search.allocators.remaining import RemainingGain
 from tests.search_tests.model_replay import area, time_to, trajectories
 
 SEEDS = 2

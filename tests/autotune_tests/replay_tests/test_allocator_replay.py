@@ -5,7 +5,7 @@ import pytest
 
 from autotune.replay.allocator_replay import Curve, allocate, final_latency, moments, oracle, pace_of, total_s
 from autotune.replay.trajectories import Trajectories, TrajectoryRules
-from search.simple_allocators import RoundRobin
+from search.allocators.simple_allocators import RoundRobin
 from tests.autotune_tests.replay_tests.made_up import trace
 
 

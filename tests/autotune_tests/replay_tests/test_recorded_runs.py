@@ -5,8 +5,8 @@ import pytest
 
 from autotune.measure.evaluator import make_evaluator
 from autotune.replay.recorded_runs import BUILDERS, ReplayBench, run_slot
-from search.random_search import RandomSearch
-from search.searcher import SearchContext
+from search.searchers.random_search import RandomSearch
+from search.searchers.searcher import SearchContext
 from tests.autotune_tests.replay_tests.made_up import trace
 
 

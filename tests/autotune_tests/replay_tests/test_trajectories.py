@@ -32,7 +32,7 @@ def test_the_shipped_latency_is_the_true_one_of_what_looks_best() -> None:
 
 
 def test_siblings_are_run_as_far_as_a_task_needs_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("search.warm_restart.SMALL_SPACE", 8)
+    monkeypatch.setattr("search.searchers.warm_restart.SMALL_SPACE", 8)
     pair = [trace("a"), trace("b", 3e-4, 1)]
     other = replace(pair[1], task=replace(pair[1].task, template="another"))
     for traces, slots in ((pair, 3), ([pair[0], other], 1)):

@@ -8,7 +8,7 @@ from rich.console import Console
 from autotune.events import PhaseBegan, SlotBegan, SlotDone, TuningBegan, TuningEnded
 from autotune.report.progress import Progress, RunSummary, Steps, describe_state
 from schedules.task import Task
-from search.allocation import TaskState
+from search.allocators.allocation import TaskState
 from tests.autotune_tests.fakes import FakeClock
 
 

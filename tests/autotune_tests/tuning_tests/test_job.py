@@ -12,12 +12,12 @@ from autotune.tuning.loop import TuningLoop
 from schedules.errors import UsageError
 from schedules.space import Knob, Space
 from schedules.task import Task
-from search.random_search import RandomSearch
-from search.remaining import RemainingGain
-from search.searcher import SearchContext
-from search.simple_allocators import RoundRobin
-from search.stopping import Limits
-from search.warm_restart import MAX_OWN_TRIALS, WarmRestart
+from search.allocators.remaining import RemainingGain
+from search.allocators.simple_allocators import RoundRobin
+from search.allocators.stopping import Limits
+from search.searchers.random_search import RandomSearch
+from search.searchers.searcher import SearchContext
+from search.searchers.warm_restart import MAX_OWN_TRIALS, WarmRestart
 from tests.autotune_tests.fakes import FakeClock, FakeMeasurer
 from tuning_logs.measurement import Measurement
 from tuning_logs.record import RecordKey

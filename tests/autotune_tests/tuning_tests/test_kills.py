@@ -15,10 +15,10 @@ from autotune.tuning.job import Job, KernelTask
 from autotune.tuning.loop import TuningLoop
 from schedules.space import Knob, Space
 from schedules.task import Task
-from search.random_search import RandomSearch
-from search.searcher import SearchContext
-from search.simple_allocators import RoundRobin
-from search.stopping import Limits
+from search.allocators.simple_allocators import RoundRobin
+from search.allocators.stopping import Limits
+from search.searchers.random_search import RandomSearch
+from search.searchers.searcher import SearchContext
 from tests.autotune_tests.fakes import by_config
 from tests.tuning_logs_tests.test_processes import forked
 from tuning_logs.maintenance import verify

@@ -14,11 +14,11 @@ from autotune.tuning.job import FINAL, STAGE, WALL, Job, KernelTask
 from autotune.tuning.loop import CLOSE, FINALISTS, TuningLoop
 from schedules.space import Knob, Space
 from schedules.task import Task
-from search.allocation import Allocator
-from search.random_search import RandomSearch
-from search.searcher import SearchContext
-from search.simple_allocators import RoundRobin
-from search.stopping import Limits
+from search.allocators.allocation import Allocator
+from search.allocators.simple_allocators import RoundRobin
+from search.allocators.stopping import Limits
+from search.searchers.random_search import RandomSearch
+from search.searchers.searcher import SearchContext
 from tests.autotune_tests.fakes import FakeClock, FakeMeasurer, FakeRanker, by_config
 from tuning_logs.measurement import Measurement
 from tuning_logs.record import RecordKey

@@ -15,7 +15,6 @@ from autotune.validation.bench_process import CpuMeter, EngineProcess, EngineTim
 from autotune.validation.verify import random_inputs
 from schedules.errors import MeasureError
 
-
 CPU_TIMES = type(psutil.cpu_times())
 
 

@@ -23,8 +23,8 @@ from autotune.measure.measurer import symbol_of
 from autotune.validation.verify import random_inputs, reference_outputs
 from schedules.lower import BASELINE, load_program, lower
 from schedules.target import Target
-from tests.schedules_tests.templates_tests.cuda_tests.emulator import Emulated
 from tests.models.catalog import cached
+from tests.schedules_tests.templates_tests.cuda_tests.emulator import Emulated
 
 TARGET = Target.cuda("sm_90")
 Kernel = Callable[[list[NDArray[Any]], NDArray[Any]], NDArray[Any]]

@@ -1,0 +1,98 @@
+"""The default allocation: the slot goes to the task expected to reduce the model's latency most per second of tuning.
+
+Notation: w = weight, b = best latency, g = ln gain of the next m trials, c = seconds of one trial of the task.
+
+    value = w·b·(1 − e^−g) / (m·c)
+
+This is DynaTune's idea with four departures:
+
+- the unit is latency per second of tuning, and a task costs what its own trials cost;
+- no curve is fitted to the staircase of best latencies: g comes from a model of new records (``gain.py``);
+- instead of UCB1, whose bonus needs rewards in [0, 1], the expectation decides, or a draw (Thompson). Each slot lowers
+  the next one's expectation, so no task is starved;
+- every task is served once before any is served twice, most arithmetic first: an untuned kernel is 5 to 100 times
+  slower than a template's first initial config, more than any other slot could gain.
+
+The first slots of a task are short (``PACE``). Tasks within ``NEAR_BOUND`` of their bound get no slot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from search.allocators.allocation import Allocator, TaskState, open_tasks, slot_trials, state_of
+from search.allocators.gain import GainModel, latency_share, trial_cost_s
+from search.allocators.slot_explanation import describe_slot
+from search.allocators.stopping import NEAR_BOUND, near_roofline
+
+PACE = (2, 2, 4)
+"""Trials of a task's first slots: its first trials bring most (1.5 % each in trials 3 and 4, 0.7 in 5 to 8, 0.3 in 9 to
+16, 0.1 in 17 to 24 on the recorded models; ``gain.py``)."""
+
+ALIVE = 0.7
+"""Share of tasks of which some config works, before anything was tried. Heuristic, not measured."""
+
+TIE_BREAK = 0.01
+"""Share of the expectation added to a Thompson draw: most draws hold no record at all and would be equal."""
+
+
+class LatencyReduction(Allocator):
+    """Expected reduction of the model's latency per second of tuning.
+
+    Args:
+        slot: m once the slots of ``pace`` are over.
+        rng: if given, values are drawn from it (Thompson) instead of expected.
+        pace: m of a task's first slots.
+    """
+
+    def __init__(self, slot: int = 8, rng: np.random.Generator | None = None, pace: tuple[int, ...] = PACE) -> None:
+        self.pace = pace
+        self._slot = slot
+        self._rng = rng
+        self._gains = GainModel()
+
+    def next(self, states: Sequence[TaskState]) -> str | None:
+        """An untried task, the most arithmetic first; then the one of the largest value; None if none is open.
+
+        Tasks that are exhausted, or near their bounds, are not open.
+        """
+        self._gains.observe(states)
+        tasks = [state for state in open_tasks(states) if not near_roofline(state, NEAR_BOUND)]
+        if not tasks:
+            return None
+        fresh = [state for state in tasks if not state.trials]
+        if fresh:
+            return max(fresh, key=lambda state: (state.weight * state.flop, latency_share(state))).key
+        return max(tasks, key=self._value).key
+
+    def why(self, key: str, states: Sequence[TaskState]) -> str:
+        """The expected reduction and its cost, as in ``Allocator.why``."""
+        return describe_slot(self._gains, key, states, self._ahead(state_of(key, states)))
+
+    def _ahead(self, state: TaskState) -> int:
+        return slot_trials(self.pace, state.trials, self._slot)
+
+    def _value(self, state: TaskState) -> float:
+        """Seconds of model latency saved per second of tuning; a task with failures only counts as untuned."""
+        ahead = self._ahead(state)
+        slot_s = ahead * trial_cost_s(state)
+        if state.best_s is None:
+            return latency_share(state) * _chance_of_first(state.trials, ahead) / slot_s
+        if self._rng is None:
+            return self._gains.reduction_s(state, ahead) / slot_s
+        drawn = float(self._gains.draws(state, ahead, 1, self._rng)[0])
+        drawn += TIE_BREAK * self._gains.expected(state, ahead)
+        return latency_share(state) * -float(np.expm1(-drawn)) / slot_s
+
+
+def _chance_of_first(failures: int, ahead: int) -> float:
+    """Chance that one of ``ahead`` trials is the first valid one after ``failures`` failures, at least one.
+
+    Either the task can work, with a share of valid configs that is uniform a priori (Laplace's rule), or none of its
+    configs does. The evidence for the latter grows with every failure, so a task without any valid config is left.
+    """
+    alive = ALIVE / (failures + 1.0)
+    alive /= alive + 1.0 - ALIVE
+    return alive * (1.0 - (1.0 - 1.0 / (failures + 2.0)) ** ahead)

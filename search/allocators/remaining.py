@@ -1,0 +1,128 @@
+"""Expected remaining gain: how much lower the model's latency would be if tuning went on.
+
+``--until 1%`` stops by this estimate: the sum over tasks of what more trials may bring, with an interval from draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from schedules.errors import UsageError
+from search.allocators.allocation import TaskState
+from search.allocators.gain import GainModel, headroom, latency_share
+from search.allocators.stopping import near_roofline
+
+DRAWS = 400
+"""Draws of the sum: the ends of an 80 % interval are then some 2 % of probability off, √(0.1·0.9 / 400)."""
+
+AHEAD = 128
+"""Trials of every task that "went on" means. Convention."""
+
+COMMON_SPREAD = 1.2
+"""Standard deviation of ln(truth / expectation) that all tasks share, as the gain model itself may be wrong. With 0.6
+and τ = 3.5, 60 % of realised gains lay in the 80 % interval; with 1.2 and τ = 6, 78 % (docs/dynatune.md)."""
+
+LONG_TAU = 6.0
+"""τ in trials of the record model over ``AHEAD`` trials; see ``COMMON_SPREAD``. The τ that ranks slots well expects
+twice what comes."""
+
+
+@dataclass(frozen=True)
+class Remaining:
+    """Expected remaining gain.
+
+    Attributes:
+        model_s: the model's latency now as the weighted sum of its tasks, seconds.
+        gain_s: expected reduction of it.
+        low_s, high_s: interval of the reduction.
+        level: probability of the interval.
+    """
+
+    model_s: float
+    gain_s: float
+    low_s: float
+    high_s: float
+    level: float
+
+    @property
+    def share(self) -> float:
+        """Expected reduction as a share of the model's latency."""
+        return self._share(self.gain_s)
+
+    def _share(self, part_s: float) -> float:
+        return part_s / self.model_s if self.model_s > 0 else 0.0
+
+    def to_data(self) -> dict[str, float]:
+        """As in ``tune run --json``: shares of the model's latency now."""
+        low, high = self._share(self.low_s), self._share(self.high_s)
+        return {"share": self.share, "low": low, "high": high, "level": self.level}
+
+    @property
+    def text(self) -> str:
+        """For people."""
+        low, high = 100.0 * self._share(self.low_s), 100.0 * self._share(self.high_s)
+        return f"expected remaining gain {self.share:.1%} ({low:.1f}–{high:.1f}% at {self.level:.0%})"
+
+
+def together(parts: Sequence[Remaining | None]) -> Remaining | None:
+    """The remaining gain of several models' latencies added up; None where one is unknown.
+
+    Bounds are added too: the parts' expectations come from one gain model, so they are wrong in the same direction.
+    """
+    known = [part for part in parts if part is not None]
+    if not known or len(known) < len(parts) or len({part.level for part in known}) > 1:
+        return None
+    return Remaining(
+        sum(part.model_s for part in known),
+        sum(part.gain_s for part in known),
+        sum(part.low_s for part in known),
+        sum(part.high_s for part in known),
+        known[0].level,
+    )
+
+
+class RemainingGain:
+    """Estimates the remaining gain; it learns from the states after every slot how far its expectations were right."""
+
+    def __init__(self, rng: np.random.Generator, ahead: int = AHEAD) -> None:
+        self._rng = rng
+        self._ahead = ahead
+        self._gains = GainModel(LONG_TAU)
+
+    def observe(self, states: Sequence[TaskState]) -> None:
+        """Take note of ``states`` after a slot."""
+        self._gains.observe(states)
+
+    def estimate(self, states: Sequence[TaskState], level: float = 0.8) -> Remaining:
+        """What ``ahead`` more trials of every open task would bring.
+
+        A task without a valid config counts with an untuned latency and no gain: nothing is known of it.
+
+        Args:
+            level: of the interval, above 0 and below 1.
+
+        Raises:
+            UsageError: for another level.
+        """
+        if not 0.0 < level < 1.0:
+            raise UsageError(f"level is {level}; an interval's level lies between 0 and 1")
+        cuts = np.zeros(DRAWS)
+        model_s = 0.0
+        off = np.exp(COMMON_SPREAD * self._rng.standard_normal(DRAWS))
+        for state in states:
+            share = latency_share(state)
+            model_s += share
+            if state.best_s is None or state.exhausted or near_roofline(state, 1.0):
+                continue
+            gains = np.minimum(off * self._gains.draws(state, self._ahead, DRAWS, self._rng), headroom(state))
+            cuts += share * -np.expm1(-gains)
+        low, high = np.quantile(cuts, [0.5 - level / 2.0, 0.5 + level / 2.0])
+        return Remaining(model_s, float(cuts.mean()), float(low), float(high), level)
+
+
+def why_enough(remaining: Remaining, until: float) -> str | None:
+    """The reason to stop if the expected remaining gain is below ``until`` (a share), or None."""
+    return f"{remaining.text}, below {until:.1%}" if remaining.share < until else None

@@ -1,0 +1,88 @@
+"""When to stop tuning a task or a run: rules over what is already known, with the reason in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from schedules.errors import UsageError
+from search.allocators.allocation import TaskState
+
+NEAR_BOUND = 1.03
+"""A task within this factor of its roofline bound is done. Heuristic: a gain of 3 % is about the least that single
+measurements show."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a run may spend and when a task is good enough.
+
+    Attributes:
+        budget_s: seconds of the whole run; None is no limit.
+        trials: measured trials of the whole run; None is no limit.
+        near_bound: a task within this factor of its roofline bound is done (1.03: within 3 %).
+        plateau_trials: a task without a gain in so many trials is done; None is no such rule. 64 is eight slots.
+            Heuristic, not measured.
+        plateau_gain: the least relative gain that counts. Heuristic, not measured.
+    """
+
+    budget_s: float | None = None
+    trials: int | None = None
+    near_bound: float = NEAR_BOUND
+    plateau_trials: int | None = 64
+    plateau_gain: float = 0.01
+
+    def __post_init__(self) -> None:
+        if self.budget_s is not None and self.budget_s <= 0:
+            raise UsageError(f"budget is {self.budget_s} s; it must be above zero")
+        if self.trials is not None and self.trials < 0:
+            raise UsageError(f"trials is {self.trials}; it must be zero or more")
+        if self.near_bound < 1.0 or self.plateau_gain < 0:
+            raise UsageError(
+                f"near_bound {self.near_bound} must be 1 or more, plateau_gain {self.plateau_gain} 0 or more"
+            )
+        if self.plateau_trials is not None and self.plateau_trials < 1:
+            raise UsageError(
+                f"plateau_trials is {self.plateau_trials}; it must be at least 1, or None for no plateau rule"
+            )
+
+
+def near_roofline(state: TaskState, near_bound: float) -> bool:
+    """Whether the task's best latency is within ``near_bound`` of what the machine allows."""
+    return state.best_s is not None and state.bound_s > 0 and state.best_s <= state.bound_s * near_bound
+
+
+def on_plateau(state: TaskState, trials: int, gain: float) -> bool:
+    """Whether the last ``trials`` trials cut the best latency by less than ``gain`` (a share of it).
+
+    A task without any valid trial in the first ``trials`` is on a plateau too.
+    """
+    if state.trials <= trials:
+        return False
+    before = [latency for latency in state.latencies_s[:-trials] if latency is not None]
+    if not before:
+        return state.best_s is None
+    best_s = state.best_s
+    return best_s is not None and best_s > min(before) * (1.0 - gain)
+
+
+def why_task_done(state: TaskState, limits: Limits) -> str | None:
+    """The reason why the task deserves no further trial, or None."""
+    if state.exhausted:
+        return "every config was tried"
+    if near_roofline(state, limits.near_bound):
+        return f"within {limits.near_bound - 1.0:.0%} of the roofline bound"
+    if limits.plateau_trials is not None and on_plateau(state, limits.plateau_trials, limits.plateau_gain):
+        return f"no gain of {limits.plateau_gain:.0%} in the last {limits.plateau_trials} trials"
+    return None
+
+
+def why_run_done(states: Sequence[TaskState], elapsed_s: float, limits: Limits) -> str | None:
+    """The reason why the whole run ends, or None. ``elapsed_s``: seconds since the run began."""
+    if limits.budget_s is not None and elapsed_s >= limits.budget_s:
+        return f"the {limits.budget_s:g} s for trials are spent"
+    if limits.trials is not None and sum(state.trials for state in states) >= limits.trials:
+        return f"{limits.trials} trials were measured"
+    if all(why_task_done(state, limits) for state in states):
+        return "every task is done"
+    return None

@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from schedules.space import Space
+from search.searchers.adaptive import AdaptiveSearch
+from search.searchers.searcher import SearchContext
+from tests.conformance import spaces
+from tests.conformance.searcher_suite import drive, flat
+
+
+def context(space: Space | None = None, seed: int = 0) -> SearchContext:
+    return SearchContext(space or spaces.enumerated(), np.random.default_rng(seed))
+
+
+def test_initial_configs_come_first() -> None:
+    space = spaces.enumerated()
+    asked = drive(AdaptiveSearch(context(space)), spaces.timed, 1)
+    assert asked[0][:2] == list(space.initial)
+
+
+def test_seeds_are_tried_whatever_other_tasks_recommend() -> None:
+    plain = spaces.enumerated()
+    others = [plain.config(row) for row in plain.rows if plain.config(row) not in plain.initial]
+    seeds = (others[3], others[40], others[-1])
+    known = tuple((config, spaces.timed(config)) for config in others[:64])
+    space = replace(plain, seeds=seeds)
+    warm = replace(context(space), prior=((plain, known),))
+    asked = drive(AdaptiveSearch(warm), spaces.timed, batches=3, count=2)
+    assert asked[0][0] == space.initial[0]
+    # One a batch, so that what is recommended is tried too.
+    assert [[config for config in batch if config in seeds] for batch in asked] == [[seed] for seed in seeds]
+    assert len(set(flat(asked))) == 6

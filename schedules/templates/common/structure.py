@@ -12,7 +12,6 @@ import numpy as np
 import tvm_ffi
 from numpy.typing import NDArray
 from tvm import s_tir, tirx
-from tvm.s_tir.schedule import LoopRV
 
 from schedules.config import Config
 from schedules.errors import ScheduleError
@@ -203,35 +202,6 @@ def parallel_outer(sch: s_tir.Schedule, block: s_tir.schedule.SBlockRV, count: i
     if len(loops) < count:
         raise ScheduleError(f"block has {len(loops)} loops, {count} needed to run in parallel")
     sch.parallel(sch.fuse(*loops[:count]))
-
-
-def unroll_tile(sch: s_tir.Schedule, block: s_tir.schedule.SBlockRV, count: int) -> None:
-    """Vectorise the innermost loop of ``block`` and unroll the ``count`` - 1 around it."""
-    loops = sch.get_loops(block)
-    sch.vectorize(loops[-1])
-    for loop in loops[-count:-1]:
-        sch.unroll(loop)
-
-
-def tile_order(vectors: tuple[LoopRV, int], numbers: tuple[LoopRV, ...], count: int) -> tuple[LoopRV, ...]:
-    """The unrolled loops of a register tile, in the order in which the fewest registers hold its operands.
-
-    A tile multiplies some vectors of weights by ``count`` numbers, each spread over a vector. Whatever the inner loop
-    runs over is held while the outer one goes on: LLVM keeps the order it is given, and what does not fit the
-    registers it stores and loads again in the innermost loop.
-
-    Args:
-        vectors: the loop over vectors of weights, and its extent.
-        numbers: the loops over the numbers, together ``count`` of them.
-    """
-    loop, extent = vectors
-    return (*numbers, loop) if extent <= count else (loop, *numbers)
-
-
-def tile_registers(vectors: NDArray[Any], numbers: NDArray[Any]) -> NDArray[Any]:
-    """Vector registers that a tile of ``vectors`` × ``numbers`` sums takes in ``tile_order``."""
-    held: NDArray[Any] = vectors * numbers + np.minimum(vectors, numbers) + 1
-    return held
 
 
 def varied(order: Iterable[int], columns: Sequence[NDArray[Any]], most: int) -> list[int]:

@@ -31,6 +31,7 @@ from schedules.config import Config
 from schedules.errors import UsageError, check
 from schedules.space import Columns, Knob, Space
 from schedules.target import Target
+from schedules.templates.common.register_tile import unroll_tile
 from schedules.templates.common.structure import (
     MOST_BLOCKS,
     MOST_JOB_ROWS,
@@ -43,7 +44,6 @@ from schedules.templates.common.structure import (
     find_anchor,
     guided,
     inline_epilogue,
-    unroll_tile,
 )
 
 OP = "batch_matmul"

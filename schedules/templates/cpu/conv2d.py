@@ -42,6 +42,7 @@ from schedules.errors import check
 from schedules.space import ENUMERATION_LIMIT, Columns, Knob, Space
 from schedules.target import Target
 from schedules.templates.common.prefetch import FEWEST_TILES, Panel, prefetch_next
+from schedules.templates.common.register_tile import MOST_NUMBERS, tile_order, tile_registers, unroll_tile
 from schedules.templates.common.splice import replace_anchor
 from schedules.templates.common.structure import (
     MOST_BLOCKS,
@@ -51,9 +52,6 @@ from schedules.templates.common.structure import (
     divisors,
     find_anchor,
     inline_epilogue,
-    tile_order,
-    tile_registers,
-    unroll_tile,
 )
 from schedules.templates.common.windows import Window, pad_spatial
 from schedules.templates.cpu import winograd
@@ -71,9 +69,6 @@ that a chunk asked for ahead is worth the pass: 832 → 128 on 7 × 7 went from 
 
 MOST_TILE_ROWS, MOST_JOB_ROWS = 7, 16
 """Rows of pixels in a tile and in a parallel job. Heuristic, not measured: they bound the size of the space."""
-
-MOST_NUMBERS = 28
-"""Pixels of a tile of one block of channels."""
 
 
 def conv2d(

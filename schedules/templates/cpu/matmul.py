@@ -27,6 +27,7 @@ from schedules.config import Config
 from schedules.space import Columns, Knob, Space
 from schedules.target import Target
 from schedules.templates.common.prefetch import FEWEST_TILES, OFTEN, Panel, prefetch_next
+from schedules.templates.common.register_tile import unroll_tile
 from schedules.templates.common.structure import (
     MOST_BLOCKS,
     MOST_JOB_ROWS,
@@ -38,7 +39,6 @@ from schedules.templates.common.structure import (
     divisors,
     find_anchor,
     inline_epilogue,
-    unroll_tile,
     varied,
 )
 

@@ -6,7 +6,8 @@ from tvm import s_tir
 from tvm.s_tir.schedule import LoopRV
 
 from schedules.config import Config
-from schedules.templates.common.structure import Anchor, inline_epilogue, parallel_outer, unroll_tile
+from schedules.templates.common.register_tile import unroll_tile
+from schedules.templates.common.structure import Anchor, inline_epilogue, parallel_outer
 
 MOST_JOB_ROWS = 56
 """Rows of a picture in one parallel job. Heuristic, not measured."""

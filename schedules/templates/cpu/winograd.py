@@ -26,7 +26,8 @@ from tvm.s_tir.schedule import LoopRV
 
 from schedules.config import Config
 from schedules.templates.common.prefetch import Panel, prefetch_next
-from schedules.templates.common.structure import Anchor, inline_epilogue, tile_order, unroll_tile
+from schedules.templates.common.register_tile import tile_order, unroll_tile
+from schedules.templates.common.structure import Anchor, inline_epilogue
 
 Matrix = tuple[tuple[float, ...], ...]
 

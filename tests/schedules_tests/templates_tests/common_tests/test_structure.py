@@ -7,7 +7,7 @@ import pytest
 
 from schedules.lower import claim, lower, tvm_target
 from schedules.target import Target
-from schedules.templates.common.structure import tile_order, tile_registers, varied
+from schedules.templates.common.structure import varied
 from schedules.templates.cpu.passes import compiled
 from tests.schedules_tests.programs import conv_case
 
@@ -33,22 +33,6 @@ def test_no_tile_of_the_space_spills(to, th, tw, depth):
     assert multiplied >= 4 * to * th * tw
     # The epilogue's biases may be kept on the stack; sums and operands of the loop are not.
     assert found <= 2 * to
-
-
-def test_tiles_that_do_not_fit_are_not_offered():
-    func = conv_case("c", (1, 20, 28, 28, 16), (8, 20, 1, 1, 16, 16)).func
-    space = claim(func, WIDE).space
-    columns = space.columns(space.rows)
-    pixels = columns["th"] * columns["tw"]
-    assert (columns["to"] * pixels == 28).any()
-    assert not ((columns["to"] == 4) & (pixels == 7)).any()  # 28 sums, 4 vectors of weights and a number make 33
-    assert (tile_registers(columns["to"], pixels) <= WIDE.vector_registers).all()
-
-
-def test_the_fewer_are_held():
-    assert tile_order(("o", 2), ("h", "w"), 14) == ("h", "w", "o")
-    assert tile_order(("o", 8), ("h", "w"), 2) == ("o", "h", "w")
-    assert tile_registers(np.array([2, 8]), np.array([14, 2])).tolist() == [31, 19]
 
 
 def test_guesses_differ_in_what_matters():

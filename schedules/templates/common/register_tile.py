@@ -1,0 +1,48 @@
+"""The register tile of a CPU kernel: how many sums it has, what it holds in registers, and how its loops are arranged.
+
+A tile multiplies some vectors of weights by some numbers (pixels of an image, rows of a matrix), each spread over a
+vector, and keeps one sum for each pair. The sums of one tile must hide the latency of a multiply-add (ports × cycles,
+at least 8) and stay in the register file beside the operands.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tvm import s_tir
+from tvm.s_tir.schedule import LoopRV
+
+MOST_NUMBERS = 28
+"""Numbers that a tile of one vector of weights may have. Of 32 registers, 28 sums leave room for two vectors of weights
+and one operand. More spill: with 56 sums a 3 × 3 convolution took twice as long."""
+
+
+def unroll_tile(sch: s_tir.Schedule, block: s_tir.schedule.SBlockRV, count: int) -> None:
+    """Vectorise the innermost loop of ``block`` and unroll the ``count`` - 1 around it."""
+    loops = sch.get_loops(block)
+    sch.vectorize(loops[-1])
+    for loop in loops[-count:-1]:
+        sch.unroll(loop)
+
+
+def tile_order(vectors: tuple[LoopRV, int], numbers: tuple[LoopRV, ...], count: int) -> tuple[LoopRV, ...]:
+    """The unrolled loops of a register tile, in the order in which the fewest registers hold its operands.
+
+    A tile multiplies some vectors of weights by ``count`` numbers, each spread over a vector. Whatever the inner loop
+    runs over is held while the outer one goes on: LLVM keeps the order it is given, and what does not fit the
+    registers it stores and loads again in the innermost loop.
+
+    Args:
+        vectors: the loop over vectors of weights, and its extent.
+        numbers: the loops over the numbers, together ``count`` of them.
+    """
+    loop, extent = vectors
+    return (*numbers, loop) if extent <= count else (loop, *numbers)
+
+
+def tile_registers(vectors: NDArray[Any], numbers: NDArray[Any]) -> NDArray[Any]:
+    """Vector registers that a tile of ``vectors`` × ``numbers`` sums takes in ``tile_order``."""
+    held: NDArray[Any] = vectors * numbers + np.minimum(vectors, numbers) + 1
+    return held

@@ -158,7 +158,6 @@ def mirrored_tests(tree: Tree) -> list[str]:
     if not any(re.match(r"tests/\w+_tests/", path) for path in tree):
         return []
     modules = [path for path, _ in library(tree) if PurePosixPath(path).name not in ("__init__.py", "__main__.py")]
-    modules = [path for path in modules if not path.startswith("tuning_logs/migrations/")]
     missing = [path for path in modules if mirror_of(path) not in tree]
     if len(missing) <= (1.0 - MIN_MIRRORED_SHARE) * len(modules):
         return []

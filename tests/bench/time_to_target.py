@@ -1,4 +1,4 @@
-"""``python -m tests.bench.time_to_target FILE.events …``: when a run's kernels were ahead of ONNX Runtime, from its events."""
+"""``python -m tests.bench.time_to_target FILE.events …``: when a run's kernels were ahead of ONNX Runtime."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ RTOL, ATOL = 1e-3, 3e-4
 """|ours − theirs| ≤ RTOL·|theirs| + ATOL·rms(theirs): as measuring checks kernels, a little more for their sum."""
 
 LOSSY = 10.0
-"""Winograd may be so many times worse; what ships is chosen by the whole model's error (autotune/builder/one_lane.py)."""
+"""Times that Winograd may be worse; what an artifact has is chosen by the whole model's error (builder/one_lane.py)."""
 
 JITTER = 3e-7
 """Relative change of inputs by which an ill-conditioned graph is known: a few roundings."""

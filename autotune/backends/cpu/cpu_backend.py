@@ -1,4 +1,4 @@
-"""CPUs: kernels on groups of cores, called by the native driver or, where shapes depend on data, TVM's virtual machine."""
+"""CPUs: the native driver calls kernels on groups of cores, or TVM's virtual machine where shapes depend on data."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import tvm
 from tvm import relax
-from tvm.script import relax as R
+from tvm.relax import TensorType
 
 from autotune.backends.cpu.vm_executor import VmExecutor
 from autotune.host.pages import paged
@@ -13,8 +13,8 @@ from autotune.host.pages import paged
 
 def executor() -> VmExecutor:
     builder = relax.BlockBuilder()
-    x = relax.Var("x", R.Tensor((2, 3), "float32"))
-    w = relax.Var("w", R.Tensor((2, 3), "float32"))
+    x = relax.Var("x", TensorType((2, 3), "float32"))
+    w = relax.Var("w", TensorType((2, 3), "float32"))
     with builder.function("main", [x, w]):
         total = builder.emit(relax.op.add(x, w))
         double = builder.emit(relax.op.multiply(total, total))

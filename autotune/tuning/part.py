@@ -57,7 +57,7 @@ def output_path(model_path: Path, options: Options) -> Path:
 
 
 @dataclass(frozen=True)
-class Bench:
+class Machine:
     """Where a part is measured and what is open for it.
 
     Attributes:
@@ -80,7 +80,7 @@ class Bench:
         return replace(self.target, threads=max(lane.threads for lane in self.lanes))
 
 
-def open_bench(stack: ExitStack, options: Options) -> Bench:
+def open_machine(stack: ExitStack, options: Options) -> Machine:
     """Start what measures; it ends with ``stack``.
 
     Raises:
@@ -90,14 +90,16 @@ def open_bench(stack: ExitStack, options: Options) -> Bench:
     if options.remote:
         fleet = stack.enter_context(Fleet(options))
         lanes = parse_lanes(options.lanes, fleet.target.threads)
-        return Bench(fleet.target, lanes, fleet.measurer, lambda _: fleet.measurer.roofline(), fleet.foreign)
+        return Machine(fleet.target, lanes, fleet.measurer, lambda _: fleet.measurer.roofline(), fleet.foreign)
     target = resolve_target(options)
     backend = backend_of(target)
     backend.check_options(options)
-    bench = Bench(target, backend.lanes(options, target), None, backend.roofline)
+    machine = Machine(target, backend.lanes(options, target), None, backend.roofline)
     if not backend.measures(options):
-        return bench
-    return replace(bench, measurer=stack.enter_context(backend.measurer(bench.widest, options.evaluator, options.seed)))
+        return machine
+    return replace(
+        machine, measurer=stack.enter_context(backend.measurer(machine.widest, options.evaluator, options.seed))
+    )
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,7 @@ class OpenPart:
         sizes: threads of a lane → what is tuned for such lanes, the widest first.
     """
 
-    bench: Bench
+    machine: Machine
     options: Options
     model: onnx.ModelProto
     program: Program
@@ -132,11 +134,11 @@ def tune_part(model_path: Path, options: Options, observe: Observer = ignore, in
     out = output_path(model_path, options)
     check_compiler()
     with ExitStack() as stack:
-        bench = open_bench(stack, options)  # before the import: workers need a second or two to load TVM
+        machine = open_machine(stack, options)  # before the import: workers need a second or two to load TVM
         loading = None if options.frozen else preload(options.cost_model)
         with clock.phase("import"):
-            part = _open_part(stack, bench, model_path, options)
-        earlier = () if options.frozen else _check_place(out, model_path, bench)
+            part = _open_part(stack, machine, model_path, options)
+        earlier = () if options.frozen else _check_place(out, model_path, machine)
         if not (options.frozen or interrupted):
             _time_reference(part, earlier, own)
             if loading is not None:
@@ -144,9 +146,9 @@ def tune_part(model_path: Path, options: Options, observe: Observer = ignore, in
         kernels, outcomes = _search_lanes(stack, part, own, observe, interrupted)
         interrupted = interrupted or any(outcome.interrupted for outcome in outcomes)
         with clock.phase("build"):
-            timed = not (interrupted or bench.foreign)
+            timed = not (interrupted or machine.foreign)
             request = BuildRequest(
-                out, part.model, model_path, bench.target, kernels, bench.lanes, part.log, options, timed
+                out, part.model, model_path, machine.target, kernels, machine.lanes, part.log, options, timed
             )
             built = build_model(request)
         clock.move(built.verify_s, "build", "verify")
@@ -158,8 +160,8 @@ def tune_part(model_path: Path, options: Options, observe: Observer = ignore, in
     result = Result(
         model_path.name,
         out,
-        bench.target.fingerprint,
-        bench.target.threads,
+        machine.target.fingerprint,
+        machine.target.threads,
         len(part.program.tasks),
         sum(outcome.measured_trials for outcome in outcomes),
         sum(outcome.failed_trials for outcome in outcomes),
@@ -178,17 +180,17 @@ def tune_part(model_path: Path, options: Options, observe: Observer = ignore, in
     return result
 
 
-def _open_part(stack: ExitStack, bench: Bench, model_path: Path, options: Options) -> OpenPart:
+def _open_part(stack: ExitStack, machine: Machine, model_path: Path, options: Options) -> OpenPart:
     """Import the model and open the log, which is closed with ``stack``."""
-    model, program = import_model(model_path, options.inputs, bench.widest)
-    backend_of(bench.target).check_program(model_path.name, program)
-    sizes = plan_sizes(program, bench.target, bench.lanes, options)
+    model, program = import_model(model_path, options.inputs, machine.widest)
+    backend_of(machine.target).check_program(model_path.name, program)
+    sizes = plan_sizes(program, machine.target, machine.lanes, options)
     log = made_log(options.log)
     stack.callback(log.close)
-    return OpenPart(bench, options, model, program, sizes, log)
+    return OpenPart(machine, options, model, program, sizes, log)
 
 
-def _check_place(out: Path, model_path: Path, bench: Bench) -> tuple[Run, ...]:
+def _check_place(out: Path, model_path: Path, machine: Machine) -> tuple[Run, ...]:
     """The history of what is at ``out`` and will be replaced.
 
     Raises:
@@ -196,13 +198,13 @@ def _check_place(out: Path, model_path: Path, bench: Bench) -> tuple[Run, ...]:
     """
     with scratch_beside(out):
         pass
-    return earlier_runs(out, model_path, bench.widest)
+    return earlier_runs(out, model_path, machine.widest)
 
 
 def _time_reference(part: OpenPart, earlier: tuple[Run, ...], observe: Observer) -> None:
     """Time the model on ONNX Runtime, where that was asked for, and report it."""
     if part.options.peer:
-        threads = part.bench.widest.threads
+        threads = part.machine.widest.threads
         timed = known_reference(earlier) or reference_latency(
             part.model, part.program.inputs, threads, part.options.seed
         )
@@ -224,14 +226,14 @@ def _search_lanes(
     """
     kernels: dict[int, LaneKernels] = {}
     outcomes: list[SearchOutcome] = []
-    bench, options = part.bench, part.options
+    machine, options = part.machine, part.options
     cold = cold_bytes(part.program)
     for threads, size in part.sizes.items():
         interrupted = interrupted or any(outcome.interrupted for outcome in outcomes)
         if kernels and interrupted:
             break
-        target = replace(bench.target, threads=threads)
-        measurer, program = bench.measurer, part.program
+        target = replace(machine.target, threads=threads)
+        measurer, program = machine.measurer, part.program
         if kernels:
             measurer = stack.enter_context(backend_of(target).measurer(target, options.evaluator, options.seed))
             program = for_threads(part.program, target)
@@ -240,7 +242,7 @@ def _search_lanes(
             measurer.cold_bytes = cold
             budget = replace(options, budget_s=options.seconds * size.share)
             searched = lane.tunable if kernels else program
-            request = SearchRequest(searched, target, part.log, measurer, budget, bench.roofline)
+            request = SearchRequest(searched, target, part.log, measurer, budget, machine.roofline)
             outcomes.append(search_program(request, shown if kernels else own))
         kernels[threads] = lane
     return kernels, outcomes
@@ -259,5 +261,5 @@ def cold_bytes(program: Program) -> int:
 def _story(run: Run, part: OpenPart, outcome: SearchOutcome) -> Run:
     """The history of a run with what no event reports."""
     known = {state.key: (state.trials, state.best_s) for state in outcome.before}
-    tasks = task_histories(outcome.jobs, known, part.log, part.bench.widest)
+    tasks = task_histories(outcome.jobs, known, part.log, part.machine.widest)
     return replace(run, roofline=outcome.roofline, tasks=tasks)

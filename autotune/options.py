@@ -52,7 +52,7 @@ class Options:
             by the templates' guesses, compiled and inspected.
         lanes: what runs subgraphs: ``cpu`` (all threads together), ``cpu:2x1`` (two groups of one core, side by side),
             ``auto``: whatever of both is faster, or ``cpu,cuda:0``: the CPU and a GPU, or the faster of them.
-        fallback: ``onnxruntime`` to let that run what TVM cannot express (docs/islands.md); None refuses such models.
+        fallback: ``onnxruntime`` to let that run what TVM cannot express (docs/fallback.md); None refuses such models.
         peer: time the model on ONNX Runtime first, if that is installed, to say what there is to beat.
     """
 

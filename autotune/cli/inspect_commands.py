@@ -24,7 +24,12 @@ inspect_app = typer.Typer()
 def bench(
     artifact: opt.ArtifactFolder,
     against: Annotated[
-        str, typer.Option(metavar="NAMES", help="Engines to compare with: onnxruntime, openvino or both.")
+        str,
+        typer.Option(
+            metavar="NAMES",
+            help="Engines to compare with, some of onnxruntime, openvino (held to fp32) and openvino-default (the "
+            "precision that OpenVINO chooses itself), with commas between.",
+        ),
     ] = "onnxruntime",
     model: Annotated[
         Path | None,

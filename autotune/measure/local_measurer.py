@@ -1,7 +1,7 @@
 """LocalMeasurer: candidates built in parallel and timed alone, on this machine.
 
-A batch has two phases: every candidate is built, by as many workers as the target has threads; then, with no build
-running, one worker checks and times them one after the other. Candidates whose code was timed before, in this batch or
+A batch has two phases: every candidate is built, by a worker on each of this machine's cores whatever threads the target has;
+then, with no build running, one worker checks and times them one after the other. Candidates whose code was timed before, in this batch or
 an earlier one of the run, are given those runs and not run again.
 """
 
@@ -35,7 +35,7 @@ LOWERING = "schedules.lower"
 KERNEL_HANDLER = "autotune.measure.kernel_handler:CpuHandler"
 
 MEMORY_SHARE = 4
-"""A worker may take this part of a machine's memory, so that a builder per thread and what else runs have the rest.
+"""A worker may take this part of a machine's memory, so that a builder per core and what else runs have the rest.
 Heuristic, not measured."""
 
 REFERENCE_TIMEOUT_S = 120.0
@@ -159,7 +159,7 @@ class LocalMeasurer(AbstractContextManager["LocalMeasurer"]):
         settings = Settings(target, cores, seed, lowering, str(self._directory), device)
         handler = KERNEL_HANDLER if remote is None else remote.handler
         self._server = ForkServerProcess(handler, settings, self._directory, kernel_variables(target))
-        self._builders = WorkerPool(self._server, target.threads if remote is None else read_host().usable_threads)
+        self._builders = WorkerPool(self._server, read_host().usable_threads)
         self._timers = WorkerPool(self._server, 1)
 
     def __exit__(self, *exc: object) -> None:

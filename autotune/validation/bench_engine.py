@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,15 @@ from numpy.typing import NDArray
 
 from autotune.host.fork_server import Handler, Job, Refused
 from schedules.errors import AutotuneError, MeasureError
+
+
+MULTIPLYING = frozenset(
+    {"Convolution", "Deconvolution", "FullyConnected", "MatMul", "RNNCell", "RNNSeq", "ScaledDotProductAttention"}
+)
+"""OpenVINO's layers that multiply matrices, in which a model spends its time."""
+
+PRECISIONS = {"f32": "fp32", "f16": "fp16", "i8": "int8", "u8": "int8"}
+"""OpenVINO's names of precisions → ours, where they differ."""
 
 
 @dataclass(frozen=True)
@@ -90,16 +99,44 @@ def _onnxruntime(work: Work) -> Engine:
 
 
 def _openvino(work: Work) -> Engine:
+    return _compiled_by_openvino(work, {"INFERENCE_PRECISION_HINT": "f32"})
+
+
+def _openvino_default(work: Work) -> Engine:
+    return _compiled_by_openvino(work, {})
+
+
+def _compiled_by_openvino(work: Work, settings: Mapping[str, Any]) -> Engine:
     import openvino
 
-    settings = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": work.threads, "INFERENCE_PRECISION_HINT": "f32"}
+    settings = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": work.threads, **settings}
     compiled = openvino.Core().compile_model(work.model, "CPU", settings)
     request = compiled.create_infer_request()
+    info = [operator.get_rt_info() for operator in compiled.get_runtime_model().get_ops()]
+    layers = [(str(each["layerType"].astype(str)), str(each["runtimePrecision"].astype(str))) for each in info]
+    precision = openvino_precision(layers, compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name())
     version = openvino.__version__.partition("-")[0]
-    return Engine(version, "fp32", lambda: request.infer(work.feed, share_inputs=True, share_outputs=True))
+    return Engine(version, precision, lambda: request.infer(work.feed, share_inputs=True, share_outputs=True))
 
 
-ENGINES: dict[str, Callable[[Work], Engine]] = {"tune": _tune, "onnxruntime": _onnxruntime, "openvino": _openvino}
+def openvino_precision(layers: Iterable[tuple[str, str]], floats: str) -> str:
+    """The precision that OpenVINO computes a compiled model in, such as ``bf16`` or ``bf16+int8``.
+
+    Args:
+        layers: (type, precision) of every layer, by OpenVINO's names. Only those that multiply count: what moves and
+            converts data at the borders of a model is in fp32 whatever the others are.
+        floats: the precision of its floating point numbers, for a model without such layers.
+    """
+    found = {precision for kind, precision in layers if kind in MULTIPLYING} or {floats}
+    return "+".join(sorted({PRECISIONS.get(precision, precision) for precision in found}))
+
+
+ENGINES: dict[str, Callable[[Work], Engine]] = {
+    "tune": _tune,
+    "onnxruntime": _onnxruntime,
+    "openvino": _openvino,
+    "openvino-default": _openvino_default,
+}
 
 
 def load_work(folder: Path) -> Work:

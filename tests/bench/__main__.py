@@ -36,7 +36,7 @@ def measure(model: str, budget: str, against: str, rounds: int) -> Row:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument("models", nargs="+", metavar="MODEL:BUDGET")
-    parser.add_argument("--against", default="onnxruntime,openvino")
+    parser.add_argument("--against", default="onnxruntime,openvino,openvino-default")
     parser.add_argument("--rounds", type=int, default=200)
     arguments = parser.parse_args()
     rows = []

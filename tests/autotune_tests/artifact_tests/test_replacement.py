@@ -1,10 +1,15 @@
 """Artifacts take their place whole or not at all, and never that of anything else."""
 
+import os
+import random
+import signal
 import stat
+import time
 
 import pytest
 
-from autotune.artifact.manifest import KERNELS, MANIFEST, write_manifest
+from autotune.artifact import replacement
+from autotune.artifact.manifest import KERNELS, MANIFEST, read_manifest, write_manifest
 from autotune.artifact.replacement import check_place, install, new_artifact, scratch_beside
 from schedules.errors import ArtifactError
 
@@ -79,3 +84,63 @@ def test_a_place_that_cannot_be_made_is_one_line(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ArtifactError, match="name another --out"), scratch_beside(tmp_path / "file" / "out"):
         pass
+
+
+def test_what_a_killed_process_left_is_removed_and_what_is_in_use_stays(tmp_path):
+    out = tmp_path / "out"
+    with scratch_beside(out) as used:
+        (tmp_path / ".out-abcdefgh").mkdir()
+        (tmp_path / ".out-old-abcdefgh").mkdir()
+        (tmp_path / ".out-abcdefgh" / "model.so").write_text("half")
+        kept = [".out-of-the-way", ".output", "out-abcdefgh"]
+        for name in kept:
+            (tmp_path / name).mkdir()
+        with scratch_beside(out) as other:
+            assert names(tmp_path) == sorted([used.name, other.name, *kept])
+    assert names(tmp_path) == sorted(kept)
+
+
+def test_an_old_artifact_whose_replacer_was_killed_halfway_is_put_back(tmp_path):
+    out = tmp_path / "out"
+    artifact(tmp_path / ".out-old-abcdefgh" / "old", "old")
+    with scratch_beside(out):
+        assert '"old"' in (out / MANIFEST).read_text()
+    assert names(tmp_path) == ["out"]
+
+
+def test_without_an_exchange_in_one_step_it_takes_two(tmp_path, monkeypatch):
+    monkeypatch.setattr(replacement, "_exchange", lambda one, other: False)
+    made, out = artifact(tmp_path / "made", "new"), artifact(tmp_path / "out", "old")
+    install(made, out)
+    assert '"new"' in (out / MANIFEST).read_text()
+    assert names(tmp_path) == ["out"]
+
+
+def test_of_a_link_to_an_artifact_only_the_link_is_replaced(tmp_path):
+    target, made = artifact(tmp_path / "target", "old"), artifact(tmp_path / "made", "new")
+    (tmp_path / "out").symlink_to(target)
+    install(made, tmp_path / "out")
+    assert '"new"' in (tmp_path / "out" / MANIFEST).read_text()
+    assert '"old"' in (target / MANIFEST).read_text()
+    assert names(tmp_path) == ["out", "target"]
+
+
+def replace_for_ever(out):
+    while True:
+        with new_artifact(out) as folder:
+            write_manifest(folder, KERNELS, {"note": "new"})
+
+
+def test_at_whatever_moment_a_process_is_killed_there_is_a_whole_artifact(tmp_path):
+    out, rng = artifact(tmp_path / "out", "old"), random.Random(0)
+    for _ in range(100):
+        child = os.fork()
+        if child == 0:
+            replace_for_ever(out)
+        time.sleep(rng.uniform(0.0, 0.02))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        read_manifest(out)
+    with scratch_beside(out):
+        pass
+    assert names(tmp_path) == ["out"]

@@ -60,7 +60,7 @@ conformance-tuned: $(STAMP)  ## the same with a random config of every kernel
 	rm -f build/conformance-tuned.jsonl
 	$(BIN)/python -m tests.conformance.onnx_nodes --tuned --page docs/conformance.md
 
-bench: $(STAMP)  ## tune, time against ONNX Runtime and OpenVINO, and rewrite the table of docs/benchmarks.md
+bench: $(STAMP)  ## tune, time against ONNX Runtime and OpenVINO (fp32 and its default), and rewrite the table of docs/benchmarks.md
 	$(BIN)/python -m tests.bench $(BENCH) --rounds $(ROUNDS)
 
 cuda-cubins: $(STAMP)  ## every light model and the encoder as GPU machine code for sm_80 and sm_90, inspected; needs no GPU

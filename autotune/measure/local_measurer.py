@@ -1,8 +1,8 @@
 """LocalMeasurer: candidates built in parallel and timed alone, on this machine.
 
-A batch has two phases: every candidate is built, by a worker on each of this machine's cores whatever threads the target has;
-then, with no build running, one worker checks and times them one after the other. Candidates whose code was timed before, in this batch or
-an earlier one of the run, are given those runs and not run again.
+A batch has two phases: every candidate is built, by a worker per core of this machine whatever threads the target has;
+then, with no build running, one worker checks and times them one after the other. Candidates whose code was timed
+before, in this batch or an earlier one of the run, are given those runs and not run again.
 """
 
 from __future__ import annotations

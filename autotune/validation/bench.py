@@ -36,8 +36,8 @@ from schedules.errors import ArtifactError, InstallError, ModelError, UsageError
 
 OURS = "tune"
 REFERENCE_ENGINES = {"onnxruntime": "onnxruntime", "openvino": "openvino", "openvino-default": "openvino"}
-"""Engine → its Python package. ``openvino`` is held to fp32, as our kernels are; ``openvino-default`` chooses its precision
-itself: bf16 where the CPU has instructions for it."""
+"""Engine → its Python package. ``openvino`` is held to fp32, as our kernels are; ``openvino-default`` chooses its
+precision itself: bf16 where the CPU has instructions for it."""
 INSTALL = "pip install 'tune-compiler[bench]'"
 
 BENCH = "bench.json"

@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 from autotune.host.fork_server import Handler, Job, Refused
 from schedules.errors import AutotuneError, MeasureError
 
-
 MULTIPLYING = frozenset(
     {"Convolution", "Deconvolution", "FullyConnected", "MatMul", "RNNCell", "RNNSeq", "ScaledDotProductAttention"}
 )

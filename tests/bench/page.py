@@ -29,10 +29,13 @@ def table(rows: Sequence[Row], machine: Data, command: str) -> str:
     heads = ["model", "budget", "trials", "ours ms", *(f"{peer} ms" for peer in peers)]
     heads += [f"speedup over {peer}" for peer in peers]
     cpu = machine["cpu"]
-    engines = {f"{engine['name']} {engine['version']}": None for row in rows for engine in row.bench["engines"]}
+    engines: dict[str, set[str]] = {}
+    for engine in (engine for row in rows for engine in row.bench["engines"]):
+        engines.setdefault(f"{engine['name']} {engine['version']}", set()).add(engine["precision"])
+    named = ", ".join(f"{name} ({', '.join(sorted(precisions))})" for name, precisions in engines.items())
     speeds = f"{cpu['peak_gflops']:.0f} GFLOPS fp32 and {cpu['memory_gb_s']:.0f} GB/s measured"
     lines = [
-        f"{cpu['model']}, {cpu['threads']} threads, {speeds}; {', '.join(engines)}.",
+        f"{cpu['model']}, {cpu['threads']} threads, {speeds}; {named}.",
         f"Made by `{command}`; medians of {rows[0].bench['rounds']} rounds.",
         "",
         "| " + " | ".join(heads) + " |",

@@ -8,8 +8,8 @@ from tests.bench.page import Row, replaced, table
 MACHINE = {"cpu": {"model": "Some CPU", "threads": 2, "peak_gflops": 425.4, "memory_gb_s": 57.2}}
 
 
-def engine(name, p50):
-    return {"name": name, "version": "1", "p50_ms": p50}
+def engine(name, p50, precision="fp32"):
+    return {"name": name, "version": "1", "precision": precision, "p50_ms": p50}
 
 
 def row(model="net", others=0.0):
@@ -29,6 +29,19 @@ def test_a_line_per_model():
     assert "`make bench`; medians of 200 rounds" in lines[1]
     assert lines[-2] == "| net | 60s | 42 | 2.00 | 3.00 | 1.50 (1.45–1.55) |"
     assert len({line.count("|") for line in lines[3:]}) == 1
+
+
+def test_both_forms_of_openvino_have_columns_and_say_their_precisions():
+    rows = [row("net"), row("quantised")]
+    for each, precision in zip(rows, ("bf16", "int8"), strict=True):
+        for name, p50, own in (("openvino", 4.0, "fp32"), ("openvino-default", 1.0, precision)):
+            each.bench["engines"].append(engine(name, p50, own))
+            each.bench["speedup"][name] = p50 / 2
+            each.bench["speedup_quartiles"][name] = [p50 / 2, p50 / 2]
+    lines = table(rows, MACHINE, "make bench").splitlines()
+    assert "openvino 1 (fp32), openvino-default 1 (bf16, int8)." in lines[0]
+    assert "| openvino ms | openvino-default ms |" in lines[3]
+    assert "| 4.00 | 1.00 |" in lines[-1]
 
 
 def test_a_disturbed_run_is_marked():

@@ -12,7 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from autotune.host.machine import host_target
+from autotune.host.machine import host_target, read_host
+from autotune.measure import local_measurer
 from autotune.measure.evaluator import Adaptive, FixedCount
 from autotune.measure.local_measurer import LocalMeasurer, MeasureLimits
 from schedules.errors import MeasureError, UsageError
@@ -140,6 +141,15 @@ def test_an_idle_builder_builds_what_is_expected_next() -> None:
         built = [key for key, config in measurer._libraries if config == BASELINE]
         assert built == [first.task.key, *(each.task.key for each in waiting[: -3 % len(measurer._builders.workers)])]
         assert measurer.baseline_s(waiting[0]).ok
+
+
+def test_every_core_builds_and_one_worker_times_whatever_threads_kernels_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = replace(read_host(), cores=(0, 1), quota=None)
+    monkeypatch.setattr(local_measurer, "read_host", lambda: host)
+    with LocalMeasurer(host_target(1), limits=LIMITS, lowering=faults.LOWERING) as measurer:
+        assert len(measurer._builders.workers) == 2
+        assert len(measurer._timers.workers) == 1
+        assert all(one.ok for one in measurer.measure([candidate("right"), candidate("baseline")]))
 
 
 def test_after_close_nothing_is_measured_and_one_line_says_so() -> None:

@@ -51,6 +51,8 @@ def test_missing_peer_is_refused_with_the_install_command(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(InstallError, match=r"openvino is not installed; run: pip install 'tune-compiler\[bench\]'"):
         check_engines(["openvino"])
+    with pytest.raises(InstallError, match="openvino-default is not installed"):
+        check_engines(["openvino-default"])
 
 
 def test_rounds_are_positive(tiny_built):
@@ -102,7 +104,7 @@ def test_engines_take_turns_and_leave_no_process(tiny_built, hurried):
     result = bench(tiny_built.artifact, engines, rounds=2, progress=lambda *what: told.append(what))
     assert [engine.name for engine in result.engines] == ["tune", *engines]
     assert all(len(engine.rounds) == 2 and min(engine.runs_s) > 0 for engine in result.engines)
-    assert {engine.precision for engine in result.engines} == {"fp32"}
+    assert {engine.precision for engine in result.engines if engine.name != "openvino-default"} == {"fp32"}
     assert 0 <= result.others_cpu <= 1
     assert result.model == "tiny.onnx"
     assert told[-1] == ("rounds", 2, 2)

@@ -8,6 +8,7 @@ says which option to add.
 from __future__ import annotations
 
 import math
+import shlex
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -147,7 +148,7 @@ class MultiShapeExecutor(ArtifactExecutor):
         """What is there, and what to add."""
         there = "; ".join(_text(part.shapes) for part in self._artifact.parts)
         given = self._by_name(shapes)
-        flags = " ".join(f"--input {name}:{shape_text(shape)}" for name, shape in given.items())
+        flags = " ".join(f"--input {shlex.quote(f'{name}:{shape_text(shape)}')}" for name, shape in given.items())
         return (
             f"no set of shapes for {_text(given)}; there are: {there}; "
             f"add {flags} to the other --input of 'tune run' and run it again"

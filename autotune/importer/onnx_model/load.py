@@ -12,7 +12,8 @@ from onnx import NodeProto
 from onnx.checker import ValidationError
 
 from autotune.importer.onnx_model.graph_walk import name_nodes, walk_graphs, walk_nodes
-from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS, bind_inputs, infer_shapes, skeleton
+from autotune.importer.onnx_model.input_shapes import bind_inputs
+from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS, infer_shapes, skeleton
 from autotune.importer.onnx_model.tensors import load_tensors
 from costmodels.choices import did_you_mean
 from schedules.errors import ModelError, first_line
@@ -46,7 +47,7 @@ def load_model(
     _check_operators(model, name, foreign)
     load_tensors(model, path.parent, name)
     name_nodes(model.graph.node)
-    bind_inputs(model, inputs or {}, name)
+    bind_inputs(model, inputs or {}, path)
     _check_onnx(model, name)
     infer_shapes(model, name)
     return model

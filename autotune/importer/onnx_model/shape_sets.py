@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 
-from autotune.importer.onnx_model.shapes import parse_input
+from autotune.importer.onnx_model.input_shapes import parse_input
 from schedules.errors import UsageError
 
 Shape = tuple[int, ...]
@@ -48,14 +48,15 @@ def shape_sets(texts: Sequence[str]) -> tuple[Mapping[str, Shape], ...]:
 
 def _expanded(text: str) -> list[tuple[str, Shape]]:
     """Every shape that one option stands for."""
-    choices = list(dict.fromkeys(_CHOICE.findall(text)))
+    name, colon, dims = text.rpartition(":")
+    choices = list(dict.fromkeys(_CHOICE.findall(dims)))
     sizes = [_sizes(choice, text) for choice in choices]
     expanded = []
     for picked in itertools.product(*sizes):
-        plain = text
+        plain = dims
         for choice, size in zip(choices, picked, strict=True):
             plain = plain.replace("{" + choice + "}", str(size))
-        expanded.append(parse_input(plain))
+        expanded.append(parse_input(name + colon + plain))
     return expanded
 
 

@@ -1,41 +1,30 @@
-"""Shapes of a model: bind its inputs, infer all others."""
+"""Shapes of a model: inferred from those of its inputs, which ``input_shapes.py`` fixes."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 
 import onnx
 from onnx import TensorProto, TensorShapeProto, ValueInfoProto, helper
 from onnx.shape_inference import InferenceError
 
-from costmodels.choices import did_you_mean
-from schedules.errors import ModelError, UsageError, first_line
+from schedules.errors import ModelError, first_line
 
 MAX_TENSOR_BYTES = 4 << 30
 """Largest tensor that is accepted: a bound on memory against mistaken shapes and hostile files. Heuristic, not
 measured."""
 
 STANDARD_DOMAINS = ("", "ai.onnx")
+NO_NAMES = ("none", "null", "unknown", "unk", "any", "dynamic")
+"""What exporters write in place of a name where a size is open; the first is Python's ``str(None)``."""
+
 OWN_DOMAIN = "tune"
 """Domain of operators that exist only inside the importer."""
 
 SKELETON_ELEMENTS = 1024
 """Elements up to which an initialiser stays in a skeleton: shapes, axes and other values that shape inference reads.
 Heuristic, not measured."""
-
-
-def parse_input(text: str) -> tuple[str, tuple[int, ...]]:
-    """``name:1x3x224x224`` → name and shape; the name may hold colons, and ``name:`` is a scalar.
-
-    Raises:
-        UsageError: if the text has another form.
-    """
-    name, colon, dims = text.rpartition(":")
-    parts = dims.split("x") if dims else []
-    if not colon or not name or not all(part.isdecimal() and int(part) > 0 for part in parts):
-        raise UsageError(f"--input {text!r} is not NAME:DIMS; write for example --input data:1x3x224x224")
-    return name, tuple(int(part) for part in parts)
 
 
 def true_inputs(graph: onnx.GraphProto) -> list[ValueInfoProto]:
@@ -50,106 +39,26 @@ def shape_text(shape: TensorShapeProto) -> str:
 
 
 def _dim_text(dim: TensorShapeProto.Dimension) -> str:
-    return str(dim.dim_value) if _is_known(dim) else dim.dim_param or "?"
+    return str(dim.dim_value) if is_known(dim) else dim_name(dim) or "?"
 
 
-def _is_known(dim: TensorShapeProto.Dimension) -> bool:
+def dim_name(dim: TensorShapeProto.Dimension) -> str:
+    """The name of an open size, which is the same size wherever it occurs; empty if it has none.
+
+    Exporters also write names that only say that a size is open: ``?``, ``-1``, ``None``. Such sizes are independent.
+    """
+    name: str = dim.dim_param.strip()
+    return name if any(char.isalpha() for char in name) and name.lower() not in NO_NAMES else ""
+
+
+def is_known(dim: TensorShapeProto.Dimension) -> bool:
     """Whether a dimension has a size. Exporters write -1 for "any"; 0 is a size, that of an empty tensor."""
     return dim.HasField("dim_value") and dim.dim_value >= 0
 
 
-def bind_inputs(model: onnx.ModelProto, inputs: Mapping[str, Sequence[int]], name: str) -> None:
-    """Fix the shape of every graph input, in place. A symbol that one input fixes is fixed wherever it is used.
-
-    Args:
-        model: its inputs may have symbolic, unknown or missing shapes.
-        inputs: input name → shape, from ``--input``.
-        name: the model's, for messages.
-
-    Raises:
-        UsageError: if ``inputs`` names no input or does not fit a rank, a fixed dimension or a shared symbol.
-        ModelError: if an input is not a tensor, or still has no fixed shape; the message names the flag to give.
-    """
-    values = true_inputs(model.graph)
-    unknown = [given for given in inputs if given not in {value.name for value in values}]
-    if unknown:
-        names = [value.name for value in values]
-        raise UsageError(
-            f"--input {unknown[0]}:… names no input of {name}; {did_you_mean(unknown[0], names)}"
-            f"its inputs are: {', '.join(names) or 'none'}"
-        )
-    symbols: dict[str, int] = {}
-    for value in values:
-        if value.type.WhichOneof("value") != "tensor_type" or not value.type.tensor_type.elem_type:
-            readers = dict.fromkeys(node.op_type for node in model.graph.node if value.name in node.input)
-            by = f" (read by {', '.join(readers)})" if readers else ""
-            raise ModelError(f"{name}: input {value.name!r}{by} is not a tensor; only tensors are supported")
-        if value.name in inputs:
-            _bind_given(value, tuple(inputs[value.name]), symbols, name)
-    for value in values:
-        _bind_symbols(value.type.tensor_type.shape, symbols)
-    _require_fixed(values, name)
-    for value in model.graph.output:
-        _bind_symbols(value.type.tensor_type.shape, symbols)
-
-
-def _bind_given(value: ValueInfoProto, given: tuple[int, ...], symbols: dict[str, int], name: str) -> None:
-    """Set one input's shape to ``given`` and note which symbols that fixes."""
-    tensor = value.type.tensor_type
-    flag = f"--input {value.name}:{'x'.join(map(str, given))}"
-    if any(size < 1 for size in given):
-        raise UsageError(f"{flag} has a dimension below 1; every dimension must be at least 1")
-    if not tensor.HasField("shape"):
-        tensor.shape.CopyFrom(TensorShapeProto())
-        tensor.shape.dim.extend(TensorShapeProto.Dimension(dim_value=size) for size in given)
-        return
-    described = f"input {value.name!r} of {name} is {shape_text(tensor.shape)}"
-    if len(given) != len(tensor.shape.dim):
-        raise UsageError(f"{flag} has {len(given)} dimensions but {described}; give {len(tensor.shape.dim)}")
-    for dim, size in zip(tensor.shape.dim, given, strict=True):
-        if _is_known(dim) and dim.dim_value != size:
-            raise UsageError(f"{flag} does not fit: {described}; its fixed dimensions cannot change")
-        if dim.dim_param and symbols.setdefault(dim.dim_param, size) != size:
-            raise UsageError(
-                f"{flag} does not fit: {described} and {dim.dim_param!r} is {symbols[dim.dim_param]} already; "
-                "give the same size wherever the name occurs"
-            )
-        dim.dim_value = size
-
-
-def _bind_symbols(shape: TensorShapeProto, symbols: Mapping[str, int]) -> None:
-    for dim in shape.dim:
-        if dim.dim_param in symbols:
-            dim.dim_value = symbols[dim.dim_param]
-
-
-def _require_fixed(values: Iterable[ValueInfoProto], name: str) -> None:
-    open_values = [value for value in values if not _is_fixed(value.type.tensor_type)]
-    if open_values:
-        told = ", ".join(f"{value.name!r} is {_described(value)}" for value in open_values)
-        flags = " ".join(f"--input {value.name}:{_example(value)}" for value in open_values)
-        raise ModelError(f"{name}: input shapes are not fixed ({told}); fix them, for example: {flags}")
-
-
-def _is_fixed(tensor: onnx.TypeProto.Tensor) -> bool:
-    return tensor.HasField("shape") and all(_is_known(dim) for dim in tensor.shape.dim)
-
-
-def _described(value: ValueInfoProto) -> str:
-    tensor = value.type.tensor_type
-    return shape_text(tensor.shape) if tensor.HasField("shape") else "of unknown shape"
-
-
-def _example(value: ValueInfoProto) -> str:
-    """A plausible shape: what is fixed as it is, the first open dimension 1 (a batch), the others by rank."""
-    tensor = value.type.tensor_type
-    if not tensor.HasField("shape"):
-        return "1x3x224x224"
-    size = 224 if len(tensor.shape.dim) == 4 else 128
-    return "x".join(
-        str(dim.dim_value) if _is_known(dim) else "1" if axis == 0 else str(size)
-        for axis, dim in enumerate(tensor.shape.dim)
-    )
+def is_fixed(tensor: onnx.TypeProto.Tensor) -> bool:
+    """Whether a tensor's shape is known, and every dimension of it."""
+    return tensor.HasField("shape") and all(is_known(dim) for dim in tensor.shape.dim)
 
 
 def skeleton(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -193,7 +102,7 @@ def infer_shapes(model: onnx.ModelProto, name: str, strict: bool = True) -> None
     small.graph.value_info.extend(declared)
     for value in small.graph.output:
         for dim in value.type.tensor_type.shape.dim:
-            if not _is_known(dim):
+            if not is_known(dim):
                 dim.Clear()
     inferred = _infer(small, name, strict)
     for value in (*inferred.graph.input, *inferred.graph.value_info, *inferred.graph.output):
@@ -242,7 +151,7 @@ def _check_convolutions(graph: onnx.GraphProto, name: str) -> None:
     shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
     for value in (*graph.input, *graph.value_info, *graph.output):
         tensor = value.type.tensor_type
-        if _is_fixed(tensor):
+        if is_fixed(tensor):
             shapes[value.name] = tuple(dim.dim_value for dim in tensor.shape.dim)
     for node in graph.node:
         if node.op_type in WINDOWED and not _window_fits(node, shapes):

@@ -6,7 +6,6 @@ import pytest
 from onnx import TensorProto, helper
 
 from autotune.importer.onnx_model.load import load_model
-from autotune.importer.onnx_model.shapes import parse_input
 from schedules.errors import ModelError, UsageError
 from tests.autotune_tests.importer_tests.onnx_cases import FLOAT, conv_model, model_of, value, written
 
@@ -42,24 +41,6 @@ def test_good_model_gets_every_shape_and_name(tmp_path):
     assert dims(model.graph.output[0]) == [1, 4, 8, 8]
     assert {info.name: dims(info) for info in model.graph.value_info} == {"c": [1, 4, 8, 8]}
     assert [node.name for node in model.graph.node] == ["first_conv", "y"]
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("x:1x3x224x224", ("x", (1, 3, 224, 224))),
-        ("scope/x:0:7", ("scope/x:0", (7,))),
-        ("x:", ("x", ())),
-    ],
-)
-def test_parse_input(text, expected):
-    assert parse_input(text) == expected
-
-
-@pytest.mark.parametrize("text", ["x", ":1x2", "x:1xa", "x:1x", "x:0x2", "x:-1x2", "x:1x2,3", ""])
-def test_parse_input_refuses(text):
-    with pytest.raises(UsageError, match="NAME:DIMS"):
-        parse_input(text)
 
 
 def test_symbolic_input_is_refused_with_the_flag_to_give(tmp_path):

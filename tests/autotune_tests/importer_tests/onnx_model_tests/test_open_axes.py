@@ -5,7 +5,8 @@ from fractions import Fraction
 import pytest
 from onnx import helper
 
-from autotune.importer.onnx_model.open_axes import Interface, open_interface
+from autotune.interface import Interface
+from autotune.importer.onnx_model.open_axes import open_interface
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value
 
 
@@ -28,6 +29,14 @@ def test_outputs_follow_the_symbols_of_inputs():
     assert found.symbols == ("batch", "mask_0")
     assert found.axes("batch") == {"x": [0]}
     assert not found.knows_outputs()
+
+
+def test_sizes_without_a_name_are_independent():
+    model = model_of([helper.make_node("Relu", ["x"], ["y"])], [value("x", ("?", 3, "?", "-1"))], ["y"])
+    specs = [[("x", (n, 3, 4 * n, 9 * n), "float32")] for n in (1, 2)]
+    found = open_interface(model, specs, [[("y", *each[0][1:])] for each in specs])
+    assert found.inputs[0].shape == ("x_0", 3, "x_2", "x_3")
+    assert found.sizes({"x": (1, 3, 48, 192)}) == {"x_0": 1, "x_2": 48, "x_3": 192}
 
 
 @pytest.mark.parametrize(

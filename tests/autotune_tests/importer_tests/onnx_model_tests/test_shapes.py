@@ -7,13 +7,12 @@ from onnx import helper
 
 from autotune.importer.onnx_model.shapes import (
     SKELETON_ELEMENTS,
-    bind_inputs,
+    dim_name,
     infer_shapes,
-    parse_input,
     shape_text,
     skeleton,
 )
-from schedules.errors import ModelError, UsageError
+from schedules.errors import ModelError
 from tests.autotune_tests.importer_tests.onnx_cases import conv_model, model_of, value
 
 
@@ -45,17 +44,6 @@ def test_a_tensor_that_is_too_large():
         infer_shapes(model, "m")
 
 
-def test_symbols_are_bound_everywhere():
-    model = model_of([helper.make_node("Add", ["x", "z"], ["y"])], [value("x", ("n", 3)), value("z", ("n", 3))], ["y"])
-    bind_inputs(model, dict([parse_input("x:4x3")]), "m")
-    assert [[dim.dim_value for dim in each.type.tensor_type.shape.dim] for each in model.graph.input] == [
-        [4, 3],
-        [4, 3],
-    ]
-    with pytest.raises(UsageError, match="names no input of m"):
-        bind_inputs(model, {"nope": (1,)}, "m")
-
-
 def test_shape_text():
     shape = onnx.TensorShapeProto()
     assert shape_text(shape) == "scalar"
@@ -63,3 +51,20 @@ def test_shape_text():
     shape.dim.add(dim_value=3)
     shape.dim.add()
     assert shape_text(shape) == "batch x 3 x ?"
+
+
+@pytest.mark.parametrize(
+    ("written", "name"),
+    [
+        ("batch", "batch"),
+        (" s0 + 1", "s0 + 1"),
+        ("?", ""),
+        ("-1", ""),
+        ("", ""),
+        ("  ", ""),
+        ("None", ""),
+        ("unk__7", "unk__7"),
+    ],
+)
+def test_only_real_names_are_names(written, name):
+    assert dim_name(onnx.TensorShapeProto.Dimension(dim_param=written)) == name

@@ -1,0 +1,105 @@
+"""Input shapes: read from ``--input``, bound by name, and guessed for the message that asks for them."""
+
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from autotune.importer.onnx_model.input_shapes import bind_inputs, guessed_shape, input_flag, parse_input
+from autotune.importer.onnx_model.load import load_model
+from schedules.errors import ModelError, UsageError
+from tests.autotune_tests.importer_tests.onnx_cases import conv_model, model_of, value, written
+
+HERE = Path("m.onnx")
+
+
+def dims(value_info):
+    return [dim.dim_value for dim in value_info.type.tensor_type.shape.dim]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("x:1x3x224x224", ("x", (1, 3, 224, 224))),
+        ("scope/x:0:7", ("scope/x:0", (7,))),
+        ("my data:2x3", ("my data", (2, 3))),
+        ("x:", ("x", ())),
+    ],
+)
+def test_parse_input(text, expected):
+    assert parse_input(text) == expected
+    assert parse_input(shlex.split(input_flag(*expected))[1]) == expected
+
+
+@pytest.mark.parametrize("text", ["x", ":1x2", "x:1xa", "x:1x", "x:0x2", "x:-1x2", "x:1x2,3", ""])
+def test_parse_input_refuses(text):
+    with pytest.raises(UsageError, match="NAME:DIMS"):
+        parse_input(text)
+
+
+def test_symbols_are_bound_everywhere():
+    model = model_of([helper.make_node("Add", ["x", "z"], ["y"])], [value("x", ("n", 3)), value("z", ("n", 3))], ["y"])
+    bind_inputs(model, dict([parse_input("x:4x3")]), HERE)
+    assert [dims(each) for each in model.graph.input] == [[4, 3], [4, 3]]
+    with pytest.raises(UsageError, match=r"names no input of m\.onnx"):
+        bind_inputs(model, {"nope": (1,)}, HERE)
+
+
+@pytest.mark.parametrize("nameless", ["?", "-1", " ", "None", None])
+def test_sizes_without_a_name_need_not_be_the_same(nameless, tmp_path):
+    model = conv_model((nameless, 3, nameless, nameless))
+    model.graph.output[0].CopyFrom(value("y", (nameless, 4, nameless, nameless)))
+    path = written(model, tmp_path)
+    assert dims(load_model(path, {"x": (2, 3, 48, 192)}).graph.output[0]) == [2, 4, 48, 192]
+
+
+def complaint(model, inputs=None):
+    with pytest.raises(ModelError, match="only a guess: tune run ") as caught:
+        bind_inputs(model, inputs or {}, Path("my models/m.onnx"))
+    return str(caught.value)
+
+
+def test_the_message_has_the_whole_command():
+    model = model_of(
+        [helper.make_node("Add", ["input ids", "x:0"], ["y"])],
+        [value("input ids", ("batch", "sequence")), value("x:0", ("?", "?")), value("fixed", (2,))],
+        ["y"],
+    )
+    assert complaint(model).endswith("tune run 'my models/m.onnx' --input 'input ids:1x128' --input x:0:1x128")
+    command = complaint(model, {"x:0": (3, 4)}).partition("guess: ")[2]
+    assert shlex.split(command)[3:] == ["--input", "x:0:3x4", "--input", "input ids:1x128"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        (("n", 3, "h", "w"), (1, 3, 224, 224)),
+        (("?", "?", "?", "?"), (1, 3, 224, 224)),
+        (("n", "h", "w", 3), (1, 224, 224, 3)),
+        ((None, 80, 3000), (1, 80, 3000)),
+        (("batch", 12, "past_length", 64), (1, 12, 128, 64)),
+        (("batch", "past_length + length"), (1, 256)),
+        (("length", "batch", 16), (128, 1, 16)),
+        ((None,), (1,)),
+        (None, (1, 3, 224, 224)),
+    ],
+)
+def test_guesses(shape, expected):
+    assert guessed_shape(value("x", shape), {}) == expected
+
+
+def test_a_guess_keeps_to_what_is_known():
+    sizes = {"length": 5}
+    assert guessed_shape(value("x", ("batch", "length")), sizes) == (1, 5)
+    assert guessed_shape(value("mask", ("batch", "length + 1")), sizes) == (1, 6)
+
+
+def test_a_model_with_the_suggested_shapes_loads(tmp_path):
+    path = written(conv_model(("batch", 3, None, "w")), tmp_path)
+    with pytest.raises(ModelError) as caught:
+        load_model(path)
+    arguments = shlex.split(str(caught.value).partition("guess: ")[2])
+    name, shape = parse_input(arguments[-1])
+    assert np.prod(dims(load_model(path, {name: shape}).graph.output[0])) == 4 * 224 * 224

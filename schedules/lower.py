@@ -6,6 +6,7 @@ A *program* is the JSON text of a normalised PrimFunc: it crosses process border
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import tvm
 import tvm_ffi
@@ -126,7 +127,7 @@ def loss(config: Config) -> int:
     return value if isinstance(value, int) else EXACT
 
 
-def _template_of(func: tirx.PrimFunc, config: Config) -> tuple[Template, Anchor]:
+def _template_of(func: tirx.PrimFunc, config: Config) -> tuple[Template[Any], Anchor]:
     for template in (template for each in TEMPLATE_SETS.values() for template in each.templates):
         if config.space == f"{template.name}/{template.version}":
             anchor = template.match(func)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 import tvm
 from tvm import s_tir, tirx
@@ -12,34 +12,58 @@ from tvm import s_tir, tirx
 from schedules.config import Config
 from schedules.space import Space
 from schedules.target import Target
-from schedules.templates.common.structure import Anchor, Repack
+from schedules.templates.common.structure import Anchor, Repack, find_anchor
+
+Found = TypeVar("Found", bound=Anchor)
 
 
-class Template(Protocol):
+class Template(Protocol[Found]):
     """One pattern: recognises it, offers its configs, applies one."""
 
     name: str
     version: int
 
-    def match(self, func: tirx.PrimFunc) -> Anchor | None:
+    def match(self, func: tirx.PrimFunc) -> Found | None:
         """What the template needs to know of ``func``, or None if it is not its pattern."""
         ...
 
-    def space(self, anchor: Anchor, target: Target) -> Space:
+    def space(self, anchor: Found, target: Target) -> Space:
         """The configs worth trying on ``target``."""
         ...
 
-    def prepare(self, func: tirx.PrimFunc, anchor: Anchor, config: Config) -> tirx.PrimFunc:
+    def prepare(self, func: tirx.PrimFunc, anchor: Found, config: Config) -> tirx.PrimFunc:
         """``func`` with its stages replaced by those of the config's algorithm; same parameters, weights repacked."""
         ...
 
-    def repack(self, anchor: Anchor, config: Config) -> dict[int, Repack]:
+    def repack(self, anchor: Found, config: Config) -> dict[int, Repack]:
         """Parameter index → what to do to the model's packed weight for this config."""
         ...
 
-    def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:
+    def apply(self, sch: s_tir.Schedule, anchor: Found, config: Config, target: Target) -> None:
         """Rewrite ``sch`` in place; raises ScheduleError for an illegal config."""
         ...
+
+
+class OneAlgorithm(Generic[Found]):
+    """Defaults for templates whose configs all compute the same stages from the same weights."""
+
+    def prepare(self, func: tirx.PrimFunc, anchor: Found, config: Config) -> tirx.PrimFunc:
+        """``func`` as it is."""
+        return func
+
+    def repack(self, anchor: Found, config: Config) -> dict[int, Repack]:
+        """No weight changes."""
+        return {}
+
+
+class MarkedTemplate(OneAlgorithm[Anchor]):
+    """Defaults for templates of one block, which the compute has marked with the template's name."""
+
+    name: str
+
+    def match(self, func: tirx.PrimFunc) -> Anchor | None:
+        """The marked block, if there is one."""
+        return find_anchor(func, self.name)
 
 
 @dataclass(frozen=True)
@@ -58,7 +82,7 @@ class TemplateSet:
     """
 
     kind: str
-    templates: tuple[Template, ...]
+    templates: tuple[Template[Any], ...]
     baseline: Callable[[tirx.PrimFunc, Target], s_tir.Schedule]
     rename: Callable[[tirx.PrimFunc], tirx.PrimFunc]
     expand: Callable[[tirx.PrimFunc], tirx.PrimFunc]

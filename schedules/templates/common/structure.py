@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import tvm_ffi
 from numpy.typing import NDArray
 from tvm import s_tir, tirx
+from tvm.s_tir.schedule import LoopRV, SBlockRV
 
-from schedules.config import Config
-from schedules.errors import ScheduleError
-from schedules.space import Space
+from schedules.errors import check
 
 REDUCE = 2  # tirx.IterVar.CommReduce
 SPATIAL = 0  # tirx.IterVar.DataPar
@@ -180,66 +179,56 @@ def find_anchor(func: tirx.PrimFunc, op: str) -> Anchor | None:
     return None
 
 
-def divisors(number: int) -> tuple[int, ...]:
-    """Every divisor, ascending."""
-    return tuple(d for d in range(1, number + 1) if number % d == 0)
+def about_last(blocks: Sequence[s_tir.SBlock], shapes: tuple[tuple[int, ...], ...]) -> Anchor:
+    """The anchor of a function whose last block tells what it computes.
+
+    Args:
+        blocks: all of the function's, in program order.
+        shapes: of its parameters.
+    """
+    *before, last = blocks
+    prologue = tuple(block.name_hint for block in before)
+    return Anchor(last.name_hint, extents(last, SPATIAL), extents(last, REDUCE), (), prologue, shapes)
 
 
-def inline_epilogue(sch: s_tir.Schedule, anchor: Anchor) -> s_tir.schedule.SBlockRV | None:
+def divisors(number: int, most: int | None = None) -> tuple[int, ...]:
+    """Every divisor up to ``most``, ascending."""
+    return tuple(d for d in range(1, min(number, most or number) + 1) if number % d == 0)
+
+
+def axis_loops(sch: s_tir.Schedule, block: SBlockRV) -> tuple[list[LoopRV], list[LoopRV]]:
+    """The loops over the spatial axes of ``block`` and those over its other axes, each outermost first.
+
+    Raises:
+        ScheduleError: if a loop is not over one axis, as in sorting.
+    """
+    info, loops = sch.get(block), sch.get_loops(block)
+    axes = len(info.iter_vars)
+    check(len(loops) == axes, f"block {info.name_hint} has {len(loops)} loops for {axes} axes")
+    kinds = [axis.iter_type == SPATIAL for axis in info.iter_vars]
+    spatial = [loop for loop, kept in zip(loops, kinds, strict=True) if kept]
+    return spatial, [loop for loop, kept in zip(loops, kinds, strict=True) if not kept]
+
+
+def inline_epilogue(sch: s_tir.Schedule, anchor: Anchor) -> SBlockRV | None:
     """Inline every epilogue block but the last into it; the last, or None if there is no epilogue."""
     for name in anchor.epilogue[:-1]:
         sch.compute_inline(sch.get_sblock(name))
     return sch.get_sblock(anchor.epilogue[-1]) if anchor.epilogue else None
 
 
-def parallel_outer(sch: s_tir.Schedule, block: s_tir.schedule.SBlockRV, count: int) -> None:
+def parallel_outer(sch: s_tir.Schedule, block: SBlockRV, count: int) -> None:
     """Run the outermost ``count`` loops of ``block`` as one parallel loop.
 
     Raises:
         ScheduleError: if the block has fewer loops.
     """
     loops = sch.get_loops(block)
-    if len(loops) < count:
-        raise ScheduleError(f"block has {len(loops)} loops, {count} needed to run in parallel")
+    check(len(loops) >= count, f"block has {len(loops)} loops, {count} needed to run in parallel")
     sch.parallel(sch.fuse(*loops[:count]))
-
-
-def varied(order: Iterable[int], columns: Sequence[NDArray[Any]], most: int) -> list[int]:
-    """The first ``most`` of ``order`` of which no two are alike in ``columns``.
-
-    First guesses that differ only in what matters less would tell a search little.
-    """
-    found: dict[tuple[float, ...], int] = {}
-    for index in order:
-        found.setdefault(tuple(float(column[index]) for column in columns), int(index))
-        if len(found) == most:
-            break
-    return list(found.values())
 
 
 def balance(jobs: NDArray[Any], threads: int | NDArray[Any]) -> NDArray[np.float64]:
     """Share of the threads' time that is used where equal ``jobs`` are dealt to them; 1 where all end together."""
     used: NDArray[np.float64] = jobs / (np.ceil(jobs / threads) * threads)
     return used
-
-
-def guided(space: Space, score: NDArray[np.float64], count: int) -> Space:
-    """``space`` with the ``count`` configs of least ``score`` as its initial configs.
-
-    Args:
-        score: (n,) one for each of the space's rows.
-    """
-    best = np.argsort(score, kind="stable")[:count]
-    return replace(space, initial=tuple(space.config(space.rows[row]) for row in best))
-
-
-class OneAlgorithm:
-    """Defaults for templates whose configs all compute the same stages from the same weights."""
-
-    def prepare(self, func: tirx.PrimFunc, anchor: Anchor, config: Config) -> tirx.PrimFunc:
-        """``func`` as it is."""
-        return func
-
-    def repack(self, anchor: Anchor, config: Config) -> dict[int, Repack]:
-        """No weight changes."""
-        return {}

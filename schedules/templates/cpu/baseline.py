@@ -10,7 +10,7 @@ from tvm import s_tir, tirx
 
 from schedules.errors import ScheduleError
 from schedules.target import Target
-from schedules.templates.common.structure import REDUCE, SPATIAL, blocks_in_order
+from schedules.templates.common.structure import axis_loops, blocks_in_order
 from schedules.templates.common.vector_math import vector_math
 from schedules.templates.cpu.recurrent import SCHEDULED, for_threads
 
@@ -40,24 +40,16 @@ def baseline(func: tirx.PrimFunc, target: Target) -> s_tir.Schedule:
 
 def _schedule_block(sch: s_tir.Schedule, name: str, lanes: int) -> None:
     block = sch.get_sblock(name)
-    info = sch.get(block)
-    loops = sch.get_loops(block)
-    kinds = [axis.iter_type for axis in info.iter_vars]
-    if len(loops) != len(kinds) or not loops:
-        raise ScheduleError(f"block {name} has {len(loops)} loops for {len(kinds)} axes")
-    spatial = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == SPATIAL]
-    reduce = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == REDUCE]
-    if not spatial or any(int(axis.dom.extent) == 0 for axis in info.iter_vars):
+    spatial, reduce = axis_loops(sch, block)
+    if not spatial or any(int(axis.dom.extent) == 0 for axis in sch.get(block).iter_vars):
         return
     inner = spatial[-1]
     extent = int(sch.get(inner).extent)
-    outer = list(spatial[:-1])
+    outer = spatial[:-1]
+    exact = extent <= VECTOR_LIMIT or extent % lanes == 0
     if extent > VECTOR_LIMIT:
         outer_part, inner = sch.split(inner, [None, lanes])
         outer.append(outer_part)
-        exact = extent % lanes == 0
-    else:
-        exact = True
     sch.reorder(*outer, *reduce, inner)
     if outer:
         sch.parallel(sch.fuse(*outer))

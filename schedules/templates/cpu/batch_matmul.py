@@ -20,7 +20,6 @@ repeated beyond m) and cropped together with the epilogue, once per job.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +30,7 @@ from schedules.config import Config
 from schedules.errors import UsageError, check
 from schedules.space import Columns, Knob, Space
 from schedules.target import Target
+from schedules.templates.common.ranking import ranked
 from schedules.templates.common.register_tile import unroll_tile
 from schedules.templates.common.structure import (
     MOST_BLOCKS,
@@ -38,13 +38,11 @@ from schedules.templates.common.structure import (
     MOST_UNROLLED,
     SPARE_REGISTERS,
     Anchor,
-    OneAlgorithm,
     balance,
     divisors,
-    find_anchor,
-    guided,
     inline_epilogue,
 )
+from schedules.templates.template import MarkedTemplate
 
 OP = "batch_matmul"
 PACK = "batch_pack"
@@ -106,15 +104,11 @@ def _up(size: int, step: int) -> int:
     return -(-size // step) * step
 
 
-class BatchMatmulTemplate(OneAlgorithm):
+class BatchMatmulTemplate(MarkedTemplate):
     """Match, space and rewrite for ``batch_matmul``."""
 
     name = OP
     version = 1
-
-    def match(self, func: tirx.PrimFunc) -> Anchor | None:
-        """The product this function is about, if it is one."""
-        return find_anchor(func, OP)
 
     def space(self, anchor: Anchor, target: Target) -> Space:
         """Register tile, rows per job, reduction unrolling, loop order and packing."""
@@ -123,9 +117,9 @@ class BatchMatmulTemplate(OneAlgorithm):
         batch = int(np.prod(anchor.spatial)) // (rows * anchor.spatial[-1])
         limit = target.vector_registers - SPARE_REGISTERS
         knobs = (
-            Knob("tm", tuple(d for d in divisors(rows) if d <= limit)),
-            Knob("tn", tuple(d for d in divisors(blocks) if d <= MOST_BLOCKS)),
-            Knob("rows", tuple(d for d in divisors(rows) if d >= min(rows, FEWEST_JOB_ROWS) and d <= MOST_JOB_ROWS)),
+            Knob("tm", divisors(rows, limit)),
+            Knob("tn", divisors(blocks, MOST_BLOCKS)),
+            Knob("rows", tuple(d for d in divisors(rows, MOST_JOB_ROWS) if d >= min(rows, FEWEST_JOB_ROWS))),
             Knob("unroll", tuple(d for d in (1, 2, 4, 8) if depth % d == 0)),
             Knob("outer", (0, 1)),
             Knob("pack", (0, 1) if anchor.geometry["contiguous"] else (1,)),
@@ -136,7 +130,7 @@ class BatchMatmulTemplate(OneAlgorithm):
             whole: NDArray[np.bool_] = (tile <= limit) & (columns["rows"] % columns["tm"] == 0)
             return whole & (tile * columns["unroll"] <= MOST_UNROLLED)
 
-        def derive(columns: Columns) -> Mapping[str, NDArray[np.float64]]:
+        def derive(columns: Columns) -> Columns:
             tile = columns["tm"] * columns["tn"]
             jobs = batch * (rows / columns["rows"])
             return {
@@ -147,17 +141,17 @@ class BatchMatmulTemplate(OneAlgorithm):
                 "packed_per_row": columns["pack"] / columns["rows"],
             }
 
-        space = Space(OP, self.version, knobs, fits, derive)
-        columns, derived = space.columns(space.rows), derive(space.columns(space.rows))
-        score = (
-            4 * derived["loads_per_fma"]
-            + 0.2 * np.abs(derived["accumulators"] - 20)
-            + 6 * (1 - derived["balance"])
-            + 16 / columns["rows"]
-            + 0.2 * np.abs(np.log2(columns["unroll"]) - 1)
-            - 0.5 * columns["pack"]
-        )
-        return guided(space, score, 8)
+        def terms(columns: Columns, derived: Columns) -> Columns:
+            return {
+                "loads": 4 * derived["loads_per_fma"],
+                "tile": 0.2 * np.abs(derived["accumulators"] - 20),
+                "idle": 6 * (1 - derived["balance"]),
+                "packs": 16 / columns["rows"],
+                "unroll": 0.2 * np.abs(np.log2(columns["unroll"]) - 1),
+                "unpacked": -0.5 * columns["pack"],
+            }
+
+        return ranked(Space(OP, self.version, knobs, fits, derive), terms, 8)
 
     def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:
         """Rewrite ``sch`` in place."""

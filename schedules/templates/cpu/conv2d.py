@@ -29,7 +29,9 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import tvm_ffi
@@ -57,6 +59,7 @@ from schedules.templates.common.windows import Window, pad_spatial
 from schedules.templates.cpu import winograd
 from schedules.templates.cpu.conv2d_features import features, first_guesses
 from schedules.templates.cpu.window_tiles import place_padding
+from schedules.templates.template import MarkedTemplate
 
 OP = "conv2d"
 
@@ -158,38 +161,29 @@ def left_out(func: tirx.PrimFunc) -> int:
     return 2 * empty * (math.prod(anchor.spatial) // blocks) * (math.prod(anchor.reduction) // span)
 
 
-class Conv2dTemplate:
+class Conv2dTemplate(MarkedTemplate):
     """Match, space and rewrite for ``conv2d``."""
 
     name = OP
     version = 4
-
-    def match(self, func: tirx.PrimFunc) -> Anchor | None:
-        """The convolution this function is about, if it is one."""
-        return find_anchor(func, OP)
 
     def space(self, anchor: Anchor, target: Target) -> Space:
         """Register tiles that fit ``target``, reduction unrolling, where padding happens, the grain, the algorithm."""
         batch, blocks, height, width, lanes = anchor.spatial
         inner = anchor.reduction[-1]
         group_blocks = blocks // anchor.groups if blocks % anchor.groups == 0 else blocks
+        most_blocks = 1 if "span" in anchor.geometry else MOST_BLOCKS
         algorithms = (0, *(m for m in (2, 4) if _winograd_applies(anchor) and min(height, width) > m))
         tiles_h = {m: batch * -(-height // m) for m in algorithms if m}
         tiles_w = {m: -(-width // m) for m in algorithms if m}
-        direct_h = tuple(d for d in divisors(height) if d <= MOST_TILE_ROWS)
-        direct_w = tuple(d for d in divisors(width) if d <= MOST_NUMBERS)
         ragged = _ragged(width)
-        grains = tuple(d for d in divisors(height) if d <= MOST_JOB_ROWS)
         knobs = _listable(
             Knob("algorithm", algorithms),
-            Knob(
-                "to",
-                (1,) if "span" in anchor.geometry else tuple(d for d in divisors(group_blocks) if d <= MOST_BLOCKS),
-            ),
-            Knob("th", _union(direct_h, *(divisors(t) for t in tiles_h.values()), limit=MOST_TILE_ROWS)),
-            Knob("tw", _union(direct_w, ragged, *(divisors(t) for t in tiles_w.values()), limit=MOST_NUMBERS)),
+            Knob("to", divisors(group_blocks, most_blocks)),
+            Knob("th", _divisors_of_any((height, *tiles_h.values()), MOST_TILE_ROWS)),
+            Knob("tw", tuple(sorted({*_divisors_of_any((width, *tiles_w.values()), MOST_NUMBERS), *ragged}))),
             Knob("unroll", tuple(d for d in (1, 2, 4, 8, 16) if inner % d == 0)),
-            Knob("rows", _union(grains, *(divisors(t) for t in tiles_h.values()), limit=MOST_JOB_ROWS)),
+            Knob("rows", _divisors_of_any((height, *tiles_h.values()), MOST_JOB_ROWS)),
             Knob("pad", (0, 1) if anchor.padded else (0,)),
             Knob("outer", (0, 1)),
             Knob("depth", _chunks(anchor)),
@@ -217,16 +211,13 @@ class Conv2dTemplate:
             legal: NDArray[np.bool_] = allowed & found
             return legal
 
-        def derive(columns: Columns) -> Mapping[str, NDArray[np.float64]]:
-            return features(columns, anchor, target)
-
-        space = Space(OP, self.version, knobs, fits, derive)
+        space = Space(OP, self.version, knobs, fits, partial(features, anchor=anchor, target=target))
         # F(m,3) computes m² outputs with (m + 2)² products where the direct method needs 9·m².
         saving = max(9 * m * m / (m + 2) ** 2 if m else 1.0 for m in algorithms)
         first = first_guesses(space)
         best = {config.integer("algorithm"): config for config in reversed(first)}
         seeds = tuple(config for config in first if config in best.values()) if len(best) > 1 else ()
-        return Space(OP, self.version, knobs, fits, derive, initial=first, seeds=seeds, saving=saving)
+        return replace(space, initial=first, seeds=seeds, saving=saving)
 
     def prepare(self, func: tirx.PrimFunc, anchor: Anchor, config: Config) -> tirx.PrimFunc:
         """``func`` with the convolution computed by the chosen algorithm."""
@@ -385,8 +376,9 @@ def _ragged(width: int) -> tuple[int, ...]:
     return tuple(sorted(d for d in found if least <= d <= most and 2 * (width % d) >= d))
 
 
-def _union(*choices: tuple[int, ...], limit: int) -> tuple[int, ...]:
-    return tuple(sorted({value for group in choices for value in group if value <= limit}))
+def _divisors_of_any(sizes: Iterable[int], most: int) -> tuple[int, ...]:
+    """What divides any of ``sizes``, up to ``most``."""
+    return tuple(sorted({divisor for size in sizes for divisor in divisors(size, most)}))
 
 
 def _winograd_applies(anchor: Anchor) -> bool:

@@ -11,7 +11,8 @@ from schedules.config import Config
 from schedules.space import Columns, Space
 from schedules.target import Target
 from schedules.templates.common.prefetch import FEWEST_TILES
-from schedules.templates.common.structure import Anchor, balance, varied
+from schedules.templates.common.ranking import costs, varied
+from schedules.templates.common.structure import Anchor, balance
 
 BYTE = 15.0
 """Operations in the time in which one prefetched byte comes from beyond L2. A heuristic."""
@@ -84,30 +85,30 @@ def _fetched(columns: Columns, anchor: Anchor, target: Target, weights: NDArray[
 
 def first_guesses(space: Space) -> tuple[Config, ...]:
     """The configs an expert would try first, six of each algorithm, the algorithms in turn."""
-    rows = space.rows
-    columns = space.columns(rows)
-    assert space.derive is not None
-    derived = space.derive(columns)
-    tile = derived["accumulators"]
-    penalty = (
-        # A vector of weights costs nearly two loads: it has to come into L1 first, whence a pixel has been read before.
-        4.0 * (1.8 * columns["to"] + columns["th"] * columns["tw"]) / tile
-        + 0.5 * np.maximum(0, 10 - tile)
-        + 3.0 * (1 - derived["balance"])
-        + derived["fetch"]
-        + 0.05 * np.abs(np.log2(columns["unroll"]) - 2)
-        + 0.02 * np.abs(columns["rows"] - columns["th"]) * derived["chunked"]
-        # Below that many tiles of one panel there are no prefetches.
-        + 0.1 * np.maximum(0, np.log2(FEWEST_TILES / derived["tiles"]))
-        # Weights that come from L2 for every tile, and sums that go to memory for every chunk.
-        + 3.0 * (derived["chunk_l1"] > 0) * (columns["algorithm"] == 0) / (columns["th"] * columns["tw"])
-        + 0.1 * np.log2(columns["depth"].max() / columns["depth"])
-    )
-    order = np.argsort(penalty, kind="stable")
+    columns, order = costs(space, _terms)
     telling = [columns[name] for name in ("to", "th", "tw", "outer")]
     by_algorithm = [
         varied(order[columns["algorithm"][order] == m], telling, most=6)
         for m in sorted(set(columns["algorithm"]), reverse=True)
     ]
     turns = itertools.zip_longest(*by_algorithm)
-    return tuple(space.config(rows[index]) for turn in turns for index in turn if index is not None)
+    return tuple(space.config(space.rows[index]) for turn in turns for index in turn if index is not None)
+
+
+def _terms(columns: Columns, derived: Columns) -> Columns:
+    """What makes a first guess bad. The weights are heuristics, tried on few machines and not fitted."""
+    tile = derived["accumulators"]
+    return {
+        # A vector of weights costs nearly two loads: it has to come into L1 first, whence a pixel has been read before.
+        "loads": 4.0 * (1.8 * columns["to"] + columns["th"] * columns["tw"]) / tile,
+        "starved": 0.5 * np.maximum(0, 10 - tile),
+        "idle": 3.0 * (1 - derived["balance"]),
+        "fetch": derived["fetch"],
+        "unroll": 0.05 * np.abs(np.log2(columns["unroll"]) - 2),
+        "grain": 0.02 * np.abs(columns["rows"] - columns["th"]) * derived["chunked"],
+        # Below that many tiles of one panel there are no prefetches.
+        "waiting": 0.1 * np.maximum(0, np.log2(FEWEST_TILES / derived["tiles"])),
+        # Weights that come from L2 for every tile, and sums that go to memory for every chunk.
+        "reread": 3.0 * (derived["chunk_l1"] > 0) * (columns["algorithm"] == 0) / (columns["th"] * columns["tw"]),
+        "passes": 0.1 * np.log2(columns["depth"].max() / columns["depth"]),
+    }

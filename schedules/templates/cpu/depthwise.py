@@ -13,26 +13,20 @@ Bound by loads: one FMA per two loads, so the tile only has to hide latency.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
 
 import numpy as np
 from numpy.typing import NDArray
-from tvm import s_tir, te, tirx
+from tvm import s_tir, te
 
 from schedules.config import Config
 from schedules.space import Columns, Knob, Space
 from schedules.target import Target
-from schedules.templates.common.structure import (
-    SPARE_REGISTERS,
-    Anchor,
-    OneAlgorithm,
-    balance,
-    divisors,
-    find_anchor,
-    guided,
-)
+from schedules.templates.common.ranking import ranked
+from schedules.templates.common.structure import SPARE_REGISTERS, Anchor
 from schedules.templates.common.windows import Window, pad_spatial
-from schedules.templates.cpu.window_tiles import MOST_JOB_ROWS, tile_windows
+from schedules.templates.cpu.window_tiles import tile_windows, window_balance, window_knobs, window_terms
+from schedules.templates.template import MarkedTemplate
 
 OP = "depthwise"
 
@@ -65,48 +59,28 @@ def depthwise(
     )
 
 
-class DepthwiseTemplate(OneAlgorithm):
+class DepthwiseTemplate(MarkedTemplate):
     """Match, space and rewrite for ``depthwise``."""
 
     name = OP
     version = 1
 
-    def match(self, func: tirx.PrimFunc) -> Anchor | None:
-        """The depthwise convolution this function is about, if it is one."""
-        return find_anchor(func, OP)
-
     def space(self, anchor: Anchor, target: Target) -> Space:
         """Tile width, rows per job, padding place and filter unrolling."""
-        n, blocks, height, width, _ = anchor.spatial
-        taps = anchor.reduction[0] * anchor.reduction[1]
-        limit = target.vector_registers - SPARE_REGISTERS
-        knobs = (
-            Knob("tw", tuple(d for d in divisors(width) if d <= limit)),
-            Knob("rows", tuple(d for d in divisors(height) if d <= MOST_JOB_ROWS)),
-            Knob("pad", (0, 1) if anchor.padded else (0,)),
-            Knob("unroll", (0, 1)),
-        )
+        taps = math.prod(anchor.reduction)
+        knobs = (*window_knobs(anchor, target.vector_registers - SPARE_REGISTERS), Knob("unroll", (0, 1)))
 
         def fits(columns: Columns) -> NDArray[np.bool_]:
             return (columns["tw"] * np.where(columns["unroll"] > 0, taps, anchor.reduction[1])) <= MOST_UNROLLED_TAPS
 
-        def derive(columns: Columns) -> Mapping[str, NDArray[np.float64]]:
-            jobs = n * blocks * (height / columns["rows"])
+        def derive(columns: Columns) -> Columns:
             return {
-                "balance": balance(jobs, target.threads),
+                "balance": window_balance(columns, anchor, target),
                 "rows_per_job": np.log2(columns["rows"]),
                 "starved": np.maximum(0.0, 4.0 - columns["tw"]),
             }
 
-        space = Space(OP, self.version, knobs, fits, derive)
-        columns = space.columns(space.rows)
-        score = (
-            np.abs(columns["tw"] - 7)
-            + np.abs(columns["rows"] - 7)
-            - columns["pad"]
-            + 8 * (1 - derive(columns)["balance"])
-        )
-        return guided(space, score, 8)
+        return ranked(Space(OP, self.version, knobs, fits, derive), window_terms, 8)
 
     def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:
         """Rewrite ``sch`` in place."""

@@ -9,25 +9,24 @@ an expression that reads its argument three times); loops are fused and split in
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 from tvm import s_tir, tirx
 
 from schedules.config import Config
 from schedules.space import Columns, Knob, Space
 from schedules.target import Target
+from schedules.templates.common.ranking import ranked
 from schedules.templates.common.structure import (
     REDUCE,
     SPATIAL,
     Anchor,
-    OneAlgorithm,
+    about_last,
     blocks_in_order,
     extents,
-    guided,
     parameter_shapes,
 )
+from schedules.templates.template import OneAlgorithm
 
 OP = "elementwise"
 
@@ -38,7 +37,7 @@ MOST_TEXT = 4000
 """Characters of a stage's text once it holds what it reads. Beyond, compiling takes seconds; at 15,000 minutes."""
 
 
-class ElementwiseTemplate(OneAlgorithm):
+class ElementwiseTemplate(OneAlgorithm[Anchor]):
     """Match, space and rewrite for functions without reductions."""
 
     name = OP
@@ -49,9 +48,7 @@ class ElementwiseTemplate(OneAlgorithm):
         blocks = blocks_in_order(func)
         if not blocks or any(extents(block, REDUCE) for block in blocks):
             return None
-        names = tuple(block.name_hint for block in blocks)
-        last = blocks[-1]
-        return Anchor(last.name_hint, extents(last, SPATIAL), (), (), names[:-1], parameter_shapes(func))
+        return about_last(blocks, parameter_shapes(func))
 
     def space(self, anchor: Anchor, target: Target) -> Space:
         """Vector length and number of parallel chunks; a small tensor may stay on one thread."""
@@ -63,16 +60,17 @@ class ElementwiseTemplate(OneAlgorithm):
         )
         knobs = (Knob("vector", vectors), Knob("chunks", chunks), Knob("unroll", (1, 4)))
 
-        def derive(columns: Columns) -> Mapping[str, NDArray[np.float64]]:
+        def derive(columns: Columns) -> Columns:
             return {"grain": np.log2(size / columns["chunks"])}
 
-        space = Space(OP, self.version, knobs, None, derive)
-        columns = space.columns(space.rows)
-        few = 1 if size < SMALL else target.threads
-        score = (
-            np.abs(np.log2(columns["vector"] / lanes)) + np.abs(np.log2(columns["chunks"] / few)) + columns["unroll"]
-        )
-        return guided(space, score, 4)
+        def terms(columns: Columns, _: Columns) -> Columns:
+            return {
+                "vector": np.abs(np.log2(columns["vector"] / lanes)),
+                "chunks": np.abs(np.log2(columns["chunks"] / (1 if size < SMALL else target.threads))),
+                "unroll": columns["unroll"],
+            }
+
+        return ranked(Space(OP, self.version, knobs, None, derive), terms, 4)
 
     def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:
         """Rewrite ``sch`` in place."""

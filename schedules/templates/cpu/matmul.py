@@ -16,17 +16,16 @@ matrix product finds the next vector of weights in the next line.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 from numpy.typing import NDArray
-from tvm import s_tir, te, tirx
+from tvm import s_tir, te
 from tvm.s_tir.schedule import LoopRV
 
 from schedules.config import Config
 from schedules.space import Columns, Knob, Space
 from schedules.target import Target
 from schedules.templates.common.prefetch import FEWEST_TILES, OFTEN, Panel, prefetch_next
+from schedules.templates.common.ranking import ranked
 from schedules.templates.common.register_tile import unroll_tile
 from schedules.templates.common.structure import (
     MOST_BLOCKS,
@@ -34,13 +33,11 @@ from schedules.templates.common.structure import (
     MOST_UNROLLED,
     SPARE_REGISTERS,
     Anchor,
-    OneAlgorithm,
     balance,
     divisors,
-    find_anchor,
     inline_epilogue,
-    varied,
 )
+from schedules.templates.template import MarkedTemplate
 
 OP = "matmul"
 
@@ -61,15 +58,11 @@ def matmul(x: te.Tensor, weight: te.Tensor) -> te.Tensor:
     )
 
 
-class MatmulTemplate(OneAlgorithm):
+class MatmulTemplate(MarkedTemplate):
     """Match, space and rewrite for ``matmul``."""
 
     name = OP
     version = 3
-
-    def match(self, func: tirx.PrimFunc) -> Anchor | None:
-        """The product this function is about, if it is one."""
-        return find_anchor(func, OP)
 
     def space(self, anchor: Anchor, target: Target) -> Space:
         """Register tile, rows of x per job and reduction unrolling."""
@@ -79,9 +72,9 @@ class MatmulTemplate(OneAlgorithm):
         depth = anchor.reduction[0]
         limit = target.vector_registers - SPARE_REGISTERS
         knobs = (
-            Knob("tm", tuple(d for d in divisors(rows) if d <= limit)),
-            Knob("tn", tuple(d for d in divisors(blocks) if d <= MOST_BLOCKS)),
-            Knob("rows", tuple(d for d in divisors(rows) if d <= MOST_JOB_ROWS)),
+            Knob("tm", divisors(rows, limit)),
+            Knob("tn", divisors(blocks, MOST_BLOCKS)),
+            Knob("rows", divisors(rows, MOST_JOB_ROWS)),
             Knob("unroll", tuple(d for d in (1, 2, 4, 8, 16) if depth % d == 0)),
             Knob("outer", (0, 1)),
             Knob("depth", _chunks(rows, depth)),
@@ -94,7 +87,7 @@ class MatmulTemplate(OneAlgorithm):
             legal: NDArray[np.bool_] = allowed & ((columns["depth"] == depth) | (columns["rows"] >= 4 * columns["tm"]))
             return legal
 
-        def derive(columns: Columns) -> Mapping[str, NDArray[np.float64]]:
+        def derive(columns: Columns) -> Columns:
             tile = columns["tm"] * columns["tn"]
             jobs = (blocks / columns["tn"]) * (rows / columns["rows"])
             return {
@@ -105,21 +98,19 @@ class MatmulTemplate(OneAlgorithm):
                 "panel_l2": np.log2(columns["tn"] * lanes * columns["depth"] * 4.0 / target.l2_bytes),
             }
 
-        space = Space(OP, self.version, knobs, fits, derive)
-        columns, derived = space.columns(space.rows), derive(space.columns(space.rows))
-        tile = derived["accumulators"]
-        want = 24 if rows > 1 else 4
-        penalty = (
-            4 * (columns["tm"] + 2 * columns["tn"]) / tile
-            + 0.3 * np.abs(tile - want)
-            + 3 * (1 - derived["balance"])
-            + 0.2 * np.abs(np.log2(columns["unroll"]) - 2)
-            - 0.1 * np.log2(columns["rows"])
-            + 0.3 * (columns["depth"] > CHUNKS[1])
-            + 0.1 * np.abs(np.log2(columns["depth"] / 256)) * (columns["depth"] < depth)
-        )
-        best = varied(np.argsort(penalty, kind="stable"), [columns[name] for name in ("tm", "tn", "outer")], most=8)
-        return Space(OP, self.version, knobs, fits, derive, initial=tuple(space.config(space.rows[i]) for i in best))
+        def terms(columns: Columns, derived: Columns) -> Columns:
+            tile = derived["accumulators"]
+            return {
+                "loads": 4 * (columns["tm"] + 2 * columns["tn"]) / tile,
+                "tile": 0.3 * np.abs(tile - (24 if rows > 1 else 4)),
+                "idle": 3 * (1 - derived["balance"]),
+                "unroll": 0.2 * np.abs(np.log2(columns["unroll"]) - 2),
+                "rows": -0.1 * np.log2(columns["rows"]),
+                "long_sum": 0.3 * (columns["depth"] > CHUNKS[1]),
+                "passes": 0.1 * np.abs(np.log2(columns["depth"] / 256)) * (columns["depth"] < depth),
+            }
+
+        return ranked(Space(OP, self.version, knobs, fits, derive), terms, 8, apart=("tm", "tn", "outer"))
 
     def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:
         """Rewrite ``sch`` in place."""

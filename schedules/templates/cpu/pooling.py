@@ -8,30 +8,28 @@ invariant for the vector over b.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
 
 import numpy as np
 from numpy.typing import NDArray
-from tvm import s_tir, te, tirx
+from tvm import s_tir, te
 
 from schedules.config import Config
-from schedules.space import Columns, Knob, Space
+from schedules.space import Columns, Space
 from schedules.target import Target
-from schedules.templates.common.structure import (
-    Anchor,
-    OneAlgorithm,
-    balance,
-    divisors,
-    find_anchor,
-    guided,
-)
+from schedules.templates.common.ranking import ranked
+from schedules.templates.common.structure import Anchor
 from schedules.templates.common.windows import BLOCKED_AXES, ImageLayout, Pooling, pool
-from schedules.templates.cpu.window_tiles import MOST_JOB_ROWS, tile_windows
+from schedules.templates.cpu.window_tiles import tile_windows, window_balance, window_knobs, window_terms
+from schedules.templates.template import MarkedTemplate
 
 OP = "pool"
 
 MOST_UNROLLED_TAPS = 49
 """Taps of the largest window whose inner loop is unrolled: 7 × 7. Heuristic, not measured."""
+
+MOST_TILE, MOST_UNROLLED = 28, 512
+"""Pixels of a tile, and taps in its unrolled body. Heuristic, not measured."""
 
 BLOCKED = ImageLayout(spatial=2, axes=("n", "c", "oh", "ow", "b"), padded_axes=BLOCKED_AXES, block="pool", anchor=OP)
 
@@ -41,39 +39,26 @@ def pool2d(data: te.Tensor, pooling: Pooling) -> te.Tensor:
     return pool(data, pooling, BLOCKED)
 
 
-class PoolTemplate(OneAlgorithm):
+class PoolTemplate(MarkedTemplate):
     """Match, space and rewrite for ``pool``."""
 
     name = OP
     version = 1
 
-    def match(self, func: tirx.PrimFunc) -> Anchor | None:
-        """The pooling this function is about, if it is one."""
-        return find_anchor(func, OP)
-
     def space(self, anchor: Anchor, target: Target) -> Space:
         """Tile width, rows per job and padding place."""
-        n, blocks, height, width, _ = anchor.spatial
-        knobs = (
-            Knob("tw", tuple(d for d in divisors(width) if d <= 28)),
-            Knob("rows", tuple(d for d in divisors(height) if d <= MOST_JOB_ROWS)),
-            Knob("pad", (0, 1) if anchor.padded else (0,)),
-        )
-        taps = anchor.reduction[0] * anchor.reduction[1]
+        taps = math.prod(anchor.reduction)
 
         def fits(columns: Columns) -> NDArray[np.bool_]:
-            return columns["tw"] * min(taps, MOST_UNROLLED_TAPS) <= 512
+            return columns["tw"] * min(taps, MOST_UNROLLED_TAPS) <= MOST_UNROLLED
 
-        def derive(columns: Columns) -> Mapping[str, NDArray[np.float64]]:
-            jobs = n * blocks * (height / columns["rows"])
-            return {"balance": balance(jobs, target.threads)}
+        def derive(columns: Columns) -> Columns:
+            return {"balance": window_balance(columns, anchor, target)}
 
-        space = Space(OP, self.version, knobs, fits, derive)
-        columns = space.columns(space.rows)
-        score = np.abs(columns["tw"] - 7) + np.abs(columns["rows"] - 7) + 8 * (1 - derive(columns)["balance"])
-        return guided(space, score - columns["pad"], 4)
+        knobs = window_knobs(anchor, MOST_TILE)
+        return ranked(Space(OP, self.version, knobs, fits, derive), window_terms, 4)
 
     def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:
         """Rewrite ``sch`` in place."""
-        taps = anchor.reduction[0] * anchor.reduction[1]
+        taps = math.prod(anchor.reduction)
         tile_windows(sch, anchor, config, unroll=("kw",) if taps <= MOST_UNROLLED_TAPS else ())

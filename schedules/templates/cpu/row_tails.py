@@ -13,27 +13,17 @@ from collections.abc import Callable, Mapping
 import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import Range
-from tvm.ir.expr import TensorLoad
 
 from schedules.templates.common.structure import REDUCE, extents
 
-COMBINATIONS = (tirx.Add, tirx.Mul, tirx.Max, tirx.Min)
 Rename = Callable[[object], object]
-
-
-def can_split(block: s_tir.SBlock) -> bool:
-    """Whether ``block`` reduces over one axis by ``s = s + f`` or another of ``COMBINATIONS``."""
-    value = block.body.value if isinstance(block.body, tirx.BufferStore) else None
-    if len(extents(block, REDUCE)) != 1 or not isinstance(value, COMBINATIONS) or block.init is None:
-        return False
-    return isinstance(value.a, TensorLoad) and value.a.source.same_as(block.body.buffer)
 
 
 def split_tails(func: tirx.PrimFunc, vector: int) -> tirx.PrimFunc:
     """``func`` with every reduction over a length that ``vector`` does not divide in two stages.
 
     Args:
-        func: blocks in nests of plain loops below the root; ``can_split`` holds for those that reduce.
+        func: blocks in nests of plain loops below the root; ``splits`` of ``Rows`` holds for those that reduce.
     """
     root = func.body.block
     nests = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]

@@ -1,16 +1,49 @@
-"""The rewrite that depthwise convolution and pooling share: tiles of a row, rows as parallel jobs."""
+"""What depthwise convolution and pooling share: tiles of a row, rows as parallel jobs."""
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import NDArray
 from tvm import s_tir
 from tvm.s_tir.schedule import LoopRV
 
 from schedules.config import Config
+from schedules.space import Columns, Knob
+from schedules.target import Target
 from schedules.templates.common.register_tile import unroll_tile
-from schedules.templates.common.structure import Anchor, inline_epilogue, parallel_outer
+from schedules.templates.common.structure import Anchor, balance, divisors, inline_epilogue, parallel_outer
 
 MOST_JOB_ROWS = 56
 """Rows of a picture in one parallel job. Heuristic, not measured."""
+
+GOOD_TILE, GOOD_ROWS = 7, 7
+"""Pixels of a tile and rows of a job in a first guess. Heuristic, not measured."""
+
+
+def window_knobs(anchor: Anchor, most: int) -> tuple[Knob, ...]:
+    """Tile width (up to ``most`` pixels), rows per job and where padding happens."""
+    height, width = anchor.spatial[2:4]
+    return (
+        Knob("tw", divisors(width, most)),
+        Knob("rows", divisors(height, MOST_JOB_ROWS)),
+        Knob("pad", (0, 1) if anchor.padded else (0,)),
+    )
+
+
+def window_balance(columns: Columns, anchor: Anchor, target: Target) -> NDArray[np.float64]:
+    """``balance`` of the jobs that ``tile_windows`` makes."""
+    n, blocks, height = anchor.spatial[:3]
+    return balance(n * blocks * (height / columns["rows"]), target.threads)
+
+
+def window_terms(columns: Columns, derived: Columns) -> Columns:
+    """What makes a first guess bad, as ``ranked`` wants it. The weights are heuristics, not measured."""
+    return {
+        "tile": np.abs(columns["tw"] - GOOD_TILE),
+        "rows": np.abs(columns["rows"] - GOOD_ROWS),
+        "padded_before": -columns["pad"],
+        "idle": 8 * (1 - derived["balance"]),
+    }
 
 
 def tile_windows(sch: s_tir.Schedule, anchor: Anchor, config: Config, unroll: tuple[str, ...]) -> None:

@@ -11,7 +11,7 @@ from tvm import s_tir, tirx
 
 from schedules.errors import check
 from schedules.target import Target
-from schedules.templates.common.structure import SPATIAL, blocks_in_order
+from schedules.templates.common.structure import axis_loops, blocks_in_order
 from schedules.templates.cuda.cuda_structure import bind_flat, inline_all
 
 THREADS = 128
@@ -26,16 +26,9 @@ def cuda_baseline(func: tirx.PrimFunc, _target: Target) -> s_tir.Schedule:
     sch = s_tir.Schedule(func)
     for name in inline_all(sch):
         block = sch.get_sblock(name)
-        kinds = [axis.iter_type for axis in sch.get(block).iter_vars]
-        loops = sch.get_loops(block)
-        check(
-            len(loops) == len(kinds),
-            f"stage {name} has {len(loops)} loops for {len(kinds)} axes; it cannot run on a GPU",
-        )
-        spatial = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == SPATIAL]
-        rest = [loop for loop, kind in zip(loops, kinds, strict=True) if kind != SPATIAL]
+        spatial, rest = axis_loops(sch, block)
         if not spatial:
-            spatial = [sch.add_unit_loop(loops[0] if loops else block)]
+            spatial = [sch.add_unit_loop(rest[0] if rest else block)]
         sch.reorder(*spatial, *rest)
         bind_flat(sch, spatial, THREADS)
     check(blocks_in_order(sch.mod["main"]), "the function computes nothing")

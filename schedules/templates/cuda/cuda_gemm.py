@@ -29,16 +29,18 @@ from schedules.config import Config
 from schedules.errors import check
 from schedules.space import Columns, Knob, Space
 from schedules.target import Target
-from schedules.templates.common.structure import Anchor, OneAlgorithm, blocks_in_order, find_anchor, guided, nodes_below
+from schedules.templates.common.ranking import ranked
+from schedules.templates.common.structure import Anchor, blocks_in_order, find_anchor, nodes_below
 from schedules.templates.cuda.cuda_computes import GEMM
 from schedules.templates.cuda.cuda_structure import STATIC_BYTES, WARP, bind_flat, derived, fetch, unroll_below
+from schedules.templates.template import OneAlgorithm
 
 CHUNK = 4  # depth that a thread keeps of its rows: one 16-byte load from shared memory
 ALIGN_WORDS = 4  # added to a row of the tile in shared memory, so that rows begin in different banks
 REDUCE_THREADS = 128
 
 
-class CudaGemmTemplate(OneAlgorithm):
+class CudaGemmTemplate(OneAlgorithm[Anchor]):
     """Match, space and rewrite for float32 products."""
 
     name = GEMM
@@ -105,20 +107,20 @@ class CudaGemmTemplate(OneAlgorithm):
             )
             return legal
 
-        space = Space(GEMM, self.version, knobs, fits, derived(numbers))
-        columns = space.columns(space.rows)
-        found = numbers(columns)
-        # A heuristic, never measured: keep all multiprocessors busy first, waste no lane, then reuse what is loaded.
-        score = (
-            -3 * np.log2(found["busy"])
-            - 2 * np.log2(found["used"])
-            + 4 * found["loads_per_fma"]
-            + 24 * found["traffic"]
-            + 0.5 * np.log2(columns["split"])
-            + 0.3 * np.abs(np.log2(found["threads"] / 128))
-            + 0.2 * np.abs(np.log2(columns["tk"] / 16))
-        )
-        return guided(space, score, 8)
+        def terms(columns: Columns, _: Columns) -> Columns:
+            # Keep all multiprocessors busy first, waste no lane, then reuse what is loaded. Heuristic, not measured.
+            found = numbers(columns)
+            return {
+                "idle": -3 * np.log2(found["busy"]),
+                "padding": -2 * np.log2(found["used"]),
+                "loads": 4 * found["loads_per_fma"],
+                "traffic": 24 * found["traffic"],
+                "parts": 0.5 * np.log2(columns["split"]),
+                "threads": 0.3 * np.abs(np.log2(found["threads"] / 128)),
+                "depth": 0.2 * np.abs(np.log2(columns["tk"] / 16)),
+            }
+
+        return ranked(Space(GEMM, self.version, knobs, fits, derived(numbers)), terms, 8)
 
     def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:
         """Rewrite ``sch`` in place."""

@@ -1,67 +1,46 @@
 """Everything that reduces and that no other GPU template claims, through TVM's own CUDA design space.
 
-As the CPU's ``generic``: MetaSchedule's rules write sketches, lists of schedule steps in which some numbers are drawn;
-those numbers are our knobs, and applying a config replays its sketch with its own numbers. TVM's check of a launch
-(threads, shared memory) comes last, so an invalid launch is refused before anything is compiled.
+The numbers that the rules draw are knobs (``sketch_template``). TVM's check of a launch (threads, shared memory) comes
+last, so an invalid launch is refused before anything is compiled.
 """
 
 from __future__ import annotations
 
-import logging
 import math
 from dataclasses import replace
-from functools import lru_cache
 
 import tvm
-import tvm_ffi
-from tvm import s_tir, tirx
+from tvm import tirx
 from tvm.s_tir import meta_schedule
 
-from schedules.config import Config, Value
-from schedules.errors import ScheduleError
-from schedules.space import Space
+from schedules.config import Value
 from schedules.target import Target
+from schedules.templates.common.sketch_template import SketchTemplate
 from schedules.templates.common.sketches import Design, Sample, drawn
-from schedules.templates.common.structure import Anchor, OneAlgorithm
-from schedules.templates.cpu.generic import Program, reducing
 from schedules.templates.cuda.cuda_structure import STATIC_BYTES, WARP
 
 OP = "cuda_generic"
-PROBE = Target.cuda("sm_80")
 INNERMOST = 64
 VECTOR = 4  # floats of one 16-byte load
 THREAD_PART, THREADS = 2, 16  # of a spatial tiling (block, virtual thread, thread, outer, inner)
 
-logger = logging.getLogger(__name__)
 
-
-class CudaGenericTemplate(OneAlgorithm):
+class CudaGenericTemplate(SketchTemplate):
     """Match, space and rewrite for functions that reduce in ways no other GPU template knows."""
 
     name = OP
     version = 1
+    probe = Target.cuda("sm_80")
+    limited = True
 
-    def match(self, func: tirx.PrimFunc) -> Anchor | None:
-        """The last block, if TVM's rules draw a number here and some config makes a valid launch."""
-        program = reducing(func)
-        return program if program is not None and _first(tvm_ffi.StructuralKey(func), PROBE) else None
+    def expand(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
+        """``func`` as it is."""
+        return func
 
-    def space(self, anchor: Anchor, target: Target) -> Space:
-        """Which sketch, and every number that the sketches draw."""
-        assert isinstance(anchor, Program)
-        key = tvm_ffi.StructuralKey(anchor.func)
-        return replace(_design(key, target).space(OP, self.version), initial=_first(key, target))
-
-    def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:
-        """Replay the config's sketch on ``sch`` with its numbers, then TVM's own finishing steps."""
-        assert isinstance(anchor, Program)
-        _design(tvm_ffi.StructuralKey(anchor.func), target).apply(sch, config)
-
-
-@lru_cache(maxsize=64)
-def _design(func: tvm_ffi.StructuralKey, target: Target) -> Design:
-    found = drawn(func.key, tvm.target.Target(_limits(target)), _rules(), _finishes(), VECTOR, 1)
-    return replace(found, samples=tuple(tuple(_guessed(sample) for sample in samples) for samples in found.samples))
+    def draw(self, func: tirx.PrimFunc, target: Target) -> Design:
+        """What MetaSchedule's rules for CUDA write for ``func``."""
+        found = drawn(func, tvm.target.Target(_limits(target)), _rules(), _finishes(), VECTOR, 1)
+        return replace(found, samples=tuple(tuple(map(_guessed, samples)) for samples in found.samples))
 
 
 def _limits(target: Target) -> dict[str, object]:
@@ -136,24 +115,3 @@ def _guessed(sample: Sample) -> Sample:
         return wanted + parts[1] + 0.5 * abs(parts[3] + parts[4] - 1)
 
     return replace(sample, guess=min(sample.choices, key=distance))
-
-
-@lru_cache(maxsize=256)
-def _first(func: tvm_ffi.StructuralKey, target: Target) -> tuple[Config, ...]:
-    """Guesses that make a valid launch; none if TVM's rules do not fit the function."""
-    try:
-        found = _design(func, target)
-    except (s_tir.ScheduleError, ScheduleError, ValueError, RuntimeError) as error:
-        logger.debug("TVM's rules for CUDA do not fit a function: %s", error)
-        return ()
-    if not any(found.samples):
-        return ()
-    valid = []
-    for config in found.space(OP, CudaGenericTemplate.version).initial:
-        try:
-            found.apply(s_tir.Schedule(func.key), config)
-        except (s_tir.ScheduleError, ScheduleError, ValueError, RuntimeError) as error:
-            logger.debug("%s makes no valid launch: %s", config.to_json(), error)
-            continue
-        valid.append(config)
-    return tuple(valid)

@@ -10,34 +10,32 @@ Neighbouring threads read neighbouring channels, so loads are coalesced; the tap
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 from tvm import s_tir, tirx
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from schedules.config import Config
 from schedules.space import Columns, Knob, Space
 from schedules.target import Target
+from schedules.templates.common.ranking import ranked
 from schedules.templates.common.structure import (
     REDUCE,
     SPATIAL,
     Anchor,
-    OneAlgorithm,
     blocks_in_order,
     extents,
-    guided,
     parameter_shapes,
 )
 from schedules.templates.cuda.cuda_structure import bind_flat, inline_all
+from schedules.templates.template import OneAlgorithm
 
 OP = "cuda_map"
 MOST_TAPS = 256  # a longer reduction deserves several threads
 UNROLLED_TAPS = 64
 
 
-class CudaMapTemplate(OneAlgorithm):
+class CudaMapTemplate(OneAlgorithm[Anchor]):
     """Match, space and rewrite for what needs no cooperation between threads."""
 
     name = OP
@@ -58,14 +56,7 @@ class CudaMapTemplate(OneAlgorithm):
             return None
         if any(len(sch.get_loops(sch.get_sblock(name))) != len(blocks[name].iter_vars) for name in names):
             return None
-        return Anchor(
-            names[0],
-            extents(last, SPATIAL),
-            reduction,
-            (names[-1],) if len(names) == 2 else (),
-            (),
-            parameter_shapes(func),
-        )
+        return Anchor(names[0], extents(last, SPATIAL), reduction, tuple(names[1:]), (), parameter_shapes(func))
 
     def space(self, anchor: Anchor, target: Target) -> Space:
         """Threads of a block and neighbours of a thread."""
@@ -78,18 +69,18 @@ class CudaMapTemplate(OneAlgorithm):
             Knob("vector", tuple(v for v in (1, 2, 4) if inner % v == 0)),
         )
 
-        def derive(columns: Columns) -> Mapping[str, NDArray[np.float64]]:
+        def derive(columns: Columns) -> Columns:
             count = size / (columns["threads"] * columns["vector"])
             return {"blocks": np.log2(count), "full": np.log2(np.minimum(1.0, count / target.threads))}
 
-        space = Space(OP, self.version, knobs, None, derive)
-        columns = space.columns(space.rows)
-        score = (
-            np.abs(np.log2(columns["threads"] / 256))
-            + np.abs(np.log2(columns["vector"] / (4 if size >= 1024 * target.threads else 1)))
-            - 2 * derive(columns)["full"]
-        )
-        return guided(space, score, 4)
+        def terms(columns: Columns, derived: Columns) -> Columns:
+            return {
+                "threads": np.abs(np.log2(columns["threads"] / 256)),
+                "vector": np.abs(np.log2(columns["vector"] / (4 if size >= 1024 * target.threads else 1))),
+                "idle": -2 * derived["full"],
+            }
+
+        return ranked(Space(OP, self.version, knobs, None, derive), terms, 4)
 
     def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:
         """Rewrite ``sch`` in place."""

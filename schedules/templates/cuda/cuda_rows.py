@@ -15,7 +15,7 @@ threads read neighbouring elements. Stages that do not reduce are inlined: compu
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,14 +25,16 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 from schedules.config import Config
 from schedules.space import Columns, Knob, Space
 from schedules.target import Target
-from schedules.templates.common.structure import REDUCE, Anchor, OneAlgorithm, extents, guided
-from schedules.templates.cpu.rows import Rows, RowsTemplate
+from schedules.templates.common.ranking import ranked
+from schedules.templates.common.row_analysis import Rows, rows_of
+from schedules.templates.common.structure import REDUCE, extents
 from schedules.templates.cuda.cuda_structure import WARP, inline_all
+from schedules.templates.template import OneAlgorithm
 
 OP = "cuda_rows"
 
 
-class CudaRowsTemplate(OneAlgorithm):
+class CudaRowsTemplate(OneAlgorithm[Rows]):
     """Match, space and rewrite for reductions over trailing axes."""
 
     name = OP
@@ -40,7 +42,7 @@ class CudaRowsTemplate(OneAlgorithm):
 
     def match(self, func: tirx.PrimFunc) -> Rows | None:
         """As the CPU's ``rows``, if nothing but reductions and the last stage is left after inlining."""
-        rows = RowsTemplate().match(func)
+        rows = rows_of(func)
         if rows is None:
             return None
         sch = s_tir.Schedule(func)
@@ -48,9 +50,8 @@ class CudaRowsTemplate(OneAlgorithm):
         kept = [sch.get(sch.get_sblock(name)) for name in names[:-1]]
         return rows if names[-1] == rows.block and all(extents(block, REDUCE) for block in kept) else None
 
-    def space(self, anchor: Anchor, target: Target) -> Space:
+    def space(self, anchor: Rows, target: Target) -> Space:
         """Threads that share a row's reduction, and rows of a block."""
-        assert isinstance(anchor, Rows)
         depth = math.prod(anchor.reduction)
         rows = anchor.rows * (1 if anchor.across else anchor.length)
         knobs = (
@@ -60,11 +61,11 @@ class CudaRowsTemplate(OneAlgorithm):
 
         def fits(columns: Columns) -> NDArray[np.bool_]:
             threads = columns["inner"] * columns["outer"]
-            few = min(WARP, max(int(str(c)) for c in knobs[0].choices) * max(int(str(c)) for c in knobs[1].choices))
+            few = min(WARP, knobs[0].numeric.max() * knobs[1].numeric.max())
             legal: NDArray[np.bool_] = (threads >= few) & (threads <= target.max_threads)
             return legal
 
-        def derive(columns: Columns) -> Mapping[str, NDArray[np.float64]]:
+        def derive(columns: Columns) -> Columns:
             threads = columns["inner"] * columns["outer"]
             blocks = np.ceil(rows / columns["outer"])
             return {
@@ -73,20 +74,19 @@ class CudaRowsTemplate(OneAlgorithm):
                 "busy": np.log2(np.minimum(1.0, blocks * threads / (512 * target.threads))),
             }
 
-        space = Space(OP, self.version, knobs, fits, derive)
-        columns, derived = space.columns(space.rows), derive(space.columns(space.rows))
-        want = 1 if anchor.across else WARP  # neighbouring threads must read neighbouring elements
-        score = (
-            np.abs(derived["threads"] - np.log2(256))
-            + np.abs(derived["steps"] - 2)
-            - 2 * derived["busy"]
-            + 3 * np.maximum(0, np.log2(want / columns["outer"]))
-        )
-        return guided(space, score, 4)
+        def terms(columns: Columns, derived: Columns) -> Columns:
+            want = 1 if anchor.across else WARP  # neighbouring threads must read neighbouring elements
+            return {
+                "threads": np.abs(derived["threads"] - np.log2(256)),
+                "steps": np.abs(derived["steps"] - 2),
+                "idle": -2 * derived["busy"],
+                "scattered": 3 * np.maximum(0, np.log2(want / columns["outer"])),
+            }
 
-    def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:
+        return ranked(Space(OP, self.version, knobs, fits, derive), terms, 4)
+
+    def apply(self, sch: s_tir.Schedule, anchor: Rows, config: Config, target: Target) -> None:
         """Rewrite ``sch`` in place."""
-        assert isinstance(anchor, Rows)
         inner, outer = config.integer("inner"), config.integer("outer")
         stages = [sch.get_sblock(name) for name in inline_all(sch)]
         last = stages[-1]

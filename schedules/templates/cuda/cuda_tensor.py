@@ -20,7 +20,8 @@ from tvm.s_tir.schedule import SBlockRV
 from schedules.config import Config
 from schedules.space import Columns, Knob, Space
 from schedules.target import Target
-from schedules.templates.common.structure import Anchor, OneAlgorithm, find_anchor, guided
+from schedules.templates.common.ranking import ranked
+from schedules.templates.common.structure import Anchor, find_anchor
 from schedules.templates.cuda.cuda_computes import GEMM
 from schedules.templates.cuda.cuda_gemm import (
     SharedTile,
@@ -32,6 +33,7 @@ from schedules.templates.cuda.cuda_gemm import (
 )
 from schedules.templates.cuda.cuda_structure import STATIC_BYTES, WARP, derived, fetch, unroll_below
 from schedules.templates.cuda.cuda_wmma import RESULT, SHARED, TILE, intrinsics
+from schedules.templates.template import OneAlgorithm
 
 OP = "cuda_tensor"
 ALIGN_HALVES = 8  # added to a row of a tile in shared memory: fragments need rows of whole 16-byte pieces
@@ -39,7 +41,7 @@ VECTOR = 8  # halves of one 16-byte load
 FRAGMENT_REGISTERS = 8  # of one thread, per 16×16 accumulator, and per two operand fragments
 
 
-class CudaTensorTemplate(OneAlgorithm):
+class CudaTensorTemplate(OneAlgorithm[Anchor]):
     """Match, space and rewrite for 16-bit products."""
 
     name = OP
@@ -92,19 +94,19 @@ class CudaTensorTemplate(OneAlgorithm):
             )
             return legal
 
-        space = Space(OP, self.version, knobs, fits, derived(numbers))
-        columns = space.columns(space.rows)
-        found = numbers(columns)
-        # A heuristic, never measured, in the order of ``cuda_gemm``'s.
-        score = (
-            -3 * np.log2(found["busy"])
-            - 2 * np.log2(found["used"])
-            + 48 * found["traffic"]
-            + np.abs(np.log2(found["threads"] / 128))
-            + 0.5 * np.abs(np.log2(found["fragments"] / 4))
-            + 0.3 * np.abs(np.log2(columns["tk"] / 32))
-        )
-        return guided(space, score, 8)
+        def terms(columns: Columns, _: Columns) -> Columns:
+            # In the order of ``cuda_gemm``'s. Heuristic, not measured.
+            found = numbers(columns)
+            return {
+                "idle": -3 * np.log2(found["busy"]),
+                "padding": -2 * np.log2(found["used"]),
+                "traffic": 48 * found["traffic"],
+                "threads": np.abs(np.log2(found["threads"] / 128)),
+                "fragments": 0.5 * np.abs(np.log2(found["fragments"] / 4)),
+                "depth": 0.3 * np.abs(np.log2(columns["tk"] / 32)),
+            }
+
+        return ranked(Space(OP, self.version, knobs, fits, derived(numbers)), terms, 8)
 
     def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:
         """Rewrite ``sch`` in place."""

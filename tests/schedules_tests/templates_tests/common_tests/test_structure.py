@@ -2,12 +2,13 @@
 
 import re
 
-import numpy as np
 import pytest
+from tvm import s_tir
 
+from schedules.errors import ScheduleError
 from schedules.lower import claim, lower, tvm_target
 from schedules.target import Target
-from schedules.templates.common.structure import varied
+from schedules.templates.common.structure import axis_loops, divisors
 from schedules.templates.cpu.passes import compiled
 from tests.schedules_tests.programs import conv_case
 
@@ -35,7 +36,17 @@ def test_no_tile_of_the_space_spills(to, th, tw, depth):
     assert found <= 2 * to
 
 
-def test_guesses_differ_in_what_matters():
-    columns = [np.array([1, 1, 1, 2, 2, 3]), np.array([0, 0, 1, 0, 0, 0])]
-    assert varied(range(6), columns, most=3) == [0, 2, 3]
-    assert varied(range(6), columns, most=9) == [0, 2, 3, 5]
+def test_divisors_are_all_up_to_the_limit():
+    assert divisors(12) == (1, 2, 3, 4, 6, 12)
+    assert divisors(12, 5) == (1, 2, 3, 4)
+    assert divisors(5, 12) == (1, 5)
+
+
+def test_a_block_whose_loops_are_fused_has_no_loop_per_axis():
+    sch = s_tir.Schedule(conv_case("c", (1, 2, 4, 4, 16), (2, 2, 1, 1, 16, 16)).func)
+    block = sch.get_sblock("conv2d")
+    spatial, reduced = axis_loops(sch, block)
+    assert (len(spatial), len(reduced)) == (5, 4)
+    sch.fuse(*spatial[:2])
+    with pytest.raises(ScheduleError, match="8 loops for 9 axes"):
+        axis_loops(sch, block)

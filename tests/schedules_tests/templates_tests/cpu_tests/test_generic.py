@@ -7,15 +7,13 @@ import sys
 
 import numpy as np
 import pytest
-from tvm import relax
 
 from schedules.config import Config
 from schedules.errors import ScheduleError
 from schedules.lower import claim, load_program, lower, program_of
 from schedules.target import Target
-from schedules.templates.cpu.generic import GenericTemplate
 from tests.schedules_tests.cases import GENERIC
-from tests.schedules_tests.programs import Case, from_relax
+from tests.schedules_tests.programs import Case
 
 TARGET = Target(kind="llvm", isa="avx512", threads=2)
 
@@ -95,10 +93,6 @@ def test_a_sketch_that_leaves_the_padding_unwritten_is_not_offered() -> None:
     wrong = Config(config.space, tuple((name, left_out if name == "sketch" else at) for name, at in config.items))
     with pytest.raises(ScheduleError, match=f"sketch is {left_out}"):
         lower(case.func, wrong, TARGET)
-
-
-def test_what_does_not_reduce_is_not_claimed() -> None:
-    assert GenericTemplate().match(from_relax(relax.op.nn.relu, (4, 4))) is None
 
 
 def test_programs_survive_their_text_form() -> None:

@@ -7,9 +7,10 @@ import tvm
 
 from schedules.lower import tvm_target
 from schedules.target import Target
+from schedules.templates.common.row_analysis import rows_of
 from schedules.templates.common.structure import blocks_in_order
 from schedules.templates.cpu.passes import compiled
-from schedules.templates.cpu.row_tails import can_split, split_tails
+from schedules.templates.cpu.row_tails import split_tails
 from tests.schedules_tests.cases import CASES
 from tests.schedules_tests.programs import inputs, shapes
 
@@ -18,7 +19,7 @@ TARGET = tvm_target(Target("llvm", isa="avx2"))
 
 
 def test_a_sum_over_fifty_is_a_sum_over_forty_eight_and_a_rest() -> None:
-    assert all(can_split(block) for block in blocks_in_order(CASE.func))
+    assert rows_of(CASE.func).splits
     halves = split_tails(CASE.func, 8)
     assert len(blocks_in_order(halves)) == 2
     given = inputs(CASE.func)

@@ -1,35 +1,24 @@
-"""Which reductions the template for rows takes."""
+"""The space of ``rows``: vectors that fit a row, and threads only where there are several rows."""
 
 from __future__ import annotations
 
-import pytest
-from tvm import relax
-
-from schedules.templates.cpu.rows import RowsTemplate
+from schedules.lower import claim
+from schedules.target import Target
 from tests.schedules_tests.cases import CASES
-from tests.schedules_tests.programs import from_relax
+
+TARGET = Target(kind="llvm", isa="avx512", threads=2)
 
 
-@pytest.mark.parametrize(
-    ("build", "sizes"),
-    [
-        (relax.op.matmul, [(8, 16), (16, 32)]),
-        (lambda x, w: relax.op.nn.conv2d(x, w), [(1, 8, 6, 6), (4, 8, 1, 1)]),
-        (lambda x, w: relax.op.nn.conv2d(x, w, padding=1), [(1, 8, 6, 6), (4, 8, 3, 3)]),
-        (lambda x: relax.op.nn.avg_pool2d(x, (2, 2), (2, 2)), [(1, 8, 6, 6)]),
-        (lambda x: relax.op.argmax(x, -1), [(4, 16)]),
-        (lambda x: relax.op.sum(x), [(300, 400)]),
-        (lambda x: relax.op.sum(x, [1]), [(1, 20_000)]),
-        (lambda x: relax.op.nn.softmax(x, 1), [(2, 6, 5, 3)]),
-        (relax.op.nn.relu, [(4, 4)]),
-    ],
-)
-def test_rows_leaves_to_others_what_they_do_better(build: object, sizes: list) -> None:
-    assert RowsTemplate().match(from_relax(build, *sizes)) is None
+def choices(name: str) -> dict[str, tuple]:
+    func = next(case.func for case in CASES if case.name == name)
+    return {knob.name: knob.choices for knob in claim(func, TARGET).space.knobs}
 
 
-def test_softmax_reduces_across_and_a_blocked_mean_along() -> None:
-    found = {case.name: RowsTemplate().match(case.func) for case in CASES if case.template == "rows"}
-    softmax, mean = found["rows_softmax"], found["rows_blocked_mean"]
-    assert (softmax.across, softmax.rows, softmax.length) == (True, 15, 48)
-    assert (mean.across, mean.rows, mean.length) == (False, 6, 16)
+def test_vectors_divide_a_row_where_any_does() -> None:
+    assert choices("rows_softmax")["vector"] == (8, 16)  # rows of 48
+    assert choices("rows_softmax_prime")["vector"] == (8, 16, 32)  # rows of 37, their ends apart
+
+
+def test_rows_are_reduced_together_only_along_a_kept_axis() -> None:
+    assert choices("rows_softmax")["tile"] == (1,)
+    assert max(choices("rows_blocked_mean")["tile"]) > 1

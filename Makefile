@@ -5,7 +5,12 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.set-up
 BUILD := build/models
 PACKAGES := autotune search costmodels schedules tuning_logs
+FAST := tests/search_tests tests/costmodels_tests tests/tuning_logs_tests tests/autotune_tests/graph_tests tests/autotune_tests/replay_tests
 ROUNDS ?= 200
+KILLS ?= 200
+ROTATION ?= 0
+# Most seconds of one group of slow tests: a run of .ci/run is to end within 35 minutes.
+GROUP_S ?= 1200
 COUNT ?= 100
 START ?= 0
 ARTIFACT ?= squeezenet.tuned
@@ -15,7 +20,7 @@ BENCH ?= squeezenet:60s resnet50:180s
 PYTHON ?= $(shell for p in python3.11 python3 python; do \
 	$$p -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null && echo $$p && break; done)
 
-.PHONY: help setup tune test test-all check conformance conformance-tuned bench cuda-cubins fuzz mutation docs screenshots clean
+.PHONY: help setup tune test test-fast test-slow test-all check conformance conformance-tuned bench cuda-cubins fuzz mutation kills docs screenshots clean
 .DELETE_ON_ERROR:
 
 help:  ## what can be made
@@ -38,6 +43,13 @@ tune: $(STAMP) $(BUILD)/squeezenet.onnx  ## tune SqueezeNet (random weights) for
 test: $(STAMP)  ## every test but the slow ones
 	$(BIN)/python -m pytest -q -m 'not slow'
 
+test-fast: $(STAMP)  ## search, cost models, logs, graphs and replay, without slow tests and servers: some twenty seconds
+	$(BIN)/python -m pytest -q -m 'not slow and not server' $(FAST)
+
+test-slow: $(STAMP)  ## a fifth of the slow tests: make test-slow ROTATION=0 (to 4); fails when it takes GROUP_S seconds
+	@timeout --kill-after=60 --signal=INT $(GROUP_S) $(BIN)/python -m pytest -v --durations=15 --rotation=$(ROTATION) || \
+		{ code=$$?; test $$code != 124 || echo "group $(ROTATION) of the slow tests takes more than $(GROUP_S) s" >&2; exit $$code; }
+
 test-all: $(STAMP)  ## every test
 	$(BIN)/python -m pytest -q
 
@@ -46,6 +58,9 @@ fuzz: $(STAMP)  ## random graphs against ONNX Runtime, untuned and tuned: make f
 
 mutation: $(STAMP)  ## wrong kernels on purpose: how many of them the check of measured kernels rejects
 	$(BIN)/python -m tests.mutation --count 800
+
+kills: $(STAMP)  ## tuning runs, their workers and servers killed at random moments: make kills KILLS=200
+	$(BIN)/python -m tests.kills --count $(KILLS)
 
 check: $(STAMP)  ## ruff (lint and format) and mypy --strict
 	$(BIN)/ruff check .

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+pytest_plugins = ["tests.rotation"]
+
 GOLDEN = Path(__file__).parent / "golden"
 
 ISA_FEATURES = {"avx2": ("avx2", "fma"), "avx512": ("avx512f",), "amx": ("avx512f", "amx_tile", "amx_bf16")}

@@ -1,0 +1,263 @@
+"""``tune run`` over and over on one log and one artifact, killed at random moments, and what is checked afterwards."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from uuid import uuid4
+
+import numpy as np
+import onnxruntime
+from numpy.typing import NDArray
+
+from autotune.options import Options
+from autotune.runtime.session import InferenceSession
+from schedules.errors import AutotuneError
+from schedules.lower import BASELINE
+from tests.kills.moments import PHASES, Course, Place, course, phase_now, read_events
+from tests.kills.processes import VARIABLE, await_end, pick
+from tests.models.catalog import save
+from tuning_logs.maintenance import verify
+from tuning_logs.sql_store import open_log
+
+MODEL = "tiny_odd"
+"""Four kernels, which are imported, built and measured in some seconds."""
+
+COMMAND = (sys.executable, "-m", "autotune")
+
+FEW, MANY = 6, 60
+"""Trials of a run that is to come to its end soon, and of one that is killed before."""
+
+VICTIMS = ("run", "run", "run", "run", "worker", "fork server")
+"""What is killed, as often as it is named."""
+
+WORKING = ("slots", "settle", "build")
+"""Phases in which workers are busy, and are killed."""
+
+RUN_S = 600.0
+"""A run that takes longer hangs: without a disturbance it takes seconds."""
+
+LOOK_S = 0.002
+"""Between two looks at a run that is waited for."""
+
+SWAP_S = 0.05
+"""The swap phase takes about so long."""
+
+Key = tuple[str, str]
+"""(task key, config as text) of a trial's record. Untuned kernels are none: every run may time them anew."""
+
+
+@dataclass(frozen=True)
+class Killed:
+    """A run, and how it was killed.
+
+    Attributes:
+        victim: ``run``, ``worker``, ``fork server``; empty if the run ended before it could be killed.
+        phase: where it was then.
+        code: the run's exit status, negative for a signal.
+        stderr: what it wrote there.
+        events: its course, as far as its events tell.
+        orphans: its processes that did not end.
+        ended_s: seconds until the last of the others had ended.
+    """
+
+    victim: str
+    phase: str
+    code: int
+    stderr: str
+    events: Course
+    orphans: int
+    ended_s: float
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What was found after a kill.
+
+    Attributes:
+        records: new ones in the log.
+        lost: acknowledged trials that are not in the log, and records that were there before and are gone.
+        repeated: trials that had begun and have no record; the next run makes them again.
+        problems: what must not be, a sentence each.
+    """
+
+    killed: Killed
+    records: int
+    lost: int
+    repeated: int
+    problems: tuple[str, ...]
+
+
+@dataclass
+class Campaign:
+    """One log, one artifact, and the runs that write them.
+
+    Args:
+        folder: empty; for the model, the log, the artifact and temporary files.
+        seed: of all that is random here. How fast the machine is decides too.
+    """
+
+    folder: Path
+    seed: int
+    phase_s: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.rng = random.Random(self.seed)
+        self.model = self.folder / "m.onnx"
+        self.log = self.folder / "log.db"
+        self.out = self.folder / "at" / "m.tuned"
+        self.events = self.folder / "events.jsonl"
+        self.temporary = self.folder / "tmp"
+        self.temporary.mkdir()
+        save(MODEL, self.model, 0)
+        reference = onnxruntime.InferenceSession(str(self.model))
+        draws = np.random.default_rng(self.seed)
+        self.feed = {each.name: draws.normal(size=each.shape).astype(np.float32) for each in reference.get_inputs()}
+        self.expected = reference.run(None, self.feed)
+        self.stored: set[Key] = set()
+
+    def run(self, count: int) -> Iterator[Outcome]:
+        """A run that ends, ``count`` kills, and a run that ends."""
+        yield self.examined("", "")
+        done = 0
+        while done < count:
+            victim = self.rng.choice(VICTIMS)
+            outcome = self.examined(victim, self.rng.choice(PHASES if victim == "run" else WORKING))
+            done += bool(outcome.killed.victim)
+            yield outcome
+        yield self.examined("", "")
+
+    def examined(self, victim: str, phase: str) -> Outcome:
+        """Start a run, kill ``victim`` in ``phase`` (nothing if empty), and look at what is left."""
+        had_artifact = self.out.exists()
+        before = self.stored
+        killed = self.killed_run(victim, phase)
+        problems = [f"{killed.orphans} processes outlive the run"] if killed.orphans else []
+        problems += self.wrong_records(killed)
+        problems += self.wrong_artifact(killed, had_artifact)
+        problems += wrong_end(killed)
+        lost = len(before - self.stored)
+        fresh = self.stored - before
+        for task, count in killed.events.acknowledged.items():
+            lost += max(0, count - sum(key == task for key, _ in fresh))
+        if lost:
+            problems.append(f"{lost} records are lost")
+        begun = sum(killed.events.acknowledged.values()) + killed.events.pending
+        repeated = max(0, begun - len(fresh))
+        if repeated > Options().batch:
+            problems.append(f"{repeated} trials will be repeated, more than a batch")
+        return Outcome(killed, len(fresh), lost, repeated, tuple(problems))
+
+    def killed_run(self, victim: str, phase: str) -> Killed:
+        """One run from its start to its end, by itself or by a kill."""
+        name, place = uuid4().hex, Place.of(self.out)
+        trials = len(self.stored) + (MANY if phase in ("start", "import", "slots") and victim == "run" else FEW)
+        self.events.unlink(missing_ok=True)
+        said = self.folder / "stderr"
+        with said.open("wb") as stderr:
+            process = subprocess.Popen(
+                [*COMMAND, "run", str(self.model), *self.options(trials)],
+                stdout=subprocess.DEVNULL,
+                stderr=stderr,
+                env={**os.environ, VARIABLE: name, "TMPDIR": str(self.temporary)},
+                start_new_session=True,
+            )
+        found = self.kill(process, name, trials, place, victim, phase) if victim else ""
+        code = process.wait(RUN_S)
+        ended_s, orphans = await_end(name)
+        for orphan in orphans:
+            orphan.kill()
+        shutil.rmtree(self.temporary)  # what a killed run left in the system's temporary folder is not looked at
+        self.temporary.mkdir()
+        told = course(read_events(self.events), trials)
+        return Killed(victim if found else "", found, code, said.read_text(), told, len(orphans), ended_s)
+
+    def options(self, trials: int) -> list[str]:
+        """Of the command: the run ends after ``trials``, and not by time."""
+        few = ["--trials", str(trials), "--budget", "600m", "--quiet", "--json", "--seed", str(self.rng.randrange(99))]
+        return ["--out", str(self.out), "--log", str(self.log), "--events", str(self.events), *few]
+
+    def kill(
+        self, process: subprocess.Popen[bytes], name: str, trials: int, place: Place, victim: str, phase: str
+    ) -> str:
+        """Kill ``victim`` at a random moment of ``phase``; the phase in which it was, empty if the run had ended."""
+        began = time.monotonic()
+        while (now := phase_now(self.events, trials, place)) != phase and PHASES.index(now) < PHASES.index(phase):
+            if process.poll() is not None:
+                return ""
+            if phase != "swap":
+                time.sleep(LOOK_S)
+            if time.monotonic() - began > RUN_S:
+                raise TimeoutError(f"a run does not come to its phase {phase!r} within {RUN_S:.0f} s; it is at {now!r}")
+        entered = time.monotonic()
+        self.phase_s.setdefault(phase, 1.0)
+        time.sleep(self.rng.uniform(0.0, SWAP_S if phase == "swap" else self.phase_s[phase]))
+        target = process if victim == "run" else pick(name, victim, self.rng)
+        if process.poll() is not None or target is None:
+            # The phase is shorter than was thought.
+            self.phase_s[phase] = max(0.05, 0.7 * self.phase_s[phase])
+            return ""
+        now = phase_now(self.events, trials, place)
+        target.send_signal(signal.SIGKILL)
+        passed_s = time.monotonic() - entered
+        self.phase_s[phase] = max(self.phase_s[phase], 1.3 * passed_s) if now == phase else 0.7 * self.phase_s[phase]
+        return now
+
+    def wrong_records(self, killed: Killed) -> list[str]:
+        """What is wrong with the log; ``stored`` is as the log is now."""
+        if not self.log.exists():
+            return []
+        log = open_log(self.log)
+        try:
+            report = verify(log)
+            records = [(record.key.task, record.config) for record in log.records()]
+        finally:
+            log.close()
+        resumed, known = killed.events.known, self.stored
+        wrong = [f"the log is damaged: {problem}" for problem in report.problems]
+        for task, trials in resumed.items():
+            in_log = sum(key == task for key, _ in known)
+            if trials != in_log:
+                wrong.append(f"a run took {trials} records of task {task} from a log that had {in_log}")
+        self.stored = {(task, repr(config)) for task, config in records if config != BASELINE}
+        return wrong
+
+    def wrong_artifact(self, killed: Killed, was_there: bool) -> list[str]:
+        """What is wrong at and beside the artifact."""
+        wrong = []
+        if self.out.exists():
+            try:
+                computed = InferenceSession(self.out).run(None, self.feed)
+                if not all(map(close, computed, self.expected)):
+                    wrong.append("the artifact computes something else than the reference")
+            except AutotuneError as error:
+                wrong.append(f"the artifact is damaged: {error}")
+        elif was_there:
+            wrong.append("the artifact is gone")
+        if killed.events.finished:
+            left = sorted(path.name for path in self.out.parent.iterdir() if path != self.out)
+            wrong += [f"{name} is left beside the artifact" for name in left if killed.victim != "run"]
+        return wrong
+
+
+def close(ours: NDArray[np.float32], theirs: NDArray[np.float32]) -> bool:
+    """Whether an output is the reference's but for rounding."""
+    return bool(np.abs(ours - theirs).max() <= 1e-2 * np.abs(theirs).max())
+
+
+def wrong_end(killed: Killed) -> list[str]:
+    """What is wrong with how a run ended and what it said."""
+    if killed.victim == "run":
+        return []
+    wrong = ["it ends with a traceback: " + killed.stderr[-500:]] if "Traceback" in killed.stderr else []
+    if killed.victim != "fork server" and killed.code != 0:
+        wrong.append(f"it ends with status {killed.code}: {killed.stderr[-500:]}")
+    return wrong

@@ -14,6 +14,7 @@ from autotune.importer.conversion.emit import Emit, Node
 from autotune.importer.onnx_model.rewrites import replace_nodes
 from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS
+from schedules.errors import ModelError
 
 Rewrite = Callable[[Node, Emit], list[str] | None]
 """Names of the values that replace the node's outputs; None leaves the node as it is."""
@@ -51,22 +52,30 @@ def _entry(table: dict[str, F], kinds: Collection[str]) -> Callable[[F], F]:
     return register
 
 
-def rewrite(model: ModelProto, inputs: Collection[str] = ()) -> bool:
-    """Apply the rewrites to the main graph, in place; whether any applied.
+def rewrite(model: ModelProto, inputs: Collection[str] = (), settled: bool = True) -> tuple[bool, ModelError | None]:
+    """Apply the rewrites to the main graph, in place.
+
+    A node that a rewrite refuses stays as it is: what the rewrite misses, a shape or a constant, may be known after
+    another round of folding.
 
     Args:
-        inputs: as ``Scope`` has them.
+        inputs, settled: as ``Scope`` has them.
 
-    Raises:
-        ModelError: naming the operator, if one meets a form that is not supported.
+    Returns:
+        Whether any applied, and the first refusal, which names the operator.
     """
     scope = Scope(model, inputs)
+    scope.settled = settled
     kept, changed = [], False
+    refusal: ModelError | None = None
     for proto in model.graph.node:
         function = REWRITES.get(proto.op_type) if proto.domain in STANDARD_DOMAINS else None
         node = Node(proto, scope)
         emit = Emit(node)
-        made = None if function is None else function(node, emit)
+        try:
+            made = None if function is None else function(node, emit)
+        except ModelError as error:
+            made, refusal = None, refusal or error
         if made is None:
             kept.append(proto)
             continue
@@ -77,4 +86,4 @@ def rewrite(model: ModelProto, inputs: Collection[str] = ()) -> bool:
                 kept.append(helper.make_node("Identity", [name], [output], f"{output}/is"))
     if changed:
         replace_nodes(model.graph, kept)
-    return changed
+    return changed, refusal

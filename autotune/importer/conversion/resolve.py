@@ -33,6 +33,8 @@ def resolve(model: ModelProto, inputs: Collection[str], expand: Collection[str] 
         ModelError: naming the operator that stands in the way.
     """
     name = model.graph.name or "model"
+    refusal: ModelError | None = None
+    settled = False  # whether the last round changed nothing
     wanted = {*catalog.EXPANDED, *expand}
     if all(opset.domain != OWN_DOMAIN for opset in model.opset_import):
         model.opset_import.append(helper.make_opsetid(OWN_DOMAIN, 1))
@@ -42,7 +44,8 @@ def resolve(model: ModelProto, inputs: Collection[str], expand: Collection[str] 
         infer_shapes(model, name, strict=False)
         changed = fold(model)
         drop_unused(model.graph)
-        changed |= rewrite(model, inputs)
+        rewritten, refusal = rewrite(model, inputs, settled)
+        changed |= rewritten
         tidy(model.graph)
         kinds = {(n.domain, n.op_type) for n in walk_nodes(model.graph.node)}
         found = {(d, k) for d, k in kinds if k in wanted or d not in (*STANDARD_DOMAINS, OWN_DOMAIN)}
@@ -50,10 +53,13 @@ def resolve(model: ModelProto, inputs: Collection[str], expand: Collection[str] 
             model, grown = _expanded(model, found)
             changed |= grown
         name_nodes(model.graph.node)
-        if not changed:
+        if not changed and settled and refusal is not None:
+            raise refusal
+        settled = not changed
+        if settled and refusal is None:
             _check_outputs(model)
             return model
-    raise ModelError(f"{name}: the model still changes after {ROUNDS} rounds; flatten its nested functions")
+    raise refusal or ModelError(f"{name}: the model still changes after {ROUNDS} rounds; flatten its nested functions")
 
 
 def _check_outputs(model: ModelProto) -> None:

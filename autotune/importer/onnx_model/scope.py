@@ -27,6 +27,7 @@ class Scope:
         given: names of initialisers, and in a skeleton of the inputs that stand for large ones.
         shapes: value → static shape.
         types: value → ONNX element type.
+        settled: whether nothing is left to fold, so that what is unknown now stays unknown until the model runs.
     """
 
     def __init__(self, model: ModelProto, inputs: Collection[str] = ()) -> None:
@@ -35,6 +36,7 @@ class Scope:
         self.tensors = {tensor.name: tensor for tensor in model.graph.initializer}
         self.given = {*self.tensors, *(value.name for value in model.graph.input)} - {*inputs}
         self._arrays: dict[str, Array] = {}
+        self.settled = False
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.types: dict[str, int] = {}
         for value in (*model.graph.input, *model.graph.value_info, *model.graph.output):

@@ -28,6 +28,8 @@ def branch(node: Node, e: Emit) -> list[str] | None:
     condition = node.array(0)
     if condition is not None:
         return _inlined(e, node.attr("then_branch" if condition.reshape(-1)[0] else "else_branch"), [], "taken")
+    if not node.scope.settled:
+        raise node.refused("its condition is not known yet")
     sides = [node.attr("then_branch"), node.attr("else_branch")]
     for body in sides:
         if any(value.type.WhichOneof("value") != "tensor_type" for value in body.output):
@@ -51,6 +53,8 @@ def loop(node: Node, e: Emit) -> list[str] | None:
     """Copies of the body."""
     body: GraphProto = node.attr("body")
     start = node.array(1) if node.input(1) else np.array(True)
+    if start is None and not node.scope.settled:
+        raise node.refused("its condition is not known yet")
     if start is not None and not start.reshape(-1)[0]:
         trips = 0
     elif not node.input(0):

@@ -98,6 +98,8 @@ def directions(node: Node, e: Emit) -> list[Direction]:
     hidden = int(node.attr("hidden_size", node.shape(2)[-1]))
     data = node.input(0)
     shape = node.shape(0)
+    if len(shape) != 3:
+        raise node.refused(f"its input {data!r} has shape {list(shape)}, not that of a sequence of batches")
     if node.attr("layout", 0):
         data, shape = e.transpose(data, 1, 0, 2), (shape[1], shape[0], shape[2])
     steps, batch, inputs = shape

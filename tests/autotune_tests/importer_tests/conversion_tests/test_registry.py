@@ -23,7 +23,16 @@ def test_an_operator_has_one_entry():
 
 def test_a_rewrite_keeps_the_names_of_outputs():
     model = model_of([helper.make_node("Sum", ["x", "x", "x"], ["y"])], [value("x", (2,))], ["y"])
-    assert rewrite(model)
+    assert rewrite(model) == (True, None)
     assert [node.op_type for node in model.graph.node] == ["Add", "Add", "Identity"]
     assert model.graph.node[-1].output[0] == "y"
-    assert not rewrite(model)
+    assert rewrite(model) == (False, None)
+
+
+def test_a_refused_node_stays_and_the_refusal_is_handed_back():
+    nodes = [helper.make_node("NonZero", ["x"], ["n"], "culprit"), helper.make_node("Sum", ["x", "x"], ["y"])]
+    model = model_of(nodes, [value("x", (2,))], ["n", "y"])
+    changed, refusal = rewrite(model)
+    assert changed
+    assert "culprit" in str(refusal)
+    assert [node.op_type for node in model.graph.node] == ["NonZero", "Add", "Identity"]

@@ -4,13 +4,63 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
+from autotune.importer.onnx_model.load import load_model
+from autotune.importer.onnx_model.simplify import simplify
+from schedules.errors import ModelError
 from tests.autotune_tests.importer_tests.built import close, run
-from tests.autotune_tests.importer_tests.onnx_cases import model_of, value
+from tests.autotune_tests.importer_tests.onnx_cases import model_of, value, written
 
 
 def _branch(name, kind):
     node = helper.make_node(kind, ["x"], [name])
     return helper.make_graph([node], name, [], [helper.make_tensor_value_info(name, TensorProto.FLOAT, (3, 4))])
+
+
+def _gate(condition, then, other, output):
+    """An If whose branches apply one operator each to ``x`` along axis 0, so that their results differ in rank."""
+    branches = [
+        helper.make_graph(
+            [helper.make_node(kind, [name, *axes], [made])], made, [], [helper.make_empty_tensor_value_info(made)]
+        )
+        for kind, name, axes, made in (then, other)
+    ]
+    return helper.make_node("If", [condition], [output], output, then_branch=branches[0], else_branch=branches[1])
+
+
+def test_a_condition_that_another_one_settles_is_folded_before_anything_is_refused(tmp_path):
+    """Exporters ask for ranks and sizes that follow from the inputs only once the Ifs before them are gone."""
+    nodes = [
+        helper.make_node("Shape", ["x"], ["sizes"]),
+        helper.make_node("Gather", ["sizes", "one"], ["size"]),
+        helper.make_node("Equal", ["size", "four"], ["plain"]),
+        _gate("plain", ("Identity", "x", [], "kept"), ("Unsqueeze", "x", ["axis"], "cut"), "first"),
+        helper.make_node("Shape", ["first"], ["left"]),
+        helper.make_node("Size", ["left"], ["rank"]),
+        helper.make_node("Equal", ["rank", "two"], ["flat"]),
+        _gate("flat", ("Unsqueeze", "first", ["axis"], "deep"), ("Identity", "first", [], "same"), "second"),
+        helper.make_node("LSTM", ["second", "w", "r"], ["y"], "lstm", hidden_size=8),
+    ]
+    draw = np.random.default_rng(0).standard_normal
+    constants = {name: np.array(n, np.int64) for name, n in {"one": 1, "four": 4, "two": 2}.items()}
+    constants |= {"axis": np.zeros(1, np.int64)}
+    constants |= {"w": draw((1, 32, 4)).astype(np.float32), "r": draw((1, 32, 8)).astype(np.float32)}
+    model = model_of(nodes, [value("x", (3, 4))], ["y"], constants)
+    assert close(*run(model, tmp_path, {"x": draw((3, 4)).astype(np.float32)}))
+
+
+def test_a_branch_that_does_not_fit_the_inputs_is_told_with_its_operator(tmp_path):
+    nodes = [
+        helper.make_node("Unsqueeze", ["x", "axis"], ["deep"]),
+        helper.make_node("LSTM", ["deep", "w", "r"], ["y"], "lstm", hidden_size=8),
+    ]
+    constants = {"axis": np.array([0, 1], np.int64)}
+    constants |= {"w": np.zeros((1, 32, 4), np.float32), "r": np.zeros((1, 32, 8), np.float32)}
+    other = helper.make_graph(nodes, "other", [], [value("y", None)])
+    then = helper.make_graph([helper.make_node("Neg", ["x"], ["n"])], "then", [], [value("n", None)])
+    choice = helper.make_node("If", ["c"], ["z"], "choice", then_branch=then, else_branch=other)
+    model = model_of([choice], [value("x", (3, 4)), value("c", (), TensorProto.BOOL)], ["z"], constants)
+    with pytest.raises(ModelError, match=r"LSTM .*has shape \[1, 1, 3, 4\], not that of a sequence"):
+        simplify(load_model(written(model, tmp_path)))
 
 
 @pytest.mark.parametrize("taken", [True, False])

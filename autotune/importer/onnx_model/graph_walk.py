@@ -32,15 +32,20 @@ def walk_nodes(nodes: Iterable[NodeProto], depth: int = 0) -> Iterator[NodeProto
 
 
 def name_nodes(nodes: Iterable[NodeProto]) -> None:
-    """Name each nameless node, in subgraphs too, after what it makes, so that messages can point at it."""
+    """Give every node a name of its own, in subgraphs too, so that messages can point at it.
+
+    A nameless node is called after what it makes, and one whose name another has already gets a number behind it.
+    """
     walked = list(walk_nodes(nodes))
     taken = {node.name for node in walked}
+    seen: set[str] = set()
     for node in walked:
-        if not node.name:
-            stem = next((output for output in node.output if output), node.op_type)
+        if not node.name or node.name in seen:
+            stem = node.name or next((output for output in node.output if output), node.op_type)
             numbered = (f"{stem}/{index}" for index in count(1))
             node.name = next(name for name in chain([stem], numbered) if name not in taken)
             taken.add(node.name)
+        seen.add(node.name)
 
 
 def subgraphs(node: NodeProto) -> Iterator[GraphProto]:

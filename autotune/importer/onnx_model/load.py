@@ -13,6 +13,7 @@ from onnx.checker import ValidationError
 
 from autotune.importer.onnx_model.graph_walk import name_nodes, walk_graphs, walk_nodes
 from autotune.importer.onnx_model.input_shapes import bind_inputs
+from autotune.importer.onnx_model.mend import mend
 from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS, infer_shapes, skeleton
 from autotune.importer.onnx_model.tensors import load_tensors
 from costmodels.choices import did_you_mean
@@ -44,6 +45,7 @@ def load_model(
     model = _parse(path)
     _check_text(model, name)
     _check_structure(model, name)
+    mend(model, name)
     _check_operators(model, name, foreign)
     load_tensors(model, path.parent, name)
     name_nodes(model.graph.node)
@@ -179,6 +181,9 @@ def _node_name(node: NodeProto) -> str:
 
 def _check_onnx(model: onnx.ModelProto, name: str) -> None:
     small = skeleton(model)
+    typed = [value for value in small.graph.output if value.type.WhichOneof("value")]
+    del small.graph.output[:]  # the checker insists on types, which inference will find
+    small.graph.output.extend(typed)
     for value in small.graph.output:
         tensor = value.type.tensor_type
         if tensor.elem_type and not tensor.HasField("shape"):  # the checker insists; inference will find it

@@ -218,7 +218,7 @@ def test_unknown_operator_inside_a_function(tmp_path):
 
 def test_cycle(tmp_path):
     nodes = [helper.make_node("Add", ["x", "b"], ["a"]), helper.make_node("Relu", ["a"], ["b"])]
-    assert "not a valid ONNX model" in refusal(written(model_of(nodes, [value("x", (1,))], ["b"]), tmp_path))
+    assert "in a circle" in refusal(written(model_of(nodes, [value("x", (1,))], ["b"]), tmp_path))
 
 
 def test_random_damage_never_escapes_as_another_error(tmp_path):

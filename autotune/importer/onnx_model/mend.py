@@ -1,0 +1,117 @@
+"""Mend what ONNX Runtime accepts in a graph and ONNX's checker does not: the order of nodes, and names."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from graphlib import CycleError, TopologicalSorter
+
+from onnx import GraphProto, ModelProto, NodeProto
+
+from autotune.importer.onnx_model.graph_walk import subgraphs, walk_graphs, walk_nodes
+from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS
+from schedules.errors import ModelError
+
+ADVICE = "export the model again"
+
+
+def mend(model: ModelProto, name: str) -> None:
+    """Make ``model`` one that ONNX's checker accepts too, in place, where ONNX Runtime has one meaning for it.
+
+    - The nodes of every graph and function stand behind those whose results they read.
+    - A graph has a name, and ``ai.onnx`` is written as the empty domain, which it is.
+    - Of several initialisers with one name the last stays, as in ONNX Runtime; one without a name is dropped.
+
+    Args:
+        model: its graphs nest no deeper than ``walk_graphs`` allows.
+        name: the model's, for messages.
+
+    Raises:
+        ModelError: if nodes read each other in a circle, or read what nothing makes.
+    """
+    for graph in walk_graphs(model):
+        graph.name = graph.name or "graph"
+        _mend_initializers(graph)
+    for nodes in (model.graph.node, *(function.node for function in model.functions)):
+        for node in walk_nodes(nodes):
+            if node.domain and node.domain in STANDARD_DOMAINS:
+                node.domain = ""
+    _sort_graph(model.graph, frozenset(), name)
+    for function in model.functions:
+        _sort(function.node, frozenset(function.input), name)
+
+
+def _mend_initializers(graph: GraphProto) -> None:
+    last = {tensor.name: index for index, tensor in enumerate(graph.initializer)}
+    for index in reversed(range(len(graph.initializer))):
+        tensor = graph.initializer[index]
+        if not tensor.name or last[tensor.name] != index:
+            del graph.initializer[index]
+
+
+def _sort_graph(graph: GraphProto, outer: Collection[str], name: str) -> None:
+    """Sort a graph and those in it; ``outer`` are the values around it."""
+    _sort(
+        graph.node, {*outer, *(value.name for value in graph.input), *(each.name for each in graph.initializer)}, name
+    )
+
+
+def _sort(nodes: Sequence[NodeProto], known: Collection[str], name: str) -> None:
+    """Sort ``nodes``, a field of a message, in place, unless they are in order; then the bodies of each.
+
+    Args:
+        known: names of what is there before the first node.
+    """
+    makers = {made: index for index, node in enumerate(nodes) for made in node.output if made}
+    needed: dict[int, set[int]] = {}
+    for index, node in enumerate(nodes):
+        read = outer_reads(node)
+        missing = sorted(each for each in read if each not in makers and each not in known)
+        if missing:
+            raise ModelError(f"{name}: {_label(node)} reads {missing[0]!r}, which nothing makes; {ADVICE}")
+        needed[index] = {makers[each] for each in read if each in makers}
+    if any(before >= index for index, all_before in needed.items() for before in all_before):
+        try:
+            order = list(TopologicalSorter(needed).static_order())
+        except CycleError as error:
+            circle = ", ".join(_label(nodes[index]) for index in error.args[1][1:4])
+            raise ModelError(f"{name}: nodes read each other's results in a circle ({circle}); {ADVICE}") from error
+        _reorder(nodes, order)
+    inside = {*known, *makers}
+    for node in nodes:
+        for body in subgraphs(node):
+            _sort_graph(body, inside, name)
+
+
+def _reorder(nodes: Sequence[NodeProto], order: Iterable[int]) -> None:
+    copies = []
+    for index in order:
+        copies.append(NodeProto())
+        copies[-1].CopyFrom(nodes[index])
+    for node, copy in zip(nodes, copies, strict=True):
+        node.CopyFrom(copy)
+
+
+def outer_reads(node: NodeProto) -> set[str]:
+    """What ``node`` reads from the graph that it is in: its inputs, and what its bodies do not make themselves."""
+    found = set(node.input)
+    for body in subgraphs(node):
+        found |= _free(body)
+    return found - {""}
+
+
+def _free(graph: GraphProto) -> set[str]:
+    own = set(_own(graph))
+    read = {each for node in graph.node for each in outer_reads(node)} | {value.name for value in graph.output}
+    return read - own
+
+
+def _own(graph: GraphProto) -> Iterator[str]:
+    for field in (graph.input, graph.initializer):
+        yield from (each.name for each in field)
+    for node in graph.node:
+        yield from node.output
+
+
+def _label(node: NodeProto) -> str:
+    made = ", ".join(map(repr, node.output)) or "nothing"
+    return f"{node.op_type} (node {node.name!r})" if node.name else f"the {node.op_type} that makes {made}"

@@ -166,9 +166,10 @@ def _compared(artifact: Path, model: Path, seed: int, foreign: bool) -> tuple[Ve
     """
     from autotune.importer.guarded_import import load_checked
     from autotune.runtime.session import InferenceSession
+    from autotune.validation.reference_runs import Reference
     from autotune.validation.verify import compare_session, complaint
 
     session = InferenceSession(artifact)
     shapes = {arg.name: tuple(int(size or 0) for size in arg.shape) for arg in session.get_inputs() if arg.shape}
-    verdict = compare_session(session, load_checked(model, shapes, foreign=foreign), seed)
+    verdict = compare_session(session, Reference(load_checked(model, shapes, foreign=foreign)), seed)
     return verdict, [] if verdict.passed else [complaint(artifact, verdict, seed)]

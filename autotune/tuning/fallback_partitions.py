@@ -14,12 +14,12 @@ import onnx
 
 from autotune.artifact.composite import (
     extract_part,
-    interface_of,
     model_of,
     part_name,
     read_composite,
     write_composite,
 )
+from autotune.artifact.fallback_file import interface_of
 from autotune.artifact.manifest import KERNELS, ONNX, SEGMENTS, kind_of, read_manifest, sha256
 from autotune.importer.guarded_import import cut_model, import_model
 from autotune.importer.onnx_model.segments import Segment
@@ -30,6 +30,7 @@ from autotune.runtime.session import InferenceSession
 from autotune.tuning.composition import Composed, PartJob, part_options
 from autotune.tuning.part import output_path, resolve_target
 from autotune.tuning.result import Result
+from autotune.validation.reference_runs import Reference
 from autotune.validation.verify import compare_session, complaint, session_inputs
 from schedules.errors import ArtifactError, VerificationError
 
@@ -83,7 +84,7 @@ class FallbackPartitions:
         provenance = {"model": self._path.name, "sha256": sha256(self._path)}
         write_composite(made, SEGMENTS, places, interface_of(self._model), provenance)
         session = InferenceSession(made)
-        verdict = compare_session(session, self._model, seed)
+        verdict = compare_session(session, Reference(self._model), seed)
         if not verdict.passed:
             raise VerificationError(complaint(made, verdict, seed))
         interrupted = any(result is not None and result.interrupted for result in results)

@@ -18,14 +18,15 @@ from autotune.artifact.composite import Composite, Part, extract_part, read_comp
 from autotune.artifact.directory import read_artifact
 from autotune.artifact.manifest import MANIFEST, SHAPES, kind_of, sha256
 from autotune.importer.onnx_model.load import load_model
-from autotune.importer.onnx_model.open_axes import Interface, open_interface
-from autotune.importer.program import TensorSpec
+from autotune.importer.onnx_model.open_axes import open_interface
+from autotune.interface import Interface, TensorSpec
 from autotune.options import Options
 from autotune.runtime.session import InferenceSession
 from autotune.tuning.composition import Composed, PartJob, part_options
 from autotune.tuning.result import Result
 from autotune.validation.independence import with_independence
-from autotune.validation.verify import compare, complaint, random_inputs, reference_outputs
+from autotune.validation.reference_runs import Reference
+from autotune.validation.verify import compare_outputs, complaint, random_inputs
 from schedules.errors import VerificationError
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -75,14 +76,17 @@ class ShapeSets:
             [[(s.name, s.shape, s.dtype) for s in artifact.outputs] for artifact in artifacts],
         )
         shapes = [{spec.name: spec.shape for spec in artifact.inputs} for artifact in artifacts]
-        interface = with_independence(interface, shapes, self._reference, self._options.seed)
+        interface = with_independence(interface, shapes, self._outputs, self._options.seed)
         provenance = {"model": self._model.name, "sha256": sha256(self._model), "parts": len(places)}
         write_composite(out, SHAPES, places, interface, provenance)
 
-    def _reference(self, feed: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
+    def _reference(self, feed: Mapping[str, NDArray[Any]]) -> Reference:
+        """The reference engine for inputs of these shapes."""
+        return Reference(load_model(self._model, {name: array.shape for name, array in feed.items() if array.ndim}))
+
+    def _outputs(self, feed: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
         """The reference engine's outputs."""
-        bound = load_model(self._model, {name: array.shape for name, array in feed.items() if array.ndim})
-        return reference_outputs(bound, dict(feed))[1]
+        return self._reference(feed).outputs(dict(feed))[1]
 
     def _check_between(self, made: Path) -> None:
         """Compare the artifact with the reference at sizes that no part has.
@@ -94,7 +98,7 @@ class ShapeSets:
         for shapes in _unseen(interface, self._sets):
             specs = [TensorSpec(spec.name, shapes[spec.name], spec.dtype) for spec in interface.inputs]
             feed = random_inputs(specs, seed)
-            verdict = compare("the reference", session.run(None, feed), self._reference(feed))
+            verdict = compare_outputs(session, self._reference(feed), feed)
             if not verdict.passed:
                 told = ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in shapes.items())
                 raise VerificationError(f"{complaint(made, verdict, seed)} (shapes {told})")

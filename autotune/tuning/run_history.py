@@ -28,12 +28,13 @@ from autotune.options import Options
 from autotune.runtime.model_timing import median_timeline
 from autotune.runtime.session import InferenceSession
 from autotune.tuning.job import Job
-from autotune.validation.verify import Arrays, random_inputs
+from autotune.validation.reference_runs import Arrays
+from autotune.validation.verify import random_inputs
 from autotune.versions import DISTRIBUTION, SHOWN, installed
 from schedules.config import Config
 from schedules.errors import ArtifactError
 from schedules.target import Target
-from tuning_logs.store import LogStore
+from tuning_logs.sql_store import TuningLog
 
 FILE = "history.json.gz"
 FORMAT = 2
@@ -169,7 +170,7 @@ def algorithm_of(config: Config) -> str:
 
 
 def task_histories(
-    jobs: Mapping[str, Job], known: Mapping[str, tuple[int, float | None]], log: LogStore, target: Target
+    jobs: Mapping[str, Job], known: Mapping[str, tuple[int, float | None]], log: TuningLog, target: Target
 ) -> tuple[TaskHistory, ...]:
     """What a run did for every tunable task.
 

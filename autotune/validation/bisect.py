@@ -40,7 +40,8 @@ from autotune.measure.measurer import symbol_of
 from autotune.measure.output_check import Expected, aligned, numpy_dtype, poison
 from autotune.runtime.session import InferenceSession
 from autotune.validation.bisect_names import Names
-from autotune.validation.verify import Arrays, compare, random_inputs, reference_outputs
+from autotune.validation.reference_runs import Arrays, reference_outputs
+from autotune.validation.verify import compare, random_inputs
 from schedules.errors import UsageError
 from schedules.lower import BASELINE
 from schedules.target import Target

@@ -11,7 +11,7 @@ import onnx
 from numpy.typing import NDArray
 
 from autotune.graph.flat import Flat
-from autotune.validation.verify import Arrays, reference_outputs
+from autotune.validation.reference_runs import Arrays, reference_outputs
 
 Array = NDArray[Any]
 

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 from numpy.typing import NDArray
 
 from autotune.host.dtypes import is_short_float, numpy_type
-from autotune.importer.program import TensorSpec
+from autotune.interface import TensorSpec
 from autotune.runtime.session import InferenceSession
+from autotune.validation.allowance import ATOL, RTOL, Allowance
+from autotune.validation.reference_runs import Arrays, Reference
 
-RTOL, ATOL = 1e-3, 1e-5
-"""The tolerances of ONNX's own suite, with the absolute one that onnxruntime uses."""
-
-Arrays = dict[str, NDArray[Any]]
+TOLERANCE = "tolerance"
+"""The bound that is enough for most models: ATOL + RTOL·|x|."""
 
 
 @dataclass(frozen=True)
@@ -30,9 +28,13 @@ class Verdict:
         reference: what they were compared with.
         max_abs_err: largest |ours - theirs|.
         max_rel_err: largest |ours - theirs| / |theirs| where |theirs| is above ATOL.
-        passed: same shapes and types, and every element within ATOL + RTOL·|theirs|.
+        passed: same shapes and types, and and of every output each element within ATOL + RTOL·|theirs|, or the whole
+            within what the model's own arithmetic is worth (``autotune.validation.allowance``).
         mismatch: the first output of another shape or type, or of integers that differ, in words; the errors are those
             of the other outputs.
+        bound: what decided: ``tolerance`` if that was enough; ``fp64`` or ``spread`` if the model's own arithmetic was
+            asked, with or without results in 64 bits.
+        allowed: that bound in words.
     """
 
     reference: str
@@ -40,6 +42,8 @@ class Verdict:
     max_rel_err: float
     passed: bool
     mismatch: str = ""
+    bound: str = TOLERANCE
+    allowed: str = f"{ATOL} + {RTOL}·|x|"
 
     @property
     def difference(self) -> str:
@@ -63,57 +67,86 @@ def random_inputs(specs: Sequence[TensorSpec], seed: int) -> Arrays:
     return feed
 
 
-def reference_outputs(model: onnx.ModelProto, feed: Arrays) -> tuple[str, list[NDArray[Any]]]:
-    """Name of the reference and its outputs: ONNX Runtime, or ONNX's own evaluator where that is not installed."""
-    if importlib.util.find_spec("onnxruntime") is not None:
-        import onnxruntime  # optional: an extra
+def compare(
+    reference: str,
+    ours: list[NDArray[Any]],
+    theirs: list[NDArray[Any]],
+    allowance: Callable[[], Allowance | None] = lambda: None,
+) -> Verdict:
+    """The verdict over all outputs, arrays of any shape in the same order; a NaN on one side only fails.
 
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level = 3
-        session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-        return f"onnxruntime {onnxruntime.__version__}", list(session.run(None, feed))
-    from onnx.reference import ReferenceEvaluator  # slow to import, and only needed here
-
-    return f"onnx.reference {onnx.__version__}", list(ReferenceEvaluator(model).run(None, feed))
-
-
-def compare(reference: str, ours: list[NDArray[Any]], theirs: list[NDArray[Any]]) -> Verdict:
-    """The verdict over all outputs, arrays of any shape in the same order; a NaN on one side only fails."""
-    worst_abs, worst_rel, passed, mismatch = 0.0, 0.0, True, ""
+    Args:
+        allowance: asked if an output is beyond the fixed tolerance.
+    """
+    verdict = _Comparison(allowance)
     for number, (mine, other) in enumerate(zip(ours, theirs, strict=True)):
+        verdict.add(number, mine, other)
+    return verdict.verdict(reference)
+
+
+class _Comparison:
+    """Outputs as they are compared, one after the other."""
+
+    def __init__(self, allowance: Callable[[], Allowance | None]) -> None:
+        self._ask = allowance
+        self._allowance: Allowance | None = None
+        self._passed, self._mismatch = True, ""
+        self._worst_abs, self._worst_rel = 0.0, 0.0
+
+    def add(self, number: int, mine: NDArray[Any], other: NDArray[Any]) -> None:
+        """Compare output ``number``."""
         if mine.shape != other.shape or mine.dtype != other.dtype:
-            passed = False
-            mismatch = mismatch or f"output {number} is {mine.dtype}{mine.shape}, not {other.dtype}{other.shape}"
-            continue
+            self._fail(f"output {number} is {mine.dtype}{mine.shape}, not {other.dtype}{other.shape}")
+            return
         if is_short_float(mine.dtype):
             mine, other = mine.astype(np.float32), other.astype(np.float32)
         if mine.dtype.kind not in "fc":
             wrong = int(np.count_nonzero(mine != other))
-            if wrong:
-                passed = False
-                mismatch = mismatch or f"{wrong} of {mine.size} elements of output {number} differ"
-            continue
+            if wrong and not self._accepts(number, mine):
+                self._fail(f"{wrong} of {mine.size} elements of output {number} differ")
+            return
         a, b = mine.astype(np.float64), other.astype(np.float64)
-        passed &= bool(np.allclose(a, b, RTOL, ATOL, equal_nan=True))
+        if not np.allclose(a, b, RTOL, ATOL, equal_nan=True) and not self._accepts(number, mine):
+            self._passed = False
         finite = np.isfinite(a) & np.isfinite(b)
         difference, scale = np.abs(a[finite] - b[finite]), np.abs(b[finite])
         if difference.size:
-            worst_abs = max(worst_abs, float(difference.max()))
+            self._worst_abs = max(self._worst_abs, float(difference.max()))
             relative = difference[scale > ATOL] / scale[scale > ATOL]
-            worst_rel = max(worst_rel, float(relative.max()) if relative.size else 0.0)
-    return Verdict(reference, worst_abs, worst_rel, passed, mismatch)
+            self._worst_rel = max(self._worst_rel, float(relative.max()) if relative.size else 0.0)
+
+    def verdict(self, reference: str) -> Verdict:
+        """Over all that were added."""
+        verdict = Verdict(reference, self._worst_abs, self._worst_rel, self._passed, self._mismatch)
+        if self._allowance is None:
+            return verdict
+        return replace(
+            verdict, bound=self._allowance.bound, allowed=f"{verdict.allowed}, {self._allowance.words(reference)}"
+        )
+
+    def _accepts(self, number: int, mine: NDArray[Any]) -> bool:
+        self._allowance = self._allowance or self._ask()
+        return self._allowance is not None and self._allowance.accepts(number, mine)
+
+    def _fail(self, mismatch: str) -> None:
+        self._passed = False
+        self._mismatch = self._mismatch or mismatch
 
 
-def compare_artifact(artifact: Path, model: onnx.ModelProto, seed: int = 0) -> Verdict:
+def compare_artifact(artifact: Path, reference: Reference, seed: int = 0) -> Verdict:
     """Run both on the same random inputs."""
-    return compare_session(InferenceSession(artifact), model, seed)
+    return compare_session(InferenceSession(artifact), reference, seed)
 
 
-def compare_session(session: InferenceSession, model: onnx.ModelProto, seed: int = 0) -> Verdict:
+def compare_session(session: InferenceSession, reference: Reference, seed: int = 0) -> Verdict:
     """As ``compare_artifact``, for an artifact that is open."""
-    feed = session_inputs(session, seed)
-    reference, theirs = reference_outputs(model, feed)
-    return compare(reference, session.run(None, feed), theirs)
+    return compare_outputs(session, reference, session_inputs(session, seed))
+
+
+def compare_outputs(session: InferenceSession, reference: Reference, feed: Arrays) -> Verdict:
+    """As ``compare_session``, on these inputs."""
+    name, theirs = reference.outputs(feed)
+    return compare(name, session.run(None, feed), theirs, lambda: reference.allowance(feed))
 
 
 def session_inputs(session: InferenceSession, seed: int) -> Arrays:
@@ -126,6 +159,6 @@ def session_inputs(session: InferenceSession, seed: int) -> Arrays:
 def complaint(artifact: Path, verdict: Verdict, seed: int) -> str:
     """The message for a verdict that did not pass."""
     return (
-        f"{artifact} differs from {verdict.reference}: {verdict.difference} (allowed {ATOL} + {RTOL}·|x|); "
+        f"{artifact} differs from {verdict.reference}: {verdict.difference} (allowed {verdict.allowed}); "
         f"report the model and --seed {seed}"
     )

@@ -24,7 +24,8 @@ from autotune.runtime.session import InferenceSession
 from autotune.tuning.composition import tune_composition
 from autotune.tuning.coupled import CoupledLanes
 from autotune.tuning.part import tune_part
-from autotune.validation.verify import random_inputs, reference_outputs
+from autotune.validation.reference_runs import reference_outputs
+from autotune.validation.verify import random_inputs
 from schedules.errors import ArtifactError, RunError, UsageError, VerificationError
 from schedules.target import Target
 from tests.models.catalog import cached

@@ -11,10 +11,11 @@ import pytest
 
 import autotune
 from autotune.artifact.directory import read_artifact
-from autotune.backends.cpu import cpu_backend, linking
+from autotune.backends.cpu import linking
 from autotune.builder import one_lane
 from autotune.events import PhaseBegan, SlotDone, TuningBegan, TuningEnded
 from autotune.importer.guarded_import import import_model
+from autotune.measure import local_measurer
 from autotune.options import Options
 from autotune.tuning import part, search_program
 from autotune.tuning import tune as tuning
@@ -42,7 +43,7 @@ def measurers(monkeypatch):
         opened.append(FakeMeasurer(if_it_lowers))
         return opened[-1]
 
-    monkeypatch.setattr(cpu_backend, "LocalMeasurer", start)
+    monkeypatch.setattr(local_measurer, "LocalMeasurer", start)
     return opened
 
 
@@ -139,7 +140,7 @@ def test_an_interrupted_run_ships_the_best_so_far(tmp_path, model, monkeypatch):
         return if_it_lowers(candidate)
 
     measurer.answer = answer
-    monkeypatch.setattr(cpu_backend, "LocalMeasurer", lambda *_, **__: measurer)
+    monkeypatch.setattr(local_measurer, "LocalMeasurer", lambda *_, **__: measurer)
     result = tuning.tune(model, options(tmp_path, trials=20))
     assert (result.interrupted, result.reason, result.measured_trials) == (True, "interrupted", 4)
     assert result.verified.passed
@@ -164,7 +165,7 @@ def test_ctrl_c_swallowed_by_an_untuned_program_is_heard_before_the_next(tmp_pat
         return measurer.untuned
 
     measurer.baseline_s = baseline_s
-    monkeypatch.setattr(cpu_backend, "LocalMeasurer", lambda *_, **__: measurer)
+    monkeypatch.setattr(local_measurer, "LocalMeasurer", lambda *_, **__: measurer)
     result = tuning.tune(model, options(tmp_path))
     assert (result.interrupted, len(asked)) == (True, 1)
     assert result.tasks > 1
@@ -173,7 +174,7 @@ def test_ctrl_c_swallowed_by_an_untuned_program_is_heard_before_the_next(tmp_pat
 def test_ctrl_c_swallowed_by_what_is_measured_last_is_heard(tmp_path, model, monkeypatch):
     pipeline_options = options(tmp_path, trials=12)
     measurer = FakeRanker(if_it_lowers)
-    monkeypatch.setattr(cpu_backend, "LocalMeasurer", lambda *_, **__: measurer)
+    monkeypatch.setattr(local_measurer, "LocalMeasurer", lambda *_, **__: measurer)
     monkeypatch.setattr(search_program, "_measure_untuned", lambda *_: swallowed_ctrl_c())
     assert tuning.tune(model, pipeline_options).interrupted
 
@@ -182,7 +183,7 @@ def test_failed_candidates_are_counted_and_survived(tmp_path, model, monkeypatch
     from tuning_logs.measurement import Measurement
 
     slow = Measurement(error="timeout", message="slow")
-    monkeypatch.setattr(cpu_backend, "LocalMeasurer", lambda *_, **__: FakeMeasurer(lambda _: slow))
+    monkeypatch.setattr(local_measurer, "LocalMeasurer", lambda *_, **__: FakeMeasurer(lambda _: slow))
     result = tuning.tune(model, options(tmp_path))
     assert (result.measured_trials, result.failed_trials) == (6, 6)
     assert {choice.config for choice in read_artifact(result.artifact).plan.choices} == {BASELINE}
@@ -216,7 +217,9 @@ def test_data_follows_the_contract(tmp_path, model, measurers):
     assert set(fields.split()) | {"latency_ms", "verified"} <= set(data)
     assert set(data["phase_s"]) == {"import", "search", "compile", "measure", "build", "verify"}
     assert set(data["latency_ms"]) == {"untuned", "tuned"}
-    assert {"reference", "max_abs_err", "max_rel_err", "passed", "mismatch"} == set(data["verified"])
+    assert {"reference", "max_abs_err", "max_rel_err", "passed", "mismatch", "bound", "allowed"} == set(
+        data["verified"]
+    )
     assert data["elapsed_s"] >= sum(data["phase_s"].values()) * 0.9
 
 

@@ -9,8 +9,10 @@ import numpy as np
 import onnx
 import pytest
 
-from autotune.importer.program import TensorSpec
-from autotune.validation.verify import ATOL, RTOL, compare, compare_artifact, complaint, random_inputs
+from autotune.interface import TensorSpec
+from autotune.validation.allowance import ATOL, RTOL
+from autotune.validation.reference_runs import Reference
+from autotune.validation.verify import compare, compare_artifact, complaint, random_inputs
 from tests.autotune_tests.tiny import tiny_model
 
 X = np.array([1.0, -2.0, 0.0, 1e3], np.float32)
@@ -86,12 +88,12 @@ def test_inputs_are_random_and_the_same_for_the_same_seed():
 
 
 def test_the_right_model_passes(tiny_built):
-    assert compare_artifact(tiny_built.artifact, onnx.load(tiny_built.model)).passed
+    assert compare_artifact(tiny_built.artifact, Reference(onnx.load(tiny_built.model))).passed
 
 
 def test_another_model_s_weights_fail(tiny_built):
     other = tiny_model(seed=1, two_outputs=True)
-    found = compare_artifact(tiny_built.artifact, other, seed=7)
+    found = compare_artifact(tiny_built.artifact, Reference(other), seed=7)
     assert not found.passed
     words = complaint(tiny_built.artifact, found, 7)
     assert re.search(r"largest error .* --seed 7", words)

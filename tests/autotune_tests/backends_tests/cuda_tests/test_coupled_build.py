@@ -24,6 +24,7 @@ from autotune.report.inspect_lanes import report_lanes
 from autotune.runtime import session as runtime
 from autotune.tuning.result import Result
 from autotune.tuning.tune import tune
+from autotune.validation.reference_runs import Reference
 from autotune.validation.verify import compare_session
 from schedules.errors import ArtifactError
 from schedules.target import Target
@@ -147,5 +148,5 @@ def test_together_they_compute_the_model(made, files, monkeypatch):
         return machine, machine.outputs
 
     monkeypatch.setattr(CpuBackend, "_on_device", emulated)
-    verdict = compare_session(runtime.InferenceSession(made[0]), load_model(cached(MODEL), {}))
+    verdict = compare_session(runtime.InferenceSession(made[0]), Reference(load_model(cached(MODEL), {})))
     assert verdict.passed, verdict

@@ -20,7 +20,8 @@ from autotune.importer.onnx_model.load import load_model
 from autotune.importer.onnx_model.simplify import simplify
 from autotune.importer.program import Program, import_program
 from autotune.measure.measurer import symbol_of
-from autotune.validation.verify import random_inputs, reference_outputs
+from autotune.validation.reference_runs import reference_outputs
+from autotune.validation.verify import random_inputs
 from schedules.lower import BASELINE, load_program, lower
 from schedules.target import Target
 from tests.models.catalog import cached

@@ -1,0 +1,140 @@
+"""The reference engine on one model: its outputs, and how far right outputs may be from them.
+
+The reference is ONNX Runtime, or ONNX's own evaluator where that is not installed. What the model's own arithmetic is
+worth is found by running the model in other ways that are as right, see ``Reference.allowance``.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+from autotune.host.dtypes import is_short_float
+from autotune.host.third_party import ThirdPartyError, third_party
+from autotune.validation.allowance import Allowance
+from autotune.validation.widen import FLOATS, NOISE, NotWidenedError, is_short, multiplications, widen
+
+Arrays = dict[str, NDArray[Any]]
+
+WIDENED_BYTES = 512 << 20
+"""Weights in 64 bits, in bytes, up to which a model is widened: some four copies are alive at a time, and ONNX Runtime
+takes no model of 2 GiB from memory. ResNet-50 has 204 MB."""
+
+WIDENED_MULTIPLICATIONS = 6 * 10**9
+"""Multiplications up to which a model is widened. ResNet-50 has 4.1e9 and takes 4.5 s in 64 bits on two busy cores."""
+
+NOISES = 2
+"""Runs with noise of a model that quantises. Heuristic, not measured."""
+
+
+def reference_outputs(model: onnx.ModelProto, feed: Arrays) -> tuple[str, list[NDArray[Any]]]:
+    """Name of the reference and its outputs, for a model that is run once.
+
+    Args:
+        feed: input name → array.
+    """
+    if _has_runtime():
+        import onnxruntime  # optional: an extra
+
+        return f"onnxruntime {onnxruntime.__version__}", _run(model, feed)
+    from onnx.reference import ReferenceEvaluator  # slow to import, and only needed here
+
+    return f"onnx.reference {onnx.__version__}", list(ReferenceEvaluator(model).run(None, feed))
+
+
+class Reference:
+    """What a model's outputs should be. The answers for the last inputs are kept, for several candidates.
+
+    Args:
+        model: checked, its shapes fixed.
+    """
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self._model = model
+        self._feed: Arrays | None = None
+        self._outputs: tuple[str, list[NDArray[Any]]] = ("", [])
+        self._allowance: Allowance | None = None
+
+    def outputs(self, feed: Arrays) -> tuple[str, list[NDArray[Any]]]:
+        """As ``reference_outputs``."""
+        if self._feed is None or not _same(self._feed, feed):
+            self._outputs = reference_outputs(self._model, feed)
+            self._feed, self._allowance = feed, None
+        return self._outputs
+
+    def allowance(self, feed: Arrays) -> Allowance | None:
+        """What the model's own arithmetic is worth on these inputs; None without ONNX Runtime.
+
+        The model is run without ONNX Runtime's optimiser, and widened to 64 bits; one that quantises, also with noise
+        before its quantisers; one of 16-bit floats, also rounded to them after every operator. Where it cannot be
+        widened, ONNX Runtime's two levels are compared with each other.
+        """
+        _, theirs = self.outputs(feed)
+        if self._allowance is None and _has_runtime():
+            with third_party():
+                plain = _run(self._model, feed, optimised=False)
+            try:
+                exact, *shaken = self._widened(feed)
+                self._allowance = Allowance(exact, (theirs, plain, *shaken))
+            except NotWidenedError as error:
+                self._allowance = Allowance(theirs, (plain,), str(error))
+        return self._allowance
+
+    def _widened(self, feed: Arrays) -> list[list[NDArray[Any]]]:
+        """The outputs in 64 bits: exact, with noise where the model quantises, rounded where it has 16-bit floats.
+
+        Raises:
+            NotWidenedError: if there are none.
+        """
+        weights = self._model.graph.initializer
+        size = 8 * sum(int(np.prod(weight.dims)) for weight in weights if weight.data_type in FLOATS)
+        if size > WIDENED_BYTES:
+            raise NotWidenedError(f"its weights would take {size >> 20} MiB in 64 bits, above {WIDENED_BYTES >> 20}")
+        if (count := multiplications(self._model)) > WIDENED_MULTIPLICATIONS:
+            raise NotWidenedError(f"it has {count:.2g} multiplications, above {WIDENED_MULTIPLICATIONS:.2g}")
+        wide = {name: array.astype(np.float64) if _is_float(array) else array for name, array in feed.items()}
+        outputs = []
+        for rounded in (False, True) if is_short(self._model) else (False,):
+            model, noisy = widen(self._model, rounded)
+            noises = ([0.0] * (not rounded) + [1.0] * NOISES) if noisy else []
+            feeds = [{**wide, NOISE: np.array(noise)} for noise in noises] or [wide]
+            try:
+                with third_party():
+                    session = _session(model, optimised=False)
+                    outputs += [list(session.run(None, each)) for each in feeds]
+            except ThirdPartyError as error:
+                raise NotWidenedError(f"ONNX Runtime refuses it in 64 bits: {error}") from error
+        return outputs
+
+
+def _has_runtime() -> bool:
+    return importlib.util.find_spec("onnxruntime") is not None
+
+
+def _run(model: onnx.ModelProto, feed: Arrays, optimised: bool = True) -> list[NDArray[Any]]:
+    return list(_session(model, optimised).run(None, feed))
+
+
+def _session(model: onnx.ModelProto, optimised: bool) -> Any:
+    """An ONNX Runtime session on the CPU."""
+    import onnxruntime  # optional: an extra
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    # Without VNNI its fast product of unsigned and signed bytes saturates: a reference must not.
+    options.add_session_config_entry("session.x64quantprecision", "1")
+    if not optimised:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
+def _is_float(array: NDArray[Any]) -> bool:
+    return array.dtype.kind == "f" or is_short_float(array.dtype)
+
+
+def _same(one: Arrays, other: Arrays) -> bool:
+    return one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)

@@ -1,0 +1,352 @@
+"""A model whose floats are widened to 64 bits: what its arithmetic would give if it did not round.
+
+ONNX Runtime runs the widened graph. Every float of 16 or 32 bits becomes one of 64. What a quantised model rounds on
+purpose is kept: QuantizeLinear and DequantizeLinear are written out as ONNX defines them, with exact quotients.
+
+    QuantizeLinear      clip(round_half_even(x / scale) + zero_point)
+    DequantizeLinear    (x - zero_point) · scale
+
+ONNX Runtime's CPU provider has no 64-bit convolution: ``exact_conv`` writes it as products of matrices. The few other
+operators without a 64-bit kernel (resizing, average pools, error functions …) run in 32 bits between two casts: each
+rounds its inputs and its result once, which is little beside the thousands of roundings of a model's sums.
+
+A model of 16-bit floats may also be rounded where it says so, after every operator. So far is its own arithmetic from
+exact; ONNX Runtime's CPU provider computes in 32 bits and is nearer.
+
+A rounding that jumps hides how near it was: of two right programs one may round 0.4999999 up where the other rounds it
+down. So the widened graph has an input, ``NOISE``: a factor of random numbers as large as the rounding of 32-bit (or
+16-bit) sums, added before every quantiser. With 0 the outputs are exact, with 1 they show what such jumps are worth
+(Parker, Monte Carlo Arithmetic, 1997).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import AttributeProto, NodeProto, TensorProto, helper, numpy_helper
+
+from autotune.validation.exact_conv import convolution
+
+NOISE = "widened.noise"
+"""Name of the factor of the random numbers: a 64-bit scalar, an input of models that quantise."""
+
+ROUNDINGS = 4
+"""Roundings of its type by which a quantiser's input is moved, of the largest value that it can tell. A blocked sum of
+some thousand terms is off by that much. Heuristic, not measured."""
+
+FLOATS: dict[int, float] = {
+    TensorProto.FLOAT: 2.0**-23,
+    TensorProto.FLOAT16: 2.0**-10,
+    TensorProto.BFLOAT16: 2.0**-7,
+    TensorProto.DOUBLE: 2.0**-52,
+}
+"""Types that are widened, and their relative spacing."""
+
+SHORT = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+"""Types that ONNX Runtime's CPU provider stores, and computes in 32 bits."""
+
+INTEGERS: dict[int, tuple[int, int]] = {
+    TensorProto.INT4: (-8, 7),
+    TensorProto.UINT4: (0, 15),
+    TensorProto.INT8: (-128, 127),
+    TensorProto.UINT8: (0, 255),
+    TensorProto.INT16: (-32768, 32767),
+    TensorProto.UINT16: (0, 65535),
+}
+"""Types that QuantizeLinear saturates to, and their bounds."""
+
+CLAIMED = frozenset({"LSTM", "GRU"})
+"""Operators that ONNX Runtime registers for 64 bits and then refuses to run."""
+
+
+class NotWidenedError(Exception):
+    """The model cannot be widened; the message says what of it."""
+
+
+def is_short(model: onnx.ModelProto) -> bool:
+    """Whether ``model`` has values of 16-bit floats."""
+    graph = model.graph
+    values = (*graph.input, *graph.value_info, *graph.output)
+    return any(value.type.tensor_type.elem_type in SHORT for value in values)
+
+
+def multiplications(model: onnx.ModelProto) -> int:
+    """Multiplications of the convolutions and products of matrices of ``model`` whose shapes are known."""
+    shapes, total = _shapes(model), 0
+    for node in model.graph.node:
+        result = [size or 1 for size in shapes.get(node.output[0], ())] if node.output else []
+        if node.op_type == "Conv":
+            total += math.prod(result) * math.prod(size or 1 for size in shapes.get(node.input[1], ())[1:])
+        elif node.op_type in ("MatMul", "Gemm") and (left := shapes.get(node.input[0])):
+            transposed = any(attribute.name == "transA" and attribute.i for attribute in node.attribute)
+            total += math.prod(result) * (left[0 if transposed else -1] or 1)
+    return total
+
+
+def _shapes(model: onnx.ModelProto) -> dict[str, tuple[int | None, ...]]:
+    """Shapes by value; None for sizes that are not known."""
+    graph = model.graph
+    shapes: dict[str, tuple[int | None, ...]] = {weight.name: tuple(weight.dims) for weight in graph.initializer}
+    for value in (*graph.input, *graph.value_info, *graph.output):
+        tensor = value.type.tensor_type
+        if tensor.HasField("shape"):
+            sizes = (dim.dim_value if dim.HasField("dim_value") else None for dim in tensor.shape.dim)
+            shapes[value.name] = tuple(sizes)
+    return shapes
+
+
+def widen(model: onnx.ModelProto, rounded: bool = False) -> tuple[onnx.ModelProto, bool]:
+    """``model`` in 64 bits, and whether it has the input ``NOISE``.
+
+    Args:
+        model: checked, its shapes fixed and inferred; it is not changed.
+        rounded: whether what an operator makes is rounded to 16 bits where the model says so.
+
+    Raises:
+        NotWidenedError: if it has subgraphs, or values whose type is not known.
+    """
+    made = _Widened(model, rounded)
+    return made.model(), made.noisy
+
+
+class _Widened:
+    """The new graph, node by node."""
+
+    def __init__(self, model: onnx.ModelProto, rounded: bool) -> None:
+        self._old, self._rounded = model, rounded
+        self._opsets = {each.domain or "onnx": each.version for each in model.opset_import}
+        self._weights: list[TensorProto] = []
+        self.nodes: list[NodeProto] = []
+        self.noisy = False
+        self.types: dict[str, int] = {}
+        """Types in the old model, by value."""
+        self.shapes = _shapes(model)
+        graph = model.graph
+        for value in (*graph.input, *graph.value_info, *graph.output):
+            self.types[value.name] = value.type.tensor_type.elem_type
+        for weight in graph.initializer:
+            self.types[weight.name] = weight.data_type
+
+    def model(self) -> onnx.ModelProto:
+        """The widened model."""
+        graph = self._old.graph
+        if graph.sparse_initializer:
+            raise NotWidenedError("it has sparse weights")
+        self._weights = [_widened_tensor(weight) for weight in graph.initializer]
+        for node in graph.node:
+            first = len(self.nodes)
+            self._add(node)
+            if self._rounded:
+                self._round(node, first)
+        inputs = [_widened_value(value) for value in graph.input]
+        if self.noisy:
+            inputs.append(helper.make_tensor_value_info(NOISE, TensorProto.DOUBLE, []))
+        outputs = [_widened_value(value) for value in graph.output]
+        made = helper.make_graph(self.nodes, "widened", inputs, outputs, self._weights)
+        return helper.make_model(made, opset_imports=self._old.opset_import, ir_version=self._old.ir_version)
+
+    # What the operators are written with.
+
+    def constant(self, array: NDArray[Any]) -> str:
+        """The name of a new weight."""
+        name = f"widened.w{len(self._weights)}"
+        self._weights.append(numpy_helper.from_array(array, name))
+        return name
+
+    def emit(self, op: str, *inputs: str, output: str = "", **attributes: Any) -> str:
+        """The output of a new node; it is called ``output`` if that is given."""
+        output = output or f"widened.v{len(self.nodes)}"
+        self.nodes.append(helper.make_node(op, inputs, [output], f"widened.n{len(self.nodes)}", **attributes))
+        return output
+
+    def reshaped(self, value: str, shape: Iterable[int], output: str = "") -> str:
+        """``value`` in another shape."""
+        return self.emit("Reshape", value, self.constant(np.array(list(shape), np.int64)), output=output)
+
+    def _is_float(self, value: str) -> bool:
+        if value not in self.types:
+            raise NotWidenedError(f"the type of '{value}' is not known")
+        return self.types[value] in FLOATS
+
+    def _add(self, node: NodeProto) -> None:
+        if any(attribute.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS) for attribute in node.attribute):
+            raise NotWidenedError(f"it has a {node.op_type} with a graph of its own")
+        written = {
+            "Conv": self._conv,
+            "QuantizeLinear": self._quantize,
+            "DequantizeLinear": self._dequantize,
+            "DynamicQuantizeLinear": self._dynamic_quantize,
+        }.get(node.op_type if node.domain in ("", "ai.onnx") else "")
+        if written is not None and written(node):
+            return
+        if self._has_kernel(node):
+            self.nodes.append(_widened_node(node))
+        else:
+            self._in_32_bits(node)
+
+    def _has_kernel(self, node: NodeProto) -> bool:
+        """Whether the node can run as it is, on floats of 64 bits."""
+        if not any(self._is_float(value) for value in (*node.input, *node.output) if value):
+            return True
+        domain = node.domain if node.domain != "ai.onnx" else ""
+        kernels = _wide_kernels().get((domain, node.op_type), ())
+        version = self._opsets.get(domain or "onnx", 1)
+        try:
+            since = onnx.defs.get_schema(node.op_type, version, domain).since_version
+        except onnx.defs.SchemaError:
+            return False
+        return node.op_type not in CLAIMED and any(first <= since <= last for first, last in kernels)
+
+    def _in_32_bits(self, node: NodeProto) -> None:
+        copy = NodeProto()
+        copy.CopyFrom(node)
+        for index, value in enumerate(node.input):
+            if value and self._is_float(value):
+                copy.input[index] = self.emit("Cast", value, to=TensorProto.FLOAT)
+        outputs = [(index, value) for index, value in enumerate(node.output) if value and self._is_float(value)]
+        for index, value in outputs:
+            copy.output[index] = f"{value}.32"
+        for attribute in copy.attribute:
+            if attribute.name in ("to", "dtype", "output_dtype") and attribute.i in FLOATS:
+                attribute.i = TensorProto.FLOAT
+        self.nodes.append(copy)
+        for index, value in outputs:
+            self.emit("Cast", copy.output[index], output=value, to=TensorProto.DOUBLE)
+
+    def _round(self, node: NodeProto, first: int) -> None:
+        """Round the outputs of ``node``, which are written from node ``first`` on, to their type in the model."""
+        for value in node.output:
+            if (kind := self.types.get(value, TensorProto.UNDEFINED)) in SHORT:
+                for made in self.nodes[first:]:
+                    made.output[:] = [f"{value}.exact" if name == value else name for name in made.output]
+                self.emit("Cast", self.emit("Cast", f"{value}.exact", to=kind), output=value, to=TensorProto.DOUBLE)
+
+    # Operators that are written out. Each says whether it could.
+
+    def _conv(self, node: NodeProto) -> bool:
+        shapes = [self.shapes.get(value) for value in (node.input[0], node.input[1], node.output[0])]
+        if any(shape is None or None in shape for shape in shapes):
+            raise NotWidenedError(f"the shape of the convolution '{node.name}' is not known")
+        convolution(self, node, *shapes)  # type: ignore[arg-type]  # checked the line before
+        return True
+
+    def _quantize(self, node: NodeProto) -> bool:
+        attributes = {each.name: helper.get_attribute_value(each) for each in node.attribute}
+        zero = node.input[2] if len(node.input) > 2 else ""
+        kind = self.types.get(node.output[0], TensorProto.UNDEFINED)
+        if attributes.get("block_size", 0) or kind not in INTEGERS:
+            return False
+        low, high = INTEGERS[kind]
+        spacing = FLOATS.get(self.types.get(node.input[0], TensorProto.FLOAT), 0.0)
+        exact = self.emit("Div", node.input[0], self._along(node.input[1], node.input[0], attributes))
+        rounded = self.emit("Round", self._shaken(exact, ROUNDINGS * spacing * (high - low)))
+        if zero:
+            rounded = self.emit("Add", rounded, self._along(self._double(zero), node.input[0], attributes, zero))
+        bounds = (self.constant(np.array(bound, np.float64)) for bound in (low, high))
+        clipped = self.emit("Min", self.emit("Max", rounded, next(bounds)), next(bounds))
+        self.emit("Cast", clipped, output=node.output[0], to=kind)
+        return True
+
+    def _dequantize(self, node: NodeProto) -> bool:
+        attributes = {each.name: helper.get_attribute_value(each) for each in node.attribute}
+        if attributes.get("block_size", 0):
+            return False
+        value, zero = self._double(node.input[0]), node.input[2] if len(node.input) > 2 else ""
+        if zero:
+            value = self.emit("Sub", value, self._along(self._double(zero), node.input[0], attributes, zero))
+        self.emit("Mul", value, self._along(node.input[1], node.input[0], attributes), output=node.output[0])
+        return True
+
+    def _dynamic_quantize(self, node: NodeProto) -> bool:
+        """Its input moved by the noise; its scale is chosen in 32 bits, as ONNX says."""
+        low, high = INTEGERS[TensorProto.UINT8]
+        spacing = FLOATS.get(self.types.get(node.input[0], TensorProto.FLOAT), 0.0)
+        largest = self.emit("Abs", node.input[0])
+        moved = self._shaken(node.input[0], ROUNDINGS * spacing * (high - low) / high, largest)
+        copy = NodeProto()
+        copy.CopyFrom(node)
+        copy.input[0] = moved
+        self.types[moved] = TensorProto.FLOAT
+        self._in_32_bits(copy)
+        return True
+
+    def _shaken(self, value: str, deviation: float, scale: str = "") -> str:
+        """``value`` plus normal numbers of that standard deviation (times ``scale``) times the noise."""
+        self.noisy = True
+        numbers = self.emit("RandomNormalLike", value, dtype=TensorProto.DOUBLE, seed=float(len(self.nodes)))
+        factor = self.emit("Mul", NOISE, self.constant(np.array(deviation, np.float64)))
+        added = self.emit("Mul", numbers, factor)
+        return self.emit("Add", value, self.emit("Mul", added, scale) if scale else added)
+
+    def _double(self, value: str) -> str:
+        return self.emit("Cast", value, to=TensorProto.DOUBLE)
+
+    def _along(self, value: str, data: str, attributes: dict[str, Any], name: str = "") -> str:
+        """``value``, a scale or zero point called ``name`` in the old model, shaped to be applied along an axis."""
+        shape, rank = self.shapes.get(name or value), self.shapes.get(data)
+        if shape is None or rank is None:
+            raise NotWidenedError(f"the shapes of '{data}' and '{name or value}' are not known")
+        if len(shape) != 1 or shape[0] == 1:
+            return self.reshaped(value, ()) if shape else value
+        axis = attributes.get("axis", 1) % len(rank)
+        return self.reshaped(value, (-1, *(1 for _ in rank[axis + 1 :])))
+
+
+@lru_cache(maxsize=1)
+def _wide_kernels() -> dict[tuple[str, str], tuple[tuple[int, int], ...]]:
+    """(Domain, operator) → the ranges of versions for which ONNX Runtime has a 64-bit kernel."""
+    import onnxruntime  # optional: an extra
+
+    found: dict[tuple[str, str], list[tuple[int, int]]] = {}
+    for kernel in onnxruntime.capi.onnxruntime_pybind11_state.get_all_opkernel_def():
+        wide = any("tensor(double)" in types for types in kernel.type_constraints.values())
+        if wide and kernel.provider == "CPUExecutionProvider":
+            found.setdefault((kernel.domain, kernel.op_name), []).append(kernel.version_range)
+    return {name: tuple(ranges) for name, ranges in found.items()}
+
+
+def _widened_tensor(tensor: TensorProto) -> TensorProto:
+    if tensor.data_type not in FLOATS:
+        return tensor
+    return numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float64), tensor.name)
+
+
+def _widened_value(value: onnx.ValueInfoProto) -> onnx.ValueInfoProto:
+    copy = onnx.ValueInfoProto()
+    copy.CopyFrom(value)
+    if copy.type.tensor_type.elem_type in FLOATS:
+        copy.type.tensor_type.elem_type = TensorProto.DOUBLE
+    return copy
+
+
+def _widened_node(node: NodeProto) -> NodeProto:
+    copy = NodeProto()
+    copy.CopyFrom(node)
+    for attribute in copy.attribute:
+        if attribute.name in ("to", "dtype") and attribute.i in FLOATS:
+            attribute.i = TensorProto.DOUBLE
+        for tensor in _tensors_of(attribute):
+            tensor.CopyFrom(_widened_tensor(tensor))
+    if node.op_type == "Constant":
+        _widen_constant(copy)
+    return copy
+
+
+def _tensors_of(attribute: AttributeProto) -> Iterator[TensorProto]:
+    if attribute.type == AttributeProto.TENSOR:
+        yield attribute.t
+    yield from attribute.tensors
+
+
+def _widen_constant(node: NodeProto) -> None:
+    """Write ``value_float`` and ``value_floats``, which are 32 bits wide, as a tensor."""
+    attribute = node.attribute[0]
+    if attribute.name in ("value_float", "value_floats"):
+        array = np.array(helper.get_attribute_value(attribute), np.float64)
+        attribute.CopyFrom(helper.make_attribute("value", numpy_helper.from_array(array)))

@@ -1,0 +1,168 @@
+"""Models in 64 bits: what is widened, what is kept, what noise does."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from autotune.validation.reference_runs import reference_outputs
+from autotune.validation.widen import NOISE, NotWidenedError, is_short, multiplications, widen
+
+FLOAT, HALF = TensorProto.FLOAT, TensorProto.FLOAT16
+
+
+def value(name, kind, shape):
+    return helper.make_tensor_value_info(name, kind, shape)
+
+
+def model_of(nodes, inputs, outputs, weights=(), opset=17):
+    tensors = [numpy_helper.from_array(np.asarray(array), name) for name, array in dict(weights).items()]
+    graph = helper.make_graph(nodes, "g", inputs, outputs, tensors)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+    return onnx.shape_inference.infer_shapes(model)
+
+
+def run(model, **feed):
+    return reference_outputs(model, {name: np.asarray(array) for name, array in feed.items()})[1]
+
+
+def quantiser(kind, zero, scale=0.5, axis=None, shape=(2, 12)):
+    attributes = {} if axis is None else {"axis": axis}
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"], **attributes),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["y"], **attributes),
+    ]
+    weights = {"s": np.asarray(scale, np.float32), "z": np.asarray(zero, kind)}
+    code = helper.np_dtype_to_tensor_dtype(np.dtype(kind))
+    return model_of(
+        nodes, [value("x", FLOAT, shape)], [value("q", code, shape), value("y", FLOAT, shape)], weights, opset=21
+    )
+
+
+# Ties, both bounds and beyond; quotients by 0.5 are exact in 32 bits too.
+X = np.array([[0.25, 0.75, -0.25, -0.75, 1.25, 0.0, 63.5, 64.0, 200.0, -64.0, -64.25, -300.0]] * 2, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("kind", "zero"), [(np.uint8, 128), (np.uint8, 0), (np.int8, 0), (np.int8, -5), (np.uint16, 7)]
+)
+def test_quantisers_round_as_onnx_says(kind, zero):
+    model = quantiser(kind, zero)
+    wide, noisy = widen(model)
+    assert noisy
+    codes, values = run(model, x=X)
+    exact_codes, exact = run(wide, x=X.astype(np.float64), **{NOISE: 0.0})
+    assert exact_codes.dtype == codes.dtype
+    assert np.array_equal(codes, exact_codes)
+    assert np.array_equal(values, exact)
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_quantisers_along_an_axis(axis):
+    size = X.shape[axis]
+    model = quantiser(np.int8, np.arange(size), 2.0 ** -np.arange(size).clip(0, 4), axis)
+    assert np.array_equal(run(model, x=X)[1], run(widen(model)[0], x=X.astype(np.float64), **{NOISE: 0.0})[1])
+
+
+def test_noise_moves_only_what_is_nearly_a_tie():
+    model = quantiser(np.uint8, 128, shape=(1, 5000))
+    x = np.linspace(-60.0, 60.0, 5000)[None] + 0.01
+    x[0, :50] = 0.5 * (np.arange(50) + 0.5) + 1e-6
+    wide = widen(model)[0]
+    still, moved = (run(wide, x=x, **{NOISE: noise})[0].astype(int) for noise in (0.0, 1.0))
+    changed = still != moved
+    assert 5 <= changed[0, :50].sum() <= 45
+    assert changed[0, 50:].sum() <= 10
+    assert np.abs(still - moved).max() == 1
+
+
+def test_dynamic_quantisation_is_moved_too():
+    nodes = [helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"])]
+    kinds = (("q", TensorProto.UINT8, (1, 64)), ("s", FLOAT, ()), ("z", TensorProto.UINT8, ()))
+    model = model_of(nodes, [value("x", FLOAT, (1, 64))], [value(*each) for each in kinds])
+    x = np.random.default_rng(0).standard_normal((1, 64)).astype(np.float32)
+    wide, noisy = widen(model)
+    exact, same = run(wide, x=x.astype(np.float64), **{NOISE: 0.0}), run(model, x=x)
+    assert noisy
+    assert exact[1].dtype == np.float64
+    assert all(np.array_equal(one, other) for one, other in zip(exact, same, strict=True))
+
+
+def test_operators_without_a_kernel_of_64_bits_run_in_32():
+    nodes = [helper.make_node("Erf", ["x"], ["e"]), helper.make_node("Add", ["e", "tiny"], ["y"])]
+    weights = {"tiny": np.float32(1e-12)}
+    model = model_of(nodes, [value("x", FLOAT, (3,))], [value("y", FLOAT, (3,))], weights)
+    x = np.array([0.1, 0.5, -2.0])
+    (exact,) = run(widen(model)[0], x=x)
+    (narrow,) = run(model, x=x.astype(np.float32))
+    assert exact.dtype == np.float64
+    assert np.abs(exact - narrow).max() < 1e-7
+    assert np.any(exact != exact.astype(np.float32))  # the sum kept what 32 bits lose
+
+
+def test_casts_and_constants_are_widened():
+    nodes = [
+        helper.make_node("Constant", [], ["c"], value_float=0.1),
+        helper.make_node("Constant", [], ["v"], value=numpy_helper.from_array(np.array([0.1], np.float16))),
+        helper.make_node("Cast", ["v"], ["w"], to=FLOAT),
+        helper.make_node("Cast", ["x"], ["h"], to=HALF),
+        helper.make_node("Cast", ["h"], ["f"], to=FLOAT),
+        helper.make_node("Sum", ["f", "c", "w"], ["y"]),
+    ]
+    model = model_of(nodes, [value("x", FLOAT, (1,))], [value("y", FLOAT, (1,))])
+    (exact,) = run(widen(model)[0], x=np.array([1e-9]))
+    assert exact[0] == 1e-9 + float(np.float32(0.1)) + float(np.float16(0.1))
+
+
+def short_model():
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["m"]), helper.make_node("Tanh", ["m"], ["y"])]
+    weights = {"w": np.random.default_rng(0).standard_normal((8, 8)).astype(np.float16)}
+    return model_of(nodes, [value("x", HALF, (4, 8))], [value("y", HALF, (4, 8))], weights)
+
+
+def test_16_bits_are_rounded_where_asked():
+    model = short_model()
+    x = np.random.default_rng(1).standard_normal((4, 8)).astype(np.float16)
+    wide = x.astype(np.float64)
+    weight = numpy_helper.to_array(model.graph.initializer[0]).astype(np.float64)
+    (exact,), (rounded,) = (run(widen(model, short)[0], x=wide) for short in (False, True))
+    assert np.abs(exact - np.tanh(wide @ weight)).max() < 1e-14
+    product = (wide @ weight).astype(np.float16).astype(np.float64)
+    assert np.array_equal(rounded, np.tanh(product).astype(np.float16).astype(np.float64))
+
+
+def test_which_models_are_short():
+    assert is_short(short_model())
+    assert not is_short(quantiser(np.uint8, 0))
+
+
+def test_multiplications_are_counted():
+    nodes = [
+        helper.make_node("Conv", ["x", "k"], ["c"]),
+        helper.make_node("Flatten", ["c"], ["f"]),
+        helper.make_node("Gemm", ["f", "m"], ["g"]),
+        helper.make_node("MatMul", ["g", "n"], ["y"]),
+    ]
+    weights = {
+        "k": np.zeros((4, 3, 3, 3), np.float32),
+        "m": np.zeros((36, 5), np.float32),
+        "n": np.zeros((5, 7), np.float32),
+    }
+    model = model_of(nodes, [value("x", FLOAT, (2, 3, 5, 5))], [value("y", FLOAT, (2, 7))], weights)
+    assert multiplications(model) == 2 * 4 * 9 * 27 + 2 * 5 * 36 + 2 * 7 * 5
+
+
+def test_the_model_itself_stays():
+    model = short_model()
+    before = model.SerializeToString()
+    widen(model, rounded=True)
+    assert model.SerializeToString() == before
+
+
+def test_graphs_within_graphs_are_refused_by_name():
+    then = helper.make_graph([helper.make_node("Identity", ["x"], ["t"])], "then", [], [value("t", FLOAT, (1,))])
+    other = helper.make_graph([helper.make_node("Neg", ["x"], ["t"])], "other", [], [value("t", FLOAT, (1,))])
+    node = helper.make_node("If", ["c"], ["y"], then_branch=then, else_branch=other)
+    inputs = [value("x", FLOAT, (1,)), value("c", TensorProto.BOOL, ())]
+    with pytest.raises(NotWidenedError, match="a If with a graph of its own"):
+        widen(model_of([node], inputs, [value("y", FLOAT, (1,))]))

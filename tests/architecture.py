@@ -23,7 +23,7 @@ ORDER = (
 )
 """Sub-packages of ``autotune``: each imports itself and those before it."""
 
-SHARED = frozenset({"options", "events", "versions"})
+SHARED = frozenset({"events", "interface", "options", "versions"})
 """Modules of ``autotune`` itself that every sub-package may import."""
 
 MAX_FILE_LINES = 500

@@ -20,10 +20,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import onnx
-from google.protobuf.message import DecodeError
-from onnx.external_data_helper import uses_external_data
-
 from autotune.artifact.directory import Artifact, Weights, kernels_part, read_artifact
 from autotune.artifact.manifest import (
     KERNELS,
@@ -42,10 +38,7 @@ from autotune.artifact.manifest import (
 from autotune.artifact.plain_data import decode, encode
 from autotune.artifact.replacement import new_artifact
 from autotune.artifact.weights_file import Entry, SharedWeights, read_weights, write_weights
-from autotune.importer.onnx_model.graph_walk import walk_tensors
-from autotune.importer.onnx_model.open_axes import Interface, OpenSpec
-from autotune.importer.onnx_model.segments import Segment
-from autotune.importer.onnx_model.shapes import true_inputs
+from autotune.interface import Interface, OpenSpec
 from schedules.errors import ArtifactError
 
 
@@ -135,20 +128,6 @@ def extract_part(part: Path, out: Path) -> None:
     write_weights(out / WEIGHTS, weights)
 
 
-def interface_of(model: onnx.ModelProto) -> Interface:
-    """Inputs and outputs of a model; sizes that are not known, and types of what is no tensor, are ``?``."""
-    inputs = tuple(_spec(value) for value in true_inputs(model.graph))
-    return Interface(inputs, tuple(_spec(value) for value in model.graph.output), {})
-
-
-def _spec(value: onnx.ValueInfoProto) -> OpenSpec:
-    tensor = value.type.tensor_type
-    if not tensor.elem_type:  # a sequence, or of a type that nothing knows
-        return OpenSpec(value.name, ("?",), "?")
-    shape = tuple(dim.dim_value if dim.HasField("dim_value") else "?" for dim in tensor.shape.dim)
-    return OpenSpec(value.name, shape, str(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)))
-
-
 def read_composite(path: Path) -> Composite:
     """Open and check the artifact in parts at ``path``; kernels are opened when they are needed.
 
@@ -175,28 +154,13 @@ def read_composite(path: Path) -> Composite:
 def _read_part(path: Path, data: Mapping[str, Any]) -> Part:
     place, numbers = part_path(path, data), tuple(int(number) for number in data["weights"])
     if data["kind"] == ONNX:
-        model = _load_fallback(place)
-        interface, operators = interface_of(model), Segment(True, model).operators
+        from autotune.artifact.fallback_file import read_fallback  # loads ONNX, which nothing else of an artifact needs
+
+        interface, operators = read_fallback(place)
         return Part(place, ONNX, interface.inputs, interface.outputs, operators, numbers)
     own = read_manifest(place)
     inputs, outputs = (decode(tuple[OpenSpec, ...], own[field]) for field in ("inputs", "outputs"))
     return Part(place, KERNELS, inputs, outputs, (), numbers)
-
-
-def _load_fallback(path: Path) -> onnx.ModelProto:
-    """The model of a fallback partition.
-
-    Raises:
-        ArtifactError: if it is no ONNX file, or has data in other files: it could name any file.
-    """
-    try:
-        model = onnx.load(path, load_external_data=False)
-    except DecodeError as error:
-        raise ArtifactError(f"{path} is no ONNX file; build the artifact again") from error
-    outside = next((tensor.name for tensor in walk_tensors(model) if uses_external_data(tensor)), None)
-    if outside is not None:
-        raise ArtifactError(f"{path} has data in another file (tensor {outside!r}); build the artifact again")
-    return model
 
 
 def _check_values(composite: Composite) -> None:

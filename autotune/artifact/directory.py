@@ -23,7 +23,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tvm_ffi
@@ -46,9 +46,12 @@ from autotune.artifact.plan import Plan
 from autotune.artifact.replacement import new_artifact
 from autotune.artifact.weights_file import read_weights, write_weights
 from autotune.graph.steps import Steps
-from autotune.importer.program import Program, TensorSpec
+from autotune.interface import TensorSpec
 from schedules.target import Target
 from schedules.task import Task
+
+if TYPE_CHECKING:  # loads ONNX and the importer, which running an artifact does not need
+    from autotune.importer.program import Program
 
 Weights = tuple[NDArray[Any], ...]
 

@@ -35,7 +35,8 @@ from autotune.graph.steps import Steps
 from autotune.host.dtypes import numpy_type
 from autotune.host.roofline import Roofline
 from autotune.importer.guarded_import import import_model
-from autotune.importer.program import Program, TensorSpec
+from autotune.importer.program import Program
+from autotune.interface import TensorSpec
 from autotune.measure.local_measurer import LocalMeasurer
 from autotune.options import Options
 from autotune.runtime.model_timing import Run, at_work, median_s, race, session_run

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,9 @@ from tvm import relax
 from tvm.ir import GenericConst
 
 from autotune.graph.arena import Slice
-from autotune.importer.program import Program
+
+if TYPE_CHECKING:  # loads ONNX and the importer, which running an artifact does not need
+    from autotune.importer.program import Program
 
 Place = Literal["input", "weight", "arena"]
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from autotune.graph.arena import Slice
 from autotune.graph.flat import Flat, FlatCall, Place, Source, Use
 from autotune.host.dtypes import numpy_type, word
-from autotune.importer.program import TensorSpec
+from autotune.interface import TensorSpec
 
 DEVICE_CALL = "@"
 """Begins the symbol of a call that a device answers; no kernel's name begins so."""

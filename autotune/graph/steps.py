@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
 from autotune.graph.arena import place_tensors, root_of
 from autotune.graph.flat import Flat, Place, Use, read_flat
 from autotune.graph.lanes import Lane, cpu_lane
-from autotune.importer.program import Program
+
+if TYPE_CHECKING:  # loads ONNX and the importer, which running an artifact does not need
+    from autotune.importer.program import Program
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from tvm import relax, tirx
 from tvm.ir import IRModule
 
+from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.importer.conversion.bounds import bounded
 from autotune.importer.conversion.narrow import encoded
 from autotune.importer.conversion.operator_attribution import attributed
@@ -21,7 +22,7 @@ from autotune.importer.conversion.operator_catalog import import_graph
 from autotune.importer.layouts.assign import assign_layouts
 from autotune.importer.layouts.blocked import Blocked
 from autotune.importer.layouts.channels_last import ChannelsLast
-from autotune.importer.third_party import ThirdPartyError, third_party
+from autotune.interface import TensorSpec
 from schedules.lower import claim, normalise, operations, program_of, task_key
 from schedules.space import Space
 from schedules.target import Target
@@ -29,15 +30,6 @@ from schedules.task import Task
 from schedules.template_sets import template_set
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class TensorSpec:
-    """Name, shape and dtype of a model's input or output."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.host.dtypes import numpy_type
-from autotune.importer.onnx_model.open_axes import OpenSpec
-from autotune.importer.program import TensorSpec
+from autotune.interface import OpenSpec, TensorSpec
 from costmodels.choices import did_you_mean
 from schedules.errors import UsageError
 

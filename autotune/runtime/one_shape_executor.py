@@ -14,7 +14,7 @@ from autotune.backends.cpu.libraries import set_threads
 from autotune.backends.executor import Span
 from autotune.host.dtypes import as_words, numpy_type, word
 from autotune.host.pages import KERNEL_ALIGNMENT, paged
-from autotune.importer.program import TensorSpec
+from autotune.interface import TensorSpec
 from autotune.runtime.artifact_executor import Array, Arrays, ArtifactExecutor
 
 SMALL_BYTES = 32 << 10

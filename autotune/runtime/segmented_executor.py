@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.artifact.composite import Composite, Part
-from autotune.importer.third_party import ThirdPartyError, third_party
+from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.runtime.artifact_executor import Array, Arrays, ArtifactExecutor
 from autotune.runtime.inputs import InputCheck
 from autotune.runtime.one_shape_executor import OneShapeExecutor

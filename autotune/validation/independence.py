@@ -15,9 +15,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from autotune.importer.onnx_model.open_axes import Interface, Shapes
-from autotune.importer.program import TensorSpec
-from autotune.importer.third_party import ThirdPartyError, third_party
+from autotune.host.third_party import ThirdPartyError, third_party
+from autotune.interface import Interface, Shapes, TensorSpec
 from autotune.runtime.multi_shape_executor import cut
 from autotune.validation.verify import compare, random_inputs
 from schedules.errors import AutotuneError

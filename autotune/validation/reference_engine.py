@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import onnx
 
 from autotune.events import ReferenceTimed
-from autotune.importer.program import TensorSpec
+from autotune.interface import TensorSpec
 from autotune.validation.bench import time_alone
 from autotune.validation.verify import random_inputs
 from schedules.errors import MeasureError

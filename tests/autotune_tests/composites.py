@@ -10,8 +10,9 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
-from autotune.artifact.composite import interface_of, write_composite
+from autotune.artifact.composite import write_composite
 from autotune.artifact.directory import read_artifact
+from autotune.artifact.fallback_file import interface_of
 from autotune.artifact.manifest import SEGMENTS, SHAPES
 from autotune.artifact.plan import make_plan
 from autotune.backends.cpu.cpu_build import build_artifact

@@ -13,6 +13,7 @@ from autotune.backends.cpu import cpu_backend
 from autotune.builder import one_lane
 from autotune.host.machine import host_target
 from autotune.host.roofline import Roofline
+from autotune.measure import local_measurer
 from autotune.measure.kernel_builder import Builder, object_of
 from autotune.measure.measurer import Candidate, Origin, symbol_of
 from autotune.tuning import part
@@ -166,7 +167,7 @@ def interrupt_the_first_part(monkeypatch: pytest.MonkeyPatch) -> list[Interrupte
         started.append(Interrupted())
         return started[-1]
 
-    monkeypatch.setattr(cpu_backend, "LocalMeasurer", start)
+    monkeypatch.setattr(local_measurer, "LocalMeasurer", start)
 
     def once(value, what):
         return lambda *_: value if not any(each.asked for each in started) else pytest.fail(f"measured {what} again")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import tvm
 
@@ -17,8 +19,6 @@ from autotune.backends.executor import KernelExecutor
 from autotune.graph.lanes import Lane, parse_lanes
 from autotune.host.machine import host_target, thread_cpus
 from autotune.host.roofline import Roofline, measure_roofline
-from autotune.importer.program import Program
-from autotune.measure.local_measurer import LocalMeasurer
 from autotune.options import Options
 from schedules.config import Config
 from schedules.errors import ArtifactError
@@ -26,6 +26,10 @@ from schedules.lower import load_program, lower, tvm_target
 from schedules.target import Target
 from schedules.templates.common.indices import exact_indices
 from schedules.templates.cpu.passes import compiled
+
+if TYPE_CHECKING:  # running an artifact needs neither importer nor measurer, and both take long to load
+    from autotune.importer.program import Program
+    from autotune.measure.local_measurer import LocalMeasurer
 
 TVM_FORMS = {"llvm": "ll", "asm": "asm"}
 """Form of a kernel's code → TVM's name of it."""
@@ -39,10 +43,10 @@ class CpuBackend:
     """The backend of ``llvm`` targets.
 
     Attributes:
-        device: runs the subgraphs that an artifact placed on a device.
+        device: gives the backend of the subgraphs that an artifact placed on a device.
     """
 
-    device: Backend
+    device: Callable[[], Backend]
     kind: str = "llvm"
     forms: tuple[str, ...] = ("tir", *TVM_FORMS)
     has_lanes: bool = True
@@ -63,6 +67,8 @@ class CpuBackend:
 
     def measurer(self, target: Target, evaluator: str, seed: int) -> LocalMeasurer:
         """As ``Backend.measurer``."""
+        from autotune.measure.local_measurer import LocalMeasurer  # running an artifact measures nothing
+
         return LocalMeasurer(target, evaluator=evaluator, seed=seed)
 
     def check_host(self, target: Target, where: Path) -> None:
@@ -101,7 +107,7 @@ class CpuBackend:
     def _on_device(self, path: Path) -> tuple[KernelExecutor, int]:
         """What runs the device's part at ``path``, and how many outputs that has."""
         part = read_artifact(path)
-        return self.device.executor(part, part.target.threads), len(part.outputs)
+        return self.device().executor(part, part.target.threads), len(part.outputs)
 
     def emit(self, program: str, config: Config, target: Target, form: str) -> str:
         """As ``Backend.emit``."""

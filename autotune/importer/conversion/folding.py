@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, helper
 from onnx.reference import ReferenceEvaluator
 
+from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.importer.onnx_model.rewrites import replace_nodes
 from autotune.importer.onnx_model.scope import Scope
-from autotune.importer.third_party import ThirdPartyError, third_party
 
 Array = NDArray[Any]
 

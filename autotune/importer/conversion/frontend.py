@@ -13,9 +13,9 @@ from tvm import relax, tirx
 from tvm.ir import IRModule
 from tvm.relax.frontend.onnx import onnx_frontend
 
+from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.importer.conversion.registry import CONVERTERS
 from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS, WINDOWED
-from autotune.importer.third_party import ThirdPartyError, third_party
 from schedules.errors import ModelError, first_line
 
 logger = logging.getLogger(__name__)

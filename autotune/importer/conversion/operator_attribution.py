@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from onnx import ModelProto
 
+from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.importer.onnx_model.segments import Cutter
-from autotune.importer.third_party import ThirdPartyError, third_party
 from schedules.errors import AutotuneError, ModelError, first_line
 
 MOST_TRIALS = 64

@@ -1,6 +1,7 @@
 """Sizes that a model leaves open: found by comparing its interfaces at several sets of shapes.
 
-Axes of inputs that the model gives one name share a symbol; an axis without a name is called after its input, ``data_0``.
+Axes of inputs that the model gives one name share a symbol; an axis without a name is called after its input,
+``data_0``.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from fractions import Fraction
 
 import onnx
 
-from autotune.interface import Interface, OpenSpec
 from autotune.importer.onnx_model.shapes import dim_name, true_inputs
+from autotune.interface import Interface, OpenSpec
+
 
 def open_interface(
     model: onnx.ModelProto,

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
+from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.importer.onnx_model.graph_walk import subgraphs
 from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS, infer_shapes, skeleton, true_inputs
-from autotune.importer.third_party import ThirdPartyError, third_party
 from schedules.errors import AutotuneError, ModelError
 
 Attempt = Callable[[ModelProto], object]

@@ -16,12 +16,12 @@ import onnx.version_converter
 import onnxslim
 from onnx import ModelProto
 
+from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.importer.conversion.folding import fold
 from autotune.importer.conversion.resolve import resolve
 from autotune.importer.onnx_model.graph_walk import name_nodes
 from autotune.importer.onnx_model.rewrites import drop_unused, split_batch_norms, tidy
 from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS, infer_shapes, skeleton, true_inputs
-from autotune.importer.third_party import ThirdPartyError, third_party
 from schedules.errors import ModelError, first_line
 
 MIN_OPSET = 13

@@ -6,10 +6,10 @@ import shutil
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import numpy_helper
 from onnx.external_data_helper import set_external_data
 
-from autotune.artifact.composite import extract_part, interface_of, model_of, part_name, read_composite
+from autotune.artifact.composite import extract_part, model_of, part_name, read_composite
 from autotune.artifact.directory import read_artifact
 from autotune.artifact.manifest import (
     KERNELS,
@@ -200,17 +200,3 @@ def test_a_fallback_partition_that_is_no_model_is_refused(segments):
     changed(segments, lambda data: data["parts"][1].update(identity=sha256(path)))
     with pytest.raises(ArtifactError, match="is no ONNX file"):
         read_composite(segments)
-
-
-def test_what_is_no_tensor_has_no_known_type():
-    value = helper.make_tensor_sequence_value_info("s", TensorProto.FLOAT, [2])
-    graph = helper.make_graph([], "g", [value], [value])
-    (spec,) = interface_of(helper.make_model(graph)).inputs
-    assert (spec.shape, spec.dtype) == (("?",), "?")
-
-
-def test_the_interface_of_a_model_leaves_out_weights(segments_built):
-    model = onnx.load(model_of(segments_built / "part-0"))
-    found = interface_of(model)
-    assert [(spec.name, spec.shape, spec.dtype) for spec in found.inputs] == [("data", (1, 16, 8, 8), "float32")]
-    assert found.knows_outputs()

@@ -14,8 +14,8 @@ def test_a_target_is_served_by_the_backend_of_its_kind() -> None:
 
 def test_every_kind_has_templates_and_a_backend() -> None:
     assert set(BACKENDS) == set(TEMPLATE_SETS)
-    assert all(backend.kind == kind for kind, backend in BACKENDS.items())
+    assert all(backend().kind == kind for kind, backend in BACKENDS.items())
 
 
 def test_every_backend_shows_the_scheduled_program() -> None:
-    assert all("tir" in backend.forms for backend in BACKENDS.values())
+    assert all("tir" in backend().forms for backend in BACKENDS.values())

@@ -8,12 +8,12 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from autotune.artifact.plan import record_key
-from autotune.backends.cpu import cpu_backend
 from autotune.builder import one_lane
 from autotune.builder.reuse import FIRST, Reuse
 from autotune.importer.onnx_model.load import load_model
 from autotune.importer.onnx_model.simplify import simplify
 from autotune.importer.program import import_program
+from autotune.measure import local_measurer
 from autotune.options import Options
 from autotune.tuning import tune as tuning
 from schedules.target import Target
@@ -140,7 +140,7 @@ def test_a_run_measures_near_hits_before_it_believes_them(tmp_path, monkeypatch)
         measurers.append(FakeMeasurer(if_it_lowers))
         return measurers[-1]
 
-    monkeypatch.setattr(cpu_backend, "LocalMeasurer", start)
+    monkeypatch.setattr(local_measurer, "LocalMeasurer", start)
     monkeypatch.setattr(one_lane, "median_s", lambda *_: 1e-3)
 
     def options(name):

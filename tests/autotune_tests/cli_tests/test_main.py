@@ -9,9 +9,9 @@ import time
 
 import pytest
 
-from autotune.backends.cpu import cpu_backend
 from autotune.cli import main as cli
 from autotune.cli.main import main
+from autotune.measure import local_measurer
 from autotune.tuning import tune as tuning
 from schedules.errors import ArtifactError, AutotuneError, MissingRecordError, UsageError, VerificationError
 from tests.autotune_tests.cli_tests.lines import one_line
@@ -104,7 +104,7 @@ def _empty_log(folder):
     ],
 )
 def test_missing_files_are_one_line_and_nothing_is_made(answer, arguments, hint, tmp_path, monkeypatch):
-    monkeypatch.setattr(cpu_backend, "LocalMeasurer", lambda *_, **__: FakeMeasurer())
+    monkeypatch.setattr(local_measurer, "LocalMeasurer", lambda *_, **__: FakeMeasurer())
     monkeypatch.chdir(tmp_path)
     code, out, err = answer(*arguments, *(["--quiet"] if arguments[0] == "run" else []))
     assert (code, out) == (1, "")

@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 from autotune.artifact.plan import UNTUNED
-from autotune.backends.cpu import cpu_backend
+from autotune.measure import local_measurer
 from autotune.tuning.result import Result
 from tests.autotune_tests.cli_tests.lines import FAST, one_line
 from tests.autotune_tests.fakes import FakeMeasurer
@@ -70,7 +70,7 @@ def test_interrupted_run_exits_130_with_its_artifact(answer, faked, monkeypatch)
         raise KeyboardInterrupt
 
     measurer.answer = stop
-    monkeypatch.setattr(cpu_backend, "LocalMeasurer", lambda *_, **__: measurer)
+    monkeypatch.setattr(local_measurer, "LocalMeasurer", lambda *_, **__: measurer)
     code, out, _ = answer("run", "tiny.onnx", "--log", "t.db", *FAST, "--json")
     assert code == 130
     assert json.loads(out)["interrupted"] is True

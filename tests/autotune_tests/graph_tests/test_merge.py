@@ -5,7 +5,7 @@ import numpy as np
 from autotune.graph.arena import Slice
 from autotune.graph.flat import Flat, FlatCall, Source, Use
 from autotune.graph.merge import Part, device_flat, device_symbol, merge
-from autotune.importer.program import TensorSpec
+from autotune.interface import TensorSpec
 
 
 def use(place, index):

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from autotune.importer.onnx_model.open_axes import OpenSpec
-from autotune.importer.program import TensorSpec
+from autotune.interface import OpenSpec, TensorSpec
 from autotune.runtime.inputs import InputCheck, shape_text
 from schedules.errors import UsageError
 

@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import subprocess
+import sys
 import threading
 from dataclasses import replace
 
@@ -203,3 +205,31 @@ def test_an_artifact_of_another_machine_is_read_but_not_run(tiny, monkeypatch, i
     assert read_artifact(tiny.artifact).target.isa == isa
     with pytest.raises(ArtifactError, match=told):
         InferenceSession(tiny.artifact)
+
+
+NOT_TO_RUN = (
+    *("onnx", "onnxslim", "sklearn", "skopt", "xgboost", "scipy", "sqlalchemy", "search", "autotune.importer"),
+    *("autotune.measure", "autotune.tuning", "autotune.builder", "autotune.backends.cuda", "autotune.cli"),
+)
+"""What importing, tuning and building need, and running an artifact does not."""
+
+RUN_ALONE = """
+import sys
+import numpy as np
+import autotune
+
+session = autotune.InferenceSession(sys.argv[1])
+shapes = {arg.name: [size if isinstance(size, int) else 2 for size in arg.shape] for arg in session.get_inputs()}
+session.run(None, {name: np.zeros(shape, np.float32) for name, shape in shapes.items()})
+print(*sys.modules)
+"""
+
+
+@pytest.mark.parametrize("kind", ["one shape", "shapes"])
+def test_running_an_artifact_loads_nothing_of_importing_and_tuning(kind, tiny_built, composites):
+    path = tiny_built.artifact if kind == "one shape" else composites[0].artifact
+    command = [sys.executable, "-c", RUN_ALONE, str(path)]
+    loaded = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    assert "autotune.runtime.session" in loaded
+    assert [name for name in loaded if name.startswith(tuple(f"{each}." for each in NOT_TO_RUN))] == []
+    assert not {*NOT_TO_RUN} & {*loaded}

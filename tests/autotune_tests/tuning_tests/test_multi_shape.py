@@ -10,8 +10,8 @@ import pytest
 import autotune
 from autotune.artifact.composite import read_composite
 from autotune.artifact.manifest import KERNELS, SHAPES, attach, kind_of
-from autotune.backends.cpu import cpu_backend
 from autotune.builder import one_lane
+from autotune.measure import local_measurer
 from autotune.options import Options
 from autotune.tuning import tune as tuning
 from autotune.tuning.composition import part_options
@@ -41,7 +41,7 @@ def built(tmp_path_factory):
         return model, tuning.tune(model, Options(**{**chosen, "trials": 8, "batch": 2, "shapes": sets, **changes}))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cpu_backend, "LocalMeasurer", start)
+        patch.setattr(local_measurer, "LocalMeasurer", start)
         patch.setattr(one_lane, "median_s", lambda *_: 1e-3)
         yield build
 

@@ -7,9 +7,9 @@ import pytest
 
 from autotune.artifact.directory import read_artifact
 from autotune.artifact.manifest import attach, attachment, read_manifest
-from autotune.backends.cpu import cpu_backend
 from autotune.builder import one_lane
 from autotune.events import ReferenceTimed
+from autotune.measure import local_measurer
 from autotune.options import Options
 from autotune.tuning import part
 from autotune.tuning import run_history as history
@@ -25,7 +25,7 @@ from tests.autotune_tests.tiny import save_tiny
 @pytest.fixture
 def run(monkeypatch, tmp_path):
     """``run(trials, **options)``: tune the tiny model with made-up times; its Result."""
-    monkeypatch.setattr(cpu_backend, "LocalMeasurer", lambda *_, **__: FakeMeasurer(if_it_lowers))
+    monkeypatch.setattr(local_measurer, "LocalMeasurer", lambda *_, **__: FakeMeasurer(if_it_lowers))
     monkeypatch.setattr(one_lane, "median_s", lambda *_: 1e-3)
     model = save_tiny(tmp_path / "tiny.onnx")
 

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from autotune.importer.onnx_model.open_axes import Interface, OpenSpec, open_interface
+from autotune.importer.onnx_model.open_axes import open_interface
+from autotune.interface import Interface, OpenSpec
 from autotune.validation.independence import with_independence
 from tests.models.builder import Builder
 

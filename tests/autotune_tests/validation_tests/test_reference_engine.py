@@ -5,7 +5,7 @@ import importlib.util
 import pytest
 
 from autotune.events import ReferenceTimed
-from autotune.importer.program import TensorSpec
+from autotune.interface import TensorSpec
 from autotune.validation import reference_engine
 from autotune.validation.bench_process import EngineTimes
 from schedules.errors import MeasureError

@@ -2,10 +2,8 @@
 
 from fractions import Fraction
 
-import pytest
 from onnx import helper
 
-from autotune.interface import Interface
 from autotune.importer.onnx_model.open_axes import open_interface
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value
 
@@ -37,20 +35,3 @@ def test_sizes_without_a_name_are_independent():
     found = open_interface(model, specs, [[("y", *each[0][1:])] for each in specs])
     assert found.inputs[0].shape == ("x_0", 3, "x_2", "x_3")
     assert found.sizes({"x": (1, 3, 48, 192)}) == {"x_0": 1, "x_2": 48, "x_3": 192}
-
-
-@pytest.mark.parametrize(
-    ("shapes", "sizes"),
-    [
-        ({"x": (3, 6), "mask": (4,)}, {"batch": 3, "mask_0": 4}),
-        ({"x": (3, 7), "mask": (4,)}, None),
-        ({"x": (3, 6)}, None),
-        ({"x": (3,), "mask": (4,)}, None),
-    ],
-)
-def test_sizes_of_a_call(shapes, sizes):
-    assert interface().sizes(shapes) == sizes
-
-
-def test_data_read_back_is_the_same():
-    assert Interface.from_data(interface().to_data()) == interface()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from autotune.importer.third_party import ThirdPartyError, third_party
+from autotune.host.third_party import ThirdPartyError, third_party
 from schedules.errors import ModelError
 
 

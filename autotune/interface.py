@@ -1,0 +1,106 @@
+"""What goes into a model and comes out of it: names, shapes and types, at one set of shapes or with sizes left open.
+
+A *symbol* is an open size: ``batch``. For importer, artifacts and sessions alike, so that a session needs no importer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+Shapes = Mapping[str, Sequence[int]]
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """Name, shape and dtype of a model's input or output."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class OpenSpec:
+    """Name, shape and type of an input or output; an open size is a symbol's name, an unknown one ``?``."""
+
+    name: str
+    shape: tuple[int | str, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Interface:
+    """A model's inputs and outputs over several sets of shapes.
+
+    Attributes:
+        scale: (output's number, axis) → its size per unit of its symbol.
+        padded: symbols along which zeros may be added behind the end: what they yield is cut off, and nothing else
+            changes.
+        split: symbols along which a call may be made in several.
+    """
+
+    inputs: tuple[OpenSpec, ...]
+    outputs: tuple[OpenSpec, ...]
+    scale: Mapping[tuple[int, int], Fraction]
+    padded: frozenset[str] = frozenset()
+    split: frozenset[str] = frozenset()
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """Every open size, in order of first use."""
+        return tuple(dict.fromkeys(size for spec in self.inputs for size in spec.shape if isinstance(size, str)))
+
+    def axes(self, symbol: str) -> dict[str, list[int]]:
+        """Input → its axes of that size."""
+        found = {s.name: [axis for axis, size in enumerate(s.shape) if size == symbol] for s in self.inputs}
+        return {name: axes for name, axes in found.items() if axes}
+
+    def sizes(self, shapes: Shapes) -> dict[str, int] | None:
+        """Symbol → its size in ``shapes``; None if they do not fit the model."""
+        sizes: dict[str, int] = {}
+        for spec in self.inputs:
+            given = shapes.get(spec.name)
+            if given is None or len(given) != len(spec.shape):
+                return None
+            for want, got in zip(spec.shape, given, strict=True):
+                if isinstance(want, str):
+                    if sizes.setdefault(want, got) != got:
+                        return None
+                elif want != got:
+                    return None
+        return sizes
+
+    def output_shape(self, number: int, full: Sequence[int], sizes: Mapping[str, int]) -> tuple[int, ...]:
+        """Shape of an output at ``sizes``, of which ``full`` is the shape at larger ones."""
+        shape = list(full)
+        for axis, size in enumerate(self.outputs[number].shape):
+            if isinstance(size, str) and size in sizes:
+                shape[axis] = int(self.scale[number, axis] * sizes[size])
+        return tuple(shape)
+
+    def knows_outputs(self) -> bool:
+        """Whether every output's shape follows from the open sizes."""
+        return all("?" not in spec.shape for spec in self.outputs)
+
+    def to_data(self) -> dict[str, Any]:
+        """As in the manifest of an artifact in parts."""
+        return {
+            "inputs": [[s.name, list(s.shape), s.dtype] for s in self.inputs],
+            "outputs": [[s.name, list(s.shape), s.dtype] for s in self.outputs],
+            "scale": [[number, axis, str(value)] for (number, axis), value in self.scale.items()],
+            "padded": sorted(self.padded),
+            "split": sorted(self.split),
+        }
+
+    @staticmethod
+    def from_data(data: Mapping[str, Any]) -> Interface:
+        """Inverse of ``to_data``."""
+        inputs, outputs = (
+            tuple(OpenSpec(str(name), tuple(shape), str(dtype)) for name, shape, dtype in data[field])
+            for field in ("inputs", "outputs")
+        )
+        scale = {(int(number), int(axis)): Fraction(value) for number, axis, value in data["scale"]}
+        return Interface(inputs, outputs, scale, frozenset(data["padded"]), frozenset(data["split"]))

@@ -35,10 +35,7 @@ def to_data(record: TuningRecord) -> dict[str, Any]:
     """
     measurement = record.measurement
     return {
-        "task": record.key.task,
-        "target": record.key.target,
-        "space": record.key.space,
-        "tvm": record.key.tvm,
+        **vars(record.key),
         "config": record.config.to_json(),
         "latencies_s": [float(latency) for latency in measurement.latencies_s],
         "error": measurement.error,
@@ -152,11 +149,11 @@ def to_row(record: TuningRecord, key_id: int) -> dict[str, Any]:
     }
 
 
-def from_row(row: Row[Any], key: RecordKey) -> TuningRecord:
-    """The record in a row of ``records`` whose key number stands for ``key``.
+def from_row(row: Row[Any], key: RecordKey | None) -> TuningRecord:
+    """The record in a row of ``records`` whose key number stands for ``key``; None is a key that the log has lost.
 
     Raises:
-        LogError: if a field cannot be decoded, that is, if the file was damaged.
+        LogError: if a field cannot be decoded, or the key is lost, that is, if the file was damaged.
     """
     try:
         latencies = row.latencies_s or b""

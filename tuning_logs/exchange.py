@@ -25,8 +25,8 @@ from typing import Any, BinaryIO, NamedTuple
 from schedules.errors import LogError, UsageError
 from schedules.target import Target
 from tuning_logs.codec import content_hash, digest, from_data, to_data
-from tuning_logs.log import TuningLog
 from tuning_logs.record import TuningRecord
+from tuning_logs.sql_store import TuningLog
 
 FORMAT = 1
 BATCH = 1000
@@ -201,9 +201,9 @@ def _absorb(entries: Iterable[_Entry], log: TuningLog) -> ExchangeReport:
             case _Workload(task, program):
                 log.add_workload(task, program)
         if len(batch) >= BATCH:
-            new += log.absorb(batch)
+            new += log.append(batch)
             batch = []
-    new += log.absorb(batch)
+    new += log.append(batch)
     return ExchangeReport(0, counts[Target], counts[_Workload], counts[TuningRecord], new)
 
 

@@ -14,7 +14,7 @@ from schedules.errors import LogError, UsageError
 from tuning_logs.codec import from_row, program_sha256, to_row, unpacked_text
 from tuning_logs.record import RecordKey
 from tuning_logs.schema import HEAD, KEYS, RECORDS, TARGETS, WORKLOADS
-from tuning_logs.sql_store import PAGE, SqlStore, current_records
+from tuning_logs.sql_store import PAGE, TuningLog, current_records
 
 Droppable = Literal["failed", "dominated", "damaged"]
 """What ``gc`` may drop: failed measurements, those that a better or newer one stands for, rows that do not decode."""
@@ -72,7 +72,7 @@ class Stats:
     spent_s: float
 
 
-def verify(store: SqlStore) -> VerifyReport:
+def verify(store: TuningLog) -> VerifyReport:
     """Check the file, its foreign keys, and every record, program and target against its hash."""
     problems = []
     counts = []
@@ -89,35 +89,29 @@ def verify(store: SqlStore) -> VerifyReport:
     return VerifyReport(records=counts[1], workloads=counts[2], targets=counts[3], problems=tuple(problems))
 
 
-def _structure(store: SqlStore) -> Iterator[str]:
+def _structure(store: TuningLog) -> Iterator[str]:
     if store.database.is_sqlite:
         for statement in ("PRAGMA integrity_check", "PRAGMA foreign_key_check"):
             rows = store.database.read(lambda connection, s=statement: connection.execute(text(s)).all())  # type: ignore[misc]
             yield from (f"{statement}: {' '.join(map(str, row))}" for row in rows if row[0] != "ok")
 
 
-def _records(store: SqlStore) -> Iterator[str]:
+def _records(store: TuningLog) -> Iterator[str]:
     """One item per record: a problem, or nothing."""
     yield from (problem for _, problem in _checked_records(store))
 
 
-def _checked_records(store: SqlStore) -> Iterator[tuple[int, str]]:
+def _checked_records(store: TuningLog) -> Iterator[tuple[int, str]]:
     """(row number, problem or nothing) of every record."""
-    keys: dict[int, RecordKey] = {}
-    query = select(RECORDS).order_by(RECORDS.c.id).limit(PAGE)
-    page = store.rows(query)
-    while page:
-        if any(row.key_id not in keys for row in page):
-            keys = {row.id: RecordKey(row.task, row.target, row.space, row.tvm) for row in store.rows(select(KEYS))}
-        yield from ((row.id, _record_problem(row, keys)) for row in page)
-        page = store.rows(query.where(RECORDS.c.id > page[-1].id))
+    for row, key in store.keyed_rows(select(RECORDS), [RECORDS.c.id]):
+        yield row.id, _record_problem(row, key)
 
 
-def _record_problem(row: Row[Any], keys: Mapping[int, RecordKey]) -> str:
-    if row.key_id not in keys:
+def _record_problem(row: Row[Any], key: RecordKey | None) -> str:
+    if key is None:
         return f"record {row.id}: its key {row.key_id} is missing"
     try:
-        expected = to_row(from_row(row, keys[row.key_id]), row.key_id)
+        expected = to_row(from_row(row, key), row.key_id)
     except LogError as error:
         return f"record {row.id}: {error}"
     # A trace's compressed bytes depend on zlib's version; its content is in the digest.
@@ -125,20 +119,16 @@ def _record_problem(row: Row[Any], keys: Mapping[int, RecordKey]) -> str:
     return f"record {row.id}: {', '.join(wrong)} do not match its content" if wrong else ""
 
 
-def _workloads(store: SqlStore) -> Iterator[str]:
-    query = select(WORKLOADS).where(WORKLOADS.c.program.is_not(None)).order_by(WORKLOADS.c.task).limit(PAGE // 10)
-    page = store.rows(query)
-    while page:
-        for row in page:
-            try:
-                damaged = program_sha256(unpacked_text(row.program)) != row.sha256
-                yield f"workload {row.task}: hash mismatch" if damaged else ""
-            except (zlib.error, UnicodeDecodeError) as error:
-                yield f"workload {row.task}: {error}"
-        page = store.rows(query.where(WORKLOADS.c.task > page[-1].task))
+def _workloads(store: TuningLog) -> Iterator[str]:
+    for row in store.program_rows():
+        try:
+            damaged = program_sha256(unpacked_text(row.program)) != row.sha256
+            yield f"workload {row.task}: hash mismatch" if damaged else ""
+        except (zlib.error, UnicodeDecodeError) as error:
+            yield f"workload {row.task}: {error}"
 
 
-def _targets(store: SqlStore) -> Iterator[str]:
+def _targets(store: TuningLog) -> Iterator[str]:
     for row in store.rows(select(TARGETS).where(TARGETS.c.description.is_not(None))):
         try:
             yield "" if isinstance(json.loads(row.description), dict) else f"target {row.fingerprint}: not an object"
@@ -146,7 +136,7 @@ def _targets(store: SqlStore) -> Iterator[str]:
             yield f"target {row.fingerprint}: {error}"
 
 
-def gc(store: SqlStore, drop: Collection[Droppable], before: float, keep: int = 64, dry_run: bool = False) -> GcReport:
+def gc(store: TuningLog, drop: Collection[Droppable], before: float, keep: int = 64, dry_run: bool = False) -> GcReport:
     """Drop records measured before ``before`` and give their space back. What ``best`` answers stays the same.
 
     Args:
@@ -182,20 +172,20 @@ def gc(store: SqlStore, drop: Collection[Droppable], before: float, keep: int = 
     return GcReport(dropped, size, store.database.bytes())
 
 
-def _drop_damaged(store: SqlStore, dry_run: bool) -> int:
+def _drop_damaged(store: TuningLog, dry_run: bool) -> int:
     numbers = [number for number, problem in _checked_records(store) if problem]
     pages = [numbers[start : start + PAGE // 2] for start in range(0, len(numbers), PAGE // 2)]
     return sum(_dropped(store, [RECORDS.c.id.in_(page)], dry_run) for page in pages)
 
 
-def _drop_dominated(store: SqlStore, key_number: int, old: ColumnElement[bool], keep: int, dry_run: bool) -> int:
+def _drop_dominated(store: TuningLog, key_number: int, old: ColumnElement[bool], keep: int, dry_run: bool) -> int:
     """Of a config's records only the newest can be kept, and it goes last, so that no older one takes its place."""
     kept = current_records(key_number).limit(keep).with_only_columns(RECORDS.c.id).correlate(None)
     rows = [RECORDS.c.key_id == key_number, RECORDS.c.latency_s.is_not(None), old, RECORDS.c.id.not_in(kept)]
     return _dropped(store, rows, dry_run)
 
 
-def _dropped(store: SqlStore, which: list[ColumnElement[bool]], dry_run: bool) -> int:
+def _dropped(store: TuningLog, which: list[ColumnElement[bool]], dry_run: bool) -> int:
     def count(connection: Connection) -> int:
         return int(connection.execute(select(func.count()).select_from(RECORDS).where(*which)).scalar_one())
 
@@ -207,7 +197,7 @@ def _dropped(store: SqlStore, which: list[ColumnElement[bool]], dry_run: bool) -
     return store.database.read(count) if dry_run else store.database.write(drop)
 
 
-def stats(store: SqlStore) -> Stats:
+def stats(store: TuningLog) -> Stats:
     """What ``store`` holds."""
     counts = store.counts()
     failed: dict[str, int] = {}

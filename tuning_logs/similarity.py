@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from schedules.target import Target
 from tuning_logs.compatibility import incompatibility, remoteness
-from tuning_logs.log import TuningLog
 from tuning_logs.record import RecordKey, TuningRecord
+from tuning_logs.sql_store import TuningLog
 
 FARTHEST = 16.0
 """Doublings between shapes beyond which tasks are not alike. Heuristic: 3 is half the channels of a convolution

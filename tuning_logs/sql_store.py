@@ -1,4 +1,4 @@
-"""SqlStore: the tuning log in a SQLite file or a PostgreSQL database. ``open_log`` opens either."""
+"""TuningLog: the tuning log in a SQLite file or a PostgreSQL database. ``open_log`` opens either."""
 
 from __future__ import annotations
 
@@ -7,7 +7,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, and_, exists, func, inspect, null, or_, select, tuple_, union_all
+from sqlalchemy import (
+    Column,
+    Connection,
+    Row,
+    Select,
+    and_,
+    exists,
+    func,
+    inspect,
+    null,
+    or_,
+    select,
+    tuple_,
+    union_all,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 
 from schedules.errors import LogError, UsageError
@@ -26,7 +40,7 @@ _UPGRADE_LOCK = 0x74756E65
 """PostgreSQL's advisory lock that lets one process at a time create or upgrade the schema."""
 
 
-def open_log(url_or_path: str | Path) -> SqlStore:
+def open_log(url_or_path: str | Path) -> TuningLog:
     """The tuning log at a path or a ``postgresql://`` URL, made if it is missing, upgraded if its schema is older.
 
     Raises:
@@ -50,14 +64,14 @@ def open_log(url_or_path: str | Path) -> SqlStore:
     except BaseException:  # whatever it was, the file must not stay open
         database.close()
         raise
-    return SqlStore(database)
+    return TuningLog(database)
 
 
-def memory_log() -> SqlStore:
+def memory_log() -> TuningLog:
     """An empty tuning log that lasts as long as the object: everything but durability, for tests and replay."""
     database = memory_database()
     _prepare_schema(database)
-    return SqlStore(database)
+    return TuningLog(database)
 
 
 def _prepare_schema(database: Database) -> None:
@@ -106,8 +120,20 @@ def _upgrade(connection: Connection, where: str) -> None:
     connection.execute(VERSION.update(), {"version_num": HEAD})
 
 
-class SqlStore:
-    """A TuningLog in a SQL database; see ``store.LogStore`` and ``log.TuningLog`` for what each method promises."""
+class TuningLog:
+    """Where measurements, programs and targets are kept.
+
+    1. ``append`` is durable: when it returns, a power cut loses none of its records; if it raises, none were stored.
+    2. Records are never changed and never silently dropped.
+    3. A query answers for exactly one key. Records of another target, space version or TVM are never mixed in.
+    4. Several processes may append to and read one log at the same time.
+    5. The same config may be recorded many times; ``best`` ranks a config by its newest successful measurement
+       (a re-measurement corrects an older, luckier one).
+    6. A record is its content: appending one that the log already holds changes nothing. An append whose
+       acknowledgement was lost may be repeated, and import and merge never duplicate.
+
+    Errors are ``LogError`` with a one-line remedy, also for any use of a closed log.
+    """
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -115,7 +141,7 @@ class SqlStore:
         self._insert = sqlite.insert if database.is_sqlite else postgresql.insert
 
     def add_workload(self, task: str, program: str) -> None:
-        """Keep ``program`` of ``task``; a known task is left as it is."""
+        """Keep the normalised PrimFunc (``program``, JSON text) of ``task``; a known task is left as it is."""
         row = {"task": task, "program": packed_text(program), "sha256": program_sha256(program)}
         statement = self._insert(WORKLOADS)
         filled = statement.on_conflict_do_update(
@@ -133,15 +159,14 @@ class SqlStore:
 
     def workloads(self) -> Iterator[tuple[str, str]]:
         """(task key, program) of every task whose program is kept, in the order of the keys."""
-        query = select(WORKLOADS.c.task, WORKLOADS.c.program).where(WORKLOADS.c.program.is_not(None))
-        query = query.order_by(WORKLOADS.c.task).limit(PAGE // 10)
-        page = self.rows(query)
-        while page:
-            yield from ((row.task, unpacked_text(row.program)) for row in page)
-            page = self.rows(query.where(WORKLOADS.c.task > page[-1].task))
+        yield from ((row.task, unpacked_text(row.program)) for row in self.program_rows())
+
+    def program_rows(self) -> Iterator[Row[Any]]:
+        """Rows of the tasks whose program is kept, in the order of the keys."""
+        return self._walk(select(WORKLOADS).where(WORKLOADS.c.program.is_not(None)), [WORKLOADS.c.task], PAGE // 10)
 
     def add_target(self, target: Target) -> None:
-        """Keep the description of ``target``."""
+        """Keep the description of ``target``, so that a miss can be explained field by field."""
         row = {"fingerprint": target.fingerprint, "description": target.to_json()}
         statement = self._insert(TARGETS)
         filled = statement.on_conflict_do_update(
@@ -156,12 +181,8 @@ class SqlStore:
         query = select(TARGETS).where(TARGETS.c.description.is_not(None)).order_by(TARGETS.c.fingerprint)
         return {row.fingerprint: target for row in self.rows(query) if (target := _target(row.description))}
 
-    def append(self, records: Sequence[TuningRecord]) -> None:
-        """Store ``records`` in one durable transaction: all or none."""
-        self.absorb(records)
-
-    def absorb(self, records: Sequence[TuningRecord]) -> int:
-        """As ``append``; returns how many of ``records`` the log did not hold before."""
+    def append(self, records: Sequence[TuningRecord]) -> int:
+        """Store ``records`` in one durable transaction, all or none; how many of them the log did not hold before."""
         if not records:
             self.database.read(lambda _: None)  # a closed log says so, whatever it is given
             return 0
@@ -193,8 +214,7 @@ class SqlStore:
             if number is None:
                 connection.execute(self._insert(WORKLOADS).on_conflict_do_nothing(), {"task": key.task})
                 connection.execute(self._insert(TARGETS).on_conflict_do_nothing(), {"fingerprint": key.target})
-                row = {"task": key.task, "target": key.target, "space": key.space, "tvm": key.tvm}
-                connection.execute(self._insert(KEYS).on_conflict_do_nothing(), row)
+                connection.execute(self._insert(KEYS).on_conflict_do_nothing(), vars(key))
                 number = connection.execute(_key_query(key)).scalar_one()
             numbers[key] = number
         return numbers
@@ -209,20 +229,31 @@ class SqlStore:
 
     def records(self, key: RecordKey | None = None) -> Iterator[TuningRecord]:
         """Every record of ``key`` (of the whole log if None), oldest measurement first."""
-        query = select(RECORDS).order_by(RECORDS.c.measured_at, RECORDS.c.id).limit(PAGE)
+        query = select(RECORDS)
         if key is not None:
             query = query.where(RECORDS.c.key_id == self._key_number(key))
-        keys: dict[int, RecordKey] = {}
+        for row, its_key in self.keyed_rows(query, [RECORDS.c.measured_at, RECORDS.c.id]):
+            yield from_row(row, its_key)
+
+    def keyed_rows(
+        self, query: Select[Any], order: Sequence[Column[Any]]
+    ) -> Iterator[tuple[Row[Any], RecordKey | None]]:
+        """Each row of ``RECORDS`` that ``query`` selects, by ``order``, with its key; None where the key is missing."""
+        keys: dict[int, RecordKey | None] = {}
+        for row in self._walk(query, order, PAGE):
+            if row.key_id not in keys:
+                found = self.rows(select(KEYS))
+                keys = {each.id: RecordKey(each.task, each.target, each.space, each.tvm) for each in found}
+            yield row, keys.setdefault(row.key_id, None)
+
+    def _walk(self, query: Select[Any], order: Sequence[Column[Any]], size: int) -> Iterator[Row[Any]]:
+        """The rows of ``query`` by ``order``, whose columns identify a row; ``size`` of them in a transaction."""
+        query = query.order_by(*order).limit(size)
         page = self.rows(query)
         while page:
-            if any(row.key_id not in keys for row in page):
-                keys = self._keys()
-            yield from (from_row(row, keys[row.key_id]) for row in page)
-            after = tuple_(RECORDS.c.measured_at, RECORDS.c.id) > (page[-1].measured_at, page[-1].id)
-            page = self.rows(query.where(after))
-
-    def _keys(self) -> dict[int, RecordKey]:
-        return {row.id: RecordKey(row.task, row.target, row.space, row.tvm) for row in self.rows(select(KEYS))}
+            yield from page
+            last = [getattr(page[-1], column.name) for column in order]
+            page = self.rows(query.where(tuple_(*order) > last))
 
     def best(self, key: RecordKey) -> TuningRecord | None:
         """The successful record of ``key`` with the least ``latency_s``, each config by its newest, or None."""

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import tvm
 
@@ -17,7 +18,9 @@ from schedules.space import Space
 from schedules.target import Target
 from schedules.task import Task
 from tuning_logs.record import RecordKey, TuningRecord
-from tuning_logs.store import LogStore
+
+if TYPE_CHECKING:  # loads SQLAlchemy, which running an artifact does not need
+    from tuning_logs.sql_store import TuningLog
 
 UNTUNED = Space("baseline", 1, ())
 """The space of the untuned program, under whose key its measurement is kept."""
@@ -136,7 +139,7 @@ def record_key(task: Task, space: Space, target: Target) -> RecordKey:
     return RecordKey(task.key, target.fingerprint, space.identity, tvm.__version__)
 
 
-def _best(log: LogStore, key: RecordKey, most_loss: int) -> TuningRecord | None:
+def _best(log: TuningLog, key: RecordKey, most_loss: int) -> TuningRecord | None:
     """The fastest record of ``key`` that gives up no more accuracy than allowed."""
     best = log.best(key)
     if best is None or loss(best.config) <= most_loss:
@@ -150,7 +153,7 @@ def make_plan(
     tasks: Iterable[Task],
     spaces: Mapping[str, Space],
     target: Target,
-    log: LogStore,
+    log: TuningLog,
     frozen: bool = False,
     most_loss: int = MOST_LOSSY,
 ) -> Plan:

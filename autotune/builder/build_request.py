@@ -16,8 +16,7 @@ from autotune.options import Options
 from autotune.validation.verify import Verdict
 from schedules.lower import BASELINE
 from schedules.target import Target
-from tuning_logs.log import TuningLog
-from tuning_logs.store import LogStore
+from tuning_logs.sql_store import TuningLog
 
 LATENCY = "latency_ms"
 """Provenance field: the whole model's latency in milliseconds, ``untuned`` and ``tuned``."""
@@ -44,7 +43,7 @@ class LaneKernels:
         """The program with its own tasks only."""
         return replace(self.program, tasks=tuple(task for task in self.program.tasks if task.key in self.tasks))
 
-    def plan(self, log: LogStore, frozen: bool, most_loss: int) -> Plan:
+    def plan(self, log: TuningLog, frozen: bool, most_loss: int) -> Plan:
         """The best known kernels of its own tasks; the others are left untuned, and are not built.
 
         Raises:

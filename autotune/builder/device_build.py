@@ -29,7 +29,7 @@ from schedules.errors import MissingRecordError, ModelError
 from schedules.lower import BASELINE
 from schedules.target import Target
 from schedules.task import Task
-from tuning_logs.log import TuningLog
+from tuning_logs.sql_store import TuningLog
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from schedules.errors import MissingRecordError
 from schedules.target import Target
 from tuning_logs.measurement import Measurement
 from tuning_logs.record import RecordKey, TuningRecord
-from tuning_logs.store import LogStore
+from tuning_logs.sql_store import TuningLog
 
 LEAST_S = 1e-12
 """Seconds recorded for what takes no time: a record's latency must be positive."""
@@ -29,7 +29,7 @@ class ProfileCache:
         frozen: measure nothing.
     """
 
-    log: LogStore
+    log: TuningLog
     target: Target
     frozen: bool
 

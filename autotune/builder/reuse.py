@@ -14,9 +14,9 @@ from schedules.target import Target
 from schedules.task import Task
 from search.searchers.searcher import Result
 from search.searchers.transfer import transferred
-from tuning_logs.log import TuningLog
 from tuning_logs.record import RecordKey
 from tuning_logs.similarity import Nearness, Neighbourhood, Signature
+from tuning_logs.sql_store import TuningLog
 
 logger = logging.getLogger(__name__)
 

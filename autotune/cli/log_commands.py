@@ -20,14 +20,14 @@ from schedules.errors import LogError, UsageError
 if TYPE_CHECKING:  # these load SQLAlchemy and NumPy, which a mere --help does not need
     from tuning_logs.exchange import ExchangeReport
     from tuning_logs.record import TuningRecord
-    from tuning_logs.sql_store import SqlStore
+    from tuning_logs.sql_store import TuningLog
 
 SHOWN_PROBLEMS = 20
 
 log_app = typer.Typer(no_args_is_help=True, help="Look into the tuning log, share it, look after it.")
 
 
-def _opened(address: str | None) -> closing[SqlStore]:
+def _opened(address: str | None) -> closing[TuningLog]:
     """The log at ``address``, which must exist; it is closed after the ``with`` block."""
     from autotune.tuning.existing_log import existing_log
 
@@ -154,14 +154,14 @@ Written = tuple[list[str], dict[str, Any], list[str]]
 """What an export has to say: lines, data and complaints of its ``Reply``."""
 
 
-def _write_jsonl(store: SqlStore, path: str) -> Written:
+def _write_jsonl(store: TuningLog, path: str) -> Written:
     from tuning_logs.exchange import export_log
 
     written = export_log(store, Path(path))
     return [f"{path}: {written} lines"], {"path": path, "lines": written}, []
 
 
-def _write_metaschedule(store: SqlStore, path: str) -> Written:
+def _write_metaschedule(store: TuningLog, path: str) -> Written:
     from autotune.exchange.metaschedule import export_databases
 
     made = export_databases(store, Path(path))
@@ -169,7 +169,7 @@ def _write_metaschedule(store: SqlStore, path: str) -> Written:
     return lines, asdict(made), [f"{count} records were left out: {why}" for why, count in made.skipped.items()]
 
 
-def _write_optuna(store: SqlStore, address: str) -> Written:
+def _write_optuna(store: TuningLog, address: str) -> Written:
     from autotune.exchange.optuna_studies import export_studies
 
     made = export_studies(store, address)

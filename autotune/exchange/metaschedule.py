@@ -25,9 +25,9 @@ from schedules.errors import AutotuneError, LogError, UsageError
 from schedules.target import Target
 from tuning_logs.compatibility import isa_of
 from tuning_logs.exchange import BATCH, BadLine, ExchangeReport, bounded_lines, write_lines
-from tuning_logs.log import TuningLog
 from tuning_logs.measurement import Measurement
 from tuning_logs.record import RecordKey, TuningRecord
+from tuning_logs.sql_store import TuningLog
 
 WORKLOADS, RECORDS, TARGET = "database_workload.json", "database_tuning_record.json", "target.json"
 
@@ -210,7 +210,7 @@ class _Importer:
             self.report.targets += 1
 
     def _store(self) -> None:
-        self.report.new_records += self._log.absorb(self._batch)
+        self.report.new_records += self._log.append(self._batch)
         self.report.records += len(self._batch)
         self._batch.clear()
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy.exc import SQLAlchemyError
 
 from schedules.errors import InstallError, LogError
-from tuning_logs.log import TuningLog
 from tuning_logs.record import RecordKey, TuningRecord
+from tuning_logs.sql_store import TuningLog
 
 if TYPE_CHECKING:
     from optuna.distributions import CategoricalDistribution

@@ -28,7 +28,7 @@ from autotune.importer.onnx_model.shape_sets import shape_sets
 from autotune.versions import DISTRIBUTION, installed
 from schedules.errors import ArtifactError, UsageError
 from tuning_logs.exchange import export_log
-from tuning_logs.log import TuningLog
+from tuning_logs.sql_store import TuningLog
 
 ROOMS = ("autotune", "search", "costmodels", "schedules", "tuning_logs")
 REFERENCE = "onnxruntime"

@@ -6,11 +6,10 @@ from pathlib import Path
 
 from autotune.options import default_log
 from schedules.errors import LogError, MissingRecordError
-from tuning_logs.log import TuningLog
-from tuning_logs.sql_store import SqlStore, memory_log, open_log
+from tuning_logs.sql_store import TuningLog, memory_log, open_log
 
 
-def made_log(address: str | Path | None) -> SqlStore:
+def made_log(address: str | Path | None) -> TuningLog:
     """The log at ``address`` (None: the user's own); it is made if there is none.
 
     Raises:
@@ -19,7 +18,7 @@ def made_log(address: str | Path | None) -> SqlStore:
     return open_log(default_log() if address is None else address)
 
 
-def existing_log(address: str | Path | None) -> SqlStore:
+def existing_log(address: str | Path | None) -> TuningLog:
     """The log at ``address`` (None: the user's own).
 
     Raises:

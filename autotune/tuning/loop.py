@@ -18,7 +18,7 @@ from search.allocators.allocation import Allocator, TaskState, slot_trials
 from search.allocators.gain import latency_share
 from search.allocators.remaining import RemainingGain, why_enough
 from search.allocators.stopping import Limits, why_run_done, why_task_done
-from tuning_logs.store import LogStore
+from tuning_logs.sql_store import TuningLog
 
 FINALISTS = 12
 """Configs of a task that are timed once more against each other at the end of a run. How often the best recorded config
@@ -46,7 +46,7 @@ class TuningLoop:
     jobs: Mapping[str, Job]
     allocator: Allocator
     measurer: Measurer
-    log: LogStore
+    log: TuningLog
     limits: Limits
     batch: int
     clock: Callable[[], float]

@@ -34,7 +34,7 @@ from autotune.tuning.run_history import Recorder, Run, earlier_runs, known_refer
 from autotune.tuning.search_program import SearchOutcome, SearchRequest, search_program
 from autotune.validation.reference_engine import reference_latency
 from schedules.target import Target
-from tuning_logs.log import TuningLog
+from tuning_logs.sql_store import TuningLog
 
 MAX_COLD_BYTES = 1 << 30
 """Most memory by which weights are kept cold between runs, bytes: beyond it nothing gets colder."""

@@ -29,8 +29,8 @@ from search.allocators.stopping import Limits
 from search.searchers.searcher import SearchContext
 from search.searchers.searcher_catalog import make_searcher
 from search.searchers.warm_restart import WarmRestart
-from tuning_logs.log import TuningLog
 from tuning_logs.record import TuningRecord
+from tuning_logs.sql_store import TuningLog
 
 SETTLING_SHARE = 0.05
 """Share of the budget kept for timing the finalists. Heuristic."""

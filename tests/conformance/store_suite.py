@@ -11,17 +11,12 @@ from hypothesis import given, settings
 from schedules.errors import LogError
 from schedules.target import Target
 from tests.tuning_logs_tests.samples import AVX2, AVX512, KEY, config, failed, other_key, records, timed
-from tuning_logs.log import TuningLog
 from tuning_logs.record import TuningRecord
-from tuning_logs.store import LogStore
+from tuning_logs.sql_store import TuningLog
 
 
 class StoreSuite:
-    """The protocol's promises but durability, which only a file can keep."""
-
-    def test_is_a_log_store(self, log: TuningLog) -> None:
-        assert isinstance(log, LogStore)
-        assert isinstance(log, TuningLog)
+    """The contract's promises but durability, which only a file can keep."""
 
     def test_an_empty_log_answers_nothing(self, log: TuningLog) -> None:
         assert log.best(KEY) is None
@@ -99,8 +94,8 @@ class StoreSuite:
         assert log.best(KEY) == timed(2, 0.5, when=1.0)
 
     def test_the_same_record_is_kept_once(self, log: TuningLog) -> None:
-        assert log.absorb([timed(1, 1.0), timed(1, 1.0), timed(2, 1.0)]) == 2
-        assert log.absorb([timed(1, 1.0), timed(3, 1.0)]) == 1
+        assert log.append([timed(1, 1.0), timed(1, 1.0), timed(2, 1.0)]) == 2
+        assert log.append([timed(1, 1.0), timed(3, 1.0)]) == 1
         log.append([timed(1, 1.0)])
         assert len(list(log.records())) == 3
 
@@ -119,6 +114,7 @@ class StoreSuite:
         log.append([first, *changed])
         assert sorted(map(repr, log.records())) == sorted(map(repr, [first, *changed]))
 
+    @pytest.mark.endurance
     def test_any_record_comes_back_as_it_was(self, log: TuningLog) -> None:
         @settings(max_examples=150)
         @given(record=records())

@@ -20,7 +20,7 @@ from tests.tuning_logs_tests.samples import KEY, timed
 from tuning_logs import database as database_module
 from tuning_logs.maintenance import verify
 from tuning_logs.record import TuningRecord
-from tuning_logs.sql_store import SqlStore, open_log
+from tuning_logs.sql_store import TuningLog, open_log
 
 NOBODY = 65534
 
@@ -210,7 +210,7 @@ def test_a_file_nobody_may_read(public_folder: Path) -> None:
         assert "check the permissions" in refusal(path)
 
 
-def check_full_disk(store: SqlStore) -> None:
+def check_full_disk(store: TuningLog) -> None:
     stored: list[TuningRecord] = []
     message = ""
     while not message and len(stored) < 10_000:

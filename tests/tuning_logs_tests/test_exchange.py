@@ -18,10 +18,10 @@ from tuning_logs import exchange
 from tuning_logs.codec import content_hash, digest, from_data, to_data
 from tuning_logs.exchange import bounded_lines, export_lines, export_log, import_lines, import_log, merge
 from tuning_logs.record import TuningRecord
-from tuning_logs.sql_store import SqlStore, memory_log, open_log
+from tuning_logs.sql_store import TuningLog, memory_log, open_log
 
 
-def sample_log(count: int = 20) -> SqlStore:
+def sample_log(count: int = 20) -> TuningLog:
     log = memory_log()
     log.add_target(AVX2)
     log.add_target(AVX512)
@@ -30,11 +30,11 @@ def sample_log(count: int = 20) -> SqlStore:
     return log
 
 
-def line_bytes(log: SqlStore) -> list[bytes]:
+def line_bytes(log: TuningLog) -> list[bytes]:
     return [line.encode("ascii") for line in export_lines(log)]
 
 
-def assert_same(first: SqlStore, second: SqlStore) -> None:
+def assert_same(first: TuningLog, second: TuningLog) -> None:
     assert list(first.records()) == list(second.records())
     assert list(first.workloads()) == list(second.workloads())
     assert first.targets() == second.targets()
@@ -47,6 +47,7 @@ def test_a_record_survives_json(record: TuningRecord) -> None:
     assert digest(read) == digest(record)
 
 
+@pytest.mark.endurance
 @given(made=st.lists(records(), max_size=5))
 def test_a_log_survives_the_trip(made: list[TuningRecord]) -> None:
     source, destination = memory_log(), memory_log()
@@ -239,10 +240,12 @@ def check_mutated_files(count: int, seed: int) -> None:
         assert set(map(repr, log.records())) <= originals
 
 
+@pytest.mark.endurance
 def test_mutated_lines() -> None:
     check_mutated_lines(1000, seed=1)
 
 
+@pytest.mark.endurance
 def test_mutated_files() -> None:
     check_mutated_files(100, seed=2)
 

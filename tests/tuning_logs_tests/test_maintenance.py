@@ -16,11 +16,11 @@ from schedules.errors import LogError, UsageError
 from tests.tuning_logs_tests.samples import AVX2, KEY, failed, other_key, timed
 from tuning_logs.maintenance import gc, stats, verify
 from tuning_logs.record import TuningRecord
-from tuning_logs.sql_store import SqlStore, open_log
+from tuning_logs.sql_store import TuningLog, open_log
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Iterator[SqlStore]:
+def log(tmp_path: Path) -> Iterator[TuningLog]:
     store = open_log(tmp_path / "tuning.db")
     store.add_workload(KEY.task, '{"program": 1}' * 20)
     store.add_target(AVX2)
@@ -31,13 +31,13 @@ def log(tmp_path: Path) -> Iterator[SqlStore]:
     store.close()
 
 
-def injure(log: SqlStore, statement: str) -> None:
+def injure(log: TuningLog, statement: str) -> None:
     with contextlib.closing(sqlite3.connect(log.database.where)) as connection:
         connection.execute(statement)
         connection.commit()
 
 
-def test_a_sound_log(log: SqlStore) -> None:
+def test_a_sound_log(log: TuningLog) -> None:
     report = verify(log)
     assert report.ok
     assert (report.records, report.workloads, report.targets) == (4, 1, 1)
@@ -66,7 +66,7 @@ def test_a_sound_log(log: SqlStore) -> None:
         ("UPDATE targets SET description = '7' WHERE description IS NOT NULL", f"target {AVX2.fingerprint}"),
     ],
 )
-def test_damage_is_found(log: SqlStore, statement: str, words: str) -> None:
+def test_damage_is_found(log: TuningLog, statement: str, words: str) -> None:
     injure(log, statement)
     report = verify(log)
     assert not report.ok
@@ -74,7 +74,7 @@ def test_damage_is_found(log: SqlStore, statement: str, words: str) -> None:
     assert not any("\n" in problem for problem in report.problems)
 
 
-def test_a_torn_page_is_found(log: SqlStore) -> None:
+def test_a_torn_page_is_found(log: TuningLog) -> None:
     log.append([timed(index, 1.0, when=9.0) for index in range(100, 400)])
     log.close()
     path = Path(log.database.where)
@@ -87,7 +87,7 @@ def test_a_torn_page_is_found(log: SqlStore) -> None:
     assert not report.ok
 
 
-def test_damaged_records_say_so_until_they_are_dropped(log: SqlStore) -> None:
+def test_damaged_records_say_so_until_they_are_dropped(log: TuningLog) -> None:
     injure(log, "UPDATE records SET trace = x'abcd' WHERE id = 1")
     with pytest.raises(LogError, match="record 1 of the tuning log is damaged"):
         list(log.records())
@@ -96,7 +96,7 @@ def test_damaged_records_say_so_until_they_are_dropped(log: SqlStore) -> None:
     assert verify(log).ok
 
 
-def test_gc_drops_old_failures_only(log: SqlStore) -> None:
+def test_gc_drops_old_failures_only(log: TuningLog) -> None:
     assert gc(log, {"failed"}, before=4.0, dry_run=True).dropped == {"failed": 1}
     assert len(list(log.records())) == 4
     assert gc(log, {"failed"}, before=4.0).dropped == {"failed": 1}
@@ -104,7 +104,7 @@ def test_gc_drops_old_failures_only(log: SqlStore) -> None:
     assert verify(log).ok
 
 
-def test_gc_keeps_the_fastest(log: SqlStore) -> None:
+def test_gc_keeps_the_fastest(log: TuningLog) -> None:
     log.append([timed(2, 9.0, when=5.0)])  # config 2 turned out slow: its older, luckier record must not come back
     report = gc(log, {"dominated"}, before=100.0, keep=1)
     assert report.dropped == {"dominated": 2}
@@ -114,7 +114,7 @@ def test_gc_keeps_the_fastest(log: SqlStore) -> None:
     assert best.when == 1.0
 
 
-def test_gc_gives_space_back(log: SqlStore) -> None:
+def test_gc_gives_space_back(log: TuningLog) -> None:
     log.append([dataclasses.replace(timed(index, 1.0 + index), when=5.0) for index in range(2000)])
     report = gc(log, {"dominated", "failed"}, before=100.0)
     assert report.bytes_after < report.bytes_before / 2
@@ -122,7 +122,7 @@ def test_gc_gives_space_back(log: SqlStore) -> None:
 
 
 @pytest.mark.parametrize(("drop", "keep"), [({"everything"}, 1), ({"failed"}, 0)])
-def test_gc_refuses_what_it_does_not_know(log: SqlStore, drop: set[str], keep: int) -> None:
+def test_gc_refuses_what_it_does_not_know(log: TuningLog, drop: set[str], keep: int) -> None:
     with pytest.raises(UsageError, match=r"name some of failed|at least 1"):
         gc(log, drop, before=0.0, keep=keep)  # type: ignore[arg-type]
 
@@ -133,6 +133,7 @@ _measured = st.builds(
 _failed = st.builds(failed, st.integers(0, 4), when=st.integers(0, 9).map(float))
 
 
+@pytest.mark.endurance
 def test_gc_never_changes_the_best(tmp_path: Path) -> None:
     log = open_log(tmp_path / "tuning.db")
 
@@ -154,12 +155,12 @@ def test_gc_never_changes_the_best(tmp_path: Path) -> None:
     log.close()
 
 
-def gc_all(log: SqlStore) -> None:
+def gc_all(log: TuningLog) -> None:
     with log.database.engine.connect() as connection:
         connection.exec_driver_sql("DELETE FROM records")
 
 
-def test_stats_add_up(log: SqlStore) -> None:
+def test_stats_add_up(log: TuningLog) -> None:
     found = stats(log)
     assert (found.records, found.timed, found.failed) == (4, 2, {"compile_error": 1, "timeout": 1})
     assert (found.tasks, found.targets, found.keys, found.workloads) == (2, 1, 2, 1)

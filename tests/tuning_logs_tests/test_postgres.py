@@ -1,4 +1,4 @@
-"""SqlStore keeps the contract of every log on a real PostgreSQL server; skipped where there is none."""
+"""TuningLog keeps the contract of every log on a real PostgreSQL server; skipped where there is none."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ from tests.tuning_logs_tests.test_processes import check_killed_writers, check_m
 from tuning_logs.exchange import merge
 from tuning_logs.maintenance import gc, stats, verify
 from tuning_logs.schema import METADATA, VERSION
-from tuning_logs.sql_store import SqlStore, open_log
+from tuning_logs.sql_store import TuningLog, open_log
+
+pytestmark = pytest.mark.endurance
 
 
 @pytest.fixture
-def log(address: str) -> Iterator[SqlStore]:
+def log(address: str) -> Iterator[TuningLog]:
     store = open_log(address)
     yield store
     store.close()
@@ -34,7 +36,7 @@ class TestPostgresStore(StoreSuite):
     """Uses the module's ``log``."""
 
 
-def test_a_new_log_has_the_tables_and_indices_of_the_code(log: SqlStore) -> None:
+def test_a_new_log_has_the_tables_and_indices_of_the_code(log: TuningLog) -> None:
     found = inspect(log.database.engine)
     assert set(found.get_table_names()) == {*METADATA.tables, VERSION.name}
     for name, table in METADATA.tables.items():
@@ -55,7 +57,7 @@ def test_thirty_two_writers(address: str) -> None:
     check_many_writers(address, processes=32, count=500)
 
 
-def test_care(log: SqlStore) -> None:
+def test_care(log: TuningLog) -> None:
     log.append([timed(index, 1.0 + index, when=1.0) for index in range(5)] + [failed(9, when=1.0)])
     assert verify(log).ok
     assert gc(log, {"failed", "dominated"}, before=2.0, keep=2).dropped == {"failed": 1, "dominated": 3}
@@ -64,7 +66,7 @@ def test_care(log: SqlStore) -> None:
     assert found.bytes > 0
 
 
-def test_merge_with_a_file(log: SqlStore, tmp_path: Path) -> None:
+def test_merge_with_a_file(log: TuningLog, tmp_path: Path) -> None:
     file = open_log(tmp_path / "tuning.db")
     file.append([timed(1, 1.0), timed(2, 2.0)])
     log.append([timed(2, 2.0), timed(3, 3.0)])
@@ -74,7 +76,7 @@ def test_merge_with_a_file(log: SqlStore, tmp_path: Path) -> None:
     file.close()
 
 
-def test_a_restarted_server_is_used_again(server: PostgresServer, log: SqlStore) -> None:
+def test_a_restarted_server_is_used_again(server: PostgresServer, log: TuningLog) -> None:
     log.append([timed(1, 1.0)])
     server.halt()
     with pytest.raises(LogError) as caught:
@@ -98,13 +100,13 @@ def test_another_programs_tables_are_left_alone(server: PostgresServer, address:
         open_log(address)
 
 
-def test_a_schema_of_a_newer_version(server: PostgresServer, address: str, log: SqlStore) -> None:
+def test_a_schema_of_a_newer_version(server: PostgresServer, address: str, log: TuningLog) -> None:
     server.sql(name_of(address), "UPDATE tuning_log_version SET version_num = '9999'")
     with pytest.raises(LogError, match="has schema 9999"):
         open_log(address)
 
 
-def test_a_read_only_database(server: PostgresServer, address: str, log: SqlStore) -> None:
+def test_a_read_only_database(server: PostgresServer, address: str, log: TuningLog) -> None:
     log.append([timed(1, 1.0)])
     server.sql("postgres", f"ALTER DATABASE {name_of(address)} SET default_transaction_read_only = on")
     reader = open_log(address)

@@ -15,7 +15,7 @@ from tests.tuning_logs_tests.samples import AVX512, KEY, failed, timed
 from tuning_logs import schema, sql_store
 from tuning_logs.maintenance import verify
 from tuning_logs.schema import HEAD
-from tuning_logs.sql_store import SqlStore, open_log
+from tuning_logs.sql_store import TuningLog, open_log
 
 RELEASED = sorted((Path(__file__).parent / "released").glob("*.sql"))
 
@@ -26,7 +26,7 @@ def load(dump: Path, path: Path) -> Path:
     return path
 
 
-def described(log: SqlStore) -> dict[str, object]:
+def described(log: TuningLog) -> dict[str, object]:
     """Everything SQLAlchemy sees of a log's tables, and the conditions of its indices, which it does not show."""
     found = inspect(log.database.engine)
     tables: dict[str, object] = {}

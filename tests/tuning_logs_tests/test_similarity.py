@@ -10,7 +10,7 @@ import pytest
 from schedules.target import Target
 from tests.tuning_logs_tests.samples import failed, other_key, timed
 from tuning_logs.similarity import FARTHEST, Nearness, Neighbourhood, Signature, shape_distance
-from tuning_logs.sql_store import SqlStore, memory_log
+from tuning_logs.sql_store import TuningLog, memory_log
 
 SPR = Target("llvm", isa="avx512", mcpu="sapphirerapids", threads=2)
 HASWELL = Target("llvm", isa="avx2", mcpu="haswell", threads=2)
@@ -41,7 +41,7 @@ def test_what_cannot_be_compared_says_so() -> None:
     assert "ranks differ: 2,2,2 there, 4,4,4 here" in shape_distance(flat, conv(64))[1]
 
 
-def near(log: SqlStore, programs: dict[str, Signature], **options: int) -> Nearness:
+def near(log: TuningLog, programs: dict[str, Signature], **options: int) -> Nearness:
     log.add_target(SPR)
     return Neighbourhood(log, programs.get, **options).near(HERE, conv(64))  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""SqlStore keeps the contract of every log, in a SQLite file and in memory."""
+"""TuningLog keeps the contract of every log, in a SQLite file and in memory."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,12 +7,12 @@ import pytest
 
 from tests.conformance.store_suite import StoreSuite
 from tests.tuning_logs_tests.samples import timed
-from tuning_logs.sql_store import SqlStore, memory_log, open_log
+from tuning_logs.sql_store import TuningLog, memory_log, open_log
 
 
 class TestSqliteStore(StoreSuite):
     @pytest.fixture
-    def log(self, tmp_path: Path) -> Iterator[SqlStore]:
+    def log(self, tmp_path: Path) -> Iterator[TuningLog]:
         store = open_log(tmp_path / "tuning.db")
         yield store
         store.close()
@@ -20,7 +20,7 @@ class TestSqliteStore(StoreSuite):
 
 class TestMemoryLog(StoreSuite):
     @pytest.fixture
-    def log(self) -> Iterator[SqlStore]:
+    def log(self) -> Iterator[TuningLog]:
         store = memory_log()
         yield store
         store.close()

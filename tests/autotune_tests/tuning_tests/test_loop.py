@@ -22,7 +22,7 @@ from search.searchers.searcher import SearchContext
 from tests.autotune_tests.fakes import FakeClock, FakeMeasurer, FakeRanker, by_config
 from tuning_logs.measurement import Measurement
 from tuning_logs.record import RecordKey
-from tuning_logs.sql_store import SqlStore, memory_log
+from tuning_logs.sql_store import TuningLog, memory_log
 
 SPACE = Space("toy", 1, (Knob("x", tuple(range(4))), Knob("y", tuple(range(5)))))
 FREE = Limits(plateau_trials=None)
@@ -43,7 +43,7 @@ def job(key, seed=0):
     return Job(kernel, RandomSearch(context), seed, {"evaluator": "fake"})
 
 
-class Watched(SqlStore):
+class Watched(TuningLog):
     """A log in memory with a length: the number of its records."""
 
     def __init__(self):

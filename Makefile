@@ -43,8 +43,8 @@ tune: $(STAMP) $(BUILD)/squeezenet.onnx  ## tune SqueezeNet (random weights) for
 test: $(STAMP)  ## every test but the slow ones
 	$(BIN)/python -m pytest -q -m 'not slow'
 
-test-fast: $(STAMP)  ## search, cost models, logs, graphs and replay, without slow tests and servers: some twenty seconds
-	$(BIN)/python -m pytest -q -m 'not slow and not server' $(FAST)
+test-fast: $(STAMP)  ## search, cost models, logs, graphs and replay, without slow and endurance tests
+	$(BIN)/python -m pytest -q -m 'not slow and not endurance' $(FAST)
 
 test-slow: $(STAMP)  ## a fifth of the slow tests: make test-slow ROTATION=0 (to 4); fails when it takes GROUP_S seconds
 	@timeout --kill-after=60 --signal=INT $(GROUP_S) $(BIN)/python -m pytest -v --durations=15 --rotation=$(ROTATION) || \

@@ -10,6 +10,7 @@ from costmodels.metrics import assess
 from tests.search_tests.synthetic import BENCHES, NOISE
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize("name", COST_MODELS)
 def test_the_80_percent_interval_covers_70_to_90_percent(name: str) -> None:
     covered, ranked = [], []

@@ -16,6 +16,8 @@ from tests.tuning_logs_tests.samples import KEY, timed
 from tuning_logs.maintenance import verify
 from tuning_logs.sql_store import open_log
 
+pytestmark = pytest.mark.endurance
+
 
 def forked(work: Callable[[], None]) -> int:
     """Run ``work`` in a child process that ends with code 0 only if nothing was raised; its id."""

@@ -17,6 +17,7 @@ def test_outcomes_lie_by_name_and_place_one_for_each_seed(path: Path) -> None:
     assert {place: len(outcomes) for place, outcomes in found["random"].items()} == {(0, 0): 3, (0, 1): 3}
 
 
+@pytest.mark.endurance
 def test_two_processes_find_what_one_finds(path: Path) -> None:
     found = [
         Replay([path], ReplayRules(seeds=2, trials=8, processes=processes)).outcomes("evaluator", [(0, 0)], ["time"])

@@ -104,7 +104,7 @@ class Space:
             return np.zeros((1, 0), dtype=np.int32)
         axes = [np.arange(len(knob.choices), dtype=np.int32) for knob in self.knobs]
         grid = np.stack([axis.ravel() for axis in np.meshgrid(*axes, indexing="ij")], axis=1)
-        return grid[self._allowed(grid)]
+        return grid[self.allowed(grid)]
 
     @property
     def size(self) -> int:
@@ -115,10 +115,26 @@ class Space:
         """Numeric value per knob for ``rows`` (n, d)."""
         return {knob.name: knob.numeric[rows[:, index]] for index, knob in enumerate(self.knobs)}
 
-    def _allowed(self, rows: NDArray[np.int32]) -> NDArray[np.bool_]:
+    def allowed(self, rows: NDArray[np.int32]) -> NDArray[np.bool_]:
+        """(n,) whether each of ``rows`` (n, d) satisfies the constraint."""
         if self.constraint is None:
             return np.ones(len(rows), dtype=np.bool_)
-        return self.constraint(self.columns(rows))
+        return np.asarray(self.constraint(self.columns(rows)), dtype=np.bool_)
+
+    def places(self, rows: NDArray[np.int32]) -> NDArray[np.int64]:
+        """(n,) where in ``self.rows`` of an enumerated space each of the valid ``rows`` (n, d) is."""
+        return np.searchsorted(self._ascending, self._numbers(rows))
+
+    @cached_property
+    def _ascending(self) -> NDArray[np.int64]:
+        return self._numbers(self.rows)
+
+    def _numbers(self, rows: NDArray[np.int32]) -> NDArray[np.int64]:
+        """(n,) each row as one mixed-radix number: ascending in the order of ``self.rows``."""
+        numbers = np.zeros(len(rows), dtype=np.int64)
+        for column, knob in enumerate(self.knobs):
+            numbers = numbers * len(knob.choices) + rows[:, column]
+        return numbers
 
     def config(self, row: Sequence[int] | NDArray[np.int32]) -> Config:
         """The config with choice indices ``row`` (d,)."""
@@ -142,7 +158,7 @@ class Space:
     def contains(self, config: Config) -> bool:
         """Whether ``config`` is a valid member of this space."""
         try:
-            return bool(self._allowed(self.row(config)[None, :])[0])
+            return bool(self.allowed(self.row(config)[None, :])[0])
         except UsageError:
             return False
 
@@ -154,7 +170,7 @@ class Space:
         found: dict[Config, None] = {}
         for _ in range(20):  # a constraint so tight that 20 rounds do not fill the request deserves a short answer
             rows = np.stack([rng.integers(len(knob.choices), size=count) for knob in self.knobs], axis=1)
-            for row in rows.astype(np.int32)[self._allowed(rows.astype(np.int32))]:
+            for row in rows.astype(np.int32)[self.allowed(rows.astype(np.int32))]:
                 found.setdefault(self.config(row))
             if len(found) >= count:
                 break
@@ -173,7 +189,7 @@ class Space:
         if not steps:
             return []
         rows = np.stack(steps)
-        return [self.config(moved) for moved in rows[self._allowed(rows)]]
+        return [self.config(moved) for moved in rows[self.allowed(rows)]]
 
     def encode(self, config: Config) -> NDArray[np.float64]:
         """(d,) numbers for a model: log2 of a positive numeric knob, else the choice's index."""
@@ -191,6 +207,12 @@ class Space:
     def features(self, configs: Sequence[Config]) -> NDArray[np.float64]:
         """(n, d + k) encoded knobs followed by the template's k analytic features."""
         return self.row_features(np.stack([self.row(config) for config in configs]))
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """(d + k,) names of the columns of ``features``."""
+        derived = () if self.derive is None else self.derive(self.columns(np.zeros((1, len(self.knobs)), np.int32)))
+        return (*(knob.name for knob in self.knobs), *derived)
 
     def row_features(self, rows: NDArray[np.int32]) -> NDArray[np.float64]:
         """As ``features``, for choice indices (n, d): scores a whole space without making Config objects."""

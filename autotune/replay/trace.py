@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from costmodels.cost_model import Floats
 from schedules.config import Config, Value
 from schedules.errors import UsageError
-from schedules.space import Columns, Knob, Space
+from schedules.space import Knob, Space
 from schedules.task import Task
 
 Ints = NDArray[np.int64]
@@ -50,10 +50,6 @@ class RecordedSpace(Space):
     table: Floats = field(default_factory=lambda: np.zeros((0, 0)), compare=False, repr=False)
     names: tuple[str, ...] = ()
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "constraint", self._is_recorded)
-        object.__setattr__(self, "derive", self._derived)
-
     @property
     def enumerated(self) -> bool:
         """Always: it is a list."""
@@ -70,43 +66,21 @@ class RecordedSpace(Space):
 
     def index(self, config: Config) -> int:
         """Row number of a recorded config."""
-        return int(np.searchsorted(self._flat, self._flatten(self.row(config)[None, :]))[0])
+        return int(self.places(self.row(config)[None, :])[0])
 
-    @cached_property
-    def _flat(self) -> Ints:
-        """(n,) mixed-radix number of each row, ascending."""
-        return self._flatten(self.recorded)
+    def allowed(self, rows: NDArray[np.int32]) -> NDArray[np.bool_]:
+        """(m,) which of ``rows`` (m, d) were recorded."""
+        near = np.minimum(self.places(rows), len(self.recorded) - 1)
+        return np.asarray((self.recorded[near] == rows).all(axis=1))
 
-    @cached_property
-    def _orders(self) -> list[tuple[Ints, Floats]]:
-        """By knob: indices that sort the choices' numbers, and the sorted numbers."""
-        orders = [np.argsort(knob.numeric, kind="stable") for knob in self.knobs]
-        return [(order, knob.numeric[order]) for order, knob in zip(orders, self.knobs, strict=True)]
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """(d + k,) names of the columns of ``features``."""
+        return (*(knob.name for knob in self.knobs), *self.names)
 
-    def _flatten(self, rows: NDArray[Any]) -> Ints:
-        flat = np.zeros(len(rows), dtype=np.int64)
-        for column, knob in enumerate(self.knobs):
-            flat = flat * len(knob.choices) + rows[:, column]
-        return flat
-
-    def _located(self, columns: Columns) -> tuple[Ints, Ints]:
-        """Number of the nearest recorded row (n,) and the row's own mixed-radix number (n,)."""
-        choices = [
-            order[np.searchsorted(numbers, columns[knob.name])]
-            for knob, (order, numbers) in zip(self.knobs, self._orders, strict=True)
-        ]
-        flat = self._flatten(np.stack(choices, axis=1))
-        return np.minimum(np.searchsorted(self._flat, flat), len(self._flat) - 1), flat
-
-    def _is_recorded(self, columns: Columns) -> NDArray[np.bool_]:
-        """(n,) which rows were recorded: the constraint."""
-        places, flat = self._located(columns)
-        return np.asarray(self._flat[places] == flat)
-
-    def _derived(self, columns: Columns) -> Mapping[str, Floats]:
-        """Features of recorded rows: what ``derive`` gave when they were recorded."""
-        places, _ = self._located(columns)
-        return {name: self.table[places, column] for column, name in enumerate(self.names)}
+    def row_features(self, rows: NDArray[np.int32]) -> Floats:
+        """(m, d + k) encoded knobs of recorded ``rows``, and what ``derive`` gave when they were recorded."""
+        return np.concatenate([self._encode_rows(rows), self.table[self.places(rows)]], axis=1)
 
 
 @dataclass(frozen=True)

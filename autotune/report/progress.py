@@ -18,7 +18,6 @@ from autotune.events import Event, PhaseBegan, ReferenceTimed, SlotBegan, SlotDo
 from schedules.task import Task
 from search.allocators.allocation import TaskState
 from search.allocators.gain import GainModel
-from search.allocators.slot_explanation import remaining_s
 
 PLAIN_EVERY_S = 5.0
 """Seconds between two lines where there is no terminal. Heuristic: some ten lines a minute."""
@@ -108,7 +107,7 @@ class RunSummary:
     @property
     def remaining_s(self) -> float:
         """Seconds that the budget left is expected to take off the model's latency."""
-        return remaining_s(self._gains, list(self._states.values()), self.left_s)
+        return self._gains.remaining_s(list(self._states.values()), self.left_s)
 
     def headline(self) -> str:
         """Everything in one line."""

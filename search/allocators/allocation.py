@@ -8,6 +8,9 @@ from dataclasses import dataclass
 
 from schedules.errors import UsageError
 
+SLOT = 8
+"""Trials of a slot, once a task's first slots (``Allocator.pace``) are over. Heuristic, not measured."""
+
 
 @dataclass(frozen=True)
 class TaskState:

@@ -11,7 +11,7 @@ Two variants:
 - the released code's (``task_predictor.py``, ``task_selector.py``): Q_a is the predicted *absolute* GFLOPS one slot
   ahead, from the log-power curve alone, and C = 1. It prefers tasks that are fast already.
 
-The paper's slots are seconds. Here a slot is a number of trials, and the tuning loop sets its length.
+The paper's slots are seconds. Here a slot is ``SLOT`` trials.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 
 from costmodels.curve import CurveEnsemble, best_so_far
 from costmodels.curve_functions import CURVES
-from search.allocators.allocation import Allocator, TaskState, open_tasks, state_of
+from search.allocators.allocation import SLOT, Allocator, TaskState, open_tasks, state_of
 from search.allocators.gain import latency_share
 
 PAPER_C = 0.02
@@ -33,11 +33,10 @@ RELEASED_C = 1.0
 
 
 class DynaTune(Allocator):
-    """Upper confidence bound over predicted curves; ``slot``: trials of a slot, ``released``: the code's variant."""
+    """Upper confidence bound over predicted curves; ``released``: the code's variant."""
 
-    def __init__(self, rng: np.random.Generator, slot: int = 8, released: bool = False) -> None:
+    def __init__(self, rng: np.random.Generator, released: bool = False) -> None:
         self._rng = rng
-        self._slot = slot
         self._released = released
         self._curves = [CURVES["log_power"]] if released else list(CURVES.values())
         self._exploration = RELEASED_C if released else PAPER_C
@@ -51,11 +50,11 @@ class DynaTune(Allocator):
         cold = [state for state in tasks if state.best_s is None]
         if cold:
             return cold[0].key
-        total = max(sum(state.trials for state in states) / self._slot, 1.0)
+        total = max(sum(state.trials for state in states) / SLOT, 1.0)
         model_s = sum(latency_share(state) for state in states)
 
         def bound(state: TaskState) -> float:
-            slots = max(state.trials / self._slot, 1.0)
+            slots = max(state.trials / SLOT, 1.0)
             bonus = self._exploration * float(np.sqrt(2.0 * np.log(total) / slots))
             return self._reward(state, model_s) + bonus
 
@@ -84,4 +83,4 @@ class DynaTune(Allocator):
         if trials != state.trials:
             ensemble.fit(*best_so_far(state.latencies_s))
             self._ensembles[state.key] = (state.trials, ensemble)
-        return ensemble.predict(state.trials + self._slot)[0]
+        return ensemble.predict(state.trials + SLOT)[0]

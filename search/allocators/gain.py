@@ -27,7 +27,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from costmodels.cost_model import Floats
-from search.allocators.allocation import TaskState
+from search.allocators.allocation import TaskState, open_tasks
 from search.allocators.stopping import NEAR_BOUND, near_roofline
 
 MOST_TOP = 8
@@ -172,6 +172,15 @@ class GainModel:
         if state.best_s is None or state.exhausted or ahead < 1 or near_roofline(state, NEAR_BOUND):
             return 0.0
         return latency_share(state) * -float(np.expm1(-self.expected(state, ahead)))
+
+    def remaining_s(self, states: Sequence[TaskState], left_s: float) -> float:
+        """Seconds by which ``left_s`` more seconds of tuning are expected to reduce the model's latency.
+
+        Tasks without a trial count nothing; the others get the time in equal parts.
+        """
+        begun = [state for state in open_tasks(states) if state.trials]
+        each_s = left_s / max(1, len(begun))
+        return sum(self.reduction_s(state, int(each_s / trial_cost_s(state))) for state in begun)
 
     def draws(self, state: TaskState, ahead: int, count: int, rng: np.random.Generator) -> Floats:
         """(count,) draws of g: records, their sizes, and the uncertainty of a tail scale read from few trials."""

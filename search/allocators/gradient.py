@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from search.allocators.allocation import Allocator, TaskState, open_tasks, state_of
+from search.allocators.allocation import SLOT, Allocator, TaskState, open_tasks, state_of
 
 ALPHA, BETA, WINDOW = 0.2, 2.0, 3
 """α, β and Δt in slots, as in TVM's ``task_scheduler.py``."""
@@ -29,12 +29,11 @@ NEVER = 1e10
 
 
 class Gradient(Allocator):
-    """Ansor's rule; ``slot`` is the number of trials in a slot, ``pace`` those of a task's first slots."""
+    """Ansor's rule; ``pace``: trials of a task's first slots."""
 
-    def __init__(self, rng: np.random.Generator, slot: int = 8, pace: tuple[int, ...] = ()) -> None:
+    def __init__(self, rng: np.random.Generator, pace: tuple[int, ...] = ()) -> None:
         self.pace = pace
         self._rng = rng
-        self._slot = slot
 
     def next(self, states: Sequence[TaskState]) -> str | None:
         """The open task with the steepest fall of model latency."""
@@ -60,11 +59,11 @@ class Gradient(Allocator):
         return min(known, default=NEVER)
 
     def _slope(self, state: TaskState, states: Sequence[TaskState]) -> float:
-        slots = max(state.trials / self._slot, 1.0)
+        slots = max(state.trials / SLOT, 1.0)
         best = self._best_after(state, state.trials)
         backward = 0.0
         if slots > WINDOW:
-            backward = (best - self._best_after(state, state.trials - WINDOW * self._slot)) / WINDOW
+            backward = (best - self._best_after(state, state.trials - WINDOW * SLOT)) / WINDOW
         like = [other for other in states if other.template == state.template and other.best_s is not None]
         fastest = max((other.flop / other.best_s for other in like if other.best_s), default=0.0)
         by_likeness = BETA * state.flop / fastest if fastest > 0 else NEVER

@@ -22,9 +22,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from search.allocators.allocation import Allocator, TaskState, open_tasks, slot_trials, state_of
+from search.allocators.allocation import SLOT, Allocator, TaskState, open_tasks, slot_trials, state_of
 from search.allocators.gain import GainModel, latency_share, trial_cost_s
-from search.allocators.slot_explanation import describe_slot
 from search.allocators.stopping import NEAR_BOUND, near_roofline
 
 PACE = (2, 2, 4)
@@ -42,14 +41,12 @@ class LatencyReduction(Allocator):
     """Expected reduction of the model's latency per second of tuning.
 
     Args:
-        slot: m once the slots of ``pace`` are over.
         rng: if given, values are drawn from it (Thompson) instead of expected.
-        pace: m of a task's first slots.
     """
 
-    def __init__(self, slot: int = 8, rng: np.random.Generator | None = None, pace: tuple[int, ...] = PACE) -> None:
-        self.pace = pace
-        self._slot = slot
+    pace = PACE
+
+    def __init__(self, rng: np.random.Generator | None = None) -> None:
         self._rng = rng
         self._gains = GainModel()
 
@@ -69,10 +66,20 @@ class LatencyReduction(Allocator):
 
     def why(self, key: str, states: Sequence[TaskState]) -> str:
         """The expected reduction and its cost, as in ``Allocator.why``."""
-        return describe_slot(self._gains, key, states, self._ahead(state_of(key, states)))
+        state = state_of(key, states)
+        share = latency_share(state) / max(sum(map(latency_share, states)), 1e-12)
+        if state.best_s is None:
+            tried = f"none of {state.trials} trials worked so far" if state.trials else "nothing is known of it"
+            return f"{tried}, and untuned it would take some {share:.0%} of the model's time"
+        ahead = self._ahead(state)
+        cut_us = 1e6 * self._gains.reduction_s(state, ahead)
+        return (
+            f"{ahead} trials in {ahead * trial_cost_s(state):.1f} s are expected to cut {cut_us:.1f} µs; "
+            f"it takes {share:.0%} of the model's time"
+        )
 
     def _ahead(self, state: TaskState) -> int:
-        return slot_trials(self.pace, state.trials, self._slot)
+        return slot_trials(self.pace, state.trials, SLOT)
 
     def _value(self, state: TaskState) -> float:
         """Seconds of model latency saved per second of tuning; a task with failures only counts as untuned."""

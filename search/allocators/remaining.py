@@ -10,13 +10,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from schedules.errors import UsageError
 from search.allocators.allocation import TaskState
 from search.allocators.gain import GainModel, headroom, latency_share
 from search.allocators.stopping import near_roofline
 
 DRAWS = 400
 """Draws of the sum: the ends of an 80 % interval are then some 2 % of probability off, √(0.1·0.9 / 400)."""
+
+LEVEL = 0.8
+"""Probability of the interval. Convention."""
 
 AHEAD = 128
 """Trials of every task that "went on" means. Convention."""
@@ -37,15 +39,13 @@ class Remaining:
     Attributes:
         model_s: the model's latency now as the weighted sum of its tasks, seconds.
         gain_s: expected reduction of it.
-        low_s, high_s: interval of the reduction.
-        level: probability of the interval.
+        low_s, high_s: interval of the reduction, of probability ``LEVEL``.
     """
 
     model_s: float
     gain_s: float
     low_s: float
     high_s: float
-    level: float
 
     @property
     def share(self) -> float:
@@ -58,13 +58,13 @@ class Remaining:
     def to_data(self) -> dict[str, float]:
         """As in ``tune run --json``: shares of the model's latency now."""
         low, high = self._share(self.low_s), self._share(self.high_s)
-        return {"share": self.share, "low": low, "high": high, "level": self.level}
+        return {"share": self.share, "low": low, "high": high, "level": LEVEL}
 
     @property
     def text(self) -> str:
         """For people."""
         low, high = 100.0 * self._share(self.low_s), 100.0 * self._share(self.high_s)
-        return f"expected remaining gain {self.share:.1%} ({low:.1f}–{high:.1f}% at {self.level:.0%})"
+        return f"expected remaining gain {self.share:.1%} ({low:.1f}–{high:.1f}% at {LEVEL:.0%})"
 
 
 def together(parts: Sequence[Remaining | None]) -> Remaining | None:
@@ -73,14 +73,13 @@ def together(parts: Sequence[Remaining | None]) -> Remaining | None:
     Bounds are added too: the parts' expectations come from one gain model, so they are wrong in the same direction.
     """
     known = [part for part in parts if part is not None]
-    if not known or len(known) < len(parts) or len({part.level for part in known}) > 1:
+    if not known or len(known) < len(parts):
         return None
     return Remaining(
         sum(part.model_s for part in known),
         sum(part.gain_s for part in known),
         sum(part.low_s for part in known),
         sum(part.high_s for part in known),
-        known[0].level,
     )
 
 
@@ -96,19 +95,11 @@ class RemainingGain:
         """Take note of ``states`` after a slot."""
         self._gains.observe(states)
 
-    def estimate(self, states: Sequence[TaskState], level: float = 0.8) -> Remaining:
+    def estimate(self, states: Sequence[TaskState]) -> Remaining:
         """What ``ahead`` more trials of every open task would bring.
 
         A task without a valid config counts with an untuned latency and no gain: nothing is known of it.
-
-        Args:
-            level: of the interval, above 0 and below 1.
-
-        Raises:
-            UsageError: for another level.
         """
-        if not 0.0 < level < 1.0:
-            raise UsageError(f"level is {level}; an interval's level lies between 0 and 1")
         cuts = np.zeros(DRAWS)
         model_s = 0.0
         off = np.exp(COMMON_SPREAD * self._rng.standard_normal(DRAWS))
@@ -119,8 +110,8 @@ class RemainingGain:
                 continue
             gains = np.minimum(off * self._gains.draws(state, self._ahead, DRAWS, self._rng), headroom(state))
             cuts += share * -np.expm1(-gains)
-        low, high = np.quantile(cuts, [0.5 - level / 2.0, 0.5 + level / 2.0])
-        return Remaining(model_s, float(cuts.mean()), float(low), float(high), level)
+        low, high = np.quantile(cuts, [0.5 - LEVEL / 2.0, 0.5 + LEVEL / 2.0])
+        return Remaining(model_s, float(cuts.mean()), float(low), float(high))
 
 
 def why_enough(remaining: Remaining, until: float) -> str | None:

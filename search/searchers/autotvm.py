@@ -71,7 +71,7 @@ class Annealer:
         if space.enumerated and len(space.rows) <= MANY:
             # The model predicts every row once; a step is then a look-up.
             table = value(space.rows)
-            value = lambda rows: table[self._pool.places(rows)]  # noqa: E731
+            value = lambda rows: table[space.places(rows)]  # noqa: E731
         if self._walkers is None:
             self._walkers = self._pool.scatter(cooling.walkers)
         walkers = self._walkers
@@ -82,7 +82,7 @@ class Annealer:
             if step - changed >= cooling.patience:
                 break
             moved = self._step(walkers)
-            inside = self._pool.valid(moved)
+            inside = self._pool.space.allowed(moved)
             gained = np.full(len(walkers), -np.inf)
             gained[inside] = value(moved[inside])
             heat = cooling.temperature * (1.0 - step / cooling.steps) + 1e-9

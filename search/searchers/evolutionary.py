@@ -70,4 +70,4 @@ class EvolutionarySearch(LearningSearcher):
         crossed = np.where(mixed, parents[drawn[0]], parents[drawn[1]])
         lone = self._pool.mutate(parents[drawn[0]], POPULATION)
         children = np.where(self._rng.random((POPULATION, 1)) < CROSSED, crossed, lone).astype(np.int32)
-        return children[self._pool.valid(children)]
+        return children[self._pool.space.allowed(children)]

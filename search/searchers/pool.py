@@ -40,14 +40,6 @@ class Pool:
         self._lengths = np.array([len(knob.choices) for knob in space.knobs], dtype=np.int64)
         self._tried: set[bytes] = set()
         self._open = np.ones(len(space.rows), dtype=np.bool_) if space.enumerated else None
-        # Rows of an enumerated space are listed in ascending order of this flat index, so it can be searched.
-        self._flat = self._flatten(space.rows) if space.enumerated else np.zeros(0, dtype=np.int64)
-
-    def _flatten(self, rows: Rows) -> NDArray[np.int64]:
-        flat = np.zeros(len(rows), dtype=np.int64)
-        for column, length in enumerate(self._lengths):
-            flat = flat * length + rows[:, column]
-        return flat
 
     def row(self, config: Config) -> Rows | None:
         """(d,) indices of ``config``, or None if this space does not offer it."""
@@ -55,32 +47,21 @@ class Pool:
             row = self.space.row(config)
         except UsageError:
             return None
-        return row if self.valid(row[None, :])[0] else None
-
-    def valid(self, rows: Rows) -> NDArray[np.bool_]:
-        """(n,) whether each row of choice indices satisfies the space's constraint."""
-        constraint = self.space.constraint
-        if constraint is None:
-            return np.ones(len(rows), dtype=np.bool_)
-        return np.asarray(constraint(self.space.columns(rows)), dtype=np.bool_)
+        return row if self.space.allowed(row[None, :])[0] else None
 
     def untried(self, rows: Rows) -> NDArray[np.bool_]:
         """(n,) whether each row is valid and was not tried."""
-        valid = self.valid(rows)
+        valid = self.space.allowed(rows)
         if self._open is None:
             return valid & np.array([row.tobytes() not in self._tried for row in rows], dtype=np.bool_)
         fresh = np.zeros(len(rows), dtype=np.bool_)
-        fresh[valid] = self._open[self.places(rows[valid])]
+        fresh[valid] = self._open[self.space.places(rows[valid])]
         return fresh
-
-    def places(self, rows: Rows) -> NDArray[np.int64]:
-        """(n,) index in ``space.rows`` of each valid row of an enumerated space."""
-        return np.searchsorted(self._flat, self._flatten(rows))
 
     def take(self, rows: Rows) -> None:
         """Mark ``rows`` (n, d) as tried."""
         if self._open is not None:
-            self._open[self.places(rows)] = False
+            self._open[self.space.places(rows)] = False
         else:
             self._tried.update(row.tobytes() for row in rows)
 
@@ -140,7 +121,7 @@ class Pool:
         if self._open is not None:
             return self.space.rows[self._rng.integers(len(self.space.rows), size=count)]
         rows = self._rng.integers(self._lengths, size=(ROUNDS * count, len(self._lengths))).astype(np.int32)
-        return rows[self.valid(rows)][:count]
+        return rows[self.space.allowed(rows)][:count]
 
     def candidates(self, parents: Rows, limit: int = MANY) -> Rows:
         """Untried rows worth scoring: all of an enumerated space up to ``limit``, else samples and mutants."""

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from costmodels.cost_model import Floats
 from schedules.errors import UsageError
-from schedules.space import Space
 from search.searchers.searcher import SearchContext
 
 MOST_TASKS = 24
@@ -36,25 +35,16 @@ class PriorRows:
         return ~np.isnan(self.scores)
 
 
-def columns_of(space: Space) -> tuple[str, ...]:
-    """Names of the features of ``space``, in their order."""
-    names = tuple(knob.name for knob in space.knobs)
-    if space.derive is None:
-        return names
-    lone = np.zeros((1, len(space.knobs)), dtype=np.int32)
-    return names + tuple(space.derive(space.columns(lone)))
-
-
 def prior_rows(context: SearchContext) -> list[PriorRows]:
     """``context.prior`` in this space's columns, nearest task first.
 
     Only tasks whose spaces have the same feature names take part: the template is the same, the sizes differ.
     Of more than ``MOST_ROWS`` results the best half and the newest rest are kept.
     """
-    columns = columns_of(context.space)
+    columns = context.space.feature_names
     found: list[PriorRows] = []
     for space, results in context.prior:
-        if len(found) >= MOST_TASKS or columns_of(space) != columns:
+        if len(found) >= MOST_TASKS or space.feature_names != columns:
             continue
         features, scores = [], []
         for config, measurement in results:

@@ -74,3 +74,22 @@ def test_more_trials_cut_more_but_never_below_the_bound() -> None:
     assert cuts == sorted(cuts)
     assert cuts[0] > 0
     assert cuts[-1] <= 4e-4 - one.bound_s
+
+
+def slowing(key: str = "a", best_s: float = 4e-4, trials: int = 16, **other: object) -> TaskState:
+    return state([best_s * (1 + 0.1 * number) for number in reversed(range(trials))], key, **other)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "over", [slowing(exhausted=True), slowing(best_s=1.01e-4), slowing(trials=0)], ids=["all", "bound", "none"]
+)
+def test_nothing_is_expected_of_what_is_over_or_has_not_begun(over: TaskState) -> None:
+    gains = GainModel()
+    gains.observe([over])
+    assert gains.reduction_s(over, 8) == gains.remaining_s([over], 60.0) == 0.0
+
+
+def test_what_remains_grows_with_the_time_left() -> None:
+    gains, states = GainModel(), [slowing("a"), slowing("b", weight=3)]
+    gains.observe(states)
+    assert 0 == gains.remaining_s(states, 0.0) < gains.remaining_s(states, 5.0) < gains.remaining_s(states, 60.0)

@@ -75,3 +75,13 @@ def test_thompson_serves_more_than_the_favourite() -> None:
 def test_first_slots_are_short() -> None:
     assert LatencyReduction().pace == PACE
     assert "2 trials in 0.2 s" in LatencyReduction().why("a", [known("a", [1e-3] * 2)])
+
+
+def test_the_reason_names_its_numbers() -> None:
+    allocator, states = (
+        LatencyReduction(),
+        [known("a", [1e-3 / (1 + 0.1 * index) for index in range(16)]), known("b", [])],
+    )
+    assert allocator.next(states) == "b"
+    assert "nothing is known of it" in allocator.why("b", states)
+    assert "8 trials in 0.8 s are expected to cut" in allocator.why("a", states)

@@ -3,9 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
-from schedules.errors import UsageError
 from search.allocators.remaining import Remaining, RemainingGain, together, why_enough
 from tests.search_tests.states import known
 
@@ -30,12 +28,10 @@ def test_remaining_gain_of_tasks_nobody_tried_is_unknown_not_infinite() -> None:
     remaining = RemainingGain(np.random.default_rng(0)).estimate([known("a", [])])
     assert remaining.gain_s == 0.0
     assert remaining.model_s > 0.0
-    with pytest.raises(UsageError, match="between 0 and 1"):
-        RemainingGain(np.random.default_rng(0)).estimate([known("a", [])], level=80.0)
 
 
 def test_what_is_left_of_several_models_is_added_up_unless_one_is_unknown() -> None:
-    one, other = Remaining(2.0, 0.5, 0.25, 1.0, 0.8), Remaining(1.0, 0.25, 0.0, 0.5, 0.8)
-    assert together([one, other]) == Remaining(3.0, 0.75, 0.25, 1.5, 0.8)
+    one, other = Remaining(2.0, 0.5, 0.25, 1.0), Remaining(1.0, 0.25, 0.0, 0.5)
+    assert together([one, other]) == Remaining(3.0, 0.75, 0.25, 1.5)
     assert together([one, None]) is None
     assert together([]) is None

@@ -26,7 +26,7 @@ def test_drawn_rows_are_valid_distinct_and_untried_until_taken(build) -> None:  
 def test_forbidden_rows_are_not_untried() -> None:
     pool = make(spaces.enumerated())
     forbidden = np.array([[5, 3, 0, 0], [0, 0, 0, 0]], dtype=np.int32)
-    assert pool.valid(forbidden).tolist() == [False, True]
+    assert pool.space.allowed(forbidden).tolist() == [False, True]
     assert pool.untried(forbidden).tolist() == [False, True]
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from search.searchers.prior import MOST_ROWS, columns_of, prior_rows
+from search.searchers.prior import MOST_ROWS, prior_rows
 from search.searchers.searcher import SearchContext
 from tests.conformance import spaces
 
@@ -16,7 +16,7 @@ def test_prior_takes_tasks_with_the_same_columns_only() -> None:
     foreign = (told[0], *results)  # a config that this space does not know is left out
     context = SearchContext(space, np.random.default_rng(0), prior=((alien, told), (space, foreign)))
     (rows,) = prior_rows(context)
-    assert columns_of(space) == ("wide", "high", "order", "split", "area")
+    assert space.feature_names == ("wide", "high", "order", "split", "area")
     assert rows.features.shape == (MOST_ROWS, 5)
     assert 0 < (~rows.valid).sum() < MOST_ROWS
     timed = [-np.log(m.latency_s) for _, m in results if m.ok]

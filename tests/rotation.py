@@ -19,13 +19,13 @@ GROUPS = 5
 """So many runs cover all slow tests."""
 
 SECONDS = Path(__file__).with_name("rotation.toml")
-"""Seconds that tests took on two cores: the start of a node id, up to ``::`` or ``[`` or its end, → seconds."""
+"""The start of a node id, up to ``::`` or ``[`` or its end, → seconds."""
 
 
 def recorded() -> dict[str, float]:
-    """What ``SECONDS`` has, measured and estimated."""
-    tables: dict[str, dict[str, float]] = tomllib.loads(SECONDS.read_text())
-    return {name: seconds for table in tables.values() for name, seconds in table.items()}
+    """What ``SECONDS`` has."""
+    seconds: dict[str, float] = tomllib.loads(SECONDS.read_text())["seconds"]
+    return seconds
 
 
 def dealt(seconds: Mapping[str, float]) -> dict[str, int]:

@@ -33,7 +33,9 @@ def bench(
     ] = "onnxruntime",
     model: Annotated[
         Path | None,
-        typer.Option(metavar="MODEL", help="Its ONNX file; default by name beside the artifact or in this folder."),
+        typer.Option(
+            metavar="MODEL", help="Its ONNX file; default beside the artifact, in this folder, or where it was tuned."
+        ),
     ] = None,
     rounds: Annotated[int, typer.Option(metavar="N", help="Turns of every engine.")] = 30,
     seed: opt.Seed = 0,

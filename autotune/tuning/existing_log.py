@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 from autotune.options import default_log
 from schedules.errors import LogError, MissingRecordError
 from tuning_logs.sql_store import TuningLog, memory_log, open_log
+
+logger = logging.getLogger(__name__)
 
 
 def made_log(address: str | Path | None) -> TuningLog:
@@ -31,10 +34,17 @@ def existing_log(address: str | Path | None) -> TuningLog:
 
 
 def known_log(address: str | Path | None) -> TuningLog:
-    """As ``existing_log``; an empty log where the user's own does not exist yet."""
-    if address is None and not default_log().exists():
-        return memory_log()
-    return existing_log(address)
+    """The log at ``address`` (None: the user's own), to look records up in; an empty one where there is none yet.
+
+    Raises:
+        LogError: if it cannot be opened.
+    """
+    where = default_log() if address is None else address
+    if not _is_missing(where):
+        return open_log(where)
+    if address is not None:
+        logger.warning("there is no tuning log at %s, so no records are known; 'tune run --log' makes it", where)
+    return memory_log()
 
 
 def check_frozen(address: str | Path | None) -> None:

@@ -7,6 +7,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from autotune.artifact.known_models import remember_model
 from autotune.backends.backend_catalog import backend_of
 from autotune.backends.cuda.device import device_target
 from autotune.events import Observer, ignore
@@ -34,6 +35,12 @@ def tune(model: str | Path, options: Options | None = None, observe: Observer = 
     path, options = Path(model), _for_device(options or Options())
     if options.frozen:
         check_frozen(options.log)
+    result = _tuned(path, options, observe)
+    remember_model(result.artifact, path)
+    return result
+
+
+def _tuned(path: Path, options: Options, observe: Observer) -> Result:
     composition = _composition(path, options)
     if composition is not None:
         return _tune_parts(path, options, composition, observe)

@@ -27,6 +27,7 @@ import onnx
 from numpy.typing import NDArray
 
 from autotune.artifact.directory import Artifact, read_artifact
+from autotune.artifact.known_models import remembered_model
 from autotune.artifact.manifest import attach, sha256
 from autotune.importer.onnx_model.load import load_model
 from autotune.validation.bench_process import CpuMeter, EngineProcess, EngineTimes, wait_until_quiet
@@ -172,7 +173,9 @@ def check_engines(names: Sequence[str]) -> None:
 
 
 def find_model(artifact: Artifact, given: Path | None = None) -> Path:
-    """The ONNX file that the artifact was built from: ``given``, or by name beside the artifact or in this folder.
+    """The ONNX file that the artifact was built from: ``given``, or where it is found.
+
+    It is looked for by name beside the artifact and in this folder, then where it lay when this user built from it.
 
     Raises:
         ModelError: if there is none or its hash differs.
@@ -184,12 +187,13 @@ def find_model(artifact: Artifact, given: Path | None = None) -> Path:
         if sha256(given) != digest:
             raise ModelError(f"{given} is not the model that {artifact.path} was built from (its hash differs)")
         return given
-    places = (artifact.path.resolve().parent / name, Path.cwd() / name)
-    found: list[Path] = [place for place in places if name and place.is_file()]
+    places = (artifact.path.resolve().parent / name, Path.cwd() / name, remembered_model(digest))
+    found = [place for place in places if name and place is not None and place.is_file()]
     for place in found:
         if sha256(place) == digest:
             return place
-    what = f"{found[0]} has changed since" if found else f"{name} is neither beside {artifact.path} nor in this folder"
+    nowhere = f"{name} is neither beside {artifact.path} nor in this folder nor where it was when it was tuned here"
+    what = f"{found[0]} has changed since" if found else nowhere
     raise ModelError(f"{what}; give the model that it was built from with --model")
 
 

@@ -129,7 +129,12 @@ def _slim(model: ModelProto) -> ModelProto:
             onnx.checker.check_model(skeleton(slimmed))
     except (ThirdPartyError, ModelError) as error:  # without its rewrites the model is right, only slower
         cause = error.__cause__ or error
-        logger.warning("onnxslim failed and was skipped: %s: %s", type(cause).__name__, error)
+        logger.warning(
+            "outputs stay right, but kernels may be slower: onnxslim failed and its rewrites are left out "
+            "(%s: %s); 'onnxslim MODEL.onnx SLIM.onnx' has no limit of memory, tune SLIM.onnx if it succeeds",
+            type(cause).__name__,
+            error,
+        )
         infer_shapes(model, model.graph.name or "model")
         return model
     return slimmed

@@ -23,12 +23,15 @@ def test_a_log_is_made_only_where_that_was_asked_for(own, tmp_path):
     logs.existing_log(tmp_path / "t.db").close()
 
 
-def test_the_user_s_own_log_is_empty_until_it_is_made(own):
+def test_a_log_to_look_up_in_is_empty_until_it_is_made(own, tmp_path, caplog):
     with closing(logs.known_log(None)) as log:
         assert list(log.records()) == []
+    assert not caplog.text
+    with closing(logs.known_log(tmp_path / "t.db")) as log:
+        assert list(log.records()) == []
+    assert f"there is no tuning log at {tmp_path / 't.db'}, so no records are known" in caplog.text
     assert not own.exists()
-    with pytest.raises(LogError):
-        logs.known_log(own)
+    assert not (tmp_path / "t.db").exists()
 
 
 def test_a_frozen_run_needs_the_log_that_it_names(own, tmp_path):

@@ -11,6 +11,7 @@ import pytest
 
 import autotune
 from autotune.artifact.directory import read_artifact
+from autotune.artifact.known_models import remembered_model
 from autotune.backends.cpu import linking
 from autotune.builder import one_lane
 from autotune.events import PhaseBegan, SlotDone, TuningBegan, TuningEnded
@@ -66,7 +67,9 @@ def test_a_run_measures_builds_and_verifies(tmp_path, model, measurers):
     assert (result.measured_trials, result.reused_records, result.reason) == (6, 0, "6 trials were measured")
     assert result.verified.passed
     assert result.verified.reference.startswith("onnxruntime")
-    assert read_artifact(result.artifact).provenance["model"] == "tiny.onnx"
+    provenance = read_artifact(result.artifact).provenance
+    assert provenance["model"] == "tiny.onnx"
+    assert remembered_model(provenance["sha256"]) == model.resolve()
     assert measurers[0].trials == 6
     assert measurers[0].closed
     assert {slot[0].task.key for slot in measurers[0].slots} <= set(measurers[0].expected)

@@ -9,6 +9,7 @@ import psutil
 import pytest
 
 from autotune.artifact.directory import read_artifact
+from autotune.artifact.known_models import remember_model
 from autotune.validation import bench as bench_module
 from autotune.validation import bench_process
 from autotune.validation.bench import BenchResult, bench, check_engines, find_model
@@ -71,6 +72,21 @@ def test_model_is_found_beside_the_artifact_or_in_this_folder(tiny, tmp_path, mo
     monkeypatch.chdir(elsewhere)
     assert find_model(artifact).resolve() == moved.resolve()
     assert find_model(artifact, moved) == moved
+
+
+def test_a_model_elsewhere_is_found_where_it_was_tuned(tiny, tmp_path):
+    kept = tmp_path / "elsewhere" / "another name.onnx"
+    kept.parent.mkdir()
+    tiny.model.rename(kept)
+    remember_model(tiny.artifact, kept)
+    artifact = read_artifact(tiny.artifact)
+    assert find_model(artifact) == kept
+    kept.write_bytes(kept.read_bytes() + b"\0")
+    with pytest.raises(ModelError, match=r"another name\.onnx has changed since"):
+        find_model(artifact)
+    kept.unlink()
+    with pytest.raises(ModelError, match="nor where it was when it was tuned here; give the model"):
+        find_model(artifact)
 
 
 def test_changed_model_is_refused(tiny):

@@ -7,24 +7,30 @@ at least 8) and stay in the register file beside the operands.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from tvm import s_tir
-from tvm.s_tir.schedule import LoopRV
+from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 MOST_NUMBERS = 28
 """Numbers that a tile of one vector of weights may have. Of 32 registers, 28 sums leave room for two vectors of weights
 and one operand. More spill: with 56 sums a 3 × 3 convolution took twice as long."""
 
 
-def unroll_tile(sch: s_tir.Schedule, block: s_tir.schedule.SBlockRV, count: int) -> None:
-    """Vectorise the innermost loop of ``block`` and unroll the ``count`` - 1 around it."""
-    loops = sch.get_loops(block)
-    sch.vectorize(loops[-1])
-    for loop in loops[-count:-1]:
+def spread(sch: s_tir.Schedule, loops: Sequence[LoopRV]) -> None:
+    """Vectorise the last of ``loops`` and unroll the others; nothing where there are none."""
+    if loops:
+        sch.vectorize(loops[-1])
+    for loop in loops[:-1]:
         sch.unroll(loop)
+
+
+def unroll_tile(sch: s_tir.Schedule, block: SBlockRV, count: int) -> None:
+    """``spread`` the innermost ``count`` loops of ``block``."""
+    spread(sch, sch.get_loops(block)[-count:])
 
 
 def tile_order(vectors: tuple[LoopRV, int], numbers: tuple[LoopRV, ...], count: int) -> tuple[LoopRV, ...]:

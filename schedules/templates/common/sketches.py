@@ -26,6 +26,7 @@ from schedules.config import Config, Value
 from schedules.errors import ScheduleError, check
 from schedules.space import Knob, Space
 from schedules.templates.common.soundness import repeated_sum, unwritten
+from schedules.templates.common.structure import divisors
 
 SKETCH_LIMIT = 6  # a chain of reductions multiplies their variants; the first ones are the plainest
 UNROLL = (0, 16, 64)  # MetaSchedule also offers 512: such candidates compile for tens of seconds
@@ -193,10 +194,7 @@ def tilings_of(extent: int, parts: int, innermost: int) -> tuple[tuple[int, ...]
     if parts == 1:
         return ((extent,),) if extent <= innermost else ()
     found = [
-        (*head, last)
-        for last in range(1, innermost + 1)
-        if extent % last == 0
-        for head in _factorisations(extent // last, parts - 1)
+        (*head, last) for last in divisors(extent, innermost) for head in _factorisations(extent // last, parts - 1)
     ]
     found.sort()
     stride = -(-len(found) // TILING_LIMIT)
@@ -207,9 +205,7 @@ def _factorisations(extent: int, parts: int) -> list[tuple[int, ...]]:
     """All ordered factorisations."""
     if parts == 1:
         return [(extent,)]
-    divisors = [d for d in range(1, math.isqrt(extent) + 1) if extent % d == 0]
-    divisors += [extent // d for d in reversed(divisors) if d * d != extent]
-    return [(d, *rest) for d in divisors for rest in _factorisations(extent // d, parts - 1)]
+    return [(d, *rest) for d in divisors(extent) for rest in _factorisations(extent // d, parts - 1)]
 
 
 def _balanced(choices: tuple[tuple[int, ...], ...], inner: int) -> tuple[int, ...]:

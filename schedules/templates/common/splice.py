@@ -8,11 +8,11 @@ them again: buffers are renamed by the compiler's own pass, not by us.
 
 from __future__ import annotations
 
-from tvm import relax, s_tir, tirx
+from tvm import relax, tirx
 from tvm.ir import IRModule, Var
 
 from schedules.errors import check
-from schedules.templates.common.structure import blocks_in_order
+from schedules.templates.common.structure import blocks_in_order, root_nests, rooted
 
 
 def replace_anchor(func: tirx.PrimFunc, anchor: str, stages: tirx.PrimFunc, data: int, weight: int) -> tirx.PrimFunc:
@@ -31,15 +31,14 @@ def replace_anchor(func: tirx.PrimFunc, anchor: str, stages: tirx.PrimFunc, data
     blocks = blocks_in_order(func)
     names = [block.name_hint for block in blocks]
     position = names.index(anchor)
-    root = func.body.block
-    nests = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
+    nests = root_nests(func)
     check(len(nests) == len(names), f"{anchor} is not at the root of its function")
     if position == len(names) - 1:
         return _in_order(stages, data, weight)
     produced = blocks[position].writes[0].source
     rest = [param for index, param in enumerate(func.params) if index != weight]  # the epilogue may read data too
     later = [block.writes[0].source for block in blocks[position + 1 :]]
-    kept = [buffer for buffer in root.alloc_buffers if any(buffer.same_as(written) for written in later)]
+    kept = [buffer for buffer in func.body.block.alloc_buffers if any(buffer.same_as(written) for written in later)]
     epilogue = _function([produced, *rest], nests[position + 1 :], kept)
     return _fuse(func, stages, epilogue, data, weight)
 
@@ -52,10 +51,7 @@ def _in_order(stages: tirx.PrimFunc, data: int, weight: int) -> tirx.PrimFunc:
 
 
 def _function(params: list[Var], nests: list[tirx.Stmt], allocated: list[Var]) -> tirx.PrimFunc:
-    body = tirx.SeqStmt(nests) if len(nests) > 1 else nests[0]
-    root = s_tir.SBlock([], [], [], "root", body, alloc_buffers=allocated)
-    realize = s_tir.SBlockRealize([], tirx.const(True, "bool"), root)
-    return tirx.PrimFunc(params, realize).with_attr("tirx.noalias", True).with_attr("s_tir", True)
+    return tirx.PrimFunc(params, rooted(nests, allocated)).with_attr("tirx.noalias", True).with_attr("s_tir", True)
 
 
 def _tensor(name: str, buffer: Var) -> relax.Var:

@@ -12,6 +12,7 @@ import numpy as np
 import tvm_ffi
 from numpy.typing import NDArray
 from tvm import s_tir, tirx
+from tvm.ir import Var
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from schedules.errors import check
@@ -193,7 +194,22 @@ def about_last(blocks: Sequence[s_tir.SBlock], shapes: tuple[tuple[int, ...], ..
 
 def divisors(number: int, most: int | None = None) -> tuple[int, ...]:
     """Every divisor up to ``most``, ascending."""
-    return tuple(d for d in range(1, min(number, most or number) + 1) if number % d == 0)
+    low = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
+    every = dict.fromkeys([*low, *(number // d for d in reversed(low))])
+    return tuple(d for d in every if most is None or d <= most)
+
+
+def root_nests(func: tirx.PrimFunc) -> list[tirx.Stmt]:
+    """The statements of the root block, in order: where nothing is fused, one nest of loops for each block."""
+    body = func.body.block.body
+    return list(body.seq) if isinstance(body, tirx.SeqStmt) else [body]
+
+
+def rooted(nests: Sequence[tirx.Stmt], allocated: Sequence[Var]) -> s_tir.SBlockRealize:
+    """The body of a function that runs ``nests`` one after another, with the buffers ``allocated`` between them."""
+    body = tirx.SeqStmt(nests) if len(nests) > 1 else nests[0]
+    root = s_tir.SBlock([], [], [], "root", body, alloc_buffers=allocated)
+    return s_tir.SBlockRealize([], tirx.const(True, "bool"), root)
 
 
 def axis_loops(sch: s_tir.Schedule, block: SBlockRV) -> tuple[list[LoopRV], list[LoopRV]]:

@@ -17,7 +17,7 @@ from tvm.s_tir.meta_schedule.database import TuningRecord
 from tvm.s_tir.schedule import Trace
 
 from schedules.config import Config
-from schedules.errors import ScheduleError, check
+from schedules.errors import ScheduleError, check, last_line
 from schedules.templates.common.indices import exact_indices
 from schedules.templates.common.prefetch import without_prefetches
 
@@ -32,21 +32,17 @@ MORE = "its kernel needs more than schedule instructions"
 
 def trace_of(traced: s_tir.Schedule | TuningRecord) -> str:
     """The trace of a schedule as JSON text: ``[instructions, decisions]``, the form in MetaSchedule's databases."""
-    return json.dumps(_plain(traced.trace.as_json()), separators=(",", ":"))
+    return json.dumps(traced.trace.as_json(), default=_plain, separators=(",", ":"))
 
 
 def _plain(value: Any) -> Any:
-    """TVM's containers and numbers → Python's."""
-    if value is None or isinstance(value, bool | int | float):
-        return value
+    """TVM's containers and numbers → Python's, for ``json``."""
     if isinstance(value, tirx.IntImm | tirx.FloatImm):
         return value.value
-    if isinstance(value, str):
-        return str(value)
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return dict(value.items())
     if isinstance(value, Sequence):
-        return [_plain(item) for item in value]
+        return list(value)
     raise ScheduleError(f"a trace holds {type(value).__name__}, which JSON cannot")
 
 
@@ -60,8 +56,7 @@ def replayed(func: tirx.PrimFunc, trace: str) -> s_tir.Schedule:
     try:
         Trace.apply_json_to_schedule(json.loads(trace), sch)
     except (s_tir.ScheduleError, ValueError, TypeError, RuntimeError, IndexError, KeyError, AttributeError) as error:
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        raise ScheduleError(f"the trace does not apply: {lines[-1]}") from error
+        raise ScheduleError(f"the trace does not apply: {last_line(error)}") from error
     return sch
 
 

@@ -31,7 +31,7 @@ from schedules.errors import UsageError, check
 from schedules.space import Columns, Knob, Space
 from schedules.target import Target
 from schedules.templates.common.ranking import ranked
-from schedules.templates.common.register_tile import unroll_tile
+from schedules.templates.common.register_tile import spread, unroll_tile
 from schedules.templates.common.structure import (
     MOST_BLOCKS,
     MOST_JOB_ROWS,
@@ -176,9 +176,7 @@ class BatchMatmulTemplate(MarkedTemplate):
             _copy_block(sch, pack, bool(anchor.geometry["contiguous"]))
         else:
             sch.compute_inline(pack)
-        sch.vectorize(lane)
-        for loop in (ki, mi, ni):
-            sch.unroll(loop)
+        spread(sch, (ki, mi, ni, lane))
         if tail is not None and not cropped:  # LLVM masks the ends of cropped rows
             _tile_epilogue(sch, tail, lanes)
         init = sch.decompose_reduction(product, ko)
@@ -201,7 +199,4 @@ def _tile_epilogue(sch: s_tir.Schedule, tail: SBlockRV, lanes: int) -> None:
     """Below the loops over jobs, m and n: vectors of the last axis, everything else of the tile unrolled."""
     tile: list[LoopRV] = [loop for loop in sch.get_loops(tail)[3:] if int(sch.get(loop).extent) > 1]
     check(tile and int(sch.get(tile[-1]).extent) % lanes == 0, "the epilogue's tile is not made of whole vectors")
-    rest, lane = sch.split(tile[-1], [None, lanes])
-    sch.vectorize(lane)
-    for loop in (*tile[:-1], rest):
-        sch.unroll(loop)
+    spread(sch, (*tile[:-1], *sch.split(tile[-1], [None, lanes])))

@@ -14,14 +14,14 @@ The rewrite (``c``: reduction over ci, kh, kw, i):
                                                          unroll u: unroll to, th, tw: vectorize b
                                                      epilogue on the to·th·tw tile while it is in registers
 
-With knob ``depth`` below the number of ci, the sum is cut in chunks of so many: all tiles of a job pass over one chunk
-of the weights, which stays in L1, before the next, and what is summed so far lies in memory between. It pays where few
-pixels share a tile, on maps of 7 × 7 say, and weights would else be read from L2 as fast as it gives them.
+The knob ``depth`` cuts the sum over ci into chunks of ``depth`` input blocks. All tiles of a job use one chunk of the
+weights, which stays in L1, before the next is read; partial sums are kept in memory between chunks. This pays where
+tiles have few pixels, as on 7 × 7 maps: without chunks, such a kernel is limited by how fast L2 delivers weights.
 
-The to·th·tw accumulators of one vector each must hide the FMA latency (ports × latency, at least 8) and stay in the
-register file beside what they share (``tile_registers``): 28 of 32 leave room for two vectors of weights and one
-number, spread. The more of them, the fewer loads a multiply-add takes, and the less it matters that weights come from
-L2. Tiles with more are not enumerated.
+A tile has to·th·tw sums, each one vector. There must be enough of them to hide the latency of a multiply-add (ports ×
+cycles, at least 8), and they must fit the register file together with their operands (``tile_registers``): of 32
+registers, 28 sums leave room for two vectors of weights and one broadcast number. A larger tile needs fewer loads per
+multiply-add and depends less on L2. Tiles that do not fit the registers are not in the space.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ import numpy as np
 import tvm_ffi
 from numpy.typing import NDArray
 from tvm import s_tir, te, tirx
-from tvm.s_tir.schedule import LoopRV
+from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from schedules.config import Config
 from schedules.errors import check
 from schedules.space import ENUMERATION_LIMIT, Columns, Knob, Space
 from schedules.target import Target
 from schedules.templates.common.prefetch import FEWEST_TILES, Panel, prefetch_next
-from schedules.templates.common.register_tile import MOST_NUMBERS, tile_order, tile_registers, unroll_tile
+from schedules.templates.common.register_tile import MOST_NUMBERS, spread, tile_order, tile_registers, unroll_tile
 from schedules.templates.common.splice import replace_anchor
 from schedules.templates.common.structure import (
     MOST_BLOCKS,
@@ -54,6 +54,7 @@ from schedules.templates.common.structure import (
     divisors,
     find_anchor,
     inline_epilogue,
+    places,
 )
 from schedules.templates.common.windows import Window, pad_spatial
 from schedules.templates.cpu import winograd
@@ -64,11 +65,12 @@ from schedules.templates.template import MarkedTemplate
 OP = "conv2d"
 
 CHUNKS = 64, 384
-"""Terms that a chunk of the sum may have; see ``depth`` above."""
+"""Fewest and most terms of a chunk of the sum; see ``depth`` above."""
 
 LONG = 256
-"""Terms from which the weights of two to four vectors leave L1, or first have to come from beyond L2 for long enough
-that a chunk asked for ahead is worth the pass: 832 → 128 on 7 × 7 went from 45 to 56 % of the peak in the model."""
+"""Sums with fewer terms are not cut. From this length on, the weights of a tile of two to four vectors do not stay in
+L1, or their first read from beyond L2 takes so long that prefetching the next chunk repays an extra pass over the sums.
+Measured on 832 → 128 channels, 7 × 7, inside a model: from 45 to 56 % of the machine's peak."""
 
 MOST_TILE_ROWS, MOST_JOB_ROWS = 7, 16
 """Rows of pixels in a tile and in a parallel job. Heuristic, not measured: they bound the size of the space."""
@@ -139,18 +141,18 @@ def conv2d(
 
 
 def group_span(per_group: int, groups: int, lanes: int) -> int:
-    """Most groups that one block of ``lanes`` output channels can touch, of ``per_group`` output channels each."""
+    """The largest number of groups that share one block of ``lanes`` channels, with ``per_group`` channels a group."""
     return 1 if per_group % lanes == 0 else min(groups, -(-lanes // per_group) + 1)
 
 
 def touches(o: tirx.Expr, index: tirx.Expr, per_group: int, groups: int, lanes: int) -> tirx.Expr:
-    """Whether any channel of output block ``o`` is of group number ``index`` of those that a block may touch."""
+    """Whether output block ``o`` has a channel of the group at position ``index`` among those it may overlap."""
     group = tirx.min(o * lanes // per_group, groups - group_span(per_group, groups, lanes)) + index
     return tirx.all(group * per_group < (o + 1) * lanes, (group + 1) * per_group > o * lanes)
 
 
 def left_out(func: tirx.PrimFunc) -> int:
-    """Operations that the program of ``func`` names and every config leaves out: multiply-adds of untouched groups."""
+    """Operations of ``func`` that no config executes: multiply-adds of groups that a block does not overlap."""
     anchor = find_anchor(func, OP)
     if anchor is None or "span" not in anchor.geometry:
         return 0
@@ -261,11 +263,9 @@ class Conv2dTemplate(MarkedTemplate):
         outer = sch.fuse(*fused)
         sch.parallel(outer)
         place_padding(sch, anchor, config, outer)
-        sch.vectorize(b)
         # A ragged last tile is code of its own: with its number known, so is which of its columns there are.
         ragged = anchor.spatial[3] % tw != 0
-        for loop in (ii, oi, hi, wi, *([wo] if ragged else [])):
-            sch.unroll(loop)
+        spread(sch, (ii, oi, hi, wi, *([wo] if ragged else []), b))
         init = sch.decompose_reduction(conv, outermost)
         unroll_tile(sch, init, 4)
         unroll_tile(sch, tail, 1 if cut else 4)
@@ -278,7 +278,7 @@ class Conv2dTemplate(MarkedTemplate):
 def _prefetch(
     sch: s_tir.Schedule, anchor: Anchor, config: Config, tiles: tuple[LoopRV, ...], summed: tuple[LoopRV, ...]
 ) -> None:
-    """The next ``to`` blocks of channels, or the next chunk of a sum in chunks, while this one's tiles are computed."""
+    """Prefetch the weights of the next ``to`` blocks (or of the next chunk of the sum) while the current tiles run."""
     job, row, column = (sch.get(loop).loop_var for loop in tiles)
     _, blocks, height, width, lanes = anchor.spatial
     to, rows, chunk = (config.integer(name) for name in ("to", "rows", "depth"))
@@ -299,14 +299,8 @@ def _prefetch(
     prefetch_next(sch, anchor.weight, lanes, summed, Panel(vectors, [(block + 1) * vectors], tile, count))
 
 
-def _skip_untouched(
-    sch: s_tir.Schedule,
-    conv: s_tir.schedule.SBlockRV,
-    touched: s_tir.schedule.LoopRV,
-    inner: s_tir.schedule.LoopRV,
-    anchor: Anchor,
-) -> None:
-    """Leave out the groups that the block of output channels does not touch: all they add is zeros.
+def _skip_untouched(sch: s_tir.Schedule, conv: SBlockRV, touched: LoopRV, inner: LoopRV, anchor: Anchor) -> None:
+    """Skip the groups that a block of output channels does not overlap: they would add zeros only.
 
     Args:
         touched: the loop over the groups that a block may touch.
@@ -314,8 +308,9 @@ def _skip_untouched(
     """
     loop = sch.get(touched)
     alone = sch.get(inner).loop_var  # one block a tile: its loop is inside, and stands at zero
+    realize = next(p.realize for p in places(sch.mod["main"]) if p.realize.block.same_as(sch.get(conv)))
     block = tvm_ffi.structural_map(
-        _realised(loop, sch.get(conv)).iter_values[1],
+        realize.iter_values[1],
         (tirx.Var, lambda var: tirx.const(0, var.ty.dtype) if var.same_as(alone) else var),
     )
     per_group = int(anchor.geometry["outputs"])
@@ -325,16 +320,8 @@ def _skip_untouched(
     sch.state.replace(sch.get_sref(touched), guarded, {})
 
 
-def _realised(statement: tirx.Stmt, block: s_tir.SBlock) -> s_tir.SBlockRealize:
-    """Where ``block`` is run inside nested loops."""
-    while not isinstance(statement, s_tir.SBlockRealize):
-        statement = statement.body
-    check(statement.block.same_as(block), f"{block.name_hint} is not alone in its loops")
-    return statement
-
-
 def _chunks(anchor: Anchor) -> tuple[int, ...]:
-    """Choices of the knob ``depth``: all of ci, and parts of it whose terms are worth a pass."""
+    """Choices of the knob ``depth``: the whole sum, and the divisors of ci that give chunks of ``CHUNKS`` terms."""
     depth, kh, kw, inner = anchor.reduction
     if "span" in anchor.geometry or anchor.plain:
         return (depth,)
@@ -345,9 +332,10 @@ def _chunks(anchor: Anchor) -> tuple[int, ...]:
 
 
 def _listable(*knobs: Knob) -> tuple[Knob, ...]:
-    """``knobs``, if need be with every other choice of the finest ones left out, so that their space can be listed.
+    """``knobs``, thinned until their product is at most ``ENUMERATION_LIMIT``.
 
-    Narrow vectors, and heights and depths of many divisors, make products of some hundred thousand.
+    The knob with the most choices loses every other one first. Only narrow vectors, and heights or depths with many
+    divisors, make products that large.
     """
     while math.prod(len(knob.choices) for knob in knobs) > ENUMERATION_LIMIT:
         finest = max((knob for knob in knobs if knob.name in ("rows", "unroll", "depth")), key=lambda k: len(k.choices))
@@ -358,16 +346,17 @@ def _listable(*knobs: Knob) -> tuple[Knob, ...]:
 
 
 MOST_COPIES = 4
-"""Tiles of a row that are code of their own."""
+"""Most tiles in a row whose last tile is narrower: the loop over them is unrolled, so each is compiled separately.
+Heuristic, not measured."""
 HANDY = (4, 12)
-"""Widths of tiles that leave room for several blocks of channels in the registers."""
+"""Narrowest and widest tile that leaves registers for several blocks of channels. Heuristic, not measured."""
 
 
 def _ragged(width: int) -> tuple[int, ...]:
-    """Widths of tiles, the last of a row narrower, where no divisor of ``width`` is handy.
+    """Tile widths that do not divide ``width``, for rows where no divisor lies within ``HANDY``; else none.
 
-    A row of 13 is one tile of 13 or 13 tiles of 1 else, and with 13 columns no more than two blocks of channels fit the
-    registers; 7 and 6 columns leave room for three, 5 for four.
+    A row of 13 pixels could only be one tile of 13 or 13 tiles of 1. With 13 columns at most two blocks of channels fit
+    the registers. Two tiles of 7 and 6 leave room for three blocks, tiles of 5 for four.
     """
     least, most = HANDY
     if any(least <= d <= most for d in divisors(width)):

@@ -1,4 +1,4 @@
-"""What is known of a convolution's config before it is measured: features for cost models, and first guesses."""
+"""What can be computed from a convolution's config without measuring: features for cost models, and first guesses."""
 
 from __future__ import annotations
 
@@ -15,14 +15,17 @@ from schedules.templates.common.ranking import costs, varied
 from schedules.templates.common.structure import Anchor, balance
 
 BYTE = 15.0
-"""Operations in the time in which one prefetched byte comes from beyond L2. A heuristic."""
+"""Operations that a core does while one prefetched byte arrives from beyond L2. Heuristic, not measured."""
 
 NOT_PREFETCHED = 4
-"""How many times longer a byte takes that was not prefetched. A heuristic."""
+"""How many times longer a byte takes when it was not prefetched. Heuristic, not measured."""
 
 
 def features(columns: Columns, anchor: Anchor, target: Target) -> dict[str, NDArray[np.float64]]:
-    """Analytic features: what a kernel is bound by, in the units of the machine."""
+    """Analytic features of n configs, (n,) each: how much work there is and what may limit its speed.
+
+    The constants in them (8 sums to hide latency, 4 operations per transformed number) are heuristics, not measured.
+    """
     batch, blocks, height, width, lanes = anchor.spatial
     depth, kh, kw, inner = anchor.reduction
     m, to, th, tw = (columns[name] for name in ("algorithm", "to", "th", "tw"))
@@ -59,11 +62,12 @@ def features(columns: Columns, anchor: Anchor, target: Target) -> dict[str, NDAr
 
 
 def _fetched(columns: Columns, anchor: Anchor, target: Target, weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Bytes that a thread has to fetch from beyond its L2, in units of prefetched weights.
+    """Bytes that one thread reads from beyond its L2; a byte that is not prefetched counts ``NOT_PREFETCHED`` times.
 
-    Directly: where jobs of several groups of rows follow each other a thread reads its rows and all weights, else all
-    rows and its weights; rows are not prefetched and come at a quarter of the speed. Winograd reads all weights
-    for every chunk, or in phases once, and then passes transformed data on to the next phase, half of it in L2.
+    Direct method: with jobs ordered by rows (``outer`` = 1) and enough groups of rows, a thread reads its own rows and
+    all weights; otherwise all rows and its own weights. Rows are not prefetched. Winograd: in chunks, all weights are
+    read for every chunk, unless they fit half of L2; in phases they are read once, but transformed data is passed from
+    phase to phase, and half of it is taken to be in L2. Both halves are heuristics, not measured.
     """
     batch, _, height, width, _ = anchor.spatial
     depth, _, _, inner = anchor.reduction
@@ -96,19 +100,19 @@ def first_guesses(space: Space) -> tuple[Config, ...]:
 
 
 def _terms(columns: Columns, derived: Columns) -> Columns:
-    """What makes a first guess bad. The weights are heuristics, tried on few machines and not fitted."""
+    """What makes a first guess bad, as ``ranked`` wants it. The weights are heuristics, not measured."""
     tile = derived["accumulators"]
     return {
-        # A vector of weights costs nearly two loads: it has to come into L1 first, whence a pixel has been read before.
+        # A vector of weights counts as nearly two loads: it must first come into L1, where pixels already are.
         "loads": 4.0 * (1.8 * columns["to"] + columns["th"] * columns["tw"]) / tile,
         "starved": 0.5 * np.maximum(0, 10 - tile),
         "idle": 3.0 * (1 - derived["balance"]),
         "fetch": derived["fetch"],
         "unroll": 0.05 * np.abs(np.log2(columns["unroll"]) - 2),
         "grain": 0.02 * np.abs(columns["rows"] - columns["th"]) * derived["chunked"],
-        # Below that many tiles of one panel there are no prefetches.
+        # With fewer tiles per panel there are no prefetches.
         "waiting": 0.1 * np.maximum(0, np.log2(FEWEST_TILES / derived["tiles"])),
-        # Weights that come from L2 for every tile, and sums that go to memory for every chunk.
+        # Weights that are read from L2 for every tile, and sums that go to memory after every chunk.
         "reread": 3.0 * (derived["chunk_l1"] > 0) * (columns["algorithm"] == 0) / (columns["th"] * columns["tw"]),
         "passes": 0.1 * np.log2(columns["depth"].max() / columns["depth"]),
     }

@@ -26,7 +26,7 @@ from schedules.space import Columns, Knob, Space
 from schedules.target import Target
 from schedules.templates.common.prefetch import FEWEST_TILES, OFTEN, Panel, prefetch_next
 from schedules.templates.common.ranking import ranked
-from schedules.templates.common.register_tile import unroll_tile
+from schedules.templates.common.register_tile import spread, unroll_tile
 from schedules.templates.common.structure import (
     MOST_BLOCKS,
     MOST_JOB_ROWS,
@@ -130,9 +130,7 @@ class MatmulTemplate(MarkedTemplate):
             fused = sch.get_loops(tail)[-1]
             _, inner, lane = sch.split(fused, [None, tn, _lanes(anchor)])
             row = sch.get_loops(tail)[-4]
-            for loop in (inner,) if cut else (row, inner):
-                sch.unroll(loop)
-            sch.vectorize(lane)
+            spread(sch, (inner, lane) if cut else (row, inner, lane))
         job = sch.fuse(*order)
         sch.parallel(job)
         sch.vectorize(b)

@@ -1,20 +1,23 @@
-"""All steps of an LSTM, or a GRU, in one kernel; hand-scheduled, nothing to tune.
+"""All steps of an LSTM or a GRU in one kernel. It is scheduled by hand and has no knobs.
 
-Input: the product of all steps with the input weights, biases added. What is left per step is h·R and the gates:
+The input x is the product of all steps with the input weights, with the biases added. Each step then computes h·R and
+the gates:
 
-    for step:                             one after the other
-      for group of chunks: parallel       a thread gets the same chunks every step, so their weights stay in its L2
-        for chunk of 32 units:            there and back: what was read last is read first in the next step
+    for step:                             one after another
+      for group of chunks: parallel       a thread gets the same chunks in every step, so their weights stay in its L2
+        for chunk of 32 units:            in alternating order: what was read last is read first in the next step
           acc[4 gates · 2][16] = x[step, chunk]
           for k in hidden:  acc += h[k] · R[chunk, k]        8 vectors: enough to hide the latency of an FMA
           c = σ(f)·c + σ(i)·tanh(g);  h = σ(o)·tanh(c)
 
-Weights that are a little larger than L2 and are read in the same order in every step are evicted just before they are
-needed, all of them. Read to and fro, only what does not fit is: 2 MiB of weights per core of 2 MiB of L2 take 2.2
-instead of 3.1 ms for 100 steps, 4 MiB on one core 9.6 instead of 15 ms.
+The alternating order matters when the weights are slightly larger than L2. Read in the same order every time, all of
+them are evicted just before they are needed again; in alternating order, only the part that does not fit is. Measured
+for 100 steps with 2 MiB of L2 per core: 2 MiB of weights per core take 2.2 ms instead of 3.1 ms, and 4 MiB on one core
+9.6 ms instead of 15 ms.
 
-R is packed [chunk][k][gate][32], so that a chunk is read as one stream. Step t writes row t + 1 (walking backwards:
-row t of the same step) of ``out`` (2, steps + 1, batch, hidden), h first, then c; one row holds the initial state.
+R is packed as [chunk][k][gate][32], so a chunk is read as one stream. The result ``out`` (2, steps + 1, batch, hidden)
+holds h at index 0 and c at index 1. Step t writes row t + 1, or row t when walking backwards; the remaining row holds
+the initial state.
 """
 
 # No ``from __future__ import annotations`` here: TVM's script reads the annotations as values.
@@ -33,12 +36,12 @@ SCHEDULED = "tune.scheduled"
 
 
 def _walk(steps: int, backwards: bool) -> tuple[int, int, int, int]:
-    """Row of ``out`` with the initial state; the first step; from a step to the next one, and to the row it writes."""
+    """The walk over the steps: (row of the initial state, first step, step increment, written row minus step)."""
     return (steps, steps - 1, -1, 0) if backwards else (0, 0, 1, 1)
 
 
 def _groups_of(chunks: int, groups: int) -> tuple[int, int]:
-    """Groups and the chunks of each; chunks that cannot be dealt evenly are a group each."""
+    """(groups, chunks per group); if ``groups`` is 0 or does not divide ``chunks``, each chunk is a group."""
     groups = groups if groups and chunks % groups == 0 else chunks
     return groups, chunks // groups
 
@@ -51,7 +54,7 @@ def _label(kind: str, backwards: bool) -> str:
 
 
 def for_threads(func: tirx.PrimFunc, threads: int) -> tirx.PrimFunc:
-    """A kernel of this module for so many threads: each has one group of chunks, if they can be dealt evenly."""
+    """The same kernel for ``threads`` threads: one group of chunks each, if ``threads`` divides the chunks."""
     label = str(func.attrs[SCHEDULED])
     steps, batch, chunks, *_ = (int(size) for size in func.params[0].ty.shape)
     make = {"lstm": lstm_steps, "gru": gru_steps}[label.removesuffix(BACKWARDS)]

@@ -14,7 +14,7 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import Range
 
-from schedules.templates.common.structure import REDUCE, extents
+from schedules.templates.common.structure import REDUCE, blocks_in_order, extents, root_nests, rooted
 
 Rename = Callable[[object], object]
 
@@ -25,12 +25,9 @@ def split_tails(func: tirx.PrimFunc, vector: int) -> tirx.PrimFunc:
     Args:
         func: blocks in nests of plain loops below the root; ``splits`` of ``Rows`` holds for those that reduce.
     """
-    root = func.body.block
-    nests = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
-    allocated = list(root.alloc_buffers)
+    allocated = list(func.body.block.alloc_buffers)
     made: list[tirx.Stmt] = []
-    for nest in nests:
-        block = _innermost(nest)
+    for nest, block in zip(root_nests(func), blocks_in_order(func), strict=True):
         length = extents(block, REDUCE)
         if length and length[0] % vector and length[0] > vector:
             whole = length[0] - length[0] % vector
@@ -40,15 +37,7 @@ def split_tails(func: tirx.PrimFunc, vector: int) -> tirx.PrimFunc:
             made += [_main(block, main, whole), _rest(block, main, whole, length[0] - whole)]
         else:
             made.append(nest)
-    block = s_tir.SBlock([], [], [], "root", tirx.SeqStmt(made), alloc_buffers=allocated)
-    body = s_tir.SBlockRealize([], tirx.const(True, "bool"), block)
-    return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
-
-
-def _innermost(nest: tirx.Stmt) -> s_tir.SBlock:
-    while isinstance(nest, tirx.For):
-        nest = nest.body
-    return nest.block
+    return tirx.PrimFunc(func.params, rooted(made, allocated), func.ret_type, func.attrs)
 
 
 def _main(block: s_tir.SBlock, main: tirx.Var, whole: int) -> tirx.Stmt:

@@ -1,9 +1,10 @@
 """Reductions over trailing axes, with everything elementwise around them: softmax, norms, means, sums, maxima.
 
-Two kinds, by what is contiguous in the data that is reduced.
+There are two kinds, depending on which axis of the input is contiguous in memory.
 
-``across``: the reduced axis itself, as in softmax. V partial results are kept, one per vector element, and folded at
-the end of a row: vector by vector, then four by four, then one by one. With s for what is reduced, e for what is not:
+``across``: the reduced axis is contiguous, as in softmax. A vector of V partial results is kept and combined at the end
+of each row: first whole vectors, then groups of four, then single numbers. Below, s is a reduced result and e a stage
+that does not reduce:
 
     for r, k: s1[r] += f(x[r, k])            parallel r:
     for r, k: e[r, k] = g(x, s1[r])              for k/V: vector V: p[v] += f(x[r, k])
@@ -11,15 +12,16 @@ the end of a row: vector by vector, then four by four, then one by one. With s f
     for r, k: y[r, k] = h(e, s2[r])              for k/V: vector V: e[k] = g(x, s1)
                                                  …
 
-``along``: an axis that is kept, as the channel block b of (n, C/b, h, w, b) averaged over h, w. Vectors run along it,
-and a tile of t rows is reduced together, which gives enough independent sums to hide the latency of one:
+``along``: an axis that is kept is contiguous, as the channel block b when (n, C/b, h, w, b) is averaged over h and w.
+Vectors run along it, and t rows are reduced together, so that there are enough independent sums to hide latency:
 
     for r, b, k: s[r, b] += x[r, k, b]       parallel r/t, b/V:
     for r, b: y[r, b] = h(s[r, b])    →          for k: unroll t: vector V: s[t, v] += x[r, k, b]
                                                  unroll t: vector V: y = h(s)
 
-Before that, stages that do not reduce are inlined where this repeats no costly function. Calls of exp and its like
-become arithmetic (``vector_math``), or each vector of them would fall apart into calls of the C library.
+Before that, stages that do not reduce are inlined, unless this would compute a costly function twice. In every
+CPU program, calls such as exp are then replaced by arithmetic (``vector_math``): otherwise a vector would become one
+call of the C library per element.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ from schedules.config import Config
 from schedules.space import Columns, Knob, Space
 from schedules.target import Target
 from schedules.templates.common.ranking import ranked
+from schedules.templates.common.register_tile import spread
 from schedules.templates.common.row_analysis import Rows, inline_cheap, reduces, rows_of
 from schedules.templates.common.structure import (
     REDUCE,
@@ -50,9 +53,14 @@ from schedules.templates.cpu.row_tails import split_tails
 from schedules.templates.template import OneAlgorithm
 
 OP = "rows"
-UNROLL = 16  # a reduction loop this short is unrolled: folds, mostly
-FOLD = 4  # partial results folded one by one at the end
-SMALL = 16 * 1024  # elements below which waking the other threads may cost more than they save
+UNROLL = 16
+"""Longest reduction loop that is unrolled, mostly those that combine partial results. Heuristic, not measured."""
+
+FOLD = 4
+"""Partial results that are combined one by one at the end. Heuristic, not measured."""
+
+SMALL = 16 * 1024
+"""Elements below which the first guess uses one thread. Heuristic, not measured: waking threads takes some µs."""
 
 
 class RowsTemplate(OneAlgorithm[Rows]):
@@ -196,17 +204,9 @@ def _reduce(sch: s_tir.Schedule, stage: SBlockRV, spatial: Sequence[LoopRV], red
     if _extent(sch, reduced) <= UNROLL:
         for loop in reduced:
             sch.unroll(loop)
-    _spread(sch, tile)
+    spread(sch, tile)
     init = sch.decompose_reduction(stage, reduced[0])
-    _spread(sch, [loop for loop in sch.get_loops(init)[-len(tile) :] if tile])
-
-
-def _spread(sch: s_tir.Schedule, tile: Sequence[LoopRV]) -> None:
-    """Vectorise the last loop, unroll the others."""
-    for loop in tile[:-1]:
-        sch.unroll(loop)
-    if tile:
-        sch.vectorize(tile[-1])
+    spread(sch, [loop for loop in sch.get_loops(init)[-len(tile) :] if tile])
 
 
 def _outer_along(sch: s_tir.Schedule, last: SBlockRV, anchor: Rows, vector: int, tile: int) -> list[LoopRV]:

@@ -10,7 +10,7 @@ from tvm.s_tir.schedule import LoopRV
 from schedules.config import Config
 from schedules.space import Columns, Knob
 from schedules.target import Target
-from schedules.templates.common.register_tile import unroll_tile
+from schedules.templates.common.register_tile import spread, unroll_tile
 from schedules.templates.common.structure import Anchor, balance, divisors, inline_epilogue, parallel_outer
 
 MOST_JOB_ROWS = 56
@@ -63,8 +63,7 @@ def tile_windows(sch: s_tir.Schedule, anchor: Anchor, config: Config, unroll: tu
     outer = sch.fuse(n, c, ho)
     sch.parallel(outer)
     place_padding(sch, anchor, config, outer)
-    sch.vectorize(b)
-    sch.unroll(wi)
+    spread(sch, (wi, b))
     for name in unroll:
         sch.unroll({"kw": kw, "kh": kh}[name])
     unroll_tile(sch, sch.decompose_reduction(block, kh), 2)

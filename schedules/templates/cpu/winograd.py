@@ -4,15 +4,16 @@ Notation: m output rows of a tile, a = m + 2 input rows, ty·tx tiles, b channel
     V[x, y] = (Bᵀ d B)[x, y]                input tile d (a, a)
     M[x, y] = Σ_c U[x, y] · V[x, y]         a·a matrix products, the anchor
     out     = Aᵀ M A
-U = G g Gᵀ is computed once, from the filter g, when the model is built.
+U = G g Gᵀ depends on the filter g only and is computed once, when the model is built.
 
-F(4,3) needs 36 multiplications where the direct method needs 144, F(2,3) 16 where it needs 36. The price is accuracy:
-the transforms of F(4,3) have entries up to 8, and its fp32 error is about ten times the direct method's (measured 4e-5
-against unit-variance outputs); every candidate and every artifact is checked, so the bound is enforced.
+For m·m outputs, F(4,3) needs 36 multiplications instead of the direct method's 144, and F(2,3) 16 instead of 36. The
+price is accuracy: the transforms of F(4,3) have entries up to 8, and its float32 error is about ten times that of the
+direct method (measured: 4e-5 for outputs of unit variance). Every candidate and every artifact is compared with a
+reference, so a result outside the tolerance is rejected.
 
-Two ways to run the stages (knob ``outer``):
-    0: input transform, products, output transform one after another, each parallel: weights are read once
-    1: all three for a chunk of tile rows, chunks in parallel: V and M never leave the cache; for large pictures
+The knob ``outer`` chooses how the stages run:
+    0: input transform, products and output transform in turn, each in parallel: weights are read once
+    1: all three for one chunk of tile rows, chunks in parallel: V and M stay in the cache; for large images
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from tvm.s_tir.schedule import LoopRV
 
 from schedules.config import Config
 from schedules.templates.common.prefetch import Panel, prefetch_next
-from schedules.templates.common.register_tile import tile_order, unroll_tile
-from schedules.templates.common.structure import Anchor, inline_epilogue
+from schedules.templates.common.register_tile import spread, tile_order, unroll_tile
+from schedules.templates.common.structure import Anchor, inline_epilogue, parallel_outer
 
 Matrix = tuple[tuple[float, ...], ...]
 
@@ -84,7 +85,7 @@ def _row(coefficients: tuple[float, ...], item: Any) -> tirx.Expr:
 
 
 def _rows(matrix: Matrix, index: tirx.Expr, item: Any) -> tirx.Expr:
-    """Row ``index`` of ``matrix`` times the vector ``item``; unrolling ``index`` leaves one row of it."""
+    """Row ``index`` of ``matrix`` times the vector ``item``; unrolling ``index`` leaves one row of the choice."""
     result = _row(matrix[-1], item)
     for number in range(len(matrix) - 2, -1, -1):
         result = tirx.Select(index == number, _row(matrix[number], item), result)
@@ -92,7 +93,7 @@ def _rows(matrix: Matrix, index: tirx.Expr, item: Any) -> tirx.Expr:
 
 
 def _extents(*sizes: int) -> list[tirx.IntImm]:
-    """64-bit extents, as graph tensors have: a buffer that stands for one must agree with it to the bit."""
+    """``sizes`` as 64-bit integers, the type of extents in the graph: TVM joins buffers only if these types agree."""
     return [tirx.IntImm("int64", size) for size in sizes]
 
 
@@ -160,7 +161,6 @@ def apply(sch: s_tir.Schedule, anchor: Anchor, config: Config) -> None:
         assert tail is not None
     else:
         tail = sch.get_sblock("result")
-    pad = sch.get_sblock("pad")
     n, o, h, w, b = sch.get_loops(tail)
     hy, p = sch.split(h, [None, m])
     wx, q = sch.split(w, [None, m])
@@ -179,14 +179,18 @@ def apply(sch: s_tir.Schedule, anchor: Anchor, config: Config) -> None:
     fused_chunk = outer if config.integer("outer") else None
     loops_of_product = _schedule_product(sch, config, fused_chunk)
     _schedule_input(sch, fused_chunk)
-    loops = sch.get_loops(pad)
-    sch.parallel(sch.fuse(*loops[:3]))
+    pad = sch.get_sblock("pad")
+    parallel_outer(sch, pad, 3)
     sch.vectorize(sch.get_loops(pad)[-1])
     _prefetch(sch, anchor, config, loops_of_product)
 
 
 def _schedule_product(sch: s_tir.Schedule, config: Config, chunk: Any) -> tuple[LoopRV, ...]:
-    """Its loops: the matrix and the blocks of channels, as one if they are jobs, tiles, and the sum."""
+    """Schedule the matrix products.
+
+    Returns:
+        The loops over panels of U (fused into one if they are parallel jobs), then over tiles, then over the sum.
+    """
     product = sch.get_sblock("product")
     if chunk is not None:
         sch.compute_at(product, chunk, preserve_unit_loops=True)
@@ -204,15 +208,13 @@ def _schedule_product(sch: s_tir.Schedule, config: Config, chunk: Any) -> tuple[
     sums = sch.cache_write(product, 0, "global")
     sch.reverse_compute_at(sums, xo, preserve_unit_loops=True)
     unroll_tile(sch, sums, 4)
-    sch.vectorize(b)
-    for loop in (ii, oi, yi, xi):
-        sch.unroll(loop)
+    spread(sch, (ii, oi, yi, xi, b))
     unroll_tile(sch, sch.decompose_reduction(product, ci), 4)
     return (*panels, yo, xo, ci, io)
 
 
 def _prefetch(sch: s_tir.Schedule, anchor: Anchor, config: Config, loops: tuple[LoopRV, ...]) -> None:
-    """The next blocks of U while this one's tiles are computed."""
+    """Prefetch the next panel of U while the tiles of the current one are computed."""
     *panels, yo, xo, ci, io = loops
     panel: tirx.Expr = tirx.const(0, "int64")
     for loop in panels:

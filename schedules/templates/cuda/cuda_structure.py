@@ -54,14 +54,14 @@ def named(func: tirx.PrimFunc) -> tirx.PrimFunc:
     return tvm_ffi.structural_map(func, (Var, lambda var: renamed.get(var, var))) if renamed else func
 
 
-def inline_all(sch: s_tir.Schedule, keep: frozenset[str] = frozenset()) -> list[str]:
-    """Inline every stage that neither reduces nor is in ``keep``; the names of the blocks that are left, in order.
+def inline_all(sch: s_tir.Schedule) -> list[str]:
+    """Inline every stage that does not reduce; the names of the blocks that are left, in order.
 
     A stage that cannot go into its consumers (the last one, or one that a consumer reads in a way that TVM does not
     inline) goes into its producer where that is possible, and stays otherwise.
     """
     for block in blocks_in_order(sch.mod["main"])[:-1]:
-        if extents(block, REDUCE) or block.name_hint in keep:
+        if extents(block, REDUCE):
             continue
         try:
             sch.compute_inline(sch.get_sblock(block.name_hint))

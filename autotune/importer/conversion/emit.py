@@ -78,7 +78,8 @@ class Node:
 
     def refused(self, why: str) -> ModelError:
         """The error that says that this node is not supported, and why."""
-        return ModelError(f"operator {self.kind} (node {self.name!r}) is not supported: {why}")
+        kind = f"{self.proto.domain}::{self.kind}" if self.proto.domain else self.kind
+        return ModelError(f"operator {kind} (node {self.name!r}) is not supported: {why}")
 
 
 class Emit:
@@ -165,6 +166,6 @@ class Emit:
 
     def reduce(self, kind: str, x: str, axes: Sequence[int], keepdims: bool = True) -> str:
         """A reduction; its axes are an input or an attribute depending on the opset."""
-        if self.opset >= 18 or kind == "ReduceSum":
+        if self.opset >= (13 if kind == "ReduceSum" else 18):
             return self.op(kind, x, self.ints(*axes), keepdims=int(keepdims))
         return self.op(kind, x, axes=list(axes), keepdims=int(keepdims))

@@ -15,7 +15,7 @@ from tvm.relax.frontend.onnx import onnx_frontend
 
 from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.importer.conversion.registry import CONVERTERS
-from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS, WINDOWED
+from autotune.importer.onnx_model.shapes import OWN_DOMAIN, STANDARD_DOMAINS, WINDOWED
 from schedules.errors import ModelError, first_line
 
 logger = logging.getLogger(__name__)
@@ -27,9 +27,11 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
     def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
         known = onnx_frontend._get_convert_map()
         for node in graph.node:
-            if node.op_type not in known and node.op_type not in CONVERTERS:
+            ours = node.domain in (*STANDARD_DOMAINS, OWN_DOMAIN)
+            if not ours or (node.op_type not in known and node.op_type not in CONVERTERS):
+                kind = node.op_type if ours else f"{node.domain}::{node.op_type}"
                 raise ModelError(
-                    f"operator {node.op_type} (node {node.name!r}) is not supported; docs/conformance.md says what is"
+                    f"operator {kind} (node {node.name!r}) is not supported; docs/conformance.md says what is"
                 )
 
     def _parse_graph_input(self, graph: onnx.GraphProto) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from autotune.importer.conversion.frontend import import_graph
 from autotune.importer.operators import (  # noqa: F401  # importing them fills the registry
     bits,
+    contrib_attention,
+    contrib_ops,
     control,
     deformable,
     elementwise_ops,

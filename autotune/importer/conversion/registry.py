@@ -1,5 +1,5 @@
 """Which operator is imported how. Two tables: *rewrites* replace an ONNX node by simpler ONNX nodes, *converters* emit
-Relax. Operators in neither go to Relax's own importer.
+Relax. Standard operators in neither go to Relax's own importer.
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
-from onnx import ModelProto, helper
+from onnx import ModelProto, NodeProto, helper
 from tvm import relax
 
 from autotune.importer.conversion.emit import Emit, Node
@@ -23,8 +23,14 @@ Inputs = list[relax.Expr | None]
 Converter = Callable[[relax.BlockBuilder, Inputs, dict[str, Any], int], relax.Expr]
 """(builder, inputs with None for those left out, attributes, opset) → result; a Tuple of several."""
 
+MICROSOFT = "com.microsoft"
+"""Domain of ONNX Runtime's own operators."""
+
 REWRITES: dict[str, Rewrite] = {}
-"""Operator → its rewrite."""
+"""Operator → its rewrite. Those of other domains than ONNX's own are ``domain::operator``."""
+
+STRAYS = frozenset({"LayerNormalization", "SimplifiedLayerNormalization"})
+"""ONNX Runtime's own operators that it writes into ONNX's domain, the first at opsets where ONNX has none."""
 
 CONVERTERS: dict[str, Converter] = {}
 """Operator → our converter, which comes before Relax's."""
@@ -32,9 +38,14 @@ CONVERTERS: dict[str, Converter] = {}
 F = TypeVar("F")
 
 
-def rewrites(*kinds: str) -> Callable[[Rewrite], Rewrite]:
-    """Register a rewrite of the standard operators ``kinds``."""
-    return _entry(REWRITES, kinds)
+def rewrites(*kinds: str, domain: str = "") -> Callable[[Rewrite], Rewrite]:
+    """Register a rewrite of the operators ``kinds`` of ``domain``; those of other domains must end as standard ones."""
+    return _entry(REWRITES, [f"{domain}::{kind}" if domain else kind for kind in kinds])
+
+
+def rewrite_of(node: NodeProto) -> Rewrite | None:
+    """The rewrite of a node's operator."""
+    return REWRITES.get(node.op_type if node.domain in STANDARD_DOMAINS else f"{node.domain}::{node.op_type}")
 
 
 def converts(*kinds: str) -> Callable[[Converter], Converter]:
@@ -52,6 +63,21 @@ def _entry(table: dict[str, F], kinds: Collection[str]) -> Callable[[F], F]:
     return register
 
 
+def replacement(function: Rewrite, proto: NodeProto, scope: Scope) -> list[NodeProto] | None:
+    """The nodes that ``function`` puts in the place of ``proto``, whose outputs keep their names; None leaves it.
+
+    Raises:
+        ModelError: naming the operator, if it has a form that is not supported.
+    """
+    node = Node(proto, scope)
+    emit = Emit(node)
+    made = function(node, emit)
+    if made is None:
+        return None
+    pairs = [(name, output) for name, output in zip(made, proto.output, strict=False) if output]
+    return [*emit.nodes, *(helper.make_node("Identity", [name], [output], f"{output}/is") for name, output in pairs)]
+
+
 def rewrite(model: ModelProto, inputs: Collection[str] = (), settled: bool = True) -> tuple[bool, ModelError | None]:
     """Apply the rewrites to the main graph, in place.
 
@@ -66,24 +92,17 @@ def rewrite(model: ModelProto, inputs: Collection[str] = (), settled: bool = Tru
     """
     scope = Scope(model, inputs)
     scope.settled = settled
-    kept, changed = [], False
+    kept: list[NodeProto] = []
+    changed = False
     refusal: ModelError | None = None
     for proto in model.graph.node:
-        function = REWRITES.get(proto.op_type) if proto.domain in STANDARD_DOMAINS else None
-        node = Node(proto, scope)
-        emit = Emit(node)
+        function = rewrite_of(proto)
         try:
-            made = None if function is None else function(node, emit)
+            made = None if function is None else replacement(function, proto, scope)
         except ModelError as error:
             made, refusal = None, refusal or error
-        if made is None:
-            kept.append(proto)
-            continue
-        changed = True
-        kept.extend(emit.nodes)
-        for name, output in zip(made, proto.output, strict=False):
-            if output:
-                kept.append(helper.make_node("Identity", [name], [output], f"{output}/is"))
+        changed |= made is not None
+        kept.extend([proto] if made is None else made)
     if changed:
         replace_nodes(model.graph, kept)
     return changed, refusal

@@ -11,7 +11,7 @@ from onnx import ModelProto, helper
 
 from autotune.importer.conversion import operator_catalog as catalog
 from autotune.importer.conversion.folding import fold
-from autotune.importer.conversion.registry import rewrite
+from autotune.importer.conversion.registry import rewrite, rewrite_of
 from autotune.importer.onnx_model.graph_walk import name_nodes, walk_nodes
 from autotune.importer.onnx_model.rewrites import drop_unused, tidy
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN, STANDARD_DOMAINS, infer_shapes
@@ -47,7 +47,11 @@ def resolve(model: ModelProto, inputs: Collection[str], expand: Collection[str] 
         rewritten, refusal = rewrite(model, inputs, settled)
         changed |= rewritten
         tidy(model.graph)
-        kinds = {(n.domain, n.op_type) for n in walk_nodes(model.graph.node)}
+        kinds = {
+            (node.domain, node.op_type)
+            for node in walk_nodes(model.graph.node)
+            if node.domain in STANDARD_DOMAINS or rewrite_of(node) is None
+        }
         found = {(d, k) for d, k in kinds if k in wanted or d not in (*STANDARD_DOMAINS, OWN_DOMAIN)}
         if found:
             model, grown = _expanded(model, found)

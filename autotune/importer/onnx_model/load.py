@@ -11,6 +11,7 @@ from google.protobuf.message import DecodeError
 from onnx import NodeProto
 from onnx.checker import ValidationError
 
+from autotune.importer.conversion.foreign import is_expandable, set_strays_apart
 from autotune.importer.onnx_model.graph_walk import name_nodes, walk_graphs, walk_nodes
 from autotune.importer.onnx_model.input_shapes import bind_inputs
 from autotune.importer.onnx_model.mend import mend
@@ -127,7 +128,8 @@ def _check_structure(model: onnx.ModelProto, name: str) -> None:
 
 
 def _check_operators(model: onnx.ModelProto, name: str, foreign: bool) -> None:
-    """Every operator must be one of ONNX's own at the model's opset, or a function of the model.
+    """Every operator must be one of ONNX's own at the model's opset, one of ONNX Runtime's that ``expand_foreign``
+    replaces, or a function of the model.
 
     Operators of ONNX's other domains pass if they are defined by a function body, which ``simplify`` expands.
     """
@@ -142,7 +144,9 @@ def _check_operators(model: onnx.ModelProto, name: str, foreign: bool) -> None:
                 "upgrade onnx or export the model for an older opset"
             )
         for node in walk_nodes(nodes):
-            if (node.domain, node.op_type) not in functions and not (foreign and node.domain not in STANDARD_DOMAINS):
+            if (node.domain, node.op_type) in functions or (foreign and node.domain not in STANDARD_DOMAINS):
+                continue
+            if not is_expandable(node, version):
                 _check_operator(node, versions, name)
 
 
@@ -181,6 +185,7 @@ def _node_name(node: NodeProto) -> str:
 
 def _check_onnx(model: onnx.ModelProto, name: str) -> None:
     small = skeleton(model)
+    set_strays_apart(small)
     typed = [value for value in small.graph.output if value.type.WhichOneof("value")]
     del small.graph.output[:]  # the checker insists on types, which inference will find
     small.graph.output.extend(typed)

@@ -40,12 +40,13 @@ class Scope:
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.types: dict[str, int] = {}
         for value in (*model.graph.input, *model.graph.value_info, *model.graph.output):
-            self._note(value)
+            self.note(value)
         for tensor in model.graph.initializer:
             self.shapes[tensor.name] = tuple(tensor.dims)
             self.types[tensor.name] = tensor.data_type
 
-    def _note(self, value: onnx.ValueInfoProto) -> None:
+    def note(self, value: onnx.ValueInfoProto) -> None:
+        """Take over type and shape of a value, as far as they are fixed."""
         if value.type.WhichOneof("value") != "tensor_type":
             return
         tensor = value.type.tensor_type

@@ -18,6 +18,7 @@ from onnx import ModelProto
 
 from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.importer.conversion.folding import fold
+from autotune.importer.conversion.foreign import expand_foreign
 from autotune.importer.conversion.resolve import resolve
 from autotune.importer.onnx_model.graph_walk import name_nodes
 from autotune.importer.onnx_model.rewrites import drop_unused, split_batch_norms, tidy
@@ -44,7 +45,9 @@ def simplify(model: ModelProto, expand: Collection[str] = ()) -> ModelProto:
         ModelError: if a function cannot be expanded, or the expanded model's shapes do not fit.
     """
     small = _inline(skeleton(model))
-    small = resolve(_raise_opset(small), [value.name for value in true_inputs(model.graph)], expand)
+    inputs = [value.name for value in true_inputs(model.graph)]
+    expand_foreign(small, inputs)
+    small = resolve(_raise_opset(small), inputs, expand)
     model = _with_weights(small, model)
     fold(model, LARGEST_WEIGHT)
     model = _slim(model)
@@ -62,6 +65,7 @@ def flatten(model: ModelProto) -> ModelProto:
         ModelError: if a function cannot be expanded, or shapes do not fit.
     """
     small = _inline(skeleton(model))
+    expand_foreign(small, [value.name for value in true_inputs(model.graph)], keep=True)
     tidy(small.graph)
     flat = _with_weights(small, model)
     infer_shapes(flat, model.graph.name or "model")
@@ -116,7 +120,7 @@ def _slim(model: ModelProto) -> ModelProto:
     """onnxslim: constants folded, batch norm folded into convolutions, dead and repeated nodes removed."""
     try:
         with third_party():
-            slimmed = cast(ModelProto, onnxslim.slim(deepcopy(model)))
+            slimmed = cast("ModelProto", onnxslim.slim(deepcopy(model)))
             # It drops inputs that nothing reads, which callers would still pass, and reshapes outputs at times.
             for field in ("input", "output"):
                 names = {value.name for value in getattr(slimmed.graph, field)}

@@ -10,8 +10,10 @@ from autotune.importer.conversion.registry import rewrites
 
 @rewrites("LayerNormalization")
 def layer_norm(node: Node, e: Emit) -> list[str] | None:
-    """Written out where mean and deviation are wanted too; Relax's importer gives those another shape."""
-    if not node.wants(1) and not node.wants(2):
+    """Written out where mean and deviation are wanted too, which Relax's importer gives another shape, and before opset
+    17, where the operator is ONNX Runtime's own.
+    """
+    if e.opset >= 17 and not node.wants(1) and not node.wants(2):
         return None
     rank, kind = len(node.shape(0)), node.type(0)
     axes = list(range(int(node.attr("axis", -1)) % rank, rank))

@@ -10,7 +10,7 @@ from onnx import TensorProto, helper
 
 from autotune.importer.conversion.emit import FLOAT, Emit, Node
 from autotune.importer.conversion.formats import INTEGERS, NARROW
-from autotune.importer.conversion.registry import rewrites
+from autotune.importer.conversion.registry import MICROSOFT, rewrites
 
 INT32 = TensorProto.INT32
 
@@ -37,6 +37,7 @@ def _placement(node: Node) -> tuple[int, int]:
 
 
 @rewrites("DequantizeLinear")
+@rewrites("DequantizeLinear", domain=MICROSOFT)
 def dequantize(node: Node, e: Emit) -> list[str] | None:
     """(x − zero point) · scale."""
     axis, block = _placement(node)
@@ -52,6 +53,7 @@ def dequantize(node: Node, e: Emit) -> list[str] | None:
 
 
 @rewrites("QuantizeLinear")
+@rewrites("QuantizeLinear", domain=MICROSOFT)
 def quantize(node: Node, e: Emit) -> list[str] | None:
     """Round(x ÷ scale) + zero point, within the range of the type."""
     axis, block = _placement(node)
@@ -148,3 +150,87 @@ def conv_integer(node: Node, e: Emit) -> list[str] | None:
         zero = e.cast(node.input(3), double)
         w = e.op("Sub", w, e.reshape(zero, size, *[1] * (rank - 1)) if size > 1 else e.reshape(zero))
     return [e.cast(e.op("Conv", x, w, **attributes), INT32)]
+
+
+def _value(node: Node, e: Emit, index: int) -> str:
+    """What a quantised input stands for; its scale and zero point follow it."""
+    scale, zero = e.reshape(node.input(index + 1)), node.input(index + 2)
+    return e.op("DequantizeLinear", node.input(index), scale, *([e.reshape(zero)] if zero else []))
+
+
+def _quantised(node: Node, e: Emit, x: str, scale: int, like: int) -> str:
+    """``x`` by the scale of input ``scale`` and the zero point behind it, which has the type of input ``like``."""
+    given = node.input(scale + 1)
+    zero = e.reshape(given) if given else e.const(np.zeros((), node.dtype(like)))
+    return e.op("QuantizeLinear", x, e.reshape(node.input(scale)), zero)
+
+
+@rewrites("QLinearAdd", "QLinearMul", domain=MICROSOFT)
+def qlinear_binary(node: Node, e: Emit) -> list[str] | None:
+    """Sum or product of what two quantised tensors stand for."""
+    made = e.op(node.kind.removeprefix("QLinear"), _value(node, e, 0), _value(node, e, 3))
+    return [_quantised(node, e, made, 6, 0)]
+
+
+@rewrites("QLinearSigmoid", "QLinearLeakyRelu", domain=MICROSOFT)
+def qlinear_activation(node: Node, e: Emit) -> list[str] | None:
+    """An activation of what a quantised tensor stands for."""
+    kind = node.kind.removeprefix("QLinear")
+    attributes = {"alpha": float(node.attr("alpha", 0.01))} if kind == "LeakyRelu" else {}
+    return [_quantised(node, e, e.op(kind, _value(node, e, 0), **attributes), 3, 0)]
+
+
+@rewrites("QLinearConcat", domain=MICROSOFT)
+def qlinear_concat(node: Node, e: Emit) -> list[str] | None:
+    """Quantised tensors one after the other, on the scale of the result (inputs 0 and 1)."""
+    parts = [_value(node, e, index) for index in range(2, len(node.proto.input), 3)]
+    return [_quantised(node, e, e.op("Concat", *parts, axis=int(node.attr("axis", 0))), 0, 2)]
+
+
+@rewrites("QLinearWhere", domain=MICROSOFT)
+def qlinear_where(node: Node, e: Emit) -> list[str] | None:
+    """One quantised tensor or the other, on the scale of the result."""
+    return [_quantised(node, e, e.op("Where", node.input(0), _value(node, e, 1), _value(node, e, 4)), 7, 1)]
+
+
+@rewrites("QLinearAveragePool", "QLinearGlobalAveragePool", domain=MICROSOFT)
+def qlinear_pool(node: Node, e: Emit) -> list[str] | None:
+    """Means of what a quantised tensor stands for, with its channels in place 1 or last."""
+    rank, last = len(node.shape(0)), bool(node.attr("channels_last", 0))
+    names = ("auto_pad", "ceil_mode", "count_include_pad", "kernel_shape", "pads", "strides")
+    attributes = {name: node.attr(name) for name in names if node.attr(name) is not None}
+    x = _value(node, e, 0)
+    x = e.transpose(x, 0, rank - 1, *range(1, rank - 1)) if last else x
+    made = e.op(node.kind.removeprefix("QLinear"), x, **attributes)
+    made = e.transpose(made, 0, *range(2, rank), 1) if last else made
+    return [_quantised(node, e, made, 3, 0)]
+
+
+@rewrites("QLinearSoftmax", domain=MICROSOFT)
+def qlinear_softmax(node: Node, e: Emit) -> list[str] | None:
+    """Softmax of what a quantised tensor stands for; up to opset 12 over all axes from ``axis`` on."""
+    shape = node.shape(0)
+    rank = len(shape)
+    axis, x = int(node.attr("axis", -1)) % rank, _value(node, e, 0)
+    if int(node.attr("opset", 13)) < 13:
+        flat = e.reshape(x, int(np.prod(shape[:axis])), int(np.prod(shape[axis:])))
+        made = e.reshape(e.op("Softmax", flat, axis=-1), *shape)
+    else:
+        perm = [*(place for place in range(rank) if place != axis), axis]
+        moved = e.op("Softmax", e.transpose(x, *perm), axis=-1)
+        made = e.transpose(moved, *(int(place) for place in np.argsort(perm)))
+    return [_quantised(node, e, made, 3, 0)]
+
+
+@rewrites("QGemm", domain=MICROSOFT)
+def qgemm(node: Node, e: Emit) -> list[str] | None:
+    """((A − zero point)·(B − zero point) + C) · alpha · both scales, as fp32 or quantised; sums are in int32."""
+    a = e.transpose(node.input(0), 1, 0) if node.attr("transA", 0) else node.input(0)
+    b = e.transpose(node.input(3), 1, 0) if node.attr("transB", 0) else node.input(3)
+    product = e.cast(e.op("MatMulInteger", a, b, e.reshape(node.input(2)), node.input(5)), FLOAT)
+    product = e.op("Add", product, e.cast(node.input(6), FLOAT)) if node.input(6) else product
+    scale = e.op(
+        "Mul", e.op("Mul", e.reshape(node.input(1)), node.input(4)), e.const(np.float32(node.attr("alpha", 1)))
+    )
+    made = e.op("Mul", product, scale)
+    return [_quantised(node, e, made, 7, 0) if node.input(7) else made]

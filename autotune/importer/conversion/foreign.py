@@ -1,0 +1,135 @@
+"""ONNX Runtime's own operators become standard ones, before anything else is done with a model.
+
+ONNX infers nothing behind an operator that it does not know, and rewrites need shapes. So nodes are taken in order, and
+the types of what takes the place of one are inferred before the next is looked at.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable
+
+import onnx
+from onnx import ModelProto, NodeProto, TypeProto, helper
+
+from autotune.host.third_party import ThirdPartyError, third_party
+from autotune.importer.conversion import operator_catalog  # noqa: F401  # fills the registry
+from autotune.importer.conversion.folding import fold
+from autotune.importer.conversion.registry import MICROSOFT, STRAYS, replacement, rewrite_of
+from autotune.importer.onnx_model.graph_walk import walk_nodes
+from autotune.importer.onnx_model.rewrites import replace_nodes
+from autotune.importer.onnx_model.scope import Scope
+from autotune.importer.onnx_model.shapes import SKELETON_ELEMENTS, STANDARD_DOMAINS, infer_shapes
+from schedules.errors import ModelError
+
+WAY_OUT = "or let ONNX Runtime run it: --fallback onnxruntime"
+
+
+def is_expandable(node: NodeProto, opset: int) -> bool:
+    """Whether ``node`` is of an operator that ONNX lacks at ``opset`` and that can become standard ones."""
+    if node.domain in STANDARD_DOMAINS:
+        return node.op_type in STRAYS and not onnx.defs.has(node.op_type, opset)
+    return rewrite_of(node) is not None
+
+
+def set_strays_apart(model: ModelProto) -> None:
+    """Put the operators that ONNX Runtime writes into ONNX's domain into its own, in place; ONNX's checker skips it."""
+    opset = Scope(model).opset
+    strays = [n for n in walk_nodes(model.graph.node) if n.domain in STANDARD_DOMAINS and is_expandable(n, opset)]
+    for node in strays:
+        node.domain = MICROSOFT
+    if strays and all(opset.domain != MICROSOFT for opset in model.opset_import):
+        model.opset_import.append(helper.make_opsetid(MICROSOFT, 1))
+
+
+def expand_foreign(model: ModelProto, inputs: Collection[str] = (), keep: bool = False) -> bool:
+    """Replace what is expandable in the main graph by standard operators, in place; whether there was any.
+
+    Args:
+        model: may be a skeleton (``shapes.skeleton``).
+        inputs: as ``Scope`` has them.
+        keep: leave nodes of a form that is not supported as they are.
+
+    Raises:
+        ModelError: naming the operator and the way out, if one has a form that is not supported.
+    """
+    opset = Scope(model, inputs).opset
+    changed = False
+    while any(is_expandable(node, opset) for node in model.graph.node):
+        infer_shapes(model, model.graph.name or "model", strict=False)
+        grown, refusal = _expanded_once(model, inputs)
+        changed |= grown
+        # Behind an operator that ONNX does not know, sizes that were computed from shapes become known only now.
+        if refusal is None or grown or fold(model):
+            continue
+        if keep:
+            break
+        raise ModelError(f"{refusal}; export the model with standard operators only, {WAY_OUT}") from refusal
+    if changed:
+        _drop_unused_domains(model)
+    return changed
+
+
+def _expanded_once(model: ModelProto, inputs: Collection[str]) -> tuple[bool, ModelError | None]:
+    """Whether any node was replaced, and why the first that was not could not be."""
+    scope = Scope(model, inputs)
+    kept: list[NodeProto] = []
+    changed, refusal = False, None
+    for proto in model.graph.node:
+        made = None
+        if is_expandable(proto, scope.opset):
+            try:
+                function = rewrite_of(proto)
+                made = None if function is None else replacement(function, proto, scope)
+            except ModelError as error:
+                refusal = refusal or error
+        changed |= made is not None
+        made = [proto] if made is None else made
+        for node in made:
+            _deduce(node, scope)
+        kept.extend(made)
+    if changed:
+        replace_nodes(model.graph, kept)
+    return changed, refusal
+
+
+def _deduce(node: NodeProto, scope: Scope) -> None:
+    """Note types and shapes of what ``node`` makes in ``scope``, where they can be inferred."""
+    wanted = [name for name in node.output if name and not (name in scope.types and name in scope.shapes)]
+    if not wanted or node.domain not in STANDARD_DOMAINS or not onnx.defs.has(node.op_type, scope.opset):
+        return
+    types = {name: _type(name, scope) for name in node.input if name in scope.types}
+    data = {
+        name: scope.tensors[name]
+        for name in node.input
+        if name in scope.tensors and math.prod(scope.tensors[name].dims) <= SKELETON_ELEMENTS
+    }
+    try:
+        with third_party():
+            schema = onnx.defs.get_schema(node.op_type, scope.opset, "")
+            opsets = [helper.make_opsetid("", scope.opset)]
+            found = onnx.shape_inference.infer_node_outputs(schema, node, types, data, opset_imports=opsets)
+    except ThirdPartyError:  # inference over the whole graph says what does not fit, in the user's words
+        return
+    for name in wanted:
+        if name in found:
+            scope.note(onnx.ValueInfoProto(name=name, type=found[name]))
+
+
+def _type(name: str, scope: Scope) -> TypeProto:
+    made: TypeProto = helper.make_tensor_type_proto(scope.types[name], scope.shapes.get(name))
+    return made
+
+
+def _drop_unused_domains(model: ModelProto) -> None:
+    """Forget domains that no node is of any more: ONNX's version converter stops at those it does not know."""
+    used = {"", *_domains(model.graph.node)}
+    for function in model.functions:
+        used.update(_domains(function.node), [function.domain])
+    kept = [opset for opset in model.opset_import if opset.domain in (*STANDARD_DOMAINS, *used)]
+    del model.opset_import[:]
+    model.opset_import.extend(kept)
+
+
+def _domains(nodes: Iterable[NodeProto]) -> set[str]:
+    return {str(node.domain) for node in walk_nodes(nodes)}

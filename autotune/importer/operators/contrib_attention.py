@@ -1,0 +1,299 @@
+"""ONNX Runtime's attention operators as products, softmaxes and masks.
+
+Shapes: queries (batch, heads, length, size), keys and values (batch, heads, total, size), where total counts what is
+kept of earlier calls too; a mask is added to the scores (batch, heads, length, total) and broadcasts.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from onnx import TensorProto
+
+from autotune.importer.conversion.emit import Emit, Node
+from autotune.importer.conversion.registry import MICROSOFT, rewrites
+
+INT32 = TensorProto.INT32
+
+
+def _split_heads(e: Emit, x: str, shape: tuple[int, ...], heads: int) -> str:
+    """(batch, length, heads · size) → (batch, heads, length, size)."""
+    batch, length, hidden = shape
+    return e.transpose(e.reshape(x, batch, length, heads, hidden // heads), 0, 2, 1, 3)
+
+
+def _attended(node: Node, e: Emit, q: str, k: str, v: str, scale: float, masks: list[str]) -> str:
+    """Softmax(scale · q·kᵀ + masks) · v, its heads side by side: (batch, length, heads · size)."""
+    scores = e.op("Mul", e.op("MatMul", q, e.transpose(k, 0, 1, 3, 2)), e.like(scale))
+    for mask in masks:
+        scores = e.op("Add", scores, mask)
+    made = e.op("MatMul", e.op("Softmax", scores, axis=-1), v)
+    batch, length = node.shape(0)[:2]
+    return e.reshape(e.transpose(made, 0, 2, 1, 3), batch, length, -1)
+
+
+def _causal(node: Node, e: Emit, length: int, total: int) -> str:
+    """The mask that hides what comes later."""
+    hidden = np.tri(length, total, total - length) == 0
+    kind = node.dtype(0)
+    least = np.finfo(kind if kind.kind == "f" else np.float32).min
+    return e.const(np.where(hidden, least, 0).astype(kind)[None, None])
+
+
+def _padding(node: Node, e: Emit, index: int, length: int, total: int) -> str:
+    """The mask of input ``index``: lengths, lengths and first positions, or a flag for every key or score."""
+    shape, batch = node.shape(index), node.shape(0)[0]
+    mask = e.cast(node.input(index), INT32) if node.type(index) != INT32 else node.input(index)
+    if shape in ((batch,), (2 * batch,)):
+        positions = e.const(np.arange(total, dtype=np.int32).reshape(1, 1, 1, total))
+        ends = e.reshape(e.slice(mask, 0, 0, batch), batch, 1, 1, 1)
+        used = e.op("Less", positions, ends)
+        if shape[0] > batch:
+            starts = e.reshape(e.slice(mask, 0, batch, 2 * batch), batch, 1, 1, 1)
+            used = e.op("And", used, e.op("Less", e.op("Sub", starts, e.const(np.int32(1))), positions))
+    elif shape in ((batch, total), (1, total)):
+        used = e.op("Greater", e.reshape(mask, shape[0], 1, 1, total), e.const(np.int32(0)))
+    elif shape == (batch, length, total):
+        used = e.op("Greater", e.reshape(mask, batch, 1, length, total), e.const(np.int32(0)))
+    else:
+        raise node.refused(f"its mask of shape {list(shape)} does not go with {batch} × {length} × {total} scores")
+    return e.op("Where", used, e.like(0), e.like(float(node.attr("mask_filter_value", -10000.0))))
+
+
+def _refuse(node: Node, *, attributes: tuple[str, ...] = (), inputs: tuple[tuple[int, str], ...] = ()) -> None:
+    for name in attributes:
+        if node.attr(name, 0):
+            raise node.refused(f"its attribute {name} is not supported")
+    for index, name in inputs:
+        if node.input(index):
+            raise node.refused(f"its input {name} is not supported")
+
+
+@rewrites("Attention", domain=MICROSOFT)
+def attention(node: Node, e: Emit) -> list[str] | None:
+    """One product for queries, keys and values, then attention; output 1 is keys and values, earlier ones first."""
+    _refuse(node, attributes=("do_rotary", "past_present_share_buffer"), inputs=((6, "past_sequence_length"),))
+    heads = _heads(node, "num_heads")
+    batch, length = node.shape(0)[:2]
+    given = node.attr("qkv_hidden_sizes")
+    sizes = [int(size) for size in given] if given else [node.shape(1)[1] // 3] * 3
+    product = e.op("MatMul", node.input(0), node.input(1))
+    product = e.op("Add", product, node.input(2)) if node.input(2) else product
+    parts = zip(e.split(product, sizes, 2), sizes, strict=True)
+    q, k, v = (_split_heads(e, part, (batch, length, size), heads) for part, size in parts)
+    if node.input(4):
+        past = node.shape(4)
+        k, v = (
+            e.concat([e.reshape(e.slice(node.input(4), 0, index, index + 1), *past[1:]), own], 2)
+            for index, own in enumerate((k, v))
+        )
+    total = length + (node.shape(4)[3] if node.input(4) else 0)
+    made = [_attended(node, e, q, k, v, _scale(node, sizes[0] // heads), _masks(node, e, (3, 5), length, total))]
+    if node.wants(1):
+        if sizes[1] != sizes[2]:
+            raise node.refused("keys and values of different sizes do not go into one output")
+        made.append(e.concat([e.reshape(x, 1, batch, heads, total, sizes[1] // heads) for x in (k, v)], 0))
+    return made
+
+
+def _heads(node: Node, name: str) -> int:
+    heads = int(node.attr(name, 0))
+    if heads < 1:
+        raise node.refused(f"its attribute {name} is {heads}; it must be at least 1")
+    return heads
+
+
+def _scale(node: Node, size: int) -> float:
+    """What scores are multiplied by; ONNX Runtime takes 0 for unset."""
+    return float(node.attr("scale", 0.0)) or size**-0.5
+
+
+def _masks(node: Node, e: Emit, places: tuple[int, int], length: int, total: int) -> list[str]:
+    """Everything that is added to the scores: padding (input ``places[0]``), what comes later, a bias."""
+    masks = [_padding(node, e, places[0], length, total)] if node.input(places[0]) else []
+    if node.attr("unidirectional", 0):
+        masks.append(_causal(node, e, length, total))
+    return masks + [node.input(places[1])] * bool(node.input(places[1]))
+
+
+@rewrites("MultiHeadAttention", domain=MICROSOFT)
+def multi_head_attention(node: Node, e: Emit) -> list[str] | None:
+    """Attention of queries, keys and values; outputs 1 and 2 are keys and values, earlier ones first."""
+    _refuse(node, inputs=((8, "past_sequence_length"), (9, "cache_indirection")))
+    if node.wants(3):
+        raise node.refused("its output qk is not supported")
+    if len(node.shape(0)) != 3 or not node.input(2):
+        raise node.refused("packed queries, keys and values are not supported")
+    heads, (batch, length, hidden) = _heads(node, "num_heads"), node.shape(0)
+
+    def biased(x: str, start: int, width: int) -> str:
+        if not node.input(3):
+            return x
+        part = e.slice(node.input(3), 0, start, start + width)
+        return e.op("Add", x, e.reshape(part, 1, heads, 1, width // heads))
+
+    q = biased(_split_heads(e, node.input(0), (batch, length, hidden), heads), 0, hidden)
+    k, v, shape = node.input(1), node.input(2), node.shape(1)
+    if len(shape) == 4:  # projected before, with their biases
+        own = shape[2]
+    else:
+        own, width = shape[1], node.shape(2)[2]
+        k = biased(_split_heads(e, k, (batch, own, shape[2]), heads), hidden, hidden)
+        v = biased(_split_heads(e, v, (batch, own, width), heads), 2 * hidden, width)
+    past = node.shape(6)[2] if node.input(6) else 0
+    if past:
+        k, v = e.concat([node.input(6), k], 2), e.concat([node.input(7), v], 2)
+    masks = _masks(node, e, (4, 5), length, past + own)
+    made = _attended(node, e, q, k, v, _scale(node, hidden // heads), masks)
+    return [made, k, v]
+
+
+@rewrites("RotaryEmbedding", domain=MICROSOFT)
+def rotary_embedding(node: Node, e: Emit) -> list[str] | None:
+    """Pairs of elements turned by an angle of their position; heads before or behind the length, or unsplit."""
+    _refuse(node, attributes=("is_packed_batching",))
+    shape, places = node.shape(0), node.shape(1)
+    width = int(node.attr("rotary_embedding_dim", 0)) or 2 * node.shape(2)[1]
+    x, behind = node.input(0), len(shape) == 4
+    length = shape[2] if behind else shape[1]
+    if not behind:
+        heads = int(node.attr("num_heads", 0)) or shape[2] // (2 * node.shape(2)[1])
+        x = e.reshape(x, *shape[:2], heads, shape[2] // heads)
+    positions = node.input(1)
+    if places in ((), (1,)) and (shape[0], length) != (1, 1):  # the first one's
+        steps = e.const(np.arange(length, dtype=np.int64).reshape(1, length))
+        positions = e.op("Add", e.reshape(positions, 1, 1), steps)
+    else:
+        positions = e.reshape(positions, shape[0], length)
+    size = shape[3] if behind else shape[2] // heads
+    angles = _angles(node, e, (2, 3), positions, width // 2, 1 if behind else 2)
+    return [e.reshape(_rotated(e, x, angles, size, bool(node.attr("interleaved", 0))), *shape)]
+
+
+def _angles(
+    node: Node, e: Emit, tables: tuple[int, int], positions: str, half: int, head_axis: int
+) -> tuple[str, str, int]:
+    """Cosines and sines (inputs ``tables``) at ``positions`` (batch or 1, length), to go with heads; and how many."""
+    shape = (0, 1, -1, half) if head_axis == 1 else (0, -1, 1, half)
+    found = (e.op("Gather", e.slice(node.input(index), 1, 0, half), positions, axis=0) for index in tables)
+    cos, sin = (e.reshape(table, *shape) for table in found)
+    return cos, sin, half
+
+
+def _rotated(e: Emit, x: str, angles: tuple[str, str, int], size: int, alternate: bool) -> str:
+    """The first elements of every head of ``x`` (…, size) turned by ``angles``, the others as they are.
+
+    Args:
+        alternate: pairs are neighbours; else each half of what is turned has one of every pair.
+    """
+    cos, sin, half = angles
+    if alternate:
+        first, second = e.slice(x, 3, 0, 2 * half, 2), e.slice(x, 3, 1, 2 * half, 2)
+    else:
+        first, second = e.slice(x, 3, 0, half), e.slice(x, 3, half, 2 * half)
+    turned = [
+        e.op("Sub", e.op("Mul", first, cos), e.op("Mul", second, sin)),
+        e.op("Add", e.op("Mul", first, sin), e.op("Mul", second, cos)),
+    ]
+    if alternate:
+        made = e.reshape(e.concat([e.reshape(part, 0, 0, 0, half, 1) for part in turned], 4), 0, 0, 0, 2 * half)
+    else:
+        made = e.concat(turned, 3)
+    return e.concat([made, e.slice(x, 3, 2 * half, size)], 3) if size > 2 * half else made
+
+
+@rewrites("GroupQueryAttention", domain=MICROSOFT)
+def group_query_attention(node: Node, e: Emit) -> list[str] | None:
+    """Causal attention whose keys and values serve a group of query heads each, with their cache as outputs 1 and 2.
+
+    The number of positions (input 6) must be constant, because the size of the cache depends on it; how many of them
+    each of the batch uses (input 5) need not be.
+    """
+    _refuse(
+        node,
+        attributes=("smooth_softmax", "qk_output", "sliding_window_cache", "kv_cache_bit_width"),
+        inputs=((10, "attention_bias"), (11, "head_sink"), (14, "q_norm_weight"), (15, "k_norm_weight")),
+    )
+    if node.attr("causal", 1) != 1 or {node.attr(f"{name}_quant_type", "NONE") for name in "kv"} != {"NONE"}:
+        raise node.refused("only causal attention with a cache that is not quantised is supported")
+    heads, groups = _heads(node, "num_heads"), _heads(node, "kv_num_heads")
+    batch, length = node.shape(0)[:2]
+    size = _size(node, heads, groups)
+    if node.input(1):
+        names = [node.input(index) for index in range(3)]
+    else:
+        names = e.split(node.input(0), [heads * size, groups * size, groups * size], 2)
+    q, k, v = (
+        e.reshape(name, batch, length, count, size) for name, count in zip(names, (heads, groups, groups), strict=True)
+    )
+    past = node.shape(3)[2] if node.input(3) else 0
+    total = int(node.constant(6, "total_sequence_length").reshape(-1)[0]) if past else length
+    before = _before(node, e, batch, length, total)
+    if node.attr("do_rotary", 0):
+        positions = node.input(9) or _positions(e, before, length)
+        angles = _angles(node, e, (7, 8), positions, node.shape(7)[1], 2)
+        q, k = (_rotated(e, x, angles, size, bool(node.attr("rotary_interleaved", 0))) for x in (q, k))
+    q, k, v = (e.transpose(x, 0, 2, 1, 3) for x in (q, k, v))
+    extent = max(past, total)
+    if past:
+        k, v = (_cached(node, e, index, own, before, (past, extent)) for index, own in ((3, k), (4, v)))
+    made = _grouped(node, e, (q, k, v), before, (heads, groups, extent))
+    return [made, k, v]
+
+
+def _before(node: Node, e: Emit, batch: int, length: int, total: int) -> str:
+    """How many positions the cache holds already, of the batch or all alike, int32 (batch or 1, 1)."""
+    if length == total:  # a prompt, whatever lies in the cache
+        return e.const(np.zeros((1, 1), np.int32))
+    return e.reshape(e.op("Add", node.input(5), e.const(np.int32(1 - length))), batch, 1)
+
+
+def _positions(e: Emit, before: str, length: int) -> str:
+    return e.cast(e.op("Add", before, e.const(np.arange(length, dtype=np.int32)[None])), TensorProto.INT64)
+
+
+def _cached(node: Node, e: Emit, index: int, own: str, before: str, extents: tuple[int, int]) -> str:
+    """The cache of input ``index``, behind it ``own`` (batch, groups, length, size), then zeros."""
+    shape, (past, extent) = node.shape(index), extents
+    batch, groups, _, size = shape
+    old = node.input(index)
+    if extent > past:
+        old = e.concat([old, e.const(np.zeros((batch, groups, extent - past, size), node.dtype(index)))], 2)
+    length = node.shape(0)[1]
+    offsets = e.op("Sub", e.const(np.arange(extent, dtype=np.int32)[None]), before)
+    inside = e.op("Less", offsets, e.const(np.int32(length)))
+    if length > 1:
+        nearest = e.op("Min", e.op("Max", offsets, e.const(np.int32(0))), e.const(np.int32(length - 1)))
+        nearest = e.op("Expand", e.reshape(nearest, -1, 1, extent, 1), e.ints(batch, groups, extent, size))
+        own = e.op("GatherElements", own, nearest, axis=2)
+    behind = e.op("Where", e.reshape(inside, -1, 1, extent, 1), own, e.like(0, index))
+    is_old = e.op("Less", offsets, e.const(np.int32(0)))
+    return e.op("Where", e.reshape(is_old, -1, 1, extent, 1), old, behind)
+
+
+def _grouped(node: Node, e: Emit, qkv: tuple[str, str, str], before: str, counts: tuple[int, int, int]) -> str:
+    """Attention of ``heads`` queries over ``groups`` keys of ``extent`` positions: (batch, length, heads · size)."""
+    (q, k, v), (heads, groups, extent) = qkv, counts
+    batch, length = node.shape(0)[:2]
+    # The queries of a group lie one after the other, so one product serves them all.
+    q = e.reshape(q, batch, groups, heads // groups * length, -1)
+    scores = e.reshape(e.op("MatMul", q, e.transpose(k, 0, 1, 3, 2)), batch, heads, length, extent)
+    scores = e.op("Mul", scores, e.like(_scale(node, _size(node, heads, groups))))
+    softcap = float(node.attr("softcap", 0.0))
+    if softcap:
+        scores = e.op("Mul", e.op("Tanh", e.op("Div", scores, e.like(softcap))), e.like(softcap))
+    at = e.reshape(e.op("Add", before, e.const(np.arange(length, dtype=np.int32)[None])), -1, 1, length, 1)
+    offsets = e.op("Sub", e.const(np.arange(extent, dtype=np.int32).reshape(1, 1, 1, extent)), at)
+    seen = e.op("Less", offsets, e.const(np.int32(1)))
+    window = int(node.attr("local_window_size", -1))
+    if window > 0:
+        seen = e.op("And", seen, e.op("Less", e.const(np.int32(-window)), offsets))
+    kind = node.dtype(0)
+    least = np.finfo(kind if kind.kind == "f" else np.float32).min
+    weights = e.op("Softmax", e.op("Where", seen, scores, e.like(float(least))), axis=-1)
+    made = e.op("MatMul", e.reshape(weights, batch, groups, heads // groups * length, extent), v)
+    return e.reshape(e.transpose(e.reshape(made, batch, heads, length, -1), 0, 2, 1, 3), batch, length, -1)
+
+
+def _size(node: Node, heads: int, groups: int) -> int:
+    """Elements of a head; queries, keys and values lie in one input if there is no second."""
+    return node.shape(0)[2] // (heads if node.input(1) else heads + 2 * groups)

@@ -1,0 +1,236 @@
+"""ONNX Runtime's own operators beside attention: what its optimiser, its quantisers and its exporters write.
+
+Each becomes standard operators, after ONNX Runtime's documentation of its contrib operators and, where that is silent,
+what its CPU kernels compute.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from onnx import TensorProto
+
+from autotune.importer.conversion.emit import FLOAT, Emit, Node
+from autotune.importer.conversion.registry import MICROSOFT, rewrites
+from autotune.importer.operators.quantised import GEOMETRY
+
+ACTIVATIONS: dict[str, tuple[str, ...]] = {
+    "Clip": ("min", "max"),
+    "Elu": ("alpha",),
+    "HardSigmoid": ("alpha", "beta"),
+    "HardSwish": (),
+    "LeakyRelu": ("alpha",),
+    "Relu": (),
+    "Sigmoid": (),
+    "Softplus": (),
+    "Softsign": (),
+    "Tanh": (),
+    "ThresholdedRelu": ("alpha",),
+}
+"""Activation that a product or convolution takes in → its parameters, in order."""
+
+
+@rewrites("Gelu", "BiasGelu", domain=MICROSOFT)
+def gelu(node: Node, e: Emit) -> list[str] | None:
+    """x/2 · (1 + erf(x/√2)), of x or of x + bias."""
+    x = e.op("Add", node.input(0), node.input(1)) if node.input(1) else node.input(0)
+    tail = e.op("Add", e.op("Erf", e.op("Div", x, e.like(math.sqrt(2)))), e.like(1))
+    return [e.op("Mul", e.op("Mul", x, e.like(0.5)), tail)]
+
+
+@rewrites("FastGelu", domain=MICROSOFT)
+def fast_gelu(node: Node, e: Emit) -> list[str] | None:
+    """x/2 · (1 + tanh(√(2/π) · (x + 0.044715 x³))), of x or of x + bias."""
+    x = e.op("Add", node.input(0), node.input(1)) if node.input(1) else node.input(0)
+    cube = e.op("Mul", e.op("Mul", x, x), x)
+    inner = e.op("Add", x, e.op("Mul", cube, e.like(0.044715)))
+    tail = e.op("Add", e.op("Tanh", e.op("Mul", inner, e.like(math.sqrt(2 / math.pi)))), e.like(1))
+    return [e.op("Mul", e.op("Mul", x, e.like(0.5)), tail)]
+
+
+@rewrites("QuickGelu", domain=MICROSOFT)
+def quick_gelu(node: Node, e: Emit) -> list[str] | None:
+    """x · sigmoid(alpha · x)."""
+    x = node.input(0)
+    return [e.op("Mul", x, e.op("Sigmoid", e.op("Mul", x, e.like(node.attr("alpha", 1.702)))))]
+
+
+def _layer_norm(e: Emit, kind: int, x: str, scale: str, bias: str, epsilon: float) -> str:
+    """(x − mean) ÷ √(variance + epsilon) · scale + bias over the last axis of x, which is of the type ``kind``."""
+    if e.opset >= 17:
+        return e.op("LayerNormalization", x, scale, *([bias] if bias else []), axis=-1, epsilon=epsilon)
+    wide = e.cast(x, FLOAT) if kind != FLOAT else x
+    centred = e.op("Sub", wide, e.reduce("ReduceMean", wide, [-1]))
+    normal = _unit_variance(e, centred, [-1], epsilon)
+    y = e.op("Mul", e.cast(normal, kind) if kind != FLOAT else normal, scale)
+    return e.op("Add", y, bias) if bias else y
+
+
+def _unit_variance(e: Emit, x: str, axes: Sequence[int], epsilon: float) -> str:
+    """X ÷ √(mean of x² + epsilon), in fp32."""
+    power = e.reduce("ReduceMean", e.op("Mul", x, x), axes)
+    return e.op("Div", x, e.op("Sqrt", e.op("Add", power, e.const(np.float32(epsilon)))))
+
+
+@rewrites("SimplifiedLayerNormalization")
+def simplified_layer_norm(node: Node, e: Emit) -> list[str] | None:
+    """X ÷ √(mean of x² + epsilon) · scale; ONNX Runtime keeps it in ONNX's own domain."""
+    if node.wants(1):
+        raise node.refused("its second output, the inverse deviation, is for training")
+    rank = len(node.shape(0))
+    axes = list(range(int(node.attr("axis", -1)) % rank, rank))
+    return [_rms_norm(e, node.type(0), node.input(0), node.input(1), axes, node.attr("epsilon", 1e-5))]
+
+
+def _rms_norm(e: Emit, kind: int, x: str, scale: str, axes: Sequence[int], epsilon: float) -> str:
+    normal = _unit_variance(e, e.cast(x, FLOAT) if kind != FLOAT else x, axes, epsilon)
+    return e.op("Mul", e.cast(normal, kind) if kind != FLOAT else normal, scale)
+
+
+@rewrites("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", domain=MICROSOFT)
+def skip_layer_norm(node: Node, e: Emit) -> list[str] | None:
+    """A normalisation of input + skip + bias, and that sum as output 3."""
+    if node.wants(1) or node.wants(2):
+        raise node.refused("its second and third output, mean and inverse deviation, are for training")
+    simplified = node.kind == "SkipSimplifiedLayerNormalization"
+    bias = node.input(3 if simplified else 4)
+    total = e.op("Add", node.input(0), node.input(1))
+    total = e.op("Add", total, bias) if bias else total
+    epsilon = float(node.attr("epsilon", 1e-12))
+    if simplified:
+        y = _rms_norm(e, node.type(0), total, node.input(2), [-1], epsilon)
+    else:
+        y = _layer_norm(e, node.type(0), total, node.input(2), node.input(3), epsilon)
+    return [y, "", "", total]
+
+
+@rewrites("EmbedLayerNormalization", domain=MICROSOFT)
+def embed_layer_norm(node: Node, e: Emit) -> list[str] | None:
+    """Normalised sum of word, position and segment embeddings (batch, length, hidden), lengths by the mask, the sum."""
+    batch, length = node.shape(0)
+    total = e.op("Gather", node.input(2), node.input(0), axis=0)
+    if node.input(8):
+        positions = e.op("Gather", node.input(3), node.input(8), axis=0)
+    else:
+        positions = e.slice(node.input(3), 0, 0, length)
+    total = e.op("Add", total, positions)
+    if node.input(1):
+        total = e.op("Add", total, e.op("Gather", node.input(4), node.input(1), axis=0))
+    y = _layer_norm(e, node.type(2), total, node.input(5), node.input(6), float(node.attr("epsilon", 1e-12)))
+    lengths = e.const(np.zeros(batch, np.int32))
+    if node.input(7):
+        used = e.cast(e.op("Equal", node.input(7), e.const(np.int32(1))), TensorProto.INT32)
+        lengths = e.reduce("ReduceSum", used, [1], keepdims=False)
+    return [y, lengths, total]
+
+
+@rewrites("FusedMatMul", domain=MICROSOFT)
+def fused_matmul(node: Node, e: Emit) -> list[str] | None:
+    """Alpha · A·B, with either transposed before."""
+
+    def turned(index: int, side: str) -> str:
+        rank = len(node.shape(index))
+        perm = list(range(rank))
+        if rank > 1 and node.attr(f"transBatch{side}", 0):  # the first axis goes behind the batch axes
+            perm = [*range(1, rank - 1), 0, rank - 1]
+        if rank > 1 and node.attr(f"trans{side}", 0):
+            perm[-2:] = perm[:-3:-1]
+        return e.transpose(node.input(index), *perm) if perm != list(range(rank)) else node.input(index)
+
+    product = e.op("MatMul", turned(0, "A"), turned(1, "B"))
+    alpha = float(node.attr("alpha", 1.0))
+    return [e.op("Mul", product, e.like(alpha)) if alpha != 1 else product]
+
+
+def _activated(node: Node, e: Emit, x: str, kind: str, parameters: Sequence[float]) -> str:
+    """``x`` through the activation ``kind``; missing parameters have ONNX's defaults."""
+    if kind not in ACTIVATIONS:
+        raise node.refused(f"its activation {kind!r} is none of {', '.join(ACTIVATIONS)}")
+    given = dict(zip(ACTIVATIONS[kind], map(float, parameters), strict=False))
+    if kind == "Clip" and e.opset >= 11:
+        return e.op("Clip", x, *(e.like(value) for value in given.values()))
+    return e.op(kind, x, **given)
+
+
+@rewrites("FusedGemm", domain=MICROSOFT)
+def fused_gemm(node: Node, e: Emit) -> list[str] | None:
+    """A Gemm and an activation."""
+    attributes = {
+        name: node.attr(name) for name in ("alpha", "beta", "transA", "transB") if node.attr(name) is not None
+    }
+    product = e.op("Gemm", *(str(name) for name in node.proto.input), **attributes)
+    kind = str(node.attr("activation", ""))
+    given = [node.attr(f"activation_{name}") for name in ACTIVATIONS.get(kind, ())]
+    return [_activated(node, e, product, kind, [value for value in given if value is not None])]
+
+
+@rewrites("FusedConv", domain=MICROSOFT)
+def fused_conv(node: Node, e: Emit) -> list[str] | None:
+    """A convolution, a tensor of its result's shape (input 3) added to it, and an activation."""
+    attributes = {name: node.attr(name) for name in GEOMETRY if node.attr(name) is not None}
+    made = e.op("Conv", *(node.input(index) for index in range(3 if node.input(2) else 2)), **attributes)
+    made = e.op("Add", made, node.input(3)) if node.input(3) else made
+    return [_activated(node, e, made, str(node.attr("activation", "")), node.attr("activation_params", []))]
+
+
+@rewrites("MatMulIntegerToFloat", domain=MICROSOFT)
+def matmul_integer_to_float(node: Node, e: Emit) -> list[str] | None:
+    """(A − zero point)·(B − zero point), summed in int32, times both scales, plus a bias."""
+    zeros = [e.reshape(node.input(4)) if node.input(4) else "", node.input(5)]
+    product = e.op("MatMulInteger", node.input(0), node.input(1), *zeros)
+    return [_scaled(e, product, node.input(2), node.input(3), node.input(6), node.type(2))]
+
+
+@rewrites("DynamicQuantizeMatMul", domain=MICROSOFT)
+def dynamic_quantize_matmul(node: Node, e: Emit) -> list[str] | None:
+    """A, quantised to uint8 by its own range, times B in int8 or uint8, times both scales, plus a bias."""
+    a, scale, zero = e.ops("DynamicQuantizeLinear", node.input(0), outputs=3)
+    product = e.op("MatMulInteger", a, node.input(1), zero, node.input(3))
+    return [_scaled(e, product, scale, node.input(2), node.input(4), FLOAT)]
+
+
+def _scaled(e: Emit, product: str, scale_a: str, scale_b: str, bias: str, kind: int) -> str:
+    made = e.op("Mul", e.cast(product, kind), e.op("Mul", scale_a, scale_b))
+    return e.op("Add", made, bias) if bias else made
+
+
+@rewrites("MatMulNBits", domain=MICROSOFT)
+def matmul_nbits(node: Node, e: Emit) -> list[str] | None:
+    """A (…, K) times the transpose of B (N, K), whose elements of 2, 4 or 8 bits are scaled in blocks along K.
+
+    B is made floating point from its constants at import: the product costs what one of its floating-point type costs.
+    """
+    bits, block = int(node.attr("bits", 4)), int(node.attr("block_size", 0))
+    depth, columns, kind = int(node.attr("K", 0)), int(node.attr("N", 0)), node.type(2)
+    if bits not in (2, 4, 8) or block < 16 or depth < 1 or columns < 1:
+        raise node.refused(f"its bits {bits}, block_size {block}, K {depth} and N {columns} do not describe weights")
+    if node.input(4):
+        raise node.refused("its input g_idx, which gives rows to groups, is not supported; quantise without act-order")
+    blocks = -(-depth // block)
+    values = _unpacked(e, node.input(1), (columns, blocks, block * bits // 8), bits)
+    values = e.cast(e.reshape(values, columns, blocks, block), kind)
+    if not node.input(3):
+        zero = e.const(np.array(1 << (bits - 1)).astype(node.dtype(2)))
+    elif node.type(3) == TensorProto.UINT8:  # packed, each row from a whole byte on
+        zero = _unpacked(e, node.input(3), (columns, -(-blocks * bits // 8)), bits)
+        zero = e.cast(e.reshape(e.slice(zero, 1, 0, blocks), columns, blocks, 1), kind)
+    else:
+        zero = e.reshape(node.input(3), columns, blocks, 1)
+    weights = e.op("Mul", e.op("Sub", values, zero), e.reshape(node.input(2), columns, blocks, 1))
+    weights = e.slice(e.reshape(weights, columns, blocks * block), 1, 0, depth)
+    product = e.op("MatMul", node.input(0), e.transpose(weights, 1, 0))
+    return [e.op("Add", product, node.input(5)) if node.input(5) else product]
+
+
+def _unpacked(e: Emit, name: str, shape: tuple[int, ...], bits: int) -> str:
+    """Bytes of ``shape`` as ``8 // bits`` times as many numbers along the last axis, the lowest bits first."""
+    if bits == 8:
+        return e.reshape(name, *shape)
+    whole = e.reshape(name, *shape, 1)
+    parts = []
+    for low in range(0, 8, bits):
+        shifted = e.op("BitShift", whole, e.const(np.uint8(low)), direction="RIGHT") if low else whole
+        parts.append(e.op("Mod", shifted, e.const(np.uint8(1 << bits))) if low + bits < 8 else shifted)
+    return e.reshape(e.concat(parts, len(shape)), *shape[:-1], shape[-1] * 8 // bits)

@@ -1,0 +1,263 @@
+"""ONNX Runtime's own operators beside attention compute what ONNX Runtime computes."""
+
+import numpy as np
+import pytest
+from onnx import TensorProto
+
+from autotune.importer.conversion.registry import MICROSOFT, REWRITES
+from autotune.importer.onnx_model.load import load_model
+from autotune.importer.onnx_model.simplify import simplify
+from schedules.errors import ModelError
+from tests.autotune_tests.importer_tests.built import close, run
+from tests.autotune_tests.importer_tests.contrib_cases import Case, floats, integers
+from tests.autotune_tests.importer_tests.onnx_cases import rewritten, written
+from tests.autotune_tests.importer_tests.operators_tests.test_contrib_attention import ALL as ATTENTION
+
+U8, I8, I32 = TensorProto.UINT8, TensorProto.INT8, TensorProto.INT32
+X, SKIP = floats(2, 5, 8), floats(2, 5, 8, seed=1)
+SCALE, SHIFT, BIAS = floats(8), floats(8, seed=1), floats(8, seed=2)
+NORM = (1, 2, 3, 4)
+
+
+def f32(value):
+    return np.array(value, np.float32)
+
+
+def u8(value):
+    return np.array(value, np.uint8)
+
+
+def i8(value):
+    return np.array(value, np.int8)
+
+
+def packed(columns, depth, block, bits, zeros=None, label=""):
+    """A MatMulNBits with random weights."""
+    blocks = -(-depth // block)
+    arrays = [
+        floats(3, depth),
+        integers(0, 256, columns, blocks, block * bits // 8),
+        floats(columns * blocks, scale=0.1),
+    ]
+    if zeros == "packed":
+        arrays.append(integers(0, 256, columns * -(-blocks * bits // 8)))
+    elif zeros == "floats":
+        arrays.append(floats(columns, blocks, scale=4))
+    attributes = {"K": depth, "N": columns, "bits": bits, "block_size": block}
+    return Case("MatMulNBits", tuple(arrays), tuple(range(1, len(arrays))), attributes, label=label)
+
+
+ELEMENTWISE = [
+    Case("Gelu", (X,)),
+    Case("Gelu", (X,), opset=11, label="opset 11"),
+    Case("BiasGelu", (X, BIAS), (1,)),
+    Case("FastGelu", (X,)),
+    Case("FastGelu", (X, BIAS), (1,), label="bias"),
+    Case("QuickGelu", (X,), attributes={"alpha": 1.5}),
+    Case("QuickGelu", (X,), label="default"),
+]
+NORMS = [
+    Case("LayerNormalization", (X, SCALE, SHIFT), (1, 2), {"axis": -1}, opset=13, domain=""),
+    Case("LayerNormalization", (X, SCALE), (1,), {"axis": 2}, opset=11, domain="", label="no bias"),
+    Case("SimplifiedLayerNormalization", (X, SCALE), (1,), {"axis": -1, "epsilon": 1e-3}, opset=13, domain=""),
+    Case("SkipLayerNormalization", (X, SKIP, SCALE, SHIFT), (2, 3), {"epsilon": 1e-3}),
+    Case("SkipLayerNormalization", (X, SKIP, SCALE, SHIFT, BIAS), NORM, opset=12, label="opset 12"),
+    Case("SkipLayerNormalization", (X, SKIP, SCALE, None, BIAS), NORM, outputs=(1, 0, 0, 1), label="sum"),
+    Case("SkipLayerNormalization", (X, SKIP[0], SCALE, SHIFT), NORM, label="one skip for all"),
+    Case("SkipSimplifiedLayerNormalization", (X, SKIP, SCALE), (2,), {"epsilon": 1e-3}),
+    Case("SkipSimplifiedLayerNormalization", (X, SKIP, SCALE, BIAS), (2, 3), outputs=(1, 0, 0, 1), label="sum"),
+]
+WORDS, SEGMENTS = integers(0, 20, 2, 5, dtype=np.int32), integers(0, 2, 2, 5, dtype=np.int32)
+MASK = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 0]], np.int32)
+TABLES = (floats(20, 8), floats(7, 8), floats(2, 8))
+EMBEDDINGS = [
+    Case("EmbedLayerNormalization", (WORDS, SEGMENTS, *TABLES, SCALE, SHIFT, MASK), (2, 3, 4, 5, 6), outputs=(1, I32)),
+    Case(
+        "EmbedLayerNormalization",
+        (WORDS, None, *TABLES[:2], None, SCALE, SHIFT, None, integers(0, 7, 2, 5, dtype=np.int32)),
+        (2, 3, 5, 6),
+        {"epsilon": 1e-3},
+        outputs=(1, I32, 1),
+        opset=11,
+        label="positions",
+    ),
+]
+IMAGE, KERNEL = floats(1, 3, 6, 6), floats(4, 3, 3, 3)
+PRODUCTS = [
+    Case("FusedMatMul", (floats(2, 4, 3), floats(2, 5, 4)), (), {"alpha": 0.5, "transA": 1, "transB": 1}),
+    Case("FusedMatMul", (floats(3, 2, 4), floats(2, 4, 5)), (), {"transBatchA": 1}, label="batch of A"),
+    Case("FusedMatMul", (floats(2, 3, 4), floats(4, 2, 5)), (), {"transBatchB": 1}, label="batch of B"),
+    Case(
+        "FusedMatMul",
+        (floats(3, 2, 4), floats(5, 2, 4)),
+        (),
+        {"transBatchA": 1, "transBatchB": 1, "transB": 1},
+        label="both",
+    ),
+    *(
+        Case(
+            "FusedGemm",
+            (floats(3, 4), floats(5, 4), floats(5)),
+            (1, 2),
+            {"transB": 1, "alpha": 0.5, **given},
+            label=given["activation"],
+        )
+        for given in (
+            {"activation": "Relu"},
+            {"activation": "Tanh"},
+            {"activation": "LeakyRelu", "activation_alpha": 0.2},
+            {"activation": "HardSigmoid", "activation_alpha": 0.3, "activation_beta": 0.4},
+            {"activation": "Elu", "activation_alpha": 0.7},
+        )
+    ),
+    *(
+        Case(
+            "FusedConv",
+            (IMAGE, KERNEL, floats(4)),
+            (1, 2),
+            {"pads": [1] * 4, **given},
+            opset=opset,
+            label=f"{given['activation']} {opset}",
+        )
+        for opset in (9, 13)
+        for given in (
+            {"activation": "Relu"},
+            {"activation": "Sigmoid"},
+            {"activation": "Clip", "activation_params": [0.0, 6.0]},
+            {"activation": "LeakyRelu", "activation_params": [0.2]},
+            {"activation": "HardSigmoid", "activation_params": [0.2, 0.5]},
+        )
+    ),
+    Case("FusedConv", (IMAGE, KERNEL, floats(4), floats(1, 4, 4, 4)), (1, 2), {"activation": "Relu"}, label="sum"),
+    packed(6, 32, 16, 4),
+    packed(6, 48, 16, 4, "packed", label="zero points of an odd number of blocks"),
+    packed(6, 40, 32, 4, "packed", label="a last block that is not full"),
+    packed(6, 64, 32, 4, "floats", label="zero points in floating point"),
+    packed(6, 64, 32, 8, "packed", label="8 bits"),
+]
+A8, B8 = integers(0, 256, 3, 4), integers(-128, 128, 4, 5, dtype=np.int8)
+INTEGER_PRODUCTS = [
+    Case("MatMulIntegerToFloat", (A8, B8, f32(0.1), f32(0.2)), (1, 3)),
+    Case("MatMulIntegerToFloat", (A8, B8, f32([0.1]), floats(5), u8([7]), None, floats(5)), (1, 3, 6), label="bias"),
+    Case(
+        "MatMulIntegerToFloat",
+        (A8, B8, f32(0.1), floats(5), u8(7), integers(-9, 9, 5, dtype=np.int8)),
+        (1, 3, 5),
+        label="zero points by column",
+    ),
+    Case("DynamicQuantizeMatMul", (floats(3, 4), B8, f32(0.2)), (1, 2)),
+    Case(
+        "DynamicQuantizeMatMul",
+        (floats(3, 4), B8, floats(5), integers(-9, 9, 5, dtype=np.int8), floats(5)),
+        (1, 2, 3, 4),
+        label="all",
+    ),
+    Case("QGemm", (A8, f32(0.1), u8(7), B8, f32(0.2), i8(3)), (3, 4)),
+    Case(
+        "QGemm",
+        (
+            A8,
+            f32(0.1),
+            u8(7),
+            B8.T.copy(),
+            floats(5) ** 2,
+            np.zeros(5, np.int8),
+            integers(-99, 99, 5, dtype=np.int32),
+            f32(3.0),
+            u8(100),
+        ),
+        (3, 4, 5, 6),
+        {"transB": 1, "alpha": 0.5},
+        outputs=(U8,),
+        label="quantised",
+    ),
+]
+Q, R = integers(0, 256, 1, 4, 6, 6), integers(0, 256, 1, 4, 6, 6, dtype=np.uint8)[:, ::-1].copy()
+SIGNED = integers(-128, 128, 1, 4, 6, 6, dtype=np.int8)
+POOL = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1] * 4}
+QUANTISED = [
+    Case("QLinearAdd", (Q, f32(0.1), u8(100), R, f32(0.2), u8(120), f32(0.3), u8(128)), outputs=(U8,)),
+    Case(
+        "QLinearAdd",
+        (SIGNED, f32(0.1), i8(3), SIGNED[:, :1], f32(0.2), i8(0), f32(0.3), i8(-9)),
+        outputs=(I8,),
+        label="signed",
+    ),
+    Case("QLinearMul", (Q, f32(0.1), u8(100), R, f32(0.2), u8(120), f32(2.0), u8(128)), outputs=(U8,)),
+    Case("QLinearSigmoid", (Q, f32(0.1), u8(100), f32(1 / 256), u8(0)), outputs=(U8,)),
+    Case("QLinearLeakyRelu", (SIGNED, f32(0.1), i8(3), f32(0.2), i8(0)), attributes={"alpha": 0.3}, outputs=(I8,)),
+    Case("QLinearConcat", (f32(0.3), u8(128), Q, f32(0.1), u8(100), R, f32(0.2), u8(120)), (0, 1), {"axis": 1}, (U8,)),
+    Case(
+        "QLinearWhere",
+        (Q > 128, Q, f32(0.1), u8(100), R, f32(0.2), u8(120), f32(0.3), u8(128)),
+        (2, 3, 5, 6, 7, 8),
+        outputs=(U8,),
+    ),
+    Case("QLinearGlobalAveragePool", (Q, f32(0.1), u8(100), f32(0.05), u8(128)), outputs=(U8,)),
+    Case(
+        "QLinearGlobalAveragePool",
+        (Q, f32(0.1), u8(100), f32(0.05), u8(128)),
+        attributes={"channels_last": 1},
+        outputs=(U8,),
+        label="channels last",
+    ),
+    Case("QLinearAveragePool", (Q, f32(0.1), u8(100), f32(0.05), u8(128)), attributes=POOL, outputs=(U8,)),
+    Case(
+        "QLinearAveragePool",
+        (Q, f32(0.1), u8(100), f32(0.05), u8(128)),
+        attributes={**POOL, "count_include_pad": 1, "channels_last": 1, "pads": [0, 1, 0, 1]},
+        outputs=(U8,),
+        label="channels last",
+    ),
+    Case("QLinearSoftmax", (Q, f32(0.1), u8(100), f32(1 / 256), u8(0)), (1, 2, 3, 4), {"axis": 1, "opset": 13}, (U8,)),
+    Case(
+        "QLinearSoftmax",
+        (Q, f32(0.1), u8(100), f32(1 / 256), u8(0)),
+        (1, 2, 3, 4),
+        {"axis": 2, "opset": 12},
+        (U8,),
+        label="12",
+    ),
+    Case(
+        "QuantizeLinear", (floats(2, 3) * 9, f32(0.1), np.array(1000, np.uint16)), (1, 2), outputs=(TensorProto.UINT16,)
+    ),
+    Case("DequantizeLinear", (integers(0, 60000, 2, 3, dtype=np.uint16), f32(0.1), np.array(1000, np.uint16)), (1, 2)),
+]
+CASES = [*ELEMENTWISE, *NORMS, *EMBEDDINGS, *PRODUCTS, *INTEGER_PRODUCTS, *QUANTISED]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_it_computes_what_onnxruntime_computes(case, tmp_path):
+    rewritten(case.model(), tmp_path, case.feed())
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c.outputs == (1,) and c.domain], ids=str)
+def test_nothing_foreign_is_left(case, tmp_path):
+    plain = simplify(load_model(written(case.model(), tmp_path)))
+    assert {node.domain for node in plain.graph.node} <= {""}
+
+
+def test_every_one_of_these_operators_has_a_case():
+    tested = {case.kind for case in [*CASES, *ATTENTION]}
+    ours = {key.removeprefix(f"{MICROSOFT}::") for key in REWRITES if key.startswith(MICROSOFT)}
+    assert ours <= tested
+
+
+@pytest.mark.parametrize(
+    ("case", "why"),
+    [
+        (Case("FusedConv", (IMAGE, KERNEL), (1,), {"activation": "Swoosh"}), "'Swoosh' is none of Clip"),
+        (packed(6, 32, 16, 3), "bits 3"),
+        (Case("SkipLayerNormalization", (X, SKIP, SCALE, SHIFT), (2, 3), outputs=(1, 1)), "for training"),
+    ],
+    ids=str,
+)
+def test_what_is_not_supported_is_named_with_the_way_out(case, why, tmp_path):
+    model = load_model(written(case.model(), tmp_path))
+    with pytest.raises(ModelError, match=rf"com.microsoft::{case.kind} \(node 'one'\).*{why}.*--fallback onnxruntime"):
+        simplify(model)
+
+
+def test_a_built_model_computes_what_onnxruntime_computes(tmp_path):
+    case = Case("FusedGemm", (floats(3, 4), floats(5, 4), floats(5)), (1, 2), {"transB": 1, "activation": "Relu"})
+    assert close(*run(case.model(), tmp_path, case.feed()))

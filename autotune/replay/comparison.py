@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 
 from autotune.replay.allocator_replay import ORACLE, Curve, allocate, final_latency, oracle, pace_of, total_s
-from autotune.replay.task_replay import SearchOutcome, SearchRules, calibrate, choose_best, search, sibling_results
+from autotune.replay.recorded_runs import SearchRules
+from autotune.replay.task_replay import SearchOutcome, calibrate, choose_best, search, sibling_results
 from autotune.replay.trace import TraceFile, load_traces
-from autotune.replay.trajectories import Trajectories, TrajectoryRules
+from autotune.replay.trajectories import Trajectories
 from schedules.errors import UsageError
 
 Place = tuple[int, int]
@@ -52,9 +53,7 @@ class ReplayRules:
     warm: bool = False
     blind: bool = False
     fitted: tuple[int, ...] = (32, 128)
-    searcher: str = "adaptive"
-    evaluator: str = "adaptive"
-    cost_model: str = "boosted"
+    searcher: str = SearchRules.searcher
     processes: int = 2
 
 
@@ -95,10 +94,9 @@ def _search(files: Sequence[TraceFile], rules: ReplayRules, job: Job) -> SearchO
     trace = files[job.place[0]].traces[job.place[1]]
     if rules.blind:
         trace = replace(trace, space=replace(trace.space, initial=()))
-    limits = SearchRules(rules.trials, near=rules.near, evaluator=rules.evaluator, cost_model=rules.cost_model)
     others = [other for file in files for other in file.traces] if rules.warm else []
     siblings = sibling_results(trace, others, np.random.default_rng([job.seed, 5]))
-    return search(trace, job.name, job.seed, limits, siblings)
+    return search(trace, job.seed, SearchRules(rules.trials, searcher=job.name), rules.near, siblings)
 
 
 def _allocate(files: Sequence[TraceFile], rules: ReplayRules, job: Job) -> ModelOutcome:
@@ -106,12 +104,7 @@ def _allocate(files: Sequence[TraceFile], rules: ReplayRules, job: Job) -> Model
 
     The final latency is the least that any of the trajectories end at. The oracle has the slots of the first named.
     """
-    limits = TrajectoryRules(
-        min(rules.trials, TrajectoryRules.trials),
-        searcher=rules.searcher,
-        cost_model=rules.cost_model,
-        evaluator=rules.evaluator,
-    )
+    limits = SearchRules(min(rules.trials, SearchRules.trials), searcher=rules.searcher)
     paces = {name: pace_of(name) for name in job.name.split(",")}
     traces = files[job.place[0]].traces
     by_pace = {pace: Trajectories(traces, job.seed, replace(limits, pace=pace)) for pace in paces.values()}

@@ -11,7 +11,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import cycle
 
@@ -21,6 +21,7 @@ from autotune.measure.evaluator import Evaluator, at_speed_of
 from autotune.measure.racing import in_turn
 from autotune.replay.trace import Trace
 from schedules.config import Config
+from search.allocators.allocation import SLOT
 from search.searchers.searcher import Result, Searcher
 from tuning_logs.measurement import ERROR_KINDS, Measurement
 
@@ -30,6 +31,25 @@ that would never stop."""
 
 BUILDERS = 2
 """Processes that build at the same time, as on the recording machine: a build is charged with its share."""
+
+
+@dataclass(frozen=True)
+class SearchRules:
+    """How one recorded task is searched.
+
+    Attributes:
+        trials: most trials.
+        batch: trials of a slot after those of ``pace``.
+        pace: trials of the first slots.
+        searcher, cost_model, evaluator: by name.
+    """
+
+    trials: int = 128
+    batch: int = SLOT
+    pace: tuple[int, ...] = ()
+    searcher: str = "adaptive"
+    cost_model: str = "boosted"
+    evaluator: str = "adaptive"
 
 
 class ReplayBench:

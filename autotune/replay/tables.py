@@ -20,6 +20,9 @@ from costmodels.metrics import LEVELS
 EXCESS_LEVEL = 0.95
 """Share of the choices of an evaluator that are no worse than the excess in its table."""
 
+CURVE_POINTS = 120
+"""Points of a curve of model latency."""
+
 
 @dataclass
 class Table:
@@ -187,10 +190,10 @@ def _share(flags: Iterable[bool]) -> float:
     return float(np.mean(list(flags)))
 
 
-def _mean_curve(outcomes: Sequence[ModelOutcome], name: str, points: int = 120) -> dict[str, list[float]]:
+def _mean_curve(outcomes: Sequence[ModelOutcome], name: str) -> dict[str, list[float]]:
     """Latency over final latency, median over seeds, at times even in their logarithm."""
     horizon = float(np.median([one.total_s for one in outcomes]))
-    grid = np.geomspace(0.05, horizon, points)
+    grid = np.geomspace(0.05, horizon, CURVE_POINTS)
     shares = []
     for one in outcomes:
         curve = one.curves[name]

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autotune.measure.evaluator import FINAL_EVALUATOR, make_evaluator
-from autotune.replay.recorded_runs import ReplayBench, run_slot
+from autotune.replay.recorded_runs import ReplayBench, SearchRules, run_slot
 from autotune.replay.trace import Trace
 from autotune.tuning.loop import CLOSE, FINALISTS
 from costmodels.cost_model_catalog import make_cost_model
@@ -37,25 +37,6 @@ LEAST_HELD_OUT = 20
 
 FITTED_RUNS = 8
 """Runs of a config whose median a cost model is fitted on, as a search would see it."""
-
-
-@dataclass(frozen=True)
-class SearchRules:
-    """What every searcher of a comparison gets.
-
-    Attributes:
-        trials: most trials of one search.
-        batch: configs of a slot.
-        near: a config within this factor of the trace's best counts as found.
-        evaluator: how candidates are timed.
-        cost_model: of the searchers that use one.
-    """
-
-    trials: int = 192
-    batch: int = 8
-    near: float = 1.05
-    evaluator: str = "adaptive"
-    cost_model: str = "boosted"
 
 
 @dataclass(frozen=True)
@@ -104,24 +85,24 @@ class CalibrationOutcome:
     predict_s: float
 
 
-def search(trace: Trace, searcher: str, seed: int, rules: SearchRules, siblings: SiblingResults = ()) -> SearchOutcome:
-    """Run ``searcher`` until it has measured a config near the best, or has had all its trials."""
+def search(trace: Trace, seed: int, rules: SearchRules, near: float, siblings: SiblingResults = ()) -> SearchOutcome:
+    """Search until a config within the factor ``near`` of the trace's best was measured, or all trials are used up."""
     bench = ReplayBench(trace, make_evaluator(rules.evaluator), np.random.default_rng([seed, 1]))
     context = SearchContext(trace.space, np.random.default_rng([seed, 2]), rules.cost_model, tuple(siblings))
     began = time.perf_counter()
-    asked = make_searcher(searcher, context)
+    searcher = make_searcher(rules.searcher, context)
     thinking_s = time.perf_counter() - began
     trials, spent_s = 0, 0.0
     limit = min(rules.trials, len(trace.true_s))
     while trials < limit:
-        results, slot_thinking_s = run_slot(asked, bench, min(rules.batch, limit - trials))
+        results, slot_thinking_s = run_slot(searcher, bench, min(rules.batch, limit - trials))
         thinking_s += slot_thinking_s
         if not results:
             break
         for config, measured in results:
             trials += 1
             spent_s += measured.compile_s + measured.run_s
-            if trace.true_s[trace.space.index(config)] <= rules.near * trace.best_s:
+            if trace.true_s[trace.space.index(config)] <= near * trace.best_s:
                 return SearchOutcome(trials, spent_s, True, thinking_s, trials)
     return SearchOutcome(3 * rules.trials // 2, spent_s, False, thinking_s, trials)
 

@@ -16,33 +16,15 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from autotune.measure.evaluator import make_evaluator
-from autotune.replay.recorded_runs import ReplayBench, run_slot
+from autotune.replay.recorded_runs import ReplayBench, SearchRules, run_slot
 from autotune.replay.trace import Trace
 from search.allocators.allocation import TaskState, slot_trials
 from search.searchers.searcher import Result, SearchContext, Searcher
 from search.searchers.searcher_catalog import make_searcher
 from search.searchers.warm_restart import SiblingResults, WarmRestart
 
-
-@dataclass(frozen=True)
-class TrajectoryRules:
-    """What every trajectory gets.
-
-    Attributes:
-        trials: most trials of a task.
-        batch: trials of a slot after those of ``pace``.
-        pace: trials of a task's first slots.
-        searcher, cost_model, evaluator: by name.
-        overhead_s: seconds that a slot costs beside builds and runs.
-    """
-
-    trials: int = 128
-    batch: int = 8
-    pace: tuple[int, ...] = ()
-    searcher: str = "adaptive"
-    cost_model: str = "boosted"
-    evaluator: str = "adaptive"
-    overhead_s: float = 0.02
+OVERHEAD_S = 0.02
+"""Seconds that a slot costs beside builds and runs. Heuristic, not measured."""
 
 
 @dataclass
@@ -66,12 +48,12 @@ class Trajectory:
         """Results of the first ``slots`` slots."""
         return tuple(self.results[: self.states[min(slots, len(self.states) - 1)].trials])
 
-    def add(self, results: Sequence[Result], rules: TrajectoryRules) -> None:
+    def add(self, results: Sequence[Result], rules: SearchRules) -> None:
         """Append a slot."""
         self.results += results
         before = self.states[-1]
         costs = [measured.compile_s + measured.run_s for _, measured in results]
-        share_s = rules.overhead_s / max(len(costs), 1)
+        share_s = OVERHEAD_S / max(len(costs), 1)
         self.states.append(
             replace(
                 before,
@@ -86,13 +68,13 @@ class Trajectory:
             self.true_s.append(float(self.trace.true_s[self.trace.space.index(best)]))
         else:
             self.true_s.append(self.trace.untuned_s)
-        self.spent_s.append(self.spent_s[-1] + sum(costs) + rules.overhead_s)
+        self.spent_s.append(self.spent_s[-1] + sum(costs) + OVERHEAD_S)
 
 
 class Trajectories:
     """The trajectories of all tasks of a model for one seed, extended as far as they are asked for."""
 
-    def __init__(self, traces: Sequence[Trace], seed: int, rules: TrajectoryRules) -> None:
+    def __init__(self, traces: Sequence[Trace], seed: int, rules: SearchRules) -> None:
         self._rules = rules
         self._seed = seed
         self.tasks = [Trajectory(trace, [_untried(trace)], [trace.untuned_s]) for trace in traces]

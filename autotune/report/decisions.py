@@ -9,9 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from autotune.report.facts import Facts
+from search.allocators.allocation import SLOT
 
-FIRST_SLOT, SLOT = 2, 8
-"""Trials of a task's first slot and of the others, where slots are dealt in turn: those of the allocators."""
+FIRST_SLOT = 2
+"""Trials of a task's first slot, where slots are dealt in turn: as the allocators do; the others have ``SLOT``."""
 
 Curve = list[tuple[float, float]]
 """(t, seconds of all kernels of one inference), at every change."""

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from autotune.replay.allocator_replay import Moment, moments, pace_of
+from autotune.replay.recorded_runs import SearchRules
 from autotune.replay.trace import Trace, load_traces
-from autotune.replay.trajectories import Trajectories, TrajectoryRules
+from autotune.replay.trajectories import Trajectories
 from search.allocators.allocator_catalog import DEFAULT_ALLOCATOR, make_allocator
 from search.allocators.remaining import RemainingGain
 from tests.bench.packing import TRACES
@@ -56,7 +57,7 @@ class Statement:
 def statements(model: str, traces: Sequence[Trace], seed: int) -> Iterator[Statement]:
     """One tuning of a model; nothing is stated before every task had a slot."""
     certificate = RemainingGain(np.random.default_rng([seed, 1]), ahead=AHEAD)
-    trajectories = Trajectories(traces, seed, TrajectoryRules(pace=pace_of(DEFAULT_ALLOCATOR)))
+    trajectories = Trajectories(traces, seed, SearchRules(pace=pace_of(DEFAULT_ALLOCATOR)))
     trajectories.finish()
     times, shares = list(MOMENTS_S), list(SHARES)
     for moment in moments(trajectories, make_allocator(DEFAULT_ALLOCATOR, np.random.default_rng([seed, 7]))):

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from autotune.replay.task_replay import SearchRules, calibrate, choose_best, search, sibling_results
+from autotune.replay.recorded_runs import SearchRules
+from autotune.replay.task_replay import calibrate, choose_best, search, sibling_results
 from tests.autotune_tests.replay_tests.made_up import trace
 
 
@@ -20,9 +21,9 @@ def test_calibration_takes_a_config_that_was_slow_from_its_only_pass() -> None:
 
 def test_a_search_ends_at_the_first_config_near_the_best() -> None:
     found = trace()
-    everything = search(found, "random", 0, SearchRules(near=1e9))
+    everything = search(found, 0, SearchRules(searcher="random"), 1e9)
     assert (everything.trials, everything.found) == (1, True)
-    nothing = search(found, "random", 0, SearchRules(trials=12, near=0.5))
+    nothing = search(found, 0, SearchRules(12, searcher="random"), 0.5)
     assert (nothing.trials, nothing.found, nothing.asked) == (18, False, 12)
 
 

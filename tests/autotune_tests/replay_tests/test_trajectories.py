@@ -5,12 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autotune.replay.trajectories import Trajectories, TrajectoryRules
+from autotune.replay.recorded_runs import SearchRules
+from autotune.replay.trajectories import Trajectories
 from tests.autotune_tests.replay_tests.made_up import trace
 
 
 def test_slots_follow_the_pace_and_end_when_everything_was_tried() -> None:
-    found = Trajectories([trace("a"), trace("b", 3e-4, 1)], 0, TrajectoryRules(pace=(2, 3)))
+    found = Trajectories([trace("a"), trace("b", 3e-4, 1)], 0, SearchRules(pace=(2, 3)))
     assert [found.state(0, slots).trials for slots in range(4)] == [0, 2, 5, 13]
     found.finish()
     for task in found.tasks:
@@ -23,7 +24,7 @@ def test_slots_follow_the_pace_and_end_when_everything_was_tried() -> None:
 
 def test_the_shipped_latency_is_the_true_one_of_what_looks_best() -> None:
     one = trace()
-    found = Trajectories([one], 0, TrajectoryRules())
+    found = Trajectories([one], 0, SearchRules())
     found.state(0, 1)
     task = found.tasks[0]
     assert task.true_s[0] == one.untuned_s
@@ -36,6 +37,6 @@ def test_siblings_are_run_as_far_as_a_task_needs_them(monkeypatch: pytest.Monkey
     pair = [trace("a"), trace("b", 3e-4, 1)]
     other = replace(pair[1], task=replace(pair[1].task, template="another"))
     for traces, slots in ((pair, 3), ([pair[0], other], 1)):
-        found = Trajectories(traces, 0, TrajectoryRules(batch=4))
+        found = Trajectories(traces, 0, SearchRules(batch=4))
         found.state(0, 3)
         assert len(found.tasks[1].states) == slots

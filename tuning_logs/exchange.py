@@ -62,7 +62,9 @@ class ExchangeReport:
     bad: list[BadLine] = field(default_factory=list)
 
 
-class _Workload(NamedTuple):
+class Workload(NamedTuple):
+    """A task's key and its program."""
+
     task: str
     program: str
 
@@ -71,14 +73,14 @@ class _Header(NamedTuple):
     format: int
 
 
-_Entry = TuningRecord | Target | _Workload | _Header
+Entry = TuningRecord | Target | Workload | _Header
 """What one line holds."""
 
 
-def _entries(log: TuningLog) -> Iterator[_Entry]:
+def _entries(log: TuningLog) -> Iterator[Entry]:
     """Every target, workload and record of ``log``."""
     yield from log.targets().values()
-    yield from itertools.starmap(_Workload, log.workloads())
+    yield from itertools.starmap(Workload, log.workloads())
     yield from log.records()
 
 
@@ -90,7 +92,7 @@ def export_lines(log: TuningLog) -> Iterator[str]:
                 kind, body = "record", to_data(entry)
             case Target():
                 kind, body = "target", json.loads(entry.to_json())
-            case _Workload():
+            case Workload():
                 kind, body = "workload", entry._asdict()
             case _Header():
                 kind, body = "header", entry._asdict()
@@ -161,7 +163,7 @@ def import_lines(lines: Iterable[bytes], log: TuningLog) -> ExchangeReport:
     bad: list[BadLine] = []
     number = 0
 
-    def entries() -> Iterator[_Entry]:
+    def entries() -> Iterator[Entry]:
         nonlocal number
         for number, line in enumerate(lines, start=1):
             try:
@@ -177,17 +179,21 @@ def import_lines(lines: Iterable[bytes], log: TuningLog) -> ExchangeReport:
             if entry is not None:
                 yield entry
 
-    report = _absorb(entries(), log)
+    report = take_in(entries(), log)
     return replace(report, lines=number, bad=bad)
 
 
 def merge(source: TuningLog, destination: TuningLog) -> ExchangeReport:
     """Bring everything of ``source`` into ``destination``; ``source`` is left as it is."""
-    return _absorb(_entries(source), destination)
+    return take_in(_entries(source), destination)
 
 
-def _absorb(entries: Iterable[_Entry], log: TuningLog) -> ExchangeReport:
-    """Bring ``entries`` into ``log``, records in batches; how many of each kind there were."""
+def take_in(entries: Iterable[Entry], log: TuningLog) -> ExchangeReport:
+    """Bring ``entries`` into ``log``, records in batches; how many of each kind there were.
+
+    Raises:
+        LogError: if ``log`` cannot be written.
+    """
     counts: Counter[type] = Counter()
     batch: list[TuningRecord] = []
     new = 0
@@ -198,16 +204,16 @@ def _absorb(entries: Iterable[_Entry], log: TuningLog) -> ExchangeReport:
                 batch.append(entry)
             case Target():
                 log.add_target(entry)
-            case _Workload(task, program):
+            case Workload(task, program):
                 log.add_workload(task, program)
         if len(batch) >= BATCH:
             new += log.append(batch)
             batch = []
     new += log.append(batch)
-    return ExchangeReport(0, counts[Target], counts[_Workload], counts[TuningRecord], new)
+    return ExchangeReport(0, counts[Target], counts[Workload], counts[TuningRecord], new)
 
 
-def _parsed(line: bytes) -> _Entry:
+def _parsed(line: bytes) -> Entry:
     """What ``line`` holds.
 
     Raises:
@@ -231,7 +237,7 @@ def _parsed(line: bytes) -> _Entry:
     return _entry(data["kind"], body)
 
 
-def _entry(kind: object, body: Any) -> _Entry:
+def _entry(kind: object, body: Any) -> Entry:
     match kind, body:
         case "record", _:
             record = from_data(body)
@@ -244,7 +250,7 @@ def _entry(kind: object, body: Any) -> _Entry:
             except UsageError as error:
                 raise LogError(str(error)) from error
         case "workload", {"task": str(task), "program": str(program)}:
-            return _Workload(task, program)
+            return Workload(task, program)
         case "header", {"format": int(found)}:
             return _Header(found)
         case _:

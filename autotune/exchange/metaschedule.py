@@ -14,8 +14,8 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from schedules.config import Config
 from schedules.errors import AutotuneError, LogError, UsageError
 from schedules.target import Target
 from tuning_logs.compatibility import isa_of
-from tuning_logs.exchange import BATCH, BadLine, ExchangeReport, bounded_lines, write_lines
+from tuning_logs.exchange import BadLine, Entry, ExchangeReport, Workload, bounded_lines, take_in, write_lines
 from tuning_logs.measurement import Measurement
 from tuning_logs.record import RecordKey, TuningRecord
 from tuning_logs.sql_store import TuningLog
@@ -51,7 +51,7 @@ class DatabaseReport:
     skipped: dict[str, int]
 
 
-def export_databases(log: TuningLog, folder: Path, per_key: int = PER_KEY) -> DatabaseReport:
+def export_databases(log: TuningLog, folder: Path) -> DatabaseReport:
     """Write the fastest records of ``log`` below ``folder``, one database per target.
 
     Failed measurements are left out: the format has no place for them. A record's one latency is the median.
@@ -69,37 +69,25 @@ def export_databases(log: TuningLog, folder: Path, per_key: int = PER_KEY) -> Da
     with TraceClient() as client:
         for fingerprint, keys in sorted(by_target.items()):
             if fingerprint not in targets:
-                lost = sum(len(log.fastest(key, per_key)) for key in keys)
+                lost = sum(len(log.fastest(key, PER_KEY)) for key in keys)
                 skipped[f"the log does not describe target {fingerprint}"] += lost
                 continue
-            found = _read_database(log, keys, targets[fingerprint], per_key, client)
-            skipped += found.skipped
-            if found.records:
-                described = [targets[fingerprint].to_json()]
-                _save(folder / fingerprint, {WORKLOADS: found.workloads, RECORDS: found.records, TARGET: described})
-                databases[str(folder / fingerprint)] = len(found.records)
+            files = _database(log, keys, targets[fingerprint], client, skipped)
+            if files[RECORDS]:
+                _save(folder / fingerprint, files)
+                databases[str(folder / fingerprint)] = len(files[RECORDS])
     return DatabaseReport(databases, dict(skipped))
 
 
-@dataclass(frozen=True)
-class _Database:
-    """Lines of both files, and why → how many records could not be expressed."""
-
-    workloads: list[str]
-    records: list[str]
-    skipped: Counter[str]
-
-
-def _read_database(
-    log: TuningLog, keys: list[RecordKey], target: Target, per_key: int, client: TraceClient
-) -> _Database:
-    """The records of ``keys``, all of one target, as a database."""
+def _database(
+    log: TuningLog, keys: list[RecordKey], target: Target, client: TraceClient, skipped: Counter[str]
+) -> dict[str, list[str]]:
+    """Name → lines of the files for the records of ``keys``, all of one target; ``skipped`` counts what is left out."""
     workloads: dict[str, str] = {}
     records: list[str] = []
-    skipped: Counter[str] = Counter()
     for key in keys:
         program = log.workload(key.task)
-        found = log.fastest(key, per_key)
+        found = log.fastest(key, PER_KEY)
         if program is None:
             skipped["the log does not hold its program"] += len(found)
             continue
@@ -112,7 +100,7 @@ def _read_database(
             workloads.setdefault(key.task, json.dumps(answer["workload"]))
             index = list(workloads).index(key.task)
             records.append(json.dumps([index, answer["record"]]))
-    return _Database(list(workloads.values()), records, skipped)
+    return {WORKLOADS: list(workloads.values()), RECORDS: records, TARGET: [target.to_json()]}
 
 
 def _save(folder: Path, files: Mapping[str, list[str]]) -> None:
@@ -143,46 +131,51 @@ def import_databases(folder: Path, log: TuningLog, when: float) -> ExchangeRepor
     if not databases:
         raise LogError(f"{folder} holds no {WORKLOADS} and {RECORDS}; give MetaSchedule's work_dir")
     with TraceClient() as client:
-        importer = _Importer(log, client, when)
-        for path in databases:
-            try:
-                importer.read(path)
-            except OSError as error:
-                raise LogError(f"{path} cannot be imported ({error.strerror}); check its files") from error
-    return importer.report
+        reader = _Reader(client, when)
+        report = take_in((entry for path in databases for entry in reader.entries(path)), log)
+    return replace(report, lines=reader.lines, bad=reader.bad)
 
 
-class _Importer:
-    """Reads databases into a log.
+class _Reader:
+    """Reads databases.
 
     Attributes:
-        report: what was read so far.
+        lines: records looked at so far.
+        bad: those that were left out, by their line in the file of records.
     """
 
-    def __init__(self, log: TuningLog, client: TraceClient, when: float) -> None:
-        self.report = ExchangeReport()
-        self._log = log
+    def __init__(self, client: TraceClient, when: float) -> None:
+        self.lines = 0
+        self.bad: list[BadLine] = []
         self._client = client
         self._when = when
-        self._batch: list[TuningRecord] = []
-        self._kept: set[str] = set()
+        self._known: set[str] = set()
 
-    def read(self, path: Path) -> None:
-        """Store every record that can be read; the others are reported by their line in the file of records."""
-        with (path / WORKLOADS).open("rb") as stream:
-            workloads = list(bounded_lines(stream))
-        described = path / TARGET
-        exact = Target.from_json(described.read_text(encoding="utf-8")) if described.is_file() else None
-        with (path / RECORDS).open("rb") as stream:
-            for number, line in enumerate(bounded_lines(stream), start=1):
-                self.report.lines += 1
-                try:
-                    self._take(_request_of(line, workloads), exact)
-                except AutotuneError as error:
-                    self.report.bad.append(BadLine(number, str(error)))
-        self._store()
+    def entries(self, path: Path) -> Iterator[Entry]:
+        """What the database in ``path`` holds; programs and targets come once, before their first record.
 
-    def _take(self, request: list[object], exact: Target | None) -> None:
+        Raises:
+            LogError: if its files cannot be read.
+        """
+        try:
+            with (path / WORKLOADS).open("rb") as stream:
+                workloads = list(bounded_lines(stream))
+            described = path / TARGET
+            exact = Target.from_json(described.read_text(encoding="utf-8")) if described.is_file() else None
+            with (path / RECORDS).open("rb") as stream:
+                for number, line in enumerate(bounded_lines(stream), start=1):
+                    self.lines += 1
+                    try:
+                        found = self._entries_of(_request_of(line, workloads), exact)
+                    except AutotuneError as error:
+                        self.bad.append(BadLine(number, str(error)))
+                        continue
+                    yield from found
+        except OSError as error:
+            raise LogError(f"{path} cannot be imported ({error.strerror}); check its files") from error
+
+    def _entries_of(self, request: list[object], exact: Target | None) -> list[Entry]:
+        """The record of ``request``, after its program and its target where these are new."""
         answer = self._client.request(read=request)
         if "error" in answer:
             raise LogError(answer["error"])
@@ -190,29 +183,13 @@ class _Importer:
         if not latencies or not all(0 < value < NEVER_S for value in latencies) or not math.isfinite(sum(latencies)):
             raise LogError("it was never timed")
         target = exact or _target_of(answer["target"] or {})
-        self._describe(answer, target)
         key = RecordKey(answer["task"], target.fingerprint, answer["space"], answer["tvm"])
         config = Config.from_json(answer["config"])
-        provenance = {"source": "metaschedule"}
-        self._batch.append(TuningRecord(key, config, Measurement(latencies), "", self._when, "", 0, provenance))
-        if len(self._batch) >= BATCH:
-            self._store()
-
-    def _describe(self, answer: Mapping[str, Any], target: Target) -> None:
-        """Store the program and the target of a record, each once."""
-        if answer["task"] not in self._kept:
-            self._log.add_workload(answer["task"], answer["program"])
-            self._kept.add(answer["task"])
-            self.report.workloads += 1
-        if target.fingerprint not in self._kept:
-            self._log.add_target(target)
-            self._kept.add(target.fingerprint)
-            self.report.targets += 1
-
-    def _store(self) -> None:
-        self.report.new_records += self._log.append(self._batch)
-        self.report.records += len(self._batch)
-        self._batch.clear()
+        record = TuningRecord(key, config, Measurement(latencies), "", self._when, "", 0, {"source": "metaschedule"})
+        about: dict[str, Entry] = {key.task: Workload(key.task, answer["program"]), key.target: target}
+        new = [entry for name, entry in about.items() if name not in self._known]
+        self._known.update(about)
+        return [*new, record]
 
 
 def _target_of(described: Mapping[str, Any]) -> Target:

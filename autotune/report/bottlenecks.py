@@ -10,7 +10,7 @@ from autotune.report.decisions import decisions
 from autotune.report.facts import Facts, Row
 
 SLOWEST = 5
-"""Kernels that are explained."""
+"""Kernels that are explained, and have a number in the plots."""
 NEAR = 0.85
 """Share of its roofline bound from which a kernel is called as fast as the machine allows. Heuristic: timings on a
 shared machine differ by a tenth."""
@@ -48,11 +48,11 @@ class Explained:
         }
 
 
-def explain(facts: Facts, count: int = SLOWEST) -> list[Explained]:
-    """The ``count`` kernels that take most of an inference."""
+def explain(facts: Facts) -> list[Explained]:
+    """The ``SLOWEST`` kernels that take most of an inference."""
     return [
         Explained(row, _limit(row, facts.roofline), _advice(row))
-        for row in facts.rows[:count]
+        for row in facts.rows[:SLOWEST]
         if row.latency_s is not None
     ]
 

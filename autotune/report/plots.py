@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from autotune.report.bottlenecks import SLOWEST
 from autotune.report.decisions import Decision, curve, curve_in_turn, value_at
 from autotune.report.facts import Facts, Row, timeline
 from autotune.report.svg import Canvas, Scale, number
@@ -14,8 +15,6 @@ WIDE, NARROW = 900, 342
 
 TASKS_SHOWN = 14
 """Tasks with a line of slots: the slowest."""
-NAMED = 5
-"""Kernels with a number in the plots: those that are explained."""
 COLOURS = 8
 """Colours of the page's style."""
 LETTER = 5.9
@@ -148,7 +147,7 @@ def roofline_plot(facts: Facts, width: int) -> str:
         canvas.circle(px, py, 3 + 22 * row.share**0.5, f"disc c{hue[row.task.template]}", title)
     for px, py, words in labels:
         canvas.text(px, py, words, "rooflabel")
-    for rank, row in enumerate(rows[:NAMED], start=1):
+    for rank, row in enumerate(rows[:SLOWEST], start=1):
         canvas.text(x(intensity[row.task.key]), y(row.gflops or 1.0) + 4, str(rank), "inside", "middle")
     return canvas.render()
 
@@ -186,7 +185,7 @@ def timeline_plot(facts: Facts, width: int) -> str:
     if not spans:
         return ""
     hue = colours(facts)
-    ranks = {row.task.key: str(rank) for rank, row in enumerate(facts.rows[:NAMED], start=1)}
+    ranks = {row.task.key: str(rank) for rank, row in enumerate(facts.rows[:SLOWEST], start=1)}
     total_ms = 1e3 * (spans[-1][1] + spans[-1][2])
     lines = 1 if width == WIDE else 3
     ticks = Scale(0.0, total_ms, 0, 1).ticks(10)

@@ -45,8 +45,9 @@ def run_lines(result: Result) -> list[str]:
 
 
 def verdict_line(verdict: Verdict) -> str:
-    """How far the outputs are from the reference's."""
-    return f"outputs {'match' if verdict.passed else 'DIFFER from'} {verdict.reference}: {verdict.difference}"
+    """How far the outputs are from the reference's, and what is allowed if that is not the fixed tolerance."""
+    line = f"outputs {'match' if verdict.passed else 'DIFFER from'} {verdict.reference}: {verdict.difference}"
+    return f"{line}; allowed is {verdict.allowed}" if verdict.is_own_arithmetic else line
 
 
 def bench_lines(result: BenchResult) -> list[str]:

@@ -5,7 +5,7 @@ other ways that are as right; y ours; t the fixed tolerance ATOL + RTOL·|x|; F 
 one output. y is right if its errors, e = y − x, are not above t or F times those of the worst sample, d = s − x:
 
     every element    |e| ≤ max(t, F · max|d|)
-    on the whole     rms e ≤ max(rms t, F · rms d)
+    on the whole     rms e ≤ max(rms t, F_RMS · rms d)
     a shift          |mean e| ≤ max(mean t, F · max(|mean d|, rms d / √n))
     a stretch        |g(e)| ≤ max(RTOL · σ, F · max(|g(d)|, rms d / √n)),   g(e) = mean(e · (x − mean x)) / σ
 
@@ -33,10 +33,12 @@ RTOL, ATOL = 1e-3, 1e-5
 """The tolerances of ONNX's own suite, with the absolute one that onnxruntime uses."""
 
 FACTOR = 3.0
-"""How much farther from exact than the worst sample outputs may be; docs/correctness.md shows what it lets through."""
+RMS_FACTOR = 2.0
+"""How much farther from exact than the worst sample outputs may be: single elements and sums of signs vary more than an
+output's rms. Seen of right artifacts: 1.5 (2.1 where there was one sample) and 1.1; docs/correctness.md."""
 
-WHOLE = ("rms", "shift", "stretch")
-"""Fields of ``_Errors`` about an output as a whole."""
+WHOLE = {"rms": RMS_FACTOR, "shift": FACTOR, "stretch": FACTOR}
+"""Fields of ``_Errors`` about an output as a whole, and their factors."""
 
 ORDERED_BYTES = 2
 """Integers of so many bytes are numbers that were rounded; wider ones are indices, of which only equality counts."""
@@ -88,7 +90,7 @@ class Allowance:
         mine, floors = _errors(exact, ours), _floors(exact)
         elements = np.maximum(fixed(exact), FACTOR * max((each.largest for each in finite), default=0.0))
         return bool(np.all(mine.each <= elements)) and all(
-            getattr(mine, name) <= max(floors[name], FACTOR * worst[name]) for name in WHOLE
+            getattr(mine, name) <= max(floors[name], factor * worst[name]) for name, factor in WHOLE.items()
         )
 
     def _pairs(self, sample: Sequence[Array]) -> list[tuple[Array, Array]]:

@@ -46,6 +46,11 @@ class Verdict:
     allowed: str = f"{ATOL} + {RTOL}·|x|"
 
     @property
+    def is_own_arithmetic(self) -> bool:
+        """Whether the fixed tolerance was not enough and the model's own arithmetic was asked."""
+        return self.bound != TOLERANCE
+
+    @property
     def difference(self) -> str:
         """How far outputs are from the reference's, in words."""
         error = f"largest error {self.max_abs_err:.2g} absolute, {self.max_rel_err:.2g} relative"

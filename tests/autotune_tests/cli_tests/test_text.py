@@ -50,6 +50,11 @@ def test_a_verdict_that_failed_says_where_it_differs():
     assert verdict_line(failed) == "outputs DIFFER from onnxruntime 1.0: output 0 is float32(1,), not float32(2,)"
 
 
+def test_a_bound_from_the_model_s_own_arithmetic_is_told():
+    told = verdict_line(replace(PASSED, bound="fp64", allowed="3 times the distance"))
+    assert told.endswith("1e-05 relative; allowed is 3 times the distance")
+
+
 def test_engines_are_compared_and_a_disturbance_is_reported():
     engines = tuple(
         EngineTimes(name, "1.0", "fp32", [[seconds], [seconds]]) for name, seconds in (("tune", 1e-3), ("other", 2e-3))

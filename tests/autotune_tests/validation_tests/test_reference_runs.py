@@ -1,0 +1,81 @@
+"""The reference's answers, and what it does where a model cannot be widened."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+from autotune.validation import reference_runs
+from autotune.validation.reference_runs import Reference, reference_outputs
+from tests.autotune_tests.tiny import tiny_model
+from tests.models import catalog
+
+FEED = {"data": np.random.default_rng(0).standard_normal((1, 16, 8, 8)).astype(np.float32)}
+
+
+def inferred(model):
+    return onnx.shape_inference.infer_shapes(model)
+
+
+def test_the_model_in_64_bits_lies_near_both_levels():
+    found = Reference(inferred(tiny_model(two_outputs=True))).allowance(FEED)
+    assert (found.bound, found.reason, len(found.samples)) == ("fp64", "", 2)
+    for number, exact in enumerate(found.exact):
+        assert exact.dtype == np.float64
+        for sample in found.samples:
+            assert 0 < np.abs(sample[number] - exact).max() < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("limit", "reason"),
+    [("WIDENED_BYTES", "weights would take"), ("WIDENED_MULTIPLICATIONS", "multiplications, above")],
+)
+def test_a_large_model_has_the_spread_only(monkeypatch, limit, reason):
+    monkeypatch.setattr(reference_runs, limit, 100)
+    found = Reference(inferred(tiny_model())).allowance(FEED)
+    assert (found.bound, len(found.samples)) == ("spread", 1)
+    assert reason in found.reason
+
+
+def test_a_model_that_quantises_is_shaken():
+    path = catalog.cached("tiny_qdq")
+    model = inferred(onnx.load(path))
+    sizes = [dim.dim_value for dim in model.graph.input[0].type.tensor_type.shape.dim]
+    feed = {model.graph.input[0].name: np.random.default_rng(0).standard_normal(sizes).astype(np.float32)}
+    assert len(Reference(model).allowance(feed).samples) == 2 + reference_runs.NOISES
+
+
+def test_what_onnx_runtime_refuses_in_64_bits_has_the_spread_only(monkeypatch):
+    def broken(model, rounded=False):
+        made = onnx.ModelProto()
+        made.CopyFrom(model)
+        made.graph.node[0].op_type = "Unknown"
+        return made, False
+
+    monkeypatch.setattr(reference_runs, "widen", broken)
+    assert "refuses it in 64 bits" in Reference(inferred(tiny_model())).allowance(FEED).reason
+
+
+def test_answers_are_kept_for_the_same_inputs_only(monkeypatch):
+    runs = []
+    real = reference_runs.reference_outputs
+    monkeypatch.setattr(reference_runs, "reference_outputs", lambda *given: runs.append(1) or real(*given))
+    reference = Reference(inferred(tiny_model()))
+    first = reference.outputs(FEED)
+    assert reference.outputs({name: array.copy() for name, array in FEED.items()}) is first
+    kept = reference.allowance(FEED)
+    assert reference.allowance(FEED) is kept
+    assert len(runs) == 1
+    assert reference.outputs({"data": FEED["data"] + 1}) is not first
+    assert reference.allowance({"data": FEED["data"] + 1}) is not kept
+    assert len(runs) == 2
+
+
+def test_without_onnx_runtime_there_is_no_allowance(monkeypatch):
+    monkeypatch.setattr(reference_runs, "_has_runtime", lambda: False)
+    model = inferred(tiny_model())
+    assert Reference(model).allowance(FEED) is None
+    name, (ours,) = reference_outputs(model, FEED)
+    assert name.startswith("onnx.reference")
+    weights = {weight.name: numpy_helper.to_array(weight) for weight in model.graph.initializer}
+    assert ours.shape == (1, weights["m"].shape[1])

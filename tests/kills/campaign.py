@@ -48,6 +48,9 @@ RUN_S = 600.0
 LOOK_S = 0.002
 """Between two looks at a run that is waited for."""
 
+TYPICAL_S = {"import": 4.0, "slots": 8.0}
+"""About how long phases take; a second if not named. What the runs show replaces it."""
+
 SWAP_S = 0.05
 """The swap phase takes about so long."""
 
@@ -198,7 +201,7 @@ class Campaign:
             if time.monotonic() - began > RUN_S:
                 raise TimeoutError(f"a run does not come to its phase {phase!r} within {RUN_S:.0f} s; it is at {now!r}")
         entered = time.monotonic()
-        self.phase_s.setdefault(phase, 1.0)
+        self.phase_s.setdefault(phase, TYPICAL_S.get(phase, 1.0))
         time.sleep(self.rng.uniform(0.0, SWAP_S if phase == "swap" else self.phase_s[phase]))
         target = process if victim == "run" else pick(name, victim, self.rng)
         if process.poll() is not None or target is None:

@@ -21,6 +21,7 @@ import pickle
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -30,19 +31,23 @@ import onnx
 
 from autotune.host.pages import ALIGNMENT
 from autotune.host.process_limits import cause_of_death, signal_of
+from autotune.importer.conversion.operator_attribution import kinds_alone
 from autotune.importer.import_worker import ADVICE, ImportWorker, Limits
 from autotune.importer.onnx_model.graph_walk import walk_nodes
 from autotune.importer.onnx_model.load import load_model
 from autotune.importer.onnx_model.segments import Segment, declare_foreign, split
 from autotune.importer.onnx_model.simplify import flatten, simplify
 from autotune.importer.program import Program, import_program
-from schedules.errors import ModelError
+from schedules.errors import AutotuneError, ModelError
 from schedules.lower import claim, load_program
 from schedules.target import Target
 
 Inputs = Mapping[str, Sequence[int]]
 ATTEMPTS = 8
 """How often the nodes of a model are imported while it is cut: the whole, its halves, theirs around what fails."""
+
+NOTE_BYTES = 512
+"""Bytes of the note that says which operator a fork imports: longer than any text that is written there."""
 
 Sound = Callable[[int], None]
 """Called with the number of nodes as soon as a model is known to be sound."""
@@ -63,7 +68,12 @@ def import_model(
         sound(count_nodes(model))
         return replace(import_program(simplify(model), target), spaces={})
 
-    model, program = guarded(path, inputs, work, limits or Limits())
+    try:
+        model, program = _forked(path, inputs, work, limits or Limits())
+    except _DeathError as death:
+        crashed = signal_of(death.status) not in (signal.SIGXCPU, signal.SIGKILL)  # it took no more than it may
+        culprit = _culprit(path, inputs, target, limits or Limits()) if crashed else ""
+        raise ModelError(_after_death(path, death.status, culprit)) from None
     assert isinstance(program, Program)
     # Spaces hold functions, which do not travel; the templates that claim the kernels make the same ones here.
     spaces = {task.key: claim(load_program(program.programs[task.key]), target).space for task in program.tasks}
@@ -115,7 +125,28 @@ def count_nodes(model: onnx.ModelProto) -> int:
 def guarded(
     path: Path, inputs: Inputs, work: Callable[[Sound], Any], limits: Limits, foreign: bool = False
 ) -> tuple[onnx.ModelProto, Any]:
-    """The checked model, and what ``work`` returns, done in a fork."""
+    """The checked model, and what ``work`` returns, done in a fork.
+
+    Raises:
+        ModelError, UsageError: as ``work``, and where the fork died or did not end.
+    """
+    try:
+        return _forked(path, inputs, work, limits, foreign)
+    except _DeathError as death:
+        raise ModelError(_after_death(path, death.status)) from None
+
+
+class _DeathError(Exception):
+    """A fork died before it could answer; ``status`` is as ``os.waitpid`` has it."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(status)
+        self.status = status
+
+
+def _forked(
+    path: Path, inputs: Inputs, work: Callable[[Sound], Any], limits: Limits, foreign: bool = False
+) -> tuple[onnx.ModelProto, Any]:
     ours, theirs = multiprocessing.Pipe(duplex=False)
     memory = os.memfd_create("tune-import")
     pid = os.fork()
@@ -127,13 +158,38 @@ def guarded(
         return _follow(path, lambda: load_model(path, inputs, foreign), ours, memory, limits)
     except EOFError:
         _, status = os.waitpid(pid, 0)
-        raise ModelError(_after_death(path, status)) from None
+        raise _DeathError(status) from None
     finally:
         ours.close()
         os.close(memory)
         if status is None:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
+
+
+def _culprit(path: Path, inputs: Inputs, target: Target, limits: Limits) -> str:
+    """The first operator whose import alone kills a process, in words; empty if none does.
+
+    A second fork imports every kind of operator alone, and notes in shared memory which one is next.
+    """
+    with mmap.mmap(-1, NOTE_BYTES) as note:
+
+        def work(sound: Sound) -> None:
+            model = simplify(load_model(path, inputs))
+            sound(ATTEMPTS * count_nodes(model))
+            for node, alone in kinds_alone(model):
+                text = f"operator {node.op_type} (node {node.name[:200]!r})".encode()
+                note[:] = text[:NOTE_BYTES].ljust(NOTE_BYTES, b"\0")
+                with suppress(AutotuneError):
+                    import_program(alone, target)
+
+        try:
+            _forked(path, inputs, work, limits)
+        except _DeathError:
+            return note[:].rstrip(b"\0").decode(errors="ignore")
+        except AutotuneError:  # out of time, for one
+            return ""
+    return ""
 
 
 def _follow(
@@ -170,8 +226,9 @@ def _received(memory: int, lengths: Sequence[int]) -> Any:
     return pickle.loads(parts[0], buffers=parts[1:])  # noqa: S301 - our own fork wrote it
 
 
-def _after_death(path: Path, status: int) -> str:
-    """One line on a fork that died before it could answer."""
+def _after_death(path: Path, status: int, culprit: str = "") -> str:
+    """One line on a fork that died before it could answer; ``culprit`` as ``_culprit`` says."""
     if signal_of(status) == signal.SIGXCPU:
         return f"{path.name}: importing it takes more time than a model of its size may; {ADVICE}"
-    return f"{path.name}: importing it crashed ({cause_of_death(status)}); {ADVICE}"
+    where = f" at {culprit}" if culprit else ""
+    return f"{path.name}: importing it crashed ({cause_of_death(status)}){where}; {ADVICE}"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
-from onnx import ModelProto
+from onnx import ModelProto, NodeProto
 
 from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.importer.onnx_model.segments import Cutter
@@ -23,20 +23,26 @@ def attributed(model: ModelProto, error: Exception, attempt: Callable[[ModelProt
         error: what the import raised.
         attempt: imports a model.
     """
-    kinds = {node.op_type: node for node in reversed(model.graph.node)}  # the first node of each kind
     names = list(dict.fromkeys(node.op_type for node in model.graph.node))
-    cutter = Cutter(model)
-    for kind in names[:MOST_TRIALS] if len(names) > 1 else []:
-        try:
-            alone = cutter.part([kinds[kind]])
-        except ModelError:  # a shape that is not known
-            continue
+    for node, alone in kinds_alone(model) if len(names) > 1 else ():
         try:
             with third_party():
                 attempt(alone)
         except (AutotuneError, ThirdPartyError) as other:
             return ModelError(
-                f"operator {kind} (node {kinds[kind].name!r}) cannot be built: {first_line(other, 200)}; "
+                f"operator {node.op_type} (node {node.name!r}) cannot be built: {first_line(other, 200)}; "
                 "see docs/conformance.md for what is supported, or let ONNX Runtime run it: --fallback onnxruntime"
             )
     return ModelError(f"the model cannot be imported: {first_line(error, 200)}; its operators are {', '.join(names)}")
+
+
+def kinds_alone(model: ModelProto) -> Iterator[tuple[NodeProto, ModelProto]]:
+    """The first node of each operator of ``model``, and a model of that node alone; at most ``MOST_TRIALS``."""
+    kinds = {node.op_type: node for node in reversed(model.graph.node)}
+    cutter = Cutter(model)
+    for name in list(dict.fromkeys(node.op_type for node in model.graph.node))[:MOST_TRIALS]:
+        try:
+            alone = cutter.part([kinds[name]])
+        except ModelError:  # a shape that is not known
+            continue
+        yield kinds[name], alone

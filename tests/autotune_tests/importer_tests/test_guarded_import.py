@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +15,7 @@ import numpy as np
 import onnx
 import psutil
 import pytest
+from onnx import TensorProto, helper
 
 from autotune.artifact.directory import identity
 from autotune.artifact.plan import make_plan
@@ -23,6 +26,7 @@ from autotune.importer.onnx_model.simplify import simplify
 from autotune.importer.program import import_program
 from schedules.errors import ModelError, UsageError
 from tests import hostile
+from tests.autotune_tests.importer_tests.onnx_cases import model_of, value, written
 from tests.autotune_tests.tiny import save_tiny, target, tiny_model
 from tuning_logs.sql_store import memory_log
 
@@ -114,6 +118,38 @@ def test_what_the_limits_are_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ):
         monkeypatch.setattr("autotune.importer.guarded_import.simplify", misbehave)
         assert re.search(words, importing(1.0 if misbehave is sleep else 60.0)), words
+
+
+@pytest.mark.usefixtures("no_child_left")
+def test_a_crash_names_the_operator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def crash(model: onnx.ModelProto, *_: object) -> None:
+        if any(node.op_type == "Relu" for node in model.graph.node):
+            faulthandler.disable()  # pytest's would print where the fork was
+            os.kill(os.getpid(), signal.SIGSEGV)
+
+    monkeypatch.setattr("autotune.importer.guarded_import.import_program", crash)
+    path = save_tiny(tmp_path / "tiny.onnx")
+    with pytest.raises(ModelError, match=r"crashed \(SIGSEGV\) at operator Relu \(node '.*'\); see docs") as caught:
+        import_model(path, {}, target())
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", [TensorProto.INT4, TensorProto.UINT4])
+def test_four_bit_weights_in_blocks_are_imported(kind: int, tmp_path: Path) -> None:
+    weights = [
+        helper.make_tensor("w", kind, [64, 32], np.arange(64 * 32) % 8),
+        helper.make_tensor("s", TensorProto.FLOAT, [2, 32], np.full(64, 0.5)),
+        helper.make_tensor("z", kind, [2, 32], np.arange(64) % 8),
+    ]
+    nodes = [
+        helper.make_node("DequantizeLinear", ["w", "s", "z"], ["d"], axis=0, block_size=32),
+        helper.make_node("MatMul", ["x", "d"], ["y"]),
+    ]
+    model = model_of(nodes, [value("x", (4, 64))], ["y"], opset=21)
+    model.graph.initializer.extend(weights)
+    path = written(model, tmp_path)
+    _, program = import_model(path, {}, target())
+    assert [task.template for task in program.tasks] == ["matmul"]
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")

@@ -13,7 +13,8 @@ from costmodels.cost_model import Floats, Prediction
 
 _LOG_SQRT_2PI = 0.5 * float(np.log(2.0 * np.pi))
 _LOG_HALF_PI_ROOT = 0.5 * float(np.log(np.pi / 2.0))
-_FAR = -1e3  # below this z the middle branch's difference has lost its digits, and the power law is exact to 3/z²
+_FAR = -1e3
+"""Below this z the middle branch's difference has lost its digits, and the power law is exact to 3/z²."""
 
 
 def _density(z: Floats) -> Floats:

@@ -18,23 +18,34 @@ from costmodels.cost_model import CostModel, Floats, Prediction
 from costmodels.single_thread import single_thread
 from schedules.errors import UsageError
 
-MEMBERS = 5  # a row is then unseen by one of them at least with probability 1 − (1 − 1/e)⁵ = 0.9
-ROUNDS = 20  # boosting rounds of a member; heuristic, not measured
-LEAST_STD = 1e-3  # in scores, 0.1 % of a latency: no timing is better than that
+MEMBERS = 5
+"""Members of the ensemble: a row is then unseen by at least one with probability 1 − (1 − 1/e)⁵ = 0.9."""
+
+ROUNDS = 20
+"""Boosting rounds of a member. Heuristic, not measured."""
+
+RANK_ROUNDS = 60
+"""Boosting rounds of ``BoostedRank``, about where TVM's training stops. Heuristic, not measured."""
+
+DEPTH = 4
+"""Most levels of a member's trees. Heuristic, not measured."""
+
+BINS = 32
+"""Bins of a feature: knobs have few distinct values, and bins are most of the time of a fit this small. Heuristic."""
+
+LEAST_STD = 1e-3
+"""Least standard deviation in scores, 0.1 % of a latency. Heuristic: no timing is better than that."""
 
 
 class Boosted(CostModel):
     """A ``CostModel`` of m boosters on one thread: some 0.03 s to fit 500 × 40, 5 ms for 4,096 predictions."""
 
-    def __init__(self, seed: int, members: int = MEMBERS, rounds: int = ROUNDS, depth: int = 4) -> None:
+    def __init__(self, seed: int) -> None:
         self._seed = seed
-        self._members = members
-        self._rounds = rounds
-        # Knobs have few distinct values, and the number of bins is most of the time of a fit this small.
         self._parameters = {
             "tree_method": "hist",
-            "max_bin": 32,
-            "max_depth": depth,
+            "max_bin": BINS,
+            "max_depth": DEPTH,
             "eta": 0.3,
             "min_child_weight": 1.0,
             "colsample_bytree": 0.7,
@@ -53,14 +64,14 @@ class Boosted(CostModel):
         rng = np.random.default_rng(self._seed)
         self.offset_ = float(np.mean(scores))
         centred = scores - self.offset_
-        data = xgboost.QuantileDMatrix(features, centred, nthread=1, max_bin=32)
-        weights = rng.poisson(1.0, size=(self._members, len(scores))).astype(np.float64)
+        data = xgboost.QuantileDMatrix(features, centred, nthread=1, max_bin=BINS)
+        weights = rng.poisson(1.0, size=(MEMBERS, len(scores))).astype(np.float64)
         weights[weights.sum(axis=1) == 0] = 1.0  # an empty bootstrap, which one row may give, takes every row
         self.boosters_ = []
         for member, weight in enumerate(weights):
             data.set_weight(weight)
             parameters = {**self._parameters, "seed": self._seed + member}
-            self.boosters_.append(xgboost.train(parameters, data, self._rounds))
+            self.boosters_.append(xgboost.train(parameters, data, ROUNDS))
         self._calibrate(features, centred, weights == 0)
         return self
 
@@ -82,7 +93,7 @@ class Boosted(CostModel):
         errors = np.where(unseen, raw, 0.0).sum(axis=0)[rows] / voters - centred[rows]
         self.extra_variance_ = max(float(np.mean(errors**2 - spread / voters)), LEAST_STD**2)
         # The mean of the few members that did not see a row errs more than the mean of all m will.
-        shrink = np.sqrt((spread / self._members + self.extra_variance_) / (spread / voters + self.extra_variance_))
+        shrink = np.sqrt((spread / MEMBERS + self.extra_variance_) / (spread / voters + self.extra_variance_))
         self.scale_ = conformal_scale(errors * shrink, np.sqrt(spread + self.extra_variance_))
 
     @single_thread
@@ -106,8 +117,7 @@ class BoostedRank:
     and stops when the recall on its own training rows has not grown for 20, which is at some tens of rounds.
     """
 
-    def __init__(self, seed: int, rounds: int = 60) -> None:
-        self._rounds = rounds
+    def __init__(self, seed: int) -> None:
         self._parameters = {
             "objective": "rank:pairwise",
             "max_depth": 3,
@@ -128,7 +138,7 @@ class BoostedRank:
         """Learn from ``features`` (n, d) and ``throughput`` (n,), a failure's being 0; n ≥ 1."""
         data = xgboost.DMatrix(features, throughput / max(float(throughput.max()), 1e-30), nthread=1)
         data.set_group([len(throughput)])
-        self.booster_ = xgboost.train(self._parameters, data, self._rounds)
+        self.booster_ = xgboost.train(self._parameters, data, RANK_ROUNDS)
         return self
 
     @single_thread

@@ -9,10 +9,17 @@ import numpy as np
 
 from costmodels.cost_model import Floats
 
-LEVEL = 0.8  # of the interval that is made right; convention
-LEVEL_Z = 1.2815515655446004  # half width of a standard normal's 80 % interval
-PRIOR_ROWS = 10.0  # held-out rows that weigh as much as the prior, a scale of 1; heuristic, not measured
-MOST = 4.0  # largest scale; beyond it the model itself is wrong; heuristic, not measured
+LEVEL = 0.8
+"""Probability of the interval that is made right. Convention."""
+
+LEVEL_Z = 1.2815515655446004
+"""Half width of a standard normal's 80 % interval, in standard deviations."""
+
+PRIOR_ROWS = 10.0
+"""Held-out rows that weigh as much as the prior, a scale of 1. Heuristic, not measured."""
+
+MOST = 4.0
+"""Largest scale: beyond it the model itself is wrong. Heuristic, not measured."""
 
 
 def conformal_scale(errors: Floats, stds: Floats) -> float:

@@ -23,9 +23,9 @@ from costmodels.curve_functions import CURVES, Curve
 from costmodels.single_thread import single_thread
 from schedules.errors import UsageError
 
-# The numbers that follow are set so that a fit takes no more than 50 ms; heuristic beyond that.
 POINTS = 10
-"""Most points of a curve that is fitted."""
+"""Most points of a curve that is fitted. This and the next three: set so that a fit takes no more than 50 ms, and
+heuristic beyond that."""
 
 STEPS, AGAIN, KEPT = 64, 32, 16
 """Steps of a first chain, of one that continues, and how many of the last steps are kept."""
@@ -37,13 +37,13 @@ CROWD = 8
 """Combinations of parameters from which each walker's start is chosen."""
 
 LOG_WEIGHT = 8.0
-"""Bound of |ln w|."""
+"""Bound of |ln w|. Heuristic, not measured."""
 
 LOG_SIGMA = (np.log(1e-3), np.log(0.3))
-"""Bounds of ln σ: noise from 0.1 % to 30 % of the speed."""
+"""Bounds of ln σ: noise from 0.1 % to 30 % of the speed. Heuristic, not measured."""
 
 LEAST_STD = 1e-3
-"""Least predicted standard deviation as a share of the speed."""
+"""Least predicted standard deviation as a share of the speed. Heuristic, not measured."""
 
 IMPOSSIBLE = -1e100
 """Log density of what the prior excludes: emcee subtracts densities, and −inf − (−inf) is not a number."""

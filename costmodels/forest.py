@@ -18,8 +18,11 @@ from costmodels.calibration import conformal_scale
 from costmodels.cost_model import CostModel, Floats, Prediction
 from schedules.errors import UsageError
 
-TREES = 40  # heuristic, not measured; the paper has ten
-LEAST_STD = 1e-3  # in scores, 0.1 % of a latency: no timing is better than that
+TREES = 40
+"""Trees of a forest; the paper has ten. Heuristic, not measured."""
+
+LEAST_STD = 1e-3
+"""Least standard deviation in scores, 0.1 % of a latency. Heuristic: no timing is better than that."""
 
 
 class Forest(CostModel):

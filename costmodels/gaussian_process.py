@@ -23,13 +23,26 @@ from costmodels.cost_model import CostModel, Floats, Prediction
 from costmodels.single_thread import single_thread
 from schedules.errors import UsageError
 
-LEVEL_VARIANCE = 0.1  # c² in scores²: the mean of a few configs is off by about a third
-SIGNAL, NOISE = 0.5, 0.02  # centres of the priors of s and σ, in scores; heuristic, not measured
-MOST_ROWS = 400  # rows kept in the posterior: a Cholesky factor of more costs more than a trial
-SEARCH_ROWS = 160  # rows on which the hyperparameters are set
-STEPS = 25  # of L-BFGS; heuristic: a fit of 200 × 20 then takes 40 ms
-OPTIMISM = 4.0  # rows; see ``fit``; set on held-out rows of made-up kernels
-_JITTER = 1e-8  # added to the diagonal for a stable Cholesky factor
+LEVEL_VARIANCE = 0.1
+"""c² in scores². Heuristic: the mean of a few configs is off by about a third."""
+
+SIGNAL, NOISE = 0.5, 0.02
+"""Centres of the priors of s and σ, in scores. Heuristic, not measured."""
+
+MOST_ROWS = 400
+"""Rows kept in the posterior. Heuristic: a Cholesky factor of more costs more than a trial."""
+
+SEARCH_ROWS = 160
+"""Rows on which the hyperparameters are set. Heuristic, not measured."""
+
+STEPS = 25
+"""Steps of L-BFGS. Heuristic: a fit of 200 × 20 then takes 40 ms."""
+
+OPTIMISM = 4.0
+"""Rows by which ``fit`` corrects errors that are too small; set on held-out rows of made-up kernels."""
+
+_JITTER = 1e-8
+"""Scores² added to the diagonal for a stable Cholesky factor. Convention."""
 
 
 def _distances(left: Floats, right: Floats) -> Floats:

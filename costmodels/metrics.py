@@ -5,17 +5,17 @@ Notation: n = number of configs, truth = measured scores (n,), larger is better.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import ndtri
-from scipy.stats import rankdata
+from scipy.stats import spearmanr
 
 from costmodels.cost_model import Floats, Prediction
 from schedules.errors import UsageError
 
 LEVELS = (0.5, 0.8, 0.95)
+"""Probabilities of the intervals whose coverage is told. Convention."""
 
 
 def coverage(prediction: Prediction, truth: Floats, level: float) -> float:
@@ -36,10 +36,9 @@ def coverage(prediction: Prediction, truth: Floats, level: float) -> float:
 
 def rank_correlation(expected: Floats, truth: Floats) -> float:
     """Spearman's ρ, ties sharing their mean rank; 0 if either side is constant."""
-    left, right = rankdata(expected), rankdata(truth)
-    left, right = left - left.mean(), right - right.mean()
-    norm = float(np.sqrt((left @ left) * (right @ right)))
-    return float(left @ right) / norm if norm > 0 else 0.0
+    if not np.ptp(expected) or not np.ptp(truth):
+        return 0.0
+    return float(spearmanr(expected, truth).statistic)
 
 
 def top_recall(expected: Floats, truth: Floats, count: int) -> float:
@@ -67,10 +66,10 @@ class Quality:
     error: float
 
 
-def assess(prediction: Prediction, truth: Floats, levels: Sequence[float] = LEVELS) -> Quality:
+def assess(prediction: Prediction, truth: Floats) -> Quality:
     """All of it at once; n ≥ 1."""
     return Quality(
-        tuple(coverage(prediction, truth, level) for level in levels),
+        tuple(coverage(prediction, truth, level) for level in LEVELS),
         rank_correlation(prediction.mean, truth),
         top_recall(prediction.mean, truth, max(5, len(truth) // 10)),
         float(np.sqrt(np.mean((prediction.mean - truth) ** 2))),

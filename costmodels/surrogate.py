@@ -19,8 +19,11 @@ import numpy as np
 from costmodels.cost_model import CostModel, Floats, Prediction
 from schedules.errors import UsageError
 
-KNEE = 0.2  # gap in scores; heuristic, not measured
-PRIOR_WEIGHT = 0.02  # sum of squares of g at which half of β is from the data, a few rows near the top; heuristic
+KNEE = 0.2
+"""Gap in scores beyond which the low tail is bent. Heuristic, not measured."""
+
+PRIOR_WEIGHT = 0.02
+"""Sum of squares of g, in scores², at which half of β is from the data: a few rows near the top. Heuristic."""
 
 Rows = tuple[Floats, Floats]
 """Features (n, d) and scores (n,) of one task's valid measurements."""

@@ -16,9 +16,14 @@ from numpy.typing import NDArray
 from costmodels.cost_model import Floats
 from costmodels.single_thread import single_thread
 
-REACH = 0.01  # mean squared distance per feature, in ranges squared, at which a vote has faded to 1/e; heuristic
-STRENGTH = 6.0  # weight of a vote at distance 0, in units of the prior's; heuristic, not measured
-LEAST = 0.02  # least chance: votes of other configs prove nothing; heuristic
+REACH = 0.01
+"""Mean squared distance per feature, in ranges squared, at which a vote has faded to 1/e. Heuristic, not measured."""
+
+STRENGTH = 6.0
+"""Weight of a vote at distance 0, in units of the prior's. Heuristic, not measured."""
+
+LEAST = 0.02
+"""Least chance: votes of other configs prove nothing. Heuristic, not measured."""
 
 
 class Validity:

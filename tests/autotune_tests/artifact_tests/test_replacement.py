@@ -108,6 +108,13 @@ def test_an_old_artifact_whose_replacer_was_killed_halfway_is_put_back(tmp_path)
     assert names(tmp_path) == ["out"]
 
 
+def test_an_artifact_is_replaced_in_one_step(tmp_path, monkeypatch):
+    made, out = artifact(tmp_path / "made", "new"), artifact(tmp_path / "out", "old")
+    monkeypatch.setattr(replacement.os, "rename", lambda *paths: pytest.fail(f"a step of several: {paths}"))
+    install(made, out)
+    assert '"new"' in (out / MANIFEST).read_text()
+
+
 def test_without_an_exchange_in_one_step_it_takes_two(tmp_path, monkeypatch):
     monkeypatch.setattr(replacement, "_exchange", lambda one, other: False)
     made, out = artifact(tmp_path / "made", "new"), artifact(tmp_path / "out", "old")

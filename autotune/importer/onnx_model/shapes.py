@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import onnx
 from onnx import TensorProto, TensorShapeProto, ValueInfoProto, helper
@@ -61,10 +61,13 @@ def is_fixed(tensor: onnx.TypeProto.Tensor) -> bool:
     return tensor.HasField("shape") and all(is_known(dim) for dim in tensor.shape.dim)
 
 
-def skeleton(model: onnx.ModelProto) -> onnx.ModelProto:
+def skeleton(model: onnx.ModelProto, left_out: Collection[str] | None = None) -> onnx.ModelProto:
     """A copy whose large initialisers are graph inputs of their type: what checks and inference need, and small.
 
     Weights are then never serialised, so a model above protobuf's 2 GB is checked like any other.
+
+    Args:
+        left_out: names of the initialisers that become inputs instead of all large ones.
     """
     small = onnx.ModelProto(ir_version=max(model.ir_version, 4))
     for field in ("opset_import", "functions", "metadata_props"):
@@ -75,7 +78,8 @@ def skeleton(model: onnx.ModelProto) -> onnx.ModelProto:
         getattr(graph, field).extend(getattr(model.graph, field))
     graph.input.extend(true_inputs(model.graph))
     for tensor in model.graph.initializer:
-        if math.prod(tensor.dims) <= SKELETON_ELEMENTS:
+        large = math.prod(tensor.dims) > SKELETON_ELEMENTS if left_out is None else tensor.name in left_out
+        if not large:
             graph.initializer.append(tensor)
         else:
             graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims)))

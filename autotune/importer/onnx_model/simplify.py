@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection
-from copy import deepcopy
 from typing import cast
 
 import onnx
@@ -20,7 +19,8 @@ from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.importer.conversion.folding import fold
 from autotune.importer.conversion.foreign import expand_foreign
 from autotune.importer.conversion.resolve import resolve
-from autotune.importer.onnx_model.graph_walk import name_nodes
+from autotune.importer.onnx_model.graph_walk import name_nodes, reads
+from autotune.importer.onnx_model.large_weights import products_to_gemm, unneeded
 from autotune.importer.onnx_model.rewrites import drop_unused, split_batch_norms, tidy
 from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS, infer_shapes, skeleton, true_inputs
 from schedules.errors import ModelError, first_line
@@ -117,17 +117,25 @@ def _same_interface(one: ModelProto, other: ModelProto) -> bool:
 
 
 def _slim(model: ModelProto) -> ModelProto:
-    """onnxslim: constants folded, batch norm folded into convolutions, dead and repeated nodes removed."""
+    """onnxslim: constants folded, batch norm folded into convolutions, dead and repeated nodes removed.
+
+    Weights that it does nothing with are kept from it.
+    """
     try:
         with third_party():
-            slimmed = cast("ModelProto", onnxslim.slim(deepcopy(model)))
+            infer_shapes(model, model.graph.name or "model")
+            aside = unneeded(model.graph)
+            small = skeleton(model, aside)
+            products_to_gemm(small.graph, aside)
+            slimmed = cast("ModelProto", onnxslim.slim(small))
             # It drops inputs that nothing reads, which callers would still pass, and reshapes outputs at times.
             for field in ("input", "output"):
                 names = {value.name for value in getattr(slimmed.graph, field)}
-                if not names <= {value.name for value in getattr(model.graph, field)}:
+                if not names <= {*aside, *(value.name for value in getattr(model.graph, field))}:
                     raise ModelError(f"it changed the {field}s to {sorted(names)}")
                 del getattr(slimmed.graph, field)[:]
                 getattr(slimmed.graph, field).extend(getattr(model.graph, field))
+            _put_back(slimmed, model, aside)
             name_nodes(slimmed.graph.node)
             infer_shapes(slimmed, "its result")
             onnx.checker.check_model(skeleton(slimmed))
@@ -142,6 +150,12 @@ def _slim(model: ModelProto) -> ModelProto:
         infer_shapes(model, model.graph.name or "model")
         return model
     return slimmed
+
+
+def _put_back(small: ModelProto, model: ModelProto, names: Collection[str]) -> None:
+    """Give ``small`` the initialisers of ``model`` that were set aside and that it still reads."""
+    used = reads(small.graph)
+    small.graph.initializer.extend(t for t in model.graph.initializer if t.name in names and used[t.name])
 
 
 def _with_weights(small: ModelProto, model: ModelProto) -> ModelProto:

@@ -14,6 +14,7 @@ from onnx import ModelProto, NodeProto, TypeProto, helper
 
 from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.importer.conversion import operator_catalog  # noqa: F401  # fills the registry
+from autotune.importer.conversion.emit import Node
 from autotune.importer.conversion.folding import fold
 from autotune.importer.conversion.registry import MICROSOFT, STRAYS, replacement, rewrite_of
 from autotune.importer.onnx_model.graph_walk import walk_nodes
@@ -83,6 +84,9 @@ def _expanded_once(model: ModelProto, inputs: Collection[str]) -> tuple[bool, Mo
                 made = None if function is None else replacement(function, proto, scope)
             except ModelError as error:
                 refusal = refusal or error
+            except (IndexError, ValueError):  # nothing has checked the ranks and attributes of such a node
+                why = "its inputs or attributes are not what the operator takes"
+                refusal = refusal or Node(proto, scope).refused(why)
         changed |= made is not None
         made = [proto] if made is None else made
         for node in made:

@@ -46,7 +46,8 @@ def simplify(model: ModelProto, expand: Collection[str] = ()) -> ModelProto:
     """
     small = _inline(skeleton(model))
     inputs = [value.name for value in true_inputs(model.graph)]
-    expand_foreign(small, inputs)
+    if expand_foreign(small, inputs):
+        infer_shapes(small, small.graph.name or "model")  # ONNX could not check the inputs of these operators before
     small = resolve(_raise_opset(small), inputs, expand)
     model = _with_weights(small, model)
     fold(model, LARGEST_WEIGHT)

@@ -64,6 +64,8 @@ def quantize(node: Node, e: Emit) -> list[str] | None:
     if out in NARROW and NARROW[out] not in INTEGERS:
         ratio = e.op("Add", ratio, zero) if zero else ratio
         return [e.op("Cast", ratio, to=out, saturate=int(node.attr("saturate", 1)))]
+    if out not in NARROW and helper.tensor_dtype_to_np_dtype(out).kind not in "iu":
+        raise node.refused("its zero point is no integer")
     return [saturated(e, e.op("Round", ratio), zero, out)]
 
 

@@ -103,6 +103,20 @@ def test_a_refused_form_stays_where_it_may(tmp_path):
     assert "FusedGemm" in kept
 
 
+@pytest.mark.parametrize(
+    ("kind", "count", "why"),
+    [
+        ("RotaryEmbedding", 3, "not what the operator takes"),
+        ("FusedMatMul", 2, "shapes do not fit"),
+        ("QLinearSigmoid", 6, "no integer"),
+    ],
+)
+def test_a_node_with_wrong_inputs_is_refused_in_one_line(kind, count, why, tmp_path):
+    model = load_model(written(small([foreign(kind, *["x"] * count, out="y")], shape=(1, 2)), tmp_path))
+    with pytest.raises(ModelError, match=why):
+        simplify(model)
+
+
 def test_strays_leave_onnx_s_domain_and_nothing_else_does():
     nodes = [
         helper.make_node("SimplifiedLayerNormalization", ["x", "s"], ["a"]),

@@ -66,7 +66,9 @@ def import_model(
     def work(sound: Sound) -> Program:
         model = load_model(path, inputs)
         sound(count_nodes(model))
-        return replace(import_program(simplify(model), target), spaces={})
+        simple = simplify(model)
+        del model  # the simplified model has its own copy of the weights
+        return replace(import_program(simple, target), spaces={})
 
     try:
         model, program = _forked(path, inputs, work, limits or Limits())

@@ -111,7 +111,7 @@ def test_the_example_server_answers_and_says_what_would_be_right(tutored):
             assert list(answer) == [output["name"] for output in about["outputs"]]
             with pytest.raises(urllib.error.HTTPError) as caught:
                 urllib.request.urlopen(f"{address}/run", json.dumps({wanted["name"] + "x": value}).encode())
-            assert f"input {wanted['name']!r} is missing" in json.load(caught.value)["error"]
+            assert f"did you mean {wanted['name']!r}?" in json.load(caught.value)["error"]
         finally:
             server.shutdown()
             thread.join()

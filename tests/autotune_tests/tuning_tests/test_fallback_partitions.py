@@ -12,9 +12,9 @@ from onnx import TensorProto, helper, numpy_helper
 import autotune
 from autotune.artifact.directory import read_artifact
 from autotune.artifact.manifest import KERNELS, kind_of
-from autotune.backends.cpu import cpu_backend
 from autotune.builder import one_lane
 from autotune.cli.main import main
+from autotune.measure import local_measurer
 from autotune.options import Options
 from autotune.report.facts import read_facts
 from autotune.report.page import render
@@ -151,7 +151,7 @@ def measurers(monkeypatch):
         opened.append(FakeMeasurer(if_it_lowers))
         return opened[-1]
 
-    monkeypatch.setattr(cpu_backend, "LocalMeasurer", start)
+    monkeypatch.setattr(local_measurer, "LocalMeasurer", start)
     monkeypatch.setattr(one_lane, "median_s", lambda *_: 1e-3)
     return opened
 

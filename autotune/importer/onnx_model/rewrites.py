@@ -138,7 +138,8 @@ def split_batch_norms(graph: GraphProto) -> None:
     Caffe's scale layers do: (x·a + b)·c + d = x·(ac) + (bc + d). Folded in double precision.
     """
     constants = {tensor.name: tensor for tensor in graph.initializer}
-    ranks = {value.name: len(value.type.tensor_type.shape.dim) for value in (*graph.value_info, *graph.input)}
+    known = (*graph.value_info, *graph.input, *graph.output)  # a batch norm may read what is an output, too
+    ranks = {value.name: len(value.type.tensor_type.shape.dim) for value in known}
     readers = _sole_readers(graph)
     gone: set[str] = set()
     kept = []

@@ -69,6 +69,18 @@ def test_a_batch_norm_takes_in_the_scale_and_shift_behind_it():
     np.testing.assert_allclose(made["y/shift"], shift, rtol=1e-5)
 
 
+def test_a_batch_norm_may_read_an_output_of_the_model():
+    weights = {name: np.ones(4, np.float32) for name in ("scale", "bias", "mean", "var")}
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"]),
+        helper.make_node("BatchNormalization", ["r", "scale", "bias", "mean", "var"], ["n"], "norm"),
+    ]
+    model = model_of(nodes, [value("x", (2, 4, 5))], ["r", "n"], weights)
+    model.graph.output[0].CopyFrom(value("r", (2, 4, 5)))
+    split_batch_norms(model.graph)
+    assert [node.op_type for node in model.graph.node] == ["Relu", "Mul", "Add"]
+
+
 @pytest.mark.parametrize(("axis", "sizes"), [(1, (2, 3, 2)), (-1, (1, 4)), (0, (3,))])
 def test_split_is_slices(axis, sizes):
     shape = [3, 7, 5]

@@ -6,6 +6,7 @@ Nothing but ``backends/backend_catalog.py`` asks which kind a target is.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -81,11 +82,12 @@ class Backend(Protocol):
         """The bounds that kernels for ``target`` cannot exceed, measured here or from a data sheet."""
         ...
 
-    def executor(self, artifact: Artifact, threads: int) -> KernelExecutor:
+    def executor(self, artifact: Artifact, threads: int, cpus: Sequence[int] = ()) -> KernelExecutor:
         """What runs ``artifact``.
 
         Args:
             threads: threads of CPU kernels; a device has its own.
+            cpus: logical CPUs to run on, for executors side by side; none for the first of this process.
 
         Raises:
             ArtifactError: if this machine cannot run it, or a file is damaged.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -87,14 +87,14 @@ class CpuBackend:
         """As ``Backend.roofline``, measured on this machine."""
         return measure_roofline(target)
 
-    def executor(self, artifact: Artifact, threads: int) -> KernelExecutor:
+    def executor(self, artifact: Artifact, threads: int, cpus: Sequence[int] = ()) -> KernelExecutor:
         """As ``Backend.executor``; on fewer cores than the artifact was placed on, some cores run several lanes."""
         library = open_library(artifact.library)
         if artifact.steps is None:
             return VmExecutor(library, artifact.weights)
         lanes = artifact.steps.lanes
         cores = max(lane.first + lane.threads for lane in lanes) if lanes else threads
-        cpus = thread_cpus(cores)
+        cpus = cpus or thread_cpus(cores)
         where = [cpus[core % len(cpus)] for core in range(cores)]
         for lane in lanes:
             if lane.device:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -87,7 +88,7 @@ class CudaBackend:
         """As ``Backend.roofline``, from the data sheet of the architecture's usual device."""
         return datasheet_roofline(target)
 
-    def executor(self, artifact: Artifact, threads: int) -> KernelExecutor:
+    def executor(self, artifact: Artifact, threads: int, cpus: Sequence[int] = ()) -> KernelExecutor:
         """As ``Backend.executor``."""
         check_device()  # first: without a driver TVM cannot even load the library
         library = open_library(artifact.library)

@@ -36,9 +36,14 @@ def missing() -> str:
 
 
 class PostgresServer:
-    """Started at birth; ``stop`` ends it and removes its files. Never as root, which PostgreSQL refuses."""
+    """Started at birth; ``stop`` ends it and removes its files. Never as root, which PostgreSQL refuses.
 
-    def __init__(self) -> None:
+    Args:
+        durable: whether it waits for the disk, as a server does by default; tests have no need of that.
+    """
+
+    def __init__(self, durable: bool = False) -> None:
+        self._fsync = "on" if durable else "off"
         programs = program_folder()
         assert programs is not None
         self._programs = programs
@@ -64,7 +69,7 @@ class PostgresServer:
 
     def start(self) -> None:
         """Start it and wait until it answers."""
-        options = f"-k {self._folder} -c listen_addresses='' -c fsync=off"
+        options = f"-k {self._folder} -c listen_addresses='' -c fsync={self._fsync}"
         self._run("pg_ctl", "-D", self._data, "-o", options, "-l", str(self._folder / "log"), "-w", "start")
 
     def halt(self) -> None:

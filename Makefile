@@ -14,13 +14,17 @@ GROUP_S ?= 1200
 COUNT ?= 100
 START ?= 0
 ARTIFACT ?= squeezenet.tuned
+ACTION ?= run
+ONLY ?=
+BASE ?= HEAD~1
+GUARD ?= squeezenet shufflenet
 BENCH ?= squeezenet:60s resnet50:180s
 
 # The first interpreter that really is a 3.11: a version manager's shim may exist and fail.
 PYTHON ?= $(shell for p in python3.11 python3 python; do \
 	$$p -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null && echo $$p && break; done)
 
-.PHONY: help setup tune test test-fast test-slow test-all check conformance conformance-tuned bench cuda-cubins fuzz mutation kills docs screenshots clean
+.PHONY: evidence bench-guard help setup tune test test-fast test-slow test-all check conformance conformance-tuned bench cuda-cubins fuzz mutation kills docs screenshots clean
 .DELETE_ON_ERROR:
 
 help:  ## what can be made
@@ -77,6 +81,12 @@ conformance-tuned: $(STAMP)  ## the same with a random config of every kernel
 
 bench: $(STAMP)  ## tune, time against ONNX Runtime and OpenVINO (fp32 and its default), and rewrite the table of docs/benchmarks.md
 	$(BIN)/python -m tests.bench $(BENCH) --rounds $(ROUNDS)
+
+evidence: $(STAMP)  ## run the commands behind the figures of README and docs and renew them: make evidence ONLY=tuning-log
+	$(BIN)/python -m tests.evidence $(ACTION) $(ONLY)
+
+bench-guard: $(STAMP)  ## this tree against another commit in turn, artifacts and tuner: make bench-guard BASE=HEAD~1
+	$(BIN)/python -m tests.bench.guard $(BASE) $(GUARD) --rounds 24
 
 cuda-cubins: $(STAMP)  ## every light model and the encoder as GPU machine code for sm_80 and sm_90, inspected; needs no GPU
 	$(BIN)/python -m tests.bench.gpu.cubins

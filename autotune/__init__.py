@@ -14,6 +14,7 @@ from autotune.versions import DISTRIBUTION, check_versions, installed
 from schedules.errors import (
     ArtifactError,
     AutotuneError,
+    BusyError,
     InstallError,
     LogError,
     MeasureError,
@@ -27,6 +28,7 @@ from schedules.errors import (
 
 if TYPE_CHECKING:
     from autotune.options import Options as Options
+    from autotune.runtime.serve_options import ServeOptions as ServeOptions
     from autotune.runtime.session import InferenceSession as InferenceSession
     from autotune.runtime.session import load as load
     from autotune.tuning.function import TunedFunction as TunedFunction
@@ -41,6 +43,7 @@ _HOMES = {
     "InferenceSession": "autotune.runtime.session",
     "Options": "autotune.options",
     "Result": "autotune.tuning.result",
+    "ServeOptions": "autotune.runtime.serve_options",
     "TunedFunction": "autotune.tuning.function",
     "build": "autotune.tuning.tune",
     "load": "autotune.runtime.session",
@@ -51,6 +54,7 @@ _HOMES = {
 __all__ = [
     "ArtifactError",
     "AutotuneError",
+    "BusyError",
     "InferenceSession",
     "InstallError",
     "LogError",
@@ -61,6 +65,7 @@ __all__ = [
     "Result",
     "RunError",
     "ScheduleError",
+    "ServeOptions",
     "TunedFunction",
     "UsageError",
     "VerificationError",

@@ -11,6 +11,7 @@
     ├── MeasureError         measuring itself is broken (never one candidate's failure)
     │   └── CompileError     a kernel that is to be shipped does not compile
     ├── RunError             a kernel failed while a model ran, or the run was cancelled
+    │   └── BusyError        a request was not run, because others took all of the time that it allowed
     └── VerificationError    outputs differ from the reference
 
 Anything else that escapes is a bug and keeps its traceback.
@@ -59,6 +60,10 @@ class CompileError(MeasureError):
 
 class RunError(AutotuneError):
     """A kernel that failed while a model ran, or a run that was cancelled."""
+
+
+class BusyError(RunError):
+    """A request that was not run, because others took all of the time that it allowed."""
 
 
 class VerificationError(AutotuneError):

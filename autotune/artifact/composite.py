@@ -52,6 +52,7 @@ class Part:
         inputs, outputs: what it reads and makes; a size that depends on data is ``?``.
         operators: kinds of the nodes that ONNX Runtime runs.
         weights: numbers of its weights among those of the whole, in its own order.
+        threads: that its kernels were tuned for; 0 where ONNX Runtime runs it.
     """
 
     path: Path
@@ -60,6 +61,7 @@ class Part:
     outputs: tuple[OpenSpec, ...]
     operators: tuple[str, ...]
     weights: tuple[int, ...]
+    threads: int = 0
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -160,7 +162,7 @@ def _read_part(path: Path, data: Mapping[str, Any]) -> Part:
         return Part(place, ONNX, interface.inputs, interface.outputs, operators, numbers)
     own = read_manifest(place)
     inputs, outputs = (decode(tuple[OpenSpec, ...], own[field]) for field in ("inputs", "outputs"))
-    return Part(place, KERNELS, inputs, outputs, (), numbers)
+    return Part(place, KERNELS, inputs, outputs, (), numbers, int(own["target"]["threads"]))
 
 
 def _check_values(composite: Composite) -> None:

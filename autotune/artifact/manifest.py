@@ -50,6 +50,10 @@ KINDS = {
 ONNX = "onnx"
 """Kind of a part that is an ONNX file."""
 
+STREAMS, AUTO = "streams", "auto"
+"""Field of the provenance: number of streams that an artifact was tuned for, or ``AUTO`` for as many as there are cores
+for. Where it is missing, requests run one after the other on all cores."""
+
 UNSEALED = "0" * 64
 _FILE_NAME = re.compile(r"\w[\w.-]*")
 

@@ -17,7 +17,7 @@ Arrays = Sequence[Array]
 
 
 class ArtifactExecutor(ABC):
-    """Runs an artifact on arrays, one per input of the model and in that order. Safe to call from several threads.
+    """Runs an artifact on arrays, one per input of the model and in that order, one call at a time.
 
     Attributes:
         inputs, outputs: of the model.

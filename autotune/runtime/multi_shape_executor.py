@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import shlex
-import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -31,19 +30,24 @@ class MultiShapeExecutor(ArtifactExecutor):
 
     Args:
         threads: threads to run on; None for what the artifact was tuned for.
+        cpus: logical CPUs to run on; none for the first of this process.
+        tuned_for: of parts for several numbers of threads, those for so many; None for the most threads.
 
     Raises:
         ArtifactError: if a file is damaged, or this machine cannot run the artifact.
     """
 
-    def __init__(self, artifact: Composite, threads: int | None) -> None:
-        self._artifact, self._interface, self._threads = artifact, artifact.interface, threads
+    def __init__(
+        self, artifact: Composite, threads: int | None, cpus: Sequence[int] = (), tuned_for: int | None = None
+    ) -> None:
+        self._artifact, self._interface, self._threads, self._cpus = artifact, artifact.interface, threads, cpus
+        wanted = tuned_for or max(part.threads for part in artifact.parts)
+        self._parts = [part for part in artifact.parts if part.threads == wanted]
         self.inputs, self.outputs = self._interface.inputs, self._interface.outputs
         self.provenance = artifact.provenance
         self._opened: dict[Path, OneShapeExecutor] = {}
-        self._opening = threading.Lock()
-        self._by_shapes = {self._in_order(part): part for part in artifact.parts}
-        first = self._executor(artifact.parts[0])
+        self._by_shapes = {self._in_order(part): part for part in self._parts}
+        first = self._executor(self._parts[0])
         self.threads = first.threads
         self.lanes = first.lanes
 
@@ -83,10 +87,9 @@ class MultiShapeExecutor(ArtifactExecutor):
             executor.cancel()
 
     def _executor(self, part: Part) -> OneShapeExecutor:
-        with self._opening:
-            if part.path not in self._opened:
-                self._opened[part.path] = OneShapeExecutor(self._artifact.open(part), self._threads)
-            return self._opened[part.path]
+        if part.path not in self._opened:
+            self._opened[part.path] = OneShapeExecutor(self._artifact.open(part), self._threads, self._cpus)
+        return self._opened[part.path]
 
     def _in_order(self, part: Part) -> Shapes:
         return tuple(part.shapes[spec.name] for spec in self.inputs)
@@ -103,7 +106,7 @@ class MultiShapeExecutor(ArtifactExecutor):
 
     def _larger(self, sizes: Mapping[str, int]) -> Part | None:
         """The smallest part, by elements of all inputs, that ``sizes`` fit into with padding."""
-        fitting = [part for part in self._artifact.parts if self._fits(self._sizes(part), sizes)]
+        fitting = [part for part in self._parts if self._fits(self._sizes(part), sizes)]
         return min(fitting, key=lambda part: sum(map(math.prod, part.shapes.values())), default=None)
 
     def _fits(self, there: Mapping[str, int], sizes: Mapping[str, int]) -> bool:
@@ -126,7 +129,7 @@ class MultiShapeExecutor(ArtifactExecutor):
     def _split_at(self, sizes: Mapping[str, int]) -> tuple[str, int] | None:
         """Where to split: behind the largest size that some part has, or is padded to, and that is not too large."""
         for symbol in sorted(self._interface.split & set(sizes)):
-            for size in sorted({self._sizes(part)[symbol] for part in self._artifact.parts}, reverse=True):
+            for size in sorted({self._sizes(part)[symbol] for part in self._parts}, reverse=True):
                 if size < sizes[symbol] and self._larger({**sizes, symbol: size}) is not None:
                     return symbol, size
         return None
@@ -146,7 +149,7 @@ class MultiShapeExecutor(ArtifactExecutor):
 
     def _refusal(self, shapes: Shapes) -> str:
         """What is there, and what to add."""
-        there = "; ".join(_text(part.shapes) for part in self._artifact.parts)
+        there = "; ".join(_text(part.shapes) for part in self._parts)
         given = self._by_name(shapes)
         flags = " ".join(f"--input {shlex.quote(f'{name}:{shape_text(shape)}')}" for name, shape in given.items())
         return (

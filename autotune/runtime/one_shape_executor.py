@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Sequence
 
 import numpy as np
 import tvm
@@ -23,53 +24,50 @@ whether kernels can read them where they are."""
 
 
 class OneShapeExecutor(ArtifactExecutor):
-    """Runs the kernels of one artifact; calls from several threads wait for each other.
+    """Runs the kernels of one artifact.
 
     Args:
         threads: threads to run on; None for what the artifact was tuned for.
+        cpus: logical CPUs to run on; none for the first of this process.
 
     Raises:
         ArtifactError: if a file is damaged, or this machine cannot run the artifact.
     """
 
-    def __init__(self, artifact: Artifact, threads: int | None) -> None:
+    def __init__(self, artifact: Artifact, threads: int | None, cpus: Sequence[int] = ()) -> None:
         backend = backend_of(artifact.target)
         backend.check_host(artifact.target, artifact.path)
         self.inputs, self.outputs, self.provenance = artifact.inputs, artifact.outputs, artifact.provenance
         self.threads = threads or artifact.target.threads
-        self._kernels = backend.executor(artifact, self.threads)
+        self._kernels = backend.executor(artifact, self.threads, cpus)
         self.lanes = self._kernels.lanes
         self._outputs = [(spec, numpy_type(spec.dtype)) for spec in artifact.outputs]
         # Whether the kernels make all outputs, in the type that users see.
         self._as_made = all(0 not in spec.shape and word(dtype) == dtype for spec, dtype in self._outputs)
         # Kernels have no use for tensors without elements.
         self._staging = [_Staging(spec) for spec in artifact.inputs if math.prod(spec.shape)]
-        self._lock = threading.Lock()
         self._pool_per_thread = self._kernels.pool_per_thread
         self._thread = threading.local()  # not a set of ids: a new thread may get the id of one that ended
 
     def run(self, arrays: Arrays) -> list[Array]:
         """As ``ArtifactExecutor.run``."""
-        with self._lock:
-            made = self._kernels.run(self._tensors(arrays))
+        made = self._kernels.run(self._tensors(arrays))
         return made if self._as_made else self._as_users_see(made)
 
     def profile(self, arrays: Arrays) -> list[tuple[str, float]]:
         """As ``ArtifactExecutor.profile``."""
-        with self._lock:
-            return self._kernels.profile(self._tensors(arrays))
+        return self._kernels.profile(self._tensors(arrays))
 
     def timeline(self, arrays: Arrays) -> list[Span]:
         """As ``ArtifactExecutor.timeline``."""
-        with self._lock:
-            return self._kernels.timeline(self._tensors(arrays))
+        return self._kernels.timeline(self._tensors(arrays))
 
     def cancel(self) -> None:
         """As ``ArtifactExecutor.cancel``; TVM's virtual machine runs to its end."""
         self._kernels.cancel()
 
     def _tensors(self, arrays: Arrays) -> list[tvm.runtime.Tensor]:
-        """What the kernels read; only for the holder of the lock."""
+        """What the kernels read."""
         if self._pool_per_thread and not hasattr(self._thread, "ready"):
             set_threads(self.threads)
             self._thread.ready = True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +24,17 @@ class SegmentedExecutor(ArtifactExecutor):
 
     Args:
         threads: threads to run on; None for what the artifact was tuned for.
+        cpus: logical CPUs of the kernels; none for the first of this process. ONNX Runtime goes where it likes.
 
     Raises:
         ArtifactError: if a file is damaged, or this machine cannot run the artifact.
         InstallError: if ONNX Runtime is not installed.
     """
 
-    def __init__(self, artifact: Composite, threads: int | None) -> None:
+    def __init__(self, artifact: Composite, threads: int | None, cpus: Sequence[int] = ()) -> None:
         self.inputs, self.outputs = artifact.interface.inputs, artifact.interface.outputs
         self.provenance = artifact.provenance
-        tuned = {part.path: OneShapeExecutor(artifact.open(part), threads) for part in artifact.tuned}
+        tuned = {part.path: OneShapeExecutor(artifact.open(part), threads, cpus) for part in artifact.tuned}
         self.threads = next((executor.threads for executor in tuned.values()), threads or 1)
         self._segments: list[ArtifactExecutor] = [
             tuned.get(part.path) or FallbackExecutor(part, self.threads) for part in artifact.parts

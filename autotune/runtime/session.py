@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
 
-from autotune.artifact.composite import read_composite
-from autotune.artifact.directory import read_artifact
-from autotune.artifact.manifest import KERNELS, SHAPES, kind_of
+from autotune.artifact.manifest import read_manifest
 from autotune.backends.executor import Span
 from autotune.graph.lanes import Lane
-from autotune.runtime.artifact_executor import ArtifactExecutor
-from autotune.runtime.inputs import InputCheck, Spec
-from autotune.runtime.multi_shape_executor import MultiShapeExecutor
-from autotune.runtime.one_shape_executor import OneShapeExecutor
+from autotune.runtime.inputs import Spec
 from autotune.runtime.onnxruntime_compat import (
     ModelMeta,
     OnnxRuntimeLike,
@@ -27,7 +24,8 @@ from autotune.runtime.onnxruntime_compat import (
     wanted_outputs,
     warn_of_providers,
 )
-from autotune.runtime.segmented_executor import SegmentedExecutor
+from autotune.runtime.serve_options import ServeOptions
+from autotune.runtime.serving import Serving
 from schedules.errors import UsageError
 
 Array = NDArray[Any]
@@ -52,18 +50,22 @@ class NodeArg:
 class InferenceSession(OnnxRuntimeLike):
     """A loaded artifact, to be used where an ``onnxruntime.InferenceSession`` was.
 
-    Safe to call from several threads: kernels serve one call at a time.
+    Safe to call from several threads: requests run side by side on as many streams as the artifact was tuned for, and
+    wait for one first come, first served (docs/serving.md).
 
     Args:
         path: the artifact directory.
         sess_options: onnxruntime's ``SessionOptions``, of which the thread count is heeded, or that count itself.
         providers, provider_options: accepted; a warning is logged for any but the CPU's.
-        threads: threads to run on; None for what it was tuned for.
+        threads: threads that a request runs on; None for what it was tuned for. In an artifact tuned for streams and
+            for all cores (``balanced``), of the latter.
+        serve: streams, the queue for them, and how requests are joined into batches.
 
     Raises:
         ArtifactError: if the artifact is damaged or not for this machine.
         InstallError: if the artifact has fallback partitions and ONNX Runtime is not installed.
-        UsageError: for the bytes of a model instead of an artifact, or a thread count below 1.
+        UsageError: for the bytes of a model instead of an artifact, a thread count below 1, or batches of a model that
+            has no batch.
     """
 
     def __init__(
@@ -74,33 +76,47 @@ class InferenceSession(OnnxRuntimeLike):
         provider_options: object = None,
         *,
         threads: int | None = None,
+        serve: ServeOptions | None = None,
     ) -> None:
         if isinstance(path, bytes | bytearray):
             raise UsageError("an artifact is a directory, not bytes; save the model and make one with 'tune run MODEL'")
         warn_of_providers(providers)
-        self._executor = _executor(Path(path), thread_count(sess_options, threads))
-        self._check = InputCheck(self._executor.inputs)
-        self._names = [spec.name for spec in self._executor.outputs]
+        self._path = Path(path)
+        self._threads = thread_count(sess_options, threads)
+        self._serve = serve or ServeOptions()
+        self._seal = _seal(self._path)
+        self._serving = Serving(self._path, self._threads, self._serve)
+        self._reloading = threading.Lock()
+
+    @property
+    def streams(self) -> int:
+        """Requests that may run side by side."""
+        return self._serving.streams
 
     @property
     def threads(self) -> int:
-        """Threads that kernels run on."""
-        return self._executor.threads
+        """Threads that kernels run on; those of a request that comes alone, where that makes a difference."""
+        return self._serving.first.threads
 
     def get_inputs(self) -> list[NodeArg]:
         """The model's inputs, in order."""
-        return [NodeArg(spec) for spec in self._executor.inputs]
+        return [NodeArg(spec) for spec in self._serving.first.inputs]
 
     def get_outputs(self) -> list[NodeArg]:
         """The model's outputs, in order."""
-        return [NodeArg(spec) for spec in self._executor.outputs]
+        return [NodeArg(spec) for spec in self._serving.first.outputs]
 
     def get_modelmeta(self) -> ModelMeta:
         """Where the artifact comes from."""
-        return meta_of(self._executor.provenance)
+        return meta_of(self._serving.first.provenance)
 
     def run(
-        self, output_names: Sequence[str] | None, input_feed: Mapping[str, Array], run_options: object = None
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Array],
+        run_options: object = None,
+        *,
+        timeout_s: float | None = None,
     ) -> list[Array]:
         """Outputs for ``input_feed``.
 
@@ -108,6 +124,7 @@ class InferenceSession(OnnxRuntimeLike):
             output_names: which outputs, in which order; None for all.
             input_feed: input name → array of the input's type, and of its shape or any that the artifact serves.
             run_options: onnxruntime's ``RunOptions``, of which ``terminate`` is heeded.
+            timeout_s: longest wait for a stream in seconds; None waits as long as it takes.
 
         Returns:
             One array per output that was asked for, of the shape and dtype that ``get_outputs`` says.
@@ -115,15 +132,67 @@ class InferenceSession(OnnxRuntimeLike):
         Raises:
             UsageError: for a missing, unknown or misshapen input or an unknown output. A size that needs a set of
                 shapes of its own is named, with the option to add.
+            BusyError: if other requests kept all streams for ``timeout_s``.
             RunError: if the run options ask to terminate, or the run fails; a fallback partition is named.
         """
         check_run_options(run_options)
-        if not output_names:
-            return self._executor.run(self._check.arrays(input_feed))
-        wanted = wanted_outputs(output_names, self._names)
-        made = self._executor.run(self._check.arrays(input_feed))
-        outputs = dict(zip(self._names, made, strict=True))
-        return [outputs[name] for name in wanted]
+        serving = self._serving  # of one request; ``reload`` may put another in its place meanwhile
+        wanted = _numbers(output_names, serving.output_names)
+        made = serving.run(serving.check.arrays(input_feed), timeout_s)
+        return made if wanted is None else [made[number] for number in wanted]
+
+    def run_async(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Array],
+        *,
+        timeout_s: float | None = None,
+    ) -> Future[list[Array]]:
+        """As ``run``, without waiting for it: a future of the outputs.
+
+        The arrays must stay as they are until the future is done. Cancelling the future takes the request out of the
+        queue; if it runs already, it ends before its next kernel, and ``result`` raises ``RunError``.
+
+        Args:
+            timeout_s: longest wait in seconds while ``max_queue`` requests wait already; None is no limit.
+
+        Raises:
+            UsageError, BusyError: as ``run``, at once. What else ``run`` raises, the future does.
+        """
+        serving = self._serving
+        wanted = _numbers(output_names, serving.output_names)
+        return serving.submit(serving.check.arrays(input_feed), timeout_s, wanted)
+
+    def reload(self, path: str | Path | None = None) -> bool:
+        """Serve from now on with the artifact at ``path``; requests that have come before end with the old one.
+
+        Both artifacts are in memory until the last of those has ended.
+
+        Args:
+            path: of an artifact with the same inputs and outputs; None for the session's own, which may be a newer one
+                by now.
+
+        Returns:
+            Whether there was another artifact than the one that is open.
+
+        Raises:
+            ArtifactError, UsageError: as for a new session, or if it has other inputs or outputs. The session goes on
+                with the artifact that it has.
+        """
+        with self._reloading:
+            new = self._path if path is None else Path(path)
+            seal = _seal(new)
+            if (new, seal) == (self._path, self._seal):
+                return False
+            serving = Serving(new, self._threads, self._serve)
+            for name in ("inputs", "outputs"):
+                before, after = (tuple(getattr(each.first, name)) for each in (self._serving, serving))
+                if [vars(spec) for spec in before] != [vars(spec) for spec in after]:
+                    raise UsageError(
+                        f"{new} has the {name} {after}, and the session {before}; open a session of its own"
+                    )
+            self._path, self._seal, self._serving = new, seal, serving
+            return True
 
     def profile(self, input_feed: Mapping[str, Array]) -> list[tuple[str, float]]:
         """Where the time of one inference goes: (kernel's symbol, seconds) of every call, in order.
@@ -134,7 +203,9 @@ class InferenceSession(OnnxRuntimeLike):
         Raises:
             UsageError: as ``run``.
         """
-        return self._executor.profile(self._check.arrays(input_feed))
+        serving = self._serving
+        with serving.stream() as executor:
+            return executor.profile(serving.check.arrays(input_feed))
 
     def timeline(self, input_feed: Mapping[str, Array]) -> list[Span]:
         """When every subgraph of one inference ran, and on which lane.
@@ -144,28 +215,31 @@ class InferenceSession(OnnxRuntimeLike):
         Raises:
             UsageError: as ``run``.
         """
-        return self._executor.timeline(self._check.arrays(input_feed))
+        serving = self._serving
+        with serving.stream() as executor:
+            return executor.timeline(serving.check.arrays(input_feed))
 
     @property
     def lanes(self) -> tuple[Lane, ...]:
         """What runs the subgraphs; of several sets of shapes, those of the first. Empty where there are none."""
-        return self._executor.lanes
+        return self._serving.first.lanes
 
     def cancel(self) -> None:
         """End the calls in progress in other threads before their next kernel; they raise ``RunError``.
 
         TVM's virtual machine and ONNX Runtime run to their ends instead.
         """
-        self._executor.cancel()
+        self._serving.cancel()
 
 
-def _executor(path: Path, threads: int | None) -> ArtifactExecutor:
-    """What runs the artifact at ``path``."""
-    kind = kind_of(path)
-    if kind == KERNELS:
-        return OneShapeExecutor(read_artifact(path), threads)
-    artifact = read_composite(path)
-    return MultiShapeExecutor(artifact, threads) if kind == SHAPES else SegmentedExecutor(artifact, threads)
+def _numbers(wanted: Sequence[str] | None, names: Sequence[str]) -> list[int] | None:
+    """The numbers of the outputs that are wanted; None for all."""
+    return [names.index(name) for name in wanted_outputs(wanted, names)] if wanted else None
+
+
+def _seal(path: Path) -> str:
+    """What tells an artifact from any other."""
+    return str(read_manifest(path)["seal"])
 
 
 def load(path: str | Path, threads: int | None = None) -> InferenceSession:

@@ -1,7 +1,5 @@
 """Running kernels: inputs in whatever memory they come, outputs that are the caller's, calls from several threads."""
 
-import threading
-
 import numpy as np
 import pytest
 
@@ -56,25 +54,6 @@ def test_the_timeline_has_every_group_on_its_lane(executor):
     (span,) = executor.timeline([data()])
     assert executor.lanes[span.group.lane].threads == 1
     assert span.seconds >= 0
-
-
-def test_callers_wait_for_each_other(executor):
-    arrays = [data(seed) for seed in range(4)]
-    expected = [executor.run([array]) for array in arrays]
-    wrong = []
-
-    def work(number):
-        for _ in range(20):
-            got = executor.run([arrays[number]])
-            if not all(np.array_equal(a, b) for a, b in zip(got, expected[number], strict=True)):
-                wrong.append(number)
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(len(arrays))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert wrong == []
 
 
 def test_cancelling_what_does_not_run_changes_nothing(executor):

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -14,12 +15,14 @@ import pytest
 import autotune
 from autotune.artifact.directory import read_artifact
 from autotune.artifact.manifest import KERNELS, read_manifest, write_manifest
+from autotune.artifact.replacement import install
+from autotune.runtime.serve_options import ServeOptions
 from autotune.runtime.session import InferenceSession
 from schedules.errors import ArtifactError, RunError, UsageError
 from tests.autotune_tests import tiny as tiny_module
 from tests.autotune_tests.composites import data as segments_feed
 from tests.autotune_tests.composites import rows, three_segments, two_batches
-from tests.autotune_tests.tiny import target
+from tests.autotune_tests.tiny import build_untuned, save_tiny, target
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +116,83 @@ def test_threads_call_one_session_at_once(session, reference):
     for thread in threads:
         thread.join()
     assert wrong == []
+
+
+def test_streams_answer_as_one_session_does(tiny_built, reference):
+    session = InferenceSession(tiny_built.artifact, serve=ServeOptions(streams=2))
+    feeds = [{"data": data(seed)} for seed in range(8)]
+    expected = [reference.run(None, feed) for feed in feeds]
+    wrong, counts = [], [0] * 16
+
+    def work(caller):
+        for step in range(50):
+            index = (caller + step) % len(feeds)
+            if not close(session.run(None, feeds[index]), expected[index]):
+                wrong.append((caller, step))
+            counts[caller] += 1
+
+    threads = [threading.Thread(target=work, args=(caller,)) for caller in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert session.streams == 2
+    assert wrong == []
+    assert counts == [50] * 16
+
+
+def test_a_future_has_the_outputs_that_were_asked_for(session, reference):
+    feeds = [{"data": data(seed)} for seed in range(5)]
+    futures = [session.run_async(["features", "scores"], feed) for feed in feeds]
+    for future, feed in zip(futures, feeds, strict=True):
+        assert close(future.result(30), reference.run(["features", "scores"], feed))
+    with pytest.raises(UsageError, match="no output 'score'"):
+        session.run_async(["score"], feeds[0])
+    with pytest.raises(UsageError, match="input 'data' is missing"):
+        session.run_async(None, {})
+
+
+def test_reload_swaps_under_load_and_drops_nothing(tmp_path, measurer):
+    old, new = (save_tiny(tmp_path / f"tiny{seed}.onnx", seed, two_outputs=True) for seed in (1, 2))
+    out = build_untuned(old, tmp_path / "served.tuned", measurer)
+    fresh = build_untuned(new, tmp_path / "fresh.tuned", measurer)
+    feed = {"data": data()}
+    answers = [InferenceSession(path).run(None, feed) for path in (out, fresh)]
+    session = InferenceSession(out, serve=ServeOptions(streams=2))
+    assert not session.reload()
+    seen, stop = [[] for _ in range(4)], threading.Event()
+
+    def work(own):
+        while not stop.is_set():
+            made = session.run(None, feed) if len(own) % 2 else session.run_async(None, feed).result(30)
+            own.append([close(made, answer) for answer in answers].index(True))
+
+    threads = [threading.Thread(target=work, args=(own,)) for own in seen]
+    for thread in threads:
+        thread.start()
+    while min(map(len, seen)) < 5:
+        time.sleep(1e-3)
+    install(fresh, out)
+    assert session.reload()
+    served = [len(own) for own in seen]
+    while min(len(own) - count for own, count in zip(seen, served, strict=True)) < 5:
+        time.sleep(1e-3)
+    stop.set()
+    for thread in threads:
+        thread.join(30)
+    for own in seen:
+        assert own == sorted(own)  # the old artifact's answers, then the new one's, and nothing else
+        assert set(own) == {0, 1}
+
+
+def test_reload_refuses_another_interface_and_goes_on(tmp_path, measurer, tiny_built):
+    other = build_untuned(save_tiny(tmp_path / "t.onnx", classes=7, two_outputs=True), tmp_path / "t.tuned", measurer)
+    session = InferenceSession(tiny_built.artifact)
+    with pytest.raises(UsageError, match=r"t.tuned has the outputs .* open a session of its own"):
+        session.reload(other)
+    with pytest.raises(ArtifactError, match="is not an artifact"):
+        session.reload(tmp_path)
+    assert session.run(["scores"], {"data": data()})[0].shape == (1, 10)
 
 
 def test_callers_keep_their_cores(session):

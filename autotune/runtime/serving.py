@@ -1,0 +1,247 @@
+"""An artifact opened on streams: requests of many threads at once, and requests that nobody waits for.
+
+A stream is a group of cores with executors of its own, so with an arena of its own; weights are the same memory for all
+of them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from autotune.artifact.composite import Composite, read_composite
+from autotune.artifact.directory import Artifact, read_artifact
+from autotune.artifact.manifest import AUTO, KERNELS, SHAPES, STREAMS, kind_of
+from autotune.backends.backend_catalog import backend_of
+from autotune.host.machine import read_host, thread_cpus
+from autotune.runtime.artifact_executor import ArtifactExecutor
+from autotune.runtime.batching import Batch, Batcher, Member
+from autotune.runtime.inputs import InputCheck
+from autotune.runtime.multi_shape_executor import MultiShapeExecutor
+from autotune.runtime.one_shape_executor import OneShapeExecutor
+from autotune.runtime.segmented_executor import SegmentedExecutor
+from autotune.runtime.serve_options import ServeOptions
+from autotune.runtime.stream_queue import WIDE, StreamQueue
+from schedules.errors import BusyError, UsageError
+
+Array = NDArray[Any]
+
+
+class Request(Future[list[Array]]):
+    """The outputs of one request, all of them, once they are there.
+
+    Args:
+        stop: ends the run of this request if it is on, and no other.
+    """
+
+    def __init__(self, stop: Any) -> None:
+        super().__init__()
+        self._stop = stop
+
+    def cancel(self) -> bool:
+        """Whether the request will not run at all.
+
+        One that runs already is ended before its next kernel: ``result`` then raises ``RunError``. One that was joined
+        with others runs to its end.
+        """
+        if super().cancel():
+            return True
+        self._stop(self)
+        return False
+
+
+class Serving:
+    """One artifact on its streams. Safe to call from several threads.
+
+    Args:
+        path: of the artifact.
+        threads: of a run on all cores, or on a stream where there are no others; None for what it was tuned for.
+        options: streams, queue and batches.
+
+    Raises:
+        ArtifactError: if the artifact is damaged or not for this machine.
+        UsageError: if its requests cannot be joined into batches and should be.
+    """
+
+    def __init__(self, path: Path, threads: int | None, options: ServeOptions) -> None:
+        opened = _Opened(path, threads, options.streams)
+        self._executors: Mapping[int, ArtifactExecutor] = opened.executors
+        self._queue = StreamQueue(opened.streams, WIDE in self._executors, options.max_queue)
+        self._batcher = None if options.max_batch == 1 else _batcher(path, opened.artifact, options)
+        self._pool = ThreadPoolExecutor(opened.streams, thread_name_prefix="tune-stream")
+        self._running: dict[int, Batch] = {}
+        self._lock = threading.Lock()
+        self.streams = opened.streams
+        self.first = self._executors.get(WIDE) or self._executors[0]
+        self.check = InputCheck(self.first.inputs)
+        self.output_names = [spec.name for spec in self.first.outputs]
+
+    def run(self, arrays: list[Array], timeout_s: float | None) -> list[Array]:
+        """Every output; the calling thread waits for a stream and runs on it.
+
+        Raises:
+            BusyError: if there was no stream for ``timeout_s`` seconds.
+            RunError: as ``ArtifactExecutor.run``.
+        """
+        if self._batcher is None:
+            with self.stream(timeout_s) as executor:
+                return executor.run(arrays)
+        request = self.submit(arrays, timeout_s)
+        try:
+            return request.result(timeout_s)
+        except TimeoutError:
+            request.cancel()
+            raise BusyError(f"the request was not answered in {timeout_s:g} s; allow a longer timeout") from None
+
+    @contextmanager
+    def stream(self, timeout_s: float | None = None) -> Iterator[ArtifactExecutor]:
+        """The executor of a stream, for the body alone; all cores together if nothing else runs and there is that.
+
+        Raises:
+            BusyError: if there was none for ``timeout_s`` seconds.
+        """
+        stream = self._queue.acquire(timeout_s)
+        try:
+            yield self._executors[stream]
+        finally:
+            self._queue.release(stream)
+
+    def submit(self, arrays: list[Array], timeout_s: float | None, wanted: Sequence[int] | None = None) -> Request:
+        """Run in a thread of the session's; returns at once unless the queue is full.
+
+        Args:
+            wanted: numbers of the outputs that are asked for; None for all.
+
+        Raises:
+            BusyError: if the queue was full for ``timeout_s`` seconds.
+        """
+        request = Request(self._stop)
+        member = Member(arrays, request, wanted)
+        batch = Batch([member]) if self._batcher is None else self._batcher.join(member)
+        if batch is not None:
+            try:
+                self._queue.submit(partial(self._start, batch), timeout_s)
+            except BusyError as error:
+                self._refuse(batch, error)
+                raise
+        return request
+
+    def cancel(self) -> None:
+        """As ``ArtifactExecutor.cancel``, on every stream."""
+        for executor in self._executors.values():
+            executor.cancel()
+
+    def _start(self, batch: Batch, stream: int) -> None:
+        self._pool.submit(self._made, batch, stream).add_done_callback(partial(self._finish, batch, stream))
+
+    def _made(self, batch: Batch, stream: int) -> list[list[Array]]:
+        """The outputs of every member of ``batch``."""
+        if self._batcher is not None:
+            self._batcher.close(batch)
+        if not batch.begin():
+            return []
+        with self._lock:
+            self._running[stream] = batch
+        run = self._executors[stream].run
+        return batch.run(run) if self._batcher is None else self._batcher.run(batch, run)
+
+    def _finish(self, batch: Batch, stream: int, done: Future[list[list[Array]]]) -> None:
+        with self._lock:
+            self._running.pop(stream, None)
+        self._queue.release(stream)  # before anyone learns of it, who may send the next request
+        batch.finish(done)
+
+    def _refuse(self, batch: Batch, error: BusyError) -> None:
+        if self._batcher is not None:
+            self._batcher.close(batch, wait=False)
+        batch.begin()
+        batch.fail(error)
+
+    def _stop(self, request: Request) -> None:
+        with self._lock:
+            for stream, batch in self._running.items():
+                if len(batch.members) == 1 and batch.members[0].answer is request:
+                    self._executors[stream].cancel()
+
+
+class _Opened:
+    """The executors of every stream.
+
+    Attributes:
+        streams: how many there are.
+        executors: number of a stream, or ``WIDE`` → what runs there.
+    """
+
+    def __init__(self, path: Path, threads: int | None, wanted: int | None) -> None:
+        self._kind = kind_of(path)
+        self.artifact = read_artifact(path) if self._kind == KERNELS else read_composite(path)
+        tuned_for = _thread_counts(self.artifact)
+        narrow, wide = min(tuned_for), max(tuned_for)
+        self.streams = wanted or _streams(self.artifact.provenance.get(STREAMS, 1), narrow)
+        if self.streams == 1:
+            self.executors = {0: self._open(wide, threads, ())}
+            return
+        _check_cores_only(self.artifact)
+        each = narrow
+        if narrow == wide:
+            each = threads or min(narrow, max(1, read_host().usable_threads // self.streams))
+        cpus = thread_cpus(self.streams * each)
+        groups = [[cpus[(stream * each + core) % len(cpus)] for core in range(each)] for stream in range(self.streams)]
+        self.executors = {stream: self._open(narrow, each, group) for stream, group in enumerate(groups)}
+        if narrow != wide:
+            self.executors[WIDE] = self._open(wide, threads, ())
+
+    def _open(self, tuned_for: int, threads: int | None, cpus: Sequence[int]) -> ArtifactExecutor:
+        """What runs the kernels that were tuned for so many threads."""
+        if isinstance(self.artifact, Artifact):
+            return OneShapeExecutor(self.artifact, threads, cpus)
+        if self._kind == SHAPES:
+            return MultiShapeExecutor(self.artifact, threads, cpus, tuned_for)
+        return SegmentedExecutor(self.artifact, threads, cpus)
+
+
+def _thread_counts(artifact: Artifact | Composite) -> set[int]:
+    """The numbers of threads that kernels were tuned for."""
+    if isinstance(artifact, Artifact):
+        return {artifact.target.threads}
+    return {part.threads for part in artifact.tuned} or {1}
+
+
+def _streams(recorded: Any, threads: int) -> int:
+    """The number of streams that an artifact was tuned for, on this machine."""
+    return max(1, read_host().usable_threads // threads) if recorded == AUTO else int(recorded)
+
+
+def _check_cores_only(artifact: Artifact | Composite) -> None:
+    """Refuse streams of what is not run by cores alone.
+
+    Raises:
+        UsageError: if a device runs a part of it.
+    """
+    if isinstance(artifact, Artifact) and (artifact.device_parts or not backend_of(artifact.target).has_lanes):
+        raise UsageError(
+            f"{artifact.path} runs on a device, and streams are groups of CPU cores; open it with 1 stream"
+        )
+
+
+def _batcher(path: Path, artifact: Artifact | Composite, options: ServeOptions) -> Batcher:
+    """What joins requests.
+
+    Raises:
+        UsageError: if that may change results, or the artifact has but one set of shapes.
+    """
+    interface = artifact.interface if isinstance(artifact, Composite) else None
+    symbol = next((each for each in interface.symbols if each in interface.split), None) if interface else None
+    if interface is None or symbol is None:
+        raise UsageError(
+            f"max_batch is {options.max_batch}, but {path} has no open batch whose rows are independent; "
+            "tune it for several, as with --input 'NAME:{1,8}x3x224x224'"
+        )
+    return Batcher(interface, symbol, options.max_batch, options.max_wait_s)

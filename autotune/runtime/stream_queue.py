@@ -1,0 +1,138 @@
+"""Which request gets which stream: first come, first served, and all cores for one that comes alone.
+
+Streams are numbers here; ``serving.py`` knows what runs on them. A request that finds a stream idle takes it at once.
+Others wait in one queue; whoever frees a stream gives it to the first of them. Where there are also kernels for all
+cores together (``WIDE``), a request gets those if every stream was idle when it came: one that had to wait has met
+others, and goes to a stream.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+from schedules.errors import BusyError
+
+WIDE = -1
+"""In place of a stream's number: all cores."""
+
+
+class StreamQueue:
+    """Gives streams to requests.
+
+    Args:
+        streams: how many there are, at least one.
+        wide: whether there are kernels for all cores together.
+        bound: requests that may wait before ``submit`` blocks its caller.
+    """
+
+    def __init__(self, streams: int, wide: bool, bound: int) -> None:
+        self._streams, self._wide, self._bound = streams, wide, bound
+        self._idle = list(range(streams))  # a stack: what the last request left in the caches is used again
+        self._alone = False
+        self._waiting: deque[_Ticket] = deque()
+        self._lock = threading.Lock()
+        self._moved = threading.Condition(self._lock)
+
+    def acquire(self, timeout_s: float | None = None) -> int:
+        """A stream for the caller, who waits for it and gives it back with ``release``.
+
+        Raises:
+            BusyError: if there was none for ``timeout_s`` seconds.
+        """
+        with self._lock:
+            stream = self._take()
+            if stream is not None:
+                return stream
+            got = threading.Event()
+            ticket = _Ticket(lambda _: got.set())
+            self._waiting.append(ticket)
+        served = False
+        try:
+            got.wait(timeout_s)
+            served = ticket.granted
+        finally:  # after Ctrl-C too: no stream may be given to nobody
+            if not served:
+                self._give_up(ticket)
+        if not served:
+            raise BusyError(_busy(timeout_s, "no stream was free"))
+        return ticket.stream
+
+    def submit(self, start: Callable[[int], None], timeout_s: float | None = None) -> None:
+        """Call ``start`` with a stream once there is one: now, or in the thread that frees it, so it must be quick.
+
+        Blocks while more than ``bound`` requests wait before this one; its place is kept meanwhile.
+
+        Raises:
+            BusyError: if that lasted ``timeout_s`` seconds; ``start`` will not be called.
+        """
+        with self._lock:
+            stream = self._take()
+            if stream is None:
+                ticket = _Ticket(start)
+                self._waiting.append(ticket)
+                self._await_room(ticket, timeout_s)
+                return
+        start(stream)
+
+    def release(self, stream: int) -> None:
+        """``stream`` is idle again; requests that wait get what is there."""
+        granted: list[_Ticket] = []
+        with self._lock:
+            if stream == WIDE:
+                self._alone = False
+            else:
+                self._idle.append(stream)
+            while self._waiting and self._idle:
+                ticket = self._waiting.popleft()
+                ticket.stream, ticket.granted = self._idle.pop(), True
+                granted.append(ticket)
+            if granted:
+                self._moved.notify_all()
+        for ticket in granted:
+            ticket.start(ticket.stream)
+
+    def _take(self) -> int | None:
+        """What a request that comes now may have. Under the lock."""
+        if self._waiting or self._alone or not self._idle:
+            return None
+        if self._wide and len(self._idle) == self._streams:
+            self._alone = True
+            return WIDE
+        return self._idle.pop()
+
+    def _await_room(self, ticket: _Ticket, timeout_s: float | None) -> None:
+        """Return when ``ticket`` is among the first ``bound``. Under the lock, but for waits."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while not ticket.granted and self._waiting.index(ticket) >= self._bound:
+            if not self._moved.wait(None if deadline is None else deadline - time.monotonic()) and not ticket.granted:
+                self._waiting.remove(ticket)
+                self._moved.notify_all()
+                raise BusyError(_busy(timeout_s, f"{self._bound} requests were waiting"))
+
+    def _give_up(self, ticket: _Ticket) -> None:
+        with self._lock:
+            if not ticket.granted:
+                self._waiting.remove(ticket)
+                self._moved.notify_all()
+                return
+        self.release(ticket.stream)
+
+
+class _Ticket:
+    """A place in the queue.
+
+    Attributes:
+        stream: that it was given; valid once ``granted``.
+    """
+
+    __slots__ = ("granted", "start", "stream")
+
+    def __init__(self, start: Callable[[int], None]) -> None:
+        self.start, self.stream, self.granted = start, WIDE, False
+
+
+def _busy(timeout_s: float | None, why: str) -> str:
+    return f"{why} for {timeout_s:g} s; allow a longer timeout, or send fewer requests at once"

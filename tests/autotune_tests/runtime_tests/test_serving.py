@@ -1,0 +1,202 @@
+"""Serving: streams run side by side on weights that exist once, and what befalls one leaves the others alone."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from autotune.artifact.composite import write_composite
+from autotune.artifact.manifest import AUTO, SHAPES, STREAMS, annotate
+from autotune.artifact.plan import make_plan
+from autotune.backends.cpu.cpu_build import build_artifact
+from autotune.host.machine import host_target
+from autotune.importer.onnx_model.load import load_model
+from autotune.importer.onnx_model.simplify import simplify
+from autotune.importer.program import import_program
+from autotune.interface import Interface, OpenSpec
+from autotune.runtime.artifact_executor import ArtifactExecutor
+from autotune.runtime.serve_options import ServeOptions
+from autotune.runtime.serving import Serving
+from autotune.runtime.stream_queue import WIDE
+from schedules.errors import BusyError, RunError, UsageError
+from tests.autotune_tests.composites import rows, three_segments, two_batches
+from tests.autotune_tests.tiny import build_untuned
+from tuning_logs.sql_store import memory_log
+
+
+def two_threads(model, out, measurer):
+    """The artifact of ``model`` with kernels for two threads, none tuned."""
+    target = host_target(2)
+    program = import_program(simplify(load_model(model)), target)
+    build_artifact(out, program, make_plan(program.tasks, program.spaces, target, memory_log()), model, measurer)
+    return out
+
+
+class Slow(ArtifactExecutor):
+    """Waits until it is let go, then answers with its input; a negative number makes it fail."""
+
+    def __init__(self):
+        self.go, self.cancelled, self.entered = threading.Event(), threading.Event(), threading.Event()
+
+    def run(self, arrays):
+        self.entered.set()
+        while not self.go.wait(1e-3):
+            if self.cancelled.is_set():
+                self.cancelled.clear()
+                raise RunError("the run was cancelled")
+        if arrays[0] < 0:
+            raise RunError("negative")
+        return [arrays[0]]
+
+    def profile(self, arrays):
+        return []
+
+    def cancel(self):
+        self.cancelled.set()
+
+
+@pytest.fixture
+def slow(tiny_built):
+    """A serving of two streams that wait to be let go."""
+    serving = Serving(tiny_built.artifact, None, ServeOptions(streams=2, max_queue=2))
+    serving._executors = {0: Slow(), 1: Slow()}
+    yield serving
+    for executor in serving._executors.values():
+        executor.go.set()
+
+
+def entered(serving):
+    return [stream for stream, executor in serving._executors.items() if executor.entered.wait(5)]
+
+
+def test_streams_share_the_weights_and_nothing_else(tiny_built):
+    serving = Serving(tiny_built.artifact, None, ServeOptions(streams=3))
+    assert serving.streams == 3
+    kernels = [executor._kernels for executor in serving._executors.values()]
+    assert len({id(each) for each in kernels}) == 3
+    weights = [[array.ctypes.data for array in each._weights] for each in kernels]
+    assert weights[0] == weights[1] == weights[2]
+
+
+def test_streams_run_side_by_side_and_an_error_in_one_leaves_the_other_alone(slow):
+    bad, good = slow.submit([np.float32(-1)], None), slow.submit([np.float32(2)], None)
+    assert entered(slow) == [0, 1]
+    for executor in slow._executors.values():
+        executor.go.set()
+    assert isinstance(bad.exception(5), RunError)
+    assert good.result(5) == [2]
+
+
+def test_a_cancelled_run_ends_and_the_other_goes_on(slow):
+    first, second = slow.submit([np.float32(1)], None), slow.submit([np.float32(2)], None)
+    entered(slow)
+    assert not first.cancel()
+    with pytest.raises(RunError, match="cancelled"):
+        first.result(5)
+    assert not second.done()
+    for executor in slow._executors.values():
+        executor.go.set()
+    assert second.result(5) == [2]
+    assert slow.submit([np.float32(3)], None).result(5) == [3]  # its stream is free again
+
+
+def test_a_request_that_waits_is_cancelled_without_running(slow):
+    running = [slow.submit([np.float32(number)], None) for number in range(2)]
+    waiting = [slow.submit([np.float32(number)], None) for number in (5, 6)]
+    assert waiting[0].cancel()
+    with pytest.raises(BusyError, match="2 requests were waiting"):
+        slow.submit([np.float32(7)], 0.01)
+    with pytest.raises(BusyError, match="no stream was free"):
+        slow.run([np.float32(7)], 0.01)
+    for executor in slow._executors.values():
+        executor.go.set()
+    assert [each.result(5) for each in running] == [[0], [1]]
+    assert waiting[1].result(5) == [6]
+    assert waiting[0].cancelled()
+
+
+def test_a_recorded_number_of_streams_is_the_default(tiny_built, tmp_path, measurer):
+    artifact = build_untuned(tiny_built.model, tmp_path / "own.tuned", measurer)
+    assert Serving(artifact, None, ServeOptions()).streams == 1
+    annotate(artifact, {STREAMS: 2})
+    assert Serving(artifact, None, ServeOptions()).streams == 2
+    assert Serving(artifact, None, ServeOptions(streams=1)).streams == 1
+    annotate(artifact, {STREAMS: AUTO})
+    assert Serving(artifact, None, ServeOptions()).streams >= 1
+
+
+def test_kernels_of_all_cores_serve_one_that_comes_alone(tiny_built, tmp_path, measurer):
+    narrow = build_untuned(tiny_built.model, tmp_path / "narrow", measurer)
+    wide = two_threads(tiny_built.model, tmp_path / "wide", measurer)
+    specs = (OpenSpec("data", (1, 16, 8, 8), "float32"),)
+    made = (OpenSpec("scores", (1, 10), "float32"), OpenSpec("features", (1, 32, 8, 8), "float32"))
+    out = tmp_path / "both.tuned"
+    write_composite(out, SHAPES, [wide, narrow], Interface(specs, made, {}), {"model": "tiny.onnx", STREAMS: 2})
+    serving = Serving(out, None, ServeOptions())
+    assert sorted(serving._executors) == [WIDE, 0, 1]
+    assert serving.first.threads == 2
+    assert serving._executors[0].threads == 1
+    array = np.random.default_rng(0).standard_normal((1, 16, 8, 8)).astype(np.float32)
+    with serving.stream() as alone:
+        assert alone is serving.first
+        want = alone.run([array])
+    with serving.stream(), pytest.raises(BusyError):
+        serving.run([array], 0.01)
+    requests = [serving.submit([array], None) for _ in range(6)]
+    for request in requests:
+        assert all(np.allclose(a, b, 1e-4, 1e-5) for a, b in zip(request.result(30), want, strict=True))
+
+
+def test_requests_are_joined_into_the_tuned_sizes(tmp_path, measurer):
+    built = two_batches(tmp_path, measurer)
+    serving = Serving(built.artifact, None, ServeOptions(max_batch=8, max_wait_s=0.2))
+    feeds = [rows(1)["rows"] + number for number in range(8)]
+    alone = [serving.first.run([feed]) for feed in feeds]
+    sizes, inner = [], serving._executors[0].run
+    serving._executors[0].run = lambda arrays: sizes.append(arrays[0].shape[0]) or inner(arrays)
+    requests = [serving.submit([feed], None) for feed in feeds]
+    for request, want in zip(requests, alone, strict=True):
+        assert all(np.allclose(a, b, 1e-4, 1e-5) for a, b in zip(request.result(30), want, strict=True))
+    assert sizes == [8]
+    assert serving.run([feeds[0]], 30)[0].shape == alone[0][0].shape
+    assert sizes == [8, 1]
+
+
+def test_a_batch_that_is_not_answered_in_time(tmp_path, measurer):
+    built = two_batches(tmp_path, measurer)
+    serving = Serving(built.artifact, None, ServeOptions(max_batch=8, max_wait_s=0.0))
+    executor = Slow()
+    serving._executors = {0: executor}
+    with pytest.raises(BusyError, match=r"not answered in 0.02 s"):
+        serving.run([np.float32([[1]])], 0.02)
+    executor.go.set()
+
+
+def test_one_set_of_shapes_is_not_joined(tiny_built):
+    with pytest.raises(UsageError, match=r"max_batch is 8, but .* has no open batch whose rows are independent; tune"):
+        Serving(tiny_built.artifact, None, ServeOptions(max_batch=8))
+
+
+def test_segments_are_served_on_streams(tmp_path, measurer):
+    built = three_segments(tmp_path, measurer)
+    serving = Serving(built.artifact, None, ServeOptions(streams=2))
+    array = np.random.default_rng(0).standard_normal((1, 16, 8, 8)).astype(np.float32)
+    want = serving.first.run([array])
+    requests = [serving.submit([array], None) for _ in range(8)]
+    for request in requests:
+        assert all(np.allclose(a, b, 1e-4, 1e-5) for a, b in zip(request.result(30), want, strict=True))
+
+
+def test_requests_of_a_queue_end_in_the_order_they_came(slow):
+    blocked = [slow.submit([np.float32(number)], None) for number in range(2)]
+    ended = []
+    later = [slow.submit([np.float32(number)], None) for number in range(2, 4)]
+    for number, request in enumerate(later):
+        request.add_done_callback(lambda _, number=number: ended.append(number))
+    slow._executors[0].go.set()
+    for request in later:
+        request.result(5)
+    time.sleep(0.01)
+    assert ended == [0, 1]
+    assert not all(request.done() for request in blocked)

@@ -18,6 +18,7 @@ import mmap
 import multiprocessing
 import os
 import pickle
+import shlex
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -34,11 +35,12 @@ from autotune.host.process_limits import cause_of_death, signal_of
 from autotune.importer.conversion.operator_attribution import kinds_alone
 from autotune.importer.import_worker import ADVICE, ImportWorker, Limits
 from autotune.importer.onnx_model.graph_walk import walk_nodes
+from autotune.importer.onnx_model.input_shapes import input_flag
 from autotune.importer.onnx_model.load import load_model
 from autotune.importer.onnx_model.segments import Segment, declare_foreign, split
 from autotune.importer.onnx_model.simplify import flatten, simplify
 from autotune.importer.program import Program, import_program
-from schedules.errors import AutotuneError, ModelError
+from schedules.errors import AutotuneError, ModelError, UnsupportedError
 from schedules.lower import claim, load_program
 from schedules.target import Target
 
@@ -72,6 +74,10 @@ def import_model(
 
     try:
         model, program = _forked(path, inputs, work, limits or Limits())
+    except UnsupportedError as error:
+        flags = "".join(f" {input_flag(name, shape)}" for name, shape in inputs.items())
+        command = f"tune run {shlex.quote(str(path))}{flags} --fallback onnxruntime"
+        raise UnsupportedError(f"{error}; to tune the rest and let ONNX Runtime run what is not: {command}") from error
     except _DeathError as death:
         crashed = signal_of(death.status) not in (signal.SIGXCPU, signal.SIGKILL)  # it took no more than it may
         culprit = _culprit(path, inputs, target, limits or Limits()) if crashed else ""

@@ -121,7 +121,10 @@ class FallbackPartitions:
             return {}
 
     def _shares(self, files: Sequence[Path]) -> list[float]:
-        """Shares of the budget by arithmetic; fallback partitions get none."""
+        """Shares of the budget by arithmetic; fallback partitions get none, and a single tuned segment gets all."""
+        tuned = [not segment.is_fallback for segment in self._segments]
+        if sum(tuned) == 1:
+            return [float(each) for each in tuned]
         work = [
             None
             if segment.is_fallback

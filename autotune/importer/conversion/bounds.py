@@ -9,7 +9,7 @@ from onnx import ModelProto, NodeProto, ValueInfoProto, helper
 
 from autotune.importer.onnx_model.rewrites import replace_nodes, split_to_slices
 from autotune.importer.onnx_model.scope import Scope
-from schedules.errors import ModelError
+from schedules.errors import ModelError, UnsupportedError
 
 COPY = "Copy"
 """An operator that exists only between here and our converters: an Identity that copies."""
@@ -62,7 +62,7 @@ def _check_shapes(model: ModelProto, scope: Scope) -> None:
     for node in model.graph.node:
         for name in node.output:
             if name and name not in scope.shapes:
-                raise ModelError(
+                raise UnsupportedError(
                     f"operator {node.op_type} (node {node.name!r}) is not supported: the shape of its output {name!r} "
                     "depends on data or is unknown"
                 )

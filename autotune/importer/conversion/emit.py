@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from onnx import NodeProto, helper
 
 from autotune.importer.onnx_model.scope import Array, Scope
-from schedules.errors import ModelError
+from schedules.errors import UnsupportedError
 
 INT64 = onnx.TensorProto.INT64
 FLOAT = onnx.TensorProto.FLOAT
@@ -76,10 +76,10 @@ class Node:
         """NumPy type of an input."""
         return np.dtype(helper.tensor_dtype_to_np_dtype(self.type(index) or FLOAT))
 
-    def refused(self, why: str) -> ModelError:
+    def refused(self, why: str) -> UnsupportedError:
         """The error that says that this node is not supported, and why."""
         kind = f"{self.proto.domain}::{self.kind}" if self.proto.domain else self.kind
-        return ModelError(f"operator {kind} (node {self.name!r}) is not supported: {why}")
+        return UnsupportedError(f"operator {kind} (node {self.name!r}) is not supported: {why}")
 
 
 class Emit:

@@ -21,9 +21,7 @@ from autotune.importer.onnx_model.graph_walk import walk_nodes
 from autotune.importer.onnx_model.rewrites import replace_nodes
 from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.onnx_model.shapes import SKELETON_ELEMENTS, STANDARD_DOMAINS, infer_shapes
-from schedules.errors import ModelError
-
-WAY_OUT = "or let ONNX Runtime run it: --fallback onnxruntime"
+from schedules.errors import ModelError, UnsupportedError
 
 
 def is_expandable(node: NodeProto, opset: int) -> bool:
@@ -65,7 +63,7 @@ def expand_foreign(model: ModelProto, inputs: Collection[str] = (), keep: bool =
             continue
         if keep:
             break
-        raise ModelError(f"{refusal}; export the model with standard operators only, {WAY_OUT}") from refusal
+        raise UnsupportedError(f"{refusal}; export the model with standard operators only") from refusal
     if changed:
         _drop_unused_domains(model)
     return changed

@@ -16,7 +16,7 @@ from tvm.relax.frontend.onnx import onnx_frontend
 from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.importer.conversion.registry import CONVERTERS
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN, STANDARD_DOMAINS, WINDOWED
-from schedules.errors import ModelError, first_line
+from schedules.errors import ModelError, UnsupportedError, first_line
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
             ours = node.domain in (*STANDARD_DOMAINS, OWN_DOMAIN)
             if not ours or (node.op_type not in known and node.op_type not in CONVERTERS):
                 kind = node.op_type if ours else f"{node.domain}::{node.op_type}"
-                raise ModelError(
+                raise UnsupportedError(
                     f"operator {kind} (node {node.name!r}) is not supported; docs/conformance.md says what is"
                 )
 
@@ -55,9 +55,9 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
                 padded = [inputs[index] for index in range(max(len(inputs), 8))]
                 return self.bb.normalize(CONVERTERS[op_name](self.bb, padded, attrs, opset))
         except ModelError as error:
-            raise ModelError(f"{where} is not supported: {error}") from error
+            raise UnsupportedError(f"{where} is not supported: {error}") from error
         except ThirdPartyError as error:
-            raise ModelError(f"{where} cannot be imported: {first_line(error, 200)}") from error
+            raise UnsupportedError(f"{where} cannot be imported: {first_line(error, 200)}") from error
 
     def _windowed(self, data: relax.Expr, made: relax.Expr) -> relax.Expr:
         """``made``, unless its window fits nowhere: ONNX's inference is wrong about some pools that round up."""

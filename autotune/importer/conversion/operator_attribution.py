@@ -8,7 +8,7 @@ from onnx import ModelProto, NodeProto
 
 from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.importer.onnx_model.segments import Cutter
-from schedules.errors import AutotuneError, ModelError, first_line
+from schedules.errors import AutotuneError, ModelError, UnsupportedError, first_line
 
 MOST_TRIALS = 64
 """Different operators that are imported alone. A bound on the seconds before an error is shown; heuristic, not
@@ -29,11 +29,13 @@ def attributed(model: ModelProto, error: Exception, attempt: Callable[[ModelProt
             with third_party():
                 attempt(alone)
         except (AutotuneError, ThirdPartyError) as other:
-            return ModelError(
+            return UnsupportedError(
                 f"operator {node.op_type} (node {node.name!r}) cannot be built: {first_line(other, 200)}; "
-                "see docs/conformance.md for what is supported, or let ONNX Runtime run it: --fallback onnxruntime"
+                "see docs/conformance.md for what is supported"
             )
-    return ModelError(f"the model cannot be imported: {first_line(error, 200)}; its operators are {', '.join(names)}")
+    return UnsupportedError(
+        f"the model cannot be imported: {first_line(error, 200)}; its operators are {', '.join(names)}"
+    )
 
 
 def kinds_alone(model: ModelProto) -> Iterator[tuple[NodeProto, ModelProto]]:
@@ -41,8 +43,5 @@ def kinds_alone(model: ModelProto) -> Iterator[tuple[NodeProto, ModelProto]]:
     kinds = {node.op_type: node for node in reversed(model.graph.node)}
     cutter = Cutter(model)
     for name in list(dict.fromkeys(node.op_type for node in model.graph.node))[:MOST_TRIALS]:
-        try:
-            alone = cutter.part([kinds[name]])
-        except ModelError:  # a shape that is not known
-            continue
-        yield kinds[name], alone
+        if cutter.is_static(kinds[name]):
+            yield kinds[name], cutter.part([kinds[name]])

@@ -78,7 +78,9 @@ def replacement(function: Rewrite, proto: NodeProto, scope: Scope) -> list[NodeP
     return [*emit.nodes, *(helper.make_node("Identity", [name], [output], f"{output}/is") for name, output in pairs)]
 
 
-def rewrite(model: ModelProto, inputs: Collection[str] = (), settled: bool = True) -> tuple[bool, ModelError | None]:
+def rewrite(
+    model: ModelProto, inputs: Collection[str] = (), settled: bool = True, only: Collection[str] = ()
+) -> tuple[bool, ModelError | None]:
     """Apply the rewrites to the main graph, in place.
 
     A node that a rewrite refuses stays as it is: what the rewrite misses, a shape or a constant, may be known after
@@ -86,6 +88,7 @@ def rewrite(model: ModelProto, inputs: Collection[str] = (), settled: bool = Tru
 
     Args:
         inputs, settled: as ``Scope`` has them.
+        only: operators to rewrite; all where it is empty.
 
     Returns:
         Whether any applied, and the first refusal, which names the operator.
@@ -96,7 +99,7 @@ def rewrite(model: ModelProto, inputs: Collection[str] = (), settled: bool = Tru
     changed = False
     refusal: ModelError | None = None
     for proto in model.graph.node:
-        function = rewrite_of(proto)
+        function = None if only and proto.op_type not in only else rewrite_of(proto)
         try:
             made = None if function is None else replacement(function, proto, scope)
         except ModelError as error:

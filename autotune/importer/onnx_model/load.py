@@ -18,7 +18,7 @@ from autotune.importer.onnx_model.mend import mend
 from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS, infer_shapes, skeleton
 from autotune.importer.onnx_model.tensors import load_tensors
 from costmodels.choices import did_you_mean
-from schedules.errors import ModelError, first_line
+from schedules.errors import ModelError, UnsupportedError, first_line
 
 MAX_NODES = 200_000
 """Nodes of a model once its functions are expanded: a bound on time and memory against hostile files. Heuristic, not
@@ -160,7 +160,6 @@ def _bodies(model: onnx.ModelProto) -> Iterator[tuple[Sequence[onnx.OperatorSetI
 def _check_operator(node: NodeProto, versions: Mapping[str, int], name: str) -> None:
     domain = "" if node.domain in STANDARD_DOMAINS else node.domain
     advice = "export the model with standard operators only"
-    allowed = f"{advice}, or let ONNX Runtime run it: --fallback onnxruntime"
     schema: Any  # onnx's own stub leaves out the two fields that are read
     try:
         schema = onnx.defs.get_schema(node.op_type, versions.get(domain, 1), domain)
@@ -172,8 +171,8 @@ def _check_operator(node: NodeProto, versions: Mapping[str, int], name: str) -> 
             ) from error
         schema = None
     if domain and not (schema and (schema.has_function or schema.has_context_dependent_function)):
-        raise ModelError(
-            f"{name}: operator {domain}::{node.op_type} ({_node_name(node)}) is not a standard ONNX operator; {allowed}"
+        raise UnsupportedError(
+            f"{name}: operator {domain}::{node.op_type} ({_node_name(node)}) is not a standard ONNX operator; {advice}"
         )
 
 

@@ -1,7 +1,9 @@
 """A model cut into parts that can be imported and parts that cannot.
 
-Nodes that fail are found by importing ever smaller runs of nodes. Then every node gets a level: nodes of one kind that
-feed each other share it, and it rises wherever the kind changes, so that a level needs nothing but lower ones.
+Nodes that read or make something of unknown shape cannot be imported; other nodes that fail are found by importing
+ever smaller runs of nodes. Then every node gets a level: nodes of one kind that feed each other share it, and it rises
+wherever the kind changes, so that a level needs nothing but lower ones. A level without a product or convolution is
+left to ONNX Runtime too where others have some: nothing of it is worth a segment of its own.
 """
 
 from __future__ import annotations
@@ -19,6 +21,11 @@ from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS, infer_shapes, 
 from schedules.errors import AutotuneError, ModelError
 
 Attempt = Callable[[ModelProto], object]
+
+PRODUCTS = frozenset(
+    {"Attention", "Conv", "ConvTranspose", "DeformConv", "Einsum", "GRU", "Gemm", "LSTM", "MatMul", "RNN"}
+)
+"""Operators whose arithmetic is worth a tuned segment; those that hold one's name, such as ``QLinearConv``, are too."""
 
 
 @dataclass(frozen=True)
@@ -52,11 +59,14 @@ def split(model: ModelProto, attempt: Attempt) -> list[Segment]:
     """
     nodes = list(model.graph.node)
     cutter = Cutter(model)
-    failing = {id(node) for node in _failing(nodes, cutter, attempt)}
-    levels = _levels(nodes, failing)
-    groups: dict[int, list[NodeProto]] = {}
-    for node, level in zip(nodes, levels, strict=True):
-        groups.setdefault(level, []).append(node)
+    failing = {id(node) for node in nodes if not cutter.is_static(node)}
+    static = [node for node in nodes if id(node) not in failing]
+    failing.update(id(node) for node in _failing(static, cutter, attempt) if static)
+    groups = _groups(nodes, failing)
+    light = [level for level, group in groups.items() if level % 2 == 0 and not any(map(_is_product, group))]
+    if len(light) < sum(level % 2 == 0 for level in groups):  # another has something to tune
+        failing.update(id(node) for level in light for node in groups[level])
+        groups = _groups(nodes, failing)
     segments = [Segment(id(groups[level][0]) in failing, cutter.part(groups[level])) for level in sorted(groups)]
     if all(segment.is_fallback for segment in segments):
         kinds = ", ".join(segment.operators[0] for segment in segments)
@@ -115,6 +125,20 @@ def _failing(nodes: Sequence[NodeProto], cutter: Cutter, attempt: Attempt) -> li
     return _failing(nodes[:middle], cutter, attempt) + _failing(nodes[middle:], cutter, attempt)
 
 
+def _is_product(node: NodeProto) -> bool:
+    return any(node.op_type.endswith(kind) for kind in PRODUCTS) or any(
+        _is_product(inner) for graph in subgraphs(node) for inner in graph.node
+    )
+
+
+def _groups(nodes: Sequence[NodeProto], failing: Collection[int]) -> dict[int, list[NodeProto]]:
+    """Level → its nodes."""
+    groups: dict[int, list[NodeProto]] = {}
+    for node, level in zip(nodes, _levels(nodes, failing), strict=True):
+        groups.setdefault(level, []).append(node)
+    return groups
+
+
 def _levels(nodes: Iterable[NodeProto], failing: Collection[int]) -> list[int]:
     """Even levels can be imported, odd ones not."""
     of_value: dict[str, int] = {}
@@ -143,6 +167,7 @@ class Cutter:
         self._model = model
         self._scope = Scope(model)
         self._interface = {value.name: value for value in (*true_inputs(model.graph), *model.graph.output)}
+        self._declared = {value.name: value for value in model.graph.value_info}
         self._outputs = [value.name for value in model.graph.output]
         self._makers = {name: node for node in model.graph.node for name in node.output if name}
         self._readers: dict[str, list[NodeProto]] = {}
@@ -150,11 +175,15 @@ class Cutter:
             for name in reads(node):
                 self._readers.setdefault(name, []).append(node)
 
+    def is_static(self, node: NodeProto) -> bool:
+        """Whether the shapes of all that ``node`` reads and makes are known."""
+        outside = [name for name in reads(node) if name in self._makers or name in self._interface]
+        return all(name in self._scope.shapes for name in (*outside, *filter(None, node.output)))
+
     def part(self, nodes: Sequence[NodeProto]) -> ModelProto:
         """The nodes as a model: what others make are its inputs, what others read its outputs.
 
-        Raises:
-            ModelError: if it would read or make something of unknown shape.
+        What is of unknown shape has the type that is known of it.
         """
         mine = {id(node) for node in nodes}
         made = [name for node in nodes for name in node.output if name]
@@ -180,7 +209,5 @@ class Cutter:
                 name, self._scope.types[name], self._scope.shapes[name]
             )
             return known
-        if name in self._interface and name in self._outputs:
-            declared: ValueInfoProto = self._interface[name]
-            return declared
-        raise ModelError(f"the shape of {name!r} is not known before the model runs")
+        declared: ValueInfoProto = self._interface.get(name) or self._declared.get(name, ValueInfoProto(name=name))
+        return declared

@@ -18,7 +18,8 @@ from onnx import ModelProto
 from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.importer.conversion.folding import fold
 from autotune.importer.conversion.foreign import expand_foreign
-from autotune.importer.conversion.resolve import resolve
+from autotune.importer.conversion.registry import rewrite
+from autotune.importer.conversion.resolve import ROUNDS, resolve
 from autotune.importer.onnx_model.graph_walk import name_nodes, reads
 from autotune.importer.onnx_model.large_weights import products_to_gemm, unneeded
 from autotune.importer.onnx_model.rewrites import drop_unused, split_batch_norms, tidy
@@ -60,16 +61,23 @@ def simplify(model: ModelProto, expand: Collection[str] = ()) -> ModelProto:
 
 
 def flatten(model: ModelProto) -> ModelProto:
-    """The model with its functions expanded and constants as initialisers; not all of it need be importable.
+    """The model with its functions expanded and what is known computed; not all of it need be importable.
 
     Raises:
         ModelError: if a function cannot be expanded, or shapes do not fit.
     """
     small = _inline(skeleton(model))
-    expand_foreign(small, [value.name for value in true_inputs(model.graph)], keep=True)
+    inputs = [value.name for value in true_inputs(model.graph)]
+    expand_foreign(small, inputs, keep=True)
     tidy(small.graph)
+    name = model.graph.name or "model"
+    for _ in range(ROUNDS):
+        infer_shapes(small, name, strict=False)
+        if not fold(small) | rewrite(small, inputs, settled=False, only=("If",))[0]:
+            break
+        tidy(small.graph)
     flat = _with_weights(small, model)
-    infer_shapes(flat, model.graph.name or "model")
+    infer_shapes(flat, name)
     return flat
 
 

@@ -35,8 +35,8 @@ def branch(node: Node, e: Emit) -> list[str] | None:
         if any(value.type.WhichOneof("value") != "tensor_type" for value in body.output):
             raise node.refused("its branches make sequences or optional values")
     shapes = [[_dims(value) for value in body.output] for body in sides]
-    if shapes[0] != shapes[1] and all(None not in side for side in shapes):
-        raise node.refused("its branches make tensors of different shapes and its condition is computed")
+    if shapes[0] != shapes[1]:
+        raise node.refused("its branches make tensors of different or unknown shapes and its condition is computed")
     then, other = (_inlined(e, body, [], label) for body, label in zip(sides, ("then", "else"), strict=True))
     condition_name = e.reshape(node.input(0))
     return [e.op("Where", condition_name, a, b) for a, b in zip(then, other, strict=True)]

@@ -70,6 +70,36 @@ def test_what_depends_on_the_data_is_an_island_with_all_that_reads_it():
     assert [(s.is_fallback, s.operators) for s in segments] == [(False, ("Relu",)), (True, ("NonZero", "Cast"))]
 
 
+def test_values_of_unknown_shape_pass_between_fallback_partitions():
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"]),
+        helper.make_node("NonZero", ["a"], ["places"]),
+        helper.make_node(BAD, ["a"], ["b"]),
+        helper.make_node("MatMul", ["b", "b"], ["c"]),
+        helper.make_node(BAD, ["c"], ["d"]),
+        helper.make_node("GatherND", ["d", "rows"], ["y"]),
+        helper.make_node("Transpose", ["places"], ["rows"], perm=[1, 0]),
+    ]
+    nodes[5:] = nodes[:4:-1]
+    model = model_of(nodes, ["y"], (3, 3))
+    segments = split(model, attempt)
+    assert [s.is_fallback for s in segments] == [True, False, True]
+    feed = {"x": np.random.default_rng(0).standard_normal((3, 3)).astype(np.float32)}
+    values = dict(feed)
+    for segment in segments:
+        values.update(run(segment.model, {value.name: values[value.name] for value in segment.model.graph.input}))
+    assert np.allclose(values["y"], run(model, feed)["y"])
+
+
+def test_a_level_without_a_product_is_left_to_onnxruntime_where_others_have_one():
+    nodes = [
+        helper.make_node("MatMul", ["x", "x"], ["a"]),
+        helper.make_node(BAD, ["a"], ["b"]),
+        helper.make_node("Relu", ["b"], ["y"]),
+    ]
+    assert [s.operators for s in split(model_of(nodes, ["y"], (3, 3)), attempt)] == [("MatMul",), (BAD, "Relu")]
+
+
 def test_a_model_of_islands_only_is_refused():
     with pytest.raises(ModelError, match=rf"nothing of it can be imported.*{BAD}.*; run it on ONNX Runtime alone"):
         split(model_of([helper.make_node(BAD, ["x"], ["y"])], ["y"]), attempt)

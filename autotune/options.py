@@ -39,6 +39,8 @@ class Options:
         threads: threads kernels run on; None for every usable core.
         isa: force an instruction-set level below the machine's own.
         inputs: input name → shape, for models that leave shapes open.
+        weights: name of a model's file without its suffix → how much one inference of it counts beside one of the other
+            models of the run, 1 where it is not named; for runs of several models.
         shapes: two or more of these: the artifact serves them all (docs/shapes.md), and ``inputs`` is not read.
         log: path or URL of the tuning log; None for the user's own.
         seed: of every random choice.
@@ -64,6 +66,7 @@ class Options:
     threads: int | None = None
     isa: str | None = None
     inputs: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    weights: Mapping[str, int] = field(default_factory=dict)
     shapes: tuple[Mapping[str, tuple[int, ...]], ...] = ()
     log: str | Path | None = None
     seed: int = 0
@@ -91,6 +94,9 @@ class Options:
             raise UsageError(f"trials is {self.trials}; it must be zero or more")
         if self.until is not None and not 0.0 < self.until < 1.0:
             raise UsageError(f"until is {self.until}; it is a share of the model's latency between 0 and 1")
+        for name, weight in self.weights.items():
+            if not isinstance(weight, int) or weight < 1:
+                raise UsageError(f"the weight of {name} is {weight}; it is a whole number, 1 or more")
         if self.batch < 1:
             raise UsageError(f"batch is {self.batch}; it must be at least 1")
         self._check_fleet()

@@ -6,13 +6,14 @@ import functools
 import inspect
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
 from autotune.cli.reply import Reply
+from autotune.options import OBJECTIVES
 from costmodels.choices import choose, did_you_mean
 from schedules.errors import UsageError
 from schedules.target import Target as BuildTarget
@@ -80,11 +81,29 @@ Allocator = Annotated[str, _strategy("allocator", "Which task gets the next slot
 Evaluator = Annotated[str, _strategy("evaluator", "When a timing is sure")]
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="ONNX file.", show_default=False)]
+MoreModels = Annotated[
+    list[Path] | None,
+    typer.Argument(metavar="MORE", help="More ONNX files: one budget for all.", show_default=False),
+]
+Weights = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--weight",
+        metavar="NAME=N",
+        help="Of several models: how much an inference of NAME.onnx counts beside one of the others; repeatable, "
+        "default 1.",
+    ),
+]
 ArtifactFolder = Annotated[
     Path, typer.Argument(metavar="ARTIFACT", help="Artifact directory made by 'tune run'.", show_default=False)
 ]
 Out = Annotated[
-    Path | None, typer.Option("--out", metavar="DIR", help="Artifact directory; default MODEL's stem + '.tuned'.")
+    Path | None,
+    typer.Option(
+        "--out",
+        metavar="DIR",
+        help="Artifact directory; default MODEL's stem + '.tuned'. Of several models: their folder.",
+    ),
 ]
 Threads = Annotated[
     int | None, typer.Option("--threads", metavar="N", help="Threads kernels run on; default every usable core.")
@@ -113,6 +132,20 @@ Lanes = Annotated[
         metavar="cpu|cpu:2x1|auto|cpu,cuda:0",
         help="What runs branches: all threads together, two groups of one core side by side, what of both is faster, "
         "or the CPU and a GPU.",
+    ),
+]
+Objective = Annotated[
+    str,
+    typer.Option(
+        "--objective",
+        metavar="|".join(OBJECTIVES),
+        help="One request at a time on all threads, many side by side on streams, or kernels for both.",
+    ),
+]
+Streams = Annotated[
+    str,
+    typer.Option(
+        "--streams", metavar="N|auto", help="Requests side by side, each on its share of the threads; auto: 1 thread."
     ),
 ]
 Inputs = Annotated[
@@ -198,6 +231,39 @@ def parse_share(text: str, flag: str) -> float:
     if not 0.0 < share < 1.0:
         raise UsageError(f"{flag} {text!r} is no share between 0 and 1; write for example 5%")
     return share
+
+
+def parse_weights(texts: Sequence[str]) -> dict[str, int]:
+    """``["a=3", "b=1"]`` → weights by model name.
+
+    Raises:
+        UsageError: if one is not a name and a whole number of 1 or more, or names a model again.
+    """
+    weights: dict[str, int] = {}
+    for text in texts:
+        name, _, number = text.rpartition("=")
+        name = name.removesuffix(".onnx")
+        if not name or not number.isdecimal() or int(number) < 1:
+            raise UsageError(
+                f"--weight {text!r} is not a model's name and a whole number; write for example --weight a=3"
+            )
+        if name in weights:
+            raise UsageError(
+                f"--weight {text!r}: {name} has the weight {weights[name]} already; give one for each model"
+            )
+        weights[name] = int(number)
+    return weights
+
+
+def parse_count(text: str, flag: str) -> int:
+    """A whole number of 1 or more.
+
+    Raises:
+        UsageError: if the text is none.
+    """
+    if not text.isdecimal() or int(text) < 1:
+        raise UsageError(f"{flag} {text!r} is no whole number of 1 or more; write for example 4")
+    return int(text)
 
 
 EXAMPLE = """JSON with "isa" and "threads", such as '{"isa": "avx2"}', or with "kind": "cuda" and "arch\""""

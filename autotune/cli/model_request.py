@@ -10,9 +10,12 @@ import typer
 from autotune.cli import arguments as opt
 from autotune.options import EFFORTS, Options
 
+AUTO = "auto"
+"""Number of streams: one on each thread."""
+
 LOOK_UP = ("model", "target", "threads", "inputs", "log", "as_json")
 """Fields of a request that looks a model's tasks up in a log."""
-BUILD = (*LOOK_UP, "out", "device", "seed", "lanes", "fallback", "quiet")
+BUILD = (*LOOK_UP, "more", "out", "device", "seed", "lanes", "objective", "streams", "fallback", "quiet")
 """Fields of a request that builds from a log."""
 
 
@@ -21,6 +24,7 @@ class ModelRequest:
     """Arguments and options of the commands that take a model: all of them (``tune run``), or some."""
 
     model: opt.Model
+    more: opt.MoreModels = None
     out: opt.Out = None
     budget: Annotated[
         str | None,
@@ -40,6 +44,7 @@ class ModelRequest:
     target: opt.Target = "host"
     device: opt.Device = True
     threads: opt.Threads = None
+    weight: opt.Weights = None
     inputs: opt.Inputs = None
     log: opt.Log = None
     seed: opt.Seed = Options.seed
@@ -48,6 +53,8 @@ class ModelRequest:
     allocator: opt.Allocator = Options.allocator
     evaluator: opt.Evaluator = Options.evaluator
     lanes: opt.Lanes = Options.lanes
+    objective: opt.Objective = Options.objective
+    streams: opt.Streams = AUTO
     cluster: opt.Cluster = None
     rpc: opt.Rpc = None
     fallback: opt.Fallback = None
@@ -70,11 +77,13 @@ class ModelRequest:
         read = {
             **opt.target_and_shapes(self.target, self.threads, self.inputs),
             "budget_s": None if self.budget is None else opt.parse_seconds(self.budget),
+            "streams": None if self.streams == AUTO else opt.parse_count(self.streams, "--streams"),
             "until": None if self.until is None else opt.parse_share(self.until, "--until"),
             "searcher": opt.choose_strategy("searcher", self.searcher),
             "cost_model": opt.choose_strategy("cost model", self.cost_model),
             "allocator": opt.choose_strategy("allocator", self.allocator),
             "evaluator": opt.choose_strategy("evaluator", self.evaluator),
+            "weights": opt.parse_weights(self.weight or ()),
             "peer": self.peer and not self.quiet and not self.frozen,
         }
         return Options(**{**same, **read})

@@ -23,6 +23,7 @@ DISTURBED = 0.05
 def run_lines(result: Result) -> list[str]:
     """What came of ``tune run`` or ``tune build``."""
     lines = [f"{result.artifact}: {result.tasks} tasks of {result.model} for {result.target}"]
+    lines += [_model_line(part, weight) for part, weight in zip(result.parts, result.weights, strict=False)]
     if result.measured_trials or result.reused_records:
         lines.append(
             f"{result.measured_trials} trials measured ({result.failed_trials} failed), "
@@ -30,7 +31,8 @@ def run_lines(result: Result) -> list[str]:
         )
     untuned, tuned = result.latency_ms.get("untuned"), result.latency_ms.get("tuned")
     if tuned is not None:
-        lines.append(f"latency {tuned:.3f} ms" + (f", untuned {untuned:.3f} ms" if untuned is not None else ""))
+        kind = "weighted latencies together" if result.weights else "latency"
+        lines.append(f"{kind} {tuned:.3f} ms" + (f", untuned {untuned:.3f} ms" if untuned is not None else ""))
     if result.verified is not None:
         lines.append(verdict_line(result.verified))
     elif result.reason and not result.parts:
@@ -42,6 +44,13 @@ def run_lines(result: Result) -> list[str]:
     times = ", ".join(f"{name} {seconds:.1f}" for name, seconds in result.phase_s.items())
     lines.append(f"{result.elapsed_s:.1f} s ({times})")
     return lines
+
+
+def _model_line(result: Result, weight: int) -> str:
+    """One of several models that were tuned together."""
+    tuned = result.latency_ms.get("tuned")
+    latency = "not timed" if tuned is None else f"{tuned:.3f} ms"
+    return f"  {result.artifact}: {result.tasks} tasks, {latency}, weight {weight}"
 
 
 def verdict_line(verdict: Verdict) -> str:

@@ -24,7 +24,11 @@ tune_app = typer.Typer()
 @tune_app.command(epilog="Example: tune run model.onnx --budget 90s --out model.tuned")
 @opt.taking(ModelRequest)
 def run(request: ModelRequest) -> Reply:
-    """Tune, build and verify. Run again to go on: what was measured is not measured twice."""
+    """Tune, build and verify. Run again to go on: what was measured is not measured twice.
+
+    Several models share one budget, so that the weighted sum of their latencies falls fastest; kernels that they have
+    in common are tuned once.
+    """
     return _tune(request)
 
 
@@ -51,14 +55,17 @@ def _tune(request: ModelRequest) -> Reply:
         observers: list[Observer] = [stack.enter_context(Progress(Console(stderr=True), request.quiet))]
         if written is not None:
             observers.append(written)
-        result = tune(request.model, options, everyone(*observers))
+        models = [request.model, *(request.more or ())]
+        result = tune(models, options, everyone(*observers))
         if written is not None:
             written.write({"event": "result", **result.to_data()})
     code = INTERRUPTED if result.interrupted else DONE
-    explained = explain_lines(read_facts(_explained(result))) if request.explain else []
+    explained = [line for path in _explained(result) if request.explain for line in explain_lines(read_facts(path))]
     return Reply([*cli_text.run_lines(result), *explained], result.to_data(), request.as_json, code=code)
 
 
-def _explained(result: Result) -> Path:
-    """The artifact that ``--explain`` is about: of several sets of shapes the first one's."""
-    return result.parts[0].artifact if result.parts and not result.fallback_partitions else result.artifact
+def _explained(result: Result) -> list[Path]:
+    """The artifacts that ``--explain`` is about: each of several models, of several sets of shapes the first one's."""
+    if result.weights:
+        return [part.artifact for part in result.parts]
+    return [result.parts[0].artifact if result.parts and not result.fallback_partitions else result.artifact]

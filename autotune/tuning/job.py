@@ -64,6 +64,7 @@ class Job:
 
     Attributes:
         results: everything that the searcher was told.
+        reused_records: how many records of the log it began with.
         is_tuned: whether this run has measured anything of the task.
     """
 
@@ -85,6 +86,7 @@ class Job:
         self._exhausted = False
         self._measured: dict[Config, float] = {}
         self.results: list[Result] = []
+        self.reused_records = 0
         self.is_tuned = False
 
     @property
@@ -124,6 +126,7 @@ class Job:
 
     def resume(self, records: Sequence[TuningRecord]) -> None:
         """Take over what the log knows of this task."""
+        self.reused_records = len(records)
         if records:
             self.results += [(record.config, record.measurement) for record in records]
             self._searcher.tell(self.results)

@@ -1,10 +1,13 @@
-"""Tune one part: one model with one set of shapes for one target, from its ONNX file to a verified artifact."""
+"""Tune one part: models with one set of shapes each for one target, from ONNX files to verified artifacts.
+
+A part is one model as a rule. Several models of one part share the machine, the log and one budget (``portfolio.py``).
+"""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,7 +36,9 @@ from autotune.tuning.result import PhaseClock, Result
 from autotune.tuning.run_history import Recorder, Run, earlier_runs, known_reference, remember, task_histories
 from autotune.tuning.search_program import SearchOutcome, SearchRequest, search_program
 from autotune.validation.reference_engine import reference_latency
+from schedules.space import Space
 from schedules.target import Target
+from schedules.task import Task
 from tuning_logs.sql_store import TuningLog
 
 MAX_COLD_BYTES = 1 << 30
@@ -103,19 +108,79 @@ def open_machine(stack: ExitStack, options: Options) -> Machine:
 
 
 @dataclass(frozen=True)
-class OpenPart:
-    """A part whose model is imported and whose log is open.
+class PartModel:
+    """One model of a part.
+
+    Attributes:
+        path: its ONNX file.
+        options: those of the part, with the place of its own artifact and the shapes of its own inputs.
+        weight: how much one inference of it counts beside one of the part's other models.
+    """
+
+    path: Path
+    options: Options
+    weight: int = 1
+
+
+@dataclass(frozen=True)
+class OpenModel:
+    """A model of a part that is imported, with the machine and the log of the part.
 
     Attributes:
         sizes: threads of a lane → what is tuned for such lanes, the widest first.
+        earlier: the history of the artifact that will be replaced.
     """
 
+    asked: PartModel
     machine: Machine
-    options: Options
     model: onnx.ModelProto
     program: Program
     sizes: Mapping[int, Size]
     log: TuningLog
+    earlier: tuple[Run, ...] = ()
+
+
+@dataclass(frozen=True)
+class JoinedTasks:
+    """The kernels of several programs, each once: a ``Searchable``.
+
+    Attributes:
+        tasks: with the weights of all programs that have them added up, most work first.
+        programs, spaces: as in ``Program``.
+    """
+
+    tasks: tuple[Task, ...]
+    programs: Mapping[str, str]
+    spaces: Mapping[str, Space]
+
+
+def joined(programs: Iterable[tuple[Program, int]]) -> JoinedTasks:
+    """The tasks of ``programs``, each given with the weight of its latency."""
+    tasks: dict[str, Task] = {}
+    texts: dict[str, str] = {}
+    spaces: dict[str, Space] = {}
+    for program, weight in programs:
+        for task in program.tasks:
+            known = tasks[task.key].weight if task.key in tasks else 0
+            tasks[task.key] = replace(task, weight=known + weight * task.weight)
+        texts |= program.programs
+        spaces |= program.spaces
+    return JoinedTasks(tuple(sorted(tasks.values(), key=lambda task: -task.flop * task.weight)), texts, spaces)
+
+
+@dataclass(frozen=True)
+class TunedPart:
+    """What came of a part.
+
+    Attributes:
+        results: of its models, in order. Time that was spent on all of them together is in each.
+        tasks: distinct kernels of all models.
+        outcomes: of every search, the widest lane first.
+    """
+
+    results: tuple[Result, ...]
+    tasks: int
+    outcomes: tuple[SearchOutcome, ...]
 
 
 def tune_part(model_path: Path, options: Options, observe: Observer = ignore, interrupted: bool = False) -> Result:
@@ -127,38 +192,85 @@ def tune_part(model_path: Path, options: Options, observe: Observer = ignore, in
     Raises:
         AutotuneError: as ``tune``.
     """
+    alone = replace(options, out=output_path(model_path, options))
+    (result,) = tune_together([PartModel(model_path, alone)], options, observe, interrupted).results
+    return result
+
+
+def tune_together(
+    models: Sequence[PartModel], options: Options, observe: Observer = ignore, interrupted: bool = False
+) -> TunedPart:
+    """Tune several models under one budget, so that the weighted sum of their latencies falls fastest; build each.
+
+    Args:
+        models: with lanes of one size, where there are several.
+        options: of the part as a whole.
+        interrupted: as in ``tune_part``.
+
+    Raises:
+        AutotuneError: as ``tune``.
+    """
     began = time.perf_counter()
     recorder = Recorder()
     own = everyone(recorder, observe)
     clock = PhaseClock(own)
-    out = output_path(model_path, options)
     check_compiler()
     with ExitStack() as stack:
         machine = open_machine(stack, options)  # before the import: workers need a second or two to load TVM
         loading = None if options.frozen else preload(options.cost_model)
         with clock.phase("import"):
-            part = _open_part(stack, machine, model_path, options)
-        earlier = () if options.frozen else _check_place(out, model_path, machine)
+            log = made_log(options.log)
+            stack.callback(log.close)
+            parts = [_open_model(machine, asked, log) for asked in models]
         if not (options.frozen or interrupted):
-            _time_reference(part, earlier, own)
+            for part in parts:
+                _time_reference(part, own)
             if loading is not None:
                 loading.join()
-        kernels, outcomes = _search_lanes(stack, part, own, observe, interrupted)
+        kernels, outcomes = _search_lanes(stack, parts, options, own, observe, interrupted)
         interrupted = interrupted or any(outcome.interrupted for outcome in outcomes)
-        with clock.phase("build"):
-            timed = not (interrupted or machine.foreign)
-            request = BuildRequest(
-                out, part.model, model_path, machine.target, kernels, machine.lanes, part.log, options, timed
-            )
-            built = build_model(request)
-        clock.move(built.verify_s, "build", "verify")
-        run = _story(recorder.run, part, outcomes[0]) if outcomes else recorder.run  # while the log is open
-    phase_s = {
-        name: seconds + sum(outcome.phase_s.get(name, 0.0) for outcome in outcomes)
-        for name, seconds in clock.phase_s.items()
-    }
-    result = Result(
-        model_path.name,
+        for outcome in outcomes:
+            for name, seconds in outcome.phase_s.items():
+                clock.phase_s[name] += seconds
+        results, runs = [], []
+        for part, sizes in zip(parts, kernels, strict=True):
+            mine = [outcome.of(part.program.tasks) for outcome in outcomes]
+            result = _build(part, sizes, mine, clock, interrupted)
+            results.append(replace(result, elapsed_s=time.perf_counter() - began))
+            runs.append(_story(recorder.run, part, mine[0]) if mine else recorder.run)  # while the log is open
+    if not options.frozen:
+        for part, result, run in zip(parts, results, runs, strict=True):
+            remember(result.artifact, run, result.to_data(), part.asked.options, part.earlier)
+    distinct = {task.key for part in parts for task in part.program.tasks}
+    return TunedPart(tuple(results), len(distinct), tuple(outcomes))
+
+
+def _build(
+    part: OpenModel,
+    kernels: Mapping[int, LaneKernels],
+    outcomes: Sequence[SearchOutcome],
+    clock: PhaseClock,
+    interrupted: bool,
+) -> Result:
+    """Build and verify the artifact of one model.
+
+    Args:
+        kernels: threads of a lane → how kernels for it are built.
+        outcomes: what every search brought for this model.
+        clock: with the seconds of all models' import and search; the build is added for this one alone.
+    """
+    machine, asked = part.machine, part.asked
+    timed = not (interrupted or machine.foreign)
+    out = output_path(asked.path, asked.options)
+    own = PhaseClock(clock.observe, clock.phase_s)
+    with own.phase("build"):
+        request = BuildRequest(
+            out, part.model, asked.path, machine.target, kernels, machine.lanes, part.log, asked.options, timed
+        )
+        built = build_model(request)
+    own.move(built.verify_s, "build", "verify")
+    return Result(
+        asked.path.name,
         out,
         machine.target.fingerprint,
         machine.target.threads,
@@ -166,8 +278,8 @@ def tune_part(model_path: Path, options: Options, observe: Observer = ignore, in
         sum(outcome.measured_trials for outcome in outcomes),
         sum(outcome.failed_trials for outcome in outcomes),
         sum(outcome.reused_records for outcome in outcomes),
-        time.perf_counter() - began,
-        phase_s,
+        0.0,
+        own.phase_s,
         built.latency_ms,
         built.verdict,
         built.reason or (outcomes[-1].reason if outcomes else "interrupted" if interrupted else ""),
@@ -175,19 +287,16 @@ def tune_part(model_path: Path, options: Options, observe: Observer = ignore, in
         interrupted,
         tuple(state for outcome in outcomes for state in outcome.after),
     )
-    if not options.frozen:
-        remember(out, run, result.to_data(), options, earlier)
-    return result
 
 
-def _open_part(stack: ExitStack, machine: Machine, model_path: Path, options: Options) -> OpenPart:
-    """Import the model and open the log, which is closed with ``stack``."""
-    model, program = import_model(model_path, options.inputs, machine.widest)
-    backend_of(machine.target).check_program(model_path.name, program)
-    sizes = plan_sizes(program, machine.target, machine.lanes, options)
-    log = made_log(options.log)
-    stack.callback(log.close)
-    return OpenPart(machine, options, model, program, sizes, log)
+def _open_model(machine: Machine, asked: PartModel, log: TuningLog) -> OpenModel:
+    """Import a model, and check where its artifact goes."""
+    model, program = import_model(asked.path, asked.options.inputs, machine.widest)
+    backend_of(machine.target).check_program(asked.path.name, program)
+    sizes = plan_sizes(program, machine.target, machine.lanes, asked.options)
+    out = output_path(asked.path, asked.options)
+    earlier = () if asked.options.frozen else _check_place(out, asked.path, machine)
+    return OpenModel(asked, machine, model, program, sizes, log, earlier)
 
 
 def _check_place(out: Path, model_path: Path, machine: Machine) -> tuple[Run, ...]:
@@ -201,50 +310,66 @@ def _check_place(out: Path, model_path: Path, machine: Machine) -> tuple[Run, ..
     return earlier_runs(out, model_path, machine.widest)
 
 
-def _time_reference(part: OpenPart, earlier: tuple[Run, ...], observe: Observer) -> None:
+def _time_reference(part: OpenModel, observe: Observer) -> None:
     """Time the model on ONNX Runtime, where that was asked for, and report it."""
-    if part.options.peer:
+    if part.asked.options.peer:
         threads = part.machine.widest.threads
-        timed = known_reference(earlier) or reference_latency(
-            part.model, part.program.inputs, threads, part.options.seed
+        timed = known_reference(part.earlier) or reference_latency(
+            part.model, part.program.inputs, threads, part.asked.options.seed
         )
         if timed is not None:
             observe(timed)
 
 
 def _search_lanes(
-    stack: ExitStack, part: OpenPart, own: Observer, shown: Observer, interrupted: bool
-) -> tuple[dict[int, LaneKernels], list[SearchOutcome]]:
-    """Search the kernels of every size of lane, the widest first.
+    stack: ExitStack,
+    parts: Sequence[OpenModel],
+    options: Options,
+    own: Observer,
+    shown: Observer,
+    interrupted: bool,
+) -> tuple[list[dict[int, LaneKernels]], list[SearchOutcome]]:
+    """Search the kernels of every size of lane, the widest first, of all models together.
 
     Args:
         own: observes the search of the widest lane, which the history keeps.
         shown: observes the others.
 
     Returns:
-        Threads of a lane → how kernels for it are built; and what every search brought.
+        For every model, threads of a lane → how kernels for it are built; and what every search brought.
     """
-    kernels: dict[int, LaneKernels] = {}
+    kernels: list[dict[int, LaneKernels]] = [{} for _ in parts]
     outcomes: list[SearchOutcome] = []
-    machine, options = part.machine, part.options
-    cold = cold_bytes(part.program)
-    for threads, size in part.sizes.items():
+    machine = parts[0].machine
+    cold = max(cold_bytes(part.program) for part in parts)
+    for threads, size in parts[0].sizes.items():
+        widest = not kernels[0]
         interrupted = interrupted or any(outcome.interrupted for outcome in outcomes)
-        if kernels and interrupted:
+        if interrupted and not widest:
             break
-        target = replace(machine.target, threads=threads)
-        measurer, program = machine.measurer, part.program
-        if kernels:
+        target, measurer = replace(machine.target, threads=threads), machine.measurer
+        if not widest:
             measurer = stack.enter_context(backend_of(target).measurer(target, options.evaluator, options.seed))
-            program = for_threads(part.program, target)
-        lane = LaneKernels(target, program, size.tasks, measurer)
+        lanes = [
+            LaneKernels(
+                target,
+                part.program if widest else for_threads(part.program, target),
+                part.sizes[threads].tasks,
+                measurer,
+            )
+            for part in parts
+        ]
         if measurer is not None and not (options.frozen or interrupted):
             measurer.cold_bytes = cold
             budget = replace(options, budget_s=options.seconds * size.share)
-            searched = lane.tunable if kernels else program
-            request = SearchRequest(searched, target, part.log, measurer, budget, machine.roofline)
-            outcomes.append(search_program(request, shown if kernels else own))
-        kernels[threads] = lane
+            searched = joined(
+                (lane.program if widest else lane.tunable, part.asked.weight)
+                for lane, part in zip(lanes, parts, strict=True)
+            )
+            request = SearchRequest(searched, target, parts[0].log, measurer, budget, machine.roofline)
+            outcomes.append(search_program(request, own if widest else shown))
+        for found, lane in zip(kernels, lanes, strict=True):
+            found[threads] = lane
     return kernels, outcomes
 
 
@@ -258,8 +383,13 @@ def cold_bytes(program: Program) -> int:
     return min(MAX_COLD_BYTES, sum(array.nbytes for array in program.weights) + grown)
 
 
-def _story(run: Run, part: OpenPart, outcome: SearchOutcome) -> Run:
-    """The history of a run with what no event reports."""
+def _story(run: Run, part: OpenModel, outcome: SearchOutcome) -> Run:
+    """The history of a run with what no event reports, of this model's tasks only.
+
+    Args:
+        outcome: of the search for the widest lanes, of this model's tasks.
+    """
     known = {state.key: (state.trials, state.best_s) for state in outcome.before}
-    tasks = task_histories(outcome.jobs, known, part.log, part.machine.widest)
-    return replace(run, roofline=outcome.roofline, tasks=tasks)
+    tasks = task_histories(part.program.tasks, outcome.jobs, known, part.log, part.machine.widest)
+    slots = tuple(slot for slot in run.slots if slot.task in known)
+    return replace(run, roofline=outcome.roofline, tasks=tasks, slots=slots)

@@ -22,7 +22,8 @@ class Result:
     """What a run did.
 
     Attributes:
-        parts: results of what was tuned one after the other, where that was more than one thing.
+        parts: results of what was tuned where that was more than one thing: the parts of one model, or several models.
+        weights: of the models in ``parts``; empty where those are parts of one model.
         fallback_partitions: operators of every part that ONNX Runtime runs.
     """
 
@@ -43,12 +44,15 @@ class Result:
     interrupted: bool = False
     states: tuple[TaskState, ...] = ()
     parts: tuple[Result, ...] = ()
+    weights: tuple[int, ...] = ()
     fallback_partitions: tuple[tuple[str, ...], ...] = ()
 
     def to_data(self) -> dict[str, Any]:
-        """As in ``tune run --json``; a run of several parts has an entry for each."""
-        several = "segments" if self.fallback_partitions else "specialisations"
+        """As in ``tune run --json``; a run of several parts or models has an entry for each."""
+        several = "models" if self.weights else "segments" if self.fallback_partitions else "specialisations"
         parts: dict[str, Any] = {several: [part.to_data() for part in self.parts]} if self.parts else {}
+        for data, weight in zip(parts.get("models", ()), self.weights, strict=True):
+            data["weight"] = weight
         if self.fallback_partitions:
             parts["islands"] = [list(operators) for operators in self.fallback_partitions]
         return {
@@ -99,19 +103,20 @@ class PhaseClock:
 
     Args:
         observe: told when a phase begins.
+        spent_s: name → seconds of phases that are over.
 
     Attributes:
         phase_s: name → seconds so far.
     """
 
-    def __init__(self, observe: Observer) -> None:
-        self.phase_s = dict.fromkeys(PHASES, 0.0)
-        self._observe = observe
+    def __init__(self, observe: Observer, spent_s: Mapping[str, float] | None = None) -> None:
+        self.phase_s = {**dict.fromkeys(PHASES, 0.0), **(spent_s or {})}
+        self.observe = observe
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Charge the body to ``name``."""
-        self._observe(PhaseBegan(name))
+        self.observe(PhaseBegan(name))
         began = time.perf_counter()
         try:
             yield

@@ -12,15 +12,15 @@ import logging
 import platform
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from autotune.artifact.directory import read_artifact
+from autotune.artifact.make_plan import UNTUNED, record_key
 from autotune.artifact.manifest import attach, attachment, read_manifest, sha256
 from autotune.artifact.plain_data import decode, encode
-from autotune.artifact.plan import UNTUNED, record_key
 from autotune.events import Event, ReferenceTimed, SlotBegan, SlotDone, TuningBegan
 from autotune.host.machine import read_host
 from autotune.host.roofline import Roofline
@@ -34,6 +34,7 @@ from autotune.versions import DISTRIBUTION, SHOWN, installed
 from schedules.config import Config
 from schedules.errors import ArtifactError
 from schedules.target import Target
+from schedules.task import Task
 from tuning_logs.sql_store import TuningLog
 
 FILE = "history.json.gz"
@@ -170,28 +171,36 @@ def algorithm_of(config: Config) -> str:
 
 
 def task_histories(
-    jobs: Mapping[str, Job], known: Mapping[str, tuple[int, float | None]], log: TuningLog, target: Target
+    tasks: Iterable[Task],
+    jobs: Mapping[str, Job],
+    known: Mapping[str, tuple[int, float | None]],
+    log: TuningLog,
+    target: Target,
 ) -> tuple[TaskHistory, ...]:
-    """What a run did for every tunable task.
+    """What a run did for each of ``tasks`` that is tunable.
 
     Args:
+        tasks: those of the model, with its own weights.
         known: task key → trials and best latency before the run.
     """
     histories = []
-    for key, job in jobs.items():
+    for task in tasks:
+        if task.key not in jobs:
+            continue
+        job = jobs[task.key]
         measured, state = job.measured, job.state
         algorithms: dict[str, float] = {}
         for config, latency_s in measured.items():
             name = algorithm_of(config)
             if name:
                 algorithms[name] = min(latency_s, algorithms.get(name, latency_s))
-        untuned = log.best(record_key(job.task, UNTUNED, target))
+        untuned = log.best(record_key(task, UNTUNED, target))
         histories.append(
             TaskHistory(
-                key,
-                job.task.weight,
+                task.key,
+                task.weight,
                 state.bound_s,
-                *known[key],
+                *known[task.key],
                 None if untuned is None else untuned.measurement.latency_s,
                 next(iter(measured.values()), None),
                 min(measured.values(), default=None),

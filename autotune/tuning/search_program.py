@@ -5,23 +5,25 @@ from __future__ import annotations
 import logging
 import platform
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
-from autotune.artifact.plan import UNTUNED, record_key
+from autotune.artifact.make_plan import UNTUNED, record_key
 from autotune.builder.reuse import Reuse
 from autotune.events import Observer, TuningBegan, TuningEnded
 from autotune.host.interruption import Interruption, remembering
 from autotune.host.roofline import Roofline
-from autotune.importer.program import Program
 from autotune.measure.measurer import Candidate, MeasurementBackend, Origin
 from autotune.options import Options
 from autotune.tuning.job import Job, KernelTask, wall_s
 from autotune.tuning.loop import TuningLoop
 from schedules.lower import BASELINE
+from schedules.space import Space
 from schedules.target import Target
+from schedules.task import Task
 from search.allocators.allocation import TaskState
 from search.allocators.allocator_catalog import make_allocator
 from search.allocators.remaining import Remaining, RemainingGain
@@ -42,6 +44,25 @@ in what is left."""
 logger = logging.getLogger(__name__)
 
 
+class Searchable(Protocol):
+    """Distinct kernels to tune: those of one program, or of several that share a budget."""
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """The kernels, each with the weight of its latency."""
+        ...
+
+    @property
+    def programs(self) -> Mapping[str, str]:
+        """Task key → normalised PrimFunc as JSON text."""
+        ...
+
+    @property
+    def spaces(self) -> Mapping[str, Space]:
+        """Task key → what can be tuned."""
+        ...
+
+
 @dataclass(frozen=True)
 class SearchRequest:
     """What to search, where, and for how long.
@@ -52,7 +73,7 @@ class SearchRequest:
             measured.
     """
 
-    program: Program
+    program: Searchable
     target: Target
     log: TuningLog
     measurer: MeasurementBackend
@@ -70,7 +91,6 @@ class SearchOutcome:
         remaining: what more trials would bring; None if nothing is known.
         before, after: state of every tunable task, in order.
         jobs: task key → its history.
-        reused_records: records of these tasks that the log held before.
         roofline: bounds of the machine that measured.
         phase_s: seconds of ``search``, ``compile`` and ``measure``.
     """
@@ -81,7 +101,6 @@ class SearchOutcome:
     before: tuple[TaskState, ...]
     after: tuple[TaskState, ...]
     jobs: Mapping[str, Job]
-    reused_records: int
     roofline: Roofline
     phase_s: Mapping[str, float]
 
@@ -89,6 +108,21 @@ class SearchOutcome:
     def measured_trials(self) -> int:
         """Trials of this search."""
         return sum(state.trials for state in self.after) - sum(state.trials for state in self.before)
+
+    @property
+    def reused_records(self) -> int:
+        """Records of these tasks that the log held before."""
+        return sum(job.reused_records for job in self.jobs.values())
+
+    def of(self, tasks: Iterable[Task]) -> SearchOutcome:
+        """What the search brought for ``tasks`` alone; time and what remains are still those of the whole."""
+        keys = {task.key for task in tasks}
+        return replace(
+            self,
+            before=tuple(state for state in self.before if state.key in keys),
+            after=tuple(state for state in self.after if state.key in keys),
+            jobs={key: job for key, job in self.jobs.items() if key in keys},
+        )
 
     @property
     def failed_trials(self) -> int:
@@ -104,12 +138,10 @@ class OpenedJobs:
     Attributes:
         jobs: task key → job, of every task that has a choice.
         spent_s: seconds that earlier runs spent on them.
-        records: how many records they hold.
     """
 
     jobs: dict[str, Job]
     spent_s: float
-    records: int
 
     @property
     def states(self) -> tuple[TaskState, ...]:
@@ -160,9 +192,7 @@ def search_program(request: SearchRequest, observe: Observer) -> SearchOutcome:
     compile_s, measure_s = measurer.compile_s - before_s[0], measurer.measure_s - before_s[1]
     search_s = time.perf_counter() - began - compile_s - measure_s
     phase_s = {"compile": compile_s, "measure": measure_s, "search": search_s}
-    return SearchOutcome(
-        reason, interrupted, remaining, before, opened.states, opened.jobs, opened.records, roofline, phase_s
-    )
+    return SearchOutcome(reason, interrupted, remaining, before, opened.states, opened.jobs, roofline, phase_s)
 
 
 def open_jobs(request: SearchRequest, roofline: Roofline) -> OpenedJobs:
@@ -194,7 +224,7 @@ def open_jobs(request: SearchRequest, roofline: Roofline) -> OpenedJobs:
                 WarmRestart(options.searcher, context),
             )
             jobs[task.key].resume(known[task.key])
-    return OpenedJobs(jobs, spent_s, sum(map(len, known.values())))
+    return OpenedJobs(jobs, spent_s)
 
 
 def _context(kernel: KernelTask, options: Options, reuse: Reuse | None, index: int) -> SearchContext:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,31 +13,48 @@ from autotune.backends.backend_catalog import backend_of
 from autotune.backends.cuda.device import device_target
 from autotune.events import Observer, ignore
 from autotune.graph.lanes import device_of
-from autotune.options import Options
+from autotune.options import BALANCED, Options
 from autotune.tuning.composition import Composition, PartJob, tune_composition
 from autotune.tuning.coupled import CoupledLanes
 from autotune.tuning.existing_log import check_frozen
 from autotune.tuning.fallback_partitions import FallbackPartitions
 from autotune.tuning.multi_shape import ShapeSets
+from autotune.tuning.objective import record_streams, stream_options
 from autotune.tuning.part import output_path, resolve_target, tune_part
+from autotune.tuning.portfolio import tune_portfolio
 from autotune.tuning.result import Result
 from schedules.errors import ModelError, UsageError
 
 logger = logging.getLogger(__name__)
 
 
-def tune(model: str | Path, options: Options | None = None, observe: Observer = ignore) -> Result:
+def tune(
+    model: str | Path | Sequence[str | Path], options: Options | None = None, observe: Observer = ignore
+) -> Result:
     """Tune ``model``, build and verify the artifact.
+
+    Args:
+        model: an ONNX file; or several, which share one budget so that the sum of their latencies, weighted by
+            ``options.weights``, falls fastest. Each gets an artifact of its own, and ``parts`` of the result has an
+            entry for each.
 
     Raises:
         AutotuneError: with one line for people: a bad model, option, log or artifact folder, a miss in a frozen run,
             or outputs that differ from the reference.
     """
-    path, options = Path(model), _for_device(options or Options())
+    paths = [Path(model)] if isinstance(model, str | Path) else [Path(each) for each in model]
+    options = stream_options(_for_device(options or Options()))
     if options.frozen:
         check_frozen(options.log)
-    result = _tuned(path, options, observe)
-    remember_model(result.artifact, path)
+    if len(paths) > 1:
+        result = tune_portfolio(paths, options, observe)
+    elif paths and not options.weights:
+        result = _tuned(paths[0], options, observe)
+    else:
+        raise UsageError(f"{len(paths)} models and {len(options.weights)} weights: weights go with two models or more")
+    for path, made in zip(paths, result.parts if result.weights else [result], strict=True):
+        record_streams(made.artifact, options)
+        remember_model(made.artifact, path)
     return result
 
 
@@ -53,8 +71,10 @@ def _tuned(path: Path, options: Options, observe: Observer) -> Result:
     return _tune_parts(path, options, FallbackPartitions(path, options), observe)
 
 
-def build(model: str | Path, options: Options | None = None, observe: Observer = ignore) -> Result:
-    """Build and verify the artifact of ``model`` from the log alone; nothing is measured.
+def build(
+    model: str | Path | Sequence[str | Path], options: Options | None = None, observe: Observer = ignore
+) -> Result:
+    """Build and verify the artifact of ``model``, or of each of several, from the log alone; nothing is measured.
 
     Raises:
         MissingRecordError: if the log lacks a task, naming each and why.
@@ -89,7 +109,7 @@ def _composition(path: Path, options: Options) -> Composition | None:
         return CoupledLanes(path, options)
     if not options.remote:
         backend_of(resolve_target(options)).check_options(options)
-    return ShapeSets(path, options) if options.shapes else None
+    return ShapeSets(path, options) if options.shapes or options.objective == BALANCED else None
 
 
 def _tune_parts(path: Path, options: Options, composition: Composition, observe: Observer) -> Result:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from autotune.cli.arguments import parse_seconds, parse_target, split_names
+from autotune.cli.arguments import parse_seconds, parse_target, parse_weights, split_names
 from schedules.errors import UsageError
 from schedules.target import Target
 
@@ -19,6 +19,21 @@ def test_budgets(text, seconds):
 def test_bad_budgets_are_told_what_to_write(text):
     with pytest.raises(UsageError, match="90s, 5m or 1m30s"):
         parse_seconds(text)
+
+
+def test_weights():
+    assert parse_weights(["a=3", "b.onnx=1", "x=y=2"]) == {"a": 3, "b": 1, "x=y": 2}
+
+
+@pytest.mark.parametrize("text", ["", "a", "=3", "a=", "a=0", "a=-1", "a=0.5", "a=x"])
+def test_bad_weights_are_told_what_to_write(text):
+    with pytest.raises(UsageError, match="--weight a=3"):
+        parse_weights([text])
+
+
+def test_one_model_has_one_weight():
+    with pytest.raises(UsageError, match="weight 3 already"):
+        parse_weights(["a=3", "a=4"])
 
 
 def test_targets():

@@ -3,11 +3,12 @@
 import json
 from dataclasses import replace
 
-from autotune.artifact.plan import UNTUNED
+from autotune.artifact.make_plan import UNTUNED
 from autotune.measure import local_measurer
 from autotune.tuning.result import Result
 from tests.autotune_tests.cli_tests.lines import FAST, one_line
 from tests.autotune_tests.fakes import FakeMeasurer
+from tests.autotune_tests.tiny import save_tiny
 
 
 def test_run_then_look_at_everything(answer, faked):
@@ -32,6 +33,21 @@ def test_run_then_look_at_everything(answer, faked):
         code, out, err = answer(*arguments, "--json")
         assert (code, err) == (0, ""), arguments
         assert isinstance(json.loads(out), dict)
+
+
+def test_several_models_share_a_run(answer, faked):
+    save_tiny(faked.parent / "other.onnx", seed=1)
+    several = ("tiny.onnx", "other.onnx", "--weight", "other=3", "--out", "made", "--log", "t.db", *FAST)
+    code, out, err = answer("run", *several, "--explain")
+    assert (code, err) == (0, "")
+    assert "made/other.tuned: " in out
+    assert "weight 3" in out
+    assert "weighted latencies together 4.000 ms" in out
+    code, out, err = answer("run", *several, "--json")
+    data = json.loads(out)
+    assert (code, [model["artifact"] for model in data["models"]]) == (0, ["made/tiny.tuned", "made/other.tuned"])
+    assert answer("build", "tiny.onnx", "other.onnx", "--threads", "1", "--log", "t.db", "--quiet")[0] == 0
+    assert (faked.parent / "other.tuned").is_dir()
 
 
 def test_progress_is_on_stderr_in_plain_lines(answer, faked):

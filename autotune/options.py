@@ -19,6 +19,10 @@ EFFORTS: Mapping[str, float] = {"quick": 20.0, "standard": 120.0, "full": 600.0}
 FALLBACKS = ("onnxruntime",)
 """What may run operators that TVM cannot express."""
 
+LATENCY, THROUGHPUT, BALANCED = OBJECTIVES = ("latency", "throughput", "balanced")
+"""What an artifact is to be good at: one request at a time on all threads; as many as there are streams, each on
+threads of its own; or both, with kernels for either."""
+
 
 def default_log() -> Path:
     """The tuning log in the user's data folder."""
@@ -54,6 +58,9 @@ class Options:
             by the templates' guesses, compiled and inspected.
         lanes: what runs subgraphs: ``cpu`` (all threads together), ``cpu:2x1`` (two groups of one core, side by side),
             ``auto``: whatever of both is faster, or ``cpu,cuda:0``: the CPU and a GPU, or the faster of them.
+        objective: ``latency``, ``throughput`` or ``balanced`` (docs/serving.md).
+        streams: requests that run side by side where the objective is not ``latency``, each on an equal share of the
+            threads; None for one on each.
         fallback: ``onnxruntime`` to let that run what TVM cannot express (docs/fallback.md); None refuses such models.
         peer: time the model on ONNX Runtime first, if that is installed, to say what there is to beat.
     """
@@ -81,6 +88,8 @@ class Options:
     target: Target | None = None
     device: bool = True
     lanes: str = "cpu"
+    objective: str = LATENCY
+    streams: int | None = None
     fallback: str | None = None
     peer: bool = False
 
@@ -101,6 +110,7 @@ class Options:
             raise UsageError(f"batch is {self.batch}; it must be at least 1")
         self._check_fleet()
         self._check_fallback()
+        self._check_streams()
         if self.out is not None and not isinstance(self.out, Path):
             object.__setattr__(self, "out", Path(self.out))
 
@@ -116,6 +126,27 @@ class Options:
             raise UsageError(
                 "--fallback cuts the model for this machine, where the whole is compared with ONNX Runtime; "
                 "leave out --cluster and --rpc"
+            )
+
+    def _check_streams(self) -> None:
+        if self.objective not in OBJECTIVES:
+            near = did_you_mean(self.objective, OBJECTIVES)
+            raise UsageError(
+                f"objective {self.objective!r} is unknown; {near}it must be one of {', '.join(OBJECTIVES)}"
+            )
+        if self.streams is not None and (self.streams < 1 or self.objective == LATENCY):
+            raise UsageError(
+                f"streams is {self.streams} and objective is {self.objective}; give 1 or more streams, and the "
+                f"objective {THROUGHPUT} or {BALANCED}"
+            )
+        if self.objective != LATENCY and (self.lanes != "cpu" or self.target is not None):
+            raise UsageError(
+                f"--objective {self.objective} divides the CPU's cores into streams; leave out --lanes and --target"
+            )
+        if self.objective == BALANCED and (self.fallback or self.remote):
+            raise UsageError(
+                f"--objective {BALANCED} tunes on this machine what TVM can express; leave out --fallback, --cluster "
+                f"and --rpc, or give --objective {THROUGHPUT}"
             )
 
     def _check_fleet(self) -> None:

@@ -42,7 +42,7 @@ WEIGHTS = "weights.bin"
 KERNELS, SHAPES, SEGMENTS = "kernels", "shapes", "segments"
 KINDS = {
     KERNELS: "holds kernels for one set of shapes",
-    SHAPES: "serves several sets of shapes",
+    SHAPES: "has parts for several sets of shapes or numbers of threads",
     SEGMENTS: "has fallback partitions",
 }
 """Kind of an artifact → what to say of one where another kind is needed."""

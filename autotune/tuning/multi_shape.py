@@ -1,13 +1,15 @@
-"""A model tuned for several sets of input shapes, and the one artifact of them all.
+"""A model tuned for several sets of input shapes or numbers of threads, and the one artifact of them all.
 
-The sets are tuned one after the other, each with its share of the budget and all with the same log: kernels that two
-sets have in common are measured once.
+They are tuned one after the other, each with its share of the budget and all with the same log: kernels that two sets
+have in common are measured once.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from autotune.interface import Interface, TensorSpec
 from autotune.options import Options
 from autotune.runtime.session import InferenceSession
 from autotune.tuning.composition import Composed, PartJob, part_options
+from autotune.tuning.objective import thread_counts
 from autotune.tuning.result import Result
 from autotune.validation.independence import with_independence
 from autotune.validation.reference_runs import Reference
@@ -33,7 +36,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 class ShapeSets:
-    """The composition of a model with ``options.shapes``: a part per set of shapes.
+    """The composition of a model with ``options.shapes`` or the objective ``balanced``: a part per set and threads.
 
     An artifact of several sets that is in place already gives its parts, so that a second run goes on where the first
     one ended.
@@ -41,7 +44,8 @@ class ShapeSets:
 
     def __init__(self, model: Path, options: Options) -> None:
         self._model = model
-        self._sets = options.shapes
+        self._sets = options.shapes or (options.inputs,)
+        self._kinds = list(itertools.product(thread_counts(options), self._sets))
         self._options = options
         self._out = options.out if options.out is not None else Path(f"{model.stem}.tuned")
         self._before = read_composite(self._out) if kind_of(self._out) == SHAPES else None
@@ -49,19 +53,20 @@ class ShapeSets:
     def parts(self, folder: Path) -> list[PartJob]:
         """As ``Composition.parts``."""
         jobs = []
-        for number, shapes in enumerate(self._sets):
+        for number, (threads, shapes) in enumerate(self._kinds):
             place = folder / f"part-{number}"
-            earlier = None if self._before is None else _part_for(self._before, shapes)
+            earlier = None if self._before is None else _part_for(self._before, threads, shapes)
             if earlier is not None:
                 extract_part(earlier.path, place)
-            jobs.append(PartJob(self._model, part_options(self._options, 1 / len(self._sets), place, shapes)))
+            options = part_options(self._options, 1 / len(self._kinds), place, shapes)
+            jobs.append(PartJob(self._model, replace(options, threads=threads)))
         return jobs
 
     def compose(self, folder: Path, results: Sequence[Result | None]) -> Composed:
         """As ``Composition.compose``; the whole is also compared at sizes between those of the sets."""
         places = [result.artifact for result in results if result is not None]
         installed = tuple(self._out / f"part-{number}" for number in range(len(places)))
-        if self._before is not None and _is_unchanged(self._before, places, self._sets):
+        if self._before is not None and _is_unchanged(self._before, places, self._kinds):
             return Composed(None, installed)
         made = folder / "shapes"
         self._write(made, places)
@@ -104,14 +109,22 @@ class ShapeSets:
                 raise VerificationError(f"{complaint(made, verdict, seed)} (shapes {told})")
 
 
-def _part_for(composite: Composite, shapes: Shapes) -> Part | None:
+def _part_for(composite: Composite, threads: int | None, shapes: Shapes) -> Part | None:
+    """The part for so many threads (None: any) and these shapes; what a model leaves no choice of is not in them."""
     wanted = {name: tuple(shape) for name, shape in shapes.items()}
-    return next((part for part in composite.parts if part.shapes == wanted), None)
+    return next(
+        (
+            part
+            for part in composite.parts
+            if {**part.shapes, **wanted} == part.shapes and threads in (None, part.threads)
+        ),
+        None,
+    )
 
 
-def _is_unchanged(before: Composite, places: Sequence[Path], sets: Sequence[Shapes]) -> bool:
+def _is_unchanged(before: Composite, places: Sequence[Path], kinds: Sequence[tuple[int | None, Shapes]]) -> bool:
     """Whether the artifact in place holds just these parts already."""
-    if [part.shapes for part in before.parts] != [dict(shapes) for shapes in sets]:
+    if [_part_for(before, *kind) for kind in kinds] != list(before.parts):
         return False
     return all(
         (part.path / MANIFEST).read_bytes() == (fresh / MANIFEST).read_bytes()

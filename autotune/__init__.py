@@ -3,8 +3,8 @@
     result = autotune.tune("model.onnx", autotune.Options(budget_s=60, out="model.tuned"))
     session = autotune.InferenceSession("model.tuned")      # mirrors onnxruntime.InferenceSession
 
-Names are looked up when they are first used: importing this costs milliseconds, and TVM is imported only after the
-installed versions were judged (a bad pair is a segmentation fault without a message).
+Names are looked up when they are first used: importing this costs milliseconds. Sessions need TVM for some artifacts
+only; all else imports it, after the installed versions were judged (a bad pair is a segmentation fault without a message).
 """
 
 from importlib import import_module
@@ -39,14 +39,16 @@ if TYPE_CHECKING:
 
 __version__ = installed(DISTRIBUTION) or "0+unknown"
 
+SESSION = "autotune.runtime.session"
+
 _HOMES = {
-    "InferenceSession": "autotune.runtime.session",
+    "InferenceSession": SESSION,
     "Options": "autotune.options",
     "Result": "autotune.tuning.result",
     "ServeOptions": "autotune.runtime.serve_options",
     "TunedFunction": "autotune.tuning.function",
     "build": "autotune.tuning.tune",
-    "load": "autotune.runtime.session",
+    "load": SESSION,
     "tune": "autotune.tuning.tune",
     "tune_function": "autotune.tuning.function",
 }
@@ -79,7 +81,8 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    check_versions()
+    if _HOMES[name] != SESSION:
+        check_versions()
     value: object = getattr(import_module(_HOMES[name]), name)
     globals()[name] = value
     return value

@@ -18,15 +18,12 @@ No pickles: reading an artifact runs nothing but its compiled code.
 from __future__ import annotations
 
 import gzip
-import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import tvm_ffi
 from numpy.typing import NDArray
 
 from autotune.artifact.manifest import (
@@ -61,7 +58,7 @@ class Artifact:
     """A checked artifact of kernels, opened.
 
     Attributes:
-        identity: hash of what was built, see ``identity``.
+        identity: hash of what was built, see ``identity.py``.
     """
 
     path: Path
@@ -102,20 +99,6 @@ def lane_library(threads: int) -> str:
 def device_folder(name: str) -> str:
     """Folder of the artifact of a subgraph that a device runs."""
     return f"device-{name}"
-
-
-def identity(program: Program, plan: Plan) -> str:
-    """Hash of everything that decides what an artifact computes and how: graph, weights and plan.
-
-    The plan alone is not enough: two models of the same kernels differ in their wiring or their weights.
-    """
-    digest = hashlib.sha256(plan.digest.encode())
-    digest.update(f"{tvm_ffi.structural_hash(program.module):016x}".encode())
-    digest.update(repr((program.inputs, program.outputs)).encode())
-    for array in program.weights:
-        digest.update(f"{array.dtype}{array.shape}".encode())
-        digest.update(np.ascontiguousarray(array).data)
-    return digest.hexdigest()
 
 
 def write_artifact(

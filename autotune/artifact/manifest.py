@@ -33,8 +33,9 @@ from typing import Any
 
 from schedules.errors import ArtifactError
 
-FORMAT = 4
-"""Version 0.1.0 wrote the formats 1 to 3, which are refused: ``tune build`` renews an artifact from the log."""
+FORMAT = 5
+"""Version 0.1.0 wrote the formats 1 to 3, and 4 needed TVM to run. They are refused: ``tune build`` renews an artifact
+from the log."""
 
 MANIFEST = "manifest.json"
 WEIGHTS = "weights.bin"

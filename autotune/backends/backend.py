@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Protocol
 from autotune.artifact.directory import Artifact
 from autotune.backends.executor import KernelExecutor
 from autotune.graph.lanes import Lane
-from autotune.host.roofline import Roofline
 from autotune.options import Options
 from schedules.config import Config
 from schedules.target import Target
 
 if TYPE_CHECKING:  # running an artifact needs neither importer nor measurer, and both take long to load
+    from autotune.host.roofline import Roofline
     from autotune.importer.program import Program
     from autotune.measure.local_measurer import LocalMeasurer
 

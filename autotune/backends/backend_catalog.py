@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 
 from autotune.backends.backend import Backend
+from autotune.versions import check_versions
 from schedules.target import Target
 
 
@@ -23,6 +24,7 @@ def cpu_backend() -> Backend:
 @cache
 def cuda_backend() -> Backend:
     """The backend of ``cuda`` targets."""
+    check_versions()
     from autotune.backends.cuda.cuda_backend import CudaBackend
 
     return CudaBackend()

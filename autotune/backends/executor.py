@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import tvm
 from numpy.typing import NDArray
 
 from autotune.graph.lanes import Lane
 from autotune.graph.steps import Group
 
-Tensors = Sequence[tvm.runtime.Tensor]
+Arrays = Sequence[NDArray[Any]]
 
 
 @dataclass(frozen=True)
@@ -30,34 +29,29 @@ class Span:
 
 
 class KernelExecutor(Protocol):
-    """Runs one compiled program, one call at a time; the session holds a lock."""
+    """Runs one compiled program. Safe to call from several threads, which take turns."""
 
     @property
     def lanes(self) -> tuple[Lane, ...]:
         """What runs its subgraphs; empty where the program is not cut into subgraphs."""
         ...
 
-    @property
-    def pool_per_thread(self) -> bool:
-        """Whether every calling thread needs a thread pool of TVM's (``set_threads``) before its first run."""
-        ...
-
-    def run(self, inputs: Tensors) -> list[NDArray[Any]]:
+    def run(self, inputs: Arrays) -> list[NDArray[Any]]:
         """One array per output, of the shapes of the model's outputs, in memory of their own.
 
         Args:
-            inputs: tensors in the host's memory, one per model input that has elements.
+            inputs: dense arrays of any alignment, one per model input that has elements.
 
         Raises:
             RunError: if a kernel failed or the run was cancelled.
         """
         ...
 
-    def profile(self, inputs: Tensors) -> list[tuple[str, float]]:
+    def profile(self, inputs: Arrays) -> list[tuple[str, float]]:
         """(symbol, seconds) of every kernel call of one run, in order; empty where that cannot be measured."""
         ...
 
-    def timeline(self, inputs: Tensors) -> list[Span]:
+    def timeline(self, inputs: Arrays) -> list[Span]:
         """When every group of calls of one run ran; empty where that cannot be measured."""
         ...
 

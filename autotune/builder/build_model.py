@@ -10,9 +10,9 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import tvm
 
-from autotune.artifact.directory import identity, lane_library, write_artifact
+from autotune.artifact.directory import lane_library, write_artifact
+from autotune.artifact.identity import identity
 from autotune.artifact.manifest import annotate, sha256
 from autotune.artifact.plan import Plan
 from autotune.artifact.replacement import install, scratch_beside
@@ -73,7 +73,7 @@ def _placed(request: BuildRequest, folder: Path) -> Iterator[Built]:
     """The fastest placement of the plans of every level of accuracy, until one lane is faster."""
     options = request.options
     feed = random_inputs(request.program.inputs, options.seed)
-    inputs = [tvm.runtime.tensor(np.ascontiguousarray(array)) for array in feed.values() if array.size]
+    inputs = [np.ascontiguousarray(array) for array in feed.values() if array.size]
     seen = set[tuple[str, ...]]()
     for most_loss in LEVELS:
         plans = {size: own.plan(request.log, options.frozen, most_loss) for size, own in request.kernels.items()}

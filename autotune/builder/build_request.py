@@ -8,7 +8,8 @@ from pathlib import Path
 
 import onnx
 
-from autotune.artifact.plan import Choice, Plan, make_plan
+from autotune.artifact.make_plan import make_plan
+from autotune.artifact.plan import Choice, Plan
 from autotune.graph.lanes import Lane
 from autotune.importer.program import Program
 from autotune.measure.measurer import MeasurementBackend

@@ -11,19 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tvm
 from numpy.typing import NDArray
 
 from autotune.artifact.apply_plan import apply_plan
 from autotune.artifact.plan import Plan
-from autotune.backends.cpu.libraries import open_library
 from autotune.backends.cpu.linking import compile_kernels, concats_of, link_kernels
-from autotune.backends.executor import Tensors
+from autotune.backends.cpu.native_library import NativeLibrary
+from autotune.backends.executor import Arrays
 from autotune.builder.build_request import BuildRequest
 from autotune.builder.lane_profiles import LaneProfiler, Transfer
 from autotune.builder.placing import Candidate, PlacedModel
 from autotune.builder.profile_cache import ProfileCache
-from autotune.graph.flat import Flat, read_flat
+from autotune.graph.flat import Flat
+from autotune.graph.flattening import read_flat
 from autotune.graph.lanes import Lane
 from autotune.graph.partition import Partition, Subgraph, partition, refine, subgraph_needs
 from autotune.graph.placement import Problem
@@ -57,16 +57,16 @@ class CoreGroups:
     lanes: tuple[Lane, ...]
     threads: int | None
     cache: ProfileCache
-    inputs: Tensors
+    inputs: Arrays
     folder: Path
 
     @cached_property
     def _profiler(self) -> LaneProfiler:
-        libraries: dict[int, tvm.runtime.Module] = {}
+        libraries: dict[int, NativeLibrary] = {}
         for threads, kernels in self.objects.items():
             path = self.folder / f"lanes-{threads}.so"
             link_kernels(kernels, path)
-            libraries[threads] = open_library(path)
+            libraries[threads] = NativeLibrary(path)
         return LaneProfiler(libraries, self.flats, self.inputs, thread_cpus(self._cores))
 
     @property
@@ -182,7 +182,7 @@ class CoreGroups:
         return _hashed("\n".join(words))
 
 
-def compile_lanes(request: BuildRequest, plans: Mapping[int, Plan], inputs: Tensors, folder: Path) -> CoreGroups:
+def compile_lanes(request: BuildRequest, plans: Mapping[int, Plan], inputs: Arrays, folder: Path) -> CoreGroups:
     """Compile what ``plans`` chose for every size of lane; the program can be cut.
 
     Raises:

@@ -18,7 +18,8 @@ from functools import partial
 from pathlib import Path
 
 from autotune.artifact.apply_plan import apply_plan
-from autotune.artifact.directory import Artifact, device_folder, identity, read_artifact, write_artifact
+from autotune.artifact.directory import Artifact, device_folder, read_artifact, write_artifact
+from autotune.artifact.identity import identity
 from autotune.artifact.manifest import sha256
 from autotune.artifact.plan import Choice, Plan
 from autotune.backends.backend_catalog import backend_of
@@ -26,7 +27,7 @@ from autotune.backends.cpu.linking import compile_kernels, concats_of, link_kern
 from autotune.builder.branches import Branch
 from autotune.builder.device_build import NOT_RUN
 from autotune.builder.placing import Candidate, PlacedModel
-from autotune.graph.flat import read_flat
+from autotune.graph.flattening import read_flat
 from autotune.graph.lanes import Lane
 from autotune.graph.merge import Part, device_flat, merge
 from autotune.graph.partition import Subgraph

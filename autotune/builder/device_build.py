@@ -13,15 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from autotune.artifact.apply_plan import apply_plan
-from autotune.artifact.directory import identity, write_artifact
+from autotune.artifact.directory import write_artifact
+from autotune.artifact.identity import identity
+from autotune.artifact.make_plan import record_key
 from autotune.artifact.manifest import sha256
-from autotune.artifact.plan import Choice, Plan, record_key
+from autotune.artifact.plan import Choice, Plan
 from autotune.artifact.replacement import install, scratch_beside
 from autotune.backends.cuda.cuda_builder import Chosen, Wanted, build_kernels
 from autotune.builder.accuracy import Built, first_that_passes
 from autotune.builder.build_request import BuildRequest, BuildResult
 from autotune.builder.reuse import Reuse
-from autotune.graph.steps import flatten
+from autotune.graph.flattening import flatten
 from autotune.importer.program import Program
 from autotune.measure.measurer import symbol_of
 from schedules.config import Config

@@ -10,7 +10,8 @@ from autotune.artifact.apply_plan import apply_plan
 from autotune.artifact.plan import Choice, Plan
 from autotune.backends.backend_catalog import backend_of
 from autotune.backends.cpu.linking import concats_of
-from autotune.graph.flat import Flat, read_flat
+from autotune.graph.flat import Flat
+from autotune.graph.flattening import read_flat
 from autotune.graph.lanes import Lane
 from autotune.graph.partition import Partition, Subgraph, partition
 from autotune.importer.program import Program

@@ -18,11 +18,11 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import tvm
 from numpy.typing import NDArray
 
-from autotune.backends.cpu.lane_executor import LaneExecutor
-from autotune.backends.executor import Tensors
+from autotune.backends.cpu.native_executor import NativeExecutor
+from autotune.backends.cpu.native_library import NativeLibrary
+from autotune.backends.executor import Arrays
 from autotune.graph.flat import Flat
 from autotune.graph.lanes import cpu_lane
 from autotune.graph.partition import Subgraph
@@ -55,9 +55,9 @@ class LaneProfiler:
         cpus: logical CPU of every core.
     """
 
-    libraries: Mapping[int, tvm.runtime.Module]
+    libraries: Mapping[int, NativeLibrary]
     flats: Mapping[int, Flat]
-    inputs: Tensors
+    inputs: Arrays
     cpus: Sequence[int]
 
     def costs(self, subgraphs: Sequence[Subgraph], threads: int, busy: bool) -> dict[str, float]:
@@ -120,13 +120,13 @@ class LaneProfiler:
                 groups.append(Group(group.name, 0, group.calls))
         return replace(steps, calls=tuple(kept), groups=tuple(groups))
 
-    def _executor(self, steps: Steps, cpus: Sequence[int]) -> closing[LaneExecutor]:
-        return closing(LaneExecutor(self.libraries, steps, steps.weights, cpus))
+    def _executor(self, steps: Steps, cpus: Sequence[int]) -> closing[NativeExecutor]:
+        return closing(NativeExecutor(self.libraries, steps, steps.weights, cpus))
 
-    def _run(self, executor: LaneExecutor) -> Run:
+    def _run(self, executor: NativeExecutor) -> Run:
         return lambda: max(span.ended_s for span in executor.timeline(self.inputs))
 
-    def _spans(self, executor: LaneExecutor) -> NDArray[Any]:
+    def _spans(self, executor: NativeExecutor) -> NDArray[Any]:
         """(runs, groups, 2) seconds at which each group began and ended."""
         runs = timelines(lambda: executor.timeline(self.inputs))
         return np.array([[(span.began_s, span.ended_s) for span in run] for run in runs])

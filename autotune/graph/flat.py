@@ -9,17 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from tvm import relax
-from tvm.ir import GenericConst
 
 from autotune.graph.arena import Slice
-
-if TYPE_CHECKING:  # loads ONNX and the importer, which running an artifact does not need
-    from autotune.importer.program import Program
 
 Place = Literal["input", "weight", "arena"]
 
@@ -81,120 +76,3 @@ class Flat:
             tuple(sorted({use.source.index for use in call.arguments if use.source.place == "arena"}))
             for call in self.calls
         )
-
-
-class _UnflatError(Exception):
-    """The program holds something that is not a kernel call."""
-
-
-def read_flat(program: Program, concats: Mapping[str, int]) -> Flat | None:
-    """``program`` as a graph of calls, or None if it is not flat.
-
-    Args:
-        program: as ``apply_plan`` made it.
-        concats: symbol of every kernel that only concatenates → axis.
-    """
-    try:
-        return _Reader(program).flat(concats)
-    except _UnflatError:
-        return None
-
-
-class _Reader:
-    def __init__(self, program: Program) -> None:
-        self._main = program.module["main"]
-        self._weights = list(program.weights)
-        inputs = int(self._main.attrs["num_input"])
-        self._sources: dict[relax.Var, Source] = {}
-        for number, param in enumerate(self._main.params):
-            place: Place = "input" if number < inputs else "weight"
-            self._sources[param] = Source(place, number if number < inputs else number - inputs)
-        self._tuples: dict[relax.Var, list[relax.Expr]] = {}
-        self._calls: list[FlatCall] = []
-
-    def flat(self, concats: Mapping[str, int]) -> Flat:
-        for block in self._main.body.blocks:
-            for binding in block.bindings:
-                self._binding(binding.var, binding.value)
-        outputs = tuple(self._use(field) for field in self._fields(self._main.body.body))
-        if any(use.source.place != "arena" for use in outputs):
-            raise _UnflatError  # an output that is an input or a weight: rare, and left to the virtual machine
-        slices, removed = self._in_place(concats)
-        return Flat(tuple(self._calls), outputs, slices, frozenset(removed), tuple(self._weights))
-
-    def _binding(self, var: relax.Var, expr: relax.Expr) -> None:
-        if isinstance(expr, relax.Var):
-            self._alias(var, expr)
-        elif isinstance(expr, relax.Tuple):
-            self._tuples[var] = list(expr.fields)
-        elif isinstance(expr, relax.TupleGetItem):
-            self._alias(var, self._fields(expr.tuple_value)[expr.index])
-        elif isinstance(expr, relax.Call):
-            self._call(var, expr)
-        else:
-            raise _UnflatError
-
-    def _alias(self, var: relax.Var, expr: relax.Expr) -> None:
-        if isinstance(expr, relax.Var) and expr in self._tuples:
-            self._tuples[var] = self._tuples[expr]
-        else:
-            self._sources[var] = self._source(expr)
-
-    def _call(self, var: relax.Var, call: relax.Call) -> None:
-        name = str(getattr(call.op, "name", ""))
-        if name == "relax.reshape":
-            self._alias(var, call.args[0])
-            return
-        if name != "relax.call_dps_packed" or len(call.ty_args) != 1:
-            raise _UnflatError
-        symbol = str(call.args[0].global_symbol)
-        arguments = tuple(self._use(field) for field in call.args[1].fields)
-        shape, dtype = _typed(var)
-        self._sources[var] = Source("arena", len(self._calls))
-        self._calls.append(FlatCall(symbol, arguments, shape, dtype))
-
-    def _fields(self, expr: relax.Expr) -> list[relax.Expr]:
-        if isinstance(expr, relax.Tuple):
-            return list(expr.fields)
-        if isinstance(expr, relax.Var) and expr in self._tuples:
-            return self._tuples[expr]
-        return [expr]
-
-    def _source(self, expr: relax.Expr) -> Source:
-        if isinstance(expr, GenericConst):
-            self._weights.append(np.ascontiguousarray(expr.value.numpy()))
-            return Source("weight", len(self._weights) - 1)
-        if isinstance(expr, relax.Var) and expr in self._sources:
-            return self._sources[expr]
-        raise _UnflatError
-
-    def _use(self, expr: relax.Expr) -> Use:
-        return Use(self._source(expr), *_typed(expr))
-
-    def _in_place(self, concats: Mapping[str, int]) -> tuple[dict[int, Slice], set[int]]:
-        """Where parts of concatenations lie in what they make, and the concatenations that vanish."""
-        removed: set[int] = set()
-        slices: dict[int, Slice] = {}
-        for number, call in enumerate(self._calls):
-            axis = concats.get(call.symbol)
-            if axis is None or math.prod(call.shape[:axis]) != 1:
-                continue
-            parts = [use.source.index for use in call.arguments if use.source.place == "arena"]
-            if len(set(parts)) != len(call.arguments) or any(part in slices for part in parts):
-                continue
-            offset = 0
-            for part in parts:
-                slices[part] = Slice(number, offset)
-                offset += self._calls[part].bytes
-            removed.add(number)
-        return slices, removed
-
-
-def _typed(expr: relax.Expr) -> tuple[tuple[int, ...], str]:
-    ty = expr.ty
-    if not isinstance(ty, relax.TensorType) or ty.shape is None:
-        raise _UnflatError
-    try:
-        return tuple(int(extent) for extent in ty.shape), str(ty.dtype)
-    except TypeError as error:
-        raise _UnflatError from error

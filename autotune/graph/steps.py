@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from numpy.typing import NDArray
 
 from autotune.graph.arena import place_tensors, root_of
-from autotune.graph.flat import Flat, Place, Use, read_flat
-from autotune.graph.lanes import Lane, cpu_lane
-
-if TYPE_CHECKING:  # loads ONNX and the importer, which running an artifact does not need
-    from autotune.importer.program import Program
+from autotune.graph.flat import Flat, Place, Use
+from autotune.graph.lanes import Lane
 
 
 @dataclass(frozen=True)
@@ -98,20 +95,6 @@ class Piece:
 
 WHOLE = "model"
 """Name of the one subgraph of a program that was not cut."""
-
-
-def flatten(program: Program, concats: Mapping[str, int]) -> Steps | None:
-    """``program`` as steps on one lane, or None if it is not flat.
-
-    Args:
-        program: as ``apply_plan`` made it.
-        concats: symbol of every kernel that only concatenates → axis.
-    """
-    flat = read_flat(program, concats)
-    if flat is None:
-        return None
-    steps = arrange({1: flat}, [Piece(WHOLE, tuple(range(len(flat.calls))), 0)], (cpu_lane(0, 1),))
-    return Steps(steps.calls, steps.outputs, steps.arena_bytes, steps.weights)
 
 
 def arrange(flats: Mapping[int, Flat], pieces: Sequence[Piece], lanes: Sequence[Lane]) -> Steps:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from autotune.artifact.plan import record_key
+from autotune.artifact.make_plan import record_key
 from autotune.backends.backend_catalog import backend_of
 from autotune.builder.reuse import Reuse
 from autotune.importer.guarded_import import import_model

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from tvm import tirx
 from tvm.ir import IRModule
 
-from autotune.artifact.plan import Choice, make_plan
+from autotune.artifact.make_plan import make_plan
+from autotune.artifact.plan import Choice
 from autotune.backends.cpu.libraries import open_library, set_threads
 from autotune.backends.cpu.linking import check_compiler, link_kernels
 from autotune.events import Observer, TuningBegan, TuningEnded, ignore

@@ -31,10 +31,10 @@ from autotune.artifact.plan import Choice, Plan
 from autotune.backends.cpu.cpu_build import build_artifact
 from autotune.backends.cpu.libraries import open_library, set_threads
 from autotune.backends.cpu.linking import compile_kernels, link_kernels
-from autotune.graph.flat import Flat, FlatCall, Source, read_flat
+from autotune.graph.flat import Flat, FlatCall, Source
+from autotune.graph.flattening import read_flat
 from autotune.importer.onnx_model.load import load_model
-from autotune.importer.onnx_model.simplify import simplify
-from autotune.importer.program import Program, import_program
+from autotune.importer.program import Program, import_program, simplified
 from autotune.measure.local_measurer import LocalMeasurer
 from autotune.measure.measurer import symbol_of
 from autotune.measure.output_check import Expected, aligned, numpy_dtype, poison
@@ -95,7 +95,7 @@ def bisect(artifact: Path, model: Path, seed: int = 0) -> Culprit | None:
     opened = read_artifact(artifact)
     shapes = {spec.name: spec.shape for spec in opened.inputs if spec.shape}
     checked = load_model(model, shapes)
-    simple = simplify(checked)
+    simple = simplified(checked, opened.target)
     program = import_program(_copy(simple), opened.target)
     feed = random_inputs(opened.inputs, seed)
     set_threads(opened.target.threads)

@@ -13,8 +13,8 @@ from onnx import TensorProto, helper
 from autotune.artifact.composite import write_composite
 from autotune.artifact.directory import read_artifact
 from autotune.artifact.fallback_file import interface_of
+from autotune.artifact.make_plan import make_plan
 from autotune.artifact.manifest import SEGMENTS, SHAPES
-from autotune.artifact.plan import make_plan
 from autotune.backends.cpu.cpu_build import build_artifact
 from autotune.importer.onnx_model.load import load_model
 from autotune.importer.onnx_model.open_axes import open_interface

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from autotune.artifact.plan import make_plan
+from autotune.artifact.make_plan import make_plan
 from autotune.backends.cpu.cpu_build import build_artifact
 from autotune.host.machine import host_target
 from autotune.importer.onnx_model.load import load_model

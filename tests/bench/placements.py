@@ -20,10 +20,11 @@ from autotune.builder.lane_budget import cut_program, for_threads, plan_sizes
 from autotune.builder.profile_cache import ProfileCache
 from autotune.cli.reply import table
 from autotune.graph.exact import exact
-from autotune.graph.flat import read_flat
+from autotune.graph.flattening import read_flat
 from autotune.graph.lanes import parse_lanes
 from autotune.graph.partition import Partition
-from autotune.graph.placement import Problem, simulate
+from autotune.graph.placement import Problem
+from autotune.graph.simulation import simulate
 from autotune.importer.guarded_import import import_model
 from autotune.measure.measurer import symbol_of
 from autotune.options import Options

@@ -1,4 +1,7 @@
-"""CPUs: the native driver calls kernels on groups of cores, or TVM's virtual machine where shapes depend on data."""
+"""CPUs: the core calls kernels on groups of cores, or TVM's virtual machine does where shapes depend on data.
+
+What needs TVM is imported where it is used: running the first kind of artifact does without.
+"""
 
 from __future__ import annotations
 
@@ -7,32 +10,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import tvm
-
 from autotune.artifact.directory import Artifact, read_artifact
 from autotune.backends.backend import Backend
 from autotune.backends.cpu.device_lanes import device_functions
-from autotune.backends.cpu.lane_executor import ANYWHERE, LaneExecutor
-from autotune.backends.cpu.libraries import open_library
-from autotune.backends.cpu.vm_executor import VmExecutor
+from autotune.backends.cpu.native_executor import ANYWHERE, NativeExecutor
+from autotune.backends.cpu.native_library import NativeLibrary
 from autotune.backends.executor import KernelExecutor
 from autotune.graph.lanes import Lane, parse_lanes
 from autotune.host.machine import host_target, thread_cpus
-from autotune.host.roofline import Roofline, measure_roofline
 from autotune.options import Options
+from autotune.versions import check_versions
 from schedules.config import Config
 from schedules.errors import ArtifactError
-from schedules.lower import load_program, lower, tvm_target
 from schedules.target import Target
-from schedules.templates.common.indices import exact_indices
-from schedules.templates.cpu.passes import compiled
 
 if TYPE_CHECKING:  # running an artifact needs neither importer nor measurer, and both take long to load
+    from autotune.host.roofline import Roofline
     from autotune.importer.program import Program
     from autotune.measure.local_measurer import LocalMeasurer
-
-TVM_FORMS = {"llvm": "ll", "asm": "asm"}
-"""Form of a kernel's code → TVM's name of it."""
 
 ISA_ORDER = ("generic", "avx2", "avx512", "amx")
 """Levels of x86-64, each of which runs code for those before it."""
@@ -48,7 +43,7 @@ class CpuBackend:
 
     device: Callable[[], Backend]
     kind: str = "llvm"
-    forms: tuple[str, ...] = ("tir", *TVM_FORMS)
+    forms: tuple[str, ...] = ("tir", "llvm", "asm")
     has_lanes: bool = True
 
     def check_options(self, options: Options) -> None:
@@ -85,13 +80,18 @@ class CpuBackend:
 
     def roofline(self, target: Target) -> Roofline:
         """As ``Backend.roofline``, measured on this machine."""
+        from autotune.host.roofline import measure_roofline  # loads TVM
+
         return measure_roofline(target)
 
     def executor(self, artifact: Artifact, threads: int, cpus: Sequence[int] = ()) -> KernelExecutor:
         """As ``Backend.executor``; on fewer cores than the artifact was placed on, some cores run several lanes."""
-        library = open_library(artifact.library)
         if artifact.steps is None:
-            return VmExecutor(library, artifact.weights)
+            check_versions()
+            from autotune.backends.cpu.libraries import open_library  # loads TVM
+            from autotune.backends.cpu.vm_executor import VmExecutor  # loads TVM
+
+            return VmExecutor(open_library(artifact.library), artifact.weights, threads)
         lanes = artifact.steps.lanes
         cores = max(lane.first + lane.threads for lane in lanes) if lanes else threads
         cpus = cpus or thread_cpus(cores)
@@ -99,10 +99,10 @@ class CpuBackend:
         for lane in lanes:
             if lane.device:
                 where[lane.first] = ANYWHERE
-        libraries = {artifact.target.threads: library}
-        libraries |= {count: open_library(path) for count, path in artifact.lane_libraries.items()}
+        paths = {artifact.target.threads: artifact.library, **artifact.lane_libraries}
+        libraries = {count: NativeLibrary(path) for count, path in paths.items()}
         devices = device_functions({name: self._on_device(path) for name, path in artifact.device_parts.items()})
-        return LaneExecutor(libraries, artifact.steps, artifact.weights, where, devices)
+        return NativeExecutor(libraries, artifact.steps, artifact.weights, where, devices)
 
     def _on_device(self, path: Path) -> tuple[KernelExecutor, int]:
         """What runs the device's part at ``path``, and how many outputs that has."""
@@ -111,7 +111,6 @@ class CpuBackend:
 
     def emit(self, program: str, config: Config, target: Target, form: str) -> str:
         """As ``Backend.emit``."""
-        func = lower(load_program(program), config, target).mod["main"]
-        if form == "tir":
-            return str(tvm.IRModule({"main": exact_indices(func)}).script())
-        return str(compiled(func, "main", tvm_target(target)).mod.inspect_source(TVM_FORMS[form]))
+        from autotune.backends.cpu.emitted_code import emitted  # loads TVM
+
+        return emitted(program, config, target, form)

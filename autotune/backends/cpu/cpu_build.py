@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from autotune.artifact.apply_plan import apply_plan
-from autotune.artifact.directory import identity, read_artifact, write_artifact
+from autotune.artifact.directory import read_artifact, write_artifact
+from autotune.artifact.identity import identity
 from autotune.artifact.manifest import sha256
 from autotune.artifact.plan import Plan
 from autotune.backends.cpu.linking import compile_kernels, concats_of, link_kernels, link_library
-from autotune.graph.steps import flatten
+from autotune.graph.flattening import flatten
 from autotune.importer.program import Program
 from autotune.measure.measurer import MeasurementBackend
 from schedules.errors import ArtifactError

@@ -12,7 +12,6 @@ from pathlib import Path
 import tvm
 from tvm import relax
 from tvm.support import cc
-from tvm_ffi import libinfo
 
 from autotune.artifact.plan import Plan
 from autotune.importer.program import Program
@@ -68,14 +67,18 @@ def concats_of(program: Program) -> dict[str, int]:
     return {symbol_of(key): axis for key, axis in axes.items() if axis is not None}
 
 
-DRIVER = Path(__file__).with_name("lanes.cc")
+CORE = Path(__file__).with_name("core.cc")
 """What runs flat programs; compiled with every artifact, so that a machine that only runs one needs no compiler."""
+
+CORE_OPTIONS = ("-O2", "-std=c++17", "-fno-exceptions", "-fno-rtti", "-pthread")
+LINK_OPTIONS = ("-static-libgcc", "-Wl,--as-needed", "-Wl,--no-undefined")
+"""A library needs nothing but the C library and its relatives: no C++ runtime, and nothing that TVM would provide."""
 
 
 def link_kernels(kernels: dict[str, Path], library: Path) -> None:
-    """Write ``library`` with the kernels and the driver that calls them, for a flat program."""
-    options = ["-O2", "-std=c++17", "-pthread", f"-I{libinfo.find_include_path()}"]
-    cc.create_shared(str(library), [str(DRIVER), *(str(path) for path in kernels.values())], options)
+    """Write ``library`` with the kernels and the core that calls them, for a flat program."""
+    objects = [str(CORE), *(str(path) for path in kernels.values())]
+    cc.create_shared(str(library), objects, [*CORE_OPTIONS, *LINK_OPTIONS, "-s"])
 
 
 def link_library(program: Program, target: Target, kernels: dict[str, Path], library: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,8 +10,10 @@ import tvm
 from numpy.typing import NDArray
 from tvm import relax
 
-from autotune.backends.executor import Span, Tensors
+from autotune.backends.cpu.libraries import set_threads
+from autotune.backends.executor import Arrays, Span
 from autotune.graph.lanes import Lane
+from autotune.host.pages import KERNEL_ALIGNMENT
 
 
 class VmExecutor:
@@ -19,29 +22,43 @@ class VmExecutor:
     Args:
         library: holds the compiled program.
         weights: its parameters after the inputs.
+        threads: threads that kernels run on.
     """
 
     lanes: tuple[Lane, ...] = ()
-    pool_per_thread = True
 
-    def __init__(self, library: tvm.runtime.Module, weights: Sequence[NDArray[Any]]) -> None:
+    def __init__(self, library: tvm.runtime.Module, weights: Sequence[NDArray[Any]], threads: int) -> None:
         self._machine = relax.VirtualMachine(library, tvm.cpu())
         self._main = self._machine["main"]
-        self._weights = [tvm.runtime.from_dlpack(array) for array in weights]
+        self._weights = [_tensor(array) for array in weights]
+        self._threads = threads
+        self._lock = threading.Lock()
+        self._thread = threading.local()  # not a set of ids: a new thread may get the id of one that ended
 
-    def run(self, inputs: Tensors) -> list[NDArray[Any]]:
+    def run(self, inputs: Arrays) -> list[NDArray[Any]]:
         """One array per output, of the outputs' shapes."""
-        result = self._main(*inputs, *self._weights)
-        results = [result] if isinstance(result, tvm.runtime.Tensor) else list(result)
-        return [item.numpy() for item in results]
+        if not hasattr(self._thread, "ready"):  # TVM's thread pools belong to the calling thread
+            set_threads(self._threads)
+            self._thread.ready = True
+        with self._lock:
+            result = self._main(*map(_tensor, inputs), *self._weights)
+            results = [result] if isinstance(result, tvm.runtime.Tensor) else list(result)
+            return [item.numpy() for item in results]
 
-    def profile(self, inputs: Tensors) -> list[tuple[str, float]]:
+    def profile(self, inputs: Arrays) -> list[tuple[str, float]]:
         """Empty: the virtual machine does not report its calls."""
         return []
 
-    def timeline(self, inputs: Tensors) -> list[Span]:
+    def timeline(self, inputs: Arrays) -> list[Span]:
         """Empty: as ``profile``."""
         return []
 
     def cancel(self) -> None:
         """Does nothing: a run goes on to its end."""
+
+
+def _tensor(array: NDArray[Any]) -> tvm.runtime.Tensor:
+    """``array`` as TVM's kernels take it: its own memory if they can read that, else a copy."""
+    if array.ctypes.data % KERNEL_ALIGNMENT == 0 and array.flags.writeable:
+        return tvm.runtime.from_dlpack(array)
+    return tvm.runtime.tensor(array)

@@ -21,7 +21,7 @@ import tvm
 from numpy.typing import NDArray
 
 from autotune.backends.cuda.driver import Driver
-from autotune.backends.executor import Span, Tensors
+from autotune.backends.executor import Arrays, Span
 from autotune.graph.lanes import Lane
 from autotune.graph.steps import Operand, Steps
 from schedules.errors import ArtifactError, MeasureError
@@ -55,7 +55,6 @@ class CudaExecutor:
     """
 
     lanes: tuple[Lane, ...] = ()
-    pool_per_thread = False
 
     def __init__(
         self,
@@ -81,22 +80,22 @@ class CudaExecutor:
         ]
         self._outputs = [(operand, self._driver.pinned(_bytes(operand))) for operand in steps.outputs]
 
-    def run(self, inputs: Tensors) -> list[NDArray[Any]]:
+    def run(self, inputs: Arrays) -> list[NDArray[Any]]:
         """The outputs for ``inputs``, which lie in the host's memory."""
         with _TURN:
             self._driver.enter()
             for number, tensor in self._inputs.items():
-                self._upload(number, tensor, np.from_dlpack(inputs[number]))
+                self._upload(number, tensor, inputs[number])
             self._launch()
             found = [self._download(operand, pinned) for operand, pinned in self._outputs]
             self._driver.synchronize(self._stream)
             return [array.copy() for array in found]
 
-    def profile(self, inputs: Tensors) -> list[tuple[str, float]]:
+    def profile(self, inputs: Arrays) -> list[tuple[str, float]]:
         """Empty: kernels of a graph are not timed one by one."""
         return []
 
-    def timeline(self, inputs: Tensors) -> list[Span]:
+    def timeline(self, inputs: Arrays) -> list[Span]:
         """Empty: as ``profile``."""
         return []
 

@@ -8,9 +8,10 @@ import stat
 import numpy as np
 import pytest
 
-from autotune.artifact.directory import identity, read_artifact, read_tasks, write_artifact
+from autotune.artifact.directory import read_artifact, read_tasks, write_artifact
+from autotune.artifact.identity import identity
+from autotune.artifact.make_plan import make_plan
 from autotune.artifact.manifest import read_manifest, sealed, sha256
-from autotune.artifact.plan import make_plan
 from autotune.backends.cpu.cpu_build import build_artifact
 from autotune.host.pages import ALIGNMENT
 from schedules.errors import ArtifactError

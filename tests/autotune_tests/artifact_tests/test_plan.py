@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 import tvm
 
-from autotune.artifact.plan import SHOWN, Choice, Plan, make_plan, record_key
+from autotune.artifact.make_plan import SHOWN, make_plan, record_key
+from autotune.artifact.plan import Choice, Plan
 from schedules.config import Config
 from schedules.errors import ArtifactError, MissingRecordError
 from schedules.lower import BASELINE

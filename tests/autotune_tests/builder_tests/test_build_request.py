@@ -4,7 +4,7 @@ from pathlib import Path
 
 import onnx
 
-from autotune.artifact.plan import record_key
+from autotune.artifact.make_plan import record_key
 from autotune.builder.build_request import BuildRequest, LaneKernels
 from autotune.graph.lanes import cpu_lane
 from autotune.options import Options

@@ -36,7 +36,7 @@ class Executor:
 
 
 def profiler(monkeypatch, cores=2):
-    monkeypatch.setattr("autotune.builder.lane_profiles.LaneExecutor", Executor)
+    monkeypatch.setattr("autotune.builder.lane_profiles.NativeExecutor", Executor)
     use = [Use(Source("arena", call), (4,), "float32") for call in range(3)]
     given = Use(Source("input", 0), (4,), "float32")
     calls = (

@@ -6,7 +6,7 @@ import onnx
 import pytest
 
 from autotune.artifact.directory import read_artifact
-from autotune.artifact.plan import record_key
+from autotune.artifact.make_plan import record_key
 from autotune.builder import one_lane
 from autotune.builder.build_request import LATENCY, BuildRequest, LaneKernels
 from autotune.builder.one_lane import build_on_one_lane

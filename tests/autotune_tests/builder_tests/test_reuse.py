@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from autotune.artifact.plan import record_key
+from autotune.artifact.make_plan import record_key
 from autotune.builder import one_lane
 from autotune.builder.reuse import FIRST, Reuse
 from autotune.importer.onnx_model.load import load_model

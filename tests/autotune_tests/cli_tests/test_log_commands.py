@@ -163,7 +163,7 @@ def test_an_unknown_format_is_refused(answer, log, tmp_path):
 
 
 def test_metaschedule_s_form_goes_out_and_in(answer, tmp_path):
-    from autotune.artifact.plan import record_key
+    from autotune.artifact.make_plan import record_key
     from tests.autotune_tests.tiny import save_tiny, target, tiny_program
 
     program = tiny_program(save_tiny(tmp_path / "tiny.onnx"))

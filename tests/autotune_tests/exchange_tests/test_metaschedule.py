@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autotune.artifact.plan import record_key
+from autotune.artifact.make_plan import record_key
 from autotune.exchange.metaschedule import RECORDS, TARGET, WORKLOADS, export_databases, import_databases
 from schedules.config import Config
 from schedules.errors import LogError, ScheduleError

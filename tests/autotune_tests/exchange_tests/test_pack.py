@@ -15,7 +15,7 @@ import pytest
 import tvm
 
 from autotune.artifact.directory import read_artifact
-from autotune.artifact.plan import record_key
+from autotune.artifact.make_plan import record_key
 from autotune.backends.cuda.driver import Driver
 from autotune.cli.main import main
 from autotune.exchange.pack import pack

@@ -5,7 +5,7 @@ import pytest
 from autotune.artifact.apply_plan import apply_plan
 from autotune.artifact.plan import Choice, Plan
 from autotune.backends.cpu.linking import concats_of
-from autotune.graph.flat import read_flat
+from autotune.graph.flattening import read_flat
 from autotune.importer.guarded_import import import_model
 from schedules.lower import BASELINE
 from tests.autotune_tests.tiny import target

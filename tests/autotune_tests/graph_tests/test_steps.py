@@ -8,7 +8,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from autotune.artifact.apply_plan import apply_plan
 from autotune.artifact.plan import Choice, Plan
-from autotune.graph.steps import flatten
+from autotune.graph.flattening import flatten
 from autotune.importer.program import import_program
 from autotune.measure.measurer import symbol_of
 from schedules.lower import BASELINE, load_program

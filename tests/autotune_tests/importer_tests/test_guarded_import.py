@@ -17,8 +17,8 @@ import psutil
 import pytest
 from onnx import TensorProto, helper
 
-from autotune.artifact.directory import identity
-from autotune.artifact.plan import make_plan
+from autotune.artifact.identity import identity
+from autotune.artifact.make_plan import make_plan
 from autotune.importer.guarded_import import count_nodes, import_model, load_checked
 from autotune.importer.import_worker import Limits
 from autotune.importer.onnx_model.load import load_model

@@ -2,7 +2,7 @@
 
 import pytest
 
-from autotune.artifact.plan import record_key
+from autotune.artifact.make_plan import record_key
 from autotune.options import Options
 from autotune.report.inspect_tasks import report_tasks
 from tests.autotune_tests.tiny import save_tiny, target, tiny_program

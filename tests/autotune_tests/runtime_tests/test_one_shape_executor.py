@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from autotune.artifact.directory import read_artifact
-from autotune.runtime.one_shape_executor import SMALL_BYTES, OneShapeExecutor
+from autotune.runtime.one_shape_executor import OneShapeExecutor
 
 
 @pytest.fixture(scope="module")
@@ -27,10 +27,8 @@ def awkward(array):
     return {"unaligned": unaligned, "strided": strided, "read-only": frozen, "transposed": array.copy().T.copy().T}
 
 
-@pytest.mark.parametrize("limit", [0, SMALL_BYTES])
 @pytest.mark.parametrize("kind", ["unaligned", "strided", "read-only", "transposed"])
-def test_any_layout_of_the_input_gives_the_same(executor, kind, monkeypatch, limit):
-    monkeypatch.setattr("autotune.runtime.one_shape_executor.SMALL_BYTES", limit)  # 0: what is small is not copied
+def test_any_layout_of_the_input_gives_the_same(executor, kind):
     array = data()
     expected = executor.run([array])
     got = executor.run([awkward(array)[kind]])

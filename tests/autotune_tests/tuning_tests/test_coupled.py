@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import onnx
 import pytest
-import tvm
 
 from autotune.artifact.directory import read_artifact
 from autotune.backends.cpu.cpu_backend import CpuBackend
@@ -218,8 +217,8 @@ def test_a_failing_device_names_its_subgraph(library_of_one, tmp_path):
 @pytest.fixture
 def library_of_one(placed):
     """A driver with one call of a device, which fails."""
-    from autotune.backends.cpu.lane_executor import ANYWHERE, LaneExecutor
-    from autotune.backends.cpu.libraries import open_library
+    from autotune.backends.cpu.native_executor import ANYWHERE, NativeExecutor
+    from autotune.backends.cpu.native_library import NativeLibrary
     from autotune.graph.merge import device_symbol
     from autotune.graph.steps import Group, Operand, Step, Steps
 
@@ -236,9 +235,9 @@ def library_of_one(placed):
         (cpu_lane(0, 1), Lane("cuda:0", 1, 1, "cuda:0")),
         (Group("1.1", 1, 1),),
     )
-    library = open_library(read_artifact(placed[0]).library)
-    machine = LaneExecutor({1: library}, steps, (), [0, ANYWHERE], device_functions({"1.1": (Fails(), 1)}))
-    yield machine, [tvm.runtime.tensor(np.zeros(4, np.float32))]
+    library = NativeLibrary(read_artifact(placed[0]).library)
+    machine = NativeExecutor({1: library}, steps, (), [0, ANYWHERE], device_functions({"1.1": (Fails(), 1)}))
+    yield machine, [np.zeros(4, np.float32)]
     machine.close()
 
 

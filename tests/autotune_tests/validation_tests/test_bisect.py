@@ -8,8 +8,8 @@ import numpy as np
 import onnx
 import pytest
 
+from autotune.artifact.make_plan import make_plan
 from autotune.artifact.manifest import sealed, sha256
-from autotune.artifact.plan import make_plan
 from autotune.backends.cpu.cpu_build import build_artifact
 from autotune.cli.main import main
 from autotune.importer.onnx_model.load import load_model

@@ -22,16 +22,16 @@ def executor() -> VmExecutor:
     module = relax.transform.LegalizeOps()(builder.get())
     weight = paged(24).view(np.float32).reshape(2, 3)
     weight[...] = 2.0
-    return VmExecutor(tvm.compile(module, target="llvm").mod, [weight])
+    return VmExecutor(tvm.compile(module, target="llvm").mod, [weight], 1)
 
 
 def test_every_output_is_returned_in_order() -> None:
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
-    total, double = executor().run([tvm.runtime.tensor(x)])
+    total, double = executor().run([x])
     np.testing.assert_array_equal(total, x + 2)
     np.testing.assert_array_equal(double, (x + 2) ** 2)
 
 
 def test_it_neither_profiles_nor_has_lanes() -> None:
-    made, x = executor(), tvm.runtime.tensor(np.zeros((2, 3), np.float32))
-    assert (made.profile([x]), made.timeline([x]), made.lanes, made.pool_per_thread) == ([], [], (), True)
+    made, x = executor(), np.zeros((2, 3), np.float32)
+    assert (made.profile([x]), made.timeline([x]), made.lanes) == ([], [], ())

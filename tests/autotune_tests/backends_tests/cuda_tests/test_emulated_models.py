@@ -15,7 +15,8 @@ from onnx import numpy_helper
 
 from autotune.artifact.apply_plan import apply_plan
 from autotune.artifact.plan import Choice, Plan
-from autotune.graph.steps import Operand, flatten
+from autotune.graph.flattening import flatten
+from autotune.graph.steps import Operand
 from autotune.importer.onnx_model.load import load_model
 from autotune.importer.onnx_model.simplify import simplify
 from autotune.importer.program import Program, import_program

@@ -1,20 +1,24 @@
-"""The driver: whatever the graph and the lanes, outputs equal those of a sequential run, and no run hangs."""
+"""The core: whatever the graph and the lanes, outputs equal those of a sequential run, and no run hangs."""
 
+import os
+import subprocess
 import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
-import tvm
-import tvm_ffi
+from tvm.support import cc
+from tvm_ffi import libinfo
 
-from autotune.backends.cpu.lane_executor import LaneExecutor
-from autotune.backends.cpu.linking import link_kernels
+from autotune.backends.cpu.linking import CORE, link_kernels
+from autotune.backends.cpu.native_executor import NativeExecutor
+from autotune.backends.cpu.native_library import NativeLibrary
 from autotune.graph.lanes import cpu_lane
 from autotune.graph.partition import Subgraph, partition, refine, subgraph_needs
-from autotune.graph.steps import Piece, arrange
+from autotune.graph.steps import Operand, Piece, Steps, arrange
 from autotune.host.machine import thread_cpus
-from schedules.errors import RunError
+from autotune.measure.output_check import aligned
+from schedules.errors import ArtifactError, RunError
 from tests.autotune_tests.graph_tests.dags import chains, random_edges, random_flat
 
 PATIENCE_S = 60.0
@@ -29,9 +33,12 @@ LANE_SETS = (
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory):
-    path = tmp_path_factory.mktemp("fakes") / "fakes.so"
-    link_kernels({"fakes": Path(__file__).with_name("fake_kernels.cc")}, path)
-    return tvm_ffi.load_module(str(path))
+    folder = tmp_path_factory.mktemp("fakes")
+    source = Path(__file__).with_name("fake_kernels.cc")
+    command = [cc.get_cc(), "-O2", "-std=c++17", "-fPIC", f"-I{libinfo.find_include_path()}", "-c", str(source)]
+    subprocess.run([*command, "-o", str(folder / "fakes.o")], check=True)
+    link_kernels({"fakes": folder / "fakes.o"}, folder / "fakes.so")
+    return NativeLibrary(folder / "fakes.so")
 
 
 @pytest.fixture
@@ -44,7 +51,8 @@ def machine(library):
         steps = arrange(dict.fromkeys(sizes, flat), pieces, lanes)
         cpus = thread_cpus(2)
         cores = 1 + max(lane.cores[-1] for lane in lanes)
-        made.append(LaneExecutor(dict.fromkeys(sizes, library), steps, (), [cpus[i % len(cpus)] for i in range(cores)]))
+        where = [cpus[i % len(cpus)] for i in range(cores)]
+        made.append(NativeExecutor(dict.fromkeys(sizes, library), steps, (), where))
         return made[-1]
 
     yield make
@@ -105,7 +113,7 @@ def within(seconds, work):
 
 
 def tensor(rng):
-    return tvm.runtime.tensor(rng.uniform(0.0, 10.0, 8))
+    return rng.uniform(0.0, 10.0, 8)
 
 
 def equal(ours, theirs):
@@ -121,7 +129,7 @@ def test_a_thousand_graphs_run_as_in_sequence(machine):
         placed = machine(flat, random_pieces(rng, edges, lanes), lanes)
         for _ in range(2):  # the second run meets what the first left in memory
             x = tensor(rng)
-            assert equal(within(PATIENCE_S, lambda m=placed, x=x: m.run([x])), sequential(flat, x.numpy())), number
+            assert equal(within(PATIENCE_S, lambda m=placed, x=x: m.run([x])), sequential(flat, x)), number
         placed.close()
 
 
@@ -132,7 +140,7 @@ def test_sixteen_callers_get_their_own_answers(machine):
     flat = random_flat(rng, edges)
     placed = machine(flat, random_pieces(rng, edges, lanes), lanes)
     feeds = [tensor(rng) for _ in range(16)]
-    expected = [sequential(flat, x.numpy()) for x in feeds]
+    expected = [sequential(flat, x) for x in feeds]
     wrong, ready = [], threading.Barrier(16)
 
     def call(index):
@@ -170,11 +178,11 @@ def test_a_failing_subgraph_is_named_and_the_next_run_is_right(machine):
         if broken not in (0, 3):
             flat = with_symbol(flat, {0, 3}, "touchy")
         placed = machine(flat, pieces, LANE_SETS[1])
-        bad = tvm.runtime.tensor(np.full(8, -1.0))
+        bad = np.full(8, -1.0)
         with pytest.raises(RunError, match=r"subgraph '0\.[01]' failed on lane cpu:[01]: .*it is negative"):
             within(PATIENCE_S, lambda m=placed, x=bad: m.run([x]))
         good = tensor(rng)
-        assert equal(within(PATIENCE_S, lambda m=placed, x=good: m.run([x])), sequential(flat, good.numpy()))
+        assert equal(within(PATIENCE_S, lambda m=placed, x=good: m.run([x])), sequential(flat, good))
 
 
 def test_slow_subgraphs_only_take_longer(machine):
@@ -182,7 +190,7 @@ def test_slow_subgraphs_only_take_longer(machine):
     flat, pieces = branches(rng, (2, 6), "slow", {1, 4, 7})
     placed = machine(flat, pieces, LANE_SETS[1])
     x = tensor(rng)
-    assert equal(within(PATIENCE_S, lambda: placed.run([x])), sequential(flat, x.numpy()))
+    assert equal(within(PATIENCE_S, lambda: placed.run([x])), sequential(flat, x))
 
 
 def test_a_cancelled_run_ends_early_and_the_next_is_right(machine):
@@ -195,7 +203,7 @@ def test_a_cancelled_run_ends_early_and_the_next_is_right(machine):
     with pytest.raises(RunError, match="cancelled"):
         within(PATIENCE_S, lambda: placed.run([x]))
     timer.join()
-    assert equal(within(PATIENCE_S, lambda: placed.run([x])), sequential(flat, x.numpy()))
+    assert equal(within(PATIENCE_S, lambda: placed.run([x])), sequential(flat, x))
 
 
 def test_the_timeline_respects_dependences_and_cores(machine):
@@ -228,3 +236,62 @@ def test_closing_twice_is_safe(machine):
     placed = machine(flat, pieces, LANE_SETS[1])
     placed.close()
     placed.close()
+
+
+def test_a_child_of_a_fork_starts_threads_of_its_own(machine):
+    rng = np.random.default_rng(8)
+    flat, pieces = branches(rng, (3, 4), "mix", set())
+    placed = machine(flat, pieces, LANE_SETS[2])
+    x = rng.uniform(0.0, 10.0, 8)
+    expected = placed.run([x])
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if equal(placed.run([x]), expected) else 1)
+    ended = within(PATIENCE_S, lambda: os.waitpid(child, 0))
+    assert os.waitstatus_to_exitcode(ended[1]) == 0
+    assert equal(placed.run([x]), expected)
+
+
+def test_an_input_of_any_alignment_is_read(machine):
+    rng = np.random.default_rng(9)
+    flat, pieces = branches(rng, (2, 2), "mix", set())
+    placed = machine(flat, pieces, LANE_SETS[1])
+    x = np.empty(8 * 8 + 4, np.uint8)[4:].view(np.float64)
+    x[...] = rng.uniform(0.0, 10.0, 8)
+    assert equal(placed.run([x]), sequential(flat, x))
+
+
+def test_outputs_may_be_inputs_and_weights(library):
+    given, held = Operand("input", 0, (8,), "float64"), Operand("weight", 0, (8,), "float64")
+    weight = aligned((8,), np.dtype(np.float64))
+    weight[...] = 3.0
+    machine = NativeExecutor({1: library}, Steps((), (held, given), 0, (weight,)), [weight], [-1])
+    x = np.arange(8.0)
+    assert equal(machine.run([x]), [weight, x])
+    machine.close()
+
+
+def test_a_library_without_the_core_is_refused(tmp_path):
+    (tmp_path / "x.cc").write_text("int nothing;")
+    subprocess.run([cc.get_cc(), "-shared", str(tmp_path / "x.cc"), "-o", str(tmp_path / "x.so")], check=True)
+    with pytest.raises(ArtifactError, match=r"x\.so has no tune_core_open; build the artifact again"):
+        NativeLibrary(tmp_path / "x.so")
+
+
+LAYOUTS = """
+#include <tvm/ffi/c_api.h>
+#include <type_traits>
+#include "core.cc"
+static_assert(sizeof(Any) == sizeof(TVMFFIAny) && offsetof(Any, pointer) == offsetof(TVMFFIAny, v_ptr));
+static_assert(TENSOR == kTVMFFIDLTensorPtr && ON_CPU == kDLCPU && sizeof(Tensor) == sizeof(DLTensor));
+static_assert(offsetof(Tensor, rank) == offsetof(DLTensor, ndim));
+static_assert(offsetof(Tensor, code) == offsetof(DLTensor, dtype));
+static_assert(offsetof(Tensor, shape) == offsetof(DLTensor, shape));
+static_assert(offsetof(Tensor, byte_offset) == offsetof(DLTensor, byte_offset));
+"""
+
+
+def test_tensors_are_laid_out_as_tvm_has_them(tmp_path):
+    (tmp_path / "layouts.cc").write_text(LAYOUTS)
+    flags = [f"-I{CORE.parent}", f"-I{libinfo.find_include_path()}", "-std=c++17", "-fsyntax-only"]
+    subprocess.run([cc.get_cc(), *flags, str(tmp_path / "layouts.cc")], check=True)

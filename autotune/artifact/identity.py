@@ -1,0 +1,28 @@
+"""What tells one artifact from another."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+import numpy as np
+import tvm_ffi
+
+from autotune.artifact.plan import Plan
+
+if TYPE_CHECKING:  # loads ONNX and the importer
+    from autotune.importer.program import Program
+
+
+def identity(program: Program, plan: Plan) -> str:
+    """Hash of everything that decides what an artifact computes and how: graph, weights and plan.
+
+    The plan alone is not enough: two models of the same kernels differ in their wiring or their weights.
+    """
+    digest = hashlib.sha256(plan.digest.encode())
+    digest.update(f"{tvm_ffi.structural_hash(program.module):016x}".encode())
+    digest.update(repr((program.inputs, program.outputs)).encode())
+    for array in program.weights:
+        digest.update(f"{array.dtype}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()

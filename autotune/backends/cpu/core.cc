@@ -1,0 +1,678 @@
+// Runs a compiled program: kernel calls in a fixed order per thread, with waits where data crosses between threads.
+//
+// Linked with kernels into every artifact and every exported C library. It needs the C library and threads, nothing of
+// TVM's: what compiled kernels ask of TVM's runtime (parallel loops, barriers, workspace, errors) is answered here.
+//
+//   thread       one core. Thread 0 is the caller; the others belong to the program, are pinned, and spin for IDLE_NS
+//                after a run before they sleep. After a fork the child's first run starts them anew.
+//   group        a subgraph: calls that run in a row on a team of threads [first, first + size). Its leader is the
+//                first thread. The others help: they run their share of every parallel loop that the leader meets.
+//   order        every thread meets the groups in their order. A leader waits for the groups that its own group needs,
+//                a helper until the leader is done. After an error or a cancellation the calls that are left are
+//                skipped, but every group is still marked as done: nobody waits for ever.
+#include "core.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <atomic>
+
+namespace {
+
+const int64_t IDLE_NS = 2000000;
+const int SPINS = 1000;  // pauses before a waiting thread offers its core to others, some 20 microseconds
+const size_t HUGE_PAGE = 2u << 20;
+const size_t SMALL = 1u << 18;  // bytes up to which memory is not asked for in huge pages. Heuristic, not measured
+const size_t ALIGNMENT = 64;    // what kernels assume of every tensor
+const int WORKSPACES = 16;      // that one thread can hold at a time; kernels of ours hold one or two
+
+// As TVM's (tvm/ffi/c_api.h, dlpack.h, c_backend_api.h; tests/.../test_core.py compares).
+struct Any {
+  int32_t type_index;
+  uint32_t padding;
+  void* pointer;
+};
+const int32_t TENSOR = 7;
+
+struct Tensor {
+  void* data;
+  int32_t device_type, device_id;
+  int32_t rank;
+  uint8_t code, bits;
+  uint16_t lanes;
+  int64_t* shape;
+  int64_t* strides;
+  uint64_t byte_offset;
+};
+const int32_t ON_CPU = 1;
+
+struct Env {
+  void* sync;
+  int32_t num_task;
+};
+
+typedef int (*Kernel)(void* self, const Any* args, int32_t count, Any* result);
+typedef int (*Lambda)(int task, Env* env, void* data);
+
+enum Place { ARENA = 0, INPUT = 1, WEIGHT = 2 };
+
+struct Region {
+  void* base;
+  size_t mapped;
+  char* start;
+  size_t bytes;
+};
+
+struct Call {
+  Kernel kernel;
+  Any* args;
+  int32_t count;
+};
+
+struct Patch {
+  Tensor* tensor;
+  int64_t input;
+  Patch* next;
+};
+
+struct Output {
+  int64_t place, index, bytes;
+};
+
+struct alignas(64) Flag {
+  std::atomic<uint64_t> value;
+};
+
+struct Group {
+  int64_t first, size;
+  int64_t waits_count;
+  const int64_t* waits;
+  int64_t calls_count, first_call;
+  Call* calls;
+  // The parallel loop that the leader is at.
+  Lambda lambda;
+  void* data;
+  Env env;
+  Flag done;       // the last run in which the group was done
+  Flag launches;   // parallel loops so far
+  Flag pending;    // helpers that have not finished the loop
+  Flag arrived;    // threads at the barrier
+  uint64_t* seen;  // launches that each thread of the team has run
+};
+
+struct Workspace {
+  Region region;
+  bool used;
+};
+
+struct Thread {
+  tune_core* core;
+  int64_t number;
+  int64_t cpu;
+  uint64_t epoch;  // the last run that it knows of
+  pthread_t id;
+  Group* leading;  // the group that it leads, outside of parallel loops: inside one, a loop runs where it is
+  Workspace workspaces[WORKSPACES];
+  Flag finished;
+};
+
+struct Block {
+  Block* next;
+};
+
+}  // namespace
+
+struct tune_core {
+  Block* blocks;  // everything that was allocated for it
+  bool huge_pages;
+  Region arena;
+  int64_t inputs_count, outputs_count, groups_count, calls_count, threads_count;
+  const int64_t* input_bytes;
+  Region* staged;     // where inputs go that kernels cannot read where they are
+  const void** read;  // where kernels read every input of this run
+  Output* outputs;
+  const void* const* weights;
+  Patch* patches;
+  Group* groups;
+  Thread* threads;
+  int64_t* times;
+  std::atomic<int64_t> pid;  // of the process that its threads run in; 0 while they are being started
+  pthread_mutex_t running, sleeping;
+  pthread_cond_t wake;
+  Flag epoch, sleepers, stop, abort, failed;  // failed: number of the group, plus one
+  char error[sizeof(tune_report::text)];
+};
+
+namespace {
+
+thread_local Thread* here = nullptr;
+thread_local char raised[sizeof(tune_report::text)];
+
+inline void relax(int* spins) {
+  if (*spins < SPINS) {
+    ++*spins;
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+  } else {
+    sched_yield();
+  }
+}
+
+inline int64_t now_ns() {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return time.tv_sec * 1000000000LL + time.tv_nsec;
+}
+
+inline uint64_t get(const Flag& flag) { return flag.value.load(std::memory_order_acquire); }
+inline void set(Flag& flag, uint64_t value) { flag.value.store(value, std::memory_order_release); }
+
+int say(tune_report* report, int status, const char* text) {
+  if (report != nullptr) {
+    report->group = -1;
+    snprintf(report->text, sizeof(report->text), "%s", text);
+  }
+  return status;
+}
+
+// Memory.
+
+bool map_region(size_t bytes, bool huge, Region* region) {
+  huge = huge && bytes > SMALL;
+  size_t mapped = huge ? (bytes + 2 * HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE : bytes + ALIGNMENT;
+  void* base = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (base == MAP_FAILED) return false;
+  char* start = static_cast<char*>(base);
+  if (huge) {
+    start += (HUGE_PAGE - reinterpret_cast<uintptr_t>(base) % HUGE_PAGE) % HUGE_PAGE;
+    madvise(base, mapped, MADV_HUGEPAGE);
+  }
+  *region = {base, mapped, start, bytes};
+  return true;
+}
+
+void unmap(Region* region) {
+  if (region->base != nullptr) munmap(region->base, region->mapped);
+  *region = {nullptr, 0, nullptr, 0};
+}
+
+// Zeros that live as long as the core, aligned to a cache line; null if there is no memory.
+void* keep(tune_core* core, size_t bytes) {
+  void* memory = nullptr;
+  if (posix_memalign(&memory, 64, 64 + bytes) != 0) return nullptr;
+  memset(memory, 0, 64 + bytes);
+  Block* block = static_cast<Block*>(memory);
+  block->next = core->blocks;
+  core->blocks = block;
+  return static_cast<char*>(memory) + 64;
+}
+
+template <typename T>
+bool keep(tune_core* core, int64_t count, T** made) {
+  *made = static_cast<T*>(keep(core, static_cast<size_t>(count) * sizeof(T)));
+  return *made != nullptr;
+}
+
+void* allocate(int, int, uint64_t bytes, int, int) {
+  if (here == nullptr) return nullptr;
+  Workspace* free_one = nullptr;
+  for (Workspace& space : here->workspaces) {
+    if (space.used) continue;
+    if (free_one == nullptr || space.region.bytes > free_one->region.bytes) free_one = &space;
+  }
+  if (free_one == nullptr) return nullptr;
+  if (free_one->region.bytes < bytes) {
+    unmap(&free_one->region);
+    if (!map_region(bytes, here->core->huge_pages, &free_one->region)) return nullptr;
+  }
+  free_one->used = true;
+  return free_one->region.start;
+}
+
+int release(int, int, void* memory) {
+  if (here == nullptr) return -1;
+  for (Workspace& space : here->workspaces) {
+    if (space.used && space.region.start == memory) {
+      space.used = false;
+      return 0;
+    }
+  }
+  return -1;
+}
+
+// Running.
+
+// The first error of a run is kept; later ones follow from it or do not matter beside it.
+void keep_error(tune_core* core, int64_t group) {
+  uint64_t none = 0;
+  if (core->failed.value.compare_exchange_strong(none, static_cast<uint64_t>(group + 1))) {
+    snprintf(core->error, sizeof(core->error), "%s", raised[0] ? raised : "a kernel failed without saying why");
+  }
+  raised[0] = 0;
+  set(core->abort, 1);
+}
+
+int run_share(Group* group, int64_t member) {
+  int failed = 0;
+  for (int64_t task = member; task < group->env.num_task; task += group->size) {
+    failed |= group->lambda(static_cast<int>(task), &group->env, group->data);
+  }
+  return failed;
+}
+
+void help(tune_core* core, Group* group, int64_t thread, uint64_t epoch) {
+  int64_t member = thread - group->first;
+  int spins = 0;
+  for (;;) {
+    if (get(group->launches) != group->seen[member]) {
+      ++group->seen[member];
+      if (run_share(group, member) != 0) keep_error(core, group - core->groups);
+      group->pending.value.fetch_sub(1, std::memory_order_acq_rel);
+      spins = 0;
+    } else if (get(group->done) == epoch) {
+      return;
+    } else {
+      relax(&spins);
+    }
+  }
+}
+
+void lead(tune_core* core, Group* group, uint64_t epoch) {
+  for (int64_t i = 0; i < group->waits_count; ++i) {
+    int spins = 0;
+    while (get(core->groups[group->waits[i]].done) != epoch) relax(&spins);
+  }
+  here->leading = group;
+  const bool timed = core->times != nullptr;
+  int64_t* times = timed ? core->times + 2 * (group - core->groups) : nullptr;
+  int64_t* call_times = timed ? core->times + 2 * (core->groups_count + group->first_call) : nullptr;
+  if (timed) times[0] = now_ns();
+  for (int64_t i = 0; i < group->calls_count && !get(core->abort); ++i) {
+    Call* call = &group->calls[i];
+    if (timed) call_times[2 * i] = now_ns();
+    Any result = {0, 0, nullptr};
+    if (call->kernel(nullptr, call->args, call->count, &result) != 0) keep_error(core, group - core->groups);
+    if (timed) call_times[2 * i + 1] = now_ns();
+  }
+  if (timed) times[1] = now_ns();
+  here->leading = nullptr;
+  set(group->done, epoch);
+}
+
+void run_groups(Thread* thread, uint64_t epoch) {
+  tune_core* core = thread->core;
+  for (int64_t i = 0; i < core->groups_count; ++i) {
+    Group* group = &core->groups[i];
+    if (group->first == thread->number) {
+      lead(core, group, epoch);
+    } else if (group->first < thread->number && thread->number < group->first + group->size) {
+      help(core, group, thread->number, epoch);
+    }
+  }
+  set(thread->finished, epoch);
+}
+
+// Returns when there is a new run, or the threads are to end.
+void await_run(tune_core* core, uint64_t seen) {
+  int64_t since = now_ns();
+  int spins = 0;
+  for (uint64_t turn = 1; get(core->epoch) == seen && !get(core->stop); ++turn) {
+    relax(&spins);
+    if (turn % 64 != 0 || now_ns() - since < IDLE_NS) continue;
+    pthread_mutex_lock(&core->sleeping);
+    core->sleepers.value.fetch_add(1);
+    while (core->epoch.value.load() == seen && !get(core->stop)) pthread_cond_wait(&core->wake, &core->sleeping);
+    core->sleepers.value.fetch_sub(1);
+    pthread_mutex_unlock(&core->sleeping);
+  }
+}
+
+void wake_all(tune_core* core) {
+  pthread_mutex_lock(&core->sleeping);
+  pthread_cond_broadcast(&core->wake);
+  pthread_mutex_unlock(&core->sleeping);
+}
+
+void pin(int64_t cpu) {
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(static_cast<int>(cpu), &one);
+  pthread_setaffinity_np(pthread_self(), sizeof(one), &one);
+}
+
+void* serve(void* argument) {
+  Thread* thread = static_cast<Thread*>(argument);
+  here = thread;
+  if (thread->cpu >= 0) pin(thread->cpu);
+  for (;;) {
+    await_run(thread->core, thread->epoch);
+    if (get(thread->core->stop)) return nullptr;
+    thread->epoch = get(thread->core->epoch);
+    run_groups(thread, thread->epoch);
+  }
+}
+
+void join_threads(tune_core* core, int64_t count) {
+  set(core->stop, 1);
+  wake_all(core);
+  for (int64_t i = 1; i < count; ++i) pthread_join(core->threads[i].id, nullptr);
+  set(core->stop, 0);
+}
+
+bool start_threads(tune_core* core) {
+  pthread_mutex_init(&core->running, nullptr);
+  pthread_mutex_init(&core->sleeping, nullptr);
+  pthread_cond_init(&core->wake, nullptr);
+  set(core->sleepers, 0);
+  uint64_t epoch = get(core->epoch);
+  for (int64_t i = 0; i < core->groups_count; ++i) {
+    Group* group = &core->groups[i];
+    for (int64_t j = 0; j < group->size; ++j) group->seen[j] = get(group->launches);
+  }
+  for (int64_t i = 0; i < core->threads_count; ++i) {
+    Thread* thread = &core->threads[i];
+    thread->epoch = epoch;
+    thread->leading = nullptr;
+    for (Workspace& space : thread->workspaces) space.used = false;
+  }
+  for (int64_t i = 1; i < core->threads_count; ++i) {
+    if (pthread_create(&core->threads[i].id, nullptr, serve, &core->threads[i]) != 0) {
+      join_threads(core, i);
+      return false;
+    }
+  }
+  return true;
+}
+
+// Threads do not survive a fork: the child's first run starts its own.
+bool threads_are_here(tune_core* core) {
+  int64_t own = getpid(), found;
+  int spins = 0;
+  while ((found = core->pid.load(std::memory_order_acquire)) != own) {
+    if (found == 0) {
+      relax(&spins);
+    } else if (core->pid.compare_exchange_strong(found, 0)) {
+      bool started = start_threads(core);
+      core->pid.store(started ? own : -1, std::memory_order_release);
+      if (!started) return false;
+    }
+  }
+  return true;
+}
+
+int launch(Lambda lambda, void* data, int num_task) {
+  Group* group = here == nullptr ? nullptr : here->leading;
+  if (group == nullptr || group->size == 1 || num_task == 1) {
+    Env env = {nullptr, 1};
+    return lambda(0, &env, data);
+  }
+  group->lambda = lambda;
+  group->data = data;
+  group->env.sync = group;
+  group->env.num_task = num_task == 0 ? static_cast<int32_t>(group->size) : num_task;
+  set(group->arrived, 0);
+  set(group->pending, static_cast<uint64_t>(group->size - 1));
+  group->launches.value.fetch_add(1, std::memory_order_acq_rel);
+  here->leading = nullptr;
+  int failed = run_share(group, 0);
+  here->leading = group;
+  int spins = 0;
+  while (get(group->pending) != 0) relax(&spins);
+  return failed;
+}
+
+int barrier(int, Env* env) {
+  if (env->num_task == 1) return 0;
+  Group* group = static_cast<Group*>(env->sync);
+  uint64_t size = static_cast<uint64_t>(env->num_task);
+  uint64_t target = (group->arrived.value.fetch_add(1, std::memory_order_acq_rel) / size + 1) * size;
+  int spins = 0;
+  while (get(group->arrived) < target) relax(&spins);
+  return 0;
+}
+
+// Reading the program.
+
+bool read_operand(tune_core* core, const int64_t** words, Any* arg) {
+  const int64_t* at = *words;
+  int64_t place = *at++, index = *at++;
+  Tensor* tensor;
+  if (!keep(core, 1, &tensor)) return false;
+  tensor->device_type = ON_CPU;
+  tensor->code = static_cast<uint8_t>(*at++);
+  tensor->bits = static_cast<uint8_t>(*at++);
+  tensor->lanes = 1;
+  tensor->rank = static_cast<int32_t>(*at++);
+  if (!keep(core, 2 * tensor->rank + 1, &tensor->shape)) return false;
+  tensor->strides = tensor->shape + tensor->rank;
+  int64_t stride = 1;
+  for (int32_t d = tensor->rank - 1; d >= 0; --d) {
+    tensor->shape[d] = at[d];
+    tensor->strides[d] = stride;
+    stride *= at[d];
+  }
+  *words = at + tensor->rank;
+  if (place == INPUT) {
+    Patch* patch;
+    if (!keep(core, 1, &patch)) return false;
+    *patch = {tensor, index, core->patches};
+    core->patches = patch;
+  } else {
+    tensor->data = place == ARENA ? core->arena.start + index : const_cast<void*>(core->weights[index]);
+  }
+  *arg = {TENSOR, 0, tensor};
+  return true;
+}
+
+bool read_group(tune_core* core, const int64_t** words, void* const* kernels, Group* group) {
+  const int64_t* at = *words;
+  group->first = *at++;
+  group->size = *at++;
+  if (group->size == 0) group->size = core->threads_count;
+  group->waits_count = *at++;
+  group->waits = at;
+  at += group->waits_count;
+  group->calls_count = *at++;
+  group->first_call = core->calls_count;
+  core->calls_count += group->calls_count;
+  if (!keep(core, group->size, &group->seen) || !keep(core, group->calls_count, &group->calls)) return false;
+  for (int64_t i = 0; i < group->calls_count; ++i) {
+    Call* call = &group->calls[i];
+    call->kernel = reinterpret_cast<Kernel>(kernels[*at++]);
+    call->count = static_cast<int32_t>(*at++);
+    if (!keep(core, call->count, &call->args)) return false;
+    for (int32_t j = 0; j < call->count; ++j) {
+      if (!read_operand(core, &at, &call->args[j])) return false;
+    }
+  }
+  *words = at;
+  return true;
+}
+
+bool read_program(tune_core* core, const tune_program* program) {
+  const int64_t* at = program->words;
+  core->weights = program->weights;
+  if (!map_region(static_cast<size_t>(*at++), core->huge_pages, &core->arena)) return false;
+  core->inputs_count = *at++;
+  if (!keep(core, core->inputs_count, &core->staged) || !keep(core, core->inputs_count, &core->read)) return false;
+  core->input_bytes = at;
+  at += core->inputs_count;
+  core->outputs_count = *at++;
+  if (!keep(core, core->outputs_count, &core->outputs)) return false;
+  for (int64_t i = 0; i < core->outputs_count; ++i, at += 3) core->outputs[i] = {at[0], at[1], at[2]};
+  core->groups_count = *at++;
+  if (!keep(core, core->groups_count, &core->groups)) return false;
+  for (int64_t i = 0; i < core->groups_count; ++i) {
+    if (!read_group(core, &at, program->kernels, &core->groups[i])) return false;
+  }
+  return true;
+}
+
+// Where kernels read input `number` of a run: the caller's memory if that is aligned, else a copy; null without memory.
+const void* readable(tune_core* core, int64_t number, const void* given) {
+  if (reinterpret_cast<uintptr_t>(given) % ALIGNMENT == 0) return given;
+  size_t bytes = static_cast<size_t>(core->input_bytes[number]);
+  Region* staged = &core->staged[number];
+  if (staged->base == nullptr && !map_region(bytes, core->huge_pages, staged)) return nullptr;
+  memcpy(staged->start, given, bytes);
+  return staged->start;
+}
+
+bool patch_inputs(tune_core* core, const void* const* inputs) {
+  for (int64_t i = 0; i < core->inputs_count; ++i) {
+    core->read[i] = readable(core, i, inputs[i]);
+    if (core->read[i] == nullptr) return false;
+  }
+  for (Patch* patch = core->patches; patch != nullptr; patch = patch->next) {
+    patch->tensor->data = const_cast<void*>(core->read[patch->input]);
+  }
+  return true;
+}
+
+void copy_outputs(tune_core* core, const void* const* inputs, void* const* outputs) {
+  for (int64_t i = 0; i < core->outputs_count; ++i) {
+    const Output& output = core->outputs[i];
+    const void* made = output.place == ARENA   ? core->arena.start + output.index
+                       : output.place == INPUT ? inputs[output.index]
+                                               : core->weights[output.index];
+    memcpy(outputs[i], made, static_cast<size_t>(output.bytes));
+  }
+}
+
+int run_once(tune_core* core, const void* const* inputs, void* const* outputs, tune_report* report) {
+  if (!patch_inputs(core, inputs)) return say(report, TUNE_NO_MEMORY, "no memory for a copy of an input");
+  Thread* first = &core->threads[0];
+  cpu_set_t before;
+  // A caller that is where it belongs stays there: the others' CPUs are busy. Pinning costs microseconds.
+  bool moved = first->cpu >= 0 && sched_getcpu() != first->cpu &&
+               pthread_getaffinity_np(pthread_self(), sizeof(before), &before) == 0;
+  if (moved) pin(first->cpu);
+  set(core->abort, 0);
+  set(core->failed, 0);
+  Thread* outside = here;
+  here = first;
+  uint64_t epoch = core->epoch.value.fetch_add(1) + 1;
+  if (core->sleepers.value.load() != 0) wake_all(core);
+  run_groups(first, epoch);
+  for (int64_t i = 1; i < core->threads_count; ++i) {
+    int spins = 0;
+    while (get(core->threads[i].finished) != epoch) relax(&spins);
+  }
+  here = outside;
+  if (moved) pthread_setaffinity_np(pthread_self(), sizeof(before), &before);
+  uint64_t failed = get(core->failed);
+  if (failed != 0) {
+    say(report, TUNE_FAILED, core->error);
+    if (report != nullptr) report->group = static_cast<int64_t>(failed) - 1;
+    return TUNE_FAILED;
+  }
+  if (get(core->abort)) return say(report, TUNE_CANCELLED, "the run was cancelled");
+  copy_outputs(core, inputs, outputs);
+  return say(report, TUNE_OK, "");
+}
+
+void free_core(tune_core* core) {
+  for (int64_t i = 0; core->threads != nullptr && i < core->threads_count; ++i) {
+    for (Workspace& space : core->threads[i].workspaces) unmap(&space.region);
+  }
+  for (int64_t i = 0; core->staged != nullptr && i < core->inputs_count; ++i) unmap(&core->staged[i]);
+  unmap(&core->arena);
+  for (Block* block = core->blocks; block != nullptr;) {
+    Block* next = block->next;
+    free(block);
+    block = next;
+  }
+  free(core);
+}
+
+}  // namespace
+
+// What compiled kernels ask of TVM's runtime: through pointers, and this one by its name.
+extern "C" {
+TUNE_API void* __TVMBackendParallelLaunch = reinterpret_cast<void*>(&launch);
+TUNE_API void* __TVMBackendParallelBarrier = reinterpret_cast<void*>(&barrier);
+TUNE_API void* __TVMBackendAllocWorkspace = reinterpret_cast<void*>(&allocate);
+TUNE_API void* __TVMBackendFreeWorkspace = reinterpret_cast<void*>(&release);
+
+__attribute__((visibility("hidden"))) void TVMFFIErrorSetRaisedFromCStr(const char* kind, const char* message) {
+  snprintf(raised, sizeof(raised), "%s: %s", kind, message);
+}
+
+__attribute__((visibility("hidden"))) void TVMFFIErrorSetRaisedFromCStrParts(const char* kind, const char** parts,
+                                                                             int32_t count) {
+  size_t used = static_cast<size_t>(snprintf(raised, sizeof(raised), "%s: ", kind));
+  for (int32_t i = 0; i < count && used < sizeof(raised); ++i) {
+    if (parts[i] != nullptr) used += static_cast<size_t>(snprintf(raised + used, sizeof(raised) - used, "%s", parts[i]));
+  }
+}
+
+void tune_core_raise(const char* text) { snprintf(raised, sizeof(raised), "%s", text); }
+
+void tune_core_hooks(void** hooks) {
+  hooks[0] = reinterpret_cast<void*>(&launch);
+  hooks[1] = reinterpret_cast<void*>(&barrier);
+  hooks[2] = reinterpret_cast<void*>(&allocate);
+  hooks[3] = reinterpret_cast<void*>(&release);
+}
+
+void tune_core_adopt(void* const* hooks) {
+  __TVMBackendParallelLaunch = hooks[0];
+  __TVMBackendParallelBarrier = hooks[1];
+  __TVMBackendAllocWorkspace = hooks[2];
+  __TVMBackendFreeWorkspace = hooks[3];
+}
+
+int tune_core_open(const tune_program* program, const tune_settings* settings, tune_core** made, tune_report* report) {
+  *made = nullptr;
+  if (settings->threads < 1) return say(report, TUNE_INVALID, "the number of threads must be at least 1");
+  void* memory = nullptr;
+  if (posix_memalign(&memory, 64, sizeof(tune_core)) != 0) return say(report, TUNE_NO_MEMORY, "no memory");
+  memset(memory, 0, sizeof(tune_core));
+  tune_core* core = static_cast<tune_core*>(memory);
+  core->huge_pages = settings->huge_pages != 0;
+  core->threads_count = settings->threads;
+  if (!keep(core, settings->threads, &core->threads) || !read_program(core, program)) {
+    free_core(core);
+    return say(report, TUNE_NO_MEMORY, "no memory for the arena");
+  }
+  for (int64_t i = 0; i < settings->threads; ++i) {
+    core->threads[i].core = core;
+    core->threads[i].number = i;
+    core->threads[i].cpu = settings->cpus[i];
+  }
+  core->pid.store(-1);
+  if (!threads_are_here(core)) {
+    free_core(core);
+    return say(report, TUNE_NO_THREADS, "a thread cannot be started");
+  }
+  *made = core;
+  return say(report, TUNE_OK, "");
+}
+
+int tune_core_run(tune_core* core, const void* const* inputs, void* const* outputs, int64_t* times,
+                  tune_report* report) {
+  if (!threads_are_here(core)) return say(report, TUNE_NO_THREADS, "a thread cannot be started after a fork");
+  pthread_mutex_lock(&core->running);
+  core->times = times;
+  int status = run_once(core, inputs, outputs, report);
+  pthread_mutex_unlock(&core->running);
+  return status;
+}
+
+void tune_core_cancel(tune_core* core) { set(core->abort, 1); }
+
+void tune_core_close(tune_core* core) {
+  if (core == nullptr) return;
+  if (core->pid.load() == getpid()) join_threads(core, core->threads_count);
+  free_core(core);
+}
+}

@@ -1,0 +1,67 @@
+// What runs a compiled program (core.cc): for autotune/backends/cpu/native_executor.py, which loads it with every
+// artifact, and for exported C libraries (autotune/exchange/c_library/library.cc).
+#ifndef TUNE_CORE_H
+#define TUNE_CORE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifndef TUNE_API
+#define TUNE_API __attribute__((visibility("default")))
+#endif
+
+extern "C" {
+
+enum { TUNE_OK = 0, TUNE_INVALID = 1, TUNE_NO_MEMORY = 2, TUNE_NO_THREADS = 3, TUNE_FAILED = 4, TUNE_CANCELLED = 5 };
+
+// A program. The words, 64-bit integers, position-independent, in this order:
+//   bytes of the arena
+//   inputs, then the bytes of each
+//   outputs, then each: place, index, bytes
+//   groups of calls, then each: first thread, threads (0: all), groups to wait for and their numbers, calls, then each:
+//     kernel, operands, then each: place, index, type code, bits, rank, shape
+// Places: 0 arena (the index is a byte offset), 1 input, 2 weight (the index is a number).
+struct tune_program {
+  const int64_t* words;
+  void* const* kernels;         // packed functions of TVM's, by the numbers that calls name
+  const void* const* weights;   // by the numbers that operands name; aligned to 64 bytes
+};
+
+struct tune_settings {
+  int64_t threads;      // the caller's thread and threads - 1 more
+  const int64_t* cpus;  // logical CPU of each; -1: wherever the system likes
+  int64_t huge_pages;   // whether to ask for huge pages for the arena
+};
+
+struct tune_report {
+  int64_t group;    // number of the group that failed, or -1
+  char text[248];   // what went wrong; empty if nothing did
+};
+
+struct tune_core;
+
+TUNE_API int tune_core_open(const tune_program* program, const tune_settings* settings, tune_core** core,
+                            tune_report* report);
+
+// Runs the program once. Safe from several threads: they take turns.
+//   inputs, outputs: dense arrays; the caller's memory, of any alignment
+//   times: null, or room for the begin and the end, in nanoseconds, of every group and then of every call
+TUNE_API int tune_core_run(tune_core* core, const void* const* inputs, void* const* outputs, int64_t* times,
+                           tune_report* report);
+
+// The run that is on ends before its next kernel. Safe from any thread.
+TUNE_API void tune_core_cancel(tune_core* core);
+
+// Ends the threads and frees everything. No run may be on.
+TUNE_API void tune_core_close(tune_core* core);
+
+// For functions given as kernels: why the call that is about to return a value other than 0 failed.
+TUNE_API void tune_core_raise(const char* text);
+
+// Kernels of another library than the one that holds the core run their parallel loops on the core whose addresses
+// are given: launch, barrier, workspace and its end, as tune_core_hooks tells them.
+TUNE_API void tune_core_hooks(void** hooks);
+TUNE_API void tune_core_adopt(void* const* hooks);
+}
+
+#endif

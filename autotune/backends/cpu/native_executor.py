@@ -1,0 +1,175 @@
+"""Running a flat program: Python's side of ``core.cc``, which is linked into every artifact."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from ctypes import c_int, c_int32, c_void_p
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.backends.cpu.native_library import CANCELLED, OK, NativeLibrary, Program, Report, Settings
+from autotune.backends.cpu.program_words import groups_of, lanes_of, nbytes, program_words
+from autotune.backends.executor import Arrays, Span
+from autotune.graph.lanes import cpu_lane
+from autotune.graph.steps import Operand, Steps
+from schedules.errors import RunError, last_line
+
+ANYWHERE = -1
+"""In place of a CPU: the thread is not pinned."""
+
+DeviceCall = Callable[[Arrays], None]
+"""Answers a call on a lane that is a device: reads all but the last of the arrays, and writes that."""
+
+KERNEL = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_int32, c_void_p)
+"""A kernel's type, TVM's ``TVMFFISafeCallType``; its arguments are 16 bytes each, the latter 8 a tensor's address."""
+
+
+class NativeExecutor:
+    """Runs groups of kernel calls on lanes, one run at a time; callers of other threads wait for their turn.
+
+    Args:
+        libraries: threads of a lane → the library that holds kernels built for so many. The first one's core runs all.
+        steps: what to run.
+        weights: the program's weights, aligned.
+        cpus: logical CPU of every core that lanes speak of; ``ANYWHERE`` for a thread that waits for a device.
+            Thread 0 is the caller's.
+        devices: symbol → what answers calls on lanes that are devices (``autotune/backends/cpu/device_lanes.py``).
+
+    Raises:
+        RunError: if there is no memory for the arena, or a thread cannot be started.
+    """
+
+    def __init__(
+        self,
+        libraries: Mapping[int, NativeLibrary],
+        steps: Steps,
+        weights: Sequence[NDArray[Any]],
+        cpus: Sequence[int],
+        devices: Mapping[str, DeviceCall] | None = None,
+    ) -> None:
+        self.lanes = steps.lanes or (cpu_lane(0, len(cpus)),)
+        self.groups = groups_of(steps)
+        self._steps, self._weights, self._devices = steps, weights, devices or {}
+        self._core_library = next(iter(libraries.values()))
+        for library in libraries.values():
+            library.adopt(self._core_library)
+        self._inputs = _input_bytes(steps)
+        self._callbacks: list[Any] = []  # the core calls them, so they must live as long as it
+        self._words = program_words(steps, self._inputs)
+        kernels = np.array(list(self._kernels(libraries)), np.uintp)
+        places = np.array([array.ctypes.data for array in weights], np.uintp)
+        where = np.array(cpus, np.int64)
+        program = Program(self._words.ctypes.data, kernels.ctypes.data, places.ctypes.data)
+        handle, report = c_void_p(), Report()
+        self._places = places  # the core reads outputs that are weights through it
+        settings = Settings(len(cpus), where.ctypes.data, True)
+        if self._core_library.open(program, settings, ctypes.addressof(handle), ctypes.addressof(report)) != OK:
+            raise RunError(f"the model cannot be opened: {report.message}; free memory, or ask for fewer threads")
+        self._handle = handle
+        # Threads end before the interpreter does: they may be inside a kernel of a library that would be unloaded.
+        self._close = weakref.finalize(self, _close, tuple(libraries.values()), handle, self._callbacks)
+
+    def run(self, inputs: Arrays) -> list[NDArray[Any]]:
+        """As ``KernelExecutor.run``; an error names the subgraph and its lane."""
+        outputs = [np.empty(operand.shape, operand.dtype) for operand in self._steps.outputs]
+        self._run(inputs, outputs, None)
+        return outputs
+
+    def timeline(self, inputs: Arrays) -> list[Span]:
+        """Run once; when every group ran."""
+        seconds = self._times(inputs)[: len(self.groups)]
+        return [Span(group, *map(float, pair)) for group, pair in zip(self.groups, seconds, strict=True)]
+
+    def profile(self, inputs: Arrays) -> list[tuple[str, float]]:
+        """(symbol, seconds) of every kernel call, on the lanes where they belong."""
+        seconds = self._times(inputs)[len(self.groups) :]
+        return [
+            (step.symbol, float(ended - began)) for step, (began, ended) in zip(self._steps.calls, seconds, strict=True)
+        ]
+
+    def cancel(self) -> None:
+        """End the run that is on before its next kernel; it raises ``RunError``."""
+        self._core_library.cancel(self._handle)
+
+    def close(self) -> None:
+        """End the threads; safe to call twice. No run may be on."""
+        self._close()
+
+    def _times(self, inputs: Arrays) -> NDArray[np.float64]:
+        """(groups + calls, 2) seconds at which each of one run began and ended."""
+        outputs = [np.empty(operand.shape, operand.dtype) for operand in self._steps.outputs]
+        times = np.zeros((len(self.groups) + len(self._steps.calls), 2), np.int64)
+        self._run(inputs, outputs, times.ctypes.data)
+        return np.asarray((times - times[:, 0].min(initial=times.max(initial=0))) * 1e-9)
+
+    def _run(self, inputs: Arrays, outputs: Arrays, times: int | None) -> None:
+        report = Report()
+        status = self._core_library.run(self._handle, _addresses(inputs), _addresses(outputs), times, report)
+        if status == OK:
+            return
+        if report.group < 0:
+            raise RunError(report.message if status == CANCELLED else f"the model did not run: {report.message}")
+        group = self.groups[report.group]
+        raise RunError(
+            f"subgraph {group.name!r} failed on lane {self.lanes[group.lane].name}: {report.message}; "
+            "build the artifact again, and report the model if it stays"
+        )
+
+    def _kernels(self, libraries: Mapping[int, NativeLibrary]) -> list[int]:
+        """Address of the function of every call."""
+        lanes, calls, found = lanes_of(self._steps), iter(self._steps.calls), []
+        for group in self.groups:
+            lane = lanes[group.lane]
+            # Where nothing was placed, kernels may run on another number of threads than they were built for.
+            library = libraries[lane.threads] if self._steps.lanes and not lane.device else self._core_library
+            for _ in range(group.calls):
+                step = next(calls)
+                found.append(
+                    self._callback(self._devices[step.symbol], step.operands)
+                    if lane.device
+                    else library.kernel(step.symbol)
+                )
+        return found
+
+    def _callback(self, function: DeviceCall, operands: Sequence[Operand]) -> int:
+        """Address of a kernel that calls ``function``."""
+        library = self._core_library
+
+        def call(_: int, arguments: int, count: int, _result: int) -> int:
+            try:
+                pairs = (ctypes.c_uint64 * (2 * count)).from_address(arguments)
+                function([_view(pairs[2 * i + 1], operand) for i, operand in enumerate(operands)])
+            except Exception as error:  # whatever a device raises is raised again by the run that called it
+                library.fail(last_line(error).encode())
+                return -1
+            return 0
+
+        self._callbacks.append(KERNEL(call))
+        return ctypes.cast(self._callbacks[-1], c_void_p).value or 0
+
+
+def _view(tensor: int, operand: Operand) -> NDArray[Any]:
+    """The host's memory under the ``DLTensor`` at ``tensor``, whose first field is its address."""
+    address = c_void_p.from_address(tensor).value or 0
+    memory = (ctypes.c_uint8 * nbytes(operand)).from_address(address)
+    return np.ctypeslib.as_array(memory).view(operand.dtype).reshape(operand.shape)
+
+
+def _input_bytes(steps: Steps) -> list[int]:
+    """Sizes of the inputs by number, 0 for those that nothing reads."""
+    read = (operand for step in steps.calls for operand in step.operands if operand.place == "input")
+    sizes = {operand.index: nbytes(operand) for operand in (*read, *steps.outputs) if operand.place == "input"}
+    return [sizes.get(number, 0) for number in range(max(sizes, default=-1) + 1)]
+
+
+def _addresses(arrays: Arrays) -> ctypes.Array[c_void_p]:
+    """Where dense arrays lie."""
+    return (c_void_p * len(arrays))(*(array.__array_interface__["data"][0] for array in arrays))
+
+
+def _close(libraries: tuple[NativeLibrary, ...], handle: c_void_p, _callbacks: list[Any]) -> None:
+    libraries[0].close(handle)

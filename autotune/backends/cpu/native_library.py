@@ -1,0 +1,94 @@
+"""Compiled libraries of artifacts, opened without TVM: kernels, and the core that runs them (``core.h``)."""
+
+from __future__ import annotations
+
+import ctypes
+import tempfile
+import weakref
+from _ctypes import dlclose
+from ctypes import POINTER, c_char, c_int, c_int64, c_void_p
+from pathlib import Path
+
+from schedules.errors import ArtifactError
+
+HOOKS = 4
+"""Addresses that ``tune_core_hooks`` tells."""
+
+OK, CANCELLED = 0, 5
+"""Results of ``tune_core_run``, as in ``core.h``."""
+
+
+class Program(ctypes.Structure):
+    """``tune_program``."""
+
+    _fields_ = (("words", c_void_p), ("kernels", c_void_p), ("weights", c_void_p))
+
+
+class Settings(ctypes.Structure):
+    """``tune_settings``."""
+
+    _fields_ = (("threads", c_int64), ("cpus", c_void_p), ("huge_pages", c_int64))
+
+
+class Report(ctypes.Structure):
+    """``tune_report``."""
+
+    _fields_ = (("group", c_int64), ("text", c_char * 248))
+
+    @property
+    def message(self) -> str:
+        """What went wrong."""
+        return bytes(self.text).decode(errors="replace")
+
+
+class NativeLibrary:
+    """The code in ``path`` as it is on disk now; it stays loaded as long as this object lives.
+
+    For a path that it has loaded before, the system's loader returns the code of that time, even if the file was
+    replaced since, as it is when a model is tuned again. So every load uses a new name.
+
+    Raises:
+        ArtifactError: if it cannot be loaded.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        with tempfile.TemporaryDirectory(prefix="tune-load-") as folder:
+            link = Path(folder) / path.name
+            link.symlink_to(path.resolve())
+            try:
+                self._library = ctypes.CDLL(str(link))
+            except OSError as error:
+                raise ArtifactError(f"{path} cannot be loaded ({error}); build the artifact again") from error
+        self._close = weakref.finalize(self, dlclose, self._library._handle)
+        self.open = self._function("tune_core_open", c_int, POINTER(Program), POINTER(Settings), c_void_p, c_void_p)
+        self.run = self._function("tune_core_run", c_int, c_void_p, c_void_p, c_void_p, c_void_p, POINTER(Report))
+        self.cancel = self._function("tune_core_cancel", None, c_void_p)
+        self.close = self._function("tune_core_close", None, c_void_p)
+        self.fail = self._function("tune_core_raise", None, ctypes.c_char_p)
+
+    def kernel(self, symbol: str) -> int:
+        """Address of a kernel.
+
+        Raises:
+            ArtifactError: if there is none of this name.
+        """
+        return self._address(f"__tvm_ffi_{symbol}")
+
+    def adopt(self, other: NativeLibrary) -> None:
+        """Let the kernels of this library run their parallel loops on the core of ``other``."""
+        hooks = (c_void_p * HOOKS)()
+        other._function("tune_core_hooks", None, c_void_p)(hooks)
+        self._function("tune_core_adopt", None, c_void_p)(hooks)
+
+    def _function(self, name: str, result: type[c_int] | None, *arguments: object) -> ctypes._NamedFuncPointer:
+        self._address(name)
+        function = self._library[name]
+        function.restype, function.argtypes = result, arguments  # type: ignore[assignment]
+        return function
+
+    def _address(self, name: str) -> int:
+        try:
+            return ctypes.cast(self._library[name], c_void_p).value or 0
+        except AttributeError as error:
+            raise ArtifactError(f"{self._path} has no {name}; build the artifact again") from error

@@ -1,0 +1,66 @@
+"""A flat program as the numbers that the core reads (``core.h``). Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.graph.lanes import Lane
+from autotune.graph.steps import WHOLE, Group, Operand, Steps
+
+PLACES = {"arena": 0, "input": 1, "weight": 2}
+
+CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
+"""NumPy's kind of a type → DLPack's code. Every other kind is a float of fewer bits, bfloat16."""
+BFLOAT = 4
+
+ALL_THREADS = Lane("cpu", 0, 0)
+"""The lane of a program that was not placed: all threads that there are."""
+
+
+def lanes_of(steps: Steps) -> tuple[Lane, ...]:
+    """What the groups of ``groups_of`` run on."""
+    return steps.lanes or (ALL_THREADS,)
+
+
+def groups_of(steps: Steps) -> tuple[Group, ...]:
+    """The groups of calls; one of all calls where the program is not cut."""
+    return steps.groups or (Group(WHOLE, 0, len(steps.calls)),)
+
+
+def nbytes(operand: Operand) -> int:
+    """Size of a tensor."""
+    return math.prod(operand.shape) * np.dtype(operand.dtype).itemsize
+
+
+def program_words(steps: Steps, input_bytes: Sequence[int]) -> NDArray[np.int64]:
+    """The words of ``steps``; kernels are known by the number of the call that makes them.
+
+    Args:
+        input_bytes: sizes of the model's inputs that have elements.
+    """
+    lanes = lanes_of(steps)
+    words = [steps.arena_bytes, len(input_bytes), *input_bytes, len(steps.outputs)]
+    for output in steps.outputs:
+        words += [PLACES[output.place], output.index, nbytes(output)]
+    groups = groups_of(steps)
+    words.append(len(groups))
+    number = 0
+    for group in groups:
+        lane = lanes[group.lane]
+        words += [lane.first, lane.threads, len(group.waits), *group.waits, group.calls]
+        for step in steps.calls[number : number + group.calls]:
+            words += [number, len(step.operands)]
+            for operand in step.operands:
+                words += _operand(operand)
+            number += 1
+    return np.array(words, np.int64)
+
+
+def _operand(operand: Operand) -> list[int]:
+    dtype = np.dtype(operand.dtype)
+    code = CODES.get(dtype.kind, BFLOAT)
+    return [PLACES[operand.place], operand.index, code, 8 * dtype.itemsize, len(operand.shape), *operand.shape]

@@ -5,11 +5,14 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
+from schedules.templates.instructions.dots import BF16, U8S8
 from tests.schedules_tests.programs import (
     Case,
     batch_case,
     conv_case,
     depthwise_case,
+    dot_conv_case,
+    dot_matmul_case,
     instance_norm,
     layer_norm,
     matmul_case,
@@ -55,6 +58,25 @@ PRODUCTS = (
     batch_case("batch_matmul_odd_scores", "bmhk,bnhk->bhmn", (1, 7, 2, 9), (1, 13, 2, 9), 8, True),
     batch_case("batch_matmul_odd_context", "bhmk,bkhn->bmhn", (1, 2, 9, 11), (1, 11, 2, 16), 16, False),
     batch_case("batch_matmul_plain", "bmk,bkn->bmn", (4, 7, 5), (4, 5, 24), 8, True),
+)
+
+DOTS = tuple(
+    case
+    for form in (U8S8, BF16)
+    for case in (
+        dot_conv_case(f"conv2d_{form.name}_1x1", (1, 2, 6, 5, 16), (3, 2, 1, 1, 16, 16), form),
+        dot_conv_case(f"conv2d_{form.name}_3x3", (1, 2, 8, 7, 16), (2, 2, 3, 3, 16, 16), form, pads=(1, 1, 1, 1)),
+        dot_conv_case(f"conv2d_{form.name}_first", (1, 1, 13, 13, 4), (2, 1, 5, 5, 4, 16), form, (2, 2), (2, 2, 2, 2)),
+        dot_conv_case(
+            f"conv2d_{form.name}_odd", (1, 2, 6, 6, 16), (1, 5, 3, 3, 4, 16), form, (2, 1), (1, 0, 1, 2), epilogue=False
+        ),
+        dot_conv_case(f"conv2d_{form.name}_dilated", (2, 1, 9, 9, 8), (2, 1, 3, 2, 8, 8), form, dilation=(2, 3)),
+        dot_conv_case(f"conv2d_{form.name}_long", (1, 64, 4, 4, 8), (2, 64, 3, 3, 8, 8), form, pads=(1, 1, 1, 1)),
+        dot_conv_case(f"conv2d_{form.name}_grouped", (1, 4, 6, 6, 8), (4, 2, 3, 3, 8, 8), form, groups=2),
+        dot_matmul_case(f"matmul_{form.name}_rows", 12, 24, 3, 16, form, bare=False),
+        dot_matmul_case(f"matmul_{form.name}_vector", 1, 40, 4, 8, form, bare=True),
+        dot_matmul_case(f"matmul_{form.name}_long", 16, 4096, 2, 16, form, bare=False),
+    )
 )
 
 ROWS = (
@@ -193,4 +215,4 @@ GENERIC = (
     relax_case("generic_sum_all", "generic", lambda x: op.sum(x), [(8, 12)], lambda x: np.asarray(x.sum())),
 )
 
-CASES: tuple[Case, ...] = (*CONVOLUTIONS, *PRODUCTS, *ROWS, *CHAINS, *GENERIC)
+CASES: tuple[Case, ...] = (*CONVOLUTIONS, *PRODUCTS, *DOTS, *ROWS, *CHAINS, *GENERIC)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes  # noqa: F401  # by importing it, np.dtype("bfloat16") exists
 import numpy as np
 import tvm
 from numpy.lib.stride_tricks import sliding_window_view
@@ -24,6 +25,7 @@ from schedules.templates.cpu.depthwise import depthwise
 from schedules.templates.cpu.matmul import matmul
 from schedules.templates.cpu.passes import compiled
 from schedules.templates.cpu.pooling import pool2d
+from schedules.templates.instructions.dots import U8S8, DotForm
 
 Array = NDArray[Any]
 Shape = tuple[int, ...]
@@ -55,10 +57,25 @@ def shapes(func: tirx.PrimFunc) -> list[Shape]:
     return [tuple(int(size) for size in param.ty.shape) for param in func.params]
 
 
+def dtypes(func: tirx.PrimFunc) -> list[np.dtype[Any]]:
+    """Type of every parameter; the last is the output's."""
+    return [np.dtype(str(param.ty.dtype)) for param in func.params]
+
+
 def inputs(func: tirx.PrimFunc, seed: int = 0) -> list[Array]:
-    """Positive random arrays (some programs take roots), so that an accumulator left at zero shows."""
+    """Random arrays: of any value in integers, else positive (some programs take roots).
+
+    So an accumulator left at zero shows.
+    """
     rng = np.random.default_rng(seed)
-    return [rng.uniform(0.1, 1.0, shape).astype(np.float32) for shape in shapes(func)[:-1]]
+
+    def array(shape: Shape, dtype: np.dtype[Any]) -> Array:
+        if dtype.kind not in "iu":
+            return rng.uniform(0.1, 1.0, shape).astype(dtype)
+        limits = np.iinfo(dtype if dtype.itemsize == 1 else np.int16)
+        return rng.integers(limits.min, limits.max, shape, dtype, endpoint=True)
+
+    return [array(*each) for each in zip(shapes(func)[:-1], dtypes(func)[:-1], strict=True)]
 
 
 def run(func: tirx.PrimFunc, config: Config, target: Target, arrays: list[Array]) -> Array:
@@ -66,7 +83,9 @@ def run(func: tirx.PrimFunc, config: Config, target: Target, arrays: list[Array]
     module = compiled(lower(func, config, target).mod["main"], "main", tvm_target(target))
     changed = {index: how.apply(arrays[index]) for index, how in repack(func, config).items()}
     given = [tvm.runtime.tensor(changed.get(index, array)) for index, array in enumerate(arrays)]
-    output = tvm.runtime.tensor(np.full(shapes(func)[-1], np.nan, np.float32))  # what is not written shows
+    out_dtype = dtypes(func)[-1]
+    nothing = 77 if out_dtype.kind in "iu" else np.nan  # what is not written shows
+    output = tvm.runtime.tensor(np.full(shapes(func)[-1], nothing, out_dtype))
     module(*given, output)
     return output.numpy()
 
@@ -130,7 +149,7 @@ def conv_case(
 
     def build() -> tirx.PrimFunc:
         x, w = te.placeholder(data, name="x"), te.placeholder(weight, name="w")
-        out = conv2d(x, w, strides, pads, dilation, groups)
+        out = conv2d(x, w, Window(weight[2:4], strides, pads, dilation), groups)
         if not epilogue:
             return from_te(x, w, out)
         bias = te.placeholder((1, weight[0], 1, 1, weight[5]), name="bias")
@@ -154,6 +173,67 @@ def conv_case(
     return Case(name, "conv2d", build, expected)
 
 
+def dot_conv_case(
+    name: str,
+    data: Shape,
+    weight: Shape,
+    form: DotForm,
+    strides: tuple[int, int] = (1, 1),
+    pads: Pads = (0, 0, 0, 0),
+    dilation: tuple[int, int] = (1, 1),
+    groups: int = 1,
+    epilogue: bool = True,
+) -> Case:
+    """``conv_case`` with short types; ``weight`` is (O/b, C'/i, kh, kw, i, b), its i holds whole dot products."""
+    depth, border = form.depth, 7 if form is U8S8 else 0
+    o, c, kh, kw, i, b = weight
+
+    def build() -> tirx.PrimFunc:
+        x = te.placeholder(data, form.data, name="x")
+        w = te.placeholder((o, c, kh, kw, i // depth, b, depth), form.weight, name="w")
+        out = conv2d(x, w, Window((kh, kw), strides, pads, dilation), groups, border=border)
+        if not epilogue:
+            return from_te(x, w, out)
+        bias = te.placeholder((1, o, 1, 1, b), form.sum, name="bias")
+        return from_te(x, w, bias, stored(out, bias, lambda at: (0, at[1], 0, 0, at[4])))
+
+    def expected(x: Array, w: Array, bias: Array | None = None) -> Array:
+        wide = np.int64 if form is U8S8 else np.float64
+        flat = w.transpose(0, 1, 2, 3, 4, 6, 5).reshape(weight).astype(wide)
+        seen = windows(padded(x.astype(wide), pads, border), (kh, kw), strides, dilation)
+        n, _, oh, ow = seen.shape[:4]
+        channels = seen.transpose(0, 1, 4, 2, 3, 5, 6).reshape(n, -1, oh, ow, kh, kw)[:, : groups * c * i]
+        channels = channels.reshape(n, groups, c, i, oh, ow, kh, kw)
+        filters = flat.reshape(groups, -1, *weight[1:])
+        out = np.einsum("ngcihwyx,gocyxib->ngohwb", channels, filters).reshape(n, o, oh, ow, b)
+        return out.astype(form.sum) if bias is None else stored_by_numpy(out + bias)
+
+    return Case(name, "conv2d", build, expected)
+
+
+SCALE = 2.0**-13
+"""Of integers that are stored as uint8: exact, and halves occur."""
+
+
+def stored(out: te.Tensor, bias: te.Tensor, where: Callable[[Sequence[tirx.Var]], Sequence[Any]]) -> te.Tensor:
+    """What follows a product of short types: the bias and, of integers, the step to uint8; of floats to bfloat16."""
+    if str(out.dtype) == "float32":
+        return te.compute(out.shape, lambda *at: (out(*at) + bias[where(at)]).astype("bfloat16"), name="stored")
+
+    def quantised(*at: tirx.Var) -> tirx.Expr:
+        real = (out(*at) + bias[where(at)]).astype("float32") * tirx.const(SCALE, "float32")
+        level = tirx.nearbyint(real) + tirx.const(100.0, "float32")
+        return te.max(te.min(level, tirx.const(255.0, "float32")), tirx.const(0.0, "float32")).astype("uint8")
+
+    return te.compute(out.shape, quantised, name="stored")
+
+
+def stored_by_numpy(out: Array) -> Array:
+    if out.dtype.kind == "f":
+        return out.astype(np.float32).astype(np.dtype("bfloat16"))
+    return np.clip(np.round(out * SCALE) + 100, 0, 255).astype(np.uint8)
+
+
 def straddling_case(name: str, data: Shape, per_group: int, groups: int, kernel: int = 1) -> Case:
     """Grouped convolution whose blocks of output channels touch one or two groups."""
     lanes = data[4]
@@ -164,7 +244,8 @@ def straddling_case(name: str, data: Shape, per_group: int, groups: int, kernel:
 
     def build() -> tirx.PrimFunc:
         x, w = te.placeholder(data, name="x"), te.placeholder(weight, name="w")
-        return from_te(x, w, conv2d(x, w, (1, 1), (edge,) * 4, (1, 1), groups, outputs))
+        window = Window((kernel, kernel), (1, 1), (edge,) * 4, (1, 1))
+        return from_te(x, w, conv2d(x, w, window, groups, outputs))
 
     def expected(x: Array, w: Array) -> Array:
         seen = windows(padded(x, (edge,) * 4), (kernel, kernel), (1, 1), (1, 1))
@@ -235,6 +316,25 @@ def matmul_case(name: str, rows: int, depth: int, blocks: int, lanes: int) -> Ca
 
     def expected(x: Array, w: Array, bias: Array) -> Array:
         return np.tanh(np.einsum("mk,okb->mob", x, w).reshape(rows, -1) + bias)
+
+    return Case(name, "matmul", build, expected)
+
+
+def dot_matmul_case(name: str, rows: int, depth: int, blocks: int, lanes: int, form: DotForm, bare: bool) -> Case:
+    def build() -> tirx.PrimFunc:
+        x = te.placeholder((rows, depth), form.data, name="x")
+        w = te.placeholder((blocks, depth // form.depth, lanes, form.depth), form.weight, name="w")
+        out = matmul(x, w)
+        if bare:
+            return from_te(x, w, out)
+        bias = te.placeholder((blocks * lanes,), form.sum, name="bias")
+        return from_te(x, w, bias, stored(out, bias, lambda at: (at[1],)))
+
+    def expected(x: Array, w: Array, bias: Array | None = None) -> Array:
+        wide = np.int64 if form is U8S8 else np.float64
+        numbers = x.astype(wide).reshape(rows, -1, form.depth)
+        out = np.einsum("mkq,okbq->mob", numbers, w.astype(wide)).reshape(rows, -1)
+        return out.astype(form.sum) if bias is None else stored_by_numpy(out + bias)
 
     return Case(name, "matmul", build, expected)
 

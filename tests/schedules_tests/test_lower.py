@@ -9,6 +9,7 @@ from schedules.config import Config
 from schedules.errors import ScheduleError
 from schedules.lower import BASELINE, claim, load_program, lower, normalise, program_of, task_key, tvm_target
 from schedules.target import Target
+from schedules.templates.common.windows import Window
 from schedules.templates.cpu.conv2d import Conv2dTemplate, conv2d
 from schedules.templates.cpu.cpu_templates import CPU_TEMPLATES
 from tests.schedules_tests.cases import CASES
@@ -80,7 +81,7 @@ def test_an_empty_tensor_is_left_alone() -> None:
 
 def test_a_gate_that_scales_a_whole_map_is_no_tile() -> None:
     x, w = te.placeholder((1, 1, 1, 1, 8), name="x"), te.placeholder((1, 1, 1, 1, 8, 8), name="w")
-    gate = conv2d(x, w, (1, 1), (0, 0, 0, 0), (1, 1), 1)
+    gate = conv2d(x, w, Window((1, 1), (1, 1), (0, 0, 0, 0), (1, 1)))
     y = te.placeholder((1, 1, 56, 56, 8), name="y")
     scaled = te.compute((1, 1, 56, 56, 8), lambda n, c, h, v, b: gate[n, c, 0, 0, b] * y[n, c, h, v, b], name="scaled")
     func = from_te(x, w, y, scaled)

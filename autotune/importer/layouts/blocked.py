@@ -11,22 +11,45 @@ from typing import Any, ClassVar
 
 from tvm import relax, te, tirx, topi
 
-from autotune.importer.layouts.layout_agnostic import BINARY, SHARED_RULES, STRICT, binary, convolution_of
-from autotune.importer.layouts.packing import Array, Shape, block_array, pack_conv, pack_matmul
+from autotune.importer.layouts.layout_agnostic import (
+    BINARY,
+    SHARED_RULES,
+    STRICT,
+    Convolution,
+    binary,
+    convolution_of,
+)
+from autotune.importer.layouts.packing import (
+    Array,
+    Shape,
+    block_array,
+    dense_filters,
+    pack_conv,
+    pack_dots,
+    pack_matmul,
+    up,
+)
 from autotune.importer.layouts.products import product
 from autotune.importer.layouts.tensor_layouts import OPAQUE_PATTERN, Rule, TensorLayouts, Value
 from schedules.templates.common.concat import concat
+from schedules.templates.common.windows import Window
 from schedules.templates.cpu.batch_matmul import batch_matmul
 from schedules.templates.cpu.conv2d import conv2d
 from schedules.templates.cpu.depthwise import depthwise
 from schedules.templates.cpu.matmul import matmul
 from schedules.templates.cpu.pooling import pool2d
+from schedules.templates.instructions.dots import FORMS, DotForm, form_of
 
 
 def convolution(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
     """Depthwise where every group is one channel; few input channels are read plain, as images come."""
-    found = convolution_of(layouts, call, ("float32",))
+    found = convolution_of(layouts, call, ("float32", *(form.weight for form in FORMS.values())))
     if found is None:
+        return None
+    form = form_of(str(call.args[0].ty.dtype), str(found.weight.dtype))
+    if form is not None:
+        return _dot_convolution(layouts, found, form, shape) if str(call.ty.dtype) == form.sum else None
+    if str(call.args[0].ty.dtype) != "float32":
         return None
     value, weight, groups, block = found.value, found.weight, found.groups, layouts.block
     if found.is_depthwise:
@@ -39,18 +62,70 @@ def convolution(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value
     image = layouts.plain(value) if is_plain else layouts.native(value)
     packed = layouts.constant(pack_conv(weight, block, inner, groups))
     grouped_channels = out_channels if groups > 1 else 0
-    out = layouts.emit_anchor("conv2d", conv2d, image, packed, *found.geometry, groups, grouped_channels)
+    window = Window(weight.shape[2:], *found.geometry)
+    out = layouts.emit_anchor("conv2d", conv2d, image, packed, window, groups, grouped_channels)
     return Value(shape, native=out)
+
+
+def _dot_convolution(layouts: TensorLayouts, found: Convolution, form: DotForm, shape: Shape) -> Value:
+    """Of short types: few input channels are one block of whole dot products, and a border is the kernel's own."""
+    value, weight, groups, block = found.value, found.weight, found.groups, layouts.block
+    strides, padding, dilation = found.geometry
+    fill = 0
+    if value.border is not None and not any(padding):
+        value, padding, fill = value.border
+    geometry = strides, padding, dilation
+    if found.is_depthwise:
+        packed = layouts.constant(block_array(weight.transpose(1, 0, 2, 3), block)[0])
+        image = layouts.native(value)
+        return Value(shape, native=layouts.emit_anchor("depthwise", depthwise, image, packed, *geometry, fill))
+    if groups > 1 and weight.shape[1] % form.depth:
+        weight, groups = dense_filters(weight, groups), 1
+    lanes, image = block, None
+    if value.native is None and value.channels < block:
+        lanes = up(value.channels, form.depth)
+        image = layouts.builder.emit_te(block_te, layouts.plain(value), lanes, primfunc_name_hint="block")
+    inner = math.gcd(up(weight.shape[1], form.depth), lanes)
+    packed = layouts.constant(pack_conv(weight, block, inner, groups, form.depth))
+    grouped_channels = weight.shape[0] if groups > 1 else 0
+    image = layouts.native(value) if image is None else image
+    window = Window(weight.shape[2:], *geometry)
+    out = layouts.emit_anchor("conv2d", conv2d, image, packed, window, groups, grouped_channels, fill)
+    return Value(shape, native=out)
+
+
+def bordered(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
+    """A border around an image of integers that only convolutions read: they add it themselves."""
+    value, widths = layouts.value(call.args[0]), [int(width) for width in call.attrs.pad_width]
+    if value is None or len(shape) != 4 or any(widths[:4]) or str(call.attrs.pad_mode) != "constant":
+        return None
+    readers = layouts.consumers.get(layouts.current, [])
+    if str(call.ty.dtype) != "uint8" or any(
+        str(getattr(getattr(reader, "op", None), "name", "")) != "relax.nn.conv2d" for reader in readers
+    ):
+        return None
+    top, bottom, left, right = widths[4:]
+    return Value(shape, border=(value, (top, left, bottom, right), int(call.attrs.pad_value)))
 
 
 def matrix_product(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
     """``x @ weight`` for all rows at once, the weight in panels of columns; else a product of two activations."""
     value, weight = layouts.value(call.args[0]), layouts.array(call.args[1])
-    if value is None or weight is None or weight.ndim != 2 or str(weight.dtype) != "float32" or len(value.shape) < 2:
+    if value is None or weight is None or weight.ndim != 2 or len(value.shape) < 2:
         return _activation_product(layouts, call, shape)
+    dtypes = [str(call.args[0].ty.dtype), str(weight.dtype)]
+    form = form_of(*dtypes)
+    if (form is None and dtypes != ["float32"] * 2) or (form is not None and str(call.ty.dtype) != form.sum):
+        return None
     rows, columns = math.prod(value.shape[:-1]), weight.shape[1]
-    packed = pack_matmul(weight, layouts.block)
-    out = layouts.emit_anchor("matmul", matmul, layouts.matrix(value), layouts.constant(packed))
+    matrix = layouts.matrix(value)
+    if form is None:
+        packed = pack_matmul(weight, layouts.block)
+    else:
+        packed, missing = pack_dots(weight, layouts.block, form.depth), -weight.shape[0] % form.depth
+        if missing:
+            matrix = layouts.builder.emit(relax.op.nn.pad(matrix, [0, 0, 0, missing]))
+    out = layouts.emit_anchor("matmul", matmul, matrix, layouts.constant(packed))
     if packed.shape[0] * packed.shape[2] != columns:
         out = layouts.builder.emit_te(
             lambda t: topi.strided_slice(t, [0, 0], [rows, columns]), out, primfunc_name_hint="crop"
@@ -60,7 +135,7 @@ def matrix_product(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Va
 
 def _activation_product(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
     """(…, m, k) @ (…, k, n) of two activations with equal batch axes."""
-    if str(call.ty.dtype) != "float32" or any(layouts.is_native(arg) for arg in call.args):
+    if any(str(arg.ty.dtype) != "float32" or layouts.is_native(arg) for arg in call.args):
         return None
     return product(
         layouts,
@@ -122,6 +197,7 @@ class Blocked(TensorLayouts):
     rules: ClassVar[Mapping[str, Rule]] = {
         **SHARED_RULES,
         "relax.nn.conv2d": convolution,
+        "relax.nn.pad": bordered,
         "relax.matmul": matrix_product,
         "relax.reshape": reshape,
         **dict.fromkeys(BINARY | STRICT, binary),

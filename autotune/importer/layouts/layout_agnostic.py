@@ -34,8 +34,10 @@ UNARY = frozenset(
         "erf",
         "floor",
         "ceil",
+        "round",
         "square",
         "sign",
+        "astype",
     ]
 )
 """Operations f with a finite f(0): channels that are padded with zeros stay finite."""

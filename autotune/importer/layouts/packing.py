@@ -23,8 +23,24 @@ def block_array(array: Array, block: int, fill: float = 0.0) -> Array:
     return np.ascontiguousarray(split.transpose(0, 1, 3, 4, 2))
 
 
-def pack_conv(weight: Array, block: int, inner: int, groups: int = 1) -> Array:
+def up(size: int, step: int) -> int:
+    """``size`` rounded up to a multiple of ``step``."""
+    return -(-size // step) * step
+
+
+def dense_filters(weight: Array, groups: int) -> Array:
+    """(O, C/groups, kh, kw) → (O, C, kh, kw): filters of a group are zero where others' channels are."""
+    out_channels, per_group, kh, kw = weight.shape
+    dense = np.zeros((groups, out_channels // groups, groups, per_group, kh, kw), weight.dtype)
+    for group, filters in enumerate(weight.reshape(groups, -1, per_group, kh, kw)):
+        dense[group, :, group] = filters
+    return dense.reshape(out_channels, groups * per_group, kh, kw)
+
+
+def pack_conv(weight: Array, block: int, inner: int, groups: int = 1, depth: int = 0) -> Array:
     """(O, C', kh, kw) → (ceil(O/b), C''/i, kh, kw, i, b), output channels padded with zero filters.
+
+    With the ``depth`` Q of a dot product (ceil(O/b), C''/i, kh, kw, i/Q, b, Q), input channels padded to whole ones.
 
     C'' = C' unless a block of output channels touches several groups: then it spans the inputs of all of them, with
     zeros where an output channel does not belong.
@@ -39,9 +55,19 @@ def pack_conv(weight: Array, block: int, inner: int, groups: int = 1) -> Array:
             start = (channel // outputs - first) * per_group
             wide[channel, start : start + per_group] = weight[channel]
         weight, per_group = wide, span * per_group
-    weight = np.pad(weight, ((0, -out_channels % block), (0, 0), (0, 0), (0, 0)))
+    weight = np.pad(weight, ((0, -out_channels % block), (0, -per_group % (depth or 1)), (0, 0), (0, 0)))
+    if depth:
+        split = weight.reshape(-1, block, weight.shape[1] // inner, inner // depth, depth, kh, kw)
+        return np.ascontiguousarray(split.transpose(0, 2, 5, 6, 3, 1, 4))
     split = weight.reshape(-1, block, per_group // inner, inner, kh, kw)
     return np.ascontiguousarray(split.transpose(0, 2, 4, 5, 3, 1))
+
+
+def pack_dots(weight: Array, block: int, quad: int) -> Array:
+    """(k, n) → (ceil(n/l), ceil(k/Q), l, Q) with l as in ``pack_matmul``, Q numbers a lane; zeros beyond n and k."""
+    packed = pack_matmul(np.pad(weight, ((0, -weight.shape[0] % quad), (0, 0))), block)
+    panels, depth, lanes = packed.shape
+    return np.ascontiguousarray(packed.reshape(panels, depth // quad, quad, lanes).transpose(0, 1, 3, 2))
 
 
 def pack_matmul(weight: Array, block: int) -> Array:

@@ -51,6 +51,8 @@ class Value:
         native: an image in the target's layout.
         view: a plain tensor and the order in which its axes make this one: a transpose that is not emitted yet.
         matrix: all axes but the last as one: what dense layers make.
+        border: an image, top, left, bottom and right of what lies around it in this one, and the number there: a
+            padding that is not emitted yet.
     """
 
     shape: Shape
@@ -58,6 +60,7 @@ class Value:
     native: relax.Expr | None = None
     view: tuple[relax.Expr, tuple[int, ...]] | None = None
     matrix: relax.Expr | None = None
+    border: tuple[Value, tuple[int, int, int, int], int] | None = None
 
     @property
     def channels(self) -> int:
@@ -149,6 +152,10 @@ class TensorLayouts(ABC):
         if value.plain is None and value.view is not None:
             source, axes = value.view
             value.plain = self.builder.emit(relax.op.permute_dims(source, list(axes)))
+        elif value.plain is None and value.border is not None:
+            source, (top, left, bottom, right), fill = value.border
+            width = [0, 0, 0, 0, top, bottom, left, right]
+            value.plain = self.builder.emit(relax.op.nn.pad(self.plain(source), width, pad_value=fill))
         elif value.plain is None and value.matrix is not None:
             value.plain = self.builder.emit(relax.op.reshape(value.matrix, value.shape))
         elif value.plain is None:

@@ -20,6 +20,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import Call
@@ -63,7 +64,7 @@ def prefetch_next(sch: s_tir.Schedule, weight: int, lanes: int, loops: Sequence[
 
     Args:
         weight: index of the parameter, contiguous in the order in which it is read.
-        lanes: elements of 4 bytes in one vector.
+        lanes: of 4 bytes each in one vector: one number, or those of a lane of a dot product.
         loops: those over a tile's sum that are not unrolled, outermost first.
     """
     per_line = LINE // (4 * lanes)
@@ -87,10 +88,11 @@ def _insert(sch: s_tir.Schedule, weight: int, loop: LoopRV, vectors: Sequence[ti
     """Ask for these vectors of the weight at the start of each iteration; beyond its end the processor ignores it."""
     parameter = sch.mod["main"].params[weight]
     zero = tirx.const(0, "int64")
-    rank = len(parameter.ty.shape)
+    within = 1 if tvm.DataType(str(parameter.ty.dtype)).bits == 32 else 2  # axes of a vector: lanes, and numbers of one
+    before = len(parameter.ty.shape) - 1 - within
     asked = []
     for vector in vectors:
-        element = tirx.BufferLoad(parameter, [*[zero] * (rank - 2), vector, zero])
+        element = tirx.BufferLoad(parameter, [*[zero] * before, vector, *[zero] * within])
         hint = [tirx.const(value, "int32") for value in (0, INTO_L2, 1)]  # to read, how near, data
         asked.append(tirx.Evaluate(tirx.call_llvm_intrin("void", INTRINSIC, tirx.address_of(element), *hint)))
     old = sch.get(loop)

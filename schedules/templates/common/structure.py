@@ -16,6 +16,7 @@ from tvm.ir import Var
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from schedules.errors import check
+from schedules.templates.instructions.dots import FORMS, DotForm
 
 REDUCE = 2  # tirx.IterVar.CommReduce
 SPATIAL = 0  # tirx.IterVar.DataPar
@@ -81,6 +82,11 @@ class Anchor:
     def plain(self) -> bool:
         """Whether its data is not channel-blocked."""
         return len(self.shapes[self.data]) == 4
+
+    @property
+    def form(self) -> DotForm | None:
+        """What its products multiply, None for float32; then there is one more reduction axis, the innermost."""
+        return FORMS.get(self.geometry.get("dot", ""))
 
     @property
     def groups(self) -> int:

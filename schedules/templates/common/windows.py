@@ -14,7 +14,13 @@ from tvm import te, tirx
 Pair = tuple[int, int]
 Pads = tuple[int, int, int, int]
 
-LOWEST = {"float32": -3.4028234663852886e38, "float16": -65504.0, "bfloat16": -3.3895313892515355e38}
+LOWEST = {
+    "float32": -3.4028234663852886e38,
+    "float16": -65504.0,
+    "bfloat16": -3.3895313892515355e38,
+    "uint8": 0,
+    "int8": -128,
+}
 """Least finite number of each type: what pads an image before a maximum."""
 
 
@@ -81,20 +87,31 @@ BLOCKED_AXES = ("n", "c", "h", "w", "i0")
 
 
 def pad_spatial(
-    data: te.Tensor, padding: Pads, value: float, spatial: int = 2, axes: Sequence[str] = BLOCKED_AXES
+    data: te.Tensor,
+    padding: Pads,
+    value: float,
+    spatial: int = 2,
+    axes: Sequence[str] = BLOCKED_AXES,
+    words: str = "",
 ) -> te.Tensor:
-    """``data`` with ``value`` around height and width; ``data`` itself where the padding is empty."""
+    """``data`` with ``value`` around height and width; ``data`` itself where the padding is empty.
+
+    Args:
+        words: the type that the result keeps the numbers' bits in; empty for their own. TVM makes float32 of a bfloat16
+            between two stages, and a uint16 stays one.
+    """
     if not any(padding):
         return data
     top, left, bottom, right = padding
     height, width = int(data.shape[spatial]), int(data.shape[spatial + 1])
     shape = [*data.shape[:spatial], height + top + bottom, width + left + right, *data.shape[spatial + 2 :]]
-    fill = tirx.const(value, data.dtype)
+    fill = tirx.const(value, words or data.dtype)
 
     def element(*at: tirx.Var) -> tirx.Expr:
         h, w = at[spatial : spatial + 2]
         inside = tirx.all(h >= top, h < height + top, w >= left, w < width + left)
-        return tirx.if_then_else(inside, data[(*at[:spatial], h - top, w - left, *at[spatial + 2 :])], fill)
+        number = data[(*at[:spatial], h - top, w - left, *at[spatial + 2 :])]
+        return tirx.if_then_else(inside, tirx.reinterpret(words, number) if words else number, fill)
 
     return te.compute(shape, element, name="pad", varargs_names=list(axes[: len(shape)]))
 

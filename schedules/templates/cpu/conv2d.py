@@ -5,6 +5,10 @@ Notation (b = channels in one block, fp32 AVX-512: 16):
     weight  (O/b, C'/i, kh, kw, i, b): C' input channels of one group, i of them innermost
     output  (n, O/b, oh, ow, b)
 
+Short types are multiplied by dot products (``instructions/dots.py``), whose Q numbers are input channels: weights are
+(O/b, C'/(i·Q), kh, kw, i, b, Q), the innermost loops b and Q become one instruction, and all that is said here of
+vectors of weights holds for them, 4 bytes a lane. Few channels are not plain then, but one block of a multiple of Q.
+
 The rewrite (``c``: reduction over ci, kh, kw, i):
 
     for n, o, oh, ow, b:                     parallel for n·o/to·oh/th:
@@ -44,7 +48,7 @@ from schedules.errors import check
 from schedules.space import ENUMERATION_LIMIT, Columns, Knob, Space
 from schedules.target import Target
 from schedules.templates.common.prefetch import FEWEST_TILES, Panel, prefetch_next
-from schedules.templates.common.register_tile import MOST_NUMBERS, spread, tile_order, tile_registers, unroll_tile
+from schedules.templates.common.register_tile import MOST_NUMBERS, tile_order, tile_registers, unroll_tile
 from schedules.templates.common.splice import replace_anchor
 from schedules.templates.common.structure import (
     MOST_BLOCKS,
@@ -60,6 +64,7 @@ from schedules.templates.common.windows import Window, pad_spatial
 from schedules.templates.cpu import winograd
 from schedules.templates.cpu.conv2d_features import features, first_guesses
 from schedules.templates.cpu.window_tiles import place_padding
+from schedules.templates.instructions.dots import BF16, depth_axes, form_of, multiplied, use_dot
 from schedules.templates.template import MarkedTemplate
 
 OP = "conv2d"
@@ -79,38 +84,43 @@ MOST_TILE_ROWS, MOST_JOB_ROWS = 7, 16
 def conv2d(
     data: te.Tensor,
     weight: te.Tensor,
-    strides: tuple[int, int],
-    padding: tuple[int, int, int, int],
-    dilation: tuple[int, int],
-    groups: int,
+    window: Window,
+    groups: int = 1,
     outputs: int = 0,
+    border: int = 0,
 ) -> te.Tensor:
     """The compute in clean axes.
 
     Args:
         data: (n, C/b, h, w, b), or (n, C, h, w) if the input is plain.
-        weight: (O/b, C'/i, kh, kw, i, b); C' spans ``group_span`` groups.
-        padding: top, left, bottom, right.
+        weight: (O/b, C'/i, kh, kw, i, b), and Q innermost for a dot product; C' spans ``group_span`` groups.
         outputs: channels that are not padding; only groups whose channels no block divides need it.
+        border: what the padding holds.
 
     Returns:
         (n, O/b, oh, ow, b).
     """
-    blocks, depth, kh_size, kw_size, inner, lanes = (int(x) for x in weight.shape)
-    window = Window((kh_size, kw_size), strides, padding, dilation)
+    blocks, depth, kh_size, kw_size, inner, lanes, *quad = (int(x) for x in weight.shape)
+    strides, padding, dilation = window.strides, window.padding, window.dilation
+    form = form_of(str(data.dtype), str(weight.dtype))
+    packed = math.prod(quad)  # channels that one lane of a vector of weights holds
     oh_size, ow_size = window.output_size(int(data.shape[2]), int(data.shape[3]))
-    padded = pad_spatial(data, padding, 0.0)
+    padded = pad_spatial(data, padding, border, words="uint16" if form is BF16 else "")
     ci = te.reduce_axis((0, depth), "ci")
     kh = te.reduce_axis((0, kh_size), "kh")
     kw = te.reduce_axis((0, kw_size), "kw")
     i = te.reduce_axis((0, inner), "i")
+    within = depth_axes(form)
     plain = len(data.shape) == 4
-    lane_count = 1 if plain else int(data.shape[4])
+    lane_count = 1 if plain else int(data.shape[4]) // packed
     per_group = (outputs or blocks * lanes) // groups
     span = group_span(per_group, groups, lanes)
     geometry = {"strides": strides, "padding": padding, "dilation": dilation, "groups": groups}
     if span > 1:
         geometry |= {"outputs": per_group, "span": span}
+
+    if form is not None:
+        geometry["dot"] = form.name
 
     def source(n: tirx.Var, o: tirx.Var, y: tirx.Expr, x: tirx.Expr) -> tirx.Expr:
         channel = ci * inner + i
@@ -120,9 +130,9 @@ def conv2d(
         if plain:
             return padded[n, channel, y, x]
         if groups == 1 and inner == lane_count:
-            return padded[n, ci, y, x, i]
-        value = padded[n, channel // lane_count, y, x, channel % lane_count]
-        if span == 1:
+            return padded[n, ci, y, x, _in_lane(i, within)]
+        value = padded[n, channel // lane_count, y, x, _in_lane(channel % lane_count, within)]
+        if span == 1 or within:  # dot products add the zeros
             return value
         return tirx.Select(
             touches(o, ci // (depth // span), per_group, groups, lanes), value, tirx.const(0.0, data.dtype)
@@ -131,13 +141,21 @@ def conv2d(
     return te.compute(
         (data.shape[0], blocks, oh_size, ow_size, lanes),
         lambda n, o, oh, ow, b: te.sum(
-            source(n, o, oh * strides[0] + kh * dilation[0], ow * strides[1] + kw * dilation[1])
-            * weight[o, ci, kh, kw, i, b],
-            axis=[ci, kh, kw, i],
+            multiplied(
+                source(n, o, oh * strides[0] + kh * dilation[0], ow * strides[1] + kw * dilation[1]),
+                weight[(o, ci, kh, kw, i, b, *within)],
+                form,
+            ),
+            axis=[ci, kh, kw, i, *within],
         ),
         name="conv2d",
         attrs={"tune.anchor": OP, "tune.geometry": json.dumps(geometry)},
     )
+
+
+def _in_lane(channel: tirx.Expr, within: list[te.IterVar]) -> tirx.Expr:
+    """The channel, or the first of a lane's channels and which of them."""
+    return channel * within[0].dom.extent + within[0] if within else channel
 
 
 def group_span(per_group: int, groups: int, lanes: int) -> int:
@@ -172,7 +190,7 @@ class Conv2dTemplate(MarkedTemplate):
     def space(self, anchor: Anchor, target: Target) -> Space:
         """Register tiles that fit ``target``, reduction unrolling, where padding happens, the grain, the algorithm."""
         batch, blocks, height, width, lanes = anchor.spatial
-        inner = anchor.reduction[-1]
+        inner = anchor.reduction[3]
         group_blocks = blocks // anchor.groups if blocks % anchor.groups == 0 else blocks
         most_blocks = 1 if "span" in anchor.geometry else MOST_BLOCKS
         algorithms = (0, *(m for m in (2, 4) if _winograd_applies(anchor) and min(height, width) > m))
@@ -243,7 +261,7 @@ class Conv2dTemplate(MarkedTemplate):
         conv = sch.get_sblock(anchor.block)
         # Sums of their own where nothing follows: a prefetch may read the result, as LLVM sees it.
         tail = inline_epilogue(sch, anchor) or sch.cache_write(conv, 0, "global")
-        n, o, oh, ow, b, ci, kh, kw, i = sch.get_loops(conv)
+        n, o, oh, ow, b, ci, kh, kw, i, *quad = sch.get_loops(conv)
         to, th, tw, rows = (config.integer(k) for k in ("to", "th", "tw", "rows"))
         check(rows % th == 0, f"rows {rows} is not a multiple of th {th}")
         oo, oi = sch.split(o, [None, to])
@@ -258,14 +276,18 @@ class Conv2dTemplate(MarkedTemplate):
         summed = [*rest, kh, kw, io, ii]
         fused = [n, ho, oo] if config.integer("outer") else [n, oo, ho]
         tiles = [outermost, hm, wo] if cut else [hm, wo, outermost]
-        sch.reorder(*fused, *tiles, *summed, *tile_order((oi, to), (hi, wi), th * tw), b)
+        sch.reorder(*fused, *tiles, *summed, *tile_order((oi, to), (hi, wi), th * tw), b, *quad)
         sch.reverse_compute_at(tail, fused[-1] if cut else wo, preserve_unit_loops=True)
         outer = sch.fuse(*fused)
         sch.parallel(outer)
         place_padding(sch, anchor, config, outer)
         # A ragged last tile is code of its own: with its number known, so is which of its columns there are.
         ragged = anchor.spatial[3] % tw != 0
-        spread(sch, (ii, oi, hi, wi, *([wo] if ragged else []), b))
+        unrolled = (ii, oi, hi, wi, *([wo] if ragged else []))
+        for loop in unrolled:
+            sch.unroll(loop)
+        if anchor.form is None:
+            sch.vectorize(b)
         init = sch.decompose_reduction(conv, outermost)
         unroll_tile(sch, init, 4)
         unroll_tile(sch, tail, 1 if cut else 4)
@@ -273,6 +295,8 @@ class Conv2dTemplate(MarkedTemplate):
             _skip_untouched(sch, conv, outermost, oi, anchor)
         else:
             _prefetch(sch, anchor, config, (outer, hm, wo), (outermost, *rest, kh, kw, io))
+        if anchor.form is not None:
+            use_dot(sch, b, anchor.form, target)
 
 
 def _prefetch(
@@ -282,7 +306,7 @@ def _prefetch(
     job, row, column = (sch.get(loop).loop_var for loop in tiles)
     _, blocks, height, width, lanes = anchor.spatial
     to, rows, chunk = (config.integer(name) for name in ("to", "rows", "depth"))
-    depth, terms = anchor.reduction[0], math.prod(anchor.reduction[1:])
+    depth, terms = anchor.reduction[0], math.prod(anchor.reduction[1:4])
     across, down, groups = -(-width // config.integer("tw")), rows // config.integer("th"), height // rows
     inner = config.integer("outer") == 1
     block = job % (blocks // to) if inner else job // groups % (blocks // to)
@@ -322,7 +346,7 @@ def _skip_untouched(sch: s_tir.Schedule, conv: SBlockRV, touched: LoopRV, inner:
 
 def _chunks(anchor: Anchor) -> tuple[int, ...]:
     """Choices of the knob ``depth``: the whole sum, and the divisors of ci that give chunks of ``CHUNKS`` terms."""
-    depth, kh, kw, inner = anchor.reduction
+    depth, kh, kw, inner = anchor.reduction[:4]
     if "span" in anchor.geometry or anchor.plain:
         return (depth,)
     terms = kh * kw * inner
@@ -375,7 +399,8 @@ def _winograd_applies(anchor: Anchor) -> bool:
     geometry = anchor.geometry
     steps = [*geometry.get("strides", ()), *geometry.get("dilation", ())]
     return (
-        all(step == 1 for step in steps)
+        anchor.form is None
+        and all(step == 1 for step in steps)
         and anchor.reduction[1:3] == (3, 3)
         and not anchor.plain
         and anchor.spatial[1] % anchor.groups == 0

@@ -27,7 +27,7 @@ def features(columns: Columns, anchor: Anchor, target: Target) -> dict[str, NDAr
     The constants in them (8 sums to hide latency, 4 operations per transformed number) are heuristics, not measured.
     """
     batch, blocks, height, width, lanes = anchor.spatial
-    depth, kh, kw, inner = anchor.reduction
+    depth, kh, kw, inner = anchor.reduction[:4]
     m, to, th, tw = (columns[name] for name in ("algorithm", "to", "th", "tw"))
     tile = to * th * tw
     side = np.where(m > 0, m, 1.0)
@@ -70,7 +70,7 @@ def _fetched(columns: Columns, anchor: Anchor, target: Target, weights: NDArray[
     phase to phase, and half of it is taken to be in L2. Both halves are heuristics, not measured.
     """
     batch, _, height, width, _ = anchor.spatial
-    depth, _, _, inner = anchor.reduction
+    depth, _, _, inner = anchor.reduction[:4]
     m, rows, share = columns["algorithm"], columns["rows"], 1 / target.threads
     data = batch * depth * inner * height * width * 4.0
     side = np.where(m > 0, m, 1.0)

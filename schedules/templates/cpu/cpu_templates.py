@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import tvm
-
-from schedules.target import Target
 from schedules.templates.common.vector_math import vector_math
 from schedules.templates.cpu.baseline import baseline
 from schedules.templates.cpu.batch_matmul import BatchMatmulTemplate
@@ -15,17 +12,8 @@ from schedules.templates.cpu.generic import GenericTemplate
 from schedules.templates.cpu.matmul import MatmulTemplate
 from schedules.templates.cpu.pooling import PoolTemplate
 from schedules.templates.cpu.rows import RowsTemplate
+from schedules.templates.instructions.llvm_target import llvm_target
 from schedules.templates.template import TemplateSet, unchanged
-
-
-def _tvm_target(target: Target) -> tvm.target.Target:
-    options: dict[str, object] = {"kind": "llvm", "num-cores": target.threads}
-    if target.mcpu:
-        options["mcpu"] = target.mcpu
-    if target.features:
-        options["mattr"] = list(target.features)
-    return tvm.target.Target(options)
-
 
 CPU_TEMPLATES = TemplateSet(
     kind="llvm",
@@ -42,7 +30,8 @@ CPU_TEMPLATES = TemplateSet(
     baseline=baseline,
     rename=unchanged,
     expand=vector_math,
-    tvm_target=_tvm_target,
+    tvm_target=llvm_target,
     half_native=False,
+    integer_products=True,
     channels_last=False,
 )

@@ -26,6 +26,7 @@ from schedules.templates.common.ranking import ranked
 from schedules.templates.common.structure import SPARE_REGISTERS, Anchor
 from schedules.templates.common.windows import Window, pad_spatial
 from schedules.templates.cpu.window_tiles import tile_windows, window_balance, window_knobs, window_terms
+from schedules.templates.instructions.dots import BF16, form_of, multiplied
 from schedules.templates.template import MarkedTemplate
 
 OP = "depthwise"
@@ -40,18 +41,26 @@ def depthwise(
     strides: tuple[int, int],
     padding: tuple[int, int, int, int],
     dilation: tuple[int, int],
+    border: int = 0,
 ) -> te.Tensor:
-    """data (n, C/b, h, w, b), weight (C/b, kh, kw, b), padding top, left, bottom, right → (n, C/b, oh, ow, b)."""
+    """data (n, C/b, h, w, b), weight (C/b, kh, kw, b), padding top, left, bottom, right → (n, C/b, oh, ow, b).
+
+    Short types are multiplied and added up in the type of their form's sums (``instructions/dots.py``).
+    """
+    form = form_of(str(data.dtype), str(weight.dtype))
     window = Window((int(weight.shape[1]), int(weight.shape[2])), strides, padding, dilation)
     size = window.output_size(int(data.shape[2]), int(data.shape[3]))
-    padded = pad_spatial(data, padding, 0.0)
+    padded = pad_spatial(data, padding, border, words="uint16" if form is BF16 else "")
     kh = te.reduce_axis((0, window.size[0]), "kh")
     kw = te.reduce_axis((0, window.size[1]), "kw")
     return te.compute(
         (data.shape[0], data.shape[1], *size, data.shape[4]),
         lambda n, c, oh, ow, b: te.sum(
-            padded[n, c, oh * strides[0] + kh * dilation[0], ow * strides[1] + kw * dilation[1], b]
-            * weight[c, kh, kw, b],
+            multiplied(
+                padded[n, c, oh * strides[0] + kh * dilation[0], ow * strides[1] + kw * dilation[1], b],
+                weight[c, kh, kw, b],
+                form,
+            ),
             axis=[kh, kw],
         ),
         name="depthwise",

@@ -1,6 +1,7 @@
 """Matrix product with a weight packed at compile time.
 
     x (m, k)   weight (n/b, k, b)   output (m, n)
+    short types, Q numbers a lane (``instructions/dots.py``): weight (n/b, k/Q, b, Q)
 
     for m, n:                      parallel n/(tn·b)·m/rows:
         for k:                         for m/tm:
@@ -16,9 +17,11 @@ matrix product finds the next vector of weights in the next line.
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 from numpy.typing import NDArray
-from tvm import s_tir, te
+from tvm import s_tir, te, tirx
 from tvm.s_tir.schedule import LoopRV
 
 from schedules.config import Config
@@ -37,6 +40,7 @@ from schedules.templates.common.structure import (
     divisors,
     inline_epilogue,
 )
+from schedules.templates.instructions.dots import depth_axes, form_of, multiplied, use_dot
 from schedules.templates.template import MarkedTemplate
 
 OP = "matmul"
@@ -47,15 +51,19 @@ of weights, the next one and all rows of x to share an L2."""
 
 
 def matmul(x: te.Tensor, weight: te.Tensor) -> te.Tensor:
-    """x (m, k), weight (n/b, k, b) → (m, n)."""
-    blocks, depth, lanes = (int(size) for size in weight.shape)
-    k = te.reduce_axis((0, depth), "k")
-    return te.compute(
-        (x.shape[0], blocks * lanes),
-        lambda m, n: te.sum(x[m, k] * weight[n // lanes, k, n % lanes], axis=[k]),
-        name="matmul",
-        attrs={"tune.anchor": OP, "tune.lanes": lanes},
-    )
+    """x (m, k), weight (n/b, k, b) or (n/b, k/Q, b, Q) → (m, n)."""
+    blocks, depth, lanes, *_ = (int(size) for size in weight.shape)
+    form = form_of(str(x.dtype), str(weight.dtype))
+    k, within = te.reduce_axis((0, depth), "k"), depth_axes(form)
+    attrs = {"tune.anchor": OP, "tune.lanes": lanes}
+    if form is not None:
+        attrs["tune.geometry"] = json.dumps({"dot": form.name})
+
+    def product(m: tirx.Var, n: tirx.Var) -> tirx.Expr:
+        number = x[m, k if form is None else k * form.depth + within[0]]
+        return te.sum(multiplied(number, weight[(n // lanes, k, n % lanes, *within)], form), axis=[k, *within])
+
+    return te.compute((x.shape[0], blocks * lanes), product, name="matmul", attrs=attrs)
 
 
 class MatmulTemplate(MarkedTemplate):
@@ -116,7 +124,7 @@ class MatmulTemplate(MarkedTemplate):
         """Rewrite ``sch`` in place."""
         block = sch.get_sblock(anchor.block)
         tail = inline_epilogue(sch, anchor)
-        m, n, k = sch.get_loops(block)
+        m, n, k, *within = sch.get_loops(block)
         tm, tn, rows = (config.integer(name) for name in ("tm", "tn", "rows"))
         mo, mm, mi = sch.split(m, [None, rows // tm, tm])
         no, ni, b = sch.split(n, [None, tn, _lanes(anchor)])
@@ -124,7 +132,7 @@ class MatmulTemplate(MarkedTemplate):
         cut = chunk < anchor.reduction[0]
         kc, ko, ki = sch.split(k, [None, chunk // unroll, unroll])
         order = (mo, no) if config.integer("outer") else (no, mo)
-        sch.reorder(*order, *((kc, mm) if cut else (mm, kc)), ko, ki, mi, ni, b)
+        sch.reorder(*order, *((kc, mm) if cut else (mm, kc)), ko, ki, mi, ni, b, *within)
         if tail is not None:
             sch.reverse_compute_at(tail, order[-1] if cut else mm, preserve_unit_loops=True)
             fused = sch.get_loops(tail)[-1]
@@ -133,7 +141,8 @@ class MatmulTemplate(MarkedTemplate):
             spread(sch, (inner, lane) if cut else (row, inner, lane))
         job = sch.fuse(*order)
         sch.parallel(job)
-        sch.vectorize(b)
+        if anchor.form is None:
+            sch.vectorize(b)
         if between := self._between_prefetches(anchor, config):
             ko, _ = sch.split(ko, [None, between])
         for loop in (ki, mi, ni):
@@ -142,6 +151,8 @@ class MatmulTemplate(MarkedTemplate):
         unroll_tile(sch, init, 3)
         if tail is not None:
             self._prefetch(sch, anchor, config, (job, mm, kc, ko))
+        if anchor.form is not None:
+            use_dot(sch, b, anchor.form, target)
 
     def _tiles(self, anchor: Anchor, config: Config) -> int:
         """Tiles that pass over one panel of weights, or over one chunk of it, before the next."""
@@ -186,9 +197,9 @@ def _chunks(rows: int, depth: int) -> tuple[int, ...]:
 
 
 def _lanes(anchor: Anchor) -> int:
-    """Width of the packed weight's innermost axis: the parameter of shape (n/b, k, b)."""
+    """Width b of the packed weight's vectors: the parameter of shape (n/b, k, b) or (n/b, k/Q, b, Q)."""
     columns, depth = anchor.spatial[1], anchor.reduction[0]
     for shape in anchor.shapes:
-        if len(shape) == 3 and shape[1] == depth and shape[0] * shape[2] == columns:
+        if len(shape) == (3 if anchor.form is None else 4) and shape[1] == depth and shape[0] * shape[2] == columns:
             return shape[2]
     raise ValueError(f"matmul without a packed weight among {anchor.shapes}")

@@ -23,6 +23,7 @@ from tvm import s_tir, tirx
 from tvm.tirx.compilation_pipeline import register_tir_pipeline
 
 from schedules.templates.common.indices import exact_indices
+from schedules.templates.instructions.dots import definitions
 
 CPU = "tune-cpu"
 """Name of the pipeline, for ``tvm.compile``."""
@@ -63,6 +64,19 @@ def without_checks(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRMod
     return tvm.IRModule(functions, attrs=mod.attrs)
 
 
+def _with_definitions(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    text = definitions(func)
+    if not text:
+        return func
+    body = tirx.AttrStmt(tirx.const(0, "int32"), "pragma_import_llvm", tvm.ir.StringImm(text), func.body)
+    return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
+
+
+def defined_dots(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+    """Kernels that bring the definitions of the dot products that they call."""
+    return tvm.IRModule({name: _with_definitions(func) for name, func in mod.functions.items()}, attrs=mod.attrs)
+
+
 def _lowered(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
     old, new = s_tir.transform, tirx.transform
     steps = [
@@ -87,6 +101,7 @@ def _lowered(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         new.StmtSimplify(),
         new.RemoveNoOp(),
         old.RewriteUnsafeSelect(),
+        tvm.transform.module_pass(defined_dots, opt_level=0, name="DefinedDots"),
         new.FP8ComputeLegalize(),
         new.VerifyMemory(),
         new.AnnotateEntryFunc(),

@@ -29,7 +29,12 @@ def check_config(case: Case, config: Config, target: Target) -> bool:
         found = run(case.func, config, target, arrays)
     except ScheduleError:
         return False
-    np.testing.assert_allclose(found, case.expected(*arrays), rtol=2e-4, atol=2e-5, err_msg=config.to_json())
+    expected = case.expected(*arrays)
+    if found.dtype == "bfloat16":  # which neighbour a sum is rounded to depends on its order
+        found, expected, rtol = found.astype(np.float32), expected.astype(np.float32), 2.0**-7
+    else:
+        rtol = 2e-4 if found.dtype.kind == "f" else 0.0
+    np.testing.assert_allclose(found, expected, rtol=rtol, atol=rtol / 10, err_msg=config.to_json())
     return True
 
 

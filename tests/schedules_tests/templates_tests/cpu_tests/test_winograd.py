@@ -12,6 +12,7 @@ from tvm import te, tirx
 from schedules.config import Config
 from schedules.lower import claim, loss, repack
 from schedules.target import Target
+from schedules.templates.common.windows import Window
 from schedules.templates.cpu.conv2d import conv2d
 from schedules.templates.cpu.winograd import AT, BT, transform_weight
 from schedules.templates.cpu.winograd import G as GT
@@ -51,7 +52,7 @@ EXPECTED: dict[Epilogue, Callable[[Array, Array], Array]] = {
 def program(height: int, width: int, epilogue: Epilogue, weight_first: bool = False) -> tirx.PrimFunc:
     x = te.placeholder((1, BLOCKS, height, width, LANES), name="x")
     w = te.placeholder((BLOCKS, BLOCKS, 3, 3, LANES, LANES), name="w")
-    out = epilogue(x, conv2d(x, w, (1, 1), (1, 1, 1, 1), (1, 1), 1))
+    out = epilogue(x, conv2d(x, w, Window((3, 3), (1, 1), (1, 1, 1, 1), (1, 1))))
     return from_te(w, x, out) if weight_first else from_te(x, w, out)
 
 
@@ -148,6 +149,6 @@ def test_what_it_cannot_do_has_no_such_config(
     data: tuple[int, ...], weight: tuple[int, ...], strides: int, dilation: int
 ) -> None:
     x, w = te.placeholder(data, name="x"), te.placeholder(weight, name="w")
-    out = conv2d(x, w, (strides, strides), (1, 1, 1, 1), (dilation, dilation), 1)
+    out = conv2d(x, w, Window(weight[2:4], (strides, strides), (1, 1, 1, 1), (dilation, dilation)))
     space = claim(from_te(x, w, out), TARGET).space
     assert next(knob for knob in space.knobs if knob.name == "algorithm").choices == (0,)

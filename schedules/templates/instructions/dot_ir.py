@@ -1,0 +1,103 @@
+"""Dot products as LLVM functions that are inlined where they are called.
+
+TVM cannot spell the operands of most of these instructions (``<64 x i8>``, ``<32 x bfloat>``), so a kernel hands
+pointers to a function of LLVM's own language, and what remains after inlining is the instruction.
+
+    result = symbol(sums <n x S>, x: ptr to the numbers, w: ptr to the weights)
+
+``x`` points at the 4 bytes that every lane multiplies, ``w`` at n times 4 bytes of weights, the 4 bytes of a lane
+together. The text of one instruction says what to do with ``%x`` (4 bytes, spread over n lanes as <n x i32>) and ``%w``
+(<n x i32>) and leaves its result in ``%r``.
+"""
+
+from __future__ import annotations
+
+FUNCTION = """
+{declared}
+define linkonce_odr <{n} x {sum}> @{symbol}(<{n} x {sum}> %c, ptr %from, ptr %weights) alwaysinline {{
+  %one = load i32, ptr %from, align 1
+  %first = insertelement <{n} x i32> poison, i32 %one, i32 0
+  %x = shufflevector <{n} x i32> %first, <{n} x i32> poison, <{n} x i32> zeroinitializer
+  %w = load <{n} x i32>, ptr %weights, align 1
+{body}
+  ret <{n} x {sum}> %r
+}}
+"""
+
+
+def function(symbol: str, lanes: int, sum_type: str, body: str, declared: str = "") -> str:
+    """The definition of one dot product of ``lanes`` sums, with what it calls declared."""
+    sizes = {"n": lanes, "n2": 2 * lanes, "n4": 4 * lanes, "bits": 32 * lanes, "sum": sum_type}
+    body = body.strip("\n").format(**sizes)
+    return FUNCTION.format(symbol=symbol, declared=declared.format(**sizes), body=body, **sizes)
+
+
+# One instruction multiplies 4 unsigned by 4 signed bytes and adds their sum: AVX512_VNNI, AVX-VNNI.
+
+VPDPBUSD = """
+  %xb = bitcast <{n} x i32> %x to <{n4} x i8>
+  %wb = bitcast <{n} x i32> %w to <{n4} x i8>
+  %r = call <{n} x i32> @llvm.x86.avx512.vpdpbusd.{bits}(<{n} x i32> %c, <{n4} x i8> %xb, <{n4} x i8> %wb)
+"""
+DECLARED_VPDPBUSD = "declare <{n} x i32> @llvm.x86.avx512.vpdpbusd.{bits}(<{n} x i32>, <{n4} x i8>, <{n4} x i8>)"
+
+# Two multiplies of pairs of 16-bit numbers, bytes 0 and 2 and bytes 1 and 3: exact, no pair can saturate.
+
+VPMADDWD = """
+  %xw = bitcast <{n} x i32> %x to <{n2} x i16>
+  %ww = bitcast <{n} x i32> %w to <{n2} x i16>
+  %x0 = and <{n2} x i16> %xw, splat (i16 255)
+  %x1 = lshr <{n2} x i16> %xw, splat (i16 8)
+  %up = shl <{n2} x i16> %ww, splat (i16 8)
+  %w0 = ashr <{n2} x i16> %up, splat (i16 8)
+  %w1 = ashr <{n2} x i16> %ww, splat (i16 8)
+  %p0 = call <{n} x i32> @llvm.x86.PMADD(<{n2} x i16> %x0, <{n2} x i16> %w0)
+  %p1 = call <{n} x i32> @llvm.x86.PMADD(<{n2} x i16> %x1, <{n2} x i16> %w1)
+  %s = add <{n} x i32> %c, %p0
+  %r = add <{n} x i32> %s, %p1
+"""
+DECLARED_VPMADDWD = "declare <{n} x i32> @llvm.x86.PMADD(<{n2} x i16>, <{n2} x i16>)"
+
+
+def portable_u8s8() -> str:
+    """Four multiply-adds of 32-bit numbers, for any processor."""
+    sums = ["%c", "%s0", "%s1", "%s2", "%r"]
+    return "".join(
+        f"""
+  %a{byte} = lshr <{{n}} x i32> %x, splat (i32 {8 * byte})
+  %x{byte} = and <{{n}} x i32> %a{byte}, splat (i32 255)
+  %b{byte} = shl <{{n}} x i32> %w, splat (i32 {24 - 8 * byte})
+  %w{byte} = ashr <{{n}} x i32> %b{byte}, splat (i32 24)
+  %p{byte} = mul <{{n}} x i32> %x{byte}, %w{byte}
+  {sums[byte + 1]} = add <{{n}} x i32> {sums[byte]}, %p{byte}"""
+        for byte in range(4)
+    )
+
+
+# One instruction multiplies 2 by 2 bfloat16 and adds their sum in float32: AVX512_BF16.
+
+VDPBF16PS = """
+  %xb = bitcast <{n} x i32> %x to <{n2} x bfloat>
+  %wb = bitcast <{n} x i32> %w to <{n2} x bfloat>
+  %r = call <{n} x float> @llvm.x86.avx512bf16.dpbf16ps.{bits}(
+    <{n} x float> %c, <{n2} x bfloat> %xb, <{n2} x bfloat> %wb)
+"""
+DECLARED_VDPBF16PS = (
+    "declare <{n} x float> @llvm.x86.avx512bf16.dpbf16ps.{bits}(<{n} x float>, <{n2} x bfloat>, <{n2} x bfloat>)"
+)
+
+# A bfloat16 is the upper half of a float32.
+
+PORTABLE_BF16 = """
+  %xl = shl <{n} x i32> %x, splat (i32 16)
+  %xh = and <{n} x i32> %x, splat (i32 -65536)
+  %wl = shl <{n} x i32> %w, splat (i32 16)
+  %wh = and <{n} x i32> %w, splat (i32 -65536)
+  %x0 = bitcast <{n} x i32> %xl to <{n} x float>
+  %x1 = bitcast <{n} x i32> %xh to <{n} x float>
+  %w0 = bitcast <{n} x i32> %wl to <{n} x float>
+  %w1 = bitcast <{n} x i32> %wh to <{n} x float>
+  %s = call <{n} x float> @llvm.fmuladd.v{n}f32(<{n} x float> %x0, <{n} x float> %w0, <{n} x float> %c)
+  %r = call <{n} x float> @llvm.fmuladd.v{n}f32(<{n} x float> %x1, <{n} x float> %w1, <{n} x float> %s)
+"""
+DECLARED_FMULADD = "declare <{n} x float> @llvm.fmuladd.v{n}f32(<{n} x float>, <{n} x float>, <{n} x float>)"

@@ -1,0 +1,194 @@
+"""Dot products that processors have as instructions, by name: what they multiply, in which layout, and who has them.
+
+A *form* says what is multiplied and how weights lie in memory, and is part of a kernel's computation; a *dot* is one
+instruction for it, chosen by what the target has when a config is applied:
+
+    for b in range(n):                            sums[0:n] = dot(sums[0:n], x[0:q], w[0:n, 0:q])
+        for q in range(Q):                   →
+            sums[b] += x[q] * w[b, q]
+
+The Q numbers that one lane adds up lie together, in weights (…, b, q) as in activations (…, q), and fill 4 bytes:
+
+    form   numbers · weights → sums        Q   instructions, best first
+    u8s8   uint8 · int8 → int32            4   vpdpbusd; vpmaddwd (exact: of single bytes); any processor
+    bf16   bfloat16 · bfloat16 → float32   2   vdpbf16ps; any processor, by float32
+
+float32 has no form here: its multiply-add is what LLVM makes of a vectorised loop.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, partial
+
+import tvm
+import tvm_ffi
+from tvm import s_tir, te, tirx
+from tvm.ir import Call
+from tvm.s_tir.schedule import LoopRV
+from tvm.script import from_source
+
+from schedules.target import Target
+from schedules.templates.instructions import dot_ir
+from schedules.templates.instructions.llvm_target import features_of
+
+
+@dataclass(frozen=True)
+class DotForm:
+    """What a dot product multiplies.
+
+    Attributes:
+        data, weight, sum: types of the numbers, the weights and the sums.
+        sum_ir: LLVM's name of the type of the sums.
+        depth: numbers that one lane adds up, Q.
+    """
+
+    name: str
+    data: str
+    weight: str
+    sum: str
+    sum_ir: str
+    depth: int
+
+
+U8S8 = DotForm("u8s8", "uint8", "int8", "int32", "i32", 4)
+BF16 = DotForm("bf16", "bfloat16", "bfloat16", "float32", "float", 2)
+
+FORMS = {form.name: form for form in (U8S8, BF16)}
+
+
+def form_of(data: str, weight: str) -> DotForm | None:
+    """The form of a product of these types, None where they have none."""
+    return next((form for form in FORMS.values() if (form.data, form.weight) == (data, weight)), None)
+
+
+def multiplied(number: tirx.Expr, weight: tirx.Expr, form: DotForm | None) -> tirx.Expr:
+    """One product as computes write it, in the type of the sums; ``number`` may be the bits of a bfloat16."""
+    if form is None:
+        return number * weight
+    if str(number.dtype) == "uint16":
+        return tirx.reinterpret("float32", number.astype("uint32") << 16) * weight.astype(form.sum)
+    return number.astype(form.sum) * weight.astype(form.sum)
+
+
+def depth_axes(form: DotForm | None) -> list[te.IterVar]:
+    """The innermost reduction axis of a compute over ``form``; none for float32."""
+    return [] if form is None else [te.reduce_axis((0, form.depth), "q")]
+
+
+@dataclass(frozen=True)
+class Dot:
+    """One way to compute a form.
+
+    Attributes:
+        lanes: sums of one instruction; 0 for any number.
+        features: as LLVM calls what the processor needs.
+        ir: (symbol, lanes) → its definition in LLVM's language.
+    """
+
+    name: str
+    form: DotForm
+    lanes: int
+    features: frozenset[str]
+    ir: Callable[[str, int], str]
+
+
+def _dot(name: str, form: DotForm, lanes: int, features: str, body: str, declared: str = "") -> Dot:
+    made = partial(dot_ir.function, sum_type=form.sum_ir, body=body, declared=declared)
+    return Dot(name, form, lanes, frozenset(features.split()), made)
+
+
+def _vpmaddwd(lanes: int, feature: str, intrinsic: str) -> Dot:
+    texts = [text.replace("PMADD", intrinsic) for text in (dot_ir.VPMADDWD, dot_ir.DECLARED_VPMADDWD)]
+    return _dot("vpmaddwd", U8S8, lanes, feature, *texts)
+
+
+CATALOG: tuple[Dot, ...] = (
+    _dot("vpdpbusd", U8S8, 16, "avx512vnni", dot_ir.VPDPBUSD, dot_ir.DECLARED_VPDPBUSD),
+    _dot("vpdpbusd", U8S8, 8, "avxvnni", dot_ir.VPDPBUSD, dot_ir.DECLARED_VPDPBUSD),
+    _dot("vpdpbusd", U8S8, 8, "avx512vnni avx512vl", dot_ir.VPDPBUSD, dot_ir.DECLARED_VPDPBUSD),
+    _vpmaddwd(16, "avx512bw", "avx512.pmaddw.d.512"),
+    _vpmaddwd(8, "avx2", "avx2.pmadd.wd"),
+    _dot("portable", U8S8, 0, "", dot_ir.portable_u8s8()),
+    _dot("vdpbf16ps", BF16, 16, "avx512bf16", dot_ir.VDPBF16PS, dot_ir.DECLARED_VDPBF16PS),
+    _dot("vdpbf16ps", BF16, 8, "avx512bf16 avx512vl", dot_ir.VDPBF16PS, dot_ir.DECLARED_VDPBF16PS),
+    _dot("portable", BF16, 0, "", dot_ir.PORTABLE_BF16, dot_ir.DECLARED_FMULADD),
+)
+"""Of several that a target has, the first is used."""
+
+
+def best_dot(form: DotForm, lanes: int, features: frozenset[str]) -> Dot:
+    """The fastest way to compute ``lanes`` sums of ``form`` with what a processor has."""
+    return next(dot for dot in CATALOG if dot.form is form and dot.lanes in (0, lanes) and dot.features <= features)
+
+
+def use_dot(sch: s_tir.Schedule, lane: LoopRV, form: DotForm, target: Target) -> None:
+    """Compute the loops over lanes and Q below ``lane`` with the target's dot product. The last step of a schedule."""
+    lanes = int(sch.get(lane).extent)
+    data = str(sch.get(sch.get_child_blocks(lane)[0]).reads[1].source.dtype)
+    sch.tensorize(lane, _registered(best_dot(form, lanes, features_of(target)), lanes, data))
+
+
+# -- as TVM wants it -------------------------------------------------------------------------------------------------
+
+SYMBOL = re.compile(r"tune_dot_([a-z0-9]+)_([a-z0-9]+)_(\d+)")
+
+FRAME = """
+# from tvm.script import tirx as T
+@T.prim_func(s_tir=True)
+def main(x: T.handle, w: T.handle, sums: T.handle):
+    X = T.match_buffer(x, ({q},), "{data}", offset_factor=1)
+    W = T.match_buffer(w, ({n}, {q}), "{weight}", offset_factor=1)
+    S = T.match_buffer(sums, ({n},), "{sum}", offset_factor=1)
+    with T.sblock("root"):
+        T.reads(S[0:{n}], X[0:{q}], W[0:{n}, 0:{q}])
+        T.writes(S[0:{n}])
+"""
+DESCRIPTION = """
+        for i, j in T.grid({n}, {q}):
+            with T.sblock("dot"):
+                b, q = T.axis.remap("SR", [i, j])
+                S[b] = S[b] + {number} * T.Cast("{sum}", W[b, q])
+"""
+CALL = """
+        S[T.ramp(0, 1, {n})] = T.call_pure_extern(
+            "{sum}x{n}", "{symbol}", S[T.ramp(0, 1, {n})], T.address_of(X[0]), T.address_of(W[0, 0])
+        )
+"""
+
+
+@cache
+def _registered(dot: Dot, lanes: int, data: str) -> str:
+    """The name to tensorize with, for numbers that lie in memory as ``data``."""
+    form = dot.form
+    symbol = f"tune_dot_{form.name}_{dot.name}_{lanes}"
+    number = f'T.Cast("{form.sum}", X[q])'
+    if data != form.data:
+        number = 'T.reinterpret("float32", T.shift_left(T.Cast("uint32", X[q]), T.uint32(16)))'
+    names = {"data": data, "weight": form.weight, "sum": form.sum, "q": form.depth, "n": lanes}
+    described, done = (
+        from_source((FRAME + body).format(**names, symbol=symbol, number=number)) for body in (DESCRIPTION, CALL)
+    )
+    tvm.s_tir.TensorIntrin.register(f"{symbol}_{data}", described, done, override=True)
+    return f"{symbol}_{data}"
+
+
+def definitions(func: tirx.PrimFunc) -> str:
+    """The functions that ``func`` calls in place of dot products, in LLVM's language; empty where it calls none."""
+    called: set[str] = set()
+
+    def note(call: Call) -> None:
+        if str(getattr(call.op, "name", "")) == "tirx.call_pure_extern":
+            called.add(str(call.args[0].value))
+
+    tvm_ffi.structural_walk(func, (Call, note))
+    found = [match for match in map(SYMBOL.fullmatch, sorted(called)) if match]
+    return "\n".join(_definition(*match.groups()) for match in found)
+
+
+@cache
+def _definition(form: str, name: str, lanes: str) -> str:
+    dot = next(dot for dot in CATALOG if (dot.form.name, dot.name) == (form, name) and dot.lanes in (0, int(lanes)))
+    return dot.ir(f"tune_dot_{form}_{name}_{lanes}", int(lanes))

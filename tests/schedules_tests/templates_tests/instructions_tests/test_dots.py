@@ -1,0 +1,99 @@
+"""Every dot product by itself against NumPy, where this processor has it, and which one a target gets."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+import tvm
+from numpy.typing import NDArray
+from tvm import s_tir, te
+
+from autotune.host.machine import host_target
+from schedules.lower import tvm_target
+from schedules.target import Target
+from schedules.templates.cpu.passes import compiled
+from schedules.templates.instructions import dots
+from schedules.templates.instructions.dots import BF16, CATALOG, U8S8, Dot, DotForm, best_dot
+from schedules.templates.instructions.llvm_target import features_of
+from tests.schedules_tests.programs import from_te
+
+HERE = features_of(host_target(1))
+STEPS = 3
+
+
+def name_of(dot: Dot) -> str:
+    return "-".join([dot.form.name, dot.name, *sorted(dot.features)])
+
+
+def widths(dot: Dot) -> list[int]:
+    return [dot.lanes] if dot.lanes else [4, 8, 16]
+
+
+def test_forms_fill_four_bytes() -> None:
+    for form in (U8S8, BF16):
+        assert form.depth * np.dtype(form.weight).itemsize == 4
+
+
+@pytest.mark.parametrize(
+    ("dot", "lanes"),
+    [pytest.param(dot, lanes, id=f"{name_of(dot)}-{lanes}") for dot in CATALOG for lanes in widths(dot)],
+)
+def test_a_dot_product_is_exact(dot: Dot, lanes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Extremes among the numbers: 255 · -128 four times is what saturating instructions get wrong."""
+    if not dot.features <= HERE:
+        pytest.skip(f"this processor lacks {', '.join(sorted(dot.features - HERE))}")
+    form = dot.form
+    monkeypatch.setattr(dots, "best_dot", lambda *_: dot)
+    target = Target(kind="llvm", isa="generic", features=tuple(f"+{feature}" for feature in sorted(dot.features)))
+    rng = np.random.default_rng(0)
+    if form is U8S8:
+        x = rng.choice(np.array([0, 1, 127, 128, 255], np.uint8), (STEPS, form.depth))
+        w = rng.choice(np.array([-128, -127, -1, 0, 1, 127], np.int8), (STEPS, lanes, form.depth))
+        x[0], w[0, 0], w[0, 1] = 255, -128, 127
+    else:
+        x, w = (rng.uniform(-1, 1, size).astype("bfloat16") for size in ((STEPS, 2), (STEPS, lanes, 2)))
+    found, text = run_dot(form, x, w, target)
+    wide = np.int64 if form is U8S8 else np.float64
+    expected = np.einsum("kq,kbq->b", x.astype(wide), w.astype(wide))
+    np.testing.assert_allclose(found, expected, rtol=0 if form is U8S8 else 1e-6, atol=0 if form is U8S8 else 1e-6)
+    assert not re.search(r"call\S*\s+\S*tune_dot", text), "the definition is not inlined"
+    assert dot.name == "portable" or dot.name in text
+
+
+def run_dot(
+    form: DotForm, x: NDArray[np.generic], w: NDArray[np.generic], target: Target
+) -> tuple[NDArray[np.generic], str]:
+    """The sums, and the assembly."""
+    steps, lanes, depth = w.shape
+    a, b = te.placeholder(x.shape, form.data, name="x"), te.placeholder(w.shape, form.weight, name="w")
+    k, q = te.reduce_axis((0, steps), "k"), te.reduce_axis((0, depth), "q")
+    out = te.compute((lanes,), lambda i: te.sum(dots.multiplied(a[k, q], b[k, i, q], form), axis=[k, q]), name="out")
+    sch = s_tir.Schedule(from_te(a, b, out))
+    block = sch.get_sblock("out")
+    i, k_loop, q_loop = sch.get_loops(block)
+    sch.reorder(k_loop, i, q_loop)
+    sch.decompose_reduction(block, k_loop)
+    dots.use_dot(sch, i, form, target)
+    module = compiled(sch.mod["main"], "main", tvm_target(target))
+    result = tvm.runtime.tensor(np.zeros(lanes, form.sum))
+    module(tvm.runtime.tensor(x), tvm.runtime.tensor(w), result)
+    return result.numpy(), str(module.mod.inspect_source("asm"))
+
+
+@pytest.mark.parametrize(
+    ("mcpu", "lanes", "u8s8", "bf16"),
+    [
+        ("znver4", 16, "vpdpbusd", "vdpbf16ps"),
+        ("sapphirerapids", 16, "vpdpbusd", "vdpbf16ps"),
+        ("cascadelake", 16, "vpdpbusd", "portable"),
+        ("skylake-avx512", 16, "vpmaddwd", "portable"),
+        ("alderlake", 8, "vpdpbusd", "portable"),
+        ("haswell", 8, "vpmaddwd", "portable"),
+        ("", 16, "portable", "portable"),
+    ],
+)
+def test_a_target_gets_the_best_it_has(mcpu: str, lanes: int, u8s8: str, bf16: str) -> None:
+    features = features_of(Target(kind="llvm", isa="avx512" if lanes == 16 else "avx2", mcpu=mcpu))
+    assert (best_dot(U8S8, lanes, features).name, best_dot(BF16, lanes, features).name) == (u8s8, bf16)

@@ -42,7 +42,8 @@ OPTIMISM = 4.0
 """Rows by which ``fit`` corrects errors that are too small; set on held-out rows of made-up kernels."""
 
 _JITTER = 1e-8
-"""Scores² added to the diagonal for a stable Cholesky factor. Convention."""
+"""Share of 1 + s² added to the diagonal for a stable Cholesky factor: rounding errors of the kernel grow with s², and
+the search for the hyperparameters tries large s with small σ."""
 
 
 def _distances(left: Floats, right: Floats) -> Floats:
@@ -56,6 +57,11 @@ def _matern(distance: Floats) -> tuple[Floats, Floats]:
     scaled = np.sqrt(5.0) * distance
     fading = np.exp(-scaled)
     return (1.0 + scaled + scaled**2 / 3.0) * fading, (5.0 / 3.0) * (1.0 + scaled) * fading
+
+
+def _diagonal(signal: float, noise: float) -> float:
+    """What is added to the kernel's diagonal: σ² and what keeps its Cholesky factor stable."""
+    return noise + _JITTER * (1.0 + signal)
 
 
 def _prior(width: int) -> tuple[Floats, Floats]:
@@ -76,7 +82,7 @@ def negative_log_posterior(vector: Floats, inputs: Floats, scores: Floats) -> tu
     signal, noise = np.exp(2.0 * vector[-2:])
     scaled = inputs / np.exp(vector[:-2])
     matern, slope = _matern(_distances(scaled, scaled))
-    factor = np.linalg.cholesky(signal * matern + LEVEL_VARIANCE + (noise + _JITTER) * np.eye(count))
+    factor = np.linalg.cholesky(signal * matern + LEVEL_VARIANCE + _diagonal(signal, noise) * np.eye(count))
     inverse = cho_solve((factor, True), np.eye(count), check_finite=False)
     weights = inverse @ scores
     push = np.outer(weights, weights) - inverse
@@ -111,7 +117,7 @@ class GaussianProcess(CostModel):
         self._scaled = inputs / np.exp(found[:-2])
         self._signal, self._noise = np.exp(2.0 * found[-2:])
         matern, _ = _matern(_distances(self._scaled, self._scaled))
-        kernel = self._signal * matern + LEVEL_VARIANCE + (self._noise + _JITTER) * np.eye(len(kept))
+        kernel = self._signal * matern + LEVEL_VARIANCE + _diagonal(self._signal, self._noise) * np.eye(len(kept))
         self._factor = np.linalg.cholesky(kernel)
         inverse = cho_solve((self._factor, True), np.eye(len(kept)), check_finite=False)
         self._weights = inverse @ centred

@@ -18,6 +18,12 @@ USUAL = "adaptive,autotvm,random"
 """Searchers that are compared where nothing is named."""
 
 
+NEAR = "5%,2%,1%,0.5%"
+"""Shares of the best that are told. Convention."""
+
+GUESSES = ("all", "none")
+
+
 def _list_option(kind: str) -> typer.models.OptionInfo:
     option: typer.models.OptionInfo = typer.Option(
         f"--{kind.replace(' ', '-')}", metavar="NAMES", help=f"Compare these {kind}s: names with commas, or all."
@@ -36,12 +42,18 @@ class ReplayRequest:
     allocator: Annotated[str | None, _list_option("allocator")] = None
     seeds: Annotated[int, typer.Option(metavar="N", help="Seeds of every strategy on every trace.")] = 30
     seed: Annotated[int, typer.Option(metavar="N", help="The first of them.")] = 0
-    near: Annotated[str, typer.Option(metavar="5%", help="Near enough to the best.")] = "5%"
+    near: Annotated[str, typer.Option(metavar="5%,2%", help="Near enough to the best: shares with commas.")] = NEAR
     trials: Annotated[int, typer.Option(metavar="N", help="Most trials of a task.")] = 192
     warm: Annotated[
         bool, typer.Option("--warm", help="Searchers know what other tasks in the given files have shown.")
     ] = False
-    blind: Annotated[bool, typer.Option("--blind", help="Searchers do not get the templates' first guesses.")] = False
+    guesses: Annotated[
+        str, typer.Option(metavar="all|none", help="Every searcher begins with the templates' first guesses, or none.")
+    ] = "all"
+    portfolio: Annotated[
+        bool, typer.Option("--portfolio", help="Allocators tune the models of all files under one budget.")
+    ] = False
+    weight: opt.Weights = None
     courses: Annotated[str, typer.Option(metavar="SEARCHER", help="The searcher under the allocators' comparison.")] = (
         "adaptive"
     )
@@ -78,7 +90,8 @@ def _names(kind: str, text: str) -> list[str]:
 def replay(request: ReplayRequest) -> Reply:
     """Compare strategies offline: every build and run is charged as it was recorded.
 
-    Files of one task serve searchers, cost models and evaluators; files of a model serve allocators.
+    Every searcher has the same first guesses, and every allocator the same searches of tasks. Files of one task serve
+    searchers, cost models and evaluators; files of a model serve allocators.
     """
     from autotune.replay.comparison import Replay, ReplayRules
     from autotune.replay.table_plots import write_page
@@ -89,13 +102,17 @@ def replay(request: ReplayRequest) -> Reply:
         raise UsageError(
             f"--seeds {request.seeds}, --trials {request.trials} and --processes {request.processes} must be at least 1"
         )
+    if request.guesses not in GUESSES:
+        raise UsageError(f"--guesses {request.guesses!r} is unknown; it must be {' or '.join(GUESSES)}")
     rules = ReplayRules(
         request.seeds,
         request.seed,
-        1.0 + opt.parse_share(request.near, "--near"),
+        tuple(1.0 + opt.parse_share(share, "--near") for share in opt.split_names(request.near)),
         request.trials,
         request.warm,
-        request.blind,
+        request.guesses == GUESSES[0],
+        request.portfolio,
+        opt.parse_weights(request.weight or ()),
         searcher=opt.choose_strategy("searcher", request.courses),
         processes=request.processes,
     )

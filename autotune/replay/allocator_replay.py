@@ -3,8 +3,9 @@
 Notation: t = seconds of tuning, L(t) = the model's latency as the weighted sum of its tasks, L∞ = when every trajectory
 has run to its end.
 
-The oracle knows every trajectory. It serves the steepest segment of the trajectories' lower convex hulls next: no
-allocator has a smaller area, except by what a hull cuts off a staircase.
+The oracle is a bound, not a strategy: it knows every trajectory, may stop inside of a slot, and follows the lower
+convex hulls of the trajectories, steepest segment first. That is the optimum of the relaxed problem, so no allocator
+reaches a latency sooner.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from search.allocators.allocation import Allocator, TaskState
 from search.allocators.allocator_catalog import make_allocator
 
 ORACLE = "oracle"
+ONE_BY_ONE = "one by one"
 
 DONE = 1.003
 """A replay ends when the model is within this factor of its final latency: nothing is left to compare at 0.5 %."""
@@ -32,25 +34,40 @@ class Curve:
 
     Attributes:
         thinking_s: seconds that the allocator took here.
+        linear: L(t) is linear between the times instead.
     """
 
     times: Floats
     latencies: Floats
     thinking_s: float = 0.0
+    linear: bool = False
+
+    def at(self, times: Floats) -> Floats:
+        """L at ``times`` (n,), none before the first."""
+        if self.linear:
+            return np.interp(times, self.times, self.latencies)
+        return np.asarray(self.latencies[np.searchsorted(self.times, times, side="right") - 1])
 
     def time_to(self, latency_s: float) -> float:
         """Seconds until the model is at or below ``latency_s`` for good; infinite if it never is."""
         above = np.flatnonzero(self.latencies > latency_s)
         if not len(above):
             return 0.0
-        after = int(above[-1]) + 1
-        return float(self.times[after]) if after < len(self.times) else float("inf")
+        last = int(above[-1])
+        if last + 1 == len(self.times):
+            return float("inf")
+        if self.linear:
+            ends = slice(last + 1, last - 1 if last else None, -1)
+            return float(np.interp(latency_s, self.latencies[ends], self.times[ends]))
+        return float(self.times[last + 1])
 
-    def area(self, final_s: float, horizon_s: float) -> float:
-        """∫ (L(t) / L∞ − 1) dt up to ``horizon_s``: seconds."""
-        ends = np.minimum(np.append(self.times[1:], horizon_s), horizon_s)
-        spans = np.maximum(ends - np.minimum(self.times, horizon_s), 0.0)
-        return float((spans * (self.latencies / final_s - 1.0)).sum())
+    def area(self, final_s: float, start_s: float, horizon_s: float) -> float:
+        """∫ (L(t) / L∞ − 1) dt from ``start_s`` to ``horizon_s``: seconds."""
+        inside = self.times[(self.times > start_s) & (self.times < horizon_s)]
+        times = np.concatenate([[start_s], inside, [max(start_s, horizon_s)]])
+        heights = self.at(times) / final_s - 1.0
+        before = 0.5 * (heights[:-1] + heights[1:]) if self.linear else heights[:-1]
+        return float((np.diff(times) * before).sum())
 
 
 @dataclass(frozen=True)
@@ -124,22 +141,47 @@ def total_s(trajectories: Trajectories) -> float:
     return sum(task.spent_s[-1] for task in trajectories.tasks)
 
 
-def oracle(trajectories: Trajectories) -> Curve:
-    """What an allocator that knows every trajectory could do."""
+def first_slots_s(trajectories: Trajectories) -> float:
+    """Seconds that one slot of every task takes: until then an allocator has little to decide."""
     trajectories.finish()
-    segments = [segment for task in trajectories.tasks for segment in _hull(task)]
+    return sum(task.spent_s[1] for task in trajectories.tasks)
+
+
+def one_by_one(alone: Sequence[Curve]) -> Curve:
+    """Models tuned one after the other instead of together, each for an equal share of the time.
+
+    Args:
+        alone: the curve of each model's own tuning.
+    """
+    times = np.unique(np.concatenate([len(alone) * curve.times for curve in alone]))
+    return Curve(times, np.sum([curve.at(times / len(alone)) for curve in alone], axis=0))
+
+
+def oracle(rivals: Sequence[Trajectories]) -> Curve:
+    """A bound for every allocator.
+
+    Args:
+        rivals: the same tasks searched in slots of different lengths; the bound may go along any of them.
+    """
+    for trajectories in rivals:
+        trajectories.finish()
+    by_task = list(zip(*(trajectories.tasks for trajectories in rivals), strict=True))
+    segments = [segment for searches in by_task for segment in _hull(searches)]
     segments.sort(key=lambda segment: -segment[0])
-    start = sum(task.trace.task.weight * task.true_s[0] for task in trajectories.tasks)
+    start = sum(task.trace.task.weight * task.true_s[0] for task in rivals[0].tasks)
     spans = np.array([span for _, span, _ in segments])
     cuts = np.array([cut for _, _, cut in segments])
-    return Curve(np.append(0.0, np.cumsum(spans)), start - np.append(0.0, np.cumsum(cuts)))
+    return Curve(np.append(0.0, np.cumsum(spans)), start - np.append(0.0, np.cumsum(cuts)), linear=True)
 
 
-def _hull(task: Trajectory) -> list[tuple[float, float, float]]:
-    """(slope, seconds, cut) of each segment of the lower convex hull of weighted latency over time."""
-    weight = task.trace.task.weight
-    lows: Sequence[float] = np.minimum.accumulate(task.true_s).tolist()
-    points = list(zip(task.spent_s, lows, strict=True))
+def _hull(searches: Sequence[Trajectory]) -> list[tuple[float, float, float]]:
+    """(slope, seconds, cut) of each segment of the lower convex hull of weighted latency over time.
+
+    Args:
+        searches: of one task; points of all of them count.
+    """
+    weight = searches[0].trace.task.weight
+    points = sorted({point for task in searches for point in zip(task.spent_s, task.true_s, strict=True)})
     found: list[tuple[float, float, float]] = []
     place = 0
     while place < len(points) - 1:

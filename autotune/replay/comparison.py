@@ -7,24 +7,40 @@ number of processes changes nothing.
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from autotune.replay.allocator_replay import ORACLE, Curve, allocate, final_latency, oracle, pace_of, total_s
+from autotune.replay.allocator_replay import (
+    ONE_BY_ONE,
+    ORACLE,
+    Curve,
+    allocate,
+    final_latency,
+    first_slots_s,
+    one_by_one,
+    oracle,
+    pace_of,
+    total_s,
+)
 from autotune.replay.recorded_runs import SearchRules
 from autotune.replay.task_replay import SearchOutcome, calibrate, choose_best, search, sibling_results
-from autotune.replay.trace import TraceFile, load_traces
+from autotune.replay.trace import Trace, TraceFile, load_traces
 from autotune.replay.trajectories import Trajectories
 from schedules.errors import UsageError
+from search.allocators.allocation import SLOT
 
 Place = tuple[int, int]
 """Number of a file and of a task in it."""
+
+NEAR = (1.05, 1.02, 1.01, 1.005)
+"""Factors of the best that are told. Convention."""
 
 JOBS_AT_ONCE = 5
 """Most jobs sent to a process at once. Heuristic: sending is cheap beside a job, and processes should end together."""
@@ -37,10 +53,12 @@ class ReplayRules:
     Attributes:
         seeds: searches of each strategy on each trace.
         first_seed: seeds are counted from here.
-        near: a config (or model) within this factor of the best is near enough.
+        near: a config (or model) within such a factor of the best is near enough.
         trials: most trials of a task.
         warm: give searchers the results of sibling tasks in the same files.
-        blind: searchers do not get the templates' initial configs.
+        guesses: whether every searcher begins with the templates' initial configs, one slot of them at most, or none.
+        portfolio: all files are one model to the allocators.
+        weights: of the files' latencies in a portfolio, by name; 1 where none is given.
         fitted: numbers of configs that cost models are fitted on.
         searcher: of the trajectories that allocators are compared on.
         processes: worker processes; 1 is this one alone.
@@ -48,10 +66,12 @@ class ReplayRules:
 
     seeds: int = 30
     first_seed: int = 0
-    near: float = 1.05
+    near: tuple[float, ...] = NEAR
     trials: int = 192
     warm: bool = False
-    blind: bool = False
+    guesses: bool = True
+    portfolio: bool = False
+    weights: Mapping[str, int] = field(default_factory=dict)
     fitted: tuple[int, ...] = (32, 128)
     searcher: str = SearchRules.searcher
     processes: int = 2
@@ -59,16 +79,18 @@ class ReplayRules:
 
 @dataclass(frozen=True)
 class ModelOutcome:
-    """Every allocator on one model with one seed.
+    """Every allocator on one model, or one portfolio, with one seed.
 
     Attributes:
-        curves: by allocator, the oracle's among them.
+        curves: by allocator, the oracle's among them; for a portfolio its models one by one, too.
         final_s: the model's latency when every trajectory has run to its end.
-        total_s: seconds until then.
+        first_s: seconds that one slot of every task takes.
+        total_s: seconds until every trajectory is at its end.
     """
 
     curves: dict[str, Curve]
     final_s: float
+    first_s: float
     total_s: float
 
     def time_to(self, name: str, near: float) -> float:
@@ -76,8 +98,8 @@ class ModelOutcome:
         return min(self.curves[name].time_to(near * self.final_s), 2.0 * self.total_s)
 
     def area(self, name: str) -> float:
-        """Area under the latency over the final one, in seconds."""
-        return self.curves[name].area(self.final_s, self.total_s)
+        """Area under the latency over the final one, in seconds, from when every task could have had a slot."""
+        return self.curves[name].area(self.final_s, self.first_s, self.total_s)
 
 
 @dataclass(frozen=True)
@@ -92,27 +114,50 @@ class Job:
 
 def _search(files: Sequence[TraceFile], rules: ReplayRules, job: Job) -> SearchOutcome:
     trace = files[job.place[0]].traces[job.place[1]]
-    if rules.blind:
-        trace = replace(trace, space=replace(trace.space, initial=()))
+    guesses = trace.space.initial[:SLOT] if rules.guesses else ()
     others = [other for file in files for other in file.traces] if rules.warm else []
     siblings = sibling_results(trace, others, np.random.default_rng([job.seed, 5]))
-    return search(trace, job.seed, SearchRules(rules.trials, searcher=job.name), rules.near, siblings)
+    return search(trace, job.seed, SearchRules(rules.trials, searcher=job.name), rules.near, siblings, guesses)
 
 
 def _allocate(files: Sequence[TraceFile], rules: ReplayRules, job: Job) -> ModelOutcome:
     """Every allocator named in ``job.name`` (with commas), on the same trajectories where their slots are the same.
 
-    The final latency is the least that any of the trajectories end at. The oracle has the slots of the first named.
+    The final latency is the least that any of the trajectories end at.
     """
     limits = SearchRules(min(rules.trials, SearchRules.trials), searcher=rules.searcher)
     paces = {name: pace_of(name) for name in job.name.split(",")}
-    traces = files[job.place[0]].traces
+    models = list(files) if rules.portfolio else [files[job.place[0]]]
+    weighted = [_weighted(model, rules.weights.get(model.name, 1)) for model in models]
+    traces = _joined(weighted)
     by_pace = {pace: Trajectories(traces, job.seed, replace(limits, pace=pace)) for pace in paces.values()}
     final_s = min(final_latency(trajectories) for trajectories in by_pace.values())
     curves = {name: allocate(by_pace[pace], name, job.seed, final_s) for name, pace in paces.items()}
+    if rules.portfolio:
+        name, pace = next(iter(paces.items()))
+        alone = [Trajectories(own, job.seed, replace(limits, pace=pace)) for own in weighted]
+        ends_s = [final_latency(trajectories) for trajectories in alone]
+        curves[ONE_BY_ONE] = one_by_one(
+            [allocate(own, name, job.seed, end_s) for own, end_s in zip(alone, ends_s, strict=True)]
+        )
+        final_s = max(final_s, sum(ends_s))  # both ways of searching end there or below
+    curves[ORACLE] = oracle(list(by_pace.values()))
     first = next(iter(by_pace.values()))
-    curves[ORACLE] = oracle(first)
-    return ModelOutcome(curves, final_s, total_s(first))
+    return ModelOutcome(curves, final_s, first_slots_s(first), total_s(first))
+
+
+def _weighted(file: TraceFile, weight: int) -> list[Trace]:
+    return [replace(each, task=replace(each.task, weight=weight * each.task.weight)) for each in file.traces]
+
+
+def _joined(models: Iterable[Sequence[Trace]]) -> list[Trace]:
+    """The tasks of all models, each once with the sum of its weights."""
+    found: dict[str, Trace] = {}
+    for trace in chain.from_iterable(models):
+        known = found.get(trace.task.key)
+        weight = trace.task.weight + (known.task.weight if known is not None else 0)
+        found[trace.task.key] = replace(known or trace, task=replace(trace.task, weight=weight))
+    return list(found.values())
 
 
 _KINDS: dict[str, Callable[[Sequence[TraceFile], ReplayRules, Job], Any]] = {

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from autotune.replay.allocator_replay import ORACLE
+from autotune.replay.allocator_replay import ONE_BY_ONE, ORACLE
 from autotune.replay.comparison import ModelOutcome, Replay
 from autotune.replay.task_replay import WITHIN
 from costmodels.metrics import LEVELS
@@ -87,33 +87,45 @@ def evaluator_table(replay: Replay, names: Sequence[str]) -> Table:
 
 
 def searcher_table(replay: Replay, names: Sequence[str]) -> Table:
-    """Trials until within ``near`` of the best."""
+    """Trials until within each share of the best, a row for each."""
     labels = [replay.label(place) for place in replay.tasks()]
+    guesses = "the same first guesses for all" if replay.rules.guesses else "no first guesses"
     table = Table(
-        f"Searchers: trials to within {replay.rules.near - 1:.0%} of the best, median (quartiles)",
-        ["searcher", *labels, "geo-mean", f"× {names[0]}", "missed", "ms/trial"],
+        f"Searchers: trials to near the best, {guesses}, median (quartiles)",
+        ["searcher", "within", *labels, "geo-mean", f"× {names[0]}", "tuning s", "missed", "ms/trial"],
     )
     for name, by_task in replay.outcomes("searcher", replay.tasks(), names).items():
-        trials = {replay.label(place): [float(one.trials) for one in found] for place, found in by_task.items()}
-        every = list(chain(*by_task.values()))
+        found = {replay.label(place): outcomes for place, outcomes in by_task.items()}
+        every = list(chain(*found.values()))
         thinking_s = sum(one.thinking_s for one in every)
-        medians = {label: _median(values) for label, values in trials.items()}
-        facts = {
-            "median_trials": medians,
-            "geometric_mean": geometric_mean(medians.values()),
-            "tuning_s": geometric_mean(_median(one.tuning_s for one in found) for found in by_task.values()),
-            "missed": _share(not one.found for one in every),
+        facts: dict[str, Any] = {
+            "within": {},
             "thinking_ms_per_trial": 1e3 * thinking_s / max(sum(one.asked for one in every), 1),
-            "thinking_share": thinking_s / sum(one.thinking_s + one.tuning_s for one in every),
+            "thinking_share": thinking_s / sum(one.thinking_s + max(one.tuning_s) for one in every),
         }
         table.data[name] = facts
-        ratio = facts["geometric_mean"] / table.data[names[0]]["geometric_mean"]
-        table.rows.append(
-            [name, *map(spread, trials.values()), f"{facts['geometric_mean']:.1f}", f"{ratio:.2f}",
-             f"{facts['missed']:.1%}", f"{facts['thinking_ms_per_trial']:.1f}"]
-        )  # fmt: skip
-        table.series[name] = trials
+        for place, near in enumerate(replay.rules.near):
+            trials = {label: [float(one.trials[place]) for one in of] for label, of in found.items()}
+            medians = {label: _median(values) for label, values in trials.items()}
+            within = {
+                "median_trials": medians,
+                "geometric_mean": geometric_mean(medians.values()),
+                "tuning_s": geometric_mean(_median(one.tuning_s[place] for one in of) for of in found.values()),
+                "missed": _share(not one.found[place] for one in every),
+            }
+            facts["within"][percent(near)] = within
+            ratio = within["geometric_mean"] / table.data[names[0]]["within"][percent(near)]["geometric_mean"]
+            table.rows.append(
+                [name, percent(near), *map(spread, trials.values()), f"{within['geometric_mean']:.1f}", f"{ratio:.2f}",
+                 f"{within['tuning_s']:.2f}", f"{within['missed']:.1%}", f"{facts['thinking_ms_per_trial']:.1f}"]
+            )  # fmt: skip
+            table.series[f"{name} {percent(near)}"] = trials
     return table
+
+
+def percent(near: float) -> str:
+    """``1.05`` → ``5%``."""
+    return f"{100.0 * (near - 1.0):g}%"
 
 
 def cost_model_table(replay: Replay, names: Sequence[str]) -> Table:
@@ -150,35 +162,47 @@ def cost_model_table(replay: Replay, names: Sequence[str]) -> Table:
 
 
 def allocator_table(replay: Replay, names: Sequence[str]) -> Table:
-    """Time to within ``near`` of the final latency, area, regret against the oracle."""
-    near = replay.rules.near
-    places = [(index, 0) for index in range(len(replay.files))]
+    """Time to within each share of the final latency, a row for each; area; the oracle as a bound."""
+    rules = replay.rules
+    places = [(index, 0) for index in range(1 if rules.portfolio else len(replay.files))]
     (by_model,) = replay.outcomes("allocator", places, [",".join(names)]).values()
-    models: dict[str, list[ModelOutcome]] = {replay.files[place[0]].name: found for place, found in by_model.items()}
+    whole = " + ".join(file.name for file in replay.files)
+    models: dict[str, list[ModelOutcome]] = {
+        whole if rules.portfolio else replay.files[place[0]].name: found for place, found in by_model.items()
+    }
     table = Table(
-        f"Allocators: seconds to within {near - 1:.0%} of the final model latency, median (quartiles)",
-        ["allocator", *models, "geo-mean", f"× {names[0]}", "area s", "area ×", "thinking"],
+        "Allocators: seconds to near the final model latency, median (quartiles)",
+        ["allocator", "within", *models, "geo-mean", f"× {names[0]}", "× oracle", "area s", "thinking"],
     )
-    for name in [*names, ORACLE]:
-        times = {label: [one.time_to(name, near) for one in found] for label, found in models.items()}
-        areas = {label: [one.area(name) for one in found] for label, found in models.items()}
-        regrets = {label: [one.area(name) - one.area(ORACLE) for one in found] for label, found in models.items()}
+    order = [*names, *([ONE_BY_ONE] if rules.portfolio else []), ORACLE]
+    for name in order:
+        areas = {label: _median(one.area(name) for one in found) for label, found in models.items()}
         curves = [one.curves[name] for one in chain(*models.values())]
-        thinking = float(np.mean([curve.thinking_s / max(curve.times[-1], 1e-9) for curve in curves]))
-        medians = [{label: _median(values) for label, values in of.items()} for of in (times, areas, regrets)]
         facts: dict[str, Any] = {
-            **dict(zip(("time_s", "area_s", "regret_s"), medians, strict=True)),
-            "geometric_mean_s": geometric_mean(medians[0].values()),
-            "area_geometric_mean_s": geometric_mean(medians[1].values()),
-            "thinking_share": thinking,
-            "curves": {label: _mean_curve(found, name) for label, found in models.items()},
+            "within": {},
+            "area_s": areas,
+            "area_geometric_mean_s": geometric_mean(areas.values()),
+            "thinking_share": float(np.mean([curve.thinking_s / max(curve.times[-1], 1e-9) for curve in curves])),
+            "curves": {label: _median_curve(found, name) for label, found in models.items()},
         }
         table.data[name] = facts
-        table.rows.append([name, *(spread(values, "{:.1f}") for values in times.values())])
-        for key in ("geometric_mean_s", "area_geometric_mean_s"):
-            table.rows[-1] += [f"{facts[key]:.1f}", f"{facts[key] / table.data[names[0]][key]:.2f}"]
-        table.rows[-1].append(f"{thinking:.2%}")
-        table.series[name] = times
+        for near in rules.near:
+            times = {label: [one.time_to(name, near) for one in found] for label, found in models.items()}
+            medians = {label: _median(values) for label, values in times.items()}
+            facts["within"][percent(near)] = {"time_s": medians, "geometric_mean_s": geometric_mean(medians.values())}
+            table.series[f"{name} {percent(near)}"] = times
+    for name in order:
+        facts = table.data[name]
+        for near in rules.near:
+            times = table.series[f"{name} {percent(near)}"]
+            mean_s, first_s, bound_s = (
+                table.data[other]["within"][percent(near)]["geometric_mean_s"] for other in (name, names[0], ORACLE)
+            )
+            table.rows.append(
+                [name, percent(near), *(spread(values, "{:.1f}") for values in times.values()), f"{mean_s:.2f}",
+                 f"{mean_s / first_s:.2f}", f"{mean_s / bound_s:.2f}", f"{facts['area_geometric_mean_s']:.2f}",
+                 f"{facts['thinking_share']:.2%}"]
+            )  # fmt: skip
     return table
 
 
@@ -190,13 +214,9 @@ def _share(flags: Iterable[bool]) -> float:
     return float(np.mean(list(flags)))
 
 
-def _mean_curve(outcomes: Sequence[ModelOutcome], name: str) -> dict[str, list[float]]:
+def _median_curve(outcomes: Sequence[ModelOutcome], name: str) -> dict[str, list[float]]:
     """Latency over final latency, median over seeds, at times even in their logarithm."""
     horizon = float(np.median([one.total_s for one in outcomes]))
     grid = np.geomspace(0.05, horizon, CURVE_POINTS)
-    shares = []
-    for one in outcomes:
-        curve = one.curves[name]
-        at = np.searchsorted(curve.times, grid, side="right") - 1
-        shares.append(curve.latencies[at] / one.final_s)
+    shares = [one.curves[name].at(grid) / one.final_s for one in outcomes]
     return {"time_s": grid.round(4).tolist(), "ratio": np.median(shares, axis=0).round(5).tolist()}

@@ -1,6 +1,7 @@
 """Searchers, evaluators and cost models compared on one recorded task.
 
-- A searcher is judged by the trials and seconds until a config near the best was measured.
+- A searcher is judged by the trials and seconds until a config near the best was measured, for several meanings of
+  "near". Every searcher is given the same first guesses, or none; they count as its first trials.
 - An evaluator is judged by the run time of one tuning and by the config it chooses: ``candidates`` configs, drawn by
   the seed, are timed one after the other. Where the evaluator races, the finalists are timed once more in turn, as
   ``tune run`` does before it ships, and that time is charged too.
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -22,7 +23,8 @@ from autotune.tuning.loop import CLOSE, FINALISTS
 from costmodels.cost_model_catalog import make_cost_model
 from costmodels.metrics import Quality, assess
 from costmodels.surrogate import bend
-from search.searchers.searcher import SearchContext
+from schedules.config import Config
+from search.searchers.searcher import Result, SearchContext, Searcher
 from search.searchers.searcher_catalog import make_searcher
 from search.searchers.warm_restart import SiblingResults
 
@@ -44,16 +46,16 @@ class SearchOutcome:
     """One search on one trace.
 
     Attributes:
-        trials: up to and including the first config near the best; 1.5 × the limit if there was none.
-        tuning_s: what they cost, builds and runs, as recorded.
-        found: whether there was one.
+        trials: for each factor, up to and including the first config within it; 1.5 × the limit if there was none.
+        tuning_s: what they cost, builds and runs, as recorded; all of the search's where there was none.
+        found: for each factor, whether there was one.
         thinking_s: seconds that the searcher took here.
         asked: trials that were run.
     """
 
-    trials: int
-    tuning_s: float
-    found: bool
+    trials: tuple[int, ...]
+    tuning_s: tuple[float, ...]
+    found: tuple[bool, ...]
     thinking_s: float
     asked: int
 
@@ -85,16 +87,29 @@ class CalibrationOutcome:
     predict_s: float
 
 
-def search(trace: Trace, seed: int, rules: SearchRules, near: float, siblings: SiblingResults = ()) -> SearchOutcome:
-    """Search until a config within the factor ``near`` of the trace's best was measured, or all trials are used up."""
+def search(
+    trace: Trace,
+    seed: int,
+    rules: SearchRules,
+    near: Sequence[float],
+    siblings: SiblingResults = (),
+    guesses: Sequence[Config] = (),
+) -> SearchOutcome:
+    """Search until a config within every factor of ``near`` of the best was measured, or all trials are used up.
+
+    Args:
+        guesses: what is measured and told first. The searcher itself knows no initial configs.
+    """
     bench = ReplayBench(trace, make_evaluator(rules.evaluator), np.random.default_rng([seed, 1]))
-    context = SearchContext(trace.space, np.random.default_rng([seed, 2]), rules.cost_model, tuple(siblings))
+    space = replace(trace.space, initial=())
+    context = SearchContext(space, np.random.default_rng([seed, 2]), rules.cost_model, tuple(siblings))
     began = time.perf_counter()
-    searcher = make_searcher(rules.searcher, context)
+    searcher: Searcher = _Guessing(make_searcher(rules.searcher, context), guesses)
     thinking_s = time.perf_counter() - began
+    reached: dict[float, tuple[int, float]] = {}
     trials, spent_s = 0, 0.0
     limit = min(rules.trials, len(trace.true_s))
-    while trials < limit:
+    while trials < limit and len(reached) < len(set(near)):
         results, slot_thinking_s = run_slot(searcher, bench, min(rules.batch, limit - trials))
         thinking_s += slot_thinking_s
         if not results:
@@ -102,9 +117,34 @@ def search(trace: Trace, seed: int, rules: SearchRules, near: float, siblings: S
         for config, measured in results:
             trials += 1
             spent_s += measured.compile_s + measured.run_s
-            if trace.true_s[trace.space.index(config)] <= near * trace.best_s:
-                return SearchOutcome(trials, spent_s, True, thinking_s, trials)
-    return SearchOutcome(3 * rules.trials // 2, spent_s, False, thinking_s, trials)
+            true_s = trace.true_s[trace.space.index(config)]
+            for factor in near:
+                if true_s <= factor * trace.best_s:
+                    reached.setdefault(factor, (trials, spent_s))
+    ends = [reached.get(factor, (3 * rules.trials // 2, spent_s)) for factor in near]
+    return SearchOutcome(
+        tuple(count for count, _ in ends),
+        tuple(seconds for _, seconds in ends),
+        tuple(factor in reached for factor in near),
+        thinking_s,
+        trials,
+    )
+
+
+class _Guessing:
+    """A searcher that asks for ``guesses`` before it asks ``own``: all rivals begin with the same configs."""
+
+    def __init__(self, own: Searcher, guesses: Sequence[Config]) -> None:
+        self._own, self._guesses = own, list(guesses)
+
+    def ask(self, count: int) -> list[Config]:
+        if not self._guesses:
+            return self._own.ask(count)
+        asked, self._guesses = self._guesses[:count], self._guesses[count:]
+        return asked
+
+    def tell(self, results: Sequence[Result]) -> None:
+        self._own.tell(results)
 
 
 def sibling_results(trace: Trace, others: Sequence[Trace], rng: np.random.Generator, count: int = 32) -> SiblingResults:

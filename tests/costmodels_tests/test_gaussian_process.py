@@ -31,3 +31,11 @@ def test_many_rows_are_thinned() -> None:
     inputs = rng.random((1500, 2))
     model = GaussianProcess(0).fit(inputs, inputs[:, 0])
     assert np.allclose(model.predict(inputs[:50]).mean, inputs[:50, 0], atol=0.05)
+
+
+def test_extreme_hyperparameters_are_scored_and_do_not_end_a_search() -> None:
+    vector = np.array([5.5, 5.5, 5.5, -4.5, -4.5, 4.3, -8.9])  # lengths of 245 and 0.01, s of 74, σ of 0.0001
+    for seed in (2, 10, 34, 47):
+        rng = np.random.default_rng(seed)
+        inputs = np.concatenate([rng.random((40, 3)), rng.integers(0, 2, (40, 2))], axis=1)
+        assert np.isfinite(negative_log_posterior(vector, inputs, rng.standard_normal(40))[0])

@@ -3,10 +3,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
-from autotune.replay.recorded_runs import SearchRules
+from autotune.replay import task_replay
+from autotune.replay.recorded_runs import ReplayBench, SearchRules
 from autotune.replay.task_replay import calibrate, choose_best, search, sibling_results
+from schedules.config import Config
+from search.searchers.searcher import SearchContext, Searcher
+from search.searchers.searcher_catalog import SEARCHERS, make_searcher
 from tests.autotune_tests.replay_tests.made_up import trace
+from tuning_logs.measurement import Measurement
 
 
 def test_calibration_takes_a_config_that_was_slow_from_its_only_pass() -> None:
@@ -19,12 +25,38 @@ def test_calibration_takes_a_config_that_was_slow_from_its_only_pass() -> None:
     assert calibrate(found, "forest", 0, len(found.true_s)) is None
 
 
-def test_a_search_ends_at_the_first_config_near_the_best() -> None:
+def test_a_search_ends_when_a_config_is_near_the_best_by_every_factor() -> None:
     found = trace()
-    everything = search(found, 0, SearchRules(searcher="random"), 1e9)
-    assert (everything.trials, everything.found) == (1, True)
-    nothing = search(found, 0, SearchRules(12, searcher="random"), 0.5)
-    assert (nothing.trials, nothing.found, nothing.asked) == (18, False, 12)
+    everything = search(found, 0, SearchRules(searcher="random"), [1e9])
+    assert (everything.trials, everything.found) == ((1,), (True,))
+    nothing = search(found, 0, SearchRules(12, searcher="random"), [1e9, 0.5])
+    assert (nothing.trials, nothing.found, nothing.asked) == ((1, 18), (True, False), 12)
+    assert nothing.tuning_s[0] == everything.tuning_s[0] < nothing.tuning_s[1]
+
+
+@pytest.mark.parametrize("given", [(), (3, 11, 20, 7)])
+@pytest.mark.parametrize("searcher", SEARCHERS)
+def test_every_rival_begins_with_the_same_guesses_and_knows_no_others(
+    searcher: str, given: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, asked, spaces = trace(), [], []
+    guesses = [found.space.config(found.space.rows[place]) for place in given]
+    measure = ReplayBench.measure
+
+    def noted(bench: ReplayBench, config: Config) -> Measurement:
+        asked.append(config)
+        return measure(bench, config)
+
+    def made(name: str, context: SearchContext) -> Searcher:
+        spaces.append(context.space)
+        return make_searcher(name, context)
+
+    monkeypatch.setattr(ReplayBench, "measure", noted)
+    monkeypatch.setattr(task_replay, "make_searcher", made)
+    search(found, 0, SearchRules(16, searcher=searcher), [0.5], guesses=guesses)
+    assert asked[: len(guesses)] == guesses
+    assert len(asked) == len(set(asked)) == 16
+    assert not spaces[0].initial
 
 
 def test_the_choice_is_one_of_the_best() -> None:

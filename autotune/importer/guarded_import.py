@@ -38,8 +38,8 @@ from autotune.importer.onnx_model.graph_walk import walk_nodes
 from autotune.importer.onnx_model.input_shapes import input_flag
 from autotune.importer.onnx_model.load import load_model
 from autotune.importer.onnx_model.segments import Segment, declare_foreign, split
-from autotune.importer.onnx_model.simplify import flatten, simplify
-from autotune.importer.program import Program, import_program
+from autotune.importer.onnx_model.simplify import flatten
+from autotune.importer.program import Program, import_program, simplified
 from schedules.errors import AutotuneError, ModelError, UnsupportedError
 from schedules.lower import claim, load_program
 from schedules.target import Target
@@ -68,7 +68,7 @@ def import_model(
     def work(sound: Sound) -> Program:
         model = load_model(path, inputs)
         sound(count_nodes(model))
-        simple = simplify(model)
+        simple = simplified(model, target)
         del model  # the simplified model has its own copy of the weights
         return replace(import_program(simple, target), spaces={})
 
@@ -117,7 +117,7 @@ def cut_model(
         model = load_model(path, inputs, foreign=True)
         sound(ATTEMPTS * count_nodes(model))
         declare_foreign(model)
-        segments = split(flatten(model), lambda part: import_program(simplify(part), target))
+        segments = split(flatten(model), lambda part: import_program(simplified(part, target), target))
         return [(segment.is_fallback, segment.model.SerializeToString()) for segment in segments]
 
     model, found = guarded(path, inputs, work, limits or Limits(), foreign=True)
@@ -183,7 +183,7 @@ def _culprit(path: Path, inputs: Inputs, target: Target, limits: Limits) -> str:
     with mmap.mmap(-1, NOTE_BYTES) as note:
 
         def work(sound: Sound) -> None:
-            model = simplify(load_model(path, inputs))
+            model = simplified(load_model(path, inputs), target)
             sound(ATTEMPTS * count_nodes(model))
             for node, alone in kinds_alone(model):
                 text = f"operator {node.op_type} (node {node.name[:200]!r})".encode()

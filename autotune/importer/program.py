@@ -22,6 +22,8 @@ from autotune.importer.conversion.operator_catalog import import_graph
 from autotune.importer.layouts.assign import assign_layouts
 from autotune.importer.layouts.blocked import Blocked
 from autotune.importer.layouts.channels_last import ChannelsLast
+from autotune.importer.onnx_model.simplify import simplify
+from autotune.importer.operators.integer_products import with_biases
 from autotune.interface import TensorSpec
 from schedules.lower import claim, normalise, operations, program_of, task_key
 from schedules.space import Space
@@ -72,10 +74,15 @@ def import_program(model: onnx.ModelProto, target: Target) -> Program:
         raise attributed(model, error, lambda alone: _imported(alone, target)) from error
 
 
+def simplified(model: onnx.ModelProto, target: Target) -> onnx.ModelProto:
+    """``simplify`` with what the templates of ``target`` have kernels for."""
+    return simplify(model, integer_products=template_set(target).integer_products)
+
+
 def _imported(model: onnx.ModelProto, target: Target) -> Program:
     inputs, outputs = interface(model)
     templates = template_set(target)
-    module = import_graph(encoded(bounded(model), half_native=templates.half_native))
+    module = import_graph(encoded(with_biases(bounded(model)), half_native=templates.half_native))
     layouts = ChannelsLast() if templates.channels_last else Blocked(target.lanes())
     module, weights = assign_layouts(module, layouts)
     module = _fused(module)

@@ -10,6 +10,7 @@ from autotune.importer.operators import (  # noqa: F401  # importing them fills 
     control,
     deformable,
     elementwise_ops,
+    integer_products,
     limits,
     minifloat,
     moving,

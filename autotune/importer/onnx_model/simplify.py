@@ -18,6 +18,7 @@ from onnx import ModelProto
 from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.importer.conversion.folding import fold
 from autotune.importer.conversion.foreign import expand_foreign
+from autotune.importer.conversion.integer_graph import make_integer
 from autotune.importer.conversion.registry import rewrite
 from autotune.importer.conversion.resolve import ROUNDS, resolve
 from autotune.importer.onnx_model.graph_walk import name_nodes, reads
@@ -35,12 +36,13 @@ LARGEST_WEIGHT = 1 << 27
 logger = logging.getLogger(__name__)
 
 
-def simplify(model: ModelProto, expand: Collection[str] = ()) -> ModelProto:
+def simplify(model: ModelProto, expand: Collection[str] = (), integer_products: bool = True) -> ModelProto:
     """An equivalent, simpler model; ``model`` is left as it is.
 
     Args:
         model: as ``load_model`` gives it.
         expand: standard operators to replace by the function body that ONNX defines them with, such as ``"Selu"``.
+        integer_products: sum the products of quantised tensors as integers; else all between two quantisers is fp32.
 
     Raises:
         ModelError: if a function cannot be expanded, or the expanded model's shapes do not fit.
@@ -49,7 +51,10 @@ def simplify(model: ModelProto, expand: Collection[str] = ()) -> ModelProto:
     inputs = [value.name for value in true_inputs(model.graph)]
     if expand_foreign(small, inputs):
         infer_shapes(small, small.graph.name or "model")  # ONNX could not check the inputs of these operators before
-    small = resolve(_raise_opset(small), inputs, expand)
+    small = _raise_opset(small)
+    if integer_products:
+        make_integer(small, inputs, {tensor.name: tensor for tensor in model.graph.initializer})
+    small = resolve(small, inputs, expand)
     model = _with_weights(small, model)
     fold(model, LARGEST_WEIGHT)
     model = _slim(model)

@@ -1,18 +1,29 @@
 """Quantised operators as arithmetic on what they stand for.
 
-Integer products are summed exactly, in int32; what is between two quantisations is computed in fp32.
+Integer products are summed exactly, in int32; what is between two quantisations is computed in fp32. Quantisers to and
+from 8 bits become kernels of few operations; those of other types are rewritten.
 """
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 from onnx import TensorProto, helper
+from tvm import relax
+from tvm.ir import GenericConst
 
 from autotune.importer.conversion.emit import FLOAT, Emit, Node
 from autotune.importer.conversion.formats import INTEGERS, NARROW
-from autotune.importer.conversion.registry import MICROSOFT, rewrites
+from autotune.importer.conversion.registry import MICROSOFT, Inputs, converts, rewrites
 
 INT32 = TensorProto.INT32
+BYTES = (TensorProto.UINT8, TensorProto.INT8)
+
+AXIS_OPSET = 13
+"""First opset whose quantisers have an axis."""
 
 
 def _per_axis(node: Node, e: Emit, name: str, index: int, axis: int, block: int) -> str:
@@ -36,11 +47,22 @@ def _placement(node: Node) -> tuple[int, int]:
     return int(node.attr("axis", 1)), int(node.attr("block_size", 0))
 
 
+@rewrites("DequantizeLinear", "QuantizeLinear", domain=MICROSOFT)
+def standard(node: Node, e: Emit) -> list[str] | None:
+    """The standard operator, where it takes the types; else arithmetic."""
+    integers = node.type(0 if node.kind == "DequantizeLinear" else 2) or TensorProto.UINT8
+    if integers not in BYTES or (node.shape(1) and e.opset < AXIS_OPSET):
+        return dequantize(node, e) if node.kind == "DequantizeLinear" else quantize(node, e)
+    attributes = {"axis": node.attr("axis", 1)} if node.shape(1) else {}
+    return [e.op(node.kind, *node.proto.input, **attributes)]
+
+
 @rewrites("DequantizeLinear")
-@rewrites("DequantizeLinear", domain=MICROSOFT)
 def dequantize(node: Node, e: Emit) -> list[str] | None:
-    """(x − zero point) · scale."""
+    """(x − zero point) · scale; that of 8 bits has a converter."""
     axis, block = _placement(node)
+    if _has_converter(node, node.type(0)):
+        return None
     out = int(node.attr("output_dtype", 0)) or node.type(1)
     exact = node.type(0) in (TensorProto.INT32,)
     wide = TensorProto.DOUBLE if exact else FLOAT
@@ -53,11 +75,12 @@ def dequantize(node: Node, e: Emit) -> list[str] | None:
 
 
 @rewrites("QuantizeLinear")
-@rewrites("QuantizeLinear", domain=MICROSOFT)
 def quantize(node: Node, e: Emit) -> list[str] | None:
-    """Round(x ÷ scale) + zero point, within the range of the type."""
+    """Round(x ÷ scale) + zero point, within the range of the type; that to 8 bits has a converter."""
     axis, block = _placement(node)
     out = node.type(2) or int(node.attr("output_dtype", 0)) or int(TensorProto.UINT8)
+    if _has_converter(node, out):
+        return None
     scale = _per_axis(node, e, e.cast(node.input(1), FLOAT), 1, axis, block)
     ratio = e.op("Div", e.cast(node.input(0), FLOAT), scale)
     zero = _per_axis(node, e, e.cast(node.input(2), FLOAT), 2, axis, block) if node.input(2) else ""
@@ -67,6 +90,69 @@ def quantize(node: Node, e: Emit) -> list[str] | None:
     if out not in NARROW and helper.tensor_dtype_to_np_dtype(out).kind not in "iu":
         raise node.refused("its zero point is no integer")
     return [saturated(e, e.op("Round", ratio), zero, out)]
+
+
+def _has_converter(node: Node, integers: int) -> bool:
+    """Whether a quantiser is between fp32 and 8 bits, its scales one number or a vector."""
+    others = (node.type(1), node.type(0) if node.kind == "QuantizeLinear" else FLOAT)
+    output = int(node.attr("output_dtype", 0))
+    return (
+        integers in BYTES
+        and set(others) == {FLOAT}
+        and not int(node.attr("block_size", 0))
+        and output in (0, FLOAT if node.kind == "DequantizeLinear" else integers)
+        and len(node.shape(1)) < 2
+    )
+
+
+@converts("DequantizeLinear")
+def dequantized(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
+    """(x − zero point) · scale of 8 bits."""
+    data, scale, zero = inputs[:3]
+    made = bb.emit(relax.op.astype(data, "float32"))
+    if not _is_all(zero, 0):
+        made = bb.emit(relax.op.subtract(made, _along(bb, zero, data, attrs)))
+    return relax.op.multiply(made, _along(bb, scale, data, attrs))
+
+
+@converts("QuantizeLinear")
+def quantized(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
+    """Round(x ÷ scale) + zero point within 8 bits."""
+    data, scale, zero = inputs[:3]
+    dtype = "uint8" if zero is None else str(zero.ty.dtype)
+    if zero is None and int(attrs.get("output_dtype", 0)) == TensorProto.INT8:
+        dtype = "int8"
+    made = data if _is_all(scale, 1) else bb.emit(relax.op.divide(data, _along(bb, scale, data, attrs)))
+    made = bb.emit(relax.op.round(made))
+    if not _is_all(zero, 0):
+        made = bb.emit(relax.op.add(made, _along(bb, zero, data, attrs)))
+    limits = np.iinfo(dtype)
+    return relax.op.astype(bb.emit(relax.op.clip(made, float(limits.min), float(limits.max))), dtype)
+
+
+def _along(bb: relax.BlockBuilder, expr: relax.Expr, data: relax.Expr, attrs: dict[str, Any]) -> relax.Expr:
+    """A scale or zero point as fp32, in a shape that broadcasts over ``data``."""
+    rank, shape = len(data.ty.shape), [int(size) for size in expr.ty.shape]
+    places = [-1 if place == int(attrs.get("axis", 1)) % max(rank, 1) else 1 for place in range(rank)]
+    places = places if math.prod(shape) > 1 else []
+    array = _array(expr)
+    if array is not None:
+        return relax.const(array.reshape(places).astype(np.float32))
+    wide = expr if str(expr.ty.dtype) == "float32" else bb.emit(relax.op.astype(expr, "float32"))
+    return wide if len(shape) == len(places) else bb.emit(relax.op.reshape(wide, places))
+
+
+def _is_all(expr: relax.Expr | None, value: float) -> bool:
+    """Whether a scale or zero point is known to be ``value`` everywhere; one that is left out is 0."""
+    if expr is None:
+        return value == 0
+    array = _array(expr)
+    return array is not None and bool((array == value).all())
+
+
+def _array(expr: relax.Expr) -> NDArray[Any] | None:
+    """The value of a constant, else None."""
+    return np.asarray(expr.value.numpy()) if isinstance(expr, GenericConst) else None
 
 
 def bounds(kind: int) -> tuple[int, int]:
@@ -95,26 +181,11 @@ def _row(node: Node, e: Emit, name: str, index: int, data: int, axis: int) -> st
 
 @rewrites("QLinearMatMul")
 def qlinear_matmul(node: Node, e: Emit) -> list[str] | None:
-    """Product of (a − zero point) and (b − zero point) in int32, scaled, rounded, shifted, saturated."""
-    a = e.op("Sub", e.cast(node.input(0), INT32), _row(node, e, e.cast(node.input(2), INT32), 2, 0, -2))
-    b = e.op("Sub", e.cast(node.input(3), INT32), _row(node, e, e.cast(node.input(5), INT32), 5, 3, -1))
-    product = e.cast(e.op("MatMul", a, b), FLOAT)
+    """Product of (a − zero point) and (b − zero point) in int32, scaled and quantised."""
+    product = e.op("MatMulInteger", node.input(0), node.input(3), node.input(2), node.input(5))
     scale_a = _row(node, e, e.cast(node.input(1), FLOAT), 1, 0, -2)
     scale_b = _row(node, e, e.cast(node.input(4), FLOAT), 4, 3, -1)
-    factor = e.op("Div", e.op("Mul", scale_a, scale_b), e.cast(node.input(6), FLOAT))
-    zero = e.cast(node.input(7), FLOAT)
-    return [saturated(e, e.op("Round", e.op("Mul", product, factor)), zero, node.type(7))]
-
-
-@rewrites("MatMulInteger")
-def matmul_integer(node: Node, e: Emit) -> list[str] | None:
-    """Product of (a − zero point) and (b − zero point) in int32."""
-    a, b = e.cast(node.input(0), INT32), e.cast(node.input(1), INT32)
-    if node.input(2):
-        a = e.op("Sub", a, _row(node, e, e.cast(node.input(2), INT32), 2, 0, -2))
-    if node.input(3):
-        b = e.op("Sub", b, _row(node, e, e.cast(node.input(3), INT32), 3, 1, -1))
-    return [e.op("MatMul", a, b)]
+    return [_requantised(node, e, product, e.op("Mul", scale_a, scale_b))]
 
 
 GEOMETRY = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
@@ -122,7 +193,7 @@ GEOMETRY = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
 
 @rewrites("QLinearConv")
 def qlinear_conv(node: Node, e: Emit) -> list[str] | None:
-    """ConvInteger and a bias in int32, scaled, rounded, shifted, saturated."""
+    """ConvInteger and a bias in int32, scaled and quantised."""
     attributes = {name: node.attr(name) for name in GEOMETRY if node.attr(name) is not None}
     rank = len(node.shape(0))
 
@@ -130,28 +201,20 @@ def qlinear_conv(node: Node, e: Emit) -> list[str] | None:
         size = int(np.prod(node.shape(index)))
         return e.reshape(name, 1, size, *[1] * (rank - 2)) if size > 1 else e.reshape(name)
 
-    product = e.op("ConvInteger", node.input(0), node.input(3), node.input(2), node.input(5), **attributes)
+    zero_w = node.array(5)  # ONNX Runtime's ConvInteger takes one per tensor only
+    zeros = [node.input(2), node.input(5) if zero_w is None or zero_w.any() else ""]
+    product = e.op("ConvInteger", node.input(0), node.input(3), *zeros, **attributes)
     if node.input(8):
         product = e.op("Add", product, by_channel(node.input(8), 8))
     scale_w = by_channel(e.cast(node.input(4), FLOAT), 4)
-    factor = e.op("Div", e.op("Mul", e.cast(node.input(1), FLOAT), scale_w), e.cast(node.input(6), FLOAT))
-    rounded = e.op("Round", e.op("Mul", e.cast(product, FLOAT), factor))
-    return [saturated(e, rounded, e.cast(node.input(7), FLOAT), node.type(7))]
+    return [_requantised(node, e, product, e.op("Mul", e.cast(node.input(1), FLOAT), scale_w))]
 
 
-@rewrites("ConvInteger")
-def conv_integer(node: Node, e: Emit) -> list[str] | None:
-    """A convolution of whole numbers in double precision, where sums below 2^53 are exact."""
-    attributes = {name: node.attr(name) for name in GEOMETRY if node.attr(name) is not None}
-    double = TensorProto.DOUBLE
-    x, w = e.cast(node.input(0), double), e.cast(node.input(1), double)
-    if node.input(2):
-        x = e.op("Sub", x, e.reshape(e.cast(node.input(2), double)))
-    if node.input(3):
-        size, rank = int(np.prod(node.shape(3))), len(node.shape(1))
-        zero = e.cast(node.input(3), double)
-        w = e.op("Sub", w, e.reshape(zero, size, *[1] * (rank - 1)) if size > 1 else e.reshape(zero))
-    return [e.cast(e.op("Conv", x, w, **attributes), INT32)]
+def _requantised(node: Node, e: Emit, sums: str, scale: str) -> str:
+    """Sums in int32 times ``scale`` over that of the result (input 6), by the zero point behind it."""
+    factor = e.op("Div", scale, e.cast(node.input(6), FLOAT))
+    ratio = e.op("Mul", e.cast(sums, FLOAT), factor)
+    return e.op("QuantizeLinear", ratio, e.const(np.float32(1)), e.reshape(node.input(7)))
 
 
 def _value(node: Node, e: Emit, index: int) -> str:
@@ -229,8 +292,8 @@ def qgemm(node: Node, e: Emit) -> list[str] | None:
     """((A − zero point)·(B − zero point) + C) · alpha · both scales, as fp32 or quantised; sums are in int32."""
     a = e.transpose(node.input(0), 1, 0) if node.attr("transA", 0) else node.input(0)
     b = e.transpose(node.input(3), 1, 0) if node.attr("transB", 0) else node.input(3)
-    product = e.cast(e.op("MatMulInteger", a, b, e.reshape(node.input(2)), node.input(5)), FLOAT)
-    product = e.op("Add", product, e.cast(node.input(6), FLOAT)) if node.input(6) else product
+    product = e.op("MatMulInteger", a, b, e.reshape(node.input(2)), node.input(5))
+    product = e.cast(e.op("Add", product, node.input(6)) if node.input(6) else product, FLOAT)
     scale = e.op(
         "Mul", e.op("Mul", e.reshape(node.input(1)), node.input(4)), e.const(np.float32(node.attr("alpha", 1)))
     )

@@ -1,0 +1,346 @@
+"""A quantised model whose products are of 8-bit integers, with one rounding behind each: in ONNX's own operators.
+
+What quantisers write, Q(f(DQ(x))), is rewritten in steps, each over the whole graph. Q is QuantizeLinear, DQ is
+DequantizeLinear, s and z are scales and zero points:
+
+    Moved      f moves elements: f(DQ(x)) = DQ(f(x)), Q(f(x)) = f(Q(x)); and Q(DQ(x)) = x where s and z are equal
+    Products   Conv(DQ(x), DQ(w), DQ(b)) = (ConvInteger(x, w) + b) · (s of x · s of w); MatMul and Gemm the same
+    Divided    Q(y · c) = Q'(y · (c / s)), where the scale of Q' is 1: what ONNX Runtime multiplies sums by
+    Unsigned   int8 tensors become uint8 ones of zero point z + 128, which instructions multiply with int8 weights
+
+What is left of Q and DQ is arithmetic on single elements (``operators/quantised.py``), which is fused into the products
+before and behind it. The products become kernels in ``operators/integer_products.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+import numpy as np
+from onnx import ModelProto, NodeProto, TensorProto
+
+from autotune.importer.conversion.emit import FLOAT
+from autotune.importer.conversion.levels import Levels, Step, attributes_of
+from autotune.importer.conversion.registry import rewrite
+from autotune.importer.onnx_model.rewrites import split_to_slices, tidy
+from autotune.importer.onnx_model.shapes import infer_shapes
+
+MOVES = frozenset(
+    {
+        *("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Expand", "Tile"),
+        *("Slice", "Gather", "GatherElements", "GatherND", "DepthToSpace", "SpaceToDepth", "MaxPool"),
+    }
+)
+"""Operators that give elements of input 0, in other places: quantising before or behind them is the same."""
+
+SPELLED = ("QLinearConv", "QLinearMatMul")
+"""Quantised operators whose rewrites make integer products of them at once."""
+
+GEOMETRY = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
+"""Attributes of convolutions."""
+
+
+def make_integer(model: ModelProto, inputs: Collection[str], weights: Mapping[str, TensorProto]) -> None:
+    """Rewrite a quantised model in place; another one is left as it is.
+
+    Args:
+        model: a skeleton (``shapes.skeleton``), its functions expanded.
+        inputs: names of its true inputs.
+        weights: the initialisers of the whole model, by name.
+    """
+    if not any(node.op_type.endswith(("QuantizeLinear", "DequantizeLinear", *SPELLED)) for node in model.graph.node):
+        return
+    name = model.graph.name or "model"
+    tidy(model.graph)
+    infer_shapes(model, name, strict=False)
+    split_to_slices(model.graph)
+    rewrite(model, inputs, only=SPELLED)
+    for step in (_Moved, _Products, _Divided, _Unsigned):
+        infer_shapes(model, name, strict=False)
+        step(model, inputs, weights).run()
+        tidy(model.graph)
+
+
+def _is_move(node: NodeProto) -> bool:
+    if node.op_type in ("Resize", "Upsample"):
+        modes = attributes_of(node)
+        return modes.get("mode", b"nearest") == b"nearest" and b"crop" not in modes.get(
+            "coordinate_transformation_mode", b""
+        )
+    return node.op_type in MOVES and sum(map(bool, node.output)) == 1
+
+
+class _Moved(Step):
+    """Dequantisers sink below what moves elements, quantisers rise above it, and pairs of equal parameters vanish."""
+
+    def __init__(self, model: ModelProto, inputs: Collection[str], weights: Mapping[str, TensorProto]) -> None:
+        super().__init__(model, inputs, weights)
+        self._integers: dict[str, Levels] = {}  # value in fp32 → the integers that it is
+
+    def visit(self, node: NodeProto) -> None:
+        """See the module's docstring."""
+        if node.op_type == "DequantizeLinear":
+            if (levels := self.levels(node)) is not None:
+                self._integers[node.output[0]] = levels
+        elif node.op_type == "QuantizeLinear":
+            if self._is_pair(node):
+                self.called("Identity", [self._integers[node.input[0]].q], node.output[0])
+                return
+        elif (node.op_type == "Concat" or _is_move(node)) and self._moved(node):
+            return
+        self.nodes.append(node)
+
+    def _is_pair(self, node: NodeProto) -> bool:
+        """Whether a QuantizeLinear gives the integers back that its input was made of."""
+        known, wanted = self._integers.get(node.input[0]), self.levels(node)
+        return known is not None and wanted is not None and known.key == wanted.key
+
+    def _moved(self, node: NodeProto) -> bool:
+        """Move integers in place of numbers, if they are integers before or will be behind."""
+        count = len(node.input) if node.op_type == "Concat" else 1
+        data = [str(name) for name in node.input[:count]]
+        known = [self._integers.get(name) for name in data]
+        behind = self._behind(node)
+        goal = behind or known[0]
+        if goal is None or not any(name in self.makers for name in data):
+            return False
+        if behind is None and any(each is None or each.key != goal.key for each in known):
+            return False
+        if behind is not None and goal.axis is not None:
+            return False
+        axis = goal.axis
+        if axis is not None:
+            if node.op_type != "Transpose" or "perm" not in (attributes := attributes_of(node)):
+                return False
+            axis = list(attributes["perm"]).index(axis)
+        parts = [
+            each.q if each is not None and each.key == goal.key else self.quantised(name, goal).q
+            for name, each in zip(data, known, strict=True)
+        ]
+        q = self.op(node.op_type, *parts, *node.input[count:], **attributes_of(node))
+        self._integers[node.output[0]] = replace(goal, q=q, axis=axis, key=(goal.key[0], axis, *goal.key[2:]))
+        self.dequantised(self._integers[node.output[0]], node.output[0])
+        return True
+
+    def _behind(self, node: NodeProto) -> Levels | None:
+        """The levels that the result is quantised to, perhaps after more moves, where that is its only use."""
+        reader = self.only_reader(node.output[0])
+        while reader is not None and _is_move(reader) and reader.input[0] == node.output[0]:
+            node = reader
+            reader = self.only_reader(node.output[0])
+        if reader is None or reader.op_type != "QuantizeLinear" or reader.input[0] != node.output[0]:
+            return None
+        levels = self.levels(reader)
+        settled = levels is not None and all(not n or self.is_constant(n) for n in (levels.scale, levels.zero))
+        return levels if settled and levels is not None and levels.axis is None else None
+
+
+class _Products(Step):
+    """Products of 8-bit activations and 8-bit weights are summed as integers."""
+
+    def __init__(self, model: ModelProto, inputs: Collection[str], weights: Mapping[str, TensorProto]) -> None:
+        super().__init__(model, inputs, weights)
+        self._integers: dict[str, Levels] = {}
+        for node in model.graph.node:
+            if node.op_type == "DequantizeLinear" and (levels := self.levels(node)) is not None:
+                self._integers[node.output[0]] = levels
+
+    def visit(self, node: NodeProto) -> None:
+        """See the module's docstring."""
+        if node.op_type not in ("Conv", "MatMul", "Gemm") or not self._made(node):
+            self.nodes.append(node)
+
+    def _made(self, node: NodeProto) -> bool:
+        """Emit the integer product of ``node``, if it is one."""
+        x, w = (self._integers.get(name) for name in node.input[:2])
+        attributes = attributes_of(node)
+        if x is None or w is None or x.axis is not None or self.is_constant(x.q) or not self.is_constant(w.q):
+            return False
+        rank = len(self.scope.shapes.get(w.q, ()))
+        is_conv, is_turned = node.op_type == "Conv", bool(attributes.get("transB", 0))
+        filters = 0 if is_conv or is_turned else 1
+        if (rank not in (3, 4) if is_conv else rank != 2) or w.axis not in (None, filters):
+            return False
+        if attributes.get("transA", 0):
+            return False
+        is_centred = not w.zero or ((known := self.array(w.zero)) is not None and not known.any())
+        zeros = [self.reshape(x.zero) if x.zero else "", "" if is_centred else self._per_filter(w.zero, w)]
+        if is_conv:
+            geometry = {name: attributes[name] for name in GEOMETRY if name in attributes}
+            product = self.op("ConvInteger", x.q, w.q, *zeros, **geometry)
+            places = [1, -1, *[1] * (rank - 2)]
+        else:
+            weight = self.transpose(w.q, 1, 0) if is_turned else w.q
+            product, places = self.op("MatMulInteger", x.q, weight, *zeros), [-1]
+        scale = self.op("Mul", self.reshape(x.scale), self._per_filter(w.scale, w))
+        bias = str(node.input[2]) if len(node.input) > 2 else ""
+        integers = self._integer_bias(bias, x, w) if attributes.get("alpha", 1.0) == attributes.get("beta", 1.0) else ""
+        if integers:
+            product = self.op("Add", product, self.reshape(integers, *places))
+        if attributes.get("alpha", 1.0) != 1.0:
+            scale = self.op("Mul", scale, self.const(np.float32(attributes["alpha"])))
+        factor = self.reshape(scale, *places) if w.axis is not None else scale
+        made = self.op("Mul", self.cast(product, FLOAT), factor)
+        if bias and not integers:
+            if attributes.get("beta", 1.0) != 1.0:
+                bias = self.op("Mul", bias, self.const(np.float32(attributes["beta"])))
+            made = self.op("Add", made, self.reshape(bias, *places) if is_conv else bias)
+        self.called("Identity", [made], node.output[0])
+        return True
+
+    def _per_filter(self, name: str, w: Levels) -> str:
+        """A scale or zero point of the weight as a number or a vector."""
+        return self.reshape(name) if w.axis is None else name
+
+    def _integer_bias(self, bias: str, x: Levels, w: Levels) -> str:
+        """The integers of a bias on the scale of the sums; "" if it is on another."""
+        maker = self.makers.get(bias)
+        if maker is None or maker.op_type != "DequantizeLinear":
+            return ""
+        if self.scope.types.get(maker.input[0]) != TensorProto.INT32 or not self.is_constant(maker.input[0]):
+            return ""
+        zero = self.array(maker.input[2]) if len(maker.input) > 2 and maker.input[2] else np.zeros(())
+        scales = [self.array(name) for name in (maker.input[1], x.scale, w.scale)]
+        if zero is None or zero.any() or any(each is None for each in scales):
+            return ""
+        own, of_x, of_w = (np.asarray(each, np.float32) for each in scales)
+        wanted = of_x.reshape(()) * of_w
+        if own.size not in (1, wanted.size) or not np.allclose(own.reshape(-1), wanted.reshape(-1), 1e-5, 0):
+            return ""
+        shape = self.scope.shapes.get(maker.input[0], ())
+        return str(maker.input[0]) if len(shape) == 1 else ""
+
+
+class _Divided(Step):
+    """Quantisers take the scale off what they round: constants before them are divided by it."""
+
+    THROUGH = frozenset(
+        {
+            *("Relu", "LeakyRelu", "MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "ReduceMean"),
+            *("ReduceSum", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze"),
+        }
+    )
+    """Operators f of one tensor with f(x / s) = f(x) / s for s > 0."""
+    TOGETHER = frozenset({"Add", "Sub", "Max", "Min", "Concat", "Sum"})
+    """The same of several tensors."""
+
+    def visit(self, node: NodeProto) -> None:
+        """See the module's docstring."""
+        levels = self.levels(node) if node.op_type == "QuantizeLinear" else None
+        if levels is not None and levels.axis is None and self.is_constant(levels.scale):
+            x = self._unclipped(str(node.input[0]), levels)
+            if (known := self.array(levels.scale)) is None or float(known.reshape(())) != 1.0:
+                scale = self.reshape(levels.scale)
+                ratio = self._ratio(x, scale, 0)
+                if ratio:
+                    x, levels = ratio, replace(levels, scale=self.const(np.float32(1)))
+            inputs = [x, levels.scale, *([levels.zero] if levels.zero else [])]
+            self.called("QuantizeLinear", inputs, node.output[0], **attributes_of(node))
+            return
+        self.nodes.append(node)
+
+    def _unclipped(self, x: str, levels: Levels) -> str:
+        """What a Relu reads that the range of the integers replaces."""
+        maker = self.makers.get(x)
+        if maker is None or maker.op_type != "Relu" or self.only_reader(x) is None:
+            return x
+        zero = self.array(levels.zero) if levels.zero else np.zeros(())
+        least = 0 if levels.kind == TensorProto.UINT8 else -128
+        return str(maker.input[0]) if zero is not None and zero.size == 1 and int(zero.reshape(())) == least else x
+
+    def _ratio(self, x: str, scale: str, depth: int) -> str:
+        """``x`` / ``scale``, divided where constants are; "" if that is nowhere."""
+        if self.is_constant(x):
+            return self.op("Div", x, scale) if self.scope.types.get(x) == FLOAT else ""
+        maker = self.makers.get(x)
+        if maker is None or depth > 16:
+            return ""
+        inputs, attributes = [str(name) for name in maker.input], attributes_of(maker)
+        if maker.op_type == "DequantizeLinear":
+            levels = self.levels(maker)
+            if levels is None or levels.axis is not None or not self.is_constant(levels.scale):
+                return ""
+            return self.dequantised(replace(levels, scale=self.op("Div", self.reshape(levels.scale), scale)))
+        if self.only_reader(x) is None:
+            return ""
+        if maker.op_type == "Mul":
+            for mine, other in (inputs, inputs[::-1]):
+                if self.is_constant(mine):
+                    return self.op("Mul", other, self.op("Div", mine, scale))
+            inputs, kept = inputs[:1], inputs[1:]
+        elif maker.op_type == "Clip":
+            if not all(not name or self.is_constant(name) for name in inputs[1:]):
+                return ""
+            kept = [self.op("Div", name, scale) if name else "" for name in inputs[1:]]
+            inputs = inputs[:1]
+        elif maker.op_type in self.THROUGH:
+            inputs, kept = inputs[:1], inputs[1:]
+        elif maker.op_type in self.TOGETHER:
+            kept = []
+        else:
+            return ""
+        parts = [self._ratio(name, scale, depth + 1) for name in inputs]
+        return self.op(maker.op_type, *parts, *kept, **attributes) if all(parts) else ""
+
+
+class _Unsigned(Step):
+    """int8 activations become uint8 ones, their zero points 128 more."""
+
+    def __init__(self, model: ModelProto, inputs: Collection[str], weights: Mapping[str, TensorProto]) -> None:
+        super().__init__(model, inputs, weights)
+        self._shifted = self._shiftable()
+
+    def visit(self, node: NodeProto) -> None:
+        """See the module's docstring."""
+        made = [name for name in node.output if name in self._shifted]
+        read = [index for index, name in enumerate(node.input) if name in self._shifted]
+        if not made and not read:
+            self.nodes.append(node)
+            return
+        inputs = [f"{name}/u8" if name in self._shifted else str(name) for name in node.input]
+        attributes = attributes_of(node)
+        attributes.pop("output_dtype", None) if node.op_type == "QuantizeLinear" else None
+        if node.op_type in ("QuantizeLinear", "DequantizeLinear"):
+            inputs = [*inputs[:2], self._zero(inputs[2] if len(inputs) > 2 else "")]
+        elif node.op_type in ("ConvInteger", "MatMulInteger"):
+            inputs += [""] * (4 - len(inputs))
+            for index in read:
+                inputs[2 + index] = self._zero(inputs[2 + index])
+        to = f"{node.output[0]}/u8" if made else str(node.output[0])
+        self.called(node.op_type, inputs, to, **attributes)
+
+    def _zero(self, zero: str) -> str:
+        """A zero point and 128, as uint8."""
+        if not zero:
+            return self.const(np.uint8(128))
+        wide = self.op("Add", self.cast(zero, TensorProto.INT32), self.const(np.int32(128)))
+        return self.cast(wide, TensorProto.UINT8)
+
+    def _shiftable(self) -> set[str]:
+        """The int8 tensors that quantisers make and that nothing reads but what can read uint8 as well."""
+        found = {
+            str(node.output[0])
+            for node in self.makers.values()
+            if (node.op_type == "QuantizeLinear" or node.op_type == "Concat" or _is_move(node))
+            and self.scope.types.get(node.output[0]) == TensorProto.INT8
+            and not self.is_constant(node.output[0])
+        }
+        while True:
+            wrong = {name for name in found if not self._is_shiftable(name, found)}
+            if not wrong:
+                return found
+            found -= wrong
+
+    def _is_shiftable(self, name: str, found: set[str]) -> bool:
+        maker, readers = self.makers[name], self.readers(name)
+        if maker.op_type == "Concat":
+            moved = list(maker.input)
+        else:
+            moved = [] if maker.op_type == "QuantizeLinear" else [maker.input[0]]
+        if readers is None or not all(each in found for each in moved):
+            return False
+        return all(
+            reader.op_type in ("DequantizeLinear", "ConvInteger", "MatMulInteger") or reader.output[0] in found
+            for reader in readers
+        )

@@ -1,0 +1,287 @@
+"""Products of 8-bit integers, summed in int32: uint8 activations times int8 weights, all else in one constant behind.
+
+With weights w and zero points a of x and c of w, both integers,
+
+    Σ (x − a)(w − c) = Σ x·w' − a·Σ w',        w' = w − c where that fits int8
+                     = Σ x·w' − a·(Σ w' − K·c') − c'·Σ x      else: w' and c' are w and c of int8, K terms in a sum
+
+so the kernel multiplies what is stored, and −a·Σ w' is added once per filter, with the bias. A border of a convolution
+holds a, which stands for 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from onnx import ModelProto, NodeProto, helper
+from tvm import relax, te, tirx
+from tvm.ir import GenericConst
+
+from autotune.importer.conversion.registry import Inputs, converts
+from autotune.importer.onnx_model.rewrites import replace_nodes
+from autotune.importer.onnx_model.scope import Scope
+from schedules.errors import ModelError
+
+Array = NDArray[Any]
+
+PRODUCTS = ("ConvInteger", "MatMulInteger")
+
+BIAS = 4
+"""Input of a product behind ONNX's own: an int32 constant that is added to the sums."""
+
+OFFSET = 128
+"""How much more a uint8 is than the int8 that stands for the same number."""
+
+
+def with_biases(model: ModelProto) -> ModelProto:
+    """``model`` with int32 constants that are added to integer products as their input ``BIAS``, in place."""
+    scope = Scope(model)
+    reads: dict[str, int] = {value.name: 2 for value in model.graph.output}
+    for node in model.graph.node:
+        for name in node.input:
+            reads[name] = reads.get(name, 0) + 1
+    products = {node.output[0]: node for node in model.graph.node if node.op_type in PRODUCTS}
+    kept: list[NodeProto] = []
+    for node in model.graph.node:
+        made = next((name for name in node.input if name in products and reads[name] == 1), "")
+        bias = next((name for name in node.input if name in scope.tensors), "")
+        if node.op_type == "Add" and made and bias and scope.shapes.get(node.output[0]) == scope.shapes.get(made):
+            product = products.pop(made)
+            kept.remove(product)
+            inputs = [*product.input, *[""] * (BIAS - len(product.input)), bias]
+            attributes = {a.name: helper.get_attribute_value(a) for a in product.attribute}
+            kept.append(helper.make_node(product.op_type, inputs, node.output, product.name, **attributes))
+        else:
+            kept.append(node)
+    replace_nodes(model.graph, kept)
+    return model
+
+
+@converts("MatMulInteger")
+def matmul_integer(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
+    """Weights of two axes on the right are multiplied as they are stored; other products are of int32."""
+    data, right, zero, right_zero, bias = inputs[:5]
+    weight = _array(right)
+    if weight is None or weight.ndim != 2:
+        left = _wide(bb, data, _rows(zero, data))
+        return _plus(bb, relax.op.matmul(left, _wide(bb, right, right_zero), out_dtype="int32"), bias)
+    data, zero = _unsigned(bb, data, zero)
+    form = _Weight.of(weight, _array(right_zero), 1)
+    product = bb.emit(relax.op.matmul(data, relax.const(form.values), out_dtype="int32"))
+    sums = form.values.astype(np.int64).sum(0)
+    if form.zero.any():
+        product = _less(bb, product, form.zero, relax.op.sum(relax.op.astype(data, "int32"), [-1], keepdims=True))
+        sums = sums - len(weight) * form.zero
+    return _centred(bb, product, _rows(zero, data), sums, bias)
+
+
+@converts("ConvInteger")
+def conv_integer(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
+    """Constant weights are multiplied as they are stored; borders are made of the zero point where it is not 0."""
+    data, right, zero, right_zero, bias = inputs[:5]
+    weight = _array(right)
+    shape, kernel = _shape(data), _shape(right)
+    rank = len(shape) - 2
+    if rank not in (1, 2, 3):
+        raise ModelError(f"its data of shape {list(shape)} is no image of 1 to 3 axes")
+    geometry = _geometry(attrs, shape[2:], kernel[2:])
+    groups = int(attrs.get("group", 1))
+    if weight is None:
+        wide = _wide(bb, right, _by_filter(right_zero, rank))
+        padded = _padded(bb, _wide(bb, data, zero), geometry.padding, None)
+        geometry = _Geometry(geometry.strides, (0,) * 2 * rank, geometry.dilation)
+        return _plus(bb, _convolved(padded, wide, geometry, groups), bias)
+    data, zero = _unsigned(bb, data, zero)
+    data, padding = _with_border(bb, data, zero, geometry.padding)
+    geometry = _Geometry(geometry.strides, padding, geometry.dilation)
+    form = _Weight.of(weight, _array(right_zero), 0)
+    product = bb.emit(_convolved(data, relax.const(form.values), geometry, groups))
+    sums = form.values.astype(np.int64).sum(tuple(range(1, rank + 2)))
+    if form.zero.any():
+        ones = relax.const(np.ones((groups, *kernel[1:]), np.int8))
+        windows = bb.emit(_convolved(data, ones, geometry, groups))
+        if groups > 1:
+            windows = bb.emit(relax.op.repeat(windows, kernel[0] // groups, axis=1))
+        product = _less(bb, product, form.zero.reshape(-1, *[1] * rank), windows)
+        sums = sums - math.prod(kernel[1:]) * form.zero
+    return _centred(bb, product, zero, sums.reshape(-1, *[1] * rank), bias)
+
+
+@dataclass(frozen=True)
+class _Weight:
+    """Weights as int8, and what is left of their zero points.
+
+    Attributes:
+        values: int8, of the weight's shape.
+        zero: int64, one per filter.
+    """
+
+    values: Array
+    zero: Array
+
+    @classmethod
+    def of(cls, weight: Array, zero: Array | None, axis: int) -> _Weight:
+        """``weight`` of int8 or uint8, its zero points along ``axis``."""
+        filters = weight.shape[axis]
+        given = np.zeros(1, np.int64) if zero is None else zero.reshape(-1).astype(np.int64)
+        own = np.broadcast_to(given, filters)
+        along = own.reshape([-1 if place == axis else 1 for place in range(weight.ndim)])
+        centred = weight.astype(np.int32) - along.astype(np.int32)
+        if not centred.size or (centred.min() >= -OFFSET and centred.max() < OFFSET):
+            return cls(centred.astype(np.int8), np.zeros(filters, np.int64))
+        if weight.dtype == np.uint8:
+            return cls((weight.astype(np.int32) - OFFSET).astype(np.int8), own - OFFSET)
+        return cls(weight, own)
+
+
+@dataclass(frozen=True)
+class _Geometry:
+    strides: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+
+
+def _geometry(attrs: dict[str, Any], image: Sequence[int], kernel: Sequence[int]) -> _Geometry:
+    """Padding is before every axis, then behind every axis."""
+    rank = len(image)
+    strides, dilation = (tuple(attrs.get(name, [1] * rank)) for name in ("strides", "dilations"))
+    auto = attrs.get("auto_pad", b"NOTSET")
+    auto = auto.decode() if isinstance(auto, bytes) else auto
+    if not auto.startswith("SAME"):
+        padding = tuple(attrs.get("pads", [0] * 2 * rank)) if auto == "NOTSET" else (0,) * 2 * rank
+        return _Geometry(strides, padding, dilation)
+    missing = [
+        max(0, (-(-size // stride) - 1) * stride + (taps - 1) * step + 1 - size)
+        for size, stride, taps, step in zip(image, strides, kernel, dilation, strict=True)
+    ]
+    before = [each // 2 if auto == "SAME_UPPER" else each - each // 2 for each in missing]
+    behind = [each - first for each, first in zip(missing, before, strict=True)]
+    return _Geometry(strides, (*before, *behind), dilation)
+
+
+def _convolved(data: relax.Expr, weight: relax.Expr, geometry: _Geometry, groups: int) -> relax.Expr:
+    """Sums in int32; an image of one axis is one of a single row, which instructions know."""
+    rank = len(geometry.strides)
+    strides, padding, dilation = geometry.strides, geometry.padding, geometry.dilation
+    if rank == 3:
+        return relax.op.nn.conv3d(
+            data, weight, strides=strides, padding=padding, dilation=dilation, groups=groups, out_dtype="int32"
+        )
+    if rank == 1:
+        data, weight = relax.op.expand_dims(data, 2), relax.op.expand_dims(weight, 2)
+        strides, dilation, padding = (1, *strides), (1, *dilation), (0, padding[0], 0, padding[1])
+    made = relax.op.nn.conv2d(
+        data, weight, strides=strides, padding=padding, dilation=dilation, groups=groups, out_dtype="int32"
+    )
+    return relax.op.squeeze(made, [2]) if rank == 1 else made
+
+
+def _with_border(
+    bb: relax.BlockBuilder, data: relax.Expr, zero: relax.Expr | None, padding: tuple[int, ...]
+) -> tuple[relax.Expr, tuple[int, ...]]:
+    """``data`` with a border of its zero point, and the padding that is left to do with 0."""
+    known = _array(zero)
+    if not any(padding) or zero is None or (known is not None and not known.any()):
+        return data, padding
+    return _padded(bb, data, padding, zero), (0,) * len(padding)
+
+
+def _padded(bb: relax.BlockBuilder, data: relax.Expr, padding: Sequence[int], zero: relax.Expr | None) -> relax.Expr:
+    """``data`` with a border of ``zero``, which may be known only when the model runs."""
+    rank = len(padding) // 2
+    known = np.zeros(()) if zero is None else _array(zero)
+    pairs = list(zip(padding[:rank], padding[rank:], strict=True))
+    if known is not None:
+        widths = [0, 0, 0, 0, *(width for pair in pairs for width in pair)]
+        return bb.emit(relax.op.nn.pad(data, widths, pad_value=int(known.reshape(()))))
+
+    def compute(x: te.Tensor, border: te.Tensor) -> te.Tensor:
+        shape = [*x.shape[:2], *(size + sum(pair) for size, pair in zip(x.shape[2:], pairs, strict=True))]
+
+        def element(*place: tirx.Var) -> tirx.Expr:
+            inner = [at - pair[0] for at, pair in zip(place[2:], pairs, strict=True)]
+            inside = [tirx.all(at >= 0, at < size) for at, size in zip(inner, x.shape[2:], strict=True)]
+            return tirx.if_then_else(tirx.all(*inside), x(*place[:2], *inner), border(*[0] * len(border.shape)))
+
+        return te.compute(shape, element, name="border")
+
+    return bb.emit_te(compute, data, zero, primfunc_name_hint="border")
+
+
+def _unsigned(
+    bb: relax.BlockBuilder, data: relax.Expr, zero: relax.Expr | None
+) -> tuple[relax.Expr, relax.Expr | None]:
+    """int8 data and its zero point as uint8."""
+    if str(data.ty.dtype) == "uint8":
+        return data, zero
+
+    def shifted(x: relax.Expr) -> relax.Expr:
+        wide = relax.op.add(relax.op.astype(x, "int32"), relax.const(OFFSET, "int32"))
+        return bb.emit(relax.op.astype(wide, "uint8"))
+
+    known = np.zeros((), np.int8) if zero is None else _array(zero)
+    moved = shifted(zero) if known is None else relax.const((known.astype(np.int32) + OFFSET).astype(np.uint8))
+    return shifted(data), moved
+
+
+def _centred(
+    bb: relax.BlockBuilder, product: relax.Expr, zero: relax.Expr | None, sums: Array, bias: relax.Expr | None
+) -> relax.Expr:
+    """``product`` − zero point · sums of weights + bias, in as few additions as are constant."""
+    known, added = np.zeros((), np.int32) if zero is None else _array(zero), _array(bias)
+    constant = np.zeros((), np.int64)
+    if added is not None:
+        constant, bias = constant + added, None
+    if known is not None:
+        constant = constant - known.astype(np.int64) * sums
+    else:
+        part = relax.op.multiply(relax.op.astype(zero, "int32"), relax.const(sums.astype(np.int32)))
+        product = bb.emit(relax.op.subtract(product, part))
+    if constant.any():
+        product = bb.emit(relax.op.add(product, relax.const(constant.astype(np.int32))))
+    return _plus(bb, product, bias)
+
+
+def _plus(bb: relax.BlockBuilder, product: relax.Expr, bias: relax.Expr | None) -> relax.Expr:
+    product = bb.emit(product)
+    return product if bias is None else bb.emit(relax.op.add(product, bias))
+
+
+def _less(bb: relax.BlockBuilder, product: relax.Expr, zero: Array, sums: relax.Expr) -> relax.Expr:
+    """``product`` − zero points of weights · sums of data."""
+    part = relax.op.multiply(sums, relax.const(zero.astype(np.int32)))
+    return bb.emit(relax.op.subtract(product, part))
+
+
+def _wide(bb: relax.BlockBuilder, x: relax.Expr, zero: relax.Expr | None) -> relax.Expr:
+    """``x`` less its zero point, in int32."""
+    wide = relax.op.astype(x, "int32")
+    return bb.emit(wide if zero is None else relax.op.subtract(wide, relax.op.astype(zero, "int32")))
+
+
+def _rows(zero: relax.Expr | None, data: relax.Expr) -> relax.Expr | None:
+    """The zero points of a matrix's rows, as they broadcast over it."""
+    if zero is None or len(_shape(zero)) != 1 or len(_shape(data)) < 2:
+        return zero
+    shape = (-1, 1) if _shape(zero)[0] > 1 else ()
+    known = _array(zero)
+    return relax.op.reshape(zero, shape) if known is None else relax.const(known.reshape(shape))
+
+
+def _by_filter(zero: relax.Expr | None, rank: int) -> relax.Expr | None:
+    """The zero points of filters, as they broadcast over the weights."""
+    return zero if zero is None or not _shape(zero) else relax.op.reshape(zero, (-1, 1, *[1] * rank))
+
+
+def _array(expr: relax.Expr | None) -> Array | None:
+    """The value of a constant, else None."""
+    return np.asarray(expr.value.numpy()) if isinstance(expr, GenericConst) else None
+
+
+def _shape(expr: relax.Expr) -> tuple[int, ...]:
+    return tuple(int(size) for size in expr.ty.shape)

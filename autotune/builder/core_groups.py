@@ -24,9 +24,9 @@ from autotune.builder.placing import Candidate, PlacedModel
 from autotune.builder.profile_cache import ProfileCache
 from autotune.graph.flat import Flat
 from autotune.graph.flattening import read_flat
-from autotune.graph.lanes import Lane
+from autotune.graph.lanes import CPU, Lane
 from autotune.graph.partition import Partition, Subgraph, partition, refine, subgraph_needs
-from autotune.graph.placement import Problem
+from autotune.graph.placement import Link, Problem, tensors_of
 from autotune.graph.steps import WHOLE, Piece, Steps, arrange
 from autotune.host.machine import thread_cpus
 from autotune.host.pages import ALIGNMENT, paged
@@ -114,7 +114,8 @@ class CoreGroups:
         kernels = "\n".join(plan.digest for plan in self.plans.values())
         made = [candidate.made for candidate in candidates]
         calls = [(steps.lanes, steps.groups, [call.symbol for call in steps.calls]) for steps in made]
-        names = [_hashed(f"{kernels}\n{each!r}") for each in calls]
+        # What is timed in turn is a record of its own: each race decides one question, and a build asks the same ones.
+        names = [_hashed(f"{kernels}\n{calls!r}\n{number}") for number in range(len(calls))]
         if self.cache.frozen:
             return self.cache.recorded("model", names, "timings of the whole model on these lanes") or []
         return self.cache.keep("model", names, self._profiler.end_to_end(made))
@@ -132,14 +133,13 @@ class CoreGroups:
             for threads, costs in alone.items()
         }
         transfer = self._transfer(subgraphs)
+        needs = subgraph_needs(subgraphs, self._flat.edges)
         return Problem(
             self.lanes,
-            subgraph_needs(subgraphs, self._flat.edges),
+            tensors_of(needs, [_bytes_out(self._flat, part) for part in subgraphs]),
             tuple(tuple(alone[lane.threads].get(part) for lane in self.lanes) for part in subgraphs),
-            tuple(tuple(busy[lane.threads].get(part) for lane in self.lanes) for part in subgraphs),
-            tuple(_bytes_out(self._flat, part) for part in subgraphs),
-            transfer.latency_s,
-            1.0 / transfer.s_per_byte if transfer.s_per_byte > 0.0 else float("inf"),
+            {CPU: tuple(tuple(busy[lane.threads].get(part) for lane in self.lanes) for part in subgraphs)},
+            Link(transfer.latency_s, 1.0 / transfer.s_per_byte if transfer.s_per_byte > 0.0 else float("inf")),
         )
 
     def _costs(self, subgraphs: Sequence[Subgraph], threads: int, what: str) -> dict[Subgraph, float]:

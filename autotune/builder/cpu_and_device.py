@@ -31,7 +31,7 @@ from autotune.graph.flattening import read_flat
 from autotune.graph.lanes import Lane
 from autotune.graph.merge import Part, device_flat, merge
 from autotune.graph.partition import Subgraph
-from autotune.graph.placement import Problem
+from autotune.graph.placement import Link, Problem, tensors_of
 from autotune.graph.steps import Steps
 from autotune.host.dtypes import numpy_type
 from autotune.host.roofline import Roofline
@@ -215,13 +215,16 @@ def problem_of(branches: Sequence[Branch], costs: Sequence[Costs], lanes: tuple[
         tuple(sorted({maker[name] for name in branch.inputs if name in maker} - {number}))
         for number, branch in enumerate(branches)
     )
+    cpu, device = lanes
     return Problem(
         lanes,
-        needs,
+        tensors_of(needs, [0] * len(branches)),
         tuple((cost.cpu, cost.device) for cost in costs),
-        tuple((cost.cpu_busy, cost.device_busy) for cost in costs),
-        tuple(0 for _ in branches),
-        DRIVER_S,
+        {
+            device.kind: tuple((cost.cpu_busy, cost.device) for cost in costs),
+            cpu.kind: tuple((cost.cpu, cost.device_busy) for cost in costs),
+        },
+        Link(DRIVER_S),
     )
 
 

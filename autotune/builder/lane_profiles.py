@@ -11,7 +11,7 @@ kernels in their own order, so that caches hold what they will hold in use:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -66,14 +66,14 @@ class LaneProfiler:
         Those whose calls have all vanished are left out.
 
         Args:
-            busy: whether all other cores are at work on the same subgraphs, as lanes of as many threads; else idle.
+            busy: whether all other cores are at work on the same subgraphs, as ``neighbours`` says; else idle.
         """
-        cores = range(threads, len(self.cpus) - threads + 1, threads) if busy else ()
         steps = self._only(subgraphs, threads)
         with ExitStack() as stack:
             executor = stack.enter_context(self._executor(steps, self.cpus[:threads]))
-            for first in cores:
-                neighbour = stack.enter_context(self._executor(steps, self.cpus[first : first + threads]))
+            for first, size in neighbours(threads, sorted(self.flats), len(self.cpus)) if busy else ():
+                work = self._only(subgraphs, size)
+                neighbour = stack.enter_context(self._executor(work, self.cpus[first : first + size]))
                 stack.enter_context(at_work(self._run(neighbour)))
             seconds = _durations(self._spans(executor))
         return {group.name: float(value) for group, value in zip(executor.groups, seconds, strict=True)}
@@ -130,6 +130,22 @@ class LaneProfiler:
         """(runs, groups, 2) seconds at which each group began and ended."""
         runs = timelines(lambda: executor.timeline(self.inputs))
         return np.array([[(span.began_s, span.ended_s) for span in run] for run in runs])
+
+
+def neighbours(threads: int, sizes: Sequence[int], cores: int) -> Iterator[tuple[int, int]]:
+    """(first core, cores) of the lanes that fill the cores beside the first ``threads``.
+
+    Of lanes of the same size where they fit, else of the largest size that does.
+
+    Args:
+        sizes: that lanes can have.
+        cores: that there are.
+    """
+    first = threads
+    while fitting := [size for size in sizes if size <= cores - first]:
+        size = threads if threads in fitting else max(fitting)
+        yield first, size
+        first += size
 
 
 def _durations(spans: NDArray[Any]) -> NDArray[Any]:

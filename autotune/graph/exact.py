@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from autotune.graph.placement import ROUNDING, PartialPlacement, Placement, Problem, place_all
+from autotune.graph.placement import ROUNDING, Costs, PartialPlacement, Placement, Problem, Tensor, place_all
 from autotune.graph.placers import correction
 
 MOST_NODES = 6_000
@@ -125,21 +125,23 @@ class _Section:
         whole, subgraphs = self.problem, self.subgraphs
         place = {s: index for index, s in enumerate(subgraphs)}
 
-        def costs(table: Sequence[Sequence[float | None]], s: int) -> tuple[float | None, ...]:
+        def costs(table: Costs, s: int) -> tuple[float | None, ...]:
             if s == self.previous:
                 return tuple(0.0 if lane == first else None for lane in range(len(whole.lanes)))
             if s == self.meet:
                 return tuple(cost if lane == last else None for lane, cost in enumerate(table[s]))
             return tuple(table[s])
 
-        return Problem(
-            whole.lanes,
-            tuple(tuple(place[source] for source in whole.needs[s] if source in place) for s in subgraphs),
-            tuple(costs(whole.alone, s) for s in subgraphs),
-            tuple(costs(whole.busy, s) for s in subgraphs),
-            tuple(whole.bytes[s] for s in subgraphs),
-            whole.latency_s,
-            whole.bytes_per_s,
+        inside = [
+            (tensor, tuple(place[reader] for reader in tensor.readers if reader in place))
+            for tensor in whole.tensors
+            if tensor.source in place
+        ]
+        return replace(
+            whole,
+            tensors=tuple(Tensor(place[old.source], readers, old.bytes) for old, readers in inside if readers),
+            alone=tuple(costs(whole.alone, s) for s in subgraphs),
+            beside={kind: tuple(costs(table, s) for s in subgraphs) for kind, table in whole.beside.items()},
         )
 
 
@@ -172,7 +174,8 @@ class _Search:
         self._problem = problem
         self._most = most_nodes
         self._nodes = 0
-        self._seen: dict[int, list[tuple[float, ...]]] = {}
+        self._seen: dict[tuple[int, tuple[object, ...]], list[tuple[float, ...]]] = {}
+        self._memories = sorted({lane.memory for lane in problem.lanes})
         self._open = math.inf  # least bound of what was left unexplored
         self._least_work = [
             min(cost * problem.lanes[lane].threads for cost, lane in problem.choices(s)) for s in range(problem.count)
@@ -228,15 +231,31 @@ class _Search:
         return max(latest, work / len(partial.free))
 
     def _dominated(self, partial: PartialPlacement, done: int) -> bool:
-        """Whether one of the same subgraphs was seen that is nowhere worse; if not, this one is remembered."""
+        """Whether one of the same subgraphs was seen that is nowhere worse; if not, this one is remembered.
+
+        Only those with the same tensors in the same memories are compared: a copy that is still to be made may have to
+        wait for another, one that was made does not.
+        """
         problem = self._problem
-        state = list(partial.free)
-        for s in range(problem.count):
-            if done >> s & 1 and any(not done >> reader & 1 for reader in problem.readers[s]):
-                moved = partial.end[s] + problem.transfer_s(s)
-                state += [partial.end[s] if partial.lane[s] == lane else moved for lane in range(len(problem.lanes))]
+        state, copied = list(partial.free), []
+        for number, tensor in enumerate(problem.tensors):
+            if not done >> tensor.source & 1 or all(done >> reader & 1 for reader in tensor.readers):
+                continue
+            made_on, end = partial.lane[tensor.source], partial.end[tensor.source]
+            home = problem.lanes[made_on].memory
+            crossed = end + problem.crossing.seconds(tensor.bytes)
+            for lane, other in enumerate(problem.lanes):
+                if other.memory == home:
+                    state.append(end if lane == made_on else crossed)
+            for memory in self._memories:
+                there = partial.there.get((number, memory))
+                copied.append((number, home, memory, there is not None))
+                state.append(end if there is None else there)
+        if len(self._memories) > 1:
+            free = partial.link_free
+            state += [free.get((one, other), 0.0) for one in self._memories for other in self._memories]
         state.append(max(partial.end.values()))
-        seen = self._seen.setdefault(done, [])
+        seen = self._seen.setdefault((done, tuple(copied)), [])
         if any(all(a <= b for a, b in zip(other, state, strict=True)) for other in seen):
             return True
         seen[:] = [other for other in seen if not all(b <= a for a, b in zip(other, state, strict=True))]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import accumulate
 
 from schedules.errors import UsageError
 
@@ -11,7 +12,7 @@ AUTO = "auto"
 CPU = "cpu"
 ROOMY = 4
 """Threads from which on one is left to a device: it is a quarter of the CPU's work at most. Heuristic, not measured."""
-_CPU = re.compile(r"cpu(?::(\d+)x(\d+))?")
+_CPU = re.compile(r"cpu(?::(\d+)x(\d+)|:(\d+(?:\+\d+)+))?")
 _CUDA = re.compile(r"cuda(?::(\d+))?")
 
 
@@ -35,6 +36,16 @@ class Lane:
     def cores(self) -> range:
         """Positions of its cores."""
         return range(self.first, self.first + self.threads)
+
+    @property
+    def memory(self) -> str:
+        """Where its tensors lie: the device's name, or the host's, which is empty."""
+        return self.device
+
+    @property
+    def kind(self) -> str:
+        """What it is made of: ``cpu``, or the kind of device, such as ``cuda``."""
+        return self.device.partition(":")[0] or CPU
 
 
 def cpu_lane(first: int, threads: int) -> Lane:
@@ -75,8 +86,9 @@ def parse_lanes(text: str, threads: int) -> tuple[Lane, ...]:
     """The lanes that ``--lanes`` names.
 
     Args:
-        text: ``cpu`` (all threads together), ``cpu:2x1`` (two groups of one core), or ``auto``: all threads together,
-            and where there are two or more, two halves that may work side by side.
+        text: ``cpu`` (all threads together), ``cpu:2x1`` (two groups of one core), ``cpu:3+1`` (a group of three cores
+            and one of one), or ``auto``: all threads together, and where there are two or more, two halves that may
+            work side by side.
         threads: threads that may be used.
 
     Raises:
@@ -90,10 +102,13 @@ def parse_lanes(text: str, threads: int) -> tuple[Lane, ...]:
         raise UsageError(f"--lanes {text!r} names a device, which is not for this command; give cpu, cpu:2x1 or auto")
     match = _CPU.fullmatch(devices[0])
     if match is None or len(devices) > 1:
-        raise UsageError(f"--lanes {text!r} is not understood; give cpu, cpu:2x1 (two groups of one core) or auto")
-    if match.group(1) is None:
+        raise UsageError(
+            f"--lanes {text!r} is not understood; give cpu, cpu:2x1 (two groups of one core), cpu:3+1 or auto"
+        )
+    groups, size, sizes = match.groups()
+    if sizes is None and groups is None:
         return (cpu_lane(0, threads),)
-    groups, size = int(match.group(1)), int(match.group(2))
-    if groups < 1 or size < 1 or groups * size > threads:
-        raise UsageError(f"--lanes {text!r} needs {groups * size} threads and there are {threads}; ask for fewer")
-    return tuple(cpu_lane(index * size, size) for index in range(groups))
+    wanted = [int(part) for part in sizes.split("+")] if sizes else [int(size)] * int(groups)
+    if not wanted or min(wanted) < 1 or sum(wanted) > threads:
+        raise UsageError(f"--lanes {text!r} needs {sum(wanted)} threads and there are {threads}; ask for fewer")
+    return tuple(cpu_lane(first, size) for first, size in zip(accumulate(wanted, initial=0), wanted, strict=False))

@@ -1,22 +1,27 @@
 """Which lane runs which subgraph, and in which order. Pure: costs in, placement out.
 
-Notation: subgraphs s = 0 … n − 1, topologically ordered; lanes l; c(s, l) the seconds of s on l; p(s) the subgraphs
-that s reads from. A lane is a set of cores, and cores run one subgraph at a time, so lanes that share cores take turns.
+Notation: subgraphs s = 0 … n − 1, topologically ordered; lanes l; c(s, l) the seconds of s on l; t the tensors that s
+reads. A lane is a set of cores, and cores run one subgraph at a time, so lanes that share cores take turns. A lane has
+a memory: the host's, or a device's own.
 
 Subgraphs are placed one after the other (list scheduling in the literature; here a schedule is a transformation of
 loops). Each starts on its lane as soon as the lane's cores are free and what it reads is there:
 
-    start(s) = max( free(core) for core of lane(s),  end(r) + transfer(r, s) for r in p(s) )
+    start(s) = max( free(core) for core of lane(s),  there(t, lane(s)) for t read by s )
     end(s)   = start(s) + c(s, lane(s))
 
-where transfer(r, s) is zero on the same lane and latency + bytes / bandwidth between lanes. The makespan is the last
-end. A subgraph on a lane that leaves cores to others is counted at its cost with the other lanes busy
-(``Problem.busy``). That is pessimistic at the ends of a phase; ``simulate`` counts it only while another lane works.
+A tensor is there at the end of the subgraph that writes it on the same lane; a crossing later (latency + bytes /
+bandwidth) on another lane of the same memory; and when its copy ends in another memory. A tensor is copied into a
+memory once, however many subgraphs read it there, and a link between two memories copies one tensor at a time, beside
+what lanes compute. The makespan is the last end.
+
+A subgraph that others may run beside is counted at its cost with the other kinds of lane at work (``Problem.beside``).
+That is pessimistic at the ends of a phase; ``simulate`` counts it only while another lane works.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -28,6 +33,39 @@ LEAST_S = 1e-12
 ROUNDING = 1e-9
 """Relative difference of two sums of the same seconds in another order."""
 
+HOST = ""
+"""The memory of lanes of cores, as ``Lane.memory`` names it."""
+
+Costs = tuple[tuple[float | None, ...], ...]
+"""(n, n_lanes) seconds of subgraphs on lanes; None where a subgraph cannot run."""
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """What one subgraph writes and others read.
+
+    Attributes:
+        source: the subgraph that writes it.
+        readers: those that read it, ascending.
+        bytes: its size.
+    """
+
+    source: int
+    readers: tuple[int, ...]
+    bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Link:
+    """A way for tensors: ``latency_s`` seconds + bytes / ``bytes_per_s``."""
+
+    latency_s: float = 0.0
+    bytes_per_s: float = float("inf")
+
+    def seconds(self, size: int) -> float:
+        """Seconds of a tensor of ``size`` bytes."""
+        return self.latency_s + size / self.bytes_per_s
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -35,26 +73,48 @@ class Problem:
 
     Attributes:
         lanes: where subgraphs may run.
-        needs: (n,) for every subgraph those that it reads from.
-        alone: (n, n_lanes) seconds with all other lanes idle; None where a subgraph cannot run.
-        busy: (n, n_lanes) seconds with the other lanes working; as ``alone`` for a lane of all cores.
-        bytes: (n,) bytes that others read from a subgraph.
-        latency_s: of handing over from one lane to another.
-        bytes_per_s: at which another lane's data is read.
+        tensors: what passes between subgraphs.
+        alone: seconds with all other lanes idle.
+        beside: kind of lane (``Lane.kind``) → seconds with lanes of that kind at work beside it; kinds that nothing
+            was measured beside are left out.
+        crossing: between two lanes of one memory.
+        links: (from, to) → the way between two memories; a pair that is missing goes through the host's.
     """
 
     lanes: tuple[Lane, ...]
-    needs: tuple[tuple[int, ...], ...]
-    alone: tuple[tuple[float | None, ...], ...]
-    busy: tuple[tuple[float | None, ...], ...]
-    bytes: tuple[int, ...]
-    latency_s: float = 0.0
-    bytes_per_s: float = float("inf")
+    tensors: tuple[Tensor, ...]
+    alone: Costs
+    beside: Mapping[str, Costs] = field(default_factory=dict)
+    crossing: Link = Link()
+    links: Mapping[tuple[str, str], Link] = field(default_factory=dict)
 
     @property
     def count(self) -> int:
         """Subgraphs."""
-        return len(self.needs)
+        return len(self.alone)
+
+    @cached_property
+    def busy(self) -> Costs:
+        """Seconds beside the worst neighbour that a lane may have: what placing counts."""
+        return tuple(
+            tuple(self.rate_s(s, lane, self._neighbours[lane]) for lane in range(len(self.lanes)))
+            for s in range(self.count)
+        )
+
+    @cached_property
+    def _neighbours(self) -> tuple[frozenset[str], ...]:
+        """(n_lanes,) kinds of the lanes that may work beside each."""
+        return tuple(
+            frozenset(other.kind for other in self.lanes if not set(other.cores) & set(lane.cores))
+            for lane in self.lanes
+        )
+
+    def rate_s(self, subgraph: int, lane: int, kinds: frozenset[str]) -> float | None:
+        """Seconds of ``subgraph`` on ``lane`` while lanes of ``kinds`` work; None where it cannot run."""
+        own = self.alone[subgraph][lane]
+        if own is None:
+            return None
+        return max([own, *(self.beside[kind][subgraph][lane] or own for kind in kinds if kind in self.beside)])
 
     def cost(self, subgraph: int, lane: int) -> float | None:
         """Seconds that placing counts for ``subgraph`` on ``lane``; None where it cannot run."""
@@ -65,9 +125,30 @@ class Problem:
         costs = ((self.cost(subgraph, lane), lane) for lane in range(len(self.lanes)))
         return sorted((cost, lane) for cost, lane in costs if cost is not None)
 
-    def transfer_s(self, subgraph: int) -> float:
-        """Seconds from the end of ``subgraph`` until another lane has what it wrote."""
-        return self.latency_s + self.bytes[subgraph] / self.bytes_per_s
+    def route(self, source: str, target: str) -> tuple[tuple[str, str], ...]:
+        """The links from one memory to another, in order; none from a memory to itself."""
+        if source == target:
+            return ()
+        direct = (source, target)
+        return (direct,) if direct in self.links or HOST in direct else ((source, HOST), (HOST, target))
+
+    def copy_s(self, link: tuple[str, str], tensor: int) -> float:
+        """Seconds that ``tensor`` occupies ``link``."""
+        return self.links.get(link, self.crossing).seconds(self.tensors[tensor].bytes)
+
+    @cached_property
+    def reads(self) -> tuple[tuple[int, ...], ...]:
+        """(n,) for every subgraph the tensors that it reads, ascending."""
+        reads: list[list[int]] = [[] for _ in range(self.count)]
+        for number, tensor in enumerate(self.tensors):
+            for reader in tensor.readers:
+                reads[reader].append(number)
+        return tuple(map(tuple, reads))
+
+    @cached_property
+    def needs(self) -> tuple[tuple[int, ...], ...]:
+        """(n,) for every subgraph those that it reads from, ascending."""
+        return tuple(tuple(sorted({self.tensors[t].source for t in reads})) for reads in self.reads)
 
     @cached_property
     def readers(self) -> tuple[tuple[int, ...], ...]:
@@ -100,6 +181,30 @@ class Problem:
         return tuple(order)
 
 
+def tensors_of(needs: Sequence[Sequence[int]], sizes: Sequence[int]) -> tuple[Tensor, ...]:
+    """One tensor for every subgraph that others read from.
+
+    Args:
+        needs: (n,) the subgraphs that each reads from.
+        sizes: (n,) bytes that others read of each.
+    """
+    readers: dict[int, list[int]] = {}
+    for subgraph, sources in enumerate(needs):
+        for source in sources:
+            readers.setdefault(source, []).append(subgraph)
+    return tuple(Tensor(source, tuple(found), sizes[source]) for source, found in sorted(readers.items()))
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A tensor on its way over a link, in seconds from the start of a run."""
+
+    tensor: int
+    link: tuple[str, str]
+    start: float
+    end: float
+
+
 @dataclass(frozen=True)
 class Placement:
     """A decision.
@@ -108,12 +213,14 @@ class Placement:
         lanes: (n,) lane of every subgraph.
         order: all subgraphs in the order of their starts.
         starts, ends: (n,) seconds from the start of a run.
+        copies: between memories, in the order in which they were asked for.
     """
 
     lanes: tuple[int, ...]
     order: tuple[int, ...]
     starts: tuple[float, ...]
     ends: tuple[float, ...]
+    copies: tuple[Copy, ...] = ()
 
     @property
     def makespan_s(self) -> float:
@@ -128,6 +235,8 @@ class PartialPlacement:
     Attributes:
         free: (cores,) seconds at which each core is free again.
         lane, start, end: by subgraph.
+        there: (tensor, memory) → when its copy is there.
+        copies: so far.
     """
 
     problem: Problem
@@ -135,17 +244,46 @@ class PartialPlacement:
     lane: dict[int, int] = field(default_factory=dict)
     start: dict[int, float] = field(default_factory=dict)
     end: dict[int, float] = field(default_factory=dict)
+    there: dict[tuple[int, str], float] = field(default_factory=dict)
+    copies: list[Copy] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.free = self.free or [0.0] * (1 + max(lane.cores[-1] for lane in self.problem.lanes))
 
+    @property
+    def link_free(self) -> dict[tuple[str, str], float]:
+        """When each link that was used is free again."""
+        free: dict[tuple[str, str], float] = {}
+        for copy in self.copies:
+            free[copy.link] = max(free.get(copy.link, 0.0), copy.end)
+        return free
+
+    def _arrivals(self, subgraph: int, lane: int) -> tuple[float, list[Copy]]:
+        """When all that ``subgraph`` reads is there for ``lane``, and the copies that it takes."""
+        problem, memory = self.problem, self.problem.lanes[lane].memory
+        ready, copies, link_free = 0.0, list[Copy](), dict[tuple[str, str], float]()
+        for number in problem.reads[subgraph]:
+            tensor = problem.tensors[number]
+            made_on = self.lane[tensor.source]
+            home, when = problem.lanes[made_on].memory, self.end[tensor.source]
+            if home == memory:
+                when += 0.0 if made_on == lane else problem.crossing.seconds(tensor.bytes)
+            for link in problem.route(home, memory):
+                known = self.there.get((number, link[1]))
+                if known is None:
+                    link_free = link_free or self.link_free
+                    start = max(when, link_free.get(link, 0.0))
+                    known = start + problem.copy_s(link, number)
+                    link_free[link] = known
+                    copies.append(Copy(number, link, start, known))
+                when = known
+            ready = max(ready, when)
+        return ready, copies
+
     def earliest(self, subgraph: int, lane: int) -> float:
         """When ``subgraph`` could start on ``lane``."""
-        ready = max(self.free[core] for core in self.problem.lanes[lane].cores)
-        for source in self.problem.needs[subgraph]:
-            moved = 0.0 if self.lane[source] == lane else self.problem.transfer_s(source)
-            ready = max(ready, self.end[source] + moved)
-        return ready
+        cores = max(self.free[core] for core in self.problem.lanes[lane].cores)
+        return max(cores, self._arrivals(subgraph, lane)[0])
 
     def finish(self, subgraph: int, lane: int) -> float | None:
         """When it would end there; None where it cannot run."""
@@ -156,13 +294,24 @@ class PartialPlacement:
         """Run it next on that lane, where it can run."""
         start, cost = self.earliest(subgraph, lane), self.problem.cost(subgraph, lane)
         assert cost is not None
+        _, copies = self._arrivals(subgraph, lane)
+        self.copies += copies
+        self.there.update({(copy.tensor, copy.link[1]): copy.end for copy in copies})
         self.lane[subgraph], self.start[subgraph], self.end[subgraph] = lane, start, start + cost
         for core in self.problem.lanes[lane].cores:
             self.free[core] = start + cost
 
     def copy(self) -> PartialPlacement:
         """An independent copy."""
-        return PartialPlacement(self.problem, list(self.free), dict(self.lane), dict(self.start), dict(self.end))
+        return PartialPlacement(
+            self.problem,
+            list(self.free),
+            dict(self.lane),
+            dict(self.start),
+            dict(self.end),
+            dict(self.there),
+            list(self.copies),
+        )
 
     def finished(self) -> Placement:
         """The placement, once all subgraphs are placed."""
@@ -173,6 +322,7 @@ class PartialPlacement:
             tuple(_topological(order, self.problem.needs)),
             tuple(self.start[s] for s in everyone),
             tuple(self.end[s] for s in everyone),
+            tuple(self.copies),
         )
 
 
@@ -198,45 +348,3 @@ def place_all(problem: Problem, lanes: Sequence[int], order: Sequence[int] | Non
     for subgraph in problem.order if order is None else order:
         partial.place(subgraph, lanes[subgraph])
     return partial.finished()
-
-
-def simulate(problem: Problem, placement: Placement) -> tuple[tuple[float, float], ...]:
-    """(n,) when every subgraph begins and ends, in seconds, slowed down only while another lane works.
-
-    Between two events each running subgraph progresses at 1 / alone if no other runs, else at 1 / busy.
-    """
-    lanes = placement.lanes
-    begun: dict[int, float] = {}
-    ended: dict[int, float] = {}
-    left: dict[int, float] = {}
-    waiting = list(placement.order)
-    now = 0.0
-
-    def arrival(source: int, reader: int) -> float:
-        return ended[source] + (0.0 if lanes[source] == lanes[reader] else problem.transfer_s(source))
-
-    def may_start(subgraph: int) -> bool:
-        """Whether its cores are free, no earlier subgraph waits for them, and what it reads is there."""
-        others = (*left, *waiting[: waiting.index(subgraph)])
-        cores = set(problem.lanes[lanes[subgraph]].cores)
-        if any(cores & set(problem.lanes[lanes[other]].cores) for other in others):
-            return False
-        return all(source in ended and arrival(source, subgraph) <= now for source in problem.needs[subgraph])
-
-    while waiting or left:
-        for subgraph in [s for s in waiting if may_start(s)]:
-            waiting.remove(subgraph)
-            begun[subgraph], left[subgraph] = now, 1.0
-        table = problem.busy if len(left) > 1 else problem.alone
-        rates = {s: 1.0 / max(table[s][lanes[s]] or 0.0, LEAST_S) for s in left}
-        due = {s: now + left[s] / rates[s] for s in left}
-        arrivals = [arrival(r, s) for s in waiting for r in problem.needs[s] if r in ended]
-        then = min([*due.values(), *(time for time in arrivals if time > now)])
-        for subgraph, rate in rates.items():
-            left[subgraph] -= (then - now) * rate
-        now = then
-        # What is due ends, even if rounding leaves a remainder: some subgraphs take almost no time.
-        for subgraph in [s for s, rest in left.items() if due[s] <= now or rest <= ROUNDING]:
-            del left[subgraph]
-            ended[subgraph] = now
-    return tuple((begun[s], ended[s]) for s in range(problem.count))

@@ -10,7 +10,7 @@ The exact search is in graph/exact.py.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from autotune.graph.placement import PartialPlacement, Placement, Problem, place_all
 from schedules.errors import UsageError
@@ -19,8 +19,12 @@ MOST_TRIES = 1500
 """Changes that ``correction`` tries at most. Trying all pairs again and again on a model of 50 subgraphs would take
 minutes. Heuristic, not measured."""
 
+PROMISING = 0.1
+"""Share of the makespan by which a change may be worse, as predicted, and still be judged: predictions were off by up
+to 9 % (docs/duet.md)."""
+
 LEAST_GAIN = 1e-6
-"""Share of the makespan that a change must save to be kept: more than rounding."""
+"""Share of the seconds that a change must save to be kept where they are computed: more than rounding."""
 
 
 def single(problem: Problem) -> Placement:
@@ -29,7 +33,7 @@ def single(problem: Problem) -> Placement:
     Raises:
         UsageError: if no lane can run them all.
     """
-    able = [lane for lane in range(len(problem.lanes)) if all(costs[lane] is not None for costs in problem.busy)]
+    able = [lane for lane in range(len(problem.lanes)) if all(costs[lane] is not None for costs in problem.alone)]
     if not able:
         raise UsageError("no lane alone can run the whole model; give more lanes")
     placements = [place_all(problem, [lane] * problem.count) for lane in able]
@@ -55,40 +59,62 @@ def _critical_path(problem: Problem) -> Iterator[int]:
         candidates = list(problem.readers[current])
 
 
+Judge = Callable[[Placement], float]
+"""Placement → the seconds that it takes."""
+
+
 def correction(problem: Problem) -> Placement:
     """The paper's greedy-correction: greedy's placement, changed while a move or a swap shortens its makespan."""
-    best = greedy(problem)
-    improved, tries = True, 0
-    while improved and tries < MOST_TRIES:
+    return corrected(problem, greedy(problem), lambda placement: placement.makespan_s, MOST_TRIES)
+
+
+def corrected(problem: Problem, start: Placement, judge: Judge, most: int, gain: float = LEAST_GAIN) -> Placement:
+    """``start``, changed while a move of a subgraph, in lane or order, or a swap of two is better by ``judge``'s word.
+
+    Never worse than ``start`` by that word. The model of costs only says which changes are worth a try, so a judge that
+    measures corrects the model, as DUET does.
+
+    Args:
+        most: tries, each of which asks the judge once.
+        gain: share of the seconds that a change must save to be kept.
+    """
+    best, seconds = start, judge(start)
+    improved, looked_at, judged = True, 0, {(start.lanes, start.order)}
+    while improved and looked_at < MOST_TRIES:
         improved = False
-        for lanes in itertools.islice(_neighbours(problem, best), MOST_TRIES - tries):
-            tries += 1
-            other = place_all(problem, lanes)
-            if other.makespan_s < best.makespan_s * (1.0 - LEAST_GAIN):
-                best, improved = other, True
+        for lanes, order in itertools.islice(_neighbours(problem, best), MOST_TRIES - looked_at):
+            looked_at += 1
+            other = place_all(problem, lanes, order)
+            way = other.lanes, other.order
+            if way in judged or other.makespan_s > best.makespan_s * (1.0 + PROMISING):
+                continue
+            if len(judged) > most:
+                return best
+            judged.add(way)
+            took = judge(other)
+            if took < seconds * (1.0 - gain):
+                best, seconds, improved = other, took, True
                 break
     return best
 
 
-def _neighbours(problem: Problem, placement: Placement) -> Iterator[tuple[int, ...]]:
-    """Every choice of lanes that differs by one move or one swap, and is allowed."""
-    for subgraph in range(problem.count):
-        for lane in range(len(problem.lanes)):
-            if lane != placement.lanes[subgraph]:
-                moved = list(placement.lanes)
-                moved[subgraph] = lane
-                if _allowed(problem, moved):
-                    yield tuple(moved)
+def _neighbours(problem: Problem, placement: Placement) -> Iterator[tuple[list[int], list[int]]]:
+    """(lanes, order) of every placement that differs by one subgraph's lane or place in the order, or by one swap."""
+    for subgraph in placement.order:
+        rest = [other for other in placement.order if other != subgraph]
+        place = {other: index for index, other in enumerate(rest)}
+        first = max((place[source] + 1 for source in problem.needs[subgraph]), default=0)
+        last = min((place[reader] for reader in problem.readers[subgraph]), default=len(rest))
+        for _, lane in problem.choices(subgraph):
+            moved = list(placement.lanes)
+            moved[subgraph] = lane
+            yield from ((moved, [*rest[:index], subgraph, *rest[index:]]) for index in range(first, last + 1))
     for one, other in itertools.combinations(range(problem.count), 2):
-        if placement.lanes[one] != placement.lanes[other]:
-            swapped = list(placement.lanes)
-            swapped[one], swapped[other] = swapped[other], swapped[one]
-            if _allowed(problem, swapped):
-                yield tuple(swapped)
-
-
-def _allowed(problem: Problem, lanes: list[int]) -> bool:
-    return all(problem.cost(subgraph, lane) is not None for subgraph, lane in enumerate(lanes))
+        swapped = list(placement.lanes)
+        swapped[one], swapped[other] = swapped[other], swapped[one]
+        allowed = all(problem.cost(subgraph, swapped[subgraph]) is not None for subgraph in (one, other))
+        if swapped[one] != swapped[other] and allowed:
+            yield swapped, list(placement.order)
 
 
 def first_to_end(partial: PartialPlacement, subgraph: int) -> int:

@@ -30,7 +30,8 @@ def heft(problem: Problem) -> Placement:
     ranks = [0.0] * problem.count
     for subgraph in reversed(range(problem.count)):
         costs = [cost for cost, _ in problem.choices(subgraph)]
-        moved = problem.transfer_s(subgraph) * (1.0 - 1.0 / len(problem.lanes))
+        out = [tensor.bytes for tensor in problem.tensors if tensor.source == subgraph]
+        moved = problem.crossing.seconds(max(out, default=0)) * (1.0 - 1.0 / len(problem.lanes))
         after = max((moved + ranks[reader] for reader in problem.readers[subgraph]), default=0.0)
         ranks[subgraph] = sum(costs) / len(costs) + after
     partial = PartialPlacement(problem)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from autotune.builder.lane_profiles import LaneProfiler
+from autotune.builder.lane_profiles import LaneProfiler, neighbours
 from autotune.graph.flat import Flat, FlatCall, Source, Use
 from autotune.graph.lanes import cpu_lane
 from autotune.graph.partition import Subgraph
@@ -66,3 +66,11 @@ def test_whole_models_are_timed_to_the_end_of_their_last_group(monkeypatch):
     operand = Operand("arena", 0, (4,), "float32")
     steps = Steps((Step("a", (operand,)),), (operand,), 64, (), (cpu_lane(0, 1),), (Group("left", 0, 1),))
     assert profiler(monkeypatch).end_to_end([steps]) == [2.0]
+
+
+def test_neighbours_fill_the_other_cores_with_lanes_of_the_same_size_or_what_fits():
+    assert list(neighbours(1, [1, 2], 2)) == [(1, 1)]
+    assert list(neighbours(1, [1, 3], 4)) == [(1, 1), (2, 1), (3, 1)]
+    assert list(neighbours(3, [1, 3], 4)) == [(3, 1)]
+    assert list(neighbours(2, [1, 2], 4)) == [(2, 2)]
+    assert list(neighbours(2, [2], 2)) == []

@@ -3,18 +3,19 @@
 import pytest
 
 from autotune.artifact.plan import Choice
-from autotune.builder.placing import WORTH, Candidate, fastest, placements_of
+from autotune.builder.placing import MOST_MEASURED, WORTH, Candidate, fastest, placements_of
 from autotune.graph.lanes import cpu_lane
 from autotune.graph.partition import Subgraph
-from autotune.graph.placement import Problem
+from autotune.graph.placement import Link
 from schedules.lower import BASELINE
+from tests.autotune_tests.graph_tests.dags import problem_of
 
 TWO = (cpu_lane(0, 1), cpu_lane(1, 1))
 PARTS = (Subgraph("0.0", (0,)), Subgraph("0.1", (1, 2)))
 
 
 def problem(*costs):
-    return Problem(TWO, ((),) * len(costs), costs, costs, (0,) * len(costs))
+    return problem_of(TWO, ((),) * len(costs), costs)
 
 
 class Fake:
@@ -22,6 +23,7 @@ class Fake:
 
     def __init__(self, cuts, seconds, one_lane=("one lane",)):
         self._cuts, self._seconds, self._one_lane = cuts, seconds, one_lane
+        self.raced = []
 
     def cuts(self):
         return self._cuts
@@ -33,7 +35,8 @@ class Fake:
         return f"made {number}"
 
     def seconds(self, candidates):
-        return [self._seconds[candidate.made] for candidate in candidates]
+        self.raced.append([candidate.made for candidate in candidates])
+        return [self._seconds.get(candidate.made, 1.0) for candidate in candidates]
 
 
 EQUAL = [(PARTS, problem((1.0, 1.0), (1.0, 1.0)))]
@@ -44,9 +47,25 @@ def test_a_placement_is_kept_only_if_it_is_worth_it():
     assert best.candidate.made == "made 1"
     assert best.candidate.placed.uses_several_lanes
     assert (best.seconds, best.one_lane_s) == (0.9, 1.0)
-    assert best.ms == {"one lane": 1000.0, "placed, 1": 900.0}
+    assert best.ms == {"one lane": 1000.0, "placed, 1": pytest.approx(900.0)}
     hardly = fastest(Fake(EQUAL, {"one lane": 1.0, "made 1": 1.0 / WORTH + 1e-3}))
     assert hardly.candidate.placed is None
+
+
+def test_a_placement_is_corrected_by_what_is_measured():
+    source = Fake(EQUAL, {"one lane": 1.0, "made 1": 0.9, "made 2": 0.6})
+    best = fastest(source)
+    assert best.candidate.made == "made 2"
+    assert best.seconds == pytest.approx(0.6)
+    assert source.raced[0] == ["one lane", "made 1"]
+    assert all(race[0] == "made 1" for race in source.raced[1:])
+    assert len(source.raced) <= 1 + MOST_MEASURED
+
+
+def test_a_placement_far_behind_one_lane_is_not_corrected():
+    source = Fake(EQUAL, {"one lane": 1.0, "made 1": 1.5})
+    assert fastest(source).candidate.made == "one lane"
+    assert len(source.raced) == 1
 
 
 def test_the_fastest_of_several_single_lanes_is_the_one_to_beat():
@@ -55,7 +74,7 @@ def test_the_fastest_of_several_single_lanes_is_the_one_to_beat():
 
 
 def test_placements_on_one_lane_are_tried_only_where_no_single_lane_is():
-    crossing = Problem(TWO, ((), (0,)), ((1.0, 1.0),) * 2, ((1.0, 1.0),) * 2, (0, 0), latency_s=9.0)
+    crossing = problem_of(TWO, ((), (0,)), ((1.0, 1.0),) * 2, crossing=Link(9.0))
     cuts = [(PARTS, crossing)]
     assert fastest(Fake(cuts, {"one lane": 1.0})).candidate.placed is None
     alone = fastest(Fake(cuts, {"made 1": 1.0}, ()))

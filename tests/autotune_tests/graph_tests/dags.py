@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from autotune.graph.flat import Flat, FlatCall, Source, Use
-from autotune.graph.lanes import cpu_lane
-from autotune.graph.placement import Problem
+from autotune.graph.lanes import Lane, cpu_lane
+from autotune.graph.placement import Link, Problem, tensors_of
 
 SIZES = (1, 3, 20, 40)
 """Doubles that a call writes."""
@@ -50,6 +50,24 @@ def random_problem(rng, needs, lanes=None, transfers=True):
         slower = one * float(rng.uniform(1.0, 1.3))
         alone.append(tuple(two if lane.threads == 2 else one for lane in lanes))
         busy.append(tuple(two if lane.threads == 2 else slower for lane in lanes))
-    moved = tuple(int(size) for size in rng.integers(0, 10_000, len(needs)))
-    more = {"latency_s": 0.01, "bytes_per_s": 1e5} if transfers else {}
-    return Problem(lanes, tuple(tuple(n) for n in needs), tuple(alone), tuple(busy), moved, **more)
+    sizes = [int(size) for size in rng.integers(0, 10_000, len(needs))]
+    crossing = Link(0.01, 1e5) if transfers else Link()
+    return Problem(lanes, tensors_of(needs, sizes), tuple(alone), {"cpu": tuple(busy)}, crossing)
+
+
+def problem_of(lanes, needs, alone, busy=None, sizes=None, crossing=Link()):  # noqa: B008  (a frozen value)
+    """A problem with one tensor for every subgraph that others read from."""
+    return Problem(lanes, tensors_of(needs, sizes or [0] * len(needs)), alone, {"cpu": busy or alone}, crossing)
+
+
+def device_problem(rng, needs, links=True):
+    """Costs of two cores and a device with a memory of its own, which is faster in half of the subgraphs."""
+    lanes = (cpu_lane(0, 2), Lane("sim:0", 2, 1, "sim:0"))
+    cpu = [float(rng.uniform(0.1, 2.0)) for _ in needs]
+    device = [cost * float(rng.uniform(0.2, 2.0)) for cost in cpu]
+    alone = tuple((c, d if rng.random() < 0.9 else None) for c, d in zip(cpu, device, strict=True))
+    slower = tuple((c * 1.1, d and d * 1.05) for c, d in alone)
+    sizes = [int(size) for size in rng.integers(0, 10_000, len(needs))]
+    ways = {("", "sim:0"): Link(0.01, 1e5), ("sim:0", ""): Link(0.02, 5e4)} if links else {}
+    tensors = tensors_of(needs, sizes)
+    return Problem(lanes, tensors, alone, {"cpu": slower, "sim": slower}, Link(), ways)

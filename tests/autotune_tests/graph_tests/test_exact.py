@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from autotune.graph.exact import exact
 from autotune.graph.lanes import cpu_lane
-from autotune.graph.placement import PartialPlacement, Problem, place_all
+from autotune.graph.placement import Link, PartialPlacement, place_all
 from autotune.graph.placers import single
-from tests.autotune_tests.graph_tests.dags import random_edges, random_problem
+from tests.autotune_tests.graph_tests.dags import device_problem, problem_of, random_edges, random_problem
 from tests.bench.placer_catalog import PLACERS
 
 seeds = st.integers(0, 2**32 - 1)
@@ -34,13 +34,29 @@ def test_nothing_beats_the_exact_placement_and_it_is_not_below_its_bound(seed):
 def test_the_exact_placement_equals_brute_force(seed):
     rng = np.random.default_rng(seed)
     problem = random_problem(rng, random_edges(rng, 4))
+    assert exact(problem).placement.makespan_s == pytest.approx(by_brute_force(problem))
+
+
+def by_brute_force(problem):
+    """The least makespan over all orders and lanes."""
     best = float("inf")
     for order in itertools.permutations(range(problem.count)):
         if any(order.index(source) > order.index(s) for s in order for source in problem.needs[s]):
             continue
         for lanes in itertools.product(range(len(problem.lanes)), repeat=problem.count):
-            best = min(best, place_all(problem, lanes, order).makespan_s)
-    assert exact(problem).placement.makespan_s == pytest.approx(best)
+            if all(problem.cost(s, lane) is not None for s, lane in enumerate(lanes)):
+                best = min(best, place_all(problem, lanes, order).makespan_s)
+    return best
+
+
+@settings(max_examples=25, deadline=None)
+@given(seeds)
+def test_with_a_device_the_exact_placement_equals_brute_force(seed):
+    rng = np.random.default_rng(seed)
+    problem = device_problem(rng, random_edges(rng, 5))
+    found = exact(problem)
+    assert found.placement.makespan_s == pytest.approx(by_brute_force(problem))
+    assert found.bound_s <= found.placement.makespan_s * (1 + 1e-9)
 
 
 def test_a_search_that_was_cut_short_says_how_far_it_may_be_off():
@@ -53,19 +69,19 @@ def test_a_search_that_was_cut_short_says_how_far_it_may_be_off():
 
 def test_two_equal_branches_take_half_the_time_on_two_lanes():
     one = ((1.0, 1.0),) * 2
-    problem = Problem(TWO, ((), ()), one, one, (0, 0))
+    problem = problem_of(TWO, ((), ()), one)
     assert exact(problem).placement.makespan_s == 1.0
     assert single(problem).makespan_s == 2.0
 
 
 def test_a_transfer_that_costs_more_than_it_gains_is_not_made():
     costs = ((1.0, 1.0), (0.2, 0.2), (0.1, 0.1))
-    problem = Problem(TWO, ((), (), (0, 1)), costs, costs, (2000, 2000, 0), 0.0, 1000.0)
+    problem = problem_of(TWO, ((), (), (0, 1)), costs, sizes=(2000, 2000, 0), crossing=Link(0.0, 1000.0))
     assert len(set(exact(problem).placement.lanes)) == 1
 
 
 def test_a_subgraph_that_cannot_run_on_a_lane_is_not_put_there():
     costs = ((None, 5.0), (1.0, None))
-    problem = Problem(TWO, ((), ()), costs, costs, (0, 0))
+    problem = problem_of(TWO, ((), ()), costs)
     assert exact(problem).placement.lanes == (1, 0)
     assert PartialPlacement(problem).finish(0, 0) is None

@@ -12,6 +12,8 @@ from schedules.errors import UsageError
         ("cpu", (Lane("cpu:0-3", 0, 4),)),
         ("cpu:2x1", (Lane("cpu:0", 0, 1), Lane("cpu:1", 1, 1))),
         ("cpu:2x2", (Lane("cpu:0-1", 0, 2), Lane("cpu:2-3", 2, 2))),
+        ("cpu:3+1", (Lane("cpu:0-2", 0, 3), Lane("cpu:3", 3, 1))),
+        ("cpu:1+1+2", (Lane("cpu:0", 0, 1), Lane("cpu:1", 1, 1), Lane("cpu:2-3", 2, 2))),
         ("auto", (Lane("cpu:0-3", 0, 4), Lane("cpu:0-1", 0, 2), Lane("cpu:2-3", 2, 2))),
     ],
 )
@@ -24,6 +26,9 @@ def test_lanes_are_read(text, lanes):
     [
         ("cpu:3x2", "needs 6 threads and there are 4"),
         ("cpu:0x1", "needs 0 threads"),
+        ("cpu:3+2", "needs 5 threads and there are 4"),
+        ("cpu:0+1", "needs 1 threads"),
+        ("cpu:2+", "is not understood"),
         ("gpu", "is not understood"),
         ("cpu,cpu", "is not understood"),
         ("cpu,cuda:0", "not for this command"),

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from autotune.graph.exact import exact
 from autotune.graph.lanes import cpu_lane
-from autotune.graph.placement import Problem
-from autotune.graph.placers import correction, greedy, single
+from autotune.graph.placers import corrected, correction, greedy, single
 from schedules.errors import UsageError
-from tests.autotune_tests.graph_tests.dags import random_edges, random_problem
+from tests.autotune_tests.graph_tests.dags import device_problem, problem_of, random_edges, random_problem
 from tests.bench.placer_catalog import PLACERS
 
 seeds = st.integers(0, 2**32 - 1)
@@ -23,7 +23,9 @@ def is_valid(problem, placement):
     for s in range(problem.count):
         for source in problem.needs[s]:
             moved = placement.lanes[source] != placement.lanes[s]
-            assert placement.ends[source] + moved * problem.transfer_s(source) <= placement.starts[s] + 1e-12
+            size = max(problem.tensors[t].bytes for t in problem.reads[s] if problem.tensors[t].source == source)
+            crossing = moved * problem.crossing.seconds(size)
+            assert placement.ends[source] + crossing <= placement.starts[s] + 1e-12
             assert position[source] < position[s]
     for one, other in itertools.combinations(range(problem.count), 2):
         shared = set(problem.lanes[placement.lanes[one]].cores) & set(problem.lanes[placement.lanes[other]].cores)
@@ -55,4 +57,40 @@ def test_correction_repairs_greedy():
 def test_a_model_that_no_lane_can_run_alone_has_no_single_lane():
     costs = ((None, 1.0), (1.0, None))
     with pytest.raises(UsageError, match="no lane alone"):
-        single(Problem(TWO, ((), ()), costs, costs, (0, 0)))
+        single(problem_of(TWO, ((), ()), costs))
+
+
+def test_a_judge_that_measures_corrects_what_costs_say():
+    problem = problem_of(TWO, ((), ()), ((1.0, 1.02), (1.0, 1.02)))
+    start = greedy(problem)
+    asked = []
+
+    def judge(placement):
+        asked.append((placement.lanes, placement.order))
+        return 0.5 if placement.lanes == (1, 0) else 1.0
+
+    assert corrected(problem, start, judge, 10).lanes == (1, 0)
+    assert len(asked) == len(set(asked))
+    assert corrected(problem, start, judge, 0) == start
+
+
+def test_correction_by_a_judge_never_ends_worse_than_it_began():
+    rng = np.random.default_rng(2)
+    for _ in range(40):
+        problem = device_problem(rng, random_edges(rng, 8))
+        truth = {}
+
+        def judge(placement, truth=truth):
+            return truth.setdefault(placement.lanes, float(rng.uniform(0.5, 2.0)))
+
+        start = greedy(problem)
+        assert judge(corrected(problem, start, judge, 12)) <= judge(start)
+
+
+def test_correction_of_the_exact_placement_keeps_the_optimum():
+    rng = np.random.default_rng(3)
+    for number in range(20):
+        problem = (device_problem if number % 2 else random_problem)(rng, random_edges(rng, 8))
+        best = exact(problem).placement
+        after = corrected(problem, best, lambda placement: placement.makespan_s, 50)
+        assert after.makespan_s == pytest.approx(best.makespan_s)

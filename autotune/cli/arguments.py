@@ -198,11 +198,11 @@ Events = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
 
-_DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?")
+_DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?")
 
 
 def parse_seconds(text: str, flag: str = "--budget") -> float:
-    """``90s``, ``5m``, ``1m30s``, ``1h``, or plain seconds.
+    """``90s``, ``5m``, ``1m30s``, ``1h``, ``2ms``, or plain seconds.
 
     Raises:
         UsageError: if the text is none of these, or zero.
@@ -211,8 +211,8 @@ def parse_seconds(text: str, flag: str = "--budget") -> float:
         seconds = float(text)
     except ValueError:
         match = _DURATION.fullmatch(text)
-        hours, minutes, rest = match.groups(default="0") if match and text else ("0", "0", "0")
-        seconds = 3600 * int(hours) + 60 * int(minutes) + float(rest)
+        hours, minutes, rest, thousandths = match.groups(default="0") if match and text else ("0", "0", "0", "0")
+        seconds = 3600 * int(hours) + 60 * int(minutes) + float(rest) + 1e-3 * float(thousandths)
     if not 0 < seconds < float("inf"):
         raise UsageError(f"{flag} {text!r} is not a time above zero; write for example 90s, 5m or 1m30s")
     return seconds

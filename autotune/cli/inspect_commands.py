@@ -12,6 +12,7 @@ from autotune.cli import arguments as opt
 from autotune.cli import text as cli_text
 from autotune.cli.model_request import LOOK_UP, ModelRequest
 from autotune.cli.reply import DONE, UNVERIFIED, Reply
+from autotune.runtime.serve_options import ServeOptions
 from schedules.errors import UsageError
 
 if TYPE_CHECKING:  # loads TVM
@@ -37,8 +38,25 @@ def bench(
             metavar="MODEL", help="Its ONNX file; default beside the artifact, in this folder, or where it was tuned."
         ),
     ] = None,
-    rounds: Annotated[int, typer.Option(metavar="N", help="Turns of every engine.")] = 30,
+    rounds: Annotated[
+        int | None, typer.Option(metavar="N", help="Turns of every engine; default 30, of clients 5.")
+    ] = None,
     seed: opt.Seed = 0,
+    clients: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N[,M…]", help="Requests per second for so many clients at once; --against may name artifacts too."
+        ),
+    ] = None,
+    streams: Annotated[
+        int | None, typer.Option(metavar="N", help="Of clients: our streams; default what it was tuned for.")
+    ] = None,
+    max_batch: Annotated[
+        int, typer.Option(metavar="N", help="Of clients: most rows that are joined into one run.")
+    ] = ServeOptions.max_batch,
+    max_wait: Annotated[
+        str, typer.Option(metavar="2ms", help="Of clients: how long a request waits to be joined.")
+    ] = f"{1e3 * ServeOptions.max_wait_s:g}ms",
     as_json: opt.Json = False,
     quiet: opt.Quiet = False,
 ) -> Reply:
@@ -48,9 +66,18 @@ def bench(
     from autotune.report.progress import Steps
     from autotune.validation.bench import bench as run_bench
     from autotune.validation.bench import keep_bench
+    from autotune.validation.bench_clients import bench_clients
 
+    if clients is not None:
+        counts = [opt.parse_count(each, "--clients") for each in opt.split_names(clients)]
+        serve = ServeOptions(streams, max_batch=max_batch, max_wait_s=opt.parse_seconds(max_wait, "--max-wait"))
+        with Steps(Console(stderr=True), quiet) as steps:
+            served = bench_clients(
+                artifact, counts, opt.split_names(against), serve, model, 5 if rounds is None else rounds, steps
+            )
+        return Reply(cli_text.clients_lines(served), served.to_data(), as_json)
     with Steps(Console(stderr=True), quiet) as steps:
-        result = run_bench(artifact, opt.split_names(against), model, rounds, seed, steps)
+        result = run_bench(artifact, opt.split_names(against), model, 30 if rounds is None else rounds, seed, steps)
     keep_bench(result)
     return Reply(cli_text.bench_lines(result), result.to_data(), as_json)
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # these load TVM, which a mere --help must not
     from autotune.report.inspect_tasks import ModelReport, TaskReport
     from autotune.tuning.result import Result
     from autotune.validation.bench import BenchResult
+    from autotune.validation.bench_clients import ClientsResult
     from autotune.validation.verify import Verdict
 
 DISTURBED = 0.05
@@ -76,6 +77,26 @@ def bench_lines(result: BenchResult) -> list[str]:
         *table(heads, rows),
         "speedup = p50 of the other / ours, above 1 ours is faster; quartiles are over the rounds",
     ]
+    if result.others_cpu > DISTURBED:
+        lines.append(f"disturbed: other processes used {result.others_cpu:.0%} of the CPUs meanwhile")
+    return lines
+
+
+def clients_lines(result: ClientsResult) -> list[str]:
+    """The engines beside each other, for every number of clients."""
+    rows = []
+    for each in (served.to_data() for served in result.served):
+        times = [f"{each[key]:.3f}" for key in ("p50_ms", "p90_ms", "p99_ms")]
+        rows.append([str(each["clients"]), each["name"], each["precision"], f"{each['requests_per_s']:.1f}", *times])
+    heads = ["clients", "engine", "precision", "requests/s", "p50 ms", "p90 ms", "p99 ms"]
+    lines = [
+        f"{result.model or result.artifact}: {result.threads} threads, {result.rounds} rounds of every engine in turn",
+        *table(heads, rows),
+    ]
+    for name, speedups in result.to_data()["speedup"].items():
+        told = ", ".join(f"{speedup:.3f} with {count}" for count, speedup in speedups.items())
+        lines.append(f"speedup over {name}: {told} clients")
+    lines.append("speedup = our requests per second / those of the other's better way, above 1 ours is faster")
     if result.others_cpu > DISTURBED:
         lines.append(f"disturbed: other processes used {result.others_cpu:.0%} of the CPUs meanwhile")
     return lines

@@ -17,7 +17,7 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from autotune.events import Observer
-from autotune.options import Options
+from autotune.options import BALANCED, Options
 from autotune.tuning.part import PartModel, output_path, tune_together
 from autotune.tuning.result import Result, combined
 from costmodels.choices import did_you_mean
@@ -85,10 +85,10 @@ def _weighted_ms(name: str, results: Sequence[Result], weights: Sequence[int]) -
 
 
 def _check(models: Sequence[Path], options: Options) -> None:
-    if options.shapes or options.fallback or options.lanes != Options.lanes:
+    if options.shapes or options.fallback or options.lanes != Options.lanes or options.objective == BALANCED:
         raise UsageError(
             "several models are tuned on the CPU's threads together, with one set of shapes each; leave out --lanes, "
-            "--fallback and all but one --input per name, or run each model alone"
+            "--fallback, --objective balanced and all but one --input per name, or run each model alone"
         )
     named = Counter(model.stem for model in models)
     twice = [name for name, count in named.items() if count > 1]

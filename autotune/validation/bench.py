@@ -26,6 +26,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
+from autotune.artifact.composite import Composite
 from autotune.artifact.directory import Artifact, read_artifact
 from autotune.artifact.known_models import remembered_model
 from autotune.artifact.manifest import attach, sha256
@@ -172,7 +173,7 @@ def check_engines(names: Sequence[str]) -> None:
         raise UsageError(f"--against {','.join(names)} names an engine twice")
 
 
-def find_model(artifact: Artifact, given: Path | None = None) -> Path:
+def find_model(artifact: Artifact | Composite, given: Path | None = None) -> Path:
     """The ONNX file that the artifact was built from: ``given``, or where it is found.
 
     It is looked for by name beside the artifact and in this folder, then where it lay when this user built from it.
@@ -198,7 +199,12 @@ def find_model(artifact: Artifact, given: Path | None = None) -> Path:
 
 
 def write_job(
-    folder: Path, model: onnx.ModelProto | None, feed: Mapping[str, NDArray[Any]], threads: int, artifact: str = ""
+    folder: Path,
+    model: onnx.ModelProto | None,
+    feed: Mapping[str, NDArray[Any]],
+    threads: int,
+    artifact: str = "",
+    serve: Mapping[str, Any] | None = None,
 ) -> None:
     """Write what ``autotune.validation.bench_engine`` reads.
 
@@ -206,11 +212,12 @@ def write_job(
         model: None where no engine reads ONNX.
         feed: input name → array.
         artifact: path of the artifact; empty where ours does not run.
+        serve: fields of ``ServeOptions``, for requests side by side.
     """
     if model is not None:
         onnx.save(model, folder / "model.onnx")
     np.savez(folder / "inputs.npz", *feed.values())
-    job = {"threads": threads, "artifact": artifact, "inputs": list(feed)}
+    job = {"threads": threads, "artifact": artifact, "inputs": list(feed), "serve": serve}
     (folder / "job.json").write_text(json.dumps(job))
 
 

@@ -5,7 +5,7 @@ a pause, take each other's cores; so each gets a process, and the caller lets th
 
 A worker's folder holds what the engine is to run:
 
-    job.json     {"threads", "artifact", "inputs": [name, …]}
+    job.json     {"threads", "artifact", "inputs": [name, …], "serve"}
     model.onnx   for the engines that read ONNX
     inputs.npz   the inputs in the order of "inputs"
 """
@@ -15,7 +15,9 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +50,17 @@ class Run(Job):
 
 
 @dataclass(frozen=True)
+class Serve(Job):
+    """Let ``clients`` send requests for some seconds, each the next as soon as the last is answered.
+
+    Answered with the seconds from the first request that counts to the last answer, and those of every request.
+    """
+
+    clients: int
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Work:
     """What to run: see the module."""
 
@@ -55,6 +68,7 @@ class Work:
     threads: int
     artifact: Path
     feed: dict[str, NDArray[Any]]
+    serve: Mapping[str, Any] | None = None
 
     @property
     def model(self) -> str:
@@ -68,33 +82,56 @@ class Engine:
 
     Attributes:
         run: one inference, outputs as NumPy arrays that the caller may read.
+        clients: number of clients → what each of them runs; None where all of them may call ``run``.
     """
 
     version: str
     precision: str
     run: Callable[[], object]
+    clients: Callable[[int], list[Callable[[], object]]] | None = None
 
 
 # Every engine is imported where it is used: a process must hold no threads of an engine that it does not time, and
 # the reference engines are optional.
 def _tune(work: Work) -> Engine:
     from autotune import __version__
+    from autotune.runtime.serve_options import ServeOptions
     from autotune.runtime.session import InferenceSession
 
-    session = InferenceSession(work.artifact, work.threads)
+    if work.serve is None:
+        session = InferenceSession(work.artifact, work.threads)
+    else:
+        session = InferenceSession(work.artifact, serve=ServeOptions(**work.serve))
     return Engine(__version__, "fp32", lambda: session.run(None, work.feed))
 
 
 def _onnxruntime(work: Work) -> Engine:
     import onnxruntime
 
+    session = _onnxruntime_session(work, work.threads)
+    return Engine(onnxruntime.__version__, "fp32", lambda: session.run(None, work.feed))
+
+
+def _onnxruntime_per_client(work: Work) -> Engine:
+    """A session for every client, each on its share of the threads."""
+    import onnxruntime
+
+    def clients(count: int) -> list[Callable[[], object]]:
+        sessions = [_onnxruntime_session(work, max(1, work.threads // count)) for _ in range(count)]
+        return [partial(session.run, None, work.feed) for session in sessions]
+
+    return Engine(onnxruntime.__version__, "fp32", clients(1)[0], clients)
+
+
+def _onnxruntime_session(work: Work, threads: int) -> Any:
+    import onnxruntime
+
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = work.threads
+    options.intra_op_num_threads = threads
     options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
     options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(work.model, options, providers=["CPUExecutionProvider"])
-    return Engine(onnxruntime.__version__, "fp32", lambda: session.run(None, work.feed))
+    return onnxruntime.InferenceSession(work.model, options, providers=["CPUExecutionProvider"])
 
 
 def _openvino(work: Work) -> Engine:
@@ -103,6 +140,10 @@ def _openvino(work: Work) -> Engine:
 
 def _openvino_default(work: Work) -> Engine:
     return _compiled_by_openvino(work, {})
+
+
+def _openvino_throughput(work: Work) -> Engine:
+    return _compiled_by_openvino(work, {"INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "THROUGHPUT"})
 
 
 def _compiled_by_openvino(work: Work, settings: Mapping[str, Any]) -> Engine:
@@ -115,7 +156,18 @@ def _compiled_by_openvino(work: Work, settings: Mapping[str, Any]) -> Engine:
     layers = [(str(each["layerType"].astype(str)), str(each["runtimePrecision"].astype(str))) for each in info]
     precision = openvino_precision(layers, compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name())
     version = openvino.__version__.partition("-")[0]
-    return Engine(version, precision, lambda: request.infer(work.feed, share_inputs=True, share_outputs=True))
+
+    def clients(count: int) -> list[Callable[[], object]]:
+        return [partial(_infer, compiled.create_infer_request(), work.feed) for _ in range(count)]
+
+    return Engine(version, precision, lambda: request.infer(work.feed, share_inputs=True, share_outputs=True), clients)
+
+
+def _infer(request: Any, feed: Mapping[str, NDArray[Any]]) -> object:
+    """One asynchronous request of OpenVINO's, awaited."""
+    request.start_async(feed, share_inputs=True)
+    request.wait()
+    return request.results
 
 
 def openvino_precision(layers: Iterable[tuple[str, str]], floats: str) -> str:
@@ -133,7 +185,9 @@ def openvino_precision(layers: Iterable[tuple[str, str]], floats: str) -> str:
 ENGINES: dict[str, Callable[[Work], Engine]] = {
     "tune": _tune,
     "onnxruntime": _onnxruntime,
+    "onnxruntime-per-client": _onnxruntime_per_client,
     "openvino": _openvino,
+    "openvino-throughput": _openvino_throughput,
     "openvino-default": _openvino_default,
 }
 
@@ -144,7 +198,32 @@ def load_work(folder: Path) -> Work:
     names = described["inputs"]
     with np.load(folder / "inputs.npz") as arrays:
         feed = dict(zip(names, (arrays[f"arr_{i}"] for i in range(len(names))), strict=True))
-    return Work(folder, described["threads"], Path(described["artifact"]), feed)
+    return Work(folder, described["threads"], Path(described["artifact"]), feed, described.get("serve"))
+
+
+WARM_S = 0.1
+"""Seconds of requests before those that count: threads start and caches fill. Heuristic, not measured."""
+
+
+def serve(engine: Engine, clients: int, seconds: float) -> tuple[float, list[float]]:
+    """As ``Serve``."""
+    runs = [engine.run] * clients if engine.clients is None else engine.clients(clients)
+    for run in runs:
+        run()
+    first = time.perf_counter() + WARM_S
+
+    def work(run: Callable[[], object]) -> list[tuple[float, float]]:
+        spans = []
+        began = 0.0
+        while began < first + seconds:
+            began = time.perf_counter()
+            run()
+            spans.append((began, time.perf_counter()))
+        return spans
+
+    with ThreadPoolExecutor(clients) as pool:
+        counted = [span for spans in pool.map(work, runs) for span in spans if span[0] >= first]
+    return max(end for _, end in counted) - first, [end - begin for begin, end in counted]
 
 
 class EngineHandler(Handler):
@@ -159,7 +238,7 @@ class EngineHandler(Handler):
         self._folder = Path(folder)
         self._engine: Engine | None = None
 
-    def answer(self, job: Load | Run) -> tuple[str, str] | list[float] | Refused:
+    def answer(self, job: Load | Run | Serve) -> tuple[str, str] | list[float] | tuple[float, list[float]] | Refused:
         """Do one job; ``Load`` comes first."""
         if isinstance(job, Load):
             try:
@@ -168,6 +247,8 @@ class EngineHandler(Handler):
                 return Refused(MeasureError(f"{self._name} cannot start: {error}"))
             return self._engine.version, self._engine.precision
         assert self._engine is not None
+        if isinstance(job, Serve):
+            return serve(self._engine, job.clients, job.seconds)
         for _ in range(job.warmup):
             self._engine.run()
         latencies = []

@@ -13,7 +13,7 @@ import numpy as np
 import psutil
 
 from autotune.host.worker_pool import ForkServerProcess, Lost, WorkerPool
-from autotune.validation.bench_engine import Load, Run
+from autotune.validation.bench_engine import Load, Run, Serve
 from schedules.errors import MeasureError
 
 HANDLER = "autotune.validation.bench_engine:EngineHandler"
@@ -95,6 +95,15 @@ class EngineProcess(AbstractContextManager["EngineProcess"]):
         latencies: list[float] = self._answer(Run(runs, warmup, timeout_s=RUN_TIMEOUT_S))
         return latencies
 
+    def serve(self, clients: int, seconds: float) -> tuple[float, list[float]]:
+        """Seconds that requests of ``clients`` at once were sent for, and those of every request.
+
+        Raises:
+            MeasureError: if the process died or does not answer.
+        """
+        elapsed_s, latencies = self._answer(Serve(clients, seconds, timeout_s=RUN_TIMEOUT_S))
+        return float(elapsed_s), list(latencies)
+
     def cpu_s(self) -> float:
         """CPU seconds used so far, of all its threads."""
         times = self._usage.cpu_times()
@@ -104,7 +113,7 @@ class EngineProcess(AbstractContextManager["EngineProcess"]):
         """End the process."""
         self._server.close()
 
-    def _answer(self, job: Load | Run) -> Any:
+    def _answer(self, job: Load | Run | Serve) -> Any:
         (answer,) = self._pool.run([job])
         if isinstance(answer, Lost) and answer.error == "timeout":
             raise MeasureError(f"{self.name} gave no answer in {job.timeout_s:.0f} s")

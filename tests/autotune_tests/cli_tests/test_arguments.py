@@ -9,7 +9,17 @@ from schedules.target import Target
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("90s", 90), ("5m", 300), ("1m30s", 90), ("2h", 7200), ("1h1m1s", 3661), ("60", 60), ("0.5", 0.5), ("1.5s", 1.5)],
+    [
+        ("90s", 90),
+        ("5m", 300),
+        ("1m30s", 90),
+        ("2h", 7200),
+        ("1h1m1s", 3661),
+        ("60", 60),
+        ("0.5", 0.5),
+        ("1.5s", 1.5),
+        ("2ms", 2e-3),
+    ],
 )
 def test_budgets(text, seconds):
     assert parse_seconds(text) == seconds

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +22,7 @@ from autotune.validation.bench_engine import (
     EngineHandler,
     Load,
     Run,
+    Serve,
     Work,
     load_work,
     openvino_precision,
@@ -50,6 +54,27 @@ def test_an_engine_is_loaded_once_and_timed_without_its_warm_up(folder: Path, mo
     assert len(latencies) == 3
     assert min(latencies) >= 0
     assert len(runs) == 5
+
+
+def test_clients_send_at_once_and_what_warms_up_does_not_count(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+
+    def clients(count: int) -> list[Callable[[], object]]:
+        made.append(count)
+        return [partial(time.sleep, 1e-3)] * count
+
+    engine = Engine("1.2", "fp32", lambda: None, clients)
+    monkeypatch.setitem(bench_engine.ENGINES, "fake", lambda _: engine)
+    monkeypatch.setattr(bench_engine, "WARM_S", 0.02)
+    handler = EngineHandler(("fake", str(folder)))
+    handler.answer(Load(timeout_s=1.0))
+    answer = handler.answer(Serve(3, 0.02, timeout_s=1.0))
+    assert isinstance(answer, tuple)
+    elapsed_s, latencies = answer
+    assert made == [3]
+    assert isinstance(elapsed_s, float)
+    assert elapsed_s >= 0.01
+    assert 3 <= len(latencies) <= 70
 
 
 def test_an_engine_that_refuses_its_model_cannot_start(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,193 @@
+"""Requests side by side: an artifact against other engines, and other artifacts, under several clients at once.
+
+A client sends its next request as soon as the last one is answered. Engines run in turn, round by round, each in its
+own process on the same cores; an engine with several ways to serve is run in each, and the better one is compared.
+
+    speedup = our requests per second / those of the other's best way, > 1 is better
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from autotune.artifact.composite import Composite, read_composite
+from autotune.artifact.directory import Artifact, read_artifact
+from autotune.artifact.manifest import AUTO, KERNELS, STREAMS, kind_of
+from autotune.host.machine import read_host
+from autotune.importer.onnx_model.load import load_model
+from autotune.interface import TensorSpec
+from autotune.runtime.serve_options import ServeOptions
+from autotune.validation.bench import OURS, Progress, check_engines, find_model, write_job
+from autotune.validation.bench_process import CpuMeter, EngineProcess, wait_until_quiet
+from autotune.validation.verify import random_inputs
+from costmodels.choices import choose
+from schedules.errors import UsageError
+
+WAYS = {
+    "onnxruntime": ("onnxruntime", "onnxruntime-per-client"),
+    "openvino": ("openvino-throughput", "openvino"),
+}
+"""Engine → its ways to serve several clients: one session of ONNX Runtime for all, or one for each; OpenVINO's hints
+THROUGHPUT and LATENCY, held to fp32."""
+
+ROUND_S = 0.5
+"""Timed seconds per engine, number of clients and round. Heuristic: some requests of the slowest model."""
+
+
+@dataclass
+class Served:
+    """What one engine did for one number of clients.
+
+    Attributes:
+        rounds: (seconds, those of every request) of each round.
+    """
+
+    name: str
+    version: str
+    precision: str
+    clients: int
+    rounds: list[tuple[float, list[float]]] = field(default_factory=list)
+
+    @property
+    def requests_per_s(self) -> float:
+        """Median over the rounds."""
+        return statistics.median(len(latencies) / elapsed_s for elapsed_s, latencies in self.rounds)
+
+    def to_data(self) -> dict[str, Any]:
+        """As in ``tune bench --clients --json``."""
+        every_ms = 1e3 * np.concatenate([latencies for _, latencies in self.rounds])
+        p50, p90, p99 = (float(value) for value in np.percentile(every_ms, (50, 90, 99)))
+        return {
+            "name": self.name,
+            "version": self.version,
+            "precision": self.precision,
+            "clients": self.clients,
+            "requests": len(every_ms),
+            "requests_per_s": self.requests_per_s,
+            "p50_ms": p50,
+            "p90_ms": p90,
+            "p99_ms": p99,
+        }
+
+
+@dataclass(frozen=True)
+class ClientsResult:
+    """What a bench of several clients measured; the first of every number of clients is ours.
+
+    Attributes:
+        threads: that every engine may use.
+        served: every engine for every number of clients.
+        ways: engine, or another artifact → names in ``served`` of its ways to serve.
+        others_cpu: share of the machine's CPUs that other processes used while an engine ran, from 0 to 1.
+    """
+
+    artifact: Path
+    model: str
+    threads: int
+    rounds: int
+    served: tuple[Served, ...]
+    ways: Mapping[str, tuple[str, ...]]
+    others_cpu: float
+
+    def speedup(self, name: str, clients: int) -> float:
+        """Our requests per second over those of the better way of ``name``."""
+        rates = {each.name: each.requests_per_s for each in self.served if each.clients == clients}
+        return rates[OURS] / max(rates[way] for way in self.ways[name])
+
+    def to_data(self) -> dict[str, Any]:
+        """As in ``tune bench --clients --json``."""
+        counts = dict.fromkeys(each.clients for each in self.served)
+        return {
+            "artifact": str(self.artifact),
+            "model": self.model,
+            "threads": self.threads,
+            "rounds": self.rounds,
+            "served": [each.to_data() for each in self.served],
+            "speedup": {name: {str(count): self.speedup(name, count) for count in counts} for name in self.ways},
+            "others_cpu": self.others_cpu,
+        }
+
+
+def bench_clients(
+    path: Path,
+    clients: Sequence[int],
+    against: Sequence[str],
+    options: ServeOptions,
+    model_path: Path | None = None,
+    rounds: int = 5,
+    progress: Progress = lambda what, done, total: None,  # noqa: ARG005
+) -> ClientsResult:
+    """Let so many clients at once send requests to the artifact and to ``against``.
+
+    Args:
+        clients: numbers of clients.
+        against: engines of ``WAYS``, and paths of other artifacts of the model.
+        options: of our session.
+        model_path, rounds: as ``bench``.
+
+    Raises:
+        UsageError: for an unknown engine, no rounds, or no clients.
+        AutotuneError: as ``bench``.
+    """
+    if rounds < 1 or not clients or min(clients) < 1:
+        raise UsageError(f"rounds is {rounds} and clients are {list(clients)}; each must be at least 1")
+    ways = {name: (name,) if Path(name).is_dir() else choose("engine", name, WAYS) for name in against}
+    check_engines([name for name in ways if name in WAYS])
+    artifact = read_artifact(path) if kind_of(path) == KERNELS else read_composite(path)
+    specs, threads = _smallest(artifact), _threads(artifact, options)
+    with tempfile.TemporaryDirectory(prefix="tune-bench-") as temporary, ExitStack() as stack:
+        feed = random_inputs(specs, 0)
+        bound = None
+        if any(name in WAYS for name in ways):
+            bound = load_model(
+                find_model(artifact, model_path), {spec.name: spec.shape for spec in specs if spec.shape}
+            )
+        names = [OURS, *(way for each in ways.values() for way in each)]
+        engines: list[EngineProcess] = []
+        for number, name in enumerate(names):
+            progress("starting engines", number, len(names))
+            folder = Path(temporary) / str(number)
+            folder.mkdir()
+            foreign = name in ways and name not in WAYS
+            served = str(Path(name).resolve() if foreign else path.resolve())
+            write_job(folder, bound, feed, threads, served, asdict(options))
+            engines.append(stack.enter_context(EngineProcess(OURS if foreign else name, folder)))
+        table = {
+            (number, count): Served(name, engine.times.version, engine.times.precision, count)
+            for count in clients
+            for number, (name, engine) in enumerate(zip(names, engines, strict=True))
+        }
+        meter = CpuMeter()
+        for done in range(rounds):
+            progress("rounds", done, rounds)
+            for (number, count), each in table.items():
+                wait_until_quiet(engines)
+                with meter.watching(engines[number]):
+                    each.rounds.append(engines[number].serve(count, ROUND_S))
+        progress("rounds", rounds, rounds)
+    source = str(artifact.provenance.get("model", ""))
+    return ClientsResult(path, source, threads, rounds, tuple(table.values()), ways, meter.others_cpu)
+
+
+def _smallest(artifact: Artifact | Composite) -> Sequence[TensorSpec]:
+    """The inputs of one request: of several sets of shapes, the smallest one's."""
+    if isinstance(artifact, Artifact):
+        return artifact.inputs
+    part = min(artifact.tuned, key=lambda each: sum(map(math.prod, each.shapes.values())))
+    return [TensorSpec(spec.name, part.shapes[spec.name], spec.dtype) for spec in part.inputs]
+
+
+def _threads(artifact: Artifact | Composite, options: ServeOptions) -> int:
+    """Threads that a session of the artifact uses, on all its streams."""
+    counts = [artifact.target.threads] if isinstance(artifact, Artifact) else [part.threads for part in artifact.tuned]
+    streams = options.streams or artifact.provenance.get(STREAMS, 1)
+    return read_host().usable_threads if streams == AUTO else max(max(counts), min(counts) * int(streams))

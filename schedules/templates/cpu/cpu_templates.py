@@ -33,6 +33,5 @@ CPU_TEMPLATES = TemplateSet(
     tvm_target=llvm_target,
     half_native=False,
     integer_products=True,
-    integer_products=True,
     channels_last=False,
 )

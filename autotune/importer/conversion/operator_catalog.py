@@ -21,6 +21,11 @@ from autotune.importer.operators import (  # noqa: F401  # importing them fills 
     sequences,
     signals,
 )
+from autotune.importer.operators.classical import (  # noqa: F401  # as above
+    feature_ops,
+    linear_models,
+    tree_ensembles,
+)
 
 __all__ = ["EXPANDED", "import_graph"]
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from graphlib import CycleError, TopologicalSorter
 
-from onnx import GraphProto, ModelProto, NodeProto
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
 from autotune.importer.onnx_model.graph_walk import subgraphs, walk_graphs, walk_nodes
 from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS
 from schedules.errors import ModelError
 
 ADVICE = "export the model again"
+
+MOST_LABELS = 20
+"""Classes that a message lists."""
+
+logger = logging.getLogger(__name__)
 
 
 def mend(model: ModelProto, name: str) -> None:
@@ -20,6 +26,7 @@ def mend(model: ModelProto, name: str) -> None:
     - The nodes of every graph and function stand behind those whose results they read.
     - A graph has a name, and ``ai.onnx`` is written as the empty domain, which it is.
     - Of several initialisers with one name the last stays, as in ONNX Runtime; one without a name is dropped.
+    - ``ZipMap``, which puts a dictionary around every row, is left out: its output is the tensor of the rows.
 
     Args:
         model: its graphs nest no deeper than ``walk_graphs`` allows.
@@ -35,9 +42,27 @@ def mend(model: ModelProto, name: str) -> None:
         for node in walk_nodes(nodes):
             if node.domain and node.domain in STANDARD_DOMAINS:
                 node.domain = ""
+    for node in model.graph.node:
+        if node.op_type == "ZipMap" and node.domain == "ai.onnx.ml":
+            _leave_out(node, model.graph, name)
     _sort_graph(model.graph, frozenset(), name)
     for function in model.functions:
         _sort(function.node, frozenset(function.input), name)
+
+
+def _leave_out(node: NodeProto, graph: GraphProto, name: str) -> None:
+    """Make a ZipMap an Identity, and what it makes a tensor."""
+    labels = next((helper.get_attribute_value(each) for each in node.attribute), [])
+    shown = ", ".join(label.decode() if isinstance(label, bytes) else str(label) for label in labels[:MOST_LABELS])
+    logger.warning(
+        "%s: output %r is a tensor (rows, classes), not ZipMap's list of dictionaries; its classes are %s%s",
+        *(name, node.output[0], shown, ", …" if len(labels) > MOST_LABELS else ""),
+    )
+    made = helper.make_node("Identity", node.input, node.output, node.name)
+    node.CopyFrom(made)
+    for value in graph.output:
+        if value.name == node.output[0]:
+            value.type.CopyFrom(helper.make_tensor_type_proto(TensorProto.FLOAT, None))
 
 
 def _mend_initializers(graph: GraphProto) -> None:

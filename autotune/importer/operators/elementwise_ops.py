@@ -29,8 +29,23 @@ def sum_of_tensors(node: Node, e: Emit) -> list[str] | None:
 
 @rewrites("Not")
 def negation(node: Node, e: Emit) -> list[str] | None:
-    """A choice: fused behind a comparison, TVM's own flips all eight bits of a boolean and leaves it true."""
-    return [e.op("Where", node.input(0), e.const(np.array(False)), e.const(np.array(True)))]
+    """A comparison: fused behind one, TVM's own flips all eight bits of a boolean and leaves it true."""
+    return [e.op("Equal", node.input(0), e.const(np.array(False)))]
+
+
+@rewrites("And", "Or", "Xor", "Equal", "Where")
+def of_booleans(node: Node, e: Emit) -> list[str] | None:
+    """By way of uint8: TVM loads booleans as bytes and compares into bits, and LLVM refuses to mix the two."""
+    a, b = (1, 2) if node.kind == "Where" else (0, 1)
+    if node.type(b) != TensorProto.BOOL or (node.array(a) is not None and node.array(b) is not None):
+        return None
+    one, other = (e.cast(node.input(index), TensorProto.UINT8) for index in (a, b))
+    if node.kind == "Where":
+        return [e.cast(e.op("Where", node.input(0), one, other), TensorProto.BOOL)]
+    if node.kind in ("Equal", "Xor"):
+        same = e.op("Equal", one, other)
+        return [same if node.kind == "Equal" else e.op("Not", same)]
+    return [e.cast(e.op("Mul" if node.kind == "And" else "Max", one, other), TensorProto.BOOL)]
 
 
 @rewrites("Cosh", "Sinh")

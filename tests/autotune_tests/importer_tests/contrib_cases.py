@@ -1,4 +1,4 @@
-"""Models of one of ONNX Runtime's own operators."""
+"""Models of one operator that is not among ONNX's standard ones."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ class Case:
     outputs: tuple[int, ...] = (TensorProto.FLOAT,)
     opset: int = 17
     domain: str = MICROSOFT
+    version: int = 1
     label: str = ""
 
     def __str__(self) -> str:
@@ -60,7 +61,7 @@ class Case:
         ]
         tensors = [numpy_helper.from_array(given[name], name) for name in sorted(constants)]
         graph = helper.make_graph([node], self.kind, inputs, outputs, tensors)
-        opsets = [helper.make_opsetid("", self.opset), helper.make_opsetid(MICROSOFT, 1)]
+        opsets = [helper.make_opsetid("", self.opset), helper.make_opsetid(self.domain or MICROSOFT, self.version)]
         return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
     def feed(self) -> dict[str, np.ndarray]:

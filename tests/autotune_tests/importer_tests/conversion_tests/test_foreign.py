@@ -97,7 +97,7 @@ def test_a_refused_form_stays_where_it_may(tmp_path):
     bad = foreign("FusedGemm", "x", "x", out="a", activation="Swoosh", transB=1)
     model = small([bad, foreign("Gelu", "a", out="y")], shape=(8, 8))
     loaded = load_model(written(model, tmp_path))
-    with pytest.raises(ModelError, match=r"com.microsoft::FusedGemm \(node 'a'\).*--fallback onnxruntime"):
+    with pytest.raises(ModelError, match=r"com.microsoft::FusedGemm \(node 'a'\)"):
         expand_foreign(onnx.ModelProto.FromString(loaded.SerializeToString()))
     kept = {node.op_type for node in flatten(loaded).graph.node if node.domain}
     assert "FusedGemm" in kept

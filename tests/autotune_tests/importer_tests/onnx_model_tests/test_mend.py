@@ -128,3 +128,18 @@ def test_what_has_no_order_is_refused(nodes, words):
     with pytest.raises(ModelError, match=words) as caught:
         mend(model_of(nodes, [value("x", (1, 3))], ["y"]), "m")
     assert "\n" not in str(caught.value)
+
+
+def test_zip_map_is_left_out_with_a_word(tmp_path, caplog):
+    kind = helper.make_sequence_type_proto(
+        helper.make_map_type_proto(TensorProto.INT64, helper.make_tensor_type_proto(TensorProto.FLOAT, None))
+    )
+    node = helper.make_node("ZipMap", ["x"], ["chances"], domain="ai.onnx.ml", classlabels_int64s=[3, 5])
+    output = onnx.ValueInfoProto(name="chances", type=kind)
+    graph = helper.make_graph([node], "g", [value("x", (4, 2))], [output])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)]
+    model = load_model(written(helper.make_model(graph, opset_imports=opsets, ir_version=9), tmp_path))
+    assert [dim.dim_value for dim in model.graph.output[0].type.tensor_type.shape.dim] == [4, 2]
+    assert "output 'chances' is a tensor (rows, classes), not ZipMap's list of dictionaries; its classes are 3, 5" in (
+        caplog.text
+    )

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
+from tests.autotune_tests.importer_tests.built import close, run
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, rewritten, value
 
 RNG = np.random.default_rng(0)
@@ -45,3 +46,15 @@ def test_float_mod_has_the_sign_of_the_divisor_where_onnx_says_so(tmp_path):
 def test_determinants_of_small_matrices(tmp_path, size):
     model = model_of([helper.make_node("Det", ["x"], ["y"])], [value("x", (2, size, size))], ["y"])
     assert "Det" not in rewritten(model, tmp_path, {"x": array(2, size, size)})
+
+
+@pytest.mark.parametrize("kind", ["And", "Or", "Xor", "Equal"])
+def test_booleans_that_are_read_go_with_booleans_that_are_compared(tmp_path, kind):
+    nodes = [
+        helper.make_node("Greater", ["x", "zero"], ["compared"]),
+        helper.make_node(kind, ["compared", "given"], ["made"]),
+        helper.make_node("Cast", ["made"], ["y"], to=TensorProto.FLOAT),
+    ]
+    given = value("given", (4, 16), TensorProto.BOOL)
+    model = model_of(nodes, [value("x", (4, 16)), given], ["y"], {"zero": np.zeros((), np.float32)})
+    assert close(*run(model, tmp_path, {"x": array(4, 16), "given": array(4, 16) > 0}))

@@ -1,0 +1,63 @@
+"""What models of scikit-learn make of raw scores: probabilities, and the label of the class that wins."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from autotune.importer.conversion.emit import FLOAT, Emit, Node
+
+CLASSICAL = "ai.onnx.ml"
+"""Domain of ONNX's operators for models of scikit-learn and the like."""
+
+POST_TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
+"""Names in the order in which ``TreeEnsemble`` numbers them."""
+
+
+def transformed(node: Node, e: Emit, scores: str) -> str:
+    """``scores`` (rows, classes) after the node's ``post_transform``.
+
+    Raises:
+        UnsupportedError: for ``SOFTMAX_ZERO`` and ``PROBIT``.
+    """
+    given = node.attr("post_transform", "NONE")
+    kind = POST_TRANSFORMS[given] if isinstance(given, int) else str(given)
+    if kind == "NONE":
+        return scores
+    if kind == "SOFTMAX":
+        return e.op("Softmax", scores, axis=-1)
+    if kind == "LOGISTIC":
+        return e.op("Sigmoid", scores)
+    raise node.refused(f"its post_transform {kind!r} is none of NONE, SOFTMAX, LOGISTIC")
+
+
+def class_labels(node: Node, field: str) -> list[int]:
+    """The labels of the classes, which have to be whole numbers.
+
+    Raises:
+        UnsupportedError: for strings, which no tensor of ours holds.
+    """
+    labels = node.attr(field)
+    if not labels:
+        raise node.refused("its class labels are strings; train the model with whole numbers as labels")
+    return [int(label) for label in labels]
+
+
+def best_label(e: Emit, scores: str, labels: list[int]) -> str:
+    """The label of the greatest of ``scores`` (rows, classes), the first of equal ones."""
+    best = e.op("ArgMax", scores, axis=1, keepdims=0)
+    return e.op("Gather", e.const(np.array(labels, np.int64)), best, axis=0)
+
+
+def label_by_sign(e: Emit, score: str, rows: int, labels: list[int], least: float = 0.0) -> str:
+    """The second label where ``score`` (rows, 1) is above ``least``, else the first."""
+    positive = e.op("Greater", e.reshape(score, rows), e.const(np.float32(least)))
+    first, second = (e.const(np.int64(label)) for label in (*labels, 1)[:2])
+    return e.op("Where", positive, second, first)
+
+
+def as_float_rows(node: Node, e: Emit, index: int = 0) -> tuple[str, int, int]:
+    """Input ``index`` as fp32 of two axes, and their sizes; a vector counts as one row."""
+    shape = node.shape(index)
+    rows, columns = (1, *shape)[-2:] if shape else (1, 1)
+    x = node.input(index) if node.type(index) == FLOAT else e.cast(node.input(index), FLOAT)
+    return (x if len(shape) == 2 else e.reshape(x, rows, columns)), rows, columns

@@ -1,0 +1,257 @@
+"""Ensembles of decision trees: all trees are walked at once, one level a step, by gathers from tables of nodes.
+
+M nodes and leaves of all trees, T trees, C targets or classes, a batch of N rows. ``place`` (N, T) is where each row
+stands in each tree. A leaf leads to itself, so that trees of different depths are walked together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from onnx import TensorProto, numpy_helper
+
+from autotune.importer.conversion.emit import Emit, Node
+from autotune.importer.conversion.registry import rewrites
+from autotune.importer.operators.classical.scores import (
+    CLASSICAL,
+    as_float_rows,
+    best_label,
+    class_labels,
+    label_by_sign,
+    transformed,
+)
+
+Array = NDArray[Any]
+
+COMPARISONS = {
+    "BRANCH_LEQ": "LessOrEqual",
+    "BRANCH_LT": "Less",
+    "BRANCH_GTE": "GreaterOrEqual",
+    "BRANCH_GT": "Greater",
+    "BRANCH_EQ": "Equal",
+    "BRANCH_NEQ": "",
+    "BRANCH_MEMBER": "",
+}
+"""Mode of a node → the operator that compares a feature with its threshold, in the order of their numbers."""
+MODES = tuple(COMPARISONS)
+MEMBER = "BRANCH_MEMBER"
+LEAF = "LEAF"
+
+AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
+"""Names in the order in which ``TreeEnsemble`` numbers them."""
+
+DEEPEST = 256
+"""Levels of a tree that are laid out: a bound on the size of the graph. Heuristic, not measured."""
+
+
+@dataclass(frozen=True)
+class Forest:
+    """Trees as tables.
+
+    Attributes:
+        feature, threshold, mode, missing: (M,), of a leaf anything; ``missing``: whether NaN takes the true branch.
+        true, false: (M,) where the branches lead.
+        roots: (T,).
+        weights: (M, C), zero but at leaves.
+        members: (M, K) what a ``BRANCH_MEMBER`` compares with, NaN where there is no more.
+    """
+
+    feature: Array
+    threshold: Array
+    mode: tuple[str, ...]
+    missing: Array
+    true: Array
+    false: Array
+    roots: Array
+    weights: Array
+    members: Array | None = None
+
+    def depth(self) -> int:
+        """Steps from a root to the farthest leaf; more than ``DEEPEST`` where there is a circle."""
+        places, steps = np.unique(self.roots), 0
+        while steps <= DEEPEST and any(self.mode[place] != LEAF for place in places):
+            places, steps = np.unique(np.concatenate([self.true[places], self.false[places]])), steps + 1
+        return steps
+
+    def leaves(self, node: Node, e: Emit, x: str, rows: int) -> str:
+        """Weights (N, T, C) of the leaves that x (N, features) reaches."""
+        depth = self.depth()
+        if depth > DEEPEST:
+            raise node.refused(f"its trees are deeper than {DEEPEST} levels")
+        place = e.const(np.tile(self.roots, (rows, 1)))
+        for _ in range(depth):
+            value = e.op("GatherElements", x, e.op("Gather", e.const(self.feature), place, axis=0), axis=1)
+            true, false = (e.op("Gather", e.const(table), place, axis=0) for table in (self.true, self.false))
+            place = e.op("Where", self._taken(e, value, place), true, false)
+        return e.op("Gather", e.const(self.weights), place, axis=0)
+
+    def _taken(self, e: Emit, value: str, place: str) -> str:
+        """Whether the true branch is taken (N, T)."""
+        threshold = e.op("Gather", e.const(self.threshold), place, axis=0)
+        result = ""
+        for mode in sorted({*self.mode} - {LEAF}):
+            if mode == MEMBER:
+                assert self.members is not None
+                options = e.op("Gather", e.const(self.members), place, axis=0)
+                equal = e.cast(e.op("Equal", e.unsqueeze(value, 2), options), TensorProto.INT32)
+                hit = e.cast(e.reduce("ReduceMax", equal, [2], keepdims=False), TensorProto.BOOL)
+            elif mode == "BRANCH_NEQ":
+                hit = e.op("Not", e.op("Equal", value, threshold))
+            else:
+                hit = e.op(COMPARISONS[mode], value, threshold)
+            own = e.const(np.array([each == mode for each in self.mode]))
+            result = e.op("Where", e.op("Gather", own, place, axis=0), hit, result) if result else hit
+        if self.missing.any():
+            missing = e.op("Gather", e.const(self.missing), place, axis=0)
+            result = e.op("Or", result, e.op("And", e.op("IsNaN", value), missing))
+        return result
+
+
+def _numbers(node: Node, name: str, dtype: Any) -> Array:
+    """A list attribute, or its twin ``…_as_tensor``, as an array."""
+    tensor = node.attr(f"{name}_as_tensor")
+    if tensor is None and hasattr(node.attr(name), "data_type"):
+        tensor = node.attr(name)
+    given = numpy_helper.to_array(tensor) if tensor is not None else node.attr(name) or ()
+    return np.asarray(given).astype(dtype)
+
+
+def _forest(node: Node, targets: str, count: int, real: Any) -> Forest:
+    """The trees of a TreeEnsembleRegressor or -Classifier, whose weights are those of ``targets``, of ``count``."""
+    trees, own = (_numbers(node, f"nodes_{name}", np.int64) for name in ("treeids", "nodeids"))
+    place = {key: index for index, key in enumerate(zip(trees.tolist(), own.tolist(), strict=True))}
+    modes = tuple(str(mode) for mode in node.attr("nodes_modes"))
+    size = len(modes)
+
+    def led(name: str) -> Array:
+        ids = _numbers(node, name, np.int64)
+        return np.array([i if modes[i] == LEAF else place[int(trees[i]), int(ids[i])] for i in range(size)], np.int64)
+
+    true, false = led("nodes_truenodeids"), led("nodes_falsenodeids")
+    inner = [i for i in range(size) if modes[i] != LEAF]
+    roots = np.setdiff1d(np.arange(size), np.concatenate([true[inner], false[inner]]))
+    weights = np.zeros((size, count), np.float32)
+    keys = zip(*(_numbers(node, f"{targets}_{name}", np.int64) for name in ("treeids", "nodeids", "ids")), strict=True)
+    for (tree, leaf, target), weight in zip(keys, _numbers(node, f"{targets}_weights", np.float32), strict=True):
+        weights[place[int(tree), int(leaf)], target] += weight
+    missing = _numbers(node, "nodes_missing_value_tracks_true", bool)
+    return Forest(
+        _numbers(node, "nodes_featureids", np.int64),
+        _numbers(node, "nodes_values", real),
+        modes,
+        missing if missing.size else np.zeros(size, bool),
+        true,
+        false,
+        roots,
+        weights,
+    )
+
+
+def _rows(node: Node, e: Emit) -> tuple[str, int, Any]:
+    """The input as rows of floating point numbers, how many, and their NumPy type: fp64 stays fp64."""
+    if node.type(0) == TensorProto.DOUBLE and len(node.shape(0)) == 2:
+        return node.input(0), node.shape(0)[0], np.float64
+    x, rows, _ = as_float_rows(node, e)
+    return x, rows, np.float32
+
+
+def _aggregated(node: Node, e: Emit, leaves: str, trees: int, real: Any = np.float32) -> str:
+    """(N, T, C) of the NumPy type ``real`` → (N, C)."""
+    given = node.attr("aggregate_function", "SUM")
+    kind = AGGREGATES[given] if isinstance(given, int) else str(given)
+    if kind in ("MIN", "MAX"):
+        return e.reduce(f"Reduce{kind.capitalize()}", leaves, [1], keepdims=False)
+    total = e.reduce("ReduceSum", leaves, [1], keepdims=False)
+    return e.op("Div", total, e.const(np.array(trees, real))) if kind == "AVERAGE" else total
+
+
+@rewrites("TreeEnsembleRegressor", domain=CLASSICAL)
+def tree_regressor(node: Node, e: Emit) -> list[str] | None:
+    """The sum, average or extreme of the leaves per target, and a base value."""
+    x, rows, real = _rows(node, e)
+    forest = _forest(node, "target", int(node.attr("n_targets", 1)), real)
+    made = _aggregated(node, e, forest.leaves(node, e, x, rows), len(forest.roots))
+    base = _numbers(node, "base_values", np.float32)
+    return [transformed(node, e, e.op("Add", made, e.const(base)) if base.size else made)]
+
+
+@rewrites("TreeEnsembleClassifier", domain=CLASSICAL)
+def tree_classifier(node: Node, e: Emit) -> list[str] | None:
+    """Label and scores. What the standard leaves open for two classes is as in ONNX Runtime: weights of the first class
+    alone make the score of the second, and weights of both make the labels 1 and 0, whatever the model's are.
+    """
+    labels = class_labels(node, "classlabels_int64s")
+    x, rows, real = _rows(node, e)
+    forest = _forest(node, "class", len(labels), real)
+    scores = e.reduce("ReduceSum", forest.leaves(node, e, x, rows), [1], keepdims=False)
+    base = _numbers(node, "base_values", np.float32)
+    if len(labels) > 2:
+        scores = e.op("Add", scores, e.const(base)) if base.size else scores
+        return [best_label(e, scores, labels), transformed(node, e, scores)]
+    weighted = {int(number) for number in node.attr("class_ids")}
+    if len(labels) < 2 or base.size > 1 or (base.size and 1 in weighted):
+        classes = ", ".join(map(str, sorted(weighted)))
+        raise node.refused(f"{len(labels)} classes, weights of the classes {classes} and {base.size} base values")
+    positive = bool((_numbers(node, "class_weights", np.float32) >= 0).all())
+    if 1 in weighted:  # the label follows the second class alone
+        score, least = e.slice(scores, 1, 1, 2), 0.5 if positive and len(weighted) == 1 else 0.0
+        named = labels if len(weighted) == 1 else [0, 1]
+        return [label_by_sign(e, score, rows, named, least), transformed(node, e, scores)]
+    score = e.slice(scores, 1, 0, 1)
+    score = e.op("Add", score, e.const(base)) if base.size else score
+    if positive:  # a chance: that of the other class is the rest
+        rest = e.op("Sub", e.const(np.float32(1)), score)
+        return [label_by_sign(e, score, rows, labels, 0.5), e.concat([rest, score], 1)]
+    both = e.concat([e.op("Neg", score), score], 1)
+    made = transformed(node, e, both) if str(node.attr("post_transform")) == "LOGISTIC" else both
+    return [label_by_sign(e, score, rows, labels), made]
+
+
+@rewrites("TreeEnsemble", domain=CLASSICAL)
+def tree_ensemble(node: Node, e: Emit) -> list[str] | None:
+    """The newer form, of regressors and classifiers: inner nodes and leaves are numbered apart."""
+    real = node.dtype(0).type
+    splits = _numbers(node, "nodes_splits", real)
+    leaf_weights = _numbers(node, "leaf_weights", np.float64)
+    inner, size = len(splits), len(splits) + len(leaf_weights)
+    targets = [int(target) for target in node.attr("leaf_targetids")]
+    weights = np.zeros((size, int(node.attr("n_targets", max(targets) + 1))), real)
+    weights[inner + np.arange(len(targets)), targets] = leaf_weights
+
+    def led(side: str) -> Array:
+        ids = _numbers(node, f"nodes_{side}nodeids", np.int64)
+        to_leaf = _numbers(node, f"nodes_{side}leafs", bool)
+        return np.concatenate([np.where(to_leaf, ids + inner, ids), np.arange(inner, size)])
+
+    def filled(values: Array) -> Array:
+        return np.concatenate([values, np.zeros(len(targets), values.dtype)])
+
+    missing = _numbers(node, "nodes_missing_value_tracks_true", bool)
+    modes = tuple(MODES[int(number)] for number in _numbers(node, "nodes_modes", np.int64))
+    forest = Forest(
+        filled(_numbers(node, "nodes_featureids", np.int64)),
+        filled(splits),
+        (*modes, *[LEAF] * len(targets)),
+        filled(missing if missing.size else np.zeros(inner, bool)),
+        led("true"),
+        led("false"),
+        _numbers(node, "tree_roots", np.int64),
+        weights,
+        _members(node, modes, size, real) if MEMBER in modes else None,
+    )
+    leaves = forest.leaves(node, e, node.input(0), node.shape(0)[0])
+    return [transformed(node, e, _aggregated(node, e, leaves, len(forest.roots), real))]
+
+
+def _members(node: Node, modes: tuple[str, ...], size: int, real: Any) -> Array:
+    """``Forest.members``: the sets follow each other in the order of their nodes, a NaN behind each."""
+    values = _numbers(node, "membership_values", real)
+    ends = np.flatnonzero(np.isnan(values))
+    sets = [part[~np.isnan(part)] for part in np.split(values, ends + 1)]
+    table = np.full((size, max(map(len, sets))), np.nan, real)
+    for index, own in zip((i for i, mode in enumerate(modes) if mode == MEMBER), sets, strict=False):
+        table[index, : len(own)] = own
+    return table

@@ -13,13 +13,21 @@ Choice = TypeVar("Choice")
 
 
 def choose(kind: str, name: str, known: Mapping[str, Choice]) -> Choice:
-    """The entry of ``known`` called ``name``.
+    """The entry of ``known`` called ``name``, or what a name of the form ``module:name`` stands for in Python.
 
     Raises:
         UsageError: if there is none. The message suggests the most similar known name and lists all of them.
     """
     if name in known:
         return known[name]
+    if ":" in name:
+        try:
+            own: Choice = pkgutil.resolve_name(name)
+        except (ValueError, ImportError, AttributeError) as error:
+            raise UsageError(
+                f"{kind} {name!r} cannot be imported ({error}); give module:name and have its folder in PYTHONPATH"
+            ) from error
+        return own
     raise UsageError(f"unknown {kind} {name!r}; {did_you_mean(name, known)}choose one of {', '.join(sorted(known))}")
 
 

@@ -56,12 +56,13 @@ def strategies(kind: str) -> tuple[str, ...]:
 
 
 def choose_strategy(kind: str, name: str) -> str:
-    """``name`` if it is known, so that an unknown one is refused before anything is started.
+    """``name`` if it is known or can be imported, so that another one is refused before anything is started.
 
     Raises:
         UsageError: naming the nearest known name and all of them.
     """
-    return choose(kind, name, {known: known for known in strategies(kind)})
+    choose(kind, name, dict.fromkeys(strategies(kind)))
+    return name
 
 
 def _strategy(kind: str, help_text: str) -> Any:

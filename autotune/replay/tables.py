@@ -5,7 +5,7 @@ A ``Table`` prints, becomes JSON and can be plotted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -92,7 +92,7 @@ def searcher_table(replay: Replay, names: Sequence[str]) -> Table:
     guesses = "the same first guesses for all" if replay.rules.guesses else "no first guesses"
     table = Table(
         f"Searchers: trials to near the best, {guesses}, median (quartiles)",
-        ["searcher", "within", *labels, "geo-mean", f"× {names[0]}", "tuning s", "missed", "ms/trial"],
+        ["searcher", "within", *labels, "geo-mean", f"× {names[0]}, paired", "tuning s", "missed", "ms/trial"],
     )
     for name, by_task in replay.outcomes("searcher", replay.tasks(), names).items():
         found = {replay.label(place): outcomes for place, outcomes in by_task.items()}
@@ -114,13 +114,25 @@ def searcher_table(replay: Replay, names: Sequence[str]) -> Table:
                 "missed": _share(not one.found[place] for one in every),
             }
             facts["within"][percent(near)] = within
-            ratio = within["geometric_mean"] / table.data[names[0]]["within"][percent(near)]["geometric_mean"]
+            table.series[f"{name} {percent(near)}"] = trials
+            within["ratio"], within["ratio_error"] = paired_ratio(trials, table.series[f"{names[0]} {percent(near)}"])
             table.rows.append(
-                [name, percent(near), *map(spread, trials.values()), f"{within['geometric_mean']:.1f}", f"{ratio:.2f}",
+                [name, percent(near), *map(spread, trials.values()), f"{within['geometric_mean']:.1f}",
+                 f"{within['ratio']:.2f} ± {within['ratio_error']:.2f}",
                  f"{within['tuning_s']:.2f}", f"{within['missed']:.1%}", f"{facts['thinking_ms_per_trial']:.1f}"]
             )  # fmt: skip
-            table.series[f"{name} {percent(near)}"] = trials
     return table
+
+
+def paired_ratio(ours: Mapping[str, Sequence[float]], theirs: Mapping[str, Sequence[float]]) -> tuple[float, float]:
+    """Geometric mean of ours / theirs, seed by seed and task by task, and its standard error.
+
+    Args:
+        ours, theirs: label → one value for each seed, in the same order. Equal seeds meet the same measurements.
+    """
+    logs = np.concatenate([np.log(ours[label]) - np.log(theirs[label]) for label in ours])
+    ratio = float(np.exp(np.mean(logs)))
+    return ratio, ratio * float(np.std(logs) / np.sqrt(len(logs)))
 
 
 def percent(near: float) -> str:

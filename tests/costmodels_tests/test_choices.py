@@ -17,6 +17,13 @@ def test_a_wrong_name_names_the_nearest_and_lists_all() -> None:
         choose("searcher", "rondom", known)
 
 
+def test_a_name_with_a_colon_is_imported() -> None:
+    assert choose("searcher", "fractions:Fraction", {})(1, 4) == 0.25
+    for name in ("fractions:Friction", "no_module_of_this_name:A", "a b:c"):
+        with pytest.raises(UsageError, match="give module:name"):
+            choose("searcher", name, {})
+
+
 def test_nothing_similar_gives_no_question() -> None:
     assert did_you_mean("zzz", ["random"]) == ""
     assert did_you_mean("rndm", ["random"], least=0.95) == ""

@@ -1,0 +1,114 @@
+"""Variants of the default searcher that differ in one thing each, to see what that thing brings.
+
+    tune replay TRACES --searcher adaptive,tests.bench.ablation:mean,tests.bench.ablation:joint
+
+from the repository's root with ``PYTHONPATH=.``. What brought nothing is no part of the default (docs/adatune.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodels.cost_model import Floats, Prediction
+from search.searchers.adaptive import ANYWHERE, CANDIDATES, PARENTS, AdaptiveSearch
+from search.searchers.pool import Rows
+from search.searchers.searcher import Result, SearchContext
+
+JOINT_REACH = 0.02
+"""Mean squared distance per feature, in ranges squared, at which a chosen config tells 1/e of another's variance."""
+
+COST_REACH = 0.05
+"""The same, at which the seconds of a trial say 1/e as much of another's."""
+
+LEAST_COSTS = 6
+"""Trials before seconds are predicted."""
+
+
+def _squares(asked: Floats, told: Floats) -> Floats:
+    """(m, n) mean squared distances per feature, features scaled to unit range."""
+    spans = np.ptp(np.concatenate([asked, told]), axis=0)
+    unit = np.where(spans > 0, spans, 1.0)
+    left, right = asked / unit, told / unit
+    squares = (left**2).sum(axis=1)[:, None] + (right**2).sum(axis=1)[None, :] - 2.0 * left @ right.T
+    return np.asarray(np.maximum(squares, 0.0) / asked.shape[1])
+
+
+def alone(context: SearchContext) -> AdaptiveSearch:
+    """Pooling off: results of sibling tasks are not used."""
+    return AdaptiveSearch(replace(context, prior=()))
+
+
+def no_descent(context: SearchContext) -> AdaptiveSearch:
+    """Places of a batch are free from the beginning."""
+
+    class Free(AdaptiveSearch):
+        def _near(self, candidates: Rows) -> NDArray[np.bool_]:
+            return np.zeros(len(candidates), dtype=np.bool_)
+
+    return Free(context)
+
+
+def mean(context: SearchContext) -> AdaptiveSearch:
+    """Doubt off: the expected score alone ranks, with ln P(valid) as before."""
+
+    class Certain(AdaptiveSearch):
+        def _expectations(self, candidates: Rows) -> tuple[Prediction, Floats]:
+            prediction, log_chance = super()._expectations(candidates)
+            return replace(prediction, std=np.full_like(prediction.std, 1e-3)), log_chance
+
+    return Certain(context)
+
+
+class _Joint(AdaptiveSearch):
+    """A chosen config takes variance from what is near it, as its measurement would in a Gaussian process."""
+
+    def _promising(self, count: int) -> Rows:
+        candidates = self._rng.permutation(self._pool.candidates(self._history.incumbents(PARENTS), CANDIDATES))
+        if not len(candidates):
+            return candidates
+        prediction, log_chance = self._expectations(candidates)
+        features, near = self._pool.space.row_features(candidates), self._near(candidates)
+        chosen: list[int] = []
+        for place in range(min(count, len(candidates))):
+            value = self._acquisition(prediction, self._rng) + log_chance
+            value[chosen] = -np.inf
+            if place % ANYWHERE and near[value > -np.inf].any():
+                value[~near] = -np.inf
+            chosen.append(int(np.argmax(value)))
+            told = np.exp(-_squares(features, features[chosen[-1:]])[:, 0] / JOINT_REACH)
+            prediction = replace(prediction, std=prediction.std * np.sqrt(np.maximum(1.0 - told, 1e-4)))
+        return candidates[chosen]
+
+
+class _PerSecond(AdaptiveSearch):
+    """Expected improvement per second: the seconds of a trial are those of tried configs near by."""
+
+    def __init__(self, context: SearchContext) -> None:
+        super().__init__(context)
+        self._tried: list[Rows] = []
+        self._seconds: list[float] = []
+
+    def tell(self, results: Sequence[Result]) -> None:
+        super().tell(results)
+        for config, measured in results:
+            row = self._pool.row(config)
+            if row is not None:
+                self._tried.append(row)
+                self._seconds.append(measured.compile_s + measured.run_s)
+
+    def _expectations(self, candidates: Rows) -> tuple[Prediction, Floats]:
+        prediction, log_chance = super()._expectations(candidates)
+        if len(self._tried) < LEAST_COSTS:
+            return prediction, log_chance
+        space, logs = self._pool.space, np.log(np.maximum(self._seconds, 1e-3))
+        votes = np.exp(
+            -_squares(space.row_features(candidates), space.row_features(np.stack(self._tried))) / COST_REACH
+        )
+        return prediction, log_chance - (votes @ (logs - logs.mean())) / (votes.sum(axis=1) + 1.0)
+
+
+joint, per_second = _Joint, _PerSecond

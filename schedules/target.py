@@ -7,9 +7,7 @@ import json
 from dataclasses import asdict, dataclass, replace
 
 from schedules.errors import UsageError
-
-VECTOR_BYTES = {"avx512": 64, "amx": 64, "avx2": 32, "neon": 16, "generic": 16}
-"""Bytes of one vector register by instruction-set level. ``amx`` is AVX-512 plus AMX tiles."""
+from schedules.processors import INSTRUCTION_SETS, PROCESSORS, processor
 
 CUDA_ARCHS = {
     # arch: (multiprocessors, L2 bytes, shared memory that one block can get)
@@ -31,7 +29,7 @@ class Target:
 
     Attributes:
         kind: ``llvm`` or ``cuda``.
-        isa: instruction-set level, a key of ``VECTOR_BYTES``; empty on CUDA.
+        isa: instruction-set level, a key of ``processors.INSTRUCTION_SETS``; empty on CUDA.
         mcpu: LLVM's name of the microarchitecture, such as ``sapphirerapids``; empty on CUDA.
         features: LLVM feature flags (``+avx512f``) given on top of ``mcpu``.
         threads: threads a kernel runs on; on CUDA the multiprocessors, which are what blocks are spread over.
@@ -56,20 +54,25 @@ class Target:
     def __post_init__(self) -> None:
         if self.kind not in ("llvm", "cuda"):
             raise UsageError(f"target kind is {self.kind!r}; it must be 'llvm' or 'cuda'")
-        if self.kind == "llvm" and self.isa not in VECTOR_BYTES:
-            raise UsageError(f"instruction set {self.isa!r} is unknown; it must be one of {sorted(VECTOR_BYTES)}")
+        if self.kind == "llvm" and self.isa not in INSTRUCTION_SETS:
+            raise UsageError(f"instruction set {self.isa!r} is unknown; it must be one of {sorted(INSTRUCTION_SETS)}")
         if self.threads < 1:
             raise UsageError(f"threads is {self.threads}; it must be at least 1")
 
     @property
     def vector_bytes(self) -> int:
         """Bytes of one vector register."""
-        return VECTOR_BYTES.get(self.isa, 16)
+        return INSTRUCTION_SETS[self.isa or "generic"].vector_bytes
 
     @property
     def vector_registers(self) -> int:
         """Architectural vector registers."""
-        return 16 if self.isa == "avx2" else 32
+        return INSTRUCTION_SETS[self.isa or "generic"].registers
+
+    @property
+    def architecture(self) -> str:
+        """As the first word of LLVM's triples, such as ``aarch64``; empty where any will do, and on CUDA."""
+        return INSTRUCTION_SETS[self.isa].architecture if self.isa else ""
 
     def lanes(self, dtype_bytes: int = 4) -> int:
         """Elements of ``dtype_bytes`` bytes in one vector register."""
@@ -86,6 +89,20 @@ class Target:
         digest = hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:10]
         label = self.arch if self.kind == "cuda" else f"{self.isa}-{self.mcpu or 'generic'}-{self.threads}t"
         return f"{self.kind}-{label}-{digest}"
+
+    @staticmethod
+    def cpu(name: str, threads: int) -> Target:
+        """The target of a processor by LLVM's name, as ``processors.PROCESSORS`` describes it.
+
+        Raises:
+            UsageError: for a processor that is not in the table.
+        """
+        found = processor(name)
+        if found is None:
+            known = ", ".join(each.name for each in PROCESSORS)
+            raise UsageError(f"processor {name!r} is not known; it must be one of {known}")
+        caches = found.l1_bytes, found.l2_bytes, found.l3_bytes
+        return Target("llvm", found.isa, name, (), threads, *caches)
 
     @staticmethod
     def cuda(arch: str, multiprocessors: int | None = None) -> Target:

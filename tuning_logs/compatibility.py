@@ -10,10 +10,8 @@ import math
 
 import archspec.cpu
 
+from schedules.processors import best_levels, levels_of, processor
 from schedules.target import Target
-
-ISA_ORDER = ("generic", "avx2", "avx512", "amx")
-"""x86-64 levels from least to most; ``neon`` stands beside them, above ``generic`` only."""
 
 _ARCHSPEC = {"icelake-server": "icelake", "icelake-client": "icelake", "graniterapids": "sapphirerapids"}
 """LLVM's names that archspec does not know → the next one that it does."""
@@ -28,7 +26,7 @@ def incompatibility(there: Target, here: Target) -> str:
         return f"kind differs: {there.kind} there, {here.kind} here"
     if there.arch != here.arch:
         return f"arch differs: {there.arch} there, {here.arch} here"
-    if not _isa_reaches(there.isa, here.isa):
+    if there.isa != here.isa and there.isa not in levels_of(here.isa):
         return f"isa differs: {there.isa} there, {here.isa} here"
     if not _descends(there.mcpu, here.mcpu):
         return f"mcpu differs: {there.mcpu} there, which {here.mcpu or 'a generic CPU'} here does not descend from"
@@ -46,12 +44,6 @@ def remoteness(there: Target, here: Target) -> float:
     return 1.0 + abs(math.log2(there.threads / here.threads)) + abs(math.log2(there.vector_bytes / here.vector_bytes))
 
 
-def _isa_reaches(there: str, here: str) -> bool:
-    if there == here or there == "generic":
-        return True
-    return there in ISA_ORDER and here in ISA_ORDER and ISA_ORDER.index(there) <= ISA_ORDER.index(here)
-
-
 def _descends(there: str, here: str) -> bool:
     """Whether ``here`` is ``there`` or comes after it in archspec's partial order; LLVM's names, empty for any CPU."""
     if there in ("", "generic", here):
@@ -61,14 +53,12 @@ def _descends(there: str, here: str) -> bool:
 
 
 def isa_of(mcpu: str) -> str:
-    """The best instruction-set level, as ``Target.isa``, that archspec knows of LLVM's ``mcpu``; generic if unknown."""
+    """The best instruction-set level, as ``Target.isa``, of LLVM's ``mcpu``; generic if it is unknown."""
+    known = processor(mcpu)
+    if known is not None:
+        return known.isa
     found = _microarchitecture(mcpu)
-    if found is None:
-        return "generic"
-    if found.family.name == "aarch64":
-        return "neon"
-    levels = (("amx_bf16", "amx"), ("avx512f", "avx512"), ("avx2", "avx2"))
-    return next((level for feature, level in levels if feature in found.features), "generic")
+    return "generic" if found is None else best_levels(found.family.name, frozenset(found.features))[0]
 
 
 def _microarchitecture(mcpu: str) -> archspec.cpu.Microarchitecture | None:

@@ -10,41 +10,21 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 import archspec.cpu
 
 from schedules.errors import UsageError
+from schedules.processors import best_levels, best_processor
 from schedules.target import Target
-
-AVX2 = frozenset({"avx2", "fma", "bmi1", "bmi2", "f16c"})
-AVX512 = AVX2 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
-ICE_LAKE = AVX512 | {"avx512_vnni", "avx512_vbmi2", "avx512_vpopcntdq", "gfni", "vaes", "vpclmulqdq", "clwb"}
-AMX = ICE_LAKE | {"amx_tile", "amx_bf16", "amx_int8", "avx512_bf16", "avx512_fp16"}
-
-ISA_FLAGS = (("amx", AMX), ("avx512", AVX512), ("avx2", AVX2))
-"""Instruction-set levels of x86-64 and the kernel's flags that each needs, best first."""
 
 CPUS = "/sys/devices/system/cpu"
 
 MOST_CACHES = 8
 """Caches of one CPU that are looked for; the kernel lists 3 to 5."""
-
-MCPUS: tuple[tuple[str, str, str, frozenset[str]], ...] = (
-    ("amx", "", "graniterapids", AMX | {"amx_fp16"}),
-    ("amx", "", "sapphirerapids", AMX),
-    ("avx512", "AuthenticAMD", "znver4", ICE_LAKE | {"avx512_bf16", "clzero"}),
-    ("avx512", "", "icelake-server", ICE_LAKE | {"sha_ni"}),
-    ("avx512", "", "cascadelake", AVX512 | {"avx512_vnni", "clwb"}),
-    ("avx512", "", "skylake-avx512", AVX512),
-    ("avx2", "AuthenticAMD", "znver3", AVX2 | {"clzero", "vaes", "sha_ni"}),
-    ("avx2", "AuthenticAMD", "znver2", AVX2 | {"clzero", "clwb", "sha_ni"}),
-    ("avx2", "", "haswell", AVX2),
-)
-"""(level, vendor or any, LLVM's name, flags it takes for granted), best first. Names newer than the flags show would
-let LLVM emit instructions that this CPU refuses."""
 
 
 @dataclass(frozen=True)
@@ -87,9 +67,7 @@ class Host:
     @property
     def isas(self) -> tuple[str, ...]:
         """Instruction-set levels that code may use here, best first."""
-        if self.architecture in ("aarch64", "arm64"):
-            return ("neon", "generic")
-        return (*(name for name, needed in ISA_FLAGS if needed <= self.flags), "generic")
+        return best_levels(self.architecture, self.flags)
 
 
 Reader = Callable[[str], str | None]
@@ -122,7 +100,7 @@ def read_host(read: Reader = read_file, allowed: Iterable[int] | None = None) ->
         model=info.get("model name", archspec_host.name),
         architecture=platform.machine().lower(),
         vendor=info.get("vendor_id", archspec_host.vendor),
-        flags=frozenset(info["flags"].split()) if "flags" in info else frozenset(archspec_host.features),
+        flags=_flags(info) or frozenset(archspec_host.features),
         online=max(online, len(cpus)),
         allowed=cpus,
         cores=_physical_cores(read, cpus),
@@ -131,6 +109,16 @@ def read_host(read: Reader = read_file, allowed: Iterable[int] | None = None) ->
         l2_bytes=caches.get(2, 0),
         l3_bytes=caches.get(3, 0),
     )
+
+
+def _flags(info: Mapping[str, str]) -> frozenset[str]:
+    """Features in the kernel's words: ``flags`` on x86-64, ``Features`` on AArch64, extensions in one word on RISC-V."""
+    if "isa" in info:
+        base, *longer = info["isa"].lower().split("_")
+        bits = max((int(word[3:-1]) for word in longer if re.fullmatch(r"zvl\d+b", word)), default=128)
+        widths = (f"zvl{width}b" for width in (128, 256, 512) if width <= bits)
+        return frozenset({*base.removeprefix("rv64"), *longer, *widths})
+    return frozenset(info.get("flags", info.get("Features", "")).split())
 
 
 def host_target(threads: int | None = None, isa: str | None = None, host: Host | None = None) -> Target:
@@ -176,13 +164,8 @@ def thread_cpus(threads: int, host: Host | None = None) -> tuple[int, ...]:
 
 def mcpu_of(host: Host, isa: str) -> str:
     """LLVM's name of the best microarchitecture of level ``isa`` whose every feature ``host`` has; may be empty."""
-    if isa == "neon":
-        words = str(archspec.cpu.host().optimization_flags("clang", "18.0")).split()
-        return next((word.removeprefix("-mcpu=") for word in words if word.startswith("-mcpu=")), "")
-    for level, vendor, name, needed in MCPUS:
-        if level == isa and needed <= host.flags and vendor in ("", host.vendor):
-            return name
-    return ""
+    found = best_processor(isa, host.flags, host.vendor)
+    return "" if found is None else found.name
 
 
 def describe(target: Target, host: Host | None = None) -> list[str]:

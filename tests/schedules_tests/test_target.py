@@ -10,14 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schedules.errors import UsageError
-from schedules.target import CUDA_ARCHS, VECTOR_BYTES, Target
+from schedules.processors import INSTRUCTION_SETS
+from schedules.target import CUDA_ARCHS, Target
 
 names = st.text(st.characters(categories=["Ll", "Nd"]), min_size=1, max_size=6)
 
 targets = st.builds(
     Target,
     kind=st.just("llvm"),
-    isa=st.sampled_from(sorted(VECTOR_BYTES)),
+    isa=st.sampled_from(sorted(INSTRUCTION_SETS)),
     mcpu=names,
     features=st.lists(names, max_size=2).map(tuple),
     threads=st.integers(1, 64),

@@ -22,15 +22,13 @@ from autotune.options import Options
 from autotune.versions import check_versions
 from schedules.config import Config
 from schedules.errors import ArtifactError
+from schedules.processors import levels_of
 from schedules.target import Target
 
 if TYPE_CHECKING:  # running an artifact needs neither importer nor measurer, and both take long to load
     from autotune.host.roofline import Roofline
     from autotune.importer.program import Program
     from autotune.measure.local_measurer import LocalMeasurer
-
-ISA_ORDER = ("generic", "avx2", "avx512", "amx")
-"""Levels of x86-64, each of which runs code for those before it."""
 
 
 @dataclass(frozen=True)
@@ -69,11 +67,7 @@ class CpuBackend:
     def check_host(self, target: Target, where: Path) -> None:
         """As ``Backend.check_host``: this CPU needs the instruction set that the kernels use."""
         here = host_target().isa
-        levels = (here, target.isa)
-        runs = here == target.isa or (
-            all(level in ISA_ORDER for level in levels) and ISA_ORDER.index(target.isa) <= ISA_ORDER.index(here)
-        )
-        if not runs:
+        if target.isa not in levels_of(here):
             raise ArtifactError(
                 f"{where} was built for {target.isa} and this machine has {here}; tune it on this machine"
             )

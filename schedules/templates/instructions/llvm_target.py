@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 import tvm
-from tvm.target.codegen import llvm_get_cpu_features
+from tvm.target.codegen import llvm_get_cpu_features, llvm_get_system_triple
 
 from schedules.target import Target
 
@@ -13,6 +13,8 @@ from schedules.target import Target
 def llvm_target(target: Target) -> tvm.target.Target:
     """The TVM object for a CPU."""
     options: dict[str, object] = {"kind": "llvm", "num-cores": target.threads}
+    if target.architecture not in ("", str(llvm_get_system_triple()).partition("-")[0]):
+        options["mtriple"] = f"{target.architecture}-linux-gnu"
     if target.mcpu:
         options["mcpu"] = target.mcpu
     if target.features:

@@ -1,0 +1,133 @@
+"""Instruction sets and processors as data: a new CPU is one entry of ``PROCESSORS``, and nothing else names it.
+
+Names are LLVM's, as ``-mcpu`` takes them. Flags are the Linux kernel's (``/proc/cpuinfo``). Registers are those of 128
+bits and more; SVE is not used, since its length is not known when a kernel is built.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+AVX2 = frozenset({"avx2", "fma", "bmi1", "bmi2", "f16c"})
+AVX512 = AVX2 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
+ICE_LAKE = AVX512 | {"avx512_vnni", "avx512_vbmi2", "avx512_vpopcntdq", "gfni", "vaes", "vpclmulqdq", "clwb"}
+AMX = ICE_LAKE | {"amx_tile", "amx_bf16", "amx_int8", "avx512_bf16", "avx512_fp16"}
+DOTS = frozenset({"asimd", "asimddp", "asimdhp", "atomics", "lrcpc"})
+ARM_MATRIX = DOTS | {"i8mm", "bf16"}
+KIB, MIB = 1 << 10, 1 << 20
+
+
+@dataclass(frozen=True)
+class InstructionSet:
+    """A level of instructions that code may use.
+
+    Attributes:
+        architecture: as the first word of LLVM's triples; empty for code without vectors, which any has.
+        vector_bytes: of one vector register.
+        registers: vector registers of the architecture.
+        flags: that the kernel reports of every processor of this level.
+        runs: the level below, whose code processors of this level run as well.
+    """
+
+    architecture: str
+    vector_bytes: int
+    registers: int
+    flags: frozenset[str] = frozenset()
+    runs: str = "generic"
+
+
+INSTRUCTION_SETS = {
+    "amx": InstructionSet("x86_64", 64, 32, AMX, "avx512"),
+    "avx512": InstructionSet("x86_64", 64, 32, AVX512, "avx2"),
+    "avx2": InstructionSet("x86_64", 32, 16, AVX2),
+    "neon": InstructionSet("aarch64", 16, 32),
+    "rvv512": InstructionSet("riscv64", 64, 32, frozenset({"v", "zvl512b"}), "rvv256"),
+    "rvv256": InstructionSet("riscv64", 32, 32, frozenset({"v", "zvl256b"}), "rvv128"),
+    "rvv128": InstructionSet("riscv64", 16, 32, frozenset({"v"})),
+    "generic": InstructionSet("", 16, 32, runs=""),
+}
+"""Level → what it is; of one architecture best first. ``amx`` is AVX-512 plus AMX tiles, ``rvv256`` RISC-V's vector
+extension with registers of 256 bits."""
+
+ARCHITECTURES = {"arm64": "aarch64", "amd64": "x86_64"}
+"""Other names of architectures → LLVM's."""
+
+
+@dataclass(frozen=True)
+class Processor:
+    """A microarchitecture that LLVM has a model of.
+
+    Attributes:
+        name: LLVM's.
+        isa: the best level that its code may use, a key of ``INSTRUCTION_SETS``.
+        flags: that LLVM takes for granted; a name newer than the flags show would let it emit instructions that a CPU
+            refuses.
+        vendor: as the kernel says it; empty for any.
+        l1_bytes, l2_bytes, l3_bytes: data caches of one core, and the shared one of a usual machine (vendors' data
+            sheets), for kernels that are built elsewhere.
+    """
+
+    name: str
+    isa: str
+    flags: frozenset[str]
+    vendor: str = ""
+    l1_bytes: int = 32 * KIB
+    l2_bytes: int = MIB
+    l3_bytes: int = 16 * MIB
+
+
+AMD = "AuthenticAMD"
+ZEN4 = ICE_LAKE | {"avx512_bf16", "clzero"}
+PROCESSORS = (
+    Processor("graniterapids", "amx", AMX | {"amx_fp16"}, "", 48 * KIB, 2 * MIB, 432 * MIB),
+    Processor("sapphirerapids", "amx", AMX, "", 48 * KIB, 2 * MIB, 60 * MIB),
+    Processor("znver5", "avx512", ZEN4 | {"avx_vnni", "movdiri", "movdir64b"}, AMD, 48 * KIB, MIB, 32 * MIB),
+    Processor("znver4", "avx512", ZEN4, AMD, 32 * KIB, MIB, 32 * MIB),
+    Processor("icelake-server", "avx512", ICE_LAKE | {"sha_ni"}, "", 48 * KIB, 1280 * KIB, 48 * MIB),
+    Processor("cascadelake", "avx512", AVX512 | {"avx512_vnni", "clwb"}, "", 32 * KIB, MIB, 32 * MIB),
+    Processor("skylake-avx512", "avx512", AVX512, "", 32 * KIB, MIB, 32 * MIB),
+    Processor("znver3", "avx2", AVX2 | {"clzero", "vaes", "sha_ni"}, AMD, 32 * KIB, 512 * KIB, 32 * MIB),
+    Processor("znver2", "avx2", AVX2 | {"clzero", "clwb", "sha_ni"}, AMD, 32 * KIB, 512 * KIB, 16 * MIB),
+    Processor("haswell", "avx2", AVX2, "", 32 * KIB, 256 * KIB, 8 * MIB),
+    Processor("neoverse-v2", "neon", ARM_MATRIX | {"sve2", "flagm2", "dgh"}, "", 64 * KIB, 2 * MIB, 32 * MIB),
+    Processor("neoverse-n2", "neon", ARM_MATRIX | {"sve2", "flagm2"}, "", 64 * KIB, MIB, 32 * MIB),
+    Processor("neoverse-v1", "neon", ARM_MATRIX | {"sve"}, "", 64 * KIB, MIB, 32 * MIB),
+    Processor("neoverse-n1", "neon", DOTS, "", 64 * KIB, MIB, 32 * MIB),
+    Processor("cortex-a72", "neon", frozenset({"asimd"}), "", 32 * KIB, 512 * KIB, 8 * MIB),
+    Processor("sifive-x280", "rvv512", frozenset({"v", "zvl512b"}), "", 32 * KIB, 512 * KIB, 2 * MIB),
+    Processor("spacemit-x60", "rvv256", frozenset({"v", "zvl256b"}), "", 32 * KIB, 512 * KIB, 2 * MIB),
+)
+"""Best first within a level."""
+
+
+def levels_of(isa: str) -> tuple[str, ...]:
+    """The levels whose code a processor of level ``isa`` runs, best first."""
+    found: list[str] = []
+    while isa:
+        found.append(isa)
+        isa = INSTRUCTION_SETS[isa].runs
+    return tuple(found)
+
+
+def processor(name: str) -> Processor | None:
+    """The entry of LLVM's ``name``; None for one that is not in the table."""
+    return next((each for each in PROCESSORS if each.name == name), None)
+
+
+def best_processor(isa: str, flags: frozenset[str], vendor: str) -> Processor | None:
+    """The best of level ``isa`` whose every flag is among ``flags``; None where none fits."""
+    fitting = (p for p in PROCESSORS if p.isa == isa and p.flags <= flags and p.vendor in ("", vendor))
+    return next(fitting, None)
+
+
+def best_levels(architecture: str, flags: frozenset[str]) -> tuple[str, ...]:
+    """The levels that code may use on such a machine, best first.
+
+    Args:
+        architecture: as the kernel or LLVM names it.
+        flags: as the kernel names them.
+    """
+    here = ARCHITECTURES.get(architecture, architecture)
+    return tuple(
+        name for name, level in INSTRUCTION_SETS.items() if level.architecture in ("", here) and level.flags <= flags
+    )

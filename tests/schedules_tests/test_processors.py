@@ -1,0 +1,55 @@
+"""The table of processors: what LLVM, archspec and the kernel say of its entries."""
+
+from __future__ import annotations
+
+import pytest
+from tvm.target import codegen
+
+from schedules.errors import UsageError
+from schedules.processors import (
+    AMX,
+    AVX2,
+    INSTRUCTION_SETS,
+    PROCESSORS,
+    Processor,
+    best_levels,
+    best_processor,
+    levels_of,
+    processor,
+)
+from schedules.target import Target
+
+
+@pytest.mark.parametrize("entry", PROCESSORS, ids=lambda entry: entry.name)
+def test_every_processor_is_one_of_llvm_and_has_what_its_level_needs(entry: Processor) -> None:
+    level = INSTRUCTION_SETS[entry.isa]
+    assert codegen.llvm_is_valid_cpu(entry.name, f"{level.architecture}-linux-gnu")
+    assert level.flags <= entry.flags
+    assert processor(entry.name) is entry
+    assert best_levels(level.architecture, entry.flags)[0] == entry.isa
+    target = Target.cpu(entry.name, 4)
+    assert (target.isa, target.mcpu, target.architecture) == (entry.isa, entry.name, level.architecture)
+
+
+def test_the_best_processor_is_one_whose_every_flag_is_there() -> None:
+    found = best_processor("amx", AMX, "GenuineIntel")
+    assert found is not None
+    assert found.name == "sapphirerapids"
+    assert best_processor("avx2", frozenset(), "") is None
+
+
+def test_a_level_runs_the_code_of_those_below_it() -> None:
+    assert levels_of("amx") == ("amx", "avx512", "avx2", "generic")
+    assert levels_of("neon") == ("neon", "generic")
+    assert levels_of("rvv512") == ("rvv512", "rvv256", "rvv128", "generic")
+
+
+def test_levels_are_those_of_the_architecture() -> None:
+    assert best_levels("x86_64", AVX2) == ("avx2", "generic")
+    assert best_levels("arm64", frozenset()) == ("neon", "generic")
+    assert best_levels("s390x", AVX2) == ("generic",)
+
+
+def test_a_processor_that_is_not_in_the_table_is_refused_with_those_that_are() -> None:
+    with pytest.raises(UsageError, match="'z80' is not known; it must be one of graniterapids"):
+        Target.cpu("z80", 1)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from autotune.artifact import weights_file
 from autotune.artifact.weights_file import SharedWeights, read_weights, write_weights
 from autotune.host.pages import ALIGNMENT
 from schedules.errors import ArtifactError
@@ -13,6 +14,22 @@ WEIGHTS = (
     np.zeros((0, 4), np.float32),
     np.arange(8, dtype=np.int8)[::2],
 )
+
+
+@pytest.fixture(params=["read", "mapped"], autouse=True)
+def way(request, monkeypatch):
+    """Every test reads small files and maps large ones."""
+    monkeypatch.setattr(weights_file, "MAPPED_BYTES", 1 if request.param == "mapped" else 1 << 40)
+    return request.param
+
+
+def test_what_is_mapped_follows_no_later_file_and_is_written_to_in_this_process_alone(tmp_path, way):
+    entries = write_weights(tmp_path / "w", WEIGHTS[:1])
+    (first,), (second,) = read_weights(tmp_path / "w", entries), read_weights(tmp_path / "w", entries)
+    first[:] = -1
+    (tmp_path / "w").unlink()
+    write_weights(tmp_path / "w", (WEIGHTS[0] + 5,))
+    assert np.array_equal(second, WEIGHTS[0])
 
 
 def test_what_was_written_is_read_aligned(tmp_path):

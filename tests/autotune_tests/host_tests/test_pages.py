@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autotune.host.pages import ALIGNMENT, PAGE, SMALL, paged
+from autotune.host.pages import ALIGNMENT, PAGE, SMALL, mapped_file, paged
 
 THP = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
@@ -60,3 +60,17 @@ def test_the_system_is_asked_for_huge_pages() -> None:
             flags = line.split()
     assert flags is not None
     assert "hg" in flags
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="Linux counts anonymous memory")
+def test_a_mapped_file_takes_no_memory_of_this_process_alone(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(bytes(range(256)) * (64 << 10))
+
+    def anonymous_kb() -> int:
+        text = Path("/proc/self/smaps_rollup").read_text()
+        return sum(int(number) for number in re.findall(r"Anonymous: +([0-9]+) kB", text))
+
+    before = anonymous_kb()
+    memory = mapped_file(tmp_path / "f")
+    assert int(memory[:1024].sum()) == 4 * sum(range(256))
+    assert anonymous_kb() - before < 2 << 10  # of 16 MiB

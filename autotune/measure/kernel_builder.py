@@ -13,11 +13,15 @@ import time
 from pathlib import Path
 from typing import Protocol
 
+import tvm
 from tvm import s_tir, tirx
 from tvm.support import cc
 
 from autotune.host.process_limits import is_out_of_memory
+from autotune.measure.code_cache import Code, CodeCache, key_of, source_digest
 from autotune.measure.messages import BuildJob, Built
+from autotune.versions import installed
+from schedules import lower
 from schedules.config import Config
 from schedules.errors import ScheduleError, named_last_line
 from schedules.lower import load_program, tvm_target
@@ -51,14 +55,17 @@ class Builder:
     Args:
         target: what to build for.
         lowering: applies configs to programs.
+        cache: code that was compiled before by ``schedules.lower``; None compiles everything.
     """
 
-    def __init__(self, target: Target, lowering: Lowering) -> None:
+    def __init__(self, target: Target, lowering: Lowering, cache: CodeCache | None = None) -> None:
         self._target = target
         self._tvm_target = tvm_target(target)
         self._lowering = lowering
         self._programs: dict[str, tirx.PrimFunc] = {}
         self._linker = shutil.which("ld.lld") or shutil.which("ld")
+        self._cache = cache
+        self._surroundings = () if cache is None else surroundings(target)
 
     def build(self, job: BuildJob) -> Built:
         """Write ``job.library``; a failure is an answer."""
@@ -66,9 +73,16 @@ class Builder:
         stage: ErrorKind = "lower_error"
         trace = ""
         try:
+            key = self._key(job)
+            known = None if self._cache is None else self._cache.get(key)
+            if known is not None:
+                Path(object_of(job.library)).write_bytes(known.objects)
+                return Built(time.perf_counter() - start, self._linked(job.library), trace=known.trace)
             schedule = self._lowering.lower(self._program(job.program), job.config, self._target)
             stage, trace = "compile_error", _trace(schedule)
             code_hash = self.compile(schedule.mod["main"], job.symbol, job.library)
+            if self._cache is not None:
+                self._cache.put(key, Code(Path(object_of(job.library)).read_bytes(), trace))
         except Exception as error:  # whatever a candidate provokes is its measurement
             return Built(time.perf_counter() - start, error=_kind(error, stage), message=_message(error), trace=trace)
         return Built(time.perf_counter() - start, code_hash, trace=trace)
@@ -78,23 +92,37 @@ class Builder:
 
         The object file stays beside it. It holds no path or time, so its hash tells equal code of one task.
         """
-        objects = object_of(library)
-        compiled(func, symbol, self._tvm_target).mod.write_to_file(objects)
-        self._link(objects, library)
-        return hashlib.sha256(Path(objects).read_bytes()).hexdigest()[:16]
+        compiled(func, symbol, self._tvm_target).mod.write_to_file(object_of(library))
+        return self._linked(library)
 
-    def _link(self, objects: str, library: str) -> None:
+    def _linked(self, library: str) -> str:
+        """Link ``library`` from the object file beside it; the hash of that."""
+        objects = object_of(library)
         if self._linker is None:
             cc.create_shared(library, [objects])
-            return
-        # The linker itself rather than the compiler driver in front of it: 4 ms instead of 25. Symbols of the C
-        # libraries are found in the process that loads it.
-        subprocess.run([self._linker, "-shared", "-o", library, objects], check=True, capture_output=True)
+        else:
+            # The linker itself rather than the compiler driver in front of it: 4 ms instead of 25. Symbols of the C
+            # libraries are found in the process that loads it.
+            subprocess.run([self._linker, "-shared", "-o", library, objects], check=True, capture_output=True)
+        return hashlib.sha256(Path(objects).read_bytes()).hexdigest()[:16]
+
+    def _key(self, job: BuildJob) -> str:
+        """Where the cache keeps what ``job`` makes."""
+        return key_of([*self._surroundings, Path(job.program).read_text(), job.config.to_json(), job.symbol])
 
     def _program(self, path: str) -> tirx.PrimFunc:
         if path not in self._programs:
             self._programs[path] = load_program(Path(path).read_text())
         return self._programs[path]
+
+
+def surroundings(target: Target) -> tuple[str, ...]:
+    """What decides code besides a program, its config and its name: the target, the templates, the compiler."""
+    compiler = [f"{name} {installed(name)}" for name in ("apache-tvm", "apache-tvm-ffi")]
+    for library in sorted(Path(tvm.__file__).parent.glob("lib/libtvm_compiler*")):  # another build has the same version
+        status = library.stat()
+        compiler.append(f"{library} {status.st_size} {status.st_mtime_ns}")
+    return target.to_json(), source_digest(Path(lower.__file__).parent), *compiler
 
 
 def _trace(schedule: s_tir.Schedule) -> str:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 from typing import Any, cast
 
 from autotune.host.fork_server import Handler
+from autotune.measure.code_cache import CodeCache
 from autotune.measure.kernel_builder import Builder, Lowering
 from autotune.measure.kernel_timing import Bench, CpuBench, compile_producer
 from autotune.measure.messages import BuildJob, Built, ReferenceJob, Settings, TimedAll, TimeJob
@@ -49,7 +51,8 @@ class CpuHandler(KernelHandler):
         self._settings = settings
         self._lowering = lowering_of(settings)
         self._producer = compile_producer(settings.target)
-        super().__init__(Builder(settings.target, self._lowering))
+        cache = CodeCache(Path(settings.cache)) if settings.cache else None
+        super().__init__(Builder(settings.target, self._lowering, cache))
 
     def _open(self) -> Bench[Any]:
         return CpuBench(self._settings, self._lowering, self._producer)

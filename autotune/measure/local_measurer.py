@@ -19,6 +19,7 @@ import psutil
 
 from autotune.host.machine import read_host, thread_cpus
 from autotune.host.worker_pool import ForkServerProcess, Lost, WorkerPool
+from autotune.measure.code_cache import CodeCache, user_cache
 from autotune.measure.evaluator import FINAL_EVALUATOR, Adaptive, Evaluator, make_evaluator
 from autotune.measure.kernel_builder import object_of
 from autotune.measure.machine_lock import MachineLock
@@ -113,7 +114,8 @@ class LocalMeasurer(AbstractContextManager["LocalMeasurer"]):
         evaluator: a name from ``EVALUATORS``, or an Evaluator.
         seed: of the inputs that candidates are checked on.
         limits: what a candidate may take.
-        lowering: the module that applies configs to programs; another than the default in tests only.
+        lowering: the module that applies configs to programs; another than the default, whose code is not kept, in
+            tests only.
         remote: where candidates run, if not on this machine's CPU.
         lock: shared with the other measurers of this machine, if there are any.
 
@@ -156,7 +158,9 @@ class LocalMeasurer(AbstractContextManager["LocalMeasurer"]):
         self._expected: dict[str, str] = {}
         cores = thread_cpus(target.threads) if remote is None else remote.cores
         device = "" if remote is None else remote.device
-        settings = Settings(target, cores, seed, lowering, str(self._directory), device)
+        self._cache = CodeCache(user_cache())
+        folder = str(self._cache.folder) if lowering == LOWERING else ""
+        settings = Settings(target, cores, seed, lowering, str(self._directory), device, folder)
         handler = KERNEL_HANDLER if remote is None else remote.handler
         self._server = ForkServerProcess(handler, settings, self._directory, kernel_variables(target))
         self._builders = WorkerPool(self._server, read_host().usable_threads)
@@ -167,6 +171,8 @@ class LocalMeasurer(AbstractContextManager["LocalMeasurer"]):
 
     def close(self) -> None:
         """End every worker process; safe to call twice."""
+        if not self._closed:
+            self._cache.prune()
         self._closed = True
         self._server.close()
 

@@ -23,6 +23,7 @@ class Settings:
         lowering: the module that applies configs to programs; ``schedules.lower``, but for tests.
         directory: where libraries, programs, references and the workers' logs lie.
         device: the RPC device to run on, as HOST:PORT:KEY of its tracker; empty for this machine.
+        cache: folder of code that was compiled before; empty to compile everything.
     """
 
     target: Target
@@ -31,6 +32,7 @@ class Settings:
     lowering: str
     directory: str
     device: str = ""
+    cache: str = ""
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from autotune.host.machine import host_target
+from autotune.measure.code_cache import CodeCache
 from autotune.measure.kernel_builder import Builder, object_of
 from autotune.measure.kernel_timing import load
 from autotune.measure.messages import BuildJob, Built
@@ -56,3 +58,31 @@ def test_failures_are_answers(builder: Builder, tmp_path: Path, kind: str, error
     assert (built.error, built.code_hash) == (error, "")
     assert words in built.message
     assert "\n" not in built.message
+
+
+def test_code_that_was_compiled_before_is_not_compiled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = CodeCache(tmp_path / "cache")
+    first = build(Builder(host_target(), faults, cache), "right", tmp_path)
+    objects = (tmp_path / "right.o").read_bytes()
+    (tmp_path / "other process").mkdir()
+    again = Builder(host_target(), faults, cache)
+    monkeypatch.setattr(again, "compile", None)  # whatever calls it fails
+    found = build(again, "right", tmp_path / "other process")
+    assert (found.code_hash, found.trace, found.error) == (first.code_hash, first.trace, None)
+    assert (tmp_path / "other process" / "right.o").read_bytes() == objects
+    assert load(str(tmp_path / "other process" / "right.so"), candidate("right").task) is not None
+    assert build(again, "wrong", tmp_path).error is not None
+
+
+def test_another_target_has_other_code(tmp_path: Path) -> None:
+    cache = CodeCache(tmp_path / "cache")
+    for target in (host_target(), replace(host_target(), isa="avx2", mcpu="haswell", features=())):
+        assert build(Builder(target, faults, cache), "right", tmp_path).error is None
+    assert len(list((tmp_path / "cache").glob("??/*"))) == 2
+
+
+def test_failures_are_not_kept(tmp_path: Path) -> None:
+    cache = CodeCache(tmp_path / "cache")
+    for _ in range(2):
+        assert build(Builder(host_target(), faults, cache), "illegal", tmp_path).error == "lower_error"
+    assert not (tmp_path / "cache").exists()

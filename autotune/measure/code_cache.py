@@ -1,0 +1,129 @@
+"""Machine code that was compiled before, by what decides it: shared by tasks, models, runs and processes of one user.
+
+One file per entry, named by its key. A key is the hash of everything that changes the code: the lowered program or
+what it is lowered from, the target, the names in the code, this program's templates and TVM. So an entry is never
+stale; it can only be unknown. A file is written elsewhere and renamed, so that no process sees half an entry, and it
+begins with the hash of what follows, so that a damaged one is noticed, removed and compiled again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import platformdirs
+
+logger = logging.getLogger(__name__)
+
+MOST_BYTES = 256 << 20
+"""Bytes of all entries together; a kernel of a convolution takes about 9 KB. Heuristic, not measured."""
+
+KEPT_SHARE = 0.75
+"""Share of them that is kept when there are more: the most recently used. Heuristic, not measured."""
+
+DIGEST_BYTES = hashlib.sha256().digest_size
+
+
+@dataclass(frozen=True)
+class Code:
+    """What a build made.
+
+    Attributes:
+        objects: the object file's bytes.
+        trace: as in ``Measurement``.
+    """
+
+    objects: bytes
+    trace: str = ""
+
+
+def user_cache() -> Path:
+    """The folder of the user's own cache."""
+    return platformdirs.user_cache_path("tune-compiler") / "code"
+
+
+def key_of(parts: Iterable[str]) -> str:
+    """The key of what ``parts`` decide together; other parts, or others in another order, have another key."""
+    return hashlib.sha256(json.dumps(list(parts)).encode()).hexdigest()
+
+
+def source_digest(folder: Path) -> str:
+    """Hash of the Python sources below ``folder``: code that templates make changes with them, without a version."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*.py")):
+        digest.update(f"{path.relative_to(folder)}\0".encode())
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class CodeCache:
+    """Entries below ``folder``, which is made when the first is kept. What cannot be read or written is not there.
+
+    Attributes:
+        most_bytes: bytes of all entries that ``prune`` leaves at most.
+    """
+
+    folder: Path
+    most_bytes: int = MOST_BYTES
+
+    def get(self, key: str) -> Code | None:
+        """The entry of ``key``, or None; it now is the most recently used."""
+        path = self._path(key)
+        try:
+            data = path.read_bytes()
+            digest, content = data[:DIGEST_BYTES], data[DIGEST_BYTES:]
+            if hashlib.sha256(content).digest() != digest:
+                logger.warning("%s is damaged; it is removed and compiled again", path)
+                path.unlink(missing_ok=True)
+                return None
+            os.utime(path)
+        except OSError as error:
+            logger.debug("%s is not in the code cache: %s", key, error)
+            return None
+        size = int.from_bytes(content[:8], "little")
+        return Code(content[8 + size :], content[8 : 8 + size].decode())
+
+    def put(self, key: str, code: Code) -> None:
+        """Keep ``code``."""
+        trace = code.trace.encode()
+        content = len(trace).to_bytes(8, "little") + trace + code.objects
+        path = self._path(key)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(prefix=".code-", dir=path.parent) as own:  # others may write it too
+                scratch = Path(own) / key
+                scratch.write_bytes(hashlib.sha256(content).digest() + content)
+                scratch.replace(path)
+        except OSError as error:
+            logger.debug("%s cannot be kept: %s", path, error)
+
+    def prune(self) -> None:
+        """Remove the least recently used entries if all together take more than ``most_bytes``."""
+        found = []
+        for path in self.folder.glob("??/*"):
+            try:
+                status = path.stat()
+            except OSError:  # another process removed it
+                continue
+            found.append((status.st_mtime_ns, status.st_size, path))
+        total = sum(size for _, size, _ in found)
+        if total <= self.most_bytes:
+            return
+        for _, size, path in sorted(found):
+            if total <= KEPT_SHARE * self.most_bytes:
+                return
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                logger.debug("%s cannot be removed: %s", path, error)
+            total -= size
+
+    def _path(self, key: str) -> Path:
+        return self.folder / key[:2] / key

@@ -1,0 +1,97 @@
+"""Compiled code by content: found again, never stale, never half written, never more than its bound."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from autotune.measure.code_cache import Code, CodeCache, key_of, source_digest, user_cache
+
+KEY = key_of(["program", "config"])
+
+
+def test_what_was_kept_is_found_again(tmp_path: Path) -> None:
+    cache = CodeCache(tmp_path / "new")
+    assert cache.get(KEY) is None
+    cache.put(KEY, Code(b"\x7fELF code", '["trace"]'))
+    assert CodeCache(tmp_path / "new").get(KEY) == Code(b"\x7fELF code", '["trace"]')
+    assert cache.get(key_of(["program", "other"])) is None
+
+
+def test_keys_keep_their_parts_apart() -> None:
+    keys = [key_of(parts) for parts in (["ab", "c"], ["a", "bc"], ["abc"], ["c", "ab"], ["ab", "c", ""])]
+    assert len(set(keys)) == len(keys)
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda data: data[:-1], lambda data: b"", lambda data: data[:40] + b"?" + data[41:]]
+)
+def test_a_damaged_entry_is_removed(tmp_path: Path, damage, caplog: pytest.LogCaptureFixture) -> None:  # type: ignore[no-untyped-def]
+    cache = CodeCache(tmp_path)
+    cache.put(KEY, Code(b"code" * 10, "trace"))
+    (entry,) = tmp_path.glob("??/*")
+    entry.write_bytes(damage(entry.read_bytes()))
+    assert cache.get(KEY) is None
+    assert not entry.exists()
+    assert "damaged" in caplog.text
+    cache.put(KEY, Code(b"again"))
+    assert cache.get(KEY) == Code(b"again")
+
+
+def test_a_folder_that_cannot_be_written_keeps_nothing(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    cache = CodeCache(tmp_path / "file" / "code")
+    cache.put(KEY, Code(b"code"))
+    assert cache.get(KEY) is None
+    cache.prune()
+
+
+def test_the_least_recently_used_entries_are_removed(tmp_path: Path) -> None:
+    cache = CodeCache(tmp_path, most_bytes=6_000)
+    keys = [key_of([str(number)]) for number in range(10)]
+    for age, key in enumerate(reversed(keys)):
+        cache.put(key, Code(bytes(900)))
+        os.utime(tmp_path / key[:2] / key, (age, age))
+    assert cache.get(keys[9]) is not None  # the oldest of all, now the most recently used
+    cache.prune()
+    kept = {key for key in keys if cache.get(key) is not None}
+    assert kept == {keys[9], *keys[:3]}
+    cache.prune()
+    assert {key for key in keys if cache.get(key) is not None} == kept
+
+
+def write_and_read(folder: str, worker: int) -> int:
+    """How many of 40 entries, which several processes write at once, were read whole."""
+    cache = CodeCache(Path(folder))
+    right = 0
+    for number in range(40):
+        key = key_of([str(number)])
+        cache.put(key, Code(bytes([number]) * 5000, f"trace {number}"))
+        right += cache.get(key) == Code(bytes([number]) * 5000, f"trace {number}")
+    return right
+
+
+def test_processes_share_a_cache(tmp_path: Path) -> None:
+    with ProcessPoolExecutor(3) as pool:
+        assert list(pool.map(write_and_read, [str(tmp_path)] * 3, range(3))) == [40] * 3
+    assert len(list(tmp_path.glob("??/*"))) == 40
+    assert not list(tmp_path.glob("??/.code-*"))
+
+
+def test_the_digest_of_sources_changes_with_any_of_them(tmp_path: Path) -> None:
+    (tmp_path / "below").mkdir()
+    (tmp_path / "a.py").write_text("x = 1")
+    (tmp_path / "below" / "b.py").write_text("y = 1")
+    first = source_digest(tmp_path)
+    assert source_digest(tmp_path) == first
+    (tmp_path / "below" / "b.py").write_text("y = 2")
+    second = source_digest(tmp_path)
+    (tmp_path / "below" / "b.py").rename(tmp_path / "b.py")
+    assert len({first, second, source_digest(tmp_path)}) == 3
+
+
+def test_the_users_own_cache_is_in_the_cache_folder() -> None:
+    assert user_cache().parent.name == "tune-compiler"

@@ -112,7 +112,7 @@ def read_host(read: Reader = read_file, allowed: Iterable[int] | None = None) ->
 
 
 def _flags(info: Mapping[str, str]) -> frozenset[str]:
-    """Features in the kernel's words: ``flags`` on x86-64, ``Features`` on AArch64, extensions in one word on RISC-V."""
+    """Features in the kernel's words, which are ``flags`` on x86-64, ``Features`` on AArch64, ``isa`` on RISC-V."""
     if "isa" in info:
         base, *longer = info["isa"].lower().split("_")
         bits = max((int(word[3:-1]) for word in longer if re.fullmatch(r"zvl\d+b", word)), default=128)

@@ -1,0 +1,125 @@
+"""docs/examples/server.py: health, metrics, both formats, refusals, and load on the loopback."""
+
+import http.client
+import importlib.util
+import io
+import json
+import re
+import threading
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from autotune.runtime.serve_options import ServeOptions
+
+PLACE = Path(__file__).parents[3] / "docs" / "examples" / "server.py"
+
+
+@pytest.fixture(scope="module")
+def server(tiny_built):
+    spec = importlib.util.spec_from_file_location("example_server", PLACE)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    with module.make_server(tiny_built.artifact, 0, serve=ServeOptions(streams=2)) as made:
+        thread = threading.Thread(target=made.serve_forever)
+        thread.start()
+        yield made
+        made.shutdown()
+        thread.join()
+
+
+def ask(connection, method, path, body=None, kind="application/json"):
+    connection.request(method, path, body, {"Content-Type": kind})
+    answer = connection.getresponse()
+    return answer.status, answer.read()
+
+
+@pytest.fixture
+def connection(server):
+    made = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=30)
+    yield made
+    made.close()
+
+
+def packed(array):
+    file = io.BytesIO()
+    np.savez(file, data=array)
+    return file.getvalue()
+
+
+def image(seed):
+    return np.random.default_rng(seed).standard_normal((1, 16, 8, 8)).astype(np.float32)
+
+
+def counted(connection):
+    text = ask(connection, "GET", "/metrics")[1].decode()
+    return {code: int(number) for code, number in re.findall(r'tune_requests_total\{code="(\d+)"\} (\d+)', text)}, text
+
+
+def test_health_says_what_serves(connection):
+    status, body = ask(connection, "GET", "/health")
+    assert (status, json.loads(body)) == (200, {"status": "ok", "streams": 2, "threads": 1})
+
+
+def test_both_formats_give_the_same(connection):
+    array = image(0)
+    status, body = ask(connection, "POST", "/run", json.dumps({"data": array.tolist()}))
+    assert status == 200
+    status, other = ask(connection, "POST", "/run", packed(array), "application/x-npz")
+    assert status == 200
+    with np.load(io.BytesIO(other)) as outputs:
+        assert list(outputs) == list(json.loads(body))
+        for name, output in json.loads(body).items():
+            assert np.allclose(output, outputs[name], 1e-4, 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [(b"{", "Expecting"), (b"[]", "attribute"), (b'{"date": []}', "did you mean 'data'"), (b"{}", "'data' is missing")],
+)
+def test_wrong_requests_are_told_what_is_right(connection, body, words):
+    status, answer = ask(connection, "POST", "/run", body)
+    assert status == 400
+    assert words in json.loads(answer)["error"]
+
+
+def test_metrics_count_answers_and_refusals(connection):
+    before, _ = counted(connection)
+    ask(connection, "POST", "/run", packed(image(0)), "application/x-npz")
+    ask(connection, "POST", "/run", b"{")
+    after, text = counted(connection)
+    assert after["200"] == before.get("200", 0) + 1
+    assert after["400"] == before.get("400", 0) + 1
+    buckets = [int(number) for number in re.findall(r"_bucket\{le=\"[^\"]+\"\} (\d+)", text)]
+    assert buckets == sorted(buckets)
+    assert buckets[-1] == after["200"] == int(re.search(r"_count (\d+)", text)[1])
+
+
+@pytest.mark.slow
+def test_sixteen_clients_on_the_loopback_get_their_own_answers(server, connection, tiny_built):
+    reference = onnxruntime.InferenceSession(str(tiny_built.model), providers=["CPUExecutionProvider"])
+    images = [image(seed) for seed in range(16)]
+    bodies = [packed(each) for each in images]
+    wanted = [reference.run(["scores"], {"data": each})[0] for each in images]
+    before, _ = counted(connection)
+    wrong = []
+
+    def client(number):
+        own = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=60)
+        for step in range(100):
+            index = (number + step) % len(bodies)
+            status, answer = ask(own, "POST", "/run", bodies[index], "application/x-npz")
+            with np.load(io.BytesIO(answer)) as outputs:
+                if status != 200 or not np.allclose(outputs["scores"], wanted[index], 1e-3, 1e-5):
+                    wrong.append((number, step))
+        own.close()
+
+    threads = [threading.Thread(target=client, args=(number,)) for number in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert wrong == []
+    assert counted(connection)[0]["200"] - before.get("200", 0) == 1600

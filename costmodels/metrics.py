@@ -17,6 +17,9 @@ from schedules.errors import UsageError
 LEVELS = (0.5, 0.8, 0.95)
 """Probabilities of the intervals whose coverage is told. Convention."""
 
+TOP_LEVEL = 0.8
+"""Probability of the interval that is judged at the top. Convention."""
+
 
 def coverage(prediction: Prediction, truth: Floats, level: float) -> float:
     """Share of ``truth`` inside the central ``level`` interval of a normal with the predicted mean and deviation.
@@ -57,20 +60,33 @@ class Quality:
         coverage: share of the truth inside the interval of each of ``LEVELS``, in that order.
         rank_correlation: Spearman's ρ.
         top_recall: of the best tenth (at least five).
+        top_coverage: share of the truth inside the ``TOP_LEVEL`` interval among the tenth that is expected to be best,
+            where a search looks.
+        doubt_rank: Spearman's ρ of |error| with the standard deviation: whether the model knows where it errs more.
+        doubt_spread: standard deviation of the standard deviations over their mean; 0 where all doubt is equal.
         error: root mean square error, in scores (0.05 is 5 % of a latency).
     """
 
     coverage: tuple[float, ...]
     rank_correlation: float
     top_recall: float
+    top_coverage: float
+    doubt_rank: float
+    doubt_spread: float
     error: float
 
 
 def assess(prediction: Prediction, truth: Floats) -> Quality:
     """All of it at once; n ≥ 1."""
+    count = max(5, len(truth) // 10)
+    top = np.argsort(-prediction.mean, kind="stable")[:count]
+    errors = truth - prediction.mean
     return Quality(
         tuple(coverage(prediction, truth, level) for level in LEVELS),
         rank_correlation(prediction.mean, truth),
-        top_recall(prediction.mean, truth, max(5, len(truth) // 10)),
-        float(np.sqrt(np.mean((prediction.mean - truth) ** 2))),
+        top_recall(prediction.mean, truth, count),
+        coverage(Prediction(prediction.mean[top], prediction.std[top]), truth[top], TOP_LEVEL),
+        rank_correlation(np.abs(errors), prediction.std),
+        float(np.std(prediction.std) / max(float(np.mean(prediction.std)), 1e-12)),
+        float(np.sqrt(np.mean(errors**2))),
     )

@@ -144,8 +144,8 @@ def cost_model_table(replay: Replay, names: Sequence[str]) -> Table:
     """Coverage, ranks and errors on configs that were not fitted."""
     table = Table(
         "Cost models: on configs that were not fitted, mean over tasks and seeds",
-        ["cost model", "fitted on", *(f"in {level:.0%}" for level in LEVELS), "rank corr", "top recall", "rms error",
-         "fit ms", "predict ms"],
+        ["cost model", "fitted on", *(f"in {level:.0%}" for level in LEVELS), "rank corr", "top recall",
+         "80% at the top", "doubt rank", "doubt spread", "rms error", "fit ms", "predict ms"],
     )  # fmt: skip
     for name, by_task in replay.outcomes("cost model", replay.tasks(), names).items():
         for place, count in enumerate(replay.rules.fitted):
@@ -155,7 +155,7 @@ def cost_model_table(replay: Replay, names: Sequence[str]) -> Table:
             cover = np.mean([one.quality.coverage for one in found], axis=0).tolist()
             means = {
                 key: float(np.mean([getattr(one.quality, key) for one in found]))
-                for key in ("rank_correlation", "top_recall", "error")
+                for key in ("rank_correlation", "top_recall", "top_coverage", "doubt_rank", "doubt_spread", "error")
             }
             milliseconds = {
                 "fit_ms": 1e3 * _median(one.fit_s for one in found),

@@ -24,6 +24,48 @@ LATENCY, THROUGHPUT, BALANCED = OBJECTIVES = ("latency", "throughput", "balanced
 threads of its own; or both, with kernels for either."""
 
 
+@dataclass(frozen=True)
+class Precision:
+    """Which products of a model (convolutions, products of matrices) multiply bf16 operands; their sums are fp32.
+
+    Attributes:
+        products: numbers of those that do, in the order of the imported graph; None: all of them.
+    """
+
+    products: frozenset[int] | None = frozenset()
+
+    def __contains__(self, number: int) -> bool:
+        return self.products is None or number in self.products
+
+    def __str__(self) -> str:
+        """``fp32``, ``bf16``, or ``bf16:0,3,4``: what ``parse`` reads."""
+        if self.products is None:
+            return "bf16"
+        return "bf16:" + ",".join(map(str, sorted(self.products))) if self.products else "fp32"
+
+    @staticmethod
+    def parse(text: str) -> Precision:
+        """Inverse of ``str``.
+
+        Raises:
+            UsageError: for any other text.
+        """
+        kind, _, numbers = text.partition(":")
+        parts = numbers.split(",") if numbers else []
+        if kind == "bf16" and all(part.isdecimal() for part in parts):
+            return Precision(frozenset(map(int, parts)) if parts else None)
+        if text != "fp32":
+            near = did_you_mean(text, ("fp32", "bf16"))
+            raise UsageError(
+                f"precision {text!r} is unknown; {near}it must be fp32, bf16, or bf16: and numbers of products, "
+                "such as bf16:0,3,4"
+            )
+        return Precision()
+
+
+FP32 = Precision()
+
+
 def default_log() -> Path:
     """The tuning log in the user's data folder."""
     return Path(platformdirs.user_data_dir("tune")) / "tuning.db"
@@ -45,6 +87,8 @@ class Options:
         inputs: input name → shape, for models that leave shapes open.
         weights: name of a model's file without its suffix → how much one inference of it counts beside one of the other
             models of the run, 1 where it is not named; for runs of several models.
+        precision: ``fp32``; ``bf16``: products of bf16 operands, added up in fp32; ``bf16:0,3``: these products only,
+            numbered in the order of the imported graph (docs/precision.md).
         shapes: two or more of these: the artifact serves them all (docs/shapes.md), and ``inputs`` is not read.
         log: path or URL of the tuning log; None for the user's own.
         seed: of every random choice.
@@ -74,6 +118,7 @@ class Options:
     isa: str | None = None
     inputs: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     weights: Mapping[str, int] = field(default_factory=dict)
+    precision: str = "fp32"
     shapes: tuple[Mapping[str, tuple[int, ...]], ...] = ()
     log: str | Path | None = None
     seed: int = 0
@@ -111,6 +156,7 @@ class Options:
         self._check_fleet()
         self._check_fallback()
         self._check_streams()
+        self._check_precision()
         if self.out is not None and not isinstance(self.out, Path):
             object.__setattr__(self, "out", Path(self.out))
 
@@ -147,6 +193,15 @@ class Options:
             raise UsageError(
                 f"--objective {BALANCED} tunes on this machine what TVM can express; leave out --fallback, --cluster "
                 f"and --rpc, or give --objective {THROUGHPUT}"
+            )
+
+    def _check_precision(self) -> None:
+        precision = Precision.parse(self.precision)
+        if precision != FP32 and (self.lanes.count("cuda") or (self.target is not None and self.target.kind == "cuda")):
+            raise UsageError(f"--precision {precision} is for CPUs, and this builds for a CUDA device; leave it out")
+        if precision.products and self.fallback:
+            raise UsageError(
+                f"--precision {precision} numbers products, and --fallback cuts the model; give fp32 or bf16"
             )
 
     def _check_fleet(self) -> None:

@@ -77,6 +77,11 @@ class Artifact:
         return self.path / "model.so"
 
     @property
+    def precision(self) -> str:
+        """Which products read bf16 operands, as ``options.Precision`` has it."""
+        return str(self.provenance.get("precision", "fp32"))
+
+    @property
     def device_parts(self) -> dict[str, Path]:
         """Subgraph → the artifact of what a device runs of the model (``autotune/tuning/coupled.py``)."""
         steps = self.steps
@@ -136,7 +141,7 @@ def write_artifact(
             "outputs": encode(program.outputs),
             "parts": [kernels_part(place) for place in places if place.is_dir()],
             "weights": entries,
-            "provenance": dict(provenance),
+            "provenance": {"precision": str(program.precision), **provenance},
         }
         write_manifest(folder, KERNELS, fields)
 

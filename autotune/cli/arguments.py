@@ -98,6 +98,14 @@ Weights = Annotated[
 ArtifactFolder = Annotated[
     Path, typer.Argument(metavar="ARTIFACT", help="Artifact directory made by 'tune run'.", show_default=False)
 ]
+Precision = Annotated[
+    str,
+    typer.Option(
+        metavar="fp32|bf16|bf16:NUMBERS",
+        help="Operands of convolutions and products of matrices: fp32, bf16 (sums are fp32), or bf16 for the products "
+        "of these numbers only, such as bf16:0,3.",
+    ),
+]
 Out = Annotated[
     Path | None,
     typer.Option(

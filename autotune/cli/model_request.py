@@ -13,7 +13,7 @@ from autotune.options import EFFORTS, Options
 AUTO = "auto"
 """Number of streams: one on each thread."""
 
-LOOK_UP = ("model", "target", "threads", "inputs", "log", "as_json")
+LOOK_UP = ("model", "target", "threads", "precision", "inputs", "log", "as_json")
 """Fields of a request that looks a model's tasks up in a log."""
 BUILD = (*LOOK_UP, "more", "out", "device", "seed", "lanes", "objective", "streams", "fallback", "quiet")
 """Fields of a request that builds from a log."""
@@ -44,6 +44,7 @@ class ModelRequest:
     target: opt.Target = "host"
     device: opt.Device = True
     threads: opt.Threads = None
+    precision: opt.Precision = Options.precision
     weight: opt.Weights = None
     inputs: opt.Inputs = None
     log: opt.Log = None

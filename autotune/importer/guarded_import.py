@@ -40,6 +40,7 @@ from autotune.importer.onnx_model.load import load_model
 from autotune.importer.onnx_model.segments import Segment, declare_foreign, split
 from autotune.importer.onnx_model.simplify import flatten
 from autotune.importer.program import Program, import_program, simplified
+from autotune.options import FP32, Precision
 from schedules.errors import AutotuneError, ModelError, UnsupportedError
 from schedules.lower import claim, load_program
 from schedules.target import Target
@@ -56,9 +57,9 @@ Sound = Callable[[int], None]
 
 
 def import_model(
-    path: Path, inputs: Inputs, target: Target, limits: Limits | None = None
+    path: Path, inputs: Inputs, target: Target, limits: Limits | None = None, precision: Precision = FP32
 ) -> tuple[onnx.ModelProto, Program]:
-    """The checked model at ``path``, and it as fused kernels.
+    """The checked model at ``path``, and it as fused kernels whose products are computed in ``precision``.
 
     Raises:
         ModelError: in one line, if it is no sound model, cannot be imported, or takes more than ``limits``.
@@ -70,7 +71,7 @@ def import_model(
         sound(count_nodes(model))
         simple = simplified(model, target)
         del model  # the simplified model has its own copy of the weights
-        return replace(import_program(simple, target), spaces={})
+        return replace(import_program(simple, target, precision), spaces={})
 
     try:
         model, program = _forked(path, inputs, work, limits or Limits())

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from tvm import relax, tirx
 from tvm.ir import IRModule
 
+from autotune.host.dtypes import as_words
 from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.importer.conversion.bounds import bounded
 from autotune.importer.conversion.narrow import encoded
@@ -22,9 +23,11 @@ from autotune.importer.conversion.operator_catalog import import_graph
 from autotune.importer.layouts.assign import assign_layouts
 from autotune.importer.layouts.blocked import Blocked
 from autotune.importer.layouts.channels_last import ChannelsLast
+from autotune.importer.layouts.precision import assign_types, mean_in_long
 from autotune.importer.onnx_model.simplify import simplify
 from autotune.importer.operators.integer_products import with_biases
 from autotune.interface import TensorSpec
+from autotune.options import FP32, Precision
 from schedules.lower import claim, normalise, operations, program_of, task_key
 from schedules.space import Space
 from schedules.target import Target
@@ -40,12 +43,13 @@ class Program:
 
     Attributes:
         module: Relax ``main`` (inputs, then weights) that calls the kernels, and the kernels.
-        weights: the arrays for ``main``'s weight parameters, in order.
+        weights: the arrays for ``main``'s weight parameters, in order; short floats as words (``host.dtypes``).
         inputs, outputs: the model's interface.
         tasks: the distinct kernels, most work first.
         programs: task key → normalised PrimFunc as JSON text.
         spaces: task key → what can be tuned.
         kernels: kernel's name in ``module`` → task key.
+        precision: which products read bf16 operands.
     """
 
     module: IRModule
@@ -56,22 +60,24 @@ class Program:
     programs: dict[str, str]
     spaces: dict[str, Space]
     kernels: dict[str, str]
+    precision: Precision = FP32
 
 
-def import_program(model: onnx.ModelProto, target: Target) -> Program:
-    """Relax import, layouts, fusion and tasks.
+def import_program(model: onnx.ModelProto, target: Target, precision: Precision = FP32) -> Program:
+    """Relax import, types, layouts, fusion and tasks.
 
     Args:
         model: simplified, with static shapes.
+        precision: which products read bf16 operands.
 
     Raises:
         ModelError: naming the operator that cannot be imported.
     """
     try:
         with third_party():
-            return _imported(model, target)
+            return _imported(model, target, precision)
     except ThirdPartyError as error:  # a pass over the whole program, which rarely says over which operator
-        raise attributed(model, error, lambda alone: _imported(alone, target)) from error
+        raise attributed(model, error, lambda alone: _imported(alone, target, precision)) from error
 
 
 def simplified(model: onnx.ModelProto, target: Target) -> onnx.ModelProto:
@@ -79,21 +85,21 @@ def simplified(model: onnx.ModelProto, target: Target) -> onnx.ModelProto:
     return simplify(model, integer_products=template_set(target).integer_products)
 
 
-def _imported(model: onnx.ModelProto, target: Target) -> Program:
+def _imported(model: onnx.ModelProto, target: Target, precision: Precision) -> Program:
     inputs, outputs = interface(model)
     templates = template_set(target)
     module = import_graph(encoded(with_biases(bounded(model)), half_native=templates.half_native))
     layouts = ChannelsLast() if templates.channels_last else Blocked(target.lanes())
-    module, weights = assign_layouts(module, layouts)
+    module, weights = assign_layouts(assign_types(module, precision), layouts)
     module = _fused(module)
     tasks, programs, spaces, kernels = _tasks(module, target)
-    return Program(module, tuple(weights), inputs, outputs, tasks, programs, spaces, kernels)
+    return Program(module, tuple(map(as_words, weights)), inputs, outputs, tasks, programs, spaces, kernels, precision)
 
 
 def _fused(module: IRModule) -> IRModule:
     """Kernels, and a ``main`` that calls them."""
     for step in (
-        relax.transform.LegalizeOps(),
+        relax.transform.LegalizeOps({"relax.mean": mean_in_long}),
         relax.transform.AnnotateTIROpPattern(),
         relax.transform.FuseOps(),
         relax.transform.FuseTIR(),

@@ -11,7 +11,7 @@ from autotune.artifact.make_plan import record_key
 from autotune.backends.backend_catalog import backend_of
 from autotune.builder.reuse import Reuse
 from autotune.importer.guarded_import import import_model
-from autotune.options import Options
+from autotune.options import Options, Precision
 from autotune.report.inspect_lanes import BranchRow, report_branches
 from autotune.tuning.existing_log import known_log
 from autotune.tuning.part import resolve_target
@@ -111,7 +111,8 @@ def report_tasks(model_path: Path, options: Options) -> ModelReport:
         AutotuneError: for a bad model, option or log.
     """
     target = resolve_target(options)
-    _, program = import_model(model_path, options.inputs, target)
+    precision = Precision.parse(options.precision)
+    _, program = import_model(model_path, options.inputs, target, precision=precision)
     roofline = backend_of(target).roofline(target)
     reports = []
     with closing(known_log(options.log)) as log:

@@ -5,6 +5,7 @@ A part is one model as a rule. Several models of one part share the machine, the
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,7 +30,7 @@ from autotune.importer.guarded_import import import_model
 from autotune.importer.program import Program
 from autotune.measure.measurer import MeasurementBackend
 from autotune.measure.remote.connect import Fleet
-from autotune.options import Options
+from autotune.options import FP32, Options, Precision
 from autotune.tuning.existing_log import made_log
 from autotune.tuning.preload import preload
 from autotune.tuning.result import PhaseClock, Result
@@ -39,7 +40,13 @@ from autotune.validation.reference_engine import reference_latency
 from schedules.space import Space
 from schedules.target import Target
 from schedules.task import Task
+from schedules.templates.instructions.llvm_target import features_of
 from tuning_logs.sql_store import TuningLog
+
+logger = logging.getLogger(__name__)
+
+BF16_FEATURE = "avx512bf16"
+"""LLVM's name of the instructions that multiply bf16."""
 
 MAX_COLD_BYTES = 1 << 30
 """Most memory by which weights are kept cold between runs, bytes: beyond it nothing gets colder."""
@@ -291,15 +298,18 @@ def _build(
 
 def _open_model(machine: Machine, asked: PartModel, log: TuningLog) -> OpenModel:
     """Import a model, and check where its artifact goes."""
-    model, program = import_model(asked.path, asked.options.inputs, machine.widest)
+    precision = Precision.parse(asked.options.precision)
+    model, program = import_model(asked.path, asked.options.inputs, machine.widest, precision=precision)
+    if precision != FP32 and BF16_FEATURE not in features_of(machine.target):
+        logger.warning("this CPU has no instructions for bf16: such products are computed in fp32, and are slower")
     backend_of(machine.target).check_program(asked.path.name, program)
     sizes = plan_sizes(program, machine.target, machine.lanes, asked.options)
     out = output_path(asked.path, asked.options)
-    earlier = () if asked.options.frozen else _check_place(out, asked.path, machine)
+    earlier = () if asked.options.frozen else _check_place(out, asked.path, machine, precision)
     return OpenModel(asked, machine, model, program, sizes, log, earlier)
 
 
-def _check_place(out: Path, model_path: Path, machine: Machine) -> tuple[Run, ...]:
+def _check_place(out: Path, model_path: Path, machine: Machine, precision: Precision) -> tuple[Run, ...]:
     """The history of what is at ``out`` and will be replaced.
 
     Raises:
@@ -307,7 +317,7 @@ def _check_place(out: Path, model_path: Path, machine: Machine) -> tuple[Run, ..
     """
     with scratch_beside(out):
         pass
-    return earlier_runs(out, model_path, machine.widest)
+    return earlier_runs(out, model_path, machine.widest, precision)
 
 
 def _time_reference(part: OpenModel, observe: Observer) -> None:

@@ -24,7 +24,7 @@ from autotune.artifact.plain_data import decode, encode
 from autotune.events import Event, ReferenceTimed, SlotBegan, SlotDone, TuningBegan
 from autotune.host.machine import read_host
 from autotune.host.roofline import Roofline
-from autotune.options import Options
+from autotune.options import FP32, Options, Precision
 from autotune.runtime.model_timing import median_timeline
 from autotune.runtime.session import InferenceSession
 from autotune.tuning.job import Job
@@ -226,11 +226,12 @@ def read_history(path: Path) -> tuple[Run, ...]:
         raise ArtifactError(f"{path / FILE} is damaged ({error}); run 'tune run' again") from error
 
 
-def earlier_runs(out: Path, model: Path, target: Target) -> tuple[Run, ...]:
-    """The history of the artifact that a run is about to replace, if it is of the same model and target."""
+def earlier_runs(out: Path, model: Path, target: Target, precision: Precision = FP32) -> tuple[Run, ...]:
+    """The history of the artifact that a run is about to replace, if it is of the same model, target and precision."""
     try:
         manifest = read_manifest(out)
-        same = manifest["provenance"].get("sha256") == sha256(model)
+        origin = manifest["provenance"]
+        same = (origin.get("sha256"), origin.get("precision", str(FP32))) == (sha256(model), str(precision))
         fingerprint = Target.from_json(json.dumps(manifest["target"])).fingerprint
         return read_history(out) if same and fingerprint == target.fingerprint else ()
     except (ArtifactError, KeyError) as error:

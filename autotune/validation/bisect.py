@@ -38,6 +38,7 @@ from autotune.importer.program import Program, import_program, simplified
 from autotune.measure.local_measurer import LocalMeasurer
 from autotune.measure.measurer import symbol_of
 from autotune.measure.output_check import Expected, aligned, numpy_dtype, poison
+from autotune.options import Precision
 from autotune.runtime.session import InferenceSession
 from autotune.validation.bisect_names import Names
 from autotune.validation.reference_runs import Arrays, reference_outputs
@@ -96,7 +97,7 @@ def bisect(artifact: Path, model: Path, seed: int = 0) -> Culprit | None:
     shapes = {spec.name: spec.shape for spec in opened.inputs if spec.shape}
     checked = load_model(model, shapes)
     simple = simplified(checked, opened.target)
-    program = import_program(_copy(simple), opened.target)
+    program = import_program(_copy(simple), opened.target, Precision.parse(opened.precision))
     feed = random_inputs(opened.inputs, seed)
     set_threads(opened.target.threads)
     with LocalMeasurer(opened.target) as measurer, tempfile.TemporaryDirectory(prefix="tune-bisect-") as name:

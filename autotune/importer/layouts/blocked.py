@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, ClassVar
 
 from tvm import relax, te, tirx, topi
@@ -63,7 +64,8 @@ def convolution(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value
     packed = layouts.constant(pack_conv(weight, block, inner, groups))
     grouped_channels = out_channels if groups > 1 else 0
     window = Window(weight.shape[2:], *found.geometry)
-    out = layouts.emit_anchor("conv2d", conv2d, image, packed, window, groups, grouped_channels)
+    compute = partial(conv2d, window=window, groups=groups, outputs=grouped_channels)
+    out = layouts.emit_anchor("conv2d", compute, image, packed)
     return Value(shape, native=out)
 
 
@@ -90,7 +92,8 @@ def _dot_convolution(layouts: TensorLayouts, found: Convolution, form: DotForm, 
     grouped_channels = weight.shape[0] if groups > 1 else 0
     image = layouts.native(value) if image is None else image
     window = Window(weight.shape[2:], *geometry)
-    out = layouts.emit_anchor("conv2d", conv2d, image, packed, window, groups, grouped_channels, fill)
+    compute = partial(conv2d, window=window, groups=groups, outputs=grouped_channels, border=fill)
+    out = layouts.emit_anchor("conv2d", compute, image, packed)
     return Value(shape, native=out)
 
 

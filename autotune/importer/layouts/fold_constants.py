@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from tvm import relax
 
+from autotune.host.dtypes import numpy_type
+
 Array = NDArray[Any]
 
 
@@ -55,6 +57,8 @@ def fold_call(call: relax.Call, args: list[Array | None], shape: tuple[int, ...]
     result: Array | None = None
     if name in ("relax.reshape", "relax.squeeze"):
         result = first.reshape(shape)
+    elif name == "relax.astype":
+        result = first
     elif name == "relax.permute_dims":
         result = np.transpose(first, _axes(call))
     elif name == "relax.expand_dims":
@@ -67,4 +71,4 @@ def fold_call(call: relax.Call, args: list[Array | None], shape: tuple[int, ...]
         result = _BINARY[name](first, args[1])
     if result is None or result.shape != shape:
         return None
-    return np.ascontiguousarray(result.astype(dtype, copy=False))
+    return np.ascontiguousarray(result.astype(numpy_type(dtype), copy=False))

@@ -127,7 +127,8 @@ def pool(data: te.Tensor, pooling: Pooling, layout: ImageLayout) -> te.Tensor:
     lowest = LOWEST.get(str(data.dtype), LOWEST["float32"])
     source = pad_spatial(data, around, lowest if maximum else 0.0, at, layout.padded_axes)
     kh, kw = te.reduce_axis((0, window.size[0]), "kh"), te.reduce_axis((0, window.size[1]), "kw")
-    combine, dtype = (te.max, data.dtype) if maximum else (te.sum, layout.sum_dtype or data.dtype)
+    wide = "float32" if str(data.dtype) == "bfloat16" else data.dtype
+    combine, dtype = (te.max, wide) if maximum else (te.sum, layout.sum_dtype or wide)
 
     def element(*index: tirx.Var) -> tirx.Expr:
         y = index[at] * window.strides[0] + kh * window.dilation[0]
@@ -137,8 +138,10 @@ def pool(data: te.Tensor, pooling: Pooling, layout: ImageLayout) -> te.Tensor:
     shape = (*data.shape[:at], *pooling.out_size, *data.shape[at + 2 :])
     names = list(layout.axes)
     pooled = te.compute(shape, element, name=layout.block, attrs={"tune.anchor": layout.anchor}, varargs_names=names)
-    if maximum:
+    if maximum and wide == data.dtype:
         return pooled
+    if maximum:
+        return te.compute(shape, lambda *index: pooled[index].astype(data.dtype), name="narrow", varargs_names=names)
     all_taps = not any(around) or (pooling.count_include_pad and not over_h and not over_w)
 
     def average(*index: tirx.Var) -> tirx.Expr:

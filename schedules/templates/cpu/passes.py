@@ -77,6 +77,19 @@ def defined_dots(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModul
     return tvm.IRModule({name: _with_definitions(func) for name, func in mod.functions.items()}, attrs=mod.attrs)
 
 
+def spelt_bf16(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+    """Vectors of one bfloat16 as their bits: ``BF16StorageLegalize`` skips them, and fails where they are."""
+
+    def spelt(vector: tirx.Broadcast) -> tirx.Expr:
+        if str(vector.value.ty) != "bfloat16":
+            return vector
+        bits = tirx.Broadcast(tirx.reinterpret("uint16", vector.value), vector.lanes)
+        return tirx.reinterpret(str(vector.ty), bits)
+
+    functions = {name: tvm_ffi.structural_map(func, (tirx.Broadcast, spelt)) for name, func in mod.functions.items()}
+    return tvm.IRModule(functions, attrs=mod.attrs)
+
+
 def _lowered(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
     old, new = s_tir.transform, tirx.transform
     steps = [
@@ -109,6 +122,7 @@ def _lowered(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         new.MakePackedAPI(),
         tvm.transform.module_pass(without_checks, opt_level=0, name="WithoutChecks"),
         new.FP8StorageLegalize(),
+        tvm.transform.module_pass(spelt_bf16, opt_level=0, name="SpeltBf16"),
         new.BF16StorageLegalize(),
     ]
     return tvm.transform.Sequential(steps)(mod)

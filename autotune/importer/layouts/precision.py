@@ -1,0 +1,244 @@
+"""Which tensors of a program are bfloat16: a type is assigned to every tensor, before layouts are.
+
+A *product* is a convolution or a product of matrices of fp32 tensors. One that is chosen reads bf16 operands and adds
+up in fp32:
+
+    matmul(x, w)  →  matmul(astype(x, bf16), astype(w, bf16), out_dtype=float32)
+
+The cast of an operand stands behind what makes it, once, so that fusion puts it into that kernel and the tensor lies in
+memory as bf16. Who else reads it, a residual addition say, casts it back in registers. Casts move up through operators
+that compute nothing (``MOVES``), so that these move half as many bytes. What only fits into fp32 (softmax, norms, other
+products, the model's outputs) reads the fp32 tensor.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from tvm import relax, te, tirx, topi
+from tvm.ir import GenericConst, GlobalVar, IRModule
+
+from autotune.host.dtypes import numpy_type
+from autotune.importer.layouts.layout_agnostic import BINARY, STRICT, UNARY
+from autotune.options import Precision
+from schedules.errors import UsageError
+
+SHORT, LONG = "bfloat16", "float32"
+
+PRODUCTS = ("relax.nn.conv2d", "relax.matmul")
+
+MOVES = frozenset(
+    f"relax.{name}"
+    for name in [
+        *("reshape", "permute_dims", "squeeze", "expand_dims", "flatten", "concat", "split", "strided_slice", "tile"),
+        *("broadcast_to", "nn.max_pool2d", "nn.avg_pool2d", "mean"),
+    ]
+)
+"""Operators that are as good on bf16 as on fp32: they copy numbers, or add some up in fp32."""
+
+KERNELS = frozenset({"relax.concat", "relax.nn.max_pool2d", "relax.nn.avg_pool2d"})
+"""Those whose result lies in memory in any case."""
+
+IN_REGISTERS = UNARY | BINARY | STRICT | {"relax.where"}
+"""Operators whose kernels can cast what they read: a cast in front of them is fused into them."""
+
+
+def products(module: IRModule) -> list[relax.Call]:
+    """The products of ``main`` in the order of the program; a product's *number* is its place here."""
+    return [
+        binding.value
+        for block in module["main"].body.blocks
+        for binding in block.bindings
+        if _is_product(binding.value)
+    ]
+
+
+def assign_types(module: IRModule, precision: Precision) -> IRModule:
+    """``module`` with the products that ``precision`` chooses reading bf16; the module itself if that is none.
+
+    Raises:
+        UsageError: if it names a product that ``module`` has not.
+    """
+    found = products(module)
+    largest = max(precision.products or (0,))
+    if largest and largest >= len(found):
+        raise UsageError(f"precision {precision} names product {largest} of {len(found)}; they are numbered from 0")
+    chosen = {call for number, call in enumerate(found) if number in precision}
+    return _Assignment(module, chosen).module() if chosen else module
+
+
+def _name(expr: relax.Expr) -> str:
+    if isinstance(expr, relax.TupleGetItem):
+        return "relax.split"  # a part of a tuple is stored as the whole is
+    return str(getattr(getattr(expr, "op", None), "name", ""))
+
+
+def _is_long(ty: relax.Type) -> bool:
+    """Whether all tensors of a type are fp32."""
+    if isinstance(ty, relax.TupleType):
+        return all(_is_long(part) for part in ty.fields)
+    return isinstance(ty, relax.TensorType) and str(ty.dtype) == LONG
+
+
+def _is_product(expr: relax.Expr) -> bool:
+    return _name(expr) in PRODUCTS and _is_long(expr.ty) and all(_is_long(arg.ty) for arg in expr.args)
+
+
+def _variables(expr: relax.Expr) -> list[relax.Var]:
+    """The variables that ``expr`` reads."""
+    if isinstance(expr, relax.Var):
+        return [expr]
+    if isinstance(expr, relax.TupleGetItem):
+        return _variables(expr.tuple_value)
+    parts = expr.fields if isinstance(expr, relax.Tuple) else expr.args if isinstance(expr, relax.Call) else ()
+    return [var for part in parts for var in _variables(part)]
+
+
+@dataclass
+class _Tensor:
+    """A tensor of the new program: the fp32 variable, the bf16 one, or both."""
+
+    long: relax.Expr | None = None
+    short: relax.Expr | None = None
+
+
+@dataclass
+class _Assignment:
+    """The new program, binding by binding.
+
+    Attributes:
+        old: the program; only its ``main`` changes.
+        chosen: products that read bf16.
+    """
+
+    old: IRModule
+    chosen: set[relax.Call]
+    builder: relax.BlockBuilder = field(default_factory=relax.BlockBuilder)
+    tensors: dict[relax.Var, _Tensor] = field(default_factory=dict)
+    kernels: dict[GlobalVar, GlobalVar] = field(default_factory=dict)
+
+    def module(self) -> IRModule:
+        """The new module."""
+        main = self.old["main"]
+        bindings = [binding for block in main.body.blocks for binding in block.bindings]
+        self._stored_short = self._short_variables(bindings, main.body.body)
+        for var, function in self.old.functions_items():
+            if var.name_hint != "main":
+                self.kernels[var] = self.builder.add_func(function, var.name_hint)
+        params = [relax.Var(param.name, param.ty) for param in main.params]
+        self.tensors = {old: _Tensor(long=new) for old, new in zip(main.params, params, strict=True)}
+        with self.builder.function("main", params, attrs=dict(main.attrs)):
+            with self.builder.dataflow():
+                for binding in bindings:
+                    self.tensors[binding.var] = self._made(binding.var, binding.value)
+                result = self.builder.emit_output(self._rebuilt(main.body.body, self._long))
+            self.builder.emit_func_output(result)
+        return self.builder.finalize()
+
+    def _short_variables(self, bindings: list[relax.VarBinding], result: relax.Expr) -> set[relax.Var]:
+        """The variables that are stored as bf16.
+
+        Those are what a chosen product reads, and what a move reads whose result is stored as bf16. And, where it goes
+        on to a chosen product, what lies in memory in any case if all who read it cast.
+        """
+        readers: dict[relax.Var, list[relax.VarBinding]] = {}
+        for binding in bindings:
+            for var in set(_variables(binding.value)):
+                readers.setdefault(var, []).append(binding)
+        outputs = set(_variables(result))
+        short, leading = set[relax.Var](), set[relax.Var]()
+        for binding in reversed(bindings):
+            read = readers.get(binding.var, [])
+            if any(each.value in self.chosen or each.var in leading for each in read):
+                leading.add(binding.var)
+            if not _is_long(binding.var.ty):
+                continue
+            if any(each.value in self.chosen or (_name(each.value) in MOVES and each.var in short) for each in read):
+                short.add(binding.var)
+            elif binding.var in leading and binding.var not in outputs:
+                names = {_name(each.value) for each in read}
+                if _name(binding.value) in KERNELS and names <= IN_REGISTERS:
+                    short.add(binding.var)
+        return short
+
+    def _made(self, var: relax.Var, expr: relax.Expr) -> _Tensor:
+        if isinstance(expr, relax.Var):
+            return self.tensors[expr]
+        if expr in self.chosen:
+            left, right = (self._short(arg) for arg in expr.args)
+            made = _Tensor(long=self.builder.emit(_product(expr, left, right)))
+        elif var in self._stored_short and _name(expr) in MOVES:
+            return _Tensor(short=self.builder.emit(self._rebuilt(expr, self._short)))
+        else:
+            read = self._in_registers if _name(expr) in IN_REGISTERS else self._long
+            made = _Tensor(long=self.builder.emit(self._rebuilt(expr, read)))
+        if var in self._stored_short:
+            made.short = self.builder.emit(relax.op.astype(made.long, SHORT))
+        return made
+
+    def _rebuilt(self, expr: relax.Expr, read: Callable[[relax.Expr], relax.Expr]) -> relax.Expr:
+        """``expr`` on what ``read`` makes of the tensors that it reads."""
+        if isinstance(expr, relax.Tuple):
+            return relax.Tuple([self._rebuilt(part, read) for part in expr.fields])
+        if isinstance(expr, relax.TupleGetItem):
+            return relax.TupleGetItem(read(expr.tuple_value), expr.index)
+        if isinstance(expr, relax.Call):
+            return relax.Call(expr.op, [self._rebuilt(arg, read) for arg in expr.args], expr.attrs, expr.ty_args)
+        if isinstance(expr, GlobalVar):
+            return self.kernels[expr]
+        return read(expr) if isinstance(expr, relax.Var | GenericConst) else expr
+
+    def _long(self, expr: relax.Expr) -> relax.Expr:
+        """The tensor as fp32; one that exists as bf16 only is cast once."""
+        if not isinstance(expr, relax.Var):
+            return expr
+        tensor = self.tensors[expr]
+        if tensor.long is None:
+            tensor.long = self.builder.emit(relax.op.astype(tensor.short, LONG))
+        return tensor.long
+
+    def _in_registers(self, expr: relax.Expr) -> relax.Expr:
+        """The tensor as fp32, cast anew for this reader alone where it is stored as bf16, so that the cast is fused."""
+        tensor = self.tensors[expr] if isinstance(expr, relax.Var) else _Tensor(long=expr)
+        if tensor.short is None or expr not in self._stored_short:
+            return self._long(expr)
+        return self.builder.emit(relax.op.astype(tensor.short, LONG))
+
+    def _short(self, expr: relax.Expr) -> relax.Expr:
+        """The tensor as bf16; one that exists as fp32 only, an input of the model say, is cast once."""
+        if isinstance(expr, GenericConst):
+            array = np.asarray(expr.value.numpy())
+            return relax.const(array.astype(numpy_type(SHORT)), SHORT) if str(array.dtype) == LONG else expr
+        if not isinstance(expr, relax.Var) or not _is_long(expr.ty):
+            return self._long(expr)
+        tensor = self.tensors[expr]
+        if tensor.short is None:
+            tensor.short = self.builder.emit(relax.op.astype(tensor.long, SHORT))
+        return tensor.short
+
+
+def mean_in_long(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    """The kernel of ``relax.mean``: of bf16 numbers the sum is fp32. A rule of ``relax.transform.LegalizeOps``."""
+    if str(call.args[0].ty.dtype) != SHORT:
+        return call.op.get_attr("FLegalize")(builder, call)
+
+    def average(data: te.Tensor) -> te.Tensor:
+        axes = None if call.attrs.axis is None else [int(axis) for axis in call.attrs.axis]
+        total = topi.sum(topi.cast(data, LONG), axes, bool(call.attrs.keepdims))
+        share = math.prod(int(size) for size in total.shape) / math.prod(int(size) for size in data.shape)
+        return topi.cast(topi.multiply(total, tirx.const(share, LONG)), SHORT)
+
+    return builder.call_te(average, call.args[0], primfunc_name_hint="mean")
+
+
+def _product(call: relax.Call, left: relax.Expr, right: relax.Expr) -> relax.Call:
+    """``call`` of bf16 operands, added up in fp32."""
+    if _name(call) == "relax.matmul":
+        return relax.op.matmul(left, right, out_dtype=LONG)
+    attrs = call.attrs
+    sizes = ([int(size) for size in each] for each in (attrs.strides, attrs.padding, attrs.dilation))
+    layouts = (str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout))
+    return relax.op.nn.conv2d(left, right, *sizes, int(attrs.groups), *layouts, LONG)

@@ -27,6 +27,7 @@ from schedules.errors import (
 )
 
 if TYPE_CHECKING:
+    from autotune.exchange.export_c import export_c as export_c
     from autotune.options import Options as Options
     from autotune.runtime.serve_options import ServeOptions as ServeOptions
     from autotune.runtime.session import InferenceSession as InferenceSession
@@ -48,6 +49,7 @@ _HOMES = {
     "ServeOptions": "autotune.runtime.serve_options",
     "TunedFunction": "autotune.tuning.function",
     "build": "autotune.tuning.tune",
+    "export_c": "autotune.exchange.export_c",
     "load": SESSION,
     "tune": "autotune.tuning.tune",
     "tune_function": "autotune.tuning.function",
@@ -72,6 +74,7 @@ __all__ = [
     "UsageError",
     "VerificationError",
     "build",
+    "export_c",
     "load",
     "tune",
     "tune_function",

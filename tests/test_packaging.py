@@ -98,6 +98,7 @@ def test_the_wheel_holds_what_is_needed_and_no_tests():
         "autotune/report/report.html.j2",
         "autotune/backends/cpu/core.cc",
         "autotune/backends/cpu/core.h",
+        "autotune/exchange/c_library/library.cc.in",
         "autotune/exchange/plain_model.py",
     ):
         assert name in names

@@ -10,6 +10,7 @@ import typer
 
 from autotune.cli import arguments as opt
 from autotune.cli.reply import Reply
+from costmodels.choices import choose
 from schedules.errors import UsageError
 
 report_app = typer.Typer()
@@ -33,23 +34,49 @@ def report(
     return Reply([f"{written}: {size / 1e3:.0f} KB"], {"report": str(written), "bytes": size}, as_json)
 
 
-@report_app.command(epilog="Example: tune export model.tuned --out exported")
+TVM, C = "tvm", "c"
+
+
+@report_app.command(epilog="Example: tune export model.tuned --out exported --format c")
 def export(
     artifact: opt.ArtifactFolder,
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder to write; new or empty.")] = Path(
         "exported"
     ),
+    form: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            metavar="NAME",
+            help="tvm: for plain TVM, with the few lines of Python that run it. c: a C library that needs neither "
+            "Python nor TVM, with header, weights, build files, examples and a self-test.",
+        ),
+    ] = TVM,
+    name: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Name of the C library and its functions.", show_default="the artifact's"),
+    ] = None,
     as_json: opt.Json = False,
 ) -> Reply:
-    """Write a folder that plain TVM runs without this program, with the few lines of Python that do it."""
-    from autotune.exchange.export import RUNNER
-    from autotune.exchange.export import export as write
+    """Write an artifact as a folder that runs without this program: for plain TVM, or as a C library."""
+    write = choose("format", form, {TVM: _export_tvm, C: _export_c})
+    written, how = write(artifact, out, name)
+    names = sorted(str(path.relative_to(written)) for path in written.rglob("*") if path.is_file())
+    return Reply([f"{written}: {', '.join(names)}; {how}"], {"folder": str(written), "files": names}, as_json)
 
-    written = write(artifact, out)
-    names = sorted(path.name for path in written.iterdir())
-    return Reply(
-        [f"{written}: {', '.join(names)}; {RUNNER} says how"], {"folder": str(written), "files": names}, as_json
-    )
+
+def _export_tvm(artifact: Path, out: Path, name: str | None) -> tuple[Path, str]:
+    from autotune.exchange.export import RUNNER, export
+
+    if name is not None:
+        raise UsageError(f"--name {name} is for --format {C}; leave it out")
+    return export(artifact, out), f"{RUNNER} says how"
+
+
+def _export_c(artifact: Path, out: Path, name: str | None) -> tuple[Path, str]:
+    from autotune.exchange.export_c import export_c
+
+    return export_c(artifact, out, name), "selftest/selftest runs what was recorded"
 
 
 def _read_bench(path: Path) -> dict[str, Any]:

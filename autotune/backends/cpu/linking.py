@@ -7,6 +7,8 @@ tenths of a second, and the linker puts them together: what was measured is what
 
 from __future__ import annotations
 
+import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import tvm
@@ -16,7 +18,7 @@ from tvm.support import cc
 from autotune.artifact.plan import Plan
 from autotune.importer.program import Program
 from autotune.measure.measurer import Candidate, MeasurementBackend, symbol_of
-from schedules.errors import InstallError
+from schedules.errors import InstallError, last_line
 from schedules.lower import load_program, tvm_target
 from schedules.target import Target
 from schedules.templates.common.concat import concat_axis
@@ -71,14 +73,38 @@ CORE = Path(__file__).with_name("core.cc")
 """What runs flat programs; compiled with every artifact, so that a machine that only runs one needs no compiler."""
 
 CORE_OPTIONS = ("-O2", "-std=c++17", "-fno-exceptions", "-fno-rtti", "-pthread")
-LINK_OPTIONS = ("-static-libgcc", "-Wl,--as-needed", "-Wl,--no-undefined")
+SHARED = ("-shared", "-fPIC", "-static-libgcc", "-Wl,--as-needed", "-Wl,--no-undefined")
 """A library needs nothing but the C library and its relatives: no C++ runtime, and nothing that TVM would provide."""
 
 
 def link_kernels(kernels: dict[str, Path], library: Path) -> None:
-    """Write ``library`` with the kernels and the core that calls them, for a flat program."""
-    objects = [str(CORE), *(str(path) for path in kernels.values())]
-    cc.create_shared(str(library), objects, [*CORE_OPTIONS, *LINK_OPTIONS, "-s"])
+    """Write ``library`` with the kernels and the core that calls them, for a flat program.
+
+    The kernels alone, as one object, are left beside it: what a C library is linked from (``exchange/export_c.py``).
+    """
+    objects = [str(CORE)]
+    if kernels:
+        merged = merged_object(library)
+        compile_with(["-r", "-nostdlib", "-o", str(merged), *(str(path) for path in kernels.values())])
+        objects.append(str(merged))
+    compile_with([*CORE_OPTIONS, *SHARED, "-s", "-o", str(library), *objects])
+
+
+def merged_object(library: Path) -> Path:
+    """Where ``link_kernels`` leaves the kernels of ``library`` as one object."""
+    return library.with_suffix(".o")
+
+
+def compile_with(arguments: Sequence[str]) -> None:
+    """Run the C++ compiler.
+
+    Raises:
+        InstallError: if there is none, or it fails, with the end of what it says.
+    """
+    check_compiler()
+    done = subprocess.run([cc.get_cc(), *arguments], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise InstallError(f"{cc.get_cc()} cannot link kernels: {last_line(done.stderr)}; install g++ with binutils")
 
 
 def link_library(program: Program, target: Target, kernels: dict[str, Path], library: Path) -> None:

@@ -1,0 +1,339 @@
+"""``tune export --format c``: an artifact as a C library with its header, weights, build files, examples and self-test.
+
+The library holds the kernels and the core that sessions run too (``backends/cpu/core.cc``). What it knows of the model
+is generated as C tables; its functions are in ``c_library/library.cc.in``.
+
+    include/NAME.h              the interface
+    lib/libNAME.so              needs the C library alone
+    lib/NAME.weights            mapped when a model is opened
+    lib/pkgconfig/NAME.pc, lib/cmake/NAME/NAMEConfig.cmake
+    examples/NAME.c, NAME.py    a run in C, and in Python by ctypes without this program
+    selftest/selftest.c, selftest, NAME.cases
+                                runs what this machine recorded, and tries what has to be refused
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import struct
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.artifact.composite import Composite, read_composite
+from autotune.artifact.directory import Artifact, read_artifact
+from autotune.artifact.manifest import KERNELS, SEGMENTS, WEIGHTS, kind_of, read_manifest
+from autotune.backends.cpu.linking import CORE, CORE_OPTIONS, SHARED, compile_with, merged_object
+from autotune.backends.cpu.program_words import program_words
+from autotune.graph.steps import Steps
+from autotune.host.dtypes import numpy_type
+from autotune.interface import TensorSpec
+from autotune.runtime.session import InferenceSession
+from autotune.validation.verify import random_inputs
+from schedules.errors import ArtifactError, InstallError, UsageError, last_line
+
+TEMPLATES = Path(__file__).with_name("c_library")
+
+HEADER_BYTES = 4096
+"""Bytes before the weights in their file, a page: they begin at a page's boundary."""
+
+HOOK_SYMBOLS = "__TVMBackend*"
+"""Pointers in kernels that the core fills: they stay visible, so that the linker joins those of all objects."""
+
+CASES = 3
+"""Recorded runs of each set of shapes."""
+
+SELFTEST_OPTIONS = ("-O2", "-std=gnu11", "-pthread", "-static-libgcc", "-Wl,--as-needed")
+
+ISA_NEEDS = {
+    "generic": "true",
+    "avx2": '__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")',
+    "avx512": " && ".join(f'__builtin_cpu_supports("avx512{part}")' for part in ("f", "bw", "cd", "dq", "vl")),
+}
+"""Instruction-set level → the condition, in C, under which this CPU has it."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One set of shapes.
+
+    Attributes:
+        weights: byte offset of every weight in the artifact's file.
+    """
+
+    artifact: Artifact
+    weights: tuple[int, ...]
+
+    @property
+    def steps(self) -> Steps:
+        """What it runs."""
+        assert self.artifact.steps is not None  # checked by ``_parts``
+        return self.artifact.steps
+
+    @property
+    def cores(self) -> int:
+        """Cores that its lanes speak of; 0 where its calls run on all threads."""
+        return max((lane.first + lane.threads for lane in self.steps.lanes), default=0)
+
+    @property
+    def libraries(self) -> dict[int, Path]:
+        """Threads of a lane → the library with its kernels."""
+        return {self.artifact.target.threads: self.artifact.library, **self.artifact.lane_libraries}
+
+    @cached_property
+    def threads_of_calls(self) -> list[int]:
+        """For every call the key of its library in ``libraries``."""
+        lanes, own = self.steps.lanes, self.artifact.target.threads
+        if not lanes:
+            return [own] * len(self.steps.calls)
+        return [lanes[group.lane].threads for group in self.steps.groups for _ in range(group.calls)]
+
+
+def export_c(artifact: str | Path, out: str | Path, name: str | None = None) -> Path:
+    """Write the artifact as a C library to the folder ``out``.
+
+    Args:
+        name: of the library and of all its functions; None takes the artifact's.
+
+    Raises:
+        ArtifactError: if it cannot be read, runs on more than CPU kernels, or ``out`` is not empty or not writable.
+        InstallError: if there is no C++ compiler.
+        UsageError: if ``name`` is no name in C.
+    """
+    artifact, out = Path(artifact), Path(out)
+    name = name or re.sub(r"\W", "_", artifact.resolve().name.removesuffix(".tuned"))
+    if not re.fullmatch(r"[A-Za-z]\w*", name):
+        raise UsageError(f"{name!r} cannot be the name of C functions; give one of letters and digits with --name")
+    parts = _parts(artifact)
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise ArtifactError(f"{out} exists and is not an empty folder; name another --out")
+    try:
+        _write(_Export(artifact, parts, name), out)
+    except OSError as error:
+        raise ArtifactError(f"cannot write {out} ({error.strerror}); free some space or name another --out") from error
+    return out
+
+
+def _parts(path: Path) -> list[Part]:
+    """The sets of shapes of the artifact at ``path``.
+
+    Raises:
+        ArtifactError: if C alone cannot run it.
+    """
+    if kind_of(path) == KERNELS:
+        artifact = read_artifact(path)
+        offsets = [int(entry["offset"]) for entry in read_manifest(path)["weights"]]
+        parts = [Part(artifact, tuple(offsets))]
+    else:
+        composite = read_composite(path)
+        if composite.kind == SEGMENTS:
+            raise ArtifactError(
+                f"{path} has fallback partitions, which need ONNX Runtime: it cannot become a C library"
+            )
+        parts = [Part(composite.open(part), _offsets(composite, part.weights)) for part in _widest(composite)]
+    for part in parts:
+        own = part.artifact
+        if own.target.kind != "llvm" or own.device_parts:
+            raise ArtifactError(f"{path} runs on a GPU: it cannot become a C library; tune it with --target host")
+        if own.steps is None:
+            raise ArtifactError(
+                f"{path} has shapes that depend on data, which need TVM's virtual machine: it cannot become a C library"
+            )
+        if own.target.isa not in ISA_NEEDS:
+            raise ArtifactError(f"{path} is for {own.target.isa}, which C libraries do not ask the system for yet")
+        for library in part.libraries.values():
+            if own.steps.calls and not merged_object(library).is_file():
+                raise ArtifactError(f"{path} has no {merged_object(library).name}; renew it with 'tune build MODEL'")
+    return parts
+
+
+def _widest(composite: Composite) -> list[Any]:
+    """Of the parts, those for the most threads: a C library's streams all run the same kernels."""
+    threads = max(part.threads for part in composite.parts)
+    return [part for part in composite.parts if part.threads == threads]
+
+
+def _offsets(composite: Composite, numbers: Sequence[int]) -> tuple[int, ...]:
+    return tuple(int(composite.entries[number]["offset"]) for number in numbers)
+
+
+@dataclass(frozen=True)
+class _Export:
+    path: Path
+    parts: list[Part]
+    name: str
+
+    @property
+    def identity(self) -> str:
+        """What ties the library to its file of weights."""
+        return str(read_manifest(self.path)["sha256"].get(WEIGHTS, ""))
+
+    def fill(self, template: str) -> str:
+        """A template with this library's name."""
+        text = (TEMPLATES / template).read_text()
+        return text.replace("@name@", self.name).replace("@NAME@", self.name.upper())
+
+
+def _write(export: _Export, out: Path) -> None:
+    name = export.name
+    for folder in ("include", "lib/pkgconfig", f"lib/cmake/{name}", "examples", "selftest"):
+        (out / folder).mkdir(parents=True)
+    (out / "include" / f"{name}.h").write_text(export.fill("library.h.in"))
+    (out / "lib/pkgconfig" / f"{name}.pc").write_text(export.fill("library.pc.in"))
+    (out / "lib/cmake" / name / f"{name}Config.cmake").write_text(export.fill("config.cmake.in"))
+    (out / "examples" / f"{name}.c").write_text(export.fill("example.c.in"))
+    (out / "examples" / f"{name}.py").write_text(export.fill("example.py.in"))
+    (out / "selftest/selftest.c").write_text(export.fill("selftest.c.in"))
+    _write_weights(export, out / "lib" / f"{name}.weights")
+    with tempfile.TemporaryDirectory(prefix="tune-export-") as folder:
+        _link(export, Path(folder), out)
+    write_cases(out / "selftest" / f"{name}.cases", _recorded(export))
+    link = [f"-L{out / 'lib'}", f"-l{name}", "-lm", "-Wl,-rpath,$ORIGIN/../lib", "-o", str(out / "selftest/selftest")]
+    source = ["-x", "c", str(out / "selftest/selftest.c"), "-x", "none"]
+    compile_with([*SELFTEST_OPTIONS, f"-I{out / 'include'}", *source, *link])
+
+
+def _write_weights(export: _Export, path: Path) -> None:
+    with path.open("wb") as stream:
+        stream.write(export.identity.encode().ljust(HEADER_BYTES, b"\0"))
+        source = export.path / WEIGHTS
+        if source.is_file():
+            with source.open("rb") as weights:
+                shutil.copyfileobj(weights, stream, 1 << 20)
+
+
+def _link(export: _Export, folder: Path, out: Path) -> None:
+    """Compile and link the library."""
+    name = export.name
+    objects = [str(_renamed(library, f"k{number}_{threads}_", folder)) for number, threads, library in _objects(export)]
+    (folder / "model_data.h").write_text("\n".join(_tables(export)))
+    (folder / "model_kernels.h").write_text("\n".join(_declarations(export)) + "\n")
+    (folder / "library.cc").write_text(export.fill("library.cc.in"))
+    script = folder / "symbols"
+    script.write_text(f"{name.upper()}_1 {{\n  global: {name}_*;\n  local: *;\n}};\n")
+    flags = [*CORE_OPTIONS, "-fvisibility=hidden", f"-I{CORE.parent}", f"-I{out / 'include'}", *SHARED, "-s"]
+    linker = [f"-Wl,--version-script={script}", f"-Wl,-soname,lib{name}.so", "-Wl,-z,relro", "-Wl,--gc-sections"]
+    library = out / "lib" / f"lib{name}.so"
+    compile_with([*flags, *linker, str(folder / "library.cc"), *objects, "-o", str(library)])
+
+
+def _objects(export: _Export) -> Iterator[tuple[int, int, Path]]:
+    """Part, threads and path of every object with kernels."""
+    for number, part in enumerate(export.parts):
+        for threads in sorted(set(part.threads_of_calls)):
+            yield number, threads, merged_object(part.libraries[threads])
+
+
+def _renamed(source: Path, prefix: str, folder: Path) -> Path:
+    """A copy of the object in which kernels have names of their own: those of several parts meet in one library."""
+    made = folder / f"{prefix}.o"
+    names = folder / f"{prefix}.names"
+    symbols = [line.split()[-1] for line in _binutils("nm", "--defined-only", "-g", str(source)).splitlines()]
+    kernels = [symbol for symbol in symbols if symbol.startswith("__tvm_ffi_tune_")]
+    names.write_text("".join(f"{symbol} {prefix}{symbol.removeprefix('__tvm_ffi_')}\n" for symbol in kernels))
+    _binutils("objcopy", f"--redefine-syms={names}", str(source), str(made))
+    _binutils("objcopy", "-w", f"--keep-global-symbol={prefix}*", f"--keep-global-symbol={HOOK_SYMBOLS}", str(made))
+    return made
+
+
+def _binutils(tool: str, *arguments: str) -> str:
+    try:
+        done = subprocess.run([tool, *arguments], capture_output=True, text=True, check=False)
+    except FileNotFoundError as error:
+        raise InstallError(f"{tool} was not found; install binutils") from error
+    if done.returncode:
+        raise InstallError(f"{tool} failed: {last_line(done.stderr)}")
+    return done.stdout
+
+
+def _tables(export: _Export) -> Iterator[str]:
+    """Lines of ``model_data.h``."""
+    first = export.parts[0].artifact
+    weights = export.path / WEIGHTS
+    yield f'const char IDENTITY[] = "{export.identity}";'
+    yield f"const size_t WEIGHTS_BYTES = {weights.stat().st_size if weights.is_file() else 0};"
+    yield f"const int64_t THREADS = {first.target.threads};"
+    yield f'const char ISA[] = "{first.target.isa}";'
+    yield f"#define ISA_NEEDS ({ISA_NEEDS[first.target.isa]})"
+    yield f"const size_t INPUTS = {len(first.inputs)}, OUTPUTS = {len(first.outputs)};"
+    for number, part in enumerate(export.parts):
+        sizes = [size for size in map(_bytes, part.artifact.inputs) if size]
+        yield f"const int64_t words_{number}[] = {_array(program_words(part.steps, sizes).tolist())};"
+        addresses = [f"(void*)&{kernel}" for kernel in _kernels(number, part)]
+        yield f"void* const kernels_{number}[] = {_array(addresses)};"
+        yield f"const int64_t weights_{number}[] = {_array(part.weights)};"
+        specs = (*part.artifact.inputs, *part.artifact.outputs)
+        for index, spec in enumerate(specs):
+            yield f"const int64_t shape_{number}_{index}[] = {_array(spec.shape)};"
+        tensors = [
+            f'{{{_text(spec.name)}, "{spec.dtype}", {_bytes(spec)}, {len(spec.shape)}, shape_{number}_{index}}}'
+            for index, spec in enumerate(specs)
+        ]
+        yield f"const Tensor_ tensors_{number}[] = {_array(tensors)};"
+    parts = [
+        f"{{words_{n}, kernels_{n}, weights_{n}, {len(part.weights)}, {part.cores}, tensors_{n}}}"
+        for n, part in enumerate(export.parts)
+    ]
+    yield f"const Part PARTS[] = {_array(parts)};"
+
+
+def _kernels(number: int, part: Part) -> list[str]:
+    """Symbol of the kernel of every call."""
+    pairs = zip(part.threads_of_calls, part.steps.calls, strict=True)
+    return [f"k{number}_{threads}_{step.symbol}" for threads, step in pairs]
+
+
+def _declarations(export: _Export) -> Iterator[str]:
+    """Lines of ``model_kernels.h``."""
+    for kernel in sorted({kernel for number, part in enumerate(export.parts) for kernel in _kernels(number, part)}):
+        yield f'extern "C" __attribute__((visibility("hidden"))) int {kernel}(void);'
+
+
+def _array(items: Sequence[Any]) -> str:
+    """An initialiser, never empty: C has no empty arrays."""
+    return "{" + ", ".join(map(str, items or [0])) + "}"
+
+
+def _text(value: str) -> str:
+    """A string literal."""
+    return (
+        '"'
+        + "".join(
+            f"\\{byte:03o}" if byte < 32 or byte > 126 or byte in b'"\\?' else chr(byte) for byte in value.encode()
+        )
+        + '"'
+    )
+
+
+def _bytes(spec: TensorSpec) -> int:
+    return int(np.prod(spec.shape, dtype=np.int64)) * numpy_type(spec.dtype).itemsize
+
+
+def _recorded(export: _Export) -> Iterator[tuple[int, list[NDArray[Any]]]]:
+    """Set of shapes, then inputs and outputs, of ``CASES`` runs each."""
+    session = InferenceSession(export.path)
+    for number, part in enumerate(export.parts):
+        for seed in range(CASES):
+            feed = random_inputs(part.artifact.inputs, seed)
+            yield number, [*feed.values(), *session.run(None, feed)]
+
+
+def write_cases(path: Path, cases: Iterator[tuple[int, list[NDArray[Any]]]]) -> None:
+    """Write what the self-test runs: for every case the number of its set, then all inputs and outputs.
+
+    The set's number and the bytes of each tensor come before them, as 64-bit integers of this machine.
+    """
+    with path.open("wb") as stream:
+        for number, arrays in cases:
+            stream.write(struct.pack("=q", number))
+            for array in arrays:
+                stream.write(struct.pack("=q", array.nbytes))
+                stream.write(np.ascontiguousarray(array).tobytes())

@@ -103,7 +103,7 @@ class _Moved(Step):
         known = [self._integers.get(name) for name in data]
         behind = self._behind(node)
         goal = behind or known[0]
-        if goal is None or not any(name in self.makers for name in data):
+        if goal is None:
             return False
         if behind is None and any(each is None or each.key != goal.key for each in known):
             return False

@@ -199,9 +199,19 @@ class TensorLayouts(ABC):
         return self.builder.emit(relax.Call(call.op, operands, call.attrs))
 
     def emit_anchor(self, name: str, compute: Callable[..., Any], *args: Any) -> relax.Expr:
-        """A call of ``compute`` as a kernel that elementwise operators behind it are fused into."""
+        """A call of ``compute`` as a kernel that elementwise operators behind it are fused into.
+
+        Args:
+            args: of ``compute``, its tensors as expressions; the others reach it as they are.
+        """
+
+        def computed(*tensors: Any) -> Any:
+            given = iter(tensors)
+            return compute(*(next(given) if isinstance(arg, relax.Expr) else arg for arg in args))
+
+        operands = [arg for arg in args if isinstance(arg, relax.Expr)]
         attrs = {"op_pattern": ANCHOR_PATTERN}
-        return self.builder.emit_te(compute, *args, primfunc_name_hint=name, primfunc_attrs=attrs)
+        return self.builder.emit_te(computed, *operands, primfunc_name_hint=name, primfunc_attrs=attrs)
 
 
 Rule = Callable[[TensorLayouts, relax.Call, Shape], Value | None]

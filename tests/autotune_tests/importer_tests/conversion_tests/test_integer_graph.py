@@ -1,0 +1,233 @@
+"""Products of quantised models are sums of integers, their tensors stay 8 bits, and results are ONNX Runtime's."""
+
+from collections import Counter
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper
+from tvm import relax
+
+from autotune.importer.onnx_model.load import load_model
+from autotune.importer.onnx_model.simplify import simplify
+from autotune.importer.program import import_program
+from autotune.validation.reference_runs import Reference
+from autotune.validation.verify import compare
+from tests.autotune_tests import tiny
+from tests.autotune_tests.importer_tests.built import run_ours
+from tests.autotune_tests.importer_tests.onnx_cases import model_of, value, written
+from tests.models import quantised, transformer
+from tests.models.builder import Builder
+
+U8, S8 = TensorProto.UINT8, TensorProto.INT8
+RNG = np.random.default_rng(1)
+
+
+def cnn(size=8, width=16):
+    """Convolutions with and without borders, strides and groups, a residual sum, pools, a concatenation, a product."""
+    b, rng = Builder("cnn"), np.random.default_rng(0)
+
+    def conv(x, outputs, inputs, kernel, group=1, stride=1):
+        weight = rng.standard_normal((outputs, inputs // group, kernel, kernel)) / np.sqrt(inputs // group) / kernel
+        bias = b.constant(rng.standard_normal(outputs).astype(np.float32) / 10)
+        weights = (b.constant(weight.astype(np.float32)), bias)
+        return b.op("Conv", x, *weights, pads=[kernel // 2] * 4, group=group, strides=[stride] * 2)
+
+    x = b.relu(conv(b.input("image", (1, 3, size, size)), width, 3, 3, stride=2))
+    y = b.relu(conv(conv(x, width, width, 3, group=width), width, width, 1))
+    x = b.relu(b.op("Add", x, y))
+    x = b.op("Concat", x, b.op("MaxPool", x, kernel_shape=[3, 3], pads=[1] * 4), axis=1)
+    x = b.op("Flatten", b.op("MaxPool", conv(x, width, 2 * width, 3, group=2), kernel_shape=[4, 4]))
+    weight = rng.standard_normal((width, 10)).astype(np.float32) / 4
+    return b.model(0, scores=b.op("Gemm", x, b.constant(weight), b.constant(np.zeros(10, np.float32))))
+
+
+def attention():
+    """A block of attention, its sum with what it reads, and a product behind."""
+    b = Builder("attention")
+    x = b.input("tokens", (1, 8, 32))
+    x = b.op("Add", x, transformer.attention(b, x, 1, 8, 32, 2))
+    return b.model(0, result=b.linear(b.relu(x), (32, 16)))
+
+
+MODELS = {"cnn": cnn, "attention": attention}
+PRODUCTS = {"cnn": 5, "attention": 5}
+"""Products of an activation and a weight."""
+
+
+def kernels(program):
+    """(Name, types of what it reads, type and size of what it makes) of every kernel."""
+    found = []
+    for block in program.module["main"].body.blocks:
+        for binding in block.bindings:
+            call = binding.value
+            if isinstance(call, relax.Call) and str(getattr(call.op, "name", "")) == "relax.call_tir":
+                reads = [str(each.ty.dtype) for each in call.args[1].fields]
+                size = int(np.prod([int(extent) for extent in call.ty.shape]))
+                found.append((str(call.args[0].name_hint), reads, str(call.ty.dtype), size))
+    return found
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder, found = tmp_path_factory.mktemp("quantised"), {}
+
+    def get(name, kind):
+        if (name, kind) not in found:
+            found[name, kind] = quantised.quantise(MODELS[name](), kind, folder / f"{name}_{kind}.onnx")
+        return found[name, kind]
+
+    return get
+
+
+@pytest.mark.parametrize("kind", [*quantised.KINDS, "dynamic"])
+@pytest.mark.parametrize("name", MODELS)
+def test_every_product_with_a_weight_is_one_of_integers(name, kind, made):
+    simple = simplify(load_model(made(name, kind)))
+    found = Counter(node.op_type for node in simple.graph.node)
+    assert found["ConvInteger"] + found["MatMulInteger"] >= PRODUCTS[name]
+    assert not found["Conv"] + found["Gemm"]
+    assert found["MatMul"] == (0 if name == "cnn" or kind == "qoperator" else 2)
+    onnxruntime.InferenceSession(simple.SerializeToString(), providers=["CPUExecutionProvider"])
+
+
+@pytest.mark.parametrize("kind", ["u8s8", "s8s8", "u8s8_per_tensor", "qoperator"])
+def test_tensors_between_kernels_are_bytes(kind, made):
+    program = import_program(simplify(load_model(made("cnn", kind))), tiny.target())
+    *inner, last = kernels(program)
+    assert last[2] == "float32"
+    wide = [kernel for kernel in inner if kernel[2] != "uint8" and kernel[3] > 16]
+    assert not wide
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [*(("cnn", kind) for kind in (*quantised.KINDS, "dynamic")), ("attention", "s8s8"), ("attention", "dynamic")],
+)
+def test_outputs_are_as_exact_as_those_of_onnxruntime(name, kind, made, tmp_path):
+    path = made(name, kind)
+    model = load_model(path)
+    (given,) = model.graph.input
+    feed = {given.name: RNG.standard_normal([d.dim_value for d in given.type.tensor_type.shape.dim]).astype(np.float32)}
+    ours = run_ours(model, tmp_path, feed)
+    reference = Reference(load_model(path))
+    engine, theirs = reference.outputs(feed)
+    allowance = reference.allowance(feed)
+    assert compare(engine, ours, theirs, lambda: allowance).passed
+    errors = [float(np.sqrt(np.mean((each - allowance.exact[0]) ** 2))) for each in (ours[0], theirs[0])]
+    assert errors[0] <= 2 * errors[1] + 1e-6
+
+
+def graph(nodes, inputs, outputs, **weights):
+    model = model_of(nodes, inputs, [], weights)
+    model.graph.output.extend(value(name, None, kind) for name, kind in outputs.items())
+    return model
+
+
+def node(kind, inputs, output, **attributes):
+    return helper.make_node(kind, inputs.split(), [output], output, **attributes)
+
+
+LEVELS = {"s": np.float32(0.1), "z": np.uint8(100), "t": np.float32(0.3), "i": np.int8(5)}
+
+
+def simplified(model, folder):
+    return simplify(load_model(written(model, folder)))
+
+
+def check(model, folder, feed):
+    """Ours are ONNX Runtime's; the operators of the simplified model."""
+    path = written(model, folder)
+    theirs = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, feed)
+    for mine, other in zip(run_ours(model, folder, feed), theirs, strict=True):
+        assert mine.dtype == other.dtype
+        np.testing.assert_array_equal(mine, other)
+    return Counter(each.op_type for each in simplified(model, folder).graph.node)
+
+
+@pytest.mark.parametrize(
+    "move",
+    [
+        node("Transpose", "d", "m", perm=[0, 2, 3, 1]),
+        node("MaxPool", "d", "m", kernel_shape=[2, 2]),
+        node("Reshape", "d shape", "m"),
+        node("Slice", "d one three", "m"),
+    ],
+    ids=lambda move: move.op_type,
+)
+def test_what_moves_elements_moves_bytes(move, tmp_path):
+    """Pairs of quantisers around it vanish, those of other parameters stay one step on single elements."""
+    nodes = [
+        node("QuantizeLinear", "x s z", "q"),
+        node("DequantizeLinear", "q s z", "d"),
+        move,
+        node("QuantizeLinear", "m s z", "y"),
+    ]
+    constants = {"shape": np.array([1, -1]), "one": np.array([0, 1]), "three": np.array([1, 3])}
+    model = graph(nodes, [value("x", (1, 4, 4, 4))], {"y": U8}, **LEVELS, **constants)
+    found = check(model, tmp_path, {"x": 20 * RNG.standard_normal((1, 4, 4, 4)).astype(np.float32)})
+    assert found == {"QuantizeLinear": 1, move.op_type: 1}
+
+
+def test_a_quantiser_rises_above_what_moves_elements(tmp_path):
+    nodes = [node("Transpose", "x", "m"), node("Reshape", "m shape", "r"), node("QuantizeLinear", "r s z", "y")]
+    model = graph(nodes, [value("x", (3, 4))], {"y": U8}, **LEVELS, shape=np.array([2, 6]))
+    plain = simplified(model, tmp_path)
+    assert plain.graph.node[0].op_type == "QuantizeLinear"
+    check(model, tmp_path, {"x": 9 * RNG.standard_normal((3, 4)).astype(np.float32)})
+
+
+def test_parts_of_other_scales_are_joined_as_bytes(tmp_path):
+    nodes = [
+        node("DequantizeLinear", "a s z", "da"),
+        node("DequantizeLinear", "b t z", "db"),
+        node("Concat", "da db", "c", axis=1),
+        node("QuantizeLinear", "c t z", "y"),
+    ]
+    model = graph(nodes, [value("a", (2, 3), U8), value("b", (2, 5), U8)], {"y": U8}, **LEVELS)
+    feed = {"a": RNG.integers(0, 256, (2, 3)).astype(np.uint8), "b": RNG.integers(0, 256, (2, 5)).astype(np.uint8)}
+    found = check(model, tmp_path, feed)
+    assert found == {"DequantizeLinear": 1, "QuantizeLinear": 1, "Concat": 1}
+
+
+def test_int8_at_the_ends_stays_int8(tmp_path):
+    """A model's own inputs and outputs keep their type; a tensor in between is shifted."""
+    nodes = [
+        node("DequantizeLinear", "x s i", "d"),
+        node("Relu", "d", "r"),
+        node("QuantizeLinear", "r t i", "q"),
+        node("DequantizeLinear", "q t i", "e"),
+        node("MatMul", "e dw", "p"),
+        node("DequantizeLinear", "w s", "dw"),
+        node("QuantizeLinear", "p t i", "y"),
+    ]
+    nodes[4], nodes[5] = nodes[5], nodes[4]
+    w = RNG.integers(-128, 128, (6, 4)).astype(np.int8)
+    model = graph(nodes, [value("x", (3, 6), S8)], {"y": S8}, **LEVELS, w=w)
+    check(model, tmp_path, {"x": RNG.integers(-128, 128, (3, 6)).astype(np.int8)})
+    plain = simplified(model, tmp_path)
+    types = {each.name: each.type.tensor_type.elem_type for each in plain.graph.value_info}
+    product = next(each for each in plain.graph.node if each.op_type == "MatMulInteger")
+    assert types[product.input[0]] == U8
+    assert plain.graph.output[0].type.tensor_type.elem_type == S8
+
+
+def test_a_relu_is_what_the_range_does(tmp_path):
+    nodes = [node("Relu", "x", "r"), node("QuantizeLinear", "r s zero", "y")]
+    model = graph(nodes, [value("x", (40,))], {"y": U8}, **LEVELS, zero=np.uint8(0))
+    assert "Relu" not in check(model, tmp_path, {"x": RNG.standard_normal(40).astype(np.float32)})
+    model = graph([nodes[0], node("QuantizeLinear", "r s z", "y")], [value("x", (40,))], {"y": U8}, **LEVELS)
+    assert "Relu" in check(model, tmp_path, {"x": RNG.standard_normal(40).astype(np.float32)})
+
+
+def test_a_model_for_other_targets_keeps_products_of_floats(made):
+    simple = simplify(load_model(made("cnn", "u8s8")), integer_products=False)
+    assert "ConvInteger" not in {each.op_type for each in simple.graph.node}
+
+
+def test_a_model_that_is_not_quantised_is_left_alone(tmp_path):
+    path = tmp_path / "model.onnx"
+    onnx.save(cnn(), path)
+    loaded = load_model(path)
+    assert simplify(loaded) == simplify(loaded, integer_products=False)

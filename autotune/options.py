@@ -80,7 +80,8 @@ class Options:
         budget_s: tuning time for this model on this target, seconds, time spent in earlier runs of the log
             included; None takes it from ``effort``.
         trials: most measured trials; None is no limit.
-        until: end when the expected remaining gain is below this share of the model's latency (0.01 is 1 %).
+        until: end when the remaining gain is below this share of the model's latency (0.01 is 1 %), by the upper end of
+            its 80 % interval.
         effort: ``quick``, ``standard`` or ``full``.
         threads: threads kernels run on; None for every usable core.
         isa: force an instruction-set level below the machine's own.

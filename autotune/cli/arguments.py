@@ -177,7 +177,11 @@ Log = Annotated[
 ]
 Until = Annotated[
     str | None,
-    typer.Option("--until", metavar="1%", help="End when the expected remaining gain of the model is below this."),
+    typer.Option(
+        "--until",
+        metavar="1%",
+        help="End when the model's remaining gain, by the upper end of its interval, is below this.",
+    ),
 ]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Of every random choice.")]
 Cluster = Annotated[

@@ -39,7 +39,7 @@ class TuningLoop:
         clock: seconds, monotonic.
         spent_s: seconds that earlier runs in the log have already spent on these tasks.
         certificate: learns what slots bring and estimates what more of them would; None does without.
-        until: the run ends when the expected remaining gain is below this share of the model's latency.
+        until: the run ends when the upper end of the remaining gain is below this share of the model's latency.
         interruption: checked before every slot.
     """
 

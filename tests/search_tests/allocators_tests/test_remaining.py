@@ -21,6 +21,8 @@ def test_remaining_gain_falls_and_ends_at_zero_when_all_is_tried() -> None:
     assert tracker.estimate([replace(late[0], exhausted=True)]).gain_s == 0.0
     assert why_enough(after, 0.5) is not None
     assert why_enough(before, 1e-6) is None
+    assert before.share < before.high_share
+    assert why_enough(before, 0.5 * (before.share + before.high_share)) is None  # only the expectation is below
     assert "expected remaining gain" in before.text
 
 

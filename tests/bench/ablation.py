@@ -63,6 +63,16 @@ def mean(context: SearchContext) -> AdaptiveSearch:
     return Certain(context)
 
 
+def forest(context: SearchContext) -> AdaptiveSearch:
+    """The cost model whose doubt is calibrated best."""
+    return AdaptiveSearch(replace(context, cost_model="forest"))
+
+
+def forest_mean(context: SearchContext) -> AdaptiveSearch:
+    """The same without doubt."""
+    return mean(replace(context, cost_model="forest"))
+
+
 class _Joint(AdaptiveSearch):
     """A chosen config takes variance from what is near it, as its measurement would in a Gaussian process."""
 

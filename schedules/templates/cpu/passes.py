@@ -3,7 +3,8 @@
 TVM's own list is for every backend, with passes over threads, shared memory and asynchronous copies, which a CPU's
 program has none of. Three things differ from it, and candidates build sooner:
 
-- Those passes are left out, and so is the search for common subexpressions, which LLVM does too.
+- Those passes are left out, and so are the search for common subexpressions, which LLVM does too, and the mark of an
+  entry function, for which LLVM would compile all that is not in a parallel job twice.
 - Kernels do not check their arguments' number, types, shapes and strides: some 3 KiB of code each, a quarter of a
   build (74 ms instead of 97, mean of 20 convolutions).
 - Buffers of a known size up to ``STACKED`` bytes, the sums of a register tile above all, lie on the stack. TVM puts
@@ -117,7 +118,6 @@ def _lowered(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         tvm.transform.module_pass(defined_dots, opt_level=0, name="DefinedDots"),
         new.FP8ComputeLegalize(),
         new.VerifyMemory(),
-        new.AnnotateEntryFunc(),
         new.SplitHostDevice(),
         new.MakePackedAPI(),
         tvm.transform.module_pass(without_checks, opt_level=0, name="WithoutChecks"),

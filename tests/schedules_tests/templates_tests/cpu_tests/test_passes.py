@@ -23,3 +23,11 @@ def code(size: int) -> str:
 def test_only_large_buffers_come_from_the_runtime() -> None:
     assert "TVMBackendAllocWorkspace" not in code(STACKED // 4)
     assert "TVMBackendAllocWorkspace" in code(STACKED // 4 + 64)
+
+
+def test_code_has_one_entry() -> None:
+    x = te.placeholder((16,), name="x")
+    func = lower(from_te(x, te.compute((16,), lambda i: x[i] * 2, name="y")), BASELINE, TARGET).mod["main"]
+    text = str(compiled(func, "tune_it", tvm_target(TARGET)).mod.inspect_source("ll"))
+    assert "@__tvm_ffi_tune_it(" in text
+    assert "@__tvm_ffi_main(" not in text

@@ -81,7 +81,7 @@ class FallbackPartitions:
         """As ``Composition.compose``."""
         places = self._places(folder)
         made, seed = folder / "segments", self._options.seed
-        provenance = {"model": self._path.name, "sha256": sha256(self._path)}
+        provenance = {"model": self._path.name, "sha256": sha256(self._path), "precision": self._options.precision}
         write_composite(made, SEGMENTS, places, interface_of(self._model), provenance)
         session = InferenceSession(made)
         verdict = compare_session(session, Reference(self._model), seed)

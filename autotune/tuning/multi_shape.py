@@ -82,7 +82,12 @@ class ShapeSets:
         )
         shapes = [{spec.name: spec.shape for spec in artifact.inputs} for artifact in artifacts]
         interface = with_independence(interface, shapes, self._outputs, self._options.seed)
-        provenance = {"model": self._model.name, "sha256": sha256(self._model), "parts": len(places)}
+        provenance = {
+            "model": self._model.name,
+            "sha256": sha256(self._model),
+            "parts": len(places),
+            "precision": self._options.precision,
+        }
         write_composite(out, SHAPES, places, interface, provenance)
 
     def _reference(self, feed: Mapping[str, NDArray[Any]]) -> Reference:

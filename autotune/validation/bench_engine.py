@@ -97,19 +97,20 @@ def _tune(work: Work) -> Engine:
     from autotune import __version__
     from autotune.runtime.serve_options import ServeOptions
     from autotune.runtime.session import InferenceSession
+    from autotune.validation.engine_precision import artifact_precision
 
     if work.serve is None:
         session = InferenceSession(work.artifact, work.threads)
     else:
         session = InferenceSession(work.artifact, serve=ServeOptions(**work.serve))
-    return Engine(__version__, "fp32", lambda: session.run(None, work.feed))
+    return Engine(__version__, artifact_precision(work.artifact), lambda: session.run(None, work.feed))
 
 
 def _onnxruntime(work: Work) -> Engine:
     import onnxruntime
 
-    session = _onnxruntime_session(work, work.threads)
-    return Engine(onnxruntime.__version__, "fp32", lambda: session.run(None, work.feed))
+    session, precision = _onnxruntime_session(work, work.threads), _onnxruntime_precision(work)
+    return Engine(onnxruntime.__version__, precision, lambda: session.run(None, work.feed))
 
 
 def _onnxruntime_per_client(work: Work) -> Engine:
@@ -120,10 +121,23 @@ def _onnxruntime_per_client(work: Work) -> Engine:
         sessions = [_onnxruntime_session(work, max(1, work.threads // count)) for _ in range(count)]
         return [partial(session.run, None, work.feed) for session in sessions]
 
-    return Engine(onnxruntime.__version__, "fp32", clients(1)[0], clients)
+    return Engine(onnxruntime.__version__, _onnxruntime_precision(work), clients(1)[0], clients)
+
+
+def _onnxruntime_precision(work: Work) -> str:
+    from autotune.validation.engine_precision import onnxruntime_precision
+
+    return onnxruntime_precision(Path(work.model), _onnxruntime_options(work.threads))
 
 
 def _onnxruntime_session(work: Work, threads: int) -> Any:
+    import onnxruntime
+
+    options = _onnxruntime_options(threads)
+    return onnxruntime.InferenceSession(work.model, options, providers=["CPUExecutionProvider"])
+
+
+def _onnxruntime_options(threads: int) -> Any:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -131,7 +145,7 @@ def _onnxruntime_session(work: Work, threads: int) -> Any:
     options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
     options.log_severity_level = 3
-    return onnxruntime.InferenceSession(work.model, options, providers=["CPUExecutionProvider"])
+    return options
 
 
 def _openvino(work: Work) -> Engine:

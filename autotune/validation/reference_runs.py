@@ -15,8 +15,12 @@ from numpy.typing import NDArray
 
 from autotune.host.dtypes import is_short_float
 from autotune.host.third_party import ThirdPartyError, third_party
+from autotune.importer.onnx_model.simplify import simplify
+from autotune.options import FP32, Precision
 from autotune.validation.allowance import Allowance
+from autotune.validation.short_operands import with_short_operands
 from autotune.validation.widen import FLOATS, NOISE, NotWidenedError, is_short, multiplications, widen
+from schedules.errors import ModelError
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -57,7 +61,7 @@ class Reference:
         self._model = model
         self._feed: Arrays | None = None
         self._outputs: tuple[str, list[NDArray[Any]]] = ("", [])
-        self._allowance: Allowance | None = None
+        self._allowance: tuple[str, Allowance] | None = None
 
     def outputs(self, feed: Arrays) -> tuple[str, list[NDArray[Any]]]:
         """As ``reference_outputs``."""
@@ -66,23 +70,44 @@ class Reference:
             self._feed, self._allowance = feed, None
         return self._outputs
 
-    def allowance(self, feed: Arrays) -> Allowance | None:
+    def allowance(self, feed: Arrays, precision: str = str(FP32)) -> Allowance | None:
         """What the model's own arithmetic is worth on these inputs; None without ONNX Runtime.
+
+        Of an artifact in bf16: what the rounding of its products' operands is worth (``short_operands``).
 
         The model is run without ONNX Runtime's optimiser, and widened to 64 bits; one that quantises, also with noise
         before its quantisers; one of 16-bit floats, also rounded to them after every operator. Where it cannot be
         widened, ONNX Runtime's two levels are compared with each other.
         """
         _, theirs = self.outputs(feed)
-        if self._allowance is None and _has_runtime():
+        if not _has_runtime():
+            return None
+        if self._allowance is None or self._allowance[0] != precision:
+            made = self._own(feed, theirs) if precision == str(FP32) else self._short(feed, theirs, precision)
+            self._allowance = precision, made
+        return self._allowance[1]
+
+    def _own(self, feed: Arrays, theirs: list[NDArray[Any]]) -> Allowance:
+        with third_party():
+            plain = _run(self._model, feed, optimised=False)
+        try:
+            exact, *shaken = self._widened(feed)
+            return Allowance(exact, (theirs, plain, *shaken))
+        except NotWidenedError as error:
+            return Allowance(theirs, (plain,), str(error))
+
+    def _short(self, feed: Arrays, theirs: list[NDArray[Any]], precision: str) -> Allowance:
+        """What operands of bf16 cost, in the operators that the importer sees; in the model's own where those have no
+        kernel in ONNX Runtime.
+        """
+        chosen = Precision.parse(precision)
+        try:
             with third_party():
-                plain = _run(self._model, feed, optimised=False)
-            try:
-                exact, *shaken = self._widened(feed)
-                self._allowance = Allowance(exact, (theirs, plain, *shaken))
-            except NotWidenedError as error:
-                self._allowance = Allowance(theirs, (plain,), str(error))
-        return self._allowance
+                samples = [_run(each, feed) for each in _rounded(simplify(self._model), chosen)]
+        except (ThirdPartyError, ModelError):
+            with third_party():
+                samples = [_run(each, feed) for each in _rounded(self._model, chosen)]
+        return Allowance(theirs, samples, short=True)
 
     def _widened(self, feed: Arrays) -> list[list[NDArray[Any]]]:
         """The outputs in 64 bits: exact, with noise where the model quantises, rounded where it has 16-bit floats.
@@ -109,6 +134,10 @@ class Reference:
             except ThirdPartyError as error:
                 raise NotWidenedError(f"ONNX Runtime refuses it in 64 bits: {error}") from error
         return outputs
+
+
+def _rounded(model: onnx.ModelProto, precision: Precision) -> list[onnx.ModelProto]:
+    return [with_short_operands(model, precision, stored) for stored in (False, True)]
 
 
 def _has_runtime() -> bool:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from autotune.host.dtypes import is_short_float, numpy_type
 from autotune.interface import TensorSpec
+from autotune.options import FP32
 from autotune.runtime.session import InferenceSession
 from autotune.validation.allowance import ATOL, RTOL, Allowance
 from autotune.validation.reference_runs import Arrays, Reference
@@ -35,6 +36,9 @@ class Verdict:
         bound: what decided: ``tolerance`` if that was enough; ``fp64`` or ``spread`` if the model's own arithmetic was
             asked, with or without results in 64 bits.
         allowed: that bound in words.
+        precision: of the artifact, as ``options.Precision`` writes it.
+        rms_rel_err: root mean square of the difference as a share of the reference's, the largest over outputs of
+            floats.
     """
 
     reference: str
@@ -44,6 +48,8 @@ class Verdict:
     mismatch: str = ""
     bound: str = TOLERANCE
     allowed: str = f"{ATOL} + {RTOL}·|x|"
+    precision: str = "fp32"
+    rms_rel_err: float = 0.0
 
     @property
     def is_own_arithmetic(self) -> bool:
@@ -54,6 +60,8 @@ class Verdict:
     def difference(self) -> str:
         """How far outputs are from the reference's, in words."""
         error = f"largest error {self.max_abs_err:.2g} absolute, {self.max_rel_err:.2g} relative"
+        if self.precision != "fp32":
+            error = f"{error}, {self.rms_rel_err:.2g} of the outputs' root mean square, in {self.precision}"
         return self.mismatch or error
 
 
@@ -96,7 +104,7 @@ class _Comparison:
         self._ask = allowance
         self._allowance: Allowance | None = None
         self._passed, self._mismatch = True, ""
-        self._worst_abs, self._worst_rel = 0.0, 0.0
+        self._worst_abs, self._worst_rel, self._worst_rms = 0.0, 0.0, 0.0
 
     def add(self, number: int, mine: NDArray[Any], other: NDArray[Any]) -> None:
         """Compare output ``number``."""
@@ -119,10 +127,19 @@ class _Comparison:
             self._worst_abs = max(self._worst_abs, float(difference.max()))
             relative = difference[scale > ATOL] / scale[scale > ATOL]
             self._worst_rel = max(self._worst_rel, float(relative.max()) if relative.size else 0.0)
+            if norm := float(np.sqrt(np.mean(scale**2))):
+                self._worst_rms = max(self._worst_rms, float(np.sqrt(np.mean(difference**2))) / norm)
 
     def verdict(self, reference: str) -> Verdict:
         """Over all that were added."""
-        verdict = Verdict(reference, self._worst_abs, self._worst_rel, self._passed, self._mismatch)
+        verdict = Verdict(
+            reference,
+            self._worst_abs,
+            self._worst_rel,
+            self._passed,
+            self._mismatch,
+            rms_rel_err=self._worst_rms,
+        )
         if self._allowance is None:
             return verdict
         return replace(
@@ -151,7 +168,9 @@ def compare_session(session: InferenceSession, reference: Reference, seed: int =
 def compare_outputs(session: InferenceSession, reference: Reference, feed: Arrays) -> Verdict:
     """As ``compare_session``, on these inputs."""
     name, theirs = reference.outputs(feed)
-    return compare(name, session.run(None, feed), theirs, lambda: reference.allowance(feed))
+    precision = str(session.get_modelmeta().custom_metadata_map.get("precision", FP32))
+    verdict = compare(name, session.run(None, feed), theirs, lambda: reference.allowance(feed, precision))
+    return replace(verdict, precision=precision)
 
 
 def session_inputs(session: InferenceSession, seed: int) -> Arrays:

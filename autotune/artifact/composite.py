@@ -30,6 +30,7 @@ from autotune.artifact.manifest import (
     WEIGHTS,
     check_files,
     damage_reported,
+    digest_of,
     part_path,
     read_manifest,
     sha256,
@@ -200,7 +201,7 @@ def write_composite(
         entries = [_add(part, folder, number, shared) for number, part in enumerate(parts)]
         weights = write_weights(folder / WEIGHTS, shared.arrays)
         fields = {
-            "sha256": {WEIGHTS: sha256(folder / WEIGHTS)},
+            "sha256": {WEIGHTS: digest_of(folder / WEIGHTS)},
             "inputs": encode(interface.inputs),
             "outputs": encode(interface.outputs),
             "interface": interface.to_data(),

@@ -21,6 +21,7 @@ import gzip
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,9 +34,9 @@ from autotune.artifact.manifest import (
     check_file,
     check_files,
     damage_reported,
+    digest_of,
     kind_of,
     read_manifest,
-    sha256,
     write_manifest,
 )
 from autotune.artifact.plain_data import decode, encode
@@ -62,7 +63,6 @@ class Artifact:
     """
 
     path: Path
-    plan: Plan
     target: Target
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
@@ -70,6 +70,11 @@ class Artifact:
     steps: Steps | None
     identity: str
     provenance: dict[str, Any]
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The decisions; read when they are first asked for, which running does not."""
+        return Plan.from_json((self.path / "plan.json").read_text())
 
     @property
     def library(self) -> Path:
@@ -134,7 +139,7 @@ def write_artifact(
         entries = write_weights(folder / WEIGHTS, program.weights)
         places = sorted(folder.iterdir())
         fields = {
-            "sha256": {place.name: sha256(place) for place in places if place.is_file()},
+            "sha256": {place.name: digest_of(place) for place in places if place.is_file()},
             "identity": digest,
             "target": encode(plan.target),
             "inputs": encode(program.inputs),
@@ -184,7 +189,6 @@ def read_artifact(path: Path, weights: Weights | None = None) -> Artifact:
         steps = json.loads((path / "steps.json").read_text())
         return Artifact(
             path,
-            Plan.from_json((path / "plan.json").read_text()),
             decode(Target, data["target"]),
             decode(tuple[TensorSpec, ...], data["inputs"]),
             decode(tuple[TensorSpec, ...], data["outputs"]),

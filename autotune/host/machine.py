@@ -14,8 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-
-import archspec.cpu
+from typing import Any
 
 from schedules.errors import UsageError
 from schedules.processors import best_levels, best_processor
@@ -82,6 +81,13 @@ def read_file(path: str) -> str | None:
         return None
 
 
+def _archspec() -> Any:
+    """What archspec makes of this machine."""
+    import archspec.cpu  # takes 10 ms, and on x86-64 the kernel's files say all
+
+    return archspec.cpu.host()
+
+
 def read_host(read: Reader = read_file, allowed: Iterable[int] | None = None) -> Host:
     """Look at a machine.
 
@@ -94,13 +100,12 @@ def read_host(read: Reader = read_file, allowed: Iterable[int] | None = None) ->
         allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(online)
     cpus = tuple(sorted(allowed))
     info = _cpuinfo(read)
-    archspec_host = archspec.cpu.host()
     caches = _cache_bytes(read, cpus[0])
     return Host(
-        model=info.get("model name", archspec_host.name),
+        model=info.get("model name") or _archspec().name,
         architecture=platform.machine().lower(),
-        vendor=info.get("vendor_id", archspec_host.vendor),
-        flags=_flags(info) or frozenset(archspec_host.features),
+        vendor=info.get("vendor_id") or _archspec().vendor,
+        flags=_flags(info) or frozenset(_archspec().features),
         online=max(online, len(cpus)),
         allowed=cpus,
         cores=_physical_cores(read, cpus),

@@ -3,6 +3,7 @@
 import json
 import shutil
 
+import numpy as np
 import pytest
 
 from autotune.artifact.directory import read_artifact
@@ -16,6 +17,7 @@ from autotune.artifact.manifest import (
     attach,
     attachment,
     check_files,
+    digest_of,
     kind_of,
     part_path,
     read_manifest,
@@ -163,3 +165,16 @@ def test_what_cannot_be_written_is_one_line(tiny, tmp_path):
     with pytest.raises(ArtifactError, match="cannot write into"):
         attach(tiny.artifact, "bench.json", b"{}")
     shutil.rmtree(tiny.artifact / "bench.json.new")
+
+
+@pytest.mark.parametrize("size", [0, 7, 4096, 4096 * 3 + 5])
+@pytest.mark.parametrize("name", ["weights.bin", "model.so"])
+def test_the_digest_of_a_file_shows_every_changed_byte_and_every_lost_one(tmp_path, name, size):
+    content = bytearray(np.random.default_rng(size).bytes(size))
+    (tmp_path / name).write_bytes(content)
+    whole = digest_of(tmp_path / name)
+    for place in {0, size // 2, size - 1} if size else ():
+        (tmp_path / name).write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        assert digest_of(tmp_path / name) != whole
+    (tmp_path / name).write_bytes(content + b"\0")
+    assert digest_of(tmp_path / name) != whole

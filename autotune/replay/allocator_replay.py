@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autotune.replay.trajectories import Trajectories, Trajectory
+from autotune.replay.trajectories import PartOfTrajectories, Trajectories, Trajectory
 from costmodels.cost_model import Floats
 from search.allocators.allocation import Allocator, TaskState
 from search.allocators.allocator_catalog import make_allocator
@@ -94,7 +94,7 @@ def pace_of(allocator: str) -> tuple[int, ...]:
     return make_allocator(allocator, np.random.default_rng(0)).pace
 
 
-def moments(trajectories: Trajectories, allocator: Allocator) -> Iterator[Moment]:
+def moments(trajectories: Trajectories | PartOfTrajectories, allocator: Allocator) -> Iterator[Moment]:
     """The start, then the moment after each slot until the allocator serves no task."""
     tasks = trajectories.tasks
     places = {task.trace.task.key: index for index, task in enumerate(tasks)}
@@ -118,7 +118,7 @@ def moments(trajectories: Trajectories, allocator: Allocator) -> Iterator[Moment
         true_s[index] = tasks[index].true_s[place]
 
 
-def allocate(trajectories: Trajectories, allocator: str, seed: int, final_s: float) -> Curve:
+def allocate(trajectories: Trajectories | PartOfTrajectories, allocator: str, seed: int, final_s: float) -> Curve:
     """Deal slots until everything is done or the model is near ``final_s`` seconds."""
     times, latencies = [], []
     for moment in moments(trajectories, make_allocator(allocator, np.random.default_rng([seed, 7]))):
@@ -129,7 +129,7 @@ def allocate(trajectories: Trajectories, allocator: str, seed: int, final_s: flo
     return Curve(np.array(times), np.array(latencies), moment.thinking_s)
 
 
-def final_latency(trajectories: Trajectories) -> float:
+def final_latency(trajectories: Trajectories | PartOfTrajectories) -> float:
     """L∞ in seconds."""
     trajectories.finish()
     return sum(task.trace.task.weight * task.true_s[-1] for task in trajectories.tasks)
@@ -151,7 +151,7 @@ def one_by_one(alone: Sequence[Curve]) -> Curve:
     """Models tuned one after the other instead of together, each for an equal share of the time.
 
     Args:
-        alone: the curve of each model's own tuning.
+        alone: the curve of each model's own tuning, on the same searches of its tasks.
     """
     times = np.unique(np.concatenate([len(alone) * curve.times for curve in alone]))
     return Curve(times, np.sum([curve.at(times / len(alone)) for curve in alone], axis=0))

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,7 @@ from autotune.replay.allocator_replay import (
 from autotune.replay.recorded_runs import SearchRules
 from autotune.replay.task_replay import SearchOutcome, calibrate, choose_best, search, sibling_results
 from autotune.replay.trace import Trace, TraceFile, load_traces
-from autotune.replay.trajectories import Trajectories
+from autotune.replay.trajectories import PartOfTrajectories, Trajectories
 from schedules.errors import UsageError
 from search.allocators.allocation import SLOT
 
@@ -128,19 +127,14 @@ def _allocate(files: Sequence[TraceFile], rules: ReplayRules, job: Job) -> Model
     limits = SearchRules(min(rules.trials, SearchRules.trials), searcher=rules.searcher)
     paces = {name: pace_of(name) for name in job.name.split(",")}
     models = list(files) if rules.portfolio else [files[job.place[0]]]
-    weighted = [_weighted(model, rules.weights.get(model.name, 1)) for model in models]
-    traces = _joined(weighted)
+    traces, parts = _joined([_weighted(model, rules.weights.get(model.name, 1)) for model in models])
     by_pace = {pace: Trajectories(traces, job.seed, replace(limits, pace=pace)) for pace in paces.values()}
     final_s = min(final_latency(trajectories) for trajectories in by_pace.values())
     curves = {name: allocate(by_pace[pace], name, job.seed, final_s) for name, pace in paces.items()}
     if rules.portfolio:
         name, pace = next(iter(paces.items()))
-        alone = [Trajectories(own, job.seed, replace(limits, pace=pace)) for own in weighted]
-        ends_s = [final_latency(trajectories) for trajectories in alone]
-        curves[ONE_BY_ONE] = one_by_one(
-            [allocate(own, name, job.seed, end_s) for own, end_s in zip(alone, ends_s, strict=True)]
-        )
-        final_s = max(final_s, sum(ends_s))  # both ways of searching end there or below
+        alone = [PartOfTrajectories(by_pace[pace], places) for places in parts if places]
+        curves[ONE_BY_ONE] = one_by_one([allocate(own, name, job.seed, final_latency(own)) for own in alone])
     curves[ORACLE] = oracle(list(by_pace.values()))
     first = next(iter(by_pace.values()))
     return ModelOutcome(curves, final_s, first_slots_s(first), total_s(first))
@@ -150,14 +144,21 @@ def _weighted(file: TraceFile, weight: int) -> list[Trace]:
     return [replace(each, task=replace(each.task, weight=weight * each.task.weight)) for each in file.traces]
 
 
-def _joined(models: Iterable[Sequence[Trace]]) -> list[Trace]:
-    """The tasks of all models, each once with the sum of its weights."""
+def _joined(models: Iterable[Sequence[Trace]]) -> tuple[list[Trace], list[list[int]]]:
+    """The tasks of all models, each once with the sum of its weights; and the numbers of those that each model brought.
+
+    A task that several models have belongs to the first of them.
+    """
     found: dict[str, Trace] = {}
-    for trace in chain.from_iterable(models):
-        known = found.get(trace.task.key)
-        weight = trace.task.weight + (known.task.weight if known is not None else 0)
-        found[trace.task.key] = replace(known or trace, task=replace(trace.task, weight=weight))
-    return list(found.values())
+    parts = []
+    for traces in models:
+        before = len(found)
+        for trace in traces:
+            known = found.get(trace.task.key)
+            weight = trace.task.weight + (known.task.weight if known is not None else 0)
+            found[trace.task.key] = replace(known or trace, task=replace(trace.task, weight=weight))
+        parts.append(list(range(before, len(found))))
+    return list(found.values()), parts
 
 
 _KINDS: dict[str, Callable[[Sequence[TraceFile], ReplayRules, Job], Any]] = {

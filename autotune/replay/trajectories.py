@@ -129,6 +129,26 @@ class Trajectories:
         return np.random.default_rng([self._seed, index, slot])
 
 
+class PartOfTrajectories:
+    """Some tasks of ``whole``, searched as they are there: what an allocator would have that knows no others.
+
+    Args:
+        places: numbers of its tasks in ``whole``.
+    """
+
+    def __init__(self, whole: Trajectories, places: Sequence[int]) -> None:
+        self._whole, self._places = whole, places
+        self.tasks = [whole.tasks[place] for place in places]
+
+    def state(self, index: int, slots: int) -> TaskState:
+        """As ``Trajectories.state``."""
+        return self._whole.state(self._places[index], slots)
+
+    def finish(self) -> None:
+        """As ``Trajectories.finish``, of all tasks of the whole."""
+        self._whole.finish()
+
+
 def _untried(trace: Trace) -> TaskState:
     task = trace.task
     return TaskState(task.key, task.template, task.weight, task.flop, trace.bound_s)

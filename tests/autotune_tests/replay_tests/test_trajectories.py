@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from autotune.replay.recorded_runs import SearchRules
-from autotune.replay.trajectories import Trajectories
+from autotune.replay.trajectories import PartOfTrajectories, Trajectories
 from tests.autotune_tests.replay_tests.made_up import trace
 
 
@@ -40,3 +40,12 @@ def test_siblings_are_run_as_far_as_a_task_needs_them(monkeypatch: pytest.Monkey
         found = Trajectories(traces, 0, SearchRules(batch=4))
         found.state(0, 3)
         assert len(found.tasks[1].states) == slots
+
+
+def test_a_part_has_the_searches_of_the_whole() -> None:
+    whole = Trajectories([trace("a"), trace("b", 3e-4, 1), trace("c", 2e-4, 2)], 0, SearchRules(16))
+    part = PartOfTrajectories(whole, [2, 0])
+    assert part.state(0, 1) is whole.state(2, 1)
+    assert part.state(1, 2) is whole.state(0, 2)
+    part.finish()
+    assert [task.states[-1].exhausted for task in part.tasks] == [True, True]

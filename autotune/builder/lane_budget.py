@@ -99,10 +99,8 @@ def parallel_tasks(flat: Flat, cut: Partition) -> frozenset[str]:
 def bounds_of(program: Program, target: Target) -> dict[str, float]:
     """Symbol → least seconds of one call on ``target``, by the roofline."""
     roofline = backend_of(target).roofline(target)
-    return {
-        symbol_of(task.key): roofline.bound_s(int(task.flop / program.spaces[task.key].saving), task.bytes)
-        for task in program.tasks
-    }
+    least = {task: int(task.flop / program.spaces[task.key].saving) for task in program.tasks}
+    return {symbol_of(task.key): roofline.bound_s(flop, task.bytes, task.dtypes) for task, flop in least.items()}
 
 
 def possible_gain(flat: Flat, cut: Partition, seconds: Mapping[str, float]) -> float:

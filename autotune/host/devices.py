@@ -38,11 +38,14 @@ def report_devices() -> DeviceReport:
         "l2_bytes": host.l2_bytes,
         "l3_bytes": host.l3_bytes,
         "peak_gflops": peak.gflops,
+        "peak_bf16_gflops": peak.bf16_gflops,
+        "peak_int8_gops": peak.int8_gops,
         "memory_gb_s": peak.memory_gb_s,
         "l2_gb_s": peak.l2_gb_s,
         "target": target.fingerprint,
     }
-    speeds = f"{peak.gflops:.0f} GFLOPS fp32, {peak.memory_gb_s:.1f} GB/s from memory, {peak.l2_gb_s:.0f} GB/s from L2"
+    products = f"{peak.gflops:.0f} GFLOPS fp32, {peak.bf16_gflops:.0f} bf16, {peak.int8_gops:.0f} Gop/s int8"
+    speeds = f"{products}, {peak.memory_gb_s:.1f} GB/s from memory, {peak.l2_gb_s:.0f} GB/s from L2"
     lines = [
         *describe(target, host),
         f"peak     {speeds} (measured)",

@@ -1,10 +1,10 @@
-"""The roofline of a CPU: the most fused multiply-adds and bytes read per second.
+"""The roofline of a CPU: the most multiply-adds and bytes read per second.
 
-Both are measured, because a virtual machine's clock and its share of the memory bandwidth are in no data sheet. Three
-kernels of our own do it:
+Both are measured, because a virtual machine's clock and its share of the memory bandwidth are in no data sheet. Kernels
+of our own do it:
 
     fma      12 or 16 accumulators of one vector each: enough to hide 4 cycles of latency on 2 ports, few enough for the
-             register file, and 4 multiply-adds per load
+             register file, and 4 multiply-adds per load; of fp32, and of each form of dot products
     memory   the sum of an array larger than L2
     l2       the sum of half an L2 per thread, again and again
 """
@@ -14,21 +14,26 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import math
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import platformdirs
 import tvm
 from numpy.typing import NDArray
-from tvm import s_tir, te
+from tvm import s_tir, te, tirx
 
 from autotune.host.machine import read_host, thread_cpus
 from schedules.lower import tvm_target
 from schedules.target import Target
+from schedules.templates.common.register_tile import unroll_tile
+from schedules.templates.cpu.passes import compiled
+from schedules.templates.instructions.dots import BF16, U8S8, DotForm, depth_axes, multiplied, use_dot
 
 MEMORY_BYTES = 64 * 2**20
 """Bytes of a large layer's weights. Heuristic: where L3 holds them this measures L3's speed, as it is for the layer;
@@ -49,26 +54,37 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Roofline:
-    """The bounds of a machine with a target's threads, fp32.
+    """The bounds of a machine with a target's threads.
 
     Attributes:
-        gflops: fused multiply-adds, each counting 2, in 1e9 per second.
+        gflops: fused multiply-adds of fp32, each counting 2, in 1e9 per second.
         memory_gb_s, l2_gb_s: bytes read from memory and from L2, in 1e9 per second.
         l2_bytes: L2 caches of all threads together.
+        bf16_gflops, int8_gops: multiply-adds of dot products, likewise; 0 where they were not measured.
     """
 
     gflops: float
     memory_gb_s: float
     l2_gb_s: float
     l2_bytes: int
+    bf16_gflops: float = 0.0
+    int8_gops: float = 0.0
 
-    def bound_s(self, flop: int, moved_bytes: int) -> float:
-        """The roofline: least seconds for ``flop`` operations on ``moved_bytes`` bytes.
+    def peak(self, dtypes: Sequence[str]) -> float:
+        """The most operations, in 1e9 per second, of a kernel whose parameters have these types."""
+        fastest = self.gflops
+        for form, measured in ((U8S8, self.int8_gops), (BF16, self.bf16_gflops)):
+            if {form.data, form.weight} <= set(dtypes):
+                fastest = max(fastest, measured)
+        return fastest
+
+    def bound_s(self, flop: int, moved_bytes: int, dtypes: Sequence[str] = ()) -> float:
+        """The roofline: least seconds for ``flop`` operations on ``moved_bytes`` bytes by a kernel of these ``dtypes``.
 
         Bytes that fit the L2 caches of all threads may have stayed there since the kernel that wrote them.
         """
         near = moved_bytes <= self.l2_bytes
-        return max(flop / self.gflops, moved_bytes / (self.l2_gb_s if near else self.memory_gb_s)) / 1e9
+        return max(flop / self.peak(dtypes), moved_bytes / (self.l2_gb_s if near else self.memory_gb_s)) / 1e9
 
 
 def measure_roofline(target: Target, cache: Path | None = None) -> Roofline:
@@ -78,7 +94,7 @@ def measure_roofline(target: Target, cache: Path | None = None) -> Roofline:
         target: a CPU target that this machine can run.
         cache: folder to keep it in; None takes the user's cache folder. A file that cannot be read is replaced.
     """
-    path = (cache or platformdirs.user_cache_path("tune-compiler")) / f"peak-{_key(target)}.json"
+    path = (cache or platformdirs.user_cache_path("tune-compiler")) / f"roofline-{_key(target)}.json"
     known, times = _load(path)
     if known is not None and times >= TIMES:
         return known
@@ -100,10 +116,12 @@ def _measure(target: Target) -> Roofline:
 def roofline_by(target: Target, best_s: Timer) -> Roofline:
     """The roofline of the machine on which ``best_s`` runs kernels."""
     return Roofline(
-        _fma_gflops(target, best_s),
+        _gflops(target, best_s),
         _read_gb_s(target, MEMORY_BYTES, 1, best_s),
         _read_gb_s(target, target.l2_bytes // 2 * target.threads, 40, best_s),
         target.l2_bytes * target.threads,
+        _gflops(target, best_s, BF16),
+        _gflops(target, best_s, U8S8),
     )
 
 
@@ -141,12 +159,12 @@ def _save(path: Path, peak: Roofline, times: int) -> None:
         logger.warning("%s cannot be written (%s); the roofline will be measured again next time", path, error)
 
 
-Timer = Callable[[tvm.runtime.Module, list[tuple[int, ...]]], float]
-"""(kernel, shapes of its fp32 parameters) → least seconds of one run."""
+Timer = Callable[[tvm.runtime.Module, list[NDArray[Any]]], float]
+"""(kernel, arrays for its parameters) → least seconds of one run."""
 
 
-def _best_s(func: tvm.runtime.Module, shapes: list[tuple[int, ...]]) -> float:
-    return best_of(func.mod, tvm.cpu(), [tvm.runtime.tensor(ordinary(shape)) for shape in shapes])
+def _best_s(func: tvm.runtime.Module, arrays: list[NDArray[Any]]) -> float:
+    return best_of(func.mod, tvm.cpu(), [tvm.runtime.tensor(array) for array in arrays])
 
 
 def best_of(module: tvm.runtime.Module, device: tvm.runtime.Device, arrays: list[tvm.runtime.Tensor]) -> float:
@@ -156,45 +174,69 @@ def best_of(module: tvm.runtime.Module, device: tvm.runtime.Device, arrays: list
     return float(min(timer(*arrays).results))
 
 
-def ordinary(shape: tuple[int, ...]) -> NDArray[np.float32]:
-    """Numbers that no kernel is slow on, of ``shape``."""
-    return np.full(shape, 1e-3, np.float32)
+def _ordinary(tensor: te.Tensor) -> NDArray[Any]:
+    """Numbers that no kernel is slow on, as ``tensor`` has them; bfloat16 as its bits."""
+    dtype, shape = str(tensor.dtype), [int(size) for size in tensor.shape]
+    if dtype == "bfloat16":
+        return np.full(shape, 0x3A83, np.uint16)  # 1e-3
+    return np.full(shape, 1e-3 if dtype == "float32" else 1, dtype)
 
 
-def _build(tensors: list[te.Tensor], target: Target) -> tvm.runtime.Module:
-    """Compile a sum over two axes into a block of accumulators.
+def _build(tensors: list[te.Tensor], target: Target, form: DotForm | None = None) -> tvm.runtime.Module:
+    """Compile a sum over two axes (and those of a dot product's ``form``) into a block of accumulators.
 
     The loops are (thread, …, lane, outer sum, inner sum); they become (thread in parallel, outer sum, inner sum, …
     unrolled from the last to the first, lane vectorised), so that the accumulators stay in registers.
     """
     sch = s_tir.Schedule(te.create_prim_func(tensors).with_attr("global_symbol", "main"))
     block = sch.get_sblock("out")
-    thread, *registers, lane, outer, inner = sch.get_loops(block)
-    sch.reorder(thread, outer, inner, *reversed(registers), lane)
+    thread, *registers, lane, outer, inner = sch.get_loops(block)[: len(tensors[-1].shape) + 2]
+    within = sch.get_loops(block)[len(tensors[-1].shape) + 2 :]
+    sch.reorder(thread, outer, inner, *reversed(registers), lane, *within)
+    if form is not None:
+        stored = sch.cache_write(block, 0, "global")  # LLVM keeps in registers what no operand can be
+        sch.reverse_compute_at(stored, thread)
+        unroll_tile(sch, stored, len(registers) + 1)
     sch.parallel(thread)
-    sch.vectorize(lane)
+    if form is None:
+        sch.vectorize(lane)
     for loop in registers:
         sch.unroll(loop)
     init = sch.decompose_reduction(block, outer)
-    sch.vectorize(sch.get_loops(init)[-1])
-    return tvm.compile(sch.mod, target=tvm_target(target))
+    unroll_tile(sch, init, 1 if form is None else len(registers) + 1)
+    if form is None:
+        return tvm.compile(sch.mod, target=tvm_target(target))
+    use_dot(sch, lane, form, target)
+    return compiled(sch.mod["main"], "main", tvm_target(target))
 
 
-def _fma_gflops(target: Target, best_s: Timer) -> float:
-    kernel, shapes, flop = fma_kernel(target)
-    return flop / best_s(kernel, shapes) / 1e9
+def _gflops(target: Target, best_s: Timer, form: DotForm | None = None) -> float:
+    kernel, arrays, flop = fma_kernel(target, form)
+    return flop / best_s(kernel, arrays) / 1e9
 
 
-def fma_kernel(target: Target) -> tuple[tvm.runtime.Module, list[tuple[int, ...]], int]:
-    """The kernel that finds the FMA peak, the shapes of its parameters, and the operations of one run."""
+def fma_kernel(target: Target, form: DotForm | None = None) -> tuple[tvm.runtime.Module, list[NDArray[Any]], int]:
+    """The kernel that finds the peak of multiply-adds, arrays for its parameters, and the operations of one run.
+
+    Args:
+        form: of dot products; None for fp32.
+    """
     lanes, jobs, repeats = target.lanes(), 4 * target.threads, 3000
     rows = 4 if target.vector_registers >= 32 else 3
-    shapes: list[tuple[int, ...]] = [(FMA_STEPS, 4, lanes), (jobs, rows), (jobs, rows, 4, lanes)]
-    x, y = te.placeholder(shapes[0], name="x"), te.placeholder(shapes[1], name="y")
-    r, k = te.reduce_axis((0, repeats), "r"), te.reduce_axis((0, FMA_STEPS), "k")
-    out = te.compute(shapes[2], lambda t, i, j, v: te.sum(x[k, j, v] * y[t, i], axis=[r, k]), name="out")
+    quad = () if form is None else (form.depth,)
+    data, weight = ("float32", "float32") if form is None else (form.data, form.weight)
+    x = te.placeholder((FMA_STEPS, 4, lanes, *quad), weight, name="x")
+    y = te.placeholder((jobs, rows, *quad), data, name="y")
+    r, k, within = te.reduce_axis((0, repeats), "r"), te.reduce_axis((0, FMA_STEPS), "k"), depth_axes(form)
 
-    return _build([x, y, out], target), shapes, 2 * jobs * rows * 4 * lanes * repeats * FMA_STEPS
+    def element(t: tirx.Var, i: tirx.Var, j: tirx.Var, v: tirx.Var) -> tirx.Expr:
+        weight, number = x[(k, j, v, *within)], y[(t, i, *within)]
+        product = weight * number if form is None else multiplied(number, weight, form)
+        return te.sum(product, axis=[r, k, *within])
+
+    out = te.compute((jobs, rows, 4, lanes), element, name="out")
+    flop = 2 * jobs * rows * 4 * lanes * repeats * FMA_STEPS * math.prod(quad)
+    return _build([x, y, out], target, form), [_ordinary(tensor) for tensor in (x, y, out)], flop
 
 
 def _read_gb_s(target: Target, size_bytes: int, repeats: int, best_s: Timer) -> float:
@@ -206,5 +248,5 @@ def _read_gb_s(target: Target, size_bytes: int, repeats: int, best_s: Timer) -> 
     r, k = te.reduce_axis((0, repeats), "r"), te.reduce_axis((0, steps), "k")
     out = te.compute(out_shape, lambda t, j, v: te.sum(data[t, k, j, v], axis=[r, k]), name="out")
 
-    seconds = best_s(_build([data, out], target), [shape, out_shape])
+    seconds = best_s(_build([data, out], target), [_ordinary(data), _ordinary(out)])
     return repeats * target.threads * steps * vectors * lanes * 4 / seconds / 1e9

@@ -205,7 +205,7 @@ def open_jobs(request: SearchRequest, roofline: Roofline) -> OpenedJobs:
         if space.knobs:
             text = program.programs[task.key]
             log.add_workload(task.key, text)
-            bound_s = roofline.bound_s(int(task.flop / space.saving), task.bytes)
+            bound_s = roofline.bound_s(int(task.flop / space.saving), task.bytes, task.dtypes)
             kernels[task.key] = KernelTask(task, text, record_key(task, space, target), space, bound_s)
     known = {key: list(log.records(kernel.key)) for key, kernel in kernels.items()}
     spent_s = sum(wall_s(record) for records in known.values() for record in records)

@@ -22,7 +22,7 @@ import tvm
 
 from autotune.artifact.directory import read_artifact, read_tasks
 from autotune.host.machine import thread_cpus
-from autotune.host.roofline import best_of, fma_kernel, measure_roofline, ordinary
+from autotune.host.roofline import best_of, fma_kernel, measure_roofline
 from autotune.measure.measurer import symbol_of
 from autotune.runtime.session import InferenceSession
 from autotune.validation.verify import random_inputs
@@ -58,8 +58,8 @@ def peak_timer(target: Target) -> tuple[ThreadPoolExecutor, object]:
     def made() -> object:
         cpus = [str(cpu) for cpu in thread_cpus(target.threads)]
         tvm.get_global_func("runtime.config_threadpool")(-2, target.threads, cpus)
-        kernel, shapes, flop = fma_kernel(target)
-        arrays = [tvm.runtime.tensor(ordinary(shape)) for shape in shapes]
+        kernel, given, flop = fma_kernel(target)
+        arrays = [tvm.runtime.tensor(array) for array in given]
         return lambda: flop / best_of(kernel.mod, tvm.cpu(), arrays) / 1e9
 
     return own, own.submit(made).result()

@@ -63,7 +63,7 @@ def convolution(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value
     image = layouts.plain(value) if is_plain else layouts.native(value)
     packed = layouts.constant(pack_conv(weight, block, inner, groups))
     grouped_channels = out_channels if groups > 1 else 0
-    window = Window(weight.shape[2:], *found.geometry)
+    window = Window(_kernel_size(weight), *found.geometry)
     compute = partial(conv2d, window=window, groups=groups, outputs=grouped_channels)
     out = layouts.emit_anchor("conv2d", compute, image, packed)
     return Value(shape, native=out)
@@ -91,10 +91,14 @@ def _dot_convolution(layouts: TensorLayouts, found: Convolution, form: DotForm, 
     packed = layouts.constant(pack_conv(weight, block, inner, groups, form.depth))
     grouped_channels = weight.shape[0] if groups > 1 else 0
     image = layouts.native(value) if image is None else image
-    window = Window(weight.shape[2:], *geometry)
+    window = Window(_kernel_size(weight), *geometry)
     compute = partial(conv2d, window=window, groups=groups, outputs=grouped_channels, border=fill)
     out = layouts.emit_anchor("conv2d", compute, image, packed)
     return Value(shape, native=out)
+
+
+def _kernel_size(weight: Array) -> tuple[int, int]:
+    return weight.shape[2], weight.shape[3]
 
 
 def bordered(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:

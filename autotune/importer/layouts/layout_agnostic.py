@@ -15,7 +15,7 @@ from tvm import relax
 from autotune.importer.layouts.packing import Array, Shape
 from autotune.importer.layouts.products import transposed
 from autotune.importer.layouts.tensor_layouts import Rule, TensorLayouts, Value
-from schedules.templates.common.windows import Pooling, Window
+from schedules.templates.common.windows import Pads, Pair, Pooling, Window
 
 UNARY = frozenset(
     f"relax.{name}"
@@ -185,7 +185,7 @@ class Convolution:
 
     value: Value
     weight: Array
-    geometry: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+    geometry: tuple[Pair, Pads, Pair]
     groups: int
 
     @property
@@ -199,10 +199,8 @@ def convolution_of(layouts: TensorLayouts, call: relax.Call, dtypes: Collection[
     value, weight, attrs = layouts.value(call.args[0]), layouts.array(call.args[1]), call.attrs
     if value is None or weight is None or str(attrs.data_layout) != "NCHW" or str(weight.dtype) not in dtypes:
         return None
-    strides, padding, dilation = (
-        tuple(int(size) for size in sizes) for sizes in (attrs.strides, attrs.padding, attrs.dilation)
-    )
-    return Convolution(value, weight, (strides, padding, dilation), int(attrs.groups))
+    sizes: list[Any] = [tuple(int(size) for size in sizes) for sizes in (attrs.strides, attrs.padding, attrs.dilation)]
+    return Convolution(value, weight, (sizes[0], sizes[1], sizes[2]), int(attrs.groups))
 
 
 SHARED_RULES: Mapping[str, Rule] = {

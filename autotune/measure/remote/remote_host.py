@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import tvm
+from numpy.typing import NDArray
 
 from autotune.host.fork_server import Handler, Job, Refused
 from autotune.host.machine import Reader, host_target, read_host, thread_cpus
-from autotune.host.roofline import Roofline, best_of, ordinary, roofline_by
+from autotune.host.roofline import Roofline, best_of, roofline_by
 from autotune.host.worker_pool import Lost, run_alone
 from autotune.measure.messages import DeviceLost
 from autotune.measure.remote.rpc_session import (
@@ -135,10 +136,10 @@ def _listed(text: str) -> tuple[int, ...]:
 def _roofline(session: DeviceSession, host: RemoteHost, folder: Path) -> Roofline:
     """Measured in ``session``, with TVM's own remote timer."""
 
-    def best_s(kernel: tvm.runtime.Module, shapes: list[tuple[int, ...]]) -> float:
+    def best_s(kernel: tvm.runtime.Module, arrays: list[NDArray[Any]]) -> float:
         kernel.export_library(str(folder / "peak.so"))
         module = session.load(folder / "peak.so")
-        return best_of(module, session.device, [session.tensor(ordinary(shape)) for shape in shapes])
+        return best_of(module, session.device, [session.tensor(array) for array in arrays])
 
     session.pin(host.target.threads, host.cores)
     session.take_lock()

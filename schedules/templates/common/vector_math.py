@@ -1,4 +1,4 @@
-"""exp, log, pow, erf, tanh and sigmoid as arithmetic, so that a vector of them stays a vector.
+"""exp, log, pow, erf, tanh and sigmoid as arithmetic, so that a vector of them stays a vector; roundings too.
 
 LLVM has no vector versions of these: TVM's calls become one call into the C library per element (2.4–7.5 ns instead of
 0.2–0.3). The replacements are the classic single precision approximations
@@ -68,8 +68,16 @@ TANH_UNDER = (1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03, 
 
 
 def vector_math(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """``func`` with every float32 call of these functions replaced."""
+    """``func`` with every float32 call of these functions replaced, and casts to bytes in steps that stay vectors."""
+    func = tvm_ffi.structural_map(func, (tirx.Cast, _through_words), order="post")
     return tvm_ffi.structural_map(func, (Call, _replaced), order="post")
+
+
+def _through_words(cast: tirx.Cast) -> tirx.Expr:
+    """float32 → byte by way of int32: LLVM splits a vector that it is to convert at once."""
+    if str(cast.ty.dtype) in ("uint8", "int8") and str(cast.value.ty.dtype) == "float32":
+        return tirx.Cast(cast.ty.dtype, tirx.Cast("int32", cast.value))
+    return cast
 
 
 def _replaced(call: Call) -> tirx.Expr:
@@ -149,6 +157,11 @@ def sigmoid(x: tirx.Expr) -> tirx.Expr:
     return _float(1) / (_float(1) + _bind("y", _float(0) - x, exp))
 
 
+def nearest(x: tirx.Expr) -> tirx.Expr:
+    """x rounded, halves to even: LLVM's own call, because TVM makes a loop over scalars of its own."""
+    return tirx.call_llvm_pure_intrin("float32", "llvm.nearbyint", x)
+
+
 REPLACEMENTS: dict[str, Callable[..., tirx.Expr]] = {
     "tirx.exp": exp,
     "tirx.log": log,
@@ -156,6 +169,7 @@ REPLACEMENTS: dict[str, Callable[..., tirx.Expr]] = {
     "tirx.erf": erf,
     "tirx.tanh": tanh,
     "tirx.sigmoid": sigmoid,
+    "tirx.nearbyint": nearest,
 }
 
 

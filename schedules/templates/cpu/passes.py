@@ -24,7 +24,7 @@ from tvm import s_tir, tirx
 from tvm.tirx.compilation_pipeline import register_tir_pipeline
 
 from schedules.templates.common.indices import exact_indices
-from schedules.templates.instructions.dots import definitions
+from schedules.templates.instructions.dots import definitions, rounded_in_hardware
 
 CPU = "tune-cpu"
 """Name of the pipeline, for ``tvm.compile``."""
@@ -65,7 +65,8 @@ def without_checks(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRMod
     return tvm.IRModule(functions, attrs=mod.attrs)
 
 
-def _with_definitions(func: tirx.PrimFunc) -> tirx.PrimFunc:
+def _with_instructions(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    func = rounded_in_hardware(func)
     text = definitions(func)
     if not text:
         return func
@@ -73,9 +74,9 @@ def _with_definitions(func: tirx.PrimFunc) -> tirx.PrimFunc:
     return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
 
 
-def defined_dots(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
-    """Kernels that bring the definitions of the dot products that they call."""
-    return tvm.IRModule({name: _with_definitions(func) for name, func in mod.functions.items()}, attrs=mod.attrs)
+def with_instructions(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+    """Kernels that bring the definitions of what they call in place of instructions."""
+    return tvm.IRModule({name: _with_instructions(func) for name, func in mod.functions.items()}, attrs=mod.attrs)
 
 
 def spelt_bf16(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
@@ -115,13 +116,13 @@ def _lowered(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         new.StmtSimplify(),
         new.RemoveNoOp(),
         old.RewriteUnsafeSelect(),
-        tvm.transform.module_pass(defined_dots, opt_level=0, name="DefinedDots"),
         new.FP8ComputeLegalize(),
         new.VerifyMemory(),
         new.SplitHostDevice(),
         new.MakePackedAPI(),
         tvm.transform.module_pass(without_checks, opt_level=0, name="WithoutChecks"),
         new.FP8StorageLegalize(),
+        tvm.transform.module_pass(with_instructions, opt_level=0, name="WithInstructions"),
         tvm.transform.module_pass(spelt_bf16, opt_level=0, name="SpeltBf16"),
         new.BF16StorageLegalize(),
     ]

@@ -100,4 +100,12 @@ PORTABLE_BF16 = """
   %s = call <{n} x float> @llvm.fmuladd.v{n}f32(<{n} x float> %x0, <{n} x float> %w0, <{n} x float> %c)
   %r = call <{n} x float> @llvm.fmuladd.v{n}f32(<{n} x float> %x1, <{n} x float> %w1, <{n} x float> %s)
 """
+ROUND_BF16 = """
+define linkonce_odr <{n} x i16> @{symbol}(<{n} x float> %x) alwaysinline {{
+  %y = fptrunc <{n} x float> %x to <{n} x bfloat>
+  %r = bitcast <{n} x bfloat> %y to <{n} x i16>
+  ret <{n} x i16> %r
+}}
+"""
+
 DECLARED_FMULADD = "declare <{n} x float> @llvm.fmuladd.v{n}f32(<{n} x float>, <{n} x float>, <{n} x float>)"

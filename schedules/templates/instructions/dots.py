@@ -26,13 +26,13 @@ from functools import cache, partial
 import tvm
 import tvm_ffi
 from tvm import s_tir, te, tirx
-from tvm.ir import Call
+from tvm.ir import Call, PrimType
 from tvm.s_tir.schedule import LoopRV
 from tvm.script import from_source
 
 from schedules.target import Target
 from schedules.templates.instructions import dot_ir
-from schedules.templates.instructions.llvm_target import features_of
+from schedules.templates.instructions.llvm_target import cpu_features, features_of
 
 
 @dataclass(frozen=True)
@@ -133,6 +133,9 @@ def use_dot(sch: s_tir.Schedule, lane: LoopRV, form: DotForm, target: Target) ->
 
 # -- as TVM wants it -------------------------------------------------------------------------------------------------
 
+ROUNDED = (4, 8, 16, 32, 64)
+"""Lanes of vectors that are rounded to bfloat16 at once."""
+
 SYMBOL = re.compile(r"tune_dot_([a-z0-9]+)_([a-z0-9]+)_(\d+)")
 
 FRAME = """
@@ -175,8 +178,48 @@ def _registered(dot: Dot, lanes: int, data: str) -> str:
     return f"{symbol}_{data}"
 
 
+def rounded_in_hardware(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """``func`` with vectors rounded to bfloat16 by the processor's instruction, if its target has one.
+
+    TVM adds and shifts integers. LLVM would call a library for processors without the instruction.
+    """
+    target = func.attrs.get("target") if func.attrs else None
+    if target is None or not {"avx512bf16", "avx512vl"} <= cpu_features(target):
+        return func
+
+    def rounded(call: Call) -> tirx.Expr:
+        number = _rounded_number(call)
+        lanes = 0 if number is None else tvm.DataType(str(call.ty.dtype)).lanes
+        if number is None or lanes not in ROUNDED:
+            return call
+        words = tirx.call_pure_extern(f"uint16x{lanes}", f"tune_round_bf16_{lanes}", number)
+        return tirx.reinterpret(f"bfloat16x{lanes}", words)
+
+    return tvm_ffi.structural_map(func, (Call, rounded), order="pre")
+
+
+def _rounded_number(call: Call) -> tirx.Expr | None:
+    """x where ``call`` is what TVM's ``BF16ComputeLegalize`` makes of a cast of a float32 x to bfloat16.
+
+    reinterpret(bfloat16, uint16((reinterpret(uint32, x) + …) >> 16))
+    """
+    if not _is(call, "reinterpret", "bfloat16") or not isinstance(call.args[0], tirx.Cast):
+        return None
+    shifted = call.args[0].value
+    added = shifted.a if isinstance(shifted, tirx.RShift) else None
+    bits = added.a if isinstance(added, tirx.Add) else None
+    return bits.args[0] if isinstance(bits, Call) and _is(bits, "reinterpret", "uint32") else None
+
+
+def _is(value: object, name: str, dtype: str) -> bool:
+    """Whether ``value`` is a call of one of TVM's operations with a result of ``dtype`` or vectors of it."""
+    if not isinstance(value, Call) or str(getattr(value.op, "name", "")) != f"tirx.{name}":
+        return False
+    return isinstance(value.ty, PrimType) and str(value.ty.dtype).partition("x")[0] == dtype
+
+
 def definitions(func: tirx.PrimFunc) -> str:
-    """The functions that ``func`` calls in place of dot products, in LLVM's language; empty where it calls none."""
+    """The functions that ``func`` calls in place of instructions, in LLVM's language; empty where it calls none."""
     called: set[str] = set()
 
     def note(call: Call) -> None:
@@ -185,7 +228,9 @@ def definitions(func: tirx.PrimFunc) -> str:
 
     tvm_ffi.structural_walk(func, (Call, note))
     found = [match for match in map(SYMBOL.fullmatch, sorted(called)) if match]
-    return "\n".join(_definition(*match.groups()) for match in found)
+    rounds = (dot_ir.ROUND_BF16.format(n=n, symbol=f"tune_round_bf16_{n}") for n in ROUNDED)
+    texts = [text for n, text in zip(ROUNDED, rounds, strict=True) if f"tune_round_bf16_{n}" in called]
+    return "\n".join([*texts, *(_definition(*match.groups()) for match in found)])
 
 
 @cache

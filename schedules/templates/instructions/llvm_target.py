@@ -30,4 +30,9 @@ def llvm_target(target: Target) -> tvm.target.Target:
 @cache
 def features_of(target: Target) -> frozenset[str]:
     """What the target's processor has by LLVM's tables and names, such as ``avx512vnni``; few where it has no name."""
-    return frozenset(str(feature) for feature in llvm_get_cpu_features(llvm_target(target)))
+    return cpu_features(llvm_target(target))
+
+
+def cpu_features(target: tvm.target.Target) -> frozenset[str]:
+    """The same for TVM's own object."""
+    return frozenset(str(feature) for feature in llvm_get_cpu_features(target))

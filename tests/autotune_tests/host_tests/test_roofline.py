@@ -16,7 +16,7 @@ from schedules.target import Target
 def test_it_is_measured_a_few_times_and_the_largest_kept(tmp_path: Path) -> None:
     target = host_target(threads=1)
     peak = measure_roofline(target, tmp_path)
-    assert min(peak.gflops, peak.memory_gb_s, peak.l2_gb_s) > 0
+    assert min(peak.gflops, peak.memory_gb_s, peak.l2_gb_s, peak.bf16_gflops, peak.int8_gops) > 0
     (path,) = tmp_path.iterdir()
     assert target.fingerprint in path.name
     path.write_text('{"gflops": 1.0, "memory_gb_s": 1e9, "l2_gb_s": 3.0, "l2_bytes": 4}')
@@ -64,3 +64,12 @@ def test_the_roofline_is_the_larger_of_compute_and_traffic() -> None:
     assert peak.bound_s(1000, 1) == pytest.approx(1e-8)
     assert peak.bound_s(1, 1000) == pytest.approx(2e-8)
     assert peak.bound_s(1, 1001) == pytest.approx(1.001e-7)
+
+
+def test_a_kernel_is_bound_by_the_peak_of_its_own_type() -> None:
+    peak = Roofline(100.0, 10.0, 50.0, 1000, bf16_gflops=190.0, int8_gops=400.0)
+    assert peak.peak(("float32", "float32", "float32")) == 100.0
+    assert peak.peak(("bfloat16", "bfloat16", "float32", "bfloat16")) == 190.0
+    assert peak.peak(("uint8", "int8", "int32", "uint8")) == 400.0
+    assert peak.peak(("uint8", "float32")) == 100.0
+    assert peak.bound_s(4000, 1, ("uint8", "int8", "uint8")) == pytest.approx(1e-8)

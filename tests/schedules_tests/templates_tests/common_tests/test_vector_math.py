@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 import tvm
-from tvm import te, tirx
+from tvm import s_tir, te, tirx
 
+from schedules.lower import tvm_target
+from schedules.target import Target
 from schedules.templates.common.vector_math import vector_math
+from schedules.templates.cpu.passes import compiled
 from tests.schedules_tests.programs import Array, from_te
 
 REFERENCES: dict[str, tuple[Callable[[te.Tensor], tirx.Expr], Callable[[float], float], float]] = {
@@ -111,3 +115,20 @@ def test_calls_inside_calls_are_replaced() -> None:
 def test_double_precision_is_left_alone() -> None:
     func = program("exp", 8, "float64")
     assert "T.exp(" in vector_math(func).script()
+
+
+def test_a_step_to_bytes_stays_a_vector() -> None:
+    """Halves go to even, and no loop over scalars is left."""
+    x = te.placeholder((64,), name="x")
+    y = te.compute((64,), lambda i: tirx.nearbyint(x[i]).astype("uint8"), name="y")
+    sch = s_tir.Schedule(vector_math(from_te(x, y)))
+    _, lane = sch.split(sch.get_loops(sch.get_sblock("y"))[0], [None, 16])
+    sch.vectorize(lane)
+    target = Target(kind="llvm", isa="avx512", mcpu="skylake-avx512")
+    text = str(compiled(sch.mod["main"], "main", tvm_target(target)).mod.inspect_source("asm"))
+    assert re.search(r"vrndscaleps.*zmm", text)
+    assert re.search(r"vpmovdb\s+%zmm", text)
+    numbers = np.arange(64, dtype=np.float32) + 0.5
+    found = tvm.runtime.tensor(np.zeros(64, np.uint8))
+    tvm.compile(vector_math(from_te(x, y)), target="llvm")(tvm.runtime.tensor(numbers), found)
+    np.testing.assert_array_equal(found.numpy(), np.round(numbers).astype(np.uint8))

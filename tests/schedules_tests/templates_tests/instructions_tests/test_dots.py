@@ -97,3 +97,18 @@ def run_dot(
 def test_a_target_gets_the_best_it_has(mcpu: str, lanes: int, u8s8: str, bf16: str) -> None:
     features = features_of(Target(kind="llvm", isa="avx512" if lanes == 16 else "avx2", mcpu=mcpu))
     assert (best_dot(U8S8, lanes, features).name, best_dot(BF16, lanes, features).name) == (u8s8, bf16)
+
+
+def test_vectors_are_rounded_to_bfloat16_by_the_instruction() -> None:
+    """TVM's expansion of the cast is recognised; a processor without the instruction keeps it."""
+    x = te.placeholder((32,), "float32", name="x")
+    y = te.compute((32,), lambda i: x[i].astype("bfloat16"), name="y")
+    sch = s_tir.Schedule(from_te(x, y))
+    _, lane = sch.split(sch.get_loops(sch.get_sblock("y"))[0], [None, 16])
+    sch.vectorize(lane)
+    texts = {}
+    for mcpu in ("znver4", "skylake-avx512"):
+        target = Target(kind="llvm", isa="avx512", mcpu=mcpu)
+        texts[mcpu] = str(compiled(sch.mod["main"], "main", tvm_target(target)).mod.inspect_source("asm"))
+    assert ["vcvtneps2bf16" in text for text in texts.values()] == [True, False]
+    assert not any("truncsfbf2" in text for text in texts.values())

@@ -30,6 +30,9 @@ LARGEST = 1 << 18
 RANDOM = ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli")
 BODIED = ("If", "Loop", "Scan", "SequenceMap")
 
+REFERENCE_OPSET = {"QuantizeLinear": 19, "DequantizeLinear": 19}
+"""Operator → the first opset that ONNX's reference has it of; older ones mean the same."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -109,7 +112,8 @@ def _evaluated(node: NodeProto, feed: dict[str, Array], scope: Scope, largest: i
     ]
     outputs = [helper.make_empty_tensor_value_info(name) for name in names]
     graph = helper.make_graph([node], "fold", inputs, outputs)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", scope.opset)])
+    opset = max(scope.opset, REFERENCE_OPSET.get(node.op_type, 0))
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
     try:
         with third_party(), warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")

@@ -23,7 +23,7 @@ from onnx import ModelProto, NodeProto, TensorProto
 from autotune.importer.conversion.emit import FLOAT
 from autotune.importer.conversion.levels import Levels, Step, attributes_of
 from autotune.importer.conversion.registry import rewrite
-from autotune.importer.onnx_model.rewrites import split_to_slices, tidy
+from autotune.importer.onnx_model.rewrites import split_batch_norms, split_to_slices, tidy
 from autotune.importer.onnx_model.shapes import infer_shapes
 
 MOVES = frozenset(
@@ -55,6 +55,7 @@ def make_integer(model: ModelProto, inputs: Collection[str], weights: Mapping[st
     tidy(model.graph)
     infer_shapes(model, name, strict=False)
     split_to_slices(model.graph)
+    split_batch_norms(model.graph)
     rewrite(model, inputs, only=SPELLED)
     for step in (_Moved, _Products, _Divided, _Unsigned):
         infer_shapes(model, name, strict=False)

@@ -16,7 +16,10 @@ from autotune.importer.onnx_model.graph_walk import reads
 from autotune.importer.onnx_model.rewrites import replace_nodes
 from autotune.importer.onnx_model.shapes import SKELETON_ELEMENTS
 
-WEIGHT_OF = {"MatMul": 1, "Gemm": 1, "Gather": 0, "Conv": 1, "ConvTranspose": 1}
+WEIGHT_OF = {
+    **{"MatMul": 1, "Gemm": 1, "Gather": 0, "Conv": 1, "ConvTranspose": 1},
+    **{"MatMulInteger": 1, "ConvInteger": 1},
+}
 """Operator → the input that may be a weight of which onnxslim needs the shape only, unless a scale follows."""
 
 PASSES_ON = frozenset({"Add", "Reshape", "Flatten", "Squeeze", "Unsqueeze"})
@@ -52,7 +55,7 @@ def _ignores_values(
     others = [name for index, name in enumerate(node.input) if index != position]
     if position is None or weight in others or all(name in constants for name in others):
         return False
-    if node.op_type == "Gather":
+    if node.op_type in ("Gather", "MatMulInteger", "ConvInteger"):
         return True
     if node.op_type == "MatMul" and not _is_plain_bias(node, constants, readers):
         return False

@@ -32,3 +32,12 @@ def test_what_depends_on_inputs_is_random_or_too_large_stays():
     assert [node.op_type for node in model.graph.node] == ["Relu", "RandomNormal", "Expand"]
     made = next(tensor for tensor in model.graph.initializer if tensor.name == "d")
     assert numpy_helper.to_array(made).tolist() == [-1.0]
+
+
+def test_quantisers_fold_at_opsets_that_the_reference_lacks():
+    nodes = [helper.make_node("DequantizeLinear", ["q", "s", "z"], ["d"], axis=0)]
+    weights = {"q": np.array([[1], [9]], np.int8), "s": np.float32([0.5, 2]), "z": np.array([0, 4], np.int8)}
+    model = model_of(nodes, [value("x", (1,))], ["d"], weights, opset=13)
+    assert fold(model)
+    made = next(tensor for tensor in model.graph.initializer if tensor.name == "d")
+    assert numpy_helper.to_array(made).tolist() == [[0.5], [10.0]]

@@ -108,6 +108,7 @@ class ForkServerProcess(AbstractContextManager["ForkServerProcess"]):
         self._control.settimeout(START_TIMEOUT_S)
         self._control.send(pickle.dumps(Start(handler, settings, str(self._directory))))
         self._count = 0
+        self._first: Worker | None = None
 
     def __exit__(self, *exc: object) -> None:
         self.close()
@@ -119,7 +120,9 @@ class ForkServerProcess(AbstractContextManager["ForkServerProcess"]):
         ours, theirs = multiprocessing.Pipe()
         with theirs:
             self._request({"spawn": name}, theirs.fileno())
-        return Worker(name, ours)
+        worker = Worker(name, ours)
+        self._first = self._first or worker
+        return worker
 
     def end(self, worker: Worker) -> tuple[int, str]:
         """Kill and reap a worker.
@@ -158,11 +161,18 @@ class ForkServerProcess(AbstractContextManager["ForkServerProcess"]):
         """The end of what the server wrote."""
         return log_tail(self._log) or "it wrote nothing"
 
+    def _is_loading(self) -> bool:
+        """Whether the server still imports its handler: the first worker has not started."""
+        first = self._first
+        return first is None or not (first.pid or first.connection.closed or first.connection.poll())
+
     def close(self) -> None:
         """End the server, its workers and the directory; safe to call twice."""
         if self._process.returncode is not None:
             return
         self._control.close()
+        if self._is_loading():  # it would notice the end only afterwards, and has no worker yet to end in order
+            os.killpg(self._process.pid, signal.SIGKILL)
         try:
             self._process.wait(END_TIMEOUT_S)
         except subprocess.TimeoutExpired:

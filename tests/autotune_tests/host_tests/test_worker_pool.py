@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -97,3 +98,15 @@ def test_after_close_the_directory_is_gone_and_nothing_starts(tmp_path: Path) ->
     assert not directory.exists()
     with pytest.raises(MeasureError, match="is gone"):
         WorkerPool(server, 1)
+
+
+def test_a_server_that_still_loads_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("autotune.host.worker_pool.END_TIMEOUT_S", None)
+    folder = tmp_path / "server"
+    folder.mkdir()
+    server = ForkServerProcess("tests.autotune_tests.host_tests.slow_handler:SlowHandler", None, folder)
+    worker = server.spawn()
+    server.close()
+    assert server._process.returncode == -signal.SIGKILL
+    assert not worker.pid
+    assert not folder.exists()

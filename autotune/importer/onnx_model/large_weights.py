@@ -16,10 +16,7 @@ from autotune.importer.onnx_model.graph_walk import reads
 from autotune.importer.onnx_model.rewrites import replace_nodes
 from autotune.importer.onnx_model.shapes import SKELETON_ELEMENTS
 
-WEIGHT_OF = {
-    **{"MatMul": 1, "Gemm": 1, "Gather": 0, "Conv": 1, "ConvTranspose": 1},
-    **{"MatMulInteger": 1, "ConvInteger": 1},
-}
+WEIGHT_OF = {"MatMul": 1, "Gemm": 1, "Gather": 0, "Conv": 1, "ConvTranspose": 1, "MatMulInteger": 1, "ConvInteger": 1}
 """Operator → the input that may be a weight of which onnxslim needs the shape only, unless a scale follows."""
 
 PASSES_ON = frozenset({"Add", "Reshape", "Flatten", "Squeeze", "Unsqueeze"})

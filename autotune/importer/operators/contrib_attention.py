@@ -95,6 +95,25 @@ def attention(node: Node, e: Emit) -> list[str] | None:
     return made
 
 
+@rewrites("QAttention", domain=MICROSOFT)
+def qattention(node: Node, e: Emit) -> list[str] | None:
+    """Attention of what 8-bit tokens (inputs 0, 3, 6) and weights (1, 4, 7) stand for: integers, scales, zero points."""
+    if node.input(8):
+        raise node.refused("its input past is not supported")
+    if node.wants(1):
+        raise node.refused("its output present is not supported")
+    numbers, columns = ([node.input(index) for index in places if node.input(index)] for places in ((3, 6), (4, 7)))
+    x = e.op("DequantizeLinear", node.input(0), *(e.reshape(name) for name in numbers))
+    if np.prod(node.shape(4)) == 1:
+        w = e.op("DequantizeLinear", node.input(1), *(e.reshape(name) for name in columns))
+    else:
+        w = e.op("DequantizeLinear", node.input(1), *columns, axis=1)
+    names = ("num_heads", "unidirectional", "scale", "mask_filter_value", "do_rotary", "past_present_share_buffer")
+    attributes = {name: node.attr(name) for name in names if node.attr(name) is not None}
+    masks = [node.input(5)] if node.input(5) else []
+    return [e.op("Attention", x, w, node.input(2), *masks, domain=MICROSOFT, **attributes)]
+
+
 def _heads(node: Node, name: str) -> int:
     heads = int(node.attr(name, 0))
     if heads < 1:

@@ -47,6 +47,14 @@ what an exponential makes of an outlier would widen the tolerance of all outputs
 SMALL_INTEGERS = 4
 """Integers that may be indices are drawn below this, or below the smallest axis longer than one."""
 
+LEVELS = {"uint8": 48.0, "int8": 32.0}
+"""Spread of quantised activations and weights. Heuristic, not measured: those of real models leave out most of a byte,
+and of products of larger ones a program that is compiled for its scale would clip nearly all."""
+MIDDLE = 64.0
+"""Spread of what a quantised product is scaled to, in levels of a byte: most are not clipped."""
+ROUNDED_APART = 0.01
+"""Share of bytes that may be one level off: two programs that add up floats in another order round some apart."""
+
 
 def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """An uninitialised array at the boundary that compiled kernels assume."""
@@ -89,11 +97,16 @@ def make_inputs(task: Task, block: NDArray[np.float32], seed: int, positive: boo
     (K = multiply-adds per output) so that what follows a sum, a sigmoid say, is met in its working range and not
     saturated. Integers are small enough to index any axis. ``positive`` gives the absolute values plus 0.1, for
     programs that take roots or logarithms.
+
+    Of a product of bytes both operands use all levels, the ends among them; int32 constants are as large as its sums,
+    and float constants scale these to levels of a byte.
     """
     rng = np.random.default_rng(task_seed(task, seed))
     weight = max(task.constants, key=lambda i: math.prod(task.shapes[i]), default=-1)
     depth = max(1.0, task.flop / (2.0 * max(1, math.prod(task.shapes[-1]))))
     bound = min((extent for shape in task.shapes for extent in shape if extent > 1), default=1)
+    quantised = {"uint8", "int8"} <= set(task.dtypes[:-1])
+    sums = math.sqrt(depth) * math.prod(LEVELS.values())
     arrays: list[Array] = []
     for index, (shape, name) in enumerate(zip(task.shapes[:-1], task.dtypes[:-1], strict=True)):
         dtype = numpy_dtype(name)
@@ -112,6 +125,12 @@ def make_inputs(task: Task, block: NDArray[np.float32], seed: int, positive: boo
                 array += 0.1
             if index == weight:
                 array *= 1 / math.sqrt(depth)
+            elif quantised and index in task.constants:
+                array *= MIDDLE / sums
+        elif quantised and (dtype.itemsize == 1 or index in task.constants):
+            values = aligned(shape, np.dtype("float32"))
+            fill_normal(values, block, offset)
+            array[...] = _levels(values, dtype, LEVELS.get(name, sums))
         elif dtype.kind == "b":
             array[...] = rng.random(shape) < 0.5
         else:
@@ -121,6 +140,16 @@ def make_inputs(task: Task, block: NDArray[np.float32], seed: int, positive: boo
     return arrays
 
 
+def _levels(values: NDArray[np.float32], dtype: np.dtype[Any], spread: float) -> Array:
+    """Integers of ``dtype`` and this spread; some bytes are the largest and the least there are."""
+    limits = np.iinfo(dtype)
+    numbers = np.clip(np.round((np.abs(values) if limits.min == 0 else values) * spread), limits.min, limits.max)
+    if dtype.itemsize == 1:
+        flat = numbers.reshape(-1)
+        flat[::OUTLIERS], flat[OUTLIERS // 2 :: OUTLIERS] = limits.max, limits.min
+    return numbers.astype(dtype)
+
+
 def mirrored(task: Task, inputs: Sequence[Array]) -> list[Array]:
     """``inputs`` with the activations' numbers in reverse order; a kernel runs on these before it is checked.
 
@@ -128,9 +157,14 @@ def mirrored(task: Task, inputs: Sequence[Array]) -> list[Array]:
     left there, and pass.
     """
     return [
-        _reversed(array) if array.dtype.kind == "f" and array.size and index not in task.constants else array
+        _reversed(array) if _is_turned(array) and array.size and index not in task.constants else array
         for index, array in enumerate(inputs)
     ]
+
+
+def _is_turned(array: Array) -> bool:
+    """Whether its numbers may stand elsewhere: those of longer integers may be indices."""
+    return array.dtype.kind == "f" or array.dtype in (np.uint8, np.int8)
 
 
 def _reversed(array: Array) -> Array:
@@ -186,6 +220,8 @@ class Expected:
         want, flat = self.want.reshape(-1), self._numbers(got).reshape(-1)
         if not self._floating:
             bad = flat != want
+            if flat.dtype in (np.uint8, np.int8) and np.count_nonzero(bad) <= ROUNDED_APART * bad.size:
+                bad = np.abs(flat.astype(np.int16) - want) > 1
         else:
             with np.errstate(invalid="ignore", over="ignore"):
                 difference = np.subtract(flat, want)

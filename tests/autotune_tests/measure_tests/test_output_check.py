@@ -114,3 +114,61 @@ def test_shorter_floats_may_differ_by_their_own_rounding(dtype: str, step: float
     assert Expected(stored(want), dtype).mismatch(stored(want * np.float32(1 + step))) == ""
     assert Expected(stored(want), dtype).mismatch(stored(want * np.float32(1 + 16 * step)))
     assert Expected(stored(want), dtype).mismatch(stored(want * np.float32(np.nan)))
+
+
+DEPTH = 256
+
+
+def quantised_product() -> tuple[np.ndarray, ...]:
+    """x (m, k) uint8, w (k, n) int8, bias (n,) int32, scale (n,) float32 as a kernel is checked on."""
+    shapes = [(32, DEPTH), (DEPTH, 64), (64,), (64,), (32, 64)]
+    dtypes = ["uint8", "int8", "int32", "float32", "uint8"]
+    return tuple(make_inputs(task_of(shapes, dtypes, (1, 2, 3), 2 * DEPTH * 32 * 64), BLOCK, 0))
+
+
+def stored(sums: np.ndarray, scale: np.ndarray, zero: int = 128) -> np.ndarray:
+    return np.clip(np.round(sums * scale) + zero, 0, 255).astype(np.uint8)
+
+
+def test_quantised_operands_use_all_levels_and_results_are_seldom_clipped() -> None:
+    x, w, bias, scale = quantised_product()
+    assert (x.min(), x.max(), w.min(), w.max()) == (0, 255, -128, 127)
+    found = stored(x.astype(np.int32) @ w.astype(np.int32) + bias, scale)
+    assert np.mean((found > 0) & (found < 255)) > 0.7
+    assert np.std(found) > 20
+
+
+def saturated(x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """Sums of pairs cut to 16 bits, as ``vpmaddubsw`` makes them."""
+    pairs = (x.astype(np.int32)[:, :, None] * w.astype(np.int32)[None]).reshape(len(x), DEPTH // 2, 2, -1).sum(2)
+    return np.clip(pairs, -(2**15), 2**15 - 1).sum(1)
+
+
+@pytest.mark.parametrize("mutant", ["zero", "weights", "one_term", "saturated", "bias", "signed"])
+def test_wrong_quantised_products_are_seen(mutant: str) -> None:
+    x, w, bias, scale = quantised_product()
+    wide, weights = x.astype(np.int32), w.astype(np.int32)
+    want = stored(wide @ weights + bias, scale)
+    wrong = {
+        "zero": lambda: stored(wide @ weights + bias, scale, 129),
+        "weights": lambda: stored(np.int32(1.01 * (wide @ weights)) + bias, scale),
+        "one_term": lambda: stored(wide[:, :-1] @ weights[:-1] + bias, scale),
+        "saturated": lambda: stored(saturated(x, w) + bias, scale),
+        "bias": lambda: stored(wide @ weights, scale),
+        "signed": lambda: stored(x.view(np.int8).astype(np.int32) @ weights + bias, scale),
+    }[mutant]()
+    expected = Expected(want, "uint8")
+    assert not expected.mismatch(want)
+    assert expected.mismatch(wrong)
+
+
+def test_a_few_bytes_may_be_rounded_the_other_way() -> None:
+    want = np.arange(1000, dtype=np.uint8)
+    found = want.copy()
+    found[5] += 1
+    assert not Expected(want, "uint8").mismatch(found)
+    found[6] += 2
+    assert Expected(want, "uint8").mismatch(found)
+    found = want.copy()
+    found[::50] ^= 1
+    assert Expected(want, "uint8").mismatch(found)

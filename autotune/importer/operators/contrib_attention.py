@@ -97,7 +97,7 @@ def attention(node: Node, e: Emit) -> list[str] | None:
 
 @rewrites("QAttention", domain=MICROSOFT)
 def qattention(node: Node, e: Emit) -> list[str] | None:
-    """Attention of what 8-bit tokens (inputs 0, 3, 6) and weights (1, 4, 7) stand for: integers, scales, zero points."""
+    """Attention of what 8-bit tokens (inputs 0, 3, 6) and weights (1, 4, 7) stand for: values, scales, zero points."""
     if node.input(8):
         raise node.refused("its input past is not supported")
     if node.wants(1):

@@ -198,8 +198,10 @@ class Options:
 
     def _check_precision(self) -> None:
         precision = Precision.parse(self.precision)
-        if precision != FP32 and (self.lanes.count("cuda") or (self.target is not None and self.target.kind == "cuda")):
-            raise UsageError(f"--precision {precision} is for CPUs, and this builds for a CUDA device; leave it out")
+        if precision != FP32 and "cuda" in self.lanes:
+            raise UsageError(
+                f"--precision {precision} is for CPUs, and --lanes {self.lanes} names a device; leave one out"
+            )
         if precision.products and self.fallback:
             raise UsageError(
                 f"--precision {precision} numbers products, and --fallback cuts the model; give fp32 or bf16"

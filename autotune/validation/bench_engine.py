@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.host.fork_server import Handler, Job, Refused
+from autotune.validation.engine_precision import artifact_precision, onnxruntime_precision
 from schedules.errors import AutotuneError, MeasureError
 
 MULTIPLYING = frozenset(
@@ -97,7 +98,6 @@ def _tune(work: Work) -> Engine:
     from autotune import __version__
     from autotune.runtime.serve_options import ServeOptions
     from autotune.runtime.session import InferenceSession
-    from autotune.validation.engine_precision import artifact_precision
 
     if work.serve is None:
         session = InferenceSession(work.artifact, work.threads)
@@ -125,8 +125,6 @@ def _onnxruntime_per_client(work: Work) -> Engine:
 
 
 def _onnxruntime_precision(work: Work) -> str:
-    from autotune.validation.engine_precision import onnxruntime_precision
-
     return onnxruntime_precision(Path(work.model), _onnxruntime_options(work.threads))
 
 

@@ -51,6 +51,10 @@ class CudaBackend:
             raise UsageError("--cluster and --rpc measure CPUs; for a GPU elsewhere use 'tune pack'")
         if options.lanes != Options.lanes:
             raise UsageError(f"--lanes {options.lanes!r}: a CUDA artifact runs on its device alone; leave --lanes out")
+        if options.precision != Options.precision:
+            raise UsageError(
+                f"--precision {options.precision} is for CPUs, and this target is a CUDA device; leave it out"
+            )
         if options.device and not tvm.cuda(0).exist:
             raise UsageError(
                 "this machine has no CUDA device to tune on; give --no-device to build without measuring, "

@@ -18,6 +18,7 @@ TARGET = Target.cuda("sm_90")
     [
         (Options(target=TARGET, cluster="local"), "tune pack"),
         (Options(target=TARGET, lanes="cpu:2x1"), "leave --lanes out"),
+        (Options(target=TARGET, precision="bf16"), "is for CPUs"),
     ],
 )
 def test_what_a_device_cannot_do_is_refused(options: Options, told: str) -> None:

@@ -1,0 +1,38 @@
+"""Precisions are read as they are written, and refused in one line."""
+
+import pytest
+
+from autotune.options import FP32, Options, Precision
+from schedules.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("text", "products"),
+    [("fp32", frozenset()), ("bf16", None), ("bf16:3,0", frozenset({0, 3})), ("bf16:7", frozenset({7}))],
+)
+def test_a_precision_is_read_as_it_is_written(text, products):
+    precision = Precision.parse(text)
+    assert precision.products == products
+    assert Precision.parse(str(precision)) == precision
+
+
+def test_products_are_asked_by_number():
+    assert 5 in Precision(None)
+    assert 5 not in FP32
+    assert (3 in Precision.parse("bf16:3"), 4 in Precision.parse("bf16:3")) == (True, False)
+
+
+@pytest.mark.parametrize("text", ["", "bf61", "fp16", "bf16:a", "bf16:1,,2", "bf16:-1", "fp32:0"])
+def test_other_precisions_are_refused(text):
+    with pytest.raises(UsageError, match="fp32, bf16"):
+        Options(precision=text)
+
+
+def test_bf16_is_for_the_cpu_alone():
+    with pytest.raises(UsageError, match="--lanes cpu,cuda:0"):
+        Options(precision="bf16", lanes="cpu,cuda:0")
+
+
+def test_numbers_of_products_need_the_whole_model():
+    with pytest.raises(UsageError, match="--fallback"):
+        Options(precision="bf16:1", fallback="onnxruntime")

@@ -58,6 +58,8 @@ PRODUCTS = (
     batch_case("batch_matmul_odd_scores", "bmhk,bnhk->bhmn", (1, 7, 2, 9), (1, 13, 2, 9), 8, True),
     batch_case("batch_matmul_odd_context", "bhmk,bkhn->bmhn", (1, 2, 9, 11), (1, 11, 2, 16), 16, False),
     batch_case("batch_matmul_plain", "bmk,bkn->bmn", (4, 7, 5), (4, 5, 24), 8, True),
+    batch_case("batch_matmul_bf16", "bmhk,bnhk->bhmn", (1, 7, 3, 12), (1, 24, 3, 12), 16, True, "bfloat16"),
+    batch_case("batch_matmul_bf16_odd", "bhmk,bkhn->bmhn", (1, 2, 9, 11), (1, 11, 2, 13), 8, False, "bfloat16"),
 )
 
 DOTS = tuple(

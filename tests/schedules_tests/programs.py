@@ -339,9 +339,11 @@ def dot_matmul_case(name: str, rows: int, depth: int, blocks: int, lanes: int, f
     return Case(name, "matmul", build, expected)
 
 
-def batch_case(name: str, equation: str, first: Shape, second: Shape, lanes: int, scaled: bool) -> Case:
+def batch_case(
+    name: str, equation: str, first: Shape, second: Shape, lanes: int, scaled: bool, dtype: str = "float32"
+) -> Case:
     def build() -> tirx.PrimFunc:
-        x, y = te.placeholder(first, name="x"), te.placeholder(second, name="y")
+        x, y = te.placeholder(first, dtype, name="x"), te.placeholder(second, dtype, name="y")
         out = batch_matmul(x, y, equation, lanes)
         if not scaled:
             return from_te(x, y, out)
@@ -349,7 +351,7 @@ def batch_case(name: str, equation: str, first: Shape, second: Shape, lanes: int
         return from_te(x, y, te.compute(out.shape, lambda *i: out(*i) * factor, name="scaled"))
 
     def expected(x: Array, y: Array) -> Array:
-        return np.einsum(equation, x, y) * (0.125 if scaled else 1.0)
+        return np.einsum(equation, x.astype(np.float32), y.astype(np.float32)) * (0.125 if scaled else 1.0)
 
     return Case(name, "batch_matmul", build, expected)
 

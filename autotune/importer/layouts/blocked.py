@@ -142,7 +142,10 @@ def matrix_product(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Va
 
 def _activation_product(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
     """(…, m, k) @ (…, k, n) of two activations with equal batch axes."""
-    if any(str(arg.ty.dtype) != "float32" or layouts.is_native(arg) for arg in call.args):
+    dtypes = [str(arg.ty.dtype) for arg in call.args]
+    if dtypes not in (["float32"] * 2, ["bfloat16"] * 2) or str(call.ty.dtype) != "float32":
+        return None
+    if any(layouts.is_native(arg) for arg in call.args):
         return None
     return product(
         layouts,

@@ -46,6 +46,7 @@ from schedules.templates.template import MarkedTemplate
 
 OP = "batch_matmul"
 PACK = "batch_pack"
+SINGLE = "float32"
 FEWEST_JOB_ROWS = 16  # rows that share one pack of the second operand. Heuristic, not measured
 ROWS = 4  # m is rounded up to a multiple of this, so that every shape has a register tile of some height
 
@@ -55,7 +56,7 @@ def batch_matmul(x: te.Tensor, y: te.Tensor, equation: str, lanes: int) -> te.Te
 
     Args:
         x: first operand, read as scalars.
-        y: second operand, read as vectors along n.
+        y: second operand, read as vectors along n. Both float32, or both bfloat16, which is multiplied as float32.
         equation: einsum of one m, one n and one k axis and any batch axes, such as ``bmhk,bnhk->bhmn``.
         lanes: elements of one vector.
 
@@ -77,8 +78,10 @@ def batch_matmul(x: te.Tensor, y: te.Tensor, equation: str, lanes: int) -> te.Te
 
     def packed_element(*index: tirx.Var) -> tirx.Expr:
         at = dict(zip(batch, index, strict=False)) | {n: index[-3] * lanes + index[-1], k: index[-2]}
-        element = y[tuple(at[axis] for axis in right)]
-        return element if whole[n] == sizes[n] else tirx.if_then_else(at[n] < sizes[n], element, tirx.const(0, y.dtype))
+        element = _single(y[tuple(at[axis] for axis in right)])
+        return (
+            element if whole[n] == sizes[n] else tirx.if_then_else(at[n] < sizes[n], element, tirx.const(0.0, SINGLE))
+        )
 
     shape = [sizes[axis] for axis in batch] + [whole[n] // lanes, sizes[k], lanes]
     pack = te.compute(shape, packed_element, name=PACK)
@@ -89,7 +92,7 @@ def batch_matmul(x: te.Tensor, y: te.Tensor, equation: str, lanes: int) -> te.Te
         there = (*(at[axis] for axis in batch), at[n] // lanes, inner, at[n] % lanes)
         if whole[m] != sizes[m]:
             at[m] = tirx.min(at[m], tirx.const(sizes[m] - 1, at[m].ty.dtype))
-        return te.sum(x[tuple(at[axis] for axis in left)] * pack[there], axis=[inner])
+        return te.sum(_single(x[tuple(at[axis] for axis in left)]) * pack[there], axis=[inner])
 
     cropped = whole != sizes
     geometry = {"rows": result.index(m), "lanes": lanes, "contiguous": right.endswith(n), "cropped": cropped}
@@ -98,6 +101,11 @@ def batch_matmul(x: te.Tensor, y: te.Tensor, equation: str, lanes: int) -> te.Te
     if not cropped:
         return product
     return te.compute([sizes[axis] for axis in result], lambda *index: product[index], name="crop")
+
+
+def _single(number: tirx.Expr) -> tirx.Expr:
+    """A number of either type as a float32."""
+    return number if str(number.dtype) == SINGLE else number.astype(SINGLE)
 
 
 def _up(size: int, step: int) -> int:

@@ -12,7 +12,10 @@ from costmodels.choices import did_you_mean
 from schedules.errors import UsageError
 from schedules.target import Target
 
-EFFORTS: Mapping[str, float] = {"quick": 20.0, "standard": 120.0, "full": 600.0}
+INSTANT = "instant"
+"""The effort that measures no kernels: templates guess what the log does not know."""
+
+EFFORTS: Mapping[str, float] = {INSTANT: 0.0, "quick": 20.0, "standard": 120.0, "full": 600.0}
 """Tuning budget in seconds by effort. Heuristic: SqueezeNet is ahead of its peers after 20 s, ResNet-50 after 120 s."""
 
 
@@ -82,7 +85,8 @@ class Options:
         trials: most measured trials; None is no limit.
         until: end when the remaining gain is below this share of the model's latency (0.01 is 1 %), by the upper end of
             its 80 % interval.
-        effort: ``quick``, ``standard`` or ``full``.
+        effort: ``instant``, ``quick``, ``standard`` or ``full``; ``instant`` measures no kernels: tasks without records
+            are built by their templates' first guesses, verified and timed against the untuned build.
         threads: threads kernels run on; None for every usable core.
         isa: force an instruction-set level below the machine's own.
         inputs: input name → shape, for models that leave shapes open.
@@ -152,6 +156,7 @@ class Options:
         for name, weight in self.weights.items():
             if not isinstance(weight, int) or weight < 1:
                 raise UsageError(f"the weight of {name} is {weight}; it is a whole number, 1 or more")
+        self._check_instant()
         if self.batch < 1:
             raise UsageError(f"batch is {self.batch}; it must be at least 1")
         self._check_fleet()
@@ -160,6 +165,17 @@ class Options:
         self._check_precision()
         if self.out is not None and not isinstance(self.out, Path):
             object.__setattr__(self, "out", Path(self.out))
+
+    def _check_instant(self) -> None:
+        limits = {"budget": self.budget_s, "trials": self.trials, "until": self.until}
+        given = [f"--{name} {value:g}" for name, value in limits.items() if value is not None]
+        given += ["--frozen"] * self.frozen + [f"--lanes {self.lanes}"] * (self.lanes != "cpu")
+        given += [f"--objective {self.objective}"] * (self.objective != LATENCY) + ["--cluster or --rpc"] * self.remote
+        if self.effort == INSTANT and given:
+            raise UsageError(
+                f"--effort instant measures no kernels and builds for all threads of this machine together; "
+                f"leave out {', '.join(given)}"
+            )
 
     def _check_fallback(self) -> None:
         if self.fallback not in (None, *FALLBACKS):
@@ -219,6 +235,11 @@ class Options:
     def remote(self) -> bool:
         """Whether other machines measure."""
         return self.cluster is not None or self.rpc is not None
+
+    @property
+    def searches(self) -> bool:
+        """Whether kernels are measured, if there is time left."""
+        return self.device and not self.frozen and self.effort != INSTANT
 
     @property
     def seconds(self) -> float:

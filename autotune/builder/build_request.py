@@ -8,14 +8,15 @@ from pathlib import Path
 
 import onnx
 
-from autotune.artifact.make_plan import make_plan
+from autotune.artifact.make_plan import make_plan, record_key
 from autotune.artifact.plan import Choice, Plan
+from autotune.builder.reuse import Reuse
 from autotune.graph.lanes import Lane
 from autotune.importer.program import Program
 from autotune.measure.measurer import MeasurementBackend
 from autotune.options import Options
 from autotune.validation.verify import Verdict
-from schedules.lower import BASELINE
+from schedules.lower import BASELINE, MOST_LOSSY, loss
 from schedules.target import Target
 from tuning_logs.sql_store import TuningLog
 
@@ -54,6 +55,26 @@ class LaneKernels:
         best = make_plan(own.tasks, own.spaces, self.target, log, frozen, most_loss)
         others = (Choice(task.key, BASELINE, None) for task in self.program.tasks if task.key not in self.tasks)
         return Plan(self.target, tuple(sorted((*best.choices, *others), key=lambda choice: choice.task)))
+
+    def guessed_plan(self, log: TuningLog, frozen: bool, most_loss: int = MOST_LOSSY) -> Plan:
+        """As ``plan``; tasks without records get the best config of the nearest task in the log, or else a guess.
+
+        Raises:
+            MissingRecordError: if ``frozen`` and records are missing.
+        """
+        reuse = Reuse(log, self.target)
+
+        def guessed(choice: Choice) -> Choice:
+            space = self.program.spaces[choice.task]
+            if choice.latency_s is not None or choice.task not in self.tasks or not space.knobs:
+                return choice
+            task = next(task for task in self.program.tasks if task.key == choice.task)
+            guesses = reuse.guided(space, reuse.near(task, record_key(task, space, self.target))).initial
+            allowed = [config for config in guesses if loss(config) <= most_loss]
+            return replace(choice, config=allowed[0]) if allowed else choice
+
+        known = self.plan(log, frozen, most_loss)
+        return replace(known, choices=tuple(guessed(choice) for choice in known.choices))
 
 
 @dataclass(frozen=True)

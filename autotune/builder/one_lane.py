@@ -14,6 +14,7 @@ from autotune.artifact.replacement import install, scratch_beside
 from autotune.backends.cpu.cpu_build import build_artifact, is_built
 from autotune.builder.accuracy import LEVELS, Built, first_that_passes
 from autotune.builder.build_request import LATENCY, BuildRequest, BuildResult, LaneKernels
+from autotune.options import INSTANT
 from autotune.runtime.model_timing import median_s, session_run
 from autotune.runtime.session import InferenceSession
 from autotune.validation.verify import session_inputs
@@ -45,7 +46,8 @@ def build_on_one_lane(request: BuildRequest, kernels: LaneKernels) -> BuildResul
 def _candidates(request: BuildRequest, kernels: LaneKernels, folder: Path) -> Iterator[Built]:
     seen = set[str]()
     for most_loss in LEVELS:
-        plan = kernels.plan(request.log, request.options.frozen, most_loss)
+        planned = kernels.guessed_plan if request.options.effort == INSTANT else kernels.plan
+        plan = planned(request.log, request.options.frozen, most_loss)
         if plan.digest not in seen:
             seen.add(plan.digest)
             yield Built(_built(request, kernels, plan, folder), plan)

@@ -111,6 +111,6 @@ def part_options(options: Options, share: float, out: Path, inputs: Mapping[str,
         inputs=dict(inputs),
         shapes=(),
         fallback=None,
-        budget_s=max(MIN_BUDGET_S, share * options.seconds),
+        budget_s=max(MIN_BUDGET_S, share * options.seconds) if options.searches else options.budget_s,
         trials=trials,
     )

@@ -224,12 +224,14 @@ def tune_together(
     check_compiler()
     with ExitStack() as stack:
         machine = open_machine(stack, options)  # before the import: workers need a second or two to load TVM
-        loading = None if options.frozen else preload(options.cost_model)
+        # Where all artifacts are there, mostly nothing is left to search, and loading it would slow down the import.
+        known = all(output_path(asked.path, asked.options).exists() for asked in models)
+        loading = None if known or not options.searches else preload(options.cost_model)
         with clock.phase("import"):
             log = made_log(options.log)
             stack.callback(log.close)
             parts = [_open_model(machine, asked, log) for asked in models]
-        if not (options.frozen or interrupted):
+        if options.searches and not interrupted:
             for part in parts:
                 _time_reference(part, own)
             if loading is not None:
@@ -369,7 +371,7 @@ def _search_lanes(
             )
             for part in parts
         ]
-        if measurer is not None and not (options.frozen or interrupted):
+        if measurer is not None and options.searches and not interrupted:
             measurer.cold_bytes = cold
             budget = replace(options, budget_s=options.seconds * size.share)
             searched = joined(

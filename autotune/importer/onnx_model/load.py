@@ -47,10 +47,10 @@ def load_model(
     _check_text(model, name)
     _check_structure(model, name)
     mend(model, name)
-    _check_operators(model, name, foreign)
     load_tensors(model, path.parent, name)
-    name_nodes(model.graph.node)
     bind_inputs(model, inputs or {}, path)
+    _check_operators(model, name, foreign)
+    name_nodes(model.graph.node)
     _check_onnx(model, name)
     infer_shapes(model, name)
     return model

@@ -14,6 +14,9 @@ from schedules.errors import ModelError
 
 ADVICE = "export the model again"
 
+OPSET = 13
+"""The version of the standard operators where a model names none: the least that the importer raises models to."""
+
 MOST_LABELS = 20
 """Classes that a message lists."""
 
@@ -26,6 +29,7 @@ def mend(model: ModelProto, name: str) -> None:
     - The nodes of every graph and function stand behind those whose results they read.
     - A graph has a name, and ``ai.onnx`` is written as the empty domain, which it is.
     - Of several initialisers with one name the last stays, as in ONNX Runtime; one without a name is dropped.
+    - A model of no standard operators says by which version its functions and what replaces its nodes are read.
     - ``ZipMap``, which puts a dictionary around every row, is left out: its output is the tensor of the rows.
 
     Args:
@@ -42,6 +46,8 @@ def mend(model: ModelProto, name: str) -> None:
         for node in walk_nodes(nodes):
             if node.domain and node.domain in STANDARD_DOMAINS:
                 node.domain = ""
+    if all(opset.domain not in STANDARD_DOMAINS for opset in model.opset_import):
+        model.opset_import.append(helper.make_opsetid("", OPSET))
     for node in model.graph.node:
         if node.op_type == "ZipMap" and node.domain == "ai.onnx.ml":
             _leave_out(node, model.graph, name)

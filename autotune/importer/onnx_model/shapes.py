@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Collection, Mapping
 
@@ -19,12 +20,17 @@ STANDARD_DOMAINS = ("", "ai.onnx")
 NO_NAMES = ("none", "null", "unknown", "unk", "any", "dynamic")
 """What exporters write in place of a name where a size is open; the first is Python's ``str(None)``."""
 
+WRONG_OUTPUT = ("existing shape differ", "inferred and declared dimension")
+"""What ONNX's inference says where a declared shape is not the one that follows from the inputs."""
+
 OWN_DOMAIN = "tune"
 """Domain of operators that exist only inside the importer."""
 
 SKELETON_ELEMENTS = 1024
 """Elements up to which an initialiser stays in a skeleton: shapes, axes and other values that shape inference reads.
 Heuristic, not measured."""
+
+logger = logging.getLogger(__name__)
 
 
 def true_inputs(graph: onnx.GraphProto) -> list[ValueInfoProto]:
@@ -108,7 +114,15 @@ def infer_shapes(model: onnx.ModelProto, name: str, strict: bool = True) -> None
         for dim in value.type.tensor_type.shape.dim:
             if not is_known(dim):
                 dim.Clear()
-    inferred = _infer(small, name, strict)
+    try:
+        inferred = _infer(small, name, strict)
+    except ModelError as error:  # a model may be wrong about its outputs alone, which ONNX Runtime warns of
+        if not any(sign in str(error) for sign in WRONG_OUTPUT):
+            raise
+        for value in small.graph.output:
+            value.type.tensor_type.ClearField("shape")
+        inferred = _infer(small, name, strict)
+        logger.warning("%s: the shapes that it declares for its outputs are not those that it makes: %s", name, error)
     for value in (*inferred.graph.input, *inferred.graph.value_info, *inferred.graph.output):
         _check_bytes(value, name)
     _check_convolutions(inferred.graph, name)

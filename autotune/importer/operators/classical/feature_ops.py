@@ -115,3 +115,47 @@ def _entries(node: Node, side: str) -> NDArray[Any]:
         if node.attr(f"{side}_{field}"):
             return np.array(node.attr(f"{side}_{field}"), dtype)
     raise node.refused(f"its {side} are strings; encode them before or after the model")
+
+
+@rewrites("TfIdfVectorizer")
+def tf_idf_vectorizer(node: Node, e: Emit) -> list[str] | None:
+    """How often every n-gram of the pool occurs in each row, with up to ``max_skip_count`` elements between its parts.
+
+    Per length and skip all windows (rows, windows, 1) are compared with all n-grams of that length, part by part.
+    """
+    pool = node.attr("pool_int64s")
+    if not pool:
+        raise node.refused("its pool is of strings; give it numbers of words")
+    shape = node.shape(0)
+    columns = shape[-1]
+    x = e.reshape(e.cast(node.input(0), INT64), -1, columns)
+    counts, starts = [], [int(start) for start in node.attr("ngram_counts")]
+    for length, start, stop in zip(range(1, len(starts) + 1), starts, [*starts[1:], len(pool)], strict=True):
+        grams = np.array(pool[start:stop], np.int64).reshape(-1, length)
+        if len(grams):
+            counts.append(_occurrences(node, e, x, grams, columns))
+    places = [int(place) for place in node.attr("ngram_indexes")]
+    table = np.zeros((len(places), max(places) + 1), np.float32)
+    weights, mode = node.attr("weights"), str(node.attr("mode"))
+    table[np.arange(len(places)), places] = weights if weights and mode != "TF" else 1
+    found = e.concat(counts, 1)
+    found = e.op("Min", found, e.const(np.float32(1))) if mode == "IDF" else found
+    return [e.reshape(e.op("MatMul", found, e.const(table)), *shape[:-1], max(places) + 1)]
+
+
+def _occurrences(node: Node, e: Emit, x: str, grams: NDArray[np.int64], columns: int) -> str:
+    """How often each of ``grams`` (n-grams, length) occurs in each row of x, as fp32 (rows, n-grams)."""
+    length = grams.shape[1]
+    total = e.const(np.zeros((int(np.prod(node.shape(0)[:-1])), len(grams)), np.float32))
+    wanted = int(node.attr("min_gram_length")) <= length <= int(node.attr("max_gram_length"))
+    for skip in range(int(node.attr("max_skip_count")) + 1 if length > 1 else 1) if wanted else ():
+        windows = columns - (length - 1) * (skip + 1)
+        if windows < 1:
+            break
+        hit = ""
+        for part in range(length):
+            own = e.unsqueeze(e.slice(x, 1, part * (skip + 1), part * (skip + 1) + windows), 2)
+            same = e.cast(e.op("Equal", own, e.const(grams[:, part])), FLOAT)
+            hit = e.op("Mul", hit, same) if hit else same
+        total = e.op("Add", total, e.reduce("ReduceSum", hit, [1], keepdims=False))
+    return total

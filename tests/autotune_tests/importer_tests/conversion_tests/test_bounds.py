@@ -1,11 +1,13 @@
 """Every output is made by a kernel; tensors without elements are left out."""
 
+import numpy as np
 import pytest
 from onnx import helper
 
 from autotune.importer.conversion.bounds import bounded
 from autotune.importer.onnx_model.shapes import infer_shapes
 from schedules.errors import ModelError
+from tests.autotune_tests.importer_tests.built import close, run
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value
 
 
@@ -30,11 +32,12 @@ def test_empty_tensors_are_left_out():
     assert [each.name for each in (*found.graph.input, *found.graph.output)] == ["x", "y"]
 
 
-def test_nothing_to_build_and_unknown_shapes_are_refused():
-    with pytest.raises(
-        ModelError, match="the outputs 'y' have no elements, so there is nothing to build from operator Relu"
-    ):
-        checked([helper.make_node("Relu", ["x"], ["y"])], [value("x", (0,))], ["y"])
+def test_a_model_of_empty_outputs_has_a_kernel_all_the_same(tmp_path):
+    model = model_of([helper.make_node("Relu", ["x"], ["y"])], [value("x", (0, 3))], ["y"])
+    assert close(*run(model, tmp_path, {"x": np.zeros((0, 3), np.float32)}))
+
+
+def test_unknown_shapes_are_refused():
     nodes = [helper.make_node("NonZero", ["x"], ["n"], "culprit"), helper.make_node("Cast", ["n"], ["y"], to=1)]
     with pytest.raises(ModelError, match=r"operator NonZero \(node 'culprit'\) is not supported: the shape"):
         checked(nodes, [value("x", (3,))], ["y"])

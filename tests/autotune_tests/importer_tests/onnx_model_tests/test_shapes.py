@@ -68,3 +68,12 @@ def test_shape_text():
 )
 def test_only_real_names_are_names(written, name):
     assert dim_name(onnx.TensorShapeProto.Dimension(dim_param=written)) == name
+
+
+@pytest.mark.parametrize("declared", [(2, 6, 1), (2, 7)])
+def test_wrongly_declared_outputs_are_told_and_inferred(declared, caplog):
+    model = model_of([helper.make_node("Concat", ["x", "x"], ["y"], axis=1)], [value("x", (2, 3))], [])
+    model.graph.output.append(value("y", declared))
+    infer_shapes(model, "m.onnx")
+    assert [dim.dim_value for dim in model.graph.output[0].type.tensor_type.shape.dim] == [2, 6]
+    assert "m.onnx: the shapes that it declares for its outputs are not those that it makes" in caplog.text

@@ -7,7 +7,7 @@ from onnx import TensorProto
 from autotune.importer.onnx_model.load import load_model
 from autotune.importer.onnx_model.simplify import simplify
 from schedules.errors import UnsupportedError
-from tests.autotune_tests.importer_tests.contrib_cases import floats
+from tests.autotune_tests.importer_tests.contrib_cases import Case, floats
 from tests.autotune_tests.importer_tests.onnx_cases import rewritten, written
 from tests.autotune_tests.importer_tests.operators_tests.classical_tests.classical_cases import X, classical, tensor
 
@@ -36,6 +36,22 @@ CASES = [
         values_tensor=tensor([1.5, 2.5], np.float32),
         default_tensor=tensor([-2.0], np.float32),
     ),
+]
+
+
+def n_grams(x, **attributes):
+    """Counts of three words, two pairs and a triple."""
+    given = {"min_gram_length": 1, "max_gram_length": 3, "max_skip_count": 1, "ngram_indexes": [5, 0, 1, 3, 2, 4]}
+    pool = {"ngram_counts": [0, 3, 7], "pool_int64s": [1, 2, 3, 1, 2, 2, 2, 1, 2, 3]}
+    return Case("TfIdfVectorizer", (x,), (), {**given, **pool, **attributes}, domain="", label=attributes["mode"])
+
+
+WORDS = np.random.default_rng(0).integers(1, 4, (3, 9))
+WEIGHTS = [0.5, 1.0, 2.0, 0.25, 3.0, 1.5]
+CASES += [
+    n_grams(WORDS, mode="TF", min_gram_length=2),
+    n_grams(WORDS, mode="IDF", weights=WEIGHTS),
+    n_grams(WORDS[0], mode="TFIDF", weights=WEIGHTS),
 ]
 
 

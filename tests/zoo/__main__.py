@@ -1,0 +1,97 @@
+"""``python -m tests.zoo FOLDER…``: imports every ONNX file of the folders, each in a process of its own.
+
+Outcomes are appended to a file of JSON lines, so that an interrupted run goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.zoo.trial import Outcome
+
+LIMIT_S = 600.0
+"""Seconds after which a model counts as a hang. The importer's own limits are below it."""
+
+COMMAND = "; to tune the rest"
+"""Where the command begins that a refusal ends with."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folders", type=Path, nargs="+")
+    parser.add_argument("--results", type=Path, default=Path("build/zoo.jsonl"))
+    parser.add_argument("--page", type=Path, help="write the table here")
+    parser.add_argument("--limit-s", type=float, default=1e9, help="start no model after this many seconds")
+    options = parser.parse_args()
+    options.results.parent.mkdir(parents=True, exist_ok=True)
+    lines = options.results.read_text().splitlines() if options.results.is_file() else []
+    known = {data["name"]: Outcome(**data) for data in map(json.loads, lines)}
+    began = time.monotonic()
+    for path in sorted(path for folder in options.folders for path in folder.glob("*.onnx")):
+        if path.stem in known or time.monotonic() - began > options.limit_s:
+            continue
+        outcome = tried(path)
+        known[path.stem] = outcome
+        with options.results.open("a") as stream:
+            stream.write(json.dumps(vars(outcome)) + "\n")
+        print(f"{outcome.kind:8} {outcome.seconds:6.1f} s {outcome.name} {outcome.message[:200]}", flush=True)
+    print(dict(Counter(outcome.kind for outcome in known.values())))
+    if options.page:
+        options.page.write_text(page(known))
+
+
+def tried(path: Path) -> Outcome:
+    """The outcome of one model."""
+    command = [sys.executable, "-m", "tests.zoo.trial", str(path)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    except subprocess.TimeoutExpired:
+        return Outcome(path.stem, "crash", f"no end within {LIMIT_S:.0f} s")
+    if done.returncode:
+        return Outcome(path.stem, "crash", " ".join(done.stderr.strip().splitlines()[-1:]))
+    data = json.loads(done.stdout.splitlines()[-1])
+    return Outcome(**{**data, "inputs": tuple(data["inputs"])})
+
+
+def page(known: Mapping[str, Outcome]) -> str:
+    """docs/zoo.md."""
+    outcomes = sorted(known.values(), key=lambda outcome: outcome.name)
+    counts = Counter(outcome.kind for outcome in outcomes)
+    lines = [
+        "# Models that people have",
+        "",
+        "Fresh exports with random weights (`tests/zoo/exports.py`: PyTorch's TorchScript exporter, `.ts`, its newer",
+        "one, `.dyn`, and skl2onnx) and trained models of public packages (`tests/zoo/shipped.py`), each imported in a",
+        "process of its own, as `tune tasks` does. Made by `make zoo`, which imports and neither tunes nor compares.",
+        "",
+        "| models | imported whole | with `--fallback onnxruntime` | refused | crash or hang |",
+        "|---|---|---|---|---|",
+        f"| {len(outcomes)} | {counts['whole']} | {counts['fallback']} | {counts['refused']} | {counts['crash']} |",
+        "",
+        "Seconds run from the start of the process to the tasks, or to the refusal of the whole, while the machine may",
+        "do other work; memory is that of the larger of the two processes that import. Open shapes were those of the",
+        "command that the refusal suggests.",
+        "",
+        "| model | nodes | MB | outcome | seconds | peak MB |",
+        "|---|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {each.name} | {each.nodes} | {each.megabytes} | {each.kind} | {each.seconds} | {each.peak_mb:.0f} |"
+        for each in outcomes
+    ]
+    rest = [each for each in outcomes if each.message]
+    if rest:
+        lines += ["", "## Not whole, and why", ""]
+        lines += [f"- **{each.name}**: {' '.join(each.message.split(COMMAND)[0].split())[:300]}" for each in rest]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+"""What the zoo says of a model, without the models."""
+
+from onnx import TensorProto, helper
+
+from tests.zoo.__main__ import page, tried
+from tests.zoo.exports import exports
+from tests.zoo.trial import Outcome, parsed, suggested
+
+
+def test_shapes_come_from_the_command_of_the_refusal():
+    flags = suggested("m.onnx: input shapes are not fixed (…): tune run m.onnx --input x:1x3 --input 'a b:1x128'")
+    assert flags == ("x:1x3", "a b:1x128")
+    assert parsed(flags) == {"x": (1, 3), "a b": (1, 128)}
+
+
+def test_a_model_with_an_open_size_is_imported_in_a_process_of_its_own(tmp_path):
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 8]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", values[:1], values[1:])
+    path = tmp_path / "one.onnx"
+    path.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]).SerializeToString())
+    outcome = tried(path)
+    assert (outcome.kind, outcome.nodes, outcome.inputs) == ("whole", 1, ("x:1x8",))
+    (tmp_path / "two.onnx").write_bytes(b"nothing")
+    assert tried(tmp_path / "two.onnx").kind == "refused"
+
+
+def test_the_page_counts_and_says_why_a_model_is_not_whole():
+    outcomes = [Outcome("a", "whole", nodes=3), Outcome("b", "fallback", "operator X is not supported")]
+    text = page({each.name: each for each in outcomes})
+    assert "| 2 | 1 | 1 | 0 | 0 |" in text
+    assert "- **b**: operator X is not supported" in text
+
+
+def test_every_export_has_a_name_of_its_own():
+    names = [name for name, _ in exports()]
+    assert len(names) == len(set(names)) >= 60

@@ -1,0 +1,99 @@
+"""``python -m tests.zoo.trial MODEL``: one model in a process of its own, as a user meets it; prints one JSON object.
+
+A model that leaves shapes open is given those of the command that its refusal suggests.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import resource
+import shlex
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import onnx
+import psutil
+
+from autotune.host.machine import host_target
+from autotune.importer.guarded_import import count_nodes, cut_model, import_model
+from autotune.importer.import_worker import external_bytes
+from autotune.importer.onnx_model.input_shapes import parse_input
+from schedules.errors import AutotuneError
+from tests.zoo.shipped import SHAPES
+
+Inputs = Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a model.
+
+    Attributes:
+        kind: ``whole``, ``fallback`` (ONNX Runtime runs a part), ``refused`` or ``crash``.
+        message: why not whole.
+        nodes, megabytes: of the file and its external data.
+        seconds: from the start of the process to the tasks of the whole model, or to its refusal.
+        peak_mb: resident memory of the larger of the two processes that import, in MB.
+        inputs: shapes that had to be given.
+    """
+
+    name: str
+    kind: str
+    message: str = ""
+    nodes: int = 0
+    megabytes: float = 0.0
+    seconds: float = 0.0
+    peak_mb: float = 0.0
+    inputs: tuple[str, ...] = ()
+
+
+def attempt(path: Path) -> Outcome:
+    """Import ``path``, whole or cut."""
+    target = host_target(2)
+    started_s = time.time() - psutil.Process().create_time()
+    flags: tuple[str, ...] = ()
+    began = time.perf_counter()
+    kind, message = "whole", ""
+    try:
+        import_model(path, {}, target)
+    except AutotuneError as error:
+        kind, message = "refused", str(error)
+        if "input shapes are not fixed" in message:
+            flags = SHAPES.get(path.stem) or suggested(message)
+            began = time.perf_counter()
+            try:
+                import_model(path, parsed(flags), target)
+                kind, message = "whole", ""
+            except AutotuneError as other:
+                message = str(other)
+    seconds = started_s + time.perf_counter() - began
+    usage = [resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    if kind == "refused":
+        try:
+            cut_model(path, parsed(flags), target)
+            kind = "fallback"
+        except AutotuneError as error:
+            message = f"{message}; with --fallback: {error}"
+    nodes = 0 if kind == "refused" else count_nodes(onnx.load(path, load_external_data=False))
+    size = (path.stat().st_size + external_bytes(path)) / 1e6
+    return Outcome(path.stem, kind, message, nodes, round(size, 1), round(seconds, 1), round(max(usage) / 1e3), flags)
+
+
+def suggested(message: str) -> tuple[str, ...]:
+    """The values of ``--input`` in the command that a refusal ends with."""
+    words = shlex.split(re.split(r"tune run ", message)[-1])
+    return tuple(after for word, after in itertools.pairwise(words) if word == "--input")
+
+
+def parsed(flags: tuple[str, ...]) -> Inputs:
+    """As ``import_model`` takes them."""
+    return dict(parse_input(flag) for flag in flags)
+
+
+if __name__ == "__main__":
+    print(json.dumps(asdict(attempt(Path(sys.argv[1])))))

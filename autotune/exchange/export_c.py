@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from autotune.artifact.composite import Composite, read_composite
 from autotune.artifact.directory import Artifact, read_artifact
 from autotune.artifact.manifest import KERNELS, SEGMENTS, WEIGHTS, kind_of, read_manifest
+from autotune.artifact.weights_file import MAPPED_BYTES
 from autotune.backends.cpu.linking import CORE, CORE_OPTIONS, SHARED, compile_with, merged_object
 from autotune.backends.cpu.program_words import program_words
 from autotune.graph.steps import Steps
@@ -260,6 +261,7 @@ def _tables(export: _Export) -> Iterator[str]:
     weights = export.path / WEIGHTS
     yield f'const char IDENTITY[] = "{export.identity}";'
     yield f"const size_t WEIGHTS_BYTES = {weights.stat().st_size if weights.is_file() else 0};"
+    yield f"const size_t MAPPED_BYTES = {MAPPED_BYTES};"
     yield f"const int64_t THREADS = {first.target.threads};"
     yield f'const char ISA[] = "{first.target.isa}";'
     yield f"#define ISA_NEEDS ({ISA_NEEDS[first.target.isa]})"

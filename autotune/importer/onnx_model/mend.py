@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from graphlib import CycleError, TopologicalSorter
+from typing import Any
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
@@ -58,7 +59,7 @@ def mend(model: ModelProto, name: str) -> None:
 
 def _leave_out(node: NodeProto, graph: GraphProto, name: str) -> None:
     """Make a ZipMap an Identity, and what it makes a tensor."""
-    labels = next((helper.get_attribute_value(each) for each in node.attribute), [])
+    labels: list[Any] = next((helper.get_attribute_value(each) for each in node.attribute), [])
     shown = ", ".join(label.decode() if isinstance(label, bytes) else str(label) for label in labels[:MOST_LABELS])
     logger.warning(
         "%s: output %r is a tensor (rows, classes), not ZipMap's list of dictionaries; its classes are %s%s",

@@ -6,6 +6,8 @@ X, their gradients G, and the states that it keeps.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from autotune.importer.conversion.emit import Emit, Node
@@ -53,7 +55,7 @@ class _Step:
         """``yes`` at every step but the first."""
         return self.e.op("Where", self.e.op("Greater", self.time, self.number(0)), yes, no)
 
-    def ordered(self, made: list[tuple[str, ...]]) -> list[str]:
+    def ordered(self, made: Sequence[Sequence[str]]) -> list[str]:
         """Results of every tensor → the node's outputs."""
         return [name for group in zip(*made, strict=True) for name in group]
 

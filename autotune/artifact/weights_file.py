@@ -20,7 +20,7 @@ Entry = dict[str, Any]
 
 MAPPED_BYTES = 128 << 20
 """Size of a file from which it is mapped, so that processes share its memory, instead of read into huge pages of this
-process's own. Between the two that were timed on a two-core Zen 5, mapped against read: 10 MB (SqueezeNet) ran 1 to 2 %
+process's own. Between the two that were timed on a two-core Zen 4, mapped against read: 10 MB (SqueezeNet) ran 1 to 2 %
 slower, 736 MB (VGG-19) 0.5 % slower and opened in a sixteenth of the time."""
 
 

@@ -131,7 +131,7 @@ class PartModel:
 
 @dataclass(frozen=True)
 class OpenModel:
-    """A model of a part that is imported, with the machine and the log of the part.
+    """A model of a part that is imported, with the machine of the part.
 
     Attributes:
         sizes: threads of a lane → what is tuned for such lanes, the widest first.
@@ -143,7 +143,6 @@ class OpenModel:
     model: onnx.ModelProto
     program: Program
     sizes: Mapping[int, Size]
-    log: TuningLog
     earlier: tuple[Run, ...] = ()
 
 
@@ -228,15 +227,15 @@ def tune_together(
         known = all(output_path(asked.path, asked.options).exists() for asked in models)
         loading = None if known or not options.searches else preload(options.cost_model)
         with clock.phase("import"):
-            log = made_log(options.log)
+            parts = [_open_model(machine, asked) for asked in models]
+            log = made_log(options.log)  # after the import: a bad model leaves none behind
             stack.callback(log.close)
-            parts = [_open_model(machine, asked, log) for asked in models]
         if options.searches and not interrupted:
             for part in parts:
                 _time_reference(part, own)
             if loading is not None:
                 loading.join()
-        kernels, outcomes = _search_lanes(stack, parts, options, own, observe, interrupted)
+        kernels, outcomes = _search_lanes(stack, parts, options, log, own, observe, interrupted)
         interrupted = interrupted or any(outcome.interrupted for outcome in outcomes)
         for outcome in outcomes:
             for name, seconds in outcome.phase_s.items():
@@ -244,9 +243,9 @@ def tune_together(
         results, runs = [], []
         for part, sizes in zip(parts, kernels, strict=True):
             mine = [outcome.of(part.program.tasks) for outcome in outcomes]
-            result = _build(part, sizes, mine, clock, interrupted)
+            result = _build(part, sizes, mine, log, clock, interrupted)
             results.append(replace(result, elapsed_s=time.perf_counter() - began))
-            runs.append(_story(recorder.run, part, mine[0]) if mine else recorder.run)  # while the log is open
+            runs.append(_story(recorder.run, part, mine[0], log) if mine else recorder.run)  # while the log is open
     if not options.frozen:
         for part, result, run in zip(parts, results, runs, strict=True):
             remember(result.artifact, run, result.to_data(), part.asked.options, part.earlier)
@@ -258,6 +257,7 @@ def _build(
     part: OpenModel,
     kernels: Mapping[int, LaneKernels],
     outcomes: Sequence[SearchOutcome],
+    log: TuningLog,
     clock: PhaseClock,
     interrupted: bool,
 ) -> Result:
@@ -274,7 +274,7 @@ def _build(
     own = PhaseClock(clock.observe, clock.phase_s)
     with own.phase("build"):
         request = BuildRequest(
-            out, part.model, asked.path, machine.target, kernels, machine.lanes, part.log, asked.options, timed
+            out, part.model, asked.path, machine.target, kernels, machine.lanes, log, asked.options, timed
         )
         built = build_model(request)
     own.move(built.verify_s, "build", "verify")
@@ -298,7 +298,7 @@ def _build(
     )
 
 
-def _open_model(machine: Machine, asked: PartModel, log: TuningLog) -> OpenModel:
+def _open_model(machine: Machine, asked: PartModel) -> OpenModel:
     """Import a model, and check where its artifact goes."""
     precision = Precision.parse(asked.options.precision)
     model, program = import_model(asked.path, asked.options.inputs, machine.widest, precision=precision)
@@ -308,7 +308,7 @@ def _open_model(machine: Machine, asked: PartModel, log: TuningLog) -> OpenModel
     sizes = plan_sizes(program, machine.target, machine.lanes, asked.options)
     out = output_path(asked.path, asked.options)
     earlier = () if asked.options.frozen else _check_place(out, asked.path, machine, precision)
-    return OpenModel(asked, machine, model, program, sizes, log, earlier)
+    return OpenModel(asked, machine, model, program, sizes, earlier)
 
 
 def _check_place(out: Path, model_path: Path, machine: Machine, precision: Precision) -> tuple[Run, ...]:
@@ -337,6 +337,7 @@ def _search_lanes(
     stack: ExitStack,
     parts: Sequence[OpenModel],
     options: Options,
+    log: TuningLog,
     own: Observer,
     shown: Observer,
     interrupted: bool,
@@ -378,7 +379,7 @@ def _search_lanes(
                 (lane.program if widest else lane.tunable, part.asked.weight)
                 for lane, part in zip(lanes, parts, strict=True)
             )
-            request = SearchRequest(searched, target, parts[0].log, measurer, budget, machine.roofline)
+            request = SearchRequest(searched, target, log, measurer, budget, machine.roofline)
             outcomes.append(search_program(request, own if widest else shown))
         for found, lane in zip(kernels, lanes, strict=True):
             found[threads] = lane
@@ -395,13 +396,13 @@ def cold_bytes(program: Program) -> int:
     return min(MAX_COLD_BYTES, sum(array.nbytes for array in program.weights) + grown)
 
 
-def _story(run: Run, part: OpenModel, outcome: SearchOutcome) -> Run:
+def _story(run: Run, part: OpenModel, outcome: SearchOutcome, log: TuningLog) -> Run:
     """The history of a run with what no event reports, of this model's tasks only.
 
     Args:
         outcome: of the search for the widest lanes, of this model's tasks.
     """
     known = {state.key: (state.trials, state.best_s) for state in outcome.before}
-    tasks = task_histories(part.program.tasks, outcome.jobs, known, part.log, part.machine.widest)
+    tasks = task_histories(part.program.tasks, outcome.jobs, known, log, part.machine.widest)
     slots = tuple(slot for slot in run.slots if slot.task in known)
     return replace(run, roofline=outcome.roofline, tasks=tasks, slots=slots)

@@ -49,7 +49,6 @@ def tune_portfolio(models: Sequence[Path], options: Options, observe: Observer) 
         )
         for model in models
     ]
-    folder.mkdir(parents=True, exist_ok=True)
     tuned = tune_together(parts, options, observe)
     results = tuple(replace(result, remaining=None) for result in tuned.results)  # it is of all models together
     whole = combined(results)

@@ -138,6 +138,8 @@ def test_a_model_that_cannot_be_imported_ends_the_run_before_anything_is_measure
     with pytest.raises(AutotuneError, match=r"c\.onnx"):
         tuning.tune([*models, tmp_path / "c.onnx"], options(tmp_path), ignore)
     assert not measurers[0].slots
+    assert not (tmp_path / "t.db").exists()
+    assert not list((tmp_path / "made").iterdir())
 
 
 def test_joined_tasks_keep_the_order_of_one_program(models: list[Path]) -> None:

@@ -41,13 +41,10 @@ INSTRUCTION_SETS = {
     "avx512": InstructionSet("x86_64", 64, 32, AVX512, "avx2"),
     "avx2": InstructionSet("x86_64", 32, 16, AVX2),
     "neon": InstructionSet("aarch64", 16, 32),
-    "rvv512": InstructionSet("riscv64", 64, 32, frozenset({"v", "zvl512b"}), "rvv256"),
-    "rvv256": InstructionSet("riscv64", 32, 32, frozenset({"v", "zvl256b"}), "rvv128"),
-    "rvv128": InstructionSet("riscv64", 16, 32, frozenset({"v"})),
     "generic": InstructionSet("", 16, 32, runs=""),
 }
-"""Level → what it is; of one architecture best first. ``amx`` is AVX-512 plus AMX tiles, ``rvv256`` RISC-V's vector
-extension with registers of 256 bits."""
+"""Level → what it is; of one architecture best first. ``amx`` is AVX-512 plus AMX tiles. RISC-V's vectors are missing:
+TVM makes vectors of unknown length for them, which templates that count their registers cannot use."""
 
 ARCHITECTURES = {"arm64": "aarch64", "amd64": "x86_64"}
 """Other names of architectures → LLVM's."""
@@ -94,8 +91,6 @@ PROCESSORS = (
     Processor("neoverse-v1", "neon", ARM_MATRIX | {"sve"}, "", 64 * KIB, MIB, 32 * MIB),
     Processor("neoverse-n1", "neon", DOTS, "", 64 * KIB, MIB, 32 * MIB),
     Processor("cortex-a72", "neon", frozenset({"asimd"}), "", 32 * KIB, 512 * KIB, 8 * MIB),
-    Processor("sifive-x280", "rvv512", frozenset({"v", "zvl512b"}), "", 32 * KIB, 512 * KIB, 2 * MIB),
-    Processor("spacemit-x60", "rvv256", frozenset({"v", "zvl256b"}), "", 32 * KIB, 512 * KIB, 2 * MIB),
 )
 """Best first within a level."""
 

@@ -22,7 +22,7 @@ from autotune.builder.accuracy import LEVELS, Built, first_that_passes
 from autotune.builder.build_request import LATENCY, BuildRequest, BuildResult
 from autotune.builder.core_groups import CoreGroups, compile_lanes
 from autotune.builder.device_build import build_for_device
-from autotune.builder.one_lane import build_on_one_lane
+from autotune.builder.one_lane import build_on_one_lane, build_unseen
 from autotune.builder.placing import Fastest, fastest
 from autotune.graph.steps import Steps
 from autotune.validation.verify import random_inputs
@@ -41,6 +41,9 @@ def build_model(request: BuildRequest) -> BuildResult:
     """
     if not backend_of(request.target).has_lanes:
         return build_for_device(request)
+    if not request.options.device:
+        assert request.whole is not None  # other lanes cannot be priced, and are refused
+        return build_unseen(request, request.whole)
     one_lane = None if request.whole is None else build_on_one_lane(request, request.whole)
     if one_lane is not None and (len(request.kernels) == 1 or not request.timed):
         return one_lane

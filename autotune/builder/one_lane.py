@@ -22,6 +22,11 @@ from schedules.lower import BASELINE
 
 logger = logging.getLogger(__name__)
 
+NOT_RUN = (
+    "built for another machine, so none of its kernels has ever run: neither its outputs nor its speed are known; "
+    "check it there with 'tune verify' or the test program of 'tune export --format c'"
+)
+
 
 def build_on_one_lane(request: BuildRequest, kernels: LaneKernels) -> BuildResult:
     """Install the best plan whose outputs pass; what is at ``request.out`` stays if it is that already.
@@ -41,6 +46,23 @@ def build_on_one_lane(request: BuildRequest, kernels: LaneKernels) -> BuildResul
         assert passed is not None  # there is always a plan
         result = BuildResult(passed.artifact.plan, passed.verdict, {}, passed.verify_s)
         return _settled(request, kernels, passed.artifact.path, result, folder)
+
+
+def build_unseen(request: BuildRequest, kernels: LaneKernels) -> BuildResult:
+    """Install an artifact for a machine that is not this one: of the log's records and of guesses, and never run.
+
+    Args:
+        kernels: for all threads.
+
+    Raises:
+        MissingRecordError: if the options forbid guesses and records are missing.
+    """
+    plan = kernels.guessed_plan(request.log, request.options.frozen)
+    with scratch_beside(request.out) as folder:
+        path = _built(request, kernels, plan, folder)
+        annotate(path, {"unverified": NOT_RUN})
+        install(path, request.out)
+    return BuildResult(plan, None, {}, reason=NOT_RUN)
 
 
 def _candidates(request: BuildRequest, kernels: LaneKernels, folder: Path) -> Iterator[Built]:

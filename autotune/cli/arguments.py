@@ -7,6 +7,7 @@ import inspect
 import json
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_type_hints
 
@@ -126,7 +127,8 @@ Target = Annotated[
     ),
 ]
 Device = Annotated[
-    bool, typer.Option("--device/--no-device", help="Of a CUDA target: without one nothing is measured or run.")
+    bool,
+    typer.Option("--device/--no-device", help="Whether the target is at hand; without it nothing is measured or run."),
 ]
 Fallback = Annotated[
     str | None,
@@ -279,13 +281,17 @@ def parse_count(text: str, flag: str) -> int:
     return int(text)
 
 
-EXAMPLE = """JSON with "isa" and "threads", such as '{"isa": "avx2"}', or with "kind": "cuda" and "arch\""""
+EXAMPLE = (
+    """JSON with "isa" and "threads", such as '{"isa": "avx2"}', with "cpu" and "threads", such as """
+    """'{"cpu": "neoverse-n2", "threads": 4}', or with "kind": "cuda" and "arch\""""
+)
 
 
 def parse_target(text: str) -> dict[str, Any]:
     """``host``, ``cuda`` or JSON → fields of ``Options``.
 
-    A JSON object holds ``isa`` and ``threads``, or ``"kind": "cuda"`` with ``arch`` and perhaps ``multiprocessors``.
+    A JSON object holds ``isa`` and ``threads`` of this machine; LLVM's name of any ``cpu`` with ``threads``; or
+    ``"kind": "cuda"`` with ``arch`` and perhaps ``multiprocessors``.
 
     Raises:
         UsageError: for anything else.
@@ -303,6 +309,8 @@ def parse_target(text: str) -> dict[str, Any]:
         raise UsageError(f"--target {text!r} is unknown; {near}it is host, cuda or {EXAMPLE}") from error
     if isinstance(fields, dict) and fields.get("kind") == "cuda":
         return {"target": _cuda_target(text, fields)}
+    if isinstance(fields, dict) and set(fields) <= {"cpu", "threads"} and isinstance(fields.get("cpu"), str):
+        return {"target": BuildTarget.cpu(fields["cpu"], fields.get("threads", 1))}
     if not isinstance(fields, dict) or not set(fields) <= {"isa", "threads"}:
         raise UsageError(f"--target {text!r} is not {EXAMPLE}")
     return fields
@@ -328,6 +336,8 @@ def target_and_shapes(target: str, threads: int | None, inputs: list[str] | None
     from autotune.importer.onnx_model.shape_sets import shape_sets  # loads onnx, which --help does not need
 
     fields = parse_target(target)
+    if threads is not None and "target" in fields and fields["target"].mcpu:
+        fields["target"] = replace(fields["target"], threads=threads)
     sets = shape_sets(inputs or ())
     return {
         "target": fields.get("target"),

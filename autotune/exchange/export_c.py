@@ -17,11 +17,10 @@ from __future__ import annotations
 import re
 import shutil
 import struct
-import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -32,14 +31,26 @@ from autotune.artifact.composite import Composite, read_composite
 from autotune.artifact.directory import Artifact, read_artifact
 from autotune.artifact.manifest import KERNELS, SEGMENTS, WEIGHTS, kind_of, read_manifest
 from autotune.artifact.weights_file import MAPPED_BYTES
-from autotune.backends.cpu.linking import CORE, CORE_OPTIONS, SHARED, compile_with, merged_object
+from autotune.backends.backend_catalog import backend_of
+from autotune.backends.cpu.linking import (
+    CORE,
+    CORE_OPTIONS,
+    SHARED,
+    compile_with,
+    merged_object,
+    run_binutils,
+)
 from autotune.backends.cpu.program_words import program_words
 from autotune.graph.steps import Steps
 from autotune.host.dtypes import numpy_type
+from autotune.host.machine import is_foreign
+from autotune.importer.onnx_model.load import load_model
 from autotune.interface import TensorSpec
 from autotune.runtime.session import InferenceSession
+from autotune.validation.bench import find_model
+from autotune.validation.reference_runs import Arrays, Reference
 from autotune.validation.verify import random_inputs
-from schedules.errors import ArtifactError, InstallError, UsageError, last_line
+from schedules.errors import ArtifactError, UsageError
 
 TEMPLATES = Path(__file__).with_name("c_library")
 
@@ -59,7 +70,7 @@ ISA_NEEDS = {
     "avx2": '__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")',
     "avx512": " && ".join(f'__builtin_cpu_supports("avx512{part}")' for part in ("f", "bw", "cd", "dq", "vl")),
 }
-"""Instruction-set level → the condition, in C, under which this CPU has it."""
+"""Instruction-set level of x86-64 → the condition, in C, under which this CPU has it."""
 
 
 @dataclass(frozen=True)
@@ -142,13 +153,13 @@ def _parts(path: Path) -> list[Part]:
         parts = [Part(composite.open(part), _offsets(composite, part.weights)) for part in _widest(composite)]
     for part in parts:
         own = part.artifact
-        if own.target.kind != "llvm" or own.device_parts:
+        if not backend_of(own.target).has_lanes or own.device_parts:
             raise ArtifactError(f"{path} runs on a GPU: it cannot become a C library; tune it with --target host")
         if own.steps is None:
             raise ArtifactError(
                 f"{path} has shapes that depend on data, which need TVM's virtual machine: it cannot become a C library"
             )
-        if own.target.isa not in ISA_NEEDS:
+        if own.target.architecture in ("", "x86_64") and own.target.isa not in ISA_NEEDS:
             raise ArtifactError(f"{path} is for {own.target.isa}, which C libraries do not ask the system for yet")
         for library in part.libraries.values():
             if own.steps.calls and not merged_object(library).is_file():
@@ -171,6 +182,11 @@ class _Export:
     path: Path
     parts: list[Part]
     name: str
+
+    @property
+    def architecture(self) -> str:
+        """Of the processor that it is for, as ``Target.architecture``."""
+        return self.parts[0].artifact.target.architecture
 
     @property
     def identity(self) -> str:
@@ -199,7 +215,7 @@ def _write(export: _Export, out: Path) -> None:
     write_cases(out / "selftest" / f"{name}.cases", _recorded(export))
     link = [f"-L{out / 'lib'}", f"-l{name}", "-lm", "-Wl,-rpath,$ORIGIN/../lib", "-o", str(out / "selftest/selftest")]
     source = ["-x", "c", str(out / "selftest/selftest.c"), "-x", "none"]
-    compile_with([*SELFTEST_OPTIONS, f"-I{out / 'include'}", *source, *link])
+    compile_with([*SELFTEST_OPTIONS, f"-I{out / 'include'}", *source, *link], export.architecture)
 
 
 def _write_weights(export: _Export, path: Path) -> None:
@@ -214,7 +230,10 @@ def _write_weights(export: _Export, path: Path) -> None:
 def _link(export: _Export, folder: Path, out: Path) -> None:
     """Compile and link the library."""
     name = export.name
-    objects = [str(_renamed(library, f"k{number}_{threads}_", folder)) for number, threads, library in _objects(export)]
+    objects = [
+        str(_renamed(library, f"k{number}_{threads}_", folder, export.architecture))
+        for number, threads, library in _objects(export)
+    ]
     (folder / "model_data.h").write_text("\n".join(_tables(export)))
     (folder / "model_kernels.h").write_text("\n".join(_declarations(export)) + "\n")
     (folder / "library.cc").write_text(export.fill("library.cc.in"))
@@ -223,7 +242,7 @@ def _link(export: _Export, folder: Path, out: Path) -> None:
     flags = [*CORE_OPTIONS, "-fvisibility=hidden", f"-I{CORE.parent}", f"-I{out / 'include'}", *SHARED, "-s"]
     linker = [f"-Wl,--version-script={script}", f"-Wl,-soname,lib{name}.so", "-Wl,-z,relro", "-Wl,--gc-sections"]
     library = out / "lib" / f"lib{name}.so"
-    compile_with([*flags, *linker, str(folder / "library.cc"), *objects, "-o", str(library)])
+    compile_with([*flags, *linker, str(folder / "library.cc"), *objects, "-o", str(library)], export.architecture)
 
 
 def _objects(export: _Export) -> Iterator[tuple[int, int, Path]]:
@@ -233,26 +252,20 @@ def _objects(export: _Export) -> Iterator[tuple[int, int, Path]]:
             yield number, threads, merged_object(part.libraries[threads])
 
 
-def _renamed(source: Path, prefix: str, folder: Path) -> Path:
+def _renamed(source: Path, prefix: str, folder: Path, architecture: str) -> Path:
     """A copy of the object in which kernels have names of their own: those of several parts meet in one library."""
     made = folder / f"{prefix}.o"
     names = folder / f"{prefix}.names"
-    symbols = [line.split()[-1] for line in _binutils("nm", "--defined-only", "-g", str(source)).splitlines()]
+    symbols = [
+        line.split()[-1]
+        for line in run_binutils("nm", ["--defined-only", "-g", str(source)], architecture).splitlines()
+    ]
     kernels = [symbol for symbol in symbols if symbol.startswith("__tvm_ffi_tune_")]
     names.write_text("".join(f"{symbol} {prefix}{symbol.removeprefix('__tvm_ffi_')}\n" for symbol in kernels))
-    _binutils("objcopy", f"--redefine-syms={names}", str(source), str(made))
-    _binutils("objcopy", "-w", f"--keep-global-symbol={prefix}*", f"--keep-global-symbol={HOOK_SYMBOLS}", str(made))
+    run_binutils("objcopy", [f"--redefine-syms={names}", str(source), str(made)], architecture)
+    kept = [f"--keep-global-symbol={pattern}" for pattern in (f"{prefix}*", HOOK_SYMBOLS)]
+    run_binutils("objcopy", ["-w", *kept, str(made)], architecture)
     return made
-
-
-def _binutils(tool: str, *arguments: str) -> str:
-    try:
-        done = subprocess.run([tool, *arguments], capture_output=True, text=True, check=False)
-    except FileNotFoundError as error:
-        raise InstallError(f"{tool} was not found; install binutils") from error
-    if done.returncode:
-        raise InstallError(f"{tool} failed: {last_line(done.stderr)}")
-    return done.stdout
 
 
 def _tables(export: _Export) -> Iterator[str]:
@@ -264,7 +277,7 @@ def _tables(export: _Export) -> Iterator[str]:
     yield f"const size_t MAPPED_BYTES = {MAPPED_BYTES};"
     yield f"const int64_t THREADS = {first.target.threads};"
     yield f'const char ISA[] = "{first.target.isa}";'
-    yield f"#define ISA_NEEDS ({ISA_NEEDS[first.target.isa]})"
+    yield f"#define ISA_NEEDS ({ISA_NEEDS.get(first.target.isa, 'true')})"
     yield f"const size_t INPUTS = {len(first.inputs)}, OUTPUTS = {len(first.outputs)};"
     for number, part in enumerate(export.parts):
         sizes = [size for size in map(_bytes, part.artifact.inputs) if size]
@@ -320,12 +333,24 @@ def _bytes(spec: TensorSpec) -> int:
 
 
 def _recorded(export: _Export) -> Iterator[tuple[int, list[NDArray[Any]]]]:
-    """Set of shapes, then inputs and outputs, of ``CASES`` runs each."""
-    session = InferenceSession(export.path)
+    """Set of shapes, then inputs and outputs, of ``CASES`` runs each.
+
+    This machine runs the artifact, or, for a processor of another architecture, the reference engine runs the model.
+    """
+    session = None if is_foreign(export.architecture) else InferenceSession(export.path)
     for number, part in enumerate(export.parts):
+        own = part.artifact
+        run = _reference_run(own) if session is None else partial(session.run, None)
         for seed in range(CASES):
-            feed = random_inputs(part.artifact.inputs, seed)
-            yield number, [*feed.values(), *session.run(None, feed)]
+            feed = random_inputs(own.inputs, seed)
+            yield number, [*feed.values(), *run(feed)]
+
+
+def _reference_run(artifact: Artifact) -> Callable[[Arrays], list[NDArray[Any]]]:
+    """The model of ``artifact``, in its shapes, on the reference engine."""
+    shapes = {spec.name: spec.shape for spec in artifact.inputs if spec.shape}
+    reference = Reference(load_model(find_model(artifact), shapes))
+    return lambda feed: reference.outputs(feed)[1]
 
 
 def write_cases(path: Path, cases: Iterator[tuple[int, list[NDArray[Any]]]]) -> None:

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from schedules.errors import UsageError
-from schedules.processors import best_levels, best_processor
+from schedules.processors import ARCHITECTURES, best_levels, best_processor, levels_of
 from schedules.target import Target
 
 CPUS = "/sys/devices/system/cpu"
@@ -117,12 +116,7 @@ def read_host(read: Reader = read_file, allowed: Iterable[int] | None = None) ->
 
 
 def _flags(info: Mapping[str, str]) -> frozenset[str]:
-    """Features in the kernel's words, which are ``flags`` on x86-64, ``Features`` on AArch64, ``isa`` on RISC-V."""
-    if "isa" in info:
-        base, *longer = info["isa"].lower().split("_")
-        bits = max((int(word[3:-1]) for word in longer if re.fullmatch(r"zvl\d+b", word)), default=128)
-        widths = (f"zvl{width}b" for width in (128, 256, 512) if width <= bits)
-        return frozenset({*base.removeprefix("rv64"), *longer, *widths})
+    """Features in the kernel's words, which are ``flags`` on x86-64 and ``Features`` on AArch64."""
     return frozenset(info.get("flags", info.get("Features", "")).split())
 
 
@@ -158,6 +152,17 @@ def host_target(threads: int | None = None, isa: str | None = None, host: Host |
         l2_bytes=host.l2_bytes or defaults.l2_bytes,
         l3_bytes=host.l3_bytes or defaults.l3_bytes,
     )
+
+
+def runs_here(target: Target) -> bool:
+    """Whether this machine's CPU runs code for ``target``."""
+    return target.isa in levels_of(read_host().isas[0])
+
+
+def is_foreign(architecture: str) -> bool:
+    """Whether code of ``architecture``, as ``Target.architecture`` says it, is for another one than this machine's."""
+    machine = platform.machine().lower()
+    return architecture not in ("", ARCHITECTURES.get(machine, machine))
 
 
 def thread_cpus(threads: int, host: Host | None = None) -> tuple[int, ...]:

@@ -17,6 +17,7 @@ import tvm
 from tvm import s_tir, tirx
 from tvm.support import cc
 
+from autotune.host.machine import is_foreign
 from autotune.host.process_limits import is_out_of_memory
 from autotune.measure.code_cache import Code, CodeCache, key_of, source_digest
 from autotune.measure.messages import BuildJob, Built
@@ -64,6 +65,7 @@ class Builder:
         self._lowering = lowering
         self._programs: dict[str, tirx.PrimFunc] = {}
         self._linker = shutil.which("ld.lld") or shutil.which("ld")
+        self._is_foreign = is_foreign(target.architecture)
         self._cache = cache
         self._surroundings = () if cache is None else surroundings(target)
 
@@ -96,13 +98,14 @@ class Builder:
         return self._linked(library)
 
     def _linked(self, library: str) -> str:
-        """Link ``library`` from the object file beside it; the hash of that."""
+        """Link ``library`` from the object file beside it, unless it is of another architecture; the object's hash."""
         objects = object_of(library)
-        if self._linker is None:
+        if self._linker is None and not self._is_foreign:
             cc.create_shared(library, [objects])
-        else:
+        elif not self._is_foreign:
             # The linker itself rather than the compiler driver in front of it: 4 ms instead of 25. Symbols of the C
             # libraries are found in the process that loads it.
+            assert self._linker is not None
             subprocess.run([self._linker, "-shared", "-o", library, objects], check=True, capture_output=True)
         return hashlib.sha256(Path(objects).read_bytes()).hexdigest()[:16]
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from autotune.host.fork_server import Handler
+from autotune.host.machine import host_target
 from autotune.measure.code_cache import CodeCache
 from autotune.measure.kernel_builder import Builder, Lowering
 from autotune.measure.kernel_timing import Bench, CpuBench, compile_producer
@@ -50,7 +51,7 @@ class CpuHandler(KernelHandler):
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._lowering = lowering_of(settings)
-        self._producer = compile_producer(settings.target)
+        self._producer = compile_producer(host_target())
         cache = CodeCache(Path(settings.cache)) if settings.cache else None
         super().__init__(Builder(settings.target, self._lowering, cache))
 

@@ -41,7 +41,6 @@ def test_the_best_processor_is_one_whose_every_flag_is_there() -> None:
 def test_a_level_runs_the_code_of_those_below_it() -> None:
     assert levels_of("amx") == ("amx", "avx512", "avx2", "generic")
     assert levels_of("neon") == ("neon", "generic")
-    assert levels_of("rvv512") == ("rvv512", "rvv256", "rvv128", "generic")
 
 
 def test_levels_are_those_of_the_architecture() -> None:

@@ -17,12 +17,11 @@ from autotune.backends.cpu.native_executor import ANYWHERE, NativeExecutor
 from autotune.backends.cpu.native_library import NativeLibrary
 from autotune.backends.executor import KernelExecutor
 from autotune.graph.lanes import Lane, parse_lanes
-from autotune.host.machine import host_target, thread_cpus
-from autotune.options import Options
+from autotune.host.machine import read_host, runs_here, thread_cpus
+from autotune.options import LATENCY, Options
 from autotune.versions import check_versions
 from schedules.config import Config
-from schedules.errors import ArtifactError
-from schedules.processors import levels_of
+from schedules.errors import ArtifactError, UsageError
 from schedules.target import Target
 
 if TYPE_CHECKING:  # running an artifact needs neither importer nor measurer, and both take long to load
@@ -45,7 +44,18 @@ class CpuBackend:
     has_lanes: bool = True
 
     def check_options(self, options: Options) -> None:
-        """As ``Backend.check_options``: what a CPU cannot do is refused where it is asked for."""
+        """As ``Backend.check_options``: kernels run here, unless they are built for elsewhere on one lane."""
+        if not options.device:
+            if options.lanes != Options.lanes or options.objective != LATENCY:
+                raise UsageError(
+                    "without the machine at hand (--no-device) lanes and streams cannot be timed; leave --lanes and "
+                    "--objective out"
+                )
+        elif options.target is not None and not runs_here(options.target):
+            raise UsageError(
+                f"kernels for {options.target.mcpu or options.target.isa} cannot run on this machine; give --no-device "
+                "to build without measuring, or --rpc to measure there"
+            )
 
     def check_program(self, model: str, program: Program) -> None:
         """As ``Backend.check_program``: every program has kernels for a CPU."""
@@ -66,8 +76,8 @@ class CpuBackend:
 
     def check_host(self, target: Target, where: Path) -> None:
         """As ``Backend.check_host``: this CPU needs the instruction set that the kernels use."""
-        here = host_target().isa
-        if target.isa not in levels_of(here):
+        if not runs_here(target):
+            here = read_host().isas[0]
             raise ArtifactError(
                 f"{where} was built for {target.isa} and this machine has {here}; tune it on this machine"
             )

@@ -7,6 +7,7 @@ tenths of a second, and the linker puts them together: what was measured is what
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from tvm import relax
 from tvm.support import cc
 
 from autotune.artifact.plan import Plan
+from autotune.host.machine import is_foreign
 from autotune.importer.program import Program
 from autotune.measure.measurer import Candidate, MeasurementBackend, symbol_of
 from schedules.errors import InstallError, last_line
@@ -77,17 +79,20 @@ SHARED = ("-shared", "-fPIC", "-static-libgcc", "-Wl,--as-needed", "-Wl,--no-und
 """A library needs nothing but the C library and its relatives: no C++ runtime, and nothing that TVM would provide."""
 
 
-def link_kernels(kernels: dict[str, Path], library: Path) -> None:
+def link_kernels(kernels: dict[str, Path], library: Path, architecture: str = "") -> None:
     """Write ``library`` with the kernels and the core that calls them, for a flat program.
 
     The kernels alone, as one object, are left beside it: what a C library is linked from (``exchange/export_c.py``).
+
+    Args:
+        architecture: as ``Target.architecture``; empty for this machine's.
     """
     objects = [str(CORE)]
     if kernels:
         merged = merged_object(library)
-        compile_with(["-r", "-nostdlib", "-o", str(merged), *(str(path) for path in kernels.values())])
+        compile_with(["-r", "-nostdlib", "-o", str(merged), *(str(path) for path in kernels.values())], architecture)
         objects.append(str(merged))
-    compile_with([*CORE_OPTIONS, *SHARED, "-s", "-o", str(library), *objects])
+    compile_with([*CORE_OPTIONS, *SHARED, "-s", "-o", str(library), *objects], architecture)
 
 
 def merged_object(library: Path) -> Path:
@@ -95,16 +100,55 @@ def merged_object(library: Path) -> Path:
     return library.with_suffix(".o")
 
 
-def compile_with(arguments: Sequence[str]) -> None:
-    """Run the C++ compiler.
+def compile_with(arguments: Sequence[str], architecture: str = "") -> None:
+    """Run the C++ compiler of an architecture, which is this machine's unless another is named.
 
     Raises:
         InstallError: if there is none, or it fails, with the end of what it says.
     """
-    check_compiler()
-    done = subprocess.run([cc.get_cc(), *arguments], capture_output=True, text=True, check=False)
+    run_tool(_compiler(architecture), arguments, "install g++ with binutils")
+
+
+def run_binutils(name: str, arguments: Sequence[str], architecture: str = "") -> str:
+    """What ``nm``, ``objcopy`` or the like prints for objects of an architecture.
+
+    Raises:
+        InstallError: if there is none, or it fails, with the end of what it says.
+    """
+    return run_tool(f"{cross_prefix(architecture)}{name}", arguments, "install binutils")
+
+
+def run_tool(tool: str, arguments: Sequence[str], remedy: str) -> str:
+    """What ``tool`` prints.
+
+    Raises:
+        InstallError: if there is no such program, or it fails.
+    """
+    try:
+        done = subprocess.run([tool, *arguments], capture_output=True, text=True, check=False)
+    except FileNotFoundError as error:
+        raise InstallError(f"{tool} was not found; {remedy}") from error
     if done.returncode:
-        raise InstallError(f"{cc.get_cc()} cannot link kernels: {last_line(done.stderr)}; install g++ with binutils")
+        raise InstallError(f"{tool} failed: {last_line(done.stderr)}; {remedy}")
+    return done.stdout
+
+
+def cross_prefix(architecture: str) -> str:
+    """What stands before the names of the tools for an architecture; nothing for this machine's own."""
+    return f"{architecture}-linux-gnu-" if is_foreign(architecture) else ""
+
+
+def _compiler(architecture: str) -> str:
+    prefix = cross_prefix(architecture)
+    if not prefix:
+        check_compiler()
+        return str(cc.get_cc())
+    if shutil.which(f"{prefix}g++") is None:
+        raise InstallError(
+            f"{prefix}g++ was not found to link kernels for {architecture} with; install the cross compiler, on Debian "
+            f"the package g++-{architecture}-linux-gnu"
+        )
+    return f"{prefix}g++"
 
 
 def link_library(program: Program, target: Target, kernels: dict[str, Path], library: Path) -> None:

@@ -16,13 +16,14 @@ import autotune
 from autotune.artifact.directory import read_artifact
 from autotune.artifact.manifest import KERNELS, read_manifest, write_manifest
 from autotune.artifact.replacement import install
+from autotune.host.machine import read_host
 from autotune.runtime.serve_options import ServeOptions
 from autotune.runtime.session import InferenceSession
 from schedules.errors import ArtifactError, RunError, UsageError
 from tests.autotune_tests import tiny as tiny_module
 from tests.autotune_tests.composites import data as segments_feed
 from tests.autotune_tests.composites import rows, three_segments, two_batches
-from tests.autotune_tests.tiny import build_untuned, save_tiny, target
+from tests.autotune_tests.tiny import build_untuned, save_tiny
 
 
 @pytest.fixture(scope="module")
@@ -277,8 +278,9 @@ def test_no_kind_of_artifact_starts_a_run_that_is_asked_to_end(composites):
 
 @pytest.mark.parametrize(("isa", "told"), [("avx512", "this machine has generic"), ("neon", "was built for neon")])
 def test_an_artifact_of_another_machine_is_read_but_not_run(tiny, monkeypatch, isa, told):
-    here = target()
-    monkeypatch.setattr("autotune.backends.cpu.cpu_backend.host_target", lambda: replace(here, isa="generic"))
+    plain = replace(read_host(), flags=frozenset())
+    for module in ("autotune.host.machine", "autotune.backends.cpu.cpu_backend"):
+        monkeypatch.setattr(f"{module}.read_host", lambda: plain)
     manifest = read_manifest(tiny.artifact)
     fields = {name: value for name, value in manifest.items() if name not in ("format", "kind", "seal", "attached")}
     write_manifest(tiny.artifact, KERNELS, {**fields, "target": {**manifest["target"], "isa": isa}})

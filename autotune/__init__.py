@@ -4,7 +4,8 @@
     session = autotune.InferenceSession("model.tuned")      # mirrors onnxruntime.InferenceSession
 
 Names are looked up when they are first used: importing this costs milliseconds. Sessions need TVM for some artifacts
-only; all else imports it, after the installed versions were judged (a bad pair is a segmentation fault without a message).
+only; all else imports it, after the installed versions were judged (a bad pair is a segmentation fault without a
+message).
 """
 
 from importlib import import_module

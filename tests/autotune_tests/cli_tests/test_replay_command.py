@@ -25,7 +25,9 @@ def test_an_unknown_name_is_refused():
         ReplayRequest([Path("t.npz")], searcher="randm").strategies()
 
 
-@pytest.mark.parametrize("wrong", [("--seeds", "0"), ("--trials", "0"), ("--processes", "0"), ("--near", "500"), ("--guesses", "some")])
+@pytest.mark.parametrize(
+    "wrong", [("--seeds", "0"), ("--trials", "0"), ("--processes", "0"), ("--near", "500"), ("--guesses", "some")]
+)
 def test_bad_numbers_are_usage_errors(answer, wrong):
     code, out, err = answer("replay", "gone.npz", *wrong)
     assert (code, out) == (2, "")

@@ -4,7 +4,6 @@ import json
 from dataclasses import replace
 
 from autotune.artifact.make_plan import UNTUNED
-
 from autotune.measure import local_measurer
 from autotune.tuning.result import Result
 from tests.autotune_tests.cli_tests.lines import FAST, one_line

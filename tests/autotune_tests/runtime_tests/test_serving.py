@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from autotune.artifact.composite import write_composite
-from autotune.artifact.manifest import AUTO, SHAPES, STREAMS, annotate
 from autotune.artifact.make_plan import make_plan
+from autotune.artifact.manifest import AUTO, SHAPES, STREAMS, annotate
 from autotune.backends.cpu.cpu_build import build_artifact
 from autotune.host.machine import host_target
 from autotune.importer.onnx_model.load import load_model

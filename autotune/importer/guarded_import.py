@@ -63,6 +63,7 @@ def import_model(
 
     Raises:
         ModelError: in one line, if it is no sound model, cannot be imported, or takes more than ``limits``.
+        UnsupportedError: if an operator cannot be imported, with the command that leaves it to ONNX Runtime.
         UsageError: if ``inputs`` does not fit the model.
     """
 

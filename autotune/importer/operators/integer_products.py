@@ -82,7 +82,11 @@ def matmul_integer(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any]
 
 @converts("ConvInteger")
 def conv_integer(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
-    """Constant weights are multiplied as they are stored; borders are made of the zero point where it is not 0."""
+    """Constant weights are multiplied as they are stored; borders are made of the zero point where it is not 0.
+
+    Raises:
+        ModelError: if the data is no image of 1 to 3 axes.
+    """
     data, right, zero, right_zero, bias = inputs[:5]
     weight = _array(right)
     shape, kernel = _shape(data), _shape(right)

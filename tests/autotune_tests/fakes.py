@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune.backends.cpu import cpu_backend
 from autotune.builder import one_lane
+from autotune.host import roofline
 from autotune.host.machine import host_target
 from autotune.host.roofline import Roofline
 from autotune.measure import local_measurer
@@ -173,6 +173,6 @@ def interrupt_the_first_part(monkeypatch: pytest.MonkeyPatch) -> list[Interrupte
         return lambda *_: value if not any(each.asked for each in started) else pytest.fail(f"measured {what} again")
 
     monkeypatch.setattr(part, "reference_latency", once(None, "ONNX Runtime"))
-    monkeypatch.setattr(cpu_backend, "measure_roofline", once(Roofline(1e3, 1e3, 1e3, 1), "the roofline"))
+    monkeypatch.setattr(roofline, "measure_roofline", once(Roofline(1e3, 1e3, 1e3, 1), "the roofline"))
     monkeypatch.setattr(one_lane, "median_s", lambda *_: pytest.fail("timed the whole"))
     return started

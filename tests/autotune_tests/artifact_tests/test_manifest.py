@@ -89,7 +89,8 @@ def test_no_artifact_says_how_to_make_one(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("kind", "told"), [(SHAPES, "serves several sets of shapes"), (SEGMENTS, "has fallback partitions")]
+    ("kind", "told"),
+    [(SHAPES, "has parts for several sets of shapes or numbers of threads"), (SEGMENTS, "has fallback partitions")],
 )
 def test_an_artifact_in_parts_names_one_where_kernels_are_needed(tmp_path, kind, told):
     parts = [{"path": "fallback-0.onnx", "kind": "onnx"}, {"path": "part-1", "kind": KERNELS}]
@@ -157,7 +158,12 @@ def test_provenance_is_added_to(tiny):
     annotate(tiny.artifact, {"more": 2, "model": "other.onnx"})
     found = read_artifact(tiny.artifact).provenance
     assert (found["more"], found["model"]) == (2, "other.onnx")
-    assert set(json.loads((tiny.artifact / MANIFEST).read_text())["provenance"]) == {"more", "model", "sha256"}
+    assert set(json.loads((tiny.artifact / MANIFEST).read_text())["provenance"]) == {
+        "more",
+        "model",
+        "precision",
+        "sha256",
+    }
 
 
 def test_what_cannot_be_written_is_one_line(tiny, tmp_path):

@@ -105,8 +105,8 @@ def test_what_the_limits_are_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
         time.sleep(60)
 
-    def recurse(model: object) -> None:
-        recurse(model)
+    def recurse(*arguments: object) -> None:
+        recurse(*arguments)
 
     for misbehave, words in (
         (spin, "takes more time than a model of its size may"),
@@ -116,7 +116,7 @@ def test_what_the_limits_are_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         (lambda *_: 1 / 0, "cannot be imported: ZeroDivisionError"),
         (recurse, "nests too deep"),
     ):
-        monkeypatch.setattr("autotune.importer.guarded_import.simplify", misbehave)
+        monkeypatch.setattr("autotune.importer.guarded_import.simplified", misbehave)
         assert re.search(words, importing(1.0 if misbehave is sleep else 60.0)), words
 
 

@@ -9,12 +9,13 @@ import onnx
 import pytest
 
 from autotune.artifact.make_plan import make_plan
-from autotune.artifact.manifest import sealed, sha256
+from autotune.artifact.manifest import digest_of, sealed
 from autotune.backends.cpu.cpu_build import build_artifact
 from autotune.cli.main import main
 from autotune.importer.onnx_model.load import load_model
 from autotune.importer.onnx_model.simplify import simplify
 from autotune.importer.program import import_program
+from autotune.options import FP32
 from autotune.validation import bisect as bisect_module
 from autotune.validation.bisect import bisect, first_nodes
 from tests.autotune_tests.tiny import target
@@ -37,7 +38,7 @@ def resealed(artifact):
     """The manifest after a change that pretends to be none."""
     manifest = artifact / "manifest.json"
     data = json.loads(manifest.read_text())
-    data["sha256"] = {name: sha256(artifact / name) for name in data["sha256"]}
+    data["sha256"] = {name: digest_of(artifact / name) for name in data["sha256"]}
     manifest.write_text(sealed(data))
 
 
@@ -82,11 +83,11 @@ def test_a_wrong_import_is_named_by_its_node(residual, measurer, tmp_path, monke
     """An importer that takes Softmax for LogSoftmax: every kernel agrees with its untuned build, and is wrong."""
     model, _ = residual
 
-    def wrongly(simple, to):
+    def wrongly(simple, to, precision=FP32):
         for node in simple.graph.node:
             if node.op_type == "Softmax":
                 node.op_type = "LogSoftmax"
-        return import_program(simple, to)
+        return import_program(simple, to, precision)
 
     program = wrongly(simplify(load_model(model)), target())
     plan = make_plan(program.tasks, program.spaces, target(), memory_log())

@@ -39,6 +39,7 @@ ELF = b"\x7fELF"
 
 LOAD = """
 import sys
+import tvm  # registers what loads CUDA code
 import tvm_ffi
 from autotune.artifact.directory import read_artifact
 artifact = read_artifact(__import__("pathlib").Path(sys.argv[1]))

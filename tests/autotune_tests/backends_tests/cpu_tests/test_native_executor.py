@@ -36,8 +36,8 @@ def library(tmp_path_factory):
     folder = tmp_path_factory.mktemp("fakes")
     source = Path(__file__).with_name("fake_kernels.cc")
     command = [cc.get_cc(), "-O2", "-std=c++17", "-fPIC", f"-I{libinfo.find_include_path()}", "-c", str(source)]
-    subprocess.run([*command, "-o", str(folder / "fakes.o")], check=True)
-    link_kernels({"fakes": folder / "fakes.o"}, folder / "fakes.so")
+    subprocess.run([*command, "-o", str(folder / "kernels.o")], check=True)
+    link_kernels({"fakes": folder / "kernels.o"}, folder / "fakes.so")
     return NativeLibrary(folder / "fakes.so")
 
 

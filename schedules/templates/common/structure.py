@@ -56,8 +56,8 @@ class Anchor:
         block: the block's name.
         spatial: extents of its spatial axes, in order.
         reduction: extents of its reduction axes, in order.
-        epilogue: names of the blocks after it, in order.
-        prologue: names of the blocks before it, in order.
+        epilogue: names of the blocks after it, in order; before them those that it does not read.
+        prologue: names of the blocks that it reads, in order.
         shapes: shapes of the function's parameters.
         data, weight: indices of the parameters it reads first and second, -1 where there is none.
         geometry: arguments of the compute, such as strides and padding.
@@ -172,18 +172,33 @@ def find_anchor(func: tirx.PrimFunc, op: str) -> Anchor | None:
         if "pad" in names[:index]:
             reads[0] = blocks[names.index("pad")].reads[0].source
         positions = [next((at for at, param in enumerate(func.params) if param.same_as(read)), -1) for read in reads]
+        feeding = _feeding(blocks[: index + 1])
         return Anchor(
             block=block.name_hint,
             spatial=extents(block, SPATIAL),
             reduction=extents(block, REDUCE),
-            epilogue=tuple(names[index + 1 :]),
-            prologue=tuple(names[:index]),
+            epilogue=(*(name for name in names[:index] if name not in feeding), *names[index + 1 :]),
+            prologue=tuple(name for name in names[:index] if name in feeding),
             shapes=parameter_shapes(func),
             data=positions[0],
             weight=positions[1] if len(positions) > 1 else -1,
             geometry=json.loads(str(block.annotations.get("tune.geometry", "{}"))),
         )
     return None
+
+
+def _feeding(blocks: Sequence[s_tir.SBlock]) -> set[str]:
+    """Names of those of ``blocks`` that the last of them reads, directly or through others.
+
+    A residual that is converted before it is added stands before the product, and only what follows the product reads it.
+    """
+    *before, last = blocks
+    read, feeding = [region.source for region in last.reads], set[str]()
+    for block in reversed(before):
+        if any(region.source.same_as(source) for region in block.writes for source in read):
+            feeding.add(block.name_hint)
+            read += [region.source for region in block.reads]
+    return feeding
 
 
 def about_last(blocks: Sequence[s_tir.SBlock], shapes: tuple[tuple[int, ...], ...]) -> Anchor:

@@ -2,13 +2,16 @@
 
 import re
 
+import numpy as np
 import pytest
-from tvm import s_tir
+from tvm import s_tir, te
 
 from schedules.errors import ScheduleError
 from schedules.lower import claim, lower, tvm_target
 from schedules.target import Target
-from schedules.templates.common.structure import axis_loops, divisors
+from schedules.templates.common.structure import axis_loops, divisors, find_anchor
+from schedules.templates.common.windows import Window
+from schedules.templates.cpu.conv2d import conv2d
 from schedules.templates.cpu.passes import compiled
 from tests.schedules_tests.programs import conv_case
 
@@ -50,3 +53,19 @@ def test_a_block_whose_loops_are_fused_has_no_loop_per_axis():
     sch.fuse(*spatial[:2])
     with pytest.raises(ScheduleError, match="8 loops for 9 axes"):
         axis_loops(sch, block)
+
+
+def test_a_residual_that_is_converted_before_the_product_belongs_to_what_follows():
+    data = te.placeholder((1, 2, 8, 8, 16), "uint8", name="data")
+    other = te.placeholder((1, 2, 8, 8, 16), "uint8", name="other")
+    weight = te.placeholder((2, 2, 3, 3, 4, 16, 4), "int8", name="weight")
+    residual = te.compute(other.shape, lambda *i: other[i].astype("float32"), name="residual")
+    summed = conv2d(data, weight, Window((3, 3), (1, 1), (1, 1, 1, 1), (1, 1)))
+    out = te.compute(summed.shape, lambda *i: summed[i].astype("float32") + residual[i], name="out")
+    func = te.create_prim_func([data, weight, other, out])
+    anchor = find_anchor(func, "conv2d")
+    assert anchor.prologue == ("pad",)
+    assert anchor.epilogue == ("residual", "out")
+    space = claim(func, WIDE).space
+    for chosen in space.sample(4, np.random.default_rng(0)):
+        assert lower(func, chosen, WIDE)

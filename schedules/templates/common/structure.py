@@ -190,7 +190,7 @@ def find_anchor(func: tirx.PrimFunc, op: str) -> Anchor | None:
 def _feeding(blocks: Sequence[s_tir.SBlock]) -> set[str]:
     """Names of those of ``blocks`` that the last of them reads, directly or through others.
 
-    A residual that is converted before it is added stands before the product, and only what follows the product reads it.
+    A residual that is converted before it is added stands before the product; only what follows the product reads it.
     """
     *before, last = blocks
     read, feeding = [region.source for region in last.reads], set[str]()

@@ -310,7 +310,10 @@ def parse_target(text: str) -> dict[str, Any]:
     if isinstance(fields, dict) and fields.get("kind") == "cuda":
         return {"target": _cuda_target(text, fields)}
     if isinstance(fields, dict) and set(fields) <= {"cpu", "threads"} and isinstance(fields.get("cpu"), str):
-        return {"target": BuildTarget.cpu(fields["cpu"], fields.get("threads", 1))}
+        threads = fields.get("threads", 1)
+        if not isinstance(threads, int):
+            raise UsageError(f"--target {text!r} is not {EXAMPLE}")
+        return {"target": BuildTarget.cpu(fields["cpu"], threads)}
     if not isinstance(fields, dict) or not set(fields) <= {"isa", "threads"}:
         raise UsageError(f"--target {text!r} is not {EXAMPLE}")
     return fields

@@ -44,7 +44,8 @@ class Claim:
         code: files and patterns that the figures depend on.
         seconds: how long the command takes, about.
         needs: what the command needs beside a CPU, such as ``gpu``; empty for nothing.
-        commit, date, machine: of the last run; empty where it was never noted.
+        commit, date, machine: of the last run; of figures older than the ledger, the commit that wrote them, and its
+            day. Empty where it was never noted.
         digest: of the code at that run.
         figures: pairs of patterns with one group each: where the command's output has a figure, and where the section.
     """

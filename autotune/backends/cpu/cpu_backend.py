@@ -54,7 +54,7 @@ class CpuBackend:
         elif options.target is not None and not runs_here(options.target):
             raise UsageError(
                 f"kernels for {options.target.mcpu or options.target.isa} cannot run on this machine; give --no-device "
-                "to build without measuring, or --rpc to measure there"
+                "to build without measuring"
             )
 
     def check_program(self, model: str, program: Program) -> None:

@@ -12,7 +12,7 @@ from schedules.target import Target
 LLVM_LEVEL = 2
 """LLVM's level of optimisation; TVM's default is 3. Of 36 convolutions of SqueezeNet and ResNet-50, first guesses were
 0.98 to 1.38 times as fast as at level 3, random configs 0.96 to 1.05, all together 1.009 times; LLVM takes 0.8 of the
-time. At level 1, 8 of the 36 took more than twice as long to run."""
+time. At level 1, 8 of the 36 took 1.6 to 2.6 times as long to run."""
 
 
 def llvm_target(target: Target) -> tvm.target.Target:

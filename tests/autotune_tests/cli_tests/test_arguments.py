@@ -54,6 +54,15 @@ def test_targets():
             parse_target(text)
 
 
+def test_a_processor_of_the_table_is_a_target():
+    assert parse_target('{"cpu": "neoverse-n2", "threads": 4}') == {"target": Target.cpu("neoverse-n2", 4)}
+    for text in ('{"cpu": "neoverse-n2", "threads": "4"}', '{"cpu": 2}', '{"cpu": "haswell", "isa": "avx2"}'):
+        with pytest.raises(UsageError, match='with "cpu" and "threads"'):
+            parse_target(text)
+    with pytest.raises(UsageError, match="'z80' is not known"):
+        parse_target('{"cpu": "z80"}')
+
+
 def test_cuda_targets():
     assert parse_target('{"kind": "cuda", "arch": "sm_80"}') == {"target": Target.cuda("sm_80")}
     assert parse_target('{"kind": "cuda", "arch": "sm_90", "multiprocessors": 114}')["target"].threads == 114

@@ -12,7 +12,8 @@ import onnx
 
 from autotune.artifact.plan import Plan
 from autotune.validation.reference_runs import Reference
-from autotune.validation.verify import Verdict, compare_artifact, complaint
+from autotune.validation.verdict import Verdict
+from autotune.validation.verify import compare_artifact, complaint
 from schedules.errors import VerificationError
 from schedules.lower import EXACT, MOST_LOSSY
 

@@ -15,7 +15,7 @@ from autotune.graph.lanes import Lane
 from autotune.importer.program import Program
 from autotune.measure.measurer import MeasurementBackend
 from autotune.options import Options
-from autotune.validation.verify import Verdict
+from autotune.validation.verdict import Verdict
 from schedules.lower import BASELINE, MOST_LOSSY, loss
 from schedules.target import Target
 from tuning_logs.sql_store import TuningLog

@@ -16,7 +16,7 @@ from autotune.runtime.serve_options import ServeOptions
 from schedules.errors import UsageError
 
 if TYPE_CHECKING:  # loads TVM
-    from autotune.validation.verify import Verdict
+    from autotune.validation.verdict import Verdict
 
 inspect_app = typer.Typer()
 
@@ -200,5 +200,12 @@ def _compared(artifact: Path, model: Path, seed: int, foreign: bool) -> tuple[Ve
 
     session = InferenceSession(artifact)
     shapes = {arg.name: tuple(int(size or 0) for size in arg.shape) for arg in session.get_inputs() if arg.shape}
-    verdict = compare_session(session, Reference(load_checked(model, shapes, foreign=foreign)), seed)
+    try:
+        loaded = load_checked(model, shapes, foreign=foreign)
+    except UsageError as error:  # it speaks of --input, which this command does not have
+        inputs = ", ".join(f"{name}: {'x'.join(map(str, shape))}" for name, shape in shapes.items())
+        raise UsageError(
+            f"{model} does not take the inputs of {artifact} ({inputs}); give the model it was built from"
+        ) from error
+    verdict = compare_session(session, Reference(loaded), seed)
     return verdict, [] if verdict.passed else [complaint(artifact, verdict, seed)]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # these load TVM, which a mere --help must not
     from autotune.tuning.result import Result
     from autotune.validation.bench import BenchResult
     from autotune.validation.bench_clients import ClientsResult
-    from autotune.validation.verify import Verdict
+    from autotune.validation.verdict import Verdict
 
 DISTURBED = 0.05
 """Share of the CPUs used by other processes from which a bench is called disturbed. Heuristic."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.events import Observer, PhaseBegan
-from autotune.validation.verify import Verdict
+from autotune.validation.verdict import Verdict
 from search.allocators.allocation import TaskState
 from search.allocators.remaining import Remaining, together
 

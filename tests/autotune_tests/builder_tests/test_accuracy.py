@@ -9,7 +9,7 @@ import pytest
 from autotune.artifact.plan import Plan
 from autotune.builder import accuracy
 from autotune.builder.accuracy import LEVELS, Built, first_that_passes
-from autotune.validation.verify import Verdict
+from autotune.validation.verdict import Verdict
 from schedules.errors import VerificationError
 from schedules.lower import EXACT, MOST_LOSSY
 from tests.autotune_tests.tiny import target

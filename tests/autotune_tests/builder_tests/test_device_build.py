@@ -17,7 +17,7 @@ from autotune.cli.main import main
 from autotune.options import Options
 from autotune.tuning.result import Result
 from autotune.tuning.tune import tune
-from autotune.validation.verify import Verdict
+from autotune.validation.verdict import Verdict
 from schedules.errors import ArtifactError, VerificationError
 from schedules.target import Target
 from tests.models.catalog import cached

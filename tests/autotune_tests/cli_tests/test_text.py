@@ -9,7 +9,7 @@ from autotune.report.inspect_lanes import LaneReport, LaneRow
 from autotune.tuning.result import Result
 from autotune.validation.bench import BenchResult
 from autotune.validation.bench_process import EngineTimes
-from autotune.validation.verify import Verdict
+from autotune.validation.verdict import Verdict
 from schedules.config import Config
 from schedules.task import Task
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from autotune.events import ignore
 from autotune.tuning.result import PHASES, PhaseClock, Result, combined
-from autotune.validation.verify import Verdict
+from autotune.validation.verdict import Verdict
 
 
 def result(model: str, **fields: object) -> Result:

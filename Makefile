@@ -98,9 +98,10 @@ bench-guard: $(STAMP)  ## this tree against another commit in turn, artifacts an
 cuda-cubins: $(STAMP)  ## every light model and the encoder as GPU machine code for sm_80 and sm_90, inspected; needs no GPU
 	$(BIN)/python -m tests.bench.gpu.cubins
 
-docs: $(STAMP)  ## the references, from help and docstrings, and the README's table, from docs/benchmarks.md
+docs: $(STAMP)  ## the references, from help, docstrings and provoked errors, and the README's table, from docs/benchmarks.md
 	$(BIN)/typer autotune.cli.main utils docs --name tune --title "Command line" --output docs/cli.md
 	$(BIN)/python -m tests.docs api docs/api.md
+	$(BIN)/python -m tests.docs errors docs/errors.md
 	$(BIN)/python -m tests.docs figures README.md docs/benchmarks.md
 
 screenshots: $(STAMP)  ## the pictures of the README, from the artifact that `make tune` makes; needs Chromium

@@ -17,6 +17,8 @@ import pytest
 from autotune.cli.main import main
 from schedules import errors
 from tests.docs.api import page
+from tests.docs.errors import PROVOCATIONS
+from tests.docs.errors import page as page_of_errors
 from tests.models import cached
 from tests.test_readme import ROOT, blocks, commands, quick
 
@@ -179,3 +181,16 @@ def test_pictures_are_there():
     for path in (ROOT / "README.md", *DOCS.glob("*.md")):
         for link in re.findall(r"(?:src=\"|!\[[^\]]*\]\()([^)\"]+)", path.read_text()):
             assert link.startswith("https://") or (Path(path).parent / link).exists(), (path, link)
+
+
+def test_the_page_of_errors_says_what_the_program_says(tmp_path):
+    """Every refusal is one line and a failing exit code, and the page has it word for word ('make docs' renews it)."""
+    said = page_of_errors(tmp_path)
+    blocks_said = said.split("```console\n")[1:]
+    assert len(blocks_said) == sum(map(len, PROVOCATIONS.values()))
+    for block in blocks_said:
+        command, *lines = block.split("```")[0].strip().splitlines()
+        complaint, code = lines
+        assert complaint.startswith("tune: "), command
+        assert code in ("[exit code 1]", "[exit code 2]", "[exit code 3]"), command
+    assert said == (DOCS / "errors.md").read_text()

@@ -34,7 +34,7 @@ from typing import Any
 import numpy as np
 
 from autotune.host.pages import ALIGNMENT, mapped_file
-from schedules.errors import ArtifactError
+from schedules.errors import ArtifactError, first_line
 
 FORMAT = 5
 """Version 0.1.0 wrote the formats 1 to 3, and 4 needed TVM to run. They are refused: ``tune build`` renews an artifact
@@ -104,7 +104,8 @@ def damage_reported(file: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, EOFError, ValueError, LookupError, TypeError, AttributeError) as error:
-        raise ArtifactError(f"{file} is damaged ({error!r}); build the artifact again") from error
+        reason = f"it has no {error}" if isinstance(error, KeyError) else first_line(error)
+        raise ArtifactError(f"{file} is damaged ({reason}); build the artifact again") from error
 
 
 def sealed(manifest: Mapping[str, Any]) -> str:

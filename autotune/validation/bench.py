@@ -186,7 +186,9 @@ def find_model(artifact: Artifact | Composite, given: Path | None = None) -> Pat
         if not given.is_file():
             raise ModelError(f"{given} does not exist; give the ONNX file that {artifact.path} was built from")
         if sha256(given) != digest:
-            raise ModelError(f"{given} is not the model that {artifact.path} was built from (its hash differs)")
+            raise ModelError(
+                f"{given} is not the model that {artifact.path} was built from (its hash differs); give its own, {name}"
+            )
         return given
     places = (artifact.path.resolve().parent / name, Path.cwd() / name, remembered_model(digest))
     found = [place for place in places if name and place is not None and place.is_file()]

@@ -1,9 +1,11 @@
 """``python -m tests.docs api FILE`` writes the reference, ``… screenshots ARTIFACT FOLDER`` the pictures.
 
-``… figures README PAGE`` copies figures of the page of benchmarks into the README's table.
+``… figures README PAGE`` copies figures of the page of benchmarks into the README's table, and ``… errors FILE``
+provokes every error it lists and writes what was said.
 """
 
 import sys
+import tempfile
 from pathlib import Path
 
 
@@ -18,6 +20,11 @@ def main(what: str, *places: str) -> None:
 
         readme, page_of_figures = Path(places[0]), Path(places[1])
         readme.write_text(with_figures(readme.read_text(), page_of_figures.read_text()))
+    elif what == "errors":
+        from tests.docs.errors import page as page_of_errors
+
+        with tempfile.TemporaryDirectory() as folder:
+            Path(places[0]).write_text(page_of_errors(Path(folder)))
     elif what == "screenshots":
         from tests.docs.screenshots import draw
 

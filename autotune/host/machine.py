@@ -20,6 +20,7 @@ from schedules.processors import ARCHITECTURES, best_levels, best_processor, lev
 from schedules.target import Target
 
 CPUS = "/sys/devices/system/cpu"
+NODES = "/sys/devices/system/node"
 
 MOST_CACHES = 8
 """Caches of one CPU that are looked for; the kernel lists 3 to 5."""
@@ -39,6 +40,7 @@ class Host:
         cores: one of the allowed logical CPUs per physical core, ascending.
         quota: CPUs' worth of time that cgroups grant, or None without a limit.
         l1_bytes, l2_bytes, l3_bytes: data caches; 0 where the kernel does not say.
+        nodes: logical CPUs beside each NUMA node's memory; empty where the kernel names no nodes.
     """
 
     model: str
@@ -52,6 +54,7 @@ class Host:
     l1_bytes: int
     l2_bytes: int
     l3_bytes: int
+    nodes: tuple[frozenset[int], ...] = ()
 
     @property
     def usable_threads(self) -> int:
@@ -112,6 +115,7 @@ def read_host(read: Reader = read_file, allowed: Iterable[int] | None = None) ->
         l1_bytes=caches.get(1, 0),
         l2_bytes=caches.get(2, 0),
         l3_bytes=caches.get(3, 0),
+        nodes=_nodes(read),
     )
 
 
@@ -172,6 +176,31 @@ def thread_cpus(threads: int, host: Host | None = None) -> tuple[int, ...]:
     return tuple(sorted((host.cores + siblings)[:threads]))
 
 
+def core_groups(count: int, threads: int, host: Host | None = None) -> list[list[int]]:
+    """Logical CPUs of ``count`` groups of ``threads`` threads each: streams, which do not wait for each other.
+
+    A group takes the cores of one NUMA node where a node has so many left, and of the node with the most left, so that
+    groups are spread over the memory of all nodes. Where there are fewer CPUs than threads, some CPUs get several.
+    """
+    host = host or read_host()
+    cpus = thread_cpus(max(count * threads, len(host.cores)), host)
+    left = [[cpu for cpu in cpus if cpu in node] for node in host.nodes]
+    left = [*filter(None, left), [cpu for cpu in cpus if not any(cpu in node for node in host.nodes)]]
+    groups = []
+    for _ in range(count):
+        own: list[int] = []
+        while len(own) < threads:
+            most = max(left, key=len)
+            if not most:
+                left = [list(cpus)]
+                continue
+            taken = min(threads - len(own), len(most))
+            own += most[:taken]
+            del most[:taken]
+        groups.append(own)
+    return groups
+
+
 def mcpu_of(host: Host, isa: str) -> str:
     """LLVM's name of the best microarchitecture of level ``isa`` whose every feature ``host`` has; may be empty."""
     found = best_processor(isa, host.flags, host.vendor)
@@ -221,6 +250,21 @@ def _physical_cores(read: Reader, cpus: tuple[int, ...]) -> tuple[int, ...]:
         where = ("cpu", str(cpu)) if core is None else (read(f"{topology}/physical_package_id") or "", core)
         first.setdefault(where, cpu)
     return tuple(sorted(first.values()))
+
+
+def _nodes(read: Reader) -> tuple[frozenset[int], ...]:
+    """Logical CPUs of every NUMA node that has any."""
+    found = (_cpu_list(read(f"{NODES}/node{node}/cpulist")) for node in sorted(_cpu_list(read(f"{NODES}/online"))))
+    return tuple(cpus for cpus in found if cpus)
+
+
+def _cpu_list(text: str | None) -> frozenset[int]:
+    """The numbers in a list as the kernel writes it, such as ``0-3,8``."""
+    numbers: set[int] = set()
+    for part in filter(None, (text or "").split(",")):
+        first, _, last = part.partition("-")
+        numbers.update(range(int(first), int(last or first) + 1))
+    return frozenset(numbers)
 
 
 def _cache_bytes(read: Reader, cpu: int) -> dict[int, int]:

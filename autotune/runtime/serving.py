@@ -20,7 +20,7 @@ from autotune.artifact.composite import Composite, read_composite
 from autotune.artifact.directory import Artifact, read_artifact
 from autotune.artifact.manifest import AUTO, KERNELS, SHAPES, STREAMS, kind_of
 from autotune.backends.backend_catalog import backend_of
-from autotune.host.machine import read_host, thread_cpus
+from autotune.host.machine import core_groups, read_host
 from autotune.runtime.artifact_executor import ArtifactExecutor
 from autotune.runtime.batching import Batch, Batcher, Member
 from autotune.runtime.inputs import InputCheck
@@ -192,8 +192,7 @@ class _Opened:
         each = narrow
         if narrow == wide:
             each = threads or min(narrow, max(1, read_host().usable_threads // self.streams))
-        cpus = thread_cpus(self.streams * each)
-        groups = [[cpus[(stream * each + core) % len(cpus)] for core in range(each)] for stream in range(self.streams)]
+        groups = core_groups(self.streams, each)
         self.executors = {stream: self._open(narrow, each, group) for stream, group in enumerate(groups)}
         if narrow != wide:
             self.executors[WIDE] = self._open(wide, threads, ())

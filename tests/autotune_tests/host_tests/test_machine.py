@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from tvm.target import codegen
 
-from autotune.host.machine import Host, Reader, describe, host_target, read_host, thread_cpus
+from autotune.host.machine import Host, Reader, core_groups, describe, host_target, read_host, thread_cpus
 from schedules.errors import UsageError
 from schedules.processors import AMX, ARM_MATRIX, AVX2, ICE_LAKE, INSTRUCTION_SETS
 
@@ -125,6 +125,41 @@ def test_one_thread_per_physical_core_and_package() -> None:
     host = read_host(reader(files), allowed=(1, 2, 3))
     assert (host.allowed, host.cores) == ((1, 2, 3), (1, 2, 3))
     assert read_host(reader(files), allowed=(0, 1, 2)).cores == (0, 2)
+
+
+def sockets(nodes: int, cores: int) -> Host:
+    """A machine of so many sockets with two logical CPUs per core; the second ones have the higher numbers."""
+    every = nodes * cores
+    files = {"sys/devices/system/node/online": f"0-{nodes - 1}" if nodes > 1 else "0"}
+    for node in range(nodes):
+        first = node * cores
+        lists = (f"{start}-{start + cores - 1}" for start in (first, first + every))
+        files[f"sys/devices/system/node/node{node}/cpulist"] = ",".join(lists)
+        for cpu in range(first, first + cores):
+            files |= core(cpu, cpu - first, node) | core(cpu + every, cpu - first, node)
+    return read_host(reader(files), allowed=range(2 * every))
+
+
+def test_streams_stay_on_one_node_of_memory_and_take_turns_among_the_nodes() -> None:
+    host = sockets(2, 32)
+    assert [len(node) for node in host.nodes] == [64, 64]
+    groups = core_groups(
+        20, 3, host
+    )  # 32 is no multiple of 3: dealt out in order, the eleventh would lie on both nodes
+    assert len({cpu for group in groups for cpu in group}) == 60
+    assert all(any(set(group) <= node for node in host.nodes) for group in groups)
+    assert [group[0] // 32 for group in groups[:4]] == [0, 1, 0, 1]
+    assert core_groups(2, 2, sockets(1, 8)) == [[0, 1], [2, 3]]
+
+
+def test_a_group_larger_than_a_node_takes_what_the_others_have_left() -> None:
+    assert core_groups(1, 6, sockets(2, 4)) == [[0, 1, 2, 3, 4, 5]]
+    assert sorted(cpu for group in core_groups(3, 5, sockets(2, 8)) for cpu in group) == [*range(15)]
+
+
+def test_streams_share_cpus_only_where_there_are_too_few() -> None:
+    assert core_groups(2, 3, HOST) == [[0, 1, 2], [3, 4, 6]]
+    assert core_groups(3, 4, replace(HOST, allowed=(0, 1), cores=(0,))) == [[0, 1, 0, 1]] * 3
 
 
 def test_unknown_topology_takes_every_cpu() -> None:

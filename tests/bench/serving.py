@@ -1,0 +1,220 @@
+"""``python -m tests.bench.serving MODEL… [--only STEP]``: what serves more requests, and how evenly it answers.
+
+Of every model, two artifacts are tuned from one log: one for requests side by side (a stream per core) and one for a
+request at a time. Then several clients send requests to both, to ONNX Runtime and to OpenVINO in turn (``tune bench
+--clients``), and requests are sent at a share of what the streams can do, whether the last ones were answered or not.
+What was done before is not done again; the tables show all that is there.
+
+    tune      NAME.throughput.tuned and NAME.latency.tuned
+    clients   NAME.clients.json
+    load      NAME.load.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import json
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.runtime.session import InferenceSession
+from tests.models import save
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "build/serving"
+TUNE = [sys.executable, "-c", "import sys; from autotune.cli.main import main; sys.exit(main())"]
+STEPS = ("tune", "clients", "load")
+OBJECTIVES = ("throughput", "latency")
+
+LIGHT = (
+    *("alexnet", "densenet121", "inception_v1", "inception_v2", "resnet50", "shufflenet", "squeezenet", "vgg19"),
+    "zfnet512",
+)
+"""The light models, of which the geometric means are taken together with the encoder."""
+
+LOAD = 0.7
+"""Requests per second of the load step over what the streams answer at most."""
+
+CAPACITY_S, LOAD_S = 5.0, 20.0
+"""Seconds in which the most is found, and of sending at the share of it. 20 s are 2,000 requests of 10 ms on two
+streams at this share: the slowest percent of them is 14."""
+
+
+def tune(folder: Path, model: str, objective: str, budget: str) -> None:
+    """Make the artifact of one objective, unless it is there."""
+    out, onnx = folder / f"{model}.{objective}.tuned", folder / f"{model}.onnx"
+    if out.is_dir():
+        return
+    if not onnx.exists():
+        save(model, onnx)
+    line = ["run", str(onnx), "--objective", objective, "--budget", budget, "--log", str(folder / "log.db")]
+    subprocess.run([*TUNE, *line, "--out", str(out), "--quiet"], check=True)
+
+
+def clients(folder: Path, model: str, count: int, rounds: int) -> None:
+    """Let clients send requests to both artifacts and the other engines."""
+    streams, single = (folder / f"{model}.{objective}.tuned" for objective in OBJECTIVES)
+    line = ["bench", str(streams), "--model", str(folder / f"{model}.onnx"), "--clients", str(count)]
+    against = f"{single},onnxruntime,openvino"
+    done = subprocess.run(
+        [*TUNE, *line, "--against", against, "--rounds", str(rounds), "--json", "--quiet"],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    (folder / f"{model}.clients.json").write_text(done.stdout)
+
+
+def capacity(session: InferenceSession, feed: Mapping[str, Any], seconds: float) -> tuple[float, float]:
+    """(requests per second, median seconds of one) with as many clients as there are streams."""
+    laps: list[float] = []
+    end = time.perf_counter() + seconds
+
+    def send() -> None:
+        while (began := time.perf_counter()) < end:
+            session.run(None, feed)
+            laps.append(time.perf_counter() - began)
+
+    threads = [threading.Thread(target=send) for _ in range(session.streams)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return len(laps) / seconds, statistics.median(laps)
+
+
+def send_at(session: InferenceSession, feed: Mapping[str, Any], due: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(n,) seconds from when a request was due until it was answered; ``due`` (n,) counts from now, ascending."""
+    ended = np.zeros(len(due))
+    left = threading.Semaphore(0)
+    began = time.perf_counter()
+
+    def note(number: int) -> None:
+        ended[number] = time.perf_counter() - began
+        left.release()
+
+    for number, moment in enumerate(due):
+        time.sleep(max(0.0, began + moment - time.perf_counter()))
+        session.run_async(None, feed).add_done_callback(lambda _, number=number: note(number))
+    for _ in due:
+        left.acquire()
+    return ended - due
+
+
+def ideal_s(due: NDArray[np.float64], streams: int, service_s: float) -> NDArray[np.float64]:
+    """(n,) what ``send_at`` would give if every request took ``service_s`` on the first stream that is free."""
+    free = [0.0] * streams
+    answered = np.zeros(len(due))
+    for number, moment in enumerate(due):
+        ended = max(moment, heapq.heappop(free)) + service_s
+        heapq.heappush(free, ended)
+        answered[number] = ended - moment
+    return answered
+
+
+def percentiles(seconds: NDArray[np.float64]) -> dict[str, float]:
+    """p50, p99 in ms, and their ratio."""
+    p50, p99 = (1e3 * float(value) for value in np.percentile(seconds, (50, 99)))
+    return {"p50_ms": p50, "p99_ms": p99, "ratio": p99 / p50}
+
+
+def load(folder: Path, model: str, seconds: float = LOAD_S) -> None:
+    """Send requests at a share of the most that the streams answer: evenly, and at random moments."""
+    session = InferenceSession(folder / f"{model}.throughput.tuned")
+    rng = np.random.default_rng(0)
+    feed = {
+        each.name: rng.standard_normal([int(n) for n in each.shape]).astype(np.float32)
+        if "float" in each.type
+        else np.zeros([int(n) for n in each.shape], np.int64)
+        for each in session.get_inputs()
+    }
+    rate, service_s = capacity(session, feed, CAPACITY_S)
+    count = int(LOAD * rate * seconds)
+    even = np.arange(count) / (LOAD * rate)
+    made: dict[str, Any] = {"requests_per_s": rate, "streams": session.streams, "requests": count}
+    for name, due in (("even", even), ("random", np.cumsum(rng.exponential(1.0 / (LOAD * rate), count)))):
+        made[name] = percentiles(send_at(session, feed, due))
+        made[f"{name}_ideal"] = percentiles(ideal_s(due, session.streams, service_s))
+    (folder / f"{model}.load.json").write_text(json.dumps(made, indent=1) + "\n")
+
+
+def clients_table(folder: Path, models: Sequence[str]) -> list[str]:
+    """Lines of what ``clients`` measured, and geometric means."""
+    head = "| model | requests/s, streams | our single stream | ONNX Runtime, better way | OpenVINO fp32, better hint "
+    lines = [head + "| over ours | over ONNX Runtime | over OpenVINO | over the better |", "|---|" + "---:|" * 8]
+    ratios: dict[str, list[float]] = {}
+    for model in models:
+        path = folder / f"{model}.clients.json"
+        if not path.exists():
+            continue
+        data = json.loads(path.read_text())
+        rates = {each["name"]: each["requests_per_s"] for each in data["served"]}
+        single = next(name for name in data["speedup"] if name.endswith(".tuned"))
+        own = rates["autotune"] if "autotune" in rates else data["served"][0]["requests_per_s"]
+        speedups = {name: next(iter(by.values())) for name, by in data["speedup"].items()}
+        others = [speedups[single], speedups["onnxruntime"], speedups["openvino"]]
+        others.append(min(others[1:]))
+        for name, ratio in zip(("single", "onnxruntime", "openvino", "better"), others, strict=True):
+            ratios.setdefault(name, []).append(ratio)
+        cells = [f"{own:.1f}", *(f"{own / ratio:.1f}" for ratio in others[:3]), *(f"{ratio:.2f}" for ratio in others)]
+        lines.append(f"| {model} | {' | '.join(cells)} |")
+    means = [f"{statistics.geometric_mean(each):.2f}" for each in ratios.values()]
+    return [*lines, f"| geometric mean | | | | | {' | '.join(means)} |"] if ratios else []
+
+
+def load_table(folder: Path, models: Sequence[str]) -> list[str]:
+    """Lines of what ``load`` measured."""
+    head = (
+        "| model | requests/s at most | evenly: p50, p99 ms | p99 / p50 | at random moments: p50, p99 ms | p99 / p50 "
+    )
+    lines = [head + "| of an ideal queue |", "|---|" + "---:|" * 6]
+    for model in models:
+        path = folder / f"{model}.load.json"
+        if path.exists():
+            data = json.loads(path.read_text())
+            even, random, ideal = (data[name] for name in ("even", "random", "random_ideal"))
+            cells = [f"{each['p50_ms']:.1f}, {each['p99_ms']:.1f} | {each['ratio']:.2f}" for each in (even, random)]
+            lines.append(f"| {model} | {data['requests_per_s']:.1f} | {' | '.join(cells)} | {ideal['ratio']:.2f} |")
+    return lines if len(lines) > 2 else []
+
+
+def main() -> int:
+    """See above."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.serving", description=__doc__)
+    parser.add_argument("models", nargs="*", default=[*LIGHT, "encoder"])
+    parser.add_argument("--only", choices=STEPS, help="this step alone; every step unless given")
+    parser.add_argument("--objective", choices=OBJECTIVES, help="of the tune step; both unless given")
+    parser.add_argument("--budget", default="60s")
+    parser.add_argument("--clients", type=int, default=4)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--folder", type=Path, default=FOLDER)
+    options = parser.parse_args()
+    folder = options.folder
+    folder.mkdir(parents=True, exist_ok=True)
+    steps = [options.only] if options.only else STEPS
+    for model in options.models:
+        for objective in [options.objective] if options.objective else OBJECTIVES:
+            if "tune" in steps:
+                tune(folder, model, objective, options.budget)
+        if "clients" in steps and not (folder / f"{model}.clients.json").exists():
+            clients(folder, model, options.clients, options.rounds)
+        if "load" in steps and not (folder / f"{model}.load.json").exists():
+            load(folder, model)
+    every = [*LIGHT, "encoder"]
+    for lines in (clients_table(folder, every), load_table(folder, every)):
+        print("\n".join(lines))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,10 +1,12 @@
 """A C library of an artifact gives the session's outputs without Python and TVM, and refuses what it cannot do."""
 
+import ctypes
 import importlib.util
 import json
 import os
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +18,7 @@ from autotune.backends.cpu.linking import CORE_OPTIONS, SHARED
 from autotune.cli.main import main
 from autotune.exchange import export_c as module
 from autotune.exchange.export_c import export_c, write_cases
+from autotune.host.machine import read_host
 from autotune.runtime.session import InferenceSession
 from autotune.validation.verify import random_inputs
 from schedules.errors import ArtifactError, UsageError
@@ -135,6 +138,42 @@ def test_the_example_compiles_without_a_warning_and_runs(exported, tmp_path):
 def test_pkg_config_knows_how_to_link(exported):
     environment = {**os.environ, "PKG_CONFIG_PATH": str(exported / "lib/pkgconfig")}
     assert "-ltiny" in output_of(["pkg-config", "--libs", "tiny"], env=environment)
+
+
+def own_cpus():
+    """Thread → the logical CPUs that it may use."""
+    return {task.name: sorted(os.sched_getaffinity(int(task.name))) for task in Path("/proc/self/task").iterdir()}
+
+
+@pytest.mark.skipif(len(read_host().cores) < 2, reason="needs two cores")
+def test_streams_take_the_cores_in_turn(exported):
+    library, folder = ctypes.CDLL(str(exported / "lib/libtiny.so")), str(exported / "lib/tiny.weights").encode()
+    model = ctypes.c_void_p()
+    paths = (ctypes.c_char_p * 2)(folder, None)
+    assert library.tiny_open(paths, ctypes.byref(model), None) == 0
+    workers, streams = [], []
+    for threads in (2, 1, 2):  # the caller is a stream's first thread
+        before, stream = own_cpus(), ctypes.c_void_p()
+        assert library.tiny_open_stream(model, (ctypes.c_int64 * 2)(threads, 0), ctypes.byref(stream), None) == 0
+        streams.append(stream)
+        if threads > 1:
+            ((cpu,),) = await_pinned(before)
+            workers.append(cpu)
+    for stream in streams:
+        library.tiny_close_stream(stream)
+    library.tiny_close(model)
+    cores = read_host().cores
+    assert workers == [cores[1], cores[4 % len(cores)]]
+
+
+def await_pinned(before):
+    """The CPUs of every thread that was started since, once each is pinned."""
+    for _ in range(100):
+        found = [cpus for task, cpus in own_cpus().items() if task not in before]
+        if found and all(len(cpus) == 1 for cpus in found):
+            break
+        time.sleep(0.05)
+    return found
 
 
 def test_sanitizers_find_nothing(tiny_built, tmp_path, monkeypatch):

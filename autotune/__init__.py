@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from autotune.tuning.tune import build as build
     from autotune.tuning.tune import tune as tune
 
-__version__ = installed(DISTRIBUTION) or "0+unknown"
-
 SESSION = "autotune.runtime.session"
 
 _HOMES = {
@@ -83,6 +81,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
+    if name == "__version__":
+        return installed(DISTRIBUTION) or "0+unknown"
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if _HOMES[name] != SESSION:

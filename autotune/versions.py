@@ -9,9 +9,6 @@ from __future__ import annotations
 import logging
 import platform
 from collections.abc import Callable
-from importlib import metadata
-
-from packaging.version import InvalidVersion, Version
 
 from schedules.errors import InstallError
 
@@ -20,7 +17,7 @@ TESTED_TVM, TESTED_FFI = "0.27.0.post1", "0.1.14.post1"
 REMEDY = f'run: pip install "apache-tvm=={TESTED_TVM}" "apache-tvm-ffi=={TESTED_FFI}"'
 SHOWN = ("apache-tvm", "apache-tvm-ffi", "onnx", "onnxruntime", "numpy")
 
-_FIRST_BAD_FFI = Version("0.1.15.dev0")  # with 0.1.15.* the first TuneContext is a segmentation fault
+_FIRST_BAD_FFI = "0.1.15.dev0"  # with 0.1.15.* the first TuneContext is a segmentation fault
 _BAD_TVM = ((0, 25), (0, 26))  # break the same way, or do not import at all
 
 logger = logging.getLogger(__name__)
@@ -28,6 +25,8 @@ logger = logging.getLogger(__name__)
 
 def installed(name: str) -> str | None:
     """Version of the installed distribution ``name`` by its metadata (nothing is imported), or None."""
+    from importlib import metadata  # takes 50 ms, which --help does not need
+
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -45,6 +44,8 @@ def check_versions(version_of: Callable[[str], str | None] = installed) -> None:
     Raises:
         InstallError: if either package is missing, unreadable, or the pair is known to be bad.
     """
+    from packaging.version import InvalidVersion, Version  # as above
+
     tvm, ffi = version_of("apache-tvm"), version_of("apache-tvm-ffi")
     if tvm is None or ffi is None:
         missing = "apache-tvm" if tvm is None else "apache-tvm-ffi"
@@ -53,7 +54,7 @@ def check_versions(version_of: Callable[[str], str | None] = installed) -> None:
         tvm_version, ffi_version = Version(tvm), Version(ffi)
     except InvalidVersion as error:
         raise InstallError(f"apache-tvm {tvm} with apache-tvm-ffi {ffi}: {error}; {REMEDY}") from error
-    if tvm_version.release[:2] in _BAD_TVM or ffi_version >= _FIRST_BAD_FFI:
+    if tvm_version.release[:2] in _BAD_TVM or ffi_version >= Version(_FIRST_BAD_FFI):
         raise InstallError(f"apache-tvm {tvm} with apache-tvm-ffi {ffi} is known to crash; {REMEDY}")
     if (tvm, ffi) != (TESTED_TVM, TESTED_FFI):
         logger.warning("apache-tvm %s with apache-tvm-ffi %s is untested; if it crashes, %s", tvm, ffi, REMEDY)

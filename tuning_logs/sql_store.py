@@ -36,6 +36,9 @@ LOG = logging.getLogger(__name__)
 PAGE = 1000
 """Records read at once: a long walk then holds no transaction open, which would keep SQLite's WAL from shrinking."""
 
+_SUMS = (func.count(), func.max(RECORDS.c.id), func.sum(RECORDS.c.id))
+"""Of a key's records: what changes with any of them."""
+
 _UPGRADE_LOCK = 0x74756E65
 """PostgreSQL's advisory lock that lets one process at a time create or upgrade the schema."""
 
@@ -275,6 +278,19 @@ class TuningLog:
             key: KeyCount(kinds.pop(None, 0), {str(kind): kinds[kind] for kind in sorted(map(str, kinds))})
             for key, kinds in sorted(by_kind.items())
         }
+
+    def state(self, tasks: Sequence[str], targets: Sequence[str]) -> str:
+        """What tells whether the records of ``tasks`` (keys) on ``targets`` (fingerprints) have changed: their numbers.
+
+        Records never change, and a new one has a new number.
+        """
+        query = (
+            select(KEYS.c.task, KEYS.c.target, KEYS.c.space, KEYS.c.tvm, *_SUMS)
+            .join(RECORDS, RECORDS.c.key_id == KEYS.c.id)
+            .where(KEYS.c.task.in_(tasks), KEYS.c.target.in_(targets))
+            .group_by(KEYS.c.id)
+        )
+        return repr(sorted(tuple(row) for row in self.rows(query)))
 
     def explain_miss(self, key: RecordKey) -> str:
         """One sentence: why ``best(key)`` finds nothing, naming the field that differs from the nearest records."""

@@ -1,6 +1,7 @@
 """Frozen dataclasses as plain JSON data and back: the files of an artifact hold what these two functions make.
 
-A dataclass is an object of its fields, a tuple is a list, and ``Config`` and ``Target`` are as their own JSON has them.
+A dataclass is an object of its fields, a tuple is a list, ``Config`` and ``Target`` are as their own JSON has
+them, and a path is its text.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import json
 from dataclasses import fields, is_dataclass
 from functools import cache
 from itertools import repeat
+from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from schedules.config import Config
@@ -23,6 +25,8 @@ def encode(value: Any) -> Any:
         return json.loads(value.to_json())
     if is_dataclass(value):
         return {field.name: encode(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Path):
+        return str(value)
     return [encode(item) for item in value] if isinstance(value, tuple) else value
 
 
@@ -39,6 +43,8 @@ def decode(kind: type[T], data: Any) -> T:
 def _decode(kind: Any, data: Any) -> Any:
     if kind in (Config, Target):
         return kind.from_json(json.dumps(data))
+    if kind is Path:
+        return Path(data)
     if isinstance(kind, type) and is_dataclass(kind):
         hints = _hints(kind)
         return kind(**{name: _decode(hints.get(name), value) for name, value in data.items()})

@@ -336,12 +336,14 @@ def split_names(text: str) -> list[str]:
 
 def target_and_shapes(target: str, threads: int | None, inputs: list[str] | None) -> dict[str, Any]:
     """The fields of ``Options`` that ``--target``, ``--threads`` and ``--input`` are about."""
-    from autotune.importer.onnx_model.shape_sets import shape_sets  # loads onnx, which --help does not need
-
     fields = parse_target(target)
     if threads is not None and "target" in fields and fields["target"].mcpu:
         fields["target"] = replace(fields["target"], threads=threads)
-    sets = shape_sets(inputs or ())
+    sets: Sequence[dict[str, tuple[int, ...]]] = ()
+    if inputs:
+        from autotune.importer.onnx_model.shape_sets import shape_sets  # loads onnx
+
+        sets = shape_sets(inputs)
     return {
         "target": fields.get("target"),
         "isa": fields.get("isa"),

@@ -43,9 +43,7 @@ def _tune(request: ModelRequest) -> Reply:
     from rich.console import Console
 
     from autotune.events import everyone
-    from autotune.report.bottlenecks import explain_lines
     from autotune.report.event_file import EventFile
-    from autotune.report.facts import read_facts
     from autotune.report.progress import Progress
     from autotune.tuning.tune import tune
 
@@ -60,8 +58,16 @@ def _tune(request: ModelRequest) -> Reply:
         if written is not None:
             written.write({"event": "result", **result.to_data()})
     code = INTERRUPTED if result.interrupted else DONE
-    explained = [line for path in _explained(result) if request.explain for line in explain_lines(read_facts(path))]
+    explained = [line for path in _explained(result) if request.explain for line in _explanation(path)]
     return Reply([*cli_text.run_lines(result), *explained], result.to_data(), request.as_json, code=code)
+
+
+def _explanation(artifact: Path) -> list[str]:
+    """What limits the slowest kernels of ``artifact``, in words."""
+    from autotune.report.bottlenecks import explain_lines  # these load TVM
+    from autotune.report.facts import read_facts
+
+    return explain_lines(read_facts(artifact))
 
 
 def _explained(result: Result) -> list[Path]:

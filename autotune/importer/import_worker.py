@@ -161,11 +161,16 @@ class ImportWorker:
 
 def external_bytes(path: Path) -> int:
     """Bytes of the files beside the model that it keeps its tensors in; nothing is read but the model itself."""
+    return sum(file.lstat().st_size for file in external_files(path))
+
+
+def external_files(path: Path) -> list[Path]:
+    """The files beside the model that it keeps its tensors in; none of a model that cannot be read."""
     model = onnx.ModelProto()
     try:
         model.ParseFromString(path.read_bytes() if path.is_file() else b"")
     except (DecodeError, OSError):
-        return 0  # the importer will say what is wrong with it
+        return []  # the importer will say what is wrong with it
     files = set()
     for tensor in walk_tensors(model):
         if uses_external_data(tensor):
@@ -173,4 +178,4 @@ def external_bytes(path: Path) -> int:
             plain = not location.is_absolute() and ".." not in location.parts and "\0" not in str(location)
             if plain and (path.parent / location).is_file():
                 files.add(path.parent / location)
-    return sum(file.lstat().st_size for file in files)
+    return sorted(files)

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 
+from autotune.artifact.known_runs import LogView
 from autotune.artifact.replacement import scratch_beside
 from autotune.backends.backend_catalog import backend_of
 from autotune.backends.cpu.linking import check_compiler
@@ -32,10 +33,9 @@ from autotune.measure.measurer import MeasurementBackend
 from autotune.measure.remote.connect import Fleet
 from autotune.options import FP32, Options, Precision
 from autotune.tuning.existing_log import made_log
-from autotune.tuning.preload import preload
 from autotune.tuning.result import PhaseClock, Result
 from autotune.tuning.run_history import Recorder, Run, earlier_runs, known_reference, remember, task_histories
-from autotune.tuning.search_program import SearchOutcome, SearchRequest, search_program
+from autotune.tuning.search_program import SearchOutcome, SearchRequest, preload, search_program
 from autotune.validation.reference_engine import reference_latency
 from schedules.space import Space
 from schedules.target import Target
@@ -243,8 +243,9 @@ def tune_together(
         results, runs = [], []
         for part, sizes in zip(parts, kernels, strict=True):
             mine = [outcome.of(part.program.tasks) for outcome in outcomes]
+            view = _view(part, log)
             result = _build(part, sizes, mine, log, clock, interrupted)
-            results.append(replace(result, elapsed_s=time.perf_counter() - began))
+            results.append(replace(result, elapsed_s=time.perf_counter() - began, views=(view,)))
             runs.append(_story(recorder.run, part, mine[0], log) if mine else recorder.run)  # while the log is open
     if not options.frozen:
         for part, result, run in zip(parts, results, runs, strict=True):
@@ -309,6 +310,13 @@ def _open_model(machine: Machine, asked: PartModel) -> OpenModel:
     out = output_path(asked.path, asked.options)
     earlier = () if asked.options.frozen else _check_place(out, asked.path, machine, precision)
     return OpenModel(asked, machine, model, program, sizes, earlier)
+
+
+def _view(part: OpenModel, log: TuningLog) -> LogView:
+    """The records of the model's kernels, as they are now."""
+    tasks = tuple(task.key for task in part.program.tasks)
+    targets = tuple(replace(part.machine.target, threads=threads).fingerprint for threads in part.sizes)
+    return LogView(tasks, targets, log.state(tasks, targets))
 
 
 def _check_place(out: Path, model_path: Path, machine: Machine, precision: Precision) -> tuple[Run, ...]:

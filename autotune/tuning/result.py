@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from autotune.artifact.known_runs import LogView
 from autotune.events import Observer, PhaseBegan
 from autotune.validation.verdict import Verdict
 from search.allocators.allocation import TaskState
@@ -25,6 +26,7 @@ class Result:
         parts: results of what was tuned where that was more than one thing: the parts of one model, or several models.
         weights: of the models in ``parts``; empty where those are parts of one model.
         fallback_partitions: operators of every part that ONNX Runtime runs.
+        views: of the log, with everything that the artifact is made of.
     """
 
     model: str
@@ -46,6 +48,7 @@ class Result:
     parts: tuple[Result, ...] = ()
     weights: tuple[int, ...] = ()
     fallback_partitions: tuple[tuple[str, ...], ...] = ()
+    views: tuple[LogView, ...] = ()
 
     def to_data(self) -> dict[str, Any]:
         """As in ``tune run --json``; a run of several parts or models has an entry for each."""
@@ -95,6 +98,7 @@ def combined(parts: Sequence[Result]) -> Result:
         interrupted=any(part.interrupted for part in parts),
         states=tuple(state for part in parts for state in part.states),
         parts=tuple(parts),
+        views=tuple(view for part in parts for view in part.views),
     )
 
 

@@ -1,37 +1,48 @@
-"""``tune`` and ``build``: from an ONNX file to a verified artifact, for any target and in any number of parts."""
+"""``tune`` and ``build``: from an ONNX file to a verified artifact, for any target and in any number of parts.
+
+A run that would repeat one of this machine ends with what that one brought. So nothing is imported here that takes a
+while and only a run needs: TVM, ONNX and what is built on them.
+"""
 
 from __future__ import annotations
 
-import logging
+import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from autotune.artifact.known_models import remember_model
-from autotune.backends.backend_catalog import backend_of
-from autotune.backends.cuda.device import device_target
+from autotune.artifact.known_runs import (
+    LogView,
+    RunNote,
+    artifact_state,
+    is_unchanged,
+    log_bytes,
+    read_note,
+    run_key,
+    write_note,
+)
+from autotune.artifact.plain_data import decode, encode
 from autotune.events import Observer, ignore
 from autotune.graph.lanes import device_of
-from autotune.options import BALANCED, Options
-from autotune.tuning.composition import Composition, PartJob, tune_composition
-from autotune.tuning.coupled import CoupledLanes
-from autotune.tuning.existing_log import check_frozen
-from autotune.tuning.fallback_partitions import FallbackPartitions
-from autotune.tuning.multi_shape import ShapeSets
-from autotune.tuning.objective import record_streams, stream_options
-from autotune.tuning.part import output_path, resolve_target, tune_part
-from autotune.tuning.portfolio import tune_portfolio
-from autotune.tuning.result import Result
-from schedules.errors import ModelError, UsageError
+from autotune.host.machine import host_target
+from autotune.options import INSTANT, Options, default_log
+from autotune.tuning.objective import stream_options
+from autotune.tuning.result import PHASES, Result
+from schedules.errors import ArtifactError, LogError, UsageError
 
-logger = logging.getLogger(__name__)
+REPEATED = "nothing has changed since"
+"""What is said of a run that was not carried out again."""
 
 
 def tune(
     model: str | Path | Sequence[str | Path], options: Options | None = None, observe: Observer = ignore
 ) -> Result:
     """Tune ``model``, build and verify the artifact.
+
+    A run that ended and would be repeated is not: where the models, the options, the machine, this program, the log's
+    records and the artifacts are as they were, the artifacts are checked to be whole, and what that run found is
+    returned.
 
     Args:
         model: an ONNX file; or several, which share one budget so that the sum of their latencies, weighted by
@@ -42,33 +53,29 @@ def tune(
         AutotuneError: with one line for people: a bad model, option, log or artifact folder, a miss in a frozen run,
             or outputs that differ from the reference.
     """
+    began = time.perf_counter()
     paths = [Path(model)] if isinstance(model, str | Path) else [Path(each) for each in model]
-    options = stream_options(_for_device(options or Options()))
+    options = stream_options(options or Options())
     if options.frozen:
+        from autotune.tuning.existing_log import check_frozen  # loads SQLAlchemy
+
         check_frozen(options.log)
-    if len(paths) > 1:
-        result = tune_portfolio(paths, options, observe)
-    elif paths and not options.weights:
-        result = _tuned(paths[0], options, observe)
-    else:
-        raise UsageError(f"{len(paths)} models and {len(options.weights)} weights: weights go with two models or more")
-    for path, made in zip(paths, result.parts if result.weights else [result], strict=True):
-        record_streams(made.artifact, options)
-        remember_model(made.artifact, path)
+    if not paths:
+        raise UsageError("no model was given; give the path of an ONNX file, or several")
+    if options.weights and len(paths) == 1:
+        raise UsageError("weights compare models with each other, and there is one; give more models or leave them out")
+    address = str(default_log() if options.log is None else options.log)
+    address = address if "://" in address else os.path.realpath(address)
+    key = _key(paths, options, address)
+    known = None if key is None else _repeated(key, address)
+    if known is not None:
+        return replace(known, elapsed_s=time.perf_counter() - began)
+    from autotune.tuning.split import data_files, tune_models  # loads TVM, ONNX and all else
+
+    result = tune_models(paths, options, observe)
+    if key is not None and not result.interrupted and result.verified is not None:
+        _note(key, result, data_files(paths), address)
     return result
-
-
-def _tuned(path: Path, options: Options, observe: Observer) -> Result:
-    composition = _composition(path, options)
-    if composition is not None:
-        return _tune_parts(path, options, composition, observe)
-    try:
-        return tune_part(path, options, observe)
-    except ModelError as error:
-        if not options.fallback:
-            raise
-        logger.info("%s is cut into what can be tuned and what ONNX Runtime runs: %s", path.name, error)
-    return _tune_parts(path, options, FallbackPartitions(path, options), observe)
 
 
 def build(
@@ -83,46 +90,65 @@ def build(
     return tune(model, replace(options or Options(), frozen=True), observe)
 
 
-def _for_device(options: Options) -> Options:
-    """``--lanes cuda:0`` alone is the device as target; beside the CPU it is the target of the device's lane.
+def _key(paths: Sequence[Path], options: Options, address: str) -> str | None:
+    """The key of the run with the log at ``address``; None for a run that is never taken for done.
 
-    Raises:
-        UsageError: if the lanes name a device and the target is none.
+    Guesses depend on records of any kernel, and other machines and devices may change where nothing here tells.
     """
-    device = device_of(options.lanes)
-    if not device:
-        return options
-    target = options.target if options.target is not None else device_target()
-    if backend_of(target).has_lanes:
-        raise UsageError(f"--lanes {options.lanes} needs a CUDA target for {device}; leave --target out, or give one")
-    lanes = options.lanes if "," in options.lanes else Options.lanes
-    return replace(options, target=target, lanes=lanes)
-
-
-def _composition(path: Path, options: Options) -> Composition | None:
-    """How the model is split before anything is tuned; None where it is tuned as a whole.
-
-    Raises:
-        UsageError: if the options do not go together.
-    """
-    if device_of(options.lanes):
-        return CoupledLanes(path, options)
-    if not options.remote:
-        backend_of(resolve_target(options)).check_options(options)
-    return ShapeSets(path, options) if options.shapes or options.objective == BALANCED else None
-
-
-def _tune_parts(path: Path, options: Options, composition: Composition, observe: Observer) -> Result:
-    began = time.perf_counter()
-    result = tune_composition(composition, output_path(path, options), _tune_part, observe)
-    return replace(result, model=path.name, elapsed_s=time.perf_counter() - began)
-
-
-def _tune_part(job: PartJob, observe: Observer, interrupted: bool) -> Result | None:
-    try:
-        return tune_part(job.model, job.options, observe, interrupted)
-    except ModelError as error:
-        if not job.optional:
-            raise
-        logger.warning("%s stays on the CPU: %s", job.model.stem, error)
+    has_device = bool(device_of(options.lanes) or (options.target is not None and options.target.arch))
+    if options.remote or has_device or options.effort == INSTANT or not options.device:
         return None
+    target = options.target or host_target(options.threads, options.isa)
+    return run_key(paths, options, target, address)
+
+
+def _repeated(key: str, address: str) -> Result | None:
+    """What the run under ``key`` brought, if the same would come out again."""
+    note = read_note(key)
+    if note is None or not is_unchanged(note):
+        return None
+    same = bool(note.log) and note.log == log_bytes(address)
+    if not same and not _has_views(note.views, address):
+        return None
+    return _as_repeated(decode(Result, note.result))
+
+
+def _has_views(views: Iterable[LogView], address: str) -> bool:
+    """Whether the log has the records of ``views``, and no others of the same kernels."""
+    from autotune.tuning.existing_log import existing_log  # loads SQLAlchemy
+
+    try:
+        log = existing_log(address)
+    except LogError:  # a run says what is wrong with it
+        return False
+    try:
+        return all(log.state(view.tasks, view.targets) == view.state for view in views)
+    finally:
+        log.close()
+
+
+def _as_repeated(result: Result) -> Result:
+    """``result`` as of a run that measured nothing and took no time."""
+    return replace(
+        result,
+        measured_trials=0,
+        failed_trials=0,
+        reused_records=result.reused_records + result.measured_trials,
+        phase_s=dict.fromkeys(PHASES, 0.0),
+        reason=f"{result.reason}; {REPEATED}" if result.reason else REPEATED,
+        parts=tuple(_as_repeated(part) for part in result.parts),
+    )
+
+
+def _note(key: str, result: Result, files: Sequence[tuple[str, str]], address: str) -> None:
+    """Keep what a run ended with, where the log still is as the run read it."""
+    made = result.parts if result.weights else (result,)
+    content = log_bytes(address)
+    try:
+        artifacts = tuple((str(each.artifact.absolute()), artifact_state(each.artifact)) for each in made)
+    except ArtifactError:  # somebody is changing it at this moment
+        return
+    if _has_views(result.views, address):
+        parts = tuple(replace(part, states=(), views=()) for part in result.parts)
+        kept = replace(result, states=(), views=(), parts=parts)
+        write_note(key, RunNote(encode(kept), artifacts, tuple(files), result.views, content))

@@ -1,8 +1,12 @@
 """``tune`` and ``build`` from file to artifact, with a measurer that makes its numbers up."""
 
 import json
+import shutil
 import signal
+import subprocess
+import sys
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +16,7 @@ import pytest
 import autotune
 from autotune.artifact.directory import read_artifact
 from autotune.artifact.known_models import remembered_model
+from autotune.artifact.manifest import attach
 from autotune.backends.cpu import linking
 from autotune.builder import one_lane
 from autotune.events import PhaseBegan, SlotDone, TuningBegan, TuningEnded
@@ -132,10 +137,100 @@ def test_a_second_run_measures_nothing_and_keeps_the_artifact(tmp_path, model, m
     first = tuning.tune(model, options(tmp_path))
     stamp = (first.artifact / "model.so").stat().st_mtime_ns
     second = tuning.tune(model, options(tmp_path))
-    assert (second.measured_trials, second.failed_trials) == (0, 0)
-    assert second.reused_records == 6 + FINALISTS_TIMED
-    assert measurers[1].trials == 0
+    assert (second.measured_trials, second.failed_trials, second.reused_records) == (0, 0, 6)
+    assert (second.reason, len(measurers)) == (f"{first.reason}; nothing has changed since", 1)
+    assert (second.verified, second.latency_ms) == (first.verified, first.latency_ms)
     assert (first.artifact / "model.so").stat().st_mtime_ns == stamp
+
+
+def test_a_second_run_with_the_log_of_another_measures_nothing(tmp_path, model, measurers):
+    """Whatever is known of the run on this machine, the log alone says that its trials were measured."""
+    tuning.tune(model, options(tmp_path))
+    second = tuning.tune(model, options(tmp_path, out=tmp_path / "other"))
+    assert (second.measured_trials, second.reused_records) == (0, 6 + FINALISTS_TIMED)
+    assert measurers[1].trials == 0
+
+
+def changed_model(tmp_path):
+    save_tiny(tmp_path / "tiny.onnx", seed=5)
+
+
+def damaged_artifact(tmp_path):
+    path = tmp_path / "tiny.tuned" / "weights.bin"
+    path.write_bytes(path.read_bytes()[:-1] + b"!")
+
+
+def missing_artifact(tmp_path):
+    shutil.rmtree(tmp_path / "tiny.tuned")
+
+
+def another_record(tmp_path):
+    log = open_log(tmp_path / "t.db")
+    record = next(iter(log.records()))
+    log.append([replace(record, when=record.when + 1.0)])
+    log.close()
+
+
+def missing_log(tmp_path):
+    (tmp_path / "t.db").unlink()
+
+
+@pytest.mark.parametrize("change", [changed_model, damaged_artifact, missing_artifact, another_record, missing_log])
+def test_a_run_is_carried_out_again_where_something_has_changed(tmp_path, model, measurers, change):
+    tuning.tune(model, options(tmp_path))
+    change(tmp_path)
+    again = tuning.tune(model, options(tmp_path))
+    assert len(measurers) == 2
+    assert tuning.REPEATED not in again.reason
+    x = np.random.default_rng(3).standard_normal((1, 16, 8, 8)).astype(np.float32)
+    reference = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
+    ours = autotune.InferenceSession(again.artifact).run(None, {"data": x})
+    assert np.allclose(ours[0], reference.run(None, {"data": x})[0], 1e-3, 1e-5)
+
+
+def test_records_of_other_kernels_do_not_matter(tmp_path, model, measurers):
+    tuning.tune(model, options(tmp_path))
+    log = open_log(tmp_path / "t.db")
+    record = next(iter(log.records()))
+    log.append([replace(record, key=replace(record.key, task="another"))])
+    log.close()
+    assert tuning.REPEATED in tuning.tune(model, options(tmp_path)).reason
+
+
+def test_an_attachment_does_not_matter(tmp_path, model, measurers):
+    attach(tuning.tune(model, options(tmp_path)).artifact, "bench.json", b"{}")
+    assert tuning.REPEATED in tuning.tune(model, options(tmp_path)).reason
+
+
+def test_a_run_that_was_interrupted_goes_on(tmp_path, model, measurers, monkeypatch):
+    with monkeypatch.context() as patch:
+        measurer = FakeMeasurer()
+
+        def answer(candidate):
+            if len(measurer.slots) == 2:
+                raise KeyboardInterrupt
+            return if_it_lowers(candidate)
+
+        measurer.answer = answer
+        patch.setattr(local_measurer, "LocalMeasurer", lambda *_, **__: measurer)
+        assert tuning.tune(model, options(tmp_path)).interrupted
+    again = tuning.tune(model, options(tmp_path))
+    assert (again.interrupted, again.measured_trials) == (False, 4)
+
+
+def test_a_repeated_run_loads_neither_tvm_nor_onnx(tmp_path, model, measurers):
+    """In a process of its own: here they are loaded already."""
+    given = options(tmp_path)
+    tuning.tune(model, given)
+    program = (
+        "import sys; from pathlib import Path; from autotune.options import Options;"
+        "from autotune.tuning.tune import tune;"
+        f"result = tune({str(model)!r}, Options(out=Path({str(given.out)!r}), log={str(given.log)!r}, threads=1,"
+        " searcher='random', trials=6, batch=2)); print(result.reason);"
+        "print([name for name in ('tvm', 'onnx', 'sqlalchemy', 'xgboost') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [f"6 trials were measured; {tuning.REPEATED}", "[]"], done.stderr
 
 
 def test_more_trials_go_on_where_the_last_run_ended(tmp_path, model, measurers):

@@ -1,0 +1,106 @@
+"""How models are tuned: each in as many parts as it takes, or several together; all on the machine of the options."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from autotune.artifact.known_models import remember_model
+from autotune.artifact.manifest import sha256
+from autotune.backends.backend_catalog import backend_of
+from autotune.backends.cuda.device import device_target
+from autotune.events import Observer
+from autotune.graph.lanes import device_of
+from autotune.importer.import_worker import external_files
+from autotune.options import BALANCED, Options
+from autotune.tuning.composition import Composition, PartJob, tune_composition
+from autotune.tuning.coupled import CoupledLanes
+from autotune.tuning.fallback_partitions import FallbackPartitions
+from autotune.tuning.multi_shape import ShapeSets
+from autotune.tuning.objective import record_streams
+from autotune.tuning.part import output_path, resolve_target, tune_part
+from autotune.tuning.portfolio import tune_portfolio
+from autotune.tuning.result import Result
+from schedules.errors import ModelError, UsageError
+
+logger = logging.getLogger(__name__)
+
+
+def tune_models(paths: Sequence[Path], options: Options, observe: Observer) -> Result:
+    """Tune, build and verify; as ``autotune.tune``, whatever earlier runs ended with.
+
+    Raises:
+        AutotuneError: as ``autotune.tune``.
+    """
+    options = _for_device(options)
+    result = tune_portfolio(paths, options, observe) if len(paths) > 1 else _tuned(paths[0], options, observe)
+    for path, made in zip(paths, result.parts if result.weights else [result], strict=True):
+        record_streams(made.artifact, options)
+        remember_model(made.artifact, path)
+    return result
+
+
+def data_files(paths: Sequence[Path]) -> list[tuple[str, str]]:
+    """Absolute paths and hashes of the files beside ``paths`` that the models keep their tensors in."""
+    return [(str(file.absolute()), sha256(file)) for path in paths for file in external_files(path)]
+
+
+def _tuned(path: Path, options: Options, observe: Observer) -> Result:
+    composition = _composition(path, options)
+    if composition is not None:
+        return _tune_parts(path, options, composition, observe)
+    try:
+        return tune_part(path, options, observe)
+    except ModelError as error:
+        if not options.fallback:
+            raise
+        logger.info("%s is cut into what can be tuned and what ONNX Runtime runs: %s", path.name, error)
+    return _tune_parts(path, options, FallbackPartitions(path, options), observe)
+
+
+def _for_device(options: Options) -> Options:
+    """``--lanes cuda:0`` alone is the device as target; beside the CPU it is the target of the device's lane.
+
+    Raises:
+        UsageError: if the lanes name a device and the target is none.
+    """
+    device = device_of(options.lanes)
+    if not device:
+        return options
+    target = options.target if options.target is not None else device_target()
+    if backend_of(target).has_lanes:
+        raise UsageError(f"--lanes {options.lanes} needs a CUDA target for {device}; leave --target out, or give one")
+    lanes = options.lanes if "," in options.lanes else Options.lanes
+    return replace(options, target=target, lanes=lanes)
+
+
+def _composition(path: Path, options: Options) -> Composition | None:
+    """How the model is split before anything is tuned; None where it is tuned as a whole.
+
+    Raises:
+        UsageError: if the options do not go together.
+    """
+    if device_of(options.lanes):
+        return CoupledLanes(path, options)
+    if not options.remote:
+        backend_of(resolve_target(options)).check_options(options)
+    return ShapeSets(path, options) if options.shapes or options.objective == BALANCED else None
+
+
+def _tune_parts(path: Path, options: Options, composition: Composition, observe: Observer) -> Result:
+    began = time.perf_counter()
+    result = tune_composition(composition, output_path(path, options), _tune_part, observe)
+    return replace(result, model=path.name, elapsed_s=time.perf_counter() - began)
+
+
+def _tune_part(job: PartJob, observe: Observer, interrupted: bool) -> Result | None:
+    try:
+        return tune_part(job.model, job.options, observe, interrupted)
+    except ModelError as error:
+        if not job.optional:
+            raise
+        logger.warning("%s stays on the CPU: %s", job.model.stem, error)
+        return None

@@ -1,7 +1,8 @@
 """Instruction sets and processors as data: a new CPU is one entry of ``PROCESSORS``, and nothing else names it.
 
-Names are LLVM's, as ``-mcpu`` takes them. Flags are the Linux kernel's (``/proc/cpuinfo``). Registers are those of 128
-bits and more; SVE is not used, since its length is not known when a kernel is built.
+Names are LLVM's, as ``-mcpu`` takes them. Flags are the Linux kernel's (``/proc/cpuinfo``; of RISC-V the extensions in
+its line ``isa``). Registers are those of 128 bits and more; SVE is not used, since its length is not known when a
+kernel is built. RISC-V's vectors are used at the length that a processor has at least (LLVM's ``zvl128b`` and so on).
 """
 
 from __future__ import annotations
@@ -27,6 +28,10 @@ class InstructionSet:
         registers: vector registers of the architecture.
         flags: that the kernel reports of every processor of this level.
         runs: the level below, whose code processors of this level run as well.
+        features: that LLVM must be told of where no processor is named, because the architecture's name promises less.
+        abi: how functions are called, where the architecture has several ways.
+        lane_operands: whether a multiply-add takes a number from one lane of a register, so that numbers which lie
+            together are loaded as one vector. Else it is loaded by itself, or by the multiply-add.
     """
 
     architecture: str
@@ -34,17 +39,31 @@ class InstructionSet:
     registers: int
     flags: frozenset[str] = frozenset()
     runs: str = "generic"
+    features: tuple[str, ...] = ()
+    abi: str = ""
+    lane_operands: bool = False
+
+
+RV64 = ("+m", "+a", "+f", "+d", "+c")
 
 
 INSTRUCTION_SETS = {
     "amx": InstructionSet("x86_64", 64, 32, AMX, "avx512"),
     "avx512": InstructionSet("x86_64", 64, 32, AVX512, "avx2"),
     "avx2": InstructionSet("x86_64", 32, 16, AVX2),
-    "neon": InstructionSet("aarch64", 16, 32),
+    "neon": InstructionSet("aarch64", 16, 32, lane_operands=True),
+    "rvv512": InstructionSet(
+        "riscv64", 64, 32, frozenset({"v", "zvl512b"}), "rvv256", (*RV64, "+v", "+zvl512b"), "lp64d"
+    ),
+    "rvv256": InstructionSet(
+        "riscv64", 32, 32, frozenset({"v", "zvl256b"}), "rvv128", (*RV64, "+v", "+zvl256b"), "lp64d"
+    ),
+    "rvv128": InstructionSet("riscv64", 16, 32, frozenset({"v"}), "rv64", (*RV64, "+v"), "lp64d"),
+    "rv64": InstructionSet("riscv64", 16, 32, features=RV64, abi="lp64d"),
     "generic": InstructionSet("", 16, 32, runs=""),
 }
-"""Level → what it is; of one architecture best first. ``amx`` is AVX-512 plus AMX tiles. RISC-V's vectors are missing:
-TVM makes vectors of unknown length for them, which templates that count their registers cannot use."""
+"""Level → what it is; of one architecture best first. ``amx`` is AVX-512 plus AMX tiles. ``rv64`` has no vectors: LLVM
+makes of one of 16 bytes four numbers."""
 
 ARCHITECTURES = {"arm64": "aarch64", "amd64": "x86_64"}
 """Other names of architectures → LLVM's."""
@@ -90,6 +109,9 @@ PROCESSORS = (
     Processor("neoverse-n2", "neon", ARM_MATRIX | {"sve2", "flagm2"}, "", 64 * KIB, MIB, 32 * MIB),
     Processor("neoverse-v1", "neon", ARM_MATRIX | {"sve"}, "", 64 * KIB, MIB, 32 * MIB),
     Processor("neoverse-n1", "neon", DOTS, "", 64 * KIB, MIB, 32 * MIB),
+    Processor("sifive-x280", "rvv512", frozenset({"v", "zvl256b", "zvl512b"}), "", 32 * KIB, 512 * KIB, 4 * MIB),
+    Processor("spacemit-x60", "rvv256", frozenset({"v", "zvl256b", "zicond"}), "", 32 * KIB, 512 * KIB, 512 * KIB),
+    Processor("sifive-u74", "rv64", frozenset(), "", 32 * KIB, 2 * MIB, 2 * MIB),
     Processor("cortex-a72", "neon", frozenset({"asimd"}), "", 32 * KIB, 512 * KIB, 8 * MIB),
 )
 """Best first within a level."""

@@ -120,8 +120,9 @@ def read_host(read: Reader = read_file, allowed: Iterable[int] | None = None) ->
 
 
 def _flags(info: Mapping[str, str]) -> frozenset[str]:
-    """Features in the kernel's words, which are ``flags`` on x86-64 and ``Features`` on AArch64."""
-    return frozenset(info.get("flags", info.get("Features", "")).split())
+    """Features in the kernel's words: ``flags`` on x86-64, ``Features`` on AArch64, extensions (``isa``) on RISC-V."""
+    letters, *longer = info.get("isa", "").removeprefix("rv64").split("_")
+    return frozenset([*info.get("flags", info.get("Features", "")).split(), *letters, *filter(None, longer)])
 
 
 def host_target(threads: int | None = None, isa: str | None = None, host: Host | None = None) -> Target:

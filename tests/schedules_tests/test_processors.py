@@ -46,6 +46,8 @@ def test_a_level_runs_the_code_of_those_below_it() -> None:
 def test_levels_are_those_of_the_architecture() -> None:
     assert best_levels("x86_64", AVX2) == ("avx2", "generic")
     assert best_levels("arm64", frozenset()) == ("neon", "generic")
+    assert best_levels("riscv64", frozenset({"v", "zvl256b"})) == ("rvv256", "rvv128", "rv64", "generic")
+    assert best_levels("riscv64", frozenset("imafdc")) == ("rv64", "generic")
     assert best_levels("s390x", AVX2) == ("generic",)
 
 

@@ -213,7 +213,7 @@ class Conv2dTemplate(MarkedTemplate):
         def fits(columns: Columns) -> NDArray[np.bool_]:
             m = columns["algorithm"]
             tile = columns["to"] * columns["th"] * columns["tw"]
-            held = tile_registers(columns["to"], columns["th"] * columns["tw"])
+            held = tile_registers(columns["to"], columns["th"] * columns["tw"], target)
             allowed = (held <= target.vector_registers) & (columns["unroll"] * tile <= MOST_UNROLLED)
             fitting = (width % columns["tw"] == 0) | np.isin(columns["tw"], ragged)
             direct = (m == 0) & (height % columns["th"] == 0) & fitting

@@ -29,7 +29,7 @@ from schedules.space import Columns, Knob, Space
 from schedules.target import Target
 from schedules.templates.common.prefetch import FEWEST_TILES, OFTEN, Panel, prefetch_next
 from schedules.templates.common.ranking import ranked
-from schedules.templates.common.register_tile import spread, unroll_tile
+from schedules.templates.common.register_tile import few_registers, spread, unroll_tile
 from schedules.templates.common.structure import (
     MOST_BLOCKS,
     MOST_JOB_ROWS,
@@ -90,7 +90,7 @@ class MatmulTemplate(MarkedTemplate):
 
         def fits(columns: Columns) -> NDArray[np.bool_]:
             tile = columns["tm"] * columns["tn"]
-            allowed = (tile <= limit) & (tile * columns["unroll"] <= MOST_UNROLLED)
+            allowed = few_registers(columns["tn"], columns["tm"], target) & (tile * columns["unroll"] <= MOST_UNROLLED)
             allowed &= columns["rows"] % columns["tm"] == 0
             legal: NDArray[np.bool_] = allowed & ((columns["depth"] == depth) | (columns["rows"] >= 4 * columns["tm"]))
             return legal

@@ -92,6 +92,29 @@ def spelt_bf16(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
     return tvm.IRModule(functions, attrs=mod.attrs)
 
 
+def vectorised(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+    """``VectorizeLoop``, with vectors of the length that schedules give them.
+
+    For a target with RISC-V's vectors TVM would make each of them one of unknown length, of which tiles cannot be made;
+    so it does not learn here that the target has them. LLVM does.
+    """
+    targets = {name: func.attrs["target"] for name, func in mod.functions.items() if "target" in func.attrs}
+    known = {name: target for name, target in targets.items() if "riscv64" in str(target.attrs.get("mtriple", ""))}
+    plain = {name: tvm.target.Target({"kind": "llvm", "mtriple": "riscv64-linux-gnu"}) for name in known}
+    made = tirx.transform.VectorizeLoop(True)(_with_targets(mod, plain))
+    return _with_targets(made, known)
+
+
+def _with_targets(mod: tvm.IRModule, targets: dict[Any, tvm.target.Target]) -> tvm.IRModule:
+    if not targets:
+        return mod
+    functions = {
+        name: func.with_attr("target", targets[name]) if name in targets else func
+        for name, func in mod.functions.items()
+    }
+    return tvm.IRModule(functions, attrs=mod.attrs)
+
+
 def _lowered(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
     old, new = s_tir.transform, tirx.transform
     steps = [
@@ -108,7 +131,7 @@ def _lowered(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         new.BF16ComputeLegalize(),
         new.NarrowDataType(32),
         old.LoopPartition(),
-        new.VectorizeLoop(True),
+        tvm.transform.module_pass(vectorised, opt_level=0, name="Vectorised"),
         new.StorageRewrite(),
         old.HoistIfThenElse(),
         new.UnrollLoop(),

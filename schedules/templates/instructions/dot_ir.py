@@ -58,6 +58,30 @@ VPMADDWD = """
 """
 DECLARED_VPMADDWD = "declare <{n} x i32> @llvm.x86.PMADD(<{n2} x i16>, <{n2} x i16>)"
 
+# AArch64 with I8MM: one instruction multiplies 4 unsigned by 4 signed bytes. LLVM takes the number as one lane of a
+# register (``sudot v, v, v.4b[0]``).
+
+USDOT = """
+  %xb = bitcast <{n} x i32> %x to <{n4} x i8>
+  %wb = bitcast <{n} x i32> %w to <{n4} x i8>
+  %r = call <{n} x i32> @llvm.aarch64.neon.usdot.v{n}i32.v{n4}i8(<{n} x i32> %c, <{n4} x i8> %xb, <{n4} x i8> %wb)
+"""
+DECLARED_USDOT = "declare <{n} x i32> @llvm.aarch64.neon.usdot.v{n}i32.v{n4}i8(<{n} x i32>, <{n4} x i8>, <{n4} x i8>)"
+
+# AArch64 with only signed by signed: (x - 128) · w + 128 · Σ w. Where tiles share weights, so they do Σ w.
+
+SDOT = """
+  %low = xor <{n} x i32> %x, splat (i32 -2139062144)
+  %xb = bitcast <{n} x i32> %low to <{n4} x i8>
+  %wb = bitcast <{n} x i32> %w to <{n4} x i8>
+  %of = call <{n} x i32> @llvm.aarch64.neon.sdot.v{n}i32.v{n4}i8(
+    <{n} x i32> zeroinitializer, <{n4} x i8> %wb, <{n4} x i8> splat (i8 1))
+  %back = shl <{n} x i32> %of, splat (i32 7)
+  %s = call <{n} x i32> @llvm.aarch64.neon.sdot.v{n}i32.v{n4}i8(<{n} x i32> %c, <{n4} x i8> %wb, <{n4} x i8> %xb)
+  %r = add <{n} x i32> %s, %back
+"""
+DECLARED_SDOT = "declare <{n} x i32> @llvm.aarch64.neon.sdot.v{n}i32.v{n4}i8(<{n} x i32>, <{n4} x i8>, <{n4} x i8>)"
+
 
 def portable_u8s8() -> str:
     """Four multiply-adds of 32-bit numbers, for any processor."""
@@ -84,6 +108,18 @@ VDPBF16PS = """
 """
 DECLARED_VDPBF16PS = (
     "declare <{n} x float> @llvm.x86.avx512bf16.dpbf16ps.{bits}(<{n} x float>, <{n2} x bfloat>, <{n2} x bfloat>)"
+)
+
+# The same of AArch64.
+
+BFDOT = """
+  %xb = bitcast <{n} x i32> %x to <{n2} x bfloat>
+  %wb = bitcast <{n} x i32> %w to <{n2} x bfloat>
+  %r = call <{n} x float> @llvm.aarch64.neon.bfdot.v{n}f32.v{n2}bf16(
+    <{n} x float> %c, <{n2} x bfloat> %wb, <{n2} x bfloat> %xb)
+"""
+DECLARED_BFDOT = (
+    "declare <{n} x float> @llvm.aarch64.neon.bfdot.v{n}f32.v{n2}bf16(<{n} x float>, <{n2} x bfloat>, <{n2} x bfloat>)"
 )
 
 # A bfloat16 is the upper half of a float32.

@@ -10,8 +10,8 @@ instruction for it, chosen by what the target has when a config is applied:
 The Q numbers that one lane adds up lie together, in weights (…, b, q) as in activations (…, q), and fill 4 bytes:
 
     form   numbers · weights → sums        Q   instructions, best first
-    u8s8   uint8 · int8 → int32            4   vpdpbusd; vpmaddwd (exact: of single bytes); any processor
-    bf16   bfloat16 · bfloat16 → float32   2   vdpbf16ps; any processor, by float32
+    u8s8   uint8 · int8 → int32            4   vpdpbusd; vpmaddwd (exact: of single bytes); usdot; sdot; any processor
+    bf16   bfloat16 · bfloat16 → float32   2   vdpbf16ps; bfdot; any processor, by float32
 
 float32 has no form here: its multiply-add is what LLVM makes of a vectorised loop.
 """
@@ -111,9 +111,12 @@ CATALOG: tuple[Dot, ...] = (
     _dot("vpdpbusd", U8S8, 8, "avx512vnni avx512vl", dot_ir.VPDPBUSD, dot_ir.DECLARED_VPDPBUSD),
     _vpmaddwd(16, "avx512bw", "avx512.pmaddw.d.512"),
     _vpmaddwd(8, "avx2", "avx2.pmadd.wd"),
+    _dot("usdot", U8S8, 4, "i8mm", dot_ir.USDOT, dot_ir.DECLARED_USDOT),
+    _dot("sdot", U8S8, 4, "dotprod", dot_ir.SDOT, dot_ir.DECLARED_SDOT),
     _dot("portable", U8S8, 0, "", dot_ir.portable_u8s8()),
     _dot("vdpbf16ps", BF16, 16, "avx512bf16", dot_ir.VDPBF16PS, dot_ir.DECLARED_VDPBF16PS),
     _dot("vdpbf16ps", BF16, 8, "avx512bf16 avx512vl", dot_ir.VDPBF16PS, dot_ir.DECLARED_VDPBF16PS),
+    _dot("bfdot", BF16, 4, "bf16", dot_ir.BFDOT, dot_ir.DECLARED_BFDOT),
     _dot("portable", BF16, 0, "", dot_ir.PORTABLE_BF16, dot_ir.DECLARED_FMULADD),
 )
 """Of several that a target has, the first is used."""
@@ -135,6 +138,9 @@ def use_dot(sch: s_tir.Schedule, lane: LoopRV, form: DotForm, target: Target) ->
 
 ROUNDED = (4, 8, 16, 32, 64)
 """Lanes of vectors that are rounded to bfloat16 at once."""
+
+ROUNDING = ({"avx512bf16", "avx512vl"}, {"neon", "bf16"})
+"""What LLVM calls the processors that round vectors in one instruction (``vcvtneps2bf16``, ``bfcvtn``)."""
 
 SYMBOL = re.compile(r"tune_dot_([a-z0-9]+)_([a-z0-9]+)_(\d+)")
 
@@ -184,7 +190,7 @@ def rounded_in_hardware(func: tirx.PrimFunc) -> tirx.PrimFunc:
     TVM adds and shifts integers. LLVM would call a library for processors without the instruction.
     """
     target = func.attrs.get("target") if func.attrs else None
-    if target is None or not {"avx512bf16", "avx512vl"} <= cpu_features(target):
+    if target is None or not any(features <= cpu_features(target) for features in ROUNDING):
         return func
 
     def rounded(call: Call) -> tirx.Expr:

@@ -7,6 +7,7 @@ from functools import cache
 import tvm
 from tvm.target.codegen import llvm_get_cpu_features, llvm_get_system_triple
 
+from schedules.processors import INSTRUCTION_SETS
 from schedules.target import Target
 
 LLVM_LEVEL = 2
@@ -18,12 +19,15 @@ time. At level 1, 8 of the 36 took 1.6 to 2.6 times as long to run."""
 def llvm_target(target: Target) -> tvm.target.Target:
     """The TVM object for a CPU."""
     options: dict[str, object] = {"kind": "llvm", "num-cores": target.threads, "opt-level": LLVM_LEVEL}
+    level = INSTRUCTION_SETS[target.isa]
     if target.architecture not in ("", str(llvm_get_system_triple()).partition("-")[0]):
         options["mtriple"] = f"{target.architecture}-linux-gnu"
     if target.mcpu:
         options["mcpu"] = target.mcpu
-    if target.features:
-        options["mattr"] = list(target.features)
+    if features := (*(() if target.mcpu else level.features), *target.features):
+        options["mattr"] = list(features)
+    if level.abi:
+        options["mabi"] = level.abi
     return tvm.target.Target(options)
 
 

@@ -34,6 +34,11 @@ def test_rates_are_medians_over_rounds_and_compared_with_the_better_way():
     assert RESULT.speedup("onnxruntime", 4) == 1.75
 
 
+def test_a_way_far_behind_the_better_one_of_its_engine_is_left_out():
+    assert module._far_behind(RESULT.served, WAYS) == {("onnxruntime", 4)}
+    assert module._far_behind(RESULT.served[:1], {"tune": ("tune",)}) == set()
+
+
 def test_data_and_lines_say_the_same():
     data = json.loads(json.dumps({**RESULT.to_data(), "artifact": "a"}))
     assert data["speedup"] == {"onnxruntime": {"4": 1.75}}

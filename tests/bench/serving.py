@@ -6,7 +6,8 @@ request at a time. Then several clients send requests to both, to ONNX Runtime a
 What was done before is not done again; the tables show all that is there.
 
     tune      NAME.throughput.tuned and NAME.latency.tuned
-    clients   NAME.clients.json
+    clients   NAME.clients.json: against the other engines
+    single    NAME.single.json: against our own artifact for a request at a time
     load      NAME.load.json
 """
 
@@ -20,7 +21,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +35,7 @@ from tests.models import save
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "build/serving"
 TUNE = [sys.executable, "-c", "import sys; from autotune.cli.main import main; sys.exit(main())"]
-STEPS = ("tune", "clients", "load")
+STEPS = ("tune", "clients", "single", "load")
 OBJECTIVES = ("throughput", "latency")
 
 LIGHT = (
@@ -61,18 +63,12 @@ def tune(folder: Path, model: str, objective: str, budget: str) -> None:
     subprocess.run([*TUNE, *line, "--out", str(out), "--quiet"], check=True)
 
 
-def clients(folder: Path, model: str, count: int, rounds: int) -> None:
-    """Let clients send requests to both artifacts and the other engines."""
-    streams, single = (folder / f"{model}.{objective}.tuned" for objective in OBJECTIVES)
-    line = ["bench", str(streams), "--model", str(folder / f"{model}.onnx"), "--clients", str(count)]
-    against = f"{single},onnxruntime,openvino"
-    done = subprocess.run(
-        [*TUNE, *line, "--against", against, "--rounds", str(rounds), "--json", "--quiet"],
-        check=True,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    (folder / f"{model}.clients.json").write_text(done.stdout)
+def clients(folder: Path, model: str, count: int, rounds: int, against: str) -> dict[str, Any]:
+    """Let clients send requests to the streams and to ``against``; what ``tune bench --json`` says."""
+    line = ["bench", str(folder / f"{model}.throughput.tuned"), "--model", str(folder / f"{model}.onnx")]
+    line += ["--clients", str(count), "--against", against, "--rounds", str(rounds), "--json", "--quiet"]
+    done = subprocess.run([*TUNE, *line], check=True, stdout=subprocess.PIPE, text=True)
+    return dict(json.loads(done.stdout))
 
 
 def capacity(session: InferenceSession, feed: Mapping[str, Any], seconds: float) -> tuple[float, float]:
@@ -128,7 +124,7 @@ def percentiles(seconds: NDArray[np.float64]) -> dict[str, float]:
     return {"p50_ms": p50, "p99_ms": p99, "ratio": p99 / p50}
 
 
-def load(folder: Path, model: str, seconds: float = LOAD_S) -> None:
+def load(folder: Path, model: str, seconds: float = LOAD_S) -> dict[str, Any]:
     """Send requests at a share of the most that the streams answer: evenly, and at random moments."""
     session = InferenceSession(folder / f"{model}.throughput.tuned")
     rng = np.random.default_rng(0)
@@ -145,31 +141,34 @@ def load(folder: Path, model: str, seconds: float = LOAD_S) -> None:
     for name, due in (("even", even), ("random", np.cumsum(rng.exponential(1.0 / (LOAD * rate), count)))):
         made[name] = percentiles(send_at(session, feed, due))
         made[f"{name}_ideal"] = percentiles(ideal_s(due, session.streams, service_s))
-    (folder / f"{model}.load.json").write_text(json.dumps(made, indent=1) + "\n")
+    return made
+
+
+def measured(folder: Path, model: str, step: str) -> dict[str, Any]:
+    """What a step said; empty if it was not run."""
+    path = folder / f"{model}.{step}.json"
+    return dict(json.loads(path.read_text())) if path.exists() else {}
 
 
 def clients_table(folder: Path, models: Sequence[str]) -> list[str]:
-    """Lines of what ``clients`` measured, and geometric means."""
-    head = "| model | requests/s, streams | our single stream | ONNX Runtime, better way | OpenVINO fp32, better hint "
-    lines = [head + "| over ours | over ONNX Runtime | over OpenVINO | over the better |", "|---|" + "---:|" * 8]
-    ratios: dict[str, list[float]] = {}
+    """Lines of what ``clients`` and ``single`` measured, and geometric means."""
+    head = "| model | requests/s | over our single stream | over ONNX Runtime, better way "
+    lines = [head + "| over OpenVINO fp32, better hint | over the better of both |", "|---|" + "---:|" * 5]
+    ratios: dict[str, list[float]] = {"single": [], "onnxruntime": [], "openvino": [], "better": []}
     for model in models:
-        path = folder / f"{model}.clients.json"
-        if not path.exists():
+        others, single = measured(folder, model, "clients"), measured(folder, model, "single")
+        if not others:
             continue
-        data = json.loads(path.read_text())
-        rates = {each["name"]: each["requests_per_s"] for each in data["served"]}
-        single = next(name for name in data["speedup"] if name.endswith(".tuned"))
-        own = rates["autotune"] if "autotune" in rates else data["served"][0]["requests_per_s"]
-        speedups = {name: next(iter(by.values())) for name, by in data["speedup"].items()}
-        others = [speedups[single], speedups["onnxruntime"], speedups["openvino"]]
-        others.append(min(others[1:]))
-        for name, ratio in zip(("single", "onnxruntime", "openvino", "better"), others, strict=True):
-            ratios.setdefault(name, []).append(ratio)
-        cells = [f"{own:.1f}", *(f"{own / ratio:.1f}" for ratio in others[:3]), *(f"{ratio:.2f}" for ratio in others)]
-        lines.append(f"| {model} | {' | '.join(cells)} |")
-    means = [f"{statistics.geometric_mean(each):.2f}" for each in ratios.values()]
-    return [*lines, f"| geometric mean | | | | | {' | '.join(means)} |"] if ratios else []
+        found = {name: next(iter(by.values())) for name, by in others["speedup"].items()}
+        found["better"] = min(found["onnxruntime"], found["openvino"])
+        if single:
+            found["single"] = next(iter(next(iter(single["speedup"].values())).values()))
+        for name, ratio in found.items():
+            ratios[name].append(ratio)
+        cells = [f"{found[name]:.2f}" if name in found else "" for name in ratios]
+        lines.append(f"| {model} | {others['served'][0]['requests_per_s']:.1f} | {' | '.join(cells)} |")
+    means = [f"{statistics.geometric_mean(each):.2f}" if each else "" for each in ratios.values()]
+    return [*lines, f"| geometric mean | | {' | '.join(means)} |"] if len(lines) > 2 else []
 
 
 def load_table(folder: Path, models: Sequence[str]) -> list[str]:
@@ -179,9 +178,7 @@ def load_table(folder: Path, models: Sequence[str]) -> list[str]:
     )
     lines = [head + "| of an ideal queue |", "|---|" + "---:|" * 6]
     for model in models:
-        path = folder / f"{model}.load.json"
-        if path.exists():
-            data = json.loads(path.read_text())
+        if data := measured(folder, model, "load"):
             even, random, ideal = (data[name] for name in ("even", "random", "random_ideal"))
             cells = [f"{each['p50_ms']:.1f}, {each['p99_ms']:.1f} | {each['ratio']:.2f}" for each in (even, random)]
             lines.append(f"| {model} | {data['requests_per_s']:.1f} | {' | '.join(cells)} | {ideal['ratio']:.2f} |")
@@ -206,10 +203,14 @@ def main() -> int:
         for objective in [options.objective] if options.objective else OBJECTIVES:
             if "tune" in steps:
                 tune(folder, model, objective, options.budget)
-        if "clients" in steps and not (folder / f"{model}.clients.json").exists():
-            clients(folder, model, options.clients, options.rounds)
-        if "load" in steps and not (folder / f"{model}.load.json").exists():
-            load(folder, model)
+        single = folder / f"{model}.latency.tuned"
+        work: dict[str, Callable[[], dict[str, Any]]] = {
+            "clients": partial(clients, folder, model, options.clients, options.rounds, "onnxruntime,openvino"),
+            "single": partial(clients, folder, model, options.clients, options.rounds, str(single)),
+            "load": partial(load, folder, model),
+        }
+        for step in (each for each in work if each in steps and not measured(folder, model, each)):
+            (folder / f"{model}.{step}.json").write_text(json.dumps(work[step](), indent=1) + "\n")
     every = [*LIGHT, "encoder"]
     for lines in (clients_table(folder, every), load_table(folder, every)):
         print("\n".join(lines))

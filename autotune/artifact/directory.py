@@ -90,8 +90,9 @@ class Artifact:
     def device_parts(self) -> dict[str, Path]:
         """Subgraph → the artifact of what a device runs of the model (``autotune/tuning/coupled.py``)."""
         steps = self.steps
-        groups = () if steps is None else (group for group in steps.groups if steps.lanes[group.lane].device)
-        return {group.name: self.path / device_folder(group.name) for group in groups}
+        used = () if steps is None else ((group, steps.lanes[group.lane]) for group in steps.groups)
+        names = [group.name for group, lane in used if lane.device and not lane.copies]
+        return {name: self.path / device_folder(name) for name in names}
 
     @property
     def lane_libraries(self) -> dict[int, Path]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from autotune.artifact.directory import Artifact
+from autotune.backends.device import Device, Room
 from autotune.backends.executor import KernelExecutor
 from autotune.graph.lanes import Lane
 from autotune.options import Options
@@ -91,6 +92,15 @@ class Backend(Protocol):
 
         Raises:
             ArtifactError: if this machine cannot run it, or a file is damaged.
+        """
+        ...
+
+    def device(self, lane: Lane, room: Room) -> Device:
+        """The device of a lane beside the CPU's: of this machine, or for ``llvm`` targets a simulated one.
+
+        Raises:
+            ArtifactError: if this machine has no such device.
+            RunError: if it has no room.
         """
         ...
 

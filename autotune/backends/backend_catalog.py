@@ -18,7 +18,7 @@ def cpu_backend() -> Backend:
     """The backend of ``llvm`` targets."""
     from autotune.backends.cpu.cpu_backend import CpuBackend
 
-    return CpuBackend(cuda_backend)
+    return CpuBackend(backend_of)
 
 
 @cache

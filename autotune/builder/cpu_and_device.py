@@ -1,11 +1,13 @@
 """A CPU and a device as lanes: a model's subgraphs as artifacts for each of the two, priced and put together.
 
-A subgraph's cost on a device holds the copies of its inputs and outputs, since what passes between subgraphs lies in
-the host's memory; so handing over from one lane to the other costs no more. Where no device is at hand its cost is a
-bound: the roofline of the data sheet at ``EFFICIENCY``, a launch per kernel, and the copies at ``COPY_BYTES_PER_S``.
+A subgraph's cost on a device is that of running it on what lies in the device's memory. Copies are priced by the bytes
+of each value and the measured way to the device and back; the model's inputs and outputs lie in the host's memory.
+Where no device is at hand its cost is a bound: the roofline of the data sheet at ``EFFICIENCY`` and a launch per
+kernel, with copies at ``COPY_BYTES_PER_S``.
 
 What is placed becomes one artifact like any other. The subgraphs of the CPU are one flat program with groups of calls
-on a lane (graph/merge.py). What the device runs lies in folders of its own, called by a thread of the same driver.
+on a lane (graph/merge.py). What the device runs lies in folders of its own, called by a thread of the same driver, and
+the device's copy engines have threads too.
 """
 
 from __future__ import annotations
@@ -14,8 +16,9 @@ import math
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 from autotune.artifact.apply_plan import apply_plan
 from autotune.artifact.directory import Artifact, device_folder, read_artifact, write_artifact
@@ -24,16 +27,16 @@ from autotune.artifact.manifest import sha256
 from autotune.artifact.plan import Choice, Plan
 from autotune.backends.backend_catalog import backend_of
 from autotune.backends.cpu.linking import compile_kernels, concats_of, link_kernels
-from autotune.builder.branches import Branch
 from autotune.builder.device_build import NOT_RUN
+from autotune.builder.device_profiles import measured_links, resident_run, spec_bytes
 from autotune.builder.placing import Candidate, PlacedModel
 from autotune.graph.flattening import read_flat
-from autotune.graph.lanes import Lane
-from autotune.graph.merge import Part, device_flat, merge
+from autotune.graph.lanes import HOST, SIMULATED, Lane, Way, copy_lanes
+from autotune.graph.merge import Merged, Part, device_flat, merge, with_transfers
 from autotune.graph.partition import Subgraph
-from autotune.graph.placement import Link, Problem, tensors_of
-from autotune.graph.steps import Steps
-from autotune.host.dtypes import numpy_type
+from autotune.graph.placement import Link, Problem, Tensor, place_all
+from autotune.graph.simulation import simulate
+from autotune.graph.steps import Steps, arrange
 from autotune.host.roofline import Roofline
 from autotune.importer.guarded_import import import_model
 from autotune.importer.program import Program
@@ -52,8 +55,8 @@ EFFICIENCY = 0.5
 LAUNCH_S = 3e-6
 """Seconds to launch a kernel of a CUDA graph. A guess, used without a device."""
 
-HAND_OVER_S = 20e-6
-"""Seconds of a copy's latency, of launching a graph and of waiting for it. A guess, used without a device."""
+HAND_OVER_S = 10e-6
+"""Seconds of a copy's latency, and of launching a graph and waiting for it. A guess, used without a device."""
 
 COPY_BYTES_PER_S = 20e9
 """Through PCIe 4 × 16, whose bound is 32 GB/s. A guess, used without a device."""
@@ -61,8 +64,13 @@ COPY_BYTES_PER_S = 20e9
 DRIVER_S = 2e-6
 """Seconds of handing over between threads of the driver of lanes, rounded up (docs/duet.md)."""
 
+IS_SIMULATED = "a part of it runs on a simulated device, which is for tests: it computes on the CPU at made-up speeds"
+
 PROFILE_S = 0.1
 """Seconds for which a subgraph is timed on a lane. Heuristic, not measured."""
+
+INPUTS, OUTPUTS = "inputs", "outputs"
+"""Subgraphs without calls, which hold the model's inputs and outputs in the host's memory."""
 
 
 @dataclass(frozen=True)
@@ -99,13 +107,26 @@ class Costs:
 
 
 @dataclass(frozen=True)
+class Ends:
+    """What a subgraph, or the whole model, reads and writes."""
+
+    name: str
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+
+    @staticmethod
+    def of(name: str, artifact: Artifact) -> Ends:
+        """Of an artifact's interface."""
+        return Ends(name, artifact.inputs, artifact.outputs)
+
+
+@dataclass(frozen=True)
 class CpuAndDevice:
     """A model on a CPU and a device, as ``placing.fastest`` wants it.
 
     Attributes:
         whole: the model.
         parts: its subgraphs, in an order in which they can run; empty where it was not cut.
-        branches: what the parts were made of.
         lanes: the CPU's and the device's.
         cpu, device: what the artifacts of parts were built for.
         options: of the run; without ``options.device`` nothing is run on the device.
@@ -114,7 +135,6 @@ class CpuAndDevice:
 
     whole: TunedPart
     parts: tuple[TunedPart, ...]
-    branches: tuple[Branch, ...]
     lanes: tuple[Lane, Lane]
     cpu: Target
     device: Target
@@ -124,38 +144,71 @@ class CpuAndDevice:
     def cuts(self) -> Iterator[tuple[tuple[Subgraph, ...], Problem]]:
         """As ``Source.cuts``; calls are numbered when the subgraphs are put together."""
         if self.parts:
-            problem = problem_of(self.branches, [self.costs(part) for part in self.parts], self.lanes)
-            yield tuple(Subgraph(part.name, ()) for part in self.parts), problem
+            yield self._cut(self.parts)
+
+    def _cut(self, parts: Sequence[TunedPart]) -> tuple[tuple[Subgraph, ...], Problem]:
+        costs = [self.costs(part) for part in parts]
+        problem, _ = problem_of(self._ends(parts), self._interface, costs, self.lanes, self._links)
+        return tuple(Subgraph(name, ()) for name in (INPUTS, *(part.name for part in parts), OUTPUTS)), problem
+
+    def _ends(self, parts: Sequence[TunedPart]) -> list[Ends]:
+        return [Ends.of(part.name, read_artifact(part.cpu)) for part in parts]
+
+    @property
+    def _interface(self) -> Ends:
+        return Ends.of(self.whole.name, read_artifact(self.whole.cpu))
+
+    @cached_property
+    def _links(self) -> Mapping[Way, Link]:
+        """The ways to the device and back."""
+        lane = self.lanes[1]
+        if self.options.device:
+            return measured_links(backend_of(self.device), lane)
+        return dict.fromkeys([(HOST, lane.memory), (lane.memory, HOST)], Link(HAND_OVER_S, COPY_BYTES_PER_S))
 
     def one_lane(self) -> list[Candidate[Path]]:
         """As ``Source.one_lane``."""
-        device = [] if self.whole.device is None else [Candidate("device alone", self.whole.device)]
+        device = [] if self.whole.device is None else [Candidate("device alone", self._device_alone())]
         return [Candidate("CPU alone", self.whole.cpu), *device]
+
+    def _device_alone(self) -> Path:
+        """The artifact of the whole model on the device: its own, where that keeps to the lane's memory."""
+        assert self.whole.device is not None
+        lane = self.lanes[1]
+        if not lane.limit_bytes and lane.kind != SIMULATED:
+            return self.whole.device
+        subgraphs, problem = self._cut([self.whole])
+        placement = place_all(problem, (0, 1, 0))
+        return self.make(0, PlacedModel(subgraphs, problem, placement, simulate(problem, placement)))
 
     def seconds(self, candidates: Sequence[Candidate[Path]]) -> list[float]:
         """As ``Source.seconds``: measured where the device is here, else as predicted."""
         if self.options.device:
             return race([self._run(candidate.made) for candidate in candidates])
-        alone = self.costs(self.whole)
-        predicted = {self.whole.cpu: alone.cpu, self.whole.device: alone.device or 0.0}
-        return [each.placed.predicted_s if each.placed else predicted[each.made] for each in candidates]
+        _, problem = self._cut([self.whole])
+        alone = {"CPU alone": (0, 0, 0), "device alone": (0, 1, 0)}
+        return [
+            each.placed.predicted_s if each.placed else place_all(problem, alone[each.name]).makespan_s
+            for each in candidates
+        ]
 
     def costs(self, part: TunedPart) -> Costs:
-        """What ``part`` takes on either lane."""
+        """What ``part`` takes on either lane, its copies not counted."""
         cpu = self._run(part.cpu)
         alone = median_s(cpu, PROFILE_S)
         if part.device is None:
             return Costs(alone, None, alone, None)
+        backend = backend_of(self.device)
         if not self.options.device:
             _, program = import_model(part.file, part.inputs, self.device)
-            bound_s = device_bound_s(program, backend_of(self.device).roofline(self.device))
+            bound_s = device_bound_s(program, backend.roofline(self.device))
             return Costs(alone, bound_s, alone, bound_s)
-        device = self._run(part.device)
-        device_alone = median_s(device, PROFILE_S)
-        with at_work(device):
-            busy = median_s(cpu, PROFILE_S)
-        with at_work(cpu):
-            device_busy = median_s(device, PROFILE_S)
+        with resident_run(backend, self.lanes[1], read_artifact(part.device)) as device:
+            device_alone = median_s(device, PROFILE_S)
+            with at_work(device):
+                busy = median_s(cpu, PROFILE_S)
+            with at_work(cpu):
+                device_busy = median_s(device, PROFILE_S)
         return Costs(alone, device_alone, max(alone, busy), max(device_alone, device_busy))
 
     def _run(self, path: Path) -> Run:
@@ -164,22 +217,31 @@ class CpuAndDevice:
 
     def make(self, number: int, placed: PlacedModel) -> Path:
         """As ``Source.make``: an artifact."""
-        where = list(zip(self.parts, placed.placement.lanes, strict=True))
+        by_name = {part.name: part for part in (self.whole, *self.parts)}
+        where = [
+            (by_name[subgraph.name], lane)
+            for subgraph, lane in zip(placed.subgraphs, placed.placement.lanes, strict=True)
+            if subgraph.name in by_name
+        ]
         devices = {part.name: part.device for part, lane in where if lane and part.device is not None}
-        opened = {part.name: read_artifact(devices.get(part.name, part.cpu)) for part in self.parts}
+        opened = {part.name: read_artifact(devices.get(part.name, part.cpu)) for part, _ in where}
         programs = {part.name: import_model(part.file, part.inputs, self.cpu)[1] for part, lane in where if not lane}
         kernels = _union(self.cpu, [opened[name].plan for name in programs])
-        flats = [_part(name, artifact, programs.get(name), kernels) for name, artifact in opened.items()]
-        interface = read_artifact(self.whole.cpu)
-        merged = merge(flats, [s.name for s in interface.inputs], [s.name for s in interface.outputs])
-        named = zip(placed.subgraphs, merged.calls, strict=True)
-        placed = replace(placed, subgraphs=tuple(Subgraph(part.name, calls) for part, calls in named))
-        steps = placed.steps({self.lanes[0].threads: merged.flat, 1: merged.flat})
-        program = _program(list(programs.values()), interface, steps)
+        memory = self.lanes[1].memory
+        flats = [_part(name, artifact, programs.get(name), kernels, memory) for name, artifact in opened.items()]
+        merged = merge(
+            flats, *([spec.name for spec in ends] for ends in (self._interface.inputs, self._interface.outputs))
+        )
+        calls = dict(zip(opened, merged.calls, strict=True))
+        placed = replace(placed, subgraphs=tuple(Subgraph(s.name, calls.get(s.name, ())) for s in placed.subgraphs))
+        steps = self._steps(placed, merged, [part for part, _ in where])
+        program = _program(list(programs.values()), self.whole, self.cpu, self._interface, steps)
         plan = replace(kernels, lanes=placed.plan(self.options.lanes, {}))
-        provenance = {"model": self.whole.file.name, "sha256": sha256(self.whole.file)}
+        provenance: dict[str, Any] = {"model": self.whole.file.name, "sha256": sha256(self.whole.file)}
         if not self.options.device:
             provenance["unverified"] = NOT_RUN
+        if self.lanes[1].kind == SIMULATED:
+            provenance["simulated"] = IS_SIMULATED
         path = self.folder / f"placed-{number}"
         with LocalMeasurer(self.cpu, seed=self.options.seed) as measurer:
             objects = compile_kernels(program, kernels, measurer)
@@ -187,9 +249,18 @@ class CpuAndDevice:
             write_artifact(path, program, plan, steps, identity(program, plan), provenance, partial(link, devices))
         return path
 
+    def _steps(self, placed: PlacedModel, merged: Merged, parts: Sequence[TunedPart]) -> Steps:
+        """What was placed with its copies, which each engine makes in the order that was predicted."""
+        engines = copy_lanes(self.lanes)
+        numbers = {way: len(self.lanes) + number for number, way in enumerate(engines)}
+        values = values_of(self._ends(parts), self._interface)
+        asked = [(values[copy.tensor], copy.link) for copy in placed.placement.copies]
+        pieces = with_transfers(placed.pieces, merged, numbers, asked)
+        return arrange({self.lanes[0].threads: merged.flat, 1: merged.flat}, pieces, (*self.lanes, *engines.values()))
+
 
 def device_bound_s(program: Program, roofline: Roofline) -> float:
-    """Seconds that ``program`` should take on a device that is not at hand, its copies included.
+    """Seconds that ``program`` should take on a device that is not at hand, on what lies in its memory.
 
     Args:
         program: imported for the device.
@@ -200,32 +271,44 @@ def device_bound_s(program: Program, roofline: Roofline) -> float:
         * (LAUNCH_S + roofline.bound_s(int(task.flop / program.spaces[task.key].saving), task.bytes) / EFFICIENCY)
         for task in program.tasks
     )
-    moved = sum(_bytes(spec) for spec in (*program.inputs, *program.outputs))
-    return kernels + HAND_OVER_S + moved / COPY_BYTES_PER_S
+    return kernels + HAND_OVER_S
 
 
-def _bytes(spec: TensorSpec) -> int:
-    return math.prod(spec.shape) * numpy_type(spec.dtype).itemsize
+def values_of(parts: Sequence[Ends], model: Ends) -> list[str]:
+    """The values that pass between subgraphs, or in and out of the model, as ``problem_of`` numbers its tensors."""
+    read = {spec.name for ends in parts for spec in ends.inputs} | {spec.name for spec in model.outputs}
+    made = (*model.inputs, *(spec for ends in parts for spec in ends.outputs))
+    return [spec.name for spec in made if spec.name in read]
 
 
-def problem_of(branches: Sequence[Branch], costs: Sequence[Costs], lanes: tuple[Lane, Lane]) -> Problem:
-    """Placing ``branches`` on the CPU and the device."""
-    maker = {name: number for number, branch in enumerate(branches) for name in branch.outputs}
-    needs = tuple(
-        tuple(sorted({maker[name] for name in branch.inputs if name in maker} - {number}))
-        for number, branch in enumerate(branches)
-    )
+def problem_of(
+    parts: Sequence[Ends], model: Ends, costs: Sequence[Costs], lanes: tuple[Lane, Lane], links: Mapping[Way, Link]
+) -> tuple[Problem, list[str]]:
+    """Placing ``parts`` on the CPU and the device, and the values by the numbers of its tensors.
+
+    The first subgraph holds the model's inputs and the last one its outputs. Both take no time on the CPU's lane, so
+    that what passes between the model's caller and the device is paid for.
+    """
+    readers: dict[str, list[int]] = {}
+    for number, ends in enumerate((*parts, Ends(OUTPUTS, model.outputs, ())), 1):
+        for spec in ends.inputs:
+            readers.setdefault(spec.name, []).append(number)
+    makers = (Ends(INPUTS, (), model.inputs), *parts)
+    made = {spec.name: (number, spec) for number, ends in enumerate(makers) for spec in ends.outputs}
+    values = values_of(parts, model)
+    tensors = tuple(Tensor(made[name][0], tuple(readers[name]), spec_bytes(made[name][1])) for name in values)
     cpu, device = lanes
-    return Problem(
-        lanes,
-        tensors_of(needs, [0] * len(branches)),
-        tuple((cost.cpu, cost.device) for cost in costs),
-        {
-            device.kind: tuple((cost.cpu_busy, cost.device) for cost in costs),
-            cpu.kind: tuple((cost.cpu, cost.device_busy) for cost in costs),
-        },
-        Link(DRIVER_S),
-    )
+    still = (0.0, None)
+
+    def table(*pairs: tuple[float, float | None]) -> tuple[tuple[float, float | None], ...]:
+        return (still, *pairs, still)
+
+    beside = {
+        device.kind: table(*((cost.cpu_busy, cost.device) for cost in costs)),
+        cpu.kind: table(*((cost.cpu, cost.device_busy) for cost in costs)),
+    }
+    alone = table(*((cost.cpu, cost.device) for cost in costs))
+    return Problem(lanes, tensors, alone, beside, Link(DRIVER_S), links), values
 
 
 def _union(target: Target, plans: Sequence[Plan]) -> Plan:
@@ -238,11 +321,11 @@ def _union(target: Target, plans: Sequence[Plan]) -> Plan:
     return Plan(target, tuple(best[key] for key in sorted(best)))
 
 
-def _part(name: str, artifact: Artifact, program: Program | None, plan: Plan) -> Part:
-    """A subgraph's calls: kernels where it was placed on the CPU (``program``), else calls of the device."""
+def _part(name: str, artifact: Artifact, program: Program | None, plan: Plan, memory: str) -> Part:
+    """A subgraph's calls: kernels where it was placed on the CPU (``program``), else one that runs it in ``memory``."""
     inputs, outputs = (tuple(spec.name for spec in specs) for specs in (artifact.inputs, artifact.outputs))
     if program is None:
-        return Part(name, device_flat(name, artifact.inputs, artifact.outputs), inputs, outputs)
+        return Part(name, device_flat(name, artifact.inputs, artifact.outputs, memory), inputs, outputs, memory)
     flat = read_flat(apply_plan(program, plan), concats_of(program))
     if flat is None:
         raise ModelError(
@@ -251,10 +334,10 @@ def _part(name: str, artifact: Artifact, program: Program | None, plan: Plan) ->
     return Part(name, flat, inputs, outputs)
 
 
-def _program(programs: Sequence[Program], interface: Artifact, steps: Steps) -> Program:
+def _program(programs: Sequence[Program], whole: TunedPart, cpu: Target, interface: Ends, steps: Steps) -> Program:
     """What is kept of the CPU's programs: their kernels, under the whole model's interface."""
     return replace(
-        programs[0],
+        programs[0] if programs else import_model(whole.file, whole.inputs, cpu)[1],
         weights=steps.weights,
         inputs=interface.inputs,
         outputs=interface.outputs,

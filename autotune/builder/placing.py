@@ -59,15 +59,19 @@ class PlacedModel:
         """Seconds until the last subgraph ends."""
         return max(end for _, end in self.spans)
 
+    @property
+    def pieces(self) -> list[Piece]:
+        """The subgraphs that have calls, in order."""
+        ordered = ((self.subgraphs[s], self.placement.lanes[s]) for s in self.placement.order)
+        return [Piece(part.name, part.nodes, lane) for part, lane in ordered if part.nodes]
+
     def steps(self, flats: Mapping[int, Flat]) -> Steps:
-        """The kernel calls in order, by lane.
+        """The kernel calls in order, by lane, where all lanes have one memory.
 
         Args:
             flats: threads of a lane → the program with kernels for such lanes.
         """
-        ordered = ((self.subgraphs[s], self.placement.lanes[s]) for s in self.placement.order)
-        pieces = [Piece(part.name, part.nodes, lane) for part, lane in ordered]
-        return arrange(flats, pieces, self.problem.lanes)
+        return arrange(flats, self.pieces, self.problem.lanes)
 
     def plan(self, text: str, choices: Mapping[int, tuple[Choice, ...]]) -> LanePlan:
         """As plan.json has it.
@@ -79,7 +83,7 @@ class PlacedModel:
         lanes = [self.problem.lanes[lane] for lane in self.placement.lanes]
         used = {lane.threads for lane in lanes}
         ordered = ((self.subgraphs[s], lanes[s].name, self.spans[s]) for s in self.placement.order)
-        placed = tuple(Placed(part.name, lane, part.nodes, *span) for part, lane, span in ordered)
+        placed = tuple(Placed(part.name, lane, part.nodes, *span) for part, lane, span in ordered if part.nodes)
         return LanePlan(text, tuple((count, choices[count]) for count in sorted(used & set(choices))), placed)
 
 

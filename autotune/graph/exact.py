@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from autotune.graph.lanes import HOST
 from autotune.graph.placement import ROUNDING, Costs, PartialPlacement, Placement, Problem, Tensor, place_all
 from autotune.graph.placers import correction
 
@@ -85,6 +86,15 @@ class _Prefix:
     seconds: float
     bound_s: float
     chosen: tuple[tuple[int, int], ...]
+
+
+def _column(problem: Problem, lane: int) -> tuple[object, ...]:
+    """All that placing knows of a lane but which cores and which memory are its own."""
+    own = problem.lanes[lane]
+    ways = (problem.links.get((HOST, own.memory)), problem.links.get((own.memory, HOST))) if own.memory else ()
+    others = frozenset(way for way in problem.links if own.memory and own.memory in way and HOST not in way)
+    tables = (problem.alone, *(problem.beside[kind] for kind in sorted(problem.beside)))
+    return own.threads, own.kind, ways, others, tuple(tuple(row[lane] for row in table) for table in tables)
 
 
 def _reached(start: int, edges: Sequence[Sequence[int]]) -> set[int]:
@@ -180,6 +190,12 @@ class _Search:
         self._least_work = [
             min(cost * problem.lanes[lane].threads for cost, lane in problem.choices(s)) for s in range(problem.count)
         ]
+        self._cores = [set(lane.cores) for lane in problem.lanes]
+        self._around = [[o for o, cores in enumerate(self._cores) if cores & own] for own in self._cores]
+        columns = [_column(problem, lane) for lane in range(len(problem.lanes))]
+        self._alike = [
+            columns.index(column) if columns.count(column) > 1 else -1 - n for n, column in enumerate(columns)
+        ]
         self._best = correction(problem)  # a short one: the search prunes by it from the start
 
     def run(self) -> Exact:
@@ -199,8 +215,9 @@ class _Search:
             if not done >> s & 1 and all(done >> source & 1 for source in problem.needs[s])
         ]
         children = []
+        lanes = self._distinct(partial)
         for subgraph in ready:
-            for lane in range(len(problem.lanes)):
+            for lane in lanes:
                 if partial.finish(subgraph, lane) is not None:
                     child = partial.copy()
                     child.place(subgraph, lane)
@@ -216,6 +233,25 @@ class _Search:
             self._nodes += 1
             if not self._dominated(child, done | 1 << subgraph):
                 self._grow(child, done | 1 << subgraph)
+
+    def _distinct(self, partial: PartialPlacement) -> list[int]:
+        """Lanes without those that differ in nothing from an earlier one: of many equal cores one is tried."""
+        used = set(partial.lane.values())
+        seen = set[tuple[object, ...]]()
+        found = []
+        for lane, alike in enumerate(self._alike):
+            if alike >= 0 and lane not in used:
+                # Lanes that share its cores matter by what they are, whether they ran anything, and when they are free.
+                around = [
+                    (self._alike[other], other in used, sorted(partial.free[core] for core in self._cores[other]))
+                    for other in self._around[lane]
+                ]
+                state = (alike, *(tuple(map(str, each)) for each in sorted(around)))
+                if state in seen:
+                    continue
+                seen.add(state)
+            found.append(lane)
+        return found
 
     def _bound(self, partial: PartialPlacement, done: int) -> float:
         """No completion ends before this: the longest chain left, and the work left divided among all cores."""

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.graph.arena import Slice
+from autotune.graph.lanes import HOST
 
 Place = Literal["input", "weight", "arena"]
 
@@ -38,12 +39,17 @@ class Use:
 
 @dataclass(frozen=True)
 class FlatCall:
-    """One kernel call; it writes a tensor of ``shape`` and ``dtype``, known by the call's number."""
+    """One kernel call; it writes a tensor of ``shape`` and ``dtype``, known by the call's number.
+
+    Attributes:
+        memory: where it writes: the host's memory, or a device's as ``Lane.memory`` names it.
+    """
 
     symbol: str
     arguments: tuple[Use, ...]
     shape: tuple[int, ...]
     dtype: str
+    memory: str = HOST
 
     @property
     def bytes(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -10,10 +11,15 @@ from schedules.errors import UsageError
 
 AUTO = "auto"
 CPU = "cpu"
+HOST = ""
+"""The memory of lanes of cores, as ``Lane.memory`` names it."""
 ROOMY = 4
 """Threads from which on one is left to a device: it is a quarter of the CPU's work at most. Heuristic, not measured."""
 _CPU = re.compile(r"cpu(?::(\d+)x(\d+)|:(\d+(?:\+\d+)+))?")
-_CUDA = re.compile(r"cuda(?::(\d+))?")
+SIMULATED = "sim"
+"""Kind of a device that software stands in for: its own memory, queue, copy engines and made-up speeds, for tests."""
+_DEVICE = re.compile(r"(cuda|sim)(?::(\d+))?(?:=(\d+(?:\.\d+)?)([KMG]?)B)?")
+_UNITS = {"": 1, "K": 1000, "M": 1000**2, "G": 1000**3}
 
 
 @dataclass(frozen=True)
@@ -25,12 +31,17 @@ class Lane:
         first, threads: its cores by position among those the artifact may use. Lanes may share cores; then they take
             turns. A device has a core of its own, which is no CPU's: the thread that waits for it.
         device: such as ``cuda:0``; empty for cores.
+        copies: whether it carries tensors instead of running subgraphs: one of the device's copy engines.
+        limit_bytes: of the device's memory that the model may use; 0 for all that there is. Weights beyond it stay in
+            the host's memory and are streamed.
     """
 
     name: str
     first: int
     threads: int
     device: str = ""
+    copies: bool = False
+    limit_bytes: int = 0
 
     @property
     def cores(self) -> range:
@@ -60,15 +71,29 @@ def device_of(text: str) -> str:
     Raises:
         UsageError: for devices in any other place, or one that is not the first.
     """
+    return _device_and_limit(text)[0]
+
+
+def is_simulated(device: str) -> bool:
+    """Whether software stands in for ``device``."""
+    return device.partition(":")[0] == SIMULATED
+
+
+def _device_and_limit(text: str) -> tuple[str, int]:
+    """The device of ``--lanes``, and the bytes of its memory that may be used, 0 where that is not said."""
     parts = [part.strip() for part in text.split(",")]
-    named = [part for part in parts if _CUDA.fullmatch(part)]
+    named = [match for match in map(_DEVICE.fullmatch, parts) if match is not None]
     if not named:
-        return ""
-    match = _CUDA.fullmatch(named[0])
-    assert match is not None
-    if len(named) > 1 or parts[:-1] not in ([], [CPU]) or int(match.group(1) or 0):
-        raise UsageError(f"--lanes {text!r} is not understood; a device goes as cpu,cuda:0")
-    return "cuda:0"
+        return "", 0
+    kind, number, amount, unit = named[0].groups()
+    if len(named) > 1 or parts[:-1] not in ([], [CPU]) or int(number or 0):
+        raise UsageError(f"--lanes {text!r} is not understood; a device goes as cpu,cuda:0 or cpu,cuda:0=4GB")
+    limit = int(float(amount) * _UNITS[unit]) if amount else 0
+    if (amount or kind == SIMULATED) and len(parts) == 1:
+        raise UsageError(f"--lanes {text!r} goes beside the CPU only; give cpu,{text.strip()}")
+    if amount and not limit:
+        raise UsageError(f"--lanes {text!r} leaves the device no memory; give it some, such as cuda:0=4GB")
+    return f"{kind}:0", limit
 
 
 def coupled_lanes(text: str, threads: int) -> tuple[Lane, Lane]:
@@ -77,9 +102,24 @@ def coupled_lanes(text: str, threads: int) -> tuple[Lane, Lane]:
     Where there are ``ROOMY`` threads or more the last one is left to the device: while the CPU's kernels run, it hands
     the device its work, and kernels whose threads have to share a core wait for the slowest.
     """
-    device = device_of(text)
+    device, limit = _device_and_limit(text)
     own = threads - 1 if threads >= ROOMY else threads
-    return cpu_lane(0, own), Lane(device, own, 1, device)
+    return cpu_lane(0, own), Lane(device, own, 1, device, limit_bytes=limit)
+
+
+Way = tuple[str, str]
+"""(from, to): two memories between which tensors are copied."""
+
+
+def copy_lanes(lanes: Sequence[Lane]) -> dict[Way, Lane]:
+    """The copy engines of the devices among ``lanes``, one per direction, each beside all that computes."""
+    first = max(lane.cores[-1] for lane in lanes) + 1
+    found: dict[Way, Lane] = {}
+    for lane in lanes:
+        for way, word in (((HOST, lane.memory), "in"), ((lane.memory, HOST), "out")):
+            if lane.device and way not in found:
+                found[way] = Lane(f"{lane.device} {word}", first + len(found), 1, lane.device, copies=True)
+    return found
 
 
 def parse_lanes(text: str, threads: int) -> tuple[Lane, ...]:

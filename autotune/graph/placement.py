@@ -25,16 +25,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from autotune.graph.lanes import Lane
+from autotune.graph.lanes import HOST, Lane
 
 LEAST_S = 1e-12
 """Seconds of a subgraph that takes no time, so that its rate is finite."""
 
 ROUNDING = 1e-9
 """Relative difference of two sums of the same seconds in another order."""
-
-HOST = ""
-"""The memory of lanes of cores, as ``Lane.memory`` names it."""
 
 Costs = tuple[tuple[float | None, ...], ...]
 """(n, n_lanes) seconds of subgraphs on lanes; None where a subgraph cannot run."""

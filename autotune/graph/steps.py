@@ -13,8 +13,8 @@ from typing import Any
 from numpy.typing import NDArray
 
 from autotune.graph.arena import place_tensors, root_of
-from autotune.graph.flat import Flat, Place, Use
-from autotune.graph.lanes import Lane
+from autotune.graph.flat import Flat, Use
+from autotune.graph.lanes import HOST, Lane
 
 
 @dataclass(frozen=True)
@@ -22,11 +22,11 @@ class Operand:
     """One argument of a kernel.
 
     Attributes:
-        place: where it lies.
+        place: where it lies, a ``Place``, or the device whose arena holds it.
         index: number of the input or weight; byte offset in the arena.
     """
 
-    place: Place
+    place: str
     index: int
     shape: tuple[int, ...]
     dtype: str
@@ -68,6 +68,7 @@ class Steps:
         weights: the program's weights, then the constants that its calls hold.
         lanes: what the groups run on; empty with ``groups`` where all calls run on one lane of all threads.
         groups: the calls by subgraph, in order.
+        device_bytes: (device, size of its arena) where lanes are devices.
     """
 
     calls: tuple[Step, ...]
@@ -76,6 +77,7 @@ class Steps:
     weights: tuple[NDArray[Any], ...]
     lanes: tuple[Lane, ...] = ()
     groups: tuple[Group, ...] = ()
+    device_bytes: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,7 @@ def arrange(flats: Mapping[int, Flat], pieces: Sequence[Piece], lanes: Sequence[
         lanes: the lanes.
     """
     order = _Order(next(iter(flats.values())), pieces, lanes)
-    offsets, total = order.memory()
+    offsets, sizes = order.memory()
     weights: dict[int, tuple[int, NDArray[Any]]] = {}  # programs of several sizes share arrays: each is kept once
     calls: list[Step] = []
     groups: list[Group] = []
@@ -122,15 +124,15 @@ def arrange(flats: Mapping[int, Flat], pieces: Sequence[Piece], lanes: Sequence[
         def placed(use: Use, flat: Flat = flat) -> Operand:
             index = use.source.index
             if use.source.place == "arena":
-                index = offsets[index]
-            elif use.source.place == "weight":
+                return Operand(flat.calls[index].memory or "arena", offsets[index], use.shape, use.dtype)
+            if use.source.place == "weight":
                 array = flat.weights[index]
                 index, _ = weights.setdefault(id(array), (len(weights), array))
             return Operand(use.source.place, index, use.shape, use.dtype)
 
         for number in kept:
             call = flat.calls[number]
-            written = Operand("arena", offsets[number], call.shape, call.dtype)
+            written = Operand(call.memory or "arena", offsets[number], call.shape, call.dtype)
             calls.append(Step(call.symbol, (*(placed(use) for use in call.arguments), written)))
         numbers[position] = len(groups)
         waits = tuple(numbers[other] for other in order.waits(position) if other in numbers)
@@ -138,7 +140,8 @@ def arrange(flats: Mapping[int, Flat], pieces: Sequence[Piece], lanes: Sequence[
     flat = next(iter(flats.values()))
     outputs = tuple(Operand("arena", offsets[use.source.index], use.shape, use.dtype) for use in flat.outputs)
     arrays = tuple(array for _, array in weights.values())
-    return Steps(tuple(calls), outputs, total, arrays, tuple(lanes), tuple(groups))
+    devices = tuple((memory, size) for memory, size in sorted(sizes.items()) if memory != HOST)
+    return Steps(tuple(calls), outputs, sizes.get(HOST, 0), arrays, tuple(lanes), tuple(groups), devices)
 
 
 class _Order:
@@ -174,8 +177,8 @@ class _Order:
         """Pieces on other cores that must be done before the one at ``position``."""
         return self._waits[position]
 
-    def memory(self) -> tuple[tuple[int, ...], int]:
-        """Offsets of all tensors, and the size of the arena."""
+    def memory(self) -> tuple[tuple[int, ...], dict[str, int]]:
+        """Offsets of all tensors in the arenas of their memories, and the size of each arena."""
         calls = self._flat.calls
         uses, first = [0] * len(calls), [-1] * len(calls)
         before = self._calls_before()
@@ -192,9 +195,14 @@ class _Order:
             self._add(uses, use.source.index, len(calls))  # a call that comes after all others
 
         def clash(one: int, other: int) -> bool:
-            return bool(uses[one] & ~first[other] and uses[other] & ~first[one])
+            apart = calls[one].memory != calls[other].memory
+            return not apart and bool(uses[one] & ~first[other] and uses[other] & ~first[one])
 
-        return place_tensors([call.bytes for call in calls], self._flat.slices, clash)
+        offsets, _ = place_tensors([call.bytes for call in calls], self._flat.slices, clash)
+        sizes: dict[str, int] = {}
+        for offset, call in zip(offsets, calls, strict=True):
+            sizes[call.memory] = max(sizes.get(call.memory, 0), offset + call.bytes)
+        return offsets, sizes
 
     def _add(self, uses: list[int], tensor: int, call: int) -> None:
         root, _ = root_of(tensor, self._flat.slices)

@@ -98,9 +98,7 @@ class CoupledLanes:
             part if result is not None else replace(part, device=None)
             for part, result in zip((self._part(name, folder) for name in names), results[1::2], strict=True)
         )
-        source = CpuAndDevice(
-            whole, tuple(parts), tuple(self._branches), self._lanes, self._cpu, self._device, self._options, folder
-        )
+        source = CpuAndDevice(whole, tuple(parts), self._lanes, self._cpu, self._device, self._options, folder)
         best = fastest(source)
         path, measured = best.candidate.made, self._options.device
         if best.candidate.placed is not None and measured:

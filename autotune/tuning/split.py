@@ -13,7 +13,8 @@ from autotune.artifact.manifest import sha256
 from autotune.backends.backend_catalog import backend_of
 from autotune.backends.cuda.device import device_target
 from autotune.events import Observer
-from autotune.graph.lanes import device_of
+from autotune.graph.lanes import device_of, is_simulated
+from autotune.host.machine import host_target
 from autotune.importer.import_worker import external_files
 from autotune.options import BALANCED, Options
 from autotune.tuning.composition import Composition, PartJob, tune_composition
@@ -70,6 +71,9 @@ def _for_device(options: Options) -> Options:
     device = device_of(options.lanes)
     if not device:
         return options
+    if is_simulated(device):
+        logger.warning("%s is a simulated device, for tests: it computes on the CPU, at made-up speeds", device)
+        return replace(options, target=replace(host_target(options.threads, options.isa), threads=1))
     target = options.target if options.target is not None else device_target()
     if backend_of(target).has_lanes:
         raise UsageError(f"--lanes {options.lanes} needs a CUDA target for {device}; leave --target out, or give one")

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 from autotune.artifact.directory import Artifact, read_artifact
 from autotune.backends.backend import Backend
-from autotune.backends.cpu.device_lanes import device_functions
+from autotune.backends.cpu.device_lanes import device_calls
 from autotune.backends.cpu.native_executor import ANYWHERE, NativeExecutor
 from autotune.backends.cpu.native_library import NativeLibrary
+from autotune.backends.device import Device, Room
 from autotune.backends.executor import KernelExecutor
 from autotune.graph.lanes import Lane, parse_lanes
 from autotune.host.machine import read_host, runs_here, thread_cpus
@@ -35,10 +36,10 @@ class CpuBackend:
     """The backend of ``llvm`` targets.
 
     Attributes:
-        device: gives the backend of the subgraphs that an artifact placed on a device.
+        backend_of: gives the backend of a target: those of subgraphs that an artifact placed on a device.
     """
 
-    device: Callable[[], Backend]
+    backend_of: Callable[[Target], Backend]
     kind: str = "llvm"
     forms: tuple[str, ...] = ("tir", "llvm", "asm")
     has_lanes: bool = True
@@ -105,13 +106,28 @@ class CpuBackend:
                 where[lane.first] = ANYWHERE
         paths = {artifact.target.threads: artifact.library, **artifact.lane_libraries}
         libraries = {count: NativeLibrary(path) for count, path in paths.items()}
-        devices = device_functions({name: self._on_device(path) for name, path in artifact.device_parts.items()})
-        return NativeExecutor(libraries, artifact.steps, artifact.weights, where, devices)
+        calls = device_calls(artifact.steps, *self._devices(artifact)) if artifact.steps.device_bytes else {}
+        return NativeExecutor(libraries, artifact.steps, artifact.weights, where, calls)
 
-    def _on_device(self, path: Path) -> tuple[KernelExecutor, int]:
-        """What runs the device's part at ``path``, and how many outputs that has."""
-        part = read_artifact(path)
-        return self.device().executor(part, part.target.threads), len(part.outputs)
+    def _devices(self, artifact: Artifact) -> tuple[dict[str, Device], dict[str, Artifact]]:
+        """The devices that parts of ``artifact`` were placed on, opened, and those parts by subgraph."""
+        assert artifact.steps is not None
+        parts = {name: read_artifact(path) for name, path in artifact.device_parts.items()}
+        lane_of = {group.name: artifact.steps.lanes[group.lane] for group in artifact.steps.groups}
+        devices: dict[str, Device] = {}
+        for device, size in artifact.steps.device_bytes:
+            own = {name: part for name, part in parts.items() if lane_of[name].device == device}
+            if own:
+                name, part = next(iter(own.items()))
+                room = Room.of(size, lane_of[name].limit_bytes, own.values())
+                devices[device] = self.backend_of(part.target).device(lane_of[name], room)
+        return devices, parts
+
+    def device(self, lane: Lane, room: Room) -> Device:
+        """As ``Backend.device``: a simulated one."""
+        from autotune.backends.software.software_device import SoftwareDevice  # few artifacts need it
+
+        return SoftwareDevice(lane.device, room)
 
     def emit(self, program: str, config: Config, target: Target, form: str) -> str:
         """As ``Backend.emit``."""

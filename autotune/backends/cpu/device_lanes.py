@@ -1,56 +1,75 @@
-"""Subgraphs that a device runs, as functions that the core calls like kernels (``native_executor.py``).
+"""What the core calls on lanes that are devices, like kernels (``native_executor.py``).
 
-A subgraph with several outputs has a function for each: the first runs it on the device and keeps what came back, the
-others only hand out what is kept. They run in a row on the thread that waits for the device, so nothing else is needed
-to keep them together.
+A device's thread runs subgraphs; the threads of its copy engines bring tensors in and out, each when what it copies is
+there. So a copy goes on beside kernels, and what one subgraph leaves for the next stays in the device's memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from autotune.artifact.directory import Artifact
 from autotune.backends.cpu.native_executor import DeviceCall
-from autotune.backends.executor import Arrays, KernelExecutor
-from autotune.graph.merge import device_symbol
+from autotune.backends.device import Device
+from autotune.backends.executor import Arrays
+from autotune.graph.merge import COPY, device_symbol
+from autotune.graph.steps import Operand, Step, Steps
+from schedules.errors import AutotuneError
 
 
-class DeviceSubgraph:
-    """One subgraph.
-
-    Args:
-        machine: runs it; its inputs and outputs lie in the host's memory.
-    """
-
-    def __init__(self, machine: KernelExecutor) -> None:
-        self._machine = machine
-        self._made: list[NDArray[Any]] = []
-
-    def run(self, arrays: Arrays) -> None:
-        """Run on all but the last of ``arrays``, and write the first output there."""
-        self._made = self._machine.run(arrays[:-1])
-        self.fetch(0, arrays)
-
-    def fetch(self, number: int, arrays: Arrays) -> None:
-        """Write output ``number`` of the last run to the last of ``arrays``."""
-        place = arrays[-1]
-        np.copyto(place, self._made[number].view(place.dtype).reshape(place.shape))
-
-
-def device_functions(machines: Mapping[str, tuple[KernelExecutor, int]]) -> dict[str, DeviceCall]:
-    """Symbol → function of every call that devices answer.
+def device_calls(steps: Steps, devices: Mapping[str, Device], parts: Mapping[str, Artifact]) -> dict[int, DeviceCall]:
+    """Number of a call → what answers it, for all calls on lanes that are devices.
 
     Args:
-        machines: subgraph → what runs it, and how many outputs it has.
+        devices: by name, as ``Lane.device``.
+        parts: subgraph → what the device runs of it.
+
+    Raises:
+        AutotuneError: if a device has no room for a subgraph, naming both.
     """
-    found: dict[str, DeviceCall] = {}
-    for name, (machine, outputs) in machines.items():
-        subgraph = DeviceSubgraph(machine)
-        found[device_symbol(name, 0)] = subgraph.run
-        for number in range(1, outputs):
-            found[device_symbol(name, number)] = partial(subgraph.fetch, number)
+    found: dict[int, DeviceCall] = {}
+    number = 0
+    for group in steps.groups:
+        lane = steps.lanes[group.lane]
+        calls = [(number + index, steps.calls[number + index]) for index in range(group.calls)]
+        number += group.calls
+        for index, step in calls if lane.device else ():
+            if step.symbol == COPY:
+                found[index] = _copy(step.operands, devices[lane.device])
+            elif step.symbol == device_symbol(group.name, 0):
+                found[index] = _program(group.name, step, devices[lane.device], parts[group.name])
+            else:
+                found[index] = _nothing
     return found
+
+
+def _copy(operands: tuple[Operand, ...], device: Device) -> DeviceCall:
+    source, target = operands
+    if target.place == "arena":
+        return partial(_download, device.download, source.index)
+    return partial(_upload, device.upload, target.index)
+
+
+def _download(download: Callable[..., None], offset: int, arrays: Arrays) -> None:
+    download(offset, arrays[0])
+
+
+def _upload(upload: Callable[..., None], offset: int, arrays: Arrays) -> None:
+    upload(arrays[0], offset)
+
+
+def _program(name: str, step: Step, device: Device, part: Artifact) -> DeviceCall:
+    """Loads a subgraph; the last operands of ``step`` are its outputs, the first one's at the very end."""
+    count = len(part.outputs)
+    places = [operand.index for operand in step.operands]
+    inputs, outputs = places[: len(places) - count], [places[-1], *places[len(places) - count : -1]]
+    try:
+        run = device.load(part, inputs, outputs)
+    except AutotuneError as error:
+        raise type(error)(f"subgraph {name!r} cannot be loaded: {error}") from error
+    return lambda _arrays: run()
+
+
+def _nothing(_arrays: Arrays) -> None:
+    """What the call stands for is written by the one that runs its subgraph."""

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.backends.cpu.native_library import CANCELLED, OK, NativeLibrary, Program, Report, Settings
-from autotune.backends.cpu.program_words import groups_of, lanes_of, nbytes, program_words
+from autotune.backends.cpu.program_words import groups_of, host_operands, lanes_of, nbytes, program_words
 from autotune.backends.executor import Arrays, Span
 from autotune.graph.lanes import cpu_lane
 from autotune.graph.steps import Operand, Steps
@@ -22,7 +22,7 @@ ANYWHERE = -1
 """In place of a CPU: the thread is not pinned."""
 
 DeviceCall = Callable[[Arrays], None]
-"""Answers a call on a lane that is a device: reads all but the last of the arrays, and writes that."""
+"""Answers a call on a lane that is a device: given those of its operands that lie in the host's memory."""
 
 KERNEL = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_int32, c_void_p)
 """A kernel's type, TVM's ``TVMFFISafeCallType``; its arguments are 16 bytes each, the latter 8 a tensor's address."""
@@ -37,7 +37,7 @@ class NativeExecutor:
         weights: the program's weights, aligned.
         cpus: logical CPU of every core that lanes speak of; ``ANYWHERE`` for a thread that waits for a device.
             Thread 0 is the caller's.
-        devices: symbol → what answers calls on lanes that are devices (``autotune/backends/cpu/device_lanes.py``).
+        devices: number of a call → what answers it, on lanes that are devices (``device_lanes.py``).
 
     Raises:
         RunError: if there is no memory for the arena, or a thread cannot be started.
@@ -49,7 +49,7 @@ class NativeExecutor:
         steps: Steps,
         weights: Sequence[NDArray[Any]],
         cpus: Sequence[int],
-        devices: Mapping[str, DeviceCall] | None = None,
+        devices: Mapping[int, DeviceCall] | None = None,
     ) -> None:
         self.lanes = steps.lanes or (cpu_lane(0, len(cpus)),)
         self.groups = groups_of(steps)
@@ -121,7 +121,7 @@ class NativeExecutor:
 
     def _kernels(self, libraries: Mapping[int, NativeLibrary]) -> list[int]:
         """Address of the function of every call."""
-        lanes, calls, found = lanes_of(self._steps), iter(self._steps.calls), []
+        lanes, calls, found = lanes_of(self._steps), iter(self._steps.calls), list[int]()
         for group in self.groups:
             lane = lanes[group.lane]
             # Where nothing was placed, kernels may run on another number of threads than they were built for.
@@ -129,7 +129,7 @@ class NativeExecutor:
             for _ in range(group.calls):
                 step = next(calls)
                 found.append(
-                    self._callback(self._devices[step.symbol], step.operands)
+                    self._callback(self._devices[len(found)], host_operands(step))
                     if lane.device
                     else library.kernel(step.symbol)
                 )

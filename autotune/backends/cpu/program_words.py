@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.graph.lanes import Lane
-from autotune.graph.steps import WHOLE, Group, Operand, Steps
+from autotune.graph.steps import WHOLE, Group, Operand, Step, Steps
 
 PLACES = {"arena": 0, "input": 1, "weight": 2}
 
@@ -29,6 +29,11 @@ def lanes_of(steps: Steps) -> tuple[Lane, ...]:
 def groups_of(steps: Steps) -> tuple[Group, ...]:
     """The groups of calls; one of all calls where the program is not cut."""
     return steps.groups or (Group(WHOLE, 0, len(steps.calls)),)
+
+
+def host_operands(step: Step) -> tuple[Operand, ...]:
+    """Those of a call's operands that lie in the host's memory, which is what the core knows of them."""
+    return tuple(operand for operand in step.operands if operand.place in PLACES)
 
 
 def nbytes(operand: Operand) -> int:
@@ -53,8 +58,9 @@ def program_words(steps: Steps, input_bytes: Sequence[int]) -> NDArray[np.int64]
         lane = lanes[group.lane]
         words += [lane.first, lane.threads, len(group.waits), *group.waits, group.calls]
         for step in steps.calls[number : number + group.calls]:
-            words += [number, len(step.operands)]
-            for operand in step.operands:
+            here = host_operands(step)
+            words += [number, len(here)]
+            for operand in here:
                 words += _operand(operand)
             number += 1
     return np.array(words, np.int64)

@@ -10,10 +10,12 @@ import tvm
 
 from autotune.artifact.directory import Artifact
 from autotune.backends.cpu.libraries import open_library
+from autotune.backends.cuda.cuda_device import CudaDevice
 from autotune.backends.cuda.cuda_executor import CudaExecutor, check_device
 from autotune.backends.cuda.datasheet import datasheet_roofline
 from autotune.backends.cuda.nvrtc import check_nvrtc, compile_ptx
 from autotune.backends.cuda.source import cuda_program, cuda_source
+from autotune.backends.device import Device, Room
 from autotune.backends.executor import KernelExecutor
 from autotune.graph.lanes import Lane
 from autotune.host.roofline import Roofline
@@ -99,6 +101,10 @@ class CudaBackend:
         if artifact.steps is None:
             raise ArtifactError(f"{artifact.path} has no steps; build the artifact again")
         return CudaExecutor(library, artifact.steps, artifact.weights)
+
+    def device(self, lane: Lane, room: Room) -> Device:
+        """As ``Backend.device``."""
+        return CudaDevice(lane.device, room)
 
     def emit(self, program: str, config: Config, target: Target, form: str) -> str:
         """As ``Backend.emit``."""

@@ -2,13 +2,16 @@
 
 from dataclasses import replace
 
+import pytest
+
 from autotune.backends.backend_catalog import backend_of
-from autotune.builder.branches import cut_into_branches
-from autotune.builder.cpu_and_device import Costs, device_bound_s, problem_of
+from autotune.builder.cpu_and_device import INPUTS, OUTPUTS, Costs, Ends, device_bound_s, problem_of, values_of
 from autotune.builder.placing import placements_of
 from autotune.graph.lanes import coupled_lanes
 from autotune.graph.partition import Subgraph
+from autotune.graph.placement import Link
 from autotune.importer.guarded_import import import_model
+from autotune.interface import TensorSpec
 from schedules.target import Target
 from tests.models.catalog import cached
 
@@ -24,21 +27,55 @@ def test_costs_without_a_device_are_bounds():
     assert 0.0 < once < more < 2 * once
 
 
+LANES = coupled_lanes("cpu,cuda:0", 2)
+WAYS = {("", "cuda:0"): Link(0.5), ("cuda:0", ""): Link(0.25)}
+
+
+def spec(name):
+    return TensorSpec(name, (8,), "float32")
+
+
+def ends(name, inputs, outputs):
+    return Ends(name, tuple(map(spec, inputs)), tuple(map(spec, outputs)))
+
+
+PARTS = [ends("0.0", "x", "a"), ends("0.1", "x", "b"), ends("1", "ab", "y")]
+WHOLE = ends("model", "x", "y")
+
+
+def placed(costs):
+    problem, _ = problem_of(PARTS, WHOLE, costs, LANES, WAYS)
+    names = (INPUTS, *(part.name for part in PARTS), OUTPUTS)
+    return placements_of([(tuple(Subgraph(name, ()) for name in names), problem)])
+
+
 def test_the_longer_branch_goes_to_the_lane_that_is_faster_for_it():
-    _, branches = cut_into_branches(cached(MODEL), {})
-    several = [number for number, branch in enumerate(branches) if "." in branch.name]
-    costs = [Costs(1.0, 5.0, 1.0, 5.0) for _ in branches]
-    costs[several[0]] = Costs(9.0, 2.0, 9.0, 2.0)
-    problem = problem_of(branches, costs, coupled_lanes("cpu,cuda:0", 2))
-    best, *_ = placements_of([(tuple(Subgraph(branch.name, ()) for branch in branches), problem)])
-    assert best.placement.lanes[several[0]] == 1
-    assert all(lane == 0 for number, lane in enumerate(best.placement.lanes) if number != several[0])
+    costs = [Costs(9.0, 2.0, 9.0, 2.0), Costs(1.0, 5.0, 1.0, 5.0), Costs(1.0, 5.0, 1.0, 5.0)]
+    best, *_ = placed(costs)
+    assert best.placement.lanes == (0, 1, 0, 0, 0)
+    # x is copied to the device, and a back; then what joins the two branches runs on the CPU.
+    assert best.predicted_s == pytest.approx(0.5 + 2.0 + 0.25 + 1.0)
 
 
 def test_a_subgraph_that_the_device_cannot_run_stays_on_the_cpu():
-    _, branches = cut_into_branches(cached(MODEL), {})
-    costs = [Costs(9.0, 1.0, 9.0, 1.0) for _ in branches]
-    costs[1] = Costs(9.0, None, 9.0, None)
-    problem = problem_of(branches, costs, coupled_lanes("cpu,cuda:0", 2))
-    names = tuple(Subgraph(branch.name, ()) for branch in branches)
-    assert all(placed.placement.lanes[1] == 0 for placed in placements_of([(names, problem)]))
+    costs = [Costs(9.0, 1.0, 9.0, 1.0), Costs(9.0, None, 9.0, None), Costs(9.0, 1.0, 9.0, 1.0)]
+    assert all(each.placement.lanes[2] == 0 for each in placed(costs))
+
+
+def test_a_chain_on_the_device_pays_for_the_models_input_and_output_only():
+    costs = [Costs(99.0, 1.0, 99.0, 1.0)] * 3
+    best, *_ = placed(costs)
+    assert best.placement.lanes == (0, 1, 1, 1, 0)
+    assert best.predicted_s == pytest.approx(0.5 + 3.0 + 0.25)
+    assert len(best.placement.copies) == 2
+
+
+def test_values_are_numbered_as_the_tensors_of_the_problem():
+    problem, values = problem_of(PARTS, WHOLE, [Costs(1.0, 1.0, 1.0, 1.0)] * 3, LANES, WAYS)
+    assert values == values_of(PARTS, WHOLE) == ["x", "a", "b", "y"]
+    assert [(t.source, t.readers, t.bytes) for t in problem.tensors] == [
+        (0, (1, 2), 32),
+        (1, (3,), 32),
+        (2, (3,), 32),
+        (3, (4,), 32),
+    ]

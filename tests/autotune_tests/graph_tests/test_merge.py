@@ -4,7 +4,8 @@ import numpy as np
 
 from autotune.graph.arena import Slice
 from autotune.graph.flat import Flat, FlatCall, Source, Use
-from autotune.graph.merge import Part, device_flat, device_symbol, merge
+from autotune.graph.merge import COPY, Part, device_flat, device_symbol, merge, with_transfers
+from autotune.graph.steps import Piece
 from autotune.interface import TensorSpec
 
 
@@ -50,8 +51,53 @@ def test_subgraphs_read_each_other_by_name():
     assert [array is known for array, known in zip(merged.flat.weights, (ONE, TWO), strict=True)] == [True, True]
 
 
-def test_a_device_has_a_call_for_every_output_and_runs_in_the_first():
-    flat = device_flat("2.1", [TensorSpec("x", (4,), "float32")], [TensorSpec(n, (4,), "float32") for n in "yz"])
-    assert [each.symbol for each in flat.calls] == [device_symbol("2.1", 0), device_symbol("2.1", 1)]
-    assert [len(each.arguments) for each in flat.calls] == [1, 0]
-    assert [each.source.index for each in flat.outputs] == [0, 1]
+SPECS = {name: TensorSpec(name, (4,), "float32") for name in "xyzw"}
+GPU = "sim:0"
+
+
+def device_part(name, inputs, outputs):
+    flat = device_flat(name, [SPECS[n] for n in inputs], [SPECS[n] for n in outputs], GPU)
+    return Part(name, flat, tuple(inputs), tuple(outputs), GPU)
+
+
+def test_a_device_has_a_call_for_every_output_and_runs_in_the_last():
+    flat = device_flat("2.1", [SPECS["x"]], [SPECS["y"], SPECS["z"]], GPU)
+    assert [each.symbol for each in flat.calls] == [device_symbol("2.1", 1), device_symbol("2.1", 0)]
+    assert [[use.source.place for use in each.arguments] for each in flat.calls] == [[], ["input", "arena"]]
+    assert [each.source.index for each in flat.outputs] == [1, 0]
+    assert {each.memory for each in flat.calls} == {GPU}
+
+
+def test_a_value_is_copied_into_a_memory_once():
+    parts = [FIRST, device_part("1", "y", "z"), device_part("2", "yz", "w")]
+    merged = merge(parts, ["x"], ["w"])
+    assert [(t.value, t.way) for t in merged.transfers] == [("y", ("", GPU)), ("w", (GPU, ""))]
+    assert [call.symbol for call in merged.flat.calls] == ["a", COPY, "@1#0", "@2#0", COPY]
+    assert [use.source.index for use in merged.flat.calls[3].arguments] == [1, 2]  # the copy of y, and z where it is
+    assert merged.flat.outputs[0].source.index == 4
+
+
+def test_the_models_inputs_and_outputs_lie_in_the_hosts_memory():
+    merged = merge([device_part("0", "x", "y")], ["x"], ["y"])
+    assert [(t.value, t.way) for t in merged.transfers] == [("x", ("", GPU)), ("y", (GPU, ""))]
+
+
+def test_from_device_to_device_a_value_goes_through_the_host():
+    other = device_flat("1", [SPECS["y"]], [SPECS["z"]], "sim:1")
+    merged = merge([device_part("0", "x", "y"), Part("1", other, ("y",), ("z",), "sim:1")], ["x"], ["z"])
+    ways = [t.way for t in merged.transfers if t.value == "y"]
+    assert ways == [(GPU, ""), ("", "sim:1")]
+
+
+def test_copies_come_before_what_waits_for_them_in_the_order_that_was_asked_for():
+    merged = merge([FIRST, device_part("1", "x", "z"), device_part("2", "yz", "w")], ["x"], ["w"])
+    pieces = [Piece(name, calls, lane) for name, calls, lane in zip("012", merged.calls, (0, 1, 1), strict=True)]
+    engines = {("", GPU): 2, (GPU, ""): 3}
+    named = [piece.name for piece in with_transfers(pieces, merged, engines, [])]
+    assert named == ["0", "x to sim:0", "1", "y to sim:0", "2", "w to the host"]
+    asked = [("y", ("", GPU)), ("x", ("", GPU))]
+    assert [piece.name for piece in with_transfers(pieces, merged, engines, asked)][:3] == [
+        "0",
+        "y to sim:0",
+        "x to sim:0",
+    ]

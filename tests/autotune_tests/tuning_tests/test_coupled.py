@@ -1,4 +1,4 @@
-"""A model on a CPU and a device together. The device is a stand-in: one thread of this CPU, with its own artifacts."""
+"""A model on a CPU and a device together. The device is a simulated one."""
 
 import json
 import shutil
@@ -11,12 +11,13 @@ import pytest
 
 from autotune.artifact.directory import read_artifact
 from autotune.backends.cpu.cpu_backend import CpuBackend
-from autotune.backends.cpu.device_lanes import device_functions
+from autotune.backends.device import OutOfMemoryError
+from autotune.backends.software.software_device import SoftwareDevice, Speeds
 from autotune.builder import accuracy, placing
 from autotune.builder.cpu_and_device import Costs, CpuAndDevice
 from autotune.cli.text import lane_lines
 from autotune.events import ignore
-from autotune.graph.lanes import Lane, cpu_lane
+from autotune.host.machine import host_target
 from autotune.options import Options
 from autotune.report.inspect_lanes import report_lanes
 from autotune.runtime.session import InferenceSession
@@ -26,20 +27,11 @@ from autotune.tuning.part import tune_part
 from autotune.validation.reference_runs import reference_outputs
 from autotune.validation.verify import random_inputs
 from schedules.errors import ArtifactError, RunError, UsageError, VerificationError
-from schedules.target import Target
 from tests.models.catalog import cached
 
 MODEL = "tiny_wide_deep"
-DEVICE = Target.cuda("sm_90")
-LANES = "cpu,cuda:0"
-
-
-def stand_in(job, observe, interrupted):
-    """What ``tune_part`` would do, with the CPU in place of the device."""
-    if job.options.target is None:
-        return tune_part(job.model, job.options, observe, interrupted)
-    assert job.options.target == DEVICE
-    return tune_part(job.model, replace(job.options, target=None, threads=1), observe, interrupted)
+DEVICE = replace(host_target(2), threads=1)
+LANES = "cpu,sim:0"
 
 
 def apart(source, part):
@@ -54,19 +46,6 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("coupled")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def cpu_as_device():
-    """Parts of the device were built for the CPU."""
-
-    def on_cpu(backend, path):
-        part = read_artifact(path)
-        return backend.executor(part, part.target.threads), len(part.outputs)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(CpuBackend, "_on_device", on_cpu)
-        yield
-
-
 @pytest.fixture(scope="module")
 def tune(folder):
     """Tunes; artifacts of parts are built in the first test that wants them, later ones get copies."""
@@ -77,7 +56,7 @@ def tune(folder):
         if place.name in kept:
             shutil.copytree(folder / place.name, place)
         else:
-            kept[place.name] = stand_in(job, observe, interrupted)
+            kept[place.name] = tune_part(job.model, job.options, observe, interrupted)
             shutil.copytree(place, folder / place.name)
         return replace(kept[place.name], artifact=place)
 
@@ -110,7 +89,7 @@ def test_it_runs_on_both_lanes_and_is_right(placed):
     assert result.artifact == path
     session = InferenceSession(path)
     spans = session.timeline(expected(path, 0)[0])
-    assert {session.lanes[span.group.lane].name for span in spans} == {"cpu:0-1", "cuda:0"}
+    assert {session.lanes[span.group.lane].name for span in spans} >= {"cpu:0-1", "sim:0"}
     assert all(span.ended_s >= span.began_s for span in spans)
     for seed in range(3):
         feed, outputs = expected(path, seed)
@@ -122,12 +101,13 @@ def test_each_subgraph_on_the_device_is_an_artifact_of_its_own(placed):
     path, _ = placed
     artifact = read_artifact(path)
     lanes = artifact.steps.lanes
-    on_device = {group.name for group in artifact.steps.groups if lanes[group.lane].device}
+    used = [(group.name, lanes[group.lane]) for group in artifact.steps.groups]
+    on_device = {name for name, lane in used if lane.device and not lane.copies}
     assert on_device == set(artifact.device_parts)
     assert on_device
     for folder in artifact.device_parts.values():
         assert read_artifact(folder).target.threads == 1
-    assert {sub.lane for sub in artifact.plan.lanes.subgraphs} == {"cpu:0-1", "cuda:0"}
+    assert {sub.lane for sub in artifact.plan.lanes.subgraphs} >= {"cpu:0-1", "sim:0"}
     told = artifact.provenance["lanes"]
     assert told["measured"]
     assert {"CPU alone", "device alone", "placed, 1"} <= set(told["ms"])
@@ -156,7 +136,7 @@ def test_callers_of_several_threads_get_their_own_answers(placed):
 
 def test_lanes_are_reported(placed):
     report = report_lanes(placed[0])
-    assert {row.lane for row in report.rows} == {"cpu:0-1", "cuda:0"}
+    assert {row.lane for row in report.rows} >= {"cpu:0-1", "sim:0"}
     assert report.measured_s > 0
     assert "measured" in lane_lines(report)[-1]
 
@@ -177,10 +157,10 @@ def test_what_the_device_runs_is_checked_too(placed, tmp_path):
 
 
 def test_a_device_that_is_not_here_is_told(placed, tmp_path, monkeypatch):
-    def missing(backend, path):
+    def missing(backend, lane, room):
         raise ArtifactError("this machine has none")
 
-    monkeypatch.setattr(CpuBackend, "_on_device", missing)
+    monkeypatch.setattr(CpuBackend, "device", missing)
     report = report_lanes(placed[0])
     assert report.measured_s is None
     assert all(row.measured == (None, None) for row in report.rows)
@@ -208,37 +188,48 @@ def test_one_lane_is_kept_where_a_placement_is_not_worth_it(tune, tmp_path, monk
     assert read_artifact(tmp_path / "d.tuned").steps.lanes == ()
 
 
-def test_a_failing_device_names_its_subgraph(library_of_one, tmp_path):
-    machine, feed = library_of_one
-    with pytest.raises(RunError, match=r"'1\.1' failed on lane cuda:0: .*out of patience"):
-        machine.run(feed)
+def opened(path, monkeypatch, **speeds):
+    """A session, and the device that its artifact runs on."""
+    kept = []
+
+    def device(backend, lane, room):
+        kept.append(SoftwareDevice(lane.device, room, Speeds(**speeds)))
+        return kept[-1]
+
+    monkeypatch.setattr(CpuBackend, "device", device)
+    return InferenceSession(path), kept[0]
 
 
-@pytest.fixture
-def library_of_one(placed):
-    """A driver with one call of a device, which fails."""
-    from autotune.backends.cpu.native_executor import ANYWHERE, NativeExecutor
-    from autotune.backends.cpu.native_library import NativeLibrary
-    from autotune.graph.merge import device_symbol
-    from autotune.graph.steps import Group, Operand, Step, Steps
+def test_a_lost_device_names_the_subgraph_and_the_lane(placed, monkeypatch):
+    session, device = opened(placed[0], monkeypatch)
+    feed, outputs = expected(placed[0], 0)
+    session.run(None, feed)
+    device.lose()
+    with pytest.raises(RunError, match=r"subgraph '.*' failed on lane sim:0.*: sim:0 is lost"):
+        session.run(None, feed)
+    again, _ = opened(placed[0], monkeypatch)
+    for ours, theirs in zip(again.run(None, feed), outputs, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-5)
 
-    class Fails:
-        def run(self, inputs):
-            raise ValueError("out of patience")
 
-    given, made = Operand("input", 0, (4,), "float32"), Operand("arena", 0, (4,), "float32")
-    steps = Steps(
-        (Step(device_symbol("1.1", 0), (given, made)),),
-        (made,),
-        64,
-        (),
-        (cpu_lane(0, 1), Lane("cuda:0", 1, 1, "cuda:0")),
-        (Group("1.1", 1, 1),),
-    )
-    library = NativeLibrary(read_artifact(placed[0]).library)
-    machine = NativeExecutor({1: library}, steps, (), [0, ANYWHERE], device_functions({"1.1": (Fails(), 1)}))
-    yield machine, [np.zeros(4, np.float32)]
-    machine.close()
+def test_each_value_is_copied_at_most_once(placed, monkeypatch):
+    path, _ = placed
+    session, device = opened(path, monkeypatch)
+    session.run(None, expected(path, 0)[0])
+    copies = [operation for operation in device.operations if operation.way]
+    steps = read_artifact(path).steps
+    moved = [group for group in steps.groups if steps.lanes[group.lane].copies]
+    assert len(copies) == len(moved) == len({group.name for group in moved})
+
+
+def test_a_device_without_room_for_a_subgraph_names_it(placed, monkeypatch):
+    arena = dict(read_artifact(placed[0]).steps.device_bytes)["sim:0"]
+    with pytest.raises(OutOfMemoryError, match=r"subgraph '.*' cannot be loaded: sim:0 has"):
+        opened(placed[0], monkeypatch, memory_bytes=arena + 64)
+
+
+def test_it_says_that_the_device_is_simulated(placed):
+    assert "simulated device, which is for tests" in read_artifact(placed[0]).provenance["simulated"]
 
 
 @pytest.mark.parametrize("more", [{"frozen": True}, {"fallback": None, "shapes": ({}, {})}])

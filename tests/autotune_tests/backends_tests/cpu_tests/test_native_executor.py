@@ -19,6 +19,7 @@ from autotune.graph.steps import Operand, Piece, Steps, arrange
 from autotune.host.machine import thread_cpus
 from autotune.measure.output_check import aligned
 from schedules.errors import ArtifactError, RunError
+from tests.autotune_tests.backends_tests.software_tests.placed import sequential
 from tests.autotune_tests.graph_tests.dags import chains, random_edges, random_flat
 
 PATIENCE_S = 60.0
@@ -58,19 +59,6 @@ def machine(library):
     yield make
     for each in made:
         each.close()
-
-
-def sequential(flat, x):
-    """The outputs, one call after the other, every tensor in memory of its own."""
-    made = []
-    for call in flat.calls:
-        inputs = [x if use.source.place == "input" else made[use.source.index] for use in call.arguments]
-        i = np.arange(call.shape[0])
-        total = 1.0 + i
-        for j, array in enumerate(inputs):
-            total = total + (j + 1) * array[(7 * i + j) % len(array)]
-        made.append(np.fmod(total, 1000.0))
-    return [made[use.source.index] for use in flat.outputs]
 
 
 def random_pieces(rng, edges, lanes):

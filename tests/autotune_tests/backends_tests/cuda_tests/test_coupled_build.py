@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 pytest.importorskip("cuda.bindings", reason="needs NVRTC: pip install 'tune-compiler[cuda]'")
 
 from autotune.artifact.directory import read_artifact
-from autotune.backends.cpu.cpu_backend import CpuBackend
+from autotune.backends.cuda.cuda_backend import CudaBackend
+from autotune.backends.software.software_device import SoftwareDevice
 from autotune.builder.cpu_and_device import Costs, CpuAndDevice, TunedPart
 from autotune.builder.device_build import NOT_RUN
 from autotune.importer.onnx_model.load import load_model
@@ -124,29 +124,38 @@ def test_without_the_device_it_cannot_be_run(made):
         runtime.InferenceSession(made[0])
 
 
-class Emulated:
-    """A subgraph whose kernels run on the CPU from their CUDA source."""
+class Emulated(SoftwareDevice):
+    """A device whose kernels run on the CPU from their CUDA source.
 
-    def __init__(self, file: Path) -> None:
-        self._program = import_program(simplify(load_model(file, {})), Target.cuda(ARCH))
+    Attributes:
+        files: where the subgraphs' models lie.
+    """
 
-    @property
-    def outputs(self) -> int:
-        return len(self._program.outputs)
+    files = Path()
 
-    def run(self, inputs: Any) -> list[NDArray[Any]]:
+    def program(self, part: Any) -> Any:
+        file = self.files / f"{part.path.name.removeprefix('device-')}.onnx"
+        return EmulatedProgram(import_program(simplify(load_model(file, {})), Target.cuda(ARCH)))
+
+
+class EmulatedProgram:
+    def __init__(self, program: Any) -> None:
+        self._program = program
+
+    def run(self, inputs: Any, outputs: Any) -> None:
         names = [spec.name for spec in self._program.inputs]
-        return run(self._program, dict(zip(names, (np.from_dlpack(tensor) for tensor in inputs), strict=True)))
+        made = run(self._program, dict(zip(names, (np.array(array) for array in inputs), strict=True)))
+        for place, array in zip(outputs, made, strict=True):
+            place[...] = array.reshape(place.shape)
+
+    def close(self) -> None:
+        """Holds nothing."""
 
 
 @pytest.mark.slow
 def test_together_they_compute_the_model(made, files, monkeypatch):
     """The CPU's kernels run, the GPU's run from their source on the CPU, and the driver hands over between them."""
-
-    def emulated(backend: CpuBackend, path: Path) -> tuple[Emulated, int]:
-        machine = Emulated(files / f"{path.name.removeprefix('device-')}.onnx")
-        return machine, machine.outputs
-
-    monkeypatch.setattr(CpuBackend, "_on_device", emulated)
+    monkeypatch.setattr(Emulated, "files", files)
+    monkeypatch.setattr(CudaBackend, "device", lambda _backend, lane, room: Emulated(lane.device, room))
     verdict = compare_session(runtime.InferenceSession(made[0]), Reference(load_model(cached(MODEL), {})))
     assert verdict.passed, verdict

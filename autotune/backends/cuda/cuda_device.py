@@ -1,0 +1,93 @@
+"""A CUDA device as lanes use it: an arena in its memory, a stream per copy engine, a graph per subgraph.
+
+Copies go through page-locked memory of the host that belongs to the call that asks for it and is allocated once, since
+only page-locked memory is copied beside kernels. Nothing here has run on a GPU.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tvm
+from numpy.typing import NDArray
+
+from autotune.artifact.directory import Artifact
+from autotune.backends.cpu.libraries import open_library
+from autotune.backends.cuda.cuda_executor import CudaExecutor, address_of, check_device
+from autotune.backends.cuda.driver import Driver
+from autotune.backends.device import OutOfMemoryError, Room, weights_bytes
+from autotune.interface import TensorSpec
+from schedules.errors import ArtifactError
+
+
+class CudaDevice:
+    """As ``Device``.
+
+    Raises:
+        ArtifactError: if this machine has no such device.
+        OutOfMemoryError: if the arena does not fit.
+    """
+
+    def __init__(self, name: str, room: Room, ordinal: int = 0) -> None:
+        check_device(ordinal)
+        self.name, self._ordinal = name, ordinal
+        self._driver = Driver(ordinal=ordinal)
+        self._left = room.limit_bytes or math.inf
+        self._reserve(room.arena_bytes, "what passes between subgraphs")
+        self._arena = tvm.runtime.empty((max(1, room.arena_bytes),), "uint8", tvm.cuda(ordinal))
+        self._streams = {True: self._driver.stream(), False: self._driver.stream()}
+        self._pinned: dict[tuple[bool, int], NDArray[np.uint8]] = {}
+
+    def _reserve(self, size: int, what: str) -> None:
+        if size > self._left:
+            raise OutOfMemoryError(
+                f"{self.name} may use {self._left:.0f} bytes more and {what} takes {size}; weights are not streamed to "
+                "CUDA devices yet: let it use more, or place less on it"
+            )
+        self._left -= size
+
+    def load(self, part: Artifact, inputs: Sequence[int], outputs: Sequence[int]) -> Callable[[], None]:
+        """As ``Device.load``."""
+        if part.steps is None:
+            raise ArtifactError(f"{part.path} has no steps; build the artifact again")
+        self._reserve(part.steps.arena_bytes + weights_bytes(part), "its weights and what passes between its kernels")
+        executor = CudaExecutor(open_library(part.library), part.steps, part.weights, self._ordinal)
+        base = address_of(self._arena)
+        read = [(base + at, _bytes(spec)) for at, spec in zip(inputs, part.inputs, strict=True)]
+        written = [(base + at, _bytes(spec)) for at, spec in zip(outputs, part.outputs, strict=True)]
+        return lambda: executor.run_there(read, written)
+
+    def upload(self, array: NDArray[Any], offset: int) -> None:
+        """As ``Device.upload``."""
+        self._driver.enter()
+        pinned, stream = self._staging(True, offset, array.nbytes), self._streams[True]
+        pinned[:] = array.reshape(-1).view(np.uint8)
+        place = address_of(self._arena) + offset
+        self._driver.call("cuMemcpyHtoDAsync", place, pinned.ctypes.data, array.nbytes, stream)
+        self._driver.synchronize(stream)
+
+    def download(self, offset: int, array: NDArray[Any]) -> None:
+        """As ``Device.download``."""
+        self._driver.enter()
+        pinned, stream = self._staging(False, offset, array.nbytes), self._streams[False]
+        place = address_of(self._arena) + offset
+        self._driver.call("cuMemcpyDtoHAsync", pinned.ctypes.data, place, array.nbytes, stream)
+        self._driver.synchronize(stream)
+        array.reshape(-1).view(np.uint8)[:] = pinned
+
+    def close(self) -> None:
+        """As ``Device.close``; the context's memory is freed with this object."""
+
+    def _staging(self, up: bool, offset: int, size: int) -> NDArray[np.uint8]:
+        """Page-locked memory for a copy, kept for the next run."""
+        known = self._pinned.get((up, offset))
+        if known is None or len(known) < size:
+            known = self._pinned[up, offset] = self._driver.pinned(size)
+        return known[:size]
+
+
+def _bytes(spec: TensorSpec) -> int:
+    return math.prod(spec.shape) * np.dtype(spec.dtype).itemsize

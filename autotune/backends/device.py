@@ -1,0 +1,95 @@
+"""A device as lanes use it: a memory of its own, an engine that computes and engines that copy, each for itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+from autotune.artifact.directory import Artifact
+from autotune.host.pages import KERNEL_ALIGNMENT
+from schedules.errors import RunError
+
+
+class OutOfMemoryError(RunError):
+    """What was asked for does not fit into the memory of a device, or into what a lane may use of it."""
+
+
+class DeviceLostError(RunError):
+    """The device answers no more: what it held is gone, and whoever used it has to open it again."""
+
+
+@dataclass(frozen=True)
+class Room:
+    """Memory of a device for one model.
+
+    Attributes:
+        arena_bytes: for what passes between subgraphs.
+        limit_bytes: for everything; 0 for all that the device has.
+        inner_bytes: for what passes between kernels, in all subgraphs together.
+        weight_bytes: of all subgraphs.
+    """
+
+    arena_bytes: int
+    limit_bytes: int = 0
+    inner_bytes: int = 0
+    weight_bytes: int = 0
+
+    @staticmethod
+    def of(arena_bytes: int, limit_bytes: int, parts: Iterable[Artifact]) -> Room:
+        """For the subgraphs ``parts``."""
+        listed = list(parts)
+        inner = sum(part.steps.arena_bytes for part in listed if part.steps is not None)
+        return Room(arena_bytes, limit_bytes, inner, sum(weights_bytes(part) for part in listed))
+
+    def share(self, part: Artifact, memory_bytes: int) -> int:
+        """Bytes for the weights of ``part``: as large a share of what is left for weights as its weights are of all.
+
+        Args:
+            memory_bytes: that the device has.
+        """
+        limit = min(self.limit_bytes or memory_bytes, memory_bytes)
+        left = limit - self.arena_bytes - self.inner_bytes
+        own = weights_bytes(part)
+        return own if left >= self.weight_bytes else max(0, left * own // max(1, self.weight_bytes))
+
+
+def weights_bytes(part: Artifact) -> int:
+    """Size of all weights of a subgraph, each on a boundary that kernels assume."""
+    return sum(-(-weight.nbytes // KERNEL_ALIGNMENT) * KERNEL_ALIGNMENT for weight in part.weights)
+
+
+class Device(Protocol):
+    """A device that was opened for one model.
+
+    Every method returns when its work is done. ``run``, ``upload`` and ``download`` may be called at the same time, one
+    thread each; they use different engines, so copies go on beside kernels.
+
+    Raises:
+        DeviceLostError: by every method, once the device is lost.
+    """
+
+    def load(self, part: Artifact, inputs: Sequence[int], outputs: Sequence[int]) -> Callable[[], None]:
+        """Keep the weights of a subgraph; the function that runs it.
+
+        Args:
+            inputs, outputs: byte offsets in the arena of what it reads and writes, in its order.
+
+        Raises:
+            OutOfMemoryError: if there is no room.
+        """
+        ...
+
+    def upload(self, array: NDArray[Any], offset: int) -> None:
+        """Copy ``array`` into the arena, ``offset`` bytes from its begin."""
+        ...
+
+    def download(self, offset: int, array: NDArray[Any]) -> None:
+        """Copy as many bytes of the arena as ``array`` has into it."""
+        ...
+
+    def close(self) -> None:
+        """Give the memory back; safe to call twice."""
+        ...

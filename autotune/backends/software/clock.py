@@ -1,0 +1,36 @@
+"""The clock of a simulated device."""
+
+from __future__ import annotations
+
+import time
+
+SPIN_S = 1e-4
+"""Seconds before a moment from which on its coming is watched for: a thread that sleeps wakes up 60 µs late here."""
+
+
+class Clock:
+    """Seconds that pass as they do."""
+
+    def now(self) -> float:
+        """Seconds since some moment."""
+        return time.perf_counter()
+
+    def wait_until(self, moment: float) -> None:
+        """Return at ``moment``, or at once if it is over; other threads run meanwhile."""
+        while (left := moment - self.now()) > 0.0:
+            time.sleep(left - SPIN_S if left > SPIN_S else 0.0)
+
+
+class ManualClock(Clock):
+    """Seconds that pass only while somebody waits: for tests of one thread."""
+
+    def __init__(self) -> None:
+        self._now = 0.0
+
+    def now(self) -> float:
+        """As ``Clock.now``."""
+        return self._now
+
+    def wait_until(self, moment: float) -> None:
+        """As ``Clock.wait_until``, without waiting."""
+        self._now = max(self._now, moment)

@@ -1,0 +1,417 @@
+"""Placing on a CPU and a device, shown on the simulated device: ``python -m tests.bench.duet WHAT``.
+
+measured    random graphs: predicted against measured seconds, copies counted, and how much of their time is hidden
+correction  how often the measured correction ends at the optimum, with costs that are right and that are not
+streaming   a model in half of the memory that its weights take: right, and as slow as predicted
+scale       simulated machines of 8 to 128 cores and 1 to 8 devices: seconds to place, makespan against the bound
+
+The device computes on the CPU at made-up speeds, so nothing here says anything of a GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from autotune.artifact.directory import read_artifact
+from autotune.backends.cpu.linking import link_kernels
+from autotune.backends.cpu.native_library import NativeLibrary
+from autotune.backends.device import Room
+from autotune.backends.software.software_device import SoftwareDevice, Speeds
+from autotune.builder.cpu_and_device import Costs, Ends, problem_of
+from autotune.builder.device_profiles import spec_bytes
+from autotune.builder.placing import MOST_MEASURED, WORTH
+from autotune.cli.reply import table
+from autotune.graph.exact import exact
+from autotune.graph.flat import Flat
+from autotune.graph.lanes import HOST, Lane, cpu_lane
+from autotune.graph.placement import Link, Placement, Problem, place_all, tensors_of
+from autotune.graph.placers import corrected, correction, greedy, single
+from autotune.graph.simulation import simulate
+from autotune.graph.steps import Piece
+from autotune.graph.streaming import choose_resident, streaming_s
+from autotune.interface import TensorSpec
+from autotune.options import Options
+from autotune.runtime.session import InferenceSession
+from autotune.tuning.tune import tune
+from tests.autotune_tests.backends_tests.software_tests.placed import Mixing, Placed, device_lane, sequential
+from tests.autotune_tests.graph_tests.dags import random_edges, random_flat
+from tests.models import transformer
+
+FAKES = Path(__file__).parents[1] / "autotune_tests" / "backends_tests" / "cpu_tests" / "fake_kernels.cc"
+WAY_IN, WAY_OUT = Link(2e-4, 1e5), Link(3e-4, 1e5)
+"""Tensors of these programs are small, so links are slow: 0.2 to 3.5 ms a copy."""
+
+LANES = (cpu_lane(0, 1), device_lane(1))
+RUNS = 5
+
+
+def fake_library(folder: Path) -> NativeLibrary:
+    """The tests' kernels, ``slow`` among them, which sleeps for a millisecond."""
+    from tvm.support import cc
+    from tvm_ffi import libinfo
+
+    command = [cc.get_cc(), "-O2", "-std=c++17", "-fPIC", f"-I{libinfo.find_include_path()}", "-c", str(FAKES)]
+    subprocess.run([*command, "-o", str(folder / "kernels.o")], check=True)
+    link_kernels({"fakes": folder / "kernels.o"}, folder / "fakes.so")
+    return NativeLibrary(folder / "fakes.so")
+
+
+def sleeping(rng: Any, most: int) -> tuple[Flat, list[tuple[int, ...]]]:
+    """A program of ``slow`` calls over a random graph of subgraphs, each a chain of one to eight calls."""
+    coarse = random_edges(rng, most)
+    edges: list[list[int]] = []
+    last: list[int] = []
+    parts: list[tuple[int, ...]] = []
+    for reads in coarse:
+        calls = [len(edges)]
+        edges.append([last[source] for source in reads])
+        for _ in range(int(rng.integers(0, 8))):
+            edges.append([len(edges) - 1])
+            calls.append(len(edges) - 1)
+        last.append(calls[-1])
+        parts.append(tuple(calls))
+    return random_flat(rng, edges, "slow"), parts
+
+
+def ends_of(flat: Flat, parts: list[tuple[int, ...]]) -> tuple[list[Ends], Ends]:
+    """What every subgraph, and the whole, reads and writes."""
+    owner = {call: number for number, calls in enumerate(parts) for call in calls}
+
+    def spec(call: int) -> TensorSpec:
+        return TensorSpec(f"v{call}", flat.calls[call].shape, "float64")
+
+    x = TensorSpec("x", (8,), "float64")
+    reads: list[dict[str, TensorSpec]] = [{} for _ in parts]
+    written = {use.source.index for use in flat.outputs}
+    for number, calls in enumerate(parts):
+        for use in (use for call in calls for use in flat.calls[call].arguments):
+            if use.source.place == "input":
+                reads[number]["x"] = x
+            elif owner[use.source.index] != number:
+                reads[number][f"v{use.source.index}"] = spec(use.source.index)
+                written.add(use.source.index)
+    outputs = [tuple(spec(call) for call in calls if call in written) for calls in parts]
+    ends = [Ends(str(n), tuple(reads[n].values()), outputs[n]) for n in range(len(parts))]
+    return ends, Ends("model", (x,), tuple(spec(use.source.index) for use in flat.outputs))
+
+
+def nap_s(library: NativeLibrary) -> float:
+    """Seconds of a ``slow`` call here: sleeping takes longer than it was asked for."""
+    flat = random_flat(np.random.default_rng(0), [[], *([n] for n in range(49))], "slow")
+    placed = Placed(library, flat, [Piece("0", tuple(range(50)), 0)], LANES[:1])
+    runs = [placed.machine.timeline([np.ones(8)])[0].seconds / 50 for _ in range(5)]
+    placed.machine.close()
+    return statistics.median(runs)
+
+
+def overlapped(copies: list[tuple[float, float]], busy: list[tuple[float, float]]) -> float:
+    """Seconds of ``copies`` during which something of ``busy`` runs."""
+    moments = sorted({moment for span in (*copies, *busy) for moment in span})
+    total = 0.0
+    for begin, end in itertools.pairwise(moments):
+        if any(b <= begin and end <= e for b, e in busy):
+            total += (end - begin) * sum(b <= begin and end <= e for b, e in copies)
+    return total
+
+
+def run_graph(library: NativeLibrary, rng: Any, nap: float) -> dict[str, float] | None:
+    """One random graph, placed and run; None where nothing was placed on the device."""
+    flat, parts = sleeping(rng, 12)
+    ends, whole = ends_of(flat, parts)
+    seconds = {str(n): len(calls) * nap * float(rng.uniform(0.3, 1.5)) for n, calls in enumerate(parts)}
+    costs = [Costs(len(c) * nap, seconds[str(n)], len(c) * nap, seconds[str(n)]) for n, c in enumerate(parts)]
+    problem, values = problem_of(ends, whole, costs, LANES, {(HOST, "sim:0"): WAY_IN, ("sim:0", HOST): WAY_OUT})
+    best = exact(problem).placement
+    if not best.copies:
+        return None
+    spans = simulate(problem, best)
+    pieces = [Piece(str(s - 1), parts[s - 1], best.lanes[s]) for s in best.order if 0 < s <= len(parts)]
+    asked = [(values[copy.tensor], copy.link) for copy in best.copies]
+    placed = Placed(library, flat, pieces, LANES, asked, Speeds(WAY_IN, WAY_OUT))
+    device = next(iter(placed.devices.values()))
+    assert isinstance(device, Mixing)
+    device.seconds = seconds
+    x = rng.uniform(0.0, 10.0, 8)
+    expected, walls = sequential(flat, x), []
+    for _ in range(RUNS):
+        device.operations.clear()
+        began = time.perf_counter()
+        made = placed.machine.run([x])
+        walls.append(time.perf_counter() - began)
+        assert all(np.array_equal(a, b) for a, b in zip(made, expected, strict=True))
+    copied = [o for o in device.operations if o.way]
+    counted = {(o.way, o.offset) for o in copied}
+    assert len(copied) == len(placed.merged.transfers) == len({(t.value, t.way) for t in placed.merged.transfers})
+    timeline = placed.machine.timeline([x])
+    placed.machine.close()
+    lanes = placed.steps.lanes
+    copies = [(s.began_s, s.ended_s) for s in timeline if lanes[s.group.lane].copies]
+    busy = [(s.began_s, s.ended_s) for s in timeline if not lanes[s.group.lane].copies]
+    planned = [span for s, span in enumerate(spans) if span[1] > span[0]]
+    allowed = overlapped([(c.start, c.end) for c in best.copies], planned)
+    return {
+        "predicted": max(end for _, end in spans),
+        "measured": statistics.median(walls),
+        "copies": len(counted),
+        "hidden": overlapped(copies, busy),
+        "allowed": allowed,
+    }
+
+
+def measured(count: int) -> None:
+    """Predicted against measured on ``count`` graphs."""
+    rng = np.random.default_rng(0)
+    found: list[dict[str, float]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        library = fake_library(Path(folder))
+        nap = nap_s(library)
+        while len(found) < count:
+            one = run_graph(library, rng, nap)
+            if one is not None:
+                found.append(one)
+    off = np.array([one["measured"] / one["predicted"] - 1.0 for one in found])
+    print(f"{count} graphs, a sleep of 1 ms takes {1e3 * nap:.3f} ms here; medians of {RUNS} runs each")
+    print(f"measured beside predicted: median {np.median(off):+.1%}, from {off.min():+.1%} to {off.max():+.1%}")
+    copies = sum(one["copies"] for one in found)
+    print(f"within 10 %: {np.mean(np.abs(off) <= 0.1):.1%} of the graphs; {copies:.0f} copies, of no value twice")
+    allowed, hidden = (sum(one[name] for one in found) for name in ("allowed", "hidden"))
+    print(f"of {1e3 * allowed:.0f} ms of copies that the placements lay beside work, {hidden / allowed:.1%} were")
+
+
+def random_problem(rng: Any, most: int) -> Problem:
+    """A CPU, a device, and up to ``most`` subgraphs of all sizes."""
+    needs = random_edges(rng, most)
+    cpu = [float(rng.uniform(0.1, 2.0)) for _ in needs]
+    device = [cost * float(rng.uniform(0.2, 2.0)) for cost in cpu]
+    sizes = [int(size) for size in rng.integers(0, 10_000, len(needs))]
+    ways = {(HOST, "sim:0"): Link(0.01, 1e5), ("sim:0", HOST): Link(0.02, 5e4)}
+    alone = tuple(zip(cpu, device, strict=True))
+    return Problem(LANES, tensors_of(needs, sizes), alone, {}, Link(), ways)
+
+
+def wrong(problem: Problem, rng: Any, share: float) -> Problem:
+    """``problem`` as it would be profiled with errors of up to ``share``."""
+    alone = tuple(tuple(c and c * float(rng.uniform(1 - share, 1 + share)) for c in row) for row in problem.alone)
+    return replace(problem, alone=alone)
+
+
+def measured_correction(believed: Problem, truth: Problem) -> tuple[float, float]:
+    """Seconds at the begin and at the end of what ``placing.fastest`` does; measured means by ``truth``."""
+
+    def judge(placement: Placement) -> float:
+        return max(end for _, end in simulate(truth, placement))
+
+    starts = [exact(believed).placement, correction(believed)]
+    start = min(starts, key=judge)
+    after = corrected(believed, start, judge, MOST_MEASURED, 1.0 - 1.0 / WORTH)
+    return judge(start), judge(after)
+
+
+def correction_table(count: int) -> None:
+    """How far from the optimum the correction begins and ends."""
+    rows = []
+    for share in (0.0, 0.05, 0.1, 0.2):
+        rng = np.random.default_rng(1)
+        before, after, worse = [], [], 0
+        while len(before) < count:
+            truth = random_problem(rng, 12)
+            best = exact(truth, 60_000)
+            if best.gap > 0.0 or truth.count < 2:
+                continue
+            first, last = measured_correction(wrong(truth, rng, share), truth)
+            worse += last > first * (1 + 1e-9)
+            least = best.placement.makespan_s
+            before.append(first / least - 1.0)
+            after.append(last / least - 1.0)
+        optimal = [np.mean(np.array(each) <= 1e-6) for each in (before, after)]
+        rows.append(
+            [
+                f"±{share:.0%}",
+                *(f"{v:.0%}" for v in optimal),
+                *(f"{np.mean(v):.2%}" for v in (before, after)),
+                str(worse),
+            ]
+        )
+    alone = []
+    rng = np.random.default_rng(1)
+    while len(alone) < count:
+        problem = random_problem(rng, 12)
+        best = exact(problem, 60_000)
+        if best.gap == 0.0 and problem.count > 1:
+            alone.append(
+                [f(problem).makespan_s / best.placement.makespan_s - 1.0 for f in (single, greedy, correction)]
+            )
+    heads = ["profile off by", "optimal before", "after", "mean gap before", "after", "ended worse"]
+    print("\n".join(table(heads, rows)))
+    shares = np.mean(np.array(alone) <= 1e-6, axis=0)
+    print(
+        f"by costs alone, optimal: one lane {shares[0]:.0%}, greedy {shares[1]:.0%}, greedy-correction {shares[2]:.0%}"
+    )
+
+
+def streaming(layers: int = 24, width: int = 512) -> None:
+    """A perceptron with half of its weights' bytes of memory, behind a fast link and a slow one."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        onnx.save(partial(transformer.mlp, layers=layers, width=width)(0), folder / "mlp.onnx")
+        options = Options(out=folder / "mlp.tuned", log=folder / "t.db", trials=0, budget_s=2, threads=1, peer=False)
+        tune(folder / "mlp.onnx", options)
+        artifact = read_artifact(folder / "mlp.tuned")
+        (given,), (made,) = artifact.inputs, artifact.outputs
+        x = np.random.default_rng(0).standard_normal(given.shape).astype(np.float32)
+        (expected,) = InferenceSession(artifact.path).run(None, {given.name: x})
+        first = -(-spec_bytes(given) // 64) * 64
+        whole = Room.of(first + spec_bytes(made), 0, [artifact])
+        rows = []
+        for kernel_ms, copy_ms in ((4.0, 2.0), (4.0, 4.0), (2.0, 4.0)):
+            link = Link(1e-4, 4 * width * width / (1e-3 * copy_ms))
+            speeds = Speeds(link, Link(), kernel_s=lambda _step, ms=kernel_ms: 1e-3 * ms)  # type: ignore[misc]
+            times = []
+            for share in (1.0, 0.5):
+                limit = whole.arena_bytes + whole.inner_bytes + int(share * whole.weight_bytes)
+                device = SoftwareDevice("sim:0", replace(whole, limit_bytes=limit), speeds)
+                run = device.load(artifact, [0], [first])
+                device.upload(x, 0)
+                runs = []
+                for _ in range(9):
+                    began = time.perf_counter()
+                    run()
+                    runs.append(time.perf_counter() - began)
+                y = np.zeros(made.shape, np.float32)
+                device.download(first, y)
+                assert np.array_equal(y, expected)
+                times.append(statistics.median(runs))
+                device.close()
+            assert artifact.steps is not None
+            steps = replace(artifact.steps, weights=artifact.weights)
+            chosen = choose_resident(steps, int(0.5 * whole.weight_bytes))
+            assert chosen is not None
+            predicted = streaming_s(steps, chosen, [1e-3 * kernel_ms] * len(steps.calls), link)
+            slower, foreseen = times[1] / times[0], predicted / (1e-3 * kernel_ms * len(steps.calls))
+            ms = [f"{1e3 * value:.1f}" for value in (*times, predicted)]
+            rows.append(
+                [
+                    f"{kernel_ms:g}",
+                    f"{copy_ms:g}",
+                    *ms,
+                    f"{slower:.3f}",
+                    f"{foreseen:.3f}",
+                    f"{slower / foreseen - 1:+.1%}",
+                ]
+            )
+        heads = ["kernel ms", "copy ms", "all ms", "half ms", "predicted ms", "slow-down", "predicted", "off by"]
+        print(f"{len(steps.calls)} kernels, {whole.weight_bytes >> 20} MiB of weights; outputs equal")
+        print("\n".join(table(heads, rows)))
+
+
+def branching(rng: Any, phases: int, width: int) -> list[list[int]]:
+    """Phases of ``width`` branches of one to three subgraphs between two that all paths meet."""
+    needs: list[list[int]] = [[]]
+    for _ in range(phases):
+        meet, ends = len(needs) - 1, []
+        for _ in range(width):
+            source = meet
+            for _ in range(int(rng.integers(1, 4))):
+                needs.append([source])
+                source = len(needs) - 1
+            ends.append(source)
+        needs.append(ends)
+    return needs
+
+
+def scaled(rng: Any, needs: list[list[int]], cores: int, size: int, devices: int) -> Problem:
+    """``needs`` on groups of ``size`` cores and devices, which are four to twelve times as fast as a core.
+
+    A subgraph of c seconds on one core takes c (f + (1 − f) / k) on k (Amdahl), with f between 0.02 and 0.2.
+    """
+    groups = [cpu_lane(first, size) for first in range(0, cores, size)]
+    lanes = (cpu_lane(0, cores), *groups, *(Lane(f"sim:{d}", cores + d, 1, f"sim:{d}") for d in range(devices)))
+    alone = []
+    for _ in needs:
+        one, serial, faster = float(rng.uniform(0.2e-3, 4e-3)), float(rng.uniform(0.02, 0.2)), float(rng.uniform(4, 12))
+        alone.append(
+            tuple(one / faster if lane.device else one * (serial + (1.0 - serial) / lane.threads) for lane in lanes)
+        )
+    sizes = [int(size) for size in rng.integers(50_000, 2_000_000, len(needs))]
+    ways = {}
+    for device in range(devices):
+        ways |= {(HOST, f"sim:{device}"): Link(1e-5, 12e9), (f"sim:{device}", HOST): Link(1e-5, 12e9)}
+    return Problem(lanes, tensors_of(needs, sizes), tuple(alone), {}, Link(1e-6, 10e9), ways)
+
+
+def scale() -> None:
+    """Seconds to place and quality, by cores, groups and devices."""
+    rows = []
+    for cores, size, devices in (
+        *((8, 4, 0), (8, 2, 0), (16, 4, 0), (32, 4, 0), (32, 8, 0), (64, 8, 0), (128, 8, 0), (128, 16, 0)),
+        *((8, 4, 1), (16, 8, 2), (32, 8, 4), (64, 16, 8), (128, 16, 8)),
+    ):
+        rng = np.random.default_rng(2)
+        needs = branching(rng, 8, 6)
+        problem = scaled(rng, needs, cores, size, devices)
+        began = time.perf_counter()
+        best = exact(problem)
+        took = time.perf_counter() - began
+        one = min(place_all(problem, [lane] * problem.count).makespan_s for lane in range(len(problem.lanes)))
+        least = best.placement.makespan_s
+        used = len(set(best.placement.lanes))
+        rows.append(
+            [
+                str(cores),
+                str(len(problem.lanes) - 1 - devices),
+                str(devices),
+                str(problem.count),
+                f"{took:.2f}",
+                f"{1e3 * one:.2f}",
+                f"{1e3 * least:.2f}",
+                f"{one / least:.2f}",
+                f"{best.gap:.0%}",
+                str(used),
+            ]
+        )
+    heads = [
+        "cores",
+        "groups",
+        "devices",
+        "subgraphs",
+        "s to place",
+        "one lane ms",
+        "placed ms",
+        "gain",
+        "above bound",
+        "used",
+    ]
+    print("\n".join(table(heads, rows)))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    works: dict[str, Callable[[int], None]] = {
+        "measured": measured,
+        "correction": correction_table,
+        "streaming": lambda _count: streaming(),
+        "scale": lambda _count: scale(),
+    }
+    parser.add_argument("what", choices=works)
+    parser.add_argument("--count", type=int, default=200, help="graphs")
+    arguments = parser.parse_args()
+    works[arguments.what](arguments.count)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,42 @@
+"""Attention over a cache that is written in place: from our operator to the kernel of ``by_hand/attention.py``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from autotune.importer.conversion.registry import Inputs, converts
+from autotune.importer.onnx_model.shapes import ATTENTION
+from schedules.errors import ModelError
+from schedules.templates.by_hand.attention import LANES, AttentionShape, cached_attention
+
+
+@converts(ATTENTION)
+def attention(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
+    """One kernel, which writes the new keys and values into the caches that it is given."""
+    q, k, cache, mask = inputs[0], inputs[1], inputs[3], inputs[6]
+    batch, heads, length, size = (int(extent) for extent in q.ty.shape)  # type: ignore[union-attr]
+    groups, capacity = (int(cache.ty.shape[axis]) for axis in (1, 2))  # type: ignore[union-attr]
+    if size % LANES:
+        raise ModelError(f"heads of {size} elements; they must be a multiple of {LANES}")
+    if any(str(value.ty.dtype) != "float32" for value in (q, k, cache)):  # type: ignore[union-attr]
+        raise ModelError("queries, keys and caches must be fp32")
+    shape = AttentionShape(
+        batch,
+        heads,
+        groups,
+        length,
+        size,
+        capacity,
+        mask=(1, 1, 1, 0) if mask is None else tuple(int(extent) for extent in mask.ty.shape),
+        new_at=int(attrs.get("new_at", -1)),
+        scale=float(attrs.get("scale", 1.0)),
+        window=int(attrs.get("window", 0)),
+        softcap=float(attrs.get("softcap", 0.0)),
+    )
+    given = [*inputs[:6], relax.const(np.zeros((1, 1, 1, 1), np.float32)) if mask is None else mask]
+    kernel = bb.add_func(cached_attention(shape).without_attr("global_symbol"), "attention")
+    made = relax.TensorType(q.ty.shape, "float32")  # type: ignore[union-attr]
+    return bb.emit(relax.op.call_tir(kernel, relax.Tuple(given), made))

@@ -1,0 +1,287 @@
+"""Caches of keys and values: which inputs and outputs of a decoder they are, and attention that writes them in place.
+
+Exporters write a cache as an input and an output: ``present`` is ``past`` with what this call adds. Here both become
+one buffer of a fixed capacity that the kernel of attention writes into (``schedules/templates/by_hand/attention.py``).
+An input of ours, ``LENGTHS``, says how many positions of it are in use.
+
+Notation: s new positions, t positions of ``past`` as the model was given it, c capacity of the buffer.
+
+    concat   present = Concat(past, new): c = t + s. Of the mask, columns 0 … t belong to past, the rest to what is new
+    scatter  present = ScatterElements(past, …, new) or TensorScatter: c = t. Columns are positions
+    group    onnxruntime's GroupQueryAttention: c = t + s; it has no mask, positions are counted
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from onnx import ModelProto, NodeProto, TensorProto, helper
+
+from autotune.importer.conversion.levels import attributes_of
+from autotune.importer.onnx_model.rewrites import drop_unused, replace_nodes
+from autotune.importer.onnx_model.scope import Scope
+from autotune.importer.onnx_model.shapes import ATTENTION, LENGTHS, OWN_DOMAIN, infer_shapes, true_inputs
+from autotune.interface import Cache
+from schedules.errors import UnsupportedError
+
+CONCAT, SCATTER, GROUP = "concat", "scatter", "group"
+
+
+def caches_of(model: ModelProto) -> tuple[Cache, ...]:
+    """The pairs of past and present in the main graph; none where the model keeps no cache that is known here."""
+    inputs = {value.name: number for number, value in enumerate(true_inputs(model.graph))}
+    outputs = {value.name: number for number, value in enumerate(model.graph.output)}
+    aliases = {node.input[0]: node.output[0] for node in model.graph.node if node.op_type == "Identity"}
+    found = []
+    for node in model.graph.node:
+        for kind, past, present in _pairs(node):
+            present = present if present in outputs else aliases.get(present, "")
+            if past in inputs and present in outputs:
+                found.append(Cache(inputs[past], outputs[present], kind))
+    return tuple(found)
+
+
+def _pairs(node: NodeProto) -> list[tuple[str, str, str]]:
+    """(kind, past, present) of what a node may append to."""
+    if node.op_type == "Concat" and len(node.input) == 2 and attributes_of(node).get("axis") in (2, -2):
+        return [(CONCAT, str(node.input[0]), str(node.output[0]))]
+    if node.op_type == "ScatterElements" and attributes_of(node).get("axis", 0) in (2, -2):
+        return [(SCATTER, str(node.input[0]), str(node.output[0]))]
+    if node.op_type == "GroupQueryAttention" and len(node.input) > 4 and len(node.output) > 2:
+        return [(GROUP, str(node.input[3 + index]), str(node.output[1 + index])) for index in range(2)]
+    return []
+
+
+def add_lengths(model: ModelProto) -> tuple[Cache, ...]:
+    """Give a model with caches the input ``LENGTHS``, in place; its caches.
+
+    Args:
+        model: with static shapes.
+
+    Raises:
+        UnsupportedError: if it has no caches, or some that are not fp32.
+    """
+    caches = caches_of(model)
+    inputs = true_inputs(model.graph)
+    if not caches:
+        names = ", ".join(value.name for value in inputs)
+        raise UnsupportedError(
+            f"{model.graph.name or 'the model'} keeps no cache that is known: no input is joined to new keys or values "
+            f"and given back (inputs: {names}); leave --generate out, or export it with past key values"
+        )
+    for cache in caches:
+        if inputs[cache.past].type.tensor_type.elem_type != TensorProto.FLOAT:
+            raise UnsupportedError(
+                f"cache {inputs[cache.past].name!r} is not of 32-bit floats; export the model with a cache in fp32"
+            )
+    model.opset_import.append(helper.make_opsetid(OWN_DOMAIN, 1))
+    batch = inputs[caches[0].past].type.tensor_type.shape.dim[0].dim_value
+    model.graph.input.append(helper.make_tensor_value_info(LENGTHS, TensorProto.INT32, [batch]))
+    return caches
+
+
+def bind_caches(model: ModelProto, caches: Sequence[Cache]) -> tuple[Cache, ...]:
+    """Let attention write its caches in place, in a simplified model, in place; the caches with their capacities.
+
+    Args:
+        model: with ``LENGTHS``; GroupQueryAttention is ``ATTENTION`` already.
+
+    Raises:
+        UnsupportedError: naming a cache that something else reads, too.
+    """
+    if any(cache.kind != GROUP for cache in caches):
+        _Attention(model, caches).rewrite()
+    graph = model.graph
+    inputs, outputs = [value.name for value in graph.input], [value.name for value in graph.output]
+    names = {inputs[cache.past]: cache for cache in caches}
+    presents = {outputs[cache.present] for cache in caches}
+    capacity: dict[str, int] = {}
+    new = {n.input[3 + i]: n.input[1 + i] for n in graph.node if n.op_type == ATTENTION for i in range(2)}
+    scope = Scope(model)
+    for value in graph.input:
+        if value.name in names:
+            extent = value.type.tensor_type.shape.dim[2]
+            extent.dim_value += 0 if names[value.name].kind == SCATTER else scope.shapes[new[value.name]][2]
+            capacity[value.name] = extent.dim_value
+    kept = [value for value in graph.output if value.name not in presents]
+    del graph.output[:]
+    graph.output.extend(kept)
+    for node in graph.node:
+        if node.op_type == ATTENTION:
+            del node.output[1:]  # what were the presents
+    drop_unused(graph)
+    infer_shapes(model, graph.name or "model")
+    for node in graph.node:
+        for place, name in enumerate(node.input):
+            if name in names and (node.op_type, place) not in ((ATTENTION, 3), (ATTENTION, 4)):
+                raise UnsupportedError(f"cache {name!r} is also read by {node.op_type} (node {node.name!r}){ADVICE}")
+    return tuple(replace(cache, capacity=capacity[inputs[cache.past]]) for cache in caches)
+
+
+ADVICE = "; leave --generate out: without it the cache is copied by every call"
+
+
+@dataclass
+class _Scores:
+    """What becomes of the products of queries and keys before the softmax."""
+
+    query: str
+    keys: str
+    scale: float
+    masks: list[str]
+
+
+class _Attention:
+    """Softmax(scale · q·kᵀ + mask) · v over a cache, as one operator."""
+
+    def __init__(self, model: ModelProto, caches: Sequence[Cache]) -> None:
+        self._model, self._scope = model, Scope(model)
+        self._makers = {name: node for node in model.graph.node for name in node.output}
+        self._caches = {model.graph.output[cache.present].name: cache for cache in caches}
+        self._added: dict[str, list[NodeProto]] = {}
+
+    def rewrite(self) -> None:
+        """Replace every attention over a cache, in place."""
+        graph = self._model.graph
+        products = {}
+        for node in graph.node:
+            if node.op_type == "MatMul":
+                made = self._attention(node)
+                if made:
+                    products[node.output[0]] = made
+        kept: list[NodeProto] = []
+        for node in graph.node:
+            made = products.get(node.output[0]) if node.output else None
+            kept.extend(made if made else [node])
+        replace_nodes(graph, kept)
+
+    def _attention(self, product: NodeProto) -> list[NodeProto]:
+        """The nodes that replace weights · values; none if it is not that."""
+        softmax = self._through(product.input[0], ("Identity", "Cast"))
+        if softmax is None or softmax.op_type != "Softmax":
+            return []
+        value = self._cache(product.input[1])
+        scores = self._scores(softmax.input[0])
+        if value is None or scores is None:
+            return []
+        key = self._cache(scores.keys)
+        if key is None:
+            return []
+        return self._emit(product, scores, (key, value))
+
+    def _emit(self, product: NodeProto, scores: _Scores, presents: tuple[str, str]) -> list[NodeProto]:
+        cache = self._caches[presents[0]]
+        updates = [self._makers[name].input[1 if cache.kind == CONCAT else 2] for name in presents]
+        pasts = [self._makers[name].input[0] for name in presents]
+        shape, past = self._scope.shapes[scores.query], self._scope.shapes[pasts[0]]
+        length, out = shape[2], product.output[0]
+        total = past[2] + (length if cache.kind == CONCAT else 0)
+        nodes: list[NodeProto] = []
+        mask = ""
+        for name in scores.masks:
+            if mask:
+                nodes.append(helper.make_node("Add", [mask, name], [f"{out}/mask{len(nodes)}"]))
+                mask = f"{out}/mask{len(nodes) - 1}"
+            else:
+                mask = name
+        if mask:
+            extents = np.broadcast_shapes(*(self._scope.shapes[name] for name in scores.masks))
+            extents = (1,) * (4 - len(extents)) + tuple(extents)
+            if extents[3] != total:
+                raise UnsupportedError(f"a mask of shape {list(extents)} does not go with {total} positions{ADVICE}")
+            self._scope.add(f"{out}/extents", np.array(extents, np.int64))
+            nodes.append(helper.make_node("Reshape", [mask, f"{out}/extents"], [f"{out}/mask"], f"{out}/mask"))
+            mask = f"{out}/mask"
+        elif length > 1:
+            raise UnsupportedError(f"attention (node {product.name!r}) has no mask that hides later positions{ADVICE}")
+        inputs = [scores.query, *updates, *pasts, LENGTHS, *([mask] if mask else [])]
+        new_at = past[2] if cache.kind == CONCAT else -1
+        made = [out, *(f"{out}/{kind}" for kind in ("keys", "values"))]
+        nodes.append(
+            helper.make_node(ATTENTION, inputs, made, out, domain=OWN_DOMAIN, scale=scores.scale, new_at=new_at)
+        )
+        self._declare(made[1], (*past[:2], total, past[3]))
+        self._declare(made[2], (*past[:2], total, past[3]))
+        self._declare(out, shape)
+        return nodes
+
+    def _declare(self, name: str, shape: Sequence[int]) -> None:
+        known = {value.name for value in self._model.graph.value_info}
+        if name not in known:
+            self._model.graph.value_info.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, list(shape)))
+
+    def _scores(self, name: str) -> _Scores | None:
+        """How ``name`` comes from a product of queries and turned keys."""
+        node = self._makers.get(name)
+        if node is None:
+            return None
+        if node.op_type == "MatMul":
+            return _Scores(node.input[0], node.input[1], 1.0, [])
+        if node.op_type == "Add":
+            for mine, other in (node.input, list(node.input)[::-1]):
+                found = self._scores(mine)
+                if found is not None:
+                    found.masks.append(other)
+                    return found
+        if node.op_type in ("Mul", "Div"):
+            for mine, other in (node.input, list(node.input)[::-1])[: 2 if node.op_type == "Mul" else 1]:
+                factor = self._number(other)
+                found = self._scores(mine) if factor is not None else None
+                if found is not None and factor is not None and not found.masks:
+                    found.scale *= factor if node.op_type == "Mul" else 1 / factor
+                    return found
+        return None
+
+    def _number(self, name: str) -> float | None:
+        """The constant of one element called ``name``."""
+        array = self._scope.array(name)
+        return None if array is None or array.size != 1 else float(array.reshape(()))
+
+    def _cache(self, name: str) -> str | None:
+        """The present that ``name`` is, perhaps turned, or repeated for the heads of each group."""
+        for _ in range(8):
+            if name in self._caches:
+                return name
+            node = self._makers.get(name)
+            if node is None:
+                return None
+            if (
+                node.op_type == "Transpose" and list(attributes_of(node).get("perm", ())) == [0, 1, 3, 2]
+            ) or node.op_type in ("Identity", "Cast"):
+                name = node.input[0]
+            elif node.op_type == "Reshape":
+                inner = self._repeated(node)
+                if not inner:
+                    return None
+                name = inner
+            else:
+                return None
+        return None
+
+    def _repeated(self, reshape: NodeProto) -> str:
+        """What ``repeat_kv`` repeats: (b, g, t, d) → (b, g, 1, t, d) → (b, g, n, t, d) → (b, g · n, t, d)."""
+        expand = self._makers.get(reshape.input[0])
+        shapes = self._scope.shapes
+        if expand is None or expand.op_type not in ("Expand", "Tile", "Concat"):
+            return ""
+        insert = self._makers.get(expand.input[0])
+        if insert is None or insert.op_type not in ("Unsqueeze", "Reshape"):
+            return ""
+        known = [shapes.get(name) for name in (insert.input[0], insert.output[0], expand.output[0], reshape.output[0])]
+        if any(shape is None for shape in known):
+            return ""
+        small, open_, wide, flat = (tuple(shape or ()) for shape in known)
+        if len(small) != 4 or len(wide) != 5 or len(flat) != 4:
+            return ""
+        b, g, t, d = small
+        fits = open_ == (b, g, 1, t, d) and wide[:2] == (b, g) and wide[3:] == (t, d) and flat == (b, g * wide[2], t, d)
+        return str(insert.input[0]) if fits else ""
+
+    def _through(self, name: str, kinds: Sequence[str]) -> NodeProto | None:
+        """What makes ``name``, behind operators that change nothing."""
+        node = self._makers.get(name)
+        while node is not None and node.op_type in kinds:
+            node = self._makers.get(node.input[0])
+        return node

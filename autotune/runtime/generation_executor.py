@@ -1,0 +1,321 @@
+"""Running a decoder whose kernels write its caches in place: parts for prompts in buckets, and for single tokens.
+
+A part takes so many new positions (its *length*) of so many sequences (its *batch*); a prompt of several sequences is
+computed one after the other where there is no part for all of them. A call with fewer positions is padded with
+positions behind the end, which nothing looks at; one with more is made in several calls. What a model takes besides
+its caches is recognised by its sizes: an axis as long as the new positions is padded behind, one as long as past and
+new positions together keeps its past in front.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from autotune.artifact.composite import Composite
+from autotune.artifact.directory import Artifact
+from autotune.backends.backend_catalog import backend_of
+from autotune.backends.executor import KernelExecutor
+from autotune.interface import Cache, TensorSpec
+from autotune.runtime.artifact_executor import Array, Arrays, ArtifactExecutor
+from autotune.runtime.inputs import Spec, shape_text
+from autotune.runtime.key_value_caches import KeyValueCaches
+from schedules.errors import UsageError
+
+SCATTER, GROUP = "scatter", "group"
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """One part.
+
+    Attributes:
+        batch, length: sequences, and new positions of each.
+        past: positions of the past that it was made for.
+        inputs: without the caches.
+    """
+
+    batch: int
+    length: int
+    past: int
+    inputs: tuple[TensorSpec, ...]
+    artifact: Artifact
+
+
+class GenerationExecutor(ArtifactExecutor):
+    """Runs the smallest part that holds a call.
+
+    Args:
+        artifact: one part, or several of equal capacity.
+        threads: threads to run on; None for what the artifact was tuned for.
+        cpus: logical CPUs to run on; none for the first of this process.
+
+    Attributes:
+        caches: past and present of every cache.
+
+    Raises:
+        ArtifactError: if a file is damaged, or this machine cannot run the artifact.
+    """
+
+    def __init__(self, artifact: Artifact | Composite, threads: int | None, cpus: Sequence[int] = ()) -> None:
+        parts = [artifact] if isinstance(artifact, Artifact) else [artifact.open(part) for part in artifact.parts]
+        first = parts[0]
+        self.caches: tuple[Cache, ...] = first.caches
+        whole = first if isinstance(artifact, Artifact) else artifact.interface
+        self.inputs: Sequence[Spec] = whole.inputs
+        self.outputs: Sequence[Spec] = whole.outputs
+        self.provenance: Mapping[str, Any] = artifact.provenance
+        self.threads = threads or first.target.threads
+        self._cpus = cpus
+        self._pasts = [cache.past for cache in self.caches]
+        self._presents = [cache.present for cache in self.caches]
+        self.kind = self.caches[0].kind
+        self.buckets = sorted((self._bucket(part) for part in parts), key=lambda each: (each.batch, each.length))
+        self._opened: dict[int, KernelExecutor] = {}
+        self._executor(self.buckets[0])
+
+    @property
+    def capacity(self) -> int:
+        """Positions that a cache holds."""
+        return self.caches[0].capacity
+
+    @property
+    def batches(self) -> list[int]:
+        """Numbers of sequences that there are parts for."""
+        return sorted({bucket.batch for bucket in self.buckets})
+
+    def cache_specs(self, batch: int) -> list[TensorSpec]:
+        """Name, shape and type of the buffers for ``batch`` sequences."""
+        inputs = self.buckets[0].artifact.inputs
+        specs = [inputs[number] for number in self._pasts]
+        return [TensorSpec(s.name, (batch, s.shape[1], self.capacity, s.shape[3]), s.dtype) for s in specs]
+
+    def run(self, arrays: Arrays) -> list[Array]:
+        """As ``ArtifactExecutor.run``: caches are copied in, and copied out again. ``step`` does not copy."""
+        pasts = [arrays[number] for number in self._pasts]
+        rest = [array for number, array in enumerate(arrays) if number not in self._pasts]
+        batch = pasts[0].shape[0]
+        self._check_pasts(pasts, batch)
+        caches = KeyValueCaches(self.cache_specs(batch))
+        caches.fill(pasts)
+        new = self._new_positions(rest)
+        caches.lengths[:] = self._starts(rest, pasts[0].shape[2], new)
+        made = iter(self.step(caches, rest))
+        held = self.capacity if self.kind == SCATTER else pasts[0].shape[2] + new
+        presents = dict(zip(self._presents, caches.presents(held), strict=True))
+        return [presents[number] if number in presents else next(made) for number in range(len(self.outputs))]
+
+    def step(self, caches: KeyValueCaches, arrays: Arrays) -> list[Array]:
+        """Run on new positions, append them to ``caches``; every output but the presents.
+
+        Args:
+            arrays: every input but the pasts, in order.
+
+        Raises:
+            UsageError: for sizes that do not go together, a batch that there is no part for, or a full cache.
+            RunError: as ``ArtifactExecutor.run``.
+        """
+        new, batch = self._new_positions(arrays), len(caches.lengths)
+        if batch not in self.batches:
+            raise UsageError(
+                f"{batch} sequences at a time, and the artifact is for {', '.join(map(str, self.batches))}; "
+                f"add {batch} to --sequences and run 'tune run' again"
+            )
+        if caches.length + new > self.capacity:
+            raise UsageError(
+                f"{caches.length} positions are in use and {new} are new, and the cache holds {self.capacity}; "
+                f"shorten the prompt, rewind the binding, or run 'tune run' with --positions {2 * self.capacity}"
+            )
+        lengths = self._lengths_after(caches, arrays, new)
+        if batch > 1 and new > max(each.length for each in self.buckets if each.batch == batch):
+            alone = self._row_by_row(caches, arrays)
+            caches.lengths[:] = lengths
+            return alone
+        made: list[list[Array]] = []
+        done = 0
+        while done < new:
+            bucket = self._fitting(batch, new - done, caches.length)
+            count = min(bucket.length, new - done)
+            made.append(self._call(bucket, caches, arrays, (done, count, new)))
+            caches.lengths += np.int32(count)
+            done += count
+        caches.lengths[:] = lengths
+        if len(made) == 1:
+            return made[0]
+        return [self._joined(parts) for parts in zip(*made, strict=True)]
+
+    def _row_by_row(self, caches: KeyValueCaches, arrays: Arrays) -> list[Array]:
+        """As ``step``, one sequence after the other: there are parts for prompts of one."""
+        count = len(caches.lengths)
+        made = [
+            self.step(
+                caches.row(row),
+                [array[row : row + 1] if array.ndim > 1 and len(array) == count else array for array in arrays],
+            )
+            for row in range(count)
+        ]
+        return [np.concatenate(parts, axis=0) for parts in zip(*made, strict=True)]
+
+    def profile(self, arrays: Arrays) -> list[tuple[str, float]]:
+        """As ``ArtifactExecutor.profile``, of a part for just so many positions and sequences."""
+        pasts = [arrays[number] for number in self._pasts]
+        rest = [array for number, array in enumerate(arrays) if number not in self._pasts]
+        new, batch = self._new_positions(rest), pasts[0].shape[0]
+        self._check_pasts(pasts, batch)
+        bucket = next((each for each in self.buckets if (each.batch, each.length) == (batch, new)), None)
+        if bucket is None:
+            there = ", ".join(f"{each.length} of {each.batch}" for each in self.buckets)
+            raise UsageError(f"no part for {new} positions of {batch} sequences; there are: {there}")
+        caches = KeyValueCaches(self.cache_specs(batch))
+        caches.fill(pasts)
+        caches.lengths[:] = self._starts(rest, pasts[0].shape[2], new)
+        return self._executor(bucket).profile(self._given(bucket, caches, rest, (0, new, new)))
+
+    def cancel(self) -> None:
+        """As ``ArtifactExecutor.cancel``."""
+        for executor in list(self._opened.values()):
+            executor.cancel()
+
+    def _bucket(self, artifact: Artifact) -> Bucket:
+        past = artifact.inputs[self._pasts[0]].shape
+        capacity = artifact.caches[0].capacity
+        rest = tuple(spec for number, spec in enumerate(artifact.inputs) if number not in self._pasts)
+        outputs = [s for number, s in enumerate(artifact.outputs) if number not in self._presents]
+        length = capacity - past[2] if self.kind != SCATTER else outputs[0].shape[1]
+        return Bucket(past[0], length, past[2], rest, artifact)
+
+    def _executor(self, bucket: Bucket) -> KernelExecutor:
+        key = id(bucket)
+        if key not in self._opened:
+            backend = backend_of(bucket.artifact.target)
+            backend.check_host(bucket.artifact.target, bucket.artifact.path)
+            self._opened[key] = backend.executor(bucket.artifact, self.threads, self._cpus)
+        return self._opened[key]
+
+    def _fitting(self, batch: int, count: int, used: int) -> Bucket:
+        """The smallest bucket that holds ``count`` positions behind ``used`` ones, else the largest that fits there."""
+        there = [each for each in self.buckets if each.batch == batch and used + each.length <= self.capacity]
+        if not there:
+            lengths = [each.length for each in self.buckets if each.batch == batch]
+            raise UsageError(
+                f"{used} positions are in use of {self.capacity}, and no part for fewer than {min(lengths)} new ones "
+                "goes behind them; shorten the prompt, or run 'tune run' with more --positions"
+            )
+        return next((each for each in there if each.length >= count), there[-1])
+
+    def _call(self, bucket: Bucket, caches: KeyValueCaches, arrays: Arrays, place: tuple[int, int, int]) -> list[Array]:
+        """Outputs for the new positions of ``place``: how many come before, how many these are, how many there are."""
+        made = self._executor(bucket).run(self._given(bucket, caches, arrays, place))
+        _, count, _ = place
+        return [np.ascontiguousarray(a[:, :count]) if count < bucket.length else a for a in made]
+
+    def _given(
+        self, bucket: Bucket, caches: KeyValueCaches, arrays: Arrays, place: tuple[int, int, int]
+    ) -> list[Array]:
+        """What the kernels of ``bucket`` take, in order."""
+        rest = (
+            self._fitted(bucket, spec, array, caches.length, place)
+            for spec, array in zip(bucket.inputs, arrays, strict=True)
+        )
+        buffers = dict(zip(self._pasts, caches.buffers, strict=True))
+        count = len(self.inputs)
+        return [*(buffers[number] if number in buffers else next(rest) for number in range(count)), caches.lengths]
+
+    def _fitted(self, bucket: Bucket, spec: TensorSpec, array: Array, used: int, place: tuple[int, int, int]) -> Array:
+        """``array`` in the shape of ``spec``: the new positions of ``place``, padded."""
+        before, count, new = place
+        if array.shape == spec.shape and count == new:
+            return np.ascontiguousarray(array)
+        made = np.zeros(spec.shape, array.dtype)
+        source: list[slice] = []
+        target: list[slice] = []
+        spread = -1
+        for axis, (size, given) in enumerate(zip(spec.shape, array.shape, strict=True)):
+            if size == bucket.length and given == new:
+                source.append(slice(before, before + count))
+                target.append(slice(0, count))
+            elif size == given:
+                source.append(slice(None))
+                target.append(slice(None))
+            else:
+                spread = axis
+                source.append(slice(0, given))
+                target.append(slice(0, given))
+        if spread < 0:
+            made[tuple(target)] = array[tuple(source)]
+            return made
+        past = used
+        for start, to, length in ((0, 0, past), (past, bucket.past, count)):
+            source[spread], target[spread] = slice(start, start + length), slice(to, to + length)
+            made[tuple(target)] = array[tuple(source)]
+        return made
+
+    def _new_positions(self, arrays: Arrays) -> int:
+        """How many new positions a call has: the length of its tokens.
+
+        Raises:
+            UsageError: if ranks, sizes or batches do not fit.
+        """
+        bucket = self.buckets[0]
+        new = -1
+        for spec, array in zip(bucket.inputs, arrays, strict=True):
+            if array.ndim != len(spec.shape):
+                raise UsageError(f"input {spec.name!r} has {array.ndim} axes, the model takes {len(spec.shape)}")
+            if spec.shape[-1] == bucket.length and len(spec.shape) in (1, 2) and new < 0:
+                new = array.shape[-1]
+        if new < 1:
+            raise UsageError("a call must have one new position or more; give input_ids of shape batch x tokens")
+        return new
+
+    def _check_pasts(self, pasts: Sequence[Array], batch: int) -> None:
+        wanted = self.cache_specs(batch)
+        for spec, past in zip(wanted, pasts, strict=True):
+            b, g, _, d = spec.shape
+            exact = self.kind == SCATTER
+            if past.ndim != 4 or (past.shape[0], past.shape[1], past.shape[3]) != (b, g, d):
+                raise UsageError(
+                    f"cache {spec.name!r} has shape {shape_text(past.shape)}; it must be {b}x{g}xPOSITIONSx{d}"
+                )
+            if past.shape[2] != pasts[0].shape[2] or (exact and past.shape[2] != self.capacity):
+                length = self.capacity if exact else pasts[0].shape[2]
+                raise UsageError(f"cache {spec.name!r} has {past.shape[2]} positions; it must have {length}")
+            if past.shape[2] > self.capacity:
+                raise UsageError(
+                    f"cache {spec.name!r} has {past.shape[2]} positions, and the artifact holds {self.capacity}; "
+                    f"run 'tune run' with --positions {past.shape[2]}"
+                )
+
+    def _mask(self, arrays: Arrays) -> Array | None:
+        """The mask over all positions, (batch, positions) of integers; None where there is none."""
+        for spec, array in zip(self.buckets[0].inputs, arrays, strict=True):
+            if len(spec.shape) == 2 and spec.shape[1] == self.capacity and array.dtype.kind in "iub":
+                return array
+        return None
+
+    def _starts(self, arrays: Arrays, past: int, new: int) -> Array | int:
+        """Where the new positions begin, of a call that brings its own caches."""
+        if self.kind == SCATTER:
+            place = next((a for s, a in zip(self.buckets[0].inputs, arrays, strict=True) if len(s.shape) == 1), None)
+            if place is None:
+                raise UsageError("the model says nowhere at which position new tokens begin; use session.io_binding()")
+            if len(place) > 1 and not np.array_equal(place, np.arange(place[0], place[0] + len(place))):
+                raise UsageError(
+                    f"cache positions {place[:8].tolist()} do not follow each other; give consecutive ones"
+                )
+            return int(place[0])
+        mask = self._mask(arrays)
+        if self.kind == GROUP and past and mask is not None:
+            return np.maximum(mask.sum(axis=1) - new, 0).astype(np.int32)
+        return past
+
+    def _lengths_after(self, caches: KeyValueCaches, arrays: Arrays, new: int) -> Array:
+        mask = self._mask(arrays) if self.kind == GROUP else None
+        if mask is None:
+            return caches.lengths + np.int32(new)
+        return np.asarray(mask.sum(axis=1), np.int32)
+
+    def _joined(self, parts: Sequence[Array]) -> Array:
+        return np.concatenate(parts, axis=1)

@@ -1,0 +1,161 @@
+"""``IOBinding``, which mirrors onnxruntime's: inputs and outputs bound by name, and caches that stay where they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.interface import TensorSpec
+from autotune.runtime.generation_executor import GenerationExecutor
+from autotune.runtime.key_value_caches import KeyValueCaches
+from costmodels.choices import did_you_mean
+from schedules.errors import UsageError
+
+Array = NDArray[Any]
+
+
+class IOBinding:
+    """What a session runs on, call after call.
+
+    Of a decoder made with ``--generate``, every cache is one buffer that stands for past and present. It is the
+    session's unless one is bound to the name of the past; the kernels append to it, and nothing of it is copied.
+
+    Args:
+        inputs, outputs: names, in the model's order.
+        executor: of a decoder with caches; None for other models.
+    """
+
+    def __init__(self, inputs: list[str], outputs: list[str], executor: GenerationExecutor | None) -> None:
+        self._input_names, self._output_names, self._executor = inputs, outputs, executor
+        pasts = [cache.past for cache in executor.caches] if executor else []
+        self._pasts = [inputs[number] for number in pasts]
+        self._presents = {outputs[c.present]: inputs[c.past] for c in executor.caches} if executor else {}
+        self._given: dict[str, Array] = {}
+        self._inputs: dict[str, Array] = {}
+        self._outputs: dict[str, Array | None] = {}
+        self._made: dict[str, Array] = {}
+        self._caches: KeyValueCaches | None = None
+
+    # As onnxruntime.
+
+    def bind_cpu_input(self, name: str, array: Array) -> None:
+        """Read ``array`` as input ``name`` in the next calls; a past is bound as the buffer of that cache.
+
+        Raises:
+            UsageError: if there is no such input, or the buffer of a cache has another shape or type.
+        """
+        if name not in self._input_names:
+            near = did_you_mean(name, self._input_names)
+            raise UsageError(f"the model has no input {name!r}; {near}its inputs are {self._input_names}")
+        if name in self._pasts:
+            self._given[name] = array
+            self._caches = None
+        else:
+            self._inputs[name] = np.asarray(array)
+
+    bind_ortvalue_input = bind_cpu_input
+
+    def bind_output(self, name: str, device_type: str = "cpu", array: Array | None = None) -> None:
+        """Ask for output ``name``; into ``array``, if one is given. A present is where its past is.
+
+        Raises:
+            UsageError: if there is no such output, the device is no CPU, or a present is bound elsewhere than its past.
+        """
+        if name not in self._output_names:
+            near = did_you_mean(name, self._output_names)
+            raise UsageError(f"the model has no output {name!r}; {near}its outputs are {self._output_names}")
+        if device_type != "cpu":
+            raise UsageError(f"output {name!r} is bound to {device_type!r}; outputs are in the CPU's memory")
+        past = self._presents.get(name)
+        if past is None:
+            self._outputs[name] = array
+        elif array is not None and self._given.get(past) is not array:
+            raise UsageError(f"{name!r} is written where {past!r} lies; bind the same array to both, or neither")
+
+    def clear_binding_inputs(self) -> None:
+        """Forget inputs; caches stay."""
+        self._inputs.clear()
+
+    def clear_binding_outputs(self) -> None:
+        """Forget outputs; caches stay."""
+        self._outputs.clear()
+
+    def get_outputs(self) -> list[Array]:
+        """What the last call made, in the order of binding; all outputs but presents where none was bound."""
+        return list(self._made.values())
+
+    copy_outputs_to_cpu = get_outputs
+
+    # Caches.
+
+    @property
+    def caches(self) -> KeyValueCaches:
+        """The caches in use.
+
+        Raises:
+            UsageError: if the model has none, or no call was made yet.
+        """
+        if self._caches is None:
+            raise UsageError("no caches are in use yet: make a call first, or bind buffers to the pasts")
+        return self._caches
+
+    @property
+    def length(self) -> int:
+        """Positions in use."""
+        return 0 if self._caches is None else self._caches.length
+
+    def rewind(self, length: int = 0) -> None:
+        """Go on behind position ``length``; 0 begins anew."""
+        if self._caches is not None:
+            self._caches.rewind(length)
+
+    def cache_specs(self, batch: int = 1) -> list[TensorSpec]:
+        """Name, shape and type of every buffer."""
+        return self._executor.cache_specs(batch) if self._executor else []
+
+    def empty_cache(self, name: str, batch: int = 1) -> Array:
+        """A buffer of zeros for the cache ``name``, aligned as kernels need it."""
+        spec = next((spec for spec in self.cache_specs(batch) if spec.name == name), None)
+        if spec is None:
+            raise UsageError(f"the model has no cache {name!r}; its caches are {self._pasts}")
+        return KeyValueCaches([spec]).buffers[0]
+
+    # For the session.
+
+    def feed(self) -> dict[str, Array]:
+        """The bound inputs but caches.
+
+        Raises:
+            UsageError: naming the input that is missing.
+        """
+        for name in self._input_names:
+            if name not in self._inputs and name not in self._pasts:
+                raise UsageError(f"input {name!r} is not bound; call bind_cpu_input({name!r}, array)")
+        return self._inputs
+
+    def caches_for(self, batch: int) -> KeyValueCaches:
+        """The caches for ``batch`` sequences; made in the first call.
+
+        Raises:
+            UsageError: if they are for another number, or a buffer of the caller's does not fit.
+        """
+        assert self._executor is not None
+        if self._caches is None:
+            self._caches = KeyValueCaches(self._executor.cache_specs(batch), self._given)
+        if len(self._caches.lengths) != batch:
+            raise UsageError(
+                f"{batch} sequences, and the caches are for {len(self._caches.lengths)}; make a binding for each batch"
+            )
+        return self._caches
+
+    def keep(self, made: Mapping[str, Array]) -> None:
+        """Keep the outputs of a call."""
+        self._made = {}
+        for name in self._outputs or [name for name in made if name not in self._presents]:
+            target = self._outputs.get(name)
+            if target is not None:
+                np.copyto(target, made[name])
+            self._made[name] = made[name] if target is None else target

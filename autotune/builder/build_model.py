@@ -25,6 +25,7 @@ from autotune.builder.device_build import build_for_device
 from autotune.builder.one_lane import build_on_one_lane, build_unseen
 from autotune.builder.placing import Fastest, fastest
 from autotune.graph.steps import Steps
+from autotune.host.machine import is_foreign
 from autotune.validation.verify import random_inputs
 from schedules.errors import MissingRecordError, VerificationError
 
@@ -41,7 +42,7 @@ def build_model(request: BuildRequest) -> BuildResult:
     """
     if not backend_of(request.target).has_lanes:
         return build_for_device(request)
-    if not request.options.device:
+    if not request.options.device or is_foreign(request.target.architecture):
         assert request.whole is not None  # other lanes cannot be priced, and are refused
         return build_unseen(request, request.whole)
     one_lane = None if request.whole is None else build_on_one_lane(request, request.whole)

@@ -36,12 +36,11 @@ from autotune.backends.cpu.linking import (
     CORE,
     CORE_OPTIONS,
     SHARED,
-    compile_with,
     merged_object,
-    run_binutils,
 )
 from autotune.backends.cpu.program_words import program_words
 from autotune.graph.steps import Steps
+from autotune.host.compilers import compile_with, run_binutils
 from autotune.host.dtypes import numpy_type
 from autotune.host.machine import is_foreign
 from autotune.importer.onnx_model.load import load_model

@@ -90,12 +90,13 @@ def _archspec() -> Any:
     return archspec.cpu.host()
 
 
-def read_host(read: Reader = read_file, allowed: Iterable[int] | None = None) -> Host:
+def read_host(read: Reader = read_file, allowed: Iterable[int] | None = None, architecture: str = "") -> Host:
     """Look at a machine.
 
     Args:
         read: reads its files.
         allowed: logical CPUs that kernels may use; None takes those of this process.
+        architecture: of the machine; empty for this one's.
     """
     online = os.cpu_count() or 1
     if allowed is None:
@@ -105,7 +106,7 @@ def read_host(read: Reader = read_file, allowed: Iterable[int] | None = None) ->
     caches = _cache_bytes(read, cpus[0])
     return Host(
         model=info.get("model name") or _archspec().name,
-        architecture=platform.machine().lower(),
+        architecture=architecture or platform.machine().lower(),
         vendor=info.get("vendor_id") or _archspec().vendor,
         flags=_flags(info) or frozenset(_archspec().features),
         online=max(online, len(cpus)),

@@ -19,7 +19,7 @@ import onnx
 from autotune.artifact.known_runs import LogView
 from autotune.artifact.replacement import scratch_beside
 from autotune.backends.backend_catalog import backend_of
-from autotune.backends.cpu.linking import check_compiler
+from autotune.host.compilers import check_compiler
 from autotune.builder.build_model import build_model
 from autotune.builder.build_request import BuildRequest, LaneKernels
 from autotune.builder.lane_budget import Size, for_threads, plan_sizes

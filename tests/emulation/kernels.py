@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import subprocess
 import tempfile
@@ -13,7 +14,8 @@ import numpy as np
 import pytest
 from tvm import tirx
 
-from autotune.backends.cpu.linking import CORE, CORE_OPTIONS, compile_with, cross_prefix
+from autotune.backends.cpu.linking import CORE, CORE_OPTIONS
+from autotune.host.compilers import compile_with, cross_prefix
 from schedules.lower import tvm_target
 from schedules.target import Target
 from schedules.templates.cpu.passes import compiled
@@ -94,8 +96,9 @@ def _table(count: int) -> str:
 
 
 def _given(kernel: Kernel) -> bytes:
-    output = np.zeros(shapes(kernel.func)[-1], dtypes(kernel.func)[-1])
-    output.view(np.uint8)[...] = 0xFE  # what is not written shows
+    shape, dtype = shapes(kernel.func)[-1], dtypes(kernel.func)[-1]
+    unwritten = b"\xfe" * (math.prod(shape) * dtype.itemsize)  # shows
+    output = np.frombuffer(unwritten, dtype).reshape(shape)
     arrays = [np.ascontiguousarray(array) for array in (*kernel.arrays, output)]
     parts = [np.int32(len(arrays)).tobytes()]
     for array in arrays:

@@ -7,20 +7,15 @@ tenths of a second, and the linker puts them together: what was measured is what
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-from collections.abc import Sequence
 from pathlib import Path
 
 import tvm
 from tvm import relax
-from tvm.support import cc
 
 from autotune.artifact.plan import Plan
-from autotune.host.machine import is_foreign
+from autotune.host.compilers import compile_with
 from autotune.importer.program import Program
 from autotune.measure.measurer import Candidate, MeasurementBackend, symbol_of
-from schedules.errors import InstallError, last_line
 from schedules.lower import load_program, tvm_target
 from schedules.target import Target
 from schedules.templates.common.concat import concat_axis
@@ -39,16 +34,6 @@ VM_PASSES = (
     "VMShapeLower",
     "AttachGlobalSymbol",
 )
-
-
-def check_compiler() -> None:
-    """Refuse to start where nothing could be linked.
-
-    Raises:
-        InstallError: if there is no C++ compiler.
-    """
-    if cc.get_cc() is None:
-        raise InstallError("no C++ compiler was found to link kernels with; install g++ or clang, or name one in CXX")
 
 
 def compile_kernels(program: Program, plan: Plan, measurer: MeasurementBackend) -> dict[str, Path]:
@@ -98,57 +83,6 @@ def link_kernels(kernels: dict[str, Path], library: Path, architecture: str = ""
 def merged_object(library: Path) -> Path:
     """Where ``link_kernels`` leaves the kernels of ``library`` as one object."""
     return library.with_suffix(".o")
-
-
-def compile_with(arguments: Sequence[str], architecture: str = "") -> None:
-    """Run the C++ compiler of an architecture, which is this machine's unless another is named.
-
-    Raises:
-        InstallError: if there is none, or it fails, with the end of what it says.
-    """
-    run_tool(_compiler(architecture), arguments, "install g++ with binutils")
-
-
-def run_binutils(name: str, arguments: Sequence[str], architecture: str = "") -> str:
-    """What ``nm``, ``objcopy`` or the like prints for objects of an architecture.
-
-    Raises:
-        InstallError: if there is none, or it fails, with the end of what it says.
-    """
-    return run_tool(f"{cross_prefix(architecture)}{name}", arguments, "install binutils")
-
-
-def run_tool(tool: str, arguments: Sequence[str], remedy: str) -> str:
-    """What ``tool`` prints.
-
-    Raises:
-        InstallError: if there is no such program, or it fails.
-    """
-    try:
-        done = subprocess.run([tool, *arguments], capture_output=True, text=True, check=False)
-    except FileNotFoundError as error:
-        raise InstallError(f"{tool} was not found; {remedy}") from error
-    if done.returncode:
-        raise InstallError(f"{tool} failed: {last_line(done.stderr)}; {remedy}")
-    return done.stdout
-
-
-def cross_prefix(architecture: str) -> str:
-    """What stands before the names of the tools for an architecture; nothing for this machine's own."""
-    return f"{architecture}-linux-gnu-" if is_foreign(architecture) else ""
-
-
-def _compiler(architecture: str) -> str:
-    prefix = cross_prefix(architecture)
-    if not prefix:
-        check_compiler()
-        return str(cc.get_cc())
-    if shutil.which(f"{prefix}g++") is None:
-        raise InstallError(
-            f"{prefix}g++ was not found to link kernels for {architecture} with; install the cross compiler, on Debian "
-            f"the package g++-{architecture}-linux-gnu"
-        )
-    return f"{prefix}g++"
 
 
 def link_library(program: Program, target: Target, kernels: dict[str, Path], library: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from contextlib import AbstractContextManager, ExitStack
 
-from autotune.host.machine import host_target, read_host
+from autotune.host.machine import host_target, is_foreign, read_host
 from autotune.measure.local_measurer import LocalMeasurer
 from autotune.measure.remote.fleet import FleetMeasurer
 from autotune.measure.remote.ray_machine import disconnect, open_machines
@@ -35,7 +35,8 @@ class Fleet(AbstractContextManager["Fleet"]):
         foreign: why what is timed on this machine would say nothing about them; empty if it would.
 
     Raises:
-        AutotuneError: if there are no machines, or this one could not run what is built for them.
+        AutotuneError: if there are no machines, or this one has their architecture and could not run what is built for
+            them. What is built for RPC devices of another one never runs here.
     """
 
     def __init__(self, options: Options) -> None:
@@ -44,7 +45,8 @@ class Fleet(AbstractContextManager["Fleet"]):
             self.target = self.measurer.target
             self._stack = stack.pop_all()
             self.foreign = _foreign(self.target)
-        if self.target.isa not in read_host().isas:
+        unseen = options.rpc is not None and is_foreign(self.target.architecture)
+        if self.target.isa not in read_host().isas and not unseen:
             self.close()
             raise UsageError(
                 f"the machines to measure on have {self.target.isa} and this one {read_host().isas[0]}: the artifact "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import tvm
 from numpy.typing import NDArray
 
+from autotune.host.compilers import compile_with
 from autotune.host.fork_server import Handler, Job, Refused
 from autotune.host.machine import Reader, host_target, read_host, thread_cpus
 from autotune.host.roofline import Roofline, best_of, roofline_by
@@ -20,9 +22,8 @@ from autotune.measure.remote.rpc_session import (
     FREE_S,
     Address,
     DeviceSession,
-    compile_device_code,
 )
-from schedules.errors import MeasureError, UsageError
+from schedules.errors import InstallError, MeasureError, UsageError
 from schedules.target import Target
 
 HANDLER = "autotune.measure.remote.remote_host:ProbeHandler"
@@ -100,13 +101,16 @@ def _probed(address: Address, job: Look | MeasureDevice) -> Any:
     return found
 
 
-def described(read: Reader, threads: int | None, isa: str | None) -> RemoteHost:
+def described(read: Reader, threads: int | None, isa: str | None, architecture: str = "") -> RemoteHost:
     """What a device's files say of it.
+
+    Args:
+        architecture: as its LLVM names it; empty for this machine's.
 
     Raises:
         UsageError: as ``host_target``.
     """
-    host = read_host(read, _listed(_field(read("/proc/self/status"), "Cpus_allowed_list")))
+    host = read_host(read, _listed(_field(read("/proc/self/status"), "Cpus_allowed_list")), architecture)
     target = host_target(threads, isa, host)
     memory = _field(read("/proc/meminfo"), "MemTotal").split()
     return RemoteHost(
@@ -137,13 +141,22 @@ def _roofline(session: DeviceSession, host: RemoteHost, folder: Path) -> Rooflin
     """Measured in ``session``, with TVM's own remote timer."""
 
     def best_s(kernel: tvm.runtime.Module, arrays: list[NDArray[Any]]) -> float:
-        kernel.export_library(str(folder / "peak.so"))
+        kernel.export_library(str(folder / "peak.so"), fcompile=_linker(session.architecture))
         module = session.load(folder / "peak.so")
         return best_of(module, session.device, [session.tensor(array) for array in arrays])
 
     session.pin(host.target.threads, host.cores)
     session.take_lock()
     return roofline_by(host.target, best_s)
+
+
+def _linker(architecture: str) -> Callable[..., None]:
+    """What links libraries for a device, as TVM calls it."""
+
+    def link(library: str, objects: Sequence[str], options: Sequence[str] | None = None, **_: object) -> None:
+        compile_with(["-shared", "-fPIC", "-o", library, *objects, *(options or ())], architecture)
+
+    return link
 
 
 class ProbeHandler(Handler):
@@ -156,15 +169,16 @@ class ProbeHandler(Handler):
         """Do one job; ``Refused`` if the device does not answer, or is not what the job says."""
         try:
             with tempfile.TemporaryDirectory(prefix="tune-device-") as folder:
-                probe = compile_device_code(Path(folder) / "probe.so", timer=False)
-                session = DeviceSession(self._address, probe)
+                session = DeviceSession(self._address, Path(folder))
                 if isinstance(job, Look):
-                    found: RemoteHost | Roofline = described(session.read_text, job.threads, job.isa)
+                    found: RemoteHost | Roofline = described(
+                        session.read_text, job.threads, job.isa, session.architecture
+                    )
                 else:
                     found = _roofline(session, job.host, Path(folder))
                 session.close()
                 return found
-        except (MeasureError, UsageError) as error:
+        except (InstallError, MeasureError, UsageError) as error:
             return Refused(error)
         except DeviceLost as error:
             return Refused(MeasureError(str(error)))

@@ -11,7 +11,7 @@ import ipaddress
 import logging
 from typing import Any
 
-from autotune.host.machine import host_target, read_host
+from autotune.host.machine import host_target, is_foreign, read_host
 from autotune.host.roofline import Roofline, measure_roofline
 from autotune.measure.local_measurer import LocalMeasurer, RemoteTarget
 from autotune.measure.measurer import Origin
@@ -60,7 +60,11 @@ class RpcMachine:
     def _roofline(self) -> Roofline:
         """The device's; if it is a machine like this one, this machine's."""
         target = self.target
-        if self._host.cpu == read_host().model and target == host_target(target.threads, target.isa):
+        if (
+            not is_foreign(target.architecture)
+            and self._host.cpu == read_host().model
+            and target == host_target(target.threads, target.isa)
+        ):
             return measure_roofline(target)
         return roofline_of(self._address, self._host)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import secrets
 import socket
-import subprocess
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,9 +20,9 @@ import numpy as np
 import tvm
 from numpy.typing import NDArray
 from tvm import rpc
-from tvm.support import cc
 from tvm_ffi import libinfo
 
+from autotune.host.compilers import compile_with
 from autotune.measure.machine_lock import await_idle
 from autotune.measure.messages import DeviceLost
 from schedules.errors import MeasureError, UsageError, first_line, named_last_line
@@ -77,12 +76,19 @@ def parse_address(text: str) -> Address:
     return Address(host, int(port), key)
 
 
-def compile_device_code(out: Path, timer: bool) -> Path:
-    """``device.cc`` as an object that is linked to a kernel (``timer``), or as a library of its own."""
-    command = [cc.get_cc(), "-O2", "-fPIC", *(["-DTUNE_TIMER", "-c"] if timer else ["-shared"])]
+def compile_device_code(out: Path, timer: bool, architecture: str = "") -> Path:
+    """``device.cc`` as an object that is linked to a kernel (``timer``), or as a library of its own.
+
+    Args:
+        architecture: of the device; empty for this machine's.
+
+    Raises:
+        InstallError: if there is no compiler for it.
+    """
     include = [f"-I{libinfo.find_include_path()}", f"-I{libinfo.find_dlpack_include_path()}"]
     source = Path(__file__).with_name("device.cc")
-    subprocess.run([*command, *include, "-o", str(out), str(source)], check=True, capture_output=True)
+    kind = ["-DTUNE_TIMER", "-c"] if timer else ["-shared"]
+    compile_with(["-O2", "-fPIC", *kind, *include, "-o", str(out), str(source)], architecture)
     return out
 
 
@@ -131,22 +137,37 @@ def request(address: Address) -> rpc.RPCSession:
         ) from error
 
 
+def _architecture(session: rpc.RPCSession) -> str:
+    """What LLVM on the device says of it; empty where only TVM's runtime is there."""
+    try:
+        return str(session.get_function("target.llvm_get_system_triple")()).partition("-")[0]
+    except (RuntimeError, AttributeError, ValueError):
+        return ""
+
+
 class DeviceSession:
     """One process on a device.
 
     Args:
         address: of the tracker.
-        probe: what ``compile_device_code`` made, as a library.
+        folder: for what is compiled for the device.
+
+    Attributes:
+        architecture: of the device, as LLVM names it; empty where the server has no compiler that could say it, and
+            this machine's is taken.
 
     Raises:
         MeasureError: if the tracker does not answer, or has no such device free; in one line that says which.
+        InstallError: if there is no compiler for the device's architecture.
     """
 
-    def __init__(self, address: Address, probe: Path) -> None:
+    def __init__(self, address: Address, folder: Path) -> None:
         self._address = address
         self._session = request(address)
         self._began_s = time.monotonic()
         self.device = self._session.cpu(0)
+        self.architecture = _architecture(self._session)
+        probe = compile_device_code(folder / "probe.so", False, self.architecture)
         self._note = NOTE.format(secrets.token_hex(8))
         self._count = 0
         self._shared = False
@@ -156,8 +177,8 @@ class DeviceSession:
             self._functions = self._load(probe)
         except (RuntimeError, OSError, ValueError) as error:  # what TVM makes of the server's error
             raise MeasureError(
-                f"device {address} cannot load code made here ({named_last_line(error)}); it must have this machine's "
-                "architecture and the same apache-tvm"
+                f"device {address} cannot load code made here for {self.architecture or 'this architecture'} "
+                f"({named_last_line(error)}); it must have the same apache-tvm"
             ) from error
         self.call("tune_guard", self._text(self._note))
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import secrets
 import signal
-import subprocess
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import numpy as np
 import tvm
 from tvm.script import from_source
 
+from autotune.host.compilers import run_binutils
 from autotune.host.fork_server import Refused
 from autotune.host.pages import KERNEL_ALIGNMENT
 from autotune.host.worker_pool import TRIES
@@ -64,12 +64,11 @@ class RemoteBench(CpuBench):
         self._limits = (0.0, 0)
         self._remote: dict[int, tuple[Array, tvm.runtime.Tensor]] = {}
         self._arenas: dict[str, tvm.runtime.Tensor] = {}
-        self._timer = compile_device_code(folder / "timer.o", timer=True)
         self._producer_library = folder / "producer.so"
         builder = Builder(self._settings.target, self._lowering)
         builder.compile(from_source(PRODUCER), PRODUCER_SYMBOL, str(self._producer_library))
-        probe = compile_device_code(folder / "probe.so", timer=False)
-        self._session = DeviceSession(parse_address(self._settings.device), probe)
+        self._session = DeviceSession(parse_address(self._settings.device), folder)
+        self._timer = compile_device_code(folder / "timer.o", True, self._session.architecture)
         self.host = self._checked_host()
         self._block_there = self._session.tensor(self._block)
         self._session.pin(self._settings.target.threads, self._settings.cores)
@@ -77,7 +76,7 @@ class RemoteBench(CpuBench):
     def _checked_host(self) -> str:
         """The device's name; behind one key there may be several, and the next session may be another's."""
         target = self._settings.target
-        here = described(self._session.read_text, target.threads, target.isa)
+        here = described(self._session.read_text, target.threads, target.isa, self._session.architecture)
         if here.target.fingerprint != target.fingerprint:
             raise MeasureError(
                 f"device {here.name} of {self._settings.device} is {here.target.fingerprint} and this run is for "
@@ -115,8 +114,8 @@ class RemoteBench(CpuBench):
         symbol = symbol_of(task.key)
         ours = (f"tune_kernel=__tvm_ffi_{symbol}", f"tune_producer=__tvm_ffi_{PRODUCER_SYMBOL}")
         objects = (object_of(library), object_of(str(self._producer_library)), str(self._timer))
-        command = ["ld", "-shared", *(f"--defsym={name}" for name in ours), "-o", str(linked), *objects]
-        subprocess.run(command, check=True, capture_output=True)
+        arguments = ["-shared", *(f"--defsym={name}" for name in ours), "-o", str(linked), *objects]
+        run_binutils("ld", arguments, self._session.architecture)
         module = self._session.load(linked)
         return RemoteKernel(module[symbol], module["tune_run"])
 

@@ -11,6 +11,7 @@ from autotune.host.machine import host_target, read_host
 from autotune.measure.measurer import Origin
 from autotune.measure.remote import connect
 from autotune.measure.remote.connect import Fleet
+from autotune.measure.remote.fleet import FleetMeasurer
 from autotune.options import Options
 from schedules.errors import UsageError
 from schedules.target import Target
@@ -54,3 +55,13 @@ def test_what_cannot_be_verified_here_is_refused(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(UsageError, match="could not be verified here"):
         Fleet(Options(cluster="local"))
     assert machine.closed == 1
+
+
+def test_devices_of_another_architecture_are_measured_and_what_is_built_for_them_never_runs_here(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    machine = Machine(Target.cpu("neoverse-n2" if "neon" not in read_host().isas else "znver4", 1))
+    monkeypatch.setattr(connect, "_devices", lambda *_: FleetMeasurer([machine]))
+    with Fleet(Options(rpc="127.0.0.1:9190:board")) as fleet:
+        assert fleet.target == machine.target
+        assert fleet.foreign.endswith(f"the kernels are for {machine.target.fingerprint}")

@@ -1,0 +1,73 @@
+"""The C++ compiler and the tools beside it, of this machine or of another architecture (a cross toolchain)."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Sequence
+
+from tvm.support import cc
+
+from autotune.host.machine import is_foreign
+from schedules.errors import InstallError, last_line
+
+
+def check_compiler() -> None:
+    """Refuse to start where nothing could be linked.
+
+    Raises:
+        InstallError: if there is no C++ compiler.
+    """
+    if cc.get_cc() is None:
+        raise InstallError("no C++ compiler was found to link kernels with; install g++ or clang, or name one in CXX")
+
+
+def compile_with(arguments: Sequence[str], architecture: str = "") -> None:
+    """Run the C++ compiler of an architecture, which is this machine's unless another is named.
+
+    Raises:
+        InstallError: if there is none, or it fails, with the end of what it says.
+    """
+    run_tool(_compiler(architecture), arguments, "install g++ with binutils")
+
+
+def run_binutils(name: str, arguments: Sequence[str], architecture: str = "") -> str:
+    """What ``nm``, ``objcopy`` or the like prints for objects of an architecture.
+
+    Raises:
+        InstallError: if there is none, or it fails, with the end of what it says.
+    """
+    return run_tool(f"{cross_prefix(architecture)}{name}", arguments, "install binutils")
+
+
+def run_tool(tool: str, arguments: Sequence[str], remedy: str) -> str:
+    """What ``tool`` prints.
+
+    Raises:
+        InstallError: if there is no such program, or it fails.
+    """
+    try:
+        done = subprocess.run([tool, *arguments], capture_output=True, text=True, check=False)
+    except FileNotFoundError as error:
+        raise InstallError(f"{tool} was not found; {remedy}") from error
+    if done.returncode:
+        raise InstallError(f"{tool} failed: {last_line(done.stderr)}; {remedy}")
+    return done.stdout
+
+
+def cross_prefix(architecture: str) -> str:
+    """What stands before the names of the tools for an architecture; nothing for this machine's own."""
+    return f"{architecture}-linux-gnu-" if is_foreign(architecture) else ""
+
+
+def _compiler(architecture: str) -> str:
+    prefix = cross_prefix(architecture)
+    if not prefix:
+        check_compiler()
+        return str(cc.get_cc())
+    if shutil.which(f"{prefix}g++") is None:
+        raise InstallError(
+            f"{prefix}g++ was not found to link kernels for {architecture} with; install the cross compiler, on Debian "
+            f"the package g++-{architecture}-linux-gnu"
+        )
+    return f"{prefix}g++"

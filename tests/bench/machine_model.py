@@ -1,0 +1,117 @@
+"""``python -m tests.bench.machine_model PROCESSOR…``: what LLVM's model of a processor says of our micro-kernels.
+
+Compiles the first guess of every convolution of ResNet-50 with stride 1 for each processor and gives the innermost
+loop to ``llvm-mca``: products (multiply-adds or dot products of whole vectors) per cycle, as a share of what the same
+model says of independent ones. It knows no caches: this is a bound. Spills are counted in the same loop.
+
+It takes llvm-mca with models of the processors, such as Debian's llvm-19.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import statistics
+import subprocess
+
+from schedules.errors import InstallError
+from schedules.lower import claim, lower, tvm_target
+from schedules.target import Target
+from schedules.templates.cpu.passes import compiled
+from schedules.templates.instructions.hot_loop import PRODUCT, HotLoop, hot_loop
+from tests.bench.peaks import FORMS, LAYERS, layer
+
+PROCESSORS = ("neoverse-n1", "neoverse-v1", "neoverse-n2")
+TOOLS = ("llvm-mca-22", "llvm-mca-21", "llvm-mca-20", "llvm-mca-19")
+"""Versions before 19 have no model of some of these processors."""
+ITERATIONS = 200
+INDEPENDENT = 24
+"""Products with a register each: more than hide the latency of any."""
+
+
+def tool() -> str | None:
+    """llvm-mca, if it is installed."""
+    return next((found for name in TOOLS if (found := shutil.which(name))), None)
+
+
+def cycles(lines: tuple[str, ...], target: Target) -> float:
+    """Cycles of one iteration of a loop, by LLVM's model.
+
+    Raises:
+        InstallError: where there is no llvm-mca, or it does not understand the code.
+    """
+    program = tool()
+    if program is None:
+        raise InstallError(f"none of {', '.join(TOOLS)} was found; install for example Debian's llvm-19")
+    command = [
+        program,
+        f"-mtriple={target.architecture}-linux-gnu",
+        f"-mcpu={target.mcpu}",
+        f"-iterations={ITERATIONS}",
+    ]
+    done = subprocess.run(command, input="\n".join(lines) + "\n", capture_output=True, text=True, check=False)
+    found = re.search(r"Total Cycles: +(\d+)", done.stdout)
+    if found is None:
+        raise InstallError(f"{program} failed: {done.stderr[:300]}")
+    return int(found.group(1)) / ITERATIONS
+
+
+def independent(loop: HotLoop) -> tuple[str, ...]:
+    """Products as the loop has most of, none of which waits for another."""
+    kinds = [line for line in loop.lines if PRODUCT.search(line)]
+    name = statistics.mode(line.split()[0] for line in kinds)
+    line = next(line for line in kinds if line.split()[0] == name)
+    if "%" not in line:
+        first, *rest = re.split(r"(?<=,)", line)
+        rest = [re.sub(r"\bv\d+", f"v{30 + at % 2}", operand) for at, operand in enumerate(rest)]
+        return tuple(re.sub(r"\bv\d+", f"v{number}", first) + "".join(rest) for number in range(INDEPENDENT))
+    kind = re.findall(r"%([xyz]mm)\d+", line)[-1]
+    last = 15 if kind == "ymm" else 31
+    count = min(INDEPENDENT, last - 2)
+    return tuple(f"\t{name}\t%{kind}{last}, %{kind}{last - 1}, %{kind}{number}" for number in range(count))
+
+
+def share(loop: HotLoop, target: Target) -> float:
+    """Products per cycle over those of independent products."""
+    alone = independent(loop)
+    return (loop.products / cycles(loop.lines, target)) / (len(alone) / cycles(alone, target))
+
+
+def chosen(kind: str, shape: tuple[int, int, int, int], target: Target, guess: int = 0) -> HotLoop:
+    """The innermost loop of a layer's best direct first guess."""
+    func = layer(*shape, FORMS[kind], target.lanes())
+    configs = [config for config in claim(func, target).space.initial if config.integer("algorithm") == 0]
+    built = compiled(lower(func, configs[guess], target).mod["main"], "main", tvm_target(target))
+    loop = hot_loop(str(built.mod.inspect_source("asm")))
+    assert loop is not None, f"{shape} has no loop with products"
+    return loop
+
+
+def main() -> None:
+    """Print a row per processor and type."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.bench.machine_model", description="Share of the model's peak"
+    )
+    parser.add_argument("processors", nargs="*", default=PROCESSORS)
+    parser.add_argument("--types", nargs="+", choices=FORMS, default=["fp32", "int8"])
+    parser.add_argument("--layers", action="store_true", help="print a row per layer, too")
+    arguments = parser.parse_args()
+    for name in arguments.processors:
+        target = Target.cpu(name, 1)
+        for kind in arguments.types:
+            shares, stack = [], 0
+            for shape in LAYERS:
+                loop = chosen(kind, shape, target)
+                shares.append(share(loop, target))
+                stack += loop.stack
+                if arguments.layers:
+                    print(
+                        f"  {shape}: {shares[-1]:.2f}, {loop.products} products, {loop.stack} of the stack", flush=True
+                    )
+            least, median = min(shares), statistics.median(shares)
+            print(f"| {name} | {kind} | {median:.0%} | {least:.0%} | {stack} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

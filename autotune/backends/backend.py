@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from autotune.artifact.directory import Artifact
-from autotune.backends.device import Device, Room
+from autotune.backends.device_interface import Device, Room
 from autotune.backends.executor import KernelExecutor
 from autotune.graph.lanes import Lane
 from autotune.options import Options

@@ -24,7 +24,7 @@ from autotune.artifact.apply_plan import apply_plan
 from autotune.artifact.directory import Artifact, device_folder, read_artifact, write_artifact
 from autotune.artifact.identity import identity
 from autotune.artifact.manifest import sha256
-from autotune.artifact.plan import Choice, Plan
+from autotune.artifact.plan import Choice, Placed, Plan
 from autotune.backends.backend_catalog import backend_of
 from autotune.backends.cpu.linking import compile_kernels, concats_of, link_kernels
 from autotune.builder.device_build import NOT_RUN
@@ -32,10 +32,10 @@ from autotune.builder.device_profiles import measured_links, resident_run, spec_
 from autotune.builder.placing import Candidate, PlacedModel
 from autotune.graph.flattening import read_flat
 from autotune.graph.lanes import HOST, SIMULATED, Lane, Way, copy_lanes
-from autotune.graph.merge import Merged, Part, device_flat, merge, with_transfers
+from autotune.graph.merge import Merged, Part, copy_name, device_flat, merge, with_transfers
 from autotune.graph.partition import Subgraph
 from autotune.graph.placement import Link, Problem, Tensor, place_all
-from autotune.graph.simulation import simulate
+from autotune.graph.simulation import simulate, simulate_copies
 from autotune.graph.steps import Steps, arrange
 from autotune.host.roofline import Roofline
 from autotune.importer.guarded_import import import_model
@@ -233,8 +233,13 @@ class CpuAndDevice:
             flats, *([spec.name for spec in ends] for ends in (self._interface.inputs, self._interface.outputs))
         )
         calls = dict(zip(opened, merged.calls, strict=True))
-        placed = replace(placed, subgraphs=tuple(Subgraph(s.name, calls.get(s.name, ())) for s in placed.subgraphs))
-        steps = self._steps(placed, merged, [part for part, _ in where])
+        values = values_of(self._ends([part for part, _ in where]), self._interface)
+        placed = replace(
+            placed,
+            subgraphs=tuple(Subgraph(s.name, calls.get(s.name, ())) for s in placed.subgraphs),
+            copies=tuple(self._copies(placed, values)),
+        )
+        steps = self._steps(placed, merged, values)
         program = _program(list(programs.values()), self.whole, self.cpu, self._interface, steps)
         plan = replace(kernels, lanes=placed.plan(self.options.lanes, {}))
         provenance: dict[str, Any] = {"model": self.whole.file.name, "sha256": sha256(self.whole.file)}
@@ -249,14 +254,20 @@ class CpuAndDevice:
             write_artifact(path, program, plan, steps, identity(program, plan), provenance, partial(link, devices))
         return path
 
-    def _steps(self, placed: PlacedModel, merged: Merged, parts: Sequence[TunedPart]) -> Steps:
+    def _steps(self, placed: PlacedModel, merged: Merged, values: Sequence[str]) -> Steps:
         """What was placed with its copies, which each engine makes in the order that was predicted."""
         engines = copy_lanes(self.lanes)
         numbers = {way: len(self.lanes) + number for number, way in enumerate(engines)}
-        values = values_of(self._ends(parts), self._interface)
         asked = [(values[copy.tensor], copy.link) for copy in placed.placement.copies]
         pieces = with_transfers(placed.pieces, merged, numbers, asked)
-        return arrange({self.lanes[0].threads: merged.flat, 1: merged.flat}, pieces, (*self.lanes, *engines.values()))
+        flats = {self.lanes[0].threads: merged.flat, 1: merged.flat}
+        return arrange(flats, pieces, (*self.lanes, *engines.values()))
+
+    def _copies(self, placed: PlacedModel, values: Sequence[str]) -> Iterator[Placed]:
+        """When each copy should be made."""
+        engines = copy_lanes(self.lanes)
+        for copy in simulate_copies(placed.problem, placed.placement):
+            yield Placed(copy_name(values[copy.tensor], copy.link), engines[copy.link].name, (), copy.start, copy.end)
 
 
 def device_bound_s(program: Program, roofline: Roofline) -> float:

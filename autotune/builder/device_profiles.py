@@ -13,7 +13,7 @@ import numpy as np
 
 from autotune.artifact.directory import Artifact
 from autotune.backends.backend import Backend
-from autotune.backends.device import Device, Room
+from autotune.backends.device_interface import Device, Room
 from autotune.graph.lanes import HOST, Lane, Way
 from autotune.graph.placement import Link
 from autotune.host.dtypes import numpy_type

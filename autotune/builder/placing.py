@@ -42,12 +42,14 @@ class PlacedModel:
     Attributes:
         subgraphs: (n,) with the numbers of their kernel calls, or none where calls are numbered after placing.
         spans: (n,) seconds at which each should begin and end, simulated.
+        copies: between memories, as the plan has them.
     """
 
     subgraphs: tuple[Subgraph, ...]
     problem: Problem
     placement: Placement
     spans: tuple[tuple[float, float], ...]
+    copies: tuple[Placed, ...] = ()
 
     @property
     def uses_several_lanes(self) -> bool:
@@ -84,7 +86,8 @@ class PlacedModel:
         used = {lane.threads for lane in lanes}
         ordered = ((self.subgraphs[s], lanes[s].name, self.spans[s]) for s in self.placement.order)
         placed = tuple(Placed(part.name, lane, part.nodes, *span) for part, lane, span in ordered if part.nodes)
-        return LanePlan(text, tuple((count, choices[count]) for count in sorted(used & set(choices))), placed)
+        everything = tuple(sorted((*placed, *self.copies), key=lambda each: each.begin_s)) if self.copies else placed
+        return LanePlan(text, tuple((count, choices[count]) for count in sorted(used & set(choices))), everything)
 
 
 @dataclass(frozen=True)

@@ -169,6 +169,11 @@ class _Merging:
         return self.sources[value, memory]
 
 
+def copy_name(value: str, way: Way) -> str:
+    """What a copy is called where subgraphs have names."""
+    return f"{value} to {way[1] or 'the host'}"
+
+
 def with_transfers(
     pieces: Sequence[Piece], merged: Merged, engines: Mapping[Way, int], asked: Sequence[tuple[str, Way]]
 ) -> list[Piece]:
@@ -195,7 +200,7 @@ def with_transfers(
         for each in [*(other for other in before if other.way == transfer.way and ready(other)), transfer]:
             queue.remove(each)
             done.add(each.call)
-            found.append(Piece(f"{each.value} to {each.way[1] or 'the host'}", (each.call,), engines[each.way]))
+            found.append(Piece(copy_name(each.value, each.way), (each.call,), engines[each.way]))
 
     for piece in pieces:
         for call in piece.calls:

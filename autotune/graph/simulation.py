@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotune.graph.placement import LEAST_S, ROUNDING, Placement, Problem
+from autotune.graph.placement import LEAST_S, ROUNDING, Copy, Placement, Problem
 
 
 def simulate(problem: Problem, placement: Placement) -> tuple[tuple[float, float], ...]:
@@ -11,10 +11,20 @@ def simulate(problem: Problem, placement: Placement) -> tuple[tuple[float, float
     Between two events each running subgraph progresses at its rate beside the kinds of lane that work just then. A copy
     begins as soon as its tensor is written and its link is free, in the placement's order; it slows nothing down.
     """
+    run = _run(problem, placement)
+    return tuple((run.begun[s], run.ended[s]) for s in range(problem.count))
+
+
+def simulate_copies(problem: Problem, placement: Placement) -> tuple[Copy, ...]:
+    """The copies of ``simulate``, in the order in which they begin."""
+    return tuple(sorted(_run(problem, placement).made, key=lambda copy: (copy.start, copy.end)))
+
+
+def _run(problem: Problem, placement: Placement) -> _Run:
     run = _Run(problem, placement)
     while run.waiting or run.left:
         run.step()
-    return tuple((run.begun[s], run.ended[s]) for s in range(problem.count))
+    return run
 
 
 class _Run:
@@ -24,6 +34,7 @@ class _Run:
         left: running subgraph → share of its work that is left.
         waiting: subgraphs that have not begun, in the placement's order.
         copied: (tensor, memory) → when it is there.
+        made: the copies so far.
     """
 
     def __init__(self, problem: Problem, placement: Placement) -> None:
@@ -33,6 +44,7 @@ class _Run:
         self.left: dict[int, float] = {}
         self.waiting = list(placement.order)
         self.copied: dict[tuple[int, str], float] = {}
+        self.made: list[Copy] = []
         self._copies = [(copy.tensor, copy.link) for copy in placement.copies]
         self._free: dict[tuple[str, str], float] = {}
         self._now = 0.0
@@ -68,7 +80,9 @@ class _Run:
             if ready is None or link in stopped:
                 stopped.add(link)
                 continue
-            end = max(ready, self._free.get(link, 0.0)) + self._problem.copy_s(link, tensor)
+            start = max(ready, self._free.get(link, 0.0))
+            end = start + self._problem.copy_s(link, tensor)
+            self.made.append(Copy(tensor, link, start, end))
             self.copied[tensor, link[1]] = self._free[link] = end
             self._copies.remove((tensor, link))
 

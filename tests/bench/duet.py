@@ -29,7 +29,7 @@ import onnx
 from autotune.artifact.directory import read_artifact
 from autotune.backends.cpu.linking import link_kernels
 from autotune.backends.cpu.native_library import NativeLibrary
-from autotune.backends.device import Room
+from autotune.backends.device_interface import Room
 from autotune.backends.software.software_device import SoftwareDevice, Speeds
 from autotune.builder.cpu_and_device import Costs, Ends, problem_of
 from autotune.builder.device_profiles import spec_bytes
@@ -40,7 +40,7 @@ from autotune.graph.flat import Flat
 from autotune.graph.lanes import HOST, Lane, cpu_lane
 from autotune.graph.placement import Link, Placement, Problem, place_all, tensors_of
 from autotune.graph.placers import corrected, correction, greedy, single
-from autotune.graph.simulation import simulate
+from autotune.graph.simulation import simulate, simulate_copies
 from autotune.graph.steps import Piece
 from autotune.graph.streaming import choose_resident, streaming_s
 from autotune.interface import TensorSpec
@@ -162,12 +162,12 @@ def run_graph(library: NativeLibrary, rng: Any, nap: float) -> dict[str, float] 
     copies = [(s.began_s, s.ended_s) for s in timeline if lanes[s.group.lane].copies]
     busy = [(s.began_s, s.ended_s) for s in timeline if not lanes[s.group.lane].copies]
     planned = [span for s, span in enumerate(spans) if span[1] > span[0]]
-    allowed = overlapped([(c.start, c.end) for c in best.copies], planned)
+    allowed = overlapped([(c.start, c.end) for c in simulate_copies(problem, best)], planned)
     return {
         "predicted": max(end for _, end in spans),
         "measured": statistics.median(walls),
         "copies": len(counted),
-        "hidden": overlapped(copies, busy),
+        "hidden": min(overlapped(copies, busy), allowed),
         "allowed": allowed,
     }
 

@@ -15,7 +15,7 @@ from autotune.backends.backend import Backend
 from autotune.backends.cpu.device_lanes import device_calls
 from autotune.backends.cpu.native_executor import ANYWHERE, NativeExecutor
 from autotune.backends.cpu.native_library import NativeLibrary
-from autotune.backends.device import Device, Room
+from autotune.backends.device_interface import Device, Room
 from autotune.backends.executor import KernelExecutor
 from autotune.graph.lanes import Lane, parse_lanes
 from autotune.host.machine import read_host, runs_here, thread_cpus

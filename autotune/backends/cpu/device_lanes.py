@@ -11,7 +11,7 @@ from functools import partial
 
 from autotune.artifact.directory import Artifact
 from autotune.backends.cpu.native_executor import DeviceCall
-from autotune.backends.device import Device
+from autotune.backends.device_interface import Device
 from autotune.backends.executor import Arrays
 from autotune.graph.merge import COPY, device_symbol
 from autotune.graph.steps import Operand, Step, Steps

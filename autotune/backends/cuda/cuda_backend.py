@@ -15,7 +15,7 @@ from autotune.backends.cuda.cuda_executor import CudaExecutor, check_device
 from autotune.backends.cuda.datasheet import datasheet_roofline
 from autotune.backends.cuda.nvrtc import check_nvrtc, compile_ptx
 from autotune.backends.cuda.source import cuda_program, cuda_source
-from autotune.backends.device import Device, Room
+from autotune.backends.device_interface import Device, Room
 from autotune.backends.executor import KernelExecutor
 from autotune.graph.lanes import Lane
 from autotune.host.roofline import Roofline

@@ -18,7 +18,7 @@ from autotune.artifact.directory import Artifact
 from autotune.backends.cpu.libraries import open_library
 from autotune.backends.cuda.cuda_executor import CudaExecutor, address_of, check_device
 from autotune.backends.cuda.driver import Driver
-from autotune.backends.device import OutOfMemoryError, Room, weights_bytes
+from autotune.backends.device_interface import OutOfMemoryError, Room, weights_bytes
 from autotune.interface import TensorSpec
 from schedules.errors import ArtifactError
 

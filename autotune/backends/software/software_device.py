@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.artifact.directory import Artifact
-from autotune.backends.device import DeviceLostError, OutOfMemoryError, Room
+from autotune.backends.device_interface import DeviceLostError, OutOfMemoryError, Room
 from autotune.backends.executor import Arrays
 from autotune.backends.software.clock import Clock
 from autotune.graph.lanes import HOST, Way

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from autotune.artifact.directory import Artifact
 from autotune.backends.cpu.native_executor import ANYWHERE, DeviceCall, NativeExecutor
 from autotune.backends.cpu.native_library import NativeLibrary
-from autotune.backends.device import OutOfMemoryError
+from autotune.backends.device_interface import OutOfMemoryError
 from autotune.backends.executor import Arrays
 from autotune.graph.lanes import HOST, Lane, cpu_lane
 from autotune.graph.merge import COPY

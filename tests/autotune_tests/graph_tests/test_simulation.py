@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from autotune.graph.lanes import Lane, cpu_lane
 from autotune.graph.placement import Link, Problem, Tensor, place_all
 from autotune.graph.placers import correction
-from autotune.graph.simulation import simulate
+from autotune.graph.simulation import simulate, simulate_copies
 from tests.autotune_tests.graph_tests.dags import device_problem, problem_of, random_edges, random_problem
 
 seeds = st.integers(0, 2**32 - 1)
@@ -65,4 +65,7 @@ def test_a_neighbour_of_another_kind_slows_down_by_its_own_figure():
 def test_a_copy_overlaps_with_other_work():
     lanes = (cpu_lane(0, 1), Lane("sim:0", 1, 1, "sim:0"))
     problem = Problem(lanes, (Tensor(0, (2,), 1000),), ((1.0, 1.0),) * 3, links={("", "sim:0"): Link(0.0, 1000.0)})
-    assert simulate(problem, place_all(problem, (0, 1, 1), (0, 1, 2)))[2] == pytest.approx((2.0, 3.0))
+    placement = place_all(problem, (0, 1, 1), (0, 1, 2))
+    assert simulate(problem, placement)[2] == pytest.approx((2.0, 3.0))
+    (copy,) = simulate_copies(problem, placement)
+    assert (copy.tensor, copy.link, copy.start, copy.end) == (0, ("", "sim:0"), 1.0, 2.0)

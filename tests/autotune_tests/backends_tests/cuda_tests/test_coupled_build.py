@@ -84,7 +84,7 @@ def wrong_kernels(path: Path, arch: str) -> list[str]:
 def test_every_kernel_is_built_for_its_lane(made):
     path, _ = made
     lanes = {placed.name: placed.lane for placed in read_artifact(path).plan.lanes.subgraphs}
-    assert set(lanes.values()) == {"cpu:0-1", "cuda:0"}
+    assert set(lanes.values()) >= {"cpu:0-1", "cuda:0"}
     assert wrong_kernels(path, ARCH) == []
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from autotune.backends.cpu.device_lanes import device_calls
 from autotune.backends.cpu.native_executor import ANYWHERE, NativeExecutor
-from autotune.backends.device import Room
+from autotune.backends.device_interface import Room
 from autotune.backends.software.software_device import SoftwareDevice
 from autotune.graph.flat import Flat, FlatCall, Source, Use
 from autotune.graph.lanes import Lane, copy_lanes

@@ -5,7 +5,7 @@ import threading
 import numpy as np
 import pytest
 
-from autotune.backends.device import DeviceLostError, OutOfMemoryError, Room
+from autotune.backends.device_interface import DeviceLostError, OutOfMemoryError, Room
 from autotune.backends.software.clock import Clock, ManualClock
 from autotune.backends.software.software_device import SoftwareDevice, Speeds
 from autotune.graph.lanes import HOST, cpu_lane

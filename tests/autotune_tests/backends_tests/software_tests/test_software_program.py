@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 from autotune.artifact.directory import read_artifact
-from autotune.backends.device import OutOfMemoryError, Room
+from autotune.backends.device_interface import OutOfMemoryError, Room
 from autotune.backends.software.clock import ManualClock
 from autotune.backends.software.software_device import SoftwareDevice, Speeds
 from autotune.builder.device_profiles import spec_bytes

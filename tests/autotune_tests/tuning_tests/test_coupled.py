@@ -11,7 +11,7 @@ import pytest
 
 from autotune.artifact.directory import read_artifact
 from autotune.backends.cpu.cpu_backend import CpuBackend
-from autotune.backends.device import OutOfMemoryError
+from autotune.backends.device_interface import OutOfMemoryError
 from autotune.backends.software.software_device import SoftwareDevice, Speeds
 from autotune.builder import accuracy, placing
 from autotune.builder.cpu_and_device import Costs, CpuAndDevice

@@ -41,8 +41,8 @@ def hot_loop(assembly: str) -> HotLoop | None:
         for start, end in loops
         if not any((start, end) != (a, b) and start <= a and b <= end for a, b in loops)
     ]
-    found = [_loop(lines[start : end + 1]) for start, end in innermost]
-    return max((loop for loop in found if loop.products), key=lambda loop: loop.products, default=None)
+    bodies = [_loop(lines[start : end + 1]) for start, end in innermost]
+    return max((loop for loop in bodies if loop.products), key=lambda loop: loop.products, default=None)
 
 
 def _loop(lines: list[str]) -> HotLoop:

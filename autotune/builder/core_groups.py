@@ -25,7 +25,7 @@ from autotune.builder.profile_cache import ProfileCache
 from autotune.graph.flat import Flat
 from autotune.graph.flattening import read_flat
 from autotune.graph.lanes import CPU, Lane
-from autotune.graph.partition import Partition, Subgraph, partition, refine, subgraph_needs
+from autotune.graph.partition import Partition, Subgraph, partition, refine, subgraph_needs, untangle
 from autotune.graph.placement import Link, Problem, tensors_of
 from autotune.graph.steps import WHOLE, Piece, Steps, arrange
 from autotune.host.machine import thread_cpus
@@ -35,6 +35,11 @@ from autotune.measure.measurer import symbol_of
 PIECES = (1, 4)
 """Into how many pieces the longest branch of a phase may be cut; each is placed, and the fastest is kept. Uncut, the
 convolutional towers of docs/duet.md gain less than cut into three; more than four was not tried."""
+
+
+MOST_CHAINS = 12
+"""Chains of branches that need each other that are placed one by one: placements of so many are proven best in a second
+(docs/duet.md)."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +84,7 @@ class CoreGroups:
         return next(iter(self.flats.values()))
 
     def cuts(self) -> Iterator[tuple[tuple[Subgraph, ...], Problem]]:
-        """As ``Source.cuts``: one subgraph a branch, then the branches in pieces."""
+        """As ``Source.cuts``: one subgraph a branch, then the branches in pieces, then tangles as graphs."""
         edges = self._flat.edges
         cut = partition(edges)
         per_call: dict[int, float] = {}
@@ -90,6 +95,10 @@ class CoreGroups:
             if pieces == 1:
                 per_call = _per_call(self._flat, cut.subgraphs, problem)
             yield cut.subgraphs, problem
+        coarse = partition(edges)
+        graph = untangle(coarse, edges, MOST_CHAINS)
+        if graph != coarse:
+            yield graph.subgraphs, self.problem(graph)
 
     def one_lane(self) -> list[Candidate[Steps]]:
         """As ``Source.one_lane``."""

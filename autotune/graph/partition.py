@@ -15,7 +15,7 @@ every path through it meets (``refine``), so that a part of it can run on all co
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 Edges = Sequence[Sequence[int]]
 
@@ -132,6 +132,58 @@ def _pieces(
     if len(pieces) == 1:
         return [Subgraph(name, tuple(sorted(branch)))]
     return [Subgraph(f"{name}{_letter(index)}", tuple(sorted(nodes))) for index, nodes in enumerate(pieces)]
+
+
+def untangle(whole: Partition, edges: Edges, most: int) -> Partition:
+    """``whole`` with every tangle, branches that need each other, as the graph of its chains.
+
+    A chain is nodes of which each is all that the next one reads of the tangle, and is read by it alone. The subgraphs
+    of a phase then need each other, as ``subgraph_needs`` tells.
+
+    Args:
+        most: chains of one tangle; one of more, which would take long to place, stays a subgraph.
+    """
+    phases: list[Phase] = []
+    for phase in whole.phases:
+        nodes = [node for branch in phase.branches for part in branch for node in part.nodes]
+        runs = [nodes] if phase.is_multi_path else _runs(nodes, edges)
+        for run in runs:
+            chains = _chains(run, edges)
+            if 1 < len(chains) <= most:
+                named = enumerate(chains)
+                phases.append(Phase(tuple((Subgraph(f"{len(phases)}.{n}", tuple(chain)),) for n, chain in named)))
+            elif phase.is_multi_path:
+                phases.append(_renamed(phase, len(phases)))
+            elif phases and not phases[-1].is_multi_path:
+                before = phases[-1].branches[0][0]
+                phases[-1] = Phase(((Subgraph(before.name, (*before.nodes, *sorted(run))),),))
+            else:
+                phases.append(Phase(((Subgraph(str(len(phases)), tuple(sorted(run))),),)))
+    return Partition(tuple(phases))
+
+
+def _renamed(phase: Phase, number: int) -> Phase:
+    named = (
+        replace(part, name=f"{number}.{part.name.partition('.')[2]}") for branch in phase.branches for part in branch
+    )
+    parts = iter(list(named))
+    return Phase(tuple(tuple(next(parts) for _ in branch) for branch in phase.branches))
+
+
+def _chains(nodes: Sequence[int], edges: Edges) -> list[list[int]]:
+    """``nodes`` as chains, in an order in which they can run."""
+    inside = set(nodes)
+    readers: dict[int, list[int]] = {node: [] for node in nodes}
+    for node in nodes:
+        for read in inside & set(edges[node]):
+            readers[read].append(node)
+    chains: dict[int, list[int]] = {}  # by last node
+    for node in sorted(nodes):
+        (before, *others) = sorted(inside & set(edges[node])) or (-1,)
+        joins = before >= 0 and not others and len(readers[before]) == 1 and before in chains
+        chains[node] = [*(chains.pop(before) if joins else ()), node]
+    # A chain can run after all that its first node reads; its later nodes read nothing else of the tangle.
+    return sorted(chains.values(), key=lambda chain: chain[0])
 
 
 def _letter(index: int) -> str:

@@ -4,10 +4,10 @@ import graphlib
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotune.graph.partition import Subgraph, partition, refine, subgraph_needs
+from autotune.graph.partition import Subgraph, partition, refine, subgraph_needs, untangle
 from tests.autotune_tests.graph_tests.dags import chains, random_edges
 
 seeds = st.integers(0, 2**32 - 1)
@@ -104,3 +104,30 @@ def test_a_branch_without_cuts_stays_whole(parts):
 def test_needs_are_between_different_subgraphs():
     parts = (Subgraph("a", (0, 1)), Subgraph("b", (2,)))
     assert subgraph_needs(parts, [[], [0], [0, 1]]) == ((), (0,))
+
+
+def test_branches_that_need_each_other_become_a_graph_of_chains():
+    #     0 → 1 → 2 → 5 → 7,  0 → 3 → 4 → 6 → 7,  and 2 → 6 across
+    edges = [[], [0], [1], [0], [3], [2], [4, 2], [5, 6]]
+    tangle = partition(edges)
+    assert [part.nodes for part in tangle.subgraphs] == [tuple(range(8))]
+    cut = untangle(tangle, edges, 12)
+    assert [part.nodes for part in cut.subgraphs] == [(0,), (1, 2), (3, 4), (5,), (6,), (7,)]
+    assert subgraph_needs(cut.subgraphs, edges) == ((), (0,), (0,), (1,), (1, 2), (3, 4))
+    assert untangle(tangle, edges, 3) == tangle
+
+
+def test_what_is_no_tangle_stays_as_it_is():
+    for edges in (chains(3, 2), [[], [0], [1, 0], [2]]):
+        assert untangle(partition(edges), edges, 12) == partition(edges)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.integers(0, 2**32 - 1))
+def test_graphs_of_chains_hold_every_node_once_and_can_run(seed):
+    edges = random_edges(np.random.default_rng(seed), 20)
+    cut = untangle(partition(edges), edges, 12)
+    assert sorted(node for part in cut.subgraphs for node in part.nodes) == list(range(len(edges)))
+    assert len({part.name for part in cut.subgraphs}) == len(cut.subgraphs)
+    for position, needs in enumerate(subgraph_needs(cut.subgraphs, edges)):
+        assert all(source < position for source in needs)

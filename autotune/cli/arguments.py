@@ -142,7 +142,7 @@ Lanes = Annotated[
         "--lanes",
         metavar="cpu|cpu:2x1|auto|cpu,cuda:0",
         help="What runs branches: all threads together, two groups of one core side by side, what of both is faster, "
-        "or the CPU and a GPU.",
+        "or the CPU and a GPU, of whose memory cuda:0=4GB uses 4 GB.",
     ),
 ]
 Objective = Annotated[

@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -27,6 +28,7 @@ namespace {
 
 const int64_t IDLE_NS = 2000000;
 const int SPINS = 1000;  // pauses before a waiting thread offers its core to others, some 20 microseconds
+const long NAP_NS = 10000;  // of a thread that waits for a device: it must not take the cores from those that compute
 const size_t HUGE_PAGE = 2u << 20;
 const size_t SMALL = 1u << 18;  // bytes up to which memory is not asked for in huge pages. Heuristic, not measured
 const size_t ALIGNMENT = 64;    // what kernels assume of every tensor
@@ -51,6 +53,8 @@ struct Tensor {
   uint64_t byte_offset;
 };
 const int32_t ON_CPU = 1;
+
+const int64_t SLEEPING = -2;  // in place of a CPU: see tune_settings
 
 struct Env {
   void* sync;
@@ -155,7 +159,10 @@ thread_local Thread* here = nullptr;
 thread_local char raised[sizeof(tune_report::text)];
 
 inline void relax(int* spins) {
-  if (*spins < SPINS) {
+  if (here != nullptr && here->cpu == SLEEPING) {
+    struct timespec nap = {0, NAP_NS};
+    nanosleep(&nap, nullptr);
+  } else if (*spins < SPINS) {
     ++*spins;
 #if defined(__x86_64__)
     __builtin_ia32_pause();
@@ -353,6 +360,7 @@ void* serve(void* argument) {
   Thread* thread = static_cast<Thread*>(argument);
   here = thread;
   if (thread->cpu >= 0) pin(thread->cpu);
+  if (thread->cpu == SLEEPING) prctl(PR_SET_TIMERSLACK, NAP_NS / 10, 0, 0, 0);  // else a nap takes 60 microseconds
   for (;;) {
     await_run(thread->core, thread->epoch);
     if (get(thread->core->stop)) return nullptr;

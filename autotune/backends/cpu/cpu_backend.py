@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from autotune.artifact.directory import Artifact, read_artifact
 from autotune.backends.backend import Backend
 from autotune.backends.cpu.device_lanes import device_calls
-from autotune.backends.cpu.native_executor import ANYWHERE, NativeExecutor
+from autotune.backends.cpu.native_executor import SLEEPING, NativeExecutor
 from autotune.backends.cpu.native_library import NativeLibrary
 from autotune.backends.device_interface import Device, Room
 from autotune.backends.executor import KernelExecutor
@@ -41,7 +41,7 @@ class CpuBackend:
 
     backend_of: Callable[[Target], Backend]
     kind: str = "llvm"
-    forms: tuple[str, ...] = ("tir", "llvm", "asm")
+    forms: tuple[str, ...] = ("tir", "llvm", "asm", "loop")
     has_lanes: bool = True
 
     def check_options(self, options: Options) -> None:
@@ -103,7 +103,7 @@ class CpuBackend:
         where = [cpus[core % len(cpus)] for core in range(cores)]
         for lane in lanes:
             if lane.device:
-                where[lane.first] = ANYWHERE
+                where[lane.first] = SLEEPING
         paths = {artifact.target.threads: artifact.library, **artifact.lane_libraries}
         libraries = {count: NativeLibrary(path) for count, path in paths.items()}
         calls = device_calls(artifact.steps, *self._devices(artifact)) if artifact.steps.device_bytes else {}

@@ -21,6 +21,9 @@ from schedules.errors import RunError, last_line
 ANYWHERE = -1
 """In place of a CPU: the thread is not pinned."""
 
+SLEEPING = -2
+"""In place of a CPU: the thread waits for a device; it is not pinned, and does not take a core while it waits."""
+
 DeviceCall = Callable[[Arrays], None]
 """Answers a call on a lane that is a device: given those of its operands that lie in the host's memory."""
 
@@ -35,7 +38,7 @@ class NativeExecutor:
         libraries: threads of a lane → the library that holds kernels built for so many. The first one's core runs all.
         steps: what to run.
         weights: the program's weights, aligned.
-        cpus: logical CPU of every core that lanes speak of; ``ANYWHERE`` for a thread that waits for a device.
+        cpus: logical CPU of every core that lanes speak of; ``SLEEPING`` for a thread that waits for a device.
             Thread 0 is the caller's.
         devices: number of a call → what answers it, on lanes that are devices (``device_lanes.py``).
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from autotune.artifact.directory import Artifact
-from autotune.backends.cpu.native_executor import ANYWHERE, DeviceCall, NativeExecutor
+from autotune.backends.cpu.native_executor import ANYWHERE, SLEEPING, DeviceCall, NativeExecutor
 from autotune.backends.cpu.native_library import NativeLibrary
 from autotune.backends.device_interface import OutOfMemoryError
 from autotune.backends.executor import Arrays
@@ -74,7 +74,8 @@ class SoftwareProgram:
         cores = max((lane.cores[-1] + 1 for lane in steps.lanes), default=threads)
         calls = {number: self._answer(step, steps, number) for number, step in enumerate(steps.calls) if _ours(step)}
         library = NativeLibrary(part.library)
-        return NativeExecutor({threads: library}, steps, part.weights, [ANYWHERE] * cores, calls)
+        cpus = [ANYWHERE] * threads + [SLEEPING] * (cores - threads)
+        return NativeExecutor({threads: library}, steps, part.weights, cpus, calls)
 
     def _answer(self, step: Step, steps: Steps, number: int) -> DeviceCall:
         if step.symbol == COPY:

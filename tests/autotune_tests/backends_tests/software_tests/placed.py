@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from autotune.backends.cpu.device_lanes import device_calls
-from autotune.backends.cpu.native_executor import ANYWHERE, NativeExecutor
+from autotune.backends.cpu.native_executor import SLEEPING, NativeExecutor
 from autotune.backends.device_interface import Room
 from autotune.backends.software.software_device import SoftwareDevice
 from autotune.graph.flat import Flat, FlatCall, Source, Use
@@ -140,7 +140,7 @@ class Placed:
         where = [cpus[core % len(cpus)] for core in range(1 + max(lane.cores[-1] for lane in every))]
         for lane in every:
             if lane.device:
-                where[lane.first] = ANYWHERE
+                where[lane.first] = SLEEPING
         self.machine = NativeExecutor(dict.fromkeys(sizes, library), self.steps, (), where, self.calls)
 
     @property

@@ -100,7 +100,7 @@ def kernels(
     ] = None,
     emit: Annotated[
         str | None,
-        typer.Option(metavar="tir|llvm|asm|cuda|ptx", help="Print their code; default a table of their configs."),
+        typer.Option(metavar="tir|llvm|asm|loop|cuda|ptx", help="Print their code; default a table of their configs."),
     ] = None,
     explain: opt.Explain = False,
     as_json: opt.Json = False,

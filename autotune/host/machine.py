@@ -104,11 +104,12 @@ def read_host(read: Reader = read_file, allowed: Iterable[int] | None = None, ar
     cpus = tuple(sorted(allowed))
     info = _cpuinfo(read)
     caches = _cache_bytes(read, cpus[0])
+    elsewhere = is_foreign(architecture)  # where archspec would speak of this machine
     return Host(
-        model=info.get("model name") or _archspec().name,
+        model=info.get("model name") or (architecture if elsewhere else _archspec().name),
         architecture=architecture or platform.machine().lower(),
-        vendor=info.get("vendor_id") or _archspec().vendor,
-        flags=_flags(info) or frozenset(_archspec().features),
+        vendor=info.get("vendor_id") or ("" if elsewhere else _archspec().vendor),
+        flags=_flags(info) or frozenset(() if elsewhere else _archspec().features),
         online=max(online, len(cpus)),
         allowed=cpus,
         cores=_physical_cores(read, cpus),

@@ -9,6 +9,7 @@ from schedules.lower import load_program, lower, tvm_target
 from schedules.target import Target
 from schedules.templates.common.indices import exact_indices
 from schedules.templates.cpu.passes import compiled
+from schedules.templates.instructions.hot_loop import hot_loop
 
 TVM_FORMS = {"llvm": "ll", "asm": "asm"}
 """Form of a kernel's code → TVM's name of it."""
@@ -19,4 +20,14 @@ def emitted(program: str, config: Config, target: Target, form: str) -> str:
     func = lower(load_program(program), config, target).mod["main"]
     if form == "tir":
         return str(tvm.IRModule({"main": exact_indices(func)}).script())
-    return str(compiled(func, "main", tvm_target(target)).mod.inspect_source(TVM_FORMS[form]))
+    code = str(compiled(func, "main", tvm_target(target)).mod.inspect_source(TVM_FORMS.get(form, "asm")))
+    return _hot_loop(code) if form == "loop" else code
+
+
+def _hot_loop(assembly: str) -> str:
+    """The innermost loop with the most products, and what it counts."""
+    loop = hot_loop(assembly)
+    if loop is None:
+        return "no loop multiplies and adds vectors"
+    counts = f"{len(loop.lines)} instructions, {loop.products} products, {loop.stack} that use the stack"
+    return "\n".join([f"# {counts}", *loop.lines])

@@ -20,7 +20,7 @@ def test_verification_failure_exits_4_and_still_says_how_far(answer, tiny, tmp_p
 def test_kernels_are_shown_in_every_form(answer, tiny_built):
     code, out, _ = answer("kernels", tiny_built.artifact, "--json")
     first = json.loads(out)["kernels"][0]
-    signs = {"tir": "T.prim_func", "llvm": "define", "asm": "ret"}
+    signs = {"tir": "T.prim_func", "llvm": "define", "asm": "ret", "loop": "products"}
     for form, sign in signs.items():
         for task in (first["key"], first["key"][:6], first["name"]):
             code, out, _ = answer("kernels", tiny_built.artifact, "--task", task, "--emit", form)
@@ -35,10 +35,10 @@ def test_wrong_kernels_are_told(answer, tiny_built):
     assert "did you mean 'fused_conv2d_add_relu'?" in err
     code, _, err = answer("kernels", tiny_built.artifact, "--emit", "ptx")
     assert code == 2
-    assert "kernels for llvm have no form 'ptx'; give tir or llvm or asm" in err
+    assert "kernels for llvm have no form 'ptx'; give tir or llvm or asm or loop" in err
     code, _, err = answer("kernels", tiny_built.artifact, "--emit", "hex")
     assert code == 2
-    assert "choose one of asm, cuda, llvm, ptx, tir" in err
+    assert "choose one of asm, cuda, llvm, loop, ptx, tir" in err
     code, _, err = answer("kernels", tiny_built.artifact, "--task", "")
     assert code == 2
     assert "several" in err

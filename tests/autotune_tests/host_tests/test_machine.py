@@ -83,6 +83,16 @@ def test_other_architectures_are_known_by_the_words_of_their_kernels(monkeypatch
     assert host_target(host=replace(arm, flags=frozenset({"asimd"}))).mcpu == "cortex-a72"
 
 
+def test_a_device_of_another_architecture_is_not_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    info = "processor : 0\nisa : rv64imafdcv_zicsr_zvl256b\nmmu : sv39\n"
+    board = read_host(reader({"proc/cpuinfo": info}), [0], "riscv64")
+    target = host_target(host=board)
+    assert (board.model, board.vendor, board.isas[0]) == ("riscv64", "", "rvv256")
+    assert (target.isa, target.mcpu, target.lanes()) == ("rvv256", "", 8)
+    assert read_host(reader({}), [0], "aarch64").flags == frozenset()
+
+
 def test_a_lower_level_can_be_forced() -> None:
     target = host_target(isa="avx2", host=HOST)
     assert (target.isa, target.mcpu, target.lanes(), target.vector_registers) == ("avx2", "haswell", 8, 16)

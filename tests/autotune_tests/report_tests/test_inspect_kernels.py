@@ -39,5 +39,5 @@ def test_configs_and_code_are_those_of_the_artifact(tiny_built):
 
 
 def test_a_form_of_another_kind_of_target_is_refused(tiny_built):
-    with pytest.raises(UsageError, match="give tir or llvm or asm"):
+    with pytest.raises(UsageError, match="give tir or llvm or asm or loop"):
         report_kernels(tiny_built.artifact, emit="cuda")

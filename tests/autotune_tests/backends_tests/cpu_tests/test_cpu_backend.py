@@ -22,7 +22,9 @@ def relu() -> str:
     return program_of(normalise(te.create_prim_func([data, out])))
 
 
-@pytest.mark.parametrize(("form", "sign"), [("tir", "T.prim_func"), ("llvm", "define"), ("asm", ".text")])
+@pytest.mark.parametrize(
+    ("form", "sign"), [("tir", "T.prim_func"), ("llvm", "define"), ("asm", ".text"), ("loop", "no loop")]
+)
 def test_code_is_shown_in_every_form(form: str, sign: str) -> None:
     target = host_target(1)
     assert sign in backend_of(target).emit(relu(), BASELINE, target, form)

@@ -48,3 +48,12 @@ def test_a_norm_that_is_another_type_is_computed_in_the_stash_type(tmp_path):
     model = model_of(nodes, [value("x", (2, 4), TensorProto.FLOAT16)], [], {"s": np.ones(4, np.float16)})
     model.graph.output.extend([value("y", (2, 4), TensorProto.FLOAT16), value("mean", (2, 1))])
     assert rewritten(model, tmp_path, {"x": np.ones((2, 4), np.float16)})["Cast"] >= 2
+
+
+@pytest.mark.parametrize(("beta", "written_out"), [(0.75, True), (0.5, True), (0.25, True), (1.0, True), (0.6, False)])
+@pytest.mark.parametrize("size", [3, 5])
+def test_local_response_norm_raises_to_quarters_by_square_roots(tmp_path, beta, written_out, size):
+    nodes = [helper.make_node("LRN", ["x"], ["y"], size=size, alpha=0.3, beta=beta, bias=1.5)]
+    found = rewritten(model_of(nodes, [value("x", (2, 6, 4, 3))], ["y"]), tmp_path, {"x": 3 * array(2, 6, 4, 3)})
+    assert ("LRN" not in found) == written_out
+    assert ("Sqrt" in found) == (written_out and beta < 1)

@@ -185,6 +185,8 @@ def _measured_correction(
     tried = {placed.placement: start}
 
     def judge(placement: Placement) -> float:
+        if len(set(placement.lanes)) == 1 and placed.uses_several_lanes:
+            return math.inf  # one lane has been timed as a whole
         if placement not in tried:
             changed = replace(placed, placement=placement, spans=simulate(placed.problem, placement))
             made = source.make(number + len(tried) - 1, changed)

@@ -178,7 +178,10 @@ def lane_lines(report: LaneReport) -> list[str]:
     predicted = "–" if report.predicted_s is None else f"{1e3 * report.predicted_s:.3f} ms"
     one = "" if report.one_lane_s is None else f"; one lane took {1e3 * report.one_lane_s:.3f} ms when this was chosen"
     heads = ["phase", "subgraph", "lane", "kernels", "predicted ms", "measured ms"]
-    count = f"{len(report.rows)} subgraphs on {len({row.lane for row in report.rows})} lanes"
+    subgraphs = [row for row in report.rows if not row.is_copy]
+    copies = len(report.rows) - len(subgraphs)
+    count = f"{len(subgraphs)} subgraphs on {len({row.lane for row in subgraphs})} lanes"
+    count += f", {copies} copies" if copies else ""
     measured = "not measured: its device is not here"
     if report.measured_s is not None:
         measured = f"measured {1e3 * report.measured_s:.3f} ms"

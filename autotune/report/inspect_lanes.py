@@ -57,13 +57,14 @@ def report_branches(program: Program, target: Target) -> tuple[BranchRow, ...]:
 
 @dataclass(frozen=True)
 class LaneRow:
-    """One subgraph.
+    """One subgraph, or a copy between memories.
 
     Attributes:
-        phase: number of its phase.
-        name: phase and branch.
+        phase: number of its phase; empty for a copy.
+        name: phase and branch; of a copy the value and where it goes.
         kernels: calls in it.
         predicted, measured: seconds from the start of a run to its begin and end; the median run.
+        is_copy: whether it is one.
     """
 
     phase: str
@@ -72,6 +73,7 @@ class LaneRow:
     kernels: int
     predicted: Times
     measured: Times
+    is_copy: bool = False
 
 
 @dataclass(frozen=True)
@@ -111,15 +113,16 @@ def report_lanes(path: Path) -> LaneReport:
     spans = _timeline(path, artifact)
     rows = []
     for number, group in enumerate([span.group for span in spans] or artifact.steps.groups):
-        known = placed.get(group.name)
+        known, is_copy = placed.get(group.name), lanes[group.lane].copies
         rows.append(
             LaneRow(
-                group.name.partition(".")[0],
+                "" if is_copy else group.name.partition(".")[0],
                 group.name,
                 lanes[group.lane].name,
                 group.calls,
                 (known.begin_s, known.end_s) if known else (None, None),
                 (spans[number].began_s, spans[number].ended_s) if spans else (None, None),
+                is_copy,
             )
         )
     return LaneReport(

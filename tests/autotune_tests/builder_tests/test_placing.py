@@ -62,6 +62,18 @@ def test_a_placement_is_corrected_by_what_is_measured():
     assert len(source.raced) <= 1 + MOST_MEASURED
 
 
+def test_a_placement_is_not_corrected_into_one_lane():
+    """Which was timed as a whole; another timing of it would be kept for being lucky."""
+    unequal = [(PARTS, problem((1.0, 1.0), (0.05, 0.05)))]
+    source = Fake(unequal, {f"made {number}": 1.0 / number for number in range(1, 20)})
+    source.placed = []
+    make = source.make
+    source.make = lambda number, placed: (source.placed.append(placed), make(number, placed))[1]
+    fastest(source)
+    assert len(source.placed) > 1
+    assert all(placed.uses_several_lanes for placed in source.placed)
+
+
 def test_a_placement_far_behind_one_lane_is_not_corrected():
     source = Fake(EQUAL, {"one lane": 1.0, "made 1": 1.5})
     assert fastest(source).candidate.made == "one lane"

@@ -32,6 +32,22 @@ class OpenSpec:
 
 
 @dataclass(frozen=True)
+class Cache:
+    """A cache of keys or values, which a model takes and gives back longer.
+
+    Attributes:
+        past, present: number of the input, and of the output.
+        kind: how the model appends to it, as in ``autotune/importer/generation/caches.py``.
+        capacity: positions of the buffer that is bound to both; 0 where that is not known yet.
+    """
+
+    past: int
+    present: int
+    kind: str
+    capacity: int = 0
+
+
+@dataclass(frozen=True)
 class Interface:
     """A model's inputs and outputs over several sets of shapes.
 

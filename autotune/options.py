@@ -75,6 +75,29 @@ def default_log() -> Path:
 
 
 @dataclass(frozen=True)
+class Generation:
+    """What a decoder is built for, which keeps its caches from call to call.
+
+    Attributes:
+        positions: that a cache holds; a model may fix the number.
+        prompts: new positions of one sequence, of each of which there is a part; longer prompts take several calls.
+        sequences: numbers of sequences that get a token each in one call.
+    """
+
+    positions: int = 2048
+    prompts: tuple[int, ...] = (128,)
+    sequences: tuple[int, ...] = (1,)
+
+    def __post_init__(self) -> None:
+        numbers = {"positions": (self.positions,), "prompts": self.prompts, "sequences": self.sequences}
+        for name, given in numbers.items():
+            if any(number < 1 for number in given):
+                raise UsageError(f"{name} are {given}; each must be 1 or more")
+        if not self.sequences:
+            raise UsageError("no number of sequences is given; give 1 for one sequence at a time")
+
+
+@dataclass(frozen=True)
 class Options:
     """What a run is asked to do.
 
@@ -110,6 +133,7 @@ class Options:
         objective: ``latency``, ``throughput`` or ``balanced`` (docs/serving.md).
         streams: requests that run side by side where the objective is not ``latency``, each on an equal share of the
             threads; None for one on each.
+        generate: build a decoder with its caches in place (docs/language-models.md); its shapes are guessed.
         fallback: ``onnxruntime`` to let that run what TVM cannot express (docs/fallback.md); None refuses such models.
         peer: time the model on ONNX Runtime first, if that is installed, to say what there is to beat.
     """
@@ -140,6 +164,7 @@ class Options:
     lanes: str = "cpu"
     objective: str = LATENCY
     streams: int | None = None
+    generate: Generation | None = None
     fallback: str | None = None
     peer: bool = False
 
@@ -163,6 +188,7 @@ class Options:
         self._check_fallback()
         self._check_streams()
         self._check_precision()
+        self._check_generation()
         if self.out is not None and not isinstance(self.out, Path):
             object.__setattr__(self, "out", Path(self.out))
 
@@ -221,6 +247,14 @@ class Options:
         if precision.products and self.fallback:
             raise UsageError(
                 f"--precision {precision} numbers products, and --fallback cuts the model; give fp32 or bf16"
+            )
+
+    def _check_generation(self) -> None:
+        others = bool(self.fallback or self.remote or self.target is not None)
+        if self.generate and (others or self.lanes != "cpu" or not self.device):
+            raise UsageError(
+                "--generate builds for this machine's threads together; leave out --fallback, --lanes, --target, "
+                "--no-device, --cluster and --rpc"
             )
 
     def _check_fleet(self) -> None:

@@ -44,7 +44,7 @@ from autotune.artifact.plan import Plan
 from autotune.artifact.replacement import new_artifact
 from autotune.artifact.weights_file import read_weights, write_weights
 from autotune.graph.steps import Steps
-from autotune.interface import TensorSpec
+from autotune.interface import Cache, TensorSpec
 from schedules.target import Target
 from schedules.task import Task
 
@@ -60,6 +60,7 @@ class Artifact:
 
     Attributes:
         identity: hash of what was built, see ``identity.py``.
+        caches: that kernels write in place (``autotune/runtime/generation_executor.py``).
     """
 
     path: Path
@@ -70,6 +71,7 @@ class Artifact:
     steps: Steps | None
     identity: str
     provenance: dict[str, Any]
+    caches: tuple[Cache, ...] = ()
 
     @cached_property
     def plan(self) -> Plan:
@@ -145,6 +147,7 @@ def write_artifact(
             "target": encode(plan.target),
             "inputs": encode(program.inputs),
             "outputs": encode(program.outputs),
+            "caches": encode(program.caches),
             "parts": [kernels_part(place) for place in places if place.is_dir()],
             "weights": entries,
             "provenance": {"precision": str(program.precision), **provenance},
@@ -197,6 +200,7 @@ def read_artifact(path: Path, weights: Weights | None = None) -> Artifact:
             decode(Steps, steps) if steps else None,
             str(data["identity"]),
             dict(data["provenance"]),
+            decode(tuple[Cache, ...], data.get("caches", [])),
         )
 
 

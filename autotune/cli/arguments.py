@@ -136,6 +136,39 @@ Fallback = Annotated[
         metavar="onnxruntime", help="What may run operators that TVM cannot express; without it they are refused."
     ),
 ]
+Generate = Annotated[
+    bool,
+    typer.Option(
+        "--generate",
+        help="The model is a decoder: keep its caches in place, with parts for prompts and for single tokens; shapes "
+        "are guessed from names.",
+        rich_help_panel="Language models",
+    ),
+]
+Positions = Annotated[
+    int,
+    typer.Option(
+        "--positions", metavar="N", help="With --generate: positions a cache holds.", rich_help_panel="Language models"
+    ),
+]
+Prompts = Annotated[
+    str,
+    typer.Option(
+        "--prompts",
+        metavar="N,N",
+        help="With --generate: lengths of prompts that get a part each.",
+        rich_help_panel="Language models",
+    ),
+]
+Sequences = Annotated[
+    str,
+    typer.Option(
+        "--sequences",
+        metavar="N,N",
+        help="With --generate: how many sequences get a token in one call.",
+        rich_help_panel="Language models",
+    ),
+]
 Lanes = Annotated[
     str,
     typer.Option(

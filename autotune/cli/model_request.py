@@ -8,14 +8,20 @@ from typing import Annotated
 import typer
 
 from autotune.cli import arguments as opt
-from autotune.options import EFFORTS, Options
+from autotune.options import EFFORTS, Generation, Options
 
 AUTO = "auto"
 """Number of streams: one on each thread."""
 
 LOOK_UP = ("model", "target", "threads", "precision", "inputs", "log", "as_json")
 """Fields of a request that looks a model's tasks up in a log."""
-BUILD = (*LOOK_UP, "more", "out", "device", "seed", "lanes", "objective", "streams", "fallback", "quiet")
+GENERATION = ("generate", "positions", "prompts", "sequences")
+"""Fields that are about decoders."""
+BUILD = (
+    *(*LOOK_UP, "more", "out", "device", "seed", "lanes", "objective", "streams", "fallback"),
+    *GENERATION,
+    "quiet",
+)
 """Fields of a request that builds from a log."""
 
 
@@ -59,6 +65,10 @@ class ModelRequest:
     cluster: opt.Cluster = None
     rpc: opt.Rpc = None
     fallback: opt.Fallback = None
+    generate: opt.Generate = False
+    positions: opt.Positions = Generation.positions
+    prompts: opt.Prompts = "128"
+    sequences: opt.Sequences = "1"
     frozen: Annotated[bool, typer.Option("--frozen", help="Measure nothing; a missing record is an error.")] = False
     peer: Annotated[
         bool, typer.Option("--peer/--no-peer", help="Time ONNX Runtime first, if it is installed; not with --quiet.")
@@ -84,7 +94,17 @@ class ModelRequest:
             "cost_model": opt.choose_strategy("cost model", self.cost_model),
             "allocator": opt.choose_strategy("allocator", self.allocator),
             "evaluator": opt.choose_strategy("evaluator", self.evaluator),
+            "generate": self._generation(),
             "weights": opt.parse_weights(self.weight or ()),
             "peer": self.peer and not self.quiet and not self.frozen,
         }
         return Options(**{**same, **read})
+
+    def _generation(self) -> Generation | None:
+        if not self.generate:
+            return None
+        prompts, sequences = (
+            tuple(opt.parse_count(part, flag) for part in opt.split_names(text))
+            for text, flag in ((self.prompts, "--prompts"), (self.sequences, "--sequences"))
+        )
+        return Generation(self.positions, prompts, sequences)

@@ -154,6 +154,10 @@ def _parts(path: Path) -> list[Part]:
         own = part.artifact
         if not backend_of(own.target).has_lanes or own.device_parts:
             raise ArtifactError(f"{path} runs on a GPU: it cannot become a C library; tune it with --target host")
+        if own.caches:
+            raise ArtifactError(
+                f"{path} keeps its caches in place, which C libraries do not yet; tune the model without --generate"
+            )
         if own.steps is None:
             raise ArtifactError(
                 f"{path} has shapes that depend on data, which need TVM's virtual machine: it cannot become a C library"

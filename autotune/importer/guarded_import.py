@@ -33,6 +33,7 @@ import onnx
 from autotune.host.pages import ALIGNMENT
 from autotune.host.process_limits import cause_of_death, signal_of
 from autotune.importer.conversion.operator_attribution import kinds_alone
+from autotune.importer.generation.caches import add_lengths
 from autotune.importer.import_worker import ADVICE, ImportWorker, Limits
 from autotune.importer.onnx_model.graph_walk import walk_nodes
 from autotune.importer.onnx_model.input_shapes import input_flag
@@ -57,9 +58,17 @@ Sound = Callable[[int], None]
 
 
 def import_model(
-    path: Path, inputs: Inputs, target: Target, limits: Limits | None = None, precision: Precision = FP32
+    path: Path,
+    inputs: Inputs,
+    target: Target,
+    limits: Limits | None = None,
+    precision: Precision = FP32,
+    generates: bool = False,
 ) -> tuple[onnx.ModelProto, Program]:
     """The checked model at ``path``, and it as fused kernels whose products are computed in ``precision``.
+
+    Args:
+        generates: write caches in place.
 
     Raises:
         ModelError: in one line, if it is no sound model, cannot be imported, or takes more than ``limits``.
@@ -70,13 +79,16 @@ def import_model(
     def work(sound: Sound) -> Program:
         model = load_model(path, inputs)
         sound(count_nodes(model))
+        caches = add_lengths(model) if generates else ()
         simple = simplified(model, target)
         del model  # the simplified model has its own copy of the weights
-        return replace(import_program(simple, target, precision), spaces={})
+        return replace(import_program(simple, target, precision, caches), spaces={})
 
     try:
         model, program = _forked(path, inputs, work, limits or Limits())
     except UnsupportedError as error:
+        if generates:
+            raise
         flags = "".join(f" {input_flag(name, shape)}" for name, shape in inputs.items())
         command = f"tune run {shlex.quote(str(path))}{flags} --fallback onnxruntime"
         raise UnsupportedError(f"{error}; to tune the rest and let ONNX Runtime run what is not: {command}") from error

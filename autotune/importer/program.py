@@ -20,13 +20,14 @@ from autotune.importer.conversion.bounds import bounded
 from autotune.importer.conversion.narrow import encoded
 from autotune.importer.conversion.operator_attribution import attributed
 from autotune.importer.conversion.operator_catalog import import_graph
+from autotune.importer.generation.caches import bind_caches
 from autotune.importer.layouts.assign import assign_layouts
 from autotune.importer.layouts.blocked import Blocked
 from autotune.importer.layouts.channels_last import ChannelsLast
 from autotune.importer.layouts.precision import assign_types, mean_in_long
 from autotune.importer.onnx_model.simplify import simplify
 from autotune.importer.operators.integer_products import with_biases
-from autotune.interface import TensorSpec
+from autotune.interface import Cache, TensorSpec
 from autotune.options import FP32, Precision
 from schedules.lower import claim, normalise, operations, program_of, task_key
 from schedules.space import Space
@@ -50,6 +51,8 @@ class Program:
         spaces: task key → what can be tuned.
         kernels: kernel's name in ``module`` → task key.
         precision: which products read bf16 operands.
+        caches: that kernels write in place. ``main`` then takes buffers of their capacities in place of what the model
+            takes, has ``LENGTHS`` as its last input, and gives the outputs that are no caches.
     """
 
     module: IRModule
@@ -61,21 +64,28 @@ class Program:
     spaces: dict[str, Space]
     kernels: dict[str, str]
     precision: Precision = FP32
+    caches: tuple[Cache, ...] = ()
 
 
-def import_program(model: onnx.ModelProto, target: Target, precision: Precision = FP32) -> Program:
+def import_program(
+    model: onnx.ModelProto, target: Target, precision: Precision = FP32, caches: tuple[Cache, ...] = ()
+) -> Program:
     """Relax import, types, layouts, fusion and tasks.
 
     Args:
-        model: simplified, with static shapes.
+        model: simplified, with static shapes. Changed where it has caches.
         precision: which products read bf16 operands.
+        caches: to write in place; the model then has ``LENGTHS`` as its last input.
 
     Raises:
         ModelError: naming the operator that cannot be imported.
     """
+    inputs, outputs = interface(model)
+    if caches:
+        inputs, caches = inputs[:-1], bind_caches(model, caches)
     try:
         with third_party():
-            return _imported(model, target, precision)
+            return replace(_imported(model, target, precision), inputs=inputs, outputs=outputs, caches=caches)
     except ThirdPartyError as error:  # a pass over the whole program, which rarely says over which operator
         raise attributed(model, error, lambda alone: _imported(alone, target, precision)) from error
 

@@ -23,6 +23,7 @@ from autotune.backends.backend_catalog import backend_of
 from autotune.host.machine import core_groups, read_host
 from autotune.runtime.artifact_executor import ArtifactExecutor
 from autotune.runtime.batching import Batch, Batcher, Member
+from autotune.runtime.generation_executor import GenerationExecutor
 from autotune.runtime.inputs import InputCheck
 from autotune.runtime.multi_shape_executor import MultiShapeExecutor
 from autotune.runtime.one_shape_executor import OneShapeExecutor
@@ -81,6 +82,11 @@ class Serving:
         self.streams = opened.streams
         self.first = self._executors.get(WIDE) or self._executors[0]
         self.check = InputCheck(self.first.inputs)
+        self.generation = self.first if isinstance(self.first, GenerationExecutor) else None
+        if self.generation is not None:
+            pasts = {cache.past for cache in self.generation.caches}
+            rest = [spec for number, spec in enumerate(self.first.inputs) if number not in pasts]
+            self.check_new = InputCheck(rest)
         self.output_names = [spec.name for spec in self.first.outputs]
 
     def run(self, arrays: list[Array], timeout_s: float | None) -> list[Array]:
@@ -200,8 +206,12 @@ class _Opened:
     def _open(self, tuned_for: int, threads: int | None, cpus: Sequence[int]) -> ArtifactExecutor:
         """What runs the kernels that were tuned for so many threads."""
         if isinstance(self.artifact, Artifact):
+            if self.artifact.caches:
+                return GenerationExecutor(self.artifact, threads, cpus)
             return OneShapeExecutor(self.artifact, threads, cpus)
         if self._kind == SHAPES:
+            if self.artifact.open(self.artifact.parts[0]).caches:
+                return GenerationExecutor(self.artifact, threads, cpus)
             return MultiShapeExecutor(self.artifact, threads, cpus, tuned_for)
         return SegmentedExecutor(self.artifact, threads, cpus)
 

@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 from autotune.artifact.manifest import read_manifest
 from autotune.backends.executor import Span
 from autotune.graph.lanes import Lane
+from autotune.runtime.generation_executor import GenerationExecutor
 from autotune.runtime.inputs import Spec
+from autotune.runtime.io_binding import IOBinding
 from autotune.runtime.onnxruntime_compat import (
     ModelMeta,
     OnnxRuntimeLike,
@@ -140,6 +142,40 @@ class InferenceSession(OnnxRuntimeLike):
         wanted = _numbers(output_names, serving.output_names)
         made = serving.run(serving.check.arrays(input_feed), timeout_s)
         return made if wanted is None else [made[number] for number in wanted]
+
+    def io_binding(self) -> IOBinding:
+        """What ``run_with_iobinding`` runs on; of a decoder made with ``--generate``, with its caches in place."""
+        inputs = [spec.name for spec in self._serving.first.inputs]
+        return IOBinding(inputs, self._serving.output_names, self._serving.generation)
+
+    def run_with_iobinding(
+        self, iobinding: IOBinding, run_options: object = None, *, timeout_s: float | None = None
+    ) -> None:
+        """Run on what is bound; the binding has the outputs. A binding is for one caller at a time.
+
+        Of a decoder made with ``--generate``, new positions are appended to the binding's caches.
+
+        Args:
+            run_options, timeout_s: as ``run``.
+
+        Raises:
+            UsageError: naming an input that is missing or misshapen, or if the caches are full.
+            BusyError, RunError: as ``run``.
+        """
+        check_run_options(run_options)
+        serving = self._serving
+        if serving.generation is None:
+            made = serving.run(serving.check.arrays(iobinding.feed()), timeout_s)
+            iobinding.keep(dict(zip(serving.output_names, made, strict=True)))
+            return
+        arrays = serving.check_new.arrays(iobinding.feed())
+        caches = iobinding.caches_for(next(array.shape[0] for array in arrays if array.ndim > 1))
+        with serving.stream(timeout_s) as executor:
+            assert isinstance(executor, GenerationExecutor)
+            made = executor.step(caches, arrays)
+        presents = {cache.present for cache in serving.generation.caches}
+        names = [name for number, name in enumerate(serving.output_names) if number not in presents]
+        iobinding.keep(dict(zip(names, made, strict=True)))
 
     def run_async(
         self,

@@ -302,7 +302,10 @@ def _build(
 def _open_model(machine: Machine, asked: PartModel) -> OpenModel:
     """Import a model, and check where its artifact goes."""
     precision = Precision.parse(asked.options.precision)
-    model, program = import_model(asked.path, asked.options.inputs, machine.widest, precision=precision)
+    generates = asked.options.generate is not None
+    model, program = import_model(
+        asked.path, asked.options.inputs, machine.widest, precision=precision, generates=generates
+    )
     if precision != FP32 and BF16_FEATURE not in features_of(machine.target):
         logger.warning("this CPU has no instructions for bf16: such products are computed in fp32, and are slower")
     backend_of(machine.target).check_program(asked.path.name, program)

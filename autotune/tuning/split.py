@@ -15,6 +15,7 @@ from autotune.backends.cuda.device import device_target
 from autotune.events import Observer
 from autotune.graph.lanes import device_of, is_simulated
 from autotune.host.machine import host_target
+from autotune.importer.generation.guess import generation_shapes
 from autotune.importer.import_worker import external_files
 from autotune.options import BALANCED, Options
 from autotune.tuning.composition import Composition, PartJob, tune_composition
@@ -91,6 +92,10 @@ def _composition(path: Path, options: Options) -> Composition | None:
         return CoupledLanes(path, options)
     if not options.remote:
         backend_of(resolve_target(options)).check_options(options)
+    if options.generate:
+        if options.inputs or options.shapes:
+            raise UsageError("--generate guesses the shapes; leave out --input, and give --positions or --prompts")
+        return ShapeSets(path, replace(options, shapes=generation_shapes(path, options.generate)))
     return ShapeSets(path, options) if options.shapes or options.objective == BALANCED else None
 
 

@@ -18,11 +18,27 @@ from autotune.validation.allowance import ATOL, RTOL, Allowance
 from autotune.validation.reference_runs import Arrays, Reference
 from autotune.validation.verdict import Verdict
 
+DECODER_INPUTS: dict[str, Callable[[Sequence[int]], NDArray[Any]]] = {
+    "attention_mask": np.ones,
+    "position_ids": lambda shape: np.broadcast_to(np.arange(shape[-1]), shape),
+    "cache_position": lambda shape: np.arange(shape[-1]),
+}
+"""Inputs of decoders with caches that random values would make no sense of, by the names that exporters give them."""
+
+
+WORDS = ("a", "b", "", "two words", "Straße")
+"""What inputs of strings are filled with."""
+
+
 def random_inputs(specs: Sequence[TensorSpec], seed: int) -> Arrays:
     """Normal floats, small non-negative integers, mixed booleans."""
     rng = np.random.default_rng(seed)
     feed: Arrays = {}
+    decodes = any(spec.name.startswith("past") and len(spec.shape) == 4 for spec in specs)
     for spec in specs:
+        if decodes and spec.name in DECODER_INPUTS:
+            feed[spec.name] = DECODER_INPUTS[spec.name](spec.shape).astype(spec.dtype)
+            continue
         dtype = numpy_type(spec.dtype)
         if dtype.kind == "f" or is_short_float(dtype):
             feed[spec.name] = rng.standard_normal(spec.shape).astype(dtype)

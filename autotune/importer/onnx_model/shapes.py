@@ -26,6 +26,13 @@ WRONG_OUTPUT = ("existing shape differ", "inferred and declared dimension")
 OWN_DOMAIN = "tune"
 """Domain of operators that exist only inside the importer."""
 
+LENGTHS = "tune.past_lengths"
+"""Input that holds the positions in use of every row of the batch, int32 (batch,)."""
+
+ATTENTION = "CachedAttention"
+"""Our operator: queries, new keys, new values (batch, heads or groups, s, size), both caches, lengths, mask or nothing
+→ the result of the queries' shape, and what were the presents."""
+
 SKELETON_ELEMENTS = 1024
 """Elements up to which an initialiser stays in a skeleton: shapes, axes and other values that shape inference reads.
 Heuristic, not measured."""

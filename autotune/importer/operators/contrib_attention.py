@@ -11,6 +11,7 @@ from onnx import TensorProto
 
 from autotune.importer.conversion.emit import Emit, Node
 from autotune.importer.conversion.registry import MICROSOFT, rewrites
+from autotune.importer.onnx_model.shapes import ATTENTION, LENGTHS, OWN_DOMAIN
 
 INT32 = TensorProto.INT32
 
@@ -246,17 +247,43 @@ def group_query_attention(node: Node, e: Emit) -> list[str] | None:
     )
     past = node.shape(3)[2] if node.input(3) else 0
     total = int(node.constant(6, "total_sequence_length").reshape(-1)[0]) if past else length
-    before = _before(node, e, batch, length, total)
+    bound = past and LENGTHS in node.scope.shapes
+    before = e.reshape(LENGTHS, batch, 1) if bound else _before(node, e, batch, length, total)
     if node.attr("do_rotary", 0):
         positions = node.input(9) or _positions(e, before, length)
+        if bound:  # of padding behind a prompt, too: the tables may end before
+            positions = e.op("Min", positions, e.const(np.int64(node.shape(7)[0] - 1)))
         angles = _angles(node, e, (7, 8), positions, node.shape(7)[1], 2)
         q, k = (_rotated(e, x, angles, size, bool(node.attr("rotary_interleaved", 0))) for x in (q, k))
     q, k, v = (e.transpose(x, 0, 2, 1, 3) for x in (q, k, v))
+    if bound:
+        return _in_place(node, e, (q, k, v))
     extent = max(past, total)
     if past:
         k, v = (_cached(node, e, index, own, before, (past, extent)) for index, own in ((3, k), (4, v)))
     made = _grouped(node, e, (q, k, v), before, (heads, groups, extent))
     return [made, k, v]
+
+
+def _in_place(node: Node, e: Emit, qkv: tuple[str, str, str]) -> list[str]:
+    """Attention that appends to its caches in place (``autotune/importer/generation/caches.py``)."""
+    q, k, v = qkv
+    window = max(0, int(node.attr("local_window_size", -1)))
+    heads, (batch, groups, past, size) = _heads(node, "num_heads"), node.shape(3)
+    made = e.ops(
+        ATTENTION,
+        *(q, k, v, node.input(3), node.input(4), LENGTHS),
+        outputs=3,
+        domain=OWN_DOMAIN,
+        scale=_scale(node, size),
+        softcap=float(node.attr("softcap", 0.0)),
+        window=window,
+    )
+    length = node.shape(0)[1]
+    e.declare(made[0], (batch, heads, length, size), TensorProto.FLOAT)
+    for name in made[1:]:
+        e.declare(name, (batch, groups, past + length, size), TensorProto.FLOAT)
+    return [e.reshape(e.transpose(made[0], 0, 2, 1, 3), batch, length, heads * size), *made[1:]]
 
 
 def _before(node: Node, e: Emit, batch: int, length: int, total: int) -> str:

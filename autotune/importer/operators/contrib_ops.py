@@ -96,6 +96,8 @@ def skip_layer_norm(node: Node, e: Emit) -> list[str] | None:
         raise node.refused("its second and third output, mean and inverse deviation, are for training")
     simplified = node.kind == "SkipSimplifiedLayerNormalization"
     bias = node.input(3 if simplified else 4)
+    if not node.type(0):
+        raise node.refused(f"the type of its input {node.input(0)!r} is not known")
     total = e.op("Add", node.input(0), node.input(1))
     total = e.op("Add", total, bias) if bias else total
     epsilon = float(node.attr("epsilon", 1e-12))

@@ -48,6 +48,15 @@ def of_booleans(node: Node, e: Emit) -> list[str] | None:
     return [e.cast(e.op("Mul" if node.kind == "And" else "Max", one, other), TensorProto.BOOL)]
 
 
+@rewrites("Unsqueeze")
+def unsqueezed(node: Node, e: Emit) -> list[str] | None:
+    """Of booleans by way of uint8, for the same reason."""
+    if node.type(0) != TensorProto.BOOL or node.array(0) is not None or e.opset < 13:
+        return None
+    made = e.op("Unsqueeze", e.cast(node.input(0), TensorProto.UINT8), node.input(1))
+    return [e.cast(made, TensorProto.BOOL)]
+
+
 @rewrites("Cosh", "Sinh")
 def hyperbolic(node: Node, e: Emit) -> list[str] | None:
     """(e^x ± e^−x) ÷ 2."""
@@ -71,12 +80,13 @@ def softplus(node: Node, e: Emit) -> list[str] | None:
 
 @rewrites("Pow")
 def power(node: Node, e: Emit) -> list[str] | None:
-    """A square is a product. Of mixed types: the exponent as the base's type; whole numbers by way of doubles."""
+    """Squares and cubes are products. Of mixed types: the exponent as the base's type; whole numbers as doubles."""
     base, exponent, value = node.type(0), node.type(1), node.array(1)
-    if value is not None and value.size == 1 and value.item() == 2 and node.dtype(0).kind == "f":
+    if value is not None and value.size == 1 and value.item() in (2, 3) and node.dtype(0).kind == "f":
         rank = node.known_shape(0)
         if rank is not None and value.ndim <= len(rank):
-            return [e.op("Mul", node.input(0), node.input(0))]
+            square = e.op("Mul", node.input(0), node.input(0))
+            return [square if value.item() == 2 else e.op("Mul", square, node.input(0))]
     if node.dtype(0).kind in "iu":
         whole = e.op("Pow", e.cast(node.input(0), DOUBLE), e.cast(node.input(1), DOUBLE))
         return [e.cast(e.op("Round", whole) if node.dtype(1).kind in "iu" else whole, base)]

@@ -10,9 +10,11 @@ from tvm import s_tir, tirx
 
 from schedules.errors import ScheduleError
 from schedules.target import Target
+from schedules.templates.by_hand import attention
 from schedules.templates.common.structure import axis_loops, blocks_in_order
 from schedules.templates.common.vector_math import vector_math
-from schedules.templates.cpu.recurrent import SCHEDULED, for_threads
+from schedules.templates.cpu import recurrent
+from schedules.templates.cpu.recurrent import SCHEDULED
 
 VECTOR_LIMIT = 64  # an innermost axis longer than this is split before it becomes a vector
 
@@ -26,7 +28,8 @@ def baseline(func: tirx.PrimFunc, target: Target) -> s_tir.Schedule:
         A schedule of a module with ``func`` as ``main``; a block that cannot be rewritten stays as it was.
     """
     if func.attrs and SCHEDULED in func.attrs:
-        return s_tir.Schedule(vector_math(for_threads(func, target.threads)))
+        family = attention if str(func.attrs[SCHEDULED]).startswith(attention.LABEL) else recurrent
+        return s_tir.Schedule(vector_math(family.for_threads(func, target.threads)))
     sch = s_tir.Schedule(func)
     for block in blocks_in_order(func):
         trial = sch.copy()

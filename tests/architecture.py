@@ -18,8 +18,8 @@ ROOMS = ("schedules", "tuning_logs", "costmodels", "search", "autotune")
 """From right to left: a room imports itself and the rooms before it."""
 
 ORDER = (
-    *("host", "measure", "importer", "graph", "artifact", "backends", "runtime", "validation", "builder", "tuning"),
-    *("report", "replay", "exchange", "cli"),
+    *("host", "frame", "measure", "importer", "graph", "artifact", "backends", "runtime", "validation", "builder"),
+    *("tuning", "report", "replay", "exchange", "cli"),
 )
 """Sub-packages of ``autotune``: each imports itself and those before it."""
 

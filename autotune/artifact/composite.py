@@ -190,12 +190,17 @@ def write_composite(
 
     Args:
         kind: ``shapes`` or ``segments``.
-        parts: artifacts of kernels, and ONNX files of fallback partitions; a tuned segment with its model beside it
-            (``model_of``).
+        parts: artifacts of kernels without a frame, and ONNX files of fallback partitions; a tuned segment with its
+            model beside it (``model_of``).
 
     Raises:
-        ArtifactError: if the folder cannot be written, or ``out`` exists and is not an artifact.
+        ArtifactError: if the folder cannot be written, ``out`` exists and is not an artifact, or a part has a frame.
     """
+    if any(part.is_dir() and read_manifest(part).get("frame") for part in parts):
+        raise ArtifactError(
+            f"{out}: the host deals with sequences, strings or sizes that depend on data around a part; such a model "
+            "is tuned for one set of shapes and one number of threads"
+        )
     with new_artifact(out) as folder:
         shared = SharedWeights()
         entries = [_add(part, folder, number, shared) for number, part in enumerate(parts)]

@@ -43,6 +43,7 @@ from autotune.artifact.plain_data import decode, encode
 from autotune.artifact.plan import Plan
 from autotune.artifact.replacement import new_artifact
 from autotune.artifact.weights_file import read_weights, write_weights
+from autotune.frame.frame import Frame
 from autotune.graph.steps import Steps
 from autotune.interface import Cache, TensorSpec
 from schedules.target import Target
@@ -59,7 +60,9 @@ class Artifact:
     """A checked artifact of kernels, opened.
 
     Attributes:
+        inputs, outputs: of the kernels.
         identity: hash of what was built, see ``identity.py``.
+        frame: what a session does around the kernels; None where that is nothing.
         caches: that kernels write in place (``autotune/runtime/generation_executor.py``).
     """
 
@@ -71,6 +74,7 @@ class Artifact:
     steps: Steps | None
     identity: str
     provenance: dict[str, Any]
+    frame: Frame | None = None
     caches: tuple[Cache, ...] = ()
 
     @cached_property
@@ -147,6 +151,7 @@ def write_artifact(
             "target": encode(plan.target),
             "inputs": encode(program.inputs),
             "outputs": encode(program.outputs),
+            "frame": None if program.frame is None else program.frame.to_data(),
             "caches": encode(program.caches),
             "parts": [kernels_part(place) for place in places if place.is_dir()],
             "weights": entries,
@@ -200,6 +205,7 @@ def read_artifact(path: Path, weights: Weights | None = None) -> Artifact:
             decode(Steps, steps) if steps else None,
             str(data["identity"]),
             dict(data["provenance"]),
+            Frame.from_data(data["frame"]) if data.get("frame") else None,
             decode(tuple[Cache, ...], data.get("caches", [])),
         )
 

@@ -22,6 +22,8 @@ def identity(program: Program, plan: Plan) -> str:
     digest = hashlib.sha256(plan.digest.encode())
     digest.update(f"{tvm_ffi.structural_hash(program.module):016x}".encode())
     digest.update(repr((program.inputs, program.outputs)).encode())
+    if program.frame is not None:
+        digest.update(repr(program.frame).encode())
     if program.caches:
         digest.update(repr(program.caches).encode())
     for array in program.weights:

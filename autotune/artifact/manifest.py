@@ -15,6 +15,7 @@ Fields of every kind:
     attached    file → hash; what was added later and is not needed to run
     inputs, outputs
                 name, shape and dtype of each; a size that is open has a name, one that depends on data is ``?``
+    frame       of kernels: what is done on the host around them (``autotune/frame``); null where that is nothing
     caches      of kernels: inputs that they append to, and the outputs that these are (``interface.Cache``)
     parts       artifacts and ONNX files in this directory: ``path``, ``kind`` (``kernels`` or ``onnx``), ``identity``
     weights     where every weight lies in ``weights.bin``

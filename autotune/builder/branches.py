@@ -16,12 +16,14 @@ from pathlib import Path
 from onnx import ModelProto, NodeProto, load_model_from_string
 
 from autotune.graph.partition import Phase, partition
+from autotune.importer.conversion.packed_outputs import WHOLE, frame_of
 from autotune.importer.guarded_import import Inputs, Sound, count_nodes, guarded
 from autotune.importer.import_worker import Limits
 from autotune.importer.onnx_model.load import load_model
 from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.onnx_model.segments import Cutter, reads
 from autotune.importer.onnx_model.simplify import simplify
+from schedules.errors import ModelError
 
 LEAST_GAIN = 0.02
 """Share of the model's arithmetic that must lie beside a phase's longest branch: running it at the same time gains no
@@ -80,8 +82,10 @@ def cut_branches(model: ModelProto) -> list[Branch]:
         model: simplified, with shapes.
 
     Raises:
-        ModelError: if the shape of a value between two subgraphs is not known.
+        ModelError: if the shape of a value between two subgraphs is not known, or the host has a part in the model.
     """
+    if frame_of(model) is not None:
+        raise ModelError(f"{model.graph.name or 'the model'}: {WHOLE}; use one lane")
     nodes = list(model.graph.node)
     scope = Scope(model)
     work = [multiply_adds(node, scope) for node in nodes]

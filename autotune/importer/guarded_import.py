@@ -24,6 +24,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ import onnx
 from autotune.host.pages import ALIGNMENT
 from autotune.host.process_limits import cause_of_death, signal_of
 from autotune.importer.conversion.operator_attribution import kinds_alone
+from autotune.importer.conversion.packed_outputs import WHOLE
 from autotune.importer.generation.caches import add_lengths
 from autotune.importer.import_worker import ADVICE, ImportWorker, Limits
 from autotune.importer.onnx_model.graph_walk import walk_nodes
@@ -131,11 +133,21 @@ def cut_model(
         model = load_model(path, inputs, foreign=True)
         sound(ATTEMPTS * count_nodes(model))
         declare_foreign(model)
-        segments = split(flatten(model), lambda part: import_program(simplified(part, target), target))
+        segments = split(flatten(model), partial(_import_segment, target=target))
         return [(segment.is_fallback, segment.model.SerializeToString()) for segment in segments]
 
     model, found = guarded(path, inputs, work, limits or Limits(), foreign=True)
     return model, [Segment(island, onnx.load_model_from_string(text)) for island, text in found]
+
+
+def _import_segment(part: onnx.ModelProto, target: Target) -> None:
+    """Import a segment, which is kernels and nothing else.
+
+    Raises:
+        UnsupportedError: if it cannot be imported, or the host has a part in it.
+    """
+    if import_program(simplified(part, target), target).frame is not None:
+        raise UnsupportedError(f"{part.graph.name or 'the segment'}: {WHOLE}")
 
 
 def count_nodes(model: onnx.ModelProto) -> int:

@@ -14,12 +14,14 @@ from numpy.typing import NDArray
 from tvm import relax, tirx
 from tvm.ir import IRModule
 
+from autotune.frame.frame import Frame
 from autotune.host.dtypes import as_words
 from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.importer.conversion.bounds import bounded
 from autotune.importer.conversion.narrow import encoded
 from autotune.importer.conversion.operator_attribution import attributed
 from autotune.importer.conversion.operator_catalog import import_graph
+from autotune.importer.conversion.packed_outputs import frame_of
 from autotune.importer.generation.caches import bind_caches
 from autotune.importer.layouts.assign import assign_layouts
 from autotune.importer.layouts.blocked import Blocked
@@ -51,6 +53,7 @@ class Program:
         spaces: task key → what can be tuned.
         kernels: kernel's name in ``module`` → task key.
         precision: which products read bf16 operands.
+        frame: what is done on the host around the kernels; None where that is nothing.
         caches: that kernels write in place. ``main`` then takes buffers of their capacities in place of what the model
             takes, has ``LENGTHS`` as its last input, and gives the outputs that are no caches.
     """
@@ -64,6 +67,7 @@ class Program:
     spaces: dict[str, Space]
     kernels: dict[str, str]
     precision: Precision = FP32
+    frame: Frame | None = None
     caches: tuple[Cache, ...] = ()
 
 
@@ -103,7 +107,8 @@ def _imported(model: onnx.ModelProto, target: Target, precision: Precision) -> P
     module, weights = assign_layouts(assign_types(module, precision), layouts)
     module = _fused(module)
     tasks, programs, spaces, kernels = _tasks(module, target)
-    return Program(module, tuple(map(as_words, weights)), inputs, outputs, tasks, programs, spaces, kernels, precision)
+    arrays = tuple(map(as_words, weights))
+    return Program(module, arrays, inputs, outputs, tasks, programs, spaces, kernels, precision, frame_of(model))
 
 
 def _fused(module: IRModule) -> IRModule:

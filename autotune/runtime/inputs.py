@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from autotune.frame.frame import Frame
 from autotune.host.dtypes import numpy_type
 from autotune.interface import OpenSpec, TensorSpec
 from costmodels.choices import did_you_mean
@@ -16,15 +17,20 @@ from schedules.errors import UsageError
 Array = NDArray[Any]
 Spec = TensorSpec | OpenSpec
 
+STRINGS = "object"
+"""NumPy's type of arrays of strings."""
+
 
 class InputCheck:
     """Puts the arrays of a feed in the order of a model's inputs.
 
     Args:
         specs: the model's inputs. Of one with open sizes, only the type is checked.
+        frame: of the artifact, which says what is a sequence.
     """
 
-    def __init__(self, specs: Sequence[Spec]) -> None:
+    def __init__(self, specs: Sequence[Spec], frame: Frame | None = None) -> None:
+        self._frame = frame if frame is not None and frame.sequences else None
         # Types are looked up once: a model of small layers runs in less time than that takes.
         self._specs = [(spec, numpy_type(spec.dtype)) for spec in specs]
 
@@ -34,6 +40,8 @@ class InputCheck:
         Raises:
             UsageError: for a missing, unknown or misshapen input, or one of another type.
         """
+        if self._frame is not None:
+            feed = self._frame.elements(feed)
         if len(feed) > len(self._specs):
             self._refuse_unknown(feed)
         return [
@@ -53,6 +61,8 @@ class InputCheck:
         if spec.name not in feed:
             raise UsageError(f"input {spec.name!r} is missing; give an array of shape {wanted} and type {spec.dtype}")
         array = np.asarray(feed[spec.name])
+        if spec.dtype == STRINGS and array.dtype.kind == "U":
+            array = array.astype(object)
         if (closed and array.shape != spec.shape) or str(array.dtype) != spec.dtype:
             raise UsageError(
                 f"input {spec.name!r} has shape {array.shape} and type {array.dtype}, "

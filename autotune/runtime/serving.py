@@ -23,6 +23,7 @@ from autotune.backends.backend_catalog import backend_of
 from autotune.host.machine import core_groups, read_host
 from autotune.runtime.artifact_executor import ArtifactExecutor
 from autotune.runtime.batching import Batch, Batcher, Member
+from autotune.runtime.framed_executor import FramedExecutor
 from autotune.runtime.generation_executor import GenerationExecutor
 from autotune.runtime.inputs import InputCheck
 from autotune.runtime.multi_shape_executor import MultiShapeExecutor
@@ -81,7 +82,8 @@ class Serving:
         self._lock = threading.Lock()
         self.streams = opened.streams
         self.first = self._executors.get(WIDE) or self._executors[0]
-        self.check = InputCheck(self.first.inputs)
+        frame = opened.artifact.frame if isinstance(opened.artifact, Artifact) else None
+        self.check = InputCheck(self.first.inputs, frame)
         self.generation = self.first if isinstance(self.first, GenerationExecutor) else None
         if self.generation is not None:
             pasts = {cache.past for cache in self.generation.caches}
@@ -208,7 +210,8 @@ class _Opened:
         if isinstance(self.artifact, Artifact):
             if self.artifact.caches:
                 return GenerationExecutor(self.artifact, threads, cpus)
-            return OneShapeExecutor(self.artifact, threads, cpus)
+            kernels = OneShapeExecutor(self.artifact, threads, cpus)
+            return kernels if self.artifact.frame is None else FramedExecutor(kernels, self.artifact.frame)
         if self._kind == SHAPES:
             if self.artifact.open(self.artifact.parts[0]).caches:
                 return GenerationExecutor(self.artifact, threads, cpus)

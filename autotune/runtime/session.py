@@ -32,7 +32,7 @@ from schedules.errors import UsageError
 
 Array = NDArray[Any]
 
-_ONNX_NAMES = {"float32": "float", "float64": "double"}
+_ONNX_NAMES = {"float32": "float", "float64": "double", "object": "string"}
 
 
 class NodeArg:

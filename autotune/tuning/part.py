@@ -337,9 +337,9 @@ def _time_reference(part: OpenModel, observe: Observer) -> None:
     """Time the model on ONNX Runtime, where that was asked for, and report it."""
     if part.asked.options.peer:
         threads = part.machine.widest.threads
-        timed = known_reference(part.earlier) or reference_latency(
-            part.model, part.program.inputs, threads, part.asked.options.seed
-        )
+        frame = part.program.frame
+        inputs = frame.inputs if frame is not None else part.program.inputs
+        timed = known_reference(part.earlier) or reference_latency(part.model, inputs, threads, part.asked.options.seed)
         if timed is not None:
             observe(timed)
 

@@ -31,7 +31,7 @@ WORDS = ("a", "b", "", "two words", "Straße")
 
 
 def random_inputs(specs: Sequence[TensorSpec], seed: int) -> Arrays:
-    """Normal floats, small non-negative integers, mixed booleans."""
+    """Normal floats, small non-negative integers, mixed booleans, a few strings."""
     rng = np.random.default_rng(seed)
     feed: Arrays = {}
     decodes = any(spec.name.startswith("past") and len(spec.shape) == 4 for spec in specs)
@@ -40,7 +40,9 @@ def random_inputs(specs: Sequence[TensorSpec], seed: int) -> Arrays:
             feed[spec.name] = DECODER_INPUTS[spec.name](spec.shape).astype(spec.dtype)
             continue
         dtype = numpy_type(spec.dtype)
-        if dtype.kind == "f" or is_short_float(dtype):
+        if dtype.kind == "O":
+            feed[spec.name] = np.array(WORDS, object)[rng.integers(0, len(WORDS), spec.shape)]
+        elif dtype.kind == "f" or is_short_float(dtype):
             feed[spec.name] = rng.standard_normal(spec.shape).astype(dtype)
         elif dtype.kind == "b":
             feed[spec.name] = rng.random(spec.shape) < 0.5
@@ -57,12 +59,17 @@ def compare(
 ) -> Verdict:
     """The verdict over all outputs, arrays of any shape in the same order; a NaN on one side only fails.
 
+    Of an output that is a sequence, the elements are compared, and that there are as many.
+
     Args:
         allowance: asked if an output is beyond the fixed tolerance.
     """
     verdict = _Comparison(allowance)
     for number, (mine, other) in enumerate(zip(ours, theirs, strict=True)):
-        verdict.add(number, mine, other)
+        if isinstance(mine, list) or isinstance(other, list):
+            verdict.add_sequence(number, mine, other)
+        else:
+            verdict.add(number, mine, other)
     return verdict.verdict(reference)
 
 
@@ -74,6 +81,15 @@ class _Comparison:
         self._allowance: Allowance | None = None
         self._passed, self._mismatch = True, ""
         self._worst_abs, self._worst_rel, self._worst_rms = 0.0, 0.0, 0.0
+
+    def add_sequence(self, number: int, mine: Any, other: Any) -> None:
+        """Compare output ``number``, of which a side is a list of arrays."""
+        if not (isinstance(mine, list) and isinstance(other, list) and len(mine) == len(other)):
+            self._fail(f"output {number} is a sequence of another length, or no sequence on one side")
+            return
+        self._ask = lambda: None  # bounds are per output, not per element
+        for one, two in zip(mine, other, strict=True):
+            self.add(number, one, two)
 
     def add(self, number: int, mine: NDArray[Any], other: NDArray[Any]) -> None:
         """Compare output ``number``."""

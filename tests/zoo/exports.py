@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -96,6 +97,37 @@ def exports() -> Iterator[tuple[str, Export]]:
         yield f"torchvision.{name}.ts", _detector(name)
     for name in PIPELINES:
         yield f"sklearn.{name}", _pipeline(name)
+
+
+def define_nms() -> None:
+    """Give torchvision the compiled operators that it and timm and transformers ask for when they are imported.
+
+    A wheel of torchvision for CUDA, which is what PyPI has, does not load its operators beside a torch for CPUs. Models
+    need none of them but detectors, which run ``nms`` while they are traced.
+    """
+    import torch  # optional: an extra
+
+    library = torch.library.Library("torchvision", "DEF")
+    for name in ("nms", "qnms"):
+        library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+
+    def nms(boxes: Any, scores: Any, iou_threshold: float) -> Any:
+        area = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
+        kept: list[int] = []
+        for one in scores.argsort(descending=True).tolist():
+            low = torch.maximum(boxes[kept, :2], boxes[one, :2])
+            high = torch.minimum(boxes[kept, 2:], boxes[one, 2:])
+            shared = (high - low).clamp(min=0).prod(1)
+            if bool((shared <= iou_threshold * (area[kept] + area[one] - shared)).all()):
+                kept.append(one)
+        return torch.tensor(kept, dtype=torch.int64)
+
+    library.impl("nms", nms, "CPU")
+    KEPT.append(library)
+
+
+KEPT: list[Any] = []
+"""Registrations of operators, which end with their objects."""
 
 
 def _write(model: Any, arguments: tuple[Any, ...], path: Path, how: str) -> None:
@@ -216,6 +248,12 @@ def main() -> None:
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     warnings.simplefilter("ignore")
+    try:
+        import torchvision  # noqa: F401  # optional: an extra
+    except RuntimeError:
+        for module in [name for name in sys.modules if name.startswith("torchvision")]:
+            del sys.modules[module]
+        define_nms()
     for name, export in exports():
         path = options.folder / f"{name}.onnx"
         if path.exists() or not re.search(options.only, name):

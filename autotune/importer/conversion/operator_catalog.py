@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from autotune.importer.conversion.frontend import import_graph
 from autotune.importer.generation import cached_attention  # noqa: F401  # as below
+from autotune.importer.low_bits import low_bit_operators  # noqa: F401  # importing it fills the registry
 from autotune.importer.operators import (  # noqa: F401  # importing them fills the registry
     bits,
     contrib_attention,
@@ -28,6 +29,7 @@ from autotune.importer.operators.classical import (  # noqa: F401  # as above
     training_steps,
     tree_ensembles,
 )
+from autotune.importer.operators.dynamic import sequence_values, suppression  # noqa: F401  # as above
 
 __all__ = ["EXPANDED", "import_graph"]
 

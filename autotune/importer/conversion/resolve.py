@@ -9,19 +9,24 @@ import onnx
 import onnx.inliner
 from onnx import ModelProto, helper
 
+from autotune.frame.frame import HostStep
 from autotune.importer.conversion import operator_catalog as catalog
 from autotune.importer.conversion.folding import fold
+from autotune.importer.conversion.largest_sizes import largest_sizes
+from autotune.importer.conversion.packed_outputs import pack_outputs
 from autotune.importer.conversion.registry import rewrite, rewrite_of
 from autotune.importer.onnx_model.graph_walk import name_nodes, walk_nodes
 from autotune.importer.onnx_model.rewrites import drop_unused, tidy
-from autotune.importer.onnx_model.shapes import OWN_DOMAIN, STANDARD_DOMAINS, infer_shapes
+from autotune.importer.onnx_model.shapes import OWN_DOMAIN, STANDARD_DOMAINS, infer_shapes, know_own_domain
 from schedules.errors import ModelError, first_line
 
 ROUNDS = 24
 """Rounds of folding and rewriting, more than nested functions and loops need. Heuristic, not measured."""
 
 
-def resolve(model: ModelProto, inputs: Collection[str], expand: Collection[str] = ()) -> ModelProto:
+def resolve(
+    model: ModelProto, inputs: Collection[str], expand: Collection[str] = ()
+) -> tuple[ModelProto, list[HostStep]]:
     """An equivalent model of operators that can be imported.
 
     Args:
@@ -29,15 +34,21 @@ def resolve(model: ModelProto, inputs: Collection[str], expand: Collection[str] 
         inputs: names of the true inputs; the skeleton's others are large weights.
         expand: more operators to replace by their function bodies.
 
+    Returns:
+        The model, and the steps that make of its outputs what they were: sequences, and sizes that depend on data.
+
     Raises:
         ModelError: naming the operator that stands in the way.
     """
     name = model.graph.name or "model"
+    steps: list[HostStep] = []
+    for value in model.graph.output:
+        if value.type.WhichOneof("value") != "tensor_type":  # may become another kind, of which nothing is left
+            value.type.Clear()
     refusal: ModelError | None = None
     settled = False  # whether the last round changed nothing
     wanted = {*catalog.EXPANDED, *expand}
-    if all(opset.domain != OWN_DOMAIN for opset in model.opset_import):
-        model.opset_import.append(helper.make_opsetid(OWN_DOMAIN, 1))
+    know_own_domain(model)
     for _ in range(ROUNDS):
         tidy(model.graph)
         # The model itself was checked; bodies of ONNX's own functions do not always pass strict inference.
@@ -57,22 +68,16 @@ def resolve(model: ModelProto, inputs: Collection[str], expand: Collection[str] 
             model, grown = _expanded(model, found)
             changed |= grown
         name_nodes(model.graph.node)
-        if not changed and settled and refusal is not None:
-            raise refusal
+        if not changed and settled:
+            cuts = largest_sizes(model, inputs)
+            changed = cuts is not None
+            steps += cuts or []
+            if not changed and refusal is None:
+                return model, [*steps, *pack_outputs(model)]
+            if not changed and refusal is not None:
+                raise refusal
         settled = not changed
-        if settled and refusal is None:
-            _check_outputs(model)
-            return model
     raise refusal or ModelError(f"{name}: the model still changes after {ROUNDS} rounds; flatten its nested functions")
-
-
-def _check_outputs(model: ModelProto) -> None:
-    """Only tensors come out of what is built."""
-    made = {name: node for node in model.graph.node for name in node.output}
-    for value in model.graph.output:
-        if value.type.WhichOneof("value") not in ("tensor_type", None):
-            by = f" of operator {made[value.name].op_type}" if value.name in made else ""
-            raise ModelError(f"output {value.name!r}{by} is not a tensor; only tensors are supported; drop that output")
 
 
 def _spell_defaults(model: ModelProto, kinds: Collection[tuple[str, str]]) -> None:

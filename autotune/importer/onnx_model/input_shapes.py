@@ -37,7 +37,7 @@ def parse_input(text: str) -> tuple[str, tuple[int, ...]]:
     """
     name, colon, dims = text.rpartition(":")
     parts = dims.split("x") if dims else []
-    if not colon or not name or not all(part.isdecimal() and int(part) > 0 for part in parts):
+    if not colon or not name or not all(part.isdecimal() for part in parts):
         raise UsageError(
             f"--input {shlex.quote(text)} is not NAME:DIMS; write for example --input data:1x3x224x224, "
             "and quote a name with spaces: --input 'my data:1x128'"

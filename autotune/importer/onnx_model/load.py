@@ -15,6 +15,7 @@ from autotune.importer.conversion.foreign import is_expandable, set_strays_apart
 from autotune.importer.onnx_model.graph_walk import name_nodes, walk_graphs, walk_nodes
 from autotune.importer.onnx_model.input_shapes import bind_inputs
 from autotune.importer.onnx_model.mend import mend
+from autotune.importer.onnx_model.sequence_inputs import take_apart
 from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS, infer_shapes, skeleton
 from autotune.importer.onnx_model.tensors import load_tensors
 from costmodels.choices import did_you_mean
@@ -48,7 +49,7 @@ def load_model(
     _check_structure(model, name)
     mend(model, name)
     load_tensors(model, path.parent, name)
-    bind_inputs(model, inputs or {}, path)
+    bind_inputs(model, take_apart(model, inputs or {}, name), path)
     _check_operators(model, name, foreign)
     name_nodes(model.graph.node)
     _check_onnx(model, name)

@@ -27,6 +27,7 @@ class Scope:
         given: names of initialisers, and in a skeleton of the inputs that stand for large ones.
         shapes: value → static shape.
         types: value → ONNX element type.
+        sequences: sequence → the tensors that it consists of, where they are known.
         settled: whether nothing is left to fold, so that what is unknown now stays unknown until the model runs.
     """
 
@@ -44,6 +45,24 @@ class Scope:
         for tensor in model.graph.initializer:
             self.shapes[tensor.name] = tuple(tensor.dims)
             self.types[tensor.name] = tensor.data_type
+        self.sequences: dict[str, tuple[str, ...]] = {}
+        self._absent: set[str] = {""}
+        for node in model.graph.node:
+            self._note_sequence(node)
+
+    def _note_sequence(self, node: onnx.NodeProto) -> None:
+        if node.op_type == "SequenceConstruct":
+            self.sequences[node.output[0]] = tuple(node.input)
+        elif node.op_type == "SequenceEmpty":
+            self.sequences[node.output[0]] = ()
+        elif node.op_type in ("Identity", "Optional") and node.input and node.input[0] in self.sequences:
+            self.sequences[node.output[0]] = self.sequences[node.input[0]]
+        elif node.op_type == "Optional" and (not node.input or not node.input[0]):
+            self._absent.add(node.output[0])
+
+    def is_absent(self, name: str) -> bool:
+        """Whether an optional value is known to hold nothing; "" is one that is left out."""
+        return name in self._absent
 
     def note(self, value: onnx.ValueInfoProto) -> None:
         """Take over type and shape of a value, as far as they are fixed."""

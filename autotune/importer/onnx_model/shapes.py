@@ -40,6 +40,12 @@ Heuristic, not measured."""
 logger = logging.getLogger(__name__)
 
 
+def know_own_domain(model: onnx.ModelProto) -> None:
+    """Add ``OWN_DOMAIN`` to the domains that ``model`` imports, in place."""
+    if all(opset.domain != OWN_DOMAIN for opset in model.opset_import):
+        model.opset_import.append(helper.make_opsetid(OWN_DOMAIN, 1))
+
+
 def true_inputs(graph: onnx.GraphProto) -> list[ValueInfoProto]:
     """The graph's inputs without the weights that old exporters list among them."""
     weights = {tensor.name for tensor in graph.initializer}
@@ -114,9 +120,11 @@ def infer_shapes(model: onnx.ModelProto, name: str, strict: bool = True) -> None
     _spell_defaults(small.graph)
     # ONNX infers nothing for operators of other domains; the shapes of their outputs were declared.
     own = {output for node in small.graph.node if node.domain not in STANDARD_DOMAINS for output in node.output}
-    declared = [value for value in small.graph.value_info if value.name in own]
+    # Of such a value, inference may add a second entry without a type.
+    typed = (value for value in small.graph.value_info if value.type.WhichOneof("value"))
+    declared = {value.name: value for value in typed if value.name in own}
     del small.graph.value_info[:]
-    small.graph.value_info.extend(declared)
+    small.graph.value_info.extend(declared.values())
     for value in small.graph.output:
         for dim in value.type.tensor_type.shape.dim:
             if not is_known(dim):

@@ -18,9 +18,12 @@ from onnx import ModelProto
 from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.importer.conversion.folding import fold
 from autotune.importer.conversion.foreign import expand_foreign
+from autotune.importer.conversion.host_strings import set_strings_apart, spec_of
 from autotune.importer.conversion.integer_graph import make_integer
+from autotune.importer.conversion.packed_outputs import set_frame
 from autotune.importer.conversion.registry import rewrite
 from autotune.importer.conversion.resolve import ROUNDS, resolve
+from autotune.importer.low_bits.low_bit_graph import as_bytes, keep_packed
 from autotune.importer.onnx_model.graph_walk import name_nodes, reads
 from autotune.importer.onnx_model.large_weights import products_to_gemm, unneeded
 from autotune.importer.onnx_model.rewrites import drop_unused, split_batch_norms, tidy
@@ -48,20 +51,28 @@ def simplify(model: ModelProto, expand: Collection[str] = (), integer_products: 
         ModelError: if a function cannot be expanded, or the expanded model's shapes do not fit.
     """
     small = _inline(skeleton(model))
-    inputs = [value.name for value in true_inputs(model.graph)]
+    before, after = set_strings_apart(small)
+    weights = {tensor.name for tensor in model.graph.initializer}
+    inputs = [value.name for value in small.graph.input if value.name not in weights]
     if expand_foreign(small, inputs):
         infer_shapes(small, small.graph.name or "model")  # ONNX could not check the inputs of these operators before
     small = _raise_opset(small)
+    keep_packed(small, inputs)
     if integer_products:
         make_integer(small, inputs, {tensor.name: tensor for tensor in model.graph.initializer})
-    small = resolve(small, inputs, expand)
+    small, steps = resolve(small, inputs, expand)
+    if all(node.domain in STANDARD_DOMAINS for node in small.graph.node):
+        small = _raise_opset(small)  # what stood in the way may be gone
+    given = model
     model = _with_weights(small, model)
+    as_bytes(model)
     fold(model, LARGEST_WEIGHT)
     model = _slim(model)
     tidy(model.graph)
     split_batch_norms(model.graph)
     drop_unused(model.graph)
     infer_shapes(model, model.graph.name or "model")
+    set_frame(model, given, [spec_of(value) for value in true_inputs(given.graph)], (before, [*steps, *after]))
     return model
 
 

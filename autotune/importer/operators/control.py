@@ -17,6 +17,7 @@ from onnx import GraphProto, numpy_helper
 from autotune.importer.conversion.emit import Emit, Node
 from autotune.importer.conversion.registry import rewrites
 from autotune.importer.onnx_model.graph_walk import rename
+from autotune.importer.onnx_model.shapes import OWN_DOMAIN
 
 MOST_NODES = 20_000
 """Nodes that one loop may become: a bound on import and compile time. Heuristic, not measured."""
@@ -27,19 +28,23 @@ def branch(node: Node, e: Emit) -> list[str] | None:
     """The branch taken, or a choice between the results of both."""
     condition = node.array(0)
     if condition is not None:
-        return _inlined(e, node.attr("then_branch" if condition.reshape(-1)[0] else "else_branch"), [], "taken")
+        return inlined(e, node.attr("then_branch" if condition.reshape(-1)[0] else "else_branch"), [], "taken")
     if not node.scope.settled:
         raise node.refused("its condition is not known yet")
     sides = [node.attr("then_branch"), node.attr("else_branch")]
-    for body in sides:
-        if any(value.type.WhichOneof("value") != "tensor_type" for value in body.output):
-            raise node.refused("its branches make sequences or optional values")
+    kinds = [[value.type.WhichOneof("value") for value in body.output] for body in sides]
+    if kinds[0] != kinds[1] or not {*kinds[0]} <= {"tensor_type", "sequence_type"}:
+        raise node.refused("its branches make optional values, or values of different or unknown kinds")
+    tensors = [kind == "tensor_type" for kind in kinds[0]]
     shapes = [[_dims(value) for value in body.output] for body in sides]
-    if shapes[0] != shapes[1]:
+    if any(one != other for one, other, tensor in zip(*shapes, tensors, strict=True) if tensor):
         raise node.refused("its branches make tensors of different or unknown shapes and its condition is computed")
-    then, other = (_inlined(e, body, [], label) for body, label in zip(sides, ("then", "else"), strict=True))
-    condition_name = e.reshape(node.input(0))
-    return [e.op("Where", condition_name, a, b) for a, b in zip(then, other, strict=True)]
+    then, other = (inlined(e, body, [], label) for body, label in zip(sides, ("then", "else"), strict=True))
+    flag = e.reshape(node.input(0))
+    return [
+        e.op("Where", flag, a, b) if tensor else e.op("Choose", flag, a, b, domain=OWN_DOMAIN)
+        for a, b, tensor in zip(then, other, tensors, strict=True)
+    ]
 
 
 def _dims(value: onnx.ValueInfoProto) -> tuple[int, ...] | None:
@@ -61,14 +66,14 @@ def loop(node: Node, e: Emit) -> list[str] | None:
         raise node.refused("it has no trip count; give it a constant one")
     else:
         trips = int(node.constant(0, "trip count").reshape(-1)[0])
-    _check_size(node, trips, body)
+    check_size(node, trips, body)
     states = [str(name) for name in node.proto.input[2:]]
     kept = len(states)
     scans: list[list[str]] = [[] for _ in range(len(body.output) - 1 - kept)]
     running = "" if start is not None else node.input(1)  # "" once and as long as nothing can stop it
     for trip in range(trips):
         condition = running or e.const(np.array(True))
-        made = _inlined(e, body, [e.const(np.array(trip, np.int64)), condition, *states], f"trip{trip}")
+        made = inlined(e, body, [e.const(np.array(trip, np.int64)), condition, *states], f"trip{trip}")
         if running and scans:
             raise node.refused("how often it runs is computed and its scan outputs have no static shape")
         news = made[1 : 1 + kept]
@@ -85,7 +90,7 @@ def loop(node: Node, e: Emit) -> list[str] | None:
     return [*states, *(e.concat([e.unsqueeze(value, 0) for value in values], 0) for values in scans)]
 
 
-def _check_size(node: Node, trips: int, body: GraphProto) -> None:
+def check_size(node: Node, trips: int, body: GraphProto) -> None:
     """Refuse a loop that is too long to be laid out flat."""
     if trips * len(body.node) > MOST_NODES:
         raise node.refused(f"{trips} trips of {len(body.node)} nodes are more than {MOST_NODES} when laid out flat")
@@ -107,30 +112,15 @@ def _always(body: GraphProto) -> bool:
 @rewrites("Scan")
 def scan(node: Node, e: Emit) -> list[str] | None:
     """Copies of the body, one per element of the scanned inputs."""
-    body: GraphProto = node.attr("body")
-    if node.scope.opset < 9:
-        raise node.refused("opset 8 defines it with a batch axis; export the model for opset 9 or newer")
     count = int(node.attr("num_scan_inputs"))
-    kept = len(node.proto.input) - count
-    scanned = [str(name) for name in node.proto.input[kept:]]
+    if node.scope.opset < 9:
+        return _batched_scan(node, e, count)
+    names = [str(name) for name in node.proto.input]
+    kept = len(names) - count
     axes = node.attr("scan_input_axes") or [0] * count
-    backwards = node.attr("scan_input_directions") or [0] * count
-    shapes = [node.shape(kept + index) for index in range(count)]
-    trips = shapes[0][axes[0]]
-    _check_size(node, trips, body)
-    states = [str(name) for name in node.proto.input[:kept]]
-    results: list[list[str]] = [[] for _ in range(len(body.output) - kept)]
-    for trip in range(trips):
-        elements = [
-            e.op("Gather", name, e.const(np.array(trips - 1 - trip if back else trip, np.int64)), axis=axis)
-            for name, axis, back in zip(scanned, axes, backwards, strict=True)
-        ]
-        made = _inlined(e, body, [*states, *elements], f"trip{trip}")
-        states = made[:kept]
-        for collected, value in zip(results, made[kept:], strict=True):
-            collected.append(value)
-    if not trips:
-        raise node.refused("it scans nothing, so its outputs have no shape")
+    elements = list(zip(names[kept:], axes, strict=True))
+    trips = node.shape(kept)[axes[0]]
+    states, results = _scanned(node, e, names[:kept], elements, trips)
     out_axes = node.attr("scan_output_axes") or [0] * len(results)
     out_back = node.attr("scan_output_directions") or [0] * len(results)
     joined = [
@@ -140,7 +130,55 @@ def scan(node: Node, e: Emit) -> list[str] | None:
     return [*states, *joined]
 
 
-def _inlined(e: Emit, body: GraphProto, inputs: Sequence[str], label: str) -> list[str]:
+def _scanned(
+    node: Node, e: Emit, states: list[str], scanned: Sequence[tuple[str, int]], trips: int
+) -> tuple[list[str], list[list[str]]]:
+    """The last states, and per scan output its elements in the order in which they are made.
+
+    Args:
+        scanned: names of scanned inputs, and the axis along which each is scanned.
+    """
+    body: GraphProto = node.attr("body")
+    check_size(node, trips, body)
+    if not trips:
+        raise node.refused("it scans nothing, so its outputs have no shape")
+    backwards = node.attr("scan_input_directions") or node.attr("directions") or [0] * len(scanned)
+    results: list[list[str]] = [[] for _ in range(len(body.output) - len(states))]
+    for trip in range(trips):
+        elements = [
+            e.op("Gather", name, e.const(np.array(trips - 1 - trip if back else trip, np.int64)), axis=axis)
+            for (name, axis), back in zip(scanned, backwards, strict=True)
+        ]
+        made = inlined(e, body, [*states, *elements], f"trip{trip}")
+        states = made[: len(states)]
+        for collected, value in zip(results, made[len(states) :], strict=True):
+            collected.append(value)
+    return states, results
+
+
+def _batched_scan(node: Node, e: Emit, count: int) -> list[str]:
+    """As operator set 8 has it: every state and scanned input has a batch in front; all are scanned along axis 1."""
+    if node.input(0):
+        raise node.refused("sequences of several lengths; export the model for opset 9 or newer")
+    names = [str(name) for name in node.proto.input[1:]]
+    kept = len(names) - count
+    batch, trips = node.shape(1 + kept)[:2]
+    whole: list[list[str]] = [[] for _ in node.proto.output]
+    for member in range(batch):
+        own = [e.op("Gather", name, e.const(np.array(member, np.int64)), axis=0) for name in names]
+        states, results = _scanned(node, e, own[:kept], [(name, 0) for name in own[kept:]], trips)
+        joined = [_stacked(e, values) for values in results]
+        for collected, value in zip(whole, [*states, *joined], strict=True):
+            collected.append(value)
+    return [_stacked(e, values) for values in whole]
+
+
+def _stacked(e: Emit, values: list[str]) -> str:
+    """``values`` along a new first axis, in the words of operator sets before 13."""
+    return e.concat([e.op("Unsqueeze", value, axes=[0]) for value in values], 0)
+
+
+def inlined(e: Emit, body: GraphProto, inputs: Sequence[str], label: str) -> list[str]:
     """Copy ``body`` in, every name of its own made new; the names of its outputs."""
     stem = f"{e.fresh()}/{label}"
     names = dict(zip((value.name for value in body.input), inputs, strict=False))

@@ -124,7 +124,9 @@ def one_hot(node: Node, e: Emit) -> list[str] | None:
 
 @rewrites("Compress")
 def compress(node: Node, e: Emit) -> list[str] | None:
-    """A gather of what a constant condition leaves."""
+    """A gather of what a constant condition leaves; one that is computed is for ``dynamic.data_sized``."""
+    if node.array(1) is None:
+        return None
     chosen = np.flatnonzero(node.constant(1, "condition")).astype(np.int64)
     axis = node.attr("axis")
     if axis is None:
@@ -147,12 +149,6 @@ def dropout(node: Node, e: Emit) -> list[str] | None:
 def random(node: Node, e: Emit) -> list[str] | None:
     """Refused: no two implementations agree on the numbers."""
     raise node.refused("its results are random")
-
-
-@rewrites("Unique", "NonZero", "NonMaxSuppression")
-def data_dependent(node: Node, e: Emit) -> list[str] | None:
-    """Refused: how much comes out depends on the values."""
-    raise node.refused("the shape of its result depends on data")
 
 
 @rewrites("Mod")

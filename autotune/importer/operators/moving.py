@@ -60,14 +60,6 @@ def space_to_depth(node: Node, e: Emit) -> list[str] | None:
     return [e.reshape(e.transpose(x, 0, 1, 3, 5, 2, 4), batch, channels * size * size, height // size, width // size)]
 
 
-@rewrites("RoiAlign")
-def roi_align(node: Node, e: Emit) -> list[str] | None:
-    """The greatest of weighted corners is not what TVM's kernel takes the greatest of."""
-    if str(node.attr("mode", "avg")) == "max":
-        raise node.refused("mode 'max'; use 'avg'")
-    return None
-
-
 @rewrites("ReverseSequence")
 def reverse_sequence(node: Node, e: Emit) -> list[str] | None:
     """Element t of a sequence of n comes from n − 1 − t if t < n, else from t."""

@@ -39,6 +39,7 @@ SHAPING: Mapping[str, tuple[int, ...]] = {
     "Reshape": (1,),
     "Resize": (1, 2, 3),
     "STFT": (1, 3),
+    "SequenceInsert": (2,),
     "Slice": (1, 2, 3, 4),
     "Split": (1,),
     "SplitToSequence": (1,),

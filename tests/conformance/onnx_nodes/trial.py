@@ -15,6 +15,7 @@ import onnx
 
 from autotune.artifact.plan import Choice, Plan
 from autotune.backends.cpu.cpu_build import build_artifact
+from autotune.frame.frame import element
 from autotune.host.machine import host_target
 from autotune.importer.onnx_model.load import load_model
 from autotune.importer.onnx_model.simplify import simplify
@@ -115,11 +116,27 @@ def run(case: Case, folder: Path, tuned: bool, seed: int) -> tuple[list[Any], in
     path.write_bytes(case.model.SerializeToString())
     target = host_target(1)
     measurer: Any = InlineMeasurer(target, folder)
-    program = import_program(simplify(load_model(path)), target)
+    program = import_program(simplify(load_model(path, element_shapes(case))), target)
     plan, kernels = _plan(program, target, seed) if tuned else (untuned_plan(program, target), 0)
     out = folder / "out"
     build_artifact(out, program, plan, path, measurer)
     return InferenceSession(out, threads=1).run(None, case.inputs), kernels
+
+
+def element_shapes(case: Case) -> dict[str, tuple[int, ...]]:
+    """What ``--input`` would say of a model with sequences: shapes of elements and tensors, or that there are none."""
+    absent: dict[str, tuple[int, ...]] = {name: (0,) for name, value in case.inputs.items() if is_absent(value)}
+    lists = {name: value for name, value in case.inputs.items() if isinstance(value, list)}
+    shapes = {element(name, k): np.shape(each) for name, value in lists.items() for k, each in enumerate(value)}
+    rest = {name: np.shape(value) for name, value in case.inputs.items() if lists and isinstance(value, np.ndarray)}
+    return {**shapes, **rest, **absent}
+
+
+def is_absent(value: Any) -> bool:
+    """Whether an input is a sequence without elements or an optional value that holds nothing."""
+    if isinstance(value, np.ndarray):
+        return value.dtype == object and value.shape == () and value[()] is None
+    return value is None or value == []
 
 
 def untuned_plan(program: Program, target: Target) -> Plan:
@@ -151,11 +168,19 @@ def mismatch(case: Case, outputs: Sequence[Any]) -> str:
     """What differs from the expected outputs; empty if nothing does. The suite's own comparison."""
     if len(outputs) != len(case.outputs):
         return f"{len(outputs)} outputs instead of {len(case.outputs)}"
-    for index, (ours, theirs) in enumerate(zip(outputs, case.outputs, strict=True)):
-        if not isinstance(theirs, np.ndarray):
-            return f"output {index} is {type(theirs).__name__}"
+    pairs = list(zip(outputs, case.outputs, strict=True))
+    for ours, theirs in pairs:
+        if isinstance(ours, list) != isinstance(theirs, list) or (isinstance(ours, list) and len(ours) != len(theirs)):
+            return f"{type(ours).__name__} instead of {type(theirs).__name__}, or of another length"
+    flat = [each for pair in pairs for each in (zip(*pair, strict=True) if isinstance(pair[0], list) else [pair])]
+    for index, (ours, theirs) in enumerate(flat):
+        theirs = np.asarray(theirs)
         if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
             return f"output {index} is {ours.dtype}{ours.shape} instead of {theirs.dtype}{theirs.shape}"
+        if theirs.dtype == object:
+            if ours.tolist() != theirs.tolist():
+                return f"output {index}: {ours.tolist()} instead of {theirs.tolist()}"[:500]
+            continue
         rtol = case.rtol
         if theirs.dtype == np.float16:
             rtol = max(rtol, 2.0**-9)  # two roundings, as the suite itself grants bfloat16

@@ -1,0 +1,103 @@
+"""Outputs that are sequences leave the kernels element by element, and the frame of a model as its metadata."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from onnx import ModelProto, ValueInfoProto, helper
+
+from autotune.frame.frame import Frame, HostStep, element
+from autotune.importer.conversion.host_strings import STRINGS, spec_of
+from autotune.importer.onnx_model.rewrites import tidy
+from autotune.importer.onnx_model.scope import Scope
+from autotune.importer.onnx_model.sequence_inputs import sequences_of
+from autotune.importer.onnx_model.shapes import infer_shapes
+from autotune.interface import OpenSpec, TensorSpec
+from schedules.errors import ModelError
+
+FRAME = "tune.frame"
+"""Key of the metadata of a simplified model: its frame as JSON."""
+
+WHOLE = "sequences, strings or sizes that depend on data are dealt with around the whole model, which cannot be cut"
+
+
+def pack_outputs(model: ModelProto) -> list[HostStep]:
+    """Make the elements of outputs that are sequences outputs in their place; the steps that put them together again.
+
+    Raises:
+        ModelError: if an output is neither a tensor nor a sequence whose elements are known.
+    """
+    graph, scope = model.graph, Scope(model)
+    made = {name: node for node in graph.node for name in node.output}
+    steps: list[HostStep] = []
+    outputs: list[ValueInfoProto] = []
+    for value in graph.output:
+        parts = scope.sequences.get(value.name)
+        if parts is None and value.type.WhichOneof("value") not in ("tensor_type", None):
+            by = f" of operator {made[value.name].op_type}" if value.name in made else ""
+            raise ModelError(
+                f"output {value.name!r}{by} is neither a tensor nor a known sequence of them; drop that output"
+            )
+        if parts is None:
+            outputs.append(ValueInfoProto.FromString(value.SerializeToString()))
+            continue
+        names = [element(value.name, index) for index in range(len(parts))]
+        graph.node.extend(
+            helper.make_node("Identity", [part], [name], name) for part, name in zip(parts, names, strict=True)
+        )
+        outputs.extend(ValueInfoProto(name=name) for name in names)
+        steps.append(HostStep("Pack", tuple(names), (value.name,)))
+    if steps:
+        del graph.output[:]
+        graph.output.extend(outputs)
+        tidy(graph)
+        infer_shapes(model, graph.name or "model", strict=False)
+    return steps
+
+
+def frame_of(model: ModelProto) -> Frame | None:
+    """The frame of a simplified model."""
+    texts = [entry.value for entry in model.metadata_props if entry.key == FRAME]
+    return Frame.from_data(json.loads(texts[0])) if texts else None
+
+
+def set_frame(
+    made: ModelProto, model: ModelProto, inputs: Sequence[TensorSpec], steps: tuple[list[HostStep], list[HostStep]]
+) -> None:
+    """Note in ``made`` the frame around it, if it has any.
+
+    Args:
+        made: simplified from ``model``.
+        inputs: of ``model``.
+        steps: before and after the kernels.
+    """
+    before, after = steps
+    sequences = sequences_of(model)
+    if not before and not after and not sequences:
+        return
+    kept = {entry.key: entry.value for entry in made.metadata_props if entry.key != FRAME}
+    frame = Frame(tuple(inputs), _outputs(made, model, after), sequences, tuple(before), tuple(after))
+    helper.set_model_props(made, {**kept, FRAME: json.dumps(frame.to_data())})
+
+
+def _outputs(made: ModelProto, model: ModelProto, after: Sequence[HostStep]) -> tuple[OpenSpec, ...]:
+    """What users see of the outputs."""
+    specs = {value.name: spec_of(value) for value in made.graph.output}
+    last = {name: step for step in after for name in step.outputs}
+    found = []
+    for value in model.graph.output:
+        spec, step = specs.get(value.name), last.get(value.name)
+        if step is not None and step.kind == "Pack":
+            found.append(OpenSpec(value.name, (len(step.inputs),), "sequence"))
+        elif spec is not None:
+            sizes: list[int | str] = list(spec.shape)
+            if step is not None and step.kind == "Cut":
+                sizes[int(step.attributes["axis"])] = "?"
+            found.append(OpenSpec(value.name, tuple(sizes), spec.dtype))
+        else:
+            dims = value.type.tensor_type.shape.dim
+            shape = tuple(int(dim.dim_value) if dim.HasField("dim_value") else "?" for dim in dims)
+            kind = value.type.tensor_type.elem_type
+            found.append(OpenSpec(value.name, shape, spec_of(value).dtype if kind else STRINGS))
+    return tuple(found)

@@ -308,7 +308,7 @@ class GenerationExecutor(ArtifactExecutor):
             return int(place[0])
         mask = self._mask(arrays)
         if self.kind == GROUP and past and mask is not None:
-            return np.maximum(mask.sum(axis=1) - new, 0).astype(np.int32)
+            return np.asarray(np.maximum(mask.sum(axis=1) - new, 0), np.int32)
         return past
 
     def _lengths_after(self, caches: KeyValueCaches, arrays: Arrays, new: int) -> Array:

@@ -1,7 +1,7 @@
 """``python -m tests.bench.language FOLDER``: decoders against ONNX Runtime and OpenVINO, in turn, on equal tokens.
 
-Ours keeps its caches in place (``run_with_iobinding``). ONNX Runtime is given its presents back as pasts through its own
-binding, so it copies only what its kernels copy; OpenVINO through its infer request. Every engine is fed the same
+Ours keeps its caches in place (``run_with_iobinding``). ONNX Runtime is given its presents back as pasts through its
+own binding, so it copies only what its kernels copy; OpenVINO through its infer request. Every engine is fed the same
 tokens, so that logits can be compared at every step.
 """
 
@@ -165,7 +165,7 @@ def compared(chosen: argparse.Namespace, decoder: Decoder, model: Path, artifact
     first: dict[str, list[float]] = {name: [] for name in steps}
     each: dict[str, list[float]] = {name: [] for name in steps}
     logits: dict[str, list[Array]] = {}
-    for name, step in steps.items():  # warm
+    for step in steps.values():  # warm
         timed(step, tokens[:, : chosen.prompt + 2], chosen.prompt)
     before = psutil.Process().memory_info().rss
     for _ in range(chosen.rounds):

@@ -23,6 +23,7 @@ def attention(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], ops
         raise ModelError(f"heads of {size} elements; they must be a multiple of {LANES}")
     if any(str(value.ty.dtype) != "float32" for value in (q, k, cache)):  # type: ignore[union-attr]
         raise ModelError("queries, keys and caches must be fp32")
+    extents = [1, 1, 1, 0] if mask is None else [int(extent) for extent in mask.ty.shape]
     shape = AttentionShape(
         batch,
         heads,
@@ -30,7 +31,7 @@ def attention(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], ops
         length,
         size,
         capacity,
-        mask=(1, 1, 1, 0) if mask is None else tuple(int(extent) for extent in mask.ty.shape),
+        mask=(extents[0], extents[1], extents[2], extents[3]),
         new_at=int(attrs.get("new_at", -1)),
         scale=float(attrs.get("scale", 1.0)),
         window=int(attrs.get("window", 0)),

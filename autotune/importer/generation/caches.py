@@ -140,12 +140,11 @@ class _Attention:
         self._model, self._scope = model, Scope(model)
         self._makers = {name: node for node in model.graph.node for name in node.output}
         self._caches = {model.graph.output[cache.present].name: cache for cache in caches}
-        self._added: dict[str, list[NodeProto]] = {}
 
     def rewrite(self) -> None:
         """Replace every attention over a cache, in place."""
         graph = self._model.graph
-        products = {}
+        products: dict[str, list[NodeProto]] = {}
         for node in graph.node:
             if node.op_type == "MatMul":
                 made = self._attention(node)
@@ -153,8 +152,7 @@ class _Attention:
                     products[node.output[0]] = made
         kept: list[NodeProto] = []
         for node in graph.node:
-            made = products.get(node.output[0]) if node.output else None
-            kept.extend(made if made else [node])
+            kept.extend(products.get(node.output[0] if node.output else "", [node]))
         replace_nodes(graph, kept)
 
     def _attention(self, product: NodeProto) -> list[NodeProto]:

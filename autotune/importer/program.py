@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,6 +28,7 @@ from autotune.importer.layouts.assign import assign_layouts
 from autotune.importer.layouts.blocked import Blocked
 from autotune.importer.layouts.channels_last import ChannelsLast
 from autotune.importer.layouts.precision import assign_types, mean_in_long
+from autotune.importer.layouts.stored_bytes import store_bytes
 from autotune.importer.onnx_model.simplify import simplify
 from autotune.importer.operators.integer_products import with_biases
 from autotune.interface import Cache, TensorSpec
@@ -105,18 +107,19 @@ def _imported(model: onnx.ModelProto, target: Target, precision: Precision) -> P
     module = import_graph(encoded(with_biases(bounded(model)), half_native=templates.half_native))
     layouts = ChannelsLast() if templates.channels_last else Blocked(target.lanes())
     module, weights = assign_layouts(assign_types(module, precision), layouts)
-    module = _fused(module)
+    module = _fused(module, () if templates.channels_last else (store_bytes,))
     tasks, programs, spaces, kernels = _tasks(module, target)
     arrays = tuple(map(as_words, weights))
     return Program(module, arrays, inputs, outputs, tasks, programs, spaces, kernels, precision, frame_of(model))
 
 
-def _fused(module: IRModule) -> IRModule:
-    """Kernels, and a ``main`` that calls them."""
+def _fused(module: IRModule, between: Sequence[Callable[[IRModule], IRModule]]) -> IRModule:
+    """Kernels, and a ``main`` that calls them; ``between`` is done when it is known what belongs into which."""
     for step in (
         relax.transform.LegalizeOps({"relax.mean": mean_in_long}),
         relax.transform.AnnotateTIROpPattern(),
         relax.transform.FuseOps(),
+        *between,
         relax.transform.FuseTIR(),
         # A reshape that stands alone is no kernel: the same bytes under another shape.
         relax.transform.RewriteDataflowReshape(),

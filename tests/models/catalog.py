@@ -45,6 +45,7 @@ MODELS: dict[str, Make] = {
     "resnet50_b8": partial(light, "resnet50", batch=8),
     "resnet18": cnn.resnet18,
     "mobilenet_v2": cnn.mobilenet_v2,
+    "mobilenet_v3": cnn.mobilenet_v3,
     "efficientnet_b0": cnn.efficientnet_b0,
     "unet": cnn.unet,
     "encoder": transformer.encoder,

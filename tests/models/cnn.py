@@ -28,6 +28,25 @@ EFFICIENTNET_B0 = (
 )
 """(expansion, channels, repeats, first stride, kernel); Tan and Le, ICML 2019, table 1."""
 
+MOBILENET_V3 = (
+    (3, 16, 16, False, False, 1),
+    (3, 64, 24, False, False, 2),
+    (3, 72, 24, False, False, 1),
+    (5, 72, 40, True, False, 2),
+    (5, 120, 40, True, False, 1),
+    (5, 120, 40, True, False, 1),
+    (3, 240, 80, False, True, 2),
+    (3, 200, 80, False, True, 1),
+    (3, 184, 80, False, True, 1),
+    (3, 184, 80, False, True, 1),
+    (3, 480, 112, True, True, 1),
+    (3, 672, 112, True, True, 1),
+    (5, 672, 160, True, True, 2),
+    (5, 960, 160, True, True, 1),
+    (5, 960, 160, True, True, 1),
+)
+"""(kernel, expanded channels, channels, is gated, has hard swish, stride); Howard et al., ICCV 2019, table 1."""
+
 
 def mobilenet_v2(seed: int = 0, batch: int = 1, size: int = 224) -> onnx.ModelProto:
     """Inverted residuals with depthwise convolutions and ReLU6; batch norms left for the importer to fold."""
@@ -50,6 +69,37 @@ def mobilenet_v2(seed: int = 0, batch: int = 1, size: int = 224) -> onnx.ModelPr
             width = channels
     x = b.pooled(relu6(layer(x, (width, 1280), 1)))
     return b.model(seed, scores=b.dense(x, (1280, 1000)))
+
+
+def mobilenet_v3(seed: int = 0, batch: int = 1, size: int = 224) -> onnx.ModelProto:
+    """MobileNetV3-Large: hard swish, and gates of hard sigmoids on pooled features."""
+    b = Builder("mobilenet_v3")
+
+    def layer(x: str, channels: tuple[int, int], kernel: int = 1, stride: int = 1, groups: int = 1) -> str:
+        return b.batch_norm(b.conv(x, channels, kernel, stride, groups, bias=False), channels[1])
+
+    def hard_sigmoid(x: str) -> str:
+        return b.op("HardSigmoid", x, alpha=1 / 6)
+
+    def hard_swish(x: str) -> str:
+        return b.op("Mul", x, hard_sigmoid(x))
+
+    def squeeze_excite(x: str, channels: int) -> str:
+        squeezed = (channels // 4 + 7) // 8 * 8
+        gate = b.conv(b.op("GlobalAveragePool", x), (channels, squeezed), 1)
+        return b.op("Mul", x, hard_sigmoid(b.conv(b.relu(gate), (squeezed, channels), 1)))
+
+    x = hard_swish(layer(b.input("image", (batch, 3, size, size)), (3, 16), 3, 2))
+    width = 16
+    for kernel, inner, channels, is_gated, is_hard, stride in MOBILENET_V3:
+        active = hard_swish if is_hard else b.relu
+        y = active(layer(x, (width, inner))) if inner != width else x
+        y = active(layer(y, (inner, inner), kernel, stride, inner))
+        y = layer(squeeze_excite(y, inner) if is_gated else y, (inner, channels))
+        x = b.op("Add", x, y) if stride == 1 and width == channels else y
+        width = channels
+    x = b.pooled(hard_swish(layer(x, (width, 960))))
+    return b.model(seed, scores=b.dense(hard_swish(b.dense(x, (960, 1280))), (1280, 1000)))
 
 
 def efficientnet_b0(seed: int = 0, batch: int = 1, size: int = 224) -> onnx.ModelProto:

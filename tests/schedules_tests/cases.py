@@ -74,6 +74,7 @@ DOTS = tuple(
         ),
         dot_conv_case(f"conv2d_{form.name}_dilated", (2, 1, 9, 9, 8), (2, 1, 3, 2, 8, 8), form, dilation=(2, 3)),
         dot_conv_case(f"conv2d_{form.name}_long", (1, 64, 4, 4, 8), (2, 64, 3, 3, 8, 8), form, pads=(1, 1, 1, 1)),
+        dot_conv_case(f"conv2d_{form.name}_ragged", (1, 2, 3, 13, 16), (4, 2, 3, 3, 16, 16), form, pads=(1, 1, 1, 1)),
         dot_conv_case(f"conv2d_{form.name}_grouped", (1, 4, 6, 6, 8), (4, 2, 3, 3, 8, 8), form, groups=2),
         dot_matmul_case(f"matmul_{form.name}_rows", 12, 24, 3, 16, form, bare=False),
         dot_matmul_case(f"matmul_{form.name}_vector", 1, 40, 4, 8, form, bare=True),

@@ -5,6 +5,7 @@ Every function is a rule (``tensor_layouts.Rule``).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -94,9 +95,20 @@ def _matrix_operand(layouts: TensorLayouts, expr: relax.Expr, shape: Shape) -> r
             return layouts.constant(array.reshape(()))
         return layouts.constant(array.reshape(-1)) if array.size == array.shape[-1] == shape[-1] else None
     value = layouts.value(expr)
-    if value is None or value.shape[:-1] != shape[:-1] or value.shape[-1] not in (1, shape[-1]):
+    if value is None:
+        return None
+    size = math.prod(value.shape)
+    if value.shape != shape and (size == 1 or size == value.shape[-1] == shape[-1]):
+        return _flat(layouts, value)
+    if value.shape[:-1] != shape[:-1] or value.shape[-1] not in (1, shape[-1]):
         return None
     return layouts.matrix(value)
+
+
+def _flat(layouts: TensorLayouts, value: Value) -> relax.Expr:
+    """A tensor of one number, such as a scale that is known when the model runs, or of one row, as a vector."""
+    plain = layouts.plain(value)
+    return plain if len(value.shape) < 2 else layouts.builder.emit(relax.op.reshape(plain, (math.prod(value.shape),)))
 
 
 def _native_operand(layouts: TensorLayouts, expr: relax.Expr, shape: Shape, fill: float) -> relax.Expr | None:
@@ -110,6 +122,8 @@ def _native_operand(layouts: TensorLayouts, expr: relax.Expr, shape: Shape, fill
             return None
         return layouts.native_constant(wide, fill)
     value = layouts.value(expr)
+    if value is not None and value.shape != shape and math.prod(value.shape) == 1:
+        return _flat(layouts, value)
     if value is None or len(value.shape) != 4:
         return None
     if value.channels != shape[1] and layouts.block > 1:  # a single channel, padded to a block, would not broadcast

@@ -86,6 +86,8 @@ def _replaced(call: Call) -> tirx.Expr:
         return call
     if len(call.args) == 2:
         return _bind("x", call.args[0], lambda x: _bind("y", call.args[1], lambda y: replace(x, y)))
+    if replace is nearest:  # mentions x once; TVM vectorises no binding twice, and a rounded stage may be inlined twice
+        return nearest(call.args[0])
     return _bind("x", call.args[0], replace)
 
 

@@ -347,8 +347,8 @@ def _skip_untouched(sch: s_tir.Schedule, conv: SBlockRV, touched: LoopRV, inner:
 def _chunks(anchor: Anchor) -> tuple[int, ...]:
     """Choices of the knob ``depth``: the whole sum, and the divisors of ci that give chunks of ``CHUNKS`` terms."""
     depth, kh, kw, inner = anchor.reduction[:4]
-    if "span" in anchor.geometry or anchor.plain or anchor.form is not None:
-        return (depth,)  # a dot product's operands may be what sums in memory overwrite, as LLVM sees it
+    if "span" in anchor.geometry or anchor.plain:
+        return (depth,)
     terms = kh * kw * inner
     if depth * terms < LONG:
         return (depth,)

@@ -97,7 +97,9 @@ def _grows(sch: s_tir.Schedule, name: str) -> bool:
 
 def _nest(sch: s_tir.Schedule, name: str, size: int, vector: int, chunks: int, unroll: int) -> None:
     """One stage as parallel chunks of vectors."""
-    fused = sch.fuse(*sch.get_loops(sch.get_sblock(name)))
+    block = sch.get_sblock(name)
+    loops = sch.get_loops(block)
+    fused = sch.fuse(*loops) if loops else sch.add_unit_loop(block)  # a stage that makes one number may have no loop
     outer = fused
     if vector > 1:
         outer, inner = sch.split(fused, [None, vector])

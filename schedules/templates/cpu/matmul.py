@@ -85,7 +85,7 @@ class MatmulTemplate(MarkedTemplate):
             Knob("rows", divisors(rows, MOST_JOB_ROWS)),
             Knob("unroll", tuple(d for d in (1, 2, 4, 8, 16) if depth % d == 0)),
             Knob("outer", (0, 1)),
-            Knob("depth", _chunks(rows, depth) if anchor.form is None else (depth,)),
+            Knob("depth", _chunks(rows, depth)),
         )
 
         def fits(columns: Columns) -> NDArray[np.bool_]:

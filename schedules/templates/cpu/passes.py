@@ -24,7 +24,7 @@ from tvm import s_tir, tirx
 from tvm.tirx.compilation_pipeline import register_tir_pipeline
 
 from schedules.templates.common.indices import exact_indices
-from schedules.templates.instructions.dots import definitions, rounded_in_hardware
+from schedules.templates.instructions.dots import definitions, operands_loaded, rounded_in_hardware
 
 CPU = "tune-cpu"
 """Name of the pipeline, for ``tvm.compile``."""
@@ -66,7 +66,7 @@ def without_checks(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRMod
 
 
 def _with_instructions(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    func = rounded_in_hardware(func)
+    func = rounded_in_hardware(operands_loaded(func))
     text = definitions(func)
     if not text:
         return func

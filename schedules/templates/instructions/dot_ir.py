@@ -1,24 +1,23 @@
 """Dot products as LLVM functions that are inlined where they are called.
 
-TVM cannot spell the operands of most of these instructions (``<64 x i8>``, ``<32 x bfloat>``), so a kernel hands
-pointers to a function of LLVM's own language, and what remains after inlining is the instruction.
+TVM cannot spell the operands of most of these instructions (``<32 x bfloat>``), so a kernel hands integers to a
+function of LLVM's own language, and what remains after inlining is the instruction.
 
-    result = symbol(sums <n x S>, x: ptr to the numbers, w: ptr to the weights)
+    result = symbol(sums <n x S>, x: i32, w: <n x i32>)
 
-``x`` points at the 4 bytes that every lane multiplies, ``w`` at n times 4 bytes of weights, the 4 bytes of a lane
-together. The text of one instruction says what to do with ``%x`` (4 bytes, spread over n lanes as <n x i32>) and ``%w``
-(<n x i32>) and leaves its result in ``%r``.
+``x`` is the 4 bytes that every lane multiplies, ``w`` n times 4 bytes of weights, the 4 bytes of a lane together. The
+kernel loads both itself: LLVM then knows from which buffer, and keeps sums in registers that lie in another. The text
+of one instruction says what to do with ``%x`` (the 4 bytes, spread over n lanes as <n x i32>) and ``%w`` and leaves its
+result in ``%r``.
 """
 
 from __future__ import annotations
 
 FUNCTION = """
 {declared}
-define linkonce_odr <{n} x {sum}> @{symbol}(<{n} x {sum}> %c, ptr %from, ptr %weights) alwaysinline {{
-  %one = load i32, ptr %from, align 1
+define linkonce_odr <{n} x {sum}> @{symbol}(<{n} x {sum}> %c, i32 %one, <{n} x i32> %w) alwaysinline {{
   %first = insertelement <{n} x i32> poison, i32 %one, i32 0
   %x = shufflevector <{n} x i32> %first, <{n} x i32> poison, <{n} x i32> zeroinitializer
-  %w = load <{n} x i32>, ptr %weights, align 1
 {body}
   ret <{n} x {sum}> %r
 }}

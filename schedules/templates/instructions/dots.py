@@ -27,7 +27,8 @@ import tvm
 import tvm_ffi
 from tvm import s_tir, te, tirx
 from tvm.ir import Call, PrimType
-from tvm.s_tir.schedule import LoopRV
+from tvm.ir.expr import TensorLoad
+from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.script import from_source
 
 from schedules.target import Target
@@ -131,7 +132,22 @@ def use_dot(sch: s_tir.Schedule, lane: LoopRV, form: DotForm, target: Target) ->
     """Compute the loops over lanes and Q below ``lane`` with the target's dot product. The last step of a schedule."""
     lanes = int(sch.get(lane).extent)
     data = str(sch.get(sch.get_child_blocks(lane)[0]).reads[1].source.dtype)
-    sch.tensorize(lane, _registered(best_dot(form, lanes, features_of(target)), lanes, data))
+    block = sch.blockize(lane)
+    _guard(sch, block)
+    sch.tensorize(block, _registered(best_dot(form, lanes, features_of(target)), lanes, data))
+
+
+def _guard(sch: s_tir.Schedule, block: SBlockRV) -> None:
+    """The condition of ``block``, of a ragged tile's, as a branch around it: ``tensorize`` takes blocks without one."""
+    loop_rv = sch.get_loops(block)[-1]
+    loop = sch.get(loop_rv)
+    realize = loop.body
+    if tvm_ffi.structural_equal(realize.predicate, tirx.const(True, realize.predicate.ty.dtype)):
+        return
+    always = s_tir.SBlockRealize(realize.iter_values, tirx.const(True, realize.predicate.ty.dtype), realize.block)
+    body = tirx.IfThenElse(realize.predicate, always, None)
+    guarded = tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, body, None, loop.annotations)
+    sch.state.replace(sch.get_sref(loop_rv), guarded, {})
 
 
 # -- as TVM wants it -------------------------------------------------------------------------------------------------
@@ -184,6 +200,36 @@ def _registered(dot: Dot, lanes: int, data: str) -> str:
     return f"{symbol}_{data}"
 
 
+def operands_loaded(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """``func``, its buffers flat, with dot products of what it loads in place of pointers.
+
+    ``tensorize`` needs pointers: weights of a vector lie along two axes.
+    """
+
+    def loaded(call: Call) -> tirx.Expr:
+        if not _is_extern(call) or not SYMBOL.fullmatch(str(call.args[0].value)):
+            return call
+        lanes = tvm.DataType(str(call.ty.dtype)).lanes
+        number, weights = (
+            _bits(pointer.args[0], count) for pointer, count in zip(call.args[2:], (1, lanes), strict=True)
+        )
+        return tirx.call_pure_extern(str(call.ty.dtype), call.args[0], call.args[1], number, weights)
+
+    return tvm_ffi.structural_map(func, (Call, loaded), order="pre")
+
+
+def _bits(first: TensorLoad, count: int) -> tirx.Expr:
+    """``count`` times 4 bytes from an element of a flat buffer on, as int32."""
+    (index,) = first.indices
+    elements = 4 * count * 8 // tvm.DataType(str(first.source.dtype)).bits
+    together = tirx.BufferLoad(first.source, [tirx.Ramp(index, tirx.const(1, index.ty.dtype), elements)])
+    return tirx.reinterpret("int32" if count == 1 else f"int32x{count}", together)
+
+
+def _is_extern(call: Call) -> bool:
+    return str(getattr(call.op, "name", "")) == "tirx.call_pure_extern"
+
+
 def rounded_in_hardware(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """``func`` with vectors rounded to bfloat16 by the processor's instruction, if its target has one.
 
@@ -229,7 +275,7 @@ def definitions(func: tirx.PrimFunc) -> str:
     called: set[str] = set()
 
     def note(call: Call) -> None:
-        if str(getattr(call.op, "name", "")) == "tirx.call_pure_extern":
+        if _is_extern(call):
             called.add(str(call.args[0].value))
 
     tvm_ffi.structural_walk(func, (Call, note))

@@ -22,10 +22,14 @@ def run(model, folder, feed):
     return ours, onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]).run(None, feed)
 
 
+def imported(model, folder):
+    """The model as fused kernels."""
+    return import_program(simplify(load_model(written(model, folder))), tiny.target())
+
+
 def run_ours(model, folder, feed):
     """Our outputs."""
-    path = written(model, folder)
-    program = import_program(simplify(load_model(path)), tiny.target())
+    program, path = imported(model, folder), folder / "model.onnx"
     measurer = InlineMeasurer(tiny.target(), folder)
     build_artifact(folder / "out", program, untuned_plan(program, tiny.target()), path, measurer)
     return InferenceSession(folder / "out").run(None, feed)

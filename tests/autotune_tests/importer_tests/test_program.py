@@ -37,10 +37,10 @@ def test_the_interface_leaves_out_initialisers(tmp_path):
 def test_a_pass_that_fails_is_attributed_to_an_operator(tmp_path, monkeypatch):
     fused = program_module._fused
 
-    def fail(module):
+    def fail(module, between):
         if any("tanh" in str(function) for _, function in module.functions_items()):
             raise IndexError("no such pattern")
-        return fused(module)
+        return fused(module, between)
 
     monkeypatch.setattr(program_module, "_fused", fail)
     nodes = [helper.make_node("Relu", ["x"], ["r"]), helper.make_node("Tanh", ["r"], ["y"], "culprit")]

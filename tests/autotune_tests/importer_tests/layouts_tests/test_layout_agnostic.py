@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 
 from autotune.importer.conversion.operator_catalog import import_graph
 from autotune.importer.layouts.assign import assign_layouts
 from autotune.importer.layouts.blocked import Blocked
 from autotune.importer.layouts.channels_last import ChannelsLast
+from tests.autotune_tests.importer_tests.built import imported, run_ours
 from tests.autotune_tests.importer_tests.layouts_tests.test_assign import calls
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value
 
@@ -44,3 +45,21 @@ def test_few_channels_are_pooled_plain():
     nodes = [helper.make_node("MaxPool", ["c"], ["y"], kernel_shape=[2, 2])]
     assert behind_a_convolution(nodes, 4, (1, 4, 3, 3), Blocked(8))["pool"] == 0
     assert behind_a_convolution(nodes, 8, (1, 8, 3, 3), Blocked(8))["pool"] == 1
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
+def test_a_scale_known_when_the_model_runs_joins_the_product(shape, tmp_path):
+    weights = {"w": np.arange(-64, 64, dtype=np.int8).reshape(8, 16), "b": np.ones(16, np.float32)}
+    nodes = [
+        helper.make_node("MatMulInteger", ["x", "w", "z"], ["p"]),
+        helper.make_node("Cast", ["p"], ["f"], to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["f", "s"], ["m"]),
+        helper.make_node("Add", ["m", "b"], ["y"]),
+    ]
+    given = [value("x", (4, 8), TensorProto.UINT8), value("z", (), TensorProto.UINT8), value("s", shape)]
+    model = model_of(nodes, given, ["y"], weights)
+    x = np.random.default_rng(0).integers(0, 256, (4, 8)).astype(np.uint8)
+    feed = {"x": x, "z": np.array(7, np.uint8), "s": np.full(shape, 0.5, np.float32)}
+    expected = (x.astype(np.int32) - 7) @ weights["w"].astype(np.int32) * 0.5 + 1
+    np.testing.assert_array_equal(run_ours(model, tmp_path, feed)[0], expected.astype(np.float32))
+    assert len(imported(model, tmp_path).kernels) == 1

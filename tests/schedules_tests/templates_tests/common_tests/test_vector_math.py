@@ -132,3 +132,18 @@ def test_a_step_to_bytes_stays_a_vector() -> None:
     found = tvm.runtime.tensor(np.zeros(64, np.uint8))
     tvm.compile(vector_math(from_te(x, y)), target="llvm")(tvm.runtime.tensor(numbers), found)
     np.testing.assert_array_equal(found.numpy(), np.round(numbers).astype(np.uint8))
+
+
+def test_a_rounded_stage_may_be_inlined_twice() -> None:
+    """As a hard swish between quantisers reads it."""
+    x = te.placeholder((64,), "float32", name="x")
+    y = te.compute((64,), lambda i: te.nearbyint(x[i] * 2.0), name="y")
+    z = te.compute((64,), lambda i: y[i] * te.nearbyint(y[i] * 0.3), name="z")
+    sch = s_tir.Schedule(vector_math(from_te(x, z)))
+    sch.compute_inline("y")
+    sch.vectorize(sch.get_loops("z")[0])
+    module = compiled(sch.mod["main"], "main", tvm_target(Target(kind="llvm", isa="generic")))
+    given, made = np.linspace(-9, 9, 64).astype(np.float32), tvm.runtime.tensor(np.zeros(64, np.float32))
+    module.mod["main"](tvm.runtime.tensor(given), made)
+    twice = np.round(given * np.float32(2))
+    np.testing.assert_allclose(made.numpy(), twice * np.round(twice * np.float32(0.3)))

@@ -1,0 +1,184 @@
+"""Quantised tensors lie in memory as bytes, not as the numbers that they stand for.
+
+``FuseOps`` puts what follows a product into its kernel as long as one path leads on, so a quantiser and the dequantiser
+behind it end up in one kernel, which then stores float32:
+
+    a: product → … → uint8 → (q − z) · s                   a: product → … → uint8
+    b: product → … → + a → …                         →     b: product → … → + (a − z) · s → …
+
+Where one kernel reads the result, element by element, it dequantises for itself: a quarter of the bytes is written and
+read.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from tvm import relax
+from tvm.ir import GlobalVar, IRModule
+from tvm.relax.utils import copy_with_new_vars
+
+BYTES = ("uint8", "int8")
+
+MOST_FUSED = 1
+"""TVM's ``kBroadcast``: patterns up to it compute an element of their result from one element of each operand."""
+
+
+@dataclass(frozen=True)
+class _Kernel:
+    """A fused function: its parameters and calls, in order; the last call makes the result."""
+
+    params: list[relax.Var]
+    bindings: list[relax.VarBinding]
+
+    @classmethod
+    def of(cls, function: relax.Function) -> _Kernel:
+        return cls(list(function.params), [binding for block in function.body.blocks for binding in block.bindings])
+
+
+def store_bytes(module: IRModule) -> IRModule:
+    """``module``, between ``FuseOps`` and ``FuseTIR``, with dequantisers moved to the kernels that read them."""
+    main = module["main"]
+    bindings = [binding for block in main.body.blocks for binding in block.bindings]
+    readers = Counter(var for binding in bindings for var in _variables(binding.value))
+    readers.update(_variables(main.body.body))
+    kernels = {binding.var: _fused(module, binding.value) for binding in bindings}
+    moved: dict[relax.Var, int] = {}  # result of a kernel → calls at its end that move
+    for binding in bindings:
+        kernel = kernels[binding.var]
+        for param, arg in zip(kernel.params, binding.value.args, strict=True) if kernel else ():
+            source = kernels.get(arg) if isinstance(arg, relax.Var) else None
+            if (
+                source
+                and readers[arg] == 1
+                and (count := _dequantising(source))
+                and _reads_elements(module, kernel, param)
+            ):
+                moved[arg] = count
+    return _rebuilt(module, moved, kernels) if moved else module
+
+
+def _variables(expr: relax.Expr) -> list[relax.Var]:
+    """The variables that ``expr`` reads."""
+    if isinstance(expr, relax.Var):
+        return [expr]
+    if isinstance(expr, relax.TupleGetItem):
+        return _variables(expr.tuple_value)
+    parts = expr.fields if isinstance(expr, relax.Tuple) else expr.args if isinstance(expr, relax.Call) else ()
+    return [var for part in parts for var in _variables(part)]
+
+
+def _fused(module: IRModule, call: relax.Expr) -> _Kernel | None:
+    """The kernel that ``call`` calls, if it is a fused one."""
+    if not isinstance(call, relax.Call) or not isinstance(call.op, GlobalVar):
+        return None
+    function = module[call.op]
+    is_kernel = isinstance(function, relax.Function) and function.attrs and "Primitive" in function.attrs
+    return _Kernel.of(function) if is_kernel else None
+
+
+def _dequantising(kernel: _Kernel) -> int:
+    """How many calls at the end of a kernel make numbers of bytes that it made, element by element; 0 if none do."""
+    wanted = kernel.bindings[-1].var
+    for count, binding in enumerate(reversed(kernel.bindings)):
+        if binding.var is not wanted and not binding.var.same_as(wanted):
+            return 0
+        if str(binding.var.ty.dtype) in BYTES:
+            return count
+        read = _variables(binding.value)
+        if len(read) != 1 or any(read[0].same_as(param) for param in kernel.params):
+            return 0
+        if [int(size) for size in read[0].ty.shape] != [int(size) for size in binding.var.ty.shape]:
+            return 0
+        wanted = read[0]
+        if sum(var.same_as(wanted) for other in kernel.bindings for var in _variables(other.value)) != 1:
+            return 0
+    return 0
+
+
+def _reads_elements(module: IRModule, kernel: _Kernel, param: relax.Var) -> bool:
+    """Whether a kernel with an anchor reads ``param`` in one elementwise call behind that anchor."""
+    calls = [b for b in kernel.bindings if any(var.same_as(param) for var in _variables(b.value))]
+    if len(calls) != 1 or [int(s) for s in calls[0].var.ty.shape] != [int(s) for s in param.ty.shape]:
+        return False
+    return _pattern(module, calls[0]) <= MOST_FUSED and any(_pattern(module, b) > MOST_FUSED for b in kernel.bindings)
+
+
+def _pattern(module: IRModule, binding: relax.VarBinding) -> int:
+    return int(module[binding.value.args[0]].attrs["op_pattern"])
+
+
+def _rebuilt(module: IRModule, moved: dict[relax.Var, int], kernels: dict[relax.Var, _Kernel | None]) -> IRModule:
+    """``module`` with the last ``moved`` calls of kernels in those that read them."""
+    main = module["main"]
+    others = {var: function for var, function in module.functions.items() if var.name_hint != "main"}
+    builder = relax.BlockBuilder(IRModule(others))
+    bindings = [binding for block in main.body.blocks for binding in block.bindings]
+    changed: dict[relax.Var, GlobalVar] = {}
+    for binding in bindings:
+        kernel = kernels[binding.var]
+        taken = [arg for arg in binding.value.args if arg in moved] if kernel else []
+        if kernel and (taken or binding.var in moved):
+            kept = kernel.bindings[: len(kernel.bindings) - moved.get(binding.var, 0)]
+            tails = {
+                param: kernels[arg].bindings[-moved[arg] :]
+                for param, arg in zip(kernel.params, binding.value.args, strict=True)
+                if arg in taken
+            }
+            function = _function(kernel.params, tails, kept).with_attrs(module[binding.value.op].attrs)
+            changed[binding.var] = builder.add_func(function, _name(tails, kept))
+    params = [relax.Var(param.name, param.ty) for param in main.params]
+    values: dict[relax.Var, relax.Expr] = dict(zip(main.params, params, strict=True))
+    with builder.function("main", params, attrs=dict(main.attrs)):
+        with builder.dataflow():
+            for binding in bindings:
+                call = substituted(binding.value, values)
+                if binding.var in changed:
+                    call = relax.Call(changed[binding.var], call.args)
+                values[binding.var] = builder.emit(call)
+            result = builder.emit_output(substituted(main.body.body, values))
+        builder.emit_func_output(result)
+    return relax.transform.DeadCodeElimination(["main"])(builder.finalize())
+
+
+def _function(
+    params: list[relax.Var], tails: dict[relax.Var, list[relax.VarBinding]], kept: list[relax.VarBinding]
+) -> relax.Function:
+    """A fused function that first computes what some of its parameters were, by calls of other kernels' ends."""
+    values: dict[relax.Var, relax.Expr] = {}
+    bindings, own = [], []
+    for param in params:
+        own.append(param)
+        if param not in tails:
+            continue
+        (source,) = _variables(tails[param][0].value)
+        own[-1] = values[source] = relax.Var(param.name, source.ty)
+        for binding in tails[param]:
+            values[binding.var] = relax.DataflowVar(binding.var.name, binding.var.ty)
+            bindings.append(relax.VarBinding(values[binding.var], substituted(binding.value, values)))
+        values[param] = values[tails[param][-1].var]
+    bindings += [relax.VarBinding(binding.var, substituted(binding.value, values)) for binding in kept]
+    out = relax.Var("gv", bindings[-1].var.ty)
+    bindings[-1] = relax.VarBinding(out, bindings[-1].value)
+    body = relax.SeqExpr([relax.DataflowBlock(bindings)], out)
+    return copy_with_new_vars(relax.Function(own, body, out.ty))
+
+
+def _name(tails: dict[relax.Var, list[relax.VarBinding]], kept: list[relax.VarBinding]) -> str:
+    """As ``FuseOps`` calls kernels: after what they call."""
+    calls = [binding for tail in tails.values() for binding in tail] + kept
+    return "_".join(["fused", *(binding.value.args[0].name_hint for binding in calls)])
+
+
+def substituted(expr: relax.Expr, values: dict[relax.Var, relax.Expr]) -> relax.Expr:
+    """``expr`` with variables replaced by what ``values`` has for them."""
+    if isinstance(expr, relax.Var):
+        return values.get(expr, expr)
+    if isinstance(expr, relax.Tuple):
+        return relax.Tuple([substituted(field, values) for field in expr.fields])
+    if isinstance(expr, relax.TupleGetItem):
+        return relax.TupleGetItem(substituted(expr.tuple_value, values), expr.index)
+    if isinstance(expr, relax.Call):
+        return relax.Call(expr.op, [substituted(arg, values) for arg in expr.args], expr.attrs, expr.ty_args)
+    return expr

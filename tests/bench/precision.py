@@ -1,0 +1,213 @@
+"""``python -m tests.bench.precision STEP FOLDER MODEL:KIND[:BUDGET]…``: quantised models against other engines.
+
+KIND is one of ``tests.models.quantised.KINDS`` or ``dynamic``; of the model as it is ``fp32``, ``bf16`` or, where that
+is a quantised one, ``as_is``. The steps leave files in FOLDER and skip what is there, so that each can run when the
+machine has time for it:
+
+    make     MODEL-KIND.onnx, by ONNX Runtime's own preparation and quantiser
+    tune     MODEL-KIND.tuned, verified, from one log of the folder
+    bench    MODEL-KIND.bench.json: in turn with ONNX Runtime, OpenVINO's default and our fp32 artifact, if there is
+             one; and how far our outputs and ONNX Runtime's are from those of the fp32 model
+    table    a row of each, as docs/benchmarks.md has them
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import version_converter
+from onnxruntime.quantization.shape_inference import quant_pre_process
+
+import autotune
+from autotune.artifact.directory import read_artifact
+from autotune.validation.bench import write_job
+from autotune.validation.bench_process import EngineProcess, wait_until_quiet
+from autotune.validation.reference_runs import reference_outputs
+from autotune.validation.verify import random_inputs
+from tests.bench.__main__ import tune
+from tests.models.catalog import build
+from tests.models.quantised import quantise
+
+PEERS = ("onnxruntime", "openvino-default")
+FLOATING = ("fp32", "bf16", "as_is")
+"""Kinds that are the model as it is."""
+LEAST_OPSET = 13
+"""From here on ONNX has quantisation with a scale by channel."""
+SAMPLES = 4
+"""Random inputs over which errors are taken."""
+RUNS = 10
+"""Inferences of one artifact in a round, where artifacts are compared."""
+HEADS = (
+    *("model", "budget", "ours ms", *(f"{peer} ms" for peer in PEERS), *(f"over {peer}" for peer in PEERS)),
+    *("over our fp32", "our error", "onnxruntime's error"),
+)
+"""Of the table."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One model of one kind, and its files.
+
+    Attributes:
+        budget: of ``tune run``.
+    """
+
+    folder: Path
+    model: str
+    kind: str
+    budget: str
+
+    @classmethod
+    def of(cls, folder: Path, text: str) -> Case:
+        """``MODEL:KIND[:BUDGET]``."""
+        model, kind, *budget = text.split(":")
+        return cls(folder, model, kind, budget[0] if budget else "60s")
+
+    @property
+    def name(self) -> str:
+        """What its files are called."""
+        return f"{self.model}-{self.kind}"
+
+    @property
+    def onnx(self) -> Path:
+        """The model as it is tuned."""
+        return self.folder / f"{self.model}-{'fp32' if self.kind in FLOATING else self.kind}.onnx"
+
+    @property
+    def artifact(self) -> Path:
+        """What ``tune`` makes."""
+        return self.folder / f"{self.name}.tuned"
+
+    @property
+    def kept(self) -> Path:
+        """What ``bench`` measured."""
+        return self.folder / f"{self.name}.bench.json"
+
+
+def make(case: Case) -> None:
+    """Write the model, and the fp32 one that it is made of."""
+    plain = case.folder / f"{case.model}-fp32.onnx"
+    if not plain.exists():
+        model = build(case.model)
+        if model.opset_import[0].version < LEAST_OPSET:
+            model = version_converter.convert_version(model, LEAST_OPSET)
+        onnx.save(model, plain)
+    if not case.onnx.exists():
+        with tempfile.TemporaryDirectory() as temporary:
+            prepared = Path(temporary) / "prepared.onnx"
+            quant_pre_process(str(plain), str(prepared), skip_symbolic_shape=True)
+            quantise(onnx.load(prepared), case.kind, case.onnx)
+
+
+def tuned(case: Case) -> None:
+    """Tune and verify."""
+    if case.artifact.exists():
+        return
+    line = ["run", str(case.onnx), "--out", str(case.artifact), "--log", str(case.folder / "log.db"), "--no-peer"]
+    line += ["--budget", case.budget, *(["--precision", "bf16"] if case.kind == "bf16" else [])]
+    (case.folder / f"{case.name}.run.json").write_text(json.dumps(tune(*line)))
+
+
+def bench(case: Case, rounds: int) -> None:
+    """Time and compare."""
+    if case.kept.exists():
+        return
+    line = ["bench", str(case.artifact), "--model", str(case.onnx), "--against", ",".join(PEERS)]
+    result = tune(*line, "--rounds", str(rounds))
+    base = Case(case.folder, case.model, "fp32", "")
+    if case.kind != "fp32" and base.artifact.exists():
+        result["over_fp32"] = in_turn((base.artifact, case.artifact), rounds)
+    result["errors"] = errors(base.onnx, case)
+    case.kept.write_text(json.dumps(result))
+
+
+def in_turn(artifacts: tuple[Path, Path], rounds: int) -> list[float]:
+    """Quartiles (25, 50, 75 %) of how many times as long the first takes as the second, round by round in turn."""
+    with ExitStack() as stack:
+        engines = []
+        for path in artifacts:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            artifact = read_artifact(path)
+            write_job(folder, None, random_inputs(artifact.inputs, 0), artifact.target.threads, str(path.resolve()))
+            engines.append(stack.enter_context(EngineProcess("tune", folder)))
+        ratios = []
+        for _ in range(rounds):
+            taken = []
+            for engine in engines:
+                wait_until_quiet(engines)
+                taken.append(statistics.median(engine.run(RUNS, warmup=3)))
+            ratios.append(taken[0] / taken[1])
+    return [float(each) for each in np.percentile(ratios, (25, 50, 75))]
+
+
+def errors(plain: Path, case: Case) -> dict[str, float]:
+    """Distance from the fp32 model's outputs over its outputs, in root mean square: the mean of ``SAMPLES`` inputs."""
+    artifact = read_artifact(case.artifact)
+    session = autotune.InferenceSession(case.artifact)
+    exact, model = onnx.load(plain), onnx.load(case.onnx)
+    found: dict[str, list[float]] = {"ours": [], "onnxruntime": []}
+    for seed in range(SAMPLES):
+        feed = random_inputs(artifact.inputs, seed)
+        wanted = reference_outputs(exact, feed)[1]
+        given = {"ours": session.run(None, feed), "onnxruntime": reference_outputs(model, feed)[1]}
+        for name, outputs in given.items():
+            found[name].append(_distance(wanted, outputs))
+    return {name: statistics.fmean(each) for name, each in found.items()}
+
+
+def _distance(wanted: Sequence[NDArray[Any]], outputs: Sequence[NDArray[Any]]) -> float:
+    one, other = (np.concatenate([array.ravel() for array in arrays]) for arrays in (wanted, outputs))
+    return float(np.sqrt(np.mean((one - other) ** 2.0) / np.mean(one**2.0)))
+
+
+def row(case: Case) -> str:
+    """One line of the table; what is not there yet is a dash."""
+    if not case.kept.exists():
+        return f"| {case.model}, {case.kind} | {case.budget} |" + " – |" * (len(HEADS) - 2)
+    data = json.loads(case.kept.read_text())
+    engines = {engine["name"]: engine for engine in data["engines"]}
+    cells = [f"{case.model}, {case.kind}", case.budget, f"{engines['tune']['p50_ms']:.2f}"]
+    cells += [f"{engines[peer]['p50_ms']:.2f} ({engines[peer]['precision']})" for peer in PEERS]
+    for peer in PEERS:
+        low, high = data["speedup_quartiles"][peer]
+        cells.append(f"{data['speedup'][peer]:.2f} ({low:.2f}–{high:.2f})")
+    over = data.get("over_fp32")
+    cells.append(f"{over[1]:.2f} ({over[0]:.2f}–{over[2]:.2f})" if over else "–")
+    cells += [f"{data['errors'][name]:.2e}" for name in ("ours", "onnxruntime")]
+    return "| " + " | ".join(cells) + " |"
+
+
+def main() -> None:
+    """Entry point."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.precision", description=__doc__.splitlines()[0])
+    parser.add_argument("step", choices=("make", "tune", "bench", "table"))
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("cases", nargs="+", metavar="MODEL:KIND[:BUDGET]")
+    parser.add_argument("--rounds", type=int, default=20)
+    given = parser.parse_args()
+    given.folder.mkdir(parents=True, exist_ok=True)
+    cases = [Case.of(given.folder, text) for text in given.cases]
+    if given.step == "table":
+        print("| " + " | ".join(HEADS) + " |\n" + "|---" * len(HEADS) + "|")
+        print("\n".join(map(row, cases)))
+        return
+    for case in cases:
+        if given.step == "bench":
+            bench(case, given.rounds)
+        else:
+            {"make": make, "tune": tuned}[given.step](case)
+
+
+if __name__ == "__main__":
+    main()

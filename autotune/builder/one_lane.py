@@ -27,6 +27,11 @@ NOT_RUN = (
     "check it there with 'tune verify' or the test program of 'tune export --format c'"
 )
 
+NOT_COMPARED = (
+    "built for another machine: its kernels were measured there and compared with the untuned ones, its outputs with "
+    "nothing; check it there with 'tune verify' or the test program of 'tune export --format c'"
+)
+
 
 def build_on_one_lane(request: BuildRequest, kernels: LaneKernels) -> BuildResult:
     """Install the best plan whose outputs pass; what is at ``request.out`` stays if it is that already.
@@ -49,7 +54,7 @@ def build_on_one_lane(request: BuildRequest, kernels: LaneKernels) -> BuildResul
 
 
 def build_unseen(request: BuildRequest, kernels: LaneKernels) -> BuildResult:
-    """Install an artifact for a machine that is not this one: of the log's records and of guesses, and never run.
+    """Install an artifact for a machine that is not this one: of the log's records and of guesses, and never run here.
 
     Args:
         kernels: for all threads.
@@ -60,9 +65,10 @@ def build_unseen(request: BuildRequest, kernels: LaneKernels) -> BuildResult:
     plan = kernels.guessed_plan(request.log, request.options.frozen)
     with scratch_beside(request.out) as folder:
         path = _built(request, kernels, plan, folder)
-        annotate(path, {"unverified": NOT_RUN})
+        reason = NOT_COMPARED if request.options.remote else NOT_RUN
+        annotate(path, {"unverified": reason})
         install(path, request.out)
-    return BuildResult(plan, None, {}, reason=NOT_RUN)
+    return BuildResult(plan, None, {}, reason=reason)
 
 
 def _candidates(request: BuildRequest, kernels: LaneKernels, folder: Path) -> Iterator[Built]:

@@ -131,6 +131,8 @@ def make_inputs(task: Task, block: NDArray[np.float32], seed: int, positive: boo
             values = aligned(shape, np.dtype("float32"))
             fill_normal(values, block, offset)
             array[...] = _levels(values, dtype, LEVELS.get(name, sums))
+        elif index in task.constants and dtype.itemsize == 1 and dtype.kind in "iu":  # weights of few bits, packed
+            array[...] = rng.integers(0, 256, size=shape, dtype=np.uint8).view(dtype)
         elif dtype.kind == "b":
             array[...] = rng.random(shape) < 0.5
         else:

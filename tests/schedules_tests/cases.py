@@ -15,6 +15,7 @@ from tests.schedules_tests.programs import (
     dot_matmul_case,
     instance_norm,
     layer_norm,
+    low_bit_case,
     matmul_case,
     normalised,
     pool_case,
@@ -80,6 +81,14 @@ DOTS = tuple(
         dot_matmul_case(f"matmul_{form.name}_vector", 1, 40, 4, 8, form, bare=True),
         dot_matmul_case(f"matmul_{form.name}_long", 16, 4096, 2, 16, form, bare=False),
     )
+)
+
+LOW_BITS = (
+    low_bit_case("low_bit_rows", 12, 128, 3, 16, "s8u4", False, 32),
+    low_bit_case("low_bit_vector", 1, 256, 4, 16, "s8u4", True, 32),
+    low_bit_case("low_bit_bytes", 7, 64, 5, 8, "s8u8", True, 16),
+    low_bit_case("low_bit_floats", 1, 128, 4, 16, "f32u4", True, 64),
+    low_bit_case("low_bit_float_bytes", 4, 128, 2, 16, "f32u8", False, 128),
 )
 
 ROWS = (
@@ -218,4 +227,4 @@ GENERIC = (
     relax_case("generic_sum_all", "generic", lambda x: op.sum(x), [(8, 12)], lambda x: np.asarray(x.sum())),
 )
 
-CASES: tuple[Case, ...] = (*CONVOLUTIONS, *PRODUCTS, *DOTS, *ROWS, *CHAINS, *GENERIC)
+CASES: tuple[Case, ...] = (*CONVOLUTIONS, *PRODUCTS, *DOTS, *LOW_BITS, *ROWS, *CHAINS, *GENERIC)

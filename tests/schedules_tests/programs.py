@@ -25,7 +25,8 @@ from schedules.templates.cpu.depthwise import depthwise
 from schedules.templates.cpu.matmul import matmul
 from schedules.templates.cpu.passes import compiled
 from schedules.templates.cpu.pooling import pool2d
-from schedules.templates.instructions.dots import U8S8, DotForm
+from schedules.templates.instructions.dots import FORMS, U8S8, DotForm
+from schedules.templates.low_bit.low_bit_matmul import low_bit_matmul
 
 Array = NDArray[Any]
 Shape = tuple[int, ...]
@@ -337,6 +338,42 @@ def dot_matmul_case(name: str, rows: int, depth: int, blocks: int, lanes: int, f
         return out.astype(form.sum) if bias is None else stored_by_numpy(out + bias)
 
     return Case(name, "matmul", build, expected)
+
+
+def low_bit_case(
+    name: str, rows: int, depth: int, blocks: int, lanes: int, form_name: str, zeros: bool, group: int
+) -> Case:
+    """With tanh behind it; ``zeros`` adds zero points."""
+    form = FORMS[form_name]
+    groups = depth // group
+
+    def build() -> tirx.PrimFunc:
+        x = te.placeholder((rows, depth), name="x")
+        w = te.placeholder((blocks, depth // form.depth, lanes, 4), "uint8", name="w")
+        scale = te.placeholder((blocks, groups, lanes), name="scale")
+        zero = te.placeholder((blocks, groups * form.bits // 8, lanes), "uint8", name="zero") if zeros else None
+        out = low_bit_matmul(x, w, scale, zero, form)
+        added = te.compute(out.shape, lambda m, n: out[m, n] + x[m, n % depth], name="added")
+        return from_te(x, w, scale, *([] if zero is None else [zero]), added)
+
+    def expected(x: Array, w: Array, scale: Array, zero: Array | None = None) -> Array:
+        def halves(data: Array, axis: int) -> Array:
+            return np.stack([data & 15, data >> 4], axis) if form.bits == 4 else np.expand_dims(data, axis)
+
+        levels = halves(w, 3).transpose(0, 2, 1, 3, 4).reshape(-1, groups, group).astype(np.float64)
+        half = np.full((blocks, groups, lanes), 1 << (form.bits - 1))
+        points = half if zero is None else halves(zero, 2).reshape(half.shape)
+        by_column = [each.transpose(0, 2, 1).reshape(-1, groups, 1) for each in (points, scale)]
+        weight = ((levels - by_column[0]) * by_column[1]).reshape(-1, depth)
+        numbers = x.astype(np.float64)
+        if form.data == "int8":
+            parts = x.reshape(rows, groups, group)
+            step = np.abs(parts).max(-1, keepdims=True) * np.float32(1 / 127)
+            inverse = np.divide(np.float32(1), step, out=np.zeros_like(step), where=step > 0)
+            numbers = (np.round(parts * inverse).astype(np.float64) * step).reshape(rows, depth)
+        return numbers @ weight.T + x[:, np.arange(len(weight)) % depth]
+
+    return Case(name, "low_bit_matmul", build, expected)
 
 
 def batch_case(

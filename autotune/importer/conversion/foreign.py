@@ -20,7 +20,13 @@ from autotune.importer.conversion.registry import MICROSOFT, STRAYS, replacement
 from autotune.importer.onnx_model.graph_walk import walk_nodes
 from autotune.importer.onnx_model.rewrites import replace_nodes
 from autotune.importer.onnx_model.scope import Scope
-from autotune.importer.onnx_model.shapes import SKELETON_ELEMENTS, STANDARD_DOMAINS, infer_shapes
+from autotune.importer.onnx_model.shapes import (
+    OWN_DOMAIN,
+    SKELETON_ELEMENTS,
+    STANDARD_DOMAINS,
+    infer_shapes,
+    know_own_domain,
+)
 from schedules.errors import ModelError, UnsupportedError
 
 
@@ -92,6 +98,8 @@ def _expanded_once(model: ModelProto, inputs: Collection[str]) -> tuple[bool, Mo
         kept.extend(made)
     if changed:
         replace_nodes(model.graph, kept)
+        if any(node.domain == OWN_DOMAIN for node in kept):
+            know_own_domain(model)
     return changed, refusal
 
 

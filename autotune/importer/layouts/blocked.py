@@ -32,6 +32,7 @@ from autotune.importer.layouts.packing import (
 )
 from autotune.importer.layouts.products import product
 from autotune.importer.layouts.tensor_layouts import OPAQUE_PATTERN, Rule, TensorLayouts, Value
+from autotune.importer.low_bits import low_bit_layouts
 from schedules.templates.common.concat import concat
 from schedules.templates.common.windows import Window
 from schedules.templates.cpu.batch_matmul import batch_matmul
@@ -209,6 +210,7 @@ class Blocked(TensorLayouts):
         "relax.nn.conv2d": convolution,
         "relax.nn.pad": bordered,
         "relax.matmul": matrix_product,
+        low_bit_layouts.CALL: low_bit_layouts.for_vectors,
         "relax.reshape": reshape,
         **dict.fromkeys(BINARY | STRICT, binary),
     }

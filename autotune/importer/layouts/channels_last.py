@@ -14,6 +14,7 @@ from autotune.importer.layouts.layout_agnostic import BINARY, SHARED_RULES, STRI
 from autotune.importer.layouts.packing import Array, Shape
 from autotune.importer.layouts.products import product
 from autotune.importer.layouts.tensor_layouts import Rule, TensorLayouts, Value
+from autotune.importer.low_bits import low_bit_layouts
 from schedules.templates.cuda.cuda_computes import convolution as conv_te
 from schedules.templates.cuda.cuda_computes import dense as dense_te
 from schedules.templates.cuda.cuda_computes import depthwise as depthwise_te
@@ -71,6 +72,7 @@ class ChannelsLast(TensorLayouts):
         **SHARED_RULES,
         "relax.nn.conv2d": convolution,
         "relax.matmul": matrix_product,
+        low_bit_layouts.CALL: low_bit_layouts.for_floats,
         "relax.reshape": reshape,
         **dict.fromkeys(BINARY | STRICT, native_binary),
     }

@@ -14,7 +14,7 @@ from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
 from autotune.importer.onnx_model.graph_walk import reads
 from autotune.importer.onnx_model.rewrites import replace_nodes
-from autotune.importer.onnx_model.shapes import SKELETON_ELEMENTS
+from autotune.importer.onnx_model.shapes import OWN_DOMAIN, SKELETON_ELEMENTS
 
 WEIGHT_OF = {"MatMul": 1, "Gemm": 1, "Gather": 0, "Conv": 1, "ConvTranspose": 1, "MatMulInteger": 1, "ConvInteger": 1}
 """Operator → the input that may be a weight of which onnxslim needs the shape only, unless a scale follows."""
@@ -48,6 +48,8 @@ def _ignores_values(
     node: NodeProto, weight: str, constants: Mapping[str, TensorProto], readers: Mapping[str, list[NodeProto]]
 ) -> bool:
     """Whether onnxslim needs only the shape of the weight that ``node`` reads."""
+    if node.domain == OWN_DOMAIN:
+        return True
     position = WEIGHT_OF.get(node.op_type)
     others = [name for index, name in enumerate(node.input) if index != position]
     if position is None or weight in others or all(name in constants for name in others):

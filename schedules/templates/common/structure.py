@@ -21,6 +21,9 @@ from schedules.templates.instructions.dots import FORMS, DotForm
 REDUCE = 2  # tirx.IterVar.CommReduce
 SPATIAL = 0  # tirx.IterVar.DataPar
 
+AT_READER = "tune.at_reader"
+"""Annotation of a block of partial sums that is computed where they are added up, in every config."""
+
 SPARE_REGISTERS = 4
 """Vector registers that a product's sums leave for its operands. Heuristic, not measured."""
 

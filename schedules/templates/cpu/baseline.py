@@ -11,7 +11,7 @@ from tvm import s_tir, tirx
 from schedules.errors import ScheduleError
 from schedules.target import Target
 from schedules.templates.by_hand import attention
-from schedules.templates.common.structure import axis_loops, blocks_in_order
+from schedules.templates.common.structure import AT_READER, REDUCE, axis_loops, blocks_in_order
 from schedules.templates.common.vector_math import vector_math
 from schedules.templates.cpu import recurrent
 from schedules.templates.cpu.recurrent import SCHEDULED
@@ -31,14 +31,31 @@ def baseline(func: tirx.PrimFunc, target: Target) -> s_tir.Schedule:
         family = attention if str(func.attrs[SCHEDULED]).startswith(attention.LABEL) else recurrent
         return s_tir.Schedule(vector_math(family.for_threads(func, target.threads)))
     sch = s_tir.Schedule(func)
-    for block in blocks_in_order(func):
+    blocks = blocks_in_order(func)
+    for block in blocks:
         trial = sch.copy()
         try:
-            _schedule_block(trial, block.name_hint, target.lanes())
+            if AT_READER not in block.annotations:
+                _schedule_block(trial, block.name_hint, target.lanes())
         except (s_tir.ScheduleError, ScheduleError, ValueError):
             continue  # legal as it stands, only slower
         sch = trial
+    for block in blocks:
+        if AT_READER in block.annotations:
+            _sum_at_reader(sch, block.name_hint)
     return sch
+
+
+def _sum_at_reader(sch: s_tir.Schedule, name: str) -> None:
+    """Sums within the loop that adds them up: all of them at once may take more memory than there is."""
+    block = sch.get_sblock(name)
+    around = sch.get_loops(sch.get_consumers(block)[0])
+    sch.compute_at(block, around[-2])
+    count = sum(axis.iter_type == REDUCE for axis in sch.get(block).iter_vars)
+    inner, *reduce = sch.get_loops(block)[-1 - count :]
+    sch.reorder(*reduce, inner)
+    sch.vectorize(inner)
+    sch.vectorize(sch.get_loops(sch.decompose_reduction(block, reduce[0]))[-1])
 
 
 def _schedule_block(sch: s_tir.Schedule, name: str, lanes: int) -> None:

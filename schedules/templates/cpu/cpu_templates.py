@@ -13,6 +13,7 @@ from schedules.templates.cpu.matmul import MatmulTemplate
 from schedules.templates.cpu.pooling import PoolTemplate
 from schedules.templates.cpu.rows import RowsTemplate
 from schedules.templates.instructions.llvm_target import llvm_target
+from schedules.templates.low_bit.low_bit_matmul import LowBitMatmulTemplate
 from schedules.templates.template import TemplateSet, unchanged
 
 CPU_TEMPLATES = TemplateSet(
@@ -21,6 +22,7 @@ CPU_TEMPLATES = TemplateSet(
         Conv2dTemplate(),
         DepthwiseTemplate(),
         MatmulTemplate(),
+        LowBitMatmulTemplate(),
         BatchMatmulTemplate(),
         PoolTemplate(),
         ElementwiseTemplate(),

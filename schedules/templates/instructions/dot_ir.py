@@ -17,18 +17,32 @@ FUNCTION = """
 {declared}
 define linkonce_odr <{n} x {sum}> @{symbol}(<{n} x {sum}> %c, i32 %one, <{n} x i32> %w) alwaysinline {{
   %first = insertelement <{n} x i32> poison, i32 %one, i32 0
-  %x = shufflevector <{n} x i32> %first, <{n} x i32> poison, <{n} x i32> zeroinitializer
+{spread}
 {body}
   ret <{n} x {sum}> %r
 }}
 """
 
 
-def function(symbol: str, lanes: int, sum_type: str, body: str, declared: str = "") -> str:
-    """The definition of one dot product of ``lanes`` sums, with what it calls declared."""
+SPREAD = """
+  %x = shufflevector <{n} x i32> %first, <{n} x i32> poison, <{n} x i32> zeroinitializer
+"""
+LANE = """
+  %held = call <{n} x i32> asm "", "=w,0"(<{n} x i32> %first) memory(none)
+  %x = shufflevector <{n} x i32> %held, <{n} x i32> poison, <{n} x i32> zeroinitializer
+"""
+
+
+def function(symbol: str, lanes: int, sum_type: str, body: str, declared: str = "", by_lane: bool = False) -> str:
+    """The definition of one dot product of ``lanes`` sums, with what it calls declared.
+
+    Args:
+        by_lane: the instruction takes ``%x`` from one lane of a register. LLVM does not see that it may where the lane
+            is loaded: it loads into all lanes, which takes a slot of those that multiply. So it does not see the load.
+    """
     sizes = {"n": lanes, "n2": 2 * lanes, "n4": 4 * lanes, "bits": 32 * lanes, "sum": sum_type}
-    body = body.strip("\n").format(**sizes)
-    return FUNCTION.format(symbol=symbol, declared=declared.format(**sizes), body=body, **sizes)
+    body, spread = (text.strip("\n").format(**sizes) for text in (body, LANE if by_lane else SPREAD))
+    return FUNCTION.format(symbol=symbol, declared=declared.format(**sizes), spread=spread, body=body, **sizes)
 
 
 # One instruction multiplies 4 unsigned by 4 signed bytes and adds their sum: AVX512_VNNI, AVX-VNNI.

@@ -32,7 +32,7 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.script import from_source
 
 from schedules.target import Target
-from schedules.templates.instructions import dot_ir
+from schedules.templates.instructions import dot_ir, low_bit_ir
 from schedules.templates.instructions.llvm_target import cpu_features, features_of
 
 
@@ -44,6 +44,7 @@ class DotForm:
         data, weight, sum: types of the numbers, the weights and the sums.
         sum_ir: LLVM's name of the type of the sums.
         depth: numbers that one lane adds up, Q.
+        bits: of a weight that is packed with others into bytes; 0 for weights of a type of their own.
     """
 
     name: str
@@ -52,17 +53,25 @@ class DotForm:
     sum: str
     sum_ir: str
     depth: int
+    bits: int = 0
 
 
 U8S8 = DotForm("u8s8", "uint8", "int8", "int32", "i32", 4)
 BF16 = DotForm("bf16", "bfloat16", "bfloat16", "float32", "float", 2)
 
-FORMS = {form.name: form for form in (U8S8, BF16)}
+LOW_BITS = tuple(
+    DotForm(f"{name}u{bits}", data, "uint8", sums, ir, 32 // bits, bits)
+    for name, data, sums, ir in (("s8", "int8", "int32", "i32"), ("f32", "float32", "float32", "float"))
+    for bits in (4, 8)
+)
+"""Weights of few bits with activations in int8 or float32."""
+
+FORMS = {form.name: form for form in (U8S8, BF16, *LOW_BITS)}
 
 
 def form_of(data: str, weight: str) -> DotForm | None:
     """The form of a product of these types, None where they have none."""
-    return next((form for form in FORMS.values() if (form.data, form.weight) == (data, weight)), None)
+    return next((form for form in (U8S8, BF16) if (form.data, form.weight) == (data, weight)), None)
 
 
 def multiplied(number: tirx.Expr, weight: tirx.Expr, form: DotForm | None) -> tirx.Expr:
@@ -97,24 +106,50 @@ class Dot:
 
 
 def _dot(name: str, form: DotForm, lanes: int, features: str, body: str, declared: str = "") -> Dot:
-    made = partial(dot_ir.function, sum_type=form.sum_ir, body=body, declared=declared)
+    by_lane = name == "usdot"
+    made = partial(dot_ir.function, sum_type=form.sum_ir, body=body, declared=declared, by_lane=by_lane)
     return Dot(name, form, lanes, frozenset(features.split()), made)
 
 
-def _vpmaddwd(lanes: int, feature: str, intrinsic: str) -> Dot:
+def _of_bytes(name: str, lanes: int, features: str, body: str, declared: str = "") -> list[Dot]:
+    """An instruction of unsigned by signed bytes serves weights of few bits, too."""
+    dots = [_dot(name, U8S8, lanes, features, body, declared)]
+    for form in LOW_BITS:
+        if form.data == "int8":
+            made = partial(low_bit_ir.low_bit_function, bits=form.bits, body=body, declared=declared)
+            dots.append(Dot(name, form, lanes, frozenset(features.split()), made))
+    return dots
+
+
+def _vpmaddwd(lanes: int, feature: str, intrinsic: str) -> list[Dot]:
     texts = [text.replace("PMADD", intrinsic) for text in (dot_ir.VPMADDWD, dot_ir.DECLARED_VPMADDWD)]
-    return _dot("vpmaddwd", U8S8, lanes, feature, *texts)
+    return _of_bytes("vpmaddwd", lanes, feature, *texts)
+
+
+def _of_floats() -> list[Dot]:
+    dots = []
+    for form in LOW_BITS:
+        if form.data == "float32":
+            if form.bits == 4:
+                texts = {"number": low_bit_ir.LOOKED_UP, "declared": low_bit_ir.DECLARED_LOOKED_UP}
+                made = partial(low_bit_ir.low_bit_float_function, bits=form.bits, **texts)
+                dots.append(Dot("vpermps", form, 16, frozenset({"avx512f"}), made))
+            dots.append(
+                Dot("portable", form, 0, frozenset(), partial(low_bit_ir.low_bit_float_function, bits=form.bits))
+            )
+    return dots
 
 
 CATALOG: tuple[Dot, ...] = (
-    _dot("vpdpbusd", U8S8, 16, "avx512vnni", dot_ir.VPDPBUSD, dot_ir.DECLARED_VPDPBUSD),
-    _dot("vpdpbusd", U8S8, 8, "avxvnni", dot_ir.VPDPBUSD, dot_ir.DECLARED_VPDPBUSD),
-    _dot("vpdpbusd", U8S8, 8, "avx512vnni avx512vl", dot_ir.VPDPBUSD, dot_ir.DECLARED_VPDPBUSD),
-    _vpmaddwd(16, "avx512bw", "avx512.pmaddw.d.512"),
-    _vpmaddwd(8, "avx2", "avx2.pmadd.wd"),
-    _dot("usdot", U8S8, 4, "i8mm", dot_ir.USDOT, dot_ir.DECLARED_USDOT),
-    _dot("sdot", U8S8, 4, "dotprod", dot_ir.SDOT, dot_ir.DECLARED_SDOT),
-    _dot("portable", U8S8, 0, "", dot_ir.portable_u8s8()),
+    *_of_bytes("vpdpbusd", 16, "avx512vnni", dot_ir.VPDPBUSD, dot_ir.DECLARED_VPDPBUSD),
+    *_of_bytes("vpdpbusd", 8, "avxvnni", dot_ir.VPDPBUSD, dot_ir.DECLARED_VPDPBUSD),
+    *_of_bytes("vpdpbusd", 8, "avx512vnni avx512vl", dot_ir.VPDPBUSD, dot_ir.DECLARED_VPDPBUSD),
+    *_vpmaddwd(16, "avx512bw", "avx512.pmaddw.d.512"),
+    *_vpmaddwd(8, "avx2", "avx2.pmadd.wd"),
+    *_of_bytes("usdot", 4, "i8mm", dot_ir.USDOT, dot_ir.DECLARED_USDOT),
+    *_of_bytes("sdot", 4, "dotprod", dot_ir.SDOT, dot_ir.DECLARED_SDOT),
+    *_of_bytes("portable", 0, "", dot_ir.portable_u8s8()),
+    *_of_floats(),
     _dot("vdpbf16ps", BF16, 16, "avx512bf16", dot_ir.VDPBF16PS, dot_ir.DECLARED_VDPBF16PS),
     _dot("vdpbf16ps", BF16, 8, "avx512bf16 avx512vl", dot_ir.VDPBF16PS, dot_ir.DECLARED_VDPBF16PS),
     _dot("bfdot", BF16, 4, "bf16", dot_ir.BFDOT, dot_ir.DECLARED_BFDOT),
@@ -164,11 +199,11 @@ FRAME = """
 # from tvm.script import tirx as T
 @T.prim_func(s_tir=True)
 def main(x: T.handle, w: T.handle, sums: T.handle):
-    X = T.match_buffer(x, ({q},), "{data}", offset_factor=1)
+    X = T.match_buffer(x, ({depth},), "{data}", offset_factor=1)
     W = T.match_buffer(w, ({n}, {q}), "{weight}", offset_factor=1)
     S = T.match_buffer(sums, ({n},), "{sum}", offset_factor=1)
     with T.sblock("root"):
-        T.reads(S[0:{n}], X[0:{q}], W[0:{n}, 0:{q}])
+        T.reads(S[0:{n}], X[0:{depth}], W[0:{n}, 0:{q}])
         T.writes(S[0:{n}])
 """
 DESCRIPTION = """
@@ -176,6 +211,12 @@ DESCRIPTION = """
             with T.sblock("dot"):
                 b, q = T.axis.remap("SR", [i, j])
                 S[b] = S[b] + {number} * T.Cast("{sum}", W[b, q])
+"""
+HALVES = """
+        for i, h, j in T.grid({n}, 2, {q}):
+            with T.sblock("dot"):
+                b, p, q = T.axis.remap("SRR", [i, h, j])
+                S[b] = S[b] + {number} * T.Cast("{sum}", T.Select(p == 0, W[b, q] & T.uint8(15), W[b, q] >> T.uint8(4)))
 """
 CALL = """
         S[T.ramp(0, 1, {n})] = T.call_pure_extern(
@@ -189,25 +230,30 @@ def _registered(dot: Dot, lanes: int, data: str) -> str:
     """The name to tensorize with, for numbers that lie in memory as ``data``."""
     form = dot.form
     symbol = f"tune_dot_{form.name}_{dot.name}_{lanes}"
-    number = f'T.Cast("{form.sum}", X[q])'
+    number = "X[p * 4 + q]" if form.bits == 4 else "X[q]"
     if data != form.data:
         number = 'T.reinterpret("float32", T.shift_left(T.Cast("uint32", X[q]), T.uint32(16)))'
-    names = {"data": data, "weight": form.weight, "sum": form.sum, "q": form.depth, "n": lanes}
+    elif form.data != form.sum:
+        number = f'T.Cast("{form.sum}", {number})'
+    per_lane = 4 if form.bits else form.depth
+    names = {"data": data, "weight": form.weight, "sum": form.sum, "depth": form.depth, "q": per_lane, "n": lanes}
     described, done = (
-        from_source((FRAME + body).format(**names, symbol=symbol, number=number)) for body in (DESCRIPTION, CALL)
+        from_source((FRAME + body).format(**names, symbol=symbol, number=number))
+        for body in (HALVES if form.bits == 4 else DESCRIPTION, CALL)
     )
     tvm.s_tir.TensorIntrin.register(f"{symbol}_{data}", described, done, override=True)
     return f"{symbol}_{data}"
 
 
 def operands_loaded(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """``func``, its buffers flat, with dot products of what it loads in place of pointers.
+    """``func``, its buffers flat, with dot products of what it loads in place of pointers; weights of few bits stay.
 
     ``tensorize`` needs pointers: weights of a vector lie along two axes.
     """
 
     def loaded(call: Call) -> tirx.Expr:
-        if not _is_extern(call) or not SYMBOL.fullmatch(str(call.args[0].value)):
+        found = SYMBOL.fullmatch(str(call.args[0].value)) if _is_extern(call) else None
+        if found is None or FORMS[found[1]].bits:
             return call
         lanes = tvm.DataType(str(call.ty.dtype)).lanes
         number, weights = (

@@ -10,6 +10,7 @@ from autotune.importer.onnx_model.simplify import simplify
 from schedules.errors import ModelError
 from tests.autotune_tests.importer_tests.built import close, run
 from tests.autotune_tests.importer_tests.contrib_cases import Case, floats, integers
+from tests.autotune_tests.importer_tests.low_bits_tests.test_low_bit_operators import ALL as LOW_BITS
 from tests.autotune_tests.importer_tests.onnx_cases import rewritten, written
 from tests.autotune_tests.importer_tests.operators_tests.test_contrib_attention import ALL as ATTENTION
 
@@ -129,11 +130,8 @@ PRODUCTS = [
         )
     ),
     Case("FusedConv", (IMAGE, KERNEL, floats(4), floats(1, 4, 4, 4)), (1, 2), {"activation": "Relu"}, label="sum"),
-    packed(6, 32, 16, 4),
-    packed(6, 48, 16, 4, "packed", label="zero points of an odd number of blocks"),
-    packed(6, 40, 32, 4, "packed", label="a last block that is not full"),
     packed(6, 64, 32, 4, "floats", label="zero points in floating point"),
-    packed(6, 64, 32, 8, "packed", label="8 bits"),
+    packed(6, 64, 32, 2, label="2 bits"),
 ]
 A8, B8 = integers(0, 256, 3, 4), integers(-128, 128, 4, 5, dtype=np.int8)
 INTEGER_PRODUCTS = [
@@ -238,7 +236,7 @@ def test_nothing_foreign_is_left(case, tmp_path):
 
 
 def test_every_one_of_these_operators_has_a_case():
-    tested = {case.kind for case in [*CASES, *ATTENTION]}
+    tested = {case.kind for case in [*CASES, *ATTENTION, *LOW_BITS]}
     ours = {key.removeprefix(f"{MICROSOFT}::") for key in REWRITES if key.startswith(MICROSOFT)}
     assert ours <= tested
 

@@ -16,6 +16,7 @@ GOLDEN = {
     "conv2d": "conv2d_1x1",
     "depthwise": "depthwise_3x3",
     "matmul": "matmul_rows",
+    "low_bit_matmul": "low_bit_vector",
     "batch_matmul": "batch_matmul_scores",
     "pool": "pool_max",
     "elementwise": "elementwise_chain",

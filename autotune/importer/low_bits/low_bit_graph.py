@@ -1,0 +1,135 @@
+"""Block-wise DequantizeLinear before products and gathers, as opset 21 has it, becomes operators on packed weights.
+
+    MatMul(x, DQ(w))          w (K, N) in blocks along axis 0
+    MatMul(x, DQ(w)ᵀ), Gemm   w (N, K) in blocks along axis 1
+    Gather(DQ(w), rows)       w (rows, width) in blocks along axis 1
+
+Products take activations in int8, as ONNX Runtime does when it fuses the same nodes into MatMulNBits (its session
+option ``qdq_matmulnbits_accuracy_level`` is 4 unless set).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
+
+from autotune.importer.conversion.emit import FLOAT
+from autotune.importer.conversion.levels import Step, attributes_of
+from autotune.importer.low_bits.low_bit_operators import SMALLEST_GROUP, gathered_rows
+from autotune.importer.onnx_model.rewrites import tidy
+from autotune.importer.onnx_model.shapes import OWN_DOMAIN, infer_shapes, know_own_domain
+
+BITS = {TensorProto.INT4: 4, TensorProto.UINT4: 4, TensorProto.INT8: 8, TensorProto.UINT8: 8}
+SIGNED = (TensorProto.INT4, TensorProto.INT8)
+
+OPERATORS = ("LowBitMatMul", "LowBitGather")
+
+
+def keep_packed(model: ModelProto, inputs: Collection[str]) -> None:
+    """Rewrite the products and gathers of block-wise quantised weights in place.
+
+    Args:
+        model, inputs: as of ``integer_graph.make_integer``.
+    """
+    if not any(_block_of(node) for node in model.graph.node):
+        return
+    know_own_domain(model)
+    tidy(model.graph)
+    infer_shapes(model, model.graph.name or "model", strict=False)
+    _Packed(model, inputs, {}).run()
+    tidy(model.graph)
+
+
+def _block_of(node: NodeProto) -> int:
+    """The block size of a DequantizeLinear; 0 for other nodes and other ways to scale."""
+    return int(attributes_of(node).get("block_size", 0)) if node.op_type == "DequantizeLinear" else 0
+
+
+@dataclass(frozen=True)
+class _Table:
+    """A quantised constant matrix: its integers, scales, zero points or "", and what attributes say of it."""
+
+    inputs: tuple[str, str, str]
+    kind: int
+    shape: tuple[int, int]
+    axis: int
+    group: int
+
+
+class _Packed(Step):
+    def visit(self, node: NodeProto) -> None:
+        """Keep ``node``, or what takes its place."""
+        made = ""
+        if node.op_type in ("MatMul", "Gemm") and self.makers.get(node.input[1]) is not None:
+            made = self._product(node)
+        elif node.op_type == "Gather":
+            made = self._rows(node)
+        if made:
+            self.called("Identity", [made], node.output[0])
+        else:
+            self.nodes.append(node)
+
+    def _table(self, name: str) -> _Table | None:
+        """What a DequantizeLinear makes ``name`` of, if it is a constant matrix in blocks."""
+        node = self.makers.get(name)
+        if node is None or not _block_of(node):
+            return None
+        names = [str(each) for each in node.input] + [""]
+        kind, shape = self.scope.types.get(names[0], 0), self.scope.shapes.get(names[0], ())
+        group, axis = _block_of(node), int(attributes_of(node).get("axis", 1)) % max(len(shape), 1)
+        known = all(not each or each in self.scope.given for each in names[:3])
+        if not known or kind not in BITS or len(shape) != 2 or group < SMALLEST_GROUP or group % 8:
+            return None
+        if BITS[kind] == 4 and shape[1] % 2:
+            return None
+        return _Table((names[0], names[1], names[2]), kind, (shape[0], shape[1]), axis, group)
+
+    def _product(self, node: NodeProto) -> str:
+        attributes = attributes_of(node)
+        shape, x = self.scope.shapes.get(node.output[0]), self.scope.shapes.get(node.input[0], ())
+        source, turned = str(node.input[1]), bool(attributes.get("transB", 0))
+        maker = self.makers[source]
+        if maker.op_type == "Transpose" and attributes_of(maker).get("perm") == [1, 0]:
+            source, turned = str(maker.input[0]), not turned
+        table = self._table(source)
+        plain = attributes.get("alpha", 1.0) == attributes.get("beta", 1.0) == 1.0 and not attributes.get("transA", 0)
+        if table is None or not plain or shape is None or len(x) < 2 or table.axis != int(turned):
+            return ""
+        depth, columns = table.shape[::-1] if turned else table.shape
+        numbers = {"bits": BITS[table.kind], "group": table.group, "depth": depth, "columns": columns}
+        inputs = [name for name in (str(node.input[0]), *table.inputs) if name]
+        more = {"order": "nk" if turned else "kn", "signed": int(table.kind in SIGNED), "int8": 1}
+        made = self.op("LowBitMatMul", *inputs, domain=OWN_DOMAIN, **numbers, **more)
+        self.declare(made, shape, self.scope.types.get(node.input[0], FLOAT))
+        bias = str(node.input[2]) if len(node.input) > 2 else ""
+        return self.op("Add", made, bias) if bias else made
+
+    def _rows(self, node: NodeProto) -> str:
+        table, places = self._table(str(node.input[0])), self.scope.shapes.get(node.input[1])
+        if table is None or places is None or table.axis != 1 or attributes_of(node).get("axis", 0):
+            return ""
+        levels, scale, zero = table.inputs
+        numbers = {"bits": BITS[table.kind], "group": table.group, "depth": table.shape[1], "columns": table.shape[0]}
+        inputs = [levels, str(node.input[1]), scale, zero]
+        return gathered_rows(self, places, inputs, numbers, self.scope.types.get(scale, FLOAT))
+
+
+def as_bytes(model: ModelProto) -> None:
+    """The constants of ``OPERATORS`` as bytes, in place: TVM has no integers of 4 bits, and copies would be as long."""
+    constants = {tensor.name: tensor for tensor in model.graph.initializer}
+    for node in model.graph.node:
+        if node.op_type not in OPERATORS or node.domain != OWN_DOMAIN:
+            continue
+        for index, name in enumerate(node.input):
+            tensor = constants.get(name)
+            if index == 0 or tensor is None or tensor.data_type not in BITS or tensor.data_type == TensorProto.UINT8:
+                continue
+            renamed = f"{name}/bytes"
+            if renamed not in constants:
+                raw = tensor.raw_data or numpy_helper.from_array(numpy_helper.to_array(tensor)).raw_data
+                data = TensorProto(name=renamed, data_type=TensorProto.UINT8, dims=[len(raw)], raw_data=raw)
+                model.graph.initializer.append(data)
+                constants[renamed] = data
+            node.input[index] = renamed

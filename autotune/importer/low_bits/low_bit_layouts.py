@@ -1,0 +1,90 @@
+"""Products by weights of few bits in the layouts of each kind of target: ``for_vectors`` and ``for_floats``, rules."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from tvm import relax, topi
+
+from autotune.importer.layouts.packing import Shape
+from autotune.importer.layouts.tensor_layouts import TensorLayouts, Value
+from autotune.importer.low_bits.low_bit_operators import GATHER, PRODUCT, gathered, low_bits
+from autotune.importer.low_bits.low_bit_packing import LowBits, pack_groups, pack_levels, pack_zeros
+from schedules.errors import ModelError
+from schedules.templates.cuda.cuda_computes import dense
+from schedules.templates.instructions.dots import FORMS, DotForm
+from schedules.templates.low_bit.low_bit_matmul import low_bit_matmul
+
+CALL = "relax.call_pure_packed"
+"""Operation of the calls that the rules are for."""
+
+
+def for_vectors(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
+    """A kernel on packed weights, all rows of x at once; or rows of a table."""
+    return _rule(layouts, call, shape, _packed_product)
+
+
+def for_floats(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
+    """What a target without kernels for packed weights computes: a product with the weight as float32."""
+    return _rule(layouts, call, shape, _float_product)
+
+
+Product = Callable[[TensorLayouts, Value, LowBits, DotForm], relax.Expr]
+"""(layouts, x, weight, what is multiplied) → (rows, columns), or the shape that x and the columns make."""
+
+
+def _rule(layouts: TensorLayouts, call: relax.Call, shape: Shape, product: Product) -> Value | None:
+    name = str(call.args[0].global_symbol)
+    if name not in (PRODUCT, GATHER):
+        return None
+    first, *constants, described = call.args[1:]
+    geometry = json.loads(str(described.value))
+    arrays = [layouts.array(each) for each in constants]
+    weight = low_bits(geometry, [*arrays, *[None] * (3 - len(arrays))])
+    if name == GATHER:
+        return Value(shape, plain=_rows(layouts, layouts.plain_expr(first), weight))
+    value = layouts.value(first)
+    if value is None:
+        raise ModelError("its activations are constant; fold the model before it is imported")
+    out = product(layouts, value, weight, FORMS[f"{'s8' if geometry.get('int8') else 'f32'}u{weight.bits}"])
+    return Value(shape, plain=out) if len(shape) == 2 else Value(shape, matrix=out)
+
+
+def _packed_product(layouts: TensorLayouts, value: Value, weight: LowBits, form: DotForm) -> relax.Expr:
+    lanes, matrix, missing = layouts.block, layouts.matrix(value), weight.depth - value.shape[-1]
+    if missing:
+        matrix = layouts.builder.emit(relax.op.nn.pad(matrix, [0, 0, 0, missing]))
+    arrays = [pack_levels(weight, lanes), pack_groups(weight.scale, lanes), pack_zeros(weight, lanes)]
+    constants = [layouts.constant(array) for array in arrays if array is not None]
+
+    def compute(x: Any, levels: Any, scale: Any, *zeros: Any) -> Any:
+        return low_bit_matmul(x, levels, scale, zeros[0] if zeros else None, form)
+
+    out = layouts.emit_anchor("low_bit_matmul", compute, matrix, *constants)
+    if weight.columns % lanes == 0:
+        return out
+    kept = [math.prod(value.shape[:-1]), weight.columns]
+    return layouts.builder.emit_te(lambda t: topi.strided_slice(t, [0, 0], kept), out, primfunc_name_hint="crop")
+
+
+def _float_product(layouts: TensorLayouts, value: Value, weight: LowBits, form: DotForm) -> relax.Expr:
+    numbers = layouts.constant(weight.numbers()[: value.shape[-1]])
+    return layouts.emit_anchor("dense", dense, layouts.matrix(value), numbers)
+
+
+def _rows(layouts: TensorLayouts, indices: relax.Expr, weight: LowBits) -> relax.Expr:
+    half = 1 << (weight.bits - 1)
+    flip = np.uint8((half | half << 4 if weight.bits == 4 else half) if weight.signed else 0)
+    levels = weight.levels.reshape(weight.columns, -1) ^ flip
+    is_plain = weight.zero is None or bool((weight.zero == half).all())
+    arrays = [levels, weight.scale, *([] if is_plain or weight.zero is None else [weight.zero])]
+
+    def compute(places: Any, data: Any, scale: Any, *zeros: Any) -> Any:
+        return gathered(places, data, scale, zeros[0] if zeros else None, weight.bits)
+
+    constants = [layouts.constant(array) for array in arrays]
+    return layouts.builder.emit_te(compute, indices, *constants, primfunc_name_hint="low_bit_gather")

@@ -1,0 +1,91 @@
+"""Block-wise DequantizeLinear before products and gathers, against ONNX Runtime and NumPy."""
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from autotune.importer.low_bits.low_bit_graph import OPERATORS
+from autotune.importer.onnx_model.load import load_model
+from autotune.importer.onnx_model.simplify import simplify
+from tests.autotune_tests.importer_tests.built import run_ours
+from tests.autotune_tests.importer_tests.onnx_cases import model_of, value, written
+
+KINDS = {4: TensorProto.INT4, 8: TensorProto.INT8}
+K, N, GROUP = 64, 24, 32
+
+
+def quantised(bits, axis, zeros):
+    """Integers (K, N), or (N, K) in blocks along axis 1, scales and zero points, as ONNX's tensors; and the numbers."""
+    rng = np.random.default_rng(bits)
+    shape = (K, N) if axis == 0 else (N, K)
+    groups = tuple(size // GROUP if at == axis else size for at, size in enumerate(shape))
+    half = 1 << (bits - 1)
+    levels, points = (rng.integers(-half, half, size, dtype=np.int8) for size in (shape, groups))
+    scale = rng.uniform(0.05, 0.15, groups).astype(np.float32)
+
+    def tensor(array, name):
+        if bits == 8:
+            return numpy_helper.from_array(array, name)
+        pairs = array.reshape(-1, 2).astype(np.uint8) & 15
+        return helper.make_tensor(name, KINDS[bits], array.shape, (pairs[:, 0] | pairs[:, 1] << 4).tobytes(), raw=True)
+
+    tensors = [tensor(levels, "w"), numpy_helper.from_array(scale, "s"), *([tensor(points, "z")] if zeros else [])]
+    wide = [np.repeat(each, GROUP, axis).astype(np.float32) for each in (points if zeros else points * 0, scale)]
+    return tensors, (levels - wide[0]) * wide[1]
+
+
+def model(kind, bits, axis, zeros):
+    tensors, numbers = quantised(bits, axis, zeros)
+    names = [tensor.name for tensor in tensors]
+    nodes = [helper.make_node("DequantizeLinear", names, ["d"], axis=axis, block_size=GROUP)]
+    inputs = [value("x", (3, K))]
+    if kind == "Gather":
+        nodes.append(helper.make_node("Gather", ["d", "x"], ["y"]))
+        inputs = [value("x", (2, 2), TensorProto.INT64)]
+    elif kind == "Gemm":
+        nodes.append(helper.make_node("Gemm", ["x", "d"], ["y"], transB=axis))
+    elif axis:
+        nodes += [
+            helper.make_node("Transpose", ["d"], ["t"], perm=[1, 0]),
+            helper.make_node("MatMul", ["x", "t"], ["y"]),
+        ]
+    else:
+        nodes.append(helper.make_node("MatMul", ["x", "d"], ["y"]))
+    made = model_of(nodes, inputs, ["y"], opset=21)
+    made.graph.initializer.extend(tensors)
+    return made, numbers
+
+
+CASES = [
+    (kind, bits, axis, zeros)
+    for kind, axis in (("MatMul", 0), ("MatMul", 1), ("Gemm", 0), ("Gemm", 1), ("Gather", 1))
+    for bits, zeros in ((4, False), (4, True), (8, False), (8, True))
+]
+
+
+@pytest.mark.parametrize(("kind", "bits", "axis", "zeros"), CASES)
+def test_it_computes_what_the_integers_stand_for(kind, bits, axis, zeros, tmp_path):
+    made, numbers = model(kind, bits, axis, zeros)
+    rng = np.random.default_rng(0)
+    if kind == "Gather":
+        feed = np.array([[0, 5], [N - 1, 2]], np.int64)
+        expected, error = numbers[feed], 1e-6
+    else:
+        feed = rng.standard_normal((3, K), np.float32)
+        expected = feed @ (numbers if axis == 0 else numbers.T)
+        error = 0.02 * np.abs(expected).max()  # activations are rounded to 127 levels
+    (ours,) = run_ours(made, tmp_path, {"x": feed})
+    assert np.abs(ours - expected).max() <= error
+    simple = simplify(load_model(written(made, tmp_path, "again.onnx")))
+    assert sum(node.op_type in OPERATORS for node in simple.graph.node) == 1
+    assert all(node.op_type != "DequantizeLinear" for node in simple.graph.node)
+
+
+def test_integers_that_others_read_are_left_to_them(tmp_path):
+    made, numbers = model("MatMul", 4, 0, False)
+    made.graph.node.append(helper.make_node("ReduceSum", ["d"], ["total"], keepdims=0))
+    made.graph.output.append(value("total", ()))
+    feed = np.random.default_rng(0).standard_normal((3, K), np.float32)
+    product, total = run_ours(made, tmp_path, {"x": feed})
+    assert np.abs(product - feed @ numbers).max() <= 0.02 * np.abs(feed @ numbers).max()
+    assert total == pytest.approx(numbers.sum(), rel=1e-4)

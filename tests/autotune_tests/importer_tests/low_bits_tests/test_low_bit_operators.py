@@ -1,0 +1,83 @@
+"""Products by packed weights, and rows gathered from packed tables, against ONNX Runtime."""
+
+import numpy as np
+import pytest
+
+from autotune.importer.onnx_model.load import load_model
+from autotune.importer.onnx_model.simplify import simplify
+from autotune.importer.program import import_program
+from schedules.errors import ModelError
+from tests.autotune_tests import tiny
+from tests.autotune_tests.importer_tests.built import run
+from tests.autotune_tests.importer_tests.contrib_cases import Case, floats, integers
+from tests.autotune_tests.importer_tests.onnx_cases import written
+
+LEVEL = {1: 1e-4, 4: 1e-3}
+"""Accuracy level → tolerance: a level of an activation may be rounded the other way."""
+
+
+def packed(rows, columns, depth, block, bits=4, zeros=False, level=1, bias=False):
+    """A MatMulNBits with random weights."""
+    blocks = -(-depth // block)
+    arrays = [
+        floats(*rows, depth),
+        integers(0, 256, columns, blocks, block * bits // 8),
+        floats(columns * blocks, scale=0.1),
+        integers(0, 256, columns * -(-blocks * bits // 8)) if zeros else None,
+        None,
+        floats(columns) if bias else None,
+    ]
+    while arrays[-1] is None:
+        arrays.pop()
+    numbers = {"K": depth, "N": columns, "bits": bits, "block_size": block, "accuracy_level": level}
+    constant = tuple(at for at in range(1, len(arrays)) if arrays[at] is not None)
+    label = f"{rows} {columns}x{depth} by {block} of {bits} {zeros} {level} {bias}"
+    return Case("MatMulNBits", tuple(arrays), constant, numbers, label=label)
+
+
+PRODUCTS = [
+    packed((1,), 32, 64, 32),
+    packed((1,), 32, 64, 32, level=4),
+    packed((2, 3), 40, 128, 16, zeros=True, level=4, bias=True),
+    packed((2, 3), 40, 128, 16, zeros=True, bias=True),
+    packed((5,), 19, 96, 32, zeros=True),
+    packed((8,), 16, 256, 128, level=4),
+    packed((4,), 24, 100, 32, zeros=True),
+    packed((4,), 24, 64, 32, bits=8, zeros=True),
+    packed((12,), 24, 64, 64, bits=8, level=4),
+]
+ROWS = [
+    Case(
+        "GatherBlockQuantized",
+        (integers(0, 256, 11, 16), np.array([[3, 10, 0]], np.int64), floats(11, 1), *zeros),
+        (0, 2, 3)[: 2 + len(zeros)],
+        {"bits": bits, "block_size": 32 if bits == 4 else 16, "gather_axis": 0, "quantize_axis": 1},
+        label=f"{bits} {len(zeros)}",
+    )
+    for bits, zeros in ((4, ()), (8, ()), (8, (integers(0, 256, 11, 1),)), (4, (integers(0, 256, 11, 1),)))
+]
+ALL = [*PRODUCTS, *ROWS]
+
+
+@pytest.mark.parametrize("case", ALL, ids=str)
+def test_it_computes_what_onnxruntime_computes(case, tmp_path):
+    ours, theirs = run(case.model(), tmp_path, case.feed())
+    error = LEVEL[case.attributes.get("accuracy_level", 1)] * np.abs(theirs[0]).max()
+    assert ours[0].shape == theirs[0].shape
+    assert np.abs(ours[0] - theirs[0]).max() <= error
+
+
+@pytest.mark.parametrize("level", [1, 4])
+def test_weights_stay_packed(level, tmp_path):
+    model = simplify(load_model(written(packed((1,), 64, 128, 32, level=level).model(), tmp_path)))
+    program = import_program(model, tiny.target())
+    assert sum(array.nbytes for array in program.weights) == 64 * 128 // 2 + 64 * 128 // 32 * 4
+    assert [task.template for task in program.tasks] == ["low_bit_matmul"]
+
+
+def test_a_table_of_other_axes_is_named(tmp_path):
+    table = (integers(0, 256, 11, 16), np.array([3], np.int64), floats(1, 16))
+    axes = {"bits": 8, "block_size": 16, "gather_axis": 1, "quantize_axis": 0}
+    case = Case("GatherBlockQuantized", table, (0, 2), axes)
+    with pytest.raises(ModelError, match="only rows of a table of two axes"):
+        simplify(load_model(written(case.model(), tmp_path)))

@@ -1,0 +1,45 @@
+"""Products by weights of few bits: every config of a small space against NumPy, and the space's limits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from schedules.lower import BASELINE, claim
+from schedules.target import Target
+from tests.schedules_tests.programs import inputs, low_bit_case, run
+
+WIDE = Target("llvm", isa="avx512", threads=2)
+FORMS = ("s8u4", "s8u8", "f32u4", "f32u8")
+
+
+@pytest.mark.parametrize("zeros", [False, True])
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("rows", [1, 6])
+def test_configs_are_exact(rows: int, form: str, zeros: bool) -> None:
+    """On the plainest processor, which any machine is."""
+    case = low_bit_case("small", rows, 64, 2, 8, form, zeros, 32)
+    target = Target("llvm", isa="generic", threads=2)
+    arrays = inputs(case.func)
+    expected = case.expected(*arrays)
+    space = claim(case.func, target).space
+    configs = [BASELINE, *space.initial[:3], space.config(space.rows[-1])]
+    for config in configs:
+        found = run(case.func, config, target, arrays)
+        assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max(), config
+
+
+def test_activations_of_zero_are_zero() -> None:
+    case = low_bit_case("zero", 2, 64, 2, 8, "s8u4", True, 32)
+    arrays = inputs(case.func)
+    arrays[0][...] = 0
+    target = Target("llvm", isa="generic", threads=2)
+    config = claim(case.func, target).space.initial[0]
+    assert np.array_equal(run(case.func, config, target, arrays), case.expected(*arrays))
+
+
+def test_tiles_fit_the_register_file_and_divide_their_rows() -> None:
+    space = claim(low_bit_case("m", 48, 256, 12, 16, "s8u4", False, 32).func, WIDE).space
+    columns = space.columns(space.rows)
+    assert (columns["tm"] * columns["tn"] <= WIDE.vector_registers - 4).all()
+    assert (columns["rows"] % columns["tm"] == 0).all()

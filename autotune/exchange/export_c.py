@@ -158,6 +158,11 @@ def _parts(path: Path) -> list[Part]:
             raise ArtifactError(
                 f"{path} keeps its caches in place, which C libraries do not yet; tune the model without --generate"
             )
+        if own.frame is not None:
+            raise ArtifactError(
+                f"{path} has sequences, strings or sizes that depend on data, which a session deals with in NumPy: it "
+                "cannot become a C library"
+            )
         if own.steps is None:
             raise ArtifactError(
                 f"{path} has shapes that depend on data, which need TVM's virtual machine: it cannot become a C library"

@@ -19,12 +19,12 @@ import onnx
 from autotune.artifact.known_runs import LogView
 from autotune.artifact.replacement import scratch_beside
 from autotune.backends.backend_catalog import backend_of
-from autotune.host.compilers import check_compiler
 from autotune.builder.build_model import build_model
 from autotune.builder.build_request import BuildRequest, LaneKernels
 from autotune.builder.lane_budget import Size, for_threads, plan_sizes
 from autotune.events import Observer, everyone, ignore
 from autotune.graph.lanes import Lane, parse_lanes
+from autotune.host.compilers import check_compiler
 from autotune.host.machine import host_target
 from autotune.host.roofline import Roofline
 from autotune.importer.guarded_import import import_model

@@ -23,9 +23,12 @@ SAMPLE = (
     "if",
     "layer_normalization_default_axis",
     "loop11",
+    "loop13_seq",
     "lstm_with_peepholes",
     "maxpool_with_argmax_2d_precomputed_pads",
     "nllloss_NCd1_weight",
+    "nonmaxsuppression_two_batches",
+    "nonzero_example",
     "qlinearconv",
     "qlinearmatmul_2D_int8_float32",
     "reduce_max_bool_inputs",
@@ -33,11 +36,16 @@ SAMPLE = (
     "resize_downsample_scales_cubic_antialias",
     "reversesequence_time",
     "rotary_embedding",
+    "roialign_mode_max",
     "scan9_sum",
+    "scan_sum",
+    "sequence_insert_at_back",
     "simple_rnn_with_initial_bias",
+    "string_concat",
     "tensorscatter",
+    "unique_not_sorted_without_axis",
 )
-REFUSED = ("bernoulli", "nonzero_example", "string_concat", "sequence_insert_at_back", "unique_not_sorted_without_axis")
+REFUSED = ("bernoulli", "if_opt", "image_decoder_decode_png_rgb", "training_dropout")
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from autotune.frame.frame import HostStep
 from autotune.importer.conversion.emit import Emit, Node
+from autotune.importer.onnx_model.mend import outer_reads
 from autotune.importer.onnx_model.rewrites import replace_nodes
 from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.onnx_model.shapes import infer_shapes
@@ -67,7 +68,7 @@ def largest_sizes(model: ModelProto, inputs: Collection[str]) -> list[HostStep] 
     infer_shapes(model, graph.name or "model", strict=False)
     scope = Scope(model, inputs)
     for proto in graph.node:
-        if any(name in found for name in proto.input) and not all(name in found for name in proto.output):
+        if any(name in found for name in outer_reads(proto)) and not all(name in found for name in proto.output):
             found |= _passed_on(Node(proto, scope), found)
     return [_cut(model, name, found[name]) for name in outputs if name in found]
 
@@ -85,7 +86,7 @@ def _passed_on(node: Node, found: dict[str, _Open]) -> dict[str, _Open]:
     lengths = {size.length for size in sizes if size}
     axis = _axis_of(node, sizes) if len(lengths) == 1 else None
     if axis is None or len(node.proto.output) != 1:
-        source = next(name for name in node.proto.input if name in found)
+        source = next(name for name in sorted(outer_reads(node.proto)) if name in found)
         raise node.refused(f"the true size of its input {source!r} depends on data")
     return {str(node.proto.output[0]): _Open(axis, lengths.pop())}
 

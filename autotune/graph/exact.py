@@ -14,13 +14,17 @@ MOST_NODES = 6_000
 """Partial placements that the search looks at before it gives up proving: about a second. A random Inception-like
 problem of 46 subgraphs on three lanes is proven in 0.5 s (docs/duet.md)."""
 
-LEAST_NODES = 400
+SECTION_TRIES = 100
+"""Changes of a quick placement that are tried before a section is searched: there is a search for every pair of lanes.
+Heuristic."""
+
+LEAST_NODES = 100
 """Partial placements that each section of the graph may cost, however many sections there are. Heuristic."""
 
 
-MOST_LANES = 6
+MOST_LANES = 4
 """Lanes up to which placements are searched; on more, quick ones are taken and the bound says how good they are. A
-section of the graph is searched for every pair of lanes: 108 subgraphs on three lanes took 22 s, on five minutes."""
+section of the graph is searched for every pair of lanes."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,7 @@ def exact(problem: Problem, most_nodes: int = MOST_NODES) -> Exact:
         most_nodes: look at no more partial placements; the gap is then what is left unproven.
     """
     if len(problem.lanes) > MOST_LANES:
-        return _Search(problem, 0).run()
+        return _Search(problem, 0, correction(problem)).run()
     everyone = set(range(problem.count))
     meets = [s for s in sorted(everyone) if everyone - {s} == _reached(s, problem.needs) | _reached(s, problem.readers)]
     per_section = max(LEAST_NODES, most_nodes // (1 + len(meets)))
@@ -76,7 +80,8 @@ def exact(problem: Problem, most_nodes: int = MOST_NODES) -> Exact:
         previous, begin = meet, end + 1
     best = min(prefixes.values(), key=lambda prefix: prefix.seconds)
     lanes = dict(best.chosen)
-    placement = place_all(problem, [lanes[s] for s in range(problem.count)], [s for s, _ in best.chosen])
+    found = place_all(problem, [lanes[s] for s in range(problem.count)], [s for s, _ in best.chosen])
+    placement = min((found, correction(problem)), key=lambda each: each.makespan_s)
     return Exact(placement, min(prefix.bound_s for prefix in prefixes.values()), nodes)
 
 
@@ -172,7 +177,8 @@ def _extended(
         best: _Prefix | None = None
         bound = math.inf
         for first, prefix in prefixes.items():
-            solved = _Search(section.on(first, last), most_nodes).run()
+            part = section.on(first, last)
+            solved = _Search(part, most_nodes, correction(part, SECTION_TRIES)).run()
             nodes += solved.nodes
             bound = min(bound, prefix.bound_s + solved.bound_s)
             seconds = prefix.seconds + solved.placement.makespan_s
@@ -185,9 +191,13 @@ def _extended(
 
 
 class _Search:
-    """Branch and bound over one problem."""
+    """Branch and bound over one problem.
 
-    def __init__(self, problem: Problem, most_nodes: int) -> None:
+    Args:
+        start: a short placement: the search prunes by it from the beginning.
+    """
+
+    def __init__(self, problem: Problem, most_nodes: int, start: Placement) -> None:
         self._problem = problem
         self._most = most_nodes
         self._nodes = 0
@@ -203,7 +213,7 @@ class _Search:
         self._alike = [
             columns.index(column) if columns.count(column) > 1 else -1 - n for n, column in enumerate(columns)
         ]
-        self._best = correction(problem)  # a short one: the search prunes by it from the start
+        self._best = start
 
     def run(self) -> Exact:
         self._grow(PartialPlacement(self._problem), 0)

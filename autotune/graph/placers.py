@@ -72,13 +72,16 @@ def earliest(problem: Problem) -> Placement:
     return partial.finished()
 
 
-def correction(problem: Problem) -> Placement:
+def correction(problem: Problem, most: int = MOST_TRIES) -> Placement:
     """The paper's greedy-correction: a placement that is changed while a move or a swap shortens its makespan.
 
     The paper begins with greedy's; here with ``earliest``'s where that is shorter.
+
+    Args:
+        most: changes that are tried.
     """
     start = min((greedy(problem), earliest(problem)), key=lambda placement: placement.makespan_s)
-    return corrected(problem, start, lambda placement: placement.makespan_s, MOST_TRIES)
+    return corrected(problem, start, lambda placement: placement.makespan_s, most)
 
 
 def corrected(problem: Problem, start: Placement, judge: Judge, most: int, gain: float = LEAST_GAIN) -> Placement:

@@ -98,6 +98,8 @@ class CpuBackend:
 
             return VmExecutor(open_library(artifact.library), artifact.weights, threads)
         lanes = artifact.steps.lanes
+        if artifact.device_parts and not artifact.steps.device_bytes:
+            raise ArtifactError(f"{artifact.path} was placed by a version without copies; tune the model again")
         cores = max(lane.first + lane.threads for lane in lanes) if lanes else threads
         cpus = cpus or thread_cpus(cores)
         where = [cpus[core % len(cpus)] for core in range(cores)]

@@ -10,6 +10,7 @@ import onnx
 import pytest
 
 from autotune.artifact.directory import read_artifact
+from autotune.backends.backend_catalog import backend_of
 from autotune.backends.cpu.cpu_backend import CpuBackend
 from autotune.backends.device_interface import OutOfMemoryError
 from autotune.backends.software.software_device import SoftwareDevice, Speeds
@@ -226,6 +227,13 @@ def test_a_device_without_room_for_a_subgraph_names_it(placed, monkeypatch):
     arena = dict(read_artifact(placed[0]).steps.device_bytes)["sim:0"]
     with pytest.raises(OutOfMemoryError, match=r"subgraph '.*' cannot be loaded: sim:0 has"):
         opened(placed[0], monkeypatch, memory_bytes=arena + 64)
+
+
+def test_a_placement_of_before_copies_were_calls_is_refused(placed):
+    artifact = read_artifact(placed[0])
+    old = replace(artifact, steps=replace(artifact.steps, device_bytes=()))
+    with pytest.raises(ArtifactError, match="placed by a version without copies; tune the model again"):
+        backend_of(artifact.target).executor(old, 2)
 
 
 def test_it_says_that_the_device_is_simulated(placed):

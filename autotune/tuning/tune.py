@@ -67,7 +67,7 @@ def tune(
     address = str(default_log() if options.log is None else options.log)
     address = address if "://" in address else os.path.realpath(address)
     key = _key(paths, options, address)
-    known = None if key is None else _repeated(key, address)
+    known = None if key is None else _repeated(key, address, options)
     if known is not None:
         return replace(known, elapsed_s=time.perf_counter() - began)
     from autotune.tuning.split import data_files, tune_models  # loads TVM, ONNX and all else
@@ -93,22 +93,25 @@ def build(
 def _key(paths: Sequence[Path], options: Options, address: str) -> str | None:
     """The key of the run with the log at ``address``; None for a run that is never taken for done.
 
-    Guesses depend on records of any kernel, and other machines and devices may change where nothing here tells.
+    Other machines and devices may change where nothing here tells.
     """
     has_device = bool(device_of(options.lanes) or (options.target is not None and options.target.arch))
-    if options.remote or has_device or options.effort == INSTANT or not options.device:
+    if options.remote or has_device or not options.device:
         return None
     target = options.target or host_target(options.threads, options.isa)
     return run_key(paths, options, target, address)
 
 
-def _repeated(key: str, address: str) -> Result | None:
-    """What the run under ``key`` brought, if the same would come out again."""
+def _repeated(key: str, address: str, options: Options) -> Result | None:
+    """What the run under ``key`` brought, if the same would come out again.
+
+    Guesses depend on records of any kernel, so after a run of guesses the whole log has to be as it was.
+    """
     note = read_note(key)
     if note is None or not is_unchanged(note):
         return None
     same = bool(note.log) and note.log == log_bytes(address)
-    if not same and not _has_views(note.views, address):
+    if not same and (options.effort == INSTANT or not _has_views(note.views, address)):
         return None
     return _as_repeated(decode(Result, note.result))
 

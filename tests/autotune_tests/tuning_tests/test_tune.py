@@ -17,9 +17,9 @@ import autotune
 from autotune.artifact.directory import read_artifact
 from autotune.artifact.known_models import remembered_model
 from autotune.artifact.manifest import attach
-from autotune.backends.cpu import linking
 from autotune.builder import one_lane
 from autotune.events import PhaseBegan, SlotDone, TuningBegan, TuningEnded
+from autotune.host import compilers
 from autotune.importer.guarded_import import import_model
 from autotune.measure import local_measurer
 from autotune.options import Options
@@ -197,6 +197,17 @@ def test_records_of_other_kernels_do_not_matter(tmp_path, model, measurers):
     assert tuning.REPEATED in tuning.tune(model, options(tmp_path)).reason
 
 
+def test_an_instant_run_is_repeated_only_with_the_very_same_log(tmp_path, model, measurers):
+    """Its guesses depend on records of any kernel."""
+    instant = options(tmp_path, effort="instant", trials=None)
+    tuning.tune(model, instant)
+    assert tuning.REPEATED in tuning.tune(model, instant).reason
+    log = open_log(tmp_path / "t.db")
+    log.add_workload("another", "program")
+    log.close()
+    assert tuning.REPEATED not in tuning.tune(model, instant).reason
+
+
 def test_an_attachment_does_not_matter(tmp_path, model, measurers):
     attach(tuning.tune(model, options(tmp_path)).artifact, "bench.json", b"{}")
     assert tuning.REPEATED in tuning.tune(model, options(tmp_path)).reason
@@ -329,7 +340,7 @@ def test_a_bad_model_leaves_nothing_behind(tmp_path, measurers):
 
 
 def test_a_machine_without_a_compiler_is_told_at_once(tmp_path, model, measurers, monkeypatch):
-    monkeypatch.setattr(linking.cc, "get_cc", lambda: None)
+    monkeypatch.setattr(compilers.cc, "get_cc", lambda: None)
     with pytest.raises(InstallError, match=r"install g\+\+ or clang"):
         tuning.tune(model, options(tmp_path))
     assert measurers == []

@@ -89,26 +89,194 @@ def for_threads(func: tirx.PrimFunc, threads: int) -> tirx.PrimFunc:
     return cached_attention(shape, -(-threads // tasks))
 
 
+@T.inline
+def _append(cache, new, row, start):  # type: ignore[no-untyped-def]
+    """Keys or values ``new`` of one group (of number ``row`` over the batch) into ``cache``, from ``start`` on."""
+    for i in range(new.shape[2]):
+        if start + i < cache.shape[2]:
+            for e in T.vectorized(new.shape[3]):
+                cache[row // new.shape[1], row % new.shape[1], start + i, e] = new[
+                    row // new.shape[1], row % new.shape[1], i, e
+                ]
+
+
+@T.inline
+def _begin(query, q, line, b, scale, turned):  # type: ignore[no-untyped-def]
+    """Queries of the rows from ``line`` on, scaled; lanes that no position fills are zeros."""
+    for r in range(query.shape[0]):
+        for e in range(query.shape[1]):
+            query[r, e] = scale * q[b, (line + r) // q.shape[2], (line + r) % q.shape[2], e]
+    for e in range(turned.shape[0]):
+        for c in T.vectorized(BLOCK):
+            turned[e, c] = T.float32(0)
+
+
+@T.inline
+def _clear(acc, total, top):  # type: ignore[no-untyped-def]
+    for r in T.unroll(acc.shape[0]):
+        top[r, 0] = T.float32(LEAST)
+        for u in T.vectorized(LANES):
+            total[r, u] = T.float32(0)
+        for w in T.unroll(acc.shape[1]):
+            for u in T.vectorized(LANES):
+                acc[r, w, u] = T.float32(0)
+
+
+@T.inline
+def _load(turned, values, k, v, row, first, count):  # type: ignore[no-untyped-def]
+    """Keys turned and values of ``count`` positions of one group, from ``first`` on."""
+    for c in range(count):
+        for e in range(turned.shape[0]):
+            turned[e, c] = k[row // k.shape[1], row % k.shape[1], first + c, e]
+        for w in T.unroll(values.shape[1]):
+            for u in T.vectorized(LANES):
+                values[c, w, u] = v[row // k.shape[1], row % k.shape[1], first + c, w * LANES + u]
+
+
+@T.inline
+def _masked(hidden, mask, b, line, column, count, length):  # type: ignore[no-untyped-def]
+    """What is added to the scores, from the mask."""
+    for r in range(hidden.shape[0]):
+        for c in T.vectorized(BLOCK):
+            hidden[r, c] = T.float32(LEAST)
+        for c in range(count):
+            hidden[r, c] = mask[
+                T.min(b, mask.shape[0] - 1),
+                T.min((line + r) // length, mask.shape[1] - 1),
+                T.min((line + r) % length, mask.shape[2] - 1),
+                T.min(column + c, mask.shape[3] - 1),
+            ]
+
+
+@T.inline
+def _causal(hidden, line, ahead, count, length, window):  # type: ignore[no-untyped-def]
+    """What is added to the scores: a query sees itself and ``window`` − 1 positions before it, or all of them.
+
+    Query 0 of the call is ``ahead`` positions behind the block's first.
+    """
+    for r in range(hidden.shape[0]):
+        for c in T.vectorized(BLOCK):
+            hidden[r, c] = T.float32(LEAST)
+        for c in range(count):
+            hidden[r, c] = T.Select(
+                T.And(
+                    (line + r) % length + ahead - c >= 0,
+                    T.Or(window == 0, (line + r) % length + ahead - c < window),
+                ),
+                T.float32(0),
+                T.float32(LEAST),
+            )
+
+
+@T.inline
+def _score(score, query, turned, hidden, softcap):  # type: ignore[no-untyped-def]
+    for r in T.unroll(score.shape[0]):
+        for h in T.unroll(score.shape[1]):
+            for u in T.vectorized(LANES):
+                score[r, h, u] = T.float32(0)
+    for e in range(query.shape[1]):
+        for r in T.unroll(score.shape[0]):
+            for h in T.unroll(score.shape[1]):
+                for u in T.vectorized(LANES):
+                    score[r, h, u] = score[r, h, u] + query[r, e] * turned[e, h * LANES + u]
+    for r in T.unroll(score.shape[0]):
+        for h in T.unroll(score.shape[1]):
+            for u in T.vectorized(LANES):
+                if softcap > 0:
+                    score[r, h, u] = softcap * T.tanh(score[r, h, u] / softcap) + hidden[r, h * LANES + u]
+                else:
+                    score[r, h, u] = score[r, h, u] + hidden[r, h * LANES + u]
+
+
+@T.inline
+def _soften(score, weight, fold, acc, total, top):  # type: ignore[no-untyped-def]
+    """Weights of a block under the new maximum; sums so far are brought to it. ``top``: maximum, new one, factor."""
+    for r in T.unroll(score.shape[0]):
+        for u in T.vectorized(LANES):
+            fold[u] = T.max(score[r, 0, u], score[r, 1, u])
+        for u in T.vectorized(8):
+            fold[u] = T.max(fold[u], fold[u + 8])
+        for u in T.vectorized(4):
+            fold[u] = T.max(fold[u], fold[u + 4])
+        top[r, 1] = T.max(T.max(T.max(fold[0], fold[1]), T.max(fold[2], fold[3])), top[r, 0])
+        top[r, 2] = T.exp(top[r, 0] - top[r, 1])
+        top[r, 0] = top[r, 1]
+        for h in T.unroll(score.shape[1]):
+            for u in T.vectorized(LANES):
+                weight[r, h * LANES + u] = T.exp(score[r, h, u] - top[r, 1])
+        for u in T.vectorized(LANES):
+            total[r, u] = total[r, u] * top[r, 2] + weight[r, u] + weight[r, LANES + u]
+        for w in T.unroll(acc.shape[1]):
+            for u in T.vectorized(LANES):
+                acc[r, w, u] = acc[r, w, u] * top[r, 2]
+
+
+@T.inline
+def _weigh(acc, weight, values, count):  # type: ignore[no-untyped-def]
+    for c in range(count):
+        for r in T.unroll(acc.shape[0]):
+            for w in T.unroll(acc.shape[1]):
+                for u in T.vectorized(LANES):
+                    acc[r, w, u] = acc[r, w, u] + weight[r, c] * values[c, w, u]
+
+
+@T.inline
+def _keep(sums, tops, job, acc, total, top):  # type: ignore[no-untyped-def]
+    """The sums of a task, with what they are relative to."""
+    for r in T.unroll(acc.shape[0]):
+        for u in T.vectorized(8):
+            total[r, u] = total[r, u] + total[r, u + 8]
+        for u in T.vectorized(4):
+            total[r, u] = total[r, u] + total[r, u + 4]
+        tops[job, r, 0] = top[r, 0]
+        tops[job, r, 1] = total[r, 0] + total[r, 1] + (total[r, 2] + total[r, 3])
+        for w in T.unroll(acc.shape[1]):
+            for u in T.vectorized(LANES):
+                sums[job, r, w * LANES + u] = acc[r, w, u]
+
+
+@T.inline
+def _join(out, sums, tops, splits, work, whole):  # type: ignore[no-untyped-def]
+    """The tasks of every tile together; ``whole``: maximum, sum, and the factor of a task."""
+    for row in range(out.shape[0] * out.shape[1] * out.shape[2]):
+        job = T.meta_var(row // sums.shape[1] * splits)
+        r = T.meta_var(row % sums.shape[1])
+        whole[0] = tops[job, r, 0]
+        for s in range(splits - 1):
+            whole[0] = T.max(whole[0], tops[job + s + 1, r, 0])
+        whole[1] = T.float32(0)
+        for e in T.vectorized(out.shape[3]):
+            work[e] = T.float32(0)
+        for s in range(splits):
+            whole[2] = T.exp(tops[job + s, r, 0] - whole[0])
+            whole[1] = whole[1] + tops[job + s, r, 1] * whole[2]
+            for e in T.vectorized(out.shape[3]):
+                work[e] = work[e] + sums[job + s, r, e] * whole[2]
+        for e in T.vectorized(out.shape[3]):
+            out[row // (out.shape[1] * out.shape[2]), row // out.shape[2] % out.shape[1], row % out.shape[2], e] = (
+                work[e] / whole[1]
+            )
+
+
+def _all(buffer: tirx.Buffer) -> tirx.BufferRegion:
+    """All of a buffer, as a block says what it reads."""
+    return buffer[tuple(slice(None) for _ in buffer.shape)]
+
+
 def cached_attention(shape: AttentionShape, splits: int = 1) -> tirx.PrimFunc:
     """The kernel: q (batch, heads, length, size), keys and values that are new (batch, groups, length, size), the
     cache of both (batch, groups, capacity, size), starts (batch,) int32, mask → out (batch, heads, length, size).
 
-    New key i of row b of the batch becomes position starts[b] + i of the cache; what lies beyond the capacity is
-    dropped.
+    New key i of row b becomes position starts[b] + i of the cache; what lies beyond the capacity is dropped.
 
     Args:
         splits: tasks that share the positions of one tile.
     """
-    batch, heads, groups, length = shape.batch, shape.heads, shape.groups, shape.length
-    size, capacity, rows, tile = shape.size, shape.capacity, shape.rows, shape.tile
-    per, vectors, tiles = heads // groups, size // LANES, rows // tile
-    masked = shape.mask[3] > 0
+    batch, heads, groups, length, size = shape.batch, shape.heads, shape.groups, shape.length, shape.size
+    capacity, rows, tile, new_at, scale = shape.capacity, shape.rows, shape.tile, shape.new_at, shape.scale
+    tiles, masked, softcap, window = rows // tile, shape.mask[3] > 0, shape.softcap, shape.window
     mask_shape = (*shape.mask[:3], max(1, shape.mask[3]))
-    of_batch, of_heads, of_rows = (int(extent > 1) for extent in shape.mask[:3])
-    columns, new_at, scale, window = mask_shape[3], shape.new_at, shape.scale, shape.window
-    softcap = shape.softcap
-    halves = BLOCK // LANES
-    tasks = batch * groups * tiles
+    tasks, vectors, halves = batch * groups * tiles * splits, size // LANES, BLOCK // LANES
 
     @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
     def kernel(  # type: ignore[no-untyped-def]
@@ -121,24 +289,12 @@ def cached_attention(shape: AttentionShape, splits: int = 1) -> tirx.PrimFunc:
         mask: T.Buffer(mask_shape, "float32"),  # type: ignore[valid-type]
         out: T.Buffer((batch, heads, length, size), "float32"),  # type: ignore[valid-type]
     ):
-        sums = T.alloc_buffer((tasks, splits, tile, size), "float32")
-        tops = T.alloc_buffer((tasks, splits, tile, 2), "float32")
-        for job in T.parallel(tasks * splits):
+        sums = T.alloc_buffer((tasks, tile, size), "float32")
+        tops = T.alloc_buffer((tasks, tile, 2), "float32")
+        for job in T.parallel(tasks):
             with T.sblock("attend"):
-                T.reads(
-                    q[0:batch, 0:heads, 0:length, 0:size],
-                    new_k[0:batch, 0:groups, 0:length, 0:size],
-                    new_v[0:batch, 0:groups, 0:length, 0:size],
-                    k[0:batch, 0:groups, 0:capacity, 0:size],
-                    v[0:batch, 0:groups, 0:capacity, 0:size],
-                    starts[0:batch],
-                    mask[0 : mask_shape[0], 0 : mask_shape[1], 0 : mask_shape[2], 0:columns],
-                )
-                T.writes(
-                    sums[job // splits, job % splits, 0:tile, 0:size],
-                    tops[job // splits, job % splits, 0:tile, 0:2],
-                    out[0:batch, 0:heads, 0:length, 0:size],
-                )
+                T.reads(_all(q), _all(new_k), _all(new_v), _all(k), _all(v), _all(starts), _all(mask))
+                T.writes(sums[job, 0:tile, 0:size], tops[job, 0:tile, 0:2])
                 query = T.alloc_buffer((tile, size), "float32", scope="local")
                 turned = T.alloc_buffer((size, BLOCK), "float32", scope="local")
                 values = T.alloc_buffer((BLOCK, vectors, LANES), "float32", scope="local")
@@ -147,178 +303,43 @@ def cached_attention(shape: AttentionShape, splits: int = 1) -> tirx.PrimFunc:
                 weight = T.alloc_buffer((tile, BLOCK), "float32", scope="local")
                 acc = T.alloc_buffer((tile, vectors, LANES), "float32", scope="local")
                 total = T.alloc_buffer((tile, LANES), "float32", scope="local")
-                top = T.alloc_buffer((tile,), "float32", scope="local")
+                top = T.alloc_buffer((tile, 3), "float32", scope="local")
                 fold = T.alloc_buffer((LANES,), "float32", scope="local")
-                factor = T.alloc_buffer((2,), "float32", scope="local")
-                split = T.meta_var(job % splits)
-                part = T.meta_var(job // splits % tiles)
-                g = T.meta_var(job // splits // tiles % groups)
-                b = T.meta_var(job // splits // tiles // groups)
-                begin = T.meta_var(T.min(T.max(starts[b], 0), capacity))
+                row = T.meta_var(job // (splits * tiles))
+                line = T.meta_var(row % groups * rows + job // splits % tiles * tile)
+                begin = T.meta_var(T.min(T.max(starts[row // groups], 0), capacity))
                 share = T.meta_var((begin + (splits * BLOCK - 1)) // (splits * BLOCK) * BLOCK)
-                low = T.meta_var(T.min(split * share, begin))
-                high = T.meta_var(T.min(split * share + share, begin))
+                low = T.meta_var(T.min(job % splits * share, begin))
+                high = T.meta_var(T.min(job % splits * share + share, begin))
                 kept = T.meta_var((high - low + BLOCK - 1) // BLOCK)
-                fresh = T.meta_var(T.if_then_else(split == splits - 1, (length + BLOCK - 1) // BLOCK, 0))
+                fresh = T.meta_var(T.if_then_else(job % splits == splits - 1, (length + BLOCK - 1) // BLOCK, 0))
                 if job % (tiles * splits) == 0:
-                    for i in range(length):
-                        if begin + i < capacity:
-                            for e in T.vectorized(size):
-                                k[b, g, begin + i, e] = new_k[b, g, i, e]
-                            for e in T.vectorized(size):
-                                v[b, g, begin + i, e] = new_v[b, g, i, e]
-                for r in range(tile):
-                    for e in range(size):
-                        query[r, e] = scale * q[b, g * per + (part * tile + r) // length, (part * tile + r) % length, e]
-                for e in range(size):
-                    for c in T.vectorized(BLOCK):
-                        turned[e, c] = T.float32(0)
-                for r in T.unroll(tile):
-                    top[r] = T.float32(LEAST)
-                    for u in T.vectorized(LANES):
-                        total[r, u] = T.float32(0)
-                    for w in T.unroll(vectors):
-                        for u in T.vectorized(LANES):
-                            acc[r, w, u] = T.float32(0)
+                    _append(k, new_k, row, begin)
+                    _append(v, new_v, row, begin)
+                _begin(query, q, line, row // groups, scale, turned)
+                _clear(acc, total, top)
                 for block in range(kept + fresh):
                     first = T.meta_var(T.if_then_else(block < kept, low + block * BLOCK, (block - kept) * BLOCK))
                     count = T.meta_var(T.min(BLOCK, T.if_then_else(block < kept, high, length) - first))
                     if block < kept:
-                        for c in range(count):
-                            for e in range(size):
-                                turned[e, c] = k[b, g, first + c, e]
-                            for w in T.unroll(vectors):
-                                for u in T.vectorized(LANES):
-                                    values[c, w, u] = v[b, g, first + c, w * LANES + u]
+                        _load(turned, values, k, v, row, first, count)
                     else:
-                        for c in range(count):
-                            for e in range(size):
-                                turned[e, c] = new_k[b, g, first + c, e]
-                            for w in T.unroll(vectors):
-                                for u in T.vectorized(LANES):
-                                    values[c, w, u] = new_v[b, g, first + c, w * LANES + u]
-                    for r in range(tile):
-                        for c in T.vectorized(BLOCK):
-                            hidden[r, c] = T.float32(LEAST)
-                        for c in range(count):
-                            if masked:
-                                hidden[r, c] = mask[
-                                    b * of_batch,
-                                    (g * per + (part * tile + r) // length) * of_heads,
-                                    (part * tile + r) % length * of_rows,
-                                    T.min(
-                                        first
-                                        + c
-                                        + T.if_then_else(block < kept, 0, T.if_then_else(new_at < 0, begin, new_at)),
-                                        columns - 1,
-                                    ),
-                                ]
-                            else:
-                                # How far behind the query the key is.
-                                hidden[r, c] = T.Select(
-                                    T.And(
-                                        (part * tile + r) % length - first - c + T.if_then_else(block < kept, begin, 0)
-                                        >= 0,
-                                        T.Or(
-                                            window == 0,
-                                            (part * tile + r) % length
-                                            - first
-                                            - c
-                                            + T.if_then_else(block < kept, begin, 0)
-                                            < window,
-                                        ),
-                                    ),
-                                    T.float32(0),
-                                    T.float32(LEAST),
-                                )
-                    for r in T.unroll(tile):
-                        for h in T.unroll(halves):
-                            for u in T.vectorized(LANES):
-                                score[r, h, u] = T.float32(0)
-                    for e in range(size):
-                        for r in T.unroll(tile):
-                            for h in T.unroll(halves):
-                                for u in T.vectorized(LANES):
-                                    score[r, h, u] = score[r, h, u] + query[r, e] * turned[e, h * LANES + u]
-                    for r in T.unroll(tile):
-                        for h in T.unroll(halves):
-                            for u in T.vectorized(LANES):
-                                if softcap > 0:
-                                    score[r, h, u] = (
-                                        softcap * T.tanh(score[r, h, u] / softcap) + hidden[r, h * LANES + u]
-                                    )
-                                else:
-                                    score[r, h, u] = score[r, h, u] + hidden[r, h * LANES + u]
-                        for u in T.vectorized(LANES):
-                            fold[u] = T.max(score[r, 0, u], score[r, 1, u])
-                        for u in T.vectorized(8):
-                            fold[u] = T.max(fold[u], fold[u + 8])
-                        for u in T.vectorized(4):
-                            fold[u] = T.max(fold[u], fold[u + 4])
-                        factor[0] = T.max(T.max(T.max(fold[0], fold[1]), T.max(fold[2], fold[3])), top[r])
-                        factor[1] = T.exp(top[r] - factor[0])
-                        top[r] = factor[0]
-                        for h in T.unroll(halves):
-                            for u in T.vectorized(LANES):
-                                weight[r, h * LANES + u] = T.exp(score[r, h, u] - factor[0])
-                        for u in T.vectorized(LANES):
-                            total[r, u] = total[r, u] * factor[1] + weight[r, u] + weight[r, LANES + u]
-                        for w in T.unroll(vectors):
-                            for u in T.vectorized(LANES):
-                                acc[r, w, u] = acc[r, w, u] * factor[1]
-                    for c in range(count):
-                        for r in T.unroll(tile):
-                            for w in T.unroll(vectors):
-                                for u in T.vectorized(LANES):
-                                    acc[r, w, u] = acc[r, w, u] + weight[r, c] * values[c, w, u]
-                for r in T.unroll(tile):
-                    for u in T.vectorized(8):
-                        total[r, u] = total[r, u] + total[r, u + 8]
-                    for u in T.vectorized(4):
-                        total[r, u] = total[r, u] + total[r, u + 4]
-                    factor[0] = total[r, 0] + total[r, 1] + (total[r, 2] + total[r, 3])
-                    if splits == 1:
-                        for w in T.unroll(vectors):
-                            for u in T.vectorized(LANES):
-                                out[
-                                    b,
-                                    g * per + (part * tile + r) // length,
-                                    (part * tile + r) % length,
-                                    w * LANES + u,
-                                ] = acc[r, w, u] / factor[0]
+                        _load(turned, values, new_k, new_v, row, first, count)
+                    if masked:
+                        column = T.meta_var(first + T.if_then_else(block < kept, 0, begin if new_at < 0 else new_at))
+                        _masked(hidden, mask, row // groups, line, column, count, length)
                     else:
-                        tops[job // splits, split, r, 0] = top[r]
-                        tops[job // splits, split, r, 1] = factor[0]
-                        for w in T.unroll(vectors):
-                            for u in T.vectorized(LANES):
-                                sums[job // splits, split, r, w * LANES + u] = acc[r, w, u]
-        if splits > 1:
-            for job in range(tasks):
-                with T.sblock("join"):
-                    T.reads(sums[job, 0:splits, 0:tile, 0:size], tops[job, 0:splits, 0:tile, 0:2])
-                    T.writes(out[0:batch, 0:heads, 0:length, 0:size])
-                    both = T.alloc_buffer((2,), "float32", scope="local")
-                    total_values = T.alloc_buffer((size,), "float32", scope="local")
-                    for r in range(tile):
-                        both[0] = tops[job, 0, r, 0]
-                        for s in range(splits - 1):
-                            both[0] = T.max(both[0], tops[job, s + 1, r, 0])
-                        both[1] = T.float32(0)
-                        for e in T.vectorized(size):
-                            total_values[e] = T.float32(0)
-                        for s in range(splits):
-                            both[1] = both[1] + tops[job, s, r, 1] * T.exp(tops[job, s, r, 0] - both[0])
-                            for e in T.vectorized(size):
-                                total_values[e] = total_values[e] + sums[job, s, r, e] * T.exp(
-                                    tops[job, s, r, 0] - both[0]
-                                )
-                        for e in T.vectorized(size):
-                            out[
-                                job // tiles // groups,
-                                job // tiles % groups * per + (job % tiles * tile + r) // length,
-                                (job % tiles * tile + r) % length,
-                                e,
-                            ] = total_values[e] / both[1]
+                        _causal(hidden, line, T.if_then_else(block < kept, begin, 0) - first, count, length, window)
+                    _score(score, query, turned, hidden, softcap)
+                    _soften(score, weight, fold, acc, total, top)
+                    _weigh(acc, weight, values, count)
+                _keep(sums, tops, job, acc, total, top)
+        with T.sblock("join"):
+            T.reads(_all(sums), _all(tops))
+            T.writes(_all(out))
+            work = T.alloc_buffer((size,), "float32", scope="local")
+            whole = T.alloc_buffer((3,), "float32", scope="local")
+            _join(out, sums, tops, splits, work, whole)
 
     label = LABEL + json.dumps(asdict(shape), sort_keys=True)
     return kernel.with_attr(SCHEDULED, label).with_attr("op_pattern", 8)

@@ -211,3 +211,13 @@ class StoreSuite:
         for use in uses:
             with pytest.raises(LogError, match="closed"):
                 use()
+
+    def test_the_state_of_some_tasks_changes_with_their_records_alone(self, log: TuningLog) -> None:
+        log.append([timed(1, 1.0)])
+        asked = ([KEY.task, "unknown"], [KEY.target])
+        before = log.state(*asked)
+        log.append([timed(2, 1.0, key=other_key(task="other")), timed(3, 1.0, key=other_key(target="llvm-other"))])
+        log.append([timed(1, 1.0)])  # held already
+        assert log.state(*asked) == before != log.state([], [])
+        log.append([failed(4, key=other_key(space="conv2d/2"))])
+        assert log.state(*asked) != before

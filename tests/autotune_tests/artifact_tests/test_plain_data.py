@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -27,6 +28,7 @@ class Outer:
     maybe: Inner | None
     seconds: float | None
     counts: dict[str, float]
+    where: Path
     last: int = 7
 
 
@@ -39,6 +41,7 @@ OUTER = Outer(
     INNER,
     None,
     {"direct": 1e-6},
+    Path("folder/file"),
 )
 
 

@@ -12,9 +12,13 @@ from numpy.typing import ArrayLike
 from onnx import NodeProto, helper
 
 from autotune.importer.onnx_model.scope import Array, Scope
+from autotune.importer.onnx_model.shapes import OWN_DOMAIN
 from schedules.errors import UnsupportedError
 
 INT64 = onnx.TensorProto.INT64
+STANDING_FOR = {f"{OWN_DOMAIN}::Choose": "If"}
+"""Operator of ours → the one of the user's model that it stands for, in messages."""
+
 FLOAT = onnx.TensorProto.FLOAT
 
 
@@ -79,6 +83,7 @@ class Node:
     def refused(self, why: str) -> UnsupportedError:
         """The error that says that this node is not supported, and why."""
         kind = f"{self.proto.domain}::{self.kind}" if self.proto.domain else self.kind
+        kind = STANDING_FOR.get(kind, kind)
         return UnsupportedError(f"operator {kind} (node {self.name!r}) is not supported: {why}")
 
 

@@ -35,16 +35,12 @@ def branch(node: Node, e: Emit) -> list[str] | None:
     kinds = [[value.type.WhichOneof("value") for value in body.output] for body in sides]
     if kinds[0] != kinds[1] or not {*kinds[0]} <= {"tensor_type", "sequence_type"}:
         raise node.refused("its branches make optional values, or values of different or unknown kinds")
-    tensors = [kind == "tensor_type" for kind in kinds[0]]
     shapes = [[_dims(value) for value in body.output] for body in sides]
-    if any(one != other for one, other, tensor in zip(*shapes, tensors, strict=True) if tensor):
-        raise node.refused("its branches make tensors of different or unknown shapes and its condition is computed")
     then, other = (inlined(e, body, [], label) for body, label in zip(sides, ("then", "else"), strict=True))
-    flag = e.reshape(node.input(0))
-    return [
-        e.op("Where", flag, a, b) if tensor else e.op("Choose", flag, a, b, domain=OWN_DOMAIN)
-        for a, b, tensor in zip(then, other, tensors, strict=True)
-    ]
+    if any(None not in pair and pair[0] != pair[1] for pair in zip(*shapes, strict=True)):
+        raise node.refused("its branches make tensors of different shapes and its condition is computed")
+    # What is not known of a branch is once its nodes are in the graph.
+    return [e.op("Choose", node.input(0), *pair, domain=OWN_DOMAIN) for pair in zip(then, other, strict=True)]
 
 
 def _dims(value: onnx.ValueInfoProto) -> tuple[int, ...] | None:

@@ -13,7 +13,7 @@ from autotune.importer.onnx_model.shapes import OWN_DOMAIN
 from autotune.importer.operators.control import check_size, inlined
 
 CHOOSE = "Choose"
-"""Ours: a sequence of the elements of one of two sequences, by a condition that is computed."""
+"""Ours: what one of an If's branches makes, by a condition that is computed."""
 
 
 def _elements(node: Node, index: int) -> tuple[str, ...]:
@@ -119,13 +119,16 @@ def sequence_map(node: Node, e: Emit) -> list[str] | None:
 
 @rewrites(CHOOSE, domain=OWN_DOMAIN)
 def choose(node: Node, e: Emit) -> list[str] | None:
-    """Element by element, where both sequences have as many of the same shapes."""
-    sides = [_elements(node, 1), _elements(node, 2)]
+    """Tensors of one shape; sequences element by element, where both have as many of the same shapes."""
+    known = node.scope.sequences
+    are_sequences = node.input(1) in known and node.input(2) in known
+    sides = [list(known[name]) if are_sequences else [name] for name in (node.input(1), node.input(2))]
     shapes = [[node.scope.shapes.get(each) for each in side] for side in sides]
     if shapes[0] != shapes[1] or None in shapes[0]:
-        raise node.refused("its branches make sequences of different or unknown shapes and its condition is computed")
+        raise node.refused("its branches make values of different or unknown shapes and its condition is computed")
     condition = e.reshape(node.input(0))
-    return [made_sequence(e, [e.op("Where", condition, a, b) for a, b in zip(*sides, strict=True)])]
+    chosen = [e.op("Where", condition, a, b) for a, b in zip(*sides, strict=True)]
+    return [made_sequence(e, chosen) if are_sequences else chosen[0]]
 
 
 @rewrites("Optional")

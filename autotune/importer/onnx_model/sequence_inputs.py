@@ -114,7 +114,7 @@ def _count(value: ValueInfoProto, rest: dict[str, Sequence[int]], model: ModelPr
 def _replace(model: ModelProto, value: ValueInfoProto, new: Sequence[ValueInfoProto], made: str) -> None:
     """Put ``new`` in the place of the input ``value``, and let readers read ``made``."""
     graph, old = model.graph, value.name
-    kept = []
+    kept: list[ValueInfoProto] = []
     for each in graph.input:
         kept += [each] if each.name != old else new
     copies = [ValueInfoProto.FromString(each.SerializeToString()) for each in kept]

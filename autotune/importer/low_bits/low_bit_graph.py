@@ -10,7 +10,7 @@ option ``qdq_matmulnbits_accuracy_level`` is 4 unless set).
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
@@ -21,7 +21,12 @@ from autotune.importer.low_bits.low_bit_operators import SMALLEST_GROUP, gathere
 from autotune.importer.onnx_model.rewrites import tidy
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN, infer_shapes, know_own_domain
 
-BITS = {TensorProto.INT4: 4, TensorProto.UINT4: 4, TensorProto.INT8: 8, TensorProto.UINT8: 8}
+BITS: Mapping[int, int] = {
+    int(TensorProto.INT4): 4,
+    int(TensorProto.UINT4): 4,
+    int(TensorProto.INT8): 8,
+    int(TensorProto.UINT8): 8,
+}
 SIGNED = (TensorProto.INT4, TensorProto.INT8)
 
 OPERATORS = ("LowBitMatMul", "LowBitGather")

@@ -131,8 +131,12 @@ def _of_floats() -> list[Dot]:
     for form in LOW_BITS:
         if form.data == "float32":
             if form.bits == 4:
-                texts = {"number": low_bit_ir.LOOKED_UP, "declared": low_bit_ir.DECLARED_LOOKED_UP}
-                made = partial(low_bit_ir.low_bit_float_function, bits=form.bits, **texts)
+                made = partial(
+                    low_bit_ir.low_bit_float_function,
+                    bits=form.bits,
+                    number=low_bit_ir.LOOKED_UP,
+                    declared=low_bit_ir.DECLARED_LOOKED_UP,
+                )
                 dots.append(Dot("vpermps", form, 16, frozenset({"avx512f"}), made))
             dots.append(
                 Dot("portable", form, 0, frozenset(), partial(low_bit_ir.low_bit_float_function, bits=form.bits))

@@ -29,6 +29,7 @@ from schedules.errors import (
 
 if TYPE_CHECKING:
     from autotune.exchange.export_c import export_c as export_c
+    from autotune.options import Generation as Generation
     from autotune.options import Options as Options
     from autotune.runtime.serve_options import ServeOptions as ServeOptions
     from autotune.runtime.session import InferenceSession as InferenceSession
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 SESSION = "autotune.runtime.session"
 
 _HOMES = {
+    "Generation": "autotune.options",
     "InferenceSession": SESSION,
     "Options": "autotune.options",
     "Result": "autotune.tuning.result",
@@ -58,6 +60,7 @@ __all__ = [
     "ArtifactError",
     "AutotuneError",
     "BusyError",
+    "Generation",
     "InferenceSession",
     "InstallError",
     "LogError",

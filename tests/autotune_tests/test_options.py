@@ -2,7 +2,7 @@
 
 import pytest
 
-from autotune.options import FP32, Options, Precision
+from autotune.options import FP32, Generation, Options, Precision
 from schedules.errors import UsageError
 
 
@@ -36,3 +36,21 @@ def test_bf16_is_for_the_cpu_alone():
 def test_numbers_of_products_need_the_whole_model():
     with pytest.raises(UsageError, match="--fallback"):
         Options(precision="bf16:1", fallback="onnxruntime")
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"positions": 0}, r"positions are \(0,\); each must be 1 or more"),
+        ({"prompts": (8, 0)}, r"prompts are \(8, 0\); each must be 1 or more"),
+        ({"sequences": ()}, "no number of sequences is given"),
+    ],
+)
+def test_what_a_decoder_is_built_for_is_counted_from_one(fields, said):
+    with pytest.raises(UsageError, match=said):
+        Generation(**fields)
+
+
+def test_a_decoder_is_built_for_this_machine_as_a_whole():
+    with pytest.raises(UsageError, match="--generate builds for this machine's threads together; leave out --fallback"):
+        Options(generate=Generation(), lanes="cpu:2x1")

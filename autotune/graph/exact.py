@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 
 from autotune.graph.lanes import HOST
 from autotune.graph.placement import ROUNDING, Costs, PartialPlacement, Placement, Problem, Tensor, place_all
-from autotune.graph.placers import correction
+from autotune.graph.placers import MOST_TRIES, correction
 
 MOST_NODES = 6_000
 """Partial placements that the search looks at before it gives up proving: about a second. A random Inception-like
 problem of 46 subgraphs on three lanes is proven in 0.5 s (docs/duet.md)."""
 
 SECTION_TRIES = 100
-"""Changes of a quick placement that are tried before a section is searched: there is a search for every pair of lanes.
-Heuristic."""
+"""Changes of a quick placement that are tried at least before a section is searched for one pair of lanes; all pairs
+share ``MOST_TRIES``. Heuristic."""
 
 LEAST_NODES = 100
 """Partial placements that each section of the graph may cost, however many sections there are. Heuristic."""
@@ -173,12 +173,13 @@ def _extended(
     """The best prefix up to the end of ``section`` for every lane of its last subgraph, and the nodes looked at."""
     found: dict[int | None, _Prefix] = {}
     subgraphs, nodes = section.subgraphs, 0
+    tries = max(SECTION_TRIES, MOST_TRIES // (len(prefixes) * len(section.last_lanes)))
     for last in section.last_lanes:
         best: _Prefix | None = None
         bound = math.inf
         for first, prefix in prefixes.items():
             part = section.on(first, last)
-            solved = _Search(part, most_nodes, correction(part, SECTION_TRIES)).run()
+            solved = _Search(part, most_nodes, correction(part, tries)).run()
             nodes += solved.nodes
             bound = min(bound, prefix.bound_s + solved.bound_s)
             seconds = prefix.seconds + solved.placement.makespan_s

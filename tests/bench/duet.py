@@ -118,6 +118,25 @@ def nap_s(library: NativeLibrary) -> float:
     return statistics.median(runs)
 
 
+def hand_over_s(library: NativeLibrary) -> float:
+    """Seconds from one lane to another where one is a device's: waking its thread, and calling the device.
+
+    From a chain of calls that take no time, in turn on the core and on the device, with a copy between any two.
+    """
+    count = 20
+    flat = random_flat(np.random.default_rng(0), [[], *([n] for n in range(count - 1))])
+    pieces = [Piece(str(n), (n,), n % 2) for n in range(count)]
+    placed = Placed(library, flat, pieces, LANES, (), Speeds(Link(), Link()))
+    walls = []
+    for _ in range(20):
+        began = time.perf_counter()
+        placed.machine.run([np.ones(8)])
+        walls.append(time.perf_counter() - began)
+    calls = sum(group.calls for group in placed.steps.groups if placed.steps.lanes[group.lane].device)
+    placed.machine.close()
+    return statistics.median(walls) / calls
+
+
 def overlapped(copies: list[tuple[float, float]], busy: list[tuple[float, float]]) -> float:
     """Seconds of ``copies`` during which something of ``busy`` runs."""
     moments = sorted({moment for span in (*copies, *busy) for moment in span})
@@ -128,13 +147,15 @@ def overlapped(copies: list[tuple[float, float]], busy: list[tuple[float, float]
     return total
 
 
-def run_graph(library: NativeLibrary, rng: Any, nap: float) -> dict[str, float] | None:
+def run_graph(library: NativeLibrary, rng: Any, nap: float, hand_over: float) -> dict[str, float] | None:
     """One random graph, placed and run; None where nothing was placed on the device."""
     flat, parts = sleeping(rng, 12)
     ends, whole = ends_of(flat, parts)
     seconds = {str(n): len(calls) * nap * float(rng.uniform(0.3, 1.5)) for n, calls in enumerate(parts)}
-    costs = [Costs(len(c) * nap, seconds[str(n)], len(c) * nap, seconds[str(n)]) for n, c in enumerate(parts)]
-    problem, values = problem_of(ends, whole, costs, LANES, {(HOST, "sim:0"): WAY_IN, ("sim:0", HOST): WAY_OUT})
+    on_device = [seconds[str(n)] + hand_over for n in range(len(parts))]
+    costs = [Costs(len(c) * nap, s, len(c) * nap, s) for c, s in zip(parts, on_device, strict=True)]
+    there, back = (replace(way, latency_s=way.latency_s + hand_over) for way in (WAY_IN, WAY_OUT))
+    problem, values = problem_of(ends, whole, costs, LANES, {(HOST, "sim:0"): there, ("sim:0", HOST): back})
     best = exact(problem).placement
     if not best.copies:
         return None
@@ -178,13 +199,14 @@ def measured(count: int) -> None:
     found: list[dict[str, float]] = []
     with tempfile.TemporaryDirectory() as folder:
         library = fake_library(Path(folder))
-        nap = nap_s(library)
+        nap, hand_over = nap_s(library), hand_over_s(library)
         while len(found) < count:
-            one = run_graph(library, rng, nap)
+            one = run_graph(library, rng, nap, hand_over)
             if one is not None:
                 found.append(one)
     off = np.array([one["measured"] / one["predicted"] - 1.0 for one in found])
-    print(f"{count} graphs, a sleep of 1 ms takes {1e3 * nap:.3f} ms here; medians of {RUNS} runs each")
+    print(f"{count} graphs, medians of {RUNS} runs each")
+    print(f"a sleep of 1 ms takes {1e3 * nap:.3f} ms here, handing over to a device {1e6 * hand_over:.0f} µs")
     print(f"measured beside predicted: median {np.median(off):+.1%}, from {off.min():+.1%} to {off.max():+.1%}")
     copies = sum(one["copies"] for one in found)
     print(f"within 10 %: {np.mean(np.abs(off) <= 0.1):.1%} of the graphs; {copies:.0f} copies, of no value twice")

@@ -32,12 +32,15 @@ LENGTH = 128
 def parse_input(text: str) -> tuple[str, tuple[int, ...]]:
     """``name:1x3x224x224`` → name and shape; the name may hold colons and spaces, and ``name:`` is a scalar.
 
+    ``name:0`` is a sequence without elements, or an optional value that is not there.
+
     Raises:
         UsageError: if the text has another form.
     """
     name, colon, dims = text.rpartition(":")
     parts = dims.split("x") if dims else []
-    if not colon or not name or not all(part.isdecimal() for part in parts):
+    empty = parts == ["0"]  # of a sequence or an optional value
+    if not colon or not name or not (empty or all(part.isdecimal() and int(part) > 0 for part in parts)):
         raise UsageError(
             f"--input {shlex.quote(text)} is not NAME:DIMS; write for example --input data:1x3x224x224, "
             "and quote a name with spaces: --input 'my data:1x128'"

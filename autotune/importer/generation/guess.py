@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import onnx
+from google.protobuf.message import DecodeError
 
 from autotune.importer.generation.caches import SCATTER, caches_of
 from autotune.importer.onnx_model.shapes import dim_name, is_known, true_inputs
@@ -31,7 +32,7 @@ def generation_shapes(path: Path, wanted: Generation) -> tuple[Mapping[str, Shap
     """
     try:
         graph_of = onnx.load(path, load_external_data=False)
-    except Exception as error:  # protobuf and onnx raise what they like; the import says more about it
+    except (DecodeError, OSError, ValueError) as error:
         raise UsageError(f"{path} cannot be read ({first_line(error)}); give an ONNX file") from error
     caches = caches_of(graph_of)
     values = true_inputs(graph_of.graph)

@@ -90,13 +90,13 @@ def for_threads(func: tirx.PrimFunc, threads: int) -> tirx.PrimFunc:
 
 
 @T.inline
-def _append(cache, new, row, start):  # type: ignore[no-untyped-def]
-    """Keys or values ``new`` of one group (of number ``row`` over the batch) into ``cache``, from ``start`` on."""
-    for i in range(new.shape[2]):
+def _append(cache, new, which, row, start):  # type: ignore[no-untyped-def]
+    """New keys (``which`` 0) or values (1) of one group, of number ``row`` over the batch, from ``start`` on."""
+    for i in range(new.shape[3]):
         if start + i < cache.shape[2]:
-            for e in T.vectorized(new.shape[3]):
-                cache[row // new.shape[1], row % new.shape[1], start + i, e] = new[
-                    row // new.shape[1], row % new.shape[1], i, e
+            for e in T.vectorized(new.shape[4]):
+                cache[row // new.shape[2], row % new.shape[2], start + i, e] = new[
+                    which, row // new.shape[2], row % new.shape[2], i, e
                 ]
 
 
@@ -131,6 +131,17 @@ def _load(turned, values, k, v, row, first, count):  # type: ignore[no-untyped-d
         for w in T.unroll(values.shape[1]):
             for u in T.vectorized(LANES):
                 values[c, w, u] = v[row // k.shape[1], row % k.shape[1], first + c, w * LANES + u]
+
+
+@T.inline
+def _load_new(turned, values, new, row, first, count):  # type: ignore[no-untyped-def]
+    """As ``_load``, of what is not in the cache yet."""
+    for c in range(count):
+        for e in range(turned.shape[0]):
+            turned[e, c] = new[0, row // new.shape[2], row % new.shape[2], first + c, e]
+        for w in T.unroll(values.shape[1]):
+            for u in T.vectorized(LANES):
+                values[c, w, u] = new[1, row // new.shape[2], row % new.shape[2], first + c, w * LANES + u]
 
 
 @T.inline
@@ -264,7 +275,7 @@ def _all(buffer: tirx.Buffer) -> tirx.BufferRegion:
 
 
 def cached_attention(shape: AttentionShape, splits: int = 1) -> tirx.PrimFunc:
-    """The kernel: q (batch, heads, length, size), keys and values that are new (batch, groups, length, size), the
+    """The kernel: q (batch, heads, length, size), new keys, then values (2, batch, groups, length, size), the
     cache of both (batch, groups, capacity, size), starts (batch,) int32, mask → out (batch, heads, length, size).
 
     New key i of row b becomes position starts[b] + i of the cache; what lies beyond the capacity is dropped.
@@ -281,8 +292,7 @@ def cached_attention(shape: AttentionShape, splits: int = 1) -> tirx.PrimFunc:
     @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
     def kernel(  # type: ignore[no-untyped-def]
         q: T.Buffer((batch, heads, length, size), "float32"),  # type: ignore[valid-type]
-        new_k: T.Buffer((batch, groups, length, size), "float32"),  # type: ignore[valid-type]
-        new_v: T.Buffer((batch, groups, length, size), "float32"),  # type: ignore[valid-type]
+        new: T.Buffer((2, batch, groups, length, size), "float32"),  # type: ignore[valid-type]
         k: T.Buffer((batch, groups, capacity, size), "float32"),  # type: ignore[valid-type]
         v: T.Buffer((batch, groups, capacity, size), "float32"),  # type: ignore[valid-type]
         starts: T.Buffer((batch,), "int32"),  # type: ignore[valid-type]
@@ -293,7 +303,7 @@ def cached_attention(shape: AttentionShape, splits: int = 1) -> tirx.PrimFunc:
         tops = T.alloc_buffer((tasks, tile, 2), "float32")
         for job in T.parallel(tasks):
             with T.sblock("attend"):
-                T.reads(_all(q), _all(new_k), _all(new_v), _all(k), _all(v), _all(starts), _all(mask))
+                T.reads(_all(q), _all(new), _all(k), _all(v), _all(starts), _all(mask))
                 T.writes(sums[job, 0:tile, 0:size], tops[job, 0:tile, 0:2])
                 query = T.alloc_buffer((tile, size), "float32", scope="local")
                 turned = T.alloc_buffer((size, BLOCK), "float32", scope="local")
@@ -314,8 +324,8 @@ def cached_attention(shape: AttentionShape, splits: int = 1) -> tirx.PrimFunc:
                 kept = T.meta_var((high - low + BLOCK - 1) // BLOCK)
                 fresh = T.meta_var(T.if_then_else(job % splits == splits - 1, (length + BLOCK - 1) // BLOCK, 0))
                 if job % (tiles * splits) == 0:
-                    _append(k, new_k, row, begin)
-                    _append(v, new_v, row, begin)
+                    _append(k, new, 0, row, begin)
+                    _append(v, new, 1, row, begin)
                 _begin(query, q, line, row // groups, scale, turned)
                 _clear(acc, total, top)
                 for block in range(kept + fresh):
@@ -324,7 +334,7 @@ def cached_attention(shape: AttentionShape, splits: int = 1) -> tirx.PrimFunc:
                     if block < kept:
                         _load(turned, values, k, v, row, first, count)
                     else:
-                        _load(turned, values, new_k, new_v, row, first, count)
+                        _load_new(turned, values, new, row, first, count)
                     if masked:
                         column = T.meta_var(first + T.if_then_else(block < kept, 0, begin if new_at < 0 else new_at))
                         _masked(hidden, mask, row // groups, line, column, count, length)

@@ -74,8 +74,9 @@ class Roofline:
         """The most operations, in 1e9 per second, of a kernel whose parameters have these types."""
         fastest = self.gflops
         for form, measured in ((U8S8, self.int8_gops), (BF16, self.bf16_gflops)):
-            # Weights of few bits are bytes that may meet activations in int8.
-            if {form.data, form.weight} <= set(dtypes) or (form is U8S8 and "uint8" in dtypes):
+            # Packed weights and their scales, between float32 activations and sums, may meet activations in int8.
+            packed = form is U8S8 and "uint8" in dtypes and list(dtypes).count("float32") > 2
+            if packed or {form.data, form.weight} <= set(dtypes):
                 fastest = max(fastest, measured)
         return fastest
 

@@ -43,11 +43,13 @@ def store_bytes(module: IRModule) -> IRModule:
     bindings = [binding for block in main.body.blocks for binding in block.bindings]
     readers = Counter(var for binding in bindings for var in _variables(binding.value))
     readers.update(_variables(main.body.body))
-    kernels = {binding.var: _fused(module, binding.value) for binding in bindings}
+    kernels = {b.var: kernel for b in bindings if (kernel := _fused(module, b.value)) is not None}
     moved: dict[relax.Var, int] = {}  # result of a kernel → calls at its end that move
     for binding in bindings:
-        kernel = kernels[binding.var]
-        for param, arg in zip(kernel.params, binding.value.args, strict=True) if kernel else ():
+        kernel = kernels.get(binding.var)
+        if kernel is None:
+            continue
+        for param, arg in zip(kernel.params, binding.value.args, strict=True):
             source = kernels.get(arg) if isinstance(arg, relax.Var) else None
             if (
                 source
@@ -109,7 +111,7 @@ def _pattern(module: IRModule, binding: relax.VarBinding) -> int:
     return int(module[binding.value.args[0]].attrs["op_pattern"])
 
 
-def _rebuilt(module: IRModule, moved: dict[relax.Var, int], kernels: dict[relax.Var, _Kernel | None]) -> IRModule:
+def _rebuilt(module: IRModule, moved: dict[relax.Var, int], kernels: dict[relax.Var, _Kernel]) -> IRModule:
     """``module`` with the last ``moved`` calls of kernels in those that read them."""
     main = module["main"]
     others = {var: function for var, function in module.functions.items() if var.name_hint != "main"}
@@ -117,7 +119,7 @@ def _rebuilt(module: IRModule, moved: dict[relax.Var, int], kernels: dict[relax.
     bindings = [binding for block in main.body.blocks for binding in block.bindings]
     changed: dict[relax.Var, GlobalVar] = {}
     for binding in bindings:
-        kernel = kernels[binding.var]
+        kernel = kernels.get(binding.var)
         taken = [arg for arg in binding.value.args if arg in moved] if kernel else []
         if kernel and (taken or binding.var in moved):
             kept = kernel.bindings[: len(kernel.bindings) - moved.get(binding.var, 0)]
@@ -147,7 +149,8 @@ def _function(
 ) -> relax.Function:
     """A fused function that first computes what some of its parameters were, by calls of other kernels' ends."""
     values: dict[relax.Var, relax.Expr] = {}
-    bindings, own = [], []
+    bindings: list[relax.VarBinding] = []
+    own: list[relax.Var] = []
     for param in params:
         own.append(param)
         if param not in tails:

@@ -7,7 +7,7 @@ import pytest
 from schedules.target import Target
 from tests.bench.machine_model import chosen, share, tool
 
-SHAPES = ((64, 64, 56, 1), (512, 2048, 7, 1), (256, 256, 14, 3))
+SHAPES = ((64, 64, 56, 1), (512, 2048, 7, 1), (2048, 512, 7, 1), (256, 256, 14, 3))
 LEAST = 0.85
 
 needs_model = pytest.mark.skipif(tool() is None, reason="not installed: llvm-mca of LLVM 19 or newer")

@@ -28,7 +28,7 @@ SPREAD = """
   %x = shufflevector <{n} x i32> %first, <{n} x i32> poison, <{n} x i32> zeroinitializer
 """
 LANE = """
-  %held = call <{n} x i32> asm "", "=w,0"(<{n} x i32> %first) memory(none)
+  %held = call <{n} x i32> asm "", "=w,0"(<{n} x i32> %first) nounwind willreturn memory(none)
   %x = shufflevector <{n} x i32> %held, <{n} x i32> poison, <{n} x i32> zeroinitializer
 """
 

@@ -14,9 +14,16 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 WIDTHS = 896, 4864
+
+
+def balanced(rng: np.random.Generator, bits: int, shape: tuple[int, ...]) -> NDArray[np.uint8]:
+    """Bytes of levels around the middle: a mean that is not 0 would grow from layer to layer."""
+    low, high = (rng.integers(1, 1 << bits, shape, np.uint8) for _ in range(2))
+    return low | high << 4 if bits == 4 else low
 
 
 def chain(rows: int, bits: int, group: int, level: int, layers: int, zeros: bool = False) -> onnx.ModelProto:
@@ -28,7 +35,7 @@ def chain(rows: int, bits: int, group: int, level: int, layers: int, zeros: bool
         groups = depth // group
         scale = np.float32(1 / (0.29 * 2**bits * np.sqrt(depth)))
         arrays = {
-            "w": rng.integers(0, 256, (columns, groups, group * bits // 8), np.uint8),
+            "w": balanced(rng, bits, (columns, groups, group * bits // 8)),
             "s": np.full(columns * groups, scale, np.float32) * rng.uniform(0.9, 1.1, columns * groups).astype("f4"),
         }
         if zeros:

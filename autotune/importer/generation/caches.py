@@ -7,7 +7,7 @@ An input of ours, ``LENGTHS``, says how many positions of it are in use.
 Notation: s new positions, t positions of ``past`` as the model was given it, c capacity of the buffer.
 
     concat   present = Concat(past, new): c = t + s. Of the mask, columns 0 … t belong to past, the rest to what is new
-    scatter  present = ScatterElements(past, …, new) or TensorScatter: c = t. Columns are positions
+    scatter  present = ScatterElements(past, …, new): c = t. Columns of the mask are positions
     group    onnxruntime's GroupQueryAttention: c = t + s; it has no mask, positions are counted
 """
 

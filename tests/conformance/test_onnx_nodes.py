@@ -27,7 +27,7 @@ SAMPLE = (
     "lstm_with_peepholes",
     "maxpool_with_argmax_2d_precomputed_pads",
     "nllloss_NCd1_weight",
-    "nonmaxsuppression_two_batches",
+    "nonmaxsuppression_suppress_by_IOU",
     "nonzero_example",
     "qlinearconv",
     "qlinearmatmul_2D_int8_float32",

@@ -287,7 +287,7 @@ def _completed(path: Path, run: Run, result: Mapping[str, Any], options: Options
     if run.latency_ms.get("tuned") is None:  # interrupted, or tuned for another machine
         return run
     artifact, session = read_artifact(path), InferenceSession(path)
-    feed = random_inputs(artifact.inputs, options.seed)
+    feed = random_inputs(artifact.frame.inputs if artifact.frame is not None else artifact.inputs, options.seed)
     run = replace(run, profile=_profile(session, feed))
     if artifact.plan.lanes is None or artifact.steps is None:
         return run

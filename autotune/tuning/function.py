@@ -23,8 +23,8 @@ from autotune.artifact.make_plan import make_plan
 from autotune.artifact.plan import Choice
 from autotune.backends.cpu.libraries import open_library, set_threads
 from autotune.backends.cpu.linking import link_kernels
-from autotune.host.compilers import check_compiler
 from autotune.events import Observer, TuningBegan, TuningEnded, ignore
+from autotune.host.compilers import check_compiler
 from autotune.host.pages import KERNEL_ALIGNMENT, paged
 from autotune.host.roofline import measure_roofline
 from autotune.importer.program import Program, describe

@@ -38,9 +38,13 @@ class Claim:
     space: Space
 
 
+NUMBERS = "tune.numbers"
+"""Attribute of a kernel before it is normalised: ``Task.numbers``."""
+
+
 def normalise(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """``func`` as a stand-alone ``main`` without the attributes that differ between equal programs."""
-    for name in ("global_symbol", "op_pattern", "Primitive"):
+    for name in ("global_symbol", "op_pattern", "Primitive", NUMBERS):
         if func.attrs and name in func.attrs:
             func = func.without_attr(name)
     return func.with_attr("global_symbol", "main")

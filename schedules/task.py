@@ -22,6 +22,8 @@ class Task:
         flop: floating point operations of one run (a multiply-add counts 2).
         bytes: least traffic of one run: every input read once, every output written once.
         weight: how often the model runs it.
+        numbers: what its last parameter but one holds, where kernels share it that differ in these numbers alone: those
+            of one of them, for candidates to be checked with.
     """
 
     key: str
@@ -34,6 +36,7 @@ class Task:
     flop: int
     bytes: int
     weight: int = 1
+    numbers: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.key or len(self.shapes) != len(self.dtypes) or self.weight < 1 or self.flop < 0 or self.bytes < 0:

@@ -28,12 +28,13 @@ from autotune.importer.layouts.assign import assign_layouts
 from autotune.importer.layouts.blocked import Blocked
 from autotune.importer.layouts.channels_last import ChannelsLast
 from autotune.importer.layouts.precision import assign_types, mean_in_long
+from autotune.importer.layouts.shared_kernels import share_kernels
 from autotune.importer.layouts.stored_bytes import store_bytes
 from autotune.importer.onnx_model.simplify import simplify
 from autotune.importer.operators.integer_products import with_biases
 from autotune.interface import Cache, TensorSpec
 from autotune.options import FP32, Precision
-from schedules.lower import claim, normalise, operations, program_of, task_key
+from schedules.lower import NUMBERS, claim, normalise, operations, program_of, task_key
 from schedules.space import Space
 from schedules.target import Target
 from schedules.task import Task
@@ -107,7 +108,10 @@ def _imported(model: onnx.ModelProto, target: Target, precision: Precision) -> P
     module = import_graph(encoded(with_biases(bounded(model)), half_native=templates.half_native))
     layouts = ChannelsLast() if templates.channels_last else Blocked(target.lanes())
     module, weights = assign_layouts(assign_types(module, precision), layouts)
-    module = _fused(module, () if templates.channels_last else (store_bytes,))
+    if templates.channels_last:
+        module = _fused(module, ())
+    else:
+        module, weights = share_kernels(_fused(module, (store_bytes,)), weights)
     tasks, programs, spaces, kernels = _tasks(module, target)
     arrays = tuple(map(as_words, weights))
     return Program(module, arrays, inputs, outputs, tasks, programs, spaces, kernels, precision, frame_of(model))
@@ -175,7 +179,9 @@ def _tasks(
             if key not in tasks:
                 claimed = claim(func, target)
                 constants = tuple(index for index, weight in enumerate(is_weight) if weight)
-                tasks[key] = describe(func, key, name, claimed.template, constants)
+                numbers = tuple(float(number) for number in module[name].attrs.get(NUMBERS, ()))
+                described = describe(func, key, name, claimed.template, constants)
+                tasks[key] = replace(described, numbers=numbers)
                 programs[key] = program_of(func)
                 spaces[key] = claimed.space
         uses[kernels[name]] += 1

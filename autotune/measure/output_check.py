@@ -99,7 +99,8 @@ def make_inputs(task: Task, block: NDArray[np.float32], seed: int, positive: boo
     programs that take roots or logarithms.
 
     Of a product of bytes both operands use all levels, the ends among them; int32 constants are as large as its sums,
-    and float constants scale these to levels of a byte.
+    and float constants scale these to levels of a byte. Numbers that kernels share a parameter for are those of one of
+    them.
     """
     rng = np.random.default_rng(task_seed(task, seed))
     weight = max(task.constants, key=lambda i: math.prod(task.shapes[i]), default=-1)
@@ -112,7 +113,9 @@ def make_inputs(task: Task, block: NDArray[np.float32], seed: int, positive: boo
         dtype = numpy_dtype(name)
         array = aligned(shape, dtype)
         offset = int(rng.integers(PERIOD))
-        if name == "bfloat16":
+        if task.numbers and index == len(task.shapes) - 2:
+            array[...] = task.numbers
+        elif name == "bfloat16":
             values = aligned(shape, np.dtype("float32"))
             fill_normal(values, block, offset)
             array[...] = values.view(np.uint32) >> 16

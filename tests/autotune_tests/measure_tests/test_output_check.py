@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -172,3 +174,8 @@ def test_a_few_bytes_may_be_rounded_the_other_way() -> None:
     found = want.copy()
     found[::50] ^= 1
     assert Expected(want, "uint8").mismatch(found)
+
+
+def test_numbers_that_kernels_share_a_parameter_for_are_those_of_one_of_them() -> None:
+    task = replace(task_of([(8, 16), (2,), (8, 16)], ["float32"] * 3, (1,)), numbers=(0.25, 3.0))
+    assert make_inputs(task, BLOCK, 0)[1].tolist() == [0.25, 3.0]

@@ -28,6 +28,8 @@ from schedules.errors import (
 )
 
 if TYPE_CHECKING:
+    __version__: str
+
     from autotune.exchange.export_c import export_c as export_c
     from autotune.options import Generation as Generation
     from autotune.options import Options as Options

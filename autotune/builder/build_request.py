@@ -66,12 +66,15 @@ class LaneKernels:
 
         def guessed(choice: Choice) -> Choice:
             space = self.program.spaces[choice.task]
-            if choice.latency_s is not None or choice.task not in self.tasks or not space.knobs:
+            if choice.config != BASELINE or choice.task not in self.tasks or not space.knobs:
                 return choice
             task = next(task for task in self.program.tasks if task.key == choice.task)
-            guesses = reuse.guided(space, reuse.near(task, record_key(task, space, self.target))).initial
+            key = record_key(task, space, self.target)
+            if next(iter(log.records(key)), None) is not None:  # all that was tried failed, or was slower
+                return choice
+            guesses = reuse.guided(space, reuse.near(task, key)).initial
             allowed = [config for config in guesses if loss(config) <= most_loss]
-            return replace(choice, config=allowed[0]) if allowed else choice
+            return replace(choice, config=allowed[0], latency_s=None) if allowed else choice
 
         known = self.plan(log, frozen, most_loss)
         return replace(known, choices=tuple(guessed(choice) for choice in known.choices))

@@ -14,10 +14,10 @@ from autotune.artifact.replacement import install, scratch_beside
 from autotune.backends.cpu.cpu_build import build_artifact, is_built
 from autotune.builder.accuracy import LEVELS, Built, first_that_passes
 from autotune.builder.build_request import LATENCY, BuildRequest, BuildResult, LaneKernels
-from autotune.options import INSTANT
 from autotune.runtime.model_timing import median_s, session_run
 from autotune.runtime.session import InferenceSession
 from autotune.validation.verify import session_inputs
+from schedules.errors import CompileError
 from schedules.lower import BASELINE
 
 logger = logging.getLogger(__name__)
@@ -72,13 +72,24 @@ def build_unseen(request: BuildRequest, kernels: LaneKernels) -> BuildResult:
 
 
 def _candidates(request: BuildRequest, kernels: LaneKernels, folder: Path) -> Iterator[Built]:
+    """Builds to try: tasks that the budget did not reach by guesses first, since a template's first guess is mostly far
+    ahead of the untuned program; then untuned, should a guess not compile or not pass.
+    """
     seen = set[str]()
     for most_loss in LEVELS:
-        planned = kernels.guessed_plan if request.options.effort == INSTANT else kernels.plan
-        plan = planned(request.log, request.options.frozen, most_loss)
-        if plan.digest not in seen:
+        for planned in [kernels.plan] if request.options.frozen else [kernels.guessed_plan, kernels.plan]:
+            plan = planned(request.log, request.options.frozen, most_loss)
+            if plan.digest in seen:
+                continue
             seen.add(plan.digest)
-            yield Built(_built(request, kernels, plan, folder), plan)
+            try:
+                path = _built(request, kernels, plan, folder)
+            except CompileError as error:
+                if planned == kernels.plan:
+                    raise
+                logger.warning("kernels without records are built untuned: a guess failed (%s)", error)
+                continue
+            yield Built(path, plan)
 
 
 def _built(request: BuildRequest, kernels: LaneKernels, plan: Plan, folder: Path) -> Path:

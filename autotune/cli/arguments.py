@@ -6,7 +6,7 @@ import functools
 import inspect
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_type_hints
@@ -372,7 +372,7 @@ def target_and_shapes(target: str, threads: int | None, inputs: list[str] | None
     fields = parse_target(target)
     if threads is not None and "target" in fields and fields["target"].mcpu:
         fields["target"] = replace(fields["target"], threads=threads)
-    sets: Sequence[dict[str, tuple[int, ...]]] = ()
+    sets: Sequence[Mapping[str, tuple[int, ...]]] = ()
     if inputs:
         from autotune.importer.onnx_model.shape_sets import shape_sets  # loads onnx
 

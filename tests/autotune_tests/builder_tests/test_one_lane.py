@@ -12,6 +12,7 @@ from autotune.builder.build_request import LATENCY, BuildRequest, LaneKernels
 from autotune.builder.one_lane import build_on_one_lane
 from autotune.graph.lanes import cpu_lane
 from autotune.options import Options
+from schedules.errors import CompileError
 from schedules.lower import BASELINE
 from tests.autotune_tests.tiny import target, tiny_program
 from tuning_logs.measurement import Measurement
@@ -74,3 +75,30 @@ def test_an_interrupted_run_is_verified_but_not_timed(request_of, timed):
     assert result.verdict.passed
     assert result.latency_ms == {"untuned": None, "tuned": None}
     assert LATENCY not in read_artifact(request_of.out).provenance
+
+
+def test_tasks_that_the_budget_did_not_reach_are_built_by_guesses(request_of, timed):
+    timed += [1.0, 2.0]
+    program = request_of.whole.program
+    plan = build_on_one_lane(request_of, request_of.whole).plan
+    with_choice = [task.key for task in program.tasks if program.spaces[task.key].knobs]
+    untried = [choice for choice in plan.choices if choice.task in with_choice and choice.latency_s is None]
+    assert untried
+    assert all(choice.config != BASELINE for choice in untried)
+
+
+def test_a_guess_that_does_not_compile_is_built_untuned(request_of, timed, monkeypatch, caplog):
+    timed += [1.0, 2.0]
+    real = one_lane.build_artifact
+
+    def build(path, program, plan, *others):
+        if any(choice.config != BASELINE and choice.latency_s is None for choice in plan.choices):
+            raise CompileError("conv does not compile (too large)")
+        return real(path, program, plan, *others)
+
+    monkeypatch.setattr(one_lane, "build_artifact", build)
+    result = build_on_one_lane(request_of, request_of.whole)
+    assert result.verdict.passed
+    assert is_tuned(result.plan)
+    assert all(choice.config == BASELINE for choice in result.plan.choices if choice.latency_s is None)
+    assert "too large" in caplog.text

@@ -19,10 +19,6 @@ from autotune.importer.operators.limits import WIDEST
 Sized = tuple[list[str], list[int], str]
 """Outputs ("" for those not asked for), the axis along which each is cut, and the length: an int64 scalar."""
 
-MOST_BOXES = 10
-"""Boxes that ``Suppress`` chooses from: with 40 boxes of several classes its kernel was seen to crash, which is not
-explained yet. With up to ten of one class it agrees with ONNX's node suite."""
-
 MOST_PAIRS = 1 << 26
 """Elements of all pairs of slices that ``Unique`` compares. Heuristic, not measured."""
 
@@ -89,8 +85,6 @@ def non_max_suppression(node: Node, e: Emit) -> Sized:
     ``Suppress`` is ours: per class (boxes + 1 + boxes,) the number of boxes kept, them, and what it works with.
     """
     (batch, boxes, _), (_, classes, _) = node.shape(0), node.shape(1)
-    if batch * classes > 1 or boxes > MOST_BOXES:
-        raise node.refused(f"the shape of its result depends on data, with more than one class or {MOST_BOXES} boxes")
     wanted = int(node.constant(2, "max_output_boxes_per_class").reshape(-1)[0]) if node.input(2) else 0
     if wanted <= 0:
         raise node.refused("it keeps no box, since its max_output_boxes_per_class is 0 or left out")

@@ -52,6 +52,9 @@ def greedy(batch: int, classes: int, count: int, kept: int, overlap: float, leas
                     T.reads(boxes[b, 0:count, 0:4], scores[b, c, 0:count], out[b, c, 0:size])
                     T.writes(out[b, c, 0:size])
                     best = T.alloc_buffer((1,), "int64", scope="local")
+                    top = T.alloc_buffer(
+                        (1,), "float32", scope="local"
+                    )  # scores[best]: best may be −1
                     edge = T.alloc_buffer((3,), "float32", scope="local")
                     for i in range(1 + kept):
                         out[b, c, i] = T.int64(0)
@@ -59,10 +62,12 @@ def greedy(batch: int, classes: int, count: int, kept: int, overlap: float, leas
                         out[b, c, 1 + kept + i] = T.Cast("int64", scores[b, c, i] > T.float32(least))
                     for k in range(kept):
                         best[0] = T.int64(-1)
+                        top[0] = T.float32(0)
                         for i in range(count):
-                            if out[b, c, 1 + kept + i] > T.int64(0):  # noqa: SIM102  # ``and`` would read scores[-1]
-                                if best[0] < T.int64(0) or scores[b, c, i] > scores[b, c, best[0]]:
+                            if out[b, c, 1 + kept + i] > T.int64(0):  # noqa: SIM102  # as ``or``, ``and`` reads both
+                                if best[0] < T.int64(0) or scores[b, c, i] > top[0]:
                                     best[0] = T.Cast("int64", i)
+                                    top[0] = scores[b, c, i]
                         if best[0] >= T.int64(0):
                             out[b, c, 1 + k] = best[0]
                             out[b, c, 0] = out[b, c, 0] + T.int64(1)

@@ -54,12 +54,12 @@ def test_distinct_elements_and_slices(tmp_path, axis, in_order):
 @pytest.mark.parametrize("centred", [0, 1])
 def test_boxes_that_no_better_box_overlaps(tmp_path, centred):
     rng = np.random.default_rng(2)
-    boxes = rng.random((1, 10, 4)).astype(np.float32)
-    scores = rng.random((1, 1, 10)).astype(np.float32)
+    boxes = rng.random((2, 400, 4)).astype(np.float32)
+    scores = rng.random((2, 3, 400)).astype(np.float32)
     limits = {"most": np.array([7]), "overlap": np.array([0.3], np.float32), "least": np.array([0.2], np.float32)}
     names = ["boxes", "scores", *limits]
     node = helper.make_node("NonMaxSuppression", names, ["y"], center_point_box=centred)
     model = model_of([node], [value("boxes", boxes.shape), value("scores", scores.shape)], ["y"], limits)
     ours, theirs = run(outputs(model, "y"), tmp_path, {"boxes": boxes, "scores": scores})
     assert close(ours, theirs)
-    assert 0 < len(ours[0]) <= 7
+    assert 0 < len(ours[0]) <= 2 * 3 * 7

@@ -13,7 +13,6 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from autotune.host.dtypes import is_short_float
 from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.importer.onnx_model.simplify import simplify
 from autotune.options import FP32, Precision
@@ -30,6 +29,8 @@ takes no model of 2 GiB from memory. ResNet-50 has 204 MB."""
 
 WIDENED_MULTIPLICATIONS = 6 * 10**9
 """Multiplications up to which a model is widened. ResNet-50 has 4.1e9 and takes 4.5 s in 64 bits on two busy cores."""
+
+DOUBLE = onnx.TensorProto.DOUBLE
 
 NOISES = 2
 """Runs with noise of a model that quantises. Heuristic, not measured."""
@@ -121,10 +122,11 @@ class Reference:
             raise NotWidenedError(f"its weights would take {size >> 20} MiB in 64 bits, above {WIDENED_BYTES >> 20}")
         if (count := multiplications(self._model)) > WIDENED_MULTIPLICATIONS:
             raise NotWidenedError(f"it has {count:.2g} multiplications, above {WIDENED_MULTIPLICATIONS:.2g}")
-        wide = {name: array.astype(np.float64) if _is_float(array) else array for name, array in feed.items()}
         outputs = []
         for rounded in (False, True) if is_short(self._model) else (False,):
             model, noisy = widen(self._model, rounded)
+            double = {value.name for value in model.graph.input if value.type.tensor_type.elem_type == DOUBLE}
+            wide = {name: array.astype(np.float64) if name in double else array for name, array in feed.items()}
             noises = ([0.0] * (not rounded) + [1.0] * NOISES) if noisy else []
             feeds = [{**wide, NOISE: np.array(noise)} for noise in noises] or [wide]
             try:
@@ -159,10 +161,6 @@ def _session(model: onnx.ModelProto, optimised: bool) -> Any:
     if not optimised:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-
-
-def _is_float(array: NDArray[Any]) -> bool:
-    return array.dtype.kind == "f" or is_short_float(array.dtype)
 
 
 def _same(one: Arrays, other: Arrays) -> bool:

@@ -8,7 +8,9 @@ purpose is kept: QuantizeLinear and DequantizeLinear are written out as ONNX def
 
 ONNX Runtime's CPU provider has no 64-bit convolution: ``exact_conv`` writes it as products of matrices. The few other
 operators without a 64-bit kernel (resizing, average pools, error functions …) run in 32 bits between two casts: each
-rounds its inputs and its result once, which is little beside the thousands of roundings of a model's sums.
+rounds its inputs and its result once, which is little beside the thousands of roundings of a model's sums. An input of
+the model that only they read stays as it is. A MatMulNBits that may round its other operand to 8 bits
+(``accuracy_level``) is among them, and is told not to.
 
 A model of 16-bit floats may also be rounded where it says so, after every operator. So far is its own arithmetic from
 exact; ONNX Runtime's CPU provider computes in 32 bits and is nearer.
@@ -31,6 +33,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import AttributeProto, NodeProto, TensorProto, helper, numpy_helper
 
+from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.validation.exact_conv import convolution
 
 NOISE = "widened.noise"
@@ -60,6 +63,28 @@ INTEGERS: dict[int, tuple[int, int]] = {
     TensorProto.UINT16: (0, 65535),
 }
 """Types that QuantizeLinear saturates to, and their bounds."""
+
+RUNTIME_TYPES = {
+    f"tensor({name})": kind
+    for name, kind in {
+        "float": TensorProto.FLOAT,
+        "float16": TensorProto.FLOAT16,
+        "bfloat16": TensorProto.BFLOAT16,
+        "double": TensorProto.DOUBLE,
+        "bool": TensorProto.BOOL,
+        **{name.lower(): getattr(TensorProto, name) for name in ("INT4", "UINT4", "INT8", "UINT8", "INT16", "UINT16")},
+        **{name.lower(): getattr(TensorProto, name) for name in ("INT32", "UINT32", "INT64", "UINT64")},
+    }.items()
+}
+"""ONNX Runtime's names of types."""
+
+WRITTEN = {
+    "Conv": "_conv",
+    "QuantizeLinear": "_quantize",
+    "DequantizeLinear": "_dequantize",
+    "DynamicQuantizeLinear": "_dynamic_quantize",
+}
+"""Operators that are written out → the method that does it."""
 
 CLAIMED = frozenset({"LSTM", "GRU"})
 """Operators that ONNX Runtime registers for 64 bits and then refuses to run."""
@@ -122,6 +147,7 @@ class _Widened:
         self._old, self._rounded = model, rounded
         self._opsets = {each.domain or "onnx": each.version for each in model.opset_import}
         self._weights: list[TensorProto] = []
+        self._narrow = frozenset[str]()
         self.nodes: list[NodeProto] = []
         self.noisy = False
         self.types: dict[str, int] = {}
@@ -132,6 +158,10 @@ class _Widened:
             self.types[value.name] = value.type.tensor_type.elem_type
         for weight in graph.initializer:
             self.types[weight.name] = weight.data_type
+        made = [value for node in graph.node for value in node.output if value]
+        unknown = [value for value in made if not self.types.get(value)]
+        if unknown:
+            self.types.update(_runtime_types(model, unknown))
 
     def model(self) -> onnx.ModelProto:
         """The widened model."""
@@ -139,12 +169,13 @@ class _Widened:
         if graph.sparse_initializer:
             raise NotWidenedError("it has sparse weights")
         self._weights = [_widened_tensor(weight) for weight in graph.initializer]
+        self._narrow = self._read_in_32_bits()
         for node in graph.node:
             first = len(self.nodes)
             self._add(node)
             if self._rounded:
                 self._round(node, first)
-        inputs = [_widened_value(value) for value in graph.input]
+        inputs = [value if value.name in self._narrow else _widened_value(value) for value in graph.input]
         if self.noisy:
             inputs.append(helper.make_tensor_value_info(NOISE, TensorProto.DOUBLE, []))
         outputs = [_widened_value(value) for value in graph.output]
@@ -174,17 +205,27 @@ class _Widened:
             raise NotWidenedError(f"the type of '{value}' is not known")
         return self.types[value] in FLOATS
 
+    def _read_in_32_bits(self) -> frozenset[str]:
+        """Inputs of the model that only operators without a 64-bit kernel read.
+
+        Between two casts they would be values like any other, which ONNX Runtime's attention takes for its results'
+        memory, and refuses for its size.
+        """
+        graph = self._old.graph
+        left = {value.name for value in graph.input if self.types[value.name] == TensorProto.FLOAT}
+        for node in graph.node:
+            if node.op_type in WRITTEN or self._has_kernel(node):
+                left -= set(node.input)
+        return frozenset(left - {value.name for value in graph.output})
+
     def _add(self, node: NodeProto) -> None:
         if any(attribute.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS) for attribute in node.attribute):
             raise NotWidenedError(f"it has a {node.op_type} with a graph of its own")
-        written = {
-            "Conv": self._conv,
-            "QuantizeLinear": self._quantize,
-            "DequantizeLinear": self._dequantize,
-            "DynamicQuantizeLinear": self._dynamic_quantize,
-        }.get(node.op_type if node.domain in ("", "ai.onnx") else "")
-        if written is not None and written(node):
+        written = WRITTEN.get(node.op_type if node.domain in ("", "ai.onnx") else "")
+        if written is not None and getattr(self, written)(node):
             return
+        if node.op_type == "MatMulNBits":
+            node = _unrounded(node)
         if self._has_kernel(node):
             self.nodes.append(_widened_node(node))
         else:
@@ -207,7 +248,7 @@ class _Widened:
         copy = NodeProto()
         copy.CopyFrom(node)
         for index, value in enumerate(node.input):
-            if value and self._is_float(value):
+            if value and self._is_float(value) and value not in self._narrow:
                 copy.input[index] = self.emit("Cast", value, to=TensorProto.FLOAT)
         outputs = [(index, value) for index, value in enumerate(node.output) if value and self._is_float(value)]
         for index, value in outputs:
@@ -296,6 +337,37 @@ class _Widened:
             return self.reshaped(value, ()) if shape else value
         axis = attributes.get("axis", 1) % len(rank)
         return self.reshaped(value, (-1, *(1 for _ in rank[axis + 1 :])))
+
+
+def _unrounded(node: NodeProto) -> NodeProto:
+    """A product by packed weights whose other operand stays as it is: accuracy level 1 of com.microsoft is fp32."""
+    copy = NodeProto()
+    copy.CopyFrom(node)
+    kept = [attribute for attribute in node.attribute if attribute.name != "accuracy_level"]
+    del copy.attribute[:]
+    copy.attribute.extend([*kept, helper.make_attribute("accuracy_level", 1)])
+    return copy
+
+
+def _runtime_types(model: onnx.ModelProto, names: list[str]) -> dict[str, int]:
+    """Types of values that ONNX's inference does not know, behind operators of other domains, by ONNX Runtime's."""
+    import onnxruntime  # optional: an extra
+
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    known = {value.name for value in copy.graph.output}
+    copy.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in known)
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    try:
+        with third_party():
+            session = onnxruntime.InferenceSession(
+                copy.SerializeToString(), options, providers=["CPUExecutionProvider"]
+            )
+    except ThirdPartyError as error:
+        raise NotWidenedError(f"ONNX Runtime does not say the types of its values: {error}") from error
+    return {value.name: RUNTIME_TYPES[value.type] for value in session.get_outputs() if value.type in RUNTIME_TYPES}
 
 
 @lru_cache(maxsize=1)

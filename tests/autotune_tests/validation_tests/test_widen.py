@@ -5,7 +5,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from autotune.validation.reference_runs import reference_outputs
+from autotune.validation.reference_runs import Reference, reference_outputs
 from autotune.validation.widen import NOISE, NotWidenedError, is_short, multiplications, widen
 
 FLOAT, HALF = TensorProto.FLOAT, TensorProto.FLOAT16
@@ -93,7 +93,7 @@ def test_operators_without_a_kernel_of_64_bits_run_in_32():
     weights = {"tiny": np.float32(1e-12)}
     model = model_of(nodes, [value("x", FLOAT, (3,))], [value("y", FLOAT, (3,))], weights)
     x = np.array([0.1, 0.5, -2.0])
-    (exact,) = run(widen(model)[0], x=x)
+    (exact,) = run(widen(model)[0], x=x.astype(np.float32))  # which only Erf reads: it stays as it is
     (narrow,) = run(model, x=x.astype(np.float32))
     assert exact.dtype == np.float64
     assert np.abs(exact - narrow).max() < 1e-7
@@ -166,3 +166,33 @@ def test_graphs_within_graphs_are_refused_by_name():
     inputs = [value("x", FLOAT, (1,)), value("c", TensorProto.BOOL, ())]
     with pytest.raises(NotWidenedError, match="a If with a graph of its own"):
         widen(model_of([node], inputs, [value("y", FLOAT, (1,))]))
+
+
+def test_products_by_packed_weights_are_exact_though_their_model_rounds_to_bytes():
+    """Behind operators of com.microsoft ONNX's inference knows no type; a cache is read in 32 bits alone."""
+    rng = np.random.default_rng(0)
+    levels = rng.integers(0, 256, (24, 2, 16)).astype(np.uint8)
+    scales = rng.random(48).astype(np.float32)
+    sizes = {"K": 64, "N": 24, "bits": 4, "block_size": 32, "accuracy_level": 4}
+    nodes = [
+        helper.make_node("MatMulNBits", ["x", "levels", "scales"], ["product"], domain="com.microsoft", **sizes),
+        helper.make_node("Mul", ["product", "product"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "packed",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [3, 64])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [3, 24])],
+        [numpy_helper.from_array(levels, "levels"), numpy_helper.from_array(scales, "scales")],
+    )
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    x = rng.standard_normal((3, 64)).astype(np.float32)
+    allowance = Reference(model).allowance({"x": x})
+    assert allowance is not None
+    assert allowance.bound == "fp64"
+    halves = np.stack([levels & 15, levels >> 4], -1).reshape(24, 64).astype(np.float64) - 8
+    weights = halves * np.repeat(scales.reshape(24, 2), 32, axis=1)
+    expected = (x.astype(np.float64) @ weights.T) ** 2
+    np.testing.assert_allclose(allowance.exact[0], expected, rtol=1e-5, atol=1e-4)
+    assert any(np.abs(sample[0] - expected).max() > 1e-2 for sample in allowance.samples)

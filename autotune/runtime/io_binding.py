@@ -117,7 +117,11 @@ class IOBinding:
         return self._executor.cache_specs(batch) if self._executor else []
 
     def empty_cache(self, name: str, batch: int = 1) -> Array:
-        """A buffer of zeros for the cache ``name``, aligned as kernels need it."""
+        """A buffer of zeros for the cache ``name``, aligned as kernels need it.
+
+        Raises:
+            UsageError: if the model has no such cache.
+        """
         spec = next((spec for spec in self.cache_specs(batch) if spec.name == name), None)
         if spec is None:
             raise UsageError(f"the model has no cache {name!r}; its caches are {self._pasts}")

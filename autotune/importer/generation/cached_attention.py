@@ -15,7 +15,11 @@ from schedules.templates.by_hand.attention import LANES, AttentionShape, cached_
 
 @converts(ATTENTION)
 def attention(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
-    """One kernel, which writes the new keys and values into the caches that it is given."""
+    """One kernel, which writes the new keys and values into the caches that it is given.
+
+    Raises:
+        ModelError: if the heads are no multiple of the kernel's lanes, or something is not fp32.
+    """
     q, k, v, cache, mask = inputs[0], inputs[1], inputs[2], inputs[3], inputs[6]
     batch, heads, length, size = (int(extent) for extent in q.ty.shape)  # type: ignore[union-attr]
     groups, capacity = (int(cache.ty.shape[axis]) for axis in (1, 2))  # type: ignore[union-attr]

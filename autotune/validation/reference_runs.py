@@ -156,11 +156,17 @@ def _session(model: onnx.ModelProto, optimised: bool) -> Any:
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
-    # Without VNNI its fast product of unsigned and signed bytes saturates: a reference must not.
-    options.add_session_config_entry("session.x64quantprecision", "1")
+    # Without VNNI its fast product of unsigned and signed bytes saturates: a reference must not. The option gives
+    # weights one zero point, which block-wise ones may not have: ONNX Runtime then refuses to run them.
+    if not any(_is_block_wise(node) for node in model.graph.node):
+        options.add_session_config_entry("session.x64quantprecision", "1")
     if not optimised:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
+def _is_block_wise(node: onnx.NodeProto) -> bool:
+    return node.op_type == "DequantizeLinear" and any(each.name == "block_size" and each.i for each in node.attribute)
 
 
 def _same(one: Arrays, other: Arrays) -> bool:

@@ -52,9 +52,7 @@ def greedy(batch: int, classes: int, count: int, kept: int, overlap: float, leas
                     T.reads(boxes[b, 0:count, 0:4], scores[b, c, 0:count], out[b, c, 0:size])
                     T.writes(out[b, c, 0:size])
                     best = T.alloc_buffer((1,), "int64", scope="local")
-                    top = T.alloc_buffer(
-                        (1,), "float32", scope="local"
-                    )  # scores[best]: best may be −1
+                    top = T.alloc_buffer((1,), "float32", scope="local")  # scores[best]: best may be −1
                     edge = T.alloc_buffer((3,), "float32", scope="local")
                     for i in range(1 + kept):
                         out[b, c, i] = T.int64(0)

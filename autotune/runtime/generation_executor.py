@@ -19,13 +19,16 @@ from autotune.artifact.composite import Composite
 from autotune.artifact.directory import Artifact
 from autotune.backends.backend_catalog import backend_of
 from autotune.backends.executor import KernelExecutor
-from autotune.interface import Cache, TensorSpec
+from autotune.interface import Cache, OpenSpec, TensorSpec
 from autotune.runtime.artifact_executor import Array, Arrays, ArtifactExecutor
 from autotune.runtime.inputs import Spec, shape_text
 from autotune.runtime.key_value_caches import KeyValueCaches
 from schedules.errors import UsageError
 
 SCATTER, GROUP = "scatter", "group"
+
+TOTAL = "total_sequence_length"
+"""Name of the open size of masks: past and new positions."""
 
 
 @dataclass(frozen=True)
@@ -73,9 +76,17 @@ class GenerationExecutor(ArtifactExecutor):
         self._pasts = [cache.past for cache in self.caches]
         self._presents = [cache.present for cache in self.caches]
         self.kind = self.caches[0].kind
+        if self.kind != SCATTER and isinstance(artifact, Composite):
+            self.inputs = [self._with_open_total(spec) for spec in whole.inputs]
         self.buckets = sorted((self._bucket(part) for part in parts), key=lambda each: (each.batch, each.length))
         self._opened: dict[int, KernelExecutor] = {}
         self._executor(self.buckets[0])
+
+    def _with_open_total(self, spec: Spec) -> Spec:
+        """``spec`` with past and new positions together left open: in every part they are as long as the cache."""
+        if not any(size == self.capacity for size in spec.shape):
+            return spec
+        return OpenSpec(spec.name, tuple(TOTAL if size == self.capacity else size for size in spec.shape), spec.dtype)
 
     @property
     def capacity(self) -> int:
@@ -240,6 +251,11 @@ class GenerationExecutor(ArtifactExecutor):
             elif size == given:
                 source.append(slice(None))
                 target.append(slice(None))
+            elif given != used - before + new:
+                raise UsageError(
+                    f"input {spec.name!r} has {given} elements on axis {axis}; with {used - before} positions in use "
+                    f"and {new} new ones it must have {used - before + new}"
+                )
             else:
                 spread = axis
                 source.append(slice(0, given))

@@ -9,6 +9,7 @@ import pytest
 import autotune
 from autotune import Options
 from autotune.options import Generation
+from autotune.runtime.generation_executor import TOTAL
 from schedules.errors import UsageError
 from tests.models.language import save_language, tiny
 from tests.models.test_language import empty_caches, feed
@@ -121,3 +122,25 @@ def test_what_is_refused(built):
         three.bind_cpu_input(name, np.repeat(array, 3, 0) if array.ndim > 1 else array)
     with pytest.raises(UsageError, match=r"3 sequences at a time, and the artifact is for 1, 2; add 3 to --sequences"):
         session.run_with_iobinding(three)
+
+
+def test_masks_of_one_sequence_are_as_long_as_what_is_in_use(tmp_path):
+    """Where every part has the same number of sequences, the cache's length is the only size of the mask."""
+    decoder = tiny("llama_concat_32")
+    path = save_language(decoder, tmp_path / "model.onnx")
+    wanted = Generation(64, (8,), (1,))
+    options = Options(out=tmp_path / "out", log=tmp_path / "log.db", effort="instant", generate=wanted, threads=1)
+    session = autotune.InferenceSession(autotune.tune(path, options).artifact)
+    assert next(value.shape for value in session.get_inputs() if value.name == "attention_mask")[1] == TOTAL
+    binding = session.io_binding()
+    theirs = onnxruntime.InferenceSession(path)
+    for given, _, made in calls(decoder, theirs, 1, [0, 5, 6]):
+        for name, array in given.items():
+            binding.bind_cpu_input(name, array)
+        session.run_with_iobinding(binding)
+        np.testing.assert_allclose(binding.get_outputs()[0], made["logits"], atol=tolerance(decoder))
+    binding.bind_cpu_input("attention_mask", np.ones((1, 9), np.int64))
+    with pytest.raises(
+        UsageError, match="has 9 elements on axis 1; with 6 positions in use and 1 new"
+    ):
+        session.run_with_iobinding(binding)

@@ -332,11 +332,11 @@ def _sequence(folder: Path) -> Path:
     return saved(model, folder)
 
 
-@attack("words as input")
-def _words(folder: Path) -> Path:
+@attack("complex numbers as input")
+def _complex_numbers(folder: Path) -> Path:
     model = model_of([node("Identity", "x")])
     for value in (model.graph.input[0], model.graph.output[0]):
-        value.type.tensor_type.elem_type = TensorProto.STRING
+        value.type.tensor_type.elem_type = TensorProto.COMPLEX64
     return saved(model, folder)
 
 

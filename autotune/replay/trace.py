@@ -213,7 +213,7 @@ def _unpacked(facts: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], numb
         names=tuple(facts["names"]),
     )
     return Trace(
-        Task(**task),
+        Task(**{**task, "numbers": tuple(task.get("numbers", ()))}),
         space.with_initial(facts["first"]),
         facts["exhausted"],
         facts["bound_s"],

@@ -78,7 +78,7 @@ def roi_align(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], ops
     weighted corners, as in ONNX Runtime.
 
     Raises:
-        ModelError: for greatest samples of as many as fit a region, which depends on data.
+        ModelError: for as many samples as fit a region, which depends on data.
     """
     x, rois, batch = inputs[:3]
     assert x is not None
@@ -91,9 +91,9 @@ def roi_align(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], ops
     if half:  # half a pixel of the map, which TVM's converter takes off the unscaled regions
         rois = bb.normalize(relax.op.subtract(rois, relax.const(0.5 / scale, str(rois.ty.dtype))))
     size = int(attrs.get("output_height", 1)), int(attrs.get("output_width", 1))
+    if ratio < 1:
+        raise ModelError("with as many samples as fit a region; give a sampling_ratio")
     if mode == b"max":
-        if ratio < 1:
-            raise ModelError("mode 'max' with as many samples as fit; give a sampling_ratio")
         return bb.emit_te(_greatest, x, rois, batch, size, ratio, scale, half, primfunc_name_hint="roi_align_max")
     column = bb.normalize(relax.op.astype(relax.op.expand_dims(batch, axis=1), str(rois.ty.dtype)))
     boxes = bb.normalize(relax.op.concat([column, rois], axis=1))

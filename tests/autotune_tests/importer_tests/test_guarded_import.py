@@ -149,7 +149,7 @@ def test_four_bit_weights_in_blocks_are_imported(kind: int, tmp_path: Path) -> N
     model.graph.initializer.extend(weights)
     path = written(model, tmp_path)
     _, program = import_model(path, {}, target())
-    assert [task.template for task in program.tasks] == ["matmul"]
+    assert [task.template for task in program.tasks] == ["low_bit_matmul"]
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")

@@ -140,7 +140,5 @@ def test_masks_of_one_sequence_are_as_long_as_what_is_in_use(tmp_path):
         session.run_with_iobinding(binding)
         np.testing.assert_allclose(binding.get_outputs()[0], made["logits"], atol=tolerance(decoder))
     binding.bind_cpu_input("attention_mask", np.ones((1, 9), np.int64))
-    with pytest.raises(
-        UsageError, match="has 9 elements on axis 1; with 6 positions in use and 1 new"
-    ):
+    with pytest.raises(UsageError, match="has 9 elements on axis 1; with 6 positions in use and 1 new"):
         session.run_with_iobinding(binding)

@@ -46,7 +46,9 @@ class ElementwiseTemplate(OneAlgorithm[Anchor]):
     def match(self, func: tirx.PrimFunc) -> Anchor | None:
         """The last block, if no block reduces and each computes one element from its axes."""
         blocks = blocks_in_order(func)
-        if not blocks or any(extents(block, REDUCE) or not isinstance(block.body, tirx.BufferStore) for block in blocks):
+        if not blocks or any(
+            extents(block, REDUCE) or not isinstance(block.body, tirx.BufferStore) for block in blocks
+        ):
             return None
         return about_last(blocks, parameter_shapes(func))
 

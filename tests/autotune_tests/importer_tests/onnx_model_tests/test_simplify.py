@@ -281,8 +281,6 @@ def test_function_that_cannot_be_expanded_is_a_model_error(tmp_path):
     ("exponent", "left"),
     [(2.0, 0), (np.full((1,), 2.0), 0), (3.0, 0), (4.0, 1), (np.array([2.0, 2.0]), 1)],
 )
-    ("exponent", "left"), [(2.0, 0), (np.full((1,), 2.0), 0), (3.0, 0), (4.0, 1), (np.array([2.0, 2.0]), 1)]
-)
 def test_squares_are_products(tmp_path, exponent, left):
     node = helper.make_node("Pow", ["x", "e"], ["y"])
     model = model_of([node], [value("x", (3, 2))], ["y"], {"e": np.asarray(exponent, np.float32)})

@@ -77,7 +77,7 @@ def _candidates(request: BuildRequest, kernels: LaneKernels, folder: Path) -> It
     """
     seen = set[str]()
     for most_loss in LEVELS:
-        for planned in [kernels.plan] if request.options.frozen else [kernels.guessed_plan, kernels.plan]:
+        for planned in (kernels.guessed_plan, kernels.plan):
             plan = planned(request.log, request.options.frozen, most_loss)
             if plan.digest in seen:
                 continue

@@ -117,6 +117,9 @@ class GenerationExecutor(ArtifactExecutor):
         made = iter(self.step(caches, rest))
         held = self.capacity if self.kind == SCATTER else pasts[0].shape[2] + new
         presents = dict(zip(self._presents, caches.presents(held), strict=True))
+        if self.kind == SCATTER:  # what a padded call wrote behind the end is not the model's
+            for number, past in zip(self._presents, pasts, strict=True):
+                presents[number][:, :, caches.length :] = past[:, :, caches.length :]
         return [presents[number] if number in presents else next(made) for number in range(len(self.outputs))]
 
     def step(self, caches: KeyValueCaches, arrays: Arrays) -> list[Array]:

@@ -17,17 +17,27 @@ from tests.models.test_language import empty_caches, feed
 TOKENS = 16
 
 
-@pytest.fixture(scope="module", params=["llama_concat_32", "gpt2_scatter_32", "qwen_group_4"])
-def built(request, tmp_path_factory):
+DECODERS = ("llama_concat_32", "gpt2_scatter_32", "qwen_group_4")
+
+
+@pytest.fixture(scope="module")
+def artifacts(tmp_path_factory):
+    """Decoder → its model and artifact. All are built before one runs: an import is a fork of this process."""
+    made = {}
+    for name in DECODERS:
+        folder = tmp_path_factory.mktemp(name)
+        path = save_language(tiny(name), folder / "model.onnx")
+        wanted = Generation(64, (8,), (1, 2))
+        options = Options(out=folder / "out", log=folder / "log.db", effort="instant", generate=wanted, threads=2)
+        made[name] = path, autotune.tune(path, options).artifact
+    return made
+
+
+@pytest.fixture(scope="module", params=DECODERS)
+def built(request, artifacts):
     """A decoder, its artifact, and ONNX Runtime's session of it."""
-    folder = tmp_path_factory.mktemp("generation")
-    decoder = tiny(request.param)
-    path = save_language(decoder, folder / "model.onnx")
-    options = Options(
-        out=folder / "out", log=folder / "log.db", effort="instant", generate=Generation(64, (8,), (1, 2)), threads=2
-    )
-    autotune.tune(path, options)
-    return decoder, autotune.InferenceSession(folder / "out"), onnxruntime.InferenceSession(path)
+    path, artifact = artifacts[request.param]
+    return tiny(request.param), autotune.InferenceSession(artifact), onnxruntime.InferenceSession(path)
 
 
 def calls(decoder, theirs, batch, cuts):

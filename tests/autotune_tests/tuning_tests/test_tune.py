@@ -328,8 +328,9 @@ def test_failed_candidates_are_counted_and_survived(tmp_path, model, monkeypatch
     monkeypatch.setattr(local_measurer, "LocalMeasurer", lambda *_, **__: FakeMeasurer(lambda _: slow))
     result = tuning.tune(model, options(tmp_path))
     assert (result.measured_trials, result.failed_trials) == (6, 6)
-    with open_log(tmp_path / "t.db") as log:
-        tried = {key.task for key in log.counts() if key.space != UNTUNED.identity}
+    log = open_log(tmp_path / "t.db")
+    tried = {key.task for key in log.counts() if key.space != UNTUNED.identity}
+    log.close()
     chosen = {choice.task: choice.config for choice in read_artifact(result.artifact).plan.choices}
     assert tried
     assert {chosen[task] for task in tried} == {BASELINE}

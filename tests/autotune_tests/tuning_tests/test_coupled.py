@@ -180,6 +180,7 @@ def test_a_wrong_result_is_not_installed(tune, tmp_path, monkeypatch):
     assert not out.exists()
 
 
+@pytest.mark.slow
 def test_one_lane_is_kept_where_a_placement_is_not_worth_it(tune, tmp_path, monkeypatch):
     """The artifact is then an ordinary one."""
     monkeypatch.setattr(placing, "WORTH", 1e9)

@@ -180,10 +180,14 @@ def test_a_wrong_result_is_not_installed(tune, tmp_path, monkeypatch):
     assert not out.exists()
 
 
-@pytest.mark.slow
 def test_one_lane_is_kept_where_a_placement_is_not_worth_it(tune, tmp_path, monkeypatch):
-    """The artifact is then an ordinary one."""
-    monkeypatch.setattr(placing, "WORTH", 1e9)
+    """The artifact is then an ordinary one. What is faster is said, not timed: the device may be, on a busy machine."""
+
+    def seconds(source, candidates):
+        return [0.99 if each.placed else 1.0 if each.name == "CPU alone" else 2.0 for each in candidates]
+
+    monkeypatch.setattr(CpuAndDevice, "seconds", seconds)
+    monkeypatch.setattr(placing, "MOST_MEASURED", 1)
     result = tune(tmp_path / "d.tuned")
     assert result.verified.passed
     assert result.latency_ms["tuned"] > 0.0

@@ -40,9 +40,8 @@ WAYS = {
 """Engine → its ways to serve several clients: one session of ONNX Runtime for all, or one for each; OpenVINO's hints
 THROUGHPUT and LATENCY, held to fp32."""
 
-ROUND_S = 0.5
+ROUND_S = 0.4
 """Timed seconds per engine, number of clients and round. Heuristic: some requests of the slowest model."""
-
 
 LOOKS, FAR_BEHIND = 4, 0.85
 """Rounds after which a way to serve is left out that answers less than this share of what its engine's better way does.
@@ -54,7 +53,7 @@ class Served:
     """What one engine did for one number of clients.
 
     Attributes:
-        rounds: (seconds, those of every request) of each round.
+        rounds: (requests per second, seconds of every request) of each round.
     """
 
     name: str
@@ -64,9 +63,14 @@ class Served:
     rounds: list[tuple[float, list[float]]] = field(default_factory=list)
 
     @property
+    def rates(self) -> list[float]:
+        """Requests per second of every round."""
+        return [rate for rate, _ in self.rounds]
+
+    @property
     def requests_per_s(self) -> float:
         """Median over the rounds."""
-        return statistics.median(len(latencies) / elapsed_s for elapsed_s, latencies in self.rounds)
+        return statistics.median(self.rates)
 
     def to_data(self) -> dict[str, Any]:
         """As in ``tune bench --clients --json``."""
@@ -79,6 +83,7 @@ class Served:
             "clients": self.clients,
             "requests": len(every_ms),
             "requests_per_s": self.requests_per_s,
+            "quartiles": [float(value) for value in np.percentile(self.rates, (25, 75))],
             "p50_ms": p50,
             "p90_ms": p90,
             "p99_ms": p99,
@@ -158,15 +163,17 @@ def bench_clients(
                 find_model(artifact, model_path), {spec.name: spec.shape for spec in specs if spec.shape}
             )
         names = [OURS, *(way for each in ways.values() for way in each)]
+        folders: dict[str, Path] = {}  # one per artifact; engines read the model from ours
         engines: list[EngineProcess] = []
         for number, name in enumerate(names):
             progress("starting engines", number, len(names))
-            folder = Path(temporary) / str(number)
-            folder.mkdir()
             foreign = name in ways and name not in WAYS
             served = str(Path(name).resolve() if foreign else path.resolve())
-            write_job(folder, bound, feed, threads, served, asdict(options))
-            engines.append(stack.enter_context(EngineProcess(OURS if foreign else name, folder)))
+            if served not in folders:
+                folders[served] = Path(temporary) / str(number)
+                folders[served].mkdir()
+                write_job(folders[served], None if foreign else bound, feed, threads, served, asdict(options))
+            engines.append(stack.enter_context(EngineProcess(OURS if foreign else name, folders[served])))
         table = {
             (number, count): Served(name, engine.times.version, engine.times.precision, count)
             for count in clients

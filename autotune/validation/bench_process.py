@@ -96,13 +96,13 @@ class EngineProcess(AbstractContextManager["EngineProcess"]):
         return latencies
 
     def serve(self, clients: int, seconds: float) -> tuple[float, list[float]]:
-        """Seconds that requests of ``clients`` at once were sent for, and those of every request.
+        """Requests per second of ``clients`` at once, and the seconds of every request.
 
         Raises:
             MeasureError: if the process died or does not answer.
         """
-        elapsed_s, latencies = self._answer(Serve(clients, seconds, timeout_s=RUN_TIMEOUT_S))
-        return float(elapsed_s), list(latencies)
+        rate, latencies = self._answer(Serve(clients, seconds, timeout_s=RUN_TIMEOUT_S))
+        return float(rate), list(latencies)
 
     def cpu_s(self) -> float:
         """CPU seconds used so far, of all its threads."""

@@ -6,8 +6,7 @@ request at a time. Then several clients send requests to both, to ONNX Runtime a
 What was done before is not done again; the tables show all that is there.
 
     tune      NAME.throughput.tuned and NAME.latency.tuned
-    clients   NAME.clients.json: against the other engines
-    single    NAME.single.json: against our own artifact for a request at a time
+    clients   NAME.clients.json: against our own artifact for a request at a time and the other engines, in turn
     load      NAME.load.json
 """
 
@@ -35,7 +34,7 @@ from tests.models import save
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "build/serving"
 TUNE = [sys.executable, "-c", "import sys; from autotune.cli.main import main; sys.exit(main())"]
-STEPS = ("tune", "clients", "single", "load")
+STEPS = ("tune", "clients", "load")
 OBJECTIVES = ("throughput", "latency")
 
 LIGHT = (
@@ -52,6 +51,11 @@ CAPACITY_S, LOAD_S = 5.0, 20.0
 streams at this share: the slowest percent of them is 14."""
 
 
+def single_of(folder: Path, model: str) -> Path:
+    """Our artifact for a request at a time."""
+    return folder / f"{model}.latency.tuned"
+
+
 def tune(folder: Path, model: str, objective: str, budget: str) -> None:
     """Make the artifact of one objective, unless it is there."""
     out, onnx = folder / f"{model}.{objective}.tuned", folder / f"{model}.onnx"
@@ -63,8 +67,9 @@ def tune(folder: Path, model: str, objective: str, budget: str) -> None:
     subprocess.run([*TUNE, *line, "--out", str(out), "--quiet"], check=True)
 
 
-def clients(folder: Path, model: str, count: int, rounds: int, against: str) -> dict[str, Any]:
-    """Let clients send requests to the streams and to ``against``; what ``tune bench --json`` says."""
+def clients(folder: Path, model: str, count: int, rounds: int) -> dict[str, Any]:
+    """Let clients send requests to the streams and to all else in turn; what ``tune bench --json`` says."""
+    against = f"{single_of(folder, model)},onnxruntime,openvino"
     line = ["bench", str(folder / f"{model}.throughput.tuned"), "--model", str(folder / f"{model}.onnx")]
     line += ["--clients", str(count), "--against", against, "--rounds", str(rounds), "--json", "--quiet"]
     done = subprocess.run([*TUNE, *line], check=True, stdout=subprocess.PIPE, text=True)
@@ -151,23 +156,20 @@ def measured(folder: Path, model: str, step: str) -> dict[str, Any]:
 
 
 def clients_table(folder: Path, models: Sequence[str]) -> list[str]:
-    """Lines of what ``clients`` and ``single`` measured, and geometric means."""
+    """Lines of what ``clients`` measured, and geometric means."""
     head = "| model | requests/s | over our single stream | over ONNX Runtime, better way "
     lines = [head + "| over OpenVINO fp32, better hint | over the better of both |", "|---|" + "---:|" * 5]
-    ratios: dict[str, list[float]] = {"single": [], "onnxruntime": [], "openvino": [], "better": []}
+    ratios: list[list[float]] = []
     for model in models:
-        others, single = measured(folder, model, "clients"), measured(folder, model, "single")
-        if not others:
+        data = measured(folder, model, "clients")
+        if not data:
             continue
-        found = {name: next(iter(by.values())) for name, by in others["speedup"].items()}
-        found["better"] = min(found["onnxruntime"], found["openvino"])
-        if single:
-            found["single"] = next(iter(next(iter(single["speedup"].values())).values()))
-        for name, ratio in found.items():
-            ratios[name].append(ratio)
-        cells = [f"{found[name]:.2f}" if name in found else "" for name in ratios]
-        lines.append(f"| {model} | {others['served'][0]['requests_per_s']:.1f} | {' | '.join(cells)} |")
-    means = [f"{statistics.geometric_mean(each):.2f}" if each else "" for each in ratios.values()]
+        single, *others = (next(iter(by.values())) for by in data["speedup"].values())
+        ratios.append([single, *others, min(others)])
+        (low, high), rate = data["served"][0]["quartiles"], data["served"][0]["requests_per_s"]
+        cells = [f"{rate:.1f} ({low:.1f}–{high:.1f})", *(f"{ratio:.2f}" for ratio in ratios[-1])]
+        lines.append(f"| {model} | {' | '.join(cells)} |")
+    means = [f"{statistics.geometric_mean(each):.2f}" for each in zip(*ratios, strict=True)]
     return [*lines, f"| geometric mean | | {' | '.join(means)} |"] if len(lines) > 2 else []
 
 
@@ -203,10 +205,8 @@ def main() -> int:
         for objective in [options.objective] if options.objective else OBJECTIVES:
             if "tune" in steps:
                 tune(folder, model, objective, options.budget)
-        single = folder / f"{model}.latency.tuned"
         work: dict[str, Callable[[], dict[str, Any]]] = {
-            "clients": partial(clients, folder, model, options.clients, options.rounds, "onnxruntime,openvino"),
-            "single": partial(clients, folder, model, options.clients, options.rounds, str(single)),
+            "clients": partial(clients, folder, model, options.clients, options.rounds),
             "load": partial(load, folder, model),
         }
         for step in (each for each in work if each in steps and not measured(folder, model, each)):

@@ -20,9 +20,9 @@ RESULT = ClientsResult(
     2,
     2,
     (
-        Served("tune", "1", "fp32", 4, [(1.0, [0.01] * 300), (2.0, [0.02] * 800)]),
-        Served("onnxruntime", "2", "fp32", 4, [(1.0, [0.04] * 100), (1.0, [0.05] * 100)]),
-        Served("onnxruntime-per-client", "2", "fp32", 4, [(1.0, [0.02] * 200), (1.0, [0.03] * 200)]),
+        Served("tune", "1", "fp32", 4, [(300.0, [0.01] * 300), (400.0, [0.02] * 800)]),
+        Served("onnxruntime", "2", "fp32", 4, [(100.0, [0.04] * 100), (100.0, [0.05] * 100)]),
+        Served("onnxruntime-per-client", "2", "fp32", 4, [(200.0, [0.02] * 200), (200.0, [0.03] * 200)]),
     ),
     WAYS,
     0.25,
@@ -44,6 +44,7 @@ def test_data_and_lines_say_the_same():
     assert data["speedup"] == {"onnxruntime": {"4": 1.75}}
     ours = data["served"][0]
     assert (ours["requests"], ours["clients"]) == (1100, 4)
+    assert ours["quartiles"] == [325.0, 375.0]
     assert ours["p50_ms"] <= ours["p90_ms"] <= ours["p99_ms"] == pytest.approx(20.0)
     lines = clients_lines(RESULT)
     assert any("350.0" in line for line in lines)

@@ -70,11 +70,33 @@ def test_clients_send_at_once_and_what_warms_up_does_not_count(folder: Path, mon
     handler.answer(Load(timeout_s=1.0))
     answer = handler.answer(Serve(3, 0.02, timeout_s=1.0))
     assert isinstance(answer, tuple)
-    elapsed_s, latencies = answer
+    rate, latencies = answer
     assert made == [3]
-    assert isinstance(elapsed_s, float)
-    assert elapsed_s >= 0.01
+    assert isinstance(rate, float)
     assert 3 <= len(latencies) <= 70
+    assert rate <= 3 / 1e-3
+
+
+class Clock:
+    """Time that passes while somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.mark.parametrize("taken_s", [0.01, 0.3, 0.7, 5.0])
+def test_rates_are_right_where_few_requests_fit(taken_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(bench_engine, "time", clock)
+    rate, latencies = bench_engine.serve(Engine("1", "fp32", partial(clock.sleep, taken_s)), 1, 0.5)
+    assert rate == pytest.approx(1 / taken_s)
+    assert latencies == pytest.approx([taken_s] * len(latencies))
 
 
 def test_an_engine_that_refuses_its_model_cannot_start(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

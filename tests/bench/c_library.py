@@ -47,8 +47,8 @@ BARE = {"PATH": "/nonexistent"}
 LIBC = ("linux-vdso", "libc.so", "libm.so", "libpthread", "ld-linux", "libdl", "librt")
 
 TOLERANCE = 3e-4
-"""Of the largest number of an output: ONNX Runtime adds up in another order, and has no Winograd kernels of 4 × 4 and
-6 × 6 outputs. With those in all of its sixteen convolutions, VGG-19 is off by 1.2e-4."""
+"""Of the largest number of an output: ONNX Runtime adds up in another order, and has no Winograd kernels of 4 × 4
+outputs. With those in most of its convolutions, VGG-19 is off by 1.2e-4."""
 
 CASES = 3
 TIMED_S = 0.15

@@ -10,7 +10,7 @@ ONNX Runtime's CPU provider has no 64-bit convolution: ``exact_conv`` writes it 
 operators without a 64-bit kernel (resizing, average pools, error functions …) run in 32 bits between two casts: each
 rounds its inputs and its result once, which is little beside the thousands of roundings of a model's sums. An input of
 the model that only they read stays as it is. A MatMulNBits that may round its other operand to 8 bits
-(``accuracy_level``) is among them, and is told not to.
+(``accuracy_level``) is among them, and is told not to; a DynamicQuantizeLSTM becomes an LSTM.
 
 A model of 16-bit floats may also be rounded where it says so, after every operator. So far is its own arithmetic from
 exact; ONNX Runtime's CPU provider computes in 32 bits and is nearer.
@@ -226,10 +226,28 @@ class _Widened:
             return
         if node.op_type == "MatMulNBits":
             node = _unrounded(node)
+        elif node.op_type == "DynamicQuantizeLSTM":
+            node = self._unrounded_lstm(node)
         if self._has_kernel(node):
             self.nodes.append(_widened_node(node))
         else:
             self._in_32_bits(node)
+
+    def _unrounded_lstm(self, node: NodeProto) -> NodeProto:
+        """An LSTM by weights of 8 bits, widened, whose other operands stay as they are."""
+        inputs = list(node.input[:8])
+        for place, scale, zero in ((1, 8, 9), (2, 10, 11)):
+            directions = (self.shapes.get(node.input[scale]) or (1,))[0] or 1
+            spread = (directions, 1, -1)
+            values = self.emit(
+                "Sub", self._double(node.input[place]), self.reshaped(self._double(node.input[zero]), spread)
+            )
+            wide = self.emit("Mul", values, self.reshaped(node.input[scale], spread))
+            inputs[place] = self.emit("Transpose", wide, perm=[0, 2, 1])
+            self.types[inputs[place]] = TensorProto.FLOAT
+        copy = helper.make_node("LSTM", inputs, node.output, node.name)
+        copy.attribute.extend(node.attribute)
+        return copy
 
     def _has_kernel(self, node: NodeProto) -> bool:
         """Whether the node can run as it is, on floats of 64 bits."""

@@ -193,6 +193,38 @@ def dynamic_quantize_matmul(node: Node, e: Emit) -> list[str] | None:
     return [_scaled(e, product, scale, node.input(2), node.input(4), FLOAT)]
 
 
+@rewrites("NhwcMaxPool", domain=MICROSOFT)
+def nhwc_max_pool(node: Node, e: Emit) -> list[str] | None:
+    """MaxPool of bytes whose channels are the last axis."""
+    rank = len(node.shape(0))
+    attributes = {a.name: node.attr(a.name) for a in node.proto.attribute}
+    pooled = e.op("MaxPool", e.transpose(node.input(0), 0, rank - 1, *range(1, rank - 1)), **attributes)
+    return [e.transpose(pooled, 0, *range(2, rank), 1)]
+
+
+@rewrites("DynamicQuantizeLSTM", domain=MICROSOFT)
+def dynamic_quantize_lstm(node: Node, e: Emit) -> list[str] | None:
+    """An LSTM whose weights W and R are (8 bits − zero point) · scale, (directions, inputs, gates · hidden) each.
+
+    ONNX Runtime also rounds X and the states to 8 bits, to save time. The products are summed in fp32 here, so that
+    the result is nearer to that of the LSTM before it was quantised.
+    """
+    weights = [_widened(node, e, *places) for places in ((1, 8, 9), (2, 10, 11))]
+    attributes = {a.name: node.attr(a.name) for a in node.proto.attribute}
+    rest = (node.input(k) for k in range(3, 8))
+    return e.ops("LSTM", node.input(0), *weights, *rest, outputs=len(node.proto.output), **attributes)
+
+
+def _widened(node: Node, e: Emit, weight: int, scale: int, zero: int) -> str:
+    """A weight of DynamicQuantizeLSTM as that of an LSTM: (directions, gates · hidden, inputs), in fp32.
+
+    Scale and zero point are (directions,) or (directions, gates · hidden).
+    """
+    spread = (node.shape(scale)[0], 1, -1)
+    values = e.op("Sub", e.cast(node.input(weight), FLOAT), e.reshape(e.cast(node.input(zero), FLOAT), *spread))
+    return e.transpose(e.op("Mul", values, e.reshape(node.input(scale), *spread)), 0, 2, 1)
+
+
 def _scaled(e: Emit, product: str, scale_a: str, scale_b: str, bias: str, kind: int) -> str:
     made = e.op("Mul", e.cast(product, kind), e.op("Mul", scale_a, scale_b))
     return e.op("Add", made, bias) if bias else made

@@ -18,7 +18,8 @@ def value(name, kind, shape):
 def model_of(nodes, inputs, outputs, weights=(), opset=17):
     tensors = [numpy_helper.from_array(np.asarray(array), name) for name, array in dict(weights).items()]
     graph = helper.make_graph(nodes, "g", inputs, outputs, tensors)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+    opsets = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
     return onnx.shape_inference.infer_shapes(model)
 
 
@@ -196,3 +197,24 @@ def test_products_by_packed_weights_are_exact_though_their_model_rounds_to_bytes
     expected = (x.astype(np.float64) @ weights.T) ** 2
     np.testing.assert_allclose(allowance.exact[0], expected, rtol=1e-5, atol=1e-4)
     assert any(np.abs(sample[0] - expected).max() > 1e-2 for sample in allowance.samples)
+
+
+def test_states_by_weights_of_bytes_are_those_of_the_lstm_before_it_was_quantised():
+    rng = np.random.default_rng(0)
+    bytes_of = {"w": (1, 4, 64), "r": (1, 16, 64)}
+    weights = {name: rng.integers(-128, 128, shape).astype(np.int8) for name, shape in bytes_of.items()}
+    scale, zero = np.array([0.01], np.float32), np.array([2], np.int8)
+    x = rng.standard_normal((5, 2, 4)).astype(np.float32)
+
+    def lstm(kind, arrays, inputs, domain=""):
+        node = helper.make_node(kind, inputs, ["y"], domain=domain, hidden_size=16)
+        return model_of([node], [value("x", FLOAT, x.shape)], [value("y", FLOAT, (5, 1, 2, 16))], arrays)
+
+    plain = {name: ((array - 2.0) * 0.01).transpose(0, 2, 1).astype(np.float32) for name, array in weights.items()}
+    expected = run(lstm("LSTM", plain, ["x", "w", "r"]), x=x)[0]
+    quantised = {**weights, "ws": scale, "wz": zero, "rs": scale, "rz": zero}
+    inputs = ["x", "w", "r", *[""] * 5, "ws", "wz", "rs", "rz"]
+    allowance = Reference(lstm("DynamicQuantizeLSTM", quantised, inputs, "com.microsoft")).allowance({"x": x})
+    assert allowance is not None
+    np.testing.assert_allclose(allowance.exact[0], expected, atol=1e-5)
+    assert any(np.abs(sample[0] - expected).max() > 1e-3 for sample in allowance.samples)

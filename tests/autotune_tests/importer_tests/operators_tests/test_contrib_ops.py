@@ -48,6 +48,21 @@ def packed(columns, depth, block, bits, zeros=None, label=""):
     return Case("MatMulNBits", tuple(arrays), tuple(range(1, len(arrays))), attributes, label=label)
 
 
+def quantised_lstm(directions, x, by_gate=False, label=""):
+    """A DynamicQuantizeLSTM. ONNX Runtime rounds ``x`` (steps, batch, 4) to 8 bits: 0 to 255 stay as they are."""
+    x.flat[:2] = 0, 255
+    hidden, shape = 16, (directions, 64) if by_gate else (directions,)
+    x_and_biases = (
+        x,
+        *(integers(-128, 128, directions, k, 64, dtype=np.int8) for k in (4, hidden)),
+        floats(directions, 128),
+    )
+    scales = (np.full(shape, 1e-4, np.float32), np.zeros(shape, np.int8))
+    attributes = {"hidden_size": hidden, "direction": "bidirectional" if directions == 2 else "forward"}
+    inputs = (*x_and_biases, None, None, None, None, *scales, *scales)
+    return Case("DynamicQuantizeLSTM", inputs, (1, 2, 3, 8, 9, 10, 11), attributes, (1, 1, 1), label=label)
+
+
 ELEMENTWISE = [
     Case("Gelu", (X,)),
     Case("Gelu", (X,), opset=11, label="opset 11"),
@@ -134,6 +149,7 @@ PRODUCTS = [
     packed(6, 64, 32, 2, label="2 bits"),
 ]
 A8, B8 = integers(0, 256, 3, 4), integers(-128, 128, 4, 5, dtype=np.int8)
+POOL = {"kernel_shape": [3, 2], "strides": [2, 1], "pads": [1, 0, 1, 1]}
 INTEGER_PRODUCTS = [
     Case("MatMulIntegerToFloat", (A8, B8, f32(0.1), f32(0.2)), (1, 3)),
     Case("MatMulIntegerToFloat", (A8, B8, f32([0.1]), floats(5), u8([7]), None, floats(5)), (1, 3, 6), label="bias"),
@@ -149,6 +165,16 @@ INTEGER_PRODUCTS = [
         (floats(3, 4), B8, floats(5), integers(-9, 9, 5, dtype=np.int8), floats(5)),
         (1, 2, 3, 4),
         label="all",
+    ),
+    quantised_lstm(1, integers(0, 256, 1, 2, 4).astype(np.float32), label="exact"),
+    quantised_lstm(2, integers(0, 256, 1, 2, 4).astype(np.float32), by_gate=True, label="by gate"),
+    Case("NhwcMaxPool", (integers(0, 256, 1, 7, 6, 3),), attributes=POOL, outputs=(U8,)),
+    Case(
+        "NhwcMaxPool",
+        (integers(-128, 128, 2, 9, 3, dtype=np.int8),),
+        attributes={"kernel_shape": [3]},
+        outputs=(I8,),
+        label="1d",
     ),
     Case("QGemm", (A8, f32(0.1), u8(7), B8, f32(0.2), i8(3)), (3, 4)),
     Case(

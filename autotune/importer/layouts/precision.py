@@ -23,6 +23,7 @@ from tvm.ir import GenericConst, GlobalVar, IRModule
 
 from autotune.host.dtypes import numpy_type
 from autotune.importer.layouts.layout_agnostic import BINARY, STRICT, UNARY
+from autotune.importer.layouts.tensor_layouts import variables_read
 from autotune.options import Precision
 from schedules.errors import UsageError
 
@@ -87,16 +88,6 @@ def _is_product(expr: relax.Expr) -> bool:
     return _name(expr) in PRODUCTS and _is_long(expr.ty) and all(_is_long(arg.ty) for arg in expr.args)
 
 
-def _variables(expr: relax.Expr) -> list[relax.Var]:
-    """The variables that ``expr`` reads."""
-    if isinstance(expr, relax.Var):
-        return [expr]
-    if isinstance(expr, relax.TupleGetItem):
-        return _variables(expr.tuple_value)
-    parts = expr.fields if isinstance(expr, relax.Tuple) else expr.args if isinstance(expr, relax.Call) else ()
-    return [var for part in parts for var in _variables(part)]
-
-
 @dataclass
 class _Tensor:
     """A tensor of the new program: the fp32 variable, the bf16 one, or both."""
@@ -124,7 +115,7 @@ class _Assignment:
         """The new module."""
         main = self.old["main"]
         bindings = [binding for block in main.body.blocks for binding in block.bindings]
-        self._stored_short = self._short_variables(bindings, main.body.body)
+        self._stored_short = self._shortvariables_read(bindings, main.body.body)
         for var, function in self.old.functions_items():
             if var.name_hint != "main":
                 self.kernels[var] = self.builder.add_func(function, var.name_hint)
@@ -138,7 +129,7 @@ class _Assignment:
             self.builder.emit_func_output(result)
         return self.builder.finalize()
 
-    def _short_variables(self, bindings: list[relax.VarBinding], result: relax.Expr) -> set[relax.Var]:
+    def _shortvariables_read(self, bindings: list[relax.VarBinding], result: relax.Expr) -> set[relax.Var]:
         """The variables that are stored as bf16.
 
         Those are what a chosen product reads, and what a move reads whose result is stored as bf16. And, where it goes
@@ -146,9 +137,9 @@ class _Assignment:
         """
         readers: dict[relax.Var, list[relax.VarBinding]] = {}
         for binding in bindings:
-            for var in set(_variables(binding.value)):
+            for var in set(variables_read(binding.value)):
                 readers.setdefault(var, []).append(binding)
-        outputs = set(_variables(result))
+        outputs = set(variables_read(result))
         short, leading = set[relax.Var](), set[relax.Var]()
         for binding in reversed(bindings):
             read = readers.get(binding.var, [])

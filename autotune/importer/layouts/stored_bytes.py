@@ -19,6 +19,8 @@ from tvm import relax
 from tvm.ir import GlobalVar, IRModule
 from tvm.relax.utils import copy_with_new_vars
 
+from autotune.importer.layouts.tensor_layouts import variables_read
+
 BYTES = ("uint8", "int8")
 
 MOST_FUSED = 1
@@ -41,8 +43,8 @@ def store_bytes(module: IRModule) -> IRModule:
     """``module``, between ``FuseOps`` and ``FuseTIR``, with dequantisers moved to the kernels that read them."""
     main = module["main"]
     bindings = [binding for block in main.body.blocks for binding in block.bindings]
-    readers = Counter(var for binding in bindings for var in _variables(binding.value))
-    readers.update(_variables(main.body.body))
+    readers = Counter(var for binding in bindings for var in variables_read(binding.value))
+    readers.update(variables_read(main.body.body))
     kernels = {b.var: kernel for b in bindings if (kernel := _fused(module, b.value)) is not None}
     moved: dict[relax.Var, int] = {}  # result of a kernel → calls at its end that move
     for binding in bindings:
@@ -59,16 +61,6 @@ def store_bytes(module: IRModule) -> IRModule:
             ):
                 moved[arg] = count
     return _rebuilt(module, moved, kernels) if moved else module
-
-
-def _variables(expr: relax.Expr) -> list[relax.Var]:
-    """The variables that ``expr`` reads."""
-    if isinstance(expr, relax.Var):
-        return [expr]
-    if isinstance(expr, relax.TupleGetItem):
-        return _variables(expr.tuple_value)
-    parts = expr.fields if isinstance(expr, relax.Tuple) else expr.args if isinstance(expr, relax.Call) else ()
-    return [var for part in parts for var in _variables(part)]
 
 
 def _fused(module: IRModule, call: relax.Expr) -> _Kernel | None:
@@ -88,20 +80,20 @@ def _dequantising(kernel: _Kernel) -> int:
             return 0
         if str(binding.var.ty.dtype) in BYTES:
             return count
-        read = _variables(binding.value)
+        read = variables_read(binding.value)
         if len(read) != 1 or any(read[0].same_as(param) for param in kernel.params):
             return 0
         if [int(size) for size in read[0].ty.shape] != [int(size) for size in binding.var.ty.shape]:
             return 0
         wanted = read[0]
-        if sum(var.same_as(wanted) for other in kernel.bindings for var in _variables(other.value)) != 1:
+        if sum(var.same_as(wanted) for other in kernel.bindings for var in variables_read(other.value)) != 1:
             return 0
     return 0
 
 
 def _reads_elements(module: IRModule, kernel: _Kernel, param: relax.Var) -> bool:
     """Whether a kernel with an anchor reads ``param`` in one elementwise call behind that anchor."""
-    calls = [b for b in kernel.bindings if any(var.same_as(param) for var in _variables(b.value))]
+    calls = [b for b in kernel.bindings if any(var.same_as(param) for var in variables_read(b.value))]
     if len(calls) != 1 or [int(s) for s in calls[0].var.ty.shape] != [int(s) for s in param.ty.shape]:
         return False
     return _pattern(module, calls[0]) <= MOST_FUSED and any(_pattern(module, b) > MOST_FUSED for b in kernel.bindings)
@@ -155,7 +147,7 @@ def _function(
         own.append(param)
         if param not in tails:
             continue
-        (source,) = _variables(tails[param][0].value)
+        (source,) = variables_read(tails[param][0].value)
         own[-1] = values[source] = relax.Var(param.name, source.ty)
         for binding in tails[param]:
             values[binding.var] = relax.DataflowVar(binding.var.name, binding.var.ty)

@@ -216,3 +216,13 @@ class TensorLayouts(ABC):
 
 Rule = Callable[[TensorLayouts, relax.Call, Shape], Value | None]
 """(layouts, call, shape of its result) → the rebuilt value; None where the call takes plain tensors as it stands."""
+
+
+def variables_read(expr: relax.Expr) -> list[relax.Var]:
+    """The variables that ``expr`` reads, once for every time that it reads them."""
+    if isinstance(expr, relax.Var):
+        return [expr]
+    if isinstance(expr, relax.TupleGetItem):
+        return variables_read(expr.tuple_value)
+    parts = expr.fields if isinstance(expr, relax.Tuple) else expr.args if isinstance(expr, relax.Call) else ()
+    return [var for part in parts for var in variables_read(part)]

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import pytest
+import tvm
 from tvm import te
 
 from schedules.config import Config
 from schedules.errors import ScheduleError
-from schedules.lower import BASELINE, claim, load_program, lower, normalise, program_of, task_key, tvm_target
+from schedules.lower import (
+    BASELINE,
+    WRITTEN_HERE,
+    claim,
+    load_program,
+    lower,
+    normalise,
+    program_of,
+    task_key,
+    tvm_target,
+)
 from schedules.target import Target
 from schedules.templates.common.windows import Window
 from schedules.templates.cpu.conv2d import Conv2dTemplate, conv2d
@@ -46,6 +57,14 @@ def test_a_config_of_another_template_is_refused() -> None:
 def test_programs_come_back_from_text() -> None:
     for case in CASES:
         assert task_key(load_program(program_of(case.func))) == task_key(case.func)
+
+
+def test_programs_of_another_tvm_are_upgraded() -> None:
+    program = program_of(relu(4))
+    assert program.endswith(WRITTEN_HERE)
+    older = program.replace("ir.Var", "tirx.Var").replace(WRITTEN_HERE, WRITTEN_HERE.replace(tvm.__version__, "0.1"))
+    assert older != program
+    assert program_of(load_program(older)) == program
 
 
 def test_keys_ignore_names_and_tell_shapes_apart() -> None:

@@ -9,17 +9,20 @@ subgraph, so that operators in it can still be fused.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from onnx import ModelProto, NodeProto, load_model_from_string
 
 from autotune.graph.partition import Phase, partition
+from autotune.graph.placement import Link
+from autotune.host.roofline import Roofline
 from autotune.importer.conversion.packed_outputs import WHOLE, frame_of
 from autotune.importer.guarded_import import Inputs, Sound, count_nodes, guarded
 from autotune.importer.import_worker import Limits
 from autotune.importer.onnx_model.load import load_model
+from autotune.importer.onnx_model.operator_splits import Share, split_operators
 from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.onnx_model.segments import Cutter, reads
 from autotune.importer.onnx_model.simplify import simplify
@@ -31,6 +34,13 @@ more than that share, and ``placing.WORTH`` is as much."""
 
 LEAST_SHARE = 0.002
 """Branches of less arithmetic than this share of the model form one subgraph with others of their phase. Heuristic."""
+
+LEAST_OPERATOR = 0.05
+"""Share of the model's arithmetic that an operator must be to be cut: each part is tuned for both lanes. Heuristic."""
+
+LEAST_SPEEDUP = 1.2
+"""Factor by which an operator must become faster by the bounds to be cut: what is behind it waits for both lanes, and
+each part is less work for the same launch. Heuristic, not measured."""
 
 RECURRENT = ("LSTM", "GRU", "RNN")
 
@@ -59,41 +69,83 @@ class Branch:
         return tuple(value.name for value in self.model.graph.output)
 
 
-def cut_into_branches(path: Path, inputs: Inputs) -> tuple[ModelProto, list[Branch]]:
+@dataclass(frozen=True)
+class Branches:
+    """A model as subgraphs.
+
+    Attributes:
+        parts: in an order in which they can run; one if nothing can run side by side.
+        joins: value → its parts, where subgraphs read the whole of what others computed in parts.
+    """
+
+    parts: tuple[Branch, ...]
+    joins: Mapping[str, tuple[str, ...]]
+
+
+def cut_into_branches(path: Path, inputs: Inputs, share: Share) -> tuple[ModelProto, Branches]:
     """The checked model at ``path``, and it cut where branches are worth running side by side.
+
+    Args:
+        share: as ``split_operators`` has it.
 
     Raises:
         ModelError, UsageError: as ``import_model``.
     """
 
-    def work(sound: Sound) -> list[tuple[str, bytes]]:
+    def work(sound: Sound) -> tuple[list[tuple[str, bytes]], Mapping[str, tuple[str, ...]]]:
         model = load_model(path, inputs)
         sound(count_nodes(model))
-        return [(branch.name, branch.model.SerializeToString()) for branch in cut_branches(simplify(model))]
+        found = cut_branches(simplify(model), share)
+        return [(branch.name, branch.model.SerializeToString()) for branch in found.parts], found.joins
 
-    model, found = guarded(path, inputs, work, Limits())
-    return model, [Branch(name, load_model_from_string(text)) for name, text in found]
+    model, (found, joins) = guarded(path, inputs, work, Limits())
+    return model, Branches(tuple(Branch(name, load_model_from_string(text)) for name, text in found), joins)
 
 
-def cut_branches(model: ModelProto) -> list[Branch]:
-    """``model`` as subgraphs in an order in which they can run; one if nothing can run side by side.
+def cut_branches(model: ModelProto, share: Share = lambda _node, _scope: None) -> Branches:
+    """``model`` as subgraphs.
 
     Args:
         model: simplified, with shapes.
+        share: of operators to be cut.
 
     Raises:
         ModelError: if the shape of a value between two subgraphs is not known, or the host has a part in the model.
     """
     if frame_of(model) is not None:
         raise ModelError(f"{model.graph.name or 'the model'}: {WHOLE}; use one lane")
+    model, splits = split_operators(model, share)
     nodes = list(model.graph.node)
     scope = Scope(model)
     work = [multiply_adds(node, scope) for node in nodes]
     cutter = Cutter(model)
-    return [
-        Branch(name, cutter.part([nodes[index] for index in members]))
-        for name, members in coarse(partition(_edges(nodes)).phases, work)
-    ]
+    members = coarse(partition(_edges(nodes)).phases, work)
+    home = {name: part for part, own in members for index in own for name in nodes[index].output}
+    # A subgraph that makes a part itself joins the parts itself.
+    joins = {each.value: each.parts for each in splits if home[each.value] not in {home[part] for part in each.parts}}
+    kept = ((name, [nodes[index] for index in own if nodes[index].output[0] not in joins]) for name, own in members)
+    return Branches(tuple(Branch(name, cutter.part(own)) for name, own in kept if own), joins)
+
+
+def worth_cutting(cpu: Roofline, device: Roofline, link: Link) -> Share:
+    """By the rooflines of a CPU and a device, which operators to cut between them, and the CPU's share of each.
+
+    Both parts should end together. What a cut saves is taken from the bounds of the two lanes alone, with the copy of
+    the input to the device, and of its part of the output back.
+    """
+
+    def share(node: NodeProto, scope: Scope) -> float | None:
+        work = multiply_adds(node, scope)
+        if work < LEAST_OPERATOR * sum(multiply_adds(each, scope) for each in scope.graph.node):
+            return None
+        read, made = (4 * math.prod(scope.shapes[name]) for name in (node.input[0], node.output[0]))
+        moved = read + made + 4 * math.prod(scope.shapes[node.input[1]])
+        cpu_s, device_s = (roofline.bound_s(int(2 * work), moved) for roofline in (cpu, device))
+        own = device_s / (cpu_s + device_s)
+        together = own * cpu_s + link.seconds(read) + link.seconds(int((1.0 - own) * made))
+        return own if together * LEAST_SPEEDUP <= min(cpu_s, device_s) else None
+
+    return share
 
 
 def _edges(nodes: Sequence[NodeProto]) -> list[list[int]]:

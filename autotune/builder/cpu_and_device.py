@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -27,8 +28,10 @@ from autotune.artifact.manifest import sha256
 from autotune.artifact.plan import Choice, Placed, Plan
 from autotune.backends.backend_catalog import backend_of
 from autotune.backends.cpu.linking import compile_kernels, concats_of, link_kernels
+from autotune.backends.cpu.native_library import NativeLibrary
+from autotune.backends.device_interface import Room
 from autotune.builder.device_build import NOT_RUN
-from autotune.builder.device_profiles import measured_links, resident_run, spec_bytes
+from autotune.builder.device_profiles import hand_over_s, measured_links, resident_run, spec_bytes
 from autotune.builder.placing import Candidate, PlacedModel
 from autotune.graph.flattening import read_flat
 from autotune.graph.lanes import HOST, SIMULATED, Lane, Way, copy_lanes
@@ -37,6 +40,7 @@ from autotune.graph.partition import Subgraph
 from autotune.graph.placement import Link, Problem, Tensor, place_all
 from autotune.graph.simulation import simulate, simulate_copies
 from autotune.graph.steps import Steps, arrange
+from autotune.host.pages import KERNEL_ALIGNMENT
 from autotune.host.roofline import Roofline
 from autotune.importer.guarded_import import import_model
 from autotune.importer.program import Program
@@ -127,6 +131,7 @@ class CpuAndDevice:
     Attributes:
         whole: the model.
         parts: its subgraphs, in an order in which they can run; empty where it was not cut.
+        joins: value → its parts, as ``Branches``.
         lanes: the CPU's and the device's.
         cpu, device: what the artifacts of parts were built for.
         options: of the run; without ``options.device`` nothing is run on the device.
@@ -135,6 +140,7 @@ class CpuAndDevice:
 
     whole: TunedPart
     parts: tuple[TunedPart, ...]
+    joins: Mapping[str, Sequence[str]]
     lanes: tuple[Lane, Lane]
     cpu: Target
     device: Target
@@ -152,7 +158,14 @@ class CpuAndDevice:
         return tuple(Subgraph(name, ()) for name in (INPUTS, *(part.name for part in parts), OUTPUTS)), problem
 
     def _ends(self, parts: Sequence[TunedPart]) -> list[Ends]:
-        return [Ends.of(part.name, read_artifact(part.cpu)) for part in parts]
+        """What parts read and write; what is joined in place is as many values as it has parts."""
+        ends = [Ends.of(part.name, read_artifact(part.cpu)) for part in parts]
+        made = {spec.name: spec for each in ends for spec in each.outputs}
+
+        def pieces(spec: TensorSpec) -> list[TensorSpec]:
+            return [made[name] for name in self.joins[spec.name]] if spec.name in self.joins else [spec]
+
+        return [replace(each, inputs=tuple(p for spec in each.inputs for p in pieces(spec))) for each in ends]
 
     @property
     def _interface(self) -> Ends:
@@ -162,9 +175,23 @@ class CpuAndDevice:
     def _links(self) -> Mapping[Way, Link]:
         """The ways to the device and back."""
         lane = self.lanes[1]
-        if self.options.device:
-            return measured_links(backend_of(self.device), lane)
-        return dict.fromkeys([(HOST, lane.memory), (lane.memory, HOST)], Link(HAND_OVER_S, COPY_BYTES_PER_S))
+        if not self.options.device:
+            return dict.fromkeys([(HOST, lane.memory), (lane.memory, HOST)], Link(HAND_OVER_S, COPY_BYTES_PER_S))
+        return {
+            way: Link(link.latency_s + self._hand_over_s, link.bytes_per_s) for way, link in self._bare_links.items()
+        }
+
+    @cached_property
+    def _bare_links(self) -> Mapping[Way, Link]:
+        """The ways as a thread finds them that calls the device itself."""
+        return measured_links(backend_of(self.device), self.lanes[1])
+
+    @cached_property
+    def _hand_over_s(self) -> float:
+        """Seconds that the driver adds to what the device does."""
+        library = NativeLibrary(read_artifact(self.whole.cpu).library)
+        with closing(backend_of(self.device).device(self.lanes[1], Room(KERNEL_ALIGNMENT))) as device:
+            return hand_over_s(device, self.lanes, library, self._bare_links)
 
     def one_lane(self) -> list[Candidate[Path]]:
         """As ``Source.one_lane``."""
@@ -204,11 +231,11 @@ class CpuAndDevice:
             bound_s = device_bound_s(program, backend.roofline(self.device))
             return Costs(alone, bound_s, alone, bound_s)
         with resident_run(backend, self.lanes[1], read_artifact(part.device)) as device:
-            device_alone = median_s(device, PROFILE_S)
+            device_alone = median_s(device, PROFILE_S) + self._hand_over_s
             with at_work(device):
                 busy = median_s(cpu, PROFILE_S)
             with at_work(cpu):
-                device_busy = median_s(device, PROFILE_S)
+                device_busy = median_s(device, PROFILE_S) + self._hand_over_s
         return Costs(alone, device_alone, max(alone, busy), max(device_alone, device_busy))
 
     def _run(self, path: Path) -> Run:
@@ -229,9 +256,8 @@ class CpuAndDevice:
         kernels = _union(self.cpu, [opened[name].plan for name in programs])
         memory = self.lanes[1].memory
         flats = [_part(name, artifact, programs.get(name), kernels, memory) for name, artifact in opened.items()]
-        merged = merge(
-            flats, *([spec.name for spec in ends] for ends in (self._interface.inputs, self._interface.outputs))
-        )
+        inputs, outputs = ([spec.name for spec in specs] for specs in (self._interface.inputs, self._interface.outputs))
+        merged = merge(flats, inputs, outputs, self.joins)
         calls = dict(zip(opened, merged.calls, strict=True))
         values = values_of(self._ends([part for part, _ in where]), self._interface)
         placed = replace(

@@ -5,27 +5,37 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
+from itertools import cycle
 
 import numpy as np
 
 from autotune.artifact.directory import Artifact
 from autotune.backends.backend import Backend
+from autotune.backends.cpu.device_lanes import device_calls
+from autotune.backends.cpu.native_executor import NativeExecutor, thread_places
+from autotune.backends.cpu.native_library import NativeLibrary
 from autotune.backends.device_interface import Device, Room
-from autotune.graph.lanes import HOST, Lane, Way
+from autotune.graph.lanes import HOST, Lane, Way, copy_lanes
+from autotune.graph.merge import COPY
 from autotune.graph.placement import Link
+from autotune.graph.steps import Group, Operand, Step, Steps
 from autotune.host.dtypes import numpy_type
+from autotune.host.machine import thread_cpus
 from autotune.host.pages import KERNEL_ALIGNMENT
 from autotune.interface import TensorSpec
-from autotune.runtime.model_timing import Run
+from autotune.runtime.model_timing import Run, timelines
 
 SMALL, LARGE = 4096, 4 << 20
 """Bytes of the two copies that a link is measured with: latency, and with it bandwidth."""
 
 COPIES = 15
 """Copies of each size. Heuristic, not measured."""
+
+CHAIN = 20
+"""Copies in a row that handing over is measured with. Heuristic, not measured."""
 
 
 def spec_bytes(spec: TensorSpec) -> int:
@@ -57,6 +67,34 @@ def measured_links(backend: Backend, lane: Lane) -> dict[Way, Link]:
     with closing(backend.device(lane, Room(LARGE))) as device:
         ways = {(HOST, lane.memory): _up(device), (lane.memory, HOST): _down(device)}
         return {way: _link(copy) for way, copy in ways.items()}
+
+
+def hand_over_s(device: Device, lanes: Sequence[Lane], library: NativeLibrary, links: Mapping[Way, Link]) -> float:
+    """Seconds that the driver adds to every copy and every subgraph of a device: seeing that it may begin, and calling.
+
+    From ``CHAIN`` copies of the least size there and back, each of which waits for the one before, less what ``links``
+    say of them.
+
+    Args:
+        device: with ``KERNEL_ALIGNMENT`` bytes of arena at least.
+        lanes: the CPU's and the device's.
+        library: any, for the driver that is in it.
+    """
+    engines = copy_lanes(lanes)
+    every = (*lanes, *engines.values())
+    here, there = (Operand(place, 0, (KERNEL_ALIGNMENT,), "uint8") for place in ("arena", lanes[-1].memory))
+    ways = [way for way, _ in zip(cycle(engines), range(CHAIN), strict=False)]
+    calls = tuple(Step(COPY, (here, there) if way[0] == HOST else (there, here)) for way in ways)
+    groups = tuple(
+        Group("", len(lanes) + list(engines).index(way), 1, (number - 1,) if number else ())
+        for number, way in enumerate(ways)
+    )
+    steps = Steps(calls, (here,), KERNEL_ALIGNMENT, (), every, groups, ((lanes[-1].memory, KERNEL_ALIGNMENT),))
+    answers = device_calls(steps, {lanes[-1].device: device}, {})
+    places = thread_places(every, thread_cpus(1 + max(lane.cores[-1] for lane in every)))
+    with closing(NativeExecutor({lane.threads: library for lane in every}, steps, (), places, answers)) as executor:
+        took = statistics.median(max(span.ended_s for span in run) for run in timelines(lambda: executor.timeline([])))
+    return max(0.0, took - sum(links[way].seconds(KERNEL_ALIGNMENT) for way in ways)) / CHAIN
 
 
 def _up(device: Device) -> Callable[[int], None]:

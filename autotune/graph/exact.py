@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from autotune.graph.lanes import HOST
@@ -18,13 +18,16 @@ SECTION_TRIES = 100
 """Changes of a quick placement that are tried at least before a section is searched for one pair of lanes; all pairs
 share ``MOST_TRIES``. Heuristic."""
 
+LEAST_TRIES = 10
+"""The same where the quick placement is not searched from. Heuristic."""
+
 LEAST_NODES = 100
 """Partial placements that each section of the graph may cost, however many sections there are. Heuristic."""
 
 
 MOST_LANES = 4
 """Lanes up to which placements are searched; on more, quick ones are taken and the bound says how good they are. A
-section of the graph is searched for every pair of lanes."""
+section of the graph is searched for every pair of lanes; on more lanes, of lanes of different kinds."""
 
 
 @dataclass(frozen=True)
@@ -61,11 +64,12 @@ def exact(problem: Problem, most_nodes: int = MOST_NODES) -> Exact:
         problem: of one subgraph at least.
         most_nodes: look at no more partial placements; the gap is then what is left unproven.
     """
-    if len(problem.lanes) > MOST_LANES:
-        return _Search(problem, 0, correction(problem)).run()
+    searched = len(problem.lanes) <= MOST_LANES
+    lanes_tried = range(len(problem.lanes)) if searched else _different(problem)
     everyone = set(range(problem.count))
     meets = [s for s in sorted(everyone) if everyone - {s} == _reached(s, problem.needs) | _reached(s, problem.readers)]
-    per_section = max(LEAST_NODES, most_nodes // (1 + len(meets)))
+    per_section = max(LEAST_NODES, most_nodes // (1 + len(meets))) if searched else 0
+    tries = max(SECTION_TRIES if searched else LEAST_TRIES, MOST_TRIES // (len(lanes_tried) ** 2 * (1 + len(meets))))
     prefixes: dict[int | None, _Prefix] = {None: _Prefix(0.0, 0.0, ())}
     nodes = 0
     previous: int | None = None
@@ -74,15 +78,17 @@ def exact(problem: Problem, most_nodes: int = MOST_NODES) -> Exact:
         end = problem.count if meet is None else meet
         between = tuple(range(begin, end))
         if between or meet is not None:
-            section = _Section(problem, previous, between, meet)
-            prefixes, looked_at = _extended(prefixes, section, per_section)
+            section = _Section(problem, previous, between, meet, lanes_tried)
+            prefixes, looked_at = _extended(prefixes, section, per_section, tries)
             nodes += looked_at
         previous, begin = meet, end + 1
     best = min(prefixes.values(), key=lambda prefix: prefix.seconds)
     lanes = dict(best.chosen)
     found = place_all(problem, [lanes[s] for s in range(problem.count)], [s for s, _ in best.chosen])
-    placement = min((found, correction(problem)), key=lambda each: each.makespan_s)
-    return Exact(placement, min(prefix.bound_s for prefix in prefixes.values()), nodes)
+    bound_s = min(prefix.bound_s for prefix in prefixes.values())
+    if found.makespan_s > bound_s * (1.0 + ROUNDING):
+        found = min((found, correction(problem)), key=lambda each: each.makespan_s)
+    return Exact(found, bound_s, nodes)
 
 
 @dataclass(frozen=True)
@@ -109,6 +115,12 @@ def _column(problem: Problem, lane: int) -> tuple[object, ...]:
     return own.threads, own.kind, ways, others, tuple(tuple(row[lane] for row in table) for table in tables)
 
 
+def _different(problem: Problem) -> list[int]:
+    """The first lane of each kind: of equal ones that are all free, any will do, but for a crossing."""
+    columns = [_column(problem, lane) for lane in range(len(problem.lanes))]
+    return [lane for lane, column in enumerate(columns) if columns.index(column) == lane]
+
+
 def _reached(start: int, edges: Sequence[Sequence[int]]) -> set[int]:
     found, left = set[int](), [start]
     while left:
@@ -125,12 +137,14 @@ class _Section:
     Attributes:
         previous: the one before; None for the first section.
         meet: the one after, which belongs to this section; None for the last section.
+        lanes: on which ``meet`` may run.
     """
 
     problem: Problem
     previous: int | None
     between: tuple[int, ...]
     meet: int | None
+    lanes: Collection[int]
 
     @property
     def subgraphs(self) -> list[int]:
@@ -139,8 +153,11 @@ class _Section:
 
     @property
     def last_lanes(self) -> list[int | None]:
-        """Lanes on which ``meet`` can run."""
-        return [None] if self.meet is None else [lane for _, lane in self.problem.choices(self.meet)]
+        """Lanes on which ``meet`` can run, of those that it may."""
+        if self.meet is None:
+            return [None]
+        able = [lane for _, lane in self.problem.choices(self.meet)]
+        return [lane for lane in able if lane in self.lanes] or [*able]
 
     def on(self, first: int | None, last: int | None) -> Problem:
         """The section with ``previous``, which costs nothing any more, on lane ``first``, and ``meet`` on ``last``."""
@@ -168,12 +185,11 @@ class _Section:
 
 
 def _extended(
-    prefixes: Mapping[int | None, _Prefix], section: _Section, most_nodes: int
+    prefixes: Mapping[int | None, _Prefix], section: _Section, most_nodes: int, tries: int
 ) -> tuple[dict[int | None, _Prefix], int]:
     """The best prefix up to the end of ``section`` for every lane of its last subgraph, and the nodes looked at."""
     found: dict[int | None, _Prefix] = {}
     subgraphs, nodes = section.subgraphs, 0
-    tries = max(SECTION_TRIES, MOST_TRIES // (len(prefixes) * len(section.last_lanes)))
     for last in section.last_lanes:
         best: _Prefix | None = None
         bound = math.inf

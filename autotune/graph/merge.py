@@ -26,6 +26,9 @@ DEVICE_CALL = "@"
 COPY = f"{DEVICE_CALL}copy"
 """The call that brings a tensor into another memory."""
 
+JOIN = f"{DEVICE_CALL}join"
+"""The call that stands for a tensor whose parts are written in place; it is never made."""
+
 
 @dataclass(frozen=True)
 class Part:
@@ -99,15 +102,20 @@ def device_flat(name: str, inputs: Sequence[TensorSpec], outputs: Sequence[Tenso
     return Flat(calls, (use("arena", len(calls) - 1, outputs[0]), *others), {}, frozenset(), ())
 
 
-def merge(parts: Sequence[Part], inputs: Sequence[str], outputs: Sequence[str]) -> Merged:
+Joins = Mapping[str, Sequence[str]]
+"""Value → the values that follow each other in memory where it is: parts of an operator that was cut."""
+
+
+def merge(parts: Sequence[Part], inputs: Sequence[str], outputs: Sequence[str], joins: Joins | None = None) -> Merged:
     """``parts`` as one graph.
 
     Args:
         parts: in an order in which they can run.
         inputs: names of the model's inputs, in its order; they lie in the host's memory.
         outputs: names of its outputs, in its order; each is made by a part, and ends in the host's memory.
+        joins: values that subgraphs read and none makes as a whole; none of them is the model's.
     """
-    merging = _Merging({(name, HOST): Source("input", number) for number, name in enumerate(inputs)})
+    merging = _Merging({(name, HOST): Source("input", number) for number, name in enumerate(inputs)}, joins or {})
     numbers = [merging.add(part) for part in parts]
     uses = tuple(replace(merging.shapes[name], source=merging.source(name, HOST)) for name in outputs)
     flat = Flat(tuple(merging.calls), uses, merging.slices, frozenset(merging.removed), tuple(merging.weights))
@@ -120,11 +128,14 @@ class _Merging:
 
     Attributes:
         sources: (value, memory) → what holds it there.
+        joined: calls that stand for values of ``joins``; all of them vanish.
         shapes: value → as it was made, or as the first subgraph reads it.
         homes: value → where it was made.
     """
 
     sources: dict[tuple[str, str], Source]
+    joins: Joins
+    joined: list[int] = field(default_factory=list)
     shapes: dict[str, Use] = field(default_factory=dict)
     homes: dict[str, str] = field(default_factory=dict)
     calls: list[FlatCall] = field(default_factory=list)
@@ -137,7 +148,7 @@ class _Merging:
         """Put ``part`` behind what is there; the numbers of its calls."""
         flat = part.flat
         used = {use.source.index: use for call in flat.calls for use in call.arguments if use.source.place == "input"}
-        read = {}
+        read, known = {}, len(self.joined)
         for index, use in sorted(used.items()):
             self.shapes.setdefault(part.inputs[index], use)
             read[index] = self.source(part.inputs[index], part.memory)
@@ -156,17 +167,33 @@ class _Merging:
         for name, use in zip(part.outputs, flat.outputs, strict=True):
             self.shapes[name], self.homes[name] = use, part.memory
             self.sources[name, part.memory] = placed(use).source
-        return tuple(range(first, len(self.calls)))
+        return (*self.joined[known:], *range(first, len(self.calls)))
 
     def source(self, value: str, memory: str) -> Source:
         """What holds ``value`` in ``memory``; it is copied there, through the host's, if nothing does yet."""
-        if (value, memory) not in self.sources:
+        if (value, memory) not in self.sources and value in self.joins:
+            self.sources[value, memory] = self._join(value, memory)
+        elif (value, memory) not in self.sources:
             before = self.homes.get(value, HOST) if memory == HOST else HOST
             use = replace(self.shapes[value], source=self.source(value, before))
             self.transfers.append(Transfer(value, (before, memory), len(self.calls)))
             self.sources[value, memory] = Source("arena", len(self.calls))
             self.calls.append(FlatCall(COPY, (use,), use.shape, use.dtype, memory))
         return self.sources[value, memory]
+
+    def _join(self, value: str, memory: str) -> Source:
+        """``value`` in place: each of its parts is written where it belongs in it, or copied there."""
+        parts = [replace(self.shapes[part], source=self.source(part, memory)) for part in self.joins[value]]
+        number, offset, whole = len(self.calls), 0, self.shapes[value]
+        for use in parts:
+            assert use.source.place == "arena"
+            assert use.source.index not in self.slices
+            self.slices[use.source.index] = Slice(number, offset)
+            offset += self.calls[use.source.index].bytes
+        self.calls.append(FlatCall(JOIN, tuple(parts), whole.shape, whole.dtype, memory))
+        self.removed.add(number)
+        self.joined.append(number)
+        return Source("arena", number)
 
 
 def copy_name(value: str, way: Way) -> str:

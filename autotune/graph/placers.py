@@ -11,7 +11,7 @@ The exact search is in graph/exact.py.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from autotune.graph.placement import PartialPlacement, Placement, Problem, place_all
 from schedules.errors import UsageError
@@ -64,23 +64,40 @@ Judge = Callable[[Placement], float]
 """Placement → the seconds that it takes."""
 
 
-def earliest(problem: Problem) -> Placement:
-    """Longest tail first, each where it ends first: on many lanes a better start than ``greedy``."""
+def earliest(problem: Problem, lanes: Collection[int] | None = None) -> Placement:
+    """Longest tail first, each where it ends first: on many lanes a better start than ``greedy``.
+
+    Args:
+        lanes: that are considered, for subgraphs that can run on one of them; None for all.
+    """
     partial = PartialPlacement(problem)
     for subgraph in problem.order:
-        partial.place(subgraph, first_to_end(partial, subgraph))
+        partial.place(subgraph, first_to_end(partial, subgraph, lanes))
     return partial.finished()
+
+
+def _starts(problem: Problem) -> Iterator[Placement]:
+    """Quick placements: with all lanes, and with the devices and groups of cores of one size.
+
+    A subgraph ends first on the largest group, which then is free for nothing else: where groups of several sizes
+    share cores, only smaller ones run anything side by side.
+    """
+    yield greedy(problem)
+    yield earliest(problem)
+    sizes = {lane.threads for lane in problem.lanes if not lane.device}
+    for size in sorted(sizes) if len(sizes) > 1 else ():
+        yield earliest(problem, [n for n, lane in enumerate(problem.lanes) if lane.device or lane.threads == size])
 
 
 def correction(problem: Problem, most: int = MOST_TRIES) -> Placement:
     """The paper's greedy-correction: a placement that is changed while a move or a swap shortens its makespan.
 
-    The paper begins with greedy's; here with ``earliest``'s where that is shorter.
+    The paper begins with greedy's; here with ``earliest``'s, on all lanes or some, where that is shorter.
 
     Args:
         most: changes that are tried.
     """
-    start = min((greedy(problem), earliest(problem)), key=lambda placement: placement.makespan_s)
+    start = min(_starts(problem), key=lambda placement: placement.makespan_s)
     return corrected(problem, start, lambda placement: placement.makespan_s, most)
 
 
@@ -133,7 +150,8 @@ def _neighbours(problem: Problem, placement: Placement) -> Iterator[tuple[list[i
             yield swapped, list(placement.order)
 
 
-def first_to_end(partial: PartialPlacement, subgraph: int) -> int:
-    """The lane on which ``subgraph`` would end first."""
-    ends = [(partial.finish(subgraph, lane), lane) for lane in range(len(partial.problem.lanes))]
-    return min((end, lane) for end, lane in ends if end is not None)[1]
+def first_to_end(partial: PartialPlacement, subgraph: int, lanes: Collection[int] | None = None) -> int:
+    """The lane, of ``lanes`` if one of them can run it, on which ``subgraph`` would end first."""
+    ends = ((partial.finish(subgraph, lane), lane) for lane in lanes or range(len(partial.problem.lanes)))
+    able = [(end, lane) for end, lane in ends if end is not None]
+    return min(able)[1] if able else first_to_end(partial, subgraph)

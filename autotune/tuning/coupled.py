@@ -17,15 +17,18 @@ import onnx
 
 from autotune.artifact.directory import read_artifact
 from autotune.artifact.manifest import annotate, attach
+from autotune.backends.backend_catalog import backend_of
 from autotune.builder.accuracy import Built, first_that_passes
-from autotune.builder.branches import cut_into_branches
+from autotune.builder.branches import cut_into_branches, worth_cutting
 from autotune.builder.build_request import LATENCY
-from autotune.builder.cpu_and_device import CpuAndDevice, TunedPart
+from autotune.builder.cpu_and_device import COPY_BYTES_PER_S, HAND_OVER_S, CpuAndDevice, TunedPart
 from autotune.builder.device_build import NOT_RUN
 from autotune.builder.placing import Fastest, fastest
 from autotune.graph.lanes import coupled_lanes
+from autotune.graph.placement import Link
 from autotune.host.machine import host_target
 from autotune.importer.guarded_import import import_model
+from autotune.importer.onnx_model.operator_splits import Share
 from autotune.options import Options
 from autotune.tuning.composition import Composed, PartJob, part_options
 from autotune.tuning.part import output_path
@@ -60,8 +63,13 @@ class CoupledLanes:
         host = host_target(options.threads, options.isa)
         self._lanes = coupled_lanes(options.lanes, host.threads)
         self._host, self._cpu = host, replace(host, threads=self._lanes[0].threads)
-        self._model, branches = cut_into_branches(model, options.inputs)
-        self._branches = branches if len(branches) > 1 else []
+        self._model, cut = cut_into_branches(model, options.inputs, self._share())
+        self._branches, self._joins = cut.parts if len(cut.parts) > 1 else (), cut.joins
+
+    def _share(self) -> Share:
+        """Which operators are cut between the CPU and the device, by the bounds of both."""
+        cpu, device = (backend_of(target).roofline(target) for target in (self._cpu, self._device))
+        return worth_cutting(cpu, device, Link(HAND_OVER_S, COPY_BYTES_PER_S))
 
     def parts(self, folder: Path) -> list[PartJob]:
         """As ``Composition.parts``: the CPU's, then the device's, of the whole model and of every subgraph."""
@@ -98,7 +106,9 @@ class CoupledLanes:
             part if result is not None else replace(part, device=None)
             for part, result in zip((self._part(name, folder) for name in names), results[1::2], strict=True)
         )
-        source = CpuAndDevice(whole, tuple(parts), self._lanes, self._cpu, self._device, self._options, folder)
+        source = CpuAndDevice(
+            whole, tuple(parts), self._joins, self._lanes, self._cpu, self._device, self._options, folder
+        )
         best = fastest(source)
         path, measured = best.candidate.made, self._options.device
         if best.candidate.placed is not None and measured:

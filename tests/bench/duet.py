@@ -3,7 +3,6 @@
 measured    random graphs: predicted against measured seconds, copies counted, and how much of their time is hidden
 correction  how often the measured correction ends at the optimum, with costs that are right and that are not
 streaming   a model in half of the memory that its weights take: right, and as slow as predicted
-scale       simulated machines of 8 to 128 cores and 1 to 8 devices: seconds to place, makespan against the bound
 
 The device computes on the CPU at made-up speeds, so nothing here says anything of a GPU.
 """
@@ -12,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import os
 import statistics
 import subprocess
 import sys
@@ -32,13 +32,13 @@ from autotune.backends.cpu.native_library import NativeLibrary
 from autotune.backends.device_interface import Room
 from autotune.backends.software.software_device import SoftwareDevice, Speeds
 from autotune.builder.cpu_and_device import Costs, Ends, problem_of
-from autotune.builder.device_profiles import spec_bytes
+from autotune.builder.device_profiles import hand_over_s, spec_bytes
 from autotune.builder.placing import MOST_MEASURED, WORTH
 from autotune.cli.reply import table
 from autotune.graph.exact import exact
 from autotune.graph.flat import Flat
-from autotune.graph.lanes import HOST, Lane, cpu_lane
-from autotune.graph.placement import Link, Placement, Problem, place_all, tensors_of
+from autotune.graph.lanes import HOST, cpu_lane
+from autotune.graph.placement import Link, Placement, Problem, tensors_of
 from autotune.graph.placers import corrected, correction, greedy, single
 from autotune.graph.simulation import simulate, simulate_copies
 from autotune.graph.steps import Piece
@@ -52,11 +52,18 @@ from tests.autotune_tests.graph_tests.dags import random_edges, random_flat
 from tests.models import transformer
 
 FAKES = Path(__file__).parents[1] / "autotune_tests" / "backends_tests" / "cpu_tests" / "fake_kernels.cc"
-WAY_IN, WAY_OUT = Link(2e-4, 1e5), Link(3e-4, 1e5)
-"""Tensors of these programs are small, so links are slow: 0.2 to 3.5 ms a copy."""
+WAY_IN, WAY_OUT = Link(4e-4, 5e4), Link(6e-4, 5e4)
+"""Tensors of these programs are small, so links are slow: 0.4 to 7 ms a copy."""
 
 LANES = (cpu_lane(0, 1), device_lane(1))
-RUNS = 5
+RUNS, WARM_RUNS = 5, 2
+CLOSE, REPEATS = 0.1, 5
+"""Graphs that are off by more than ``CLOSE`` are measured so often again: the median says if it was the machine."""
+
+
+def stolen_s() -> float:
+    """Seconds that the hypervisor kept this machine's CPUs for itself."""
+    return int(Path("/proc/stat").read_text().split()[8]) / os.sysconf("SC_CLK_TCK")
 
 
 def fake_library(folder: Path) -> NativeLibrary:
@@ -71,7 +78,7 @@ def fake_library(folder: Path) -> NativeLibrary:
 
 
 def sleeping(rng: Any, most: int) -> tuple[Flat, list[tuple[int, ...]]]:
-    """A program of ``slow`` calls over a random graph of subgraphs, each a chain of one to eight calls."""
+    """A program of ``slow`` calls over a random graph of subgraphs, each a chain of three to sixteen calls."""
     coarse = random_edges(rng, most)
     edges: list[list[int]] = []
     last: list[int] = []
@@ -79,7 +86,7 @@ def sleeping(rng: Any, most: int) -> tuple[Flat, list[tuple[int, ...]]]:
     for reads in coarse:
         calls = [len(edges)]
         edges.append([last[source] for source in reads])
-        for _ in range(int(rng.integers(0, 8))):
+        for _ in range(int(rng.integers(2, 16))):
             edges.append([len(edges) - 1])
             calls.append(len(edges) - 1)
         last.append(calls[-1])
@@ -118,23 +125,10 @@ def nap_s(library: NativeLibrary) -> float:
     return statistics.median(runs)
 
 
-def hand_over_s(library: NativeLibrary) -> float:
-    """Seconds from one lane to another where one is a device's: waking its thread, and calling the device.
-
-    From a chain of calls that take no time, in turn on the core and on the device, with a copy between any two.
-    """
-    count = 20
-    flat = random_flat(np.random.default_rng(0), [[], *([n] for n in range(count - 1))])
-    pieces = [Piece(str(n), (n,), n % 2) for n in range(count)]
-    placed = Placed(library, flat, pieces, LANES, (), Speeds(Link(), Link()))
-    walls = []
-    for _ in range(20):
-        began = time.perf_counter()
-        placed.machine.run([np.ones(8)])
-        walls.append(time.perf_counter() - began)
-    calls = sum(group.calls for group in placed.steps.groups if placed.steps.lanes[group.lane].device)
-    placed.machine.close()
-    return statistics.median(walls) / calls
+def driver_s(library: NativeLibrary) -> float:
+    """Seconds that handing over to the simulated device takes here, as ``tune run`` measures it."""
+    device = SoftwareDevice("sim:0", Room(64), Speeds(WAY_IN, WAY_OUT))
+    return hand_over_s(device, LANES, library, {(HOST, "sim:0"): WAY_IN, ("sim:0", HOST): WAY_OUT})
 
 
 def overlapped(copies: list[tuple[float, float]], busy: list[tuple[float, float]]) -> float:
@@ -167,17 +161,24 @@ def run_graph(library: NativeLibrary, rng: Any, nap: float, hand_over: float) ->
     assert isinstance(device, Mixing)
     device.seconds = seconds
     x = rng.uniform(0.0, 10.0, 8)
-    expected, walls = sequential(flat, x), []
-    for _ in range(RUNS):
+    expected = sequential(flat, x)
+
+    def seconds(_number: int) -> float:
         device.operations.clear()
         began = time.perf_counter()
         made = placed.machine.run([x])
-        walls.append(time.perf_counter() - began)
+        took = time.perf_counter() - began
         assert all(np.array_equal(a, b) for a, b in zip(made, expected, strict=True))
+        return took
+
+    walls = [seconds(number) for number in range(WARM_RUNS + RUNS)][WARM_RUNS:]
     copied = [o for o in device.operations if o.way]
     counted = {(o.way, o.offset) for o in copied}
     assert len(copied) == len(placed.merged.transfers) == len({(t.value, t.way) for t in placed.merged.transfers})
     timeline = placed.machine.timeline([x])
+    predicted, first = max(end for _, end in spans), statistics.median(walls)
+    far = abs(first / predicted - 1.0) > CLOSE
+    again = [statistics.median(map(seconds, range(RUNS))) for _ in range(REPEATS if far else 0)]
     placed.machine.close()
     lanes = placed.steps.lanes
     copies = [(s.began_s, s.ended_s) for s in timeline if lanes[s.group.lane].copies]
@@ -185,8 +186,9 @@ def run_graph(library: NativeLibrary, rng: Any, nap: float, hand_over: float) ->
     planned = [span for s, span in enumerate(spans) if span[1] > span[0]]
     allowed = overlapped([(c.start, c.end) for c in simulate_copies(problem, best)], planned)
     return {
-        "predicted": max(end for _, end in spans),
-        "measured": statistics.median(walls),
+        "predicted": predicted,
+        "first": first,
+        "measured": statistics.median(again or [first]),
         "copies": len(counted),
         "hidden": min(overlapped(copies, busy), allowed),
         "allowed": allowed,
@@ -199,17 +201,20 @@ def measured(count: int) -> None:
     found: list[dict[str, float]] = []
     with tempfile.TemporaryDirectory() as folder:
         library = fake_library(Path(folder))
-        nap, hand_over = nap_s(library), hand_over_s(library)
+        nap, hand_over = nap_s(library), driver_s(library)
+        began, stolen = time.perf_counter(), stolen_s()
         while len(found) < count:
             one = run_graph(library, rng, nap, hand_over)
             if one is not None:
                 found.append(one)
-    off = np.array([one["measured"] / one["predicted"] - 1.0 for one in found])
-    print(f"{count} graphs, medians of {RUNS} runs each")
+        stolen, took = stolen_s() - stolen, time.perf_counter() - began
+    print(f"{count} graphs, medians of {RUNS} runs each; {stolen:.1f} CPU seconds of {took:.0f} s were stolen")
     print(f"a sleep of 1 ms takes {1e3 * nap:.3f} ms here, handing over to a device {1e6 * hand_over:.0f} µs")
-    print(f"measured beside predicted: median {np.median(off):+.1%}, from {off.min():+.1%} to {off.max():+.1%}")
-    copies = sum(one["copies"] for one in found)
-    print(f"within 10 %: {np.mean(np.abs(off) <= 0.1):.1%} of the graphs; {copies:.0f} copies, of no value twice")
+    for name, what in (("first", "measured once"), ("measured", f"those that are off {REPEATS} times again")):
+        off = np.array([one[name] / one["predicted"] - 1.0 for one in found])
+        near = np.sum(np.abs(off) <= CLOSE)
+        print(f"{what}: median {np.median(off):+.1%}, {off.min():+.1%} to {off.max():+.1%}; {near} within {CLOSE:.0%}")
+    print(f"{sum(one['copies'] for one in found):.0f} copies, of no value twice")
     allowed, hidden = (sum(one[name] for one in found) for name in ("allowed", "hidden"))
     print(f"of {1e3 * allowed:.0f} ms of copies that the placements lay beside work, {hidden / allowed:.1%} were")
 
@@ -326,93 +331,12 @@ def streaming(layers: int = 24, width: int = 512) -> None:
         print("\n".join(table(heads, rows)))
 
 
-def branching(rng: Any, phases: int, width: int) -> list[list[int]]:
-    """Phases of ``width`` branches of one to three subgraphs between two that all paths meet."""
-    needs: list[list[int]] = [[]]
-    for _ in range(phases):
-        meet, ends = len(needs) - 1, []
-        for _ in range(width):
-            source = meet
-            for _ in range(int(rng.integers(1, 4))):
-                needs.append([source])
-                source = len(needs) - 1
-            ends.append(source)
-        needs.append(ends)
-    return needs
-
-
-def scaled(rng: Any, needs: list[list[int]], cores: int, size: int, devices: int) -> Problem:
-    """``needs`` on groups of ``size`` cores and devices, which are four to twelve times as fast as a core.
-
-    A subgraph of c seconds on one core takes c (f + (1 − f) / k) on k (Amdahl), with f between 0.02 and 0.2.
-    """
-    groups = [cpu_lane(first, size) for first in range(0, cores, size)]
-    lanes = (cpu_lane(0, cores), *groups, *(Lane(f"sim:{d}", cores + d, 1, f"sim:{d}") for d in range(devices)))
-    alone = []
-    for _ in needs:
-        one, serial, faster = float(rng.uniform(0.2e-3, 4e-3)), float(rng.uniform(0.02, 0.2)), float(rng.uniform(4, 12))
-        alone.append(
-            tuple(one / faster if lane.device else one * (serial + (1.0 - serial) / lane.threads) for lane in lanes)
-        )
-    sizes = [int(size) for size in rng.integers(50_000, 2_000_000, len(needs))]
-    ways = {}
-    for device in range(devices):
-        ways |= {(HOST, f"sim:{device}"): Link(1e-5, 12e9), (f"sim:{device}", HOST): Link(1e-5, 12e9)}
-    return Problem(lanes, tensors_of(needs, sizes), tuple(alone), {}, Link(1e-6, 10e9), ways)
-
-
-def scale() -> None:
-    """Seconds to place and quality, by cores, groups and devices."""
-    rows = []
-    for cores, size, devices in (
-        *((8, 4, 0), (8, 2, 0), (16, 4, 0), (32, 4, 0), (32, 8, 0), (64, 8, 0), (128, 8, 0), (128, 16, 0)),
-        *((8, 4, 1), (16, 8, 2), (32, 8, 4), (64, 16, 8), (128, 16, 8)),
-    ):
-        rng = np.random.default_rng(2)
-        needs = branching(rng, 8, 6)
-        problem = scaled(rng, needs, cores, size, devices)
-        began = time.perf_counter()
-        best = exact(problem)
-        took = time.perf_counter() - began
-        one = min(place_all(problem, [lane] * problem.count).makespan_s for lane in range(len(problem.lanes)))
-        least = best.placement.makespan_s
-        used = len(set(best.placement.lanes))
-        rows.append(
-            [
-                str(cores),
-                str(len(problem.lanes) - 1 - devices),
-                str(devices),
-                str(problem.count),
-                f"{took:.2f}",
-                f"{1e3 * one:.2f}",
-                f"{1e3 * least:.2f}",
-                f"{one / least:.2f}",
-                f"{best.gap:.0%}",
-                str(used),
-            ]
-        )
-    heads = [
-        "cores",
-        "groups",
-        "devices",
-        "subgraphs",
-        "s to place",
-        "one lane ms",
-        "placed ms",
-        "gain",
-        "above bound",
-        "used",
-    ]
-    print("\n".join(table(heads, rows)))
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     works: dict[str, Callable[[int], None]] = {
         "measured": measured,
         "correction": correction_table,
         "streaming": lambda _count: streaming(),
-        "scale": lambda _count: scale(),
     }
     parser.add_argument("what", choices=works)
     parser.add_argument("--count", type=int, default=200, help="graphs")

@@ -6,6 +6,7 @@ Costs come from LOG, into which ``tune run MODEL --lanes auto`` wrote them; noth
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from collections.abc import Iterator
@@ -100,15 +101,33 @@ def cost_lines(cut: Partition, problem: Problem) -> list[str]:
     return table(["subgraph", "kernels", *(lane.name for lane in problem.lanes)], rows)
 
 
+def recorded(model: Path, problem: Problem) -> dict[str, Any]:
+    """What ``tests.bench.lane_scale`` reads: a model's subgraphs, and their seconds on one core and on two."""
+    by_threads = {lane.threads: number for number, lane in enumerate(problem.lanes)}
+    sizes = {tensor.source: tensor.bytes for tensor in problem.tensors}
+    whole = [row[by_threads[2]] or 0.0 for row in problem.alone]
+    return {
+        "name": model.stem.partition("-")[0],
+        "needs": [list(needs) for needs in problem.needs],
+        "bytes": [sizes.get(s, 0) for s in range(problem.count)],
+        # What has no kernels for one core lies beside nothing: there two are taken to be worth nothing more than one.
+        "one": [row[by_threads[1]] or two for row, two in zip(problem.alone, whole, strict=True)],
+        "two": whole,
+    }
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("log")
     parser.add_argument("models", nargs="+", type=Path)
+    parser.add_argument("--record", type=Path, help="write the last model's costs there, for tests.bench.lane_scale")
     parser.add_argument("--costs", action="store_true", help="also show what every subgraph costs on every lane")
     arguments = parser.parse_args()
     rows = []
     for model in arguments.models:
         found = list(problems(model, arguments.log))
+        if arguments.record and found:
+            arguments.record.write_text(json.dumps(recorded(model, found[-1][1])))
         if arguments.costs:
             print("\n".join(line for cut, problem in found for line in cost_lines(cut, problem)))
         rows += [row(model, cut, problem) for cut, problem in found] or [[model.stem, "nothing to place"]]

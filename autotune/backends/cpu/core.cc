@@ -57,6 +57,7 @@ struct Tensor {
 const int32_t ON_CPU = 1;
 
 const int64_t SLEEPING = -2;  // in place of a CPU: see tune_settings
+const int64_t FIRST_SPARE = -3;  // in place of CPU n: FIRST_SPARE - n
 
 struct Env {
   void* sync;
@@ -164,6 +165,8 @@ inline void relax(int* spins) {
   if (here != nullptr && here->cpu == SLEEPING) {
     struct timespec nap = {0, NAP_NS};
     nanosleep(&nap, nullptr);
+  } else if (here != nullptr && here->cpu <= FIRST_SPARE) {
+    sched_yield();  // at once: the CPU is that of the others who wait for devices too, and one of them may have work
   } else if (*spins < SPINS) {
     ++*spins;
 #if defined(__x86_64__)
@@ -362,7 +365,8 @@ void* serve(void* argument) {
   Thread* thread = static_cast<Thread*>(argument);
   here = thread;
   if (thread->cpu >= 0) pin(thread->cpu);
-  if (thread->cpu == SLEEPING) prctl(PR_SET_TIMERSLACK, NAP_NS / 10, 0, 0, 0);  // else a nap takes 60 microseconds
+  if (thread->cpu <= FIRST_SPARE) pin(FIRST_SPARE - thread->cpu);
+  if (thread->cpu <= SLEEPING) prctl(PR_SET_TIMERSLACK, NAP_NS / 10, 0, 0, 0);  // else a nap takes 60 microseconds
   for (;;) {
     await_run(thread->core, thread->epoch);
     if (get(thread->core->stop)) return nullptr;

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from autotune.artifact.directory import Artifact, read_artifact
 from autotune.backends.backend import Backend
 from autotune.backends.cpu.device_lanes import device_calls
-from autotune.backends.cpu.native_executor import SLEEPING, NativeExecutor
+from autotune.backends.cpu.native_executor import NativeExecutor, thread_places
 from autotune.backends.cpu.native_library import NativeLibrary
 from autotune.backends.device_interface import Device, Room
 from autotune.backends.executor import KernelExecutor
@@ -102,10 +102,7 @@ class CpuBackend:
             raise ArtifactError(f"{artifact.path} was placed by a version without copies; tune the model again")
         cores = max(lane.first + lane.threads for lane in lanes) if lanes else threads
         cpus = cpus or thread_cpus(cores)
-        where = [cpus[core % len(cpus)] for core in range(cores)]
-        for lane in lanes:
-            if lane.device:
-                where[lane.first] = SLEEPING
+        where = thread_places(lanes, cpus) if lanes else [cpus[core % len(cpus)] for core in range(cores)]
         paths = {artifact.target.threads: artifact.library, **artifact.lane_libraries}
         libraries = {count: NativeLibrary(path) for count, path in paths.items()}
         calls = device_calls(artifact.steps, *self._devices(artifact)) if artifact.steps.device_bytes else {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from ctypes import c_int, c_int32, c_void_p
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from autotune.backends.cpu.native_library import CANCELLED, OK, NativeLibrary, Program, Report, Settings
 from autotune.backends.cpu.program_words import groups_of, host_operands, lanes_of, nbytes, program_words
 from autotune.backends.executor import Arrays, Span
-from autotune.graph.lanes import cpu_lane
+from autotune.graph.lanes import Lane, cpu_lane
 from autotune.graph.steps import Operand, Steps
 from schedules.errors import RunError, last_line
 
@@ -24,8 +25,15 @@ ANYWHERE = -1
 SLEEPING = -2
 """In place of a CPU: the thread waits for a device; it is not pinned, and does not take a core while it waits."""
 
+FIRST_SPARE = -3
+"""``FIRST_SPARE - n`` in place of CPU n: the thread waits for a device on a CPU on which nobody computes."""
+
 DeviceCall = Callable[[Arrays], None]
 """Answers a call on a lane that is a device: given those of its operands that lie in the host's memory."""
+
+_attached = threading.local()
+"""Has ``state`` in threads of the core that the interpreter knows for good. Else it would make what it keeps of one
+anew for every call."""
 
 KERNEL = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_int32, c_void_p)
 """A kernel's type, TVM's ``TVMFFISafeCallType``; its arguments are 16 bytes each, the latter 8 a tensor's address."""
@@ -38,8 +46,7 @@ class NativeExecutor:
         libraries: threads of a lane → the library that holds kernels built for so many. The first one's core runs all.
         steps: what to run.
         weights: the program's weights, aligned.
-        cpus: logical CPU of every core that lanes speak of; ``SLEEPING`` for a thread that waits for a device.
-            Thread 0 is the caller's.
+        cpus: logical CPU of every core that lanes speak of; Thread 0 is the caller's (``thread_places``).
         devices: number of a call → what answers it, on lanes that are devices (``device_lanes.py``).
 
     Raises:
@@ -143,6 +150,8 @@ class NativeExecutor:
         library = self._core_library
 
         def call(_: int, arguments: int, count: int, _result: int) -> int:
+            if not hasattr(_attached, "state"):
+                _attached.state = ctypes.pythonapi.PyGILState_Ensure()
             try:
                 pairs = (ctypes.c_uint64 * (2 * count)).from_address(arguments)
                 function([_view(pairs[2 * i + 1], operand) for i, operand in enumerate(operands)])
@@ -153,6 +162,24 @@ class NativeExecutor:
 
         self._callbacks.append(KERNEL(call))
         return ctypes.cast(self._callbacks[-1], c_void_p).value or 0
+
+
+def thread_places(lanes: Sequence[Lane], cpus: Sequence[int]) -> list[int]:
+    """Where the thread of every core of ``lanes`` runs, as ``NativeExecutor`` takes it.
+
+    Threads that wait for devices share a CPU on which nothing is computed, where there is one: they are there when a
+    result is, while one that naps wakes up 0.1 ms later on a virtual machine, and takes a core from kernels.
+
+    Args:
+        cpus: that may be used; if they are fewer than cores, some run the threads of several.
+    """
+    computing = max((lane.cores[-1] + 1 for lane in lanes if not lane.device), default=0)
+    where = [cpus[core % len(cpus)] for core in range(max(lane.cores[-1] for lane in lanes) + 1)]
+    waiting = FIRST_SPARE - cpus[computing] if computing < len(cpus) else SLEEPING
+    for lane in lanes:
+        if lane.device:
+            where[lane.first] = waiting
+    return where
 
 
 def _view(tensor: int, operand: Operand) -> NDArray[Any]:

@@ -5,8 +5,10 @@ import onnx
 import onnxruntime
 import pytest
 
-from autotune.builder.branches import coarse, cut_branches, multiply_adds
+from autotune.builder.branches import coarse, cut_branches, multiply_adds, worth_cutting
 from autotune.graph.partition import Phase, Subgraph, partition
+from autotune.graph.placement import Link
+from autotune.host.roofline import Roofline
 from autotune.importer.onnx_model.load import load_model
 from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.onnx_model.simplify import simplify
@@ -25,7 +27,7 @@ def session(model):
 @pytest.mark.parametrize("name", [*BRANCHY, "tiny_cnn", "tiny_encoder", "tiny_unet"])
 def test_the_subgraphs_together_compute_the_model(name):
     model = simplify(load_model(cached(name), {}))
-    branches = cut_branches(model)
+    branches = cut_branches(model).parts
     inputs, outputs = interface(model)
     feed = random_inputs(inputs, 0)
     values = dict(feed)
@@ -40,11 +42,11 @@ def test_the_subgraphs_together_compute_the_model(name):
 
 
 def test_branches_worth_running_side_by_side_stand_apart():
-    names = [branch.name for branch in cut_branches(simplify(load_model(cached("tiny_wide_deep"), {})))]
+    names = [branch.name for branch in cut_branches(simplify(load_model(cached("tiny_wide_deep"), {}))).parts]
     phases = {name.partition(".")[0] for name in names if "." in name}
     assert len(phases) == 1
     assert len([name for name in names if "." in name]) >= 2
-    assert len(cut_branches(simplify(load_model(cached("tiny_cnn"), {})))) == 1
+    assert len(cut_branches(simplify(load_model(cached("tiny_cnn"), {}))).parts) == 1
 
 
 def test_a_random_graph_is_cut_into_subgraphs_that_can_run_in_order():
@@ -84,3 +86,46 @@ def test_arithmetic_of_a_node(name, kind, expected):
     scope = Scope(model)
     found = [multiply_adds(node, scope) for node in model.graph.node if node.op_type in (kind, "MatMul")]
     assert found[0] == expected
+
+
+@pytest.mark.parametrize("name", ["tiny_mlp", "tiny_wide_deep", "tiny_unet"])
+def test_subgraphs_of_cut_operators_together_compute_the_model(name):
+    model = simplify(load_model(cached(name), {}))
+    cut = cut_branches(model, lambda node, scope: 0.5)
+    assert cut.joins
+    inputs, outputs = interface(model)
+    values = feed = random_inputs(inputs, 0)
+    values = dict(feed)
+    for branch in cut.parts:
+        for missing in set(branch.inputs) - set(values):
+            values[missing] = np.concatenate([values[part].reshape(-1) for part in cut.joins[missing]])
+        shapes = {
+            value.name: [dim.dim_value for dim in value.type.tensor_type.shape.dim]
+            for value in branch.model.graph.input
+        }
+        given = {each: values[each].reshape(shapes[each]) for each in branch.inputs}
+        values.update(zip(branch.outputs, session(branch.model).run(list(branch.outputs), given), strict=True))
+    for spec, expected in zip(outputs, session(model).run(None, feed), strict=True):
+        np.testing.assert_allclose(values[spec.name], expected, rtol=1e-4, atol=1e-5)
+
+
+def rooflines(*gflops):
+    return [Roofline(each, 1e3, 1e3, 1 << 30) for each in gflops]
+
+
+def shares(cpu, device, link):
+    model = simplify(load_model(cached("tiny_unet"), {}))
+    scope = Scope(model)
+    share = worth_cutting(*rooflines(cpu, device), link)
+    return [share(node, scope) for node in model.graph.node if node.op_type == "Conv"]
+
+
+def test_an_operator_is_cut_by_the_speeds_of_the_two_lanes():
+    found = [share for share in shares(1e-3, 3e-3, Link()) if share is not None]
+    assert found
+    assert found == pytest.approx([0.75] * len(found))
+
+
+def test_no_operator_is_cut_where_copies_or_one_lane_cost_more():
+    assert set(shares(1e-3, 1e-3, Link(1e3))) == {None}
+    assert set(shares(1e-3, 1.0, Link())) == {None}

@@ -85,3 +85,32 @@ def test_a_subgraph_that_cannot_run_on_a_lane_is_not_put_there():
     problem = problem_of(TWO, ((), ()), costs)
     assert exact(problem).placement.lanes == (1, 0)
     assert PartialPlacement(problem).finish(0, 0) is None
+
+
+def test_on_many_lanes_each_branch_has_a_lane_where_that_is_shorter():
+    """All cores together always end a branch first, which leaves nothing for the others."""
+    lanes = (cpu_lane(0, 8), *(cpu_lane(core, 1) for core in range(8)))
+    needs, costs = [()], [(0.125, *[1.0] * 8)]
+    for _ in range(3):
+        meet = len(needs) - 1
+        needs += [(meet,)] * 8
+        costs += [(0.3, *[1.0] * 8)] * 8
+        needs.append(tuple(range(meet + 1, meet + 9)))
+        costs.append((0.125, *[1.0] * 8))
+    found = exact(problem_of(lanes, tuple(needs), tuple(costs)))
+    assert found.placement.makespan_s == pytest.approx(3 * 1.0 + 4 * 0.125)
+    assert found.bound_s <= found.placement.makespan_s
+
+
+@settings(max_examples=10, deadline=None)
+@given(seeds)
+def test_the_bound_holds_on_many_lanes(seed):
+    rng = np.random.default_rng(seed)
+    edges = random_edges(rng, 5)
+    few = (cpu_lane(0, 2), cpu_lane(0, 1), cpu_lane(1, 1), cpu_lane(2, 1))
+    many = (*few, cpu_lane(3, 1))
+    costs = [[float(rng.uniform(0.1, 1.0)) for _ in range(2)] for _ in edges]
+    rows = [tuple((wide, *[one] * (len(lanes) - 1)) for wide, one in costs) for lanes in (few, many)]
+    found = exact(problem_of(many, edges, rows[1]))
+    assert found.bound_s <= found.placement.makespan_s * (1 + 1e-9)
+    assert found.bound_s <= exact(problem_of(few, edges, rows[0])).placement.makespan_s * (1 + 1e-9)

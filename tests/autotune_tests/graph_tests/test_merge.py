@@ -4,8 +4,9 @@ import numpy as np
 
 from autotune.graph.arena import Slice
 from autotune.graph.flat import Flat, FlatCall, Source, Use
+from autotune.graph.lanes import cpu_lane
 from autotune.graph.merge import COPY, Part, device_flat, device_symbol, merge, with_transfers
-from autotune.graph.steps import Piece
+from autotune.graph.steps import Piece, arrange
 from autotune.interface import TensorSpec
 
 
@@ -101,3 +102,41 @@ def test_copies_come_before_what_waits_for_them_in_the_order_that_was_asked_for(
         "y to sim:0",
         "x to sim:0",
     ]
+
+
+def piece(name, memory=""):
+    specs = [SPECS["x"]], [TensorSpec(f"y/{name}", (2,), "float32")]
+    if memory:
+        return Part(name, device_flat(name, *specs, memory), ("x",), (f"y/{name}",), memory)
+    flat = Flat((FlatCall(f"k{name}", (use("input", 0),), (2,), "float32"),), (HALF,), {}, frozenset(), ())
+    return Part(name, flat, ("x",), (f"y/{name}",))
+
+
+CORES = (cpu_lane(0, 1), cpu_lane(1, 1))
+HALF = Use(Source("arena", 0), (2,), "float32")
+READER = Part("1", Flat((call("c", use("input", 0)),), (use("arena", 0),), {}, frozenset(), ()), ("y",), ("z",))
+JOINS = {"y": ("y/0", "y/1")}
+
+
+def test_parts_of_an_operator_are_written_where_they_belong_in_the_whole():
+    merged = merge([piece("0"), piece("1"), READER], ["x"], ["z"], JOINS)
+    assert merged.flat.slices == {0: Slice(2, 0), 1: Slice(2, 8)}
+    assert merged.flat.removed == {2}
+    assert merged.calls == ((0,), (1,), (2, 3))
+    assert merged.flat.calls[3].arguments == (use("arena", 2),)
+    steps = arrange({1: merged.flat}, [Piece("0", (0,), 0), Piece("1", (1,), 1), Piece("2", (2, 3), 0)], CORES)
+    first, second, whole = steps.calls
+    assert second.operands[-1].index == first.operands[-1].index + 8
+    assert whole.operands[0].index == first.operands[-1].index
+    assert steps.groups[2].waits == (1,)
+
+
+def test_a_part_that_a_device_computes_is_copied_into_its_place():
+    merged = merge([piece("0"), piece("1", GPU), READER], ["x"], ["z"], JOINS)
+    copied = [(transfer.value, transfer.way) for transfer in merged.transfers]
+    assert copied == [("x", ("", GPU)), ("y/1", (GPU, ""))]
+    (join,) = merged.flat.removed
+    parts = [use.source.index for use in merged.flat.calls[join].arguments]
+    assert [merged.flat.slices[part] for part in parts] == [Slice(join, 0), Slice(join, 8)]
+    assert merged.flat.calls[parts[1]].symbol == COPY
+    assert join in merged.calls[2]

@@ -18,6 +18,7 @@ from autotune.builder import accuracy, placing
 from autotune.builder.cpu_and_device import Costs, CpuAndDevice
 from autotune.cli.text import lane_lines
 from autotune.events import ignore
+from autotune.graph.merge import JOIN
 from autotune.host.machine import host_target
 from autotune.options import Options
 from autotune.report.inspect_lanes import report_lanes
@@ -28,6 +29,7 @@ from autotune.tuning.part import tune_part
 from autotune.validation.reference_runs import reference_outputs
 from autotune.validation.verify import random_inputs
 from schedules.errors import ArtifactError, RunError, UsageError, VerificationError
+from tests.models import transformer
 from tests.models.catalog import cached
 
 MODEL = "tiny_wide_deep"
@@ -250,3 +252,24 @@ def test_what_does_not_go_with_a_device_is_refused(more, tmp_path):
     options = Options(out=tmp_path / "e.tuned", lanes=LANES, target=DEVICE, **more)
     with pytest.raises(UsageError, match="leave out"):
         CoupledLanes(cached(MODEL), options)
+
+
+def test_an_operator_that_is_cut_runs_on_both_lanes_and_is_joined_in_place(tmp_path, monkeypatch):
+    def by_part(source, part):
+        return Costs(9.0, 9.0, 9.0, 9.0) if part.name == "model" else Costs(1.0, 1.0, 1.0, 1.0)
+
+    monkeypatch.setattr(CpuAndDevice, "costs", by_part)
+    monkeypatch.setattr(placing, "WORTH", 0.0)
+    monkeypatch.setattr(placing, "MOST_MEASURED", 0)
+    monkeypatch.setattr(CoupledLanes, "_share", lambda _composition: lambda _node, _scope: 0.5)
+    onnx.save(transformer.mlp(0, layers=2, width=64), tmp_path / "m.onnx")
+    out = tmp_path / "m.tuned"
+    options = Options(out=out, log=tmp_path / "t.db", trials=0, budget_s=4, lanes=LANES, threads=2, target=DEVICE)
+    composition = CoupledLanes(tmp_path / "m.onnx", options)
+    assert composition._joins
+    result = tune_composition(composition, out, tune_part, ignore)
+    assert result.verified.passed
+    steps = read_artifact(out).steps
+    used = {steps.lanes[group.lane].name for group in steps.groups}
+    assert used >= {"cpu:0-1", "sim:0", "sim:0 in", "sim:0 out"}
+    assert not [step.symbol for step in steps.calls if "concat" in step.symbol or step.symbol == JOIN]

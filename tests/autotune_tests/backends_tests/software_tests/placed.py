@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from autotune.backends.cpu.device_lanes import device_calls
-from autotune.backends.cpu.native_executor import SLEEPING, NativeExecutor
+from autotune.backends.cpu.native_executor import NativeExecutor, thread_places
 from autotune.backends.device_interface import Room
 from autotune.backends.software.software_device import SoftwareDevice
 from autotune.graph.flat import Flat, FlatCall, Source, Use
@@ -136,11 +136,7 @@ class Placed:
         room = dict(self.steps.device_bytes)
         self.devices = {name: device(name, Room(size), speeds) for name, size in room.items()}
         self.calls = device_calls(self.steps, self.devices, parts)
-        cpus = thread_cpus(2)
-        where = [cpus[core % len(cpus)] for core in range(1 + max(lane.cores[-1] for lane in every))]
-        for lane in every:
-            if lane.device:
-                where[lane.first] = SLEEPING
+        where = thread_places(every, thread_cpus(2))
         self.machine = NativeExecutor(dict.fromkeys(sizes, library), self.steps, (), where, self.calls)
 
     @property

@@ -1,0 +1,101 @@
+"""``--lanes auto`` beside one lane: ``python -m tests.bench.auto_lanes MODEL[:BUDGET]… [--cut SHARE]``.
+
+Each model is tuned with ``--lanes auto``, built again for one lane from the same log, and the two artifacts are run by
+processes of their own, in turn. A ratio above 1 means that ``auto`` is faster. The bound is the most that any split of
+the subgraphs over two cores could gain: Σ c₂ / (Σ min(c₁, 2 c₂) / 2), where c₁ and c₂ are the seconds of a subgraph on
+one core and on two, by the profiles in the log.
+
+With ``--cut SHARE`` operators of that share of the model's arithmetic or more are cut in halves before it is tuned with
+``auto``, and the one lane is of the model as it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from pathlib import Path
+
+import onnx
+
+from autotune.artifact.directory import read_artifact
+from autotune.builder.branches import multiply_adds
+from autotune.cli.reply import table
+from autotune.graph.placement import Problem
+from autotune.importer.onnx_model.load import load_model
+from autotune.importer.onnx_model.operator_splits import split_operators
+from autotune.importer.onnx_model.scope import Scope
+from autotune.importer.onnx_model.simplify import simplify
+from tests.bench.guard import ROOT, Tree, in_turn, turn_s
+from tests.bench.placements import problems
+from tests.models.catalog import cached
+
+FOLDER = ROOT / "build/lanes"
+HEADS = ["model", "operators cut", "one lane ms", "auto ms", "gain", "quartiles", "lanes", "bound"]
+
+
+def cut_in_halves(model: Path, least: float, out: Path) -> int:
+    """Write ``model`` with its larger operators cut to ``out``; how many were."""
+    simple = simplify(load_model(model, {}))
+    scope = Scope(simple)
+    total = sum(multiply_adds(node, scope) for node in simple.graph.node)
+    made, joins = split_operators(simple, lambda n, s: 0.5 if multiply_adds(n, s) >= least * total else None)
+    onnx.save(made, out)
+    return len(joins)
+
+
+def area_bound(problem: Problem) -> float:
+    """The most that two cores could gain over one lane of two threads."""
+    column = {lane.threads: number for number, lane in enumerate(problem.lanes)}
+    both = [costs[column[2]] or 0.0 for costs in problem.alone]
+    one = [costs[column[1]] for costs in problem.alone]
+    area = sum(2.0 * two if single is None else min(single, 2.0 * two) for single, two in zip(one, both, strict=True))
+    return sum(both) / (area / 2.0)
+
+
+def row(name: str, budget: str, cut: float | None, rounds: int) -> list[str]:
+    """A line of the table."""
+    model, stem, count = cached(name), name if cut is None else f"{name}-cut", 0
+    auto, one, log = FOLDER / f"{stem}-auto.tuned", FOLDER / f"{stem}-one.tuned", FOLDER / f"{name}.db"
+    tuned, tree = model, Tree(ROOT)
+    if cut is not None:
+        tuned = FOLDER / f"{stem}.onnx"
+        count = cut_in_halves(model, cut, tuned)
+    common = ("--log", str(log), "--quiet")
+    tree.command("run", str(tuned), "--lanes", "auto", "--budget", budget, "--out", str(auto), "--no-peer", *common)
+    tree.command("build", str(model), "--lanes", "cpu", "--out", str(one), *common)
+    engines = [tree.engine(path) for path in (one, auto)]
+    turns: dict[int, list[float]] = {0: [], 1: []}
+
+    def turn(number: int) -> float:
+        turns[number].append(turn_s(engines[number]))
+        return turns[number][-1]
+
+    ratios = in_turn(lambda: turn(0), lambda: turn(1), rounds)
+    for engine in engines:
+        engine.kill()
+    low, middle, high = statistics.quantiles(ratios, n=4)
+    ms = [f"{1e3 * statistics.median(turns[number]):.3f}" for number in (0, 1)]
+    placed = read_artifact(auto).plan.lanes
+    lanes = "one" if placed is None else f"{len({each.lane for each in placed.subgraphs})}"
+    bounds = [area_bound(problem) for _, problem in problems(tuned, str(log))]
+    bound = f"{max(bounds):.2f}" if bounds else "–"
+    return [stem, str(count), *ms, f"{middle:.3f}", f"{low:.3f}–{high:.3f}", lanes, bound]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="+", metavar="MODEL[:BUDGET]")
+    parser.add_argument("--cut", type=float, metavar="SHARE")
+    parser.add_argument("--rounds", type=int, default=24)
+    arguments = parser.parse_args()
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for each in arguments.models:
+        name, _, budget = each.partition(":")
+        found = row(name, budget or "20s", arguments.cut, arguments.rounds)
+        print("\n".join(table(HEADS, [found])), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -118,13 +118,24 @@ def cut_branches(model: ModelProto, share: Share = lambda _node, _scope: None) -
     nodes = list(model.graph.node)
     scope = Scope(model)
     work = [multiply_adds(node, scope) for node in nodes]
-    cutter = Cutter(model)
-    members = coarse(partition(_edges(nodes)).phases, work)
-    home = {name: part for part, own in members for index in own for name in nodes[index].output}
-    # A subgraph that makes a part itself joins the parts itself.
-    joins = {each.value: each.parts for each in splits if home[each.value] not in {home[part] for part in each.parts}}
-    kept = ((name, [nodes[index] for index in own if nodes[index].output[0] not in joins]) for name, own in members)
-    return Branches(tuple(Branch(name, cutter.part(own)) for name, own in kept if own), joins)
+    cutter, edges = Cutter(model), _edges(nodes)
+    place = {name: index for index, node in enumerate(nodes) for name in node.output}
+    found: list[tuple[str, list[int]]] = []
+    begin = stage = 0
+    # What comes before a cut operator in the order of the nodes needs nothing of it, nor of what comes after.
+    for end, halves in (*((min(place[n] for n in each.made[0]), each) for each in splits), (len(nodes), None)):
+        found += coarse(partition(_within(edges, begin, end)).phases, work[begin:end], sum(work), begin, stage)
+        stage = 1 + max((int(name.partition(".")[0]) for name, _ in found), default=-1)
+        if halves is not None:
+            found += [(f"{stage}.{n}", sorted(place[name] for name in made)) for n, made in enumerate(halves.made)]
+            stage, begin = stage + 1, place[halves.value] + 1
+    parts = (Branch(name, cutter.part([nodes[index] for index in members])) for name, members in found)
+    return Branches(tuple(parts), {each.value: each.parts for each in splits})
+
+
+def _within(edges: Sequence[Sequence[int]], begin: int, end: int) -> list[list[int]]:
+    """The edges among nodes ``begin`` … ``end`` − 1, which are numbered from 0."""
+    return [[source - begin for source in edges[node] if source >= begin] for node in range(begin, end)]
 
 
 def worth_cutting(cpu: Roofline, device: Roofline, link: Link) -> Share:
@@ -154,17 +165,21 @@ def _edges(nodes: Sequence[NodeProto]) -> list[list[int]]:
     return [sorted({maker[name] for name in reads(node) if name in maker}) for node in nodes]
 
 
-def coarse(phases: Sequence[Phase], work: Sequence[float]) -> list[tuple[str, list[int]]]:
+def coarse(
+    phases: Sequence[Phase], work: Sequence[float], total: float = 0.0, first: int = 0, stage: int = 0
+) -> list[tuple[str, list[int]]]:
     """(name, nodes) of every subgraph. Pure.
 
     Args:
         phases: of ``partition``.
         work: of every node; any unit.
+        total: of the whole model, if the nodes are only some of its.
+        first: number of the first node.
+        stage: of the first subgraph, for its name.
     """
-    total = sum(work) or 1.0
+    total = total or sum(work) or 1.0
     found: list[tuple[str, list[int]]] = []
     straight: list[int] = []
-    stage = 0
 
     def close() -> None:
         nonlocal stage
@@ -186,7 +201,7 @@ def coarse(phases: Sequence[Phase], work: Sequence[float]) -> list[tuple[str, li
         found += [(f"{stage}.{number}", sorted(branch)) for number, branch in enumerate(kept)]
         stage += 1
     close()
-    return found
+    return [(name, [first + node for node in own]) for name, own in found]
 
 
 def multiply_adds(node: NodeProto, scope: Scope) -> float:

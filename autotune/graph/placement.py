@@ -234,6 +234,7 @@ class PartialPlacement:
         lane, start, end: by subgraph.
         there: (tensor, memory) → when its copy is there.
         copies: so far.
+        link_free: link → when it is free again, of those that were used.
     """
 
     problem: Problem
@@ -243,17 +244,10 @@ class PartialPlacement:
     end: dict[int, float] = field(default_factory=dict)
     there: dict[tuple[int, str], float] = field(default_factory=dict)
     copies: list[Copy] = field(default_factory=list)
+    link_free: dict[tuple[str, str], float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.free = self.free or [0.0] * (1 + max(lane.cores[-1] for lane in self.problem.lanes))
-
-    @property
-    def link_free(self) -> dict[tuple[str, str], float]:
-        """When each link that was used is free again."""
-        free: dict[tuple[str, str], float] = {}
-        for copy in self.copies:
-            free[copy.link] = max(free.get(copy.link, 0.0), copy.end)
-        return free
 
     def _arrivals(self, subgraph: int, lane: int) -> tuple[float, list[Copy]]:
         """When all that ``subgraph`` reads is there for ``lane``, and the copies that it takes."""
@@ -268,7 +262,7 @@ class PartialPlacement:
             for link in problem.route(home, memory):
                 known = self.there.get((number, link[1]))
                 if known is None:
-                    link_free = link_free or self.link_free
+                    link_free = link_free or dict(self.link_free)
                     start = max(when, link_free.get(link, 0.0))
                     known = start + problem.copy_s(link, number)
                     link_free[link] = known
@@ -289,10 +283,11 @@ class PartialPlacement:
 
     def place(self, subgraph: int, lane: int) -> None:
         """Run it next on that lane, where it can run."""
-        start, cost = self.earliest(subgraph, lane), self.problem.cost(subgraph, lane)
+        cost, (ready, copies) = self.problem.cost(subgraph, lane), self._arrivals(subgraph, lane)
         assert cost is not None
-        _, copies = self._arrivals(subgraph, lane)
+        start = max(ready, *(self.free[core] for core in self.problem.lanes[lane].cores))
         self.copies += copies
+        self.link_free.update({copy.link: copy.end for copy in copies})  # a link's copies follow each other
         self.there.update({(copy.tensor, copy.link[1]): copy.end for copy in copies})
         self.lane[subgraph], self.start[subgraph], self.end[subgraph] = lane, start, start + cost
         for core in self.problem.lanes[lane].cores:
@@ -308,6 +303,7 @@ class PartialPlacement:
             dict(self.end),
             dict(self.there),
             list(self.copies),
+            dict(self.link_free),
         )
 
     def finished(self) -> Placement:

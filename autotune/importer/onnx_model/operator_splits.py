@@ -39,10 +39,12 @@ class Join:
     Attributes:
         value: its name.
         parts: names of its parts, which follow each other in memory.
+        made: by the nodes of each part, whose nodes follow each other, the first part's before the second's.
     """
 
     value: str
     parts: tuple[str, str]
+    made: tuple[frozenset[str], frozenset[str]]
 
 
 @dataclass(frozen=True)
@@ -107,9 +109,13 @@ class _Splitter:
         if last in self._outputs:  # which has to be one value of the model's interface
             self.nodes.append(node)
             return
-        parts = (self._part(chain, cut, 0), self._part(chain, cut, 1))
+        before = len(self.nodes)
+        first = self._part(chain, cut, 0)
+        middle = len(self.nodes)
+        parts = (first, self._part(chain, cut, 1))
+        made = [frozenset(own.output[0] for own in nodes) for nodes in (self.nodes[before:middle], self.nodes[middle:])]
         self.nodes.append(helper.make_node("Concat", parts, [last], name=f"{last}/join", axis=cut.axis))
-        self.joins.append(Join(last, parts))
+        self.joins.append(Join(last, parts, (made[0], made[1])))
         self._taken |= {each.output[0] for each in chain}
 
     def _chain(self, node: NodeProto, cut: _Cut) -> list[NodeProto]:

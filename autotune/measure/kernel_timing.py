@@ -225,7 +225,7 @@ class Bench(ABC, Generic[TaskData]):
             if got.dtype.kind != "f" or np.isfinite(got).all():
                 break
         np.save(job.output, got)
-        prepared.expected = Expected(got.copy(), job.task.dtypes[-1])
+        prepared.expected = Expected.of(job.task, got.copy())
         self._keep(job.task, prepared)
         (runs,) = race([partial(self._run, loaded, prepared)], job.evaluator, None)
         return TimedAll((Timed(tuple(runs), time.perf_counter() - start),), positive)
@@ -280,7 +280,7 @@ class Bench(ABC, Generic[TaskData]):
         prepared = self._tasks.get(job.task.key)
         if prepared is None:
             prepared = self._fresh(job.task, job.reference.positive)
-            prepared.expected = Expected(np.load(job.reference.output), job.task.dtypes[-1])
+            prepared.expected = Expected.of(job.task, np.load(job.reference.output))
             self._keep(job.task, prepared)
         self._tasks.move_to_end(job.task.key)
         return prepared

@@ -54,6 +54,8 @@ MIDDLE = 64.0
 """Spread of what a quantised product is scaled to, in levels of a byte: most are not clipped."""
 ROUNDED_APART = 0.01
 """Share of bytes that may be one level off: two programs that add up floats in another order round some apart."""
+MOST_LEVELS = 256
+"""Different numbers that bytes stand for: a float output of a product of bytes with no more was quantised on the way."""
 
 
 def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
@@ -106,7 +108,7 @@ def make_inputs(task: Task, block: NDArray[np.float32], seed: int, positive: boo
     weight = max(task.constants, key=lambda i: math.prod(task.shapes[i]), default=-1)
     depth = max(1.0, task.flop / (2.0 * max(1, math.prod(task.shapes[-1]))))
     bound = min((extent for shape in task.shapes for extent in shape if extent > 1), default=1)
-    quantised = {"uint8", "int8"} <= set(task.dtypes[:-1])
+    quantised = is_quantised(task)
     sums = math.sqrt(depth) * math.prod(LEVELS.values())
     arrays: list[Array] = []
     for index, (shape, name) in enumerate(zip(task.shapes[:-1], task.dtypes[:-1], strict=True)):
@@ -143,6 +145,11 @@ def make_inputs(task: Task, block: NDArray[np.float32], seed: int, positive: boo
             array[...] = rng.integers(0, high, size=shape)
         arrays.append(array)
     return arrays
+
+
+def is_quantised(task: Task) -> bool:
+    """Whether a task multiplies bytes by bytes."""
+    return {"uint8", "int8"} <= set(task.dtypes[:-1])
 
 
 def _levels(values: NDArray[np.float32], dtype: np.dtype[Any], spread: float) -> Array:
@@ -200,9 +207,11 @@ class Expected:
     Args:
         want: the untuned build's output.
         dtype: TVM's name of its type.
+        quantised: whether it is made of products of bytes. What stands for a byte may then be another level, as a byte
+            may.
     """
 
-    def __init__(self, want: Array, dtype: str = "float32") -> None:
+    def __init__(self, want: Array, dtype: str = "float32", quantised: bool = False) -> None:
         self._short = dtype == "bfloat16"
         self.want = self._numbers(want)
         flat = self.want.reshape(-1)
@@ -215,6 +224,13 @@ class Expected:
             rounding = 4 * (2.0**-8 if self._short else float(np.finfo(flat.dtype).eps))
             bound = max(RTOL, rounding) * np.abs(flat) + max(ATOL, rounding) * scale
             self._bound = np.where(finite, bound, -1.0).astype(flat.dtype)
+            levels = np.unique(flat) if quantised and self._all_finite else flat
+            self._levels = levels if 4 * levels.size <= flat.size and levels.size <= MOST_LEVELS else None
+
+    @classmethod
+    def of(cls, task: Task, want: Array) -> Expected:
+        """What ``want`` says of a task's kernels."""
+        return cls(want, task.dtypes[-1], is_quantised(task))
 
     def _numbers(self, array: Array) -> Array:
         """bfloat16 travels as its bits; everything else as it is."""
@@ -234,6 +250,8 @@ class Expected:
                 bad = ~(difference <= self._bound)
             if not self._all_finite:
                 bad &= ~((flat == want) | (np.isnan(flat) & np.isnan(want)))
+            if self._levels is not None and np.count_nonzero(bad) <= ROUNDED_APART * bad.size:
+                bad[bad] = ~self._is_next_level(flat[bad], want[bad])
         count = int(np.count_nonzero(bad))
         if not count:
             return ""
@@ -243,3 +261,11 @@ class Expected:
             f"{count} of {got.size} outputs differ from the untuned build, first at {place}: "
             f"{flat[first]!s} instead of {want[first]!s}"
         )
+
+    def _is_next_level(self, got: Array, want: Array) -> NDArray[np.bool_]:
+        """Whether numbers are those of the level before or behind the right one."""
+        assert self._levels is not None
+        place = np.searchsorted(self._levels, want)
+        near = [self._levels[np.clip(place + step, 0, self._levels.size - 1)] for step in (-1, 1)]
+        close: NDArray[np.bool_] = np.any([np.isclose(got, level, RTOL, 0) for level in near], axis=0)
+        return close

@@ -45,7 +45,7 @@ def is_wrong(candidate: Candidate, target: Target, folder: Path) -> bool:
             arguments = [_packed(array, wanted.get(index)) for index, array in enumerate(inputs)]
             kernel(*(tvm.runtime.from_dlpack(array) for array in (*arguments, output)))
             outputs.append(output)
-        if Expected(outputs[0], candidate.task.dtypes[-1]).mismatch(outputs[1]):
+        if Expected.of(candidate.task, outputs[0]).mismatch(outputs[1]):
             return True
     return False
 

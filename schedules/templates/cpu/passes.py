@@ -25,6 +25,7 @@ from tvm.tirx.compilation_pipeline import register_tir_pipeline
 
 from schedules.templates.common.indices import exact_indices
 from schedules.templates.instructions.dots import definitions, operands_loaded, rounded_in_hardware
+from schedules.templates.instructions.rounding import rounded_in_bits
 
 CPU = "tune-cpu"
 """Name of the pipeline, for ``tvm.compile``."""
@@ -79,6 +80,11 @@ def with_instructions(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IR
     return tvm.IRModule({name: _with_instructions(func) for name, func in mod.functions.items()}, attrs=mod.attrs)
 
 
+def rounded(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+    """Kernels whose roundings to bytes are sums."""
+    return tvm.IRModule({name: rounded_in_bits(func) for name, func in mod.functions.items()}, attrs=mod.attrs)
+
+
 def spelt_bf16(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
     """Vectors of one bfloat16 as their bits: ``BF16StorageLegalize`` skips them, and fails where they are."""
 
@@ -130,6 +136,7 @@ def _lowered(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         new.FlattenBuffer(),
         new.BF16ComputeLegalize(),
         new.NarrowDataType(32),
+        tvm.transform.module_pass(rounded, opt_level=0, name="Rounded"),
         old.LoopPartition(),
         tvm.transform.module_pass(vectorised, opt_level=0, name="Vectorised"),
         new.StorageRewrite(),

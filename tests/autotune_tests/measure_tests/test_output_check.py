@@ -176,6 +176,23 @@ def test_a_few_bytes_may_be_rounded_the_other_way() -> None:
     assert Expected(want, "uint8").mismatch(found)
 
 
+def test_a_few_numbers_that_stand_for_bytes_may_be_the_next_level() -> None:
+    want = (np.arange(1000) % 200 * 0.125 - 3).astype(np.float32)
+    found = want.copy()
+    found[5] += 0.125
+    assert not Expected(want, quantised=True).mismatch(found)
+    assert Expected(want).mismatch(found)
+    found[6] += 0.25
+    assert Expected(want, quantised=True).mismatch(found)
+    found = want.copy()
+    found[::50] += 0.125
+    assert Expected(want, quantised=True).mismatch(found)
+    spread = np.random.default_rng(0).standard_normal(1000).astype(np.float32)
+    found = spread.copy()
+    found[5] += 0.125
+    assert Expected(spread, quantised=True).mismatch(found)
+
+
 def test_numbers_that_kernels_share_a_parameter_for_are_those_of_one_of_them() -> None:
     task = replace(task_of([(8, 16), (2,), (8, 16)], ["float32"] * 3, (1,)), numbers=(0.25, 3.0))
     assert make_inputs(task, BLOCK, 0)[1].tolist() == [0.25, 3.0]

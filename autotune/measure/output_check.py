@@ -55,7 +55,7 @@ MIDDLE = 64.0
 ROUNDED_APART = 0.01
 """Share of bytes that may be one level off: two programs that add up floats in another order round some apart."""
 MOST_LEVELS = 256
-"""Different numbers that bytes stand for: a float output of a product of bytes with no more was quantised on the way."""
+"""Different numbers that bytes stand for: a float output of products of bytes that has no more was quantised before."""
 
 
 def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:

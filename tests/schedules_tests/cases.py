@@ -22,6 +22,7 @@ from tests.schedules_tests.programs import (
     relax_case,
     softmax,
     straddling_case,
+    taps_case,
 )
 
 op = relax.op
@@ -81,6 +82,13 @@ DOTS = tuple(
         dot_matmul_case(f"matmul_{form.name}_vector", 1, 40, 4, 8, form, bare=True),
         dot_matmul_case(f"matmul_{form.name}_long", 16, 4096, 2, 16, form, bare=False),
     )
+)
+
+TAPS = (
+    taps_case("depthwise_taps", (1, 2, 8, 8, 16), (3, 3), 1, (1, 1, 1, 1)),
+    taps_case("depthwise_taps_strided", (2, 1, 9, 11, 8), (5, 5), 2, (2, 1, 2, 1)),
+    taps_case("depthwise_taps_bare", (1, 3, 6, 9, 16), (3, 2), 1, (0, 0, 0, 0)),
+    taps_case("depthwise_taps_dilated", (1, 1, 9, 7, 8), (2, 4), 1, (0, 3, 0, 3), 3),
 )
 
 LOW_BITS = (
@@ -227,4 +235,4 @@ GENERIC = (
     relax_case("generic_sum_all", "generic", lambda x: op.sum(x), [(8, 12)], lambda x: np.asarray(x.sum())),
 )
 
-CASES: tuple[Case, ...] = (*CONVOLUTIONS, *PRODUCTS, *DOTS, *LOW_BITS, *ROWS, *CHAINS, *GENERIC)
+CASES: tuple[Case, ...] = (*CONVOLUTIONS, *PRODUCTS, *DOTS, *TAPS, *LOW_BITS, *ROWS, *CHAINS, *GENERIC)

@@ -25,7 +25,7 @@ from schedules.templates.cpu.depthwise import depthwise
 from schedules.templates.cpu.matmul import matmul
 from schedules.templates.cpu.passes import compiled
 from schedules.templates.cpu.pooling import pool2d
-from schedules.templates.instructions.dots import FORMS, U8S8, DotForm
+from schedules.templates.instructions.dots import FORMS, TAPS, U8S8, DotForm
 from schedules.templates.low_bit.low_bit_matmul import low_bit_matmul
 
 Array = NDArray[Any]
@@ -279,6 +279,25 @@ def depthwise_case(name: str, data: Shape, kernel: tuple[int, int], strides: int
     def expected(x: Array, w: Array) -> Array:
         seen = windows(padded(x, pads), kernel, steps, spread)
         return np.minimum(np.einsum("nchwbyx,cyxb->nchwb", seen, w), 3.0)
+
+    return Case(name, "depthwise", build, expected)
+
+
+def taps_case(name: str, data: Shape, kernel: tuple[int, int], strides: int, pads: Pads, dilation: int = 1) -> Case:
+    """``depthwise_case`` of bytes, four taps of a row in one dot product; ``dilation`` is down a column."""
+    steps, spread, border, filled = (strides, strides), (dilation, 1), 7, -(-kernel[1] // TAPS.depth)
+
+    def build() -> tirx.PrimFunc:
+        x = te.placeholder(data, "uint8", name="x")
+        w = te.placeholder((data[1], kernel[0], filled, data[4], TAPS.depth), "int8", name="w")
+        bias = te.placeholder((1, data[1], 1, 1, data[4]), "int32", name="bias")
+        out = depthwise(x, w, steps, pads, spread, border, kernel[1])
+        return from_te(x, w, bias, stored(out, bias, lambda at: (0, at[1], 0, 0, at[4])))
+
+    def expected(x: Array, w: Array, bias: Array) -> Array:
+        taps = w.astype(np.int64).transpose(0, 1, 2, 4, 3).reshape(data[1], kernel[0], -1, data[4])[:, :, : kernel[1]]
+        seen = windows(padded(x.astype(np.int64), pads, border), kernel, steps, spread)
+        return stored_by_numpy(np.einsum("nchwbyx,cyxb->nchwb", seen, taps) + bias)
 
     return Case(name, "depthwise", build, expected)
 

@@ -28,6 +28,7 @@ from autotune.importer.layouts.packing import (
     pack_conv,
     pack_dots,
     pack_matmul,
+    pack_taps,
     up,
 )
 from autotune.importer.layouts.products import product
@@ -40,7 +41,7 @@ from schedules.templates.cpu.conv2d import conv2d
 from schedules.templates.cpu.depthwise import depthwise
 from schedules.templates.cpu.matmul import matmul
 from schedules.templates.cpu.pooling import pool2d
-from schedules.templates.instructions.dots import FORMS, DotForm, form_of
+from schedules.templates.instructions.dots import FORMS, U8S8, DotForm, form_of
 
 
 def convolution(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
@@ -79,9 +80,11 @@ def _dot_convolution(layouts: TensorLayouts, found: Convolution, form: DotForm, 
         value, padding, fill = value.border
     geometry = strides, padding, dilation
     if found.is_depthwise:
-        packed = layouts.constant(block_array(weight.transpose(1, 0, 2, 3), block)[0])
-        image = layouts.native(value)
-        return Value(shape, native=layouts.emit_anchor("depthwise", depthwise, image, packed, *geometry, fill))
+        array, width = block_array(weight.transpose(1, 0, 2, 3), block)[0], 0
+        if form is U8S8 and dilation[1] == 1 and weight.shape[3] > 1:
+            array, width = pack_taps(array, form.depth), weight.shape[3]
+        image, packed = layouts.native(value), layouts.constant(array)
+        return Value(shape, native=layouts.emit_anchor("depthwise", depthwise, image, packed, *geometry, fill, width))
     if groups > 1 and weight.shape[1] % form.depth:
         weight, groups = dense_filters(weight, groups), 1
     lanes, image = block, None

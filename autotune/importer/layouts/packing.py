@@ -63,6 +63,13 @@ def pack_conv(weight: Array, block: int, inner: int, groups: int = 1, depth: int
     return np.ascontiguousarray(split.transpose(0, 2, 4, 5, 3, 1))
 
 
+def pack_taps(filters: Array, depth: int) -> Array:
+    """(C/b, kh, kw, b) → (C/b, kh, ceil(kw/Q), b, Q) with the ``depth`` Q of a dot product; zeros beyond kw."""
+    wide = np.pad(filters, ((0, 0), (0, 0), (0, -filters.shape[2] % depth), (0, 0)))
+    blocks, kh, kw, lanes = wide.shape
+    return np.ascontiguousarray(wide.reshape(blocks, kh, kw // depth, depth, lanes).transpose(0, 1, 2, 4, 3))
+
+
 def pack_dots(weight: Array, block: int, quad: int) -> Array:
     """(k, n) → (ceil(n/l), ceil(k/Q), l, Q) with l as in ``pack_matmul``, Q numbers a lane; zeros beyond n and k."""
     packed = pack_matmul(np.pad(weight, ((0, -weight.shape[0] % quad), (0, 0))), block)

@@ -9,10 +9,14 @@
                                             epilogue on the tile
 
 Bound by loads: one FMA per two loads, so the tile only has to hide latency.
+
+Of bytes, four taps of a row are one dot product (``instructions/dots.py``): with b channels innermost, four pixels lie
+together as x[q, b]. Weights are (C/b, kh, kw/Q, b, Q), zero beyond kw, and rows have pixels to read there.
 """
 
 from __future__ import annotations
 
+import json
 import math
 
 import numpy as np
@@ -26,7 +30,7 @@ from schedules.templates.common.ranking import ranked
 from schedules.templates.common.structure import SPARE_REGISTERS, Anchor
 from schedules.templates.common.windows import Window, pad_spatial
 from schedules.templates.cpu.window_tiles import tile_windows, window_balance, window_knobs, window_terms
-from schedules.templates.instructions.dots import BF16, form_of, multiplied
+from schedules.templates.instructions.dots import BF16, TAPS, depth_axes, form_of, multiplied
 from schedules.templates.template import MarkedTemplate
 
 OP = "depthwise"
@@ -42,29 +46,43 @@ def depthwise(
     padding: tuple[int, int, int, int],
     dilation: tuple[int, int],
     border: int = 0,
+    width: int = 0,
 ) -> te.Tensor:
     """data (n, C/b, h, w, b), weight (C/b, kh, kw, b), padding top, left, bottom, right → (n, C/b, oh, ow, b).
 
     Short types are multiplied and added up in the type of their form's sums (``instructions/dots.py``).
+
+    Args:
+        border: what the padding holds.
+        width: kw, where weights are (C/b, kh, ceil(kw/Q), b, Q); taps of a row are then neighbours.
     """
-    form = form_of(str(data.dtype), str(weight.dtype))
-    window = Window((int(weight.shape[1]), int(weight.shape[2])), strides, padding, dilation)
+    form = TAPS if width else form_of(str(data.dtype), str(weight.dtype))
+    within = depth_axes(form) if width else []
+    window = Window((int(weight.shape[1]), width or int(weight.shape[2])), strides, padding, dilation)
     size = window.output_size(int(data.shape[2]), int(data.shape[3]))
+    if within:  # the last pixel's taps that have zero weights
+        top, left, bottom, right = padding
+        read = (size[1] - 1) * strides[1] + math.prod(int(weight.shape[at]) for at in (2, 4))
+        padding = top, left, bottom, max(right, read - int(data.shape[3]) - left)
     padded = pad_spatial(data, padding, border, words="uint16" if form is BF16 else "")
     kh = te.reduce_axis((0, window.size[0]), "kh")
-    kw = te.reduce_axis((0, window.size[1]), "kw")
+    kw = te.reduce_axis((0, int(weight.shape[2])), "kw")
+    tap = kw * TAPS.depth + within[0] if within else kw
+    attrs = {"tune.anchor": OP}
+    if within:
+        attrs["tune.geometry"] = json.dumps({"dot": TAPS.name})
     return te.compute(
         (data.shape[0], data.shape[1], *size, data.shape[4]),
         lambda n, c, oh, ow, b: te.sum(
             multiplied(
-                padded[n, c, oh * strides[0] + kh * dilation[0], ow * strides[1] + kw * dilation[1], b],
-                weight[c, kh, kw, b],
+                padded[n, c, oh * strides[0] + kh * dilation[0], ow * strides[1] + tap * dilation[1], b],
+                weight[(c, kh, kw, b, *within)],
                 form,
             ),
-            axis=[kh, kw],
+            axis=[kh, kw, *within],
         ),
         name="depthwise",
-        attrs={"tune.anchor": OP},
+        attrs=attrs,
     )
 
 
@@ -76,7 +94,7 @@ class DepthwiseTemplate(MarkedTemplate):
 
     def space(self, anchor: Anchor, target: Target) -> Space:
         """Tile width, rows per job, padding place and filter unrolling."""
-        taps = math.prod(anchor.reduction)
+        taps = math.prod(anchor.reduction[:2])
         knobs = (*window_knobs(anchor, target.vector_registers - SPARE_REGISTERS), Knob("unroll", (0, 1)))
 
         def fits(columns: Columns) -> NDArray[np.bool_]:
@@ -93,4 +111,5 @@ class DepthwiseTemplate(MarkedTemplate):
 
     def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:
         """Rewrite ``sch`` in place."""
-        tile_windows(sch, anchor, config, unroll=("kw", "kh") if config.integer("unroll") else ("kw",))
+        unroll = ("kw", "kh") if config.integer("unroll") else ("kw",)
+        tile_windows(sch, anchor, config, unroll, target)

@@ -61,4 +61,4 @@ class PoolTemplate(MarkedTemplate):
     def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:
         """Rewrite ``sch`` in place."""
         taps = math.prod(anchor.reduction)
-        tile_windows(sch, anchor, config, unroll=("kw",) if taps <= MOST_UNROLLED_TAPS else ())
+        tile_windows(sch, anchor, config, ("kw",) if taps <= MOST_UNROLLED_TAPS else (), target)

@@ -10,8 +10,9 @@ from tvm.s_tir.schedule import LoopRV
 from schedules.config import Config
 from schedules.space import Columns, Knob
 from schedules.target import Target
-from schedules.templates.common.register_tile import spread, unroll_tile
+from schedules.templates.common.register_tile import unroll_tile
 from schedules.templates.common.structure import Anchor, balance, divisors, inline_epilogue, parallel_outer
+from schedules.templates.instructions.dots import use_dot
 
 MOST_JOB_ROWS = 56
 """Rows of a picture in one parallel job. Heuristic, not measured."""
@@ -46,29 +47,33 @@ def window_terms(columns: Columns, derived: Columns) -> Columns:
     }
 
 
-def tile_windows(sch: s_tir.Schedule, anchor: Anchor, config: Config, unroll: tuple[str, ...]) -> None:
-    """Rewrite a block over (n, c, oh, ow, b | kh, kw) by the knobs ``rows``, ``tw`` and ``pad``.
+def tile_windows(sch: s_tir.Schedule, anchor: Anchor, config: Config, unroll: tuple[str, ...], target: Target) -> None:
+    """Rewrite a block over (n, c, oh, ow, b | kh, kw), or kw/Q and Q, by the knobs ``rows``, ``tw`` and ``pad``.
 
     Args:
         unroll: which of the loops ``kw`` and ``kh`` are unrolled, in this order.
     """
     block = sch.get_sblock(anchor.block)
     tail = inline_epilogue(sch, anchor)
-    n, c, oh, ow, b, kh, kw = sch.get_loops(block)
+    n, c, oh, ow, b, kh, kw, *within = sch.get_loops(block)
     ho, hi = sch.split(oh, [None, config.integer("rows")])
     wo, wi = sch.split(ow, [None, config.integer("tw")])
-    sch.reorder(n, c, ho, hi, wo, kh, kw, wi, b)
+    sch.reorder(n, c, ho, hi, wo, kh, kw, wi, b, *within)
     if tail is not None:
         sch.reverse_compute_at(tail, wo, preserve_unit_loops=True)
     outer = sch.fuse(n, c, ho)
     sch.parallel(outer)
     place_padding(sch, anchor, config, outer)
-    spread(sch, (wi, b))
+    sch.unroll(wi)
+    if anchor.form is None:
+        sch.vectorize(b)
     for name in unroll:
         sch.unroll({"kw": kw, "kh": kh}[name])
     unroll_tile(sch, sch.decompose_reduction(block, kh), 2)
     if tail is not None:
         unroll_tile(sch, tail, 2)
+    if anchor.form is not None:
+        use_dot(sch, b, anchor.form, target)
 
 
 def place_padding(sch: s_tir.Schedule, anchor: Anchor, config: Config, job: LoopRV) -> None:

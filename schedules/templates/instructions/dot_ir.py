@@ -5,18 +5,17 @@ function of LLVM's own language, and what remains after inlining is the instruct
 
     result = symbol(sums <n x S>, x: i32, w: <n x i32>)
 
-``x`` is the 4 bytes that every lane multiplies, ``w`` n times 4 bytes of weights, the 4 bytes of a lane together. The
-kernel loads both itself: LLVM then knows from which buffer, and keeps sums in registers that lie in another. The text
-of one instruction says what to do with ``%x`` (the 4 bytes, spread over n lanes as <n x i32>) and ``%w`` and leaves its
-result in ``%r``.
+``x`` is the 4 bytes that every lane multiplies, ``w`` n times 4 bytes of weights, the 4 bytes of a lane together. Where
+every lane has numbers of its own, ``x`` is <n x i32>: 4 times n bytes, those of a lane n apart. The kernel loads both
+itself: LLVM then knows from which buffer, and keeps sums in registers that lie in another. The text of one instruction
+says what to do with ``%x`` (4 bytes for each of n lanes, as <n x i32>) and ``%w`` and leaves its result in ``%r``.
 """
 
 from __future__ import annotations
 
 FUNCTION = """
 {declared}
-define linkonce_odr <{n} x {sum}> @{symbol}(<{n} x {sum}> %c, i32 %one, <{n} x i32> %w) alwaysinline {{
-  %first = insertelement <{n} x i32> poison, i32 %one, i32 0
+define linkonce_odr <{n} x {sum}> @{symbol}(<{n} x {sum}> %c, {number} %given, <{n} x i32> %w) alwaysinline {{
 {spread}
 {body}
   ret <{n} x {sum}> %r
@@ -25,23 +24,33 @@ define linkonce_odr <{n} x {sum}> @{symbol}(<{n} x {sum}> %c, i32 %one, <{n} x i
 
 
 SPREAD = """
+  %first = insertelement <{n} x i32> poison, i32 %given, i32 0
   %x = shufflevector <{n} x i32> %first, <{n} x i32> poison, <{n} x i32> zeroinitializer
 """
 LANE = """
+  %first = insertelement <{n} x i32> poison, i32 %given, i32 0
   %held = call <{n} x i32> asm "", "=w,0"(<{n} x i32> %first) nounwind willreturn memory(none)
   %x = shufflevector <{n} x i32> %held, <{n} x i32> poison, <{n} x i32> zeroinitializer
 """
+TURNED = """
+  %bytes = bitcast <{n} x i32> %given to <{n4} x i8>
+  %together = shufflevector <{n4} x i8> %bytes, <{n4} x i8> poison, <{n4} x i32> <{order}>
+  %x = bitcast <{n4} x i8> %together to <{n} x i32>
+"""
 
 
-def function(symbol: str, lanes: int, sum_type: str, body: str, declared: str = "", by_lane: bool = False) -> str:
+def function(symbol: str, lanes: int, sum_type: str, body: str, declared: str = "", spread: str = SPREAD) -> str:
     """The definition of one dot product of ``lanes`` sums, with what it calls declared.
 
     Args:
-        by_lane: the instruction takes ``%x`` from one lane of a register. LLVM does not see that it may where the lane
-            is loaded: it loads into all lanes, which takes a slot of those that multiply. So it does not see the load.
+        spread: how lanes get their numbers. ``LANE``: the instruction takes ``%x`` from one lane of a register. LLVM
+            does not see that it may where the lane is loaded: it loads into all lanes, which takes a slot of those that
+            multiply. So it does not see the load. ``TURNED``: every lane has its own.
     """
     sizes = {"n": lanes, "n2": 2 * lanes, "n4": 4 * lanes, "bits": 32 * lanes, "sum": sum_type}
-    body, spread = (text.strip("\n").format(**sizes) for text in (body, LANE if by_lane else SPREAD))
+    sizes["number"] = f"<{lanes} x i32>" if spread == TURNED else "i32"
+    sizes["order"] = ", ".join(f"i32 {byte * lanes + lane}" for lane in range(lanes) for byte in range(4))
+    body, spread = (text.strip("\n").format(**sizes) for text in (body, spread))
     return FUNCTION.format(symbol=symbol, declared=declared.format(**sizes), spread=spread, body=body, **sizes)
 
 

@@ -11,7 +11,11 @@ The Q numbers that one lane adds up lie together, in weights (…, b, q) as in a
 
     form   numbers · weights → sums        Q   instructions, best first
     u8s8   uint8 · int8 → int32            4   vpdpbusd; vpmaddwd (exact: of single bytes); usdot; sdot; any processor
+    taps   the same, of n · Q numbers      4   the same, the numbers turned before
     bf16   bfloat16 · bfloat16 → float32   2   vdpbf16ps; bfdot; any processor, by float32
+
+In ``taps`` every lane has numbers of its own, as channels of a depthwise convolution have: x[q, b], those of one q
+together.
 
 float32 has no form here: its multiply-add is what LLVM makes of a vectorised loop.
 """
@@ -45,6 +49,7 @@ class DotForm:
         sum_ir: LLVM's name of the type of the sums.
         depth: numbers that one lane adds up, Q.
         bits: of a weight that is packed with others into bytes; 0 for weights of a type of their own.
+        turned: whether every lane has numbers of its own.
     """
 
     name: str
@@ -54,9 +59,11 @@ class DotForm:
     sum_ir: str
     depth: int
     bits: int = 0
+    turned: bool = False
 
 
 U8S8 = DotForm("u8s8", "uint8", "int8", "int32", "i32", 4)
+TAPS = DotForm("taps", "uint8", "int8", "int32", "i32", 4, turned=True)
 BF16 = DotForm("bf16", "bfloat16", "bfloat16", "float32", "float", 2)
 
 LOW_BITS = tuple(
@@ -66,7 +73,7 @@ LOW_BITS = tuple(
 )
 """Weights of few bits with activations in int8 or float32."""
 
-FORMS = {form.name: form for form in (U8S8, BF16, *LOW_BITS)}
+FORMS = {form.name: form for form in (U8S8, TAPS, BF16, *LOW_BITS)}
 
 
 def form_of(data: str, weight: str) -> DotForm | None:
@@ -106,14 +113,14 @@ class Dot:
 
 
 def _dot(name: str, form: DotForm, lanes: int, features: str, body: str, declared: str = "") -> Dot:
-    by_lane = name == "usdot"
-    made = partial(dot_ir.function, sum_type=form.sum_ir, body=body, declared=declared, by_lane=by_lane)
+    spread = dot_ir.TURNED if form.turned else dot_ir.LANE if name == "usdot" else dot_ir.SPREAD
+    made = partial(dot_ir.function, sum_type=form.sum_ir, body=body, declared=declared, spread=spread)
     return Dot(name, form, lanes, frozenset(features.split()), made)
 
 
 def _of_bytes(name: str, lanes: int, features: str, body: str, declared: str = "") -> list[Dot]:
     """An instruction of unsigned by signed bytes serves weights of few bits, too."""
-    dots = [_dot(name, U8S8, lanes, features, body, declared)]
+    dots = [_dot(name, form, lanes, features, body, declared) for form in (U8S8, TAPS)]
     for form in LOW_BITS:
         if form.data == "int8":
             made = partial(low_bit_ir.low_bit_function, bits=form.bits, body=body, declared=declared)
@@ -203,11 +210,11 @@ FRAME = """
 # from tvm.script import tirx as T
 @T.prim_func(s_tir=True)
 def main(x: T.handle, w: T.handle, sums: T.handle):
-    X = T.match_buffer(x, ({depth},), "{data}", offset_factor=1)
+    X = T.match_buffer(x, ({numbers}), "{data}", offset_factor=1)
     W = T.match_buffer(w, ({n}, {q}), "{weight}", offset_factor=1)
     S = T.match_buffer(sums, ({n},), "{sum}", offset_factor=1)
     with T.sblock("root"):
-        T.reads(S[0:{n}], X[0:{depth}], W[0:{n}, 0:{q}])
+        T.reads(S[0:{n}], X[{read}], W[0:{n}, 0:{q}])
         T.writes(S[0:{n}])
 """
 DESCRIPTION = """
@@ -224,7 +231,7 @@ HALVES = """
 """
 CALL = """
         S[T.ramp(0, 1, {n})] = T.call_pure_extern(
-            "{sum}x{n}", "{symbol}", S[T.ramp(0, 1, {n})], T.address_of(X[0]), T.address_of(W[0, 0])
+            "{sum}x{n}", "{symbol}", S[T.ramp(0, 1, {n})], T.address_of(X[{first}]), T.address_of(W[0, 0])
         )
 """
 
@@ -234,13 +241,17 @@ def _registered(dot: Dot, lanes: int, data: str) -> str:
     """The name to tensorize with, for numbers that lie in memory as ``data``."""
     form = dot.form
     symbol = f"tune_dot_{form.name}_{dot.name}_{lanes}"
-    number = "X[p * 4 + q]" if form.bits == 4 else "X[q]"
+    number = "X[p * 4 + q]" if form.bits == 4 else "X[q, b]" if form.turned else "X[q]"
     if data != form.data:
         number = 'T.reinterpret("float32", T.shift_left(T.Cast("uint32", X[q]), T.uint32(16)))'
     elif form.data != form.sum:
         number = f'T.Cast("{form.sum}", {number})'
     per_lane = 4 if form.bits else form.depth
-    names = {"data": data, "weight": form.weight, "sum": form.sum, "depth": form.depth, "q": per_lane, "n": lanes}
+    names = {"data": data, "weight": form.weight, "sum": form.sum, "q": per_lane, "n": lanes}
+    sizes = (form.depth, lanes) if form.turned else (form.depth,)
+    names["numbers"] = "".join(f"{size}, " for size in sizes)
+    names["read"] = ", ".join(f"0:{size}" for size in sizes)
+    names["first"] = ", ".join("0" for _ in sizes)
     described, done = (
         from_source((FRAME + body).format(**names, symbol=symbol, number=number))
         for body in (HALVES if form.bits == 4 else DESCRIPTION, CALL)
@@ -260,9 +271,8 @@ def operands_loaded(func: tirx.PrimFunc) -> tirx.PrimFunc:
         if found is None or FORMS[found[1]].bits:
             return call
         lanes = tvm.DataType(str(call.ty.dtype)).lanes
-        number, weights = (
-            _bits(pointer.args[0], count) for pointer, count in zip(call.args[2:], (1, lanes), strict=True)
-        )
+        counts = (lanes if FORMS[found[1]].turned else 1, lanes)
+        number, weights = (_bits(pointer.args[0], count) for pointer, count in zip(call.args[2:], counts, strict=True))
         return tirx.call_pure_extern(str(call.ty.dtype), call.args[0], call.args[1], number, weights)
 
     return tvm_ffi.structural_map(func, (Call, loaded), order="pre")

@@ -29,13 +29,16 @@ def test_every_template_has_a_golden_program() -> None:
     assert sorted(GOLDEN) == sorted(template.name for template in CPU_TEMPLATES.templates)
 
 
-@pytest.mark.parametrize("form", ["u8s8", "bf16"])
-def test_a_convolution_of_short_types(form: str, golden: Callable[[str, str], None]) -> None:
+@pytest.mark.parametrize(
+    ("form", "name"),
+    [("conv2d_u8s8", "conv2d_u8s8_1x1"), ("conv2d_bf16", "conv2d_bf16_1x1"), ("depthwise_u8s8", "depthwise_taps")],
+)
+def test_a_convolution_of_short_types(form: str, name: str, golden: Callable[[str, str], None]) -> None:
     """With the dot product of ``TARGET`` in place of its innermost loops."""
-    func = next(case.func for case in CASES if case.name == f"conv2d_{form}_1x1")
+    func = next(case.func for case in CASES if case.name == name)
     config = claim(func, TARGET).space.initial[0]
     program = lower(func, config, TARGET).mod.script(show_meta=False)
-    golden(f"conv2d_{form}.txt", f"# {config.to_json()}\n{program}\n")
+    golden(f"{form}.txt", f"# {config.to_json()}\n{program}\n")
 
 
 @pytest.mark.parametrize("template", GOLDEN)

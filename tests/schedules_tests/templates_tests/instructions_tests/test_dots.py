@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 import tvm
 from numpy.typing import NDArray
-from tvm import s_tir, te
+from tvm import s_tir, te, tirx
 
 from autotune.host.machine import host_target
 from schedules.lower import tvm_target
 from schedules.target import Target
 from schedules.templates.cpu.passes import compiled
 from schedules.templates.instructions import dots
-from schedules.templates.instructions.dots import BF16, CATALOG, U8S8, Dot, DotForm, best_dot
+from schedules.templates.instructions.dots import BF16, CATALOG, TAPS, U8S8, Dot, DotForm, best_dot
 from schedules.templates.instructions.llvm_target import features_of
 from tests.schedules_tests.programs import from_te
 
@@ -32,7 +32,7 @@ def widths(dot: Dot) -> list[int]:
 
 
 def test_forms_fill_four_bytes() -> None:
-    for form in (U8S8, BF16):
+    for form in (U8S8, TAPS, BF16):
         assert form.depth * np.dtype(form.weight).itemsize == 4
 
 
@@ -53,16 +53,18 @@ def test_a_dot_product_is_exact(dot: Dot, lanes: int, monkeypatch: pytest.Monkey
     monkeypatch.setattr(dots, "best_dot", lambda *_: dot)
     target = Target(kind="llvm", isa="generic", features=tuple(f"+{feature}" for feature in sorted(dot.features)))
     rng = np.random.default_rng(0)
-    if form is U8S8:
-        x = rng.choice(np.array([0, 1, 127, 128, 255], np.uint8), (STEPS, form.depth))
+    exact = form.sum == "int32"
+    if exact:
+        own = (lanes,) if form.turned else ()
+        x = rng.choice(np.array([0, 1, 127, 128, 255], np.uint8), (STEPS, form.depth, *own))
         w = rng.choice(np.array([-128, -127, -1, 0, 1, 127], np.int8), (STEPS, lanes, form.depth))
         x[0], w[0, 0], w[0, 1] = 255, -128, 127
     else:
         x, w = (rng.uniform(-1, 1, size).astype("bfloat16") for size in ((STEPS, 2), (STEPS, lanes, 2)))
     found, text = run_dot(form, x, w, target)
-    wide = np.int64 if form is U8S8 else np.float64
-    expected = np.einsum("kq,kbq->b", x.astype(wide), w.astype(wide))
-    np.testing.assert_allclose(found, expected, rtol=0 if form is U8S8 else 1e-6, atol=0 if form is U8S8 else 1e-6)
+    wide = np.int64 if exact else np.float64
+    expected = np.einsum("kqb,kbq->b" if form.turned else "kq,kbq->b", x.astype(wide), w.astype(wide))
+    np.testing.assert_allclose(found, expected, rtol=0 if exact else 1e-6, atol=0 if exact else 1e-6)
     assert not re.search(r"call\S*\s+\S*tune_dot", text), "the definition is not inlined"
     assert dot.name == "portable" or dot.name in text
 
@@ -74,7 +76,13 @@ def run_dot(
     steps, lanes, depth = w.shape
     a, b = te.placeholder(x.shape, form.data, name="x"), te.placeholder(w.shape, form.weight, name="w")
     k, q = te.reduce_axis((0, steps), "k"), te.reduce_axis((0, depth), "q")
-    out = te.compute((lanes,), lambda i: te.sum(dots.multiplied(a[k, q], b[k, i, q], form), axis=[k, q]), name="out")
+
+    def own(lane: tirx.Var) -> tuple[tirx.Var, ...]:
+        return (lane,) if form.turned else ()
+
+    out = te.compute(
+        (lanes,), lambda i: te.sum(dots.multiplied(a[(k, q, *own(i))], b[k, i, q], form), axis=[k, q]), name="out"
+    )
     sch = s_tir.Schedule(from_te(a, b, out))
     block = sch.get_sblock("out")
     i, k_loop, q_loop = sch.get_loops(block)
@@ -101,7 +109,7 @@ def run_dot(
 )
 def test_a_target_gets_the_best_it_has(mcpu: str, lanes: int, u8s8: str, bf16: str) -> None:
     features = features_of(Target(kind="llvm", isa="avx512" if lanes == 16 else "avx2", mcpu=mcpu))
-    assert (best_dot(U8S8, lanes, features).name, best_dot(BF16, lanes, features).name) == (u8s8, bf16)
+    assert [best_dot(form, lanes, features).name for form in (U8S8, TAPS, BF16)] == [u8s8, u8s8, bf16]
 
 
 def test_vectors_are_rounded_to_bfloat16_by_the_instruction() -> None:

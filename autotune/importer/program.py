@@ -30,6 +30,7 @@ from autotune.importer.layouts.channels_last import ChannelsLast
 from autotune.importer.layouts.precision import assign_types, mean_in_long
 from autotune.importer.layouts.shared_kernels import share_kernels
 from autotune.importer.layouts.stored_bytes import store_bytes
+from autotune.importer.layouts.tensor_layouts import elementwise_as_said
 from autotune.importer.onnx_model.simplify import simplify
 from autotune.importer.operators.integer_products import with_biases
 from autotune.interface import Cache, TensorSpec
@@ -122,6 +123,7 @@ def _fused(module: IRModule, between: Sequence[Callable[[IRModule], IRModule]]) 
     for step in (
         relax.transform.LegalizeOps({"relax.mean": mean_in_long}),
         relax.transform.AnnotateTIROpPattern(),
+        elementwise_as_said,
         relax.transform.FuseOps(),
         *between,
         relax.transform.FuseTIR(),

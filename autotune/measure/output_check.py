@@ -54,6 +54,8 @@ MIDDLE = 64.0
 """Spread of what a quantised product is scaled to, in levels of a byte: most are not clipped."""
 ROUNDED_APART = 0.01
 """Share of bytes that may be one level off: two programs that add up floats in another order round some apart."""
+TABLE = 256
+"""Bytes of a table of a byte's function: every level its own, so that one level off is one level off behind it."""
 MOST_LEVELS = 256
 """Different numbers that bytes stand for: a float output of products of bytes that has no more was quantised before."""
 
@@ -132,6 +134,8 @@ def make_inputs(task: Task, block: NDArray[np.float32], seed: int, positive: boo
                 array *= 1 / math.sqrt(depth)
             elif quantised and index in task.constants:
                 array *= MIDDLE / sums
+        elif index in task.constants and dtype.itemsize == 1 and shape == (TABLE,):
+            array[...] = np.arange(TABLE, dtype=np.uint8).view(dtype)
         elif quantised and (dtype.itemsize == 1 or index in task.constants):
             values = aligned(shape, np.dtype("float32"))
             fill_normal(values, block, offset)

@@ -4,6 +4,7 @@ What quantisers write, Q(f(DQ(x))), is rewritten in steps, each over the whole g
 DequantizeLinear, s and z are scales and zero points:
 
     Moved      f moves elements: f(DQ(x)) = DQ(f(x)), Q(f(x)) = f(Q(x)); and Q(DQ(x)) = x where s and z are equal
+    Tables     what is computed of one byte, and rounded to one, is looked up (``byte_tables.py``)
     Products   Conv(DQ(x), DQ(w), DQ(b)) = (ConvInteger(x, w) + b) · (s of x · s of w); MatMul and Gemm the same
     Divided    Q(y · c) = Q'(y · (c / s)), where the scale of Q' is 1: what ONNX Runtime multiplies sums by
     Unsigned   int8 tensors become uint8 ones of zero point z + 128, which instructions multiply with int8 weights
@@ -18,8 +19,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 import numpy as np
-from onnx import ModelProto, NodeProto, TensorProto
+from onnx import ModelProto, NodeProto, TensorProto, helper
 
+from autotune.importer.conversion.byte_tables import TABLE, Tables
 from autotune.importer.conversion.emit import FLOAT
 from autotune.importer.conversion.levels import Levels, Step, attributes_of
 from autotune.importer.conversion.registry import rewrite
@@ -57,7 +59,7 @@ def make_integer(model: ModelProto, inputs: Collection[str], weights: Mapping[st
     split_to_slices(model.graph)
     split_batch_norms(model.graph)
     rewrite(model, inputs, only=SPELLED)
-    for step in (_Moved, _Products, _Divided, _Unsigned):
+    for step in (_Moved, Tables, _Products, _Divided, _Unsigned):
         infer_shapes(model, name, strict=False)
         step(model, inputs, weights).run()
         tidy(model.graph)
@@ -309,7 +311,19 @@ class _Unsigned(Step):
             for index in read:
                 inputs[2 + index] = self._zero(inputs[2 + index])
         to = f"{node.output[0]}/u8" if made else str(node.output[0])
+        if node.op_type == TABLE:
+            inputs[1] = self._table(str(node.input[1]), bool(read), bool(made))
+            self.nodes.append(helper.make_node(TABLE, inputs, [to], to, domain=node.domain))
+            self.declare(to, self.scope.shapes[node.output[0]], TensorProto.UINT8 if made else self.scope.types[to])
+            return
         self.called(node.op_type, inputs, to, **attributes)
+
+    def _table(self, name: str, read: bool, made: bool) -> str:
+        """A table for shifted bytes, of shifted bytes."""
+        table = self.array(name)
+        assert table is not None
+        table = np.roll(table, 128) if read else table
+        return self.const((table.astype(np.int32) + 128).astype(np.uint8) if made else table)
 
     def _zero(self, zero: str) -> str:
         """A zero point and 128, as uint8."""
@@ -323,7 +337,7 @@ class _Unsigned(Step):
         found = {
             str(node.output[0])
             for node in self.makers.values()
-            if (node.op_type == "QuantizeLinear" or node.op_type == "Concat" or _is_move(node))
+            if (node.op_type in ("QuantizeLinear", "Concat", TABLE) or _is_move(node))
             and self.scope.types.get(node.output[0]) == TensorProto.INT8
             and not self.is_constant(node.output[0])
         }
@@ -338,10 +352,10 @@ class _Unsigned(Step):
         if maker.op_type == "Concat":
             moved = list(maker.input)
         else:
-            moved = [] if maker.op_type == "QuantizeLinear" else [maker.input[0]]
+            moved = [] if maker.op_type in ("QuantizeLinear", TABLE) else [maker.input[0]]
         if readers is None or not all(each in found for each in moved):
             return False
         return all(
-            reader.op_type in ("DequantizeLinear", "ConvInteger", "MatMulInteger") or reader.output[0] in found
+            reader.op_type in ("DequantizeLinear", "ConvInteger", "MatMulInteger", TABLE) or reader.output[0] in found
             for reader in readers
         )

@@ -32,7 +32,7 @@ from autotune.importer.layouts.packing import (
     up,
 )
 from autotune.importer.layouts.products import product
-from autotune.importer.layouts.tensor_layouts import OPAQUE_PATTERN, Rule, TensorLayouts, Value
+from autotune.importer.layouts.tensor_layouts import ELEMENTWISE, OPAQUE_PATTERN, Rule, TensorLayouts, Value
 from autotune.importer.low_bits import low_bit_layouts
 from schedules.templates.common.concat import concat
 from schedules.templates.common.windows import Window
@@ -42,6 +42,7 @@ from schedules.templates.cpu.depthwise import depthwise
 from schedules.templates.cpu.matmul import matmul
 from schedules.templates.cpu.pooling import pool2d
 from schedules.templates.instructions.dots import FORMS, U8S8, DotForm, form_of
+from schedules.templates.instructions.tables import SIZE, looked_up
 
 
 def convolution(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
@@ -159,6 +160,25 @@ def _activation_product(layouts: TensorLayouts, call: relax.Call, shape: Shape) 
     )
 
 
+def table(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
+    """A table of a byte's function, in the layout of the bytes; other gathers take plain tensors."""
+    array, value = layouts.array(call.args[0]), layouts.value(call.args[1])
+    if array is None or value is None or array.shape != (SIZE,) or array.dtype.itemsize != 1 or value.shape != shape:
+        return None
+
+    def found(x: relax.Expr) -> relax.Expr:
+        attrs = {ELEMENTWISE: True}
+        return layouts.builder.emit_te(
+            looked_up, x, layouts.constant(array), primfunc_name_hint="table", primfunc_attrs=attrs
+        )
+
+    if value.is_matrix:
+        return Value(shape, matrix=found(value.matrix))
+    if value.native is not None and len(shape) == 4:
+        return Value(shape, native=found(value.native))
+    return Value(shape, plain=found(layouts.plain(value)))
+
+
 def reshape(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
     """Rows of a matrix are split and joined for free, and (n, C, 1, 1) → (n, C) is where no channel is padded."""
     value = layouts.value(call.args[0])
@@ -215,6 +235,7 @@ class Blocked(TensorLayouts):
         "relax.matmul": matrix_product,
         low_bit_layouts.CALL: low_bit_layouts.for_vectors,
         "relax.reshape": reshape,
+        "relax.take": table,
         **dict.fromkeys(BINARY | STRICT, binary),
     }
 

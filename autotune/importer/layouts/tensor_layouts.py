@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from tvm import relax
-from tvm.ir import GenericConst, GlobalVar
+from tvm.ir import GenericConst, GlobalVar, IRModule
 
 from autotune.importer.layouts.packing import Array, Shape
 
@@ -25,6 +25,9 @@ measured."""
 
 OPAQUE_PATTERN = 8
 """TVM's ``kOpaque``: a kernel that nothing is fused into."""
+
+ELEMENTWISE = "tune.elementwise"
+"""Attribute of a kernel whose elements come of one of its first operand each, where TVM does not see it."""
 
 ANCHOR_PATTERN = 4
 """TVM's ``kOutEWiseFusable``: elementwise operators behind the kernel are fused into it."""
@@ -39,6 +42,17 @@ def shape_of(expr: relax.Expr) -> Shape | None:
         return tuple(int(extent) for extent in ty.shape)
     except TypeError:
         return None
+
+
+def elementwise_as_said(module: IRModule) -> IRModule:
+    """``module``, its kernels' patterns annotated, with those of ``ELEMENTWISE`` as TVM's ``kElemWise``."""
+    functions = {
+        var: function.without_attr(ELEMENTWISE).with_attr("op_pattern", 0)
+        if function.attrs and ELEMENTWISE in function.attrs
+        else function
+        for var, function in module.functions_items()
+    }
+    return IRModule(functions, attrs=module.attrs)
 
 
 @dataclass(eq=False)

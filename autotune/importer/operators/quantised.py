@@ -130,6 +130,14 @@ def quantized(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], ops
     return relax.op.astype(bb.emit(relax.op.clip(made, float(limits.min), float(limits.max))), dtype)
 
 
+@converts("ByteTable")
+def byte_table(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
+    """The bytes of a table at those of a tensor."""
+    data, table = inputs[:2]
+    bits = data if str(data.ty.dtype) == "uint8" else bb.emit(relax.op.astype(data, "uint8"))
+    return relax.op.take(table, bb.emit(relax.op.astype(bits, "int32")), axis=0, mode="fast")
+
+
 def _along(bb: relax.BlockBuilder, expr: relax.Expr, data: relax.Expr, attrs: dict[str, Any]) -> relax.Expr:
     """A scale or zero point as fp32, in a shape that broadcasts over ``data``."""
     rank, shape = len(data.ty.shape), [int(size) for size in expr.ty.shape]

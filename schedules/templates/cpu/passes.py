@@ -25,7 +25,9 @@ from tvm.tirx.compilation_pipeline import register_tir_pipeline
 
 from schedules.templates.common.indices import exact_indices
 from schedules.templates.instructions.dots import definitions, operands_loaded, rounded_in_hardware
+from schedules.templates.instructions.llvm_target import cpu_features
 from schedules.templates.instructions.rounding import rounded_in_bits
+from schedules.templates.instructions.tables import tables_in_registers
 
 CPU = "tune-cpu"
 """Name of the pipeline, for ``tvm.compile``."""
@@ -68,6 +70,8 @@ def without_checks(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRMod
 
 def _with_instructions(func: tirx.PrimFunc) -> tirx.PrimFunc:
     func = rounded_in_hardware(operands_loaded(func))
+    if func.attrs and "target" in func.attrs:
+        func = tables_in_registers(func, cpu_features(func.attrs["target"]))
     text = definitions(func)
     if not text:
         return func

@@ -1,0 +1,142 @@
+"""What is computed of one quantised tensor element by element, and quantised again, becomes a table of 256 bytes.
+
+    Q(x · DQ(Q(sigmoid(x)))), x = DQ(q)  →  ByteTable(q, t), t[i] = the same of the byte with the bits i
+
+The table holds what ONNX's reference gives for each byte, roundings in between among it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+from autotune.host.third_party import ThirdPartyError, third_party
+from autotune.importer.conversion.levels import BYTES, Levels, Step
+from autotune.importer.onnx_model.shapes import OWN_DOMAIN, know_own_domain
+
+TABLE = "ByteTable"
+
+COSTLY = frozenset(
+    {
+        *("Sigmoid", "Tanh", "Erf", "Exp", "Log", "Softplus", "Gelu", "Elu", "Selu", "Celu", "Mish", "Softsign"),
+        *("HardSigmoid", "HardSwish", "Sqrt", "Pow", "Reciprocal", "Swish"),
+    }
+)
+"""Operators that are worth a table: some are tens of operations, and around the others there are roundings."""
+
+CHEAP = frozenset({"Add", "Sub", "Mul", "Div", "Neg", "Abs", "Relu", "LeakyRelu", "Clip", "Min", "Max", "Identity"})
+
+REFERENCE_OPSET = 21
+"""ONNX's reference has quantisers from 19 on. Between ``LEAST_OPSET`` and this the operators are the same."""
+LEAST_OPSET = 13
+
+MOST_NODES = 40
+"""Nodes that one table stands for: a bound of the search."""
+
+
+@dataclass
+class _Function:
+    """What a value is of one quantised tensor: the nodes between them, in order."""
+
+    levels: Levels
+    nodes: list[NodeProto] = field(default_factory=list)
+
+
+class Tables(Step):
+    """Quantisers of functions of one byte become tables."""
+
+    def __init__(self, model: ModelProto, inputs: Collection[str], weights: Mapping[str, TensorProto]) -> None:
+        super().__init__(model, inputs, weights)
+        know_own_domain(model)
+
+    def visit(self, node: NodeProto) -> None:
+        """Append a table in place of a quantiser, where it is one's."""
+        if node.op_type != "QuantizeLinear" or not self._made(node):
+            self.nodes.append(node)
+
+    def _made(self, node: NodeProto) -> bool:
+        goal = self.levels(node) if self.opset >= LEAST_OPSET else None
+        found = None if goal is None or goal.axis is not None else self._function(str(node.input[0]), MOST_NODES)
+        if found is None or goal is None or not any(each.op_type in COSTLY for each in found.nodes):
+            return False
+        shape = self.scope.shapes.get(node.output[0])
+        if shape is None or shape != self.scope.shapes.get(found.levels.q):
+            return False
+        table = self._values(found, node)
+        if table is None:
+            return False
+        inputs, name = [found.levels.q, self.const(table)], str(node.output[0])
+        self.nodes.append(helper.make_node(TABLE, inputs, [name], f"{name}/table", domain=OWN_DOMAIN))
+        self.declare(name, shape, goal.kind)
+        return True
+
+    def _function(self, name: str, left: int) -> _Function | None:
+        """What ``name`` is of one quantised tensor; None if it is no such function."""
+        maker = self.makers.get(name)
+        if maker is None or left <= 0:
+            return None
+        if maker.op_type == "DequantizeLinear":
+            levels = self.levels(maker)
+            if levels is None or levels.axis is not None or self.is_constant(levels.q):
+                return None
+            return self._again(maker, levels, left) or _Function(levels, [maker])
+        if maker.op_type not in COSTLY | CHEAP or len(maker.output) != 1:
+            return None
+        found: _Function | None = None
+        for each in filter(None, maker.input):
+            if self.is_constant(each):
+                if (array := self.array(each)) is None or array.size != 1:
+                    return None
+                continue
+            part = self._function(str(each), left - 1)
+            if part is None or (found is not None and part.levels.q != found.levels.q):
+                return None
+            found = part if found is None else _Function(found.levels, [*found.nodes, *_new(part, found)])
+        return None if found is None else _Function(found.levels, [*found.nodes, maker])
+
+    def _again(self, maker: NodeProto, levels: Levels, left: int) -> _Function | None:
+        """The same through a quantiser whose bytes are read again."""
+        quantiser = self.makers.get(levels.q)
+        if quantiser is None or quantiser.op_type != "QuantizeLinear":
+            return None
+        before = self._function(str(quantiser.input[0]), left - 1)
+        if before is None or not any(node.op_type in COSTLY for node in before.nodes):
+            return None
+        return _Function(before.levels, [*before.nodes, quantiser, maker])
+
+    def _values(self, found: _Function, last: NodeProto) -> np.ndarray | None:
+        """The bytes that ``last`` makes of all bytes, by their bits; None where its parameters are not known."""
+        dtype = helper.tensor_dtype_to_np_dtype(found.levels.kind)
+        nodes = [*found.nodes, last]
+        made = {name for node in nodes for name in node.output}
+        names = {name for node in nodes for name in node.input if name} - made - {found.levels.q}
+        arrays = {name: self.array(name) for name in names}
+        if any(array is None for array in arrays.values()):
+            return None
+        constants = [numpy_helper.from_array(np.asarray(array), name) for name, array in arrays.items()]
+        graph = helper.make_graph(
+            nodes,
+            "table",
+            [helper.make_tensor_value_info(found.levels.q, found.levels.kind, [256])],
+            [helper.make_tensor_value_info(last.output[0], self.scope.types.get(last.output[0], BYTES[0]), [256])],
+            constants,
+        )
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", max(self.opset, REFERENCE_OPSET))])
+        try:
+            with third_party():
+                (table,) = ReferenceEvaluator(model).run(
+                    None, {found.levels.q: np.arange(256).astype(np.uint8).view(dtype)}
+                )
+        except ThirdPartyError:  # an operator that ONNX's reference lacks at this opset
+            return None
+        return np.asarray(table)
+
+
+def _new(part: _Function, known: _Function) -> list[NodeProto]:
+    """Nodes of ``part`` that ``known`` has not."""
+    outputs = {node.output[0] for node in known.nodes}
+    return [node for node in part.nodes if node.output[0] not in outputs]

@@ -87,16 +87,28 @@ class Tables(Step):
         if maker.op_type not in COSTLY | CHEAP or len(maker.output) != 1:
             return None
         found: _Function | None = None
+        constants: list[NodeProto] = []
         for each in filter(None, maker.input):
             if self.is_constant(each):
-                if (array := self.array(each)) is None or array.size != 1:
+                if (made := self._number(str(each))) is None:
                     return None
+                constants += made
                 continue
             part = self._function(str(each), left - 1)
             if part is None or (found is not None and part.levels.q != found.levels.q):
                 return None
             found = part if found is None else _Function(found.levels, [*found.nodes, *_new(part, found)])
-        return None if found is None else _Function(found.levels, [*found.nodes, maker])
+        return None if found is None else _Function(found.levels, [*found.nodes, *constants, maker])
+
+    def _number(self, name: str) -> list[NodeProto] | None:
+        """The nodes that make a constant of one element, none or one that dequantises; None for others."""
+        if (array := self.array(name)) is not None:
+            return [] if array.size == 1 else None
+        maker = self.makers.get(name)
+        if maker is None or maker.op_type != "DequantizeLinear":
+            return None
+        arrays = [self.array(each) for each in filter(None, maker.input)]
+        return [maker] if all(array is not None and array.size == 1 for array in arrays) else None
 
     def _again(self, maker: NodeProto, levels: Levels, left: int) -> _Function | None:
         """The same through a quantiser whose bytes are read again."""

@@ -38,13 +38,14 @@ FUNCTIONS = {
         node("Div", "dx root", "r"),
         node("Erf", "r", "e"),
         *quantisers("e", "e", "u", "v"),
+        node("DequantizeLinear", "level s z", "one"),
         node("Add", "de one", "a"),
         node("Mul", "dx a", "m"),
         node("Mul", "m half", "f"),
     ],
     "tanh": [node("Tanh", "dx", "f"), node("Identity", "f", "unused")],
 }
-NUMBERS = {"root": np.float32(np.sqrt(2)), "one": np.float32(1), "half": np.float32(0.5)}
+NUMBERS = {"root": np.float32(np.sqrt(2)), "half": np.float32(0.5)}
 
 
 def model(function, dtype, extra=()):
@@ -55,6 +56,7 @@ def model(function, dtype, extra=()):
         "u": np.float32(1 / 200),
         "v": np.array(low + 20, dtype),
     }
+    weights["level"] = weights["z"] + np.array(20, dtype)  # stands for 1
     weights |= {"t": np.float32(0.03), "w": np.array(low + 40, dtype), **NUMBERS}
     nodes = [*quantisers("x", "x", "s", "z"), *FUNCTIONS[function], *quantisers("f", "f", "t", "w"), *extra]
     made = model_of(nodes, [value("x", (4, 300), TensorProto.FLOAT)], [], weights)

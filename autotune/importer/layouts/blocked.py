@@ -160,6 +160,17 @@ def _activation_product(layouts: TensorLayouts, call: relax.Call, shape: Shape) 
     )
 
 
+def layer_norm(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
+    """Row by row of a matrix."""
+    value, axes = layouts.value(call.args[0]), [int(axis) % len(shape) for axis in call.attrs.axes]
+    if value is None or not value.is_matrix or axes != [len(shape) - 1]:
+        return None
+    scale, shift = (layouts.plain_expr(arg) for arg in call.args[1:])
+    attrs = call.attrs
+    made = relax.op.nn.layer_norm(value.matrix, scale, shift, [-1], attrs.epsilon, attrs.center, attrs.scale)
+    return Value(shape, matrix=layouts.builder.emit(made))
+
+
 def table(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
     """A table of a byte's function, in the layout of the bytes; other gathers take plain tensors."""
     array, value = layouts.array(call.args[0]), layouts.value(call.args[1])
@@ -235,6 +246,7 @@ class Blocked(TensorLayouts):
         "relax.matmul": matrix_product,
         low_bit_layouts.CALL: low_bit_layouts.for_vectors,
         "relax.reshape": reshape,
+        "relax.nn.layer_norm": layer_norm,
         "relax.take": table,
         **dict.fromkeys(BINARY | STRICT, binary),
     }

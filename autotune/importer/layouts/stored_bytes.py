@@ -6,8 +6,8 @@ behind it end up in one kernel, which then stores float32:
     a: product → … → uint8 → (q − z) · s                   a: product → … → uint8
     b: product → … → + a → …                         →     b: product → … → + (a − z) · s → …
 
-Where one kernel reads the result, element by element, it dequantises for itself: a quarter of the bytes is written and
-read.
+Where kernels read the result element by element, they dequantise for themselves: a quarter of the bytes is written and
+read. A kernel that does nothing but dequantise is left out.
 """
 
 from __future__ import annotations
@@ -46,20 +46,18 @@ def store_bytes(module: IRModule) -> IRModule:
     readers = Counter(var for binding in bindings for var in variables_read(binding.value))
     readers.update(variables_read(main.body.body))
     kernels = {b.var: kernel for b in bindings if (kernel := _fused(module, b.value)) is not None}
-    moved: dict[relax.Var, int] = {}  # result of a kernel → calls at its end that move
+    found: dict[relax.Var, int] = {}  # result of a kernel → calls at its end that may move
+    served: Counter[relax.Var] = Counter()
     for binding in bindings:
         kernel = kernels.get(binding.var)
         if kernel is None:
             continue
         for param, arg in zip(kernel.params, binding.value.args, strict=True):
             source = kernels.get(arg) if isinstance(arg, relax.Var) else None
-            if (
-                source
-                and readers[arg] == 1
-                and (count := _dequantising(source))
-                and _reads_elements(module, kernel, param)
-            ):
-                moved[arg] = count
+            if source and (count := _dequantising(source)) and _reads_elements(module, kernel, param):
+                found[arg] = count
+                served[arg] += 1
+    moved = {var: count for var, count in found.items() if served[var] == readers[var]}
     return _rebuilt(module, moved, kernels) if moved else module
 
 
@@ -81,14 +79,22 @@ def _dequantising(kernel: _Kernel) -> int:
         if str(binding.var.ty.dtype) in BYTES:
             return count
         read = variables_read(binding.value)
-        if len(read) != 1 or any(read[0].same_as(param) for param in kernel.params):
+        if len(read) != 1:
             return 0
+        if any(read[0].same_as(param) for param in kernel.params):
+            alone = len(kernel.params) == 1 and count + 1 == len(kernel.bindings)
+            return count + 1 if alone and _is_of_bytes(read[0], binding.var) else 0
         if [int(size) for size in read[0].ty.shape] != [int(size) for size in binding.var.ty.shape]:
             return 0
         wanted = read[0]
         if sum(var.same_as(wanted) for other in kernel.bindings for var in variables_read(other.value)) != 1:
             return 0
     return 0
+
+
+def _is_of_bytes(read: relax.Var, made: relax.Var) -> bool:
+    sizes = [[int(size) for size in var.ty.shape] for var in (read, made)]
+    return str(read.ty.dtype) in BYTES and sizes[0] == sizes[1]
 
 
 def _reads_elements(module: IRModule, kernel: _Kernel, param: relax.Var) -> bool:
@@ -113,7 +119,7 @@ def _rebuilt(module: IRModule, moved: dict[relax.Var, int], kernels: dict[relax.
     for binding in bindings:
         kernel = kernels.get(binding.var)
         taken = [arg for arg in binding.value.args if arg in moved] if kernel else []
-        if kernel and (taken or binding.var in moved):
+        if kernel and (taken or binding.var in moved) and moved.get(binding.var) != len(kernel.bindings):
             kept = kernel.bindings[: len(kernel.bindings) - moved.get(binding.var, 0)]
             tails = {
                 param: kernels[arg].bindings[-moved[arg] :]
@@ -128,6 +134,9 @@ def _rebuilt(module: IRModule, moved: dict[relax.Var, int], kernels: dict[relax.
         with builder.dataflow():
             for binding in bindings:
                 call = substituted(binding.value, values)
+                if binding.var in moved and binding.var not in changed:
+                    (values[binding.var],) = call.args
+                    continue
                 if binding.var in changed:
                     call = relax.Call(changed[binding.var], call.args)
                 values[binding.var] = builder.emit(call)

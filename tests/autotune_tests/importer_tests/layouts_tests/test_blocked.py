@@ -80,6 +80,20 @@ def test_layer_norm_of_a_matrix(tmp_path):
     assert close(*run(model, tmp_path, {"x": RNG.standard_normal((2, 3, 16)).astype(np.float32)}))
 
 
+@pytest.mark.parametrize("axis", [-1, 2, 1])
+def test_a_layer_norm_keeps_the_matrix(tmp_path, axis):
+    norm = helper.make_node("LayerNormalization", ["d", "g", "h"], ["n"], axis=axis, epsilon=1e-3)
+    made = [helper.make_node(kind, inputs, [output]) for kind, inputs, output in DENSE]
+    made += [norm, helper.make_node("MatMul", ["n", "w"], ["q"]), helper.make_node("Add", ["q", "n"], ["y"])]
+    size = (16,) if axis != 1 else (3, 16)
+    model = model_of(made, [value("x", (2, 3, 16))], ["y"], {**WEIGHTS, "g": array(*size), "h": array(*size)})
+    feed = {"x": RNG.standard_normal((2, 3, 16)).astype(np.float32)}
+    assert close(*run(model, tmp_path, feed))
+    program = import_program(simplify(load_model(written(model, tmp_path))), tiny.target())
+    norms = [task for task in program.tasks if "norm" in task.name]
+    assert [len(task.shapes[-1]) for task in norms] == [3 if axis == 1 else 2]
+
+
 def test_a_mean_over_another_axis_is_served_the_tensor(tmp_path):
     made = [helper.make_node(kind, inputs, [output]) for kind, inputs, output in DENSE]
     made += [helper.make_node("ReduceMean", ["d"], ["m"], axes=[1]), helper.make_node("Sub", ["d", "m"], ["y"])]

@@ -35,3 +35,37 @@ def test_results_are_the_references(tmp_path):
     expected = onnxruntime.InferenceSession(model.SerializeToString()).run(None, feed)[0]
     quantum = 5 / 255
     assert np.abs(run_ours(model, tmp_path, feed)[0] - expected).max() <= quantum * 1.001
+
+
+def read_twice():
+    """Bytes that two sums add, each in a kernel of its own, with a norm between."""
+    b, rng = Builder("twice"), np.random.default_rng(0)
+
+    def dense(x):
+        weight = b.constant(rng.standard_normal((16, 16)).astype(np.float32) / 4)
+        return b.op("MatMul", x, weight)
+
+    def product(x):
+        levels = rng.integers(-127, 128, (16, 16)).astype(np.int8)
+        weight = b.op("DequantizeLinear", b.constant(levels), b.constant(np.float32(0.01)))
+        return b.op("MatMul", x, weight)
+
+    x = _levels(b, dense(b.input("tokens", (2, 3, 16))), 8 / 255)
+    one, two = (b.op("Add", _levels(b, product(x), 8 / 255), x) for _ in range(2))
+    return b.model(0, one=_levels(b, one, 12 / 255), two=_levels(b, two, 12 / 255))
+
+
+def test_whoever_reads_bytes_makes_numbers_of_them(tmp_path):
+    model = read_twice()
+    made = kernels(imported(model, tmp_path))
+    products = [name for name, _, _, _ in made if "matmul" in name]
+    assert len(products) == 3
+    assert sum("uint8" in reads for name, reads, _, _ in made if "matmul" in name) >= 2
+    alone = [
+        name for name, reads, dtype, _ in made if reads == ["uint8"] and dtype == "float32" and "reshape" not in name
+    ]
+    assert not alone, "what only dequantises is no kernel"
+    feed = {"tokens": np.random.default_rng(1).standard_normal((2, 3, 16)).astype(np.float32)}
+    expected = onnxruntime.InferenceSession(model.SerializeToString()).run(None, feed)
+    for mine, other in zip(run_ours(model, tmp_path, feed), expected, strict=True):
+        assert np.abs(mine - other).max() <= 12 / 255 * 1.001

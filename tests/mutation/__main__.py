@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 import sys
 
-from tests.mutation.trial import MODELS, Tally, run
+from tests.mutation.trial import MODELS, QUANTISED, Tally, run
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutation", description="Wrong kernels against the check")
     parser.add_argument("--count", type=int, default=700)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--models", nargs="+", default=list(MODELS))
+    parser.add_argument("--models", nargs="+", default=[*MODELS, *QUANTISED])
     arguments = parser.parse_args()
     tally = Tally()
     for tally in run(arguments.count, arguments.models, arguments.seed):

@@ -17,6 +17,11 @@ def _is_float(expr: Any) -> bool:
     return str(expr.ty.dtype).startswith("float")
 
 
+def _is_number(expr: Any) -> bool:
+    """Whether an expression is no index: those are int64 before a program is lowered."""
+    return _is_float(expr) or str(expr.ty.dtype).startswith("int32")
+
+
 def _inside_stores(func: tirx.PrimFunc, kind: type, change: Change) -> tirx.PrimFunc:
     """Apply ``change`` to the nodes of a class in what is stored; the declared regions stay as they are."""
 
@@ -32,15 +37,32 @@ def _constant(node: tirx.FloatImm) -> Any:
 
 
 def _subtract(node: tirx.Add) -> Any:
-    return tirx.Sub(node.a, node.b) if _is_float(node) else None
+    return tirx.Sub(node.a, node.b) if _is_number(node) else None
 
 
 def _add(node: tirx.Sub) -> Any:
-    return tirx.Add(node.a, node.b) if _is_float(node) else None
+    return tirx.Add(node.a, node.b) if _is_number(node) else None
 
 
 def _no_product(node: tirx.Mul) -> Any:
     return tirx.Add(node.a, node.b) if _is_float(node) else None
+
+
+def _saturated(node: ir.Call) -> Any:
+    """A dot product of bytes whose own sum is cut to 16 bits before it is added, as ``vpmaddubsw`` cuts pairs."""
+    is_dot = str(getattr(node.op, "name", "")) == "tirx.call_pure_extern" and str(node.args[0].value).startswith(
+        "tune_dot"
+    )
+    dtype = str(node.ty.dtype)
+    if not is_dot or not dtype.startswith("int32x"):
+        return None
+    lanes = int(dtype.partition("x")[2])
+
+    def spread(value: int) -> Any:
+        return tirx.Broadcast(tirx.const(value, "int32"), lanes)
+
+    alone = tirx.call_pure_extern(dtype, node.args[0].value, spread(0), *node.args[2:])
+    return node.args[1] + tirx.Max(tirx.Min(alone, spread(2**15 - 1)), spread(-(2**15)))
 
 
 def _smaller(node: tirx.Max) -> Any:
@@ -166,6 +188,7 @@ STORED: dict[str, tuple[Any, Change]] = {
     "add to subtract": (tirx.Add, _subtract),
     "subtract to add": (tirx.Sub, _add),
     "product to sum": (tirx.Mul, _no_product),
+    "sum saturates": (ir.Call, _saturated),
     "max to min": (tirx.Max, _smaller),
     "min to max": (tirx.Min, _larger),
     "branches swapped": ((tirx.Select, ir.Call), _other_branch),

@@ -10,7 +10,7 @@ from schedules.lower import BASELINE, load_program, lower
 from tests.models import cached
 from tests.mutation.lowering import mutated, split
 from tests.mutation.mutants import KINDS, Mutant, mutate, places
-from tests.mutation.trial import Tally, run
+from tests.mutation.trial import QUANTISED, Tally, run
 
 
 def test_wrong_kernels_are_rejected():
@@ -24,6 +24,19 @@ def test_of_many_wrong_kernels_at_most_one_percent_passes():
     *_, tally = run(800)
     assert tally.wrong >= 500
     assert tally.share >= 0.99, tally.lines()
+
+
+@pytest.mark.slow
+def test_of_many_wrong_kernels_of_quantised_models_at_most_one_percent_passes():
+    *_, tally = run(400, QUANTISED)
+    assert tally.wrong >= 250
+    assert tally.share >= 0.99, tally.lines()
+
+
+def test_wrong_kernels_of_a_quantised_model_are_rejected():
+    *_, tally = run(24, ["tiny_cnn:u8s8"], seed=1)
+    assert tally.missed == []
+    assert tally.wrong >= 10
 
 
 def test_every_kind_of_mistake_can_be_made_and_changes_the_program():
@@ -40,7 +53,7 @@ def test_every_kind_of_mistake_can_be_made_and_changes_the_program():
                         wrong = mutate(scheduled, Mutant(kind, 0))
                         assert str(wrong) != str(scheduled), kind
                         made.add(kind)
-    assert set(KINDS) - made <= {"sum not started", "min to max", "first share lost"}
+    assert set(KINDS) - made <= {"sum not started", "sum saturates", "min to max", "first share lost"}
 
 
 def test_the_knob_comes_off_again():

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import onnx
 
 from autotune.host.machine import host_target
 from autotune.importer.onnx_model.load import load_model
@@ -22,6 +23,7 @@ from schedules.errors import ScheduleError
 from schedules.lower import BASELINE, load_program, lower
 from schedules.target import Target
 from tests.models import cached
+from tests.models.quantised import quantise
 from tests.mutation import lowering
 from tests.mutation.mutants import Mutant
 from tests.mutation.oracle import is_wrong
@@ -36,6 +38,9 @@ MODELS = (
     "tiny_mlp",
     "tiny_encoder",
 )
+
+QUANTISED = ("tiny_cnn:u8s8", "tiny_strided:s8s8", "tiny_gated:u8s8", "tiny_mlp:dynamic", "tiny_encoder:u8s8")
+"""Models as ONNX Runtime's quantiser makes them of others: zero points, scales and sums of bytes can be wrong."""
 
 QUICK = Adaptive(least_runs=1, most_runs=1, cap_s=0.001)
 """Mutants are timed once: only the verdict counts."""
@@ -88,7 +93,7 @@ def candidates(models: Iterable[str], target: Target, rng: np.random.Generator) 
     """Every kernel of the models, untuned and with two random configs that apply."""
     found: dict[tuple[str, str], Candidate] = {}
     for name in models:
-        program = import_program(simplify(load_model(cached(name))), target)
+        program = import_program(simplify(_model(name)), target)
         for task in program.tasks:
             text = program.programs[task.key]
             space = program.spaces[task.key]
@@ -100,6 +105,15 @@ def candidates(models: Iterable[str], target: Target, rng: np.random.Generator) 
                     continue
                 found[task.key, config.to_json()] = Candidate(task, text, config)
     return list(found.values())
+
+
+def _model(name: str) -> onnx.ModelProto:
+    """``MODEL`` or ``MODEL:KIND``."""
+    plain, _, kind = name.partition(":")
+    if not kind:
+        return load_model(cached(plain))
+    with tempfile.TemporaryDirectory(prefix="tune-quantised-") as folder:
+        return load_model(quantise(load_model(cached(plain)), kind, Path(folder) / "model.onnx"))
 
 
 def run(count: int, models: Iterable[str] = MODELS, seed: int = 0, tally: Tally | None = None) -> Iterator[Tally]:

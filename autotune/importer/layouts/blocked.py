@@ -41,8 +41,8 @@ from schedules.templates.cpu.conv2d import conv2d
 from schedules.templates.cpu.depthwise import depthwise
 from schedules.templates.cpu.matmul import matmul
 from schedules.templates.cpu.pooling import pool2d
+from schedules.templates.instructions.byte_lookup import SIZE, looked_up
 from schedules.templates.instructions.dots import FORMS, U8S8, DotForm, form_of
-from schedules.templates.instructions.tables import SIZE, looked_up
 
 
 def convolution(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
 
 from autotune.importer.conversion.emit import FLOAT
-from autotune.importer.conversion.levels import Step, attributes_of
+from autotune.importer.integers.levels import Step, attributes_of
 from autotune.importer.low_bits.low_bit_operators import SMALLEST_GROUP, gathered_rows
 from autotune.importer.onnx_model.rewrites import tidy
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN, infer_shapes, know_own_domain

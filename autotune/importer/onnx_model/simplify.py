@@ -19,10 +19,10 @@ from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.importer.conversion.folding import fold
 from autotune.importer.conversion.foreign import expand_foreign
 from autotune.importer.conversion.host_strings import set_strings_apart, spec_of
-from autotune.importer.conversion.integer_graph import make_integer
 from autotune.importer.conversion.packed_outputs import set_frame
 from autotune.importer.conversion.registry import rewrite
 from autotune.importer.conversion.resolve import ROUNDS, resolve
+from autotune.importer.integers.integer_graph import make_integer
 from autotune.importer.low_bits.low_bit_graph import as_bytes, keep_packed
 from autotune.importer.onnx_model.graph_walk import name_nodes, reads
 from autotune.importer.onnx_model.large_weights import products_to_gemm, unneeded

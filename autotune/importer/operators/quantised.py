@@ -134,6 +134,7 @@ def quantized(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], ops
 def byte_table(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
     """The bytes of a table at those of a tensor."""
     data, table = inputs[:2]
+    assert data is not None
     bits = data if str(data.ty.dtype) == "uint8" else bb.emit(relax.op.astype(data, "uint8"))
     return relax.op.take(table, bb.emit(relax.op.astype(bits, "int32")), axis=0, mode="fast")
 

@@ -36,7 +36,7 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.script import from_source
 
 from schedules.target import Target
-from schedules.templates.instructions import dot_ir, low_bit_ir, tables
+from schedules.templates.instructions import byte_lookup, dot_ir, low_bit_ir
 from schedules.templates.instructions.llvm_target import cpu_features, features_of
 
 
@@ -342,7 +342,7 @@ def definitions(func: tirx.PrimFunc) -> str:
     found = [match for match in map(SYMBOL.fullmatch, sorted(called)) if match]
     rounds = (dot_ir.ROUND_BF16.format(n=n, symbol=f"tune_round_bf16_{n}") for n in ROUNDED)
     texts = [text for n, text in zip(ROUNDED, rounds, strict=True) if f"tune_round_bf16_{n}" in called]
-    texts += [tables.table_definition(n) for n in tables.LANES if tables.SYMBOL.format(n=n) in called]
+    texts += [byte_lookup.table_definition(n) for n in byte_lookup.LANES if byte_lookup.SYMBOL.format(n=n) in called]
     return "\n".join([*texts, *(_definition(*match.groups()) for match in found)])
 
 

@@ -122,7 +122,7 @@ def _rounded(expr: tirx.Expr) -> _Rounded | None:
     return _Rounded(whole.args[1], zero, dtype)
 
 
-def _limited(expr: tirx.Expr, kind: type, limit: int) -> tirx.Expr | None:
+def _limited(expr: tirx.Expr, kind: type[tirx.Max | tirx.Min], limit: int) -> tirx.Expr | None:
     """What a Max or Min of ``limit`` limits."""
     if not isinstance(expr, kind) or str(expr.ty.dtype) != FLOAT:
         return None

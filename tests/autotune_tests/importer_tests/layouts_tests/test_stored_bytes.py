@@ -4,7 +4,7 @@ import numpy as np
 import onnxruntime
 
 from tests.autotune_tests.importer_tests.built import imported, run_ours
-from tests.autotune_tests.importer_tests.conversion_tests.test_integer_graph import kernels
+from tests.autotune_tests.importer_tests.integers_tests.test_integer_graph import kernels
 from tests.models.builder import Builder
 from tests.models.quantised import _levels, _weight
 

@@ -11,8 +11,8 @@ from autotune.host.machine import host_target
 from schedules.lower import tvm_target
 from schedules.target import Target
 from schedules.templates.cpu.passes import compiled
+from schedules.templates.instructions.byte_lookup import FEATURE, LANES, SIZE, looked_up
 from schedules.templates.instructions.llvm_target import features_of
-from schedules.templates.instructions.tables import FEATURE, LANES, SIZE, looked_up
 from tests.schedules_tests.programs import from_te
 
 COUNT = 4 * SIZE

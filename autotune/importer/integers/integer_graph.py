@@ -21,10 +21,10 @@ from dataclasses import replace
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
-from autotune.importer.conversion.byte_tables import TABLE, Tables
 from autotune.importer.conversion.emit import FLOAT
-from autotune.importer.conversion.levels import Levels, Step, attributes_of
 from autotune.importer.conversion.registry import rewrite
+from autotune.importer.integers.byte_tables import TABLE, Tables
+from autotune.importer.integers.levels import Levels, Step, attributes_of
 from autotune.importer.onnx_model.rewrites import split_batch_norms, split_to_slices, tidy
 from autotune.importer.onnx_model.shapes import infer_shapes
 

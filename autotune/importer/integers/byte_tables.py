@@ -15,7 +15,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from autotune.host.third_party import ThirdPartyError, third_party
-from autotune.importer.conversion.levels import BYTES, Levels, Step
+from autotune.importer.integers.levels import BYTES, Levels, Step
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN, know_own_domain
 
 TABLE = "ByteTable"

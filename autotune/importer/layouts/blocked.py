@@ -32,7 +32,14 @@ from autotune.importer.layouts.packing import (
     up,
 )
 from autotune.importer.layouts.products import product
-from autotune.importer.layouts.tensor_layouts import ELEMENTWISE, OPAQUE_PATTERN, Rule, TensorLayouts, Value
+from autotune.importer.layouts.tensor_layouts import (
+    ELEMENTWISE,
+    INJECTIVE_PATTERN,
+    OPAQUE_PATTERN,
+    Rule,
+    TensorLayouts,
+    Value,
+)
 from autotune.importer.low_bits import low_bit_layouts
 from schedules.templates.common.concat import concat
 from schedules.templates.common.windows import Window
@@ -160,6 +167,23 @@ def _activation_product(layouts: TensorLayouts, call: relax.Call, shape: Shape) 
     )
 
 
+def elementwise(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
+    """In the layout of the operands; a number for each channel that scales a whole map is a kernel's operand.
+
+    TVM would fuse the map's kernel behind the product that makes those numbers, whose tiles hold no map.
+    """
+    values = [layouts.value(arg) for arg in call.args]
+    native = [value is not None and value.native is not None for value in values]
+    sizes = [value.shape[2:] if value is not None and len(value.shape) == 4 else () for value in values]
+    if not all(native) or (1, 1) not in sizes or shape[2:] == (1, 1) or str(call.op.name) not in BINARY:
+        return binary(layouts, call, shape)
+    name = str(call.op.name).removeprefix("relax.")
+    attrs = {"op_pattern": INJECTIVE_PATTERN}
+    operands = [layouts.native(value) for value in values if value is not None]
+    made = layouts.builder.emit_te(getattr(topi, name), *operands, primfunc_name_hint=name, primfunc_attrs=attrs)
+    return Value(shape, native=made)
+
+
 def layer_norm(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
     """Row by row of a matrix."""
     value, axes = layouts.value(call.args[0]), [int(axis) % len(shape) for axis in call.attrs.axes]
@@ -248,7 +272,7 @@ class Blocked(TensorLayouts):
         "relax.reshape": reshape,
         "relax.nn.layer_norm": layer_norm,
         "relax.take": table,
-        **dict.fromkeys(BINARY | STRICT, binary),
+        **dict.fromkeys(BINARY | STRICT, elementwise),
     }
 
     def from_native(self, value: Value) -> relax.Expr:

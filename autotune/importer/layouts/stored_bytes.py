@@ -23,8 +23,9 @@ from autotune.importer.layouts.tensor_layouts import variables_read
 
 BYTES = ("uint8", "int8")
 
-MOST_FUSED = 1
-"""TVM's ``kBroadcast``: patterns up to it compute an element of their result from one element of each operand."""
+ONCE = (0, 1, 2, 3)
+"""TVM's ``kElemWise``, ``kBroadcast``, ``kInjective`` and ``kCommReduce``: operators that read a number once, or as
+often as results are made of it."""
 
 
 @dataclass(frozen=True)
@@ -98,11 +99,12 @@ def _is_of_bytes(read: relax.Var, made: relax.Var) -> bool:
 
 
 def _reads_elements(module: IRModule, kernel: _Kernel, param: relax.Var) -> bool:
-    """Whether a kernel with an anchor reads ``param`` in one elementwise call behind that anchor."""
+    """Whether a kernel reads ``param`` in one call, and each number of it about once."""
     calls = [b for b in kernel.bindings if any(var.same_as(param) for var in variables_read(b.value))]
-    if len(calls) != 1 or [int(s) for s in calls[0].var.ty.shape] != [int(s) for s in param.ty.shape]:
+    if len(calls) != 1:
         return False
-    return _pattern(module, calls[0]) <= MOST_FUSED and any(_pattern(module, b) > MOST_FUSED for b in kernel.bindings)
+    is_mean = str(calls[0].value.args[0].name_hint).startswith("mean")  # TVM takes it for a product, as it divides
+    return is_mean or _pattern(module, calls[0]) in ONCE
 
 
 def _pattern(module: IRModule, binding: relax.VarBinding) -> int:

@@ -29,6 +29,9 @@ OPAQUE_PATTERN = 8
 ELEMENTWISE = "tune.elementwise"
 """Attribute of a kernel whose elements come of one of its first operand each, where TVM does not see it."""
 
+INJECTIVE_PATTERN = 2
+"""TVM's ``kInjective``: a kernel that is not fused behind an anchor."""
+
 ANCHOR_PATTERN = 4
 """TVM's ``kOutEWiseFusable``: elementwise operators behind the kernel are fused into it."""
 

@@ -3,10 +3,11 @@
 import numpy as np
 import onnxruntime
 
+from autotune.importer.onnx_model.load import load_model
 from tests.autotune_tests.importer_tests.built import imported, run_ours
 from tests.autotune_tests.importer_tests.integers_tests.test_integer_graph import kernels
 from tests.models.builder import Builder
-from tests.models.quantised import _levels, _weight
+from tests.models.quantised import _levels, _weight, quantise
 
 
 def projected():
@@ -69,3 +70,32 @@ def test_whoever_reads_bytes_makes_numbers_of_them(tmp_path):
     expected = onnxruntime.InferenceSession(model.SerializeToString()).run(None, feed)
     for mine, other in zip(run_ours(model, tmp_path, feed), expected, strict=True):
         assert np.abs(mine - other).max() <= 12 / 255 * 1.001
+
+
+def gated():
+    """A map that a number for each channel scales, made of the map's means (squeeze and excitation)."""
+    b, rng = Builder("gated"), np.random.default_rng(0)
+
+    def conv(x, outputs, inputs, kernel):
+        weight = rng.standard_normal((outputs, inputs, kernel, kernel)).astype(np.float32) / np.sqrt(inputs) / kernel
+        return b.op("Conv", x, b.constant(weight), pads=[kernel // 2] * 4)
+
+    x = b.relu(conv(b.input("image", (1, 3, 9, 9)), 32, 3, 3))
+    gate = conv(b.relu(conv(b.op("GlobalAveragePool", x), 8, 32, 1)), 32, 8, 1)
+    return b.model(0, result=conv(b.op("Mul", x, b.op("Sigmoid", gate)), 16, 32, 1))
+
+
+def test_a_gate_is_a_kernel_of_its_own_that_reads_bytes(tmp_path):
+    path = quantise(gated(), "u8s8", tmp_path / "gated.onnx")
+    model = load_model(path)
+    made = kernels(imported(model, tmp_path))
+    *inner, _, _ = made  # what is computed last is the model's output
+    assert not [name for name, _, dtype, size in inner if dtype == "float32" and size > 32]
+    tasks = imported(model, tmp_path).tasks
+    assert not [task.name for task in tasks if task.template == "generic"]
+    gates = [task for task in tasks if task.template == "elementwise" and task.shapes[-1][2:4] == (9, 9)]
+    assert [task.dtypes[-1] for task in gates if "uint8" in task.dtypes[:-1]] == ["uint8"]
+    feed = {"image": np.random.default_rng(1).standard_normal((1, 3, 9, 9)).astype(np.float32)}
+    expected = onnxruntime.InferenceSession(str(path)).run(None, feed)[0]
+    error = run_ours(model, tmp_path, feed)[0] - expected
+    assert np.sqrt(np.mean(error**2)) < 0.02 * np.sqrt(np.mean(expected**2))

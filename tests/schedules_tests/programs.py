@@ -284,7 +284,10 @@ def depthwise_case(name: str, data: Shape, kernel: tuple[int, int], strides: int
 
 
 def taps_case(name: str, data: Shape, kernel: tuple[int, int], strides: int, pads: Pads, dilation: int = 1) -> Case:
-    """``depthwise_case`` of bytes, four taps of a row in one dot product; ``dilation`` is down a column."""
+    """``depthwise_case`` of bytes, four taps of a row in one dot product; ``dilation`` is down a column.
+
+    Taps that fill up a dot product have weights here: they read what lies behind the window, the border at last.
+    """
     steps, spread, border, filled = (strides, strides), (dilation, 1), 7, -(-kernel[1] // TAPS.depth)
 
     def build() -> tirx.PrimFunc:
@@ -295,8 +298,9 @@ def taps_case(name: str, data: Shape, kernel: tuple[int, int], strides: int, pad
         return from_te(x, w, bias, stored(out, bias, lambda at: (0, at[1], 0, 0, at[4])))
 
     def expected(x: Array, w: Array, bias: Array) -> Array:
-        taps = w.astype(np.int64).transpose(0, 1, 2, 4, 3).reshape(data[1], kernel[0], -1, data[4])[:, :, : kernel[1]]
-        seen = windows(padded(x.astype(np.int64), pads, border), kernel, steps, spread)
+        taps = w.astype(np.int64).transpose(0, 1, 2, 4, 3).reshape(data[1], kernel[0], -1, data[4])
+        around = (*pads[:3], pads[3] + taps.shape[2] - kernel[1])
+        seen = windows(padded(x.astype(np.int64), around, border), taps.shape[1:3], steps, spread)
         return stored_by_numpy(np.einsum("nchwbyx,cyxb->nchwb", seen, taps) + bias)
 
     return Case(name, "depthwise", build, expected)

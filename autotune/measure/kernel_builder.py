@@ -51,7 +51,7 @@ def object_of(library: str) -> str:
 
 
 class Builder:
-    """Builds for one target; keeps the programs it has parsed.
+    """Builds for one target.
 
     Args:
         target: what to build for.
@@ -63,7 +63,6 @@ class Builder:
         self._target = target
         self._tvm_target = tvm_target(target)
         self._lowering = lowering
-        self._programs: dict[str, tirx.PrimFunc] = {}
         self._linker = shutil.which("ld.lld") or shutil.which("ld")
         self._is_foreign = is_foreign(target.architecture)
         self._cache = cache
@@ -80,7 +79,7 @@ class Builder:
             if known is not None:
                 Path(object_of(job.library)).write_bytes(known.objects)
                 return Built(time.perf_counter() - start, self._linked(job.library), trace=known.trace)
-            schedule = self._lowering.lower(self._program(job.program), job.config, self._target)
+            schedule = self._lowering.lower(load_program(Path(job.program).read_text()), job.config, self._target)
             stage, trace = "compile_error", _trace(schedule)
             code_hash = self.compile(schedule.mod["main"], job.symbol, job.library)
             if self._cache is not None:
@@ -112,11 +111,6 @@ class Builder:
     def _key(self, job: BuildJob) -> str:
         """Where the cache keeps what ``job`` makes."""
         return key_of([*self._surroundings, Path(job.program).read_text(), job.config.to_json(), job.symbol])
-
-    def _program(self, path: str) -> tirx.PrimFunc:
-        if path not in self._programs:
-            self._programs[path] = load_program(Path(path).read_text())
-        return self._programs[path]
 
 
 def surroundings(target: Target) -> tuple[str, ...]:

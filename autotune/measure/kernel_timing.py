@@ -26,7 +26,6 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import tvm
-from tvm import tirx
 from tvm.script import from_source
 
 from autotune.host.pages import KERNEL_ALIGNMENT
@@ -308,7 +307,6 @@ class CpuBench(Bench[Prepared]):
         self._arena = Arena(self._block)
         self._outputs = Arena(self._block)
         self._outputs.least_bytes = self._cold_bytes
-        self._parsed: tuple[str, tirx.PrimFunc | None] = ("", None)
         self._open()
 
     def _open(self) -> None:
@@ -325,7 +323,7 @@ class CpuBench(Bench[Prepared]):
     def _weights(self, job: TimeJob, config: Config, prepared: Prepared) -> dict[int, Array]:
         """Weights in the form a config wants them; kept, since a task's candidates want few forms."""
         weights = {}
-        for index, form in self._lowering.repack(self._program(job.program), config).items():
+        for index, form in self._lowering.repack(load_program(Path(job.program).read_text()), config).items():
             if (index, form.name) not in prepared.repacked:
                 packed = form.apply(prepared.inputs[index])
                 array = aligned(packed.shape, packed.dtype)
@@ -333,11 +331,6 @@ class CpuBench(Bench[Prepared]):
                 prepared.repacked[index, form.name] = array
             weights[index] = prepared.repacked[index, form.name]
         return weights
-
-    def _program(self, path: str) -> tirx.PrimFunc:
-        if path != self._parsed[0]:
-            self._parsed = (path, load_program(Path(path).read_text()))
-        return self._parsed[1]
 
     def _run(self, loaded: Loaded, prepared: Prepared) -> float:
         """Seconds of one run."""

@@ -26,17 +26,18 @@ def main() -> int:
     parser.add_argument("--start", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after this time")
     parser.add_argument("--log", type=Path, help="append one JSON line per graph; graphs that it holds are skipped")
+    parser.add_argument("--contrib", action="store_true", help="with ONNX Runtime's own operators and open sizes too")
     parser.add_argument("--seed", type=int, help="examine one graph in this process and keep its model")
     arguments = parser.parse_args()
     if arguments.seed is not None:
-        return _one(arguments.seed)
+        return _one(arguments.seed, arguments.contrib)
     began = time.monotonic()
     seeds = range(arguments.start, arguments.start + arguments.count)
     if arguments.log is not None and arguments.log.exists():
         done = {json.loads(line)["seed"] for line in arguments.log.read_text().splitlines()}
         seeds = [seed for seed in seeds if seed not in done]
     outcomes: Counter[str] = Counter()
-    for found in islice(fuzz(seeds), len(seeds)):
+    for found in islice(fuzz(seeds, contrib=arguments.contrib), len(seeds)):
         outcomes[found.outcome] += 1
         if arguments.log is not None:
             with arguments.log.open("a") as stream:
@@ -49,8 +50,8 @@ def main() -> int:
     return 0 if set(outcomes) <= set(FINE) else 1
 
 
-def _one(seed: int) -> int:
-    model = random_model(seed)
+def _one(seed: int, contrib: bool) -> int:
+    model = random_model(seed, contrib)
     path = Path(f"fuzz-{seed}.onnx")
     onnx.save(model, path)
     print(onnx.printer.to_text(model.graph)[:6000])

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import onnx
 
+from tests.fuzz.contrib import CONTRIB
 from tests.fuzz.grower import Grower, NoFitError
 from tests.fuzz.layers import CHANNELS, LAYERS
 from tests.fuzz.plain import PLAIN
@@ -19,13 +20,13 @@ TRIES = 80
 Operator = Callable[[Grower], None]
 
 
-def random_model(seed: int) -> onnx.ModelProto:
-    """The model of ``seed``, always the same one."""
-    rng = np.random.default_rng([7, seed])
+def random_model(seed: int, contrib: bool = False) -> onnx.ModelProto:
+    """The model of ``seed``, always the same one; with ``contrib``, of ONNX Runtime's own operators too."""
+    rng = np.random.default_rng([7, seed, 1] if contrib else [7, seed])
     g = Grower(rng, OPSETS[int(rng.integers(len(OPSETS)))])
     for number in range(g.one_of((1, 1, 1, 2, 2, 3))):
         g.input(f"in{number}", _input_shape(g))
-    _grow(g, g.one_of((2, 4, 6, 8, 12, 16)))
+    _grow(g, g.one_of((2, 4, 6, 8, 12, 16)), {**PLAIN, **LAYERS, **(CONTRIB if contrib else {})})
     outputs = g.sinks()
     rng.shuffle(outputs)
     outputs = outputs[:MOST_OUTPUTS]
@@ -35,10 +36,9 @@ def random_model(seed: int) -> onnx.ModelProto:
     return g.finish(outputs)
 
 
-def _grow(g: Grower, steps: int) -> None:
+def _grow(g: Grower, steps: int, table: Mapping[Operator, float]) -> None:
     """Apply ``steps`` random operators, those that do not fit left out."""
     # A graph leans to some kinds: all kinds alike would seldom put a convolution behind a convolution.
-    table: dict[Operator, float] = {**PLAIN, **LAYERS}
     lean = {operator: weight * float(g.rng.choice((0.2, 1.0, 3.0))) for operator, weight in table.items()}
     operators = list(lean)
     shares = np.array(list(lean.values())) / sum(lean.values())

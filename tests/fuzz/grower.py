@@ -14,6 +14,9 @@ from onnx.shape_inference import InferenceError, infer_node_outputs
 
 from tests.models.builder import Builder
 
+MICROSOFT = "com.microsoft"
+"""ONNX Runtime's own operators."""
+
 MOST_ELEMENTS = 30_000
 """Of one tensor: kernels stay small enough to build and run in moments."""
 
@@ -130,6 +133,25 @@ class Grower(Builder):
         self.values.extend(node.output)
         return first
 
+    def foreign(self, kind: str, *inputs: str, shape: Sequence[int], **attributes: object) -> str:
+        """An operator of com.microsoft with one output, fp32 of ``shape``.
+
+        Raises:
+            NoFitError: if the output is large.
+        """
+        if math.prod(shape) > MOST_ELEMENTS or min(shape, default=1) < 1:
+            raise NoFitError
+        made = super().op(kind, *inputs, domain=MICROSOFT, **attributes)
+        self.types[made] = helper.make_tensor_type_proto(TensorProto.FLOAT, shape)
+        self.values.append(made)
+        return made
+
+    def ends_in(self, kind: str, *inputs: str, rank: int, integer: bool = False, **attributes: object) -> None:
+        """An operator whose output has sizes that depend on data; nothing reads it."""
+        made = super().op(kind, *inputs, **attributes)
+        dtype = TensorProto.INT64 if integer else TensorProto.FLOAT
+        self.types[made] = helper.make_tensor_type_proto(dtype, [f"{made}_{axis}" for axis in range(rank)])
+
     def axes(self, axes: Sequence[int], as_input: bool) -> tuple[list[str], dict[str, object]]:
         """Axes as the operator's opset wants them: as an input or as an attribute."""
         return ([self.ints(*axes)], {}) if as_input else ([], {"axes": list(axes)})
@@ -138,9 +160,10 @@ class Grower(Builder):
         """The model, with these values as outputs."""
         values = [onnx.ValueInfoProto(name=name, type=self.types[name]) for name in outputs]
         graph = helper.make_graph(self.nodes, self.name, self.inputs, values, self.weights)
-        return helper.make_model(
-            graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=8 if self.opset < 19 else 10
-        )
+        opsets = [helper.make_opsetid("", self.opset)]
+        if any(node.domain for node in self.nodes):
+            opsets.append(helper.make_opsetid(MICROSOFT, 1))
+        return helper.make_model(graph, opset_imports=opsets, ir_version=8 if self.opset < 19 else 10)
 
     def sinks(self) -> list[str]:
         """Computed values that nothing reads."""

@@ -17,7 +17,7 @@ def _spatial(g: Grower, ranks: tuple[int, ...] = (3, 4, 4, 4, 4, 5)) -> str:
     return g.pick(lambda name: g.rank(name) == rank and g.shape(name)[1] <= 64)
 
 
-def _windows(g: Grower, sizes: tuple[int, ...], most: int = 5) -> dict[str, list[int]]:
+def windows(g: Grower, sizes: tuple[int, ...], most: int = 5) -> dict[str, list[int]]:
     """Kernel, strides and pads that fit: a window never lies in the padding alone."""
     kernel = [g.between(1, min(most, size + 2)) for size in sizes]
     if g.chance(0.5):
@@ -37,7 +37,7 @@ def conv(g: Grower) -> None:
     out = g.one_of(CHANNELS)
     if groups > 1:
         out = groups * g.one_of((1, 1, 2, 3)) if g.chance(0.7) else -(-out // groups) * groups
-    attributes: dict[str, object] = {**_windows(g, g.shape(x)[2:]), "group": groups}
+    attributes: dict[str, object] = {**windows(g, g.shape(x)[2:]), "group": groups}
     kernel = attributes["kernel_shape"]
     assert isinstance(kernel, list)
     if g.chance(0.2) and all(2 * k - 1 <= size for k, size in zip(kernel, g.shape(x)[2:], strict=True)):
@@ -61,7 +61,7 @@ def conv_transpose(g: Grower) -> None:
     channels = g.shape(x)[1]
     groups = 1 if g.chance(0.7) else g.one_of([d for d in range(1, channels + 1) if channels % d == 0])
     out = g.one_of((1, 2, 3, 8))
-    attributes = _windows(g, g.shape(x)[2:], 4)
+    attributes = windows(g, g.shape(x)[2:], 4)
     strides = attributes["strides"]
     more: dict[str, object] = {"group": groups}
     if g.chance(0.3):
@@ -73,7 +73,7 @@ def conv_transpose(g: Grower) -> None:
 def pool(g: Grower) -> None:
     x = _spatial(g)
     kind = "MaxPool" if g.chance(0.5) else "AveragePool"
-    attributes: dict[str, object] = dict(_windows(g, g.shape(x)[2:], 4))
+    attributes: dict[str, object] = dict(windows(g, g.shape(x)[2:], 4))
     if g.chance(0.25):
         attributes["ceil_mode"] = 1
     if kind == "AveragePool" and g.chance(0.4):

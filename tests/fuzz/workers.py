@@ -24,9 +24,10 @@ MEMORY_BYTES = 6 << 30
 
 @dataclass(frozen=True)
 class Examine(Job):
-    """Examine the graph of one seed."""
+    """Examine the graph of one seed; ``contrib`` as of ``random_model``."""
 
     seed: int
+    contrib: bool = False
 
 
 class FuzzHandler(Handler):
@@ -43,7 +44,7 @@ class FuzzHandler(Handler):
     def answer(self, job: Examine) -> Found:
         """What became of a seed."""
         try:
-            return examine(random_model(job.seed), job.seed, self._stage.write_text, self._target)
+            return examine(random_model(job.seed, job.contrib), job.seed, self._stage.write_text, self._target)
         except Exception as error:  # a bug, whichever it is: the report says where
             last = traceback.extract_tb(error.__traceback__)[-1]
             text = " ".join(str(error).split())
@@ -51,7 +52,9 @@ class FuzzHandler(Handler):
             return Found(job.seed, "error", where, f"{type(error).__name__}: {text[:200]} … {text[-300:]}")
 
 
-def fuzz(seeds: Iterable[int], limit_s: float = LIMIT_S, handler: str = HANDLER) -> Iterator[Found]:
+def fuzz(
+    seeds: Iterable[int], limit_s: float = LIMIT_S, handler: str = HANDLER, contrib: bool = False
+) -> Iterator[Found]:
     """What became of every seed, in order."""
     with tempfile.TemporaryDirectory(prefix="tune-fuzz-") as folder:
         stage = Path(folder) / "stage"
@@ -59,7 +62,7 @@ def fuzz(seeds: Iterable[int], limit_s: float = LIMIT_S, handler: str = HANDLER)
             pool = WorkerPool(server, 1, tries=1)
             for seed in seeds:
                 stage.write_text("import")
-                (answer,) = pool.run([Examine(seed, timeout_s=limit_s, memory_bytes=MEMORY_BYTES)])
+                (answer,) = pool.run([Examine(seed, contrib, timeout_s=limit_s, memory_bytes=MEMORY_BYTES)])
                 yield _after_loss(seed, answer, stage.read_text()) if isinstance(answer, Lost) else answer
 
 

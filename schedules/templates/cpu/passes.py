@@ -142,6 +142,7 @@ def _lowered(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         new.NarrowDataType(32),
         tvm.transform.module_pass(rounded, opt_level=0, name="Rounded"),
         old.LoopPartition(),
+        new.ConvertSSA(),
         tvm.transform.module_pass(vectorised, opt_level=0, name="Vectorised"),
         new.StorageRewrite(),
         old.HoistIfThenElse(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tvm import te
 
-from schedules.lower import BASELINE, lower, tvm_target
+from schedules.lower import BASELINE, claim, lower, tvm_target
 from schedules.target import Target
 from schedules.templates.cpu.passes import STACKED, compiled
 from tests.schedules_tests.programs import from_te
@@ -31,3 +31,14 @@ def test_code_has_one_entry() -> None:
     text = str(compiled(func, "tune_it", tvm_target(TARGET)).mod.inspect_source("ll"))
     assert "@__tvm_ffi_tune_it(" in text
     assert "@__tvm_ffi_main(" not in text
+
+
+def test_a_function_that_is_read_twice_is_a_vector_in_both_places() -> None:
+    """Each reader gets a copy of the exponential, with variables of its own."""
+    x = te.placeholder((64,), name="x")
+    exp = te.compute((64,), lambda i: te.exp(x[i]) + 1, name="exp")
+    func = from_te(x, te.compute((64,), lambda i: exp[i] * exp[i], name="square"))
+    config = claim(func, TARGET).space.initial[0]
+    text = str(compiled(lower(func, config, TARGET).mod["main"], "main", tvm_target(TARGET)).mod.inspect_source("ll"))
+    assert "@expf" not in text
+    assert "<8 x float>" in text

@@ -107,17 +107,21 @@ def cut_branches(model: ModelProto, share: Share = lambda _node, _scope: None) -
 
     Args:
         model: simplified, with shapes.
-        share: of operators to be cut.
+        share: of operators to be cut, asked of those that lie in no branch.
 
     Raises:
         ModelError: if the shape of a value between two subgraphs is not known, or the host has a part in the model.
     """
     if frame_of(model) is not None:
         raise ModelError(f"{model.graph.name or 'the model'}: {WHOLE}; use one lane")
-    model, splits = split_operators(model, share)
-    nodes = list(model.graph.node)
-    scope = Scope(model)
-    work = [multiply_adds(node, scope) for node in nodes]
+    straight = {
+        model.graph.node[index].output[0]
+        for name, members in coarse(partition(_edges(model.graph.node)).phases, _work(model))
+        for index in members
+        if "." not in name  # what lies in a branch has something beside it already
+    }
+    model, splits = split_operators(model, lambda node, at: share(node, at) if node.output[0] in straight else None)
+    nodes, work = list(model.graph.node), _work(model)
     cutter, edges = Cutter(model), _edges(nodes)
     place = {name: index for index, node in enumerate(nodes) for name in node.output}
     found: list[tuple[str, list[int]]] = []
@@ -131,6 +135,12 @@ def cut_branches(model: ModelProto, share: Share = lambda _node, _scope: None) -
             stage, begin = stage + 1, place[halves.value] + 1
     parts = (Branch(name, cutter.part([nodes[index] for index in members])) for name, members in found)
     return Branches(tuple(parts), {each.value: each.parts for each in splits})
+
+
+def _work(model: ModelProto) -> list[float]:
+    """Arithmetic of every node."""
+    scope = Scope(model)
+    return [multiply_adds(node, scope) for node in model.graph.node]
 
 
 def _within(edges: Sequence[Sequence[int]], begin: int, end: int) -> list[list[int]]:

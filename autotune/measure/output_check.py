@@ -56,8 +56,12 @@ ROUNDED_APART = 0.01
 """Share of bytes that may be one level off: two programs that add up floats in another order round some apart."""
 TABLE = 256
 """Bytes of a table of a byte's function: every level its own, so that one level off is one level off behind it."""
-MOST_LEVELS = 256
-"""Different numbers that bytes stand for: a float output of products of bytes that has no more was quantised before."""
+ROUNDED_INSIDE = 0.001
+LEVELS_APART = 4 / MIDDLE
+"""Share of float results of products of bytes that may be further off, at least one, and how far, in spreads of the
+output: a sum that is quantised within a kernel, and read again, may be a level off. Of a residual network's last block
+3 of 100,352 results were, of an encoder's 1 of 98,304; a level is about 1 / ``MIDDLE`` of the spread of what is
+quantised."""
 
 
 def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
@@ -211,8 +215,7 @@ class Expected:
     Args:
         want: the untuned build's output.
         dtype: TVM's name of its type.
-        quantised: whether it is made of products of bytes. What stands for a byte may then be another level, as a byte
-            may.
+        quantised: whether it is made of products of bytes.
     """
 
     def __init__(self, want: Array, dtype: str = "float32", quantised: bool = False) -> None:
@@ -228,8 +231,7 @@ class Expected:
             rounding = 4 * (2.0**-8 if self._short else float(np.finfo(flat.dtype).eps))
             bound = max(RTOL, rounding) * np.abs(flat) + max(ATOL, rounding) * scale
             self._bound = np.where(finite, bound, -1.0).astype(flat.dtype)
-            levels = np.unique(flat) if quantised and self._all_finite else flat
-            self._levels = levels if 4 * levels.size <= flat.size and levels.size <= MOST_LEVELS else None
+            self._level = LEVELS_APART * scale if quantised else 0.0
 
     @classmethod
     def of(cls, task: Task, want: Array) -> Expected:
@@ -254,8 +256,8 @@ class Expected:
                 bad = ~(difference <= self._bound)
             if not self._all_finite:
                 bad &= ~((flat == want) | (np.isnan(flat) & np.isnan(want)))
-            if self._levels is not None and np.count_nonzero(bad) <= ROUNDED_APART * bad.size:
-                bad[bad] = ~self._is_next_level(flat[bad], want[bad])
+            if self._level and np.count_nonzero(bad) <= max(1.0, ROUNDED_INSIDE * bad.size):
+                bad &= ~(difference <= self._level)
         count = int(np.count_nonzero(bad))
         if not count:
             return ""
@@ -265,11 +267,3 @@ class Expected:
             f"{count} of {got.size} outputs differ from the untuned build, first at {place}: "
             f"{flat[first]!s} instead of {want[first]!s}"
         )
-
-    def _is_next_level(self, got: Array, want: Array) -> NDArray[np.bool_]:
-        """Whether numbers are those of the level before or behind the right one."""
-        assert self._levels is not None
-        place = np.searchsorted(self._levels, want)
-        near = [self._levels[np.clip(place + step, 0, self._levels.size - 1)] for step in (-1, 1)]
-        close: NDArray[np.bool_] = np.any([np.isclose(got, level, RTOL, 0) for level in near], axis=0)
-        return close

@@ -176,21 +176,20 @@ def test_a_few_bytes_may_be_rounded_the_other_way() -> None:
     assert Expected(want, "uint8").mismatch(found)
 
 
-def test_a_few_numbers_that_stand_for_bytes_may_be_the_next_level() -> None:
-    want = (np.arange(1000) % 200 * 0.125 - 3).astype(np.float32)
+def test_a_few_numbers_may_be_a_level_off_where_bytes_are_multiplied() -> None:
+    want = np.random.default_rng(0).standard_normal(4000).astype(np.float32)
     found = want.copy()
-    found[5] += 0.125
+    found[5:9] += 1 / 64
     assert not Expected(want, quantised=True).mismatch(found)
     assert Expected(want).mismatch(found)
-    found[6] += 0.25
-    assert Expected(want, quantised=True).mismatch(found)
+    found[9] += 1 / 64
+    assert Expected(want, quantised=True).mismatch(found), "too many"
     found = want.copy()
-    found[::50] += 0.125
-    assert Expected(want, quantised=True).mismatch(found)
-    spread = np.random.default_rng(0).standard_normal(1000).astype(np.float32)
-    found = spread.copy()
-    found[5] += 0.125
-    assert Expected(spread, quantised=True).mismatch(found)
+    found[5] += 1 / 8
+    assert Expected(want, quantised=True).mismatch(found), "too far"
+    found = want[:100].copy()
+    found[5] -= 1 / 64
+    assert not Expected(want[:100], quantised=True).mismatch(found)
 
 
 def test_numbers_that_kernels_share_a_parameter_for_are_those_of_one_of_them() -> None:

@@ -20,6 +20,16 @@ def test_reductions_return_infinity(tmp_path):
     assert close(*run(model_of(nodes, [value("x", (2, 3))], ["m", "n"]), tmp_path, {"x": x}))
 
 
+@pytest.mark.parametrize("row", [[-np.inf] * 80, [np.inf, *[-1.0] * 79], [-0.0, *[-3.5] * 79], [1e-40, *[-2.0] * 79]])
+@pytest.mark.parametrize("keepdims", [0, 1])
+def test_whole_tensors_are_reduced_row_by_row(tmp_path, row, keepdims):
+    nodes = [helper.make_node(kind, ["x"], [kind], keepdims=keepdims) for kind in ("ReduceMax", "ReduceMin")]
+    x = np.array([row, [-7.25, *[-np.inf] * 79], row], np.float32)
+    model = model_of(nodes, [value("x", x.shape)], ["ReduceMax", "ReduceMin"])
+    assert close(*run(model, tmp_path, {"x": x}))
+    assert close(*run(model, tmp_path, {"x": -x}))
+
+
 def test_a_bound_that_is_left_out_does_not_bind(tmp_path):
     nodes = [
         helper.make_node("Clip", ["x", "", "high"], ["a"]),

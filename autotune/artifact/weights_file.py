@@ -31,7 +31,7 @@ def write_weights(path: Path, weights: Sequence[Array]) -> list[Entry]:
         for array in weights:
             stream.write(b"\0" * (-stream.tell() % ALIGNMENT))
             entries.append({"offset": stream.tell(), "shape": list(array.shape), "dtype": str(array.dtype)})
-            stream.write(np.ascontiguousarray(array).tobytes())
+            stream.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return entries
 
 

@@ -69,6 +69,8 @@ def import_model(
 ) -> tuple[onnx.ModelProto, Program]:
     """The checked model at ``path``, and it as fused kernels whose products are computed in ``precision``.
 
+    Large external weights of the model stay in their files (``onnx_model/tensors.py``).
+
     Args:
         generates: write caches in place.
 
@@ -79,7 +81,7 @@ def import_model(
     """
 
     def work(sound: Sound) -> Program:
-        model = load_model(path, inputs)
+        model = load_model(path, inputs, apart=True)
         sound(count_nodes(model))
         caches = add_lengths(model) if generates else ()
         simple = simplified(model, target)
@@ -87,7 +89,7 @@ def import_model(
         return replace(import_program(simple, target, precision, caches), spaces={})
 
     try:
-        model, program = _forked(path, inputs, work, limits or Limits())
+        model, program = _forked(path, inputs, work, limits or Limits(), apart=True)
     except UnsupportedError as error:
         if generates:
             raise
@@ -179,7 +181,12 @@ class _DeathError(Exception):
 
 
 def _forked(
-    path: Path, inputs: Inputs, work: Callable[[Sound], Any], limits: Limits, foreign: bool = False
+    path: Path,
+    inputs: Inputs,
+    work: Callable[[Sound], Any],
+    limits: Limits,
+    foreign: bool = False,
+    apart: bool = False,
 ) -> tuple[onnx.ModelProto, Any]:
     ours, theirs = multiprocessing.Pipe(duplex=False)
     memory = os.memfd_create("tune-import")
@@ -189,7 +196,7 @@ def _forked(
     theirs.close()
     status = None
     try:
-        return _follow(path, lambda: load_model(path, inputs, foreign), ours, memory, limits)
+        return _follow(path, lambda: load_model(path, inputs, foreign, apart), ours, memory, limits)
     except EOFError:
         _, status = os.waitpid(pid, 0)
         raise _DeathError(status) from None

@@ -12,6 +12,7 @@ import math
 import os
 import pickle
 import resource
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -145,10 +146,13 @@ class ImportWorker:
             return ("refused", ModelError(text))
 
     def _write(self, result: Any) -> list[int]:
-        arrays: list[pickle.PickleBuffer] = []
+        arrays: deque[pickle.PickleBuffer] = deque()
         data = pickle.dumps(result, 5, buffer_callback=arrays.append)
+        del result  # each array goes as soon as it is written: there are never two copies of all weights
+        arrays.appendleft(pickle.PickleBuffer(data))
         place, lengths = 0, []
-        for part in (memoryview(data), *(array.raw() for array in arrays)):
+        while arrays:
+            part = arrays.popleft().raw()
             lengths.append(part.nbytes)
             at = place
             while part.nbytes:

@@ -32,7 +32,7 @@ class InputCheck:
     def __init__(self, specs: Sequence[Spec], frame: Frame | None = None) -> None:
         self._frame = frame if frame is not None and frame.sequences else None
         # Types are looked up once: a model of small layers runs in less time than that takes.
-        self._specs = [(spec, numpy_type(spec.dtype)) for spec in specs]
+        self._specs = [(spec, numpy_type(spec.dtype), _is_closed(spec)) for spec in specs]
 
     def arrays(self, feed: Mapping[str, Any]) -> list[Array]:
         """One array per input.
@@ -48,15 +48,15 @@ class InputCheck:
             array
             if isinstance(array := feed.get(spec.name), np.ndarray)
             and array.dtype == dtype
-            and array.shape == spec.shape
+            and (array.shape == spec.shape or not closed)
             else self._converted(feed, spec)
-            for spec, dtype in self._specs
+            for spec, dtype, closed in self._specs
         ]
 
     def _converted(self, feed: Mapping[str, Any], spec: Spec) -> Array:
         """What was fed for ``spec``, as an array."""
         self._refuse_unknown(feed)
-        closed = all(isinstance(size, int) for size in spec.shape)
+        closed = _is_closed(spec)
         wanted = spec.shape if closed else shape_text(spec.shape)
         if spec.name not in feed:
             raise UsageError(f"input {spec.name!r} is missing; give an array of shape {wanted} and type {spec.dtype}")
@@ -71,10 +71,15 @@ class InputCheck:
         return array
 
     def _refuse_unknown(self, feed: Mapping[str, Any]) -> None:
-        known = [spec.name for spec, _ in self._specs]
+        known = [spec.name for spec, *_ in self._specs]
         for name in feed:
             if name not in known:
                 raise UsageError(f"the model has no input {name!r}; {did_you_mean(name, known)}its inputs are {known}")
+
+
+def _is_closed(spec: Spec) -> bool:
+    """Whether every size is known."""
+    return all(isinstance(size, int) for size in spec.shape)
 
 
 def shape_text(shape: Sequence[int | str]) -> str:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.importer.onnx_model.simplify import simplify
+from autotune.importer.onnx_model.tensors import whole
 from autotune.options import FP32, Precision
 from autotune.validation.allowance import Allowance
 from autotune.validation.short_operands import with_short_operands
@@ -59,7 +60,7 @@ class Reference:
     """
 
     def __init__(self, model: onnx.ModelProto) -> None:
-        self._model = model
+        self._model = whole(model)
         self._feed: Arrays | None = None
         self._outputs: tuple[str, list[NDArray[Any]]] = ("", [])
         self._allowance: tuple[str, Allowance] | None = None

@@ -68,6 +68,7 @@ class NativeExecutor:
         for library in libraries.values():
             library.adopt(self._core_library)
         self._inputs = _input_bytes(steps)
+        self._last: list[tuple[Callable[[], NDArray[Any] | None], int]] = []  # a run's inputs, and where they lie
         self._callbacks: list[Any] = []  # the core calls them, so they must live as long as it
         self._words = program_words(steps, self._inputs)
         kernels = np.array(list(self._kernels(libraries)), np.uintp)
@@ -118,7 +119,9 @@ class NativeExecutor:
 
     def _run(self, inputs: Arrays, outputs: Arrays, times: int | None) -> None:
         report = Report()
-        status = self._core_library.run(self._handle, _addresses(inputs), _addresses(outputs), times, report)
+        given = (c_void_p * len(inputs))(*self._addresses(inputs))
+        made = (c_void_p * len(outputs))(*map(_address, outputs))
+        status = self._core_library.run(self._handle, given, made, times, report)
         if status == OK:
             return
         if report.group < 0:
@@ -128,6 +131,20 @@ class NativeExecutor:
             f"subgraph {group.name!r} failed on lane {self.lanes[group.lane].name}: {report.message}; "
             "build the artifact again, and report the model if it stays"
         )
+
+    def _addresses(self, arrays: Arrays) -> list[int]:
+        """Where the arrays of a run lie. Those that the last run was given, too, are not asked again.
+
+        Asking takes 2 µs, looking 0.2: a decoder of 24 layers has 48 caches, the same ones for every token.
+        """
+        known = self._last  # of several callers the last one's: each works on its own list
+        known = known if len(known) == len(arrays) else [(_nothing, 0)] * len(arrays)
+        places = [
+            last if last[0]() is array else (weakref.ref(array), _address(array))
+            for last, array in zip(known, arrays, strict=True)
+        ]
+        self._last = places
+        return [address for _, address in places]
 
     def _kernels(self, libraries: Mapping[int, NativeLibrary]) -> list[int]:
         """Address of the function of every call."""
@@ -182,6 +199,10 @@ def thread_places(lanes: Sequence[Lane], cpus: Sequence[int]) -> list[int]:
     return where
 
 
+def _nothing() -> None:
+    """In place of a reference to an array."""
+
+
 def _view(tensor: int, operand: Operand) -> NDArray[Any]:
     """The host's memory under the ``DLTensor`` at ``tensor``, whose first field is its address."""
     address = c_void_p.from_address(tensor).value or 0
@@ -196,9 +217,8 @@ def _input_bytes(steps: Steps) -> list[int]:
     return [sizes.get(number, 0) for number in range(max(sizes, default=-1) + 1)]
 
 
-def _addresses(arrays: Arrays) -> ctypes.Array[c_void_p]:
-    """Where dense arrays lie."""
-    return (c_void_p * len(arrays))(*(array.__array_interface__["data"][0] for array in arrays))
+def _address(array: NDArray[Any]) -> int:
+    return int(array.ctypes.data)
 
 
 def _close(libraries: tuple[NativeLibrary, ...], handle: c_void_p, _callbacks: list[Any]) -> None:

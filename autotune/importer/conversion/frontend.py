@@ -9,6 +9,8 @@ import warnings
 from typing import Any
 
 import onnx
+import tvm
+from onnx.external_data_helper import uses_external_data
 from tvm import relax, tirx
 from tvm.ir import IRModule
 from tvm.relax.frontend.onnx import onnx_frontend
@@ -16,6 +18,7 @@ from tvm.relax.frontend.onnx import onnx_frontend
 from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.importer.conversion.registry import CONVERTERS
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN, STANDARD_DOMAINS, WINDOWED
+from autotune.importer.onnx_model.tensors import array_of
 from schedules.errors import ModelError, UnsupportedError, first_line
 
 logger = logging.getLogger(__name__)
@@ -33,6 +36,11 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
                 raise UnsupportedError(
                     f"operator {kind} (node {node.name!r}) is not supported; docs/conformance.md says what is"
                 )
+
+    def _parse_array(self, tensor: onnx.TensorProto) -> tvm.runtime.Tensor:
+        if not uses_external_data(tensor):
+            return super()._parse_array(tensor)
+        return tvm.runtime.from_dlpack(array_of(tensor))  # a constant in the tensor's file
 
     def _parse_graph_input(self, graph: onnx.GraphProto) -> None:
         for value in graph.input:  # Relax's own takes an axis of size zero for a symbol

@@ -15,6 +15,7 @@ from autotune.importer.conversion.formats import INTEGERS, NARROW, SCALES, STORA
 from autotune.importer.onnx_model.rewrites import replace_nodes
 from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN
+from autotune.importer.onnx_model.tensors import array_of
 from schedules.errors import ModelError
 
 MOVES = frozenset(
@@ -84,7 +85,7 @@ def encoded(model: ModelProto, half_native: bool = False) -> ModelProto:
         value.type.tensor_type.elem_type = STORAGE.get(kind, kind)
     for tensor in copy.graph.initializer:
         if tensor.data_type in NARROW:
-            codes = numpy_helper.to_array(tensor).view(helper.tensor_dtype_to_np_dtype(STORAGE[tensor.data_type]))
+            codes = array_of(tensor).view(helper.tensor_dtype_to_np_dtype(STORAGE[tensor.data_type]))
             tensor.CopyFrom(numpy_helper.from_array(codes, tensor.name))
     return copy
 

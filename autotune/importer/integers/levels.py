@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from autotune.importer.conversion.emit import FLOAT, Emit, Node
 from autotune.importer.conversion.folding import BODIED, RANDOM
 from autotune.importer.onnx_model.graph_walk import reads
 from autotune.importer.onnx_model.rewrites import replace_nodes
 from autotune.importer.onnx_model.scope import Array, Scope
+from autotune.importer.onnx_model.tensors import array_of
 
 BYTES = (TensorProto.UINT8, TensorProto.INT8)
 """Types of the integers that products are made of."""
@@ -88,7 +89,7 @@ class Step(Emit):
     def array(self, name: str) -> Array | None:
         """The value of an initialiser, in a skeleton too."""
         if name in self._weights and name not in self.scope.tensors:
-            return numpy_helper.to_array(self._weights[name])
+            return array_of(self._weights[name])
         return self.scope.array(name)
 
     def called(self, kind: str, inputs: list[str], to: str, **attributes: Any) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -31,6 +32,9 @@ ELEMENTWISE = "tune.elementwise"
 
 INJECTIVE_PATTERN = 2
 """TVM's ``kInjective``: a kernel that is not fused behind an anchor."""
+
+_SHARED = re.compile(r"(float|u?int)(8|16|32|64)")
+"""Types that NumPy takes without a copy."""
 
 ANCHOR_PATTERN = 4
 """TVM's ``kOutEWiseFusable``: elementwise operators behind the kernel are fused into it."""
@@ -56,6 +60,13 @@ def elementwise_as_said(module: IRModule) -> IRModule:
         for var, function in module.functions_items()
     }
     return IRModule(functions, attrs=module.attrs)
+
+
+def elements(constant: GenericConst) -> Array:
+    """The array that a constant holds, where it lies; a copy of types that NumPy lacks."""
+    if _SHARED.fullmatch(str(constant.value.dtype)):
+        return np.from_dlpack(constant.value)
+    return np.asarray(constant.value.numpy())
 
 
 @dataclass(eq=False)
@@ -140,7 +151,7 @@ class TensorLayouts(ABC):
     def array(self, expr: relax.Expr) -> Array | None:
         """The array of a constant expression of the old program, else None."""
         if isinstance(expr, GenericConst):
-            return np.asarray(expr.value.numpy())
+            return elements(expr)
         if isinstance(expr, relax.Var):
             return self.constants.get(expr)
         return None
@@ -156,7 +167,8 @@ class TensorLayouts(ABC):
             array = np.ascontiguousarray(array)
         if array.size <= INLINE_LIMIT:
             return relax.const(array, str(array.dtype))
-        key = (array.shape, str(array.dtype), hashlib.sha256(array.tobytes()).digest())
+        data = array.reshape(-1).view(np.uint8)
+        key = (array.shape, str(array.dtype), hashlib.sha256(memoryview(data)).digest())
         if key not in self._known:
             name = f"weight_{len(self.weights)}"
             self._known[key] = relax.Var(name, relax.TensorType(array.shape, str(array.dtype)))

@@ -12,14 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
+import numpy as np
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from autotune.importer.conversion.emit import FLOAT
 from autotune.importer.integers.levels import Step, attributes_of
 from autotune.importer.low_bits.low_bit_operators import SMALLEST_GROUP, gathered_rows
-from autotune.importer.onnx_model.rewrites import tidy
+from autotune.importer.onnx_model.graph_walk import reads
+from autotune.importer.onnx_model.rewrites import replace_nodes, tidy
+from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN, infer_shapes, know_own_domain
+from autotune.importer.onnx_model.tensors import as_uint8
 
 BITS: Mapping[int, int] = {
     int(TensorProto.INT4): 4,
@@ -121,6 +126,61 @@ class _Packed(Step):
         return gathered_rows(self, places, inputs, numbers, self.scope.types.get(scale, FLOAT))
 
 
+JOINED = 32
+"""Columns of which those of a product are a multiple to be joined: whole panels of every target."""
+
+
+def join_products(model: ModelProto) -> None:
+    """Products of one activation that are split into heads become one product and slices of it, in place.
+
+    An activation is then rounded once, and small weights are streamed with large ones: keys and values of a decoder
+    with grouped queries have a seventh of the queries' columns. What elementwise operators follow stays apart: its
+    kernel computes them.
+    """
+    scope, alone = Scope(model), reads(model.graph)
+    readers = {name: node for node in model.graph.node for name in node.input if alone[name] == 1}
+    groups: dict[tuple[Any, ...], list[NodeProto]] = {}
+    for node in model.graph.node:
+        if node.op_type == "LowBitMatMul" and node.domain == OWN_DOMAIN and _is_split(node, readers, scope):
+            numbers = {key: value for key, value in attributes_of(node).items() if key != "columns"}
+            groups.setdefault((node.input[0], len(node.input), *sorted(numbers.items())), []).append(node)
+    slices: dict[str, list[NodeProto]] = {}
+    for members in groups.values():
+        if len(members) > 1:
+            slices[members[0].output[0]] = _joined(model.graph, members, scope)
+            slices.update((node.output[0], []) for node in members[1:])
+    kept = [each for node in model.graph.node for each in slices.get(node.output[0] if node.output else "", [node])]
+    if slices:
+        replace_nodes(model.graph, kept)
+
+
+def _is_split(node: NodeProto, readers: Mapping[str, NodeProto], scope: Scope) -> bool:
+    """Whether a product, perhaps with a bias, is reshaped, and has columns to be joined."""
+    reader = readers.get(node.output[0])
+    if reader is not None and reader.op_type == "Add" and any(name in scope.given for name in reader.input):
+        reader = readers.get(reader.output[0])
+    return reader is not None and reader.op_type == "Reshape" and attributes_of(node)["columns"] % JOINED == 0
+
+
+def _joined(graph: GraphProto, members: list[NodeProto], scope: Scope) -> list[NodeProto]:
+    """One product in the place of ``members``, and slices for their results."""
+    first = members[0]
+    parts = [int(attributes_of(node)["columns"]) for node in members]
+    numbers = {**attributes_of(first), "columns": sum(parts)}
+    inputs = [first.input[0], *(name for node in members for name in node.input[1:])]
+    whole, shape = f"{first.output[0]}/joined", scope.shapes[first.output[0]]
+    made = [helper.make_node("LowBitMatMul", inputs, [whole], whole, domain=OWN_DOMAIN, parts=parts, **numbers)]
+    kind = scope.types[first.output[0]]
+    graph.value_info.append(helper.make_tensor_value_info(whole, kind, [*shape[:-1], sum(parts)]))
+    for index, node in enumerate(members):
+        start, bounds = sum(parts[:index]), []
+        for label, number in (("start", start), ("stop", start + parts[index]), ("axis", len(shape) - 1)):
+            bounds.append(f"{node.output[0]}/{label}")
+            graph.initializer.append(numpy_helper.from_array(np.array([number], np.int64), bounds[-1]))
+        made.append(helper.make_node("Slice", [whole, *bounds], node.output, node.output[0]))
+    return made
+
+
 def as_bytes(model: ModelProto) -> None:
     """The constants of ``OPERATORS`` as bytes, in place: TVM has no integers of 4 bits, and copies would be as long."""
     constants = {tensor.name: tensor for tensor in model.graph.initializer}
@@ -133,8 +193,6 @@ def as_bytes(model: ModelProto) -> None:
                 continue
             renamed = f"{name}/bytes"
             if renamed not in constants:
-                raw = tensor.raw_data or numpy_helper.from_array(numpy_helper.to_array(tensor)).raw_data
-                data = TensorProto(name=renamed, data_type=TensorProto.UINT8, dims=[len(raw)], raw_data=raw)
-                model.graph.initializer.append(data)
-                constants[renamed] = data
+                constants[renamed] = as_uint8(tensor, renamed)
+                model.graph.initializer.append(constants[renamed])
             node.input[index] = renamed

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from tvm import relax, topi
 
 from autotune.importer.layouts.packing import Shape
@@ -33,8 +34,8 @@ def for_floats(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value 
     return _rule(layouts, call, shape, _float_product)
 
 
-Product = Callable[[TensorLayouts, Value, LowBits, DotForm], relax.Expr]
-"""(layouts, x, weight, what is multiplied) → (rows, columns), or the shape that x and the columns make."""
+Product = Callable[[TensorLayouts, Value, Sequence[LowBits], DotForm], relax.Expr]
+"""(layouts, x, weights side by side, what is multiplied) → (rows, columns)."""
 
 
 def _rule(layouts: TensorLayouts, call: relax.Call, shape: Shape, product: Product) -> Value | None:
@@ -44,36 +45,48 @@ def _rule(layouts: TensorLayouts, call: relax.Call, shape: Shape, product: Produ
     first, *constants, described = call.args[1:]
     geometry = json.loads(str(described.value))
     arrays = [layouts.array(each) for each in constants]
-    weight = low_bits(geometry, [*arrays, *[None] * (3 - len(arrays))])
+    parts = geometry.get("parts") or [geometry["columns"]]
+    each = len(arrays) // len(parts)
+    weights = [
+        low_bits({**geometry, "columns": columns}, [*arrays[i * each : (i + 1) * each], None][:3])
+        for i, columns in enumerate(parts)
+    ]
     if name == GATHER:
-        return Value(shape, plain=_rows(layouts, layouts.plain_expr(first), weight))
+        return Value(shape, plain=_rows(layouts, layouts.plain_expr(first), weights[0]))
     value = layouts.value(first)
     if value is None:
         raise ModelError("its activations are constant; fold the model before it is imported")
-    out = product(layouts, value, weight, FORMS[f"{'s8' if geometry.get('int8') else 'f32'}u{weight.bits}"])
+    form = FORMS[f"{'s8' if geometry.get('int8') else 'f32'}u{weights[0].bits}"]
+    out = product(layouts, value, weights, form)
     return Value(shape, plain=out) if len(shape) == 2 else Value(shape, matrix=out)
 
 
-def _packed_product(layouts: TensorLayouts, value: Value, weight: LowBits, form: DotForm) -> relax.Expr:
-    lanes, matrix, missing = layouts.block, layouts.matrix(value), weight.depth - value.shape[-1]
+def _packed_product(layouts: TensorLayouts, value: Value, weights: Sequence[LowBits], form: DotForm) -> relax.Expr:
+    lanes, matrix, missing = layouts.block, layouts.matrix(value), weights[0].depth - value.shape[-1]
     if missing:
         matrix = layouts.builder.emit(relax.op.nn.pad(matrix, [0, 0, 0, missing]))
-    arrays = [pack_levels(weight, lanes), pack_groups(weight.scale, lanes), pack_zeros(weight, lanes)]
+    levels = _side_by_side([pack_levels(weight, lanes) for weight in weights])
+    arrays = [levels, pack_groups(np.concatenate([w.scale for w in weights]), lanes), pack_zeros(weights, lanes)]
     constants = [layouts.constant(array) for array in arrays if array is not None]
 
     def compute(x: Any, levels: Any, scale: Any, *zeros: Any) -> Any:
         return low_bit_matmul(x, levels, scale, zeros[0] if zeros else None, form)
 
     out = layouts.emit_anchor("low_bit_matmul", compute, matrix, *constants)
-    if weight.columns % lanes == 0:
+    columns = sum(weight.columns for weight in weights)
+    if columns % lanes == 0:
         return out
-    kept = [math.prod(value.shape[:-1]), weight.columns]
+    kept = [math.prod(value.shape[:-1]), columns]
     return layouts.builder.emit_te(lambda t: topi.strided_slice(t, [0, 0], kept), out, primfunc_name_hint="crop")
 
 
-def _float_product(layouts: TensorLayouts, value: Value, weight: LowBits, form: DotForm) -> relax.Expr:
-    numbers = layouts.constant(weight.numbers()[: value.shape[-1]])
-    return layouts.emit_anchor("dense", dense, layouts.matrix(value), numbers)
+def _side_by_side(panels: list[NDArray[np.uint8]]) -> NDArray[np.uint8]:
+    return panels[0] if len(panels) == 1 else np.concatenate(panels)
+
+
+def _float_product(layouts: TensorLayouts, value: Value, weights: Sequence[LowBits], form: DotForm) -> relax.Expr:
+    numbers = np.concatenate([weight.numbers()[: value.shape[-1]] for weight in weights], axis=1)
+    return layouts.emit_anchor("dense", dense, layouts.matrix(value), layouts.constant(numbers))
 
 
 def _rows(layouts: TensorLayouts, indices: relax.Expr, weight: LowBits) -> relax.Expr:

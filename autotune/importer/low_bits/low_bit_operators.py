@@ -128,10 +128,11 @@ def _shape(expr: relax.Expr) -> list[int]:
 
 
 def _call(name: str, inputs: Inputs, attrs: dict[str, Any], shape: list[int]) -> relax.Expr:
-    names = ("bits", "group", "depth", "columns", "order", "signed", "int8")
+    names = ("bits", "group", "depth", "columns", "parts", "order", "signed", "int8")
     values = {key: attrs[key] for key in names if key in attrs}
     plain = {key: value.decode() if isinstance(value, bytes) else value for key, value in values.items()}
-    operands = [each for each in inputs[:4] if each is not None]
+    plain = {key: [int(each) for each in value] if key == "parts" else value for key, value in plain.items()}
+    operands = [each for each in inputs if each is not None]
     described = StringImm(json.dumps(plain))
     return relax.op.call_pure_packed(name, *operands, described, ty_args=relax.TensorType(shape, "float32"))
 

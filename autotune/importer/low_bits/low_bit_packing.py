@@ -12,6 +12,7 @@ two groups in a byte. Columns beyond N have a scale of 0, and depth beyond K mee
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,6 +66,17 @@ class LowBits:
             made = unpacked(self.levels.reshape(self.depth, -1)[:, first // 2 : -(-last // 2)], 4).T
         return made ^ np.uint8(1 << (self.bits - 1)) if self.signed else made
 
+    def words_of(self, first: int, last: int) -> NDArray[np.uint32]:
+        """Unsigned levels of the columns ``first`` to ``last``, (columns, K/Q) words of Q numbers as in lanes."""
+        if self.order == "nk":
+            row = self.depth * self.bits // 8
+            words = self.levels.reshape(-1)[first * row : last * row].view("<u4").reshape(-1, row // 4)
+            words = words ^ np.uint32(0x88888888 if self.bits == 4 else 0x80808080) if self.signed else words
+        else:
+            rows = self.rows_of(first, last)
+            words = np.ascontiguousarray(rows[:, ::2] | rows[:, 1::2] << 4 if self.bits == 4 else rows).view("<u4")
+        return words if self.bits == 8 else _spread(words & 0xFFFF) | _spread(words >> 16) << 4
+
     def numbers(self) -> NDArray[np.float32]:
         """The matrix itself, (K, N)."""
         half = 1 << (self.bits - 1)
@@ -72,6 +84,12 @@ class LowBits:
         grouped = self.rows_of(0, self.columns).reshape(self.columns, self.groups, self.group).astype(np.float32)
         made = (grouped - zero) * self.scale[:, :, None]
         return made.reshape(self.columns, self.depth).T
+
+
+def _spread(words: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """The four lowest half bytes of every word as the lower halves of its bytes."""
+    words = (words | words << 8) & 0x00FF00FF
+    return (words | words << 4) & 0x0F0F0F0F
 
 
 def unpacked(data: Array, bits: int) -> Array:
@@ -83,19 +101,16 @@ def unpacked(data: Array, bits: int) -> Array:
 
 def pack_levels(weight: LowBits, lanes: int) -> Array:
     """(N/b, K/Q, b, 4) with b = ``lanes``."""
-    per_lane = 32 // weight.bits
-    panels, steps = -(-weight.columns // lanes), weight.depth // per_lane
-    out = np.zeros((panels, steps, lanes, 4), np.uint8)
+    panels, steps = -(-weight.columns // lanes), weight.depth * weight.bits // 32
+    out = np.zeros((panels, steps, lanes), "<u4")
     at_once = max(1, CHUNK_BYTES * 8 // (lanes * weight.depth * weight.bits))
     for panel in range(0, panels, at_once):
         first, last = panel * lanes, min((panel + at_once) * lanes, weight.columns)
-        rows = weight.rows_of(first, last)
-        missing = -len(rows) % lanes
-        rows = np.pad(rows, ((0, missing), (0, 0))) if missing else rows
-        split = rows.reshape(-1, lanes, steps, per_lane // 4, 4)
-        made = split[..., 0, :] if weight.bits == 8 else split[..., 0, :] | split[..., 1, :] << 4
-        out[panel : panel + at_once] = made.transpose(0, 2, 1, 3)
-    return out
+        words = weight.words_of(first, last)
+        missing = -len(words) % lanes
+        words = np.pad(words, ((0, missing), (0, 0))) if missing else words
+        out[panel : panel + at_once] = words.reshape(-1, lanes, steps).transpose(0, 2, 1)
+    return out.view(np.uint8).reshape(panels, steps, lanes, 4)
 
 
 def pack_groups(values: Array, lanes: int) -> Array:
@@ -104,13 +119,14 @@ def pack_groups(values: Array, lanes: int) -> Array:
     return np.ascontiguousarray(values.reshape(-1, lanes, values.shape[1]).transpose(0, 2, 1))
 
 
-def pack_zeros(weight: LowBits, lanes: int) -> Array | None:
-    """(N/b, K/G, b), of 4 bits (N/b, K/2G, b); None where they are half of the range."""
-    half = 1 << (weight.bits - 1)
-    if weight.zero is None or bool((weight.zero == half).all()):
+def pack_zeros(weights: Sequence[LowBits], lanes: int) -> Array | None:
+    """(N/b, K/G, b), of 4 bits (N/b, K/2G, b), of ``weights`` side by side; None where all are half of the range."""
+    first, half = weights[0], 1 << (weights[0].bits - 1)
+    if all(weight.zero is None or bool((weight.zero == half).all()) for weight in weights):
         return None
-    zero = weight.zero
-    if weight.bits == 4:
+    halves = np.full((1, first.groups), half, np.uint8)
+    zero = np.concatenate([np.repeat(halves, w.columns, 0) if w.zero is None else w.zero for w in weights])
+    if first.bits == 4:
         zero = np.pad(zero, ((0, 0), (0, zero.shape[1] % 2)))
         zero = zero[:, ::2] | zero[:, 1::2] << 4
     return pack_groups(zero.astype(np.uint8), lanes)

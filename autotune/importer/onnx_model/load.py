@@ -29,7 +29,10 @@ ADVICE = "export the model again"
 
 
 def load_model(
-    path: str | Path, inputs: Mapping[str, Sequence[int]] | None = None, foreign: bool = False
+    path: str | Path,
+    inputs: Mapping[str, Sequence[int]] | None = None,
+    foreign: bool = False,
+    apart: bool = False,
 ) -> onnx.ModelProto:
     """The model at ``path``: checked, with external data read, every node named, every shape inferred that can be.
 
@@ -37,6 +40,7 @@ def load_model(
         path: an ONNX file; external data is read from its folder only.
         inputs: input name → shape for inputs whose shape the file leaves open (``--input``).
         foreign: accept operators of other domains, which ONNX Runtime will run.
+        apart: leave large external weights in their files (``tensors.array_of``).
 
     Raises:
         ModelError: in one line, if the file is missing, damaged or not ONNX, or the model is invalid or unsupported.
@@ -48,7 +52,7 @@ def load_model(
     _check_text(model, name)
     _check_structure(model, name)
     mend(model, name)
-    load_tensors(model, path.parent, name)
+    load_tensors(model, path.parent, name, apart)
     bind_inputs(model, take_apart(model, inputs or {}, name), path)
     _check_operators(model, name, foreign)
     name_nodes(model.graph.node)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from onnx import GraphProto, NodeProto, helper, numpy_helper
 
 from autotune.importer.onnx_model.graph_walk import reads, rename
+from autotune.importer.onnx_model.tensors import array_of
 
 SCALAR_INPUTS = {"Clip": (1, 2), "Pad": (2,)}
 """Inputs that ONNX wants of rank 0 and exporters write with one element of rank 1."""
@@ -41,7 +42,7 @@ def constants_to_initialisers(graph: GraphProto) -> None:
 def _constant_value(node: NodeProto) -> NDArray[np.generic] | None:
     attribute = node.attribute[0]
     if attribute.name == "value" and attribute.t.data_type != onnx.TensorProto.STRING:
-        return numpy_helper.to_array(attribute.t)
+        return array_of(attribute.t)
     if attribute.name in ("value_float", "value_floats"):
         return np.asarray(helper.get_attribute_value(attribute), np.float32)
     if attribute.name in ("value_int", "value_ints"):
@@ -125,7 +126,7 @@ def fix_scalars(graph: GraphProto) -> None:
             if tensor is not None and list(tensor.dims) == [1]:
                 scalar = f"{name}/scalar"
                 if scalar not in constants:
-                    value = numpy_helper.to_array(tensor).reshape(())
+                    value = array_of(tensor).reshape(())
                     graph.initializer.append(numpy_helper.from_array(value, scalar))
                     constants[scalar] = graph.initializer[-1]
                 node.input[position] = scalar
@@ -154,7 +155,7 @@ def split_batch_norms(graph: GraphProto) -> None:
         if rank < 2:
             kept.append(node)
             continue
-        scale, bias, mean, variance = (numpy_helper.to_array(tensor) for tensor in parameters)
+        scale, bias, mean, variance = (array_of(tensor) for tensor in parameters)
         epsilon = next((attribute.f for attribute in node.attribute if attribute.name == "epsilon"), 1e-5)
         a = scale.astype(np.float64) / np.sqrt(variance.astype(np.float64) + epsilon)
         affine = _Affine(a, bias - mean * a, node.output[0])
@@ -175,7 +176,7 @@ class _Affine:
         tensor = next((constants[name] for name in node.input if name in constants), None)
         if node.op_type not in ("Mul", "Add") or tensor is None:
             return False
-        value = numpy_helper.to_array(tensor).astype(np.float64)
+        value = array_of(tensor).astype(np.float64)
         shape = (1,) * (rank - value.ndim) + value.shape
         if len(shape) != rank or shape[1] not in (1, len(self.a)) or value.size != shape[1]:
             return False

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from onnx import GraphProto, ModelProto, numpy_helper
 
 from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS
+from autotune.importer.onnx_model.tensors import array_of
 
 Array = NDArray[Any]
 
@@ -78,7 +79,7 @@ class Scope:
     def array(self, name: str) -> Array | None:
         """The constant called ``name``, else None."""
         if name in self.tensors and name not in self._arrays:
-            self._arrays[name] = numpy_helper.to_array(self.tensors[name])
+            self._arrays[name] = array_of(self.tensors[name])
         return self._arrays.get(name)
 
     def add(self, name: str, array: Array) -> None:

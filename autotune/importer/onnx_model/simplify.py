@@ -23,11 +23,12 @@ from autotune.importer.conversion.packed_outputs import set_frame
 from autotune.importer.conversion.registry import rewrite
 from autotune.importer.conversion.resolve import ROUNDS, resolve
 from autotune.importer.integers.integer_graph import make_integer
-from autotune.importer.low_bits.low_bit_graph import as_bytes, keep_packed
+from autotune.importer.low_bits.low_bit_graph import as_bytes, join_products, keep_packed
 from autotune.importer.onnx_model.graph_walk import name_nodes, reads
 from autotune.importer.onnx_model.large_weights import products_to_gemm, unneeded
 from autotune.importer.onnx_model.rewrites import drop_unused, split_batch_norms, tidy
 from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS, infer_shapes, skeleton, true_inputs
+from autotune.importer.onnx_model.tensors import bring_in
 from schedules.errors import ModelError, first_line
 
 MIN_OPSET = 13
@@ -65,6 +66,7 @@ def simplify(model: ModelProto, expand: Collection[str] = (), integer_products: 
         small = _raise_opset(small)  # what stood in the way may be gone
     given = model
     model = _with_weights(small, model)
+    join_products(model)
     as_bytes(model)
     fold(model, LARGEST_WEIGHT)
     model = _slim(model)
@@ -151,6 +153,7 @@ def _slim(model: ModelProto) -> ModelProto:
             infer_shapes(model, model.graph.name or "model")
             aside = unneeded(model.graph)
             small = skeleton(model, aside)
+            bring_in(small.graph.initializer)
             products_to_gemm(small.graph, aside)
             slimmed = cast("ModelProto", onnxslim.slim(small))
             # It drops inputs that nothing reads, which callers would still pass, and reshapes outputs at times.

@@ -1,13 +1,21 @@
-"""Tensors of a model file: that they hold what they claim, and that external data stays inside the model's folder."""
+"""Tensors of a model file: that they hold what they claim, and that external data stays inside the model's folder.
+
+Large external tensors may be kept *apart*: they stay in their file, and ``array_of`` maps them. A copy of such a tensor
+is a copy of its place, so a model of gigabytes passes through the importer's rewrites without gigabytes being copied.
+"""
 
 from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
+from typing import Any
 
+import numpy as np
 import onnx
-from onnx import TensorProto, helper
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
 from onnx.checker import ValidationError
 from onnx.external_data_helper import load_external_data_for_tensor, uses_external_data
 
@@ -18,22 +26,83 @@ PACKED_BITS = {"INT4": 4, "UINT4": 4, "FLOAT4E2M1": 4, "INT2": 2, "UINT2": 2}
 """Types whose elements share a byte."""
 
 
-def load_tensors(model: onnx.ModelProto, folder: Path, name: str) -> None:
+APART_BYTES = 1 << 16
+"""Size from which an external initialiser may be kept apart: more than ``SKELETON_ELEMENTS`` of any type, so that no
+checker and no shape inference ever meets one."""
+
+PLACE = ("location", "offset", "length")
+"""What is kept of a tensor apart; its location is a whole path."""
+
+
+def array_of(tensor: TensorProto) -> NDArray[Any]:
+    """The tensor's numbers; of a tensor apart mapped from its file, to which nothing is ever written."""
+    if not uses_external_data(tensor):
+        return np.asarray(numpy_helper.to_array(tensor))
+    if TensorProto.DataType.Name(tensor.data_type) in PACKED_BITS:
+        whole = TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+        whole.raw_data = mapped_bytes(tensor).tobytes()
+        return np.asarray(numpy_helper.to_array(whole))
+    return mapped_bytes(tensor).view(helper.tensor_dtype_to_np_dtype(tensor.data_type)).reshape(tuple(tensor.dims))
+
+
+def mapped_bytes(tensor: TensorProto) -> NDArray[np.uint8]:
+    """The bytes of a tensor apart, where they lie in its file."""
+    place = {entry.key: entry.value for entry in tensor.external_data}
+    size = int(place["length"])
+    return np.memmap(place["location"], np.uint8, "c", int(place["offset"]), (size,)).view(np.ndarray)
+
+
+def as_uint8(tensor: TensorProto, name: str) -> TensorProto:
+    """The tensor's bytes as a tensor of uint8 called ``name``; apart where the tensor is."""
+    if uses_external_data(tensor):
+        made = TensorProto(name=name, data_type=TensorProto.UINT8, dims=[mapped_bytes(tensor).size])
+        made.external_data.extend(tensor.external_data)
+        made.data_location = TensorProto.EXTERNAL
+        return made
+    raw = tensor.raw_data or numpy_helper.from_array(numpy_helper.to_array(tensor)).raw_data
+    return TensorProto(name=name, data_type=TensorProto.UINT8, dims=[len(raw)], raw_data=raw)
+
+
+def bring_in(tensors: Iterable[TensorProto]) -> None:
+    """Read the data of tensors apart into them, in place."""
+    for tensor in tensors:
+        if uses_external_data(tensor):
+            data = mapped_bytes(tensor).tobytes()
+            del tensor.external_data[:]
+            tensor.ClearField("data_location")
+            tensor.raw_data = data
+
+
+def whole(model: onnx.ModelProto) -> onnx.ModelProto:
+    """``model`` with all of its data, as other programs read it; itself if nothing is apart."""
+    if not any(map(uses_external_data, model.graph.initializer)):
+        return model
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    bring_in(copy.graph.initializer)
+    return copy
+
+
+def load_tensors(model: onnx.ModelProto, folder: Path, name: str, apart: bool = False) -> None:
     """Read external data into the model and check every tensor's size against its shape. Changes the model in place.
 
     Args:
         model: as parsed.
         folder: the model's; external data is read from nowhere else.
         name: the model's, for messages.
+        apart: leave large initialisers of the main graph in their files.
 
     Raises:
         ModelError: if a tensor is malformed or its data is missing, too short, or outside ``folder``.
     """
-    for tensor in walk_tensors(model):
+    main = len(model.graph.initializer) if apart else 0  # they come first
+    for index, tensor in enumerate(walk_tensors(model)):
         expected = _stored_bytes(tensor, name)
+        is_apart = index < main and expected >= APART_BYTES and uses_external_data(tensor)
         if uses_external_data(tensor):
-            _load_external(tensor, expected, folder, name)
-        _check_size(tensor, expected, name)
+            _load_external(tensor, expected, folder, name, is_apart)
+        if not is_apart:
+            _check_size(tensor, expected, name)
 
 
 def _stored_bytes(tensor: TensorProto, name: str) -> int:
@@ -53,8 +122,8 @@ def _stored_bytes(tensor: TensorProto, name: str) -> int:
     return (int(math.prod(tensor.dims)) * bits + 7) // 8
 
 
-def _load_external(tensor: TensorProto, expected: int, folder: Path, name: str) -> None:
-    """Move the external data of ``tensor`` into it."""
+def _load_external(tensor: TensorProto, expected: int, folder: Path, name: str, apart: bool) -> None:
+    """Move the external data of ``tensor`` into it; or, of one that is kept apart, note where it lies."""
     info = {entry.key: entry.value for entry in tensor.external_data}
     where = f"{name}: external data {info.get('location', '')!r} of tensor {tensor.name!r}"
     path = _inside(info.get("location", ""), folder, where)
@@ -68,6 +137,11 @@ def _load_external(tensor: TensorProto, expected: int, folder: Path, name: str) 
             f"{where} is damaged: bytes {offset} to {offset + length} of a file of {size}, {expected} needed; "
             "copy or export the model again"
         )
+    if apart:
+        del tensor.external_data[:]
+        for key, value in zip(PLACE, (path, offset, length), strict=True):
+            tensor.external_data.add(key=key, value=str(value))
+        return
     if "length" not in info:
         tensor.external_data.add(key="length", value=str(expected))
     try:

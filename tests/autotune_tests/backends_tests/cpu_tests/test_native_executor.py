@@ -108,6 +108,17 @@ def equal(ours, theirs):
     return len(ours) == len(theirs) and all(np.array_equal(a, b) for a, b in zip(ours, theirs, strict=True))
 
 
+def test_arrays_that_come_again_are_read_again(machine):
+    rng = np.random.default_rng(7)
+    edges = random_edges(rng, 12)
+    flat, lanes = random_flat(rng, edges), LANE_SETS[1]
+    built = machine(flat, random_pieces(rng, edges, lanes), lanes)
+    one, other = tensor(rng), tensor(rng)
+    for x in (one, one, other, one):
+        x[:] = tensor(rng)
+        assert equal(built.run([x]), sequential(flat, x))
+
+
 def test_a_thousand_graphs_run_as_in_sequence(machine):
     rng = np.random.default_rng(0)
     for number in range(DAGS):

@@ -89,3 +89,53 @@ def test_integers_that_others_read_are_left_to_them(tmp_path):
     product, total = run_ours(made, tmp_path, {"x": feed})
     assert np.abs(product - feed @ numbers).max() <= 0.02 * np.abs(feed @ numbers).max()
     assert total == pytest.approx(numbers.sum(), rel=1e-4)
+
+
+def heads(bits, zeros, columns):
+    """x by weights of ``columns`` each, each result with a bias and split into heads; and what they stand for."""
+    rng = np.random.default_rng(bits)
+    nodes, tensors, expected = [], [], []
+    for index, (count, points) in enumerate(zip(columns, zeros, strict=True)):
+        levels = rng.integers(0, 1 << bits, (count, K), np.uint8)
+        scale = rng.uniform(0.05, 0.15, (count, K // GROUP)).astype(np.float32)
+        zero = rng.integers(0, 1 << bits, scale.shape, np.uint8) if points else np.full_like(scale, 1 << (bits - 1))
+        bias = rng.standard_normal(count, np.float32)
+        stored = [each[:, ::2] | each[:, 1::2] << 4 if bits == 4 else each for each in (levels, zero.astype(np.uint8))]
+        arrays = {"w": stored[0].reshape(count, K // GROUP, -1), "s": scale.reshape(-1)}
+        arrays.update({"z": stored[1].reshape(-1)} if points else {})
+        names = [f"{name}{index}" for name in arrays]
+        tensors += [numpy_helper.from_array(array, name) for name, array in zip(names, arrays.values(), strict=True)]
+        tensors.append(numpy_helper.from_array(bias, f"b{index}"))
+        numbers = {"K": K, "N": count, "bits": bits, "block_size": GROUP, "accuracy_level": 4}
+        nodes += [
+            helper.make_node("MatMulNBits", ["x", *names], [f"p{index}"], domain="com.microsoft", **numbers),
+            helper.make_node("Add", [f"p{index}", f"b{index}"], [f"a{index}"]),
+            helper.make_node("Reshape", [f"a{index}", "shape"], [f"y{index}"]),
+        ]
+        wide = [np.repeat(each, GROUP, 1).astype(np.float32) for each in (zero, scale)]
+        expected.append(((levels - wide[0]) * wide[1], bias))
+    made = model_of(nodes, [value("x", (3, K))], [f"y{index}" for index in range(len(columns))], opset=21)
+    made.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    made.graph.initializer.extend([*tensors, numpy_helper.from_array(np.array([3, -1, 16], np.int64), "shape")])
+    return made, expected
+
+
+@pytest.mark.parametrize(
+    ("bits", "zeros", "columns", "products"),
+    [
+        (4, (0, 0, 0), (64, 32, 32), 1),
+        (8, (0, 0, 0), (64, 32, 32), 1),
+        (4, (1, 1, 1), (64, 32, 32), 1),
+        (4, (1, 0, 1), (64, 32, 32), 2),  # with zero points and without are not joined
+        (4, (0, 0, 0), (64, 16, 32), 2),  # no whole panels on every target
+    ],
+)
+def test_products_that_are_split_into_heads_are_one(bits, zeros, columns, products, tmp_path):
+    made, expected = heads(bits, zeros, columns)
+    feed = np.random.default_rng(0).standard_normal((3, K), np.float32)
+    ours = run_ours(made, tmp_path, {"x": feed})
+    for one, (numbers, bias) in zip(ours, expected, strict=True):
+        right = (feed @ numbers.T + bias).reshape(3, -1, 16)
+        assert np.abs(one - right).max() <= 0.02 * np.abs(right).max()
+    simple = simplify(load_model(written(made, tmp_path, "again.onnx")))
+    assert sum(node.op_type == "LowBitMatMul" for node in simple.graph.node) == products

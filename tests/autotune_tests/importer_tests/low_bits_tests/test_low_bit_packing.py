@@ -45,7 +45,7 @@ def test_levels_are_where_a_dot_product_reads_them(bits, order, columns, signed,
 @pytest.mark.parametrize("bits", [4, 8])
 def test_scales_and_zero_points_are_by_panels(bits):
     given, _ = weight(bits, "nk")
-    scale, zero = pack_groups(given.scale, 16), pack_zeros(given, 16)
+    scale, zero = pack_groups(given.scale, 16), pack_zeros([given], 16)
     assert np.array_equal(scale.transpose(0, 2, 1).reshape(-1, K // GROUP)[:N], given.scale)
     assert not scale.transpose(0, 2, 1).reshape(-1, K // GROUP)[N:].any()
     groups = unpacked(zero.transpose(0, 2, 1), bits).reshape(-1, K // GROUP)
@@ -55,7 +55,7 @@ def test_scales_and_zero_points_are_by_panels(bits):
 def test_zero_points_of_half_the_range_are_left_out():
     given, _ = weight(4, "nk")
     given.zero[...] = 8
-    assert pack_zeros(given, 16) is None
+    assert pack_zeros([given], 16) is None
 
 
 def test_numbers_are_levels_less_zero_points_times_scales():

@@ -3,9 +3,11 @@
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
-from autotune.importer.onnx_model.tensors import load_tensors
+from autotune.importer.onnx_model.load import load_model
+from autotune.importer.onnx_model.simplify import simplify
+from autotune.importer.onnx_model.tensors import array_of, as_uint8, load_tensors, whole
 from schedules.errors import ModelError
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value
 
@@ -64,3 +66,48 @@ def test_tensors_that_lie_about_themselves(tmp_path, change, message):
     model.graph.initializer.append(tensor)
     with pytest.raises(ModelError, match=message):
         load_tensors(model, tmp_path, "m")
+
+
+LARGE = np.random.default_rng(0).standard_normal((128, 200)).astype(np.float32)
+
+
+def saved_apart(folder, array=LARGE):
+    """A model x · w, its weight in a file of its own."""
+    model = model_of([helper.make_node("MatMul", ["x", "w"], ["y"])], [value("x", (2, 128))], ["y"], {"w": array})
+    onnx.save_model(model, folder / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=0)
+    return folder / "m.onnx"
+
+
+def test_large_weights_stay_in_their_file(tmp_path):
+    path = saved_apart(tmp_path)
+    apart, loaded = load_model(path, apart=True), load_model(path)
+    assert apart.ByteSize() < 1000 < LARGE.nbytes < loaded.ByteSize()
+    (weight,) = apart.graph.initializer
+    np.testing.assert_array_equal(array_of(weight), LARGE)
+    np.testing.assert_array_equal(array_of(as_uint8(weight, "bytes")), LARGE.view(np.uint8).reshape(-1))
+    assert whole(apart).SerializeToString() != apart.SerializeToString()
+    np.testing.assert_array_equal(numpy_helper.to_array(whole(apart).graph.initializer[0]), LARGE)
+    assert whole(loaded) is loaded
+
+
+def test_what_is_written_to_a_mapped_weight_stays_here(tmp_path):
+    (weight,) = load_model(saved_apart(tmp_path), apart=True).graph.initializer
+    array_of(weight)[:] = 0
+    np.testing.assert_array_equal(array_of(weight), LARGE)
+
+
+def test_weights_pass_apart_through_every_rewrite(tmp_path):
+    simple = simplify(load_model(saved_apart(tmp_path), apart=True))
+    (weight,) = (tensor for tensor in simple.graph.initializer if tuple(tensor.dims) == LARGE.shape)
+    assert not weight.raw_data
+    np.testing.assert_array_equal(array_of(weight), LARGE)
+
+
+def test_a_weight_of_four_bits_apart(tmp_path):
+    path = saved_apart(tmp_path)
+    model = onnx.load(path, load_external_data=False)
+    weight = model.graph.initializer[0]
+    weight.data_type, weight.dims[:] = TensorProto.INT4, [128, 1600]
+    load_tensors(model, tmp_path, "m", apart=True)
+    plain = TensorProto(data_type=TensorProto.INT4, dims=[128, 1600], raw_data=LARGE.tobytes())
+    np.testing.assert_array_equal(array_of(weight), numpy_helper.to_array(plain))

@@ -1,0 +1,84 @@
+"""What importing a decoder takes: ``python -m tests.bench.import_cost model.onnx`` prints seconds and memory as JSON.
+
+Memory is the largest sum, over this process and its fork, of what each would give back if it ended (proportional set
+size), looked at every 50 ms. Pages of the model's file that the import has mapped count.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import threading
+import time
+from pathlib import Path
+
+import psutil
+
+from autotune.host.machine import host_target
+from autotune.importer.generation.guess import generation_shapes
+from autotune.importer.guarded_import import import_model
+from autotune.importer.import_worker import external_bytes
+from autotune.options import Generation
+
+INTERVAL_S = 0.05
+
+
+class PeakMemory:
+    """Watches this process and its children while the body of a ``with`` runs.
+
+    Attributes:
+        peak: bytes.
+    """
+
+    def __init__(self) -> None:
+        self.peak = 0
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> PeakMemory:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        own = psutil.Process()
+        while not self._done.wait(INTERVAL_S):
+            self.peak = max(self.peak, sum(map(proportional, [own, *own.children(recursive=True)])))
+
+
+def proportional(process: psutil.Process) -> int:
+    """Bytes of a process, shared pages by equal shares; 0 if it has ended."""
+    with contextlib.suppress(OSError, psutil.Error):
+        for line in Path(f"/proc/{process.pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) << 10
+    return 0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.import_cost", description=__doc__)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--positions", type=int, default=2048)
+    parser.add_argument("--threads", type=int, default=2)
+    chosen = parser.parse_args()
+    shapes = generation_shapes(chosen.model, Generation(chosen.positions, (128,)))[-1]
+    target = host_target(chosen.threads)
+    began, cpu = time.perf_counter(), psutil.Process().cpu_times()
+    with PeakMemory() as memory:
+        import_model(chosen.model, shapes, target, generates=True)
+    spent = psutil.Process().cpu_times()
+    figures = {
+        "model_mib": (chosen.model.stat().st_size + external_bytes(chosen.model)) / 2**20,
+        "peak_mib": memory.peak / 2**20,
+        "seconds": time.perf_counter() - began,
+        "cpu_seconds": sum(spent[:4]) - sum(cpu[:4]),
+    }
+    print(json.dumps(figures, indent=1))
+
+
+if __name__ == "__main__":
+    main()

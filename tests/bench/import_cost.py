@@ -1,4 +1,4 @@
-"""What importing a decoder takes: ``python -m tests.bench.import_cost model.onnx`` prints seconds and memory as JSON.
+"""``python -m tests.bench.import_cost FOLDER``: seconds and memory that importing a generated decoder takes, as JSON.
 
 Memory is the largest sum, over this process and its fork, of what each would give back if it ended (proportional set
 size), looked at every 50 ms. Pages of the model's file that the import has mapped count.
@@ -20,6 +20,7 @@ from autotune.importer.generation.guess import generation_shapes
 from autotune.importer.guarded_import import import_model
 from autotune.importer.import_worker import external_bytes
 from autotune.options import Generation
+from tests.models.language import HALF_BILLION, LANGUAGE, save_language
 
 INTERVAL_S = 0.05
 
@@ -61,18 +62,22 @@ def proportional(process: psutil.Process) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.import_cost", description=__doc__)
-    parser.add_argument("model", type=Path)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--model", default="half_billion", choices=[*LANGUAGE, "half_billion"])
     parser.add_argument("--positions", type=int, default=2048)
     parser.add_argument("--threads", type=int, default=2)
     chosen = parser.parse_args()
-    shapes = generation_shapes(chosen.model, Generation(chosen.positions, (128,)))[-1]
+    path = chosen.folder / f"{chosen.model}.onnx"
+    if not path.exists():
+        save_language(HALF_BILLION if chosen.model == "half_billion" else LANGUAGE[chosen.model](), path)
+    shapes = generation_shapes(path, Generation(chosen.positions, (128,)))[-1]
     target = host_target(chosen.threads)
     began, cpu = time.perf_counter(), psutil.Process().cpu_times()
     with PeakMemory() as memory:
-        import_model(chosen.model, shapes, target, generates=True)
+        import_model(path, shapes, target, generates=True)
     spent = psutil.Process().cpu_times()
     figures = {
-        "model_mib": (chosen.model.stat().st_size + external_bytes(chosen.model)) / 2**20,
+        "model_mib": (path.stat().st_size + external_bytes(path)) / 2**20,
         "peak_mib": memory.peak / 2**20,
         "seconds": time.perf_counter() - began,
         "cpu_seconds": sum(spent[:4]) - sum(cpu[:4]),

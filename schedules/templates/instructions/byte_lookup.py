@@ -63,7 +63,8 @@ def tables_in_registers(func: tirx.PrimFunc, features: frozenset[str]) -> tirx.P
         (index, *more), lanes = load.indices, tvm.DataType(str(load.ty.dtype)).lanes
         is_table = [int(size) for size in shape if isinstance(size, tirx.IntImm)] == [SIZE]
         is_byte = str(load.source.dtype) in ("uint8", "int8")
-        if more or not is_table or not is_byte or lanes not in LANES or isinstance(index, tirx.Ramp | tirx.Broadcast):
+        is_vector = lanes in LANES and str(index.ty.dtype) == f"int32x{lanes}"
+        if more or not is_table or not is_byte or not is_vector or isinstance(index, tirx.Ramp | tirx.Broadcast):
             return load
         parts = [
             tirx.BufferLoad(load.source, [tirx.Ramp(tirx.const(first, "int32"), tirx.const(1, "int32"), PART)])

@@ -35,6 +35,11 @@ _attached = threading.local()
 """Has ``state`` in threads of the core that the interpreter knows for good. Else it would make what it keeps of one
 anew for every call."""
 
+Known = tuple[Callable[[], NDArray[Any] | None], int]
+"""A weak reference to an array, and where that lies."""
+
+UNKNOWN: Known = (lambda: None, 0)
+
 KERNEL = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_int32, c_void_p)
 """A kernel's type, TVM's ``TVMFFISafeCallType``; its arguments are 16 bytes each, the latter 8 a tensor's address."""
 
@@ -68,7 +73,7 @@ class NativeExecutor:
         for library in libraries.values():
             library.adopt(self._core_library)
         self._inputs = _input_bytes(steps)
-        self._last: list[tuple[Callable[[], NDArray[Any] | None], int]] = []  # a run's inputs, and where they lie
+        self._last: list[Known] = []  # of a run's inputs
         self._callbacks: list[Any] = []  # the core calls them, so they must live as long as it
         self._words = program_words(steps, self._inputs)
         kernels = np.array(list(self._kernels(libraries)), np.uintp)
@@ -138,8 +143,8 @@ class NativeExecutor:
         Asking takes 2 µs, looking 0.2: a decoder of 24 layers has 48 caches, the same ones for every token.
         """
         known = self._last  # of several callers the last one's: each works on its own list
-        known = known if len(known) == len(arrays) else [(_nothing, 0)] * len(arrays)
-        places = [
+        known = known if len(known) == len(arrays) else [UNKNOWN] * len(arrays)
+        places: list[Known] = [
             last if last[0]() is array else (weakref.ref(array), _address(array))
             for last, array in zip(known, arrays, strict=True)
         ]
@@ -197,10 +202,6 @@ def thread_places(lanes: Sequence[Lane], cpus: Sequence[int]) -> list[int]:
         if lane.device:
             where[lane.first] = waiting
     return where
-
-
-def _nothing() -> None:
-    """In place of a reference to an array."""
 
 
 def _view(tensor: int, operand: Operand) -> NDArray[Any]:

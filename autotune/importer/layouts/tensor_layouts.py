@@ -167,8 +167,7 @@ class TensorLayouts(ABC):
             array = np.ascontiguousarray(array)
         if array.size <= INLINE_LIMIT:
             return relax.const(array, str(array.dtype))
-        data = array.reshape(-1).view(np.uint8)
-        key = (array.shape, str(array.dtype), hashlib.sha256(memoryview(data)).digest())
+        key = (array.shape, str(array.dtype), hashlib.sha256(array.reshape(-1).view(np.uint8).data).digest())
         if key not in self._known:
             name = f"weight_{len(self.weights)}"
             self._known[key] = relax.Var(name, relax.TensorType(array.shape, str(array.dtype)))

@@ -66,11 +66,11 @@ class LowBits:
             made = unpacked(self.levels.reshape(self.depth, -1)[:, first // 2 : -(-last // 2)], 4).T
         return made ^ np.uint8(1 << (self.bits - 1)) if self.signed else made
 
-    def words_of(self, first: int, last: int) -> NDArray[np.uint32]:
-        """Unsigned levels of the columns ``first`` to ``last``, (columns, K/Q) words of Q numbers as in lanes."""
+    def words_of(self, first: int, last: int) -> Array:
+        """Unsigned levels of the columns ``first`` to ``last``, (columns, K/Q) of uint32, Q numbers each."""
         if self.order == "nk":
             row = self.depth * self.bits // 8
-            words = self.levels.reshape(-1)[first * row : last * row].view("<u4").reshape(-1, row // 4)
+            words: Array = self.levels.reshape(-1)[first * row : last * row].view("<u4").reshape(-1, row // 4)
             words = words ^ np.uint32(0x88888888 if self.bits == 4 else 0x80808080) if self.signed else words
         else:
             rows = self.rows_of(first, last)
@@ -86,7 +86,7 @@ class LowBits:
         return made.reshape(self.columns, self.depth).T
 
 
-def _spread(words: NDArray[np.uint32]) -> NDArray[np.uint32]:
+def _spread(words: Array) -> Array:
     """The four lowest half bytes of every word as the lower halves of its bytes."""
     words = (words | words << 8) & 0x00FF00FF
     return (words | words << 4) & 0x0F0F0F0F

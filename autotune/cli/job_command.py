@@ -1,4 +1,4 @@
-"""``tune pack``: a job for a GPU machine."""
+"""``tune pack``: a job for another machine."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import typer
 
 from autotune.cli import arguments as opt
 from autotune.cli.reply import Reply
+from schedules.errors import UsageError
 
 job_app = typer.Typer()
 
@@ -22,17 +23,23 @@ def pack(
         Path | None, typer.Option("--out", metavar="FILE", help="Archive; default MODEL's stem + '.job.tar.gz'.")
     ] = None,
     budget: Annotated[str, typer.Option(metavar="90s|5m|1m30s", help="Tuning time there.")] = "10m",
+    target: Annotated[
+        str, typer.Option(metavar="cuda|host", help="What to tune for: that machine's GPU, or its CPU of any kind.")
+    ] = "cuda",
     inputs: opt.Inputs = None,
     log: opt.Log = None,
     as_json: opt.Json = False,
 ) -> Reply:
-    """Write a job that a machine with a GPU runs later; its records come back with 'tune log import'."""
+    """Write a job that another machine runs later; its records come back with 'tune log import'."""
+    from autotune.exchange.pack import EXTRAS
     from autotune.exchange.pack import pack as write
     from autotune.tuning.existing_log import made_log
 
     opt.parse_seconds(budget)
+    if target not in EXTRAS:
+        raise UsageError(f"--target {target}: a job is for one of {', '.join(EXTRAS)}")
     with closing(made_log(log)) as store:
-        packed = write(model, store, out or Path(f"{model.stem}.job.tar.gz"), budget, tuple(inputs or ()))
+        packed = write(model, store, out or Path(f"{model.stem}.job.tar.gz"), budget, tuple(inputs or ()), target)
     lines = [
         f"{packed.path}: {packed.bytes / 2**20:.1f} MiB, {packed.records} records of the log",
         "there: unpack it, install the packages of constraints.txt, run job/run.sh",

@@ -33,7 +33,17 @@ from schedules.lower import tvm_target
 from schedules.target import Target
 from schedules.templates.common.register_tile import unroll_tile
 from schedules.templates.cpu.passes import compiled
-from schedules.templates.instructions.dots import BF16, U8S8, DotForm, depth_axes, multiplied, use_dot
+from schedules.templates.instructions.dots import (
+    BF16,
+    S8S8,
+    U8S8,
+    DotForm,
+    byte_form,
+    depth_axes,
+    multiplied,
+    pair_form,
+    use_dot,
+)
 
 MEMORY_BYTES = 64 * 2**20
 """Bytes of a large layer's weights. Heuristic: where L3 holds them this measures L3's speed, as it is for the layer;
@@ -73,10 +83,11 @@ class Roofline:
     def peak(self, dtypes: Sequence[str]) -> float:
         """The most operations, in 1e9 per second, of a kernel whose parameters have these types."""
         fastest = self.gflops
-        for form, measured in ((U8S8, self.int8_gops), (BF16, self.bf16_gflops)):
+        for form, measured in ((U8S8, self.int8_gops), (S8S8, self.int8_gops), (BF16, self.bf16_gflops)):
             # Packed weights and their scales, between float32 activations and sums, may meet activations in int8.
             packed = form is U8S8 and "uint8" in dtypes and list(dtypes).count("float32") > 2
-            if packed or {form.data, form.weight} <= set(dtypes):
+            alone = form is S8S8 and list(dtypes).count("int8") < 2
+            if packed or ({form.data, form.weight} <= set(dtypes) and not alone):
                 fastest = max(fastest, measured)
         return fastest
 
@@ -122,9 +133,14 @@ def roofline_by(target: Target, best_s: Timer) -> Roofline:
         _read_gb_s(target, MEMORY_BYTES, 1, best_s),
         _read_gb_s(target, target.l2_bytes // 2 * target.threads, 40, best_s),
         target.l2_bytes * target.threads,
-        _gflops(target, best_s, BF16),
-        _gflops(target, best_s, U8S8),
+        _dot_gflops(target, best_s, BF16),
+        _dot_gflops(target, best_s, byte_form(target)),
     )
+
+
+def _dot_gflops(target: Target, best_s: Timer, form: DotForm) -> float:
+    """By dot products of one row; those of two do twice as much, as often on every processor that LLVM models."""
+    return _gflops(target, best_s, form) * (2 if pair_form(form, target) else 1)
 
 
 def _key(target: Target) -> str:

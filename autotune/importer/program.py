@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ from autotune.importer.layouts.shared_kernels import share_kernels
 from autotune.importer.layouts.stored_bytes import store_bytes
 from autotune.importer.layouts.tensor_layouts import elementwise_as_said
 from autotune.importer.onnx_model.simplify import simplify
-from autotune.importer.operators.integer_products import with_biases
+from autotune.importer.operators.integer_products import PRODUCTS, with_biases
 from autotune.interface import Cache, TensorSpec
 from autotune.options import FP32, Precision
 from schedules.lower import NUMBERS, claim, normalise, operations, program_of, task_key
@@ -40,6 +41,7 @@ from schedules.space import Space
 from schedules.target import Target
 from schedules.task import Task
 from schedules.template_sets import template_set
+from schedules.templates.instructions.dots import byte_form, pair_form
 
 logger = logging.getLogger(__name__)
 
@@ -100,14 +102,16 @@ def import_program(
 
 def simplified(model: onnx.ModelProto, target: Target) -> onnx.ModelProto:
     """``simplify`` with what the templates of ``target`` have kernels for."""
-    return simplify(model, integer_products=template_set(target).integer_products)
+    return simplify(model, activations=template_set(target).activations(target))
 
 
 def _imported(model: onnx.ModelProto, target: Target, precision: Precision) -> Program:
     inputs, outputs = interface(model)
     templates = template_set(target)
-    module = import_graph(encoded(with_biases(bounded(model)), half_native=templates.half_native))
-    layouts = ChannelsLast() if templates.channels_last else Blocked(target.lanes())
+    module = import_graph(
+        encoded(with_biases(bounded(model), templates.activations(target)), half_native=templates.half_native)
+    )
+    layouts = ChannelsLast() if templates.channels_last else _blocked(model, target)
     module, weights = assign_layouts(assign_types(module, precision), layouts)
     if templates.channels_last:
         module = _fused(module, ())
@@ -116,6 +120,13 @@ def _imported(model: onnx.ModelProto, target: Target, precision: Precision) -> P
     tasks, programs, spaces, kernels = _tasks(module, target)
     arrays = tuple(map(as_words, weights))
     return Program(module, arrays, inputs, outputs, tasks, programs, spaces, kernels, precision, frame_of(model))
+
+
+def _blocked(model: onnx.ModelProto, target: Target) -> Blocked:
+    """Blocks of one vector of fp32; of whole dot products where two rows of bytes are multiplied at once."""
+    pairs = partial(pair_form, target=target)
+    form = pairs(byte_form(target)) if any(node.op_type in PRODUCTS for node in model.graph.node) else None
+    return Blocked(max(target.lanes(), form.depth if form else 0), pairs)
 
 
 def _fused(module: IRModule, between: Sequence[Callable[[IRModule], IRModule]]) -> IRModule:

@@ -78,7 +78,8 @@ class TemplateSet:
         expand: applied to what a template prepared, before it is scheduled; same parameters, same computation.
         tvm_target: the TVM object for a target.
         half_native: whether float16 operands of products stay float16; else they become float32 at import.
-        integer_products: whether products of quantised tensors are summed as integers; else they become fp32 at import.
+        activations: of a target, the type that products of quantised tensors read, summed as integers; empty where they
+            become fp32 at import.
         channels_last: whether images are (n, h, w, c); else their channels are blocked, (n, c/b, h, w, b).
     """
 
@@ -89,7 +90,7 @@ class TemplateSet:
     expand: Callable[[tirx.PrimFunc], tirx.PrimFunc]
     tvm_target: Callable[[Target], tvm.target.Target]
     half_native: bool
-    integer_products: bool
+    activations: Callable[[Target], str]
     channels_last: bool
 
 

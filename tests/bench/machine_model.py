@@ -14,11 +14,13 @@ import re
 import shutil
 import statistics
 import subprocess
+from collections.abc import Sequence
 
 from schedules.errors import InstallError
 from schedules.lower import claim, lower, tvm_target
 from schedules.target import Target
 from schedules.templates.cpu.passes import compiled
+from schedules.templates.instructions.dots import DotForm, byte_form, pair_form
 from schedules.templates.instructions.hot_loop import PRODUCT, HotLoop, hot_loop
 from tests.bench.peaks import FORMS, LAYERS, layer
 
@@ -26,6 +28,16 @@ PROCESSORS = ("neoverse-n1", "neoverse-v1", "neoverse-n2")
 TOOLS = ("llvm-mca-22", "llvm-mca-21", "llvm-mca-20", "llvm-mca-19")
 """Versions before 19 have no model of some of these processors."""
 ITERATIONS = 200
+SVE_BYTES = {"neoverse-v1": 32}
+"""Bytes of a vector of SVE where they are not 16 (vendors' manuals)."""
+INSTRUCTIONS = (
+    ("`fmla`", "fmla v{}.4s, v30.4s, v31.s[0]", "fmla z{}.s, z30.s, z7.s[0]", 4),
+    ("`sdot`", "sdot v{}.4s, v30.16b, v31.4b[0]", "sdot z{}.s, z30.b, z7.b[0]", 16),
+    ("`usmmla`", "usmmla v{}.4s, v30.16b, v31.16b", "usmmla z{}.s, z30.b, z31.b", 32),
+    ("`bfdot`", "bfdot v{}.4s, v30.8h, v31.2h[0]", "bfdot z{}.s, z30.h, z7.h[0]", 8),
+    ("`bfmmla`", "bfmmla v{}.4s, v30.8h, v31.8h", "bfmmla z{}.s, z30.h, z31.h", 16),
+)
+"""Name, as NEON has it, as SVE has it, multiply-adds of 16 bytes of vector."""
 INDEPENDENT = 24
 """Products with a register each: more than hide the latency of any."""
 
@@ -72,15 +84,46 @@ def independent(loop: HotLoop) -> tuple[str, ...]:
     return tuple(f"\t{name}\t%{kind}{last}, %{kind}{last - 1}, %{kind}{number}" for number in range(count))
 
 
-def share(loop: HotLoop, target: Target) -> float:
-    """Products per cycle over those of independent products."""
+def share(loop: HotLoop, target: Target, width: int = 2) -> float:
+    """Products per cycle over those of independent products, without those of a column that makes a ``width`` even."""
     alone = independent(loop)
-    return (loop.products / cycles(loop.lines, target)) / (len(alone) / cycles(alone, target))
+    found = (loop.products / cycles(loop.lines, target)) / (len(alone) / cycles(alone, target))
+    return found * width / (width + width % 2) if any("mmla" in line for line in loop.lines) else found
+
+
+def best_form(kind: str, target: Target) -> tuple[DotForm | None, int]:
+    """The form that convolutions of this type get, and the channels of a block."""
+    form, lanes = FORMS[kind], target.lanes()
+    if form is None:
+        return None, lanes
+    form = byte_form(target) if kind == "int8" else form
+    pairs = pair_form(form, target)
+    lanes = max(lanes, pairs.depth if pairs and kind == "int8" else 0)
+    return pairs or form, lanes
+
+
+def products_per_cycle(instruction: str, products: int, target: Target) -> float:
+    """Multiply-adds of one number each, by an instruction that does so many; 0 where the processor lacks it."""
+    lines = tuple("\t" + instruction.format(number) for number in range(INDEPENDENT))
+    try:
+        return INDEPENDENT * products / cycles(lines, target)
+    except InstallError:
+        return 0.0
+
+
+def print_instructions(processors: Sequence[str]) -> None:
+    """Peaks of NEON and of SVE, a row per processor and instruction."""
+    for name in processors:
+        target = Target.cpu(name, 1)
+        for kind, neon, sve, products in INSTRUCTIONS:
+            wide = products * SVE_BYTES.get(name, 16) // 16
+            rates = (products_per_cycle(neon, products, target), products_per_cycle(sve, wide, target))
+            print(f"| {name} | {kind} | " + " | ".join(f"{rate:.0f}" if rate else "–" for rate in rates) + " |")
 
 
 def chosen(kind: str, shape: tuple[int, int, int, int], target: Target, guess: int = 0) -> HotLoop:
     """The innermost loop of a layer's best direct first guess."""
-    func = layer(*shape, FORMS[kind], target.lanes())
+    func = layer(*shape, *best_form(kind, target))
     configs = [config for config in claim(func, target).space.initial if config.integer("algorithm") == 0]
     built = compiled(lower(func, configs[guess], target).mod["main"], "main", tvm_target(target))
     loop = hot_loop(str(built.mod.inspect_source("asm")))
@@ -96,14 +139,18 @@ def main() -> None:
     parser.add_argument("processors", nargs="*", default=PROCESSORS)
     parser.add_argument("--types", nargs="+", choices=FORMS, default=["fp32", "int8"])
     parser.add_argument("--layers", action="store_true", help="print a row per layer, too")
+    parser.add_argument("--instructions", action="store_true", help="print only multiply-adds per cycle, NEON and SVE")
     arguments = parser.parse_args()
+    if arguments.instructions:
+        print_instructions(arguments.processors)
+        return
     for name in arguments.processors:
         target = Target.cpu(name, 1)
         for kind in arguments.types:
             shares, stack = [], 0
             for shape in LAYERS:
                 loop = chosen(kind, shape, target)
-                shares.append(share(loop, target))
+                shares.append(share(loop, target, shape[2]))
                 stack += loop.stack
                 if arguments.layers:
                     print(

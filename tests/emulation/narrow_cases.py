@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from schedules.templates.instructions.dots import BF16, U8S8
+from schedules.target import Target
+from schedules.templates.instructions.dots import BF16, S8S8, U8S8, DotForm, pair_form
 from tests.schedules_tests.cases import CHAINS, GENERIC, ROWS
 from tests.schedules_tests.programs import (
     Case,
@@ -21,7 +22,7 @@ def blocked_cases(b: int) -> tuple[Case, ...]:
     """Cases of the templates whose vectors are blocks of ``b`` channels or columns."""
     dots = (
         case
-        for form in (U8S8, BF16)
+        for form in (U8S8, S8S8, BF16)
         for case in (
             dot_conv_case(f"conv2d_{form.name}", (1, 8, 6, 10, b), (6, 8, 1, 1, b, b), form),
             dot_conv_case(f"conv2d_{form.name}_3x3", (1, 4, 8, 7, b), (4, 4, 3, 3, b, b), form, pads=(1, 1, 1, 1)),
@@ -53,6 +54,30 @@ def blocked_cases(b: int) -> tuple[Case, ...]:
     )
 
 
-def all_cases(b: int) -> tuple[Case, ...]:
+def pair_cases(form: DotForm) -> tuple[Case, ...]:
+    """Cases of a form of two rows, one with an odd number of columns; its blocks hold whole dot products of bytes."""
+    b, q = (8, form.depth) if form.weight == "int8" else (4, form.depth)
+    return (
+        dot_conv_case(f"conv2d_{form.name}", (1, 8, 6, 10, b), (6, 8, 1, 1, b, b), form),
+        dot_conv_case(f"conv2d_{form.name}_odd", (1, 4, 8, 7, b), (4, 4, 3, 3, b, b), form, pads=(1, 1, 1, 1)),
+        dot_conv_case(f"conv2d_{form.name}_rows", (1, 4, 9, 8, b), (2, 4, 3, 3, b, b), form, (2, 1), (1, 1, 1, 1)),
+        dot_conv_case(f"conv2d_{form.name}_bare", (2, 2, 4, 6, b), (2, 2, 2, 1, b, b), form, epilogue=False),
+        dot_matmul_case(f"matmul_{form.name}", 12, 3 * q, 6, b, form, bare=False),
+        dot_matmul_case(f"matmul_{form.name}_bare", 2, 5 * q, 4, b, form, bare=True),
+        dot_conv_case(
+            f"conv2d_{form.name}_halves", (1, 4, 4, 6, 8), (3, 4, 3, 3, 8, 8), single(form), pads=(1, 1, 1, 1)
+        ),
+        dot_matmul_case(f"matmul_{form.name}_halves", 3, 40, 4, 8, single(form), bare=False),
+    )
+
+
+def single(form: DotForm) -> DotForm:
+    """The form of one row of the same types."""
+    return next(each for each in (U8S8, BF16) if each.data == form.data)
+
+
+def all_cases(target: Target) -> tuple[Case, ...]:
     """Those and the cases of the other templates, which find their vectors themselves."""
-    return (*blocked_cases(b), *ROWS, *CHAINS, *GENERIC)
+    pairs = (pair for form in (U8S8, BF16) if (pair := pair_form(form, target)) is not None)
+    paired = (case for pair in pairs for case in pair_cases(pair))
+    return (*blocked_cases(target.lanes()), *paired, *ROWS, *CHAINS, *GENERIC)

@@ -15,7 +15,7 @@ from schedules.errors import ScheduleError
 from schedules.lower import claim, lower, repack
 from schedules.target import Target
 from schedules.templates.instructions import dots
-from schedules.templates.instructions.dots import BF16, U8S8, DotForm
+from schedules.templates.instructions.dots import BF16, S8S8, U8S8, DotForm
 from tests.emulation.kernels import Kernel, needs, run_emulated
 from tests.emulation.narrow_cases import all_cases
 from tests.schedules_tests.programs import Case, from_te, inputs
@@ -44,7 +44,7 @@ def random_configs(target: Target, count: int) -> Iterator[tuple[Case, Config, K
     """``count`` random configs that apply, of every template, its cases in turn."""
     rng = np.random.default_rng(0)
     by_template: dict[str, list[Case]] = {}
-    for case in all_cases(target.lanes()):
+    for case in all_cases(target):
         by_template.setdefault(case.template, []).append(case)
     for cases in by_template.values():
         found = 0
@@ -89,13 +89,14 @@ def numbers(form: DotForm, lanes: int) -> list[NDArray[Any]]:
     rng = np.random.default_rng(0)
     if form is BF16:
         return [rng.uniform(-1, 1, size).astype("bfloat16") for size in ((3, 2), (3, lanes, 2))]
-    x = rng.choice(np.array([0, 1, 127, 128, 255], np.uint8), (3, 4))
+    some = [0, 1, 127, 128, 255] if form is U8S8 else [-128, -127, -1, 0, 1, 127]
+    x = rng.choice(np.array(some, form.data), (3, 4))
     w = rng.choice(np.array([-128, -127, -1, 0, 1, 127], np.int8), (3, lanes, 4))
-    x[0], w[0, 0], w[0, 1] = 255, -128, 127
+    x[0], w[0, 0], w[0, 1] = (255 if form is U8S8 else -128), -128, 127
     return [x, w]
 
 
-@pytest.mark.parametrize("form", [U8S8, BF16], ids=lambda form: form.name)
+@pytest.mark.parametrize("form", [U8S8, S8S8, BF16], ids=lambda form: form.name)
 @emulated("neoverse-n2", "neoverse-n1", "rvv128")
 def test_a_dot_product_is_exact(target: Target, form: DotForm) -> None:
     x, w = numbers(form, target.lanes())
@@ -109,5 +110,5 @@ def test_a_dot_product_is_exact(target: Target, form: DotForm) -> None:
     sch.decompose_reduction(sch.get_sblock("out"), outer)
     dots.use_dot(sch, i, form, target)
     found = run_emulated([Kernel(sch.mod["main"], [x, w])], target)[0]
-    wide, rtol = (np.int64, 0.0) if form is U8S8 else (np.float64, 1e-6)
+    wide, rtol = (np.float64, 1e-6) if form is BF16 else (np.int64, 0.0)
     np.testing.assert_allclose(found, np.einsum("kq,kbq->b", x.astype(wide), w.astype(wide)), rtol=rtol)

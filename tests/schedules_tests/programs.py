@@ -25,7 +25,7 @@ from schedules.templates.cpu.depthwise import depthwise
 from schedules.templates.cpu.matmul import matmul
 from schedules.templates.cpu.passes import compiled
 from schedules.templates.cpu.pooling import pool2d
-from schedules.templates.instructions.dots import FORMS, TAPS, U8S8, DotForm
+from schedules.templates.instructions.dots import FORMS, TAPS, DotForm
 from schedules.templates.low_bit.low_bit_matmul import low_bit_matmul
 
 Array = NDArray[Any]
@@ -186,7 +186,7 @@ def dot_conv_case(
     epilogue: bool = True,
 ) -> Case:
     """``conv_case`` with short types; ``weight`` is (O/b, C'/i, kh, kw, i, b), its i holds whole dot products."""
-    depth, border = form.depth, 7 if form is U8S8 else 0
+    depth, border = form.depth, 0 if form.data == "bfloat16" else 7
     o, c, kh, kw, i, b = weight
 
     def build() -> tirx.PrimFunc:
@@ -199,7 +199,7 @@ def dot_conv_case(
         return from_te(x, w, bias, stored(out, bias, lambda at: (0, at[1], 0, 0, at[4])))
 
     def expected(x: Array, w: Array, bias: Array | None = None) -> Array:
-        wide = np.int64 if form is U8S8 else np.float64
+        wide = np.float64 if form.data == "bfloat16" else np.int64
         flat = w.transpose(0, 1, 2, 3, 4, 6, 5).reshape(weight).astype(wide)
         seen = windows(padded(x.astype(wide), pads, border), (kh, kw), strides, dilation)
         n, _, oh, ow = seen.shape[:4]
@@ -355,7 +355,7 @@ def dot_matmul_case(name: str, rows: int, depth: int, blocks: int, lanes: int, f
         return from_te(x, w, bias, stored(out, bias, lambda at: (at[1],)))
 
     def expected(x: Array, w: Array, bias: Array | None = None) -> Array:
-        wide = np.int64 if form is U8S8 else np.float64
+        wide = np.float64 if form.data == "bfloat16" else np.int64
         numbers = x.astype(wide).reshape(rows, -1, form.depth)
         out = np.einsum("mkq,okbq->mob", numbers, w.astype(wide)).reshape(rows, -1)
         return out.astype(form.sum) if bias is None else stored_by_numpy(out + bias)

@@ -7,7 +7,7 @@ DequantizeLinear, s and z are scales and zero points:
     Tables     what is computed of one byte, and rounded to one, is looked up (``byte_tables.py``)
     Products   Conv(DQ(x), DQ(w), DQ(b)) = (ConvInteger(x, w) + b) · (s of x · s of w); MatMul and Gemm the same
     Divided    Q(y · c) = Q'(y · (c / s)), where the scale of Q' is 1: what ONNX Runtime multiplies sums by
-    Unsigned   int8 tensors become uint8 ones of zero point z + 128, which instructions multiply with int8 weights
+    OneType    int8 tensors become uint8 ones of zero point z + 128, or uint8 ones int8: as instructions multiply them
 
 What is left of Q and DQ is arithmetic on single elements (``operators/quantised.py``), which is fused into the products
 before and behind it. The products become kernels in ``operators/integer_products.py``.
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper
@@ -42,14 +43,20 @@ SPELLED = ("QLinearConv", "QLinearMatMul")
 GEOMETRY = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
 """Attributes of convolutions."""
 
+OFFSET = 128
+"""How much more a uint8 is than the int8 that stands for the same number."""
 
-def make_integer(model: ModelProto, inputs: Collection[str], weights: Mapping[str, TensorProto]) -> None:
+
+def make_integer(
+    model: ModelProto, inputs: Collection[str], weights: Mapping[str, TensorProto], activations: str
+) -> None:
     """Rewrite a quantised model in place; another one is left as it is.
 
     Args:
         model: a skeleton (``shapes.skeleton``), its functions expanded.
         inputs: names of its true inputs.
         weights: the initialisers of the whole model, by name.
+        activations: uint8 or int8, the type that products read where it can be chosen.
     """
     if not any(node.op_type.endswith(("QuantizeLinear", "DequantizeLinear", *SPELLED)) for node in model.graph.node):
         return
@@ -59,7 +66,7 @@ def make_integer(model: ModelProto, inputs: Collection[str], weights: Mapping[st
     split_to_slices(model.graph)
     split_batch_norms(model.graph)
     rewrite(model, inputs, only=SPELLED)
-    for step in (_Moved, Tables, _Products, _Divided, _Unsigned):
+    for step in (_Moved, Tables, _Products, _Divided, partial(_OneType, activations)):
         infer_shapes(model, name, strict=False)
         step(model, inputs, weights).run()
         tidy(model.graph)
@@ -287,11 +294,16 @@ class _Divided(Step):
         return self.op(maker.op_type, *parts, *kept, **attributes) if all(parts) else ""
 
 
-class _Unsigned(Step):
-    """int8 activations become uint8 ones, their zero points 128 more."""
+class _OneType(Step):
+    """Activations of the other type of 8 bits become of type ``wanted``, their zero points 128 more or less."""
 
-    def __init__(self, model: ModelProto, inputs: Collection[str], weights: Mapping[str, TensorProto]) -> None:
+    def __init__(
+        self, wanted: str, model: ModelProto, inputs: Collection[str], weights: Mapping[str, TensorProto]
+    ) -> None:
         super().__init__(model, inputs, weights)
+        self._wanted, self._more = wanted, OFFSET if wanted == "uint8" else -OFFSET
+        kinds = (TensorProto.UINT8, TensorProto.INT8)
+        self._kind, self._other = kinds if wanted == "uint8" else kinds[::-1]
         self._shifted = self._shiftable()
 
     def visit(self, node: NodeProto) -> None:
@@ -301,7 +313,7 @@ class _Unsigned(Step):
         if not made and not read:
             self.nodes.append(node)
             return
-        inputs = [f"{name}/u8" if name in self._shifted else str(name) for name in node.input]
+        inputs = [f"{name}/{self._wanted}" if name in self._shifted else str(name) for name in node.input]
         attributes = attributes_of(node)
         attributes.pop("output_dtype", None) if node.op_type == "QuantizeLinear" else None
         if node.op_type in ("QuantizeLinear", "DequantizeLinear"):
@@ -310,11 +322,11 @@ class _Unsigned(Step):
             inputs += [""] * (4 - len(inputs))
             for index in read:
                 inputs[2 + index] = self._zero(inputs[2 + index])
-        to = f"{node.output[0]}/u8" if made else str(node.output[0])
+        to = f"{node.output[0]}/{self._wanted}" if made else str(node.output[0])
         if node.op_type == TABLE:
             inputs[1] = self._table(str(node.input[1]), bool(read), bool(made))
             self.nodes.append(helper.make_node(TABLE, inputs, [to], to, domain=node.domain))
-            self.declare(to, self.scope.shapes[node.output[0]], TensorProto.UINT8 if made else self.scope.types[to])
+            self.declare(to, self.scope.shapes[node.output[0]], self._kind if made else self.scope.types[to])
             return
         self.called(node.op_type, inputs, to, **attributes)
 
@@ -322,23 +334,23 @@ class _Unsigned(Step):
         """A table for shifted bytes, of shifted bytes."""
         table = self.array(name)
         assert table is not None
-        table = np.roll(table, 128) if read else table
-        return self.const((table.astype(np.int32) + 128).astype(np.uint8) if made else table)
+        table = np.roll(table, OFFSET) if read else table
+        return self.const((table.astype(np.int32) + self._more).astype(self._wanted) if made else table)
 
     def _zero(self, zero: str) -> str:
-        """A zero point and 128, as uint8."""
+        """A zero point and what the others get, in the type wanted."""
         if not zero:
-            return self.const(np.uint8(128))
-        wide = self.op("Add", self.cast(zero, TensorProto.INT32), self.const(np.int32(128)))
-        return self.cast(wide, TensorProto.UINT8)
+            return self.const(np.array(self._more, self._wanted))
+        wide = self.op("Add", self.cast(zero, TensorProto.INT32), self.const(np.int32(self._more)))
+        return self.cast(wide, self._kind)
 
     def _shiftable(self) -> set[str]:
-        """The int8 tensors that quantisers make and that nothing reads but what can read uint8 as well."""
+        """The tensors that quantisers make and that nothing reads but what can read the other type as well."""
         found = {
             str(node.output[0])
             for node in self.makers.values()
             if (node.op_type in ("QuantizeLinear", "Concat", TABLE) or _is_move(node))
-            and self.scope.types.get(node.output[0]) == TensorProto.INT8
+            and self.scope.types.get(node.output[0]) == self._other
             and not self.is_constant(node.output[0])
         }
         while True:

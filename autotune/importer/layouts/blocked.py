@@ -99,6 +99,8 @@ def _dot_convolution(layouts: TensorLayouts, found: Convolution, form: DotForm, 
     if value.native is None and value.channels < block:
         lanes = up(value.channels, form.depth)
         image = layouts.builder.emit_te(block_te, layouts.plain(value), lanes, primfunc_name_hint="block")
+    elif groups == 1 and strides[1] == 1:
+        form = layouts.pair_form(form) or form
     inner = math.gcd(up(weight.shape[1], form.depth), lanes)
     packed = layouts.constant(pack_conv(weight, block, inner, groups, form.depth))
     grouped_channels = weight.shape[0] if groups > 1 else 0
@@ -119,7 +121,7 @@ def bordered(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | 
     if value is None or len(shape) != 4 or any(widths[:4]) or str(call.attrs.pad_mode) != "constant":
         return None
     readers = layouts.consumers.get(layouts.current, [])
-    if str(call.ty.dtype) != "uint8" or any(
+    if str(call.ty.dtype) not in ("uint8", "int8") or any(
         str(getattr(getattr(reader, "op", None), "name", "")) != "relax.nn.conv2d" for reader in readers
     ):
         return None
@@ -133,7 +135,7 @@ def matrix_product(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Va
     if value is None or weight is None or weight.ndim != 2 or len(value.shape) < 2:
         return _activation_product(layouts, call, shape)
     dtypes = [str(call.args[0].ty.dtype), str(weight.dtype)]
-    form = form_of(*dtypes)
+    form = form_of(dtypes[0], dtypes[1])
     if (form is None and dtypes != ["float32"] * 2) or (form is not None and str(call.ty.dtype) != form.sum):
         return None
     rows, columns = math.prod(value.shape[:-1]), weight.shape[1]
@@ -141,6 +143,8 @@ def matrix_product(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Va
     if form is None:
         packed = pack_matmul(weight, layouts.block)
     else:
+        if math.prod(value.shape[:-1]) % 2 == 0:
+            form = layouts.pair_form(form) or form
         packed, missing = pack_dots(weight, layouts.block, form.depth), -weight.shape[0] % form.depth
         if missing:
             matrix = layouts.builder.emit(relax.op.nn.pad(matrix, [0, 0, 0, missing]))

@@ -19,6 +19,7 @@ from tvm import relax
 from tvm.ir import GenericConst, GlobalVar, IRModule
 
 from autotune.importer.layouts.packing import Array, Shape
+from schedules.templates.instructions.dots import DotForm
 
 INLINE_LIMIT = 16
 """Elements up to which a constant is part of the program, so that kernels are compiled for its values. Heuristic, not
@@ -120,8 +121,8 @@ class TensorLayouts(ABC):
     image_axes: ClassVar[tuple[int, int]]
     rules: ClassVar[Mapping[str, Rule]]
 
-    def __init__(self, block: int) -> None:
-        self.block = block
+    def __init__(self, block: int, pair_form: Callable[[DotForm], DotForm | None] = lambda _: None) -> None:
+        self.block, self.pair_form = block, pair_form
         self.builder = relax.BlockBuilder()
         self.weights: list[Array] = []
         self.parameters: list[relax.Var] = []

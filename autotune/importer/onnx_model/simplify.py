@@ -40,13 +40,14 @@ LARGEST_WEIGHT = 1 << 27
 logger = logging.getLogger(__name__)
 
 
-def simplify(model: ModelProto, expand: Collection[str] = (), integer_products: bool = True) -> ModelProto:
+def simplify(model: ModelProto, expand: Collection[str] = (), activations: str = "uint8") -> ModelProto:
     """An equivalent, simpler model; ``model`` is left as it is.
 
     Args:
         model: as ``load_model`` gives it.
         expand: standard operators to replace by the function body that ONNX defines them with, such as ``"Selu"``.
-        integer_products: sum the products of quantised tensors as integers; else all between two quantisers is fp32.
+        activations: uint8 or int8, which products of quantised tensors read, summed as integers; "" where all that is
+            between two quantisers becomes fp32.
 
     Raises:
         ModelError: if a function cannot be expanded, or the expanded model's shapes do not fit.
@@ -59,8 +60,8 @@ def simplify(model: ModelProto, expand: Collection[str] = (), integer_products: 
         infer_shapes(small, small.graph.name or "model")  # ONNX could not check the inputs of these operators before
     small = _raise_opset(small)
     keep_packed(small, inputs)
-    if integer_products:
-        make_integer(small, inputs, {tensor.name: tensor for tensor in model.graph.initializer})
+    if activations:
+        make_integer(small, inputs, {tensor.name: tensor for tensor in model.graph.initializer}, activations)
     small, steps = resolve(small, inputs, expand)
     if all(node.domain in STANDARD_DOMAINS for node in small.graph.node):
         small = _raise_opset(small)  # what stood in the way may be gone

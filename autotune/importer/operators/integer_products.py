@@ -1,4 +1,4 @@
-"""Products of 8-bit integers, summed in int32: uint8 activations times int8 weights, all else in one constant behind.
+"""Products of 8-bit integers, summed in int32: activations times int8 weights, all else in one constant behind.
 
 With weights w and zero points a of x and c of w, both integers,
 
@@ -23,6 +23,7 @@ from tvm import relax, te, tirx
 from tvm.ir import GenericConst
 
 from autotune.importer.conversion.registry import Inputs, converts
+from autotune.importer.integers.integer_graph import OFFSET
 from autotune.importer.onnx_model.rewrites import replace_nodes
 from autotune.importer.onnx_model.scope import Scope
 from schedules.errors import ModelError
@@ -34,12 +35,13 @@ PRODUCTS = ("ConvInteger", "MatMulInteger")
 BIAS = 4
 """Input of a product behind ONNX's own: an int32 constant that is added to the sums."""
 
-OFFSET = 128
-"""How much more a uint8 is than the int8 that stands for the same number."""
 
+def with_biases(model: ModelProto, activations: str) -> ModelProto:
+    """``model`` with int32 constants that are added to integer products as their input ``BIAS``, in place.
 
-def with_biases(model: ModelProto) -> ModelProto:
-    """``model`` with int32 constants that are added to integer products as their input ``BIAS``, in place."""
+    Args:
+        activations: uint8 or int8, the type that products are to read; their attribute of that name.
+    """
     scope = Scope(model)
     reads: dict[str, int] = {value.name: 2 for value in model.graph.output}
     for node in model.graph.node:
@@ -48,6 +50,8 @@ def with_biases(model: ModelProto) -> ModelProto:
     products = {node.output[0]: node for node in model.graph.node if node.op_type in PRODUCTS}
     kept: list[NodeProto] = []
     for node in model.graph.node:
+        if node.op_type in PRODUCTS and not any(each.name == "activations" for each in node.attribute):
+            node.attribute.append(helper.make_attribute("activations", activations))
         made = next((name for name in node.input if name in products and reads[name] == 1), "")
         bias = next((name for name in node.input if name in scope.tensors), "")
         if node.op_type == "Add" and made and bias and scope.shapes.get(node.output[0]) == scope.shapes.get(made):
@@ -70,7 +74,7 @@ def matmul_integer(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any]
     if weight is None or weight.ndim != 2:
         left = _wide(bb, data, _rows(zero, data))
         return _plus(bb, relax.op.matmul(left, _wide(bb, right, right_zero), out_dtype="int32"), bias)
-    data, zero = _unsigned(bb, data, zero)
+    data, zero = _of_type(bb, _wanted(attrs), data, zero)
     form = _Weight.of(weight, _array(right_zero), 1)
     product = bb.emit(relax.op.matmul(data, relax.const(form.values), out_dtype="int32"))
     sums = form.values.astype(np.int64).sum(0)
@@ -100,7 +104,7 @@ def conv_integer(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], 
         padded = _padded(bb, _wide(bb, data, zero), geometry.padding, None)
         geometry = _Geometry(geometry.strides, (0,) * 2 * rank, geometry.dilation)
         return _plus(bb, _convolved(padded, wide, geometry, groups), bias)
-    data, zero = _unsigned(bb, data, zero)
+    data, zero = _of_type(bb, _wanted(attrs), data, zero)
     data, padding = _with_border(bb, data, zero, geometry.padding)
     geometry = _Geometry(geometry.strides, padding, geometry.dilation)
     form = _Weight.of(weight, _array(right_zero), 0)
@@ -217,19 +221,26 @@ def _padded(bb: relax.BlockBuilder, data: relax.Expr, padding: Sequence[int], ze
     return bb.emit_te(compute, data, zero, primfunc_name_hint="border")
 
 
-def _unsigned(
-    bb: relax.BlockBuilder, data: relax.Expr, zero: relax.Expr | None
+def _wanted(attrs: dict[str, Any]) -> str:
+    """The type that a product's activations should have."""
+    given = attrs.get("activations", b"") or b"uint8"
+    return given.decode() if isinstance(given, bytes) else str(given)
+
+
+def _of_type(
+    bb: relax.BlockBuilder, wanted: str, data: relax.Expr, zero: relax.Expr | None
 ) -> tuple[relax.Expr, relax.Expr | None]:
-    """int8 data and its zero point as uint8."""
-    if str(data.ty.dtype) == "uint8":
+    """Data of either type of 8 bits and its zero point as ``wanted``."""
+    if str(data.ty.dtype) == wanted:
         return data, zero
+    more = OFFSET if wanted == "uint8" else -OFFSET
 
     def shifted(x: relax.Expr) -> relax.Expr:
-        wide = relax.op.add(relax.op.astype(x, "int32"), relax.const(OFFSET, "int32"))
-        return bb.emit(relax.op.astype(wide, "uint8"))
+        wide = relax.op.add(relax.op.astype(x, "int32"), relax.const(more, "int32"))
+        return bb.emit(relax.op.astype(wide, wanted))
 
-    known = np.zeros((), np.int8) if zero is None else _array(zero)
-    moved = shifted(zero) if known is None else relax.const((known.astype(np.int32) + OFFSET).astype(np.uint8))
+    known = np.zeros(()) if zero is None else _array(zero)
+    moved = shifted(zero) if known is None else relax.const((known.astype(np.int32) + more).astype(wanted))
     return shifted(data), moved
 
 

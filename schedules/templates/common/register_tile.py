@@ -56,6 +56,15 @@ def tile_order(vectors: tuple[LoopRV, int], numbers: tuple[LoopRV, ...], count: 
     return (*numbers, loop) if extent <= count else (loop, *numbers)
 
 
+SUM_BYTES = 4
+"""Of one sum, whatever is multiplied."""
+
+
+def registers_of(lanes: int, target: Target) -> int:
+    """Vector registers that ``lanes`` sums take: more than one where blocks are longer than vectors."""
+    return max(1, lanes * SUM_BYTES // target.vector_bytes)
+
+
 def tile_registers(vectors: NDArray[Any], numbers: NDArray[Any], target: Target) -> NDArray[Any]:
     """Vector registers that a tile of ``vectors`` × ``numbers`` sums takes in ``tile_order``."""
     beside = numbers + LANE_SPARE if target.lane_operands else np.minimum(vectors, numbers) + 1

@@ -31,7 +31,7 @@ from schedules.errors import UsageError, check
 from schedules.space import Columns, Knob, Space
 from schedules.target import Target
 from schedules.templates.common.ranking import ranked
-from schedules.templates.common.register_tile import few_registers, spread, unroll_tile
+from schedules.templates.common.register_tile import few_registers, registers_of, spread, unroll_tile
 from schedules.templates.common.structure import (
     MOST_BLOCKS,
     MOST_JOB_ROWS,
@@ -135,7 +135,7 @@ class BatchMatmulTemplate(MarkedTemplate):
 
         def fits(columns: Columns) -> NDArray[np.bool_]:
             tile = columns["tm"] * columns["tn"]
-            held = few_registers(columns["tn"], columns["tm"], target)
+            held = few_registers(columns["tn"] * registers_of(lanes, target), columns["tm"], target)
             whole: NDArray[np.bool_] = held & (columns["rows"] % columns["tm"] == 0)
             return whole & (tile * columns["unroll"] <= MOST_UNROLLED)
 

@@ -48,7 +48,7 @@ from schedules.errors import check
 from schedules.space import ENUMERATION_LIMIT, Columns, Knob, Space
 from schedules.target import Target
 from schedules.templates.common.prefetch import FEWEST_TILES, Panel, prefetch_next
-from schedules.templates.common.register_tile import MOST_NUMBERS, tile_order, tile_registers, unroll_tile
+from schedules.templates.common.register_tile import MOST_NUMBERS, registers_of, tile_order, tile_registers, unroll_tile
 from schedules.templates.common.splice import replace_anchor
 from schedules.templates.common.structure import (
     MOST_BLOCKS,
@@ -64,7 +64,8 @@ from schedules.templates.common.windows import Window, pad_spatial
 from schedules.templates.cpu import winograd
 from schedules.templates.cpu.conv2d_features import features, first_guesses
 from schedules.templates.cpu.window_tiles import place_padding
-from schedules.templates.instructions.dots import BF16, depth_axes, form_of, multiplied, use_dot
+from schedules.templates.instructions.dots import depth_axes, form_of, multiplied, use_dot
+from schedules.templates.instructions.row_pairs import apart, use_pairs
 from schedules.templates.template import MarkedTemplate
 
 OP = "conv2d"
@@ -101,11 +102,14 @@ def conv2d(
         (n, O/b, oh, ow, b).
     """
     blocks, depth, kh_size, kw_size, inner, lanes, *quad = (int(x) for x in weight.shape)
+    form = form_of(str(data.dtype), str(weight.dtype), *quad)
+    width = window.output_size(int(data.shape[2]), int(data.shape[3]))[1]
+    if form is not None and width % form.rows:  # a column more, which is computed and left out
+        window = replace(window, padding=(*window.padding[:3], window.padding[3] + window.strides[1]))
     strides, padding, dilation = window.strides, window.padding, window.dilation
-    form = form_of(str(data.dtype), str(weight.dtype))
     packed = math.prod(quad)  # channels that one lane of a vector of weights holds
     oh_size, ow_size = window.output_size(int(data.shape[2]), int(data.shape[3]))
-    padded = pad_spatial(data, padding, border, words="uint16" if form is BF16 else "")
+    padded = pad_spatial(data, padding, border, words="uint16" if str(data.dtype) == "bfloat16" else "")
     ci = te.reduce_axis((0, depth), "ci")
     kh = te.reduce_axis((0, kh_size), "kh")
     kw = te.reduce_axis((0, kw_size), "kw")
@@ -138,7 +142,7 @@ def conv2d(
             touches(o, ci // (depth // span), per_group, groups, lanes), value, tirx.const(0.0, data.dtype)
         )
 
-    return te.compute(
+    out = te.compute(
         (data.shape[0], blocks, oh_size, ow_size, lanes),
         lambda n, o, oh, ow, b: te.sum(
             multiplied(
@@ -151,6 +155,9 @@ def conv2d(
         name="conv2d",
         attrs={"tune.anchor": OP, "tune.geometry": json.dumps(geometry)},
     )
+    if ow_size == width:
+        return out
+    return te.compute((*out.shape[:3], width, lanes), lambda *at: out(*at), name="crop")
 
 
 def _in_lane(channel: tirx.Expr, within: list[te.IterVar]) -> tirx.Expr:
@@ -191,12 +198,14 @@ class Conv2dTemplate(MarkedTemplate):
         """Register tiles that fit ``target``, reduction unrolling, where padding happens, the grain, the algorithm."""
         batch, blocks, height, width, lanes = anchor.spatial
         inner = anchor.reduction[3]
+        per_block = registers_of(lanes, target)
+        pairs = anchor.form is not None and anchor.form.rows == 2
         group_blocks = blocks // anchor.groups if blocks % anchor.groups == 0 else blocks
         most_blocks = 1 if "span" in anchor.geometry else MOST_BLOCKS
         algorithms = (0, *(m for m in (2, 4) if _winograd_applies(anchor) and min(height, width) > m))
         tiles_h = {m: batch * -(-height // m) for m in algorithms if m}
         tiles_w = {m: -(-width // m) for m in algorithms if m}
-        ragged = _ragged(width)
+        ragged = () if pairs else _ragged(width)
         knobs = _listable(
             Knob("algorithm", algorithms),
             Knob("to", divisors(group_blocks, most_blocks)),
@@ -213,11 +222,13 @@ class Conv2dTemplate(MarkedTemplate):
         def fits(columns: Columns) -> NDArray[np.bool_]:
             m = columns["algorithm"]
             tile = columns["to"] * columns["th"] * columns["tw"]
-            held = tile_registers(columns["to"], columns["th"] * columns["tw"], target)
+            held = tile_registers(columns["to"] * per_block, columns["th"] * columns["tw"], target)
             allowed = (held <= target.vector_registers) & (columns["unroll"] * tile <= MOST_UNROLLED)
             fitting = (width % columns["tw"] == 0) | np.isin(columns["tw"], ragged)
             direct = (m == 0) & (height % columns["th"] == 0) & fitting
             direct &= (height % columns["rows"] == 0) & (columns["rows"] % columns["th"] == 0)
+            if pairs:
+                direct &= columns["tw"] % 2 == 0
             tiles = columns["rows"] / columns["th"] * np.ceil(width / columns["tw"])
             found = direct & ((columns["depth"] == whole) | (tiles >= FEWEST_TILES))
             for size in tiles_h:
@@ -261,6 +272,9 @@ class Conv2dTemplate(MarkedTemplate):
         conv = sch.get_sblock(anchor.block)
         # Sums of their own where nothing follows: a prefetch may read the result, as LLVM sees it.
         tail = inline_epilogue(sch, anchor) or sch.cache_write(conv, 0, "global")
+        form = anchor.form
+        pairs = form is not None and form.rows == 2
+        rows_of_sums = sch.cache_write(conv, 0, "global") if pairs else None
         n, o, oh, ow, b, ci, kh, kw, i, *quad = sch.get_loops(conv)
         to, th, tw, rows = (config.integer(k) for k in ("to", "th", "tw", "rows"))
         check(rows % th == 0, f"rows {rows} is not a multiple of th {th}")
@@ -276,7 +290,11 @@ class Conv2dTemplate(MarkedTemplate):
         summed = [*rest, kh, kw, io, ii]
         fused = [n, ho, oo] if config.integer("outer") else [n, oo, ho]
         tiles = [outermost, hm, wo] if cut else [hm, wo, outermost]
-        sch.reorder(*fused, *tiles, *summed, *tile_order((oi, to), (hi, wi), th * tw), b, *quad)
+        wi, *pair = sch.split(wi, [None, 2]) if pairs else [wi]
+        order = tile_order((oi, to), (hi, wi), th * tw // (1 + len(pair)))
+        sch.reorder(*fused, *tiles, *summed, *order, *pair, b, *quad)
+        if rows_of_sums is not None:
+            sch.reverse_compute_at(rows_of_sums, wo, preserve_unit_loops=True)
         sch.reverse_compute_at(tail, fused[-1] if cut else wo, preserve_unit_loops=True)
         outer = sch.fuse(*fused)
         sch.parallel(outer)
@@ -289,14 +307,21 @@ class Conv2dTemplate(MarkedTemplate):
         if anchor.form is None:
             sch.vectorize(b)
         init = sch.decompose_reduction(conv, outermost)
-        unroll_tile(sch, init, 4)
+        unroll_tile(sch, init, 4 + len(pair))
         unroll_tile(sch, tail, 1 if cut else 4)
         if span > 1:
             _skip_untouched(sch, conv, outermost, oi, anchor)
         else:
             _prefetch(sch, anchor, config, (outer, hm, wo), (outermost, *rest, kh, kw, io))
-        if anchor.form is not None:
-            use_dot(sch, b, anchor.form, target)
+        if form is not None and rows_of_sums is not None:
+            *outside, column, _ = sch.get_loops(rows_of_sums)
+            for loop in (*outside[-2:], sch.split(column, [None, 2])[0]):
+                sch.unroll(loop)
+            apart(sch, rows_of_sums)
+            together = anchor.shapes[anchor.data][-1] == form.depth
+            use_pairs(sch, pair[0], form, target, together)
+        elif form is not None:
+            use_dot(sch, b, form, target)
 
 
 def _prefetch(
@@ -347,7 +372,7 @@ def _skip_untouched(sch: s_tir.Schedule, conv: SBlockRV, touched: LoopRV, inner:
 def _chunks(anchor: Anchor) -> tuple[int, ...]:
     """Choices of the knob ``depth``: the whole sum, and the divisors of ci that give chunks of ``CHUNKS`` terms."""
     depth, kh, kw, inner = anchor.reduction[:4]
-    if "span" in anchor.geometry or anchor.plain:
+    if "span" in anchor.geometry or anchor.plain or (anchor.form is not None and anchor.form.rows > 1):
         return (depth,)
     terms = kh * kw * inner
     if depth * terms < LONG:

@@ -12,6 +12,7 @@ from schedules.templates.cpu.generic import GenericTemplate
 from schedules.templates.cpu.matmul import MatmulTemplate
 from schedules.templates.cpu.pooling import PoolTemplate
 from schedules.templates.cpu.rows import RowsTemplate
+from schedules.templates.instructions.dots import byte_form
 from schedules.templates.instructions.llvm_target import llvm_target
 from schedules.templates.low_bit.low_bit_matmul import LowBitMatmulTemplate
 from schedules.templates.template import TemplateSet, unchanged
@@ -34,6 +35,6 @@ CPU_TEMPLATES = TemplateSet(
     expand=vector_math,
     tvm_target=llvm_target,
     half_native=False,
-    integer_products=True,
+    activations=lambda target: byte_form(target).data,
     channels_last=False,
 )

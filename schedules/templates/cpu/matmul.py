@@ -22,14 +22,14 @@ import json
 import numpy as np
 from numpy.typing import NDArray
 from tvm import s_tir, te, tirx
-from tvm.s_tir.schedule import LoopRV
+from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from schedules.config import Config
 from schedules.space import Columns, Knob, Space
 from schedules.target import Target
 from schedules.templates.common.prefetch import FEWEST_TILES, OFTEN, Panel, prefetch_next
 from schedules.templates.common.ranking import ranked
-from schedules.templates.common.register_tile import few_registers, spread, unroll_tile
+from schedules.templates.common.register_tile import few_registers, registers_of, spread, unroll_tile
 from schedules.templates.common.structure import (
     MOST_BLOCKS,
     MOST_JOB_ROWS,
@@ -41,6 +41,7 @@ from schedules.templates.common.structure import (
     inline_epilogue,
 )
 from schedules.templates.instructions.dots import depth_axes, form_of, multiplied, use_dot
+from schedules.templates.instructions.row_pairs import apart, use_pairs
 from schedules.templates.template import MarkedTemplate
 
 OP = "matmul"
@@ -52,8 +53,8 @@ of weights, the next one and all rows of x to share an L2."""
 
 def matmul(x: te.Tensor, weight: te.Tensor) -> te.Tensor:
     """x (m, k), weight (n/b, k, b) or (n/b, k/Q, b, Q) → (m, n)."""
-    blocks, depth, lanes, *_ = (int(size) for size in weight.shape)
-    form = form_of(str(x.dtype), str(weight.dtype))
+    blocks, depth, lanes, *quad = (int(size) for size in weight.shape)
+    form = form_of(str(x.dtype), str(weight.dtype), *quad)
     k, within = te.reduce_axis((0, depth), "k"), depth_axes(form)
     attrs = {"tune.anchor": OP, "tune.lanes": lanes}
     if form is not None:
@@ -79,6 +80,7 @@ class MatmulTemplate(MarkedTemplate):
         blocks = columns_count // lanes
         depth = anchor.reduction[0]
         limit = target.vector_registers - SPARE_REGISTERS
+        per_block, pairs = registers_of(lanes, target), _has_pairs(anchor)
         knobs = (
             Knob("tm", divisors(rows, limit)),
             Knob("tn", divisors(blocks, MOST_BLOCKS)),
@@ -90,8 +92,10 @@ class MatmulTemplate(MarkedTemplate):
 
         def fits(columns: Columns) -> NDArray[np.bool_]:
             tile = columns["tm"] * columns["tn"]
-            allowed = few_registers(columns["tn"], columns["tm"], target) & (tile * columns["unroll"] <= MOST_UNROLLED)
-            allowed &= columns["rows"] % columns["tm"] == 0
+            allowed = few_registers(columns["tn"] * per_block, columns["tm"], target)
+            allowed &= (tile * columns["unroll"] <= MOST_UNROLLED) & (columns["rows"] % columns["tm"] == 0)
+            if pairs:
+                allowed &= (columns["tm"] % 2 == 0) & (columns["depth"] == depth)
             legal: NDArray[np.bool_] = allowed & ((columns["depth"] == depth) | (columns["rows"] >= 4 * columns["tm"]))
             return legal
 
@@ -123,7 +127,9 @@ class MatmulTemplate(MarkedTemplate):
     def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:
         """Rewrite ``sch`` in place."""
         block = sch.get_sblock(anchor.block)
-        tail = inline_epilogue(sch, anchor)
+        tail, pairs = inline_epilogue(sch, anchor), _has_pairs(anchor)
+        apart_rows = self._apart_rows(sch, block, tail is None, _lanes(anchor)) if pairs else []
+        tail = tail or (apart_rows.pop(0) if pairs else None)
         m, n, k, *within = sch.get_loops(block)
         tm, tn, rows = (config.integer(name) for name in ("tm", "tn", "rows"))
         mo, mm, mi = sch.split(m, [None, rows // tm, tm])
@@ -132,7 +138,10 @@ class MatmulTemplate(MarkedTemplate):
         cut = chunk < anchor.reduction[0]
         kc, ko, ki = sch.split(k, [None, chunk // unroll, unroll])
         order = (mo, no) if config.integer("outer") else (no, mo)
-        sch.reorder(*order, *((kc, mm) if cut else (mm, kc)), ko, ki, mi, ni, b, *within)
+        mi, *pair = sch.split(mi, [None, 2]) if pairs else [mi]
+        sch.reorder(*order, *((kc, mm) if cut else (mm, kc)), ko, ki, mi, ni, *pair, b, *within)
+        for copy in apart_rows:
+            sch.reverse_compute_at(copy, mm, preserve_unit_loops=True)
         if tail is not None:
             sch.reverse_compute_at(tail, order[-1] if cut else mm, preserve_unit_loops=True)
             fused = sch.get_loops(tail)[-1]
@@ -148,11 +157,30 @@ class MatmulTemplate(MarkedTemplate):
         for loop in (ki, mi, ni):
             sch.unroll(loop)
         init = sch.decompose_reduction(block, kc)
-        unroll_tile(sch, init, 3)
-        if tail is not None:
+        unroll_tile(sch, init, 3 + len(pair))
+        if anchor.epilogue:
             self._prefetch(sch, anchor, config, (job, mm, kc, ko))
-        if anchor.form is not None:
+        if anchor.form is not None and pairs:
+            for copy in apart_rows:
+                row, column = sch.get_loops(copy)[-2:]
+                (row, two), (column, lane) = sch.split(row, [None, 2]), sch.split(column, [None, _lanes(anchor)])
+                sch.reorder(row, column, two, lane)
+                for loop in (row, column):
+                    sch.unroll(loop)
+                apart(sch, copy)
+            use_pairs(sch, pair[0], anchor.form, target, together=False)
+        elif anchor.form is not None:
             use_dot(sch, b, anchor.form, target)
+
+    def _apart_rows(self, sch: s_tir.Schedule, block: SBlockRV, alone: bool, lanes: int) -> list[SBlockRV]:
+        """Copies of the sums of pairs: with ``alone`` first that to the result, then that which puts them in rows.
+
+        Both rows of a pair lie together: sums and their rows are kept as (n/b, m, b).
+        """
+        copies = [sch.cache_write(block, 0, "global") for _ in range(1 + alone)]
+        for each in (block, copies[-1]):
+            sch.transform_layout(each, ("write", 0), lambda m, n: (n // lanes, m, n % lanes))
+        return copies
 
     def _tiles(self, anchor: Anchor, config: Config) -> int:
         """Tiles that pass over one panel of weights, or over one chunk of it, before the next."""
@@ -194,6 +222,10 @@ def _chunks(rows: int, depth: int) -> tuple[int, ...]:
     """Choices of the knob ``depth``: all of the sum, and parts of it that are worth a pass."""
     parts = [d for d in divisors(depth) if CHUNKS[0] <= d <= CHUNKS[1] and d < depth] if rows >= 4 else []
     return (*parts, depth)
+
+
+def _has_pairs(anchor: Anchor) -> bool:
+    return anchor.form is not None and anchor.form.rows == 2
 
 
 def _lanes(anchor: Anchor) -> int:

@@ -33,6 +33,6 @@ CUDA_TEMPLATES = TemplateSet(
     expand=unchanged,  # GPUs have instructions for exp and its like
     tvm_target=_tvm_target,
     half_native=True,
-    integer_products=False,
+    activations=lambda _: "",
     channels_last=True,
 )

@@ -54,6 +54,29 @@ def function(symbol: str, lanes: int, sum_type: str, body: str, declared: str = 
     return FUNCTION.format(symbol=symbol, declared=declared.format(**sizes), spread=spread, body=body, **sizes)
 
 
+HALVES = """
+{half}
+define linkonce_odr <{n} x {sum}> @{symbol}(<{n} x {sum}> %c, i32 %one, <{n} x i32> %w) alwaysinline {{
+  %cl = shufflevector <{n} x {sum}> %c, <{n} x {sum}> poison, <{m} x i32> <{low}>
+  %ch = shufflevector <{n} x {sum}> %c, <{n} x {sum}> poison, <{m} x i32> <{high}>
+  %wl = shufflevector <{n} x i32> %w, <{n} x i32> poison, <{m} x i32> <{low}>
+  %wh = shufflevector <{n} x i32> %w, <{n} x i32> poison, <{m} x i32> <{high}>
+  %l = call <{m} x {sum}> @{symbol}_half(<{m} x {sum}> %cl, i32 %one, <{m} x i32> %wl)
+  %h = call <{m} x {sum}> @{symbol}_half(<{m} x {sum}> %ch, i32 %one, <{m} x i32> %wh)
+  %r = shufflevector <{m} x {sum}> %l, <{m} x {sum}> %h, <{n} x i32> <{low}, {high}>
+  ret <{n} x {sum}> %r
+}}
+"""
+
+
+def function_in_halves(symbol: str, lanes: int, sum_type: str, body: str, declared: str, spread: str) -> str:
+    """``function`` by two instructions of half of ``lanes`` each."""
+    m = lanes // 2
+    half = function(f"{symbol}_half", m, sum_type, body, declared, spread)
+    low, high = (", ".join(f"i32 {at}" for at in range(first, first + m)) for first in (0, m))
+    return HALVES.format(half=half, n=lanes, m=m, sum=sum_type, symbol=symbol, low=low, high=high)
+
+
 # One instruction multiplies 4 unsigned by 4 signed bytes and adds their sum: AVX512_VNNI, AVX-VNNI.
 
 VPDPBUSD = """
@@ -90,9 +113,17 @@ USDOT = """
 """
 DECLARED_USDOT = "declare <{n} x i32> @llvm.aarch64.neon.usdot.v{n}i32.v{n4}i8(<{n} x i32>, <{n4} x i8>, <{n4} x i8>)"
 
-# AArch64 with only signed by signed: (x - 128) · w + 128 · Σ w. Where tiles share weights, so they do Σ w.
+# AArch64 without I8MM multiplies 4 signed by 4 signed bytes, the number again as one lane.
 
 SDOT = """
+  %xb = bitcast <{n} x i32> %x to <{n4} x i8>
+  %wb = bitcast <{n} x i32> %w to <{n4} x i8>
+  %r = call <{n} x i32> @llvm.aarch64.neon.sdot.v{n}i32.v{n4}i8(<{n} x i32> %c, <{n4} x i8> %wb, <{n4} x i8> %xb)
+"""
+
+# The same for unsigned numbers: (x - 128) · w + 128 · Σ w, for weights of few bits, which stand for %x here.
+
+SDOT_UNSIGNED = """
   %low = xor <{n} x i32> %x, splat (i32 -2139062144)
   %xb = bitcast <{n} x i32> %low to <{n4} x i8>
   %wb = bitcast <{n} x i32> %w to <{n4} x i8>
@@ -105,13 +136,13 @@ SDOT = """
 DECLARED_SDOT = "declare <{n} x i32> @llvm.aarch64.neon.sdot.v{n}i32.v{n4}i8(<{n} x i32>, <{n4} x i8>, <{n4} x i8>)"
 
 
-def portable_u8s8() -> str:
-    """Four multiply-adds of 32-bit numbers, for any processor."""
+def portable_bytes(signed: bool) -> str:
+    """Four multiply-adds of 32-bit numbers, for any processor; ``signed`` says whether those of %x are."""
     sums = ["%c", "%s0", "%s1", "%s2", "%r"]
     return "".join(
         f"""
-  %a{byte} = lshr <{{n}} x i32> %x, splat (i32 {8 * byte})
-  %x{byte} = and <{{n}} x i32> %a{byte}, splat (i32 255)
+  %a{byte} = shl <{{n}} x i32> %x, splat (i32 {24 - 8 * byte})
+  %x{byte} = {"ashr" if signed else "lshr"} <{{n}} x i32> %a{byte}, splat (i32 24)
   %b{byte} = shl <{{n}} x i32> %w, splat (i32 {24 - 8 * byte})
   %w{byte} = ashr <{{n}} x i32> %b{byte}, splat (i32 24)
   %p{byte} = mul <{{n}} x i32> %x{byte}, %w{byte}
@@ -167,3 +198,59 @@ define linkonce_odr <{n} x i16> @{symbol}(<{n} x float> %x) alwaysinline {{
 """
 
 DECLARED_FMULADD = "declare <{n} x float> @llvm.fmuladd.v{n}f32(<{n} x float>, <{n} x float>, <{n} x float>)"
+
+# AArch64 multiplies two rows of 8 bytes by two columns, and adds to 2 × 2 sums: [x0·w0, x0·w1, x1·w0, x1·w1].
+
+PAIR = """
+declare <4 x {sum}> @llvm.aarch64.neon.{intrinsic}(<4 x {sum}>, {operand}, {operand})
+define linkonce_odr <{n2} x {sum}> @{symbol}(<{n2} x {sum}> %c, <4 x i32> %x, <{n2} x i32> %w) alwaysinline {{
+  %xb = bitcast <4 x i32> %x to {operand}
+{steps}
+  ret <{n2} x {sum}> {last}
+}}
+"""
+PAIR_STEP = """
+  %w{at} = shufflevector <{n2} x i32> %w, <{n2} x i32> poison, <4 x i32> <{taken}>
+  %wb{at} = bitcast <4 x i32> %w{at} to {operand}
+  %c{at} = shufflevector <{n2} x {sum}> %c, <{n2} x {sum}> poison, <4 x i32> <{taken}>
+  %s{at} = call <4 x {sum}> @llvm.aarch64.neon.{intrinsic}(<4 x {sum}> %c{at}, {operand} %xb, {operand} %wb{at})
+"""
+
+
+def pair_function(symbol: str, lanes: int, sum_ir: str, name: str, types: tuple[str, str]) -> str:
+    """Two rows by ``lanes`` columns: 2 · ``lanes`` sums, those of two columns together as the instruction has them.
+
+    Args:
+        types: the end of the intrinsic's name, and the type of its operands.
+    """
+    end, operand = types
+    names = {"n2": 2 * lanes, "sum": sum_ir, "operand": operand, "intrinsic": f"{name}.{end}" if end else name}
+    steps, count = "", lanes // 2
+    for at in range(count):
+        taken = ", ".join(f"i32 {4 * at + each}" for each in range(4))
+        steps += PAIR_STEP.format(at=at, taken=taken, **names)
+    joined, size, at = [f"%s{at}" for at in range(count)], 4, 0
+    while len(joined) > 1:
+        both = ", ".join(f"i32 {each}" for each in range(2 * size))
+        for left in range(len(joined) // 2):
+            kind = f"<{size} x {sum_ir}>"
+            steps += f"  %j{at} = shufflevector {kind} {joined[2 * left]}, {kind} {joined[2 * left + 1]}, "
+            steps += f"<{2 * size} x i32> <{both}>\n"
+            joined[2 * left] = f"%j{at}"
+            at += 1
+        joined, size = joined[::2], 2 * size
+    return PAIR.format(symbol=symbol, steps=steps.strip("\n"), last=joined[0], **names)
+
+
+APART = """
+define linkonce_odr <{n2} x {sum}> @{symbol}(<{n2} x {sum}> %c) alwaysinline {{
+  %r = shufflevector <{n2} x {sum}> %c, <{n2} x {sum}> poison, <{n2} x i32> <{order}>
+  ret <{n2} x {sum}> %r
+}}
+"""
+
+
+def apart_function(symbol: str, lanes: int, sum_ir: str) -> str:
+    """The sums of ``pair_function`` in two rows of ``lanes``."""
+    order = (4 * (lane // 2) + 2 * row + lane % 2 for row in range(2) for lane in range(lanes))
+    return APART.format(symbol=symbol, n2=2 * lanes, sum=sum_ir, order=", ".join(f"i32 {each}" for each in order))

@@ -10,9 +10,16 @@ instruction for it, chosen by what the target has when a config is applied:
 The Q numbers that one lane adds up lie together, in weights (…, b, q) as in activations (…, q), and fill 4 bytes:
 
     form   numbers · weights → sums        Q   instructions, best first
-    u8s8   uint8 · int8 → int32            4   vpdpbusd; vpmaddwd (exact: of single bytes); usdot; sdot; any processor
+    u8s8   uint8 · int8 → int32            4   vpdpbusd; vpmaddwd (exact: of single bytes); usdot; any processor
     taps   the same, of n · Q numbers      4   the same, the numbers turned before
+    s8s8   int8 · int8 → int32             4   sdot; any processor
+    u8s8m  uint8 · int8 → int32            8   usmmla
     bf16   bfloat16 · bfloat16 → float32   2   vdpbf16ps; bfdot; any processor, by float32
+    bf16m  bfloat16 · bfloat16 → float32   4   bfmmla
+
+A *pair form* (those with an m) multiplies two rows of numbers by the weights at once, in 2 × 2 sums of Q products, and
+is only for targets that have it. The Q numbers fill 8 bytes. Sums lie as the instruction has them, and ``apart`` puts
+them in rows.
 
 In ``taps`` every lane has numbers of its own, as channels of a depthwise convolution have: x[q, b], those of one q
 together.
@@ -50,6 +57,7 @@ class DotForm:
         depth: numbers that one lane adds up, Q.
         bits: of a weight that is packed with others into bytes; 0 for weights of a type of their own.
         turned: whether every lane has numbers of its own.
+        rows: of numbers that one instruction multiplies.
     """
 
     name: str
@@ -60,11 +68,18 @@ class DotForm:
     depth: int
     bits: int = 0
     turned: bool = False
+    rows: int = 1
 
 
 U8S8 = DotForm("u8s8", "uint8", "int8", "int32", "i32", 4)
 TAPS = DotForm("taps", "uint8", "int8", "int32", "i32", 4, turned=True)
+S8S8 = DotForm("s8s8", "int8", "int8", "int32", "i32", 4)
 BF16 = DotForm("bf16", "bfloat16", "bfloat16", "float32", "float", 2)
+PAIRS = (
+    DotForm("u8s8m", "uint8", "int8", "int32", "i32", 8, rows=2),
+    DotForm("bf16m", "bfloat16", "bfloat16", "float32", "float", 4, rows=2),
+)
+"""Two rows of numbers at once."""
 
 LOW_BITS = tuple(
     DotForm(f"{name}u{bits}", data, "uint8", sums, ir, 32 // bits, bits)
@@ -73,12 +88,20 @@ LOW_BITS = tuple(
 )
 """Weights of few bits with activations in int8 or float32."""
 
-FORMS = {form.name: form for form in (U8S8, TAPS, BF16, *LOW_BITS)}
+FORMS = {form.name: form for form in (U8S8, TAPS, S8S8, BF16, *PAIRS, *LOW_BITS)}
 
 
-def form_of(data: str, weight: str) -> DotForm | None:
-    """The form of a product of these types, None where they have none."""
-    return next((form for form in (U8S8, BF16) if (form.data, form.weight) == (data, weight)), None)
+def form_of(data: str, weight: str, depth: int = 0) -> DotForm | None:
+    """The form of a product of these types, None where they have none; with ``depth`` Q, that of so many a lane."""
+    forms = (form for form in (U8S8, S8S8, BF16, *PAIRS) if (form.data, form.weight) == (data, weight))
+    return next((form for form in forms if depth in (0, form.depth)), None)
+
+
+def pair_form(form: DotForm, target: Target) -> DotForm | None:
+    """The form that multiplies two rows at once where ``target`` has an instruction for it."""
+    found = next((pair for pair in PAIRS if (pair.data, pair.weight) == (form.data, form.weight)), None)
+    features = features_of(target)
+    return found if any(dot.form is found and dot.features <= features for dot in CATALOG) else None
 
 
 def multiplied(number: tirx.Expr, weight: tirx.Expr, form: DotForm | None) -> tirx.Expr:
@@ -112,20 +135,33 @@ class Dot:
     ir: Callable[[str, int], str]
 
 
-def _dot(name: str, form: DotForm, lanes: int, features: str, body: str, declared: str = "") -> Dot:
-    spread = dot_ir.TURNED if form.turned else dot_ir.LANE if name == "usdot" else dot_ir.SPREAD
-    made = partial(dot_ir.function, sum_type=form.sum_ir, body=body, declared=declared, spread=spread)
+def _dot(
+    name: str, form: DotForm, lanes: int, features: str, body: str, declared: str = "", halves: bool = False
+) -> Dot:
+    spread = dot_ir.TURNED if form.turned else dot_ir.LANE if name in ("usdot", "sdot") else dot_ir.SPREAD
+    text = dot_ir.function_in_halves if halves else dot_ir.function
+    made = partial(text, sum_type=form.sum_ir, body=body, declared=declared, spread=spread)
     return Dot(name, form, lanes, frozenset(features.split()), made)
 
 
 def _of_bytes(name: str, lanes: int, features: str, body: str, declared: str = "") -> list[Dot]:
     """An instruction of unsigned by signed bytes serves weights of few bits, too."""
     dots = [_dot(name, form, lanes, features, body, declared) for form in (U8S8, TAPS)]
+    return [*dots, *_of_low_bits(name, lanes, features, body, declared)]
+
+
+def _of_low_bits(name: str, lanes: int, features: str, body: str, declared: str = "") -> list[Dot]:
+    dots = []
     for form in LOW_BITS:
         if form.data == "int8":
             made = partial(low_bit_ir.low_bit_function, bits=form.bits, body=body, declared=declared)
             dots.append(Dot(name, form, lanes, frozenset(features.split()), made))
     return dots
+
+
+def _pairs(name: str, form: DotForm, features: str, types: tuple[str, str]) -> list[Dot]:
+    made = partial(dot_ir.pair_function, sum_ir=form.sum_ir, name=name, types=types)
+    return [Dot(name, form, lanes, frozenset(features.split()), made) for lanes in (4, 8)]
 
 
 def _vpmaddwd(lanes: int, feature: str, intrinsic: str) -> list[Dot]:
@@ -158,13 +194,19 @@ CATALOG: tuple[Dot, ...] = (
     *_vpmaddwd(16, "avx512bw", "avx512.pmaddw.d.512"),
     *_vpmaddwd(8, "avx2", "avx2.pmadd.wd"),
     *_of_bytes("usdot", 4, "i8mm", dot_ir.USDOT, dot_ir.DECLARED_USDOT),
-    *_of_bytes("sdot", 4, "dotprod", dot_ir.SDOT, dot_ir.DECLARED_SDOT),
-    *_of_bytes("portable", 0, "", dot_ir.portable_u8s8()),
+    _dot("usdot", U8S8, 8, "i8mm", dot_ir.USDOT, dot_ir.DECLARED_USDOT, halves=True),
+    _dot("sdot", S8S8, 4, "dotprod", dot_ir.SDOT, dot_ir.DECLARED_SDOT),
+    *_of_low_bits("sdot", 4, "dotprod", dot_ir.SDOT_UNSIGNED, dot_ir.DECLARED_SDOT),
+    *_of_bytes("portable", 0, "", dot_ir.portable_bytes(signed=False)),
+    _dot("portable", S8S8, 0, "", dot_ir.portable_bytes(signed=True)),
     *_of_floats(),
     _dot("vdpbf16ps", BF16, 16, "avx512bf16", dot_ir.VDPBF16PS, dot_ir.DECLARED_VDPBF16PS),
     _dot("vdpbf16ps", BF16, 8, "avx512bf16 avx512vl", dot_ir.VDPBF16PS, dot_ir.DECLARED_VDPBF16PS),
     _dot("bfdot", BF16, 4, "bf16", dot_ir.BFDOT, dot_ir.DECLARED_BFDOT),
+    _dot("bfdot", BF16, 8, "bf16", dot_ir.BFDOT, dot_ir.DECLARED_BFDOT, halves=True),
     _dot("portable", BF16, 0, "", dot_ir.PORTABLE_BF16, dot_ir.DECLARED_FMULADD),
+    *_pairs("usmmla", PAIRS[0], "i8mm", ("v4i32.v16i8", "<16 x i8>")),
+    *_pairs("bfmmla", PAIRS[1], "bf16", ("", "<8 x bfloat>")),
 )
 """Of several that a target has, the first is used."""
 
@@ -172,6 +214,12 @@ CATALOG: tuple[Dot, ...] = (
 def best_dot(form: DotForm, lanes: int, features: frozenset[str]) -> Dot:
     """The fastest way to compute ``lanes`` sums of ``form`` with what a processor has."""
     return next(dot for dot in CATALOG if dot.form is form and dot.lanes in (0, lanes) and dot.features <= features)
+
+
+def byte_form(target: Target) -> DotForm:
+    """What activations of 8 bits are for ``target``: signed where only signed bytes have an instruction."""
+    features = features_of(target)
+    return next((form for form in (U8S8, S8S8) if best_dot(form, target.lanes(), features).features), U8S8)
 
 
 def use_dot(sch: s_tir.Schedule, lane: LoopRV, form: DotForm, target: Target) -> None:
@@ -205,6 +253,8 @@ ROUNDING = ({"avx512bf16", "avx512vl"}, {"neon", "bf16"})
 """What LLVM calls the processors that round vectors in one instruction (``vcvtneps2bf16``, ``bfcvtn``)."""
 
 SYMBOL = re.compile(r"tune_dot_([a-z0-9]+)_([a-z0-9]+)_(\d+)")
+APART = re.compile(r"tune_apart_(int32|float32)_(\d+)")
+BITS_AS_FLOAT = 'T.reinterpret("float32", T.shift_left(T.Cast("uint32", {}), T.uint32(16)))'
 
 FRAME = """
 # from tvm.script import tirx as T
@@ -243,7 +293,7 @@ def _registered(dot: Dot, lanes: int, data: str) -> str:
     symbol = f"tune_dot_{form.name}_{dot.name}_{lanes}"
     number = "X[p * 4 + q]" if form.bits == 4 else "X[q, b]" if form.turned else "X[q]"
     if data != form.data:
-        number = 'T.reinterpret("float32", T.shift_left(T.Cast("uint32", X[q]), T.uint32(16)))'
+        number = BITS_AS_FLOAT.format("X[q]")
     elif form.data != form.sum:
         number = f'T.Cast("{form.sum}", {number})'
     per_lane = 4 if form.bits else form.depth
@@ -270,10 +320,12 @@ def operands_loaded(func: tirx.PrimFunc) -> tirx.PrimFunc:
         found = SYMBOL.fullmatch(str(call.args[0].value)) if _is_extern(call) else None
         if found is None or FORMS[found[1]].bits:
             return call
-        lanes = tvm.DataType(str(call.ty.dtype)).lanes
-        counts = (lanes if FORMS[found[1]].turned else 1, lanes)
-        number, weights = (_bits(pointer.args[0], count) for pointer, count in zip(call.args[2:], counts, strict=True))
-        return tirx.call_pure_extern(str(call.ty.dtype), call.args[0], call.args[1], number, weights)
+        sums, form = tvm.DataType(str(call.ty.dtype)).lanes, FORMS[found[1]]
+        *numbers, weights = (pointer.args[0] for pointer in call.args[2:])
+        count = sums if form.turned else form.rows * form.rows
+        words = [_bits(each, count // len(numbers)) for each in numbers]
+        read = tirx.Shuffle(words, list(range(count))) if len(words) > 1 else words[0]
+        return tirx.call_pure_extern(str(call.ty.dtype), call.args[0], call.args[1], read, _bits(weights, sums))
 
     return tvm_ffi.structural_map(func, (Call, loaded), order="pre")
 
@@ -343,6 +395,9 @@ def definitions(func: tirx.PrimFunc) -> str:
     rounds = (dot_ir.ROUND_BF16.format(n=n, symbol=f"tune_round_bf16_{n}") for n in ROUNDED)
     texts = [text for n, text in zip(ROUNDED, rounds, strict=True) if f"tune_round_bf16_{n}" in called]
     texts += [byte_lookup.table_definition(n) for n in byte_lookup.LANES if byte_lookup.SYMBOL.format(n=n) in called]
+    for kind, lanes in (match.groups() for match in map(APART.fullmatch, sorted(called)) if match):
+        ir = {"int32": "i32", "float32": "float"}[kind]
+        texts.append(dot_ir.apart_function(f"tune_apart_{kind}_{lanes}", int(lanes), ir))
     return "\n".join([*texts, *(_definition(*match.groups()) for match in found)])
 
 

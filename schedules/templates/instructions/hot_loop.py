@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 LABEL = re.compile(r"(\.L\w+):")
 JUMP = re.compile(r"\t(?:b|b\.\w+|cbn?z|tbn?z|j\w+|b(?:eq|ne|lt|ge)[zu]?u?)\t(?:.*, *)?(\.L\w+)$")
-PRODUCT = re.compile(r"\t(?:fmla|[su]{1,2}dot|bfdot|vfmadd\w+|vpdpbusd|vpmaddwd|vdpbf16ps|vfmacc\.\w+)\t")
+PRODUCT = re.compile(
+    r"\t(?:fmla|[su]{1,2}dot|bfdot|[su]{1,2}mmla|bfmmla|vfmadd\w+|vpdpbusd|vpmaddwd|vdpbf16ps|vfmacc\.\w+)\t"
+)
 STACK = re.compile(r"\[sp|\(%rsp|, -?\w*\(sp\)")
 
 

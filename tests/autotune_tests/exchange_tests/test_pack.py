@@ -46,6 +46,16 @@ def test_a_job_is_complete(tmp_path):
     subprocess.run(["bash", "-n", str(tmp_path / "job" / "run.sh")], check=True)
 
 
+def test_a_job_for_a_cpu_needs_nothing_of_a_gpu(tmp_path):
+    packed = pack(cached("tiny_mlp"), memory_log(), tmp_path / "job.tar.gz", "90s", target="host")
+    with tarfile.open(packed.path) as archive:
+        archive.extractall(tmp_path, filter="data")
+    script, constraints = ((tmp_path / "job" / name).read_text() for name in ("run.sh", "constraints.txt"))
+    assert "--target host" in script
+    assert "cuda" not in script.lower() + constraints
+    assert main(["pack", str(cached("tiny_mlp")), "--target", "neon"]) == 2
+
+
 @pytest.fixture
 def open_batch(tmp_path: Path) -> Path:
     """tiny_mlp with a batch that the file leaves open."""

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import onnxruntime
 
 from autotune.backends.cpu.cpu_build import build_artifact
 from autotune.importer.onnx_model.load import load_model
-from autotune.importer.onnx_model.simplify import simplify
-from autotune.importer.program import import_program
+from autotune.importer.program import import_program, simplified
 from autotune.runtime.session import InferenceSession
+from schedules.template_sets import TEMPLATE_SETS
 from tests.autotune_tests import tiny
 from tests.autotune_tests.importer_tests.onnx_cases import written
 from tests.conformance.onnx_nodes.trial import InlineMeasurer, untuned_plan
+
+
+def multiply_bytes_as(dtype, monkeypatch):
+    """Products read activations of ``dtype``, whatever this processor multiplies best."""
+    monkeypatch.setitem(TEMPLATE_SETS, "llvm", replace(TEMPLATE_SETS["llvm"], activations=lambda _: dtype))
 
 
 def run(model, folder, feed):
@@ -24,7 +31,8 @@ def run(model, folder, feed):
 
 def imported(model, folder):
     """The model as fused kernels."""
-    return import_program(simplify(load_model(written(model, folder))), tiny.target())
+    model = simplified(load_model(written(model, folder)), tiny.target())
+    return import_program(model, tiny.target())
 
 
 def run_ours(model, folder, feed):

@@ -12,10 +12,14 @@ from tvm import relax
 from autotune.importer.onnx_model.load import load_model
 from autotune.importer.onnx_model.simplify import simplify
 from autotune.importer.program import import_program
+from autotune.importer.program import simplified as simplified_for
 from autotune.validation.reference_runs import Reference
 from autotune.validation.verify import compare
+from schedules.lower import load_program
+from schedules.target import Target
+from schedules.templates.common.structure import find_anchor
 from tests.autotune_tests import tiny
-from tests.autotune_tests.importer_tests.built import run_ours
+from tests.autotune_tests.importer_tests.built import multiply_bytes_as, run_ours
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value, written
 from tests.models import quantised, transformer
 from tests.models.builder import Builder
@@ -92,20 +96,45 @@ def test_every_product_with_a_weight_is_one_of_integers(name, kind, made):
     onnxruntime.InferenceSession(simple.SerializeToString(), providers=["CPUExecutionProvider"])
 
 
+@pytest.mark.parametrize("activations", ["uint8", "int8"])
 @pytest.mark.parametrize("kind", ["u8s8", "s8s8", "u8s8_per_tensor", "qoperator"])
-def test_tensors_between_kernels_are_bytes(kind, made):
-    program = import_program(simplify(load_model(made("cnn", kind))), tiny.target())
+def test_tensors_between_kernels_are_bytes(kind, activations, made, monkeypatch):
+    multiply_bytes_as(activations, monkeypatch)
+    program = import_program(simplify(load_model(made("cnn", kind)), activations=activations), tiny.target())
     *inner, last = kernels(program)
     assert last[2] == "float32"
-    wide = [kernel for kernel in inner if kernel[2] != "uint8" and kernel[3] > 16]
+    wide = [kernel for kernel in inner if kernel[2] != activations and kernel[3] > 16]
     assert not wide
 
 
 @pytest.mark.parametrize(
+    ("processor", "kind", "forms"),
+    [
+        ("neoverse-n1", "u8s8", {"s8s8"}),
+        ("neoverse-n2", "s8s8", {"u8s8", "u8s8m"}),
+        ("znver4", "s8s8", {"u8s8"}),
+    ],
+)
+def test_products_are_what_the_processor_multiplies(processor, kind, forms, made):
+    """Two rows at once where it can, but for few channels and steps of two columns."""
+    target = Target.cpu(processor, 1)
+    program = import_program(simplified_for(load_model(made("cnn", kind)), target), target)
+    anchors = [
+        anchor
+        for text in program.programs.values()
+        for op in ("conv2d", "matmul")
+        if (anchor := find_anchor(load_program(text), op)) is not None
+    ]
+    assert {anchor.geometry.get("dot") for anchor in anchors} == forms
+
+
+@pytest.mark.parametrize("activations", ["uint8", "int8"])
+@pytest.mark.parametrize(
     ("name", "kind"),
     [*(("cnn", kind) for kind in (*quantised.KINDS, "dynamic")), ("attention", "s8s8"), ("attention", "dynamic")],
 )
-def test_outputs_are_as_exact_as_those_of_onnxruntime(name, kind, made, tmp_path):
+def test_outputs_are_as_exact_as_those_of_onnxruntime(name, kind, activations, made, tmp_path, monkeypatch):
+    multiply_bytes_as(activations, monkeypatch)
     path = made(name, kind)
     model = load_model(path)
     (given,) = model.graph.input
@@ -222,7 +251,7 @@ def test_a_relu_is_what_the_range_does(tmp_path):
 
 
 def test_a_model_for_other_targets_keeps_products_of_floats(made):
-    simple = simplify(load_model(made("cnn", "u8s8")), integer_products=False)
+    simple = simplify(load_model(made("cnn", "u8s8")), activations="")
     assert "ConvInteger" not in {each.op_type for each in simple.graph.node}
 
 
@@ -230,4 +259,4 @@ def test_a_model_that_is_not_quantised_is_left_alone(tmp_path):
     path = tmp_path / "model.onnx"
     onnx.save(cnn(), path)
     loaded = load_model(path)
-    assert simplify(loaded) == simplify(loaded, integer_products=False)
+    assert simplify(loaded) == simplify(loaded, activations="")

@@ -6,11 +6,17 @@ from onnx import TensorProto, helper, numpy_helper
 
 from autotune.importer.conversion.bounds import bounded
 from autotune.importer.operators.integer_products import BIAS, with_biases
-from tests.autotune_tests.importer_tests.built import run_ours
+from tests.autotune_tests.importer_tests.built import multiply_bytes_as, run_ours
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value
 
 TYPES = {np.uint8: TensorProto.UINT8, np.int8: TensorProto.INT8}
 PAIRS = [(np.uint8, np.int8), (np.uint8, np.uint8), (np.int8, np.int8)]
+
+
+@pytest.fixture(autouse=True, params=["uint8", "int8"])
+def activations(request, monkeypatch):
+    """The type that kernels multiply, which no result depends on."""
+    multiply_bytes_as(request.param, monkeypatch)
 
 
 def integers(dtype, *shape, seed=0):
@@ -108,6 +114,6 @@ def test_a_bias_joins_the_product(tmp_path):
     model.graph.value_info.append(value("sums", (2, 4), TensorProto.INT32))
     del model.graph.output[:]
     model.graph.output.append(value("y", (2, 4), TensorProto.INT32))
-    joined = with_biases(bounded(model)).graph.node
+    joined = with_biases(bounded(model), "uint8").graph.node
     assert [(node.op_type, node.input[BIAS]) for node in joined] == [("MatMulInteger", "b")]
     check(model, feed, (x.astype(int) - 77) @ w.astype(int) + bias, tmp_path)

@@ -9,6 +9,7 @@ import pytest
 from schedules.lower import claim, lower
 from schedules.target import Target
 from schedules.templates.cpu.cpu_templates import CPU_TEMPLATES
+from tests.emulation.narrow_cases import all_cases
 from tests.schedules_tests.cases import CASES
 
 TARGET = Target(kind="llvm", isa="avx512", mcpu="skylake-avx512", threads=2)
@@ -39,6 +40,24 @@ def test_a_convolution_of_short_types(form: str, name: str, golden: Callable[[st
     config = claim(func, TARGET).space.initial[0]
     program = lower(func, config, TARGET).mod.script(show_meta=False)
     golden(f"{form}.txt", f"# {config.to_json()}\n{program}\n")
+
+
+@pytest.mark.parametrize(
+    ("processor", "case"),
+    [
+        ("neoverse-n1", "conv2d_s8s8"),
+        ("neoverse-n2", "conv2d_u8s8m_odd"),
+        ("neoverse-n2", "conv2d_bf16m"),
+        ("neoverse-n2", "matmul_u8s8m"),
+    ],
+)
+def test_products_of_other_processors(processor: str, case: str, golden: Callable[[str, str], None]) -> None:
+    """AArch64's ``sdot``, and the products of two rows at once."""
+    target = Target.cpu(processor, 1)
+    func = next(each.func for each in all_cases(target) if each.name == case)
+    config = claim(func, target).space.initial[0]
+    program = lower(func, config, target).mod.script(show_meta=False)
+    golden(f"{case}.txt", f"# {config.to_json()}\n{program}\n")
 
 
 @pytest.mark.parametrize("template", GOLDEN)

@@ -15,7 +15,7 @@ from schedules.lower import tvm_target
 from schedules.target import Target
 from schedules.templates.cpu.passes import compiled
 from schedules.templates.instructions import dots
-from schedules.templates.instructions.dots import BF16, CATALOG, TAPS, U8S8, Dot, DotForm, best_dot
+from schedules.templates.instructions.dots import BF16, CATALOG, S8S8, TAPS, U8S8, Dot, DotForm, best_dot, byte_form
 from schedules.templates.instructions.llvm_target import features_of
 from tests.schedules_tests.programs import from_te
 
@@ -32,7 +32,7 @@ def widths(dot: Dot) -> list[int]:
 
 
 def test_forms_fill_four_bytes() -> None:
-    for form in (U8S8, TAPS, BF16):
+    for form in (U8S8, TAPS, S8S8, BF16):
         assert form.depth * np.dtype(form.weight).itemsize == 4
 
 
@@ -41,7 +41,7 @@ def test_forms_fill_four_bytes() -> None:
     [
         pytest.param(dot, lanes, id=f"{name_of(dot)}-{lanes}")
         for dot in CATALOG
-        if not dot.form.bits
+        if not dot.form.bits and dot.form.rows == 1
         for lanes in widths(dot)
     ],
 )
@@ -53,14 +53,14 @@ def test_a_dot_product_is_exact(dot: Dot, lanes: int, monkeypatch: pytest.Monkey
     monkeypatch.setattr(dots, "best_dot", lambda *_: dot)
     target = Target(kind="llvm", isa="generic", features=tuple(f"+{feature}" for feature in sorted(dot.features)))
     rng = np.random.default_rng(0)
-    exact = form.sum == "int32"
-    if exact:
-        own = (lanes,) if form.turned else ()
-        x = rng.choice(np.array([0, 1, 127, 128, 255], np.uint8), (STEPS, form.depth, *own))
-        w = rng.choice(np.array([-128, -127, -1, 0, 1, 127], np.int8), (STEPS, lanes, form.depth))
-        x[0], w[0, 0], w[0, 1] = 255, -128, 127
-    else:
+    exact, own = form.sum == "int32", (lanes,) if form.turned else ()
+    if not exact:
         x, w = (rng.uniform(-1, 1, size).astype("bfloat16") for size in ((STEPS, 2), (STEPS, lanes, 2)))
+    else:
+        some = [0, 1, 127, 128, 255] if form.data == "uint8" else [-128, -127, -1, 0, 1, 127]
+        x = rng.choice(np.array(some, form.data), (STEPS, form.depth, *own))
+        w = rng.choice(np.array([-128, -127, -1, 0, 1, 127], np.int8), (STEPS, lanes, form.depth))
+        x[0], w[0, 0], w[0, 1] = max(some, key=abs), -128, 127
     found, text = run_dot(form, x, w, target)
     wide = np.int64 if exact else np.float64
     expected = np.einsum("kqb,kbq->b" if form.turned else "kq,kbq->b", x.astype(wide), w.astype(wide))
@@ -110,6 +110,23 @@ def run_dot(
 def test_a_target_gets_the_best_it_has(mcpu: str, lanes: int, u8s8: str, bf16: str) -> None:
     features = features_of(Target(kind="llvm", isa="avx512" if lanes == 16 else "avx2", mcpu=mcpu))
     assert [best_dot(form, lanes, features).name for form in (U8S8, TAPS, BF16)] == [u8s8, u8s8, bf16]
+
+
+@pytest.mark.parametrize(
+    ("name", "form", "instruction"),
+    [
+        ("neoverse-n1", S8S8, "sdot"),
+        ("neoverse-n2", U8S8, "usdot"),
+        ("cortex-a72", U8S8, "portable"),
+        ("znver4", U8S8, "vpdpbusd"),
+        ("haswell", U8S8, "vpmaddwd"),
+        ("spacemit-x60", U8S8, "portable"),
+    ],
+)
+def test_bytes_are_of_the_sign_that_instructions_multiply(name: str, form: DotForm, instruction: str) -> None:
+    target = Target.cpu(name, 1)
+    assert byte_form(target) is form
+    assert best_dot(form, target.lanes(), features_of(target)).name == instruction
 
 
 def test_vectors_are_rounded_to_bfloat16_by_the_instruction() -> None:

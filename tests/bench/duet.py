@@ -281,12 +281,13 @@ def correction_table(count: int) -> None:
             first, last = measured_correction(wrong(truth, rng, share), truth)
             before.append(first / best_of_all.makespan_s - 1.0)
             after.append(last / best_of_all.makespan_s - 1.0)
-        optimal = (np.mean(np.array(each) <= 1e-6) for each in (before, after))
+        optimal = [np.mean(np.array(each) <= 1e-6) for each in (before, after)]
+        optimal.append(np.mean(np.array(after) <= WORTH - 1.0))  # what is nearer is not told from noise
         worse = sum(last > first + 1e-9 for first, last in zip(before, after, strict=True))
         gaps = (np.mean(each) for each in (before, after))
         rows.append([f"±{share:.0%}", *(f"{v:.0%}" for v in optimal), *(f"{v:.2%}" for v in gaps), str(worse)])
     print(f"{count} graphs of up to 12 subgraphs, each with a proven optimum")
-    heads = ["profile off by", "optimal before", "after", "mean gap before", "after", "ended worse"]
+    heads = ["profile off by", "optimal before", "after", "within 2 %", "mean gap before", "after", "ended worse"]
     print("\n".join(table(heads, rows)))
     for name, place in (("one lane", single), ("greedy", greedy), ("greedy-correction", correction)):
         gap = np.array([place(problem).makespan_s / best.makespan_s - 1.0 for problem, best in truths])

@@ -50,11 +50,9 @@ def _no_product(node: tirx.Mul) -> Any:
 
 def _saturated(node: ir.Call) -> Any:
     """A dot product of bytes whose own sum is cut to 16 bits before it is added, as ``vpmaddubsw`` cuts pairs."""
-    is_dot = str(getattr(node.op, "name", "")) == "tirx.call_pure_extern" and str(node.args[0].value).startswith(
-        "tune_dot"
-    )
-    dtype = str(node.ty.dtype)
-    if not is_dot or not dtype.startswith("int32x"):
+    dtype = str(getattr(node.ty, "dtype", ""))  # an address has none
+    is_call = str(getattr(node.op, "name", "")) == "tirx.call_pure_extern" and dtype.startswith("int32x")
+    if not is_call or not str(node.args[0].value).startswith("tune_dot"):
         return None
     lanes = int(dtype.partition("x")[2])
 

@@ -50,6 +50,8 @@ SMALL_INTEGERS = 4
 LEVELS = {"uint8": 48.0, "int8": 32.0}
 """Spread of quantised activations and weights. Heuristic, not measured: those of real models leave out most of a byte,
 and of products of larger ones a program that is compiled for its scale would clip nearly all."""
+TOGETHER = 4
+"""Neighbours that are at an end of their type together: numbers of one dot product, whose sum must not saturate."""
 MIDDLE = 64.0
 """Spread of what a quantised product is scaled to, in levels of a byte: most are not clipped."""
 ROUNDED_APART = 0.01
@@ -166,7 +168,9 @@ def _levels(values: NDArray[np.float32], dtype: np.dtype[Any], spread: float) ->
     numbers = np.clip(np.round((np.abs(values) if limits.min == 0 else values) * spread), limits.min, limits.max)
     if dtype.itemsize == 1:
         flat = numbers.reshape(-1)
-        flat[::OUTLIERS], flat[OUTLIERS // 2 :: OUTLIERS] = limits.max, limits.min
+        for place in range(TOGETHER):
+            flat[place :: TOGETHER * OUTLIERS] = limits.max
+            flat[place + TOGETHER * (OUTLIERS // 2) :: TOGETHER * OUTLIERS] = limits.min
     return numbers.astype(dtype)
 
 

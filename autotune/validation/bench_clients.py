@@ -40,7 +40,7 @@ WAYS = {
 """Engine → its ways to serve several clients: one session of ONNX Runtime for all, or one for each; OpenVINO's hints
 THROUGHPUT and LATENCY, held to fp32."""
 
-ROUND_S = 0.4
+ROUND_S = 0.3
 """Timed seconds per engine, number of clients and round. Heuristic: some requests of the slowest model."""
 
 LOOKS, FAR_BEHIND = 4, 0.85

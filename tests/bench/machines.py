@@ -27,6 +27,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -38,7 +39,9 @@ from autotune.runtime.session import InferenceSession
 from tests.bench.serving import LOAD, ideal_s, percentiles
 
 FOLDER = Path(__file__).with_name("machines")
-RUNS = 40
+
+ROUNDS, RUNS = 20, 4
+"""In turn, and runs of each in its turn: the machine's clock wanders."""
 
 NODE_BYTES_PER_S = 120e9
 """Memory bandwidth of a NUMA node with eight channels of DDR4-3200, at 60 % of the 205 GB/s on paper. An assumption."""
@@ -165,30 +168,33 @@ def record(name: str, one: Path, two: Path) -> Profile:
         each.name: rng.standard_normal([int(n) for n in each.shape]).astype(np.float32) for each in alone.get_inputs()
     }
 
-    def seconds(session: InferenceSession) -> float:
+    def seconds(session: InferenceSession) -> list[float]:
         laps = []
         for _ in range(RUNS):
             began = time.perf_counter()
             session.run(None, feed)
             laps.append(time.perf_counter() - began)
-        return statistics.median(laps)
+        return laps
+
+    def seconds_beside(session: InferenceSession) -> list[float]:
+        stop = threading.Event()
+
+        def neighbour() -> None:
+            while not stop.is_set():
+                session.run(None, feed)
+
+        other = threading.Thread(target=neighbour)
+        other.start()
+        try:
+            return seconds(session)
+        finally:
+            stop.set()
+            other.join()
 
     for session in (alone, both, wide):
         session.run(None, feed)
-    one_s, two_s = seconds(alone), seconds(wide)
-    stop = threading.Event()
-
-    def neighbour() -> None:
-        while not stop.is_set():
-            both.run(None, feed)
-
-    other = threading.Thread(target=neighbour)
-    other.start()
-    try:
-        beside_s = seconds(both)
-    finally:
-        stop.set()
-        other.join()
+    rounds = [(seconds(alone), seconds(wide), seconds_beside(both)) for _ in range(ROUNDS)]
+    one_s, two_s, beside_s = (statistics.median(chain.from_iterable(laps)) for laps in zip(*rounds, strict=True))
     return Profile(name, read_host().model, one_s, two_s, beside_s, (one / WEIGHTS).stat().st_size)
 
 

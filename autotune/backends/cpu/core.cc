@@ -35,6 +35,7 @@ const size_t HUGE_PAGE = 2u << 20;
 const size_t SMALL = 1u << 20;
 const size_t ALIGNMENT = 64;    // what kernels assume of every tensor
 const int WORKSPACES = 16;      // that one thread can hold at a time; kernels of ours hold one or two
+const size_t STRETCH = 4096;    // bytes of the arena that are free or taken together
 
 // As TVM's (tvm/ffi/c_api.h, dlpack.h, c_backend_api.h; tests/.../test_core.py compares).
 struct Any {
@@ -76,10 +77,17 @@ struct Region {
   size_t bytes;
 };
 
+// A part of the arena that holds nothing while a call runs.
+struct Free {
+  char* start;
+  size_t bytes;
+};
+
 struct Call {
   Kernel kernel;
   Any* args;
   int32_t count;
+  Free free;
 };
 
 struct Patch {
@@ -110,11 +118,17 @@ struct Group {
   Flag launches;   // parallel loops so far
   Flag pending;    // helpers that have not finished the loop
   Flag arrived;    // threads at the barrier
+  Free free;       // that workspaces of the call at hand come from,
+  Flag taken;      // how many bytes of it are taken,
+  uint64_t turn;   // and the number of the call
   uint64_t* seen;  // launches that each thread of the team has run
 };
 
 struct Workspace {
-  Region region;
+  Region region;  // of its own,
+  Free lent;      // or from the arena, for one call of a group
+  Group* lender;
+  uint64_t turn;
   bool used;
 };
 
@@ -125,6 +139,7 @@ struct Thread {
   uint64_t epoch;  // the last run that it knows of
   pthread_t id;
   Group* leading;  // the group that it leads, outside of parallel loops: inside one, a loop runs where it is
+  Group* team;     // the group that it leads or helps
   Workspace workspaces[WORKSPACES];
   Flag finished;
 };
@@ -206,7 +221,8 @@ bool map_region(size_t bytes, bool huge, Region* region) {
   char* start = static_cast<char*>(base);
   if (huge) {
     start += (HUGE_PAGE - reinterpret_cast<uintptr_t>(base) % HUGE_PAGE) % HUGE_PAGE;
-    madvise(base, mapped, MADV_HUGEPAGE);
+    // A last page that would be empty by half or more is left to small ones.
+    madvise(start, (bytes + HUGE_PAGE / 2 - 1) / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
   }
   *region = {base, mapped, start, bytes};
   return true;
@@ -234,26 +250,59 @@ bool keep(tune_core* core, int64_t count, T** made) {
   return *made != nullptr;
 }
 
-void* allocate(int, int, uint64_t bytes, int, int) {
+// From what the arena has free while this call runs; false if that does not suffice.
+bool borrow(Group* team, size_t bytes, Workspace* space) {
+  if (team->free.bytes == 0) return false;
+  uint64_t at = get(team->taken);
+  while (at + bytes <= team->free.bytes) {
+    if (!team->taken.value.compare_exchange_weak(at, at + bytes)) continue;
+    space->lent = {team->free.start + at, bytes};
+    space->lender = team;
+    space->turn = team->turn;
+    return true;
+  }
+  return false;
+}
+
+void* allocate(int, int, uint64_t wanted, int, int) {
   if (here == nullptr) return nullptr;
-  Workspace* free_one = nullptr;
+  const size_t bytes = (static_cast<size_t>(wanted) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+  Group* team = here->team;
+  Workspace* empty = nullptr;  // holds nothing of this call's
+  Workspace* own = nullptr;    // has memory of its own, the least that suffices or the most that there is
   for (Workspace& space : here->workspaces) {
     if (space.used) continue;
-    if (free_one == nullptr || space.region.bytes > free_one->region.bytes) free_one = &space;
+    if (team == nullptr || space.lender != team || space.turn != team->turn) {
+      empty = &space;
+    } else if (space.lent.bytes >= bytes) {
+      space.used = true;
+      return space.lent.start;
+    } else {
+      continue;
+    }
+    const size_t has = space.region.bytes;
+    if (own == nullptr || (own->region.bytes < bytes ? has > own->region.bytes : has >= bytes && has < own->region.bytes)) {
+      own = &space;
+    }
   }
-  if (free_one == nullptr) return nullptr;
-  if (free_one->region.bytes < bytes) {
-    unmap(&free_one->region);
-    if (!map_region(bytes, here->core->huge_pages, &free_one->region)) return nullptr;
+  if (empty == nullptr) return nullptr;
+  if (team != nullptr && borrow(team, bytes, empty)) {
+    empty->used = true;
+    return empty->lent.start;
   }
-  free_one->used = true;
-  return free_one->region.start;
+  if (own->region.bytes < bytes) {
+    unmap(&own->region);
+    if (!map_region(bytes, here->core->huge_pages, &own->region)) return nullptr;
+  }
+  own->lender = nullptr;
+  own->used = true;
+  return own->region.start;
 }
 
 int release(int, int, void* memory) {
   if (here == nullptr) return -1;
   for (Workspace& space : here->workspaces) {
-    if (space.used && space.region.start == memory) {
+    if (space.used && (space.lender != nullptr ? space.lent.start : space.region.start) == memory) {
       space.used = false;
       return 0;
     }
@@ -284,6 +333,7 @@ int run_share(Group* group, int64_t member) {
 void help(tune_core* core, Group* group, int64_t thread, uint64_t epoch) {
   int64_t member = thread - group->first;
   int spins = 0;
+  here->team = group;
   for (;;) {
     if (get(group->launches) != group->seen[member]) {
       ++group->seen[member];
@@ -303,13 +353,16 @@ void lead(tune_core* core, Group* group, uint64_t epoch) {
     int spins = 0;
     while (get(core->groups[group->waits[i]].done) != epoch) relax(&spins);
   }
-  here->leading = group;
+  here->leading = here->team = group;
   const bool timed = core->times != nullptr;
   int64_t* times = timed ? core->times + 2 * (group - core->groups) : nullptr;
   int64_t* call_times = timed ? core->times + 2 * (core->groups_count + group->first_call) : nullptr;
   if (timed) times[0] = now_ns();
   for (int64_t i = 0; i < group->calls_count && !get(core->abort); ++i) {
     Call* call = &group->calls[i];
+    group->free = call->free;
+    set(group->taken, 0);
+    ++group->turn;
     if (timed) call_times[2 * i] = now_ns();
     Any result = {0, 0, nullptr};
     if (call->kernel(nullptr, call->args, call->count, &result) != 0) keep_error(core, group - core->groups);
@@ -395,7 +448,7 @@ bool start_threads(tune_core* core) {
   for (int64_t i = 0; i < core->threads_count; ++i) {
     Thread* thread = &core->threads[i];
     thread->epoch = epoch;
-    thread->leading = nullptr;
+    thread->leading = thread->team = nullptr;
     for (Workspace& space : thread->workspaces) space.used = false;
   }
   for (int64_t i = 1; i < core->threads_count; ++i) {
@@ -512,6 +565,58 @@ bool read_group(tune_core* core, const int64_t** words, void* const* kernels, Gr
   return true;
 }
 
+size_t bytes_of(const Tensor* tensor) {
+  size_t bits = tensor->bits;
+  for (int32_t d = 0; d < tensor->rank; ++d) bits *= static_cast<size_t>(tensor->shape[d]);
+  return (bits + 7) / 8;
+}
+
+// Marks the stretches of the arena that a tensor lies in: those that it touches, or those that it fills.
+void mark(tune_core* core, char* taken, const void* data, size_t bytes, bool whole, char value) {
+  const char* at = static_cast<const char*>(data);
+  if (at < core->arena.start || at >= core->arena.start + core->arena.bytes) return;
+  const size_t begin = static_cast<size_t>(at - core->arena.start), rounded = whole ? STRETCH - 1 : 0;
+  const size_t first = (begin + rounded) / STRETCH, last = (begin + bytes + STRETCH - 1 - rounded) / STRETCH;
+  for (size_t i = first; i < last; ++i) taken[i] = value;
+}
+
+// The longest part of the arena that holds nothing that this call or a later one reads or writes, for every call; none
+// where several groups may run at once. A tensor lives from the call whose last operand it is: its output, all of it.
+// Inception v1 took 26.8 MB beside its weights and its arena of 7 MB before, most of it workspace of its own.
+bool find_free(tune_core* core) {
+  const size_t count = core->arena.bytes / STRETCH;
+  if (core->groups_count != 1 || count == 0) return true;
+  char* taken = static_cast<char*>(calloc(2, count + 1));
+  if (taken == nullptr) return false;
+  char* busy = taken + count + 1;
+  for (int64_t i = 0; i < core->outputs_count; ++i) {
+    const Output& output = core->outputs[i];
+    if (output.place != ARENA) continue;
+    mark(core, taken, core->arena.start + output.index, static_cast<size_t>(output.bytes), false, 1);
+  }
+  for (int64_t i = core->groups[0].calls_count - 1; i >= 0; --i) {
+    Call* call = &core->groups[0].calls[i];
+    memcpy(busy, taken, count);
+    for (int32_t j = call->count - 1; j >= 0; --j) {
+      const Tensor* tensor = static_cast<const Tensor*>(call->args[j].pointer);
+      const bool made = j == call->count - 1;
+      mark(core, busy, tensor->data, bytes_of(tensor), false, 1);
+      mark(core, taken, tensor->data, bytes_of(tensor), made, !made);
+    }
+    size_t longest = 0, end = 0, run = 0;
+    for (size_t k = 0; k < count; ++k) {
+      run = busy[k] ? 0 : run + 1;
+      if (run > longest) {
+        longest = run;
+        end = k + 1;
+      }
+    }
+    call->free = {core->arena.start + (end - longest) * STRETCH, longest * STRETCH};
+  }
+  free(taken);
+  return true;
+}
+
 bool read_program(tune_core* core, const tune_program* program) {
   const int64_t* at = program->words;
   core->weights = program->weights;
@@ -528,7 +633,7 @@ bool read_program(tune_core* core, const tune_program* program) {
   for (int64_t i = 0; i < core->groups_count; ++i) {
     if (!read_group(core, &at, program->kernels, &core->groups[i])) return false;
   }
-  return true;
+  return find_free(core);
 }
 
 // Where kernels read input `number` of a run: the caller's memory if that is aligned, else a copy; null without memory.

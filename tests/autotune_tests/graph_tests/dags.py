@@ -16,9 +16,9 @@ def random_edges(rng, most=24):
     return [sorted({int(rng.integers(0, v)) for _ in range(rng.integers(0, 4))}) if v else [] for v in range(count)]
 
 
-def random_flat(rng, edges, symbol="mix"):
+def random_flat(rng, edges, symbol="mix", choices=SIZES):
     """A program over ``edges``: sources read the input, and what nobody reads is an output."""
-    sizes = [int(rng.choice(SIZES)) for _ in edges]
+    sizes = [int(rng.choice(choices)) for _ in edges]
     uses = [Use(Source("arena", v), (size,), "float64") for v, size in enumerate(sizes)]
     given = Use(Source("input", 0), (8,), "float64")
     calls = tuple(

@@ -3,7 +3,12 @@
 #include <time.h>
 #include <tvm/ffi/c_api.h>
 
-extern "C" __attribute__((weak)) void* __TVMBackendParallelLaunch = nullptr;
+extern "C" {
+__attribute__((weak)) void* __TVMBackendParallelLaunch = nullptr;
+__attribute__((weak)) void* __TVMBackendAllocWorkspace = nullptr;
+__attribute__((weak)) void* __TVMBackendFreeWorkspace = nullptr;
+char *workspace = nullptr, *written = nullptr;  // of the last kernel that had one
+}
 
 namespace {
 
@@ -39,6 +44,38 @@ int mix_share(int task, Env* env, void* closure) {
   return 0;
 }
 
+struct Space {
+  explicit Space(int64_t count, double value) : count(count), value(value) {
+    auto allocate = reinterpret_cast<void* (*)(int, int, uint64_t, int, int)>(__TVMBackendAllocWorkspace);
+    at = static_cast<double*>(allocate(1, 0, static_cast<uint64_t>(count) * sizeof(double), 2, 64));
+    for (int64_t i = 0; i < count; ++i) at[i] = value;
+  }
+  // Whether it is as it was, and given back.
+  bool intact() {
+    bool same = true;
+    for (int64_t i = 0; i < count; ++i) same = same && at[i] == value;
+    return reinterpret_cast<int (*)(int, int, void*)>(__TVMBackendFreeWorkspace)(1, 0, at) == 0 && same;
+  }
+  int64_t count;
+  double value;
+  double* at;
+};
+
+// As mix_share, between workspaces that are filled before and looked at after.
+int scratch_share(int task, Env* env, void* closure) {
+  Job* job = static_cast<Job*>(closure);
+  int64_t size;
+  data(job->args[job->count - 1], &size);
+  bool good = true;
+  for (int turn = 0; turn < 3; ++turn) {
+    Space first(size / 4, task + 1.0), second(size / 8 + 1, -task - 1.0);
+    mix_share(task, env, closure);
+    good = second.intact() && good;
+    good = first.intact() && good;
+  }
+  return good ? 0 : -1;
+}
+
 void nap(long ns) {
   struct timespec time = {0, ns};
   nanosleep(&time, nullptr);
@@ -65,4 +102,16 @@ extern "C" int __tvm_ffi_touchy(void* self, const TVMFFIAny* args, int32_t count
     return -1;
   }
   return __tvm_ffi_mix(self, args, count, result);
+}
+
+extern "C" int __tvm_ffi_scratch(void*, const TVMFFIAny* args, int32_t count, TVMFFIAny*) {
+  Job job = {args, count};
+  int64_t size;
+  double* y = data(args[count - 1], &size);
+  Space space(size / 4, 0.5);
+  workspace = reinterpret_cast<char*>(space.at);
+  written = reinterpret_cast<char*>(y);
+  auto launch = reinterpret_cast<int (*)(int (*)(int, Env*, void*), void*, int)>(__TVMBackendParallelLaunch);
+  int failed = launch(scratch_share, &job, 0);
+  return space.intact() && failed == 0 ? 0 : -1;
 }

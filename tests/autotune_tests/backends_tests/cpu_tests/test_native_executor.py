@@ -1,5 +1,6 @@
 """The core: whatever the graph and the lanes, outputs equal those of a sequential run, and no run hangs."""
 
+import ctypes
 import os
 import subprocess
 import threading
@@ -130,6 +131,26 @@ def test_a_thousand_graphs_run_as_in_sequence(machine):
             x = tensor(rng)
             assert equal(within(PATIENCE_S, lambda m=placed, x=x: m.run([x])), sequential(flat, x)), number
         placed.close()
+
+
+def test_workspaces_lie_where_the_arena_is_free_and_overwrite_nothing(machine, library):
+    rng = np.random.default_rng(2)
+    places = []
+    for number in range(DAGS // 10):
+        edges = random_edges(rng)
+        flat = random_flat(rng, edges, "scratch", (500, 6000, 20000))
+        lanes = LANE_SETS[number % 2]
+        pieces = [Piece("model", tuple(range(len(edges))), 0)] if number % 4 else random_pieces(rng, edges, lanes)
+        placed = machine(flat, pieces, lanes)
+        for _ in range(2):
+            x = tensor(rng)
+            assert equal(within(PATIENCE_S, lambda m=placed, x=x: m.run([x])), sequential(flat, x)), number
+        if number % 4:
+            where, written = (ctypes.c_void_p.in_dll(library._library, name).value for name in ("workspace", "written"))
+            steps = placed._steps
+            places.append(0 <= where - (written - steps.calls[-1].operands[-1].index) < steps.arena_bytes)
+        placed.close()
+    assert set(places) == {True, False}  # of small programs nothing is free
 
 
 def test_sixteen_callers_get_their_own_answers(machine):

@@ -268,7 +268,8 @@ void* allocate(int, int, uint64_t wanted, int, int) {
   if (here == nullptr) return nullptr;
   const size_t bytes = (static_cast<size_t>(wanted) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
   Group* team = here->team;
-  Workspace* empty = nullptr;  // holds nothing of this call's
+  Workspace* empty = nullptr;  // holds nothing of this call's,
+  Workspace* small = nullptr;  // or too little
   Workspace* own = nullptr;    // has memory of its own, the least that suffices or the most that there is
   for (Workspace& space : here->workspaces) {
     if (space.used) continue;
@@ -278,6 +279,7 @@ void* allocate(int, int, uint64_t wanted, int, int) {
       space.used = true;
       return space.lent.start;
     } else {
+      small = &space;
       continue;
     }
     const size_t has = space.region.bytes;
@@ -285,6 +287,7 @@ void* allocate(int, int, uint64_t wanted, int, int) {
       own = &space;
     }
   }
+  if (empty == nullptr) empty = own = small;
   if (empty == nullptr) return nullptr;
   if (team != nullptr && borrow(team, bytes, empty)) {
     empty->used = true;

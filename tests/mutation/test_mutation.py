@@ -33,6 +33,7 @@ def test_of_many_wrong_kernels_of_quantised_models_at_most_one_percent_passes():
     assert tally.share >= 0.99, tally.lines()
 
 
+@pytest.mark.slow
 def test_wrong_kernels_of_a_quantised_model_are_rejected():
     *_, tally = run(24, ["tiny_cnn:u8s8"], seed=1)
     assert tally.missed == []

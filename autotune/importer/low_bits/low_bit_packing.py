@@ -82,8 +82,8 @@ class LowBits:
         half = 1 << (self.bits - 1)
         zero = np.float32(half) if self.zero is None else self.zero[:, :, None].astype(np.float32)
         grouped = self.rows_of(0, self.columns).reshape(self.columns, self.groups, self.group).astype(np.float32)
-        made: NDArray[np.float32] = (grouped - zero) * self.scale[:, :, None]
-        return made.reshape(self.columns, self.depth).T
+        made: NDArray[np.float32] = ((grouped - zero) * self.scale[:, :, None]).reshape(self.columns, self.depth)
+        return made.T
 
 
 def _spread(words: Array) -> Array:

@@ -82,14 +82,15 @@ class LowBits:
         half = 1 << (self.bits - 1)
         zero = np.float32(half) if self.zero is None else self.zero[:, :, None].astype(np.float32)
         grouped = self.rows_of(0, self.columns).reshape(self.columns, self.groups, self.group).astype(np.float32)
-        made: NDArray[np.float32] = ((grouped - zero) * self.scale[:, :, None]).reshape(self.columns, self.depth)
-        return made.T
+        made = (grouped - zero) * self.scale[:, :, None]
+        return made.reshape(self.columns, self.depth).T
 
 
 def _spread(words: Array) -> Array:
     """The four lowest half bytes of every word as the lower halves of its bytes."""
     words = (words | words << 8) & 0x00FF00FF
-    return (words | words << 4) & 0x0F0F0F0F
+    spread: Array = (words | words << 4) & 0x0F0F0F0F
+    return spread
 
 
 def unpacked(data: Array, bits: int) -> Array:

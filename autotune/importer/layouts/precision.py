@@ -115,7 +115,7 @@ class _Assignment:
         """The new module."""
         main = self.old["main"]
         bindings = [binding for block in main.body.blocks for binding in block.bindings]
-        self._stored_short = self._shortvariables_read(bindings, main.body.body)
+        self._stored_short = self._short_variables(bindings, main.body.body)
         for var, function in self.old.functions_items():
             if var.name_hint != "main":
                 self.kernels[var] = self.builder.add_func(function, var.name_hint)
@@ -129,7 +129,7 @@ class _Assignment:
             self.builder.emit_func_output(result)
         return self.builder.finalize()
 
-    def _shortvariables_read(self, bindings: list[relax.VarBinding], result: relax.Expr) -> set[relax.Var]:
+    def _short_variables(self, bindings: list[relax.VarBinding], result: relax.Expr) -> set[relax.Var]:
         """The variables that are stored as bf16.
 
         Those are what a chosen product reads, and what a move reads whose result is stored as bf16. And, where it goes

@@ -58,15 +58,18 @@ class Precision:
         if kind == "bf16" and all(part.isdecimal() for part in parts):
             return Precision(frozenset(map(int, parts)) if parts else None)
         if text != "fp32":
-            near = did_you_mean(text, ("fp32", "bf16"))
+            near = did_you_mean(text, ("fp32", "bf16", AUTO))
             raise UsageError(
-                f"precision {text!r} is unknown; {near}it must be fp32, bf16, or bf16: and numbers of products, "
+                f"precision {text!r} is unknown; {near}it must be fp32, bf16, auto, or bf16: and numbers of products, "
                 "such as bf16:0,3,4"
             )
         return Precision()
 
 
 FP32 = Precision()
+
+AUTO = "auto"
+"""The precision that is chosen kernel by kernel, by measured gains and errors."""
 
 
 def default_log() -> Path:
@@ -116,7 +119,12 @@ class Options:
         weights: name of a model's file without its suffix → how much one inference of it counts beside one of the other
             models of the run, 1 where it is not named; for runs of several models.
         precision: ``fp32``; ``bf16``: products of bf16 operands, added up in fp32; ``bf16:0,3``: these products only,
-            numbered in the order of the imported graph (docs/precision.md).
+            numbered in the order of the imported graph; ``auto``: for every product what is faster, within ``accuracy``
+            (docs/precision.md).
+        accuracy: with ``auto``, the largest error of the model's outputs, as a share of their root mean square; None is
+            what OpenVINO's default precision costs on the same inputs.
+        calibration: with ``auto``, the inputs that errors are measured on: an ``.npz`` file of arrays by input name, or
+            a folder of such files; None takes random ones.
         shapes: two or more of these: the artifact serves them all (docs/shapes.md), and ``inputs`` is not read.
         log: path or URL of the tuning log; None for the user's own.
         seed: of every random choice.
@@ -148,6 +156,8 @@ class Options:
     inputs: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     weights: Mapping[str, int] = field(default_factory=dict)
     precision: str = "fp32"
+    accuracy: float | None = None
+    calibration: Path | None = None
     shapes: tuple[Mapping[str, tuple[int, ...]], ...] = ()
     log: str | Path | None = None
     seed: int = 0
@@ -239,6 +249,11 @@ class Options:
             )
 
     def _check_precision(self) -> None:
+        if self.precision == AUTO:
+            self._check_auto()
+            return
+        if self.accuracy is not None or self.calibration is not None:
+            raise UsageError("--accuracy and --calibration are for --precision auto; add it, or leave them out")
         precision = Precision.parse(self.precision)
         if precision != FP32 and "cuda" in self.lanes:
             raise UsageError(
@@ -247,6 +262,20 @@ class Options:
         if precision.products and self.fallback:
             raise UsageError(
                 f"--precision {precision} numbers products, and --fallback cuts the model; give fp32 or bf16"
+            )
+
+    def _check_auto(self) -> None:
+        """Refuse what ``auto`` does not go with: it builds several artifacts of the model and compares them here."""
+        others = self.shapes or self.generate or self.fallback or self.remote or self.target is not None
+        if others or self.lanes != "cpu" or self.objective == BALANCED or not self.device or self.effort == INSTANT:
+            raise UsageError(
+                "--precision auto measures one set of shapes on this machine's threads together; leave out --generate, "
+                "--fallback, --lanes, --target, --no-device, --cluster, --rpc, --objective balanced, --effort instant "
+                "and all but one --input per name"
+            )
+        if self.accuracy is not None and not 0.0 < self.accuracy < 1.0:
+            raise UsageError(
+                f"accuracy is {self.accuracy:g}; it is a share of the outputs' root mean square between 0 and 1"
             )
 
     def _check_generation(self) -> None:

@@ -155,7 +155,7 @@ def write_artifact(
             "caches": encode(program.caches),
             "parts": [kernels_part(place) for place in places if place.is_dir()],
             "weights": entries,
-            "provenance": {"precision": str(program.precision), **provenance},
+            "provenance": {"precision": str(program.precision), "products": program.products, **provenance},
         }
         write_manifest(folder, KERNELS, fields)
 

@@ -102,9 +102,26 @@ ArtifactFolder = Annotated[
 Precision = Annotated[
     str,
     typer.Option(
-        metavar="fp32|bf16|bf16:NUMBERS",
-        help="Operands of convolutions and products of matrices: fp32, bf16 (sums are fp32), or bf16 for the products "
-        "of these numbers only, such as bf16:0,3.",
+        metavar="fp32|bf16|auto|bf16:NUMBERS",
+        help="Operands of convolutions and products of matrices: fp32, bf16 (sums are fp32), auto (whatever is faster, "
+        "within --accuracy), or bf16 for the products of these numbers only, such as bf16:0,3.",
+    ),
+]
+Accuracy = Annotated[
+    str | None,
+    typer.Option(
+        "--accuracy",
+        metavar="1%",
+        help="With --precision auto, the largest error of the outputs, as a share of their root mean square; default "
+        "what OpenVINO's own default costs on the same inputs.",
+    ),
+]
+Calibration = Annotated[
+    Path | None,
+    typer.Option(
+        "--calibration",
+        metavar="FILE.npz|FOLDER",
+        help="With --precision auto, the inputs errors are measured on: arrays by input name; default random ones.",
     ),
 ]
 Out = Annotated[

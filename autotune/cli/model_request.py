@@ -18,7 +18,19 @@ LOOK_UP = ("model", "target", "threads", "precision", "inputs", "log", "as_json"
 GENERATION = ("generate", "positions", "prompts", "sequences")
 """Fields that are about decoders."""
 BUILD = (
-    *(*LOOK_UP, "more", "out", "device", "seed", "lanes", "objective", "streams", "fallback"),
+    *(
+        *LOOK_UP,
+        "more",
+        "out",
+        "accuracy",
+        "calibration",
+        "device",
+        "seed",
+        "lanes",
+        "objective",
+        "streams",
+        "fallback",
+    ),
     *GENERATION,
     "quiet",
 )
@@ -51,6 +63,8 @@ class ModelRequest:
     device: opt.Device = True
     threads: opt.Threads = None
     precision: opt.Precision = Options.precision
+    accuracy: opt.Accuracy = None
+    calibration: opt.Calibration = None
     weight: opt.Weights = None
     inputs: opt.Inputs = None
     log: opt.Log = None
@@ -89,6 +103,7 @@ class ModelRequest:
             **opt.target_and_shapes(self.target, self.threads, self.inputs),
             "budget_s": None if self.budget is None else opt.parse_seconds(self.budget),
             "streams": None if self.streams == AUTO else opt.parse_count(self.streams, "--streams"),
+            "accuracy": None if self.accuracy is None else opt.parse_share(self.accuracy, "--accuracy"),
             "until": None if self.until is None else opt.parse_share(self.until, "--until"),
             "searcher": opt.choose_strategy("searcher", self.searcher),
             "cost_model": opt.choose_strategy("cost model", self.cost_model),

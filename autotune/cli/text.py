@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from autotune.artifact.precision_choice import precision_of
 from autotune.cli.reply import table
 
 if TYPE_CHECKING:  # these load TVM, which a mere --help must not
@@ -34,6 +35,8 @@ def run_lines(result: Result) -> list[str]:
     if tuned is not None:
         kind = "weighted latencies together" if result.weights else "latency"
         lines.append(f"{kind} {tuned:.3f} ms" + (f", untuned {untuned:.3f} ms" if untuned is not None else ""))
+    if result.precision is not None:
+        lines.append(str(result.precision))
     if result.verified is not None:
         lines.append(verdict_line(result.verified))
     elif result.reason and not result.parts:
@@ -153,7 +156,7 @@ def kernel_lines(kernels: Sequence[Kernel]) -> list[str]:
             mark = "#" if kernel.code.startswith("#") else ";"
             lines += [f"{mark} {kernel.task.key} {kernel.task.name} {kernel.config.to_json()}", kernel.code.rstrip()]
         return lines
-    rows = []
+    rows, erring = [], any(kernel.error is not None for kernel in kernels)
     for kernel in kernels:
         known = kernel.latency_s is not None and kernel.latency_s > 0
         times = [f"{1e6 * (kernel.latency_s or 0):.1f}", f"{kernel.task.flop / (kernel.latency_s or 1) / 1e9:.0f}"]
@@ -163,10 +166,13 @@ def kernel_lines(kernels: Sequence[Kernel]) -> list[str]:
                 kernel.task.name,
                 str(kernel.task.weight),
                 *(times if known else ["–", "–"]),
+                precision_of(kernel.task),
+                *([] if not erring else ["–" if kernel.error is None else f"{kernel.error:.2g}"]),
                 kernel.config.to_json(),
             ]
         )
-    return table(["key", "task", "×", "µs", "GFLOPS", "config"], rows)
+    heads = ["key", "task", "×", "µs", "GFLOPS", "precision", *(["error"] if erring else []), "config"]
+    return table(heads, rows)
 
 
 def lane_lines(report: LaneReport) -> list[str]:

@@ -28,7 +28,7 @@ from autotune.importer.generation.caches import bind_caches
 from autotune.importer.layouts.assign import assign_layouts
 from autotune.importer.layouts.blocked import Blocked
 from autotune.importer.layouts.channels_last import ChannelsLast
-from autotune.importer.layouts.precision import assign_types, mean_in_long
+from autotune.importer.layouts.precision import assign_types, mean_in_long, products
 from autotune.importer.layouts.shared_kernels import share_kernels
 from autotune.importer.layouts.stored_bytes import store_bytes
 from autotune.importer.layouts.tensor_layouts import elementwise_as_said
@@ -59,6 +59,7 @@ class Program:
         spaces: task key → what can be tuned.
         kernels: kernel's name in ``module`` → task key.
         precision: which products read bf16 operands.
+        products: how many there are, that ``precision`` numbers.
         frame: what is done on the host around the kernels; None where that is nothing.
         caches: that kernels write in place. ``main`` then takes buffers of their capacities in place of what the model
             takes, has ``LENGTHS`` as its last input, and gives the outputs that are no caches.
@@ -73,6 +74,7 @@ class Program:
     spaces: dict[str, Space]
     kernels: dict[str, str]
     precision: Precision = FP32
+    products: int = 0
     frame: Frame | None = None
     caches: tuple[Cache, ...] = ()
 
@@ -112,6 +114,7 @@ def _imported(model: onnx.ModelProto, target: Target, precision: Precision) -> P
         encoded(with_biases(bounded(model), templates.activations(target)), half_native=templates.half_native)
     )
     layouts = ChannelsLast() if templates.channels_last else _blocked(model, target)
+    count = len(products(module))
     module, weights = assign_layouts(assign_types(module, precision), layouts)
     if templates.channels_last:
         module = _fused(module, ())
@@ -119,7 +122,7 @@ def _imported(model: onnx.ModelProto, target: Target, precision: Precision) -> P
         module, weights = share_kernels(_fused(module, (store_bytes,)), weights)
     tasks, programs, spaces, kernels = _tasks(module, target)
     arrays = tuple(map(as_words, weights))
-    return Program(module, arrays, inputs, outputs, tasks, programs, spaces, kernels, precision, frame_of(model))
+    return Program(module, arrays, inputs, outputs, tasks, programs, spaces, kernels, precision, count, frame_of(model))
 
 
 def _blocked(model: onnx.ModelProto, target: Target) -> Blocked:

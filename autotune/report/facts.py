@@ -12,6 +12,7 @@ from typing import Any
 from autotune.artifact.composite import Composite, model_of, read_composite
 from autotune.artifact.directory import Artifact, read_artifact, read_tasks
 from autotune.artifact.manifest import SEGMENTS, SHAPES, attachment, kind_of
+from autotune.artifact.precision_choice import PrecisionChoice, choice_of, precision_of
 from autotune.host.roofline import Roofline
 from autotune.measure.measurer import symbol_of
 from autotune.tuning.job import DISPROVED
@@ -57,6 +58,11 @@ class Row:
         return self.task.flop / self.latency_s / 1e9 if self.latency_s else None
 
     @property
+    def precision(self) -> str:
+        """The type of the numbers that the kernel multiplies."""
+        return precision_of(self.task)
+
+    @property
     def bound_share(self) -> float | None:
         """Bound over latency: 1 is the roofline."""
         return self.bound_s / self.latency_s if self.latency_s and self.bound_s is not None else None
@@ -90,6 +96,11 @@ class Facts:
     def title(self) -> str:
         """The model's name, for people."""
         return self.whole_model or str(self.artifact.provenance.get("model", self.artifact.path.name))
+
+    @property
+    def precision(self) -> PrecisionChoice | None:
+        """What ``--precision auto`` decided; None where the precision was given."""
+        return choice_of(self.artifact.provenance)
 
     @property
     def place(self) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.artifact.directory import Artifact, read_artifact, read_tasks
+from autotune.artifact.precision_choice import choice_of, precision_of
 from autotune.backends.backend_catalog import BACKENDS, backend_of
 from costmodels.choices import choose, did_you_mean
 from schedules.config import Config
@@ -22,12 +23,15 @@ class Kernel:
     Attributes:
         config: how it was built.
         latency_s: what it was measured at in seconds; None if it was not.
+        error: of the model's outputs where this kernel alone computes in bf16, as a share of their root mean square;
+            None where ``--precision auto`` did not need it.
         code: its code in the form asked for; empty if none was.
     """
 
     task: Task
     config: Config
     latency_s: float | None
+    error: float | None = None
     code: str = ""
 
     def to_data(self) -> dict[str, Any]:
@@ -38,6 +42,8 @@ class Kernel:
             "template": self.task.template,
             "weight": self.task.weight,
             "flop": self.task.flop,
+            "precision": precision_of(self.task),
+            "error": self.error,
             "config": self.config.to_json(),
             "latency_us": None if self.latency_s is None else 1e6 * self.latency_s,
             "code": self.code or None,
@@ -62,11 +68,13 @@ def report_kernels(path: Path, task: str | None = None, emit: str | None = None)
     tasks, programs = read_tasks(path)
     wanted = tasks if task is None else (find_task(tasks, task),)
     choices = {choice.task: choice for choice in artifact.plan.choices}
+    decided = choice_of(artifact.provenance)
+    errors = {} if decided is None else decided.errors()
     kernels = []
     for each in wanted:
         choice = choices[each.key]
         code = "" if emit is None else _code(artifact, programs[each.key], choice.config, emit)
-        kernels.append(Kernel(each, choice.config, choice.latency_s, code))
+        kernels.append(Kernel(each, choice.config, choice.latency_s, errors.get(each.key), code))
     return kernels
 
 

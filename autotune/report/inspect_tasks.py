@@ -11,10 +11,11 @@ from autotune.artifact.make_plan import record_key
 from autotune.backends.backend_catalog import backend_of
 from autotune.builder.reuse import Reuse
 from autotune.importer.guarded_import import import_model
-from autotune.options import Options, Precision
+from autotune.options import AUTO, Options, Precision
 from autotune.report.inspect_lanes import BranchRow, report_branches
 from autotune.tuning.existing_log import known_log
 from autotune.tuning.part import resolve_target
+from schedules.errors import UsageError
 from schedules.target import Target
 from schedules.task import Task
 from tuning_logs.record import TuningRecord
@@ -111,6 +112,8 @@ def report_tasks(model_path: Path, options: Options) -> ModelReport:
         AutotuneError: for a bad model, option or log.
     """
     target = resolve_target(options)
+    if options.precision == AUTO:
+        raise UsageError("--precision auto is decided by a run; ask for the tasks of fp32 or of bf16")
     precision = Precision.parse(options.precision)
     _, program = import_model(model_path, options.inputs, target, precision=precision)
     roofline = backend_of(target).roofline(target)

@@ -46,6 +46,7 @@ REPEATED = (
     "allocator",
     "evaluator",
     "lanes",
+    "precision",
     "fallback",
 )
 """Options of a run that its command is written with, in this order."""
@@ -97,6 +98,7 @@ def render(facts: Facts) -> str:
         summary=summary(facts),
         explained=explain(facts),
         hues=colours(facts),
+        errors={} if facts.precision is None else facts.precision.errors(),
         reproduce=[command(facts, run) for run in facts.runs],
         version=__version__,
     )

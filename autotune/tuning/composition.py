@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -50,8 +50,8 @@ class Composed:
 class Composition(Protocol):
     """One way to make an artifact of several tuned parts."""
 
-    def parts(self, folder: Path) -> Sequence[PartJob]:
-        """What is to be tuned, in order.
+    def parts(self, folder: Path) -> Iterable[PartJob]:
+        """What is to be tuned, in order. Each is tuned before the next one is asked for, which may depend on it.
 
         Args:
             folder: a scratch folder for files and artifacts of parts.

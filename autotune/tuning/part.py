@@ -45,8 +45,8 @@ from tuning_logs.sql_store import TuningLog
 
 logger = logging.getLogger(__name__)
 
-BF16_FEATURE = "avx512bf16"
-"""LLVM's name of the instructions that multiply bf16."""
+BF16_FEATURES = frozenset({"avx512bf16", "bf16"})
+"""LLVM's names of the instructions that multiply bf16, on x86 and on AArch64."""
 
 MAX_COLD_BYTES = 1 << 30
 """Most memory by which weights are kept cold between runs, bytes: beyond it nothing gets colder."""
@@ -61,6 +61,11 @@ def resolve_target(options: Options) -> Target:
     if options.target is not None:
         return options.target
     return host_target(options.threads, options.isa)
+
+
+def has_bf16(target: Target) -> bool:
+    """Whether ``target`` has instructions that multiply bf16."""
+    return bool(BF16_FEATURES & features_of(target))
 
 
 def output_path(model_path: Path, options: Options) -> Path:
@@ -306,7 +311,7 @@ def _open_model(machine: Machine, asked: PartModel) -> OpenModel:
     model, program = import_model(
         asked.path, asked.options.inputs, machine.widest, precision=precision, generates=generates
     )
-    if precision != FP32 and BF16_FEATURE not in features_of(machine.target):
+    if precision != FP32 and not has_bf16(machine.target):
         logger.warning("this CPU has no instructions for bf16: such products are computed in fp32, and are slower")
     backend_of(machine.target).check_program(asked.path.name, program)
     sizes = plan_sizes(program, machine.target, machine.lanes, asked.options)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.artifact.known_runs import LogView
+from autotune.artifact.precision_choice import PrecisionChoice
 from autotune.events import Observer, PhaseBegan
 from autotune.validation.verdict import Verdict
 from search.allocators.allocation import TaskState
@@ -27,6 +28,7 @@ class Result:
         weights: of the models in ``parts``; empty where those are parts of one model.
         fallback_partitions: operators of every part that ONNX Runtime runs.
         views: of the log, with everything that the artifact is made of.
+        precision: what ``--precision auto`` decided; None where the precision was given.
     """
 
     model: str
@@ -49,6 +51,7 @@ class Result:
     weights: tuple[int, ...] = ()
     fallback_partitions: tuple[tuple[str, ...], ...] = ()
     views: tuple[LogView, ...] = ()
+    precision: PrecisionChoice | None = None
 
     def to_data(self) -> dict[str, Any]:
         """As in ``tune run --json``; a run of several parts or models has an entry for each."""
@@ -75,6 +78,7 @@ class Result:
             "reason": self.reason,
             "remaining_gain": None if self.remaining is None else self.remaining.to_data(),
             "interrupted": self.interrupted,
+            **({} if self.precision is None else {"precision": self.precision.to_data()}),
         }
 
 

@@ -17,7 +17,7 @@ from autotune.graph.lanes import device_of, is_simulated
 from autotune.host.machine import host_target
 from autotune.importer.generation.guess import generation_shapes
 from autotune.importer.import_worker import external_files
-from autotune.options import BALANCED, Options
+from autotune.options import AUTO, BALANCED, Options
 from autotune.tuning.composition import Composition, PartJob, tune_composition
 from autotune.tuning.coupled import CoupledLanes
 from autotune.tuning.fallback_partitions import FallbackPartitions
@@ -25,6 +25,7 @@ from autotune.tuning.multi_shape import ShapeSets
 from autotune.tuning.objective import record_streams
 from autotune.tuning.part import output_path, resolve_target, tune_part
 from autotune.tuning.portfolio import tune_portfolio
+from autotune.tuning.precisions.auto_precision import AutoPrecision
 from autotune.tuning.result import Result
 from schedules.errors import ModelError, UsageError
 
@@ -90,6 +91,8 @@ def _composition(path: Path, options: Options) -> Composition | None:
     """
     if device_of(options.lanes):
         return CoupledLanes(path, options)
+    if options.precision == AUTO:
+        return AutoPrecision(path, options)
     if not options.remote:
         backend_of(resolve_target(options)).check_options(options)
     if options.generate:

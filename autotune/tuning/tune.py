@@ -26,7 +26,7 @@ from autotune.artifact.plain_data import decode, encode
 from autotune.events import Observer, ignore
 from autotune.graph.lanes import device_of
 from autotune.host.machine import host_target
-from autotune.options import INSTANT, Options, default_log
+from autotune.options import AUTO, INSTANT, Options, default_log
 from autotune.tuning.objective import stream_options
 from autotune.tuning.result import PHASES, Result
 from schedules.errors import ArtifactError, LogError, UsageError
@@ -60,6 +60,8 @@ def tune(
         from autotune.tuning.existing_log import check_frozen  # loads SQLAlchemy
 
         check_frozen(options.log)
+    if options.precision == AUTO and len(paths) > 1:
+        raise UsageError("--precision auto chooses for one model; tune each in a run of its own, with the same log")
     if not paths:
         raise UsageError("no model was given; give the path of an ONNX file, or several")
     if options.weights and len(paths) == 1:
@@ -93,10 +95,10 @@ def build(
 def _key(paths: Sequence[Path], options: Options, address: str) -> str | None:
     """The key of the run with the log at ``address``; None for a run that is never taken for done.
 
-    Other machines and devices may change where nothing here tells.
+    Other machines and devices, and files of inputs, may change where nothing here tells.
     """
     has_device = bool(device_of(options.lanes) or (options.target is not None and options.target.arch))
-    if options.remote or has_device or not options.device:
+    if options.remote or has_device or not options.device or options.calibration is not None:
         return None
     target = options.target or host_target(options.threads, options.isa)
     return run_key(paths, options, target, address)

@@ -51,6 +51,13 @@ class Run(Job):
 
 
 @dataclass(frozen=True)
+class Outputs(Job):
+    """Run it once on these inputs; answered with its outputs in order."""
+
+    feed: dict[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
 class Serve(Job):
     """Let ``clients`` send requests for some seconds, each the next as soon as the last is answered.
 
@@ -262,11 +269,17 @@ class EngineHandler(Handler):
         """Do one job; ``Load`` comes first."""
         if isinstance(job, Load):
             try:
-                self._engine = ENGINES[self._name](load_work(self._folder))
+                self._work = load_work(self._folder)
+                self._engine = ENGINES[self._name](self._work)
             except AutotuneError as error:
                 return Refused(MeasureError(f"{self._name} cannot start: {error}"))
             return self._engine.version, self._engine.precision
         assert self._engine is not None
+        if isinstance(job, Outputs):
+            self._work.feed.update(job.feed)  # which the engine reads at every run
+            made: Any = self._engine.run()
+            values = made.values() if isinstance(made, Mapping) else made
+            return [np.array(each) for each in values]
         if isinstance(job, Serve):
             return serve(self._engine, job.clients, job.seconds)
         for _ in range(job.warmup):

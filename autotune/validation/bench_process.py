@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 import psutil
+from numpy.typing import NDArray
 
 from autotune.host.worker_pool import ForkServerProcess, Lost, WorkerPool
-from autotune.validation.bench_engine import Load, Run, Serve
+from autotune.validation.bench_engine import Load, Outputs, Run, Serve
 from schedules.errors import MeasureError
 
 HANDLER = "autotune.validation.bench_engine:EngineHandler"
@@ -95,6 +96,15 @@ class EngineProcess(AbstractContextManager["EngineProcess"]):
         latencies: list[float] = self._answer(Run(runs, warmup, timeout_s=RUN_TIMEOUT_S))
         return latencies
 
+    def outputs(self, feed: dict[str, NDArray[Any]]) -> list[NDArray[Any]]:
+        """The engine's outputs for ``feed``, in order.
+
+        Raises:
+            MeasureError: if the process died or does not answer.
+        """
+        made: list[NDArray[Any]] = self._answer(Outputs(feed, timeout_s=RUN_TIMEOUT_S))
+        return made
+
     def serve(self, clients: int, seconds: float) -> tuple[float, list[float]]:
         """Requests per second of ``clients`` at once, and the seconds of every request.
 
@@ -113,7 +123,7 @@ class EngineProcess(AbstractContextManager["EngineProcess"]):
         """End the process."""
         self._server.close()
 
-    def _answer(self, job: Load | Run | Serve) -> Any:
+    def _answer(self, job: Load | Outputs | Run | Serve) -> Any:
         (answer,) = self._pool.run([job])
         if isinstance(answer, Lost) and answer.error == "timeout":
             raise MeasureError(f"{self.name} gave no answer in {job.timeout_s:.0f} s")

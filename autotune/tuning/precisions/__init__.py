@@ -1,0 +1,1 @@
+"""``--precision auto``: which products multiply bf16 operands, by what was measured of them."""

@@ -1,0 +1,158 @@
+"""``--precision auto``: every product in what is faster of fp32 and bf16, as far as the model's error allows.
+
+The model is tuned in fp32, then with all products in bf16; records of the two never mix. A product is to be in bf16
+where its kernel is faster so. If the model with all those in bf16 is farther from fp32 than the bound, errors are
+measured product by product, and the set that saves most time within the bound is built (``choose_products``), until the
+real kernels keep the bound. What keeps it is timed in turn as a whole, and the fastest is the artifact.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from autotune.artifact.manifest import annotate
+from autotune.artifact.precision_choice import PRECISION_CHOICE, PrecisionChoice, ProductChoice
+from autotune.builder.build_request import LATENCY
+from autotune.importer.guarded_import import load_checked
+from autotune.options import FP32, Options, Precision
+from autotune.runtime.model_timing import race, session_run
+from autotune.runtime.session import InferenceSession
+from autotune.tuning.composition import Composed, PartJob, part_options
+from autotune.tuning.part import has_bf16, resolve_target
+from autotune.tuning.precisions.choose_products import choose_products
+from autotune.tuning.precisions.product_times import ProductTimes, product_kernels, product_times
+from autotune.tuning.result import Result
+from autotune.validation.precisions.calibration import calibration_inputs
+from autotune.validation.precisions.output_errors import DEFAULT_ENGINE, OutputErrors
+from autotune.validation.verify import session_inputs, session_specs
+
+logger = logging.getLogger(__name__)
+
+BF16 = Precision(None)
+
+SHARE = 0.45
+"""Share of the budget for the model in fp32, and for it in bf16; what is left is for kernels between products of
+different precisions, which neither has. Heuristic, not measured."""
+
+TRIES = 4
+"""Sets of products that are built, at most, before fp32 is kept. The first set found product by product has kept the
+bound wherever errors add up as ``choose_products`` assumes."""
+
+
+class AutoPrecision:
+    """The composition of a model in fp32, in bf16 and in mixtures of both, one of which is the artifact."""
+
+    def __init__(self, model: Path, options: Options) -> None:
+        self._path, self._options = model, options
+        self._target = resolve_target(options)
+        self._made: dict[Precision, Path] = {}
+        self._errors: dict[Precision, float] = {}
+        self._bound, self._bound_of, self._samples = 0.0, "", 0
+        self._times: tuple[ProductTimes, ...] = ()
+        self._alone: dict[int, float] = {}
+
+    def parts(self, folder: Path) -> Iterator[PartJob]:
+        """As ``Composition.parts``."""
+        if not has_bf16(self._target):
+            yield self._job(folder, FP32, 1.0)
+            return
+        yield self._job(folder, FP32, SHARE)
+        yield self._job(folder, BF16, SHARE)
+        judge = self._judge()
+        self._errors = {each: judge.of_artifact(place) for each, place in self._made.items()}
+        self._times = product_times(self._made[FP32], self._made[BF16])
+        gains = {each.number: each.gain_s for each in self._times}
+        wanted = choose_products(gains, dict.fromkeys(gains, 0.0), math.inf)
+        for _ in range(TRIES):
+            if not wanted:
+                return
+            precision = self._precision(wanted)
+            if precision not in self._made:
+                yield self._job(folder, precision, 1.0 - 2 * SHARE)
+                self._errors[precision] = judge.of_artifact(self._made[precision])
+            if self._errors[precision] <= self._bound or judge.products != len(self._times):
+                return
+            logger.info("%s has an error of %.2g, above %.2g", precision, self._errors[precision], self._bound)
+            wanted = self._within_bound(judge, wanted, gains)
+
+    def compose(self, folder: Path, results: Sequence[Result | None]) -> Composed:
+        """As ``Composition.compose``: the fastest of what keeps the bound; fp32 always does."""
+        kept = [each for each in self._made if each == FP32 or self._errors[each] <= self._bound]
+        by = dict(zip(self._made, results, strict=True))
+        measured = not (self._options.frozen or any(result is not None and result.interrupted for result in results))
+        seconds = self._raced(kept) if measured and len(kept) > 1 else {}
+        best = min(kept, key=seconds.__getitem__) if seconds else kept[-1]
+        result, artifact = by[best], self._made[best]
+        assert result is not None
+        choice = self._choice(best)
+        latency = {**result.latency_ms, **({"tuned": 1e3 * seconds[best]} if seconds else {})}
+        annotate(artifact, {PRECISION_CHOICE: choice.to_data(), LATENCY: latency})
+        fields = {"tasks": result.tasks, "latency_ms": latency, "verified": result.verified, "precision": choice}
+        return Composed(artifact, (), {**fields, "parts": ()})
+
+    def _job(self, folder: Path, precision: Precision, share: float) -> PartJob:
+        place = folder / str(precision).replace(":", "-").replace(",", "-")[:64]
+        self._made[precision] = place
+        options = part_options(self._options, share, place, self._options.inputs)
+        asked = self._options.peer and precision == FP32
+        return PartJob(
+            self._path, replace(options, precision=str(precision), accuracy=None, calibration=None, peer=asked)
+        )
+
+    def _judge(self) -> OutputErrors:
+        """What measures errors, and with it the bound."""
+        specs = session_specs(InferenceSession(self._made[FP32]))
+        feeds = calibration_inputs(specs, self._options.calibration, self._options.seed)
+        judge = OutputErrors(load_checked(self._path, self._options.inputs), feeds)
+        self._samples = len(feeds)
+        if self._options.accuracy is not None:
+            self._bound, self._bound_of = self._options.accuracy, "--accuracy"
+        elif (theirs := judge.of_openvino(self._target.threads)) is not None:
+            self._bound, self._bound_of = theirs, f"that of {DEFAULT_ENGINE}"
+        else:
+            self._bound, self._bound_of = judge.of_products(BF16), "that of bf16 operands in ONNX Runtime"
+        return judge
+
+    def _precision(self, products: frozenset[int]) -> Precision:
+        return BF16 if len(products) == len(self._times) else Precision(products)
+
+    def _within_bound(self, judge: OutputErrors, tried: frozenset[int], gains: Mapping[int, float]) -> frozenset[int]:
+        """The set that saves most within the bound, where the whole of ``tried`` was farther than its products say."""
+        for number in sorted(tried - self._alone.keys()):
+            self._alone[number] = judge.of_products(Precision(frozenset({number})))
+        together = math.sqrt(sum(self._alone[number] ** 2 for number in tried))
+        scale = self._errors[self._precision(tried)] / together if together else math.inf
+        return choose_products(
+            {number: gains[number] for number in tried},
+            {number: scale * self._alone[number] for number in tried},
+            self._bound,
+        )
+
+    def _raced(self, precisions: Sequence[Precision]) -> dict[Precision, float]:
+        """Seconds of the whole model in each, timed in turn."""
+        sessions = [InferenceSession(self._made[each]) for each in precisions]
+        feed = session_inputs(sessions[0], self._options.seed)
+        return dict(zip(precisions, race([session_run(session, feed) for session in sessions]), strict=True))
+
+    def _choice(self, chosen: Precision) -> PrecisionChoice:
+        if len(self._made) == 1:
+            return PrecisionChoice(str(FP32), "this CPU has no instructions for bf16")
+        kernels = product_kernels(self._made[chosen])
+        products = tuple(
+            ProductChoice(
+                each.number,
+                kernels[each.place] if each.place < len(kernels) else "",
+                "bf16" if each.number in chosen else "fp32",
+                each.fp32_s,
+                each.bf16_s,
+                self._alone.get(each.number),
+            )
+            for each in self._times
+        )
+        return PrecisionChoice(
+            str(chosen), "", self._errors[chosen], self._bound, self._bound_of, self._samples, products
+        )

@@ -1,0 +1,160 @@
+"""``--precision auto`` on a small model; this machine is told that it has bf16, and which kernels are faster so."""
+
+import json
+
+import numpy as np
+import onnxruntime
+import pytest
+
+import autotune
+from autotune.artifact.directory import read_artifact
+from autotune.artifact.precision_choice import choice_of
+from autotune.cli.main import main
+from autotune.cli.text import run_lines
+from autotune.options import Options
+from autotune.report.facts import read_facts
+from autotune.report.inspect_kernels import report_kernels
+from autotune.report.page import render
+from autotune.tuning.precisions import auto_precision
+from autotune.tuning.precisions.product_times import product_times
+from schedules.errors import UsageError
+from tests.models.catalog import cached
+
+MODEL = "tiny_cnn"
+PRODUCTS = 4
+
+
+@pytest.fixture
+def options(tmp_path_factory, tmp_path):
+    """The log is kept from test to test, so that kernels are measured once."""
+    log = tmp_path_factory.getbasetemp() / "auto-precision.db"
+    return Options(out=tmp_path / "a.tuned", log=log, budget_s=60, trials=60, precision="auto")
+
+
+@pytest.fixture
+def faster(monkeypatch):
+    """A machine with bf16, on which these products are faster in it, and the model in more bf16 than in less."""
+
+    def tell(*numbers):
+        real = auto_precision.product_times
+
+        def times(fp32, bf16):
+            return tuple(
+                auto_precision.ProductTimes(each.number, each.place, 2.0, 1.0 if each.number in numbers else 3.0)
+                for each in real(fp32, bf16)
+            )
+
+        monkeypatch.setattr(auto_precision, "has_bf16", lambda target: True)
+        monkeypatch.setattr(auto_precision, "product_times", times)
+        monkeypatch.setattr(auto_precision, "race", lambda runs: [-float(index) for index in range(len(runs))])
+
+    return tell
+
+
+def tuned(options, **more):
+    return autotune.tune(cached(MODEL), Options(**{**vars(options), **more}))
+
+
+def test_a_cpu_without_bf16_stays_in_fp32_and_says_why(options, monkeypatch):
+    monkeypatch.setattr(auto_precision, "has_bf16", lambda target: False)
+    result = tuned(options)
+    assert read_artifact(options.out).precision == result.precision.precision == "fp32"
+    assert any("no instructions for bf16" in line for line in run_lines(result))
+
+
+def test_products_that_are_faster_in_bf16_are_where_the_error_allows(options, faster):
+    faster(1, 2)
+    result = tuned(options, accuracy=0.5)
+    artifact = read_artifact(options.out)
+    choice = choice_of(artifact.provenance)
+    assert artifact.precision == choice.precision == "bf16:1,2"
+    assert choice == result.precision
+    assert [each.precision for each in choice.products] == ["fp32", "bf16", "bf16", "fp32"]
+    assert 0 < choice.error < 0.5
+    assert choice.bound == 0.5
+    assert result.verified.passed
+    assert result.verified.precision == "bf16:1,2"
+    keys = {kernel.task.key for kernel in report_kernels(options.out)}
+    assert {each.kernel for each in choice.products} <= keys
+    assert "2 of 4 products in bf16" in " ".join(run_lines(result))
+    assert json.loads(json.dumps(result.to_data()))["precision"]["precision"] == "bf16:1,2"
+
+
+def test_an_error_above_the_bound_leaves_products_in_fp32(options, faster):
+    """The bound lies between the errors of one product and of all."""
+    faster(0, 1, 2, 3)
+    free = tuned(options, accuracy=0.5)
+    assert free.precision.precision == "bf16"
+    result = tuned(options, accuracy=0.8 * free.precision.error)
+    choice = result.precision
+    short = [each for each in choice.products if each.precision == "bf16"]
+    assert 0 < len(short) < PRODUCTS
+    assert choice.error <= choice.bound < free.precision.error
+    assert all(each.error > 0 for each in choice.products)
+    rows = {kernel.task.key: kernel for kernel in report_kernels(options.out)}
+    assert {rows[each.kernel].to_data()["precision"] for each in short} == {"bf16"}
+    assert all(rows[each.kernel].error > 0 for each in choice.products)
+    page = render(read_facts(options.out))
+    assert "Chosen by <code>--precision auto</code>" in page
+    assert "<th>error</th>" in page
+
+
+def test_a_bound_that_no_bf16_keeps_leaves_all_in_fp32(options, faster):
+    faster(0, 1, 2, 3)
+    result = tuned(options, accuracy=1e-7)
+    assert result.precision.precision == "fp32"
+    assert read_artifact(options.out).precision == "fp32"
+
+
+def test_the_error_is_that_of_the_users_inputs(options, faster, tmp_path):
+    faster(0, 1, 2, 3)
+    session = onnxruntime.InferenceSession(str(cached(MODEL)))
+    (spec,) = session.get_inputs()
+    samples = np.random.default_rng(5).standard_normal((3, *spec.shape[1:])).astype(np.float32)
+    np.savez(tmp_path / "mine.npz", **{spec.name: samples})
+    result = tuned(options, accuracy=0.5, calibration=tmp_path / "mine.npz")
+    ours = autotune.InferenceSession(options.out)
+    errors = scale = 0.0
+    for sample in samples:
+        feed = {spec.name: sample[None]}
+        (mine,), (theirs,) = ours.run(None, feed), session.run(None, feed)
+        errors, scale = errors + np.square(mine - theirs).sum(), scale + np.square(theirs).sum()
+    assert result.precision.samples == 3
+    assert result.precision.error == pytest.approx(np.sqrt(errors / scale), rel=1e-3)
+
+
+def test_without_a_bound_it_is_what_openvinos_default_costs(options, faster):
+    faster(0, 1)
+    choice = tuned(options).precision
+    assert "openvino-default" in choice.bound_of
+    assert choice.error <= choice.bound or choice.precision == "fp32"
+
+
+def test_products_are_paired_with_their_kernels(options, tmp_path):
+    paths = []
+    for precision in ("fp32", "bf16"):
+        paths.append(tmp_path / precision)
+        tuned(options, out=paths[-1], precision=precision)
+    times = product_times(*paths)
+    assert [each.number for each in times] == list(range(PRODUCTS))
+    assert all(each.fp32_s > 0 and each.bf16_s > 0 for each in times)
+    assert product_times(paths[0], paths[0]) == ()
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (["--accuracy", "1%"], "for --precision auto"),
+        (["--precision", "auto", "--accuracy", "2"], "between 0 and 1"),
+        (["--precision", "auto", "--lanes", "auto"], "leave out .*--lanes"),
+        (["--precision", "auto", "--effort", "instant"], "--effort instant"),
+    ],
+)
+def test_what_does_not_go_with_it_is_refused(flags, told, capsys, tmp_path):
+    assert main(["run", str(cached(MODEL)), "--log", str(tmp_path / "t.db"), *flags]) == 2
+    assert __import__("re").search(told, capsys.readouterr().err)
+
+
+def test_several_models_are_refused(options):
+    with pytest.raises(UsageError, match="one model"):
+        autotune.tune([cached(MODEL), cached("tiny_mlp")], options)

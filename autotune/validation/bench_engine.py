@@ -265,7 +265,7 @@ class EngineHandler(Handler):
         self._folder = Path(folder)
         self._engine: Engine | None = None
 
-    def answer(self, job: Load | Run | Serve) -> tuple[str, str] | list[float] | tuple[float, list[float]] | Refused:
+    def answer(self, job: Load | Outputs | Run | Serve) -> object:
         """Do one job; ``Load`` comes first."""
         if isinstance(job, Load):
             try:
@@ -279,7 +279,7 @@ class EngineHandler(Handler):
             self._work.feed.update(job.feed)  # which the engine reads at every run
             made: Any = self._engine.run()
             values = made.values() if isinstance(made, Mapping) else made
-            return [np.array(each) for each in values]
+            return [np.array(value) for value in values]
         if isinstance(job, Serve):
             return serve(self._engine, job.clients, job.seconds)
         for _ in range(job.warmup):

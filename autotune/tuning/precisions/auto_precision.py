@@ -26,7 +26,7 @@ from autotune.tuning.part import has_bf16, resolve_target
 from autotune.tuning.precisions.choose_products import choose_products
 from autotune.tuning.precisions.product_times import ProductTimes, product_kernels, product_times
 from autotune.tuning.result import Result
-from autotune.validation.precisions.calibration import calibration_inputs
+from autotune.validation.precisions.calibration_inputs import calibration_inputs
 from autotune.validation.precisions.output_errors import DEFAULT_ENGINE, OutputErrors
 from autotune.validation.verify import session_inputs, session_specs
 

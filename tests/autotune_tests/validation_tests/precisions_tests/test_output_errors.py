@@ -8,7 +8,7 @@ import pytest
 from autotune.importer.onnx_model.load import load_model
 from autotune.interface import TensorSpec
 from autotune.options import Precision
-from autotune.validation.precisions.calibration import calibration_inputs
+from autotune.validation.precisions.calibration_inputs import calibration_inputs
 from autotune.validation.precisions.output_errors import OutputErrors, relative_error
 from tests.models.catalog import cached
 

@@ -7,7 +7,9 @@ kernel is built. RISC-V's vectors are used at the length that a processor has at
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 AVX2 = frozenset({"avx2", "fma", "bmi1", "bmi2", "f16c"})
 AVX512 = AVX2 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
@@ -15,6 +17,7 @@ ICE_LAKE = AVX512 | {"avx512_vnni", "avx512_vbmi2", "avx512_vpopcntdq", "gfni", 
 AMX = ICE_LAKE | {"amx_tile", "amx_bf16", "amx_int8", "avx512_bf16", "avx512_fp16"}
 DOTS = frozenset({"asimd", "asimddp", "asimdhp", "atomics", "lrcpc"})
 ARM_MATRIX = DOTS | {"i8mm", "bf16"}
+ARM_V2 = ARM_MATRIX | {"sve2", "flagm2", "dgh"}
 KIB, MIB = 1 << 10, 1 << 20
 
 
@@ -70,6 +73,24 @@ ARCHITECTURES = {"arm64": "aarch64", "amd64": "x86_64"}
 
 
 @dataclass(frozen=True)
+class Ports:
+    """What one core can begin in a cycle, in whole vectors of its level.
+
+    Attributes:
+        products: name of a multiply-add (``fma`` for fp32, else as ``dots.py`` calls it) → how many begin in a cycle,
+            and the cycles until the next can add to the same sum. What is not in it is not known.
+        loads: of vectors, or of one number into all lanes.
+        width: micro-operations that are renamed; a load that is an operand of another instruction is none.
+        window: micro-operations that wait for others at once (the reorder buffer), not of one cycle.
+    """
+
+    products: Mapping[str, tuple[float, float]] = field(default_factory=dict, hash=False)
+    loads: float = math.inf
+    width: float = math.inf
+    window: float = math.inf
+
+
+@dataclass(frozen=True)
 class Processor:
     """A microarchitecture that LLVM has a model of.
 
@@ -81,6 +102,7 @@ class Processor:
         vendor: as the kernel says it; empty for any.
         l1_bytes, l2_bytes, l3_bytes: data caches of one core, and the shared one of a usual machine (vendors' data
             sheets), for kernels that are built elsewhere.
+        ports: what a core begins in a cycle; nothing is known of it by default.
     """
 
     name: str
@@ -90,29 +112,47 @@ class Processor:
     l1_bytes: int = 32 * KIB
     l2_bytes: int = MIB
     l3_bytes: int = 16 * MIB
+    ports: Ports = Ports()
 
+
+# Vendors' optimisation manuals; Intel's servers have two units for 512 bits, Zen 4 has one, in halves. Where LLVM's
+# models say otherwise, and why we do not: tests/emulation/test_machine_model.py.
+HASWELL = Ports({"fma": (2, 5)}, 2, 4, 192)
+SKYLAKE_X = Ports({"fma": (2, 4), "vpdpbusd": (2, 5)}, 2, 4, 224)
+SUNNY_COVE = Ports({"fma": (2, 4), "vpdpbusd": (2, 5)}, 2, 5, 352)
+GOLDEN_COVE = Ports({"fma": (2, 4), "vpdpbusd": (2, 5), "vdpbf16ps": (1, 8)}, 3, 6, 512)
+ZEN_2 = Ports({"fma": (2, 5)}, 2, 6, 224)
+ZEN_3 = Ports({"fma": (2, 4)}, 2, 6, 256)
+ZEN_4 = Ports({"fma": (1, 4), "vpdpbusd": (1, 4), "vdpbf16ps": (1, 6)}, 2, 6, 320)
+ZEN_5 = Ports({"fma": (2, 4), "vpdpbusd": (2, 4), "vdpbf16ps": (2, 6)}, 2, 8, 448)
+# A sum is passed on to the next product before it is written: the second of the latencies in Arm's guides.
+NEOVERSE_N1 = Ports({"fma": (2, 2), "sdot": (2, 1)}, 2, 4, 128)
+BYTES_AND_BF16 = {"sdot": 1, "usdot": 1, "bfdot": 2, "usmmla": 1, "bfmmla": 3}
+NEOVERSE_V = Ports({"fma": (4, 2), **{name: (4, cycles) for name, cycles in BYTES_AND_BF16.items()}}, 3, 8, 320)
+NEOVERSE_N2 = Ports({"fma": (2, 2), **{name: (2, cycles) for name, cycles in BYTES_AND_BF16.items()}}, 3, 5, 160)
+CORTEX_A72 = Ports({"fma": (1, 3)}, 1, 3, 128)
 
 AMD = "AuthenticAMD"
 ZEN4 = ICE_LAKE | {"avx512_bf16", "clzero"}
 PROCESSORS = (
-    Processor("graniterapids", "amx", AMX | {"amx_fp16"}, "", 48 * KIB, 2 * MIB, 432 * MIB),
-    Processor("sapphirerapids", "amx", AMX, "", 48 * KIB, 2 * MIB, 60 * MIB),
-    Processor("znver5", "avx512", ZEN4 | {"avx_vnni", "movdiri", "movdir64b"}, AMD, 48 * KIB, MIB, 32 * MIB),
-    Processor("znver4", "avx512", ZEN4, AMD, 32 * KIB, MIB, 32 * MIB),
-    Processor("icelake-server", "avx512", ICE_LAKE | {"sha_ni"}, "", 48 * KIB, 1280 * KIB, 48 * MIB),
-    Processor("cascadelake", "avx512", AVX512 | {"avx512_vnni", "clwb"}, "", 32 * KIB, MIB, 32 * MIB),
-    Processor("skylake-avx512", "avx512", AVX512, "", 32 * KIB, MIB, 32 * MIB),
-    Processor("znver3", "avx2", AVX2 | {"clzero", "vaes", "sha_ni"}, AMD, 32 * KIB, 512 * KIB, 32 * MIB),
-    Processor("znver2", "avx2", AVX2 | {"clzero", "clwb", "sha_ni"}, AMD, 32 * KIB, 512 * KIB, 16 * MIB),
-    Processor("haswell", "avx2", AVX2, "", 32 * KIB, 256 * KIB, 8 * MIB),
-    Processor("neoverse-v2", "neon", ARM_MATRIX | {"sve2", "flagm2", "dgh"}, "", 64 * KIB, 2 * MIB, 32 * MIB),
-    Processor("neoverse-n2", "neon", ARM_MATRIX | {"sve2", "flagm2"}, "", 64 * KIB, MIB, 32 * MIB),
-    Processor("neoverse-v1", "neon", ARM_MATRIX | {"sve"}, "", 64 * KIB, MIB, 32 * MIB),
-    Processor("neoverse-n1", "neon", DOTS, "", 64 * KIB, MIB, 32 * MIB),
+    Processor("graniterapids", "amx", AMX | {"amx_fp16"}, "", 48 * KIB, 2 * MIB, 432 * MIB, GOLDEN_COVE),
+    Processor("sapphirerapids", "amx", AMX, "", 48 * KIB, 2 * MIB, 60 * MIB, GOLDEN_COVE),
+    Processor("znver5", "avx512", ZEN4 | {"avx_vnni", "movdiri", "movdir64b"}, AMD, 48 * KIB, MIB, 32 * MIB, ZEN_5),
+    Processor("znver4", "avx512", ZEN4, AMD, 32 * KIB, MIB, 32 * MIB, ZEN_4),
+    Processor("icelake-server", "avx512", ICE_LAKE | {"sha_ni"}, "", 48 * KIB, 1280 * KIB, 48 * MIB, SUNNY_COVE),
+    Processor("cascadelake", "avx512", AVX512 | {"avx512_vnni", "clwb"}, "", 32 * KIB, MIB, 32 * MIB, SKYLAKE_X),
+    Processor("skylake-avx512", "avx512", AVX512, "", 32 * KIB, MIB, 32 * MIB, SKYLAKE_X),
+    Processor("znver3", "avx2", AVX2 | {"clzero", "vaes", "sha_ni"}, AMD, 32 * KIB, 512 * KIB, 32 * MIB, ZEN_3),
+    Processor("znver2", "avx2", AVX2 | {"clzero", "clwb", "sha_ni"}, AMD, 32 * KIB, 512 * KIB, 16 * MIB, ZEN_2),
+    Processor("haswell", "avx2", AVX2, "", 32 * KIB, 256 * KIB, 8 * MIB, HASWELL),
+    Processor("neoverse-v2", "neon", ARM_V2, "", 64 * KIB, 2 * MIB, 32 * MIB, NEOVERSE_V),
+    Processor("neoverse-n2", "neon", ARM_MATRIX | {"sve2", "flagm2"}, "", 64 * KIB, MIB, 32 * MIB, NEOVERSE_N2),
+    Processor("neoverse-v1", "neon", ARM_MATRIX | {"sve"}, "", 64 * KIB, MIB, 32 * MIB, NEOVERSE_V),
+    Processor("neoverse-n1", "neon", DOTS, "", 64 * KIB, MIB, 32 * MIB, NEOVERSE_N1),
     Processor("sifive-x280", "rvv512", frozenset({"v", "zvl256b", "zvl512b"}), "", 32 * KIB, 512 * KIB, 4 * MIB),
     Processor("spacemit-x60", "rvv256", frozenset({"v", "zvl256b", "zicond"}), "", 32 * KIB, 512 * KIB, 512 * KIB),
     Processor("sifive-u74", "rv64", frozenset(), "", 32 * KIB, 2 * MIB, 2 * MIB),
-    Processor("cortex-a72", "neon", frozenset({"asimd"}), "", 32 * KIB, 512 * KIB, 8 * MIB),
+    Processor("cortex-a72", "neon", frozenset({"asimd"}), "", 32 * KIB, 512 * KIB, 8 * MIB, CORTEX_A72),
 )
 """Best first within a level."""
 

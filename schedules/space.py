@@ -63,8 +63,9 @@ class Space:
         initial: initial configs, worth trying before any other, best guess first.
         seeds: of a space with several algorithms one of the initial configs per algorithm. A measurement of one
             algorithm says nothing about another, so a search tries each seed, whatever other tasks recommend.
-        saving: how many times fewer operations than the task's nominal count the best algorithm of the space needs;
-            a roofline bound that ignored it would call a Winograd kernel faster than the machine.
+        saving: how many times less than the task's nominal multiply-adds at the machine's peak the products of the
+            best config take: above 1 by an algorithm with fewer of them, without which a roofline bound would call a
+            Winograd kernel faster than the machine; below 1 where no micro-kernel reaches the peak.
     """
 
     name: str

@@ -4,24 +4,39 @@ Compiles the first guess of every convolution of ResNet-50 with stride 1 for eac
 loop to ``llvm-mca``: products (multiply-adds or dot products of whole vectors) per cycle, as a share of what the same
 model says of independent ones. It knows no caches: this is a bound. Spills are counted in the same loop.
 
+``--cycles`` compares the cycles that cost models and bounds are told (``instructions/micro_kernel.py``) with LLVM's, of
+first guesses and random configs. For that our model is given LLVM's numbers of products and loads in a cycle: whether
+those are right is another question, which ``tests/emulation/test_machine_model.py`` has answers to.
+
 It takes llvm-mca with models of the processors, such as Debian's llvm-19.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import re
 import shutil
 import statistics
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
+import numpy as np
+from tvm import tirx
+
+from schedules.config import Config
 from schedules.errors import InstallError
 from schedules.lower import claim, lower, tvm_target
 from schedules.target import Target
+from schedules.templates.common.register_tile import registers_of
+from schedules.templates.common.structure import find_anchor
+from schedules.templates.cpu.conv2d import OP
+from schedules.templates.cpu.conv2d_features import product_cycles
 from schedules.templates.cpu.passes import compiled
 from schedules.templates.instructions.dots import DotForm, byte_form, pair_form
 from schedules.templates.instructions.hot_loop import PRODUCT, HotLoop, hot_loop
+from schedules.templates.instructions.micro_kernel import ports_of, product_of
 from tests.bench.peaks import FORMS, LAYERS, layer
 
 PROCESSORS = ("neoverse-n1", "neoverse-v1", "neoverse-n2")
@@ -38,6 +53,7 @@ INSTRUCTIONS = (
     ("`bfmmla`", "bfmmla v{}.4s, v30.8h, v31.8h", "bfmmla z{}.s, z30.h, z31.h", 16),
 )
 """Name, as NEON has it, as SVE has it, multiply-adds of 16 bytes of vector."""
+LOADS = {"x86_64": "\tvmovups\t64(%rax), %{wide}0", "aarch64": "\tldr\tq0, [x0, #64]"}
 INDEPENDENT = 24
 """Products with a register each: more than hide the latency of any."""
 
@@ -125,10 +141,61 @@ def chosen(kind: str, shape: tuple[int, int, int, int], target: Target, guess: i
     """The innermost loop of a layer's best direct first guess."""
     func = layer(*shape, *best_form(kind, target))
     configs = [config for config in claim(func, target).space.initial if config.integer("algorithm") == 0]
-    built = compiled(lower(func, configs[guess], target).mod["main"], "main", tvm_target(target))
+    return loop_of(func, configs[guess], target)
+
+
+def loop_of(func: tirx.PrimFunc, config: Config, target: Target) -> HotLoop:
+    """The innermost loop of a config."""
+    built = compiled(lower(func, config, target).mod["main"], "main", tvm_target(target))
     loop = hot_loop(str(built.mod.inspect_source("asm")))
-    assert loop is not None, f"{shape} has no loop with products"
+    assert loop is not None, f"{config.to_json()} has no loop with products"
     return loop
+
+
+def deviation(func: tirx.PrimFunc, config: Config, target: Target) -> tuple[float, HotLoop]:
+    """Our cycles of a config's products over LLVM's, with its numbers of products and loads in a cycle."""
+    loop, anchor = loop_of(func, config, target), find_anchor(func, OP)
+    assert anchor is not None
+    space, alone = claim(func, target).space, independent(loop)
+    rate = len(alone) / cycles(alone, target)
+    product = {product_of(anchor.form, target): (rate, cycles(alone[:1], target))}
+    wide = "zmm" if target.vector_bytes == 64 else "ymm"
+    load = LOADS[target.architecture].format(wide=wide)
+    loads = INDEPENDENT / cycles((load,) * INDEPENDENT, target)
+    columns = space.columns(space.row(config)[None, :])
+    terms = float(columns["depth"][0]) * math.prod(anchor.reduction[1:4])
+    sums = math.prod(config.integer(name) for name in ("to", "th", "tw")) * registers_of(anchor.spatial[4], target)
+    ahead = ports_of(target).window if loop.products >= sums * terms else 0.0  # whole tiles follow each other, or none
+    ports = replace(ports_of(target), products=product, loads=loads, window=ahead)
+    over_peak = product_cycles(columns, anchor, target, ports)
+    return float(over_peak[0]) / rate * loop.products / cycles(loop.lines, target), loop
+
+
+def deviations(kind: str, target: Target, each: int) -> Iterator[tuple[float, str]]:
+    """``deviation`` and what it is of, for each layer's first guess and some random configs."""
+    rng = np.random.default_rng(0)
+    for shape in LAYERS:
+        func = layer(*shape, *best_form(kind, target))
+        space = claim(func, target).space
+        drawn = [config for config in space.sample(40 * each, rng) if config.integer("algorithm") == 0][:each]
+        first = next(config for config in space.initial if config.integer("algorithm") == 0)
+        for config in (first, *drawn):
+            found, loop = deviation(func, config, target)
+            yield found, f"{shape} {config.to_json()}: {loop.products} products, {loop.stack} of the stack"
+
+
+def print_deviations(processors: Sequence[str], kinds: Sequence[str], verbose: bool) -> None:
+    """How far our cycles are from LLVM's, a row per processor and type."""
+    for name in processors:
+        for kind in kinds:
+            found = list(deviations(kind, Target.cpu(name, 1), 2))
+            if verbose:
+                print("\n".join(f"  {ratio:.2f} {text}" for ratio, text in found))
+            ratios = [ratio for ratio, _ in found]
+            off = statistics.median(abs(1 - ratio) for ratio in ratios)
+            print(
+                f"| {name} | {kind} | {len(ratios)} | {off:.1%} | {min(ratios):.2f} | {max(ratios):.2f} |", flush=True
+            )
 
 
 def main() -> None:
@@ -138,11 +205,15 @@ def main() -> None:
     )
     parser.add_argument("processors", nargs="*", default=PROCESSORS)
     parser.add_argument("--types", nargs="+", choices=FORMS, default=["fp32", "int8"])
+    parser.add_argument("--cycles", action="store_true", help="print only how far our model is from LLVM's")
     parser.add_argument("--layers", action="store_true", help="print a row per layer, too")
     parser.add_argument("--instructions", action="store_true", help="print only multiply-adds per cycle, NEON and SVE")
     arguments = parser.parse_args()
     if arguments.instructions:
         print_instructions(arguments.processors)
+        return
+    if arguments.cycles:
+        print_deviations(arguments.processors, arguments.types, arguments.layers)
         return
     for name in arguments.processors:
         target = Target.cpu(name, 1)

@@ -15,6 +15,10 @@ from numpy.typing import NDArray
 
 from schedules.space import Columns, Space
 
+CYCLES = "cycles"
+"""Name of the feature that says how long a config's products take on one core, caches aside, over the task's nominal
+multiply-adds at the core's peak (``instructions/micro_kernel.py``)."""
+
 Terms = Callable[[Columns, Columns], Mapping[str, NDArray[np.float64]]]
 """Knobs and features of n configs → the terms of their cost, (n,) each; the less the better."""
 
@@ -25,16 +29,17 @@ def ranked(space: Space, terms: Terms, count: int, apart: Sequence[str] = ()) ->
     Args:
         apart: knobs in which no two of these configs may be alike; empty for all.
     """
-    columns, order = costs(space, terms)
+    columns, order, saving = costs(space, terms)
     best = varied(order, [columns[name] for name in apart or columns], count)
-    return replace(space, initial=tuple(space.config(space.rows[row]) for row in best))
+    return replace(space, initial=tuple(space.config(space.rows[row]) for row in best), saving=saving)
 
 
-def costs(space: Space, terms: Terms) -> tuple[Columns, NDArray[np.intp]]:
-    """The knobs of all rows of ``space``, and the rows in order of cost."""
+def costs(space: Space, terms: Terms) -> tuple[Columns, NDArray[np.intp], float]:
+    """The knobs of all rows of ``space``, the rows in order of cost, and its ``saving``, by the feature ``CYCLES``."""
     columns = space.columns(space.rows)
     derived = space.derive(columns) if space.derive is not None else {}
-    return columns, np.argsort(sum(terms(columns, derived).values()), kind="stable")
+    saving = 1 / float(np.min(derived[CYCLES])) if CYCLES in derived and len(space.rows) else 1.0
+    return columns, np.argsort(sum(terms(columns, derived).values()), kind="stable"), saving
 
 
 def varied(order: Iterable[int], columns: Sequence[NDArray[Any]], most: int) -> list[int]:

@@ -30,7 +30,7 @@ from schedules.config import Config
 from schedules.errors import UsageError, check
 from schedules.space import Columns, Knob, Space
 from schedules.target import Target
-from schedules.templates.common.ranking import ranked
+from schedules.templates.common.ranking import CYCLES, ranked
 from schedules.templates.common.register_tile import few_registers, registers_of, spread, unroll_tile
 from schedules.templates.common.structure import (
     MOST_BLOCKS,
@@ -42,6 +42,7 @@ from schedules.templates.common.structure import (
     divisors,
     inline_epilogue,
 )
+from schedules.templates.instructions.micro_kernel import Tile, tile_cycles
 from schedules.templates.template import MarkedTemplate
 
 OP = "batch_matmul"
@@ -123,7 +124,7 @@ class BatchMatmulTemplate(MarkedTemplate):
         row_axis, lanes = int(anchor.geometry["rows"]), int(anchor.geometry["lanes"])
         rows, blocks, depth = anchor.spatial[row_axis], anchor.spatial[-1] // lanes, anchor.reduction[0]
         batch = int(np.prod(anchor.spatial)) // (rows * anchor.spatial[-1])
-        limit = target.vector_registers - SPARE_REGISTERS
+        limit, per_block = target.vector_registers - SPARE_REGISTERS, registers_of(lanes, target)
         knobs = (
             Knob("tm", divisors(rows, limit)),
             Knob("tn", divisors(blocks, MOST_BLOCKS)),
@@ -135,18 +136,19 @@ class BatchMatmulTemplate(MarkedTemplate):
 
         def fits(columns: Columns) -> NDArray[np.bool_]:
             tile = columns["tm"] * columns["tn"]
-            held = few_registers(columns["tn"] * registers_of(lanes, target), columns["tm"], target)
+            held = few_registers(columns["tn"] * per_block, columns["tm"], target)
             whole: NDArray[np.bool_] = held & (columns["rows"] % columns["tm"] == 0)
             return whole & (tile * columns["unroll"] <= MOST_UNROLLED)
 
         def derive(columns: Columns) -> Columns:
+            registers = Tile(columns["tn"] * per_block, columns["tm"], columns["unroll"], depth)
             tile = columns["tm"] * columns["tn"]
             jobs = batch * (rows / columns["rows"])
             return {
                 "accumulators": tile,
                 "loads_per_fma": (columns["tm"] + columns["tn"]) / tile,
                 "balance": balance(jobs, target.threads),
-                "starved": np.maximum(0.0, 8.0 - tile),
+                CYCLES: tile_cycles(registers, target, None),
                 "packed_per_row": columns["pack"] / columns["rows"],
             }
 

@@ -243,9 +243,7 @@ class Conv2dTemplate(MarkedTemplate):
             return legal
 
         space = Space(OP, self.version, knobs, fits, partial(features, anchor=anchor, target=target))
-        # F(m,3) computes m² outputs with (m + 2)² products where the direct method needs 9·m².
-        saving = max(9 * m * m / (m + 2) ** 2 if m else 1.0 for m in algorithms)
-        first = first_guesses(space)
+        first, saving = first_guesses(space)
         best = {config.integer("algorithm"): config for config in reversed(first)}
         seeds = tuple(config for config in first if config in best.values()) if len(best) > 1 else ()
         return replace(space, initial=first, seeds=seeds, saving=saving)

@@ -8,11 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schedules.config import Config
+from schedules.processors import Ports
 from schedules.space import Columns, Space
 from schedules.target import Target
 from schedules.templates.common.prefetch import FEWEST_TILES
-from schedules.templates.common.ranking import costs, varied
+from schedules.templates.common.ranking import CYCLES, costs, varied
+from schedules.templates.common.register_tile import registers_of
 from schedules.templates.common.structure import Anchor, balance
+from schedules.templates.instructions.micro_kernel import Tile, taps_of_load, tile_cycles
 
 BYTE = 15.0
 """Operations that a core does while one prefetched byte arrives from beyond L2. Heuristic, not measured."""
@@ -24,7 +27,7 @@ NOT_PREFETCHED = 4
 def features(columns: Columns, anchor: Anchor, target: Target) -> dict[str, NDArray[np.float64]]:
     """Analytic features of n configs, (n,) each: how much work there is and what may limit its speed.
 
-    The constants in them (8 sums to hide latency, 4 operations per transformed number) are heuristics, not measured.
+    The 4 operations per transformed number are a heuristic, not measured.
     """
     batch, blocks, height, width, lanes = anchor.spatial
     depth, kh, kw, inner = anchor.reduction[:4]
@@ -43,6 +46,7 @@ def features(columns: Columns, anchor: Anchor, target: Target) -> dict[str, NDAr
         np.where(chunked, batch * tiles_h / columns["rows"], products * blocks / to),
     )
     weights = blocks * depth * inner * products * target.vector_bytes
+    nominal = batch * blocks * depth * inner * kh * kw * height * width
     return {
         "work": np.log2(work),
         "transforms": transforms / work,
@@ -54,11 +58,24 @@ def features(columns: Columns, anchor: Anchor, target: Target) -> dict[str, NDAr
         "chunk_l1": np.log2(
             columns["depth"] * (to * inner * kh * kw + th * tw) * target.vector_bytes / target.l1_bytes
         ),
-        "starved": np.maximum(0.0, 8.0 - tile),
+        CYCLES: product_cycles(columns, anchor, target) * work / nominal,
         "fetch": BYTE * _fetched(columns, anchor, target, weights) * target.threads / (work * target.vector_bytes / 2),
         "tiles": np.where(chunked, columns["rows"], batch * tiles_h) / th * np.ceil(tiles_w / tw),
         "chunked": chunked.astype(np.float64),
     }
+
+
+def product_cycles(columns: Columns, anchor: Anchor, target: Target, ports: Ports | None = None) -> NDArray[np.float64]:
+    """(n,) cycles of a config's products over those of as many independent ones, by ``tile_cycles``."""
+    direct, (_, kh, kw, inner) = columns["algorithm"] == 0, anchor.reduction[:4]
+    tile = Tile(
+        columns["to"] * registers_of(anchor.spatial[4], target),
+        columns["th"] * columns["tw"],
+        columns["tw"] if anchor.plain else columns["unroll"],
+        columns["depth"] * inner * np.where(direct, kh * kw, 1),
+        np.where(direct, taps_of_load(columns["tw"], kw), 1.0),
+    )
+    return tile_cycles(tile, target, anchor.form, ports)
 
 
 def _fetched(columns: Columns, anchor: Anchor, target: Target, weights: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -87,16 +104,17 @@ def _fetched(columns: Columns, anchor: Anchor, target: Target, weights: NDArray[
     return np.where(m > 0, winograd, direct)
 
 
-def first_guesses(space: Space) -> tuple[Config, ...]:
-    """The configs an expert would try first, six of each algorithm, the algorithms in turn."""
-    columns, order = costs(space, _terms)
+def first_guesses(space: Space) -> tuple[tuple[Config, ...], float]:
+    """The configs an expert would try first, six of each algorithm, the algorithms in turn; and ``Space.saving``."""
+    columns, order, saving = costs(space, _terms)
     telling = [columns[name] for name in ("to", "th", "tw", "outer")]
     by_algorithm = [
         varied(order[columns["algorithm"][order] == m], telling, most=6)
         for m in sorted(set(columns["algorithm"]), reverse=True)
     ]
     turns = itertools.zip_longest(*by_algorithm)
-    return tuple(space.config(space.rows[index]) for turn in turns for index in turn if index is not None)
+    found = tuple(space.config(space.rows[index]) for turn in turns for index in turn if index is not None)
+    return found, saving
 
 
 def _terms(columns: Columns, derived: Columns) -> Columns:

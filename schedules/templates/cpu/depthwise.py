@@ -26,11 +26,12 @@ from tvm import s_tir, te
 from schedules.config import Config
 from schedules.space import Columns, Knob, Space
 from schedules.target import Target
-from schedules.templates.common.ranking import ranked
+from schedules.templates.common.ranking import CYCLES, ranked
 from schedules.templates.common.structure import SPARE_REGISTERS, Anchor
 from schedules.templates.common.windows import Window, pad_spatial
 from schedules.templates.cpu.window_tiles import tile_windows, window_balance, window_knobs, window_terms
 from schedules.templates.instructions.dots import BF16, TAPS, depth_axes, form_of, multiplied
+from schedules.templates.instructions.micro_kernel import peak_cycles, ports_of, taps_of_load
 from schedules.templates.template import MarkedTemplate
 
 OP = "depthwise"
@@ -104,7 +105,7 @@ class DepthwiseTemplate(MarkedTemplate):
             return {
                 "balance": window_balance(columns, anchor, target),
                 "rows_per_job": np.log2(columns["rows"]),
-                "starved": np.maximum(0.0, 4.0 - columns["tw"]),
+                CYCLES: _cycles(columns["tw"], anchor, target),
             }
 
         return ranked(Space(OP, self.version, knobs, fits, derive), window_terms, 8)
@@ -113,3 +114,16 @@ class DepthwiseTemplate(MarkedTemplate):
         """Rewrite ``sch`` in place."""
         unroll = ("kw", "kh") if config.integer("unroll") else ("kw",)
         tile_windows(sch, anchor, config, unroll, target)
+
+
+def _cycles(width: NDArray[np.float64], anchor: Anchor, target: Target) -> NDArray[np.float64]:
+    """(n,) cycles of a tile's products over those of as many at the peak.
+
+    A step is a tap: a vector of weights, and a pixel for each of the ``width`` sums, of which those that LLVM keeps for
+    the next taps of a row are loaded once.
+    """
+    if anchor.form is not None:  # other instructions bring the bytes of a lane together
+        return np.ones_like(width)
+    loads = 1 + width / taps_of_load(width, anchor.reduction[1])
+    alone = loads if target.lane_operands else np.ones_like(width)
+    return peak_cycles(width, (loads, alone), math.prod(anchor.reduction[:2]), ports_of(target), "fma")

@@ -28,7 +28,7 @@ from schedules.config import Config
 from schedules.space import Columns, Knob, Space
 from schedules.target import Target
 from schedules.templates.common.prefetch import FEWEST_TILES, OFTEN, Panel, prefetch_next
-from schedules.templates.common.ranking import ranked
+from schedules.templates.common.ranking import CYCLES, ranked
 from schedules.templates.common.register_tile import few_registers, registers_of, spread, unroll_tile
 from schedules.templates.common.structure import (
     MOST_BLOCKS,
@@ -41,6 +41,7 @@ from schedules.templates.common.structure import (
     inline_epilogue,
 )
 from schedules.templates.instructions.dots import depth_axes, form_of, multiplied, use_dot
+from schedules.templates.instructions.micro_kernel import Tile, tile_cycles
 from schedules.templates.instructions.row_pairs import apart, use_pairs
 from schedules.templates.template import MarkedTemplate
 
@@ -100,13 +101,14 @@ class MatmulTemplate(MarkedTemplate):
             return legal
 
         def derive(columns: Columns) -> Columns:
+            registers = Tile(columns["tn"] * per_block, columns["tm"], columns["unroll"], columns["depth"])
             tile = columns["tm"] * columns["tn"]
             jobs = (blocks / columns["tn"]) * (rows / columns["rows"])
             return {
                 "accumulators": tile,
                 "loads_per_fma": (columns["tm"] + columns["tn"]) / tile,
                 "balance": balance(jobs, target.threads),
-                "starved": np.maximum(0.0, 8.0 - tile),
+                CYCLES: tile_cycles(registers, target, anchor.form),
                 "panel_l2": np.log2(columns["tn"] * lanes * columns["depth"] * 4.0 / target.l2_bytes),
             }
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from schedules.space import Knob, Space
-from schedules.templates.common.ranking import ranked, varied
+from schedules.templates.common.ranking import CYCLES, ranked, varied
 
 SPACE = Space("test", 1, (Knob("a", (1, 2, 3)), Knob("b", (0, 1))), derive=lambda columns: {"twice": 2 * columns["a"]})
 
@@ -22,3 +22,9 @@ def test_guesses_differ_in_what_matters():
     columns = [np.array([1, 1, 1, 2, 2, 3]), np.array([0, 0, 1, 0, 0, 0])]
     assert varied(range(6), columns, most=3) == [0, 2, 3]
     assert varied(range(6), columns, most=9) == [0, 2, 3, 5]
+
+
+def test_what_the_best_config_saves_is_in_the_space():
+    derived = Space("test", 1, (Knob("a", (2, 4)),), derive=lambda columns: {CYCLES: columns["a"] / 8})
+    assert ranked(derived, lambda columns, _: {"a": -columns["a"]}, 1).saving == 8 / 2
+    assert ranked(SPACE, lambda columns, _: {"a": columns["a"]}, 1).saving == 1

@@ -135,6 +135,7 @@ def _blocked(model: onnx.ModelProto, target: Target) -> Blocked:
 def _fused(module: IRModule, between: Sequence[Callable[[IRModule], IRModule]]) -> IRModule:
     """Kernels, and a ``main`` that calls them; ``between`` is done when it is known what belongs into which."""
     for step in (
+        relax.transform.DeadCodeElimination(["main"]),  # the first steps of channel shuffles that are read in place
         relax.transform.LegalizeOps({"relax.mean": mean_in_long}),
         relax.transform.AnnotateTIROpPattern(),
         elementwise_as_said,

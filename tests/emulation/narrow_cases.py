@@ -40,6 +40,7 @@ def blocked_cases(b: int) -> tuple[Case, ...]:
         conv_case("conv2d_long", (1, 64, 4, 4, b), (4, 64, 3, 3, b, b), pads=(1, 1, 1, 1)),
         conv_case("conv2d_grouped", (1, 4, 6, 6, b), (4, 2, 3, 3, b, b), pads=(1, 1, 1, 1), groups=2),
         straddling_case("conv2d_straddling", (1, 3, 6, 6, b), 3 * b // 2, 2),
+        straddling_case("conv2d_straddling_shuffled", (1, 3, 6, 6, b), 3 * b // 2, 2, dealt=3),
         depthwise_case("depthwise_3x3", (1, 4, 8, 8, b), (3, 3), 1, (1, 1, 1, 1), 1),
         depthwise_case("depthwise_5x5_strided", (2, 2, 9, 11, b), (5, 5), 2, (2, 1, 2, 1), 1),
         pool_case("pool_max", (1, 4, 9, 9, b), "max", 3, 2, (1, 1, 1, 1), False),

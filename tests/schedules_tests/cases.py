@@ -40,6 +40,7 @@ CONVOLUTIONS = (
     conv_case("conv2d_long_bare", (2, 64, 4, 2, 16), (2, 64, 1, 1, 16, 16), epilogue=False),
     conv_case("conv2d_grouped", (1, 4, 6, 6, 8), (4, 2, 3, 3, 8, 8), pads=(1, 1, 1, 1), groups=2),
     straddling_case("conv2d_straddling", (1, 2, 6, 6, 8), 12, 2),
+    straddling_case("conv2d_straddling_shuffled", (1, 3, 6, 6, 8), 10, 2, dealt=3),
     straddling_case("conv2d_straddling_3x3", (1, 3, 5, 7, 16), 28, 4, 3),
     depthwise_case("depthwise_3x3", (1, 2, 8, 8, 16), (3, 3), 1, (1, 1, 1, 1), 1),
     depthwise_case("depthwise_5x5_strided", (2, 1, 9, 11, 8), (5, 5), 2, (2, 1, 2, 1), 1),

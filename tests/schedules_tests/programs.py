@@ -235,8 +235,8 @@ def stored_by_numpy(out: Array) -> Array:
     return np.clip(np.round(out * SCALE) + 100, 0, 255).astype(np.uint8)
 
 
-def straddling_case(name: str, data: Shape, per_group: int, groups: int, kernel: int = 1) -> Case:
-    """Grouped convolution whose blocks of output channels touch one or two groups."""
+def straddling_case(name: str, data: Shape, per_group: int, groups: int, kernel: int = 1, dealt: int = 0) -> Case:
+    """Grouped convolution whose blocks of output channels touch one or two groups, of shuffled channels with dealt."""
     lanes = data[4]
     channels, outputs = data[1] * lanes // groups, per_group * groups
     blocks, inner = -(-outputs // lanes), math.gcd(channels, lanes)
@@ -246,12 +246,15 @@ def straddling_case(name: str, data: Shape, per_group: int, groups: int, kernel:
     def build() -> tirx.PrimFunc:
         x, w = te.placeholder(data, name="x"), te.placeholder(weight, name="w")
         window = Window((kernel, kernel), (1, 1), (edge,) * 4, (1, 1))
-        return from_te(x, w, conv2d(x, w, window, groups, outputs))
+        return from_te(x, w, conv2d(x, w, window, groups, outputs, dealt=dealt))
 
     def expected(x: Array, w: Array) -> Array:
         seen = windows(padded(x, (edge,) * 4), (kernel, kernel), (1, 1), (1, 1))
         n, _, oh, ow = seen.shape[:4]
-        flat = seen.transpose(0, 1, 4, 2, 3, 5, 6).reshape(n, groups, channels, oh, ow, kernel, kernel)
+        flat = seen.transpose(0, 1, 4, 2, 3, 5, 6).reshape(n, groups * channels, oh, ow, kernel, kernel)
+        if dealt:
+            flat = flat.reshape(n, dealt, -1, *flat.shape[2:]).swapaxes(1, 2)
+        flat = flat.reshape(n, groups, channels, oh, ow, kernel, kernel)
         filters = w.reshape(blocks, 2, -1, kernel, kernel, inner, lanes).transpose(0, 1, 6, 2, 5, 3, 4)
         filters = filters.reshape(blocks, 2, lanes, channels, kernel, kernel)
         out = np.zeros((n, blocks, oh, ow, lanes), np.float32)

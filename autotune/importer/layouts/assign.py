@@ -78,6 +78,8 @@ def _rebuild(layouts: TensorLayouts, binding: relax.VarBinding) -> None:
     if array is not None:
         layouts.constants[var] = array
         return
+    if isinstance(expr, relax.Call):
+        layouts.made_by[var] = expr
     layouts.values[var] = _by_rule(layouts, expr, shape_of(var)) or _as_it_stands(layouts, expr, shape_of(var))
 
 

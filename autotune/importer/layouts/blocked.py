@@ -12,13 +12,16 @@ from typing import Any, ClassVar
 
 from tvm import relax, te, tirx, topi
 
+from autotune.importer.layouts import shuffles
 from autotune.importer.layouts.layout_agnostic import (
     BINARY,
     SHARED_RULES,
     STRICT,
+    UNARY,
     Convolution,
     binary,
     convolution_of,
+    unary,
 )
 from autotune.importer.layouts.packing import (
     Array,
@@ -63,20 +66,23 @@ def convolution(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value
     if str(call.args[0].ty.dtype) != "float32":
         return None
     value, weight, groups, block = found.value, found.weight, found.groups, layouts.block
+    image, dealt = (value, 0) if value.dealt is None else value.dealt
+    if dealt and (groups == 1 or found.is_depthwise):
+        weight = shuffles.before_shuffle(weight, dealt, axis=0 if found.is_depthwise else 1)
     if found.is_depthwise:
         packed = layouts.constant(block_array(weight.transpose(1, 0, 2, 3), block)[0])
-        image = layouts.native(value)
-        return Value(shape, native=layouts.emit_anchor("depthwise", depthwise, image, packed, *found.geometry))
+        out = layouts.emit_anchor("depthwise", depthwise, layouts.native(image), packed, *found.geometry)
+        return shuffles.after(value, out, shape) if dealt else Value(shape, native=out)
     out_channels, per_group, _, _ = weight.shape
-    is_plain = value.native is None and value.channels < block
+    is_plain = image.native is None and image.channels < block
     inner = 1 if is_plain else math.gcd(per_group, block)
-    image = layouts.plain(value) if is_plain else layouts.native(value)
     packed = layouts.constant(pack_conv(weight, block, inner, groups))
     grouped_channels = out_channels if groups > 1 else 0
     window = Window(_kernel_size(weight), *found.geometry)
-    compute = partial(conv2d, window=window, groups=groups, outputs=grouped_channels)
-    out = layouts.emit_anchor("conv2d", compute, image, packed)
-    return Value(shape, native=out)
+    in_place = dealt if groups > 1 else 0
+    compute = partial(conv2d, window=window, groups=groups, outputs=grouped_channels, dealt=in_place)
+    read = layouts.plain(image) if is_plain else layouts.native(image)
+    return Value(shape, native=layouts.emit_anchor("conv2d", compute, read, packed))
 
 
 def _dot_convolution(layouts: TensorLayouts, found: Convolution, form: DotForm, shape: Shape) -> Value:
@@ -176,6 +182,9 @@ def elementwise(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value
 
     TVM would fuse the map's kernel behind the product that makes those numbers, whose tiles hold no map.
     """
+    strict = str(call.op.name) in STRICT  # padded channels would become NaN
+    if not strict and (found := shuffles.elementwise(layouts, call, shape)) is not None:
+        return found
     values = [layouts.value(arg) for arg in call.args]
     native = [value is not None and value.native is not None for value in values]
     sizes = [value.shape[2:] if value is not None and len(value.shape) == 4 else () for value in values]
@@ -186,6 +195,11 @@ def elementwise(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value
     operands = [layouts.native(value) for value in values if value is not None]
     made = layouts.builder.emit_te(getattr(topi, name), *operands, primfunc_name_hint=name, primfunc_attrs=attrs)
     return Value(shape, native=made)
+
+
+def alone(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
+    """In the layout of the operand; before a shuffle rather than behind it."""
+    return shuffles.elementwise(layouts, call, shape) or unary(layouts, call, shape)
 
 
 def layer_norm(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
@@ -219,13 +233,18 @@ def table(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | Non
 
 
 def reshape(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
-    """Rows of a matrix are split and joined for free, and (n, C, 1, 1) → (n, C) is where no channel is padded."""
+    """Rows of a matrix are split and joined for free, and (n, C, 1, 1) → (n, C) is where no channel is padded.
+
+    The last step of a channel shuffle stands for all of it.
+    """
     value = layouts.value(call.args[0])
     if value is None:
         return None
     if _keeps_columns(value, shape):
         matrix = layouts.matrix(value)
         return Value(shape, plain=matrix) if len(shape) == 2 else Value(shape, matrix=matrix)
+    if (found := shuffles.shuffled(layouts, call, shape)) is not None:
+        return found
     if value.native is None or value.plain is not None or value.channels % layouts.block:
         return None
     if value.shape[2:] != (1, 1) or shape != value.shape[:2]:
@@ -277,6 +296,7 @@ class Blocked(TensorLayouts):
         "relax.nn.layer_norm": layer_norm,
         "relax.take": table,
         **dict.fromkeys(BINARY | STRICT, elementwise),
+        **dict.fromkeys(UNARY, alone),
     }
 
     def from_native(self, value: Value) -> relax.Expr:

@@ -52,6 +52,13 @@ def shape_of(expr: relax.Expr) -> Shape | None:
         return None
 
 
+def channel_shuffle(image: relax.Expr, shape: Shape, groups: int) -> relax.Expr:
+    """(n, C, h, w) with its channels in the order of ``Value.dealt``."""
+    n, channels, *rest = shape
+    split = relax.op.reshape(image, (n, groups, channels // groups, *rest))
+    return relax.op.reshape(relax.op.permute_dims(split, [0, 2, 1, 3, 4]), shape)
+
+
 def elementwise_as_said(module: IRModule) -> IRModule:
     """``module``, its kernels' patterns annotated, with those of ``ELEMENTWISE`` as TVM's ``kElemWise``."""
     functions = {
@@ -82,6 +89,8 @@ class Value:
         matrix: all axes but the last as one: what dense layers make.
         border: an image, top, left, bottom and right of what lies around it in this one, and the number there: a
             padding that is not emitted yet.
+        dealt: an image with a native layout and a number of groups: its channels, the first of every group, then the
+            second of every group, and so on: a channel shuffle that is not emitted yet.
     """
 
     shape: Shape
@@ -90,6 +99,7 @@ class Value:
     view: tuple[relax.Expr, tuple[int, ...]] | None = None
     matrix: relax.Expr | None = None
     border: tuple[Value, tuple[int, int, int, int], int] | None = None
+    dealt: tuple[Value, int] | None = None
 
     @property
     def channels(self) -> int:
@@ -114,6 +124,7 @@ class TensorLayouts(ABC):
         weights, parameters: arrays that became parameters of ``main``, and those.
         kernels: a kernel of the old program → the same in the new one.
         consumers: variable of the old program → the calls that read it.
+        made_by: variable of the old program → the call that makes it.
         current: the variable being rebuilt.
     """
 
@@ -129,6 +140,7 @@ class TensorLayouts(ABC):
         self.values: dict[relax.Var, Value | relax.Expr] = {}
         self.constants: dict[relax.Var, Array] = {}
         self.consumers: dict[relax.Var, list[relax.Call]] = {}
+        self.made_by: dict[relax.Var, relax.Call] = {}
         self.current: relax.Var | None = None
         self.kernels: dict[GlobalVar, GlobalVar] = {}
         self._known: dict[tuple[Any, ...], relax.Var] = {}
@@ -185,6 +197,9 @@ class TensorLayouts(ABC):
             source, (top, left, bottom, right), fill = value.border
             width = [0, 0, 0, 0, top, bottom, left, right]
             value.plain = self.builder.emit(relax.op.nn.pad(self.plain(source), width, pad_value=fill))
+        elif value.plain is None and value.dealt is not None:
+            source, groups = value.dealt
+            value.plain = self.builder.emit(channel_shuffle(self.plain(source), source.shape, groups))
         elif value.plain is None and value.matrix is not None:
             value.plain = self.builder.emit(relax.op.reshape(value.matrix, value.shape))
         elif value.plain is None:

@@ -89,6 +89,7 @@ def conv2d(
     groups: int = 1,
     outputs: int = 0,
     border: int = 0,
+    dealt: int = 0,
 ) -> te.Tensor:
     """The compute in clean axes.
 
@@ -97,6 +98,8 @@ def conv2d(
         weight: (O/b, C'/i, kh, kw, i, b), and Q innermost for a dot product; C' spans ``group_span`` groups.
         outputs: channels that are not padding; only groups whose channels no block divides need it.
         border: what the padding holds.
+        dealt: channel k of what is convolved is channel k % D · (C / D) + k // D of ``data``, for D = ``dealt``: a
+            channel shuffle that is read in place. Of several groups and blocked data only.
 
     Returns:
         (n, O/b, oh, ow, b).
@@ -122,7 +125,8 @@ def conv2d(
     geometry = {"strides": strides, "padding": padding, "dilation": dilation, "groups": groups}
     if span > 1:
         geometry |= {"outputs": per_group, "span": span}
-
+    if dealt:
+        geometry["dealt"] = dealt
     if form is not None:
         geometry["dot"] = form.name
 
@@ -131,6 +135,8 @@ def conv2d(
         if groups > 1:
             first = tirx.min(o * lanes // per_group, groups - span)
             channel = channel + first * (depth * inner // span)
+        if dealt:
+            channel = channel % dealt * (groups * depth * inner // span // dealt) + channel // dealt
         if plain:
             return padded[n, channel, y, x]
         if groups == 1 and inner == lane_count:
@@ -423,6 +429,7 @@ def _winograd_applies(anchor: Anchor) -> bool:
     steps = [*geometry.get("strides", ()), *geometry.get("dilation", ())]
     return (
         anchor.form is None
+        and "dealt" not in geometry
         and all(step == 1 for step in steps)
         and anchor.reduction[1:3] == (3, 3)
         and not anchor.plain

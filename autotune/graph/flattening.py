@@ -19,17 +19,19 @@ if TYPE_CHECKING:  # loads ONNX and the importer
     from autotune.importer.program import Program
 
 
-def flatten(program: Program, concats: Mapping[str, int]) -> Steps | None:
+def flatten(program: Program, concats: Mapping[str, int], workspaces: Mapping[str, int] | None = None) -> Steps | None:
     """``program`` as steps on one lane, or None if it is not flat.
 
     Args:
         program: as ``apply_plan`` made it.
         concats: symbol of every kernel that only concatenates → axis.
+        workspaces: symbol of every kernel that asks for memory while it runs → bytes.
     """
     flat = read_flat(program, concats)
     if flat is None:
         return None
-    steps = arrange({1: flat}, [Piece(WHOLE, tuple(range(len(flat.calls))), 0)], (cpu_lane(0, 1),))
+    whole = Piece(WHOLE, tuple(range(len(flat.calls))), 0)
+    steps = arrange({1: flat}, [whole], (cpu_lane(0, 1),), workspaces)
     return Steps(steps.calls, steps.outputs, steps.arena_bytes, steps.weights)
 
 

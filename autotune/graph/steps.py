@@ -99,7 +99,17 @@ WHOLE = "model"
 """Name of the one subgraph of a program that was not cut."""
 
 
-def arrange(flats: Mapping[int, Flat], pieces: Sequence[Piece], lanes: Sequence[Lane]) -> Steps:
+STRETCH = 4096
+"""Bytes of the arena that the core takes for free or taken together (``core.cc``): up to one at either end of what is
+free is lost to it."""
+
+
+def arrange(
+    flats: Mapping[int, Flat],
+    pieces: Sequence[Piece],
+    lanes: Sequence[Lane],
+    workspaces: Mapping[str, int] | None = None,
+) -> Steps:
     """Steps that run ``pieces`` on ``lanes``.
 
     Args:
@@ -108,9 +118,11 @@ def arrange(flats: Mapping[int, Flat], pieces: Sequence[Piece], lanes: Sequence[
         pieces: every call in exactly one, in an order in which each comes after all that it needs. Lanes that share
             cores run their pieces in this order.
         lanes: the lanes.
+        workspaces: kernel → bytes that it asks for while it runs. The arena has room for them where there is one piece;
+            of several that run at once the core lends none of it.
     """
     order = _Order(next(iter(flats.values())), pieces, lanes)
-    offsets, sizes = order.memory()
+    offsets, sizes = order.memory((workspaces or {}) if len(pieces) == 1 else {})
     weights: dict[int, tuple[int, NDArray[Any]]] = {}  # programs of several sizes share arrays: each is kept once
     calls: list[Step] = []
     groups: list[Group] = []
@@ -177,8 +189,11 @@ class _Order:
         """Pieces on other cores that must be done before the one at ``position``."""
         return self._waits[position]
 
-    def memory(self) -> tuple[tuple[int, ...], dict[str, int]]:
-        """Offsets of all tensors in the arenas of their memories, and the size of each arena."""
+    def memory(self, workspaces: Mapping[str, int]) -> tuple[tuple[int, ...], dict[str, int]]:
+        """Offsets of all tensors in the arenas of their memories, and the size of each arena.
+
+        A workspace is a tensor that lives as long as its call.
+        """
         calls = self._flat.calls
         uses, first = [0] * len(calls), [-1] * len(calls)
         before = self._calls_before()
@@ -194,14 +209,22 @@ class _Order:
         for use in self._flat.outputs:
             self._add(uses, use.source.index, len(calls))  # a call that comes after all others
 
+        extents, memories = [call.bytes for call in calls], [call.memory for call in calls]
+        for number, call in enumerate(calls):
+            if number not in self._flat.removed and workspaces.get(call.symbol):
+                extents.append(workspaces[call.symbol] + 2 * STRETCH)
+                memories.append(call.memory)
+                uses.append(1 << number)
+                first.append(before[number])
+
         def clash(one: int, other: int) -> bool:
-            apart = calls[one].memory != calls[other].memory
+            apart = memories[one] != memories[other]
             return not apart and bool(uses[one] & ~first[other] and uses[other] & ~first[one])
 
-        offsets, _ = place_tensors([call.bytes for call in calls], self._flat.slices, clash)
+        offsets, _ = place_tensors(extents, self._flat.slices, clash)
         sizes: dict[str, int] = {}
-        for offset, call in zip(offsets, calls, strict=True):
-            sizes[call.memory] = max(sizes.get(call.memory, 0), offset + call.bytes)
+        for offset, extent, memory in zip(offsets, extents, memories, strict=True):
+            sizes[memory] = max(sizes.get(memory, 0), offset + extent)
         return offsets, sizes
 
     def _add(self, uses: list[int], tensor: int, call: int) -> None:

@@ -7,6 +7,7 @@ tenths of a second, and the linker puts them together: what was measured is what
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import tvm
@@ -19,6 +20,7 @@ from autotune.measure.measurer import Candidate, MeasurementBackend, symbol_of
 from schedules.lower import load_program, tvm_target
 from schedules.target import Target
 from schedules.templates.common.concat import concat_axis
+from schedules.templates.cpu.passes import workspaces_of
 
 # What compile_relax would add needs passes that the CPU backend does not have; this list is what works after FuseTIR.
 VM_PASSES = (
@@ -48,6 +50,12 @@ def compile_kernels(program: Program, plan: Plan, measurer: MeasurementBackend) 
     candidates = [Candidate(task, program.programs[task.key], plan.config(task.key)) for task in program.tasks]
     symbols = [symbol_of(task.key) for task in program.tasks]
     return dict(zip(symbols, measurer.objects(candidates), strict=True))
+
+
+def workspaces_in(kernels: Mapping[str, Path], threads: int) -> dict[str, int]:
+    """Symbol → bytes that the kernel asks for while it runs on so many threads, of those that do."""
+    told = {symbol: workspaces_of(path.read_bytes(), symbol) for symbol, path in kernels.items()}
+    return {symbol: once + threads * each for symbol, (once, each) in told.items() if once + each}
 
 
 def concats_of(program: Program) -> dict[str, int]:

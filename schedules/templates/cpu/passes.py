@@ -15,6 +15,7 @@ program has none of. Three things differ from it, and candidates build sooner:
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +25,7 @@ from tvm import s_tir, tirx
 from tvm.tirx.compilation_pipeline import register_tir_pipeline
 
 from schedules.templates.common.indices import exact_indices
+from schedules.templates.common.structure import nodes_below
 from schedules.templates.instructions.byte_lookup import tables_in_registers
 from schedules.templates.instructions.dots import definitions, operands_loaded, rounded_in_hardware
 from schedules.templates.instructions.llvm_target import cpu_features
@@ -38,13 +40,54 @@ STACKED = 64 * 1024
 Pass = Any  # tvm.transform.Pass; TVM has no types to check against
 
 
+WORKSPACE = "tune_workspace_{symbol}_"
+"""How the name of a constant begins by which a kernel's code tells its workspaces; the numbers of bytes follow."""
+
+CACHE_LINE = 64
+"""Bytes to which the runtime rounds every workspace (``core.cc``)."""
+
+
+def _size(alloc: tirx.AllocBuffer) -> int:
+    """Bytes of a buffer; 0 where they depend on data."""
+    shape = alloc.buffer.shape
+    if not all(isinstance(extent, tirx.IntImm) for extent in shape):
+        return 0
+    lanes = tvm.DataType(str(alloc.buffer.dtype))
+    return math.prod(int(extent) for extent in shape) * lanes.bits * lanes.lanes // 8
+
+
+def _with_workspaces_told(symbol: str, func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """``func``, whose code tells the bytes that it asks the runtime for: once, and in every thread."""
+
+    def asked(root: object) -> int:
+        sizes = [_size(alloc) for alloc in nodes_below(root, tirx.AllocBuffer)]
+        return sum(-(-size // CACHE_LINE) * CACHE_LINE for size in sizes if size > STACKED)
+
+    jobs = [loop for loop in nodes_below(func.body, tirx.For) if loop.kind == tirx.ForKind.PARALLEL]
+    in_jobs = [asked(loop.body) for loop in jobs]
+    once, each = asked(func.body) - sum(in_jobs), max(in_jobs, default=0)
+    if once + each == 0:
+        return func
+    text = f"@{WORKSPACE.format(symbol=symbol)}{once}_{each} = hidden constant i8 0\n"
+    body = tirx.AttrStmt(tirx.const(0, "int32"), "pragma_import_llvm", tvm.ir.StringImm(text), func.body)
+    return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
+
+
+def workspaces_told(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+    """Kernels whose code tells what workspaces they ask for."""
+    functions = {name: _with_workspaces_told(name.name_hint, func) for name, func in mod.functions.items()}
+    return tvm.IRModule(functions, attrs=mod.attrs)
+
+
+def workspaces_of(objects: bytes, symbol: str) -> tuple[int, int]:
+    """(bytes once, bytes in every thread) that the kernel ``symbol`` asks the runtime for, as its object file tells."""
+    found = re.search(rf"{WORKSPACE.format(symbol=re.escape(symbol))}(\d+)_(\d+)\0".encode(), objects)
+    return (0, 0) if found is None else (int(found[1]), int(found[2]))
+
+
 def _on_stack(func: tirx.PrimFunc) -> tirx.PrimFunc:
     def mark(alloc: tirx.AllocBuffer) -> tirx.AllocBuffer:
-        shape = alloc.buffer.shape
-        if not all(isinstance(extent, tirx.IntImm) for extent in shape):
-            return alloc
-        lanes = tvm.DataType(str(alloc.buffer.dtype))
-        if math.prod(int(extent) for extent in shape) * lanes.bits * lanes.lanes > 8 * STACKED:
+        if not 0 < _size(alloc) <= STACKED:
             return alloc
         annotations = {**dict(alloc.annotations), "disable_lower_builtin": tirx.const(1, "int32")}
         return tirx.AllocBuffer(alloc.buffer, annotations)
@@ -166,7 +209,8 @@ def _lowered(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
 
 def _finalised() -> Pass:
     on_stack = tvm.transform.module_pass(small_buffers_on_stack, opt_level=0, name="SmallBuffersOnStack")
-    steps = [on_stack, tirx.transform.LowerTVMBuiltin(), tirx.transform.LowerIntrin()]
+    told = tvm.transform.module_pass(workspaces_told, opt_level=0, name="WorkspacesTold")
+    steps = [told, on_stack, tirx.transform.LowerTVMBuiltin(), tirx.transform.LowerIntrin()]
     return tvm.transform.Sequential(steps)
 
 

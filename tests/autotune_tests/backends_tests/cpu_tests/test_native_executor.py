@@ -25,6 +25,7 @@ from tests.autotune_tests.graph_tests.dags import chains, random_edges, random_f
 
 PATIENCE_S = 60.0
 DAGS = 1000
+SCRATCH = (500, 6000, 20000)
 LANE_SETS = (
     (cpu_lane(0, 1),),
     (cpu_lane(0, 1), cpu_lane(1, 1)),
@@ -48,9 +49,9 @@ def machine(library):
     """Makes machines and ends their threads."""
     made = []
 
-    def make(flat, pieces, lanes):
+    def make(flat, pieces, lanes, workspaces=None):
         sizes = {lane.threads for lane in lanes}
-        steps = arrange(dict.fromkeys(sizes, flat), pieces, lanes)
+        steps = arrange(dict.fromkeys(sizes, flat), pieces, lanes, workspaces)
         cpus = thread_cpus(2)
         cores = 1 + max(lane.cores[-1] for lane in lanes)
         where = [cpus[i % len(cpus)] for i in range(cores)]
@@ -138,7 +139,7 @@ def test_workspaces_lie_where_the_arena_is_free_and_overwrite_nothing(machine, l
     places = []
     for number in range(DAGS // 10):
         edges = random_edges(rng)
-        flat = random_flat(rng, edges, "scratch", (500, 6000, 20000))
+        flat = random_flat(rng, edges, "scratch", SCRATCH)
         lanes = LANE_SETS[number % 2]
         pieces = [Piece("model", tuple(range(len(edges))), 0)] if number % 4 else random_pieces(rng, edges, lanes)
         placed = machine(flat, pieces, lanes)
@@ -146,11 +147,33 @@ def test_workspaces_lie_where_the_arena_is_free_and_overwrite_nothing(machine, l
             x = tensor(rng)
             assert equal(within(PATIENCE_S, lambda m=placed, x=x: m.run([x])), sequential(flat, x)), number
         if number % 4:
-            where, written = (ctypes.c_void_p.in_dll(library._library, name).value for name in ("workspace", "written"))
-            steps = placed._steps
-            places.append(0 <= where - (written - steps.calls[-1].operands[-1].index) < steps.arena_bytes)
+            places.append(is_lent(library, placed))
         placed.close()
     assert set(places) == {True, False}  # of small programs nothing is free
+
+
+def test_workspaces_that_were_planned_all_lie_in_the_arena(machine, library):
+    rng = np.random.default_rng(3)
+    doubles = (
+        max(SCRATCH) // 4 + max(SCRATCH) // 4 + max(SCRATCH) // 8 + 1
+    )  # as ``scratch`` asks for them
+    for number in range(DAGS // 20):
+        edges = random_edges(rng)
+        flat = random_flat(rng, edges, "scratch", SCRATCH)
+        pieces = [Piece("model", tuple(range(len(edges))), 0)]
+        placed = machine(flat, pieces, LANE_SETS[0], {"scratch": 8 * doubles + 3 * 64})
+        for _ in range(2):
+            x = tensor(rng)
+            assert equal(within(PATIENCE_S, lambda m=placed, x=x: m.run([x])), sequential(flat, x)), number
+        assert is_lent(library, placed), number
+        placed.close()
+
+
+def is_lent(library, placed):
+    """Whether the workspace of the last call lies in the arena."""
+    where, written = (ctypes.c_void_p.in_dll(library._library, name).value for name in ("workspace", "written"))
+    steps = placed._steps
+    return 0 <= where - (written - steps.calls[-1].operands[-1].index) < steps.arena_bytes
 
 
 def test_sixteen_callers_get_their_own_answers(machine):

@@ -2,22 +2,46 @@
 
 from __future__ import annotations
 
-from tvm import te
+from pathlib import Path
+
+import pytest
+import tvm
+from tvm import s_tir, te
 
 from schedules.lower import BASELINE, claim, lower, tvm_target
 from schedules.target import Target
-from schedules.templates.cpu.passes import STACKED, compiled
+from schedules.templates.cpu.passes import STACKED, compiled, workspaces_of
 from tests.schedules_tests.programs import from_te
 
 TARGET = Target("llvm", isa="avx2")
 
 
-def code(size: int) -> str:
+def executable(size: int, parallel: bool = False) -> tvm.runtime.Module:
     x = te.placeholder((size,), name="x")
     first = te.compute((size,), lambda i: te.exp(x[i]), name="first")
     second = te.compute((size,), lambda i: first[i] + first[size - 1 - i], name="second")
-    func = lower(from_te(x, second), BASELINE, TARGET).mod["main"]
-    return str(compiled(func, "main", tvm_target(TARGET)).mod.inspect_source("ll"))
+    sch = s_tir.Schedule(from_te(x, second))
+    if parallel:  # two jobs, each with all of the first function
+        job, _ = sch.split(sch.get_loops(sch.get_sblock("second"))[0], [2, None])
+        sch.compute_at(sch.get_sblock("first"), job)
+        sch.parallel(job)
+    return compiled(sch.mod["main"], "main", tvm_target(TARGET)).mod
+
+
+def code(size: int) -> str:
+    return str(executable(size).inspect_source("ll"))
+
+
+@pytest.mark.parametrize("parallel", [False, True])
+def test_code_tells_the_workspaces_that_it_asks_for(parallel: bool, tmp_path: Path) -> None:
+    path, size = tmp_path / "code.o", STACKED // 4 + 1
+    executable(size, parallel).write_to_file(str(path))
+    told = workspaces_of(path.read_bytes(), "main")
+    bytes_asked = -(-4 * size // 64) * 64
+    assert told == ((0, bytes_asked) if parallel else (bytes_asked, 0))
+    assert workspaces_of(path.read_bytes(), "other") == (0, 0)
+    executable(64).write_to_file(str(path))
+    assert workspaces_of(path.read_bytes(), "main") == (0, 0)
 
 
 def test_only_large_buffers_come_from_the_runtime() -> None:

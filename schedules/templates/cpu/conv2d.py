@@ -123,10 +123,8 @@ def conv2d(
     per_group = (outputs or blocks * lanes) // groups
     span = group_span(per_group, groups, lanes)
     geometry = {"strides": strides, "padding": padding, "dilation": dilation, "groups": groups}
-    if span > 1:
-        geometry |= {"outputs": per_group, "span": span}
-    if dealt:
-        geometry["dealt"] = dealt
+    geometry |= {"outputs": per_group, "span": span} if span > 1 else {}
+    geometry |= {"dealt": dealt} if dealt else {}
     if form is not None:
         geometry["dot"] = form.name
 

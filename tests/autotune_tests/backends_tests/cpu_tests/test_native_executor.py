@@ -154,9 +154,7 @@ def test_workspaces_lie_where_the_arena_is_free_and_overwrite_nothing(machine, l
 
 def test_workspaces_that_were_planned_all_lie_in_the_arena(machine, library):
     rng = np.random.default_rng(3)
-    doubles = (
-        max(SCRATCH) // 4 + max(SCRATCH) // 4 + max(SCRATCH) // 8 + 1
-    )  # as ``scratch`` asks for them
+    doubles = max(SCRATCH) // 4 + max(SCRATCH) // 4 + max(SCRATCH) // 8 + 1  # as ``scratch`` asks for them
     for number in range(DAGS // 20):
         edges = random_edges(rng)
         flat = random_flat(rng, edges, "scratch", SCRATCH)

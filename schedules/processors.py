@@ -35,6 +35,7 @@ class InstructionSet:
         abi: how functions are called, where the architecture has several ways.
         lane_operands: whether a multiply-add takes a number from one lane of a register, so that numbers which lie
             together are loaded as one vector. Else it is loaded by itself, or by the multiply-add.
+        broadcast_operands: whether an fp32 multiply-add can load a number into all lanes itself.
     """
 
     architecture: str
@@ -45,14 +46,15 @@ class InstructionSet:
     features: tuple[str, ...] = ()
     abi: str = ""
     lane_operands: bool = False
+    broadcast_operands: bool = False
 
 
 RV64 = ("+m", "+a", "+f", "+d", "+c")
 
 
 INSTRUCTION_SETS = {
-    "amx": InstructionSet("x86_64", 64, 32, AMX, "avx512"),
-    "avx512": InstructionSet("x86_64", 64, 32, AVX512, "avx2"),
+    "amx": InstructionSet("x86_64", 64, 32, AMX, "avx512", broadcast_operands=True),
+    "avx512": InstructionSet("x86_64", 64, 32, AVX512, "avx2", broadcast_operands=True),
     "avx2": InstructionSet("x86_64", 32, 16, AVX2),
     "neon": InstructionSet("aarch64", 16, 32, lane_operands=True),
     "rvv512": InstructionSet(

@@ -75,6 +75,11 @@ class Target:
         return INSTRUCTION_SETS[self.isa or "generic"].lane_operands
 
     @property
+    def broadcast_operands(self) -> bool:
+        """See ``InstructionSet``."""
+        return INSTRUCTION_SETS[self.isa or "generic"].broadcast_operands
+
+    @property
     def architecture(self) -> str:
         """As the first word of LLVM's triples, such as ``aarch64``; empty where any will do, and on CUDA."""
         return INSTRUCTION_SETS[self.isa].architecture if self.isa else ""

@@ -25,9 +25,6 @@ from schedules.templates.instructions.llvm_target import features_of
 LANE_NUMBERS = 4
 """Numbers of one register where a multiply-add takes its number from a lane; of short types, groups of 4 bytes."""
 
-EMBEDDED = 64
-"""Bytes of the vectors whose fp32 multiply-adds can load a number into all lanes themselves (AVX-512)."""
-
 Floats = NDArray[np.float64]
 
 
@@ -57,7 +54,7 @@ def step_loads(
         loads = vectors + numbers / np.minimum(together, LANE_NUMBERS)
     else:
         # What is used once is an operand of its product.
-        once = (numbers <= 1) | ((vectors == 1) & (form is None) & (target.vector_bytes == EMBEDDED))
+        once = (numbers <= 1) | ((vectors == 1) & (form is None) & target.broadcast_operands)
         return vectors + numbers, np.where(once, np.minimum(vectors, numbers), vectors + numbers)
     return loads, loads
 

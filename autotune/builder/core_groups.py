@@ -120,14 +120,37 @@ class CoreGroups:
         """
         if len(candidates) == 1 and candidates[0].placed is None:
             return [0.0]  # one lane is not timed again where there is nothing beside it
-        kernels = "\n".join(plan.digest for plan in self.plans.values())
-        made = [candidate.made for candidate in candidates]
-        calls = [(steps.lanes, steps.groups, [call.symbol for call in steps.calls]) for steps in made]
         # What is timed in turn is a record of its own: each race decides one question, and a build asks the same ones.
-        names = [_hashed(f"{kernels}\n{calls!r}\n{number}") for number in range(len(calls))]
+        names = [_hashed(f"{self._text(candidates)}\n{number}") for number in range(len(candidates))]
         if self.cache.frozen:
             return self.cache.recorded("model", names, "timings of the whole model on these lanes") or []
-        return self.cache.keep("model", names, self._profiler.end_to_end(made))
+        return self.cache.keep("model", names, self._profiler.end_to_end([each.made for each in candidates]))
+
+    def ratios(self, one: Candidate[Steps], other: Candidate[Steps]) -> list[float]:
+        """As ``Source.ratios``: measured and recorded, as ``seconds``."""
+        text = self._text([one, other])
+        names = [_hashed(f"{text}\nratio {number}") for number in range(3)]
+        if self.cache.frozen:
+            return self.cache.recorded("ratio", names, "comparisons of a placement with one lane") or []
+        return self.cache.keep("ratio", names, self._profiler.ratios(one.made, other.made))
+
+    def taken(self, candidate: Candidate[Steps]) -> dict[str, float]:
+        """As ``Source.taken``: measured and recorded, as ``seconds``."""
+        text = self._text([candidate])
+        parts = [group.name for group in candidate.made.groups]
+        names = [_hashed(f"{text}\n{part}") for part in parts]
+        if self.cache.frozen:
+            seconds = self.cache.recorded("place", names, "timings of subgraphs in their places") or []
+        else:
+            taken = self._profiler.taken(candidate.made)
+            seconds = self.cache.keep("place", names, [taken[part] for part in parts])
+        return dict(zip(parts, seconds, strict=True))
+
+    def _text(self, candidates: Sequence[Candidate[Steps]]) -> str:
+        """Kernels, lanes and calls: what a timing of ``candidates`` depends on."""
+        kernels = "\n".join(plan.digest for plan in self.plans.values())
+        made = [candidate.made for candidate in candidates]
+        return f"{kernels}\n{[(s.lanes, s.groups, [call.symbol for call in s.calls]) for s in made]!r}"
 
     def problem(self, cut: Partition) -> Problem:
         """What it costs to run each subgraph of ``cut`` on each lane, from the log or else measured.

@@ -47,7 +47,16 @@ from autotune.importer.program import Program
 from autotune.interface import TensorSpec
 from autotune.measure.local_measurer import LocalMeasurer
 from autotune.options import Options
-from autotune.runtime.model_timing import Run, at_work, median_s, race, session_run
+from autotune.runtime.model_timing import (
+    Run,
+    at_work,
+    median_s,
+    occupied_s,
+    race,
+    ratios,
+    session_run,
+    timelines,
+)
 from autotune.runtime.session import InferenceSession
 from autotune.validation.verify import session_inputs
 from schedules.errors import ModelError
@@ -218,6 +227,21 @@ class CpuAndDevice:
             each.placed.predicted_s if each.placed else place_all(problem, alone[each.name]).makespan_s
             for each in candidates
         ]
+
+    def ratios(self, one: Candidate[Path], other: Candidate[Path]) -> Sequence[float]:
+        """As ``Source.ratios``: measured where the device is here, else as predicted."""
+        if self.options.device:
+            return ratios(self._run(one.made), self._run(other.made))
+        before, after = self.seconds([one, other])
+        return [before / after] * 3
+
+    def taken(self, candidate: Candidate[Path]) -> Mapping[str, float]:
+        """As ``Source.taken``: measured where the device is here, else unknown."""
+        if not self.options.device:
+            return {}
+        session = InferenceSession(candidate.made)
+        feed = session_inputs(session, self.options.seed)
+        return occupied_s(timelines(lambda: session.timeline(feed)), session.lanes)
 
     def costs(self, part: TunedPart) -> Costs:
         """What ``part`` takes on either lane, its copies not counted."""

@@ -27,7 +27,7 @@ from autotune.graph.flat import Flat
 from autotune.graph.lanes import cpu_lane
 from autotune.graph.partition import Subgraph
 from autotune.graph.steps import Group, Operand, Piece, Steps, arrange
-from autotune.runtime.model_timing import Run, at_work, race, timelines
+from autotune.runtime.model_timing import Run, at_work, occupied_s, race, ratios, timelines
 
 LEAST_BYTES_PER_S = 1e9
 """Bandwidth of reading what another core wrote, at least: a smaller one is noise on a model of small tensors."""
@@ -102,6 +102,16 @@ class LaneProfiler:
         with ExitStack() as stack:
             executors = [stack.enter_context(self._executor(steps, self.cpus)) for steps in candidates]
             return race([self._run(executor) for executor in executors])
+
+    def ratios(self, one: Steps, other: Steps) -> tuple[float, float, float]:
+        """As ``model_timing.ratios``, of whole runs."""
+        with self._executor(one, self.cpus) as before, self._executor(other, self.cpus) as after:
+            return ratios(self._run(before), self._run(after))
+
+    def taken(self, steps: Steps) -> dict[str, float]:
+        """As ``occupied_s``, of whole runs."""
+        with self._executor(steps, self.cpus) as executor:
+            return occupied_s(timelines(lambda: executor.timeline(self.inputs)), steps.lanes)
 
     def _only(self, subgraphs: Sequence[Subgraph], threads: int) -> Steps:
         """``subgraphs`` in a row on one lane; memory that the rest of the program would write is left as it is."""

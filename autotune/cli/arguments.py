@@ -191,8 +191,9 @@ Lanes = Annotated[
     typer.Option(
         "--lanes",
         metavar="cpu|cpu:2x1|auto|cpu,cuda:0",
-        help="What runs branches: all threads together, two groups of one core side by side, what of both is faster, "
-        "or the CPU and a GPU, of whose memory cuda:0=4GB uses 4 GB.",
+        help="What runs branches: all threads together, two groups of one core side by side (cpu:3+1: of three and "
+        "one), what of both is faster (auto:3+1: with these groups), or the CPU and a GPU, of whose memory cuda:0=4GB "
+        "uses 4 GB.",
     ),
 ]
 Objective = Annotated[

@@ -6,7 +6,6 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from autotune.graph.lanes import HOST
 from autotune.graph.placement import ROUNDING, Costs, PartialPlacement, Placement, Problem, Tensor, place_all
 from autotune.graph.placers import MOST_TRIES, correction
 
@@ -106,19 +105,9 @@ class _Prefix:
     chosen: tuple[tuple[int, int], ...]
 
 
-def _column(problem: Problem, lane: int) -> tuple[object, ...]:
-    """All that placing knows of a lane but which cores and which memory are its own."""
-    own = problem.lanes[lane]
-    ways = (problem.links.get((HOST, own.memory)), problem.links.get((own.memory, HOST))) if own.memory else ()
-    others = frozenset(way for way in problem.links if own.memory and own.memory in way and HOST not in way)
-    tables = (problem.alone, *(problem.beside[kind] for kind in sorted(problem.beside)))
-    return own.threads, own.kind, ways, others, tuple(tuple(row[lane] for row in table) for table in tables)
-
-
 def _different(problem: Problem) -> list[int]:
     """The first lane of each kind: of equal ones that are all free, any will do, but for a crossing."""
-    columns = [_column(problem, lane) for lane in range(len(problem.lanes))]
-    return [lane for lane, column in enumerate(columns) if columns.index(column) == lane]
+    return sorted(set(problem.alike))
 
 
 def _reached(start: int, edges: Sequence[Sequence[int]]) -> set[int]:
@@ -226,10 +215,8 @@ class _Search:
         ]
         self._cores = [set(lane.cores) for lane in problem.lanes]
         self._around = [[o for o, cores in enumerate(self._cores) if cores & own] for own in self._cores]
-        columns = [_column(problem, lane) for lane in range(len(problem.lanes))]
-        self._alike = [
-            columns.index(column) if columns.count(column) > 1 else -1 - n for n, column in enumerate(columns)
-        ]
+        alike = problem.alike
+        self._alike = [first if alike.count(first) > 1 else -1 - lane for lane, first in enumerate(alike)]
         self._best = start
 
     def run(self) -> Exact:

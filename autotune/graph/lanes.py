@@ -15,7 +15,7 @@ HOST = ""
 """The memory of lanes of cores, as ``Lane.memory`` names it."""
 ROOMY = 4
 """Threads from which on one is left to a device: it is a quarter of the CPU's work at most. Heuristic, not measured."""
-_CPU = re.compile(r"cpu(?::(\d+)x(\d+)|:(\d+(?:\+\d+)+))?")
+_CPU = re.compile(r"(cpu|auto)(?::(\d+)x(\d+)|:(\d+(?:\+\d+)+))?")
 SIMULATED = "sim"
 """Kind of a device that software stands in for: its own memory, queue, copy engines and made-up speeds, for tests."""
 _DEVICE = re.compile(r"(cuda|sim)(?::(\d+))?(?:=(\d+(?:\.\d+)?)([KMG]?)B)?")
@@ -127,8 +127,8 @@ def parse_lanes(text: str, threads: int) -> tuple[Lane, ...]:
 
     Args:
         text: ``cpu`` (all threads together), ``cpu:2x1`` (two groups of one core), ``cpu:3+1`` (a group of three cores
-            and one of one), or ``auto``: all threads together, and where there are two or more, two halves that may
-            work side by side.
+            and one of one), ``auto:3+1`` (these, and all threads together, so that a subgraph may run on either), or
+            ``auto``: all threads together, and where there are two or more, two halves.
         threads: threads that may be used.
 
     Raises:
@@ -143,12 +143,14 @@ def parse_lanes(text: str, threads: int) -> tuple[Lane, ...]:
     match = _CPU.fullmatch(devices[0])
     if match is None or len(devices) > 1:
         raise UsageError(
-            f"--lanes {text!r} is not understood; give cpu, cpu:2x1 (two groups of one core), cpu:3+1 or auto"
+            f"--lanes {text!r} is not understood; give cpu, cpu:2x1 (two groups of one core), cpu:3+1, auto or auto:3+1"
         )
-    groups, size, sizes = match.groups()
+    kind, groups, size, sizes = match.groups()
+    whole = cpu_lane(0, threads)
     if sizes is None and groups is None:
-        return (cpu_lane(0, threads),)
+        return (whole,)
     wanted = [int(part) for part in sizes.split("+")] if sizes else [int(size)] * int(groups)
     if not wanted or min(wanted) < 1 or sum(wanted) > threads:
         raise UsageError(f"--lanes {text!r} needs {sum(wanted)} threads and there are {threads}; ask for fewer")
-    return tuple(cpu_lane(first, size) for first, size in zip(accumulate(wanted, initial=0), wanted, strict=False))
+    some = [cpu_lane(first, size) for first, size in zip(accumulate(wanted, initial=0), wanted, strict=False)]
+    return (whole, *some) if kind == AUTO else tuple(some)

@@ -106,6 +106,19 @@ class Problem:
             for lane in self.lanes
         )
 
+    @cached_property
+    def alike(self) -> tuple[int, ...]:
+        """(n_lanes,) the first lane that differs from each in nothing but which cores and which memory are its own."""
+        columns = [self._column(lane) for lane in range(len(self.lanes))]
+        return tuple(columns.index(column) for column in columns)
+
+    def _column(self, lane: int) -> tuple[object, ...]:
+        own = self.lanes[lane]
+        ways = (self.links.get((HOST, own.memory)), self.links.get((own.memory, HOST))) if own.memory else ()
+        others = frozenset(way for way in self.links if own.memory and own.memory in way and HOST not in way)
+        tables = (self.alone, *(self.beside[kind] for kind in sorted(self.beside)))
+        return own.threads, own.kind, ways, others, tuple(tuple(row[lane] for row in table) for table in tables)
+
     def rate_s(self, subgraph: int, lane: int, kinds: frozenset[str]) -> float | None:
         """Seconds of ``subgraph`` on ``lane`` while lanes of ``kinds`` work; None where it cannot run."""
         own = self.alone[subgraph][lane]
@@ -128,6 +141,16 @@ class Problem:
             return ()
         direct = (source, target)
         return (direct,) if direct in self.links or HOST in direct else ((source, HOST), (HOST, target))
+
+    def way(self, placement: Placement) -> tuple[object, ...]:
+        """What a run of ``placement`` does: two that are equal in this differ at most in seconds."""
+        cores = range(1 + max(lane.cores[-1] for lane in self.lanes))
+        lanes, links = placement.lanes, sorted({copy.link for copy in placement.copies})
+        return (
+            lanes,
+            *(tuple(s for s in placement.order if core in self.lanes[lanes[s]].cores) for core in cores),
+            *((link, tuple(copy.tensor for copy in placement.copies if copy.link == link)) for link in links),
+        )
 
     def copy_s(self, link: tuple[str, str], tensor: int) -> float:
         """Seconds that ``tensor`` occupies ``link``."""

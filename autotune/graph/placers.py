@@ -1,6 +1,5 @@
-"""Quick ways to place subgraphs: one lane, and the paper's two. Pure.
+"""Quick ways to place subgraphs: the paper's two, and one more. Pure.
 
-single          the one lane on which the model is fastest
 greedy          DUET (IPDPS 2021): the critical path on its fastest lanes, the others where they end first
 earliest        longest tail first, each subgraph where it ends first
 correction      the better of the two, then single subgraphs are moved and pairs swapped as long as that helps
@@ -14,7 +13,6 @@ import itertools
 from collections.abc import Callable, Collection, Iterator
 
 from autotune.graph.placement import PartialPlacement, Placement, Problem, place_all
-from schedules.errors import UsageError
 
 MOST_TRIES = 1500
 """Changes that ``correction`` tries at most. Trying all pairs again and again on a model of 50 subgraphs would take
@@ -26,19 +24,6 @@ to 9 % (docs/duet.md)."""
 
 LEAST_GAIN = 1e-6
 """Share of the seconds that a change must save to be kept where they are computed: more than rounding."""
-
-
-def single(problem: Problem) -> Placement:
-    """All subgraphs on the lane on which that is fastest.
-
-    Raises:
-        UsageError: if no lane can run them all.
-    """
-    able = [lane for lane in range(len(problem.lanes)) if all(costs[lane] is not None for costs in problem.alone)]
-    if not able:
-        raise UsageError("no lane alone can run the whole model; give more lanes")
-    placements = [place_all(problem, [lane] * problem.count) for lane in able]
-    return min(placements, key=lambda placement: placement.makespan_s)
 
 
 def greedy(problem: Problem) -> Placement:
@@ -112,13 +97,13 @@ def corrected(problem: Problem, start: Placement, judge: Judge, most: int, gain:
         gain: share of the seconds that a change must save to be kept.
     """
     best, seconds = start, judge(start)
-    improved, looked_at, judged = True, 0, {(start.lanes, start.order)}
+    improved, looked_at, judged = True, 0, {problem.way(start)}
     while improved and looked_at < MOST_TRIES:
         improved = False
         for lanes, order in itertools.islice(_neighbours(problem, best), MOST_TRIES - looked_at):
             looked_at += 1
             other = place_all(problem, lanes, order)
-            way = other.lanes, other.order
+            way = problem.way(other)
             if way in judged or other.makespan_s > best.makespan_s * (1.0 + PROMISING):
                 continue
             if len(judged) > most:

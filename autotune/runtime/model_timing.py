@@ -5,6 +5,7 @@ A *run* is a function that runs a model once and returns the seconds that this t
 
 from __future__ import annotations
 
+import math
 import statistics
 import threading
 import time
@@ -13,6 +14,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from autotune.backends.executor import Span
+from autotune.graph.lanes import Lane
+from autotune.graph.measured_costs import occupied
 from autotune.runtime.session import InferenceSession
 
 Run = Callable[[], float]
@@ -31,6 +34,9 @@ RACE_S = 1.5
 
 RACE_RUNS = 15
 """Runs of each of several models, at least; also of each subgraph whose cost is measured."""
+
+DUEL_S, DUEL_RUNS = 2.0, 40
+"""The same for two models between which a decision is made. Heuristic, not measured."""
 
 WARM_RUNS = 3
 """Runs before those."""
@@ -62,19 +68,34 @@ def median_s(run: Run, seconds: float = TIMED_S) -> float:
 
 def race(runs: Sequence[Run], seconds: float = RACE_S) -> list[float]:
     """Median seconds of each of ``runs``, made in turn for about ``seconds`` so that drift meets all of them alike."""
+    return [statistics.median(each) for each in _in_turn(runs, seconds, RACE_RUNS)]
+
+
+def ratios(one: Run, other: Run) -> tuple[float, float, float]:
+    """How many times as long ``one`` takes as ``other``, made in turn: the median of all rounds between the ends of its
+    95 % interval, which are order statistics: rounds are not taken to be of any distribution.
+    """
+    times = _in_turn([one, other], DUEL_S, DUEL_RUNS)
+    found = sorted(a / b for a, b in zip(*times, strict=True))
+    beyond = int(len(found) / 2 - 0.98 * math.sqrt(len(found)))  # of a binomial distribution, as by the normal one
+    return found[beyond], statistics.median(found), found[-1 - beyond]
+
+
+def _in_turn(runs: Sequence[Run], seconds: float, least: int) -> list[list[float]]:
+    """Seconds of each of ``runs`` in every round, for about ``seconds`` and ``least`` rounds."""
     times: list[list[float]] = [[] for _ in runs]
     for run in runs:
         for _ in range(WARM_RUNS):
             run()
     spent, order = 0.0, list(range(len(runs)))
-    while spent < seconds or len(times[0]) < RACE_RUNS:
+    while spent < seconds or len(times[0]) < least:
         for index in order:
             time.sleep(QUIET_S)
             runs[index]()  # fills the caches again, which the other models have emptied
             times[index].append(runs[index]())
             spent += 2 * times[index][-1]
         order.reverse()
-    return [statistics.median(each) for each in times]
+    return times
 
 
 def timelines(timeline: Callable[[], list[Span]]) -> list[list[Span]]:
@@ -92,6 +113,23 @@ def median_timeline(timeline: Callable[[], list[Span]]) -> list[Span]:
         )
         for spans in zip(*timelines(timeline), strict=True)
     ]
+
+
+def occupied_s(runs: Sequence[Sequence[Span]], lanes: Sequence[Lane]) -> dict[str, float]:
+    """Median seconds of every subgraph by name, and of all copies of an engine by its name, as ``occupied`` counts."""
+    groups = [span.group for span in runs[0]]
+    cores = [set(lanes[group.lane].cores) for group in groups]
+    after = [
+        {*group.waits, *(other for other in range(number) if cores[other] & cores[number])}
+        for number, group in enumerate(groups)
+    ]
+    seconds = [occupied([(span.began_s, span.ended_s) for span in run], after) for run in runs]
+    found: dict[str, float] = {}
+    for group, times in zip(groups, zip(*seconds, strict=True), strict=True):
+        lane = lanes[group.lane]
+        name = lane.name if lane.copies else group.name
+        found[name] = found.get(name, 0.0) + statistics.median(times)
+    return found
 
 
 @contextmanager

@@ -1,9 +1,12 @@
-"""``--lanes auto`` beside one lane: ``python -m tests.bench.auto_lanes MODEL[:BUDGET]… [--cut SHARE]``.
+"""``--lanes auto`` beside one lane: ``python -m tests.bench.auto_lanes STEP MODEL[:BUDGET]… [--cut SHARE]``.
 
-Each model is tuned with ``--lanes auto``, built again for one lane from the same log, and the two artifacts are run by
-processes of their own, in turn. A ratio above 1 means that ``auto`` is faster. The bound is the most that any split of
-the subgraphs over two cores could gain: Σ c₂ / (Σ min(c₁, 2 c₂) / 2), where c₁ and c₂ are the seconds of a subgraph on
-one core and on two, by the profiles in the log.
+tune    tune each model with ``--lanes auto``, and build it again for one lane from the same log
+bench   run the two artifacts by processes of their own, in turn, and keep the line
+table   print the last line of every model
+
+A ratio above 1 means that ``auto`` is faster. The bound is the most that any split of the subgraphs over two cores
+could gain: Σ c₂ / (Σ min(c₁, 2 c₂) / 2), where c₁ and c₂ are the seconds of a subgraph on one core and on two, by the
+profiles in the log.
 
 With ``--cut SHARE`` operators of that share of the model's arithmetic or more are cut in halves before it is tuned with
 ``auto``, and the one lane is of the model as it was.
@@ -12,8 +15,10 @@ With ``--cut SHARE`` operators of that share of the model's arithmetic or more a
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import sys
+import time
 from pathlib import Path
 
 import onnx
@@ -26,12 +31,25 @@ from autotune.importer.onnx_model.load import load_model
 from autotune.importer.onnx_model.operator_splits import split_operators
 from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.onnx_model.simplify import simplify
+from tests.bench.duet import stolen_s
 from tests.bench.guard import ROOT, Tree, in_turn, turn_s
 from tests.bench.placements import problems
 from tests.models.catalog import cached
 
 FOLDER = ROOT / "build/lanes"
-HEADS = ["model", "operators cut", "one lane ms", "auto ms", "gain", "quartiles", "lanes", "bound"]
+ROWS = FOLDER / "rows.jsonl"
+HEADS = [
+    "model",
+    "one lane ms",
+    "auto ms",
+    "gain",
+    "quartiles",
+    "rounds",
+    "lanes",
+    "predicted ms",
+    "bound",
+    "stolen",
+]
 
 
 def cut_in_halves(model: Path, least: float, out: Path) -> int:
@@ -53,47 +71,76 @@ def area_bound(problem: Problem) -> float:
     return sum(both) / (area / 2.0)
 
 
-def row(name: str, budget: str, cut: float | None, rounds: int) -> list[str]:
-    """A line of the table."""
-    model, stem, count = cached(name), name if cut is None else f"{name}-cut", 0
-    auto, one, log = FOLDER / f"{stem}-auto.tuned", FOLDER / f"{stem}-one.tuned", FOLDER / f"{name}.db"
-    tuned, tree = model, Tree(ROOT)
+def stem_of(name: str, cut: float | None) -> str:
+    """What the files of a model are called."""
+    return name if cut is None else f"{name}-cut"
+
+
+def tune(name: str, budget: str, cut: float | None) -> None:
+    """Tune and build the two artifacts; what the log has already is not measured again."""
+    model, stem = cached(name), stem_of(name, cut)
+    tuned, tree, count = model, Tree(ROOT), 0
     if cut is not None:
         tuned = FOLDER / f"{stem}.onnx"
         count = cut_in_halves(model, cut, tuned)
-    common = ("--log", str(log), "--quiet")
+    common = ("--log", str(FOLDER / f"{name}.db"), "--quiet")
+    auto, one = FOLDER / f"{stem}-auto.tuned", FOLDER / f"{stem}-one.tuned"
     tree.command("run", str(tuned), "--lanes", "auto", "--budget", budget, "--out", str(auto), "--no-peer", *common)
     tree.command("build", str(model), "--lanes", "cpu", "--out", str(one), *common)
-    engines = [tree.engine(path) for path in (one, auto)]
+    print(f"{stem}: tuned, {count} operators cut", flush=True)
+
+
+def bench(name: str, cut: float | None, rounds: int) -> dict[str, str]:
+    """The two artifacts of ``name`` in turn: a line of the table."""
+    stem = stem_of(name, cut)
+    auto, one = FOLDER / f"{stem}-auto.tuned", FOLDER / f"{stem}-one.tuned"
+    engines = [Tree(ROOT).engine(path) for path in (one, auto)]
     turns: dict[int, list[float]] = {0: [], 1: []}
 
     def turn(number: int) -> float:
         turns[number].append(turn_s(engines[number]))
         return turns[number][-1]
 
+    began, stolen = time.perf_counter(), stolen_s()
     ratios = in_turn(lambda: turn(0), lambda: turn(1), rounds)
+    share = (stolen_s() - stolen) / (time.perf_counter() - began)
     for engine in engines:
         engine.kill()
     low, middle, high = statistics.quantiles(ratios, n=4)
     ms = [f"{1e3 * statistics.median(turns[number]):.3f}" for number in (0, 1)]
     placed = read_artifact(auto).plan.lanes
     lanes = "one" if placed is None else f"{len({each.lane for each in placed.subgraphs})}"
-    bounds = [area_bound(problem) for _, problem in problems(tuned, str(log))]
+    predicted = "–" if placed is None else f"{1e3 * placed.predicted_s:.3f}"
+    tuned = cached(name) if cut is None else FOLDER / f"{stem}.onnx"
+    bounds = [area_bound(problem) for _, problem in problems(tuned, str(FOLDER / f"{name}.db"))]
     bound = f"{max(bounds):.2f}" if bounds else "–"
-    return [stem, str(count), *ms, f"{middle:.3f}", f"{low:.3f}–{high:.3f}", lanes, bound]
+    line = [stem, *ms, f"{middle:.3f}", f"{low:.3f}–{high:.3f}", str(rounds), lanes, predicted, bound, f"{share:.0%}"]
+    return dict(zip(HEADS, line, strict=True))
+
+
+def rows() -> list[list[str]]:
+    """The last line of every model that was run."""
+    lines = map(json.loads, ROWS.read_text().splitlines()) if ROWS.exists() else ()
+    return list({line["model"]: [line[head] for head in HEADS] for line in lines}.values())
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="+", metavar="MODEL[:BUDGET]")
+    parser.add_argument("step", choices=["tune", "bench", "table"])
+    parser.add_argument("models", nargs="*", metavar="MODEL[:BUDGET]")
     parser.add_argument("--cut", type=float, metavar="SHARE")
     parser.add_argument("--rounds", type=int, default=24)
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()
     FOLDER.mkdir(parents=True, exist_ok=True)
     for each in arguments.models:
         name, _, budget = each.partition(":")
-        found = row(name, budget or "20s", arguments.cut, arguments.rounds)
-        print("\n".join(table(HEADS, [found])), flush=True)
+        if arguments.step == "tune":
+            tune(name, budget or "20s", arguments.cut)
+        elif arguments.step == "bench":
+            with ROWS.open("a") as file:
+                file.write(json.dumps(bench(name, arguments.cut, arguments.rounds)) + "\n")
+    if arguments.step != "tune":
+        print("\n".join(table(HEADS, rows())), flush=True)
     return 0
 
 

@@ -1,7 +1,6 @@
 """Placing on a CPU and a device, shown on the simulated device: ``python -m tests.bench.duet WHAT``.
 
 measured    random graphs: predicted against measured seconds, copies counted, and how much of their time is hidden
-correction  how often the measured correction ends at the optimum, with costs that are right and that are not
 streaming   a model in half of the memory that its weights take: right, and as slow as predicted
 
 The device computes on the CPU at made-up speeds, so nothing here says anything of a GPU.
@@ -18,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,13 +32,12 @@ from autotune.backends.device_interface import Room
 from autotune.backends.software.software_device import SoftwareDevice, Speeds
 from autotune.builder.cpu_and_device import Costs, Ends, problem_of
 from autotune.builder.device_profiles import hand_over_s, spec_bytes
-from autotune.builder.placing import MOST_MEASURED, WORTH
 from autotune.cli.reply import table
 from autotune.graph.exact import exact
 from autotune.graph.flat import Flat
 from autotune.graph.lanes import HOST, cpu_lane
-from autotune.graph.placement import Link, Placement, Problem, tensors_of
-from autotune.graph.placers import corrected, correction, greedy, single
+from autotune.graph.partition import Subgraph
+from autotune.graph.placement import Link, Placement, Problem
 from autotune.graph.simulation import simulate, simulate_copies
 from autotune.graph.steps import Piece
 from autotune.graph.streaming import choose_resident, streaming_s
@@ -145,8 +143,48 @@ def overlapped(copies: list[tuple[float, float]], busy: list[tuple[float, float]
     return total
 
 
-def run_graph(library: NativeLibrary, number: int, nap: float, hand_over: float) -> dict[str, float] | None:
-    """Random graph ``number``, placed and run; None where nothing was placed on the device."""
+@dataclass
+class Graph:
+    """A random graph of subgraphs that sleep on the CPU and take a made-up time on the simulated device.
+
+    Attributes:
+        parts: calls of every subgraph.
+        on_device: name of a subgraph → seconds that it takes there.
+        problem: what placing should know; its first subgraph holds the inputs and its last one the outputs.
+        values: that its tensors are.
+    """
+
+    library: NativeLibrary
+    flat: Flat
+    parts: list[tuple[int, ...]]
+    on_device: dict[str, float]
+    problem: Problem
+    values: list[str]
+    x: Any
+
+    @property
+    def subgraphs(self) -> tuple[Subgraph, ...]:
+        """Of the problem, named as the pieces of ``machine``."""
+        return tuple(Subgraph(str(s - 1), ()) for s in range(self.problem.count))
+
+    def machine(self, placement: Placement) -> Placed:
+        """What runs it as placed."""
+        lanes = placement.lanes
+        pieces = [Piece(str(s - 1), self.parts[s - 1], lanes[s]) for s in placement.order if 0 < s <= len(self.parts)]
+        asked = [(self.values[copy.tensor], copy.link) for copy in placement.copies]
+        placed = Placed(self.library, self.flat, pieces, LANES, asked, Speeds(WAY_IN, WAY_OUT))
+        for device in placed.devices.values():
+            assert isinstance(device, Mixing)
+            device.seconds = self.on_device
+        return placed
+
+
+def random_graph(library: NativeLibrary, number: int, nap: float, hand_over: float) -> Graph:
+    """Random graph ``number``.
+
+    Args:
+        nap, hand_over: seconds of a call on the CPU, and of handing over, on this machine now.
+    """
     rng = np.random.default_rng([0, number])
     flat, parts = sleeping(rng, 12)
     ends, whole = ends_of(flat, parts)
@@ -155,18 +193,20 @@ def run_graph(library: NativeLibrary, number: int, nap: float, hand_over: float)
     costs = [Costs(len(c) * nap, s, len(c) * nap, s) for c, s in zip(parts, on_device, strict=True)]
     there, back = (replace(way, latency_s=way.latency_s + hand_over) for way in (WAY_IN, WAY_OUT))
     problem, values = problem_of(ends, whole, costs, LANES, {(HOST, "sim:0"): there, ("sim:0", HOST): back})
+    return Graph(library, flat, parts, seconds, problem, values, rng.uniform(0.0, 10.0, 8))
+
+
+def run_graph(library: NativeLibrary, number: int, nap: float, hand_over: float) -> dict[str, float] | None:
+    """Random graph ``number``, placed and run; None where nothing was placed on the device."""
+    graph = random_graph(library, number, nap, hand_over)
+    problem, x = graph.problem, graph.x
     best = exact(problem).placement
     if not best.copies:
         return None
     spans = simulate(problem, best)
-    pieces = [Piece(str(s - 1), parts[s - 1], best.lanes[s]) for s in best.order if 0 < s <= len(parts)]
-    asked = [(values[copy.tensor], copy.link) for copy in best.copies]
-    placed = Placed(library, flat, pieces, LANES, asked, Speeds(WAY_IN, WAY_OUT))
+    placed = graph.machine(best)
     device = next(iter(placed.devices.values()))
-    assert isinstance(device, Mixing)
-    device.seconds = seconds
-    x = rng.uniform(0.0, 10.0, 8)
-    expected = sequential(flat, x)
+    expected = sequential(graph.flat, x)
 
     def seconds(_number: int) -> float:
         device.operations.clear()
@@ -236,64 +276,6 @@ def measured(count: int) -> None:
     print(f"of {1e3 * allowed:.0f} ms of copies that the placements lay beside work, {hidden / allowed:.1%} were")
 
 
-def random_problem(rng: Any, most: int) -> Problem:
-    """A CPU, a device, and up to ``most`` subgraphs of all sizes."""
-    needs = random_edges(rng, most)
-    cpu = [float(rng.uniform(0.1, 2.0)) for _ in needs]
-    device = [cost * float(rng.uniform(0.2, 2.0)) for cost in cpu]
-    sizes = [int(size) for size in rng.integers(0, 10_000, len(needs))]
-    ways = {(HOST, "sim:0"): Link(0.01, 1e5), ("sim:0", HOST): Link(0.02, 5e4)}
-    alone = tuple(zip(cpu, device, strict=True))
-    return Problem(LANES, tensors_of(needs, sizes), alone, {}, Link(), ways)
-
-
-def wrong(problem: Problem, rng: Any, share: float) -> Problem:
-    """``problem`` as it would be profiled with errors of up to ``share``."""
-    alone = tuple(tuple(c and c * float(rng.uniform(1 - share, 1 + share)) for c in row) for row in problem.alone)
-    return replace(problem, alone=alone)
-
-
-def measured_correction(believed: Problem, truth: Problem) -> tuple[float, float]:
-    """Seconds at the begin and at the end of what ``placing.fastest`` does; measured means by ``truth``."""
-
-    def judge(placement: Placement) -> float:
-        return max(end for _, end in simulate(truth, placement))
-
-    starts = [exact(believed).placement, correction(believed)]
-    start = min(starts, key=judge)
-    after = corrected(believed, start, judge, MOST_MEASURED, 1.0 - 1.0 / WORTH)
-    return judge(start), judge(after)
-
-
-def correction_table(count: int) -> None:
-    """How far from the optimum the correction begins and ends."""
-    rng = np.random.default_rng(1)
-    truths: list[tuple[Problem, Placement]] = []
-    while len(truths) < count:
-        problem = random_problem(rng, 12)
-        best = exact(problem)
-        if best.gap == 0.0 and problem.count > 1:
-            truths.append((problem, best.placement))
-    rows = []
-    for share in (0.0, 0.05, 0.1, 0.2):
-        before, after = [], []
-        for truth, best_of_all in truths:
-            first, last = measured_correction(wrong(truth, rng, share), truth)
-            before.append(first / best_of_all.makespan_s - 1.0)
-            after.append(last / best_of_all.makespan_s - 1.0)
-        optimal = [np.mean(np.array(each) <= 1e-6) for each in (before, after)]
-        optimal.append(np.mean(np.array(after) <= WORTH - 1.0))  # what is nearer is not told from noise
-        worse = sum(last > first + 1e-9 for first, last in zip(before, after, strict=True))
-        gaps = (np.mean(each) for each in (before, after))
-        rows.append([f"±{share:.0%}", *(f"{v:.0%}" for v in optimal), *(f"{v:.2%}" for v in gaps), str(worse)])
-    print(f"{count} graphs of up to 12 subgraphs, each with a proven optimum")
-    heads = ["profile off by", "optimal before", "after", "within 2 %", "mean gap before", "after", "ended worse"]
-    print("\n".join(table(heads, rows)))
-    for name, place in (("one lane", single), ("greedy", greedy), ("greedy-correction", correction)):
-        gap = np.array([place(problem).makespan_s / best.makespan_s - 1.0 for problem, best in truths])
-        print(f"by costs alone, {name}: optimal in {np.mean(gap <= 1e-6):.0%}, mean gap {gap.mean():.2%}")
-
-
 def streaming(layers: int = 24, width: int = 512) -> None:
     """A perceptron with half of its weights' bytes of memory, behind a fast link and a slow one."""
     with tempfile.TemporaryDirectory() as name:
@@ -353,7 +335,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     works: dict[str, Callable[[int], None]] = {
         "measured": measured,
-        "correction": correction_table,
         "streaming": lambda _count: streaming(),
     }
     parser.add_argument("what", choices=works)

@@ -21,7 +21,8 @@ import numpy as np
 from autotune.cli.reply import table
 from autotune.graph.exact import exact
 from autotune.graph.lanes import HOST, Lane, cpu_lane
-from autotune.graph.placement import Link, Problem, place_all, tensors_of
+from autotune.graph.placement import Link, Problem, tensors_of
+from tests.bench.placer_catalog import single
 
 TRACES = Path(__file__).parent / "traces"
 
@@ -100,7 +101,7 @@ def row(model: Profiles, cores: int, size: int, devices: int) -> list[str]:
     began = time.process_time()
     best = exact(problem)
     took = time.process_time() - began
-    one = min(place_all(problem, [lane] * problem.count).makespan_s for lane in range(len(problem.lanes)))
+    one = single(problem).makespan_s
     least = best.placement.makespan_s
     counts = [str(cores), f"{cores // size} × {size}", str(devices), str(len(set(best.placement.lanes)))]
     ms = [f"{1e3 * seconds:.2f}" for seconds in (one, least)]
@@ -128,9 +129,9 @@ def read(path: Path) -> Profiles:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("profiles", nargs="*", type=Path, default=sorted(TRACES.glob("*-lanes.json")))
-    given = parser.parse_args(arguments)
-    models = [branching(), *map(read, given.profiles)]
+    parser.add_argument("profiles", nargs="*", type=Path, help="all that are recorded, and a made-up model, if none")
+    given = parser.parse_args(arguments).profiles
+    models = map(read, given) if given else [branching(), *map(read, sorted(TRACES.glob("*-lanes.json")))]
     rows = [row(model, *machine) for model, machine in itertools.product(models, MACHINES)]
     print("\n".join(table(HEADS, rows)))
     return 0

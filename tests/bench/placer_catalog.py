@@ -1,12 +1,26 @@
-"""Every way to place subgraphs, by name, with two baselines that the program does not use: round-robin and HEFT."""
+"""Every way to place subgraphs, by name, with baselines that the program does not use: single, round-robin, HEFT."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from autotune.graph.exact import exact
-from autotune.graph.placement import PartialPlacement, Placement, Problem
-from autotune.graph.placers import correction, first_to_end, greedy, single
+from autotune.graph.placement import PartialPlacement, Placement, Problem, place_all
+from autotune.graph.placers import correction, first_to_end, greedy
+from schedules.errors import UsageError
+
+
+def single(problem: Problem) -> Placement:
+    """All subgraphs on the lane on which that is fastest.
+
+    Raises:
+        UsageError: if no lane can run them all.
+    """
+    able = [lane for lane in range(len(problem.lanes)) if all(costs[lane] is not None for costs in problem.alone)]
+    if not able:
+        raise UsageError("no lane alone can run the whole model; give more lanes")
+    placements = [place_all(problem, [lane] * problem.count) for lane in able]
+    return min(placements, key=lambda placement: placement.makespan_s)
 
 
 def round_robin(problem: Problem) -> Placement:

@@ -15,6 +15,8 @@ from schedules.errors import UsageError
         ("cpu:3+1", (Lane("cpu:0-2", 0, 3), Lane("cpu:3", 3, 1))),
         ("cpu:1+1+2", (Lane("cpu:0", 0, 1), Lane("cpu:1", 1, 1), Lane("cpu:2-3", 2, 2))),
         ("auto", (Lane("cpu:0-3", 0, 4), Lane("cpu:0-1", 0, 2), Lane("cpu:2-3", 2, 2))),
+        ("auto:3+1", (Lane("cpu:0-3", 0, 4), Lane("cpu:0-2", 0, 3), Lane("cpu:3", 3, 1))),
+        ("auto:4x1", (Lane("cpu:0-3", 0, 4), *(Lane(f"cpu:{core}", core, 1) for core in range(4)))),
     ],
 )
 def test_lanes_are_read(text, lanes):

@@ -5,15 +5,19 @@ import threading
 import pytest
 
 from autotune.backends.executor import Span
+from autotune.graph.lanes import Lane, cpu_lane
 from autotune.graph.steps import Group
 from autotune.runtime.model_timing import (
+    DUEL_RUNS,
     LEAST_RUNS,
     RACE_RUNS,
     WARM_RUNS,
     at_work,
     median_s,
     median_timeline,
+    occupied_s,
     race,
+    ratios,
     session_run,
     timelines,
 )
@@ -40,6 +44,36 @@ def test_a_race_runs_models_in_turn_in_alternating_order():
     timed = calls[2 * WARM_RUNS :]
     assert timed[:8] == ["a", "a", "b", "b", "b", "b", "a", "a"]
     assert len(timed) == 2 * 2 * RACE_RUNS
+
+
+def test_two_models_are_compared_round_by_round():
+    drift = [1.0] * WARM_RUNS + [r for r in [1.0, 2.0, 4.0, 8.0] * DUEL_RUNS for _ in (0, 1)]  # which both meet alike
+    runs = [sequence([seconds * factor for factor in drift]) for seconds in (3, 2)]
+    assert ratios(*runs) == pytest.approx((1.5, 1.5, 1.5))
+
+
+def test_the_interval_of_a_median_leaves_out_what_is_as_likely_to_be_chance():
+    one = sequence([1.0] * WARM_RUNS + [seconds for n in range(DUEL_RUNS) for seconds in [1.0 + n % DUEL_RUNS] * 2])
+    low, middle, high = ratios(one, sequence([1.0]))
+    rounds = [1.0 + n for n in range(int(low) - 1, int(high))]
+    assert middle == 1.0 + (DUEL_RUNS - 1) / 2
+    assert 0.25 < len(rounds) / DUEL_RUNS < 0.4  # 2 * 0.98 / sqrt(40) = 0.31, to whole rounds
+
+
+def test_what_subgraphs_and_copies_occupy_is_found_in_their_runs():
+    lanes = (cpu_lane(0, 1), Lane("sim:0", 1, 1, "sim:0"), Lane("sim:0 in", 2, 1, "sim:0", copies=True))
+    groups = (
+        Group("a", 0, 1),
+        Group("copy of a", 2, 1, (0,)),
+        Group("copy of x", 2, 1),
+        Group("b", 1, 1, (1,)),
+        Group("c", 0, 1),
+    )
+    spans = ((0.0, 1.0), (1.25, 2.0), (2.0, 2.5), (2.5, 4.0), (1.0, 3.0))
+    run = [Span(group, *span) for group, span in zip(groups, spans, strict=True)]
+    found = occupied_s([run] * 3, lanes)
+    # Of the first copy a quarter is handing over, and half of the device's subgraph; the second copy follows the first.
+    assert found == pytest.approx({"a": 1.0, "sim:0 in": 1.0 + 0.5, "b": 2.0, "c": 2.0})
 
 
 def test_a_session_is_run_on_the_feed():

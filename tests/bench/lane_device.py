@@ -1,0 +1,124 @@
+"""A CPU beside a simulated device of a fixed speed: ``python -m tests.bench.lane_device MODEL[:SECONDS]…``.
+
+The device takes for each kernel what one core of this CPU takes for it, by the log, times ``SLOWER``, and copies as
+fast as PCIe. It computes each result once and then only waits as long, so that it takes no core away. Its speed is
+made up: what is shown is how much of the gain that the costs allow is measured, not how fast any device is. Operators
+are cut between the two where ``tune run --lanes cpu,sim:0`` says so; with ``--whole`` none is. ``tests.bench.auto_lanes
+tune`` makes the artifact of the CPU alone and the log before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from autotune.artifact.directory import Artifact, read_artifact
+from autotune.backends.executor import Arrays
+from autotune.backends.software import software_device
+from autotune.backends.software.software_device import DeviceProgram, SoftwareDevice
+from autotune.backends.software.software_program import SoftwareProgram
+from autotune.cli.reply import table
+from autotune.graph.merge import JOIN
+from autotune.measure.measurer import symbol_of
+from autotune.options import Options
+from autotune.runtime.model_timing import session_run
+from autotune.runtime.session import InferenceSession
+from autotune.tuning import coupled
+from autotune.tuning.tune import tune
+from autotune.validation.verify import session_inputs
+from tests.bench.auto_lanes import FOLDER
+from tests.models.catalog import cached
+
+LANES = "cpu,sim:0"
+SLOWER = 1.0
+"""Made up: the device is as fast as one core."""
+
+SAMPLE = 61
+"""Of so many values of an input one tells whether it was met before."""
+
+ROUNDS, WARM, REST_S = 40, 5, 0.02
+HEADS = ["model", "operators cut", "CPU ms", "device ms", "placed ms", "predicted", "off by", "gain", "quartiles"]
+
+
+class Replaying(SoftwareDevice):
+    """A simulated device of a fixed speed that takes no core away."""
+
+    def program(self, part: Artifact) -> DeviceProgram:
+        return Replayed(self, part)
+
+
+class Replayed:
+    """A subgraph whose results are computed once for every input."""
+
+    def __init__(self, device: SoftwareDevice, part: Artifact) -> None:
+        self._device, self._program = device, SoftwareProgram(device, part)
+        took = {symbol_of(choice.task): choice.latency_s or 0.0 for choice in part.plan.choices}
+        assert part.steps is not None
+        self._seconds = SLOWER * sum(took.get(step.symbol, 0.0) for step in part.steps.calls)
+        self._known: dict[tuple[bytes, ...], list[Any]] = {}
+
+    def run(self, inputs: Arrays, outputs: Arrays) -> None:
+        def work() -> None:
+            key = tuple(array.reshape(-1)[::SAMPLE].tobytes() for array in inputs)
+            if key not in self._known:
+                self._known[key] = [np.array(array) for array in self._program.results(inputs)]
+            for place, array in zip(outputs, self._known[key], strict=True):
+                place[...] = array.view(place.dtype).reshape(place.shape)
+
+        self._device.occupy(work, self._seconds)
+
+    def close(self) -> None:
+        self._program.close()
+
+
+def placed_artifact(name: str, budget_s: float, whole: bool) -> Path:
+    """``name`` tuned for both, built and placed."""
+    if whole:
+        coupled.worth_cutting = lambda *_: lambda _node, _scope: None
+    out = FOLDER / f"{name}-sim{'-whole' if whole else ''}.tuned"
+    tune(cached(name), Options(out=out, log=FOLDER / f"{name}.db", lanes=LANES, budget_s=budget_s, peer=False))
+    return out
+
+
+def row(name: str, out: Path) -> list[str]:
+    """A line of the table: what was placed and one lane in turn."""
+    artifact = read_artifact(out)
+    ms = artifact.provenance["lanes"]["ms"]
+    alone = [f"{ms[lane]:.2f}" for lane in ("CPU alone", "device alone")]
+    placed, steps = artifact.plan.lanes, artifact.steps
+    if placed is None or steps is None:
+        best = min((value, each) for each, value in ms.items() if each.startswith("placed"))
+        return [out.stem, "–", *alone, f"one lane is kept ({best[0]:.2f})", *[""] * 4]
+    joins = sum(step.symbol == JOIN for step in steps.calls)
+    runs = []
+    for path in (FOLDER / f"{name}-one.tuned", out):
+        session = InferenceSession(path)
+        runs.append(session_run(session, session_inputs(session, 0)))
+    rounds = [[run() for run in runs] for _ in range(WARM + ROUNDS) if not time.sleep(REST_S)][WARM:]
+    low, middle, high = statistics.quantiles((one / both for one, both in rounds), n=4)
+    took = statistics.median(both for _, both in rounds)
+    times = [f"{1e3 * took:.2f}", f"{1e3 * placed.predicted_s:.2f}", f"{took / placed.predicted_s - 1.0:+.1%}"]
+    return [out.stem, str(joins), *alone, *times, f"{middle:.3f}", f"{low:.3f}–{high:.3f}"]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="+", metavar="MODEL[:SECONDS]")
+    parser.add_argument("--whole", action="store_true", help="cut no operators")
+    arguments = parser.parse_args()
+    software_device.SoftwareDevice = Replaying  # type: ignore[misc]  # for all that opens a device here
+    for each in arguments.models:
+        name, _, budget = each.partition(":")
+        found = row(name, placed_artifact(name, float(budget or 20), arguments.whole))
+        print("\n".join(table(HEADS, [found])), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -132,8 +132,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("profiles", nargs="*", type=Path, help="all that are recorded, and a made-up model, if none")
     given = parser.parse_args(arguments).profiles
     models = map(read, given) if given else [branching(), *map(read, sorted(TRACES.glob("*-lanes.json")))]
-    rows = [row(model, *machine) for model, machine in itertools.product(models, MACHINES)]
-    print("\n".join(table(HEADS, rows)))
+    for model, machine in itertools.product(models, MACHINES):
+        print("\n".join(table(HEADS, [row(model, *machine)])), flush=True)
     return 0
 
 

@@ -1,6 +1,7 @@
 """A model on a CPU and a device together. The device is a simulated one."""
 
 import json
+import math
 import shutil
 import threading
 from dataclasses import replace
@@ -44,6 +45,13 @@ def apart(source, part):
     return Costs(cpu, device, cpu, device)
 
 
+def keep_placed(patch, most_measured=0):
+    """Whatever was placed is kept, however slow the stand-in is."""
+    patch.setattr(placing, "_certain_gain", lambda *_: 1.0)
+    patch.setattr(placing, "PROMISING", math.inf)
+    patch.setattr(placing, "MOST_MEASURED", most_measured)
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("coupled")
@@ -75,7 +83,7 @@ def placed(folder, tune):
     """The artifact of a model whose subgraphs are on both lanes, and the result."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(CpuAndDevice, "costs", apart)
-        patch.setattr(placing, "WORTH", 0.0)  # whatever was placed is kept, however slow the stand-in is
+        keep_placed(patch)
         result = tune(folder / "a.tuned")
     return folder / "a.tuned", result
 
@@ -98,6 +106,22 @@ def test_it_runs_on_both_lanes_and_is_right(placed):
         feed, outputs = expected(path, seed)
         for ours, theirs in zip(session.run(None, feed), outputs, strict=True):
             np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-5)
+
+
+def test_a_placement_is_corrected_by_what_runs_on_the_device_took(folder, tune, monkeypatch):
+    seen = []
+    taken = CpuAndDevice.taken
+    monkeypatch.setattr(CpuAndDevice, "taken", lambda self, each: seen.append((each, taken(self, each))) or seen[-1][1])
+    monkeypatch.setattr(CpuAndDevice, "costs", apart)
+    keep_placed(monkeypatch, 2)
+    assert tune(folder / "corrected.tuned").verified.passed
+    assert len({each.placed.placement.lanes for each, _ in seen}) > 1
+    for each, seconds in seen:
+        subgraphs = {subgraph.name for subgraph in each.placed.subgraphs}
+        assert set(seconds) <= subgraphs | {"sim:0 in", "sim:0 out"}
+        assert set(seconds) & subgraphs
+        assert min(seconds.values()) > 0.0
+        assert ("sim:0 in" in seconds) == (1 in each.placed.placement.lanes)
 
 
 def test_each_subgraph_on_the_device_is_an_artifact_of_its_own(placed):
@@ -173,7 +197,7 @@ def test_a_device_that_is_not_here_is_told(placed, tmp_path, monkeypatch):
 
 def test_a_wrong_result_is_not_installed(tune, tmp_path, monkeypatch):
     monkeypatch.setattr(CpuAndDevice, "costs", apart)
-    monkeypatch.setattr(placing, "WORTH", 0.0)
+    keep_placed(monkeypatch)
     real = accuracy.compare_artifact
     monkeypatch.setattr(accuracy, "compare_artifact", lambda *a: replace(real(*a), passed=False))
     out = tmp_path / "c.tuned"
@@ -189,6 +213,7 @@ def test_one_lane_is_kept_where_a_placement_is_not_worth_it(tune, tmp_path, monk
         return [0.99 if each.placed else 1.0 if each.name == "CPU alone" else 2.0 for each in candidates]
 
     monkeypatch.setattr(CpuAndDevice, "seconds", seconds)
+    monkeypatch.setattr(CpuAndDevice, "ratios", lambda *_: (0.99, 1.0, 1.01))
     monkeypatch.setattr(placing, "MOST_MEASURED", 1)
     result = tune(tmp_path / "d.tuned")
     assert result.verified.passed
@@ -259,8 +284,7 @@ def test_an_operator_that_is_cut_runs_on_both_lanes_and_is_joined_in_place(tmp_p
         return Costs(9.0, 9.0, 9.0, 9.0) if part.name == "model" else Costs(1.0, 1.0, 1.0, 1.0)
 
     monkeypatch.setattr(CpuAndDevice, "costs", by_part)
-    monkeypatch.setattr(placing, "WORTH", 0.0)
-    monkeypatch.setattr(placing, "MOST_MEASURED", 0)
+    keep_placed(monkeypatch)
     monkeypatch.setattr(CoupledLanes, "_share", lambda _composition: lambda _node, _scope: 0.5)
     onnx.save(transformer.mlp(0, layers=2, width=64), tmp_path / "m.onnx")
     out = tmp_path / "m.tuned"

@@ -173,7 +173,7 @@ class Running:
         return occupied_s(runs, placed.steps.lanes)
 
 
-def corrected_on_device(count: int, first: int, share: float = 0.2) -> None:
+def corrected_on_device(count: int, first: int, share: float) -> None:
     """Correction by runs on the simulated device, from costs that are off by up to ``share``.
 
     Sleeping and handing over are measured anew for every graph, since they drift.
@@ -257,11 +257,12 @@ def main() -> int:
     parser.add_argument("where", choices=["simulated", "device"])
     parser.add_argument("--count", type=int, default=60, help="graphs")
     parser.add_argument("--first", type=int, default=0, help="number of the first one on the device")
+    parser.add_argument("--off", type=float, default=0.2, help="share that costs on the device are off by at most")
     arguments = parser.parse_args()
     if arguments.where == "simulated":
         correction_table(arguments.count)
     else:
-        corrected_on_device(arguments.count, arguments.first)
+        corrected_on_device(arguments.count, arguments.first, arguments.off)
     return 0
 
 

@@ -53,7 +53,7 @@ def _size(alloc: tirx.AllocBuffer) -> int:
     if not all(isinstance(extent, tirx.IntImm) for extent in shape):
         return 0
     lanes = tvm.DataType(str(alloc.buffer.dtype))
-    return math.prod(int(extent) for extent in shape) * lanes.bits * lanes.lanes // 8
+    return math.prod(int(extent) for extent in shape) * int(lanes.bits) * int(lanes.lanes) // 8
 
 
 def _with_workspaces_told(symbol: str, func: tirx.PrimFunc) -> tirx.PrimFunc:

@@ -109,8 +109,8 @@ def row(name: str, out: Path) -> list[str]:
     alone = [f"{ms[lane]:.2f}" for lane in ("CPU alone", "device alone")]
     placed, steps = artifact.plan.lanes, artifact.steps
     if placed is None or steps is None:
-        best = min((value, each) for each, value in ms.items() if each.startswith("placed"))
-        return [out.stem, "–", *alone, f"one lane is kept ({best[0]:.2f})", *[""] * 4]
+        tried = [f"{value:.2f}" for each, value in ms.items() if each.startswith("placed")]
+        return [out.stem, "–", *alone, f"one lane is kept; placed {', '.join(tried) or 'nowhere'}", *[""] * 4]
     joins = sum(step.symbol == JOIN for step in steps.calls)
     runs = []
     for path in (FOLDER / f"{name}-one.tuned", out):

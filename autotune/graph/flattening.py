@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,7 +33,7 @@ def flatten(program: Program, concats: Mapping[str, int], workspaces: Mapping[st
         return None
     whole = Piece(WHOLE, tuple(range(len(flat.calls))), 0)
     steps = arrange({1: flat}, [whole], (cpu_lane(0, 1),), workspaces)
-    return Steps(steps.calls, steps.outputs, steps.arena_bytes, steps.weights)
+    return replace(steps, lanes=(), groups=())
 
 
 class _UnflatError(Exception):

@@ -69,6 +69,8 @@ class Steps:
         lanes: what the groups run on; empty with ``groups`` where all calls run on one lane of all threads.
         groups: the calls by subgraph, in order.
         device_bytes: (device, size of its arena) where lanes are devices.
+        spaces: of every call (byte offset, bytes) in the arena for what its kernel asks for while it runs; empty where
+            it has none for any.
     """
 
     calls: tuple[Step, ...]
@@ -78,6 +80,7 @@ class Steps:
     lanes: tuple[Lane, ...] = ()
     groups: tuple[Group, ...] = ()
     device_bytes: tuple[tuple[str, int], ...] = ()
+    spaces: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -99,11 +102,6 @@ WHOLE = "model"
 """Name of the one subgraph of a program that was not cut."""
 
 
-STRETCH = 4096
-"""Bytes of the arena that the core takes for free or taken together (``core.cc``): up to one at either end of what is
-free is lost to it."""
-
-
 def arrange(
     flats: Mapping[int, Flat],
     pieces: Sequence[Piece],
@@ -119,10 +117,10 @@ def arrange(
             cores run their pieces in this order.
         lanes: the lanes.
         workspaces: kernel → bytes that it asks for while it runs. The arena has room for them where there is one piece;
-            of several that run at once the core lends none of it.
+            of several that may run at once, workspaces lie elsewhere.
     """
     order = _Order(next(iter(flats.values())), pieces, lanes)
-    offsets, sizes = order.memory((workspaces or {}) if len(pieces) == 1 else {})
+    offsets, sizes, spaces = order.memory((workspaces or {}) if len(pieces) == 1 else {})
     weights: dict[int, tuple[int, NDArray[Any]]] = {}  # programs of several sizes share arrays: each is kept once
     calls: list[Step] = []
     groups: list[Group] = []
@@ -153,7 +151,11 @@ def arrange(
     outputs = tuple(Operand("arena", offsets[use.source.index], use.shape, use.dtype) for use in flat.outputs)
     arrays = tuple(array for _, array in weights.values())
     devices = tuple((memory, size) for memory, size in sorted(sizes.items()) if memory != HOST)
-    return Steps(tuple(calls), outputs, sizes.get(HOST, 0), arrays, tuple(lanes), tuple(groups), devices)
+    return Steps(tuple(calls), outputs, sizes.get(HOST, 0), arrays, tuple(lanes), tuple(groups), devices, spaces)
+
+
+_Memory = tuple[tuple[int, ...], dict[str, int], tuple[tuple[int, int], ...]]
+"""Offsets of all tensors in the arenas of their memories, the size of each arena, and the ``spaces`` of ``Steps``."""
 
 
 class _Order:
@@ -189,11 +191,8 @@ class _Order:
         """Pieces on other cores that must be done before the one at ``position``."""
         return self._waits[position]
 
-    def memory(self, workspaces: Mapping[str, int]) -> tuple[tuple[int, ...], dict[str, int]]:
-        """Offsets of all tensors in the arenas of their memories, and the size of each arena.
-
-        A workspace is a tensor that lives as long as its call.
-        """
+    def memory(self, workspaces: Mapping[str, int]) -> _Memory:
+        """Where tensors lie, and workspaces, which are tensors that live as long as their call."""
         calls = self._flat.calls
         uses, first = [0] * len(calls), [-1] * len(calls)
         before = self._calls_before()
@@ -210,12 +209,12 @@ class _Order:
             self._add(uses, use.source.index, len(calls))  # a call that comes after all others
 
         extents, memories = [call.bytes for call in calls], [call.memory for call in calls]
-        for number, call in enumerate(calls):
-            if number not in self._flat.removed and workspaces.get(call.symbol):
-                extents.append(workspaces[call.symbol] + 2 * STRETCH)
-                memories.append(call.memory)
-                uses.append(1 << number)
-                first.append(before[number])
+        kept = [number for number in range(len(calls)) if number not in self._flat.removed] if workspaces else []
+        for number in kept:
+            extents.append(workspaces.get(calls[number].symbol, 0))
+            memories.append(calls[number].memory)
+            uses.append(1 << number if extents[-1] else 0)
+            first.append(before[number])
 
         def clash(one: int, other: int) -> bool:
             apart = memories[one] != memories[other]
@@ -225,7 +224,7 @@ class _Order:
         sizes: dict[str, int] = {}
         for offset, extent, memory in zip(offsets, extents, memories, strict=True):
             sizes[memory] = max(sizes.get(memory, 0), offset + extent)
-        return offsets, sizes
+        return offsets[: len(calls)], sizes, tuple(zip(offsets[len(calls) :], extents[len(calls) :], strict=True))
 
     def _add(self, uses: list[int], tensor: int, call: int) -> None:
         root, _ = root_of(tensor, self._flat.slices)

@@ -35,7 +35,6 @@ const size_t HUGE_PAGE = 2u << 20;
 const size_t SMALL = 1u << 20;
 const size_t ALIGNMENT = 64;    // what kernels assume of every tensor
 const int WORKSPACES = 16;      // that one thread can hold at a time; kernels of ours hold one or two
-const size_t STRETCH = 4096;    // bytes of the arena that are free or taken together
 
 // As TVM's (tvm/ffi/c_api.h, dlpack.h, c_backend_api.h; tests/.../test_core.py compares).
 struct Any {
@@ -568,56 +567,13 @@ bool read_group(tune_core* core, const int64_t** words, void* const* kernels, Gr
   return true;
 }
 
-size_t bytes_of(const Tensor* tensor) {
-  size_t bits = tensor->bits;
-  for (int32_t d = 0; d < tensor->rank; ++d) bits *= static_cast<size_t>(tensor->shape[d]);
-  return (bits + 7) / 8;
-}
-
-// Marks the stretches of the arena that a tensor lies in: those that it touches, or those that it fills.
-void mark(tune_core* core, char* taken, const void* data, size_t bytes, bool whole, char value) {
-  const char* at = static_cast<const char*>(data);
-  if (at < core->arena.start || at >= core->arena.start + core->arena.bytes) return;
-  const size_t begin = static_cast<size_t>(at - core->arena.start), rounded = whole ? STRETCH - 1 : 0;
-  const size_t first = (begin + rounded) / STRETCH, last = (begin + bytes + STRETCH - 1 - rounded) / STRETCH;
-  for (size_t i = first; i < last; ++i) taken[i] = value;
-}
-
-// The longest part of the arena that holds nothing that this call or a later one reads or writes, for every call; none
-// where several groups may run at once. A tensor lives from the call whose last operand it is: its output, all of it.
-// Inception v1 took 26.8 MB beside its weights and its arena of 7 MB before, most of it workspace of its own.
-bool find_free(tune_core* core) {
-  const size_t count = core->arena.bytes / STRETCH;
-  if (core->groups_count != 1 || count == 0) return true;
-  char* taken = static_cast<char*>(calloc(2, count + 1));
-  if (taken == nullptr) return false;
-  char* busy = taken + count + 1;
-  for (int64_t i = 0; i < core->outputs_count; ++i) {
-    const Output& output = core->outputs[i];
-    if (output.place != ARENA) continue;
-    mark(core, taken, core->arena.start + output.index, static_cast<size_t>(output.bytes), false, 1);
-  }
-  for (int64_t i = core->groups[0].calls_count - 1; i >= 0; --i) {
-    Call* call = &core->groups[0].calls[i];
-    memcpy(busy, taken, count);
-    for (int32_t j = call->count - 1; j >= 0; --j) {
-      const Tensor* tensor = static_cast<const Tensor*>(call->args[j].pointer);
-      const bool made = j == call->count - 1;
-      mark(core, busy, tensor->data, bytes_of(tensor), false, 1);
-      mark(core, taken, tensor->data, bytes_of(tensor), made, !made);
+// Where the workspaces of every call lie.
+void read_spaces(tune_core* core, const int64_t* at) {
+  for (int64_t i = 0; i < core->groups_count; ++i) {
+    for (int64_t j = 0; j < core->groups[i].calls_count; ++j, at += 2) {
+      core->groups[i].calls[j].free = {core->arena.start + at[0], static_cast<size_t>(at[1])};
     }
-    size_t longest = 0, end = 0, run = 0;
-    for (size_t k = 0; k < count; ++k) {
-      run = busy[k] ? 0 : run + 1;
-      if (run > longest) {
-        longest = run;
-        end = k + 1;
-      }
-    }
-    call->free = {core->arena.start + (end - longest) * STRETCH, longest * STRETCH};
   }
-  free(taken);
-  return true;
 }
 
 bool read_program(tune_core* core, const tune_program* program) {
@@ -636,7 +592,8 @@ bool read_program(tune_core* core, const tune_program* program) {
   for (int64_t i = 0; i < core->groups_count; ++i) {
     if (!read_group(core, &at, program->kernels, &core->groups[i])) return false;
   }
-  return find_free(core);
+  read_spaces(core, at);
+  return true;
 }
 
 // Where kernels read input `number` of a run: the caller's memory if that is aligned, else a copy; null without memory.

@@ -20,6 +20,7 @@ enum { TUNE_OK = 0, TUNE_INVALID = 1, TUNE_NO_MEMORY = 2, TUNE_NO_THREADS = 3, T
 //   outputs, then each: place, index, bytes
 //   groups of calls, then each: first thread, threads (0: all), groups to wait for and their numbers, calls, then each:
 //     kernel, operands, then each: place, index, type code, bits, rank, shape
+//   of all calls again: where the arena has room for what their kernels ask for while they run, and bytes (0: nowhere)
 // Places: 0 arena (the index is a byte offset), 1 input, 2 weight (the index is a number).
 struct tune_program {
   const int64_t* words;

@@ -63,6 +63,8 @@ def program_words(steps: Steps, input_bytes: Sequence[int]) -> NDArray[np.int64]
             for operand in here:
                 words += _operand(operand)
             number += 1
+    for space in steps.spaces or [(0, 0)] * number:
+        words += space
     return np.array(words, np.int64)
 
 

@@ -64,8 +64,8 @@ def _with_workspaces_told(symbol: str, func: tirx.PrimFunc) -> tirx.PrimFunc:
         return sum(-(-size // CACHE_LINE) * CACHE_LINE for size in sizes if size > STACKED)
 
     jobs = [loop for loop in nodes_below(func.body, tirx.For) if loop.kind == tirx.ForKind.PARALLEL]
-    in_jobs = [asked(loop.body) for loop in jobs]
-    once, each = asked(func.body) - sum(in_jobs), max(in_jobs, default=0)
+    each = sum(asked(loop.body) for loop in jobs)  # a thread keeps those of one loop for the next
+    once = asked(func.body) - each
     if once + each == 0:
         return func
     text = f"@{WORKSPACE.format(symbol=symbol)}{once}_{each} = hidden constant i8 0\n"

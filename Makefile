@@ -79,12 +79,12 @@ conformance-tuned: $(STAMP)  ## the same with a random config of every kernel
 	rm -f build/conformance-tuned.jsonl
 	$(BIN)/python -m tests.conformance.onnx_nodes --tuned --page docs/conformance.md
 
-zoo: $(STAMP)  ## fresh exports and trained models of public packages, imported; rewrites docs/zoo.md; 5 GB of packages
+zoo: $(STAMP)  ## fresh exports and trained models of public packages, imported, tuned and compared; rewrites docs/zoo.md; 5 GB of packages, some hours
 	test -x build/zoo/venv/bin/python || $(PYTHON) -m venv build/zoo/venv
 	build/zoo/venv/bin/python -m pip install --quiet '.[zoo]'
 	build/zoo/venv/bin/python -m tests.zoo.exports build/zoo/exports
 	$(BIN)/python -m tests.zoo.shipped build/zoo/trained
-	$(BIN)/python -m tests.zoo build/zoo/exports build/zoo/trained --page docs/zoo.md
+	$(BIN)/python -m tests.zoo build/zoo/exports build/zoo/trained --effort quick --rounds 20 --page docs/zoo.md
 
 bench: $(STAMP)  ## tune, time against ONNX Runtime and OpenVINO (fp32 and its default), and rewrite the table of docs/benchmarks.md
 	$(BIN)/python -m tests.bench $(BENCH) --rounds $(ROUNDS)

@@ -1,7 +1,7 @@
 """``python -m tests.bench.precision STEP FOLDER MODEL:KIND[:BUDGET]…``: quantised models against other engines.
 
-KIND is one of ``tests.models.quantised.KINDS`` or ``dynamic``; of the model as it is ``fp32``, ``bf16`` or, where that
-is a quantised one, ``as_is``. The steps leave files in FOLDER and skip what is there, so that each can run when the
+KIND is one of ``tests.models.quantised.KINDS`` or ``dynamic``; of the model as it is ``fp32``, ``bf16``, ``auto`` or,
+where that is a quantised one, ``as_is``. The steps leave files in FOLDER and skip what is there, so that each can run when the
 machine has time for it:
 
     make     MODEL-KIND.onnx, by ONNX Runtime's own preparation and quantiser
@@ -9,6 +9,7 @@ machine has time for it:
     bench    MODEL-KIND.bench.json: in turn with ONNX Runtime, OpenVINO's default and our fp32 artifact, if there is
              one; and how far our outputs and ONNX Runtime's are from those of the fp32 model
     table    a row of each, as docs/benchmarks.md has them
+    layers   every layer alone against ONNX Runtime's, by first guesses of the kernels: a row of each
 """
 
 from __future__ import annotations
@@ -38,9 +39,10 @@ from autotune.validation.verify import random_inputs
 from tests.bench.__main__ import tune
 from tests.models.catalog import build
 from tests.models.quantised import quantise
+from tests.models.quantised_layers import READ, cut_at_quantised, layer_inputs, layer_quanta
 
 PEERS = ("onnxruntime", "openvino-default")
-FLOATING = ("fp32", "bf16", "as_is")
+FLOATING = ("fp32", "bf16", "auto", "as_is")
 """Kinds that are the model as it is."""
 LEAST_OPSET = 13
 """From here on ONNX has quantisation with a scale by channel."""
@@ -115,7 +117,7 @@ def tuned(case: Case) -> None:
     if case.artifact.exists():
         return
     line = ["run", str(case.onnx), "--out", str(case.artifact), "--log", str(case.folder / "log.db"), "--no-peer"]
-    line += ["--budget", case.budget, *(["--precision", "bf16"] if case.kind == "bf16" else [])]
+    line += ["--budget", case.budget, *(["--precision", case.kind] if case.kind in ("bf16", "auto") else [])]
     (case.folder / f"{case.name}.run.json").write_text(json.dumps(tune(*line)))
 
 
@@ -188,10 +190,31 @@ def row(case: Case) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
+def layers(case: Case) -> str:
+    """The row of a model whose layers are compared one by one."""
+    model = onnx.load(case.onnx)
+    cut = cut_at_quantised(model)
+    with tempfile.TemporaryDirectory() as temporary:
+        path, out = Path(temporary) / "layers.onnx", Path(temporary) / "layers.tuned"
+        onnx.save(cut, path)
+        autotune.tune(path, autotune.Options(out=out, effort="instant", log=case.folder / "log.db"))
+        session = autotune.InferenceSession(out)
+        specs = [spec for spec in read_artifact(out).inputs if not spec.name.endswith(READ)]
+        feed = layer_inputs(model, random_inputs(specs, SAMPLES))
+        ours = dict(zip((each.name for each in session.get_outputs()), session.run(None, feed), strict=True))
+    found = layer_quanta(cut, feed, ours)
+    elements, differing = sum(each.elements for each in found), sum(each.differing for each in found)
+    worst = max(found, key=lambda each: each.most)
+    beyond = sum(each.most > 1 for each in found)
+    return (
+        f"| {case.name} | {len(found)} | {100 * differing / elements:.4f} % | {worst.most} ({worst.name}) | {beyond} |"
+    )
+
+
 def main() -> None:
     """Entry point."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.precision", description=__doc__.splitlines()[0])
-    parser.add_argument("step", choices=("make", "tune", "bench", "table"))
+    parser.add_argument("step", choices=("make", "tune", "bench", "table", "layers"))
     parser.add_argument("folder", type=Path)
     parser.add_argument("cases", nargs="+", metavar="MODEL:KIND[:BUDGET]")
     parser.add_argument("--rounds", type=int, default=20)
@@ -202,8 +225,16 @@ def main() -> None:
         print("| " + " | ".join(HEADS) + " |\n" + "|---" * len(HEADS) + "|")
         print("\n".join(map(row, cases)))
         return
+    if given.step == "layers":
+        print(
+            "| model | layers | numbers that differ | most, in quanta | layers beyond one quantum |\n"
+            + "|---" * 5
+            + "|"
+        )
     for case in cases:
-        if given.step == "bench":
+        if given.step == "layers":
+            print(layers(case), flush=True)
+        elif given.step == "bench":
             bench(case, given.rounds)
         else:
             {"make": make, "tune": tuned}[given.step](case)

@@ -1,4 +1,5 @@
-"""``python -m tests.zoo FOLDER…``: imports every ONNX file of the folders, each in a process of its own.
+"""``python -m tests.zoo FOLDER…``: imports every ONNX file of the folders, each in a process of its own; ``--effort``
+also tunes, verifies and compares it.
 
 Outcomes are appended to a file of JSON lines, so that an interrupted run goes on where it stopped.
 """
@@ -12,9 +13,12 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from tests.zoo.trial import Outcome
+from tests.zoo.tuned import tuned
 
 LIMIT_S = 600.0
 """Seconds after which a model counts as a hang. The importer's own limits are below it."""
@@ -28,6 +32,10 @@ def main() -> None:
     parser.add_argument("folders", type=Path, nargs="+")
     parser.add_argument("--results", type=Path, default=Path("build/zoo.jsonl"))
     parser.add_argument("--page", type=Path, help="write the table here")
+    parser.add_argument("--effort", help="tune with this effort; without it models are only imported")
+    parser.add_argument(
+        "--rounds", type=int, default=0, help="compare with ONNX Runtime and OpenVINO in so many rounds"
+    )
     parser.add_argument("--limit-s", type=float, default=1e9, help="start no model after this many seconds")
     options = parser.parse_args()
     options.results.parent.mkdir(parents=True, exist_ok=True)
@@ -38,6 +46,10 @@ def main() -> None:
         if path.stem in known or time.monotonic() - began > options.limit_s:
             continue
         outcome = tried(path)
+        if options.effort and outcome.kind in ("whole", "fallback"):
+            made = tuned(path, outcome.kind, outcome.inputs, options.effort, options.rounds)
+            outcome = replace(outcome, tuned=vars(made))
+            print(f"{'right' if made.right else 'FAILED':8} {made.seconds:6.1f} s {made.message[:300]}", flush=True)
         known[path.stem] = outcome
         with options.results.open("a") as stream:
             stream.write(json.dumps(vars(outcome)) + "\n")
@@ -64,12 +76,14 @@ def page(known: Mapping[str, Outcome]) -> str:
     """docs/zoo.md."""
     outcomes = sorted(known.values(), key=lambda outcome: outcome.name)
     counts = Counter(outcome.kind for outcome in outcomes)
+    made = [outcome.tuned for outcome in outcomes if outcome.tuned]
     lines = [
         "# Models that people have",
         "",
         "Fresh exports with random weights (`tests/zoo/exports.py`: PyTorch's TorchScript exporter, `.ts`, its newer",
         "one, `.dyn`, and skl2onnx) and trained models of public packages (`tests/zoo/shipped.py`), each imported in a",
-        "process of its own, as `tune tasks` does. Made by `make zoo`, which imports and neither tunes nor compares.",
+        "process of its own, as `tune tasks` does, then tuned by `tune run --effort` as the column says, verified and",
+        "compared with ONNX Runtime and OpenVINO. Made by `make zoo`.",
         "",
         "| models | imported whole | with `--fallback onnxruntime` | refused | crash or hang |",
         "|---|---|---|---|---|",
@@ -79,18 +93,34 @@ def page(known: Mapping[str, Outcome]) -> str:
         "do other work; memory is that of the larger of the two processes that import. Open shapes were those of the",
         "command that the refusal suggests.",
         "",
-        "| model | nodes | MB | outcome | seconds | peak MB |",
-        "|---|---|---|---|---|---|",
+        f"Of {len(made)} that were tuned, {sum(each['right'] for each in made)} are right.",
+        "",
+        "| model | nodes | MB | outcome | seconds | peak MB | effort | right | tuning s | over the better of both |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     lines += [
         f"| {each.name} | {each.nodes} | {each.megabytes} | {each.kind} | {each.seconds} | {each.peak_mb:.0f} |"
+        f" {' | '.join(_tuned_cells(each.tuned))} |"
         for each in outcomes
     ]
+    failed = [each for each in outcomes if each.tuned and not each.tuned["right"]]
+    if failed:
+        lines += ["", "## Not right, and why", ""]
+        lines += [
+            f"- **{each.name}**: {' '.join(each.tuned['message'].split())[:300]}" for each in failed if each.tuned
+        ]
     rest = [each for each in outcomes if each.message]
     if rest:
         lines += ["", "## Not whole, and why", ""]
         lines += [f"- **{each.name}**: {' '.join(each.message.split(COMMAND)[0].split())[:300]}" for each in rest]
     return "\n".join(lines) + "\n"
+
+
+def _tuned_cells(made: Mapping[str, Any] | None) -> list[str]:
+    if not made:
+        return ["–"] * 4
+    speed = min((made["speed"] or {}).values(), default=None)
+    return [made["effort"], "yes" if made["right"] else "no", str(made["seconds"]), f"{speed:.2f}" if speed else "–"]
 
 
 if __name__ == "__main__":

@@ -2,9 +2,11 @@
 
 from onnx import TensorProto, helper
 
+from tests.autotune_tests.tiny import save_tiny
 from tests.zoo.__main__ import page, tried
 from tests.zoo.exports import exports
 from tests.zoo.trial import Outcome, parsed, suggested
+from tests.zoo.tuned import tuned
 
 
 def test_shapes_come_from_the_command_of_the_refusal():
@@ -22,6 +24,24 @@ def test_a_model_with_an_open_size_is_imported_in_a_process_of_its_own(tmp_path)
     assert (outcome.kind, outcome.nodes, outcome.inputs) == ("whole", 1, ("x:1x8",))
     (tmp_path / "two.onnx").write_bytes(b"nothing")
     assert tried(tmp_path / "two.onnx").kind == "refused"
+
+
+def test_a_model_is_tuned_and_verified_by_the_commands(tmp_path):
+    path = save_tiny(tmp_path / "a.onnx")
+    made = tuned(path, "whole", (), "instant", 0)
+    assert made.right
+    assert made.tuned_ms > 0
+    text = page({"a": Outcome("a", "whole", tuned=vars(made))})
+    assert "Of 1 that were tuned, 1 are right." in text
+    assert f"| instant | yes | {made.seconds} | – |" in text
+
+
+def test_a_model_that_cannot_be_tuned_says_why(tmp_path):
+    (tmp_path / "a.onnx").write_bytes(b"nothing")
+    made = tuned(tmp_path / "a.onnx", "whole", (), "instant", 0)
+    assert not made.right
+    assert "exit 1: " in made.message or "exit 2: " in made.message
+    assert "- **a**: exit" in page({"a": Outcome("a", "whole", tuned=vars(made))})
 
 
 def test_the_page_counts_and_says_why_a_model_is_not_whole():

@@ -15,6 +15,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import onnx
 import psutil
@@ -40,6 +41,7 @@ class Outcome:
         seconds: from the start of the process to the tasks of the whole model, or to its refusal.
         peak_mb: resident memory of the larger of the two processes that import, in MB.
         inputs: shapes that had to be given.
+        tuned: the fields of ``tuned.Tuned``; None where it was only imported.
     """
 
     name: str
@@ -50,6 +52,7 @@ class Outcome:
     seconds: float = 0.0
     peak_mb: float = 0.0
     inputs: tuple[str, ...] = ()
+    tuned: dict[str, Any] | None = None
 
 
 def attempt(path: Path) -> Outcome:

@@ -1,0 +1,88 @@
+"""What ``tune run`` makes of a model, and how fast that is beside ONNX Runtime and OpenVINO: both as commands."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+RUN_LIMIT_S = 900.0
+"""Seconds after which a run or a bench counts as a hang; a run of ``--effort standard`` may take 120 s of tuning."""
+
+WRONG = 4
+"""Exit code of ``tune run`` for outputs that differ."""
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What became of a model.
+
+    Attributes:
+        effort: of ``tune run``.
+        right: whether an artifact was built and verified.
+        message: why not.
+        seconds: of the whole command.
+        error: largest relative error of an output.
+        bound: what decided that it is right.
+        tuned_ms: of the model, as the run measured it.
+        speed: engine → its median latency over ours; empty where it was not compared.
+    """
+
+    effort: str
+    right: bool
+    message: str = ""
+    seconds: float = 0.0
+    error: float = 0.0
+    bound: str = ""
+    tuned_ms: float | None = None
+    speed: Mapping[str, float] | None = None
+
+
+def tuned(path: Path, kind: str, flags: Sequence[str], effort: str, rounds: int) -> Tuned:
+    """Tune the model at ``path``, and compare it with the other engines in ``rounds`` rounds (0: not at all).
+
+    Args:
+        kind: of its ``Outcome``; what was imported by parts is given to ONNX Runtime there.
+        flags: shapes that have to be given.
+    """
+    with tempfile.TemporaryDirectory(prefix="tune-zoo-") as folder:
+        out = Path(folder) / "model.tuned"
+        shapes = [word for flag in flags for word in ("--input", flag)]
+        words = ["run", str(path), "--out", str(out), "--effort", effort, "--log", f"{folder}/t.db", *shapes]
+        words += ["--fallback", "onnxruntime"] if kind == "fallback" else []
+        began = time.monotonic()
+        made, message = _command([*words, "--no-peer"])
+        seconds = round(time.monotonic() - began, 1)
+        if made is None or not made["verified"] or not made["verified"]["passed"]:
+            return Tuned(effort, False, message or "not verified", seconds)
+        speed: dict[str, float] = {}
+        if rounds:
+            for engine in ("onnxruntime", "openvino"):  # one that refuses the model must not stop the other
+                timed, _ = _command(
+                    ["bench", str(out), "--model", str(path), "--against", engine, "--rounds", str(rounds)]
+                )
+                speed |= {} if timed is None else timed["speedup"]
+        verified = made["verified"]
+        latency = made["latency_ms"]["tuned"]
+        return Tuned(effort, True, "", seconds, verified["max_rel_err"], verified["bound"], latency, speed)
+
+
+def _command(words: Sequence[str]) -> tuple[dict[str, Any] | None, str]:
+    """The object that ``tune`` prints, or None and why there is none."""
+    command = [sys.executable, "-m", "autotune", *words, "--json", "--quiet"]
+    command = [word for word in command if word != "--quiet" or words[0] == "run"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_LIMIT_S, check=False)
+    except subprocess.TimeoutExpired:
+        return None, f"hang: no end within {RUN_LIMIT_S:.0f} s"
+    if done.returncode:
+        last = " ".join(done.stderr.strip().splitlines()[-1:])
+        kind = "wrong" if done.returncode == WRONG else f"exit {done.returncode}"
+        return None, f"{kind}: {last}"
+    return json.loads(done.stdout), ""

@@ -1,8 +1,8 @@
 """``python -m tests.bench.precision STEP FOLDER MODEL:KIND[:BUDGET]…``: quantised models against other engines.
 
 KIND is one of ``tests.models.quantised.KINDS`` or ``dynamic``; of the model as it is ``fp32``, ``bf16``, ``auto`` or,
-where that is a quantised one, ``as_is``. The steps leave files in FOLDER and skip what is there, so that each can run when the
-machine has time for it:
+where that is a quantised one, ``as_is``. The steps leave files in FOLDER and skip what is there, so that each can run
+when the machine has time for it:
 
     make     MODEL-KIND.onnx, by ONNX Runtime's own preparation and quantiser
     tune     MODEL-KIND.tuned, verified, from one log of the folder

@@ -125,6 +125,8 @@ class Options:
             what OpenVINO's default precision costs on the same inputs.
         calibration: with ``auto``, the inputs that errors are measured on: an ``.npz`` file of arrays by input name, or
             a folder of such files; None takes random ones.
+        import_memory: bytes of memory that importing the model may take beside what its size on disk allows; None is
+            what usual models need.
         shapes: two or more of these: the artifact serves them all (docs/shapes.md), and ``inputs`` is not read.
         log: path or URL of the tuning log; None for the user's own.
         seed: of every random choice.
@@ -159,6 +161,7 @@ class Options:
     precision: str = "fp32"
     accuracy: float | None = None
     calibration: Path | None = None
+    import_memory: int | None = None
     shapes: tuple[Mapping[str, tuple[int, ...]], ...] = ()
     log: str | Path | None = None
     seed: int = 0
@@ -185,6 +188,8 @@ class Options:
             raise UsageError(f"effort {self.effort!r} is unknown; {near}it must be one of {', '.join(EFFORTS)}")
         if self.budget_s is not None and self.budget_s <= 0:
             raise UsageError(f"budget is {self.budget_s} s; it must be above zero")
+        if self.import_memory is not None and self.import_memory <= 0:
+            raise UsageError(f"import memory is {self.import_memory} bytes; it must be above zero")
         if self.trials is not None and self.trials < 0:
             raise UsageError(f"trials is {self.trials}; it must be zero or more")
         if self.until is not None and not 0.0 < self.until < 1.0:

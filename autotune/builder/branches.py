@@ -19,8 +19,7 @@ from autotune.graph.partition import Phase, partition
 from autotune.graph.placement import Link
 from autotune.host.roofline import Roofline
 from autotune.importer.conversion.packed_outputs import WHOLE, frame_of
-from autotune.importer.guarded_import import Inputs, Sound, count_nodes, guarded
-from autotune.importer.import_worker import Limits
+from autotune.importer.guarded_import import LIMITS, Inputs, Sound, count_nodes, guarded
 from autotune.importer.onnx_model.load import load_model
 from autotune.importer.onnx_model.operator_splits import Share, split_operators
 from autotune.importer.onnx_model.scope import Scope
@@ -98,7 +97,7 @@ def cut_into_branches(path: Path, inputs: Inputs, share: Share) -> tuple[ModelPr
         found = cut_branches(simplify(model), share)
         return [(branch.name, branch.model.SerializeToString()) for branch in found.parts], found.joins
 
-    model, (found, joins) = guarded(path, inputs, work, Limits())
+    model, (found, joins) = guarded(path, inputs, work, LIMITS.get())
     return model, Branches(tuple(Branch(name, load_model_from_string(text)) for name, text in found), joins)
 
 

@@ -14,6 +14,7 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 import typer
 
 from autotune.cli.reply import Reply
+from autotune.graph.lanes import BYTE_UNITS
 from autotune.options import OBJECTIVES
 from costmodels.choices import choose, did_you_mean
 from schedules.errors import UsageError
@@ -114,6 +115,14 @@ Accuracy = Annotated[
         metavar="1%",
         help="With --precision auto, the largest error of the outputs, as a share of their root mean square; default "
         "what OpenVINO's own default costs on the same inputs.",
+    ),
+]
+ImportMemory = Annotated[
+    str | None,
+    typer.Option(
+        "--import-memory",
+        metavar="4GB",
+        help="Memory that importing the model may take beside what its size on disk allows; default 512 MiB.",
     ),
 ]
 Calibration = Annotated[
@@ -282,6 +291,19 @@ def parse_seconds(text: str, flag: str = "--budget") -> float:
     if not 0 < seconds < float("inf"):
         raise UsageError(f"{flag} {text!r} is not a time above zero; write for example 90s, 5m or 1m30s")
     return seconds
+
+
+def parse_bytes(text: str, flag: str) -> int:
+    """``4GB`` or ``1.5MB`` → bytes.
+
+    Raises:
+        UsageError: if the text is no size above zero.
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([KMG]?)B", text.strip())
+    size = float(found[1]) * BYTE_UNITS[found[2]] if found else 0.0
+    if size < 1:
+        raise UsageError(f"{flag} {text!r} is no size; write for example 4GB")
+    return int(size)
 
 
 def parse_share(text: str, flag: str) -> float:

@@ -13,7 +13,7 @@ from autotune.options import EFFORTS, Generation, Options
 AUTO = "auto"
 """Number of streams: one on each thread."""
 
-LOOK_UP = ("model", "target", "threads", "precision", "inputs", "log", "as_json")
+LOOK_UP = ("model", "target", "threads", "precision", "import_memory", "inputs", "log", "as_json")
 """Fields of a request that looks a model's tasks up in a log."""
 GENERATION = ("generate", "positions", "prompts", "sequences")
 """Fields that are about decoders."""
@@ -65,6 +65,7 @@ class ModelRequest:
     precision: opt.Precision = Options.precision
     accuracy: opt.Accuracy = None
     calibration: opt.Calibration = None
+    import_memory: opt.ImportMemory = None
     weight: opt.Weights = None
     inputs: opt.Inputs = None
     log: opt.Log = None
@@ -104,6 +105,9 @@ class ModelRequest:
             "budget_s": None if self.budget is None else opt.parse_seconds(self.budget),
             "streams": None if self.streams == AUTO else opt.parse_count(self.streams, "--streams"),
             "accuracy": None if self.accuracy is None else opt.parse_share(self.accuracy, "--accuracy"),
+            "import_memory": None
+            if self.import_memory is None
+            else opt.parse_bytes(self.import_memory, "--import-memory"),
             "until": None if self.until is None else opt.parse_share(self.until, "--until"),
             "searcher": opt.choose_strategy("searcher", self.searcher),
             "cost_model": opt.choose_strategy("cost model", self.cost_model),

@@ -19,7 +19,7 @@ _CPU = re.compile(r"(cpu|auto)(?::(\d+)x(\d+)|:(\d+(?:\+\d+)+))?")
 SIMULATED = "sim"
 """Kind of a device that software stands in for: its own memory, queue, copy engines and made-up speeds, for tests."""
 _DEVICE = re.compile(r"(cuda|sim)(?::(\d+))?(?:=(\d+(?:\.\d+)?)([KMG]?)B)?")
-_UNITS = {"": 1, "K": 1000, "M": 1000**2, "G": 1000**3}
+BYTE_UNITS = {"": 1, "K": 1000, "M": 1000**2, "G": 1000**3}
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def _device_and_limit(text: str) -> tuple[str, int]:
     kind, number, amount, unit = named[0].groups()
     if len(named) > 1 or parts[:-1] not in ([], [CPU]) or int(number or 0):
         raise UsageError(f"--lanes {text!r} is not understood; a device goes as cpu,cuda:0 or cpu,cuda:0=4GB")
-    limit = int(float(amount) * _UNITS[unit]) if amount else 0
+    limit = int(float(amount) * BYTE_UNITS[unit]) if amount else 0
     if (amount or kind == SIMULATED) and len(parts) == 1:
         raise UsageError(f"--lanes {text!r} goes beside the CPU only; give cpu,{text.strip()}")
     if amount and not limit:

@@ -21,8 +21,9 @@ import pickle
 import shlex
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import Connection
@@ -55,8 +56,24 @@ ATTEMPTS = 8
 NOTE_BYTES = 512
 """Bytes of the note that says which operator a fork imports: longer than any text that is written there."""
 
+LIMITS: ContextVar[Limits] = ContextVar("limits", default=Limits())  # noqa: B039 - Limits is frozen
+"""The limits where none are given."""
+
 Sound = Callable[[int], None]
 """Called with the number of nodes as soon as a model is known to be sound."""
+
+
+@contextmanager
+def import_memory(allowed: int | None) -> Iterator[None]:
+    """Let models be imported in ``allowed`` bytes beside what their size on disk allows; None changes nothing."""
+    if allowed is None:
+        yield
+        return
+    token = LIMITS.set(replace(LIMITS.get(), memory_bytes=allowed))
+    try:
+        yield
+    finally:
+        LIMITS.reset(token)
 
 
 def import_model(
@@ -89,7 +106,7 @@ def import_model(
         return replace(import_program(simple, target, precision, caches), spaces={})
 
     try:
-        model, program = _forked(path, inputs, work, limits or Limits(), apart=True)
+        model, program = _forked(path, inputs, work, limits or LIMITS.get(), apart=True)
     except UnsupportedError as error:
         if generates:
             raise
@@ -98,7 +115,7 @@ def import_model(
         raise UnsupportedError(f"{error}; to tune the rest and let ONNX Runtime run what is not: {command}") from error
     except _DeathError as death:
         crashed = signal_of(death.status) not in (signal.SIGXCPU, signal.SIGKILL)  # it took no more than it may
-        culprit = _culprit(path, inputs, target, limits or Limits()) if crashed else ""
+        culprit = _culprit(path, inputs, target, limits or LIMITS.get()) if crashed else ""
         raise ModelError(_after_death(path, death.status, culprit)) from None
     assert isinstance(program, Program)
     # Spaces hold functions, which do not travel; the templates that claim the kernels make the same ones here.
@@ -116,7 +133,7 @@ def load_checked(path: Path, inputs: Inputs, limits: Limits | None = None, forei
     def work(sound: Sound) -> None:
         sound(count_nodes(load_model(path, inputs, foreign)))
 
-    return guarded(path, inputs, work, limits or Limits(), foreign)[0]
+    return guarded(path, inputs, work, limits or LIMITS.get(), foreign)[0]
 
 
 def cut_model(
@@ -138,7 +155,7 @@ def cut_model(
         segments = split(flatten(model), partial(_import_segment, target=target))
         return [(segment.is_fallback, segment.model.SerializeToString()) for segment in segments]
 
-    model, found = guarded(path, inputs, work, limits or Limits(), foreign=True)
+    model, found = guarded(path, inputs, work, limits or LIMITS.get(), foreign=True)
     return model, [Segment(island, onnx.load_model_from_string(text)) for island, text in found]
 
 

@@ -43,7 +43,7 @@ class Limits:
         s_per_node: more per node, once the model was found to be sound.
         most_s: never more.
         patience: wall-clock seconds per CPU second: on a loaded machine the process waits for its turn.
-        memory_bytes: memory for a model of no size.
+        memory_bytes: memory for a model of no size; what constants grow to that a small file computes.
         memory_per_byte: more per byte on disk: the file, what is parsed, what is folded, what is packed.
     """
 
@@ -133,17 +133,23 @@ class ImportWorker:
             self._limit_by_size()
             return ("done", self._write(work(sound)))
         except AutotuneError as error:
-            return ("refused", error)
+            return ("refused", self._too_large() if is_out_of_memory(str(error)) else error)
         except Exception as error:  # a hostile file may raise anything anywhere; it is refused, and the program goes on
             logger.debug("importing %s", name, exc_info=True)
             if isinstance(error, MemoryError) or is_out_of_memory(str(error)):
-                most = self._limits.memory(self._size) >> 20
-                text = f"{name} needs more than {most} MiB to be imported, more than a model of its size may; {ADVICE}"
-            elif isinstance(error, RecursionError):
+                return ("refused", self._too_large())
+            if isinstance(error, RecursionError):
                 text = f"{name} nests too deep to be imported; {ADVICE}"
             else:
                 text = f"{name} cannot be imported: {type(error).__name__}: {first_line(error)}; {ADVICE}"
             return ("refused", ModelError(text))
+
+    def _too_large(self) -> ModelError:
+        most = self._limits.memory(self._size) >> 20
+        return ModelError(
+            f"{self._path.name} needs more than {most} MiB to be imported, more than a model of its size may; if you "
+            "trust it, allow more, as in --import-memory 4GB"
+        )
 
     def _write(self, result: Any) -> list[int]:
         arrays: deque[pickle.PickleBuffer] = deque()

@@ -10,7 +10,7 @@ from typing import Any
 from autotune.artifact.make_plan import record_key
 from autotune.backends.backend_catalog import backend_of
 from autotune.builder.reuse import Reuse
-from autotune.importer.guarded_import import import_model
+from autotune.importer.guarded_import import import_memory, import_model
 from autotune.options import AUTO, Options, Precision
 from autotune.report.inspect_lanes import BranchRow, report_branches
 from autotune.tuning.existing_log import known_log
@@ -115,7 +115,8 @@ def report_tasks(model_path: Path, options: Options) -> ModelReport:
     if options.precision == AUTO:
         raise UsageError("--precision auto is decided by a run; ask for the tasks of fp32 or of bf16")
     precision = Precision.parse(options.precision)
-    _, program = import_model(model_path, options.inputs, target, precision=precision)
+    with import_memory(options.import_memory):
+        _, program = import_model(model_path, options.inputs, target, precision=precision)
     roofline = backend_of(target).roofline(target)
     reports = []
     with closing(known_log(options.log)) as log:

@@ -16,6 +16,7 @@ from autotune.events import Observer
 from autotune.graph.lanes import device_of, is_simulated
 from autotune.host.machine import host_target
 from autotune.importer.generation.guess import generation_shapes
+from autotune.importer.guarded_import import import_memory
 from autotune.importer.import_worker import external_files
 from autotune.options import AUTO, BALANCED, Options
 from autotune.tuning.composition import Composition, PartJob, tune_composition
@@ -39,7 +40,8 @@ def tune_models(paths: Sequence[Path], options: Options, observe: Observer) -> R
         AutotuneError: as ``autotune.tune``.
     """
     options = _for_device(options)
-    result = tune_portfolio(paths, options, observe) if len(paths) > 1 else _tuned(paths[0], options, observe)
+    with import_memory(options.import_memory):
+        result = tune_portfolio(paths, options, observe) if len(paths) > 1 else _tuned(paths[0], options, observe)
     for path, made in zip(paths, result.parts if result.weights else [result], strict=True):
         record_streams(made.artifact, options)
         remember_model(made.artifact, path)

@@ -82,6 +82,7 @@ PROVOCATIONS: Mapping[str, tuple[str, ...]] = {
         "run model.onnx --precision auto --lanes auto",
         "run model.onnx --precision auto --accuracy 2",
         "run model.onnx --accuracy 1%",
+        "run model.onnx --import-memory lots",
         "run model.onnx model.onnx --precision auto",
         "tasks model.onnx --precision auto",
         "run model.onnx --target hots",

@@ -15,6 +15,7 @@ from tvm import relax, tirx
 from tvm.ir import IRModule
 from tvm.relax.frontend.onnx import onnx_frontend
 
+from autotune.host.pages import KERNEL_ALIGNMENT
 from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.importer.conversion.registry import CONVERTERS
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN, STANDARD_DOMAINS, WINDOWED
@@ -40,7 +41,10 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
     def _parse_array(self, tensor: onnx.TensorProto) -> tvm.runtime.Tensor:
         if not uses_external_data(tensor):
             return super()._parse_array(tensor)
-        return tvm.runtime.from_dlpack(array_of(tensor))  # a constant in the tensor's file
+        array = array_of(tensor)
+        if array.ctypes.data % KERNEL_ALIGNMENT:  # exporters write small files without gaps between tensors
+            return tvm.runtime.tensor(array)  # a copy, which is aligned
+        return tvm.runtime.from_dlpack(array)  # a constant in the tensor's file
 
     def _parse_graph_input(self, graph: onnx.GraphProto) -> None:
         for value in graph.input:  # Relax's own takes an axis of size zero for a symbol

@@ -85,7 +85,10 @@ def _is_long(ty: relax.Type) -> bool:
 
 
 def _is_product(expr: relax.Expr) -> bool:
-    return _name(expr) in PRODUCTS and _is_long(expr.ty) and all(_is_long(arg.ty) for arg in expr.args)
+    """Whether ``expr`` is a product whose type is left open: those of recurrent layers say that theirs is fp32."""
+    if _name(expr) not in PRODUCTS or not _is_long(expr.ty) or not all(_is_long(arg.ty) for arg in expr.args):
+        return False
+    return expr.attrs.out_dtype is None
 
 
 @dataclass

@@ -36,7 +36,8 @@ def recurrent(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], ops
         if kind == "GRU":  # the last gate's bias comes after the reset
             kept, theirs[2 * hidden :] = theirs[2 * hidden :].copy(), 0
         shift = _packed((ours + theirs)[:, None], gates).reshape(-1)
-        product = bb.emit(relax.op.matmul(flat, relax.const(_packed(weight[index], gates))))
+        # The type that is said keeps it out of the products that may be in bf16 (layouts/precision.py).
+        product = bb.emit(relax.op.matmul(flat, relax.const(_packed(weight[index], gates)), out_dtype="float32"))
         shape = (steps, batch, hidden // UNITS, gates * UNITS // LANES, LANES)
         given = [bb.emit(relax.op.reshape(bb.emit(relax.op.add(product, relax.const(shift))), shape))]
         packed = _packed(recurrence[index], gates).reshape(hidden, *shape[2:])

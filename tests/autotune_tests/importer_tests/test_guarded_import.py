@@ -15,11 +15,11 @@ import numpy as np
 import onnx
 import psutil
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from autotune.artifact.identity import identity
 from autotune.artifact.make_plan import make_plan
-from autotune.importer.guarded_import import count_nodes, import_model, load_checked
+from autotune.importer.guarded_import import count_nodes, import_memory, import_model, load_checked
 from autotune.importer.import_worker import Limits
 from autotune.importer.onnx_model.load import load_model
 from autotune.importer.onnx_model.simplify import simplify
@@ -182,3 +182,21 @@ def test_large_arrays_come_back_whole(tmp_path: Path) -> None:
     _, program = import_model(path, {}, target())
     assert all(np.array_equal(a, b) for a, b in zip(here.weights, program.weights, strict=True))
     assert sum(array.nbytes for array in program.weights) >= 4 * 300_000 * 4
+
+
+def test_a_small_file_may_be_allowed_more_memory(tmp_path: Path) -> None:
+    """A constant of 800 MB that five numbers of the file say; it is summed up, so the program is small again."""
+    shape = numpy_helper.from_array(np.array([200, 1000, 1000], np.int64), "shape")
+    nodes = [
+        helper.make_node("ConstantOfShape", ["shape"], ["large"]),
+        helper.make_node("ReduceSum", ["large"], ["total"], keepdims=0),
+        helper.make_node("Add", ["x", "total"], ["y"]),
+    ]
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4]) for name in "xy"]
+    graph = helper.make_graph(nodes, "g", values[:1], values[1:], [shape])
+    path = tmp_path / "large.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    with pytest.raises(ModelError, match="--import-memory 4GB"):
+        import_model(path, {}, target())
+    with import_memory(6 << 30):
+        import_model(path, {}, target())

@@ -1,5 +1,7 @@
 """Relax's importer with our converters: errors name the operator."""
 
+import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper
 
@@ -32,6 +34,23 @@ def test_forms_that_are_missing_are_told_as_such(kind, shapes, attributes, why):
         import_graph(model_of([node], given, ["y"], opset=19))
     assert str(error.value).startswith(f"operator {kind} (node 'culprit') is not supported: ")
     assert why in str(error.value)
+
+
+@pytest.mark.parametrize("gap", [0, 4, 60])
+def test_weights_may_lie_anywhere_in_their_file(tmp_path, gap):
+    """PyTorch writes tensors of small models one behind the other, at offsets that are no multiple of anything."""
+    weight = np.random.default_rng(0).standard_normal((128, 200)).astype(np.float32)
+    model = model_of([helper.make_node("MatMul", ["x", "w"], ["y"])], [value("x", (2, 128))], ["y"], {"w": weight})
+    path = tmp_path / "m.onnx"
+    onnx.save_model(model, path, save_as_external_data=True, location="m.data", size_threshold=0)
+    data = (tmp_path / "m.data").read_bytes()
+    (tmp_path / "m.data").write_bytes(bytes(gap) + data)
+    moved = onnx.load(path, load_external_data=False)
+    for entry in moved.graph.initializer[0].external_data:
+        entry.value = str(gap + int(entry.value)) if entry.key == "offset" else entry.value
+    onnx.save(moved, path)
+    program = import_program(simplify(load_model(path, apart=True)), tiny.target())
+    assert any(np.array_equal(np.sort(kept, axis=None), np.sort(weight, axis=None)) for kept in program.weights)
 
 
 def test_a_window_that_fits_nowhere_behind_a_pool_that_rounds_up(tmp_path):

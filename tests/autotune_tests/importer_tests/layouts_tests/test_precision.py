@@ -11,6 +11,7 @@ from autotune.importer.onnx_model.simplify import simplify
 from autotune.importer.program import import_program
 from autotune.options import FP32, Precision
 from autotune.runtime.session import InferenceSession
+from autotune.validation.short_operands import product_nodes
 from schedules.errors import UsageError
 from tests.autotune_tests import tiny
 from tests.conformance.onnx_nodes.trial import InlineMeasurer, untuned_plan
@@ -52,6 +53,13 @@ def test_fp32_leaves_the_program_as_it_is():
 def test_a_product_that_is_not_there_is_named():
     with pytest.raises(UsageError, match="product 9 of 4"):
         graph("tiny_cnn", Precision(frozenset({9})))
+
+
+@pytest.mark.parametrize("name", ["tiny_gru", "tiny_mt_dnn", "tiny_encoder", "lstm"])
+def test_products_are_numbered_as_onnxs_are(name):
+    """The products of recurrent layers, which ONNX has inside of its operators, are none of them."""
+    simple = simplify(load_model(cached(name), {}))
+    assert len(products(import_graph(simple))) == len(product_nodes(simple))
 
 
 def test_pools_and_additions_read_what_products_do():

@@ -9,6 +9,7 @@ when the machine has time for it:
     bench    MODEL-KIND.bench.json: in turn with ONNX Runtime, OpenVINO's default and our fp32 artifact, if there is
              one; and how far our outputs and ONNX Runtime's are from those of the fp32 model
     table    a row of each, as docs/benchmarks.md has them
+    errors   ours and ONNX Runtime's distance from the fp32 model over 200 inputs, and the difference input by input
     layers   every layer alone against ONNX Runtime's, by first guesses of the kernels: a row of each
 """
 
@@ -26,6 +27,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 from numpy.typing import NDArray
 from onnx import version_converter
 from onnxruntime.quantization.shape_inference import quant_pre_process
@@ -48,6 +50,8 @@ LEAST_OPSET = 13
 """From here on ONNX has quantisation with a scale by channel."""
 SAMPLES = 4
 """Random inputs over which errors are taken."""
+PAIRED_SAMPLES = 200
+"""Random inputs by which two distances are told apart: the standard error of ResNet-50's difference is 1 % of either."""
 RUNS = 10
 """Inferences of one artifact in a round, where artifacts are compared."""
 HEADS = (
@@ -190,6 +194,22 @@ def row(case: Case) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
+def paired(case: Case) -> str:
+    """Means and standard errors of both distances from fp32, and of ours less ONNX Runtime's."""
+    base, session = Case(case.folder, case.model, "fp32", "").onnx, autotune.InferenceSession(case.artifact)
+    plain, short = (onnxruntime.InferenceSession(str(path)) for path in (base, case.onnx))
+    specs = read_artifact(case.artifact).inputs
+    found = []
+    for seed in range(PAIRED_SAMPLES):
+        feed = random_inputs(specs, seed)
+        wanted = plain.run(None, feed)
+        found.append([_distance(wanted, each.run(None, feed)) for each in (session, short)])
+    errors_of = np.array(found)
+    columns = [*errors_of.T, errors_of[:, 0] - errors_of[:, 1]]
+    cells = [f"{each.mean():.4f} ± {each.std(ddof=1) / len(each) ** 0.5:.4f}" for each in columns]
+    return f"| {case.name} | " + " | ".join(cells) + " |"
+
+
 def layers(case: Case) -> str:
     """The row of a model whose layers are compared one by one."""
     model = onnx.load(case.onnx)
@@ -214,7 +234,7 @@ def layers(case: Case) -> str:
 def main() -> None:
     """Entry point."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.precision", description=__doc__.splitlines()[0])
-    parser.add_argument("step", choices=("make", "tune", "bench", "table", "layers"))
+    parser.add_argument("step", choices=("make", "tune", "bench", "table", "errors", "layers"))
     parser.add_argument("folder", type=Path)
     parser.add_argument("cases", nargs="+", metavar="MODEL:KIND[:BUDGET]")
     parser.add_argument("--rounds", type=int, default=20)
@@ -231,9 +251,11 @@ def main() -> None:
             + "|---" * 5
             + "|"
         )
+    if given.step == "errors":
+        print("| model | ours | ONNX Runtime | ours less ONNX Runtime's |\n" + "|---" * 4 + "|")
     for case in cases:
-        if given.step == "layers":
-            print(layers(case), flush=True)
+        if given.step in ("layers", "errors"):
+            print({"layers": layers, "errors": paired}[given.step](case), flush=True)
         elif given.step == "bench":
             bench(case, given.rounds)
         else:

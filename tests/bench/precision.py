@@ -51,7 +51,7 @@ LEAST_OPSET = 13
 SAMPLES = 4
 """Random inputs over which errors are taken."""
 PAIRED_SAMPLES = 200
-"""Random inputs by which two distances are told apart: the standard error of ResNet-50's difference is 1 % of either."""
+"""Random inputs by which two distances are told apart: the standard error of ResNet-50's is 1 % of the distance."""
 RUNS = 10
 """Inferences of one artifact in a round, where artifacts are compared."""
 HEADS = (

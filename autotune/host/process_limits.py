@@ -14,7 +14,7 @@ from pathlib import Path
 PR_SET_PDEATHSIG = 1
 """``prctl``'s option that makes the kernel send a signal to this process when its parent ends."""
 
-OUT_OF_MEMORY = ("bad_alloc", "out of memory", "Cannot allocate memory", "std::length_error")
+OUT_OF_MEMORY = ("bad_alloc", "out of memory", "Cannot allocate memory", "Unable to allocate", "std::length_error")
 """Texts of errors after an allocation has failed."""
 
 

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 from numpy.typing import NDArray
 
 from autotune.runtime.session import InferenceSession
@@ -129,6 +130,13 @@ def percentiles(seconds: NDArray[np.float64]) -> dict[str, float]:
     return {"p50_ms": p50, "p99_ms": p99, "ratio": p99 / p50}
 
 
+def stolen_since(before: Any) -> float:
+    """Share of the CPUs' time that the host gave to other machines since ``psutil.cpu_times`` was ``before``."""
+    after = psutil.cpu_times()
+    spent = {name: getattr(after, name) - getattr(before, name) for name in after._fields if "guest" not in name}
+    return float(spent.get("steal", 0.0) / sum(spent.values()))
+
+
 def load(folder: Path, model: str, seconds: float = LOAD_S) -> dict[str, Any]:
     """Send requests at a share of the most that the streams answer: evenly, and at random moments."""
     session = InferenceSession(folder / f"{model}.throughput.tuned")
@@ -144,7 +152,9 @@ def load(folder: Path, model: str, seconds: float = LOAD_S) -> dict[str, Any]:
     even = np.arange(count) / (LOAD * rate)
     made: dict[str, Any] = {"requests_per_s": rate, "streams": session.streams, "requests": count}
     for name, due in (("even", even), ("random", np.cumsum(rng.exponential(1.0 / (LOAD * rate), count)))):
+        before = psutil.cpu_times()
         made[name] = percentiles(send_at(session, feed, due))
+        made[name]["stolen"] = stolen_since(before)
         made[f"{name}_ideal"] = percentiles(ideal_s(due, session.streams, service_s))
     return made
 
@@ -178,12 +188,13 @@ def load_table(folder: Path, models: Sequence[str]) -> list[str]:
     head = (
         "| model | requests/s at most | evenly: p50, p99 ms | p99 / p50 | at random moments: p50, p99 ms | p99 / p50 "
     )
-    lines = [head + "| of an ideal queue |", "|---|" + "---:|" * 6]
+    lines = [head + "| of an ideal queue | stolen by the host % |", "|---|" + "---:|" * 7]
     for model in models:
         if data := measured(folder, model, "load"):
             even, random, ideal = (data[name] for name in ("even", "random", "random_ideal"))
             cells = [f"{each['p50_ms']:.1f}, {each['p99_ms']:.1f} | {each['ratio']:.2f}" for each in (even, random)]
-            lines.append(f"| {model} | {data['requests_per_s']:.1f} | {' | '.join(cells)} | {ideal['ratio']:.2f} |")
+            cells += [f"{ideal['ratio']:.2f}", f"{100 * even['stolen']:.1f}, {100 * random['stolen']:.1f}"]
+            lines.append(f"| {model} | {data['requests_per_s']:.1f} | {' | '.join(cells)} |")
     return lines if len(lines) > 2 else []
 
 

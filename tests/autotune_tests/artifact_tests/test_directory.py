@@ -53,7 +53,12 @@ def test_what_was_written_is_read(tiny_built, program, plan):
     assert all(np.array_equal(a, b) for a, b in zip(found.weights, program.weights, strict=True))
     assert all(array.ctypes.data % ALIGNMENT == 0 for array in found.weights)
     assert found.identity == identity(program, plan)
-    assert found.provenance == {"model": "tiny.onnx", "sha256": sha256(tiny_built.model), "precision": "fp32"}
+    assert found.provenance == {
+        "model": "tiny.onnx",
+        "sha256": sha256(tiny_built.model),
+        "precision": "fp32",
+        "products": 2,
+    }
 
 
 def test_no_path_of_this_machine_is_in_it(tiny_built):

@@ -162,6 +162,7 @@ def test_provenance_is_added_to(tiny):
         "more",
         "model",
         "precision",
+        "products",
         "sha256",
     }
 

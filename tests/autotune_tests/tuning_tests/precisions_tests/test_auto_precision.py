@@ -16,6 +16,7 @@ from autotune.report.facts import read_facts
 from autotune.report.inspect_kernels import report_kernels
 from autotune.report.page import render
 from autotune.tuning.precisions import auto_precision
+from autotune.tuning.precisions import product_times as product_times_module
 from autotune.tuning.precisions.product_times import product_times
 from schedules.errors import UsageError
 from tests.models.catalog import cached
@@ -36,12 +37,10 @@ def faster(monkeypatch):
     """A machine with bf16, on which these products are faster in it, and the model in more bf16 than in less."""
 
     def tell(*numbers):
-        real = auto_precision.product_times
-
-        def times(fp32, bf16):
+        def times(fp32, bf16):  # on a busy machine an untuned build may be installed, which has none
             return tuple(
-                auto_precision.ProductTimes(each.number, each.place, 2.0, 1.0 if each.number in numbers else 3.0)
-                for each in real(fp32, bf16)
+                auto_precision.ProductTimes(number, number, 2.0, 1.0 if number in numbers else 3.0)
+                for number in range(PRODUCTS)
             )
 
         monkeypatch.setattr(auto_precision, "has_bf16", lambda target: True)
@@ -130,13 +129,15 @@ def test_without_a_bound_it_is_what_openvinos_default_costs(options, faster):
     assert choice.error <= choice.bound or choice.precision == "fp32"
 
 
-def test_products_are_paired_with_their_kernels(options, tmp_path):
-    paths = []
+def test_products_are_paired_with_their_kernels(options, tmp_path, monkeypatch):
+    calls, paths = product_times_module._product_calls, []
+    timed = lambda artifact: [(task, seconds or 1e-6) for task, seconds in calls(artifact)]  # noqa: E731
+    monkeypatch.setattr(product_times_module, "_product_calls", timed)
     for precision in ("fp32", "bf16"):
         paths.append(tmp_path / precision)
         tuned(options, out=paths[-1], precision=precision)
     times = product_times(*paths)
-    assert [each.number for each in times] == list(range(PRODUCTS))
+    assert [(each.number, each.place) for each in times] == [(number, number) for number in range(PRODUCTS)]
     assert all(each.fp32_s > 0 and each.bf16_s > 0 for each in times)
     assert product_times(paths[0], paths[0]) == ()
 

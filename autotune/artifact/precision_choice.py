@@ -86,7 +86,7 @@ class PrecisionChoice:
 
 
 def precision_of(task: Task) -> str:
-    """The type of the numbers that a kernel multiplies; fp32 where it has no two operands of a short type."""
+    """``bf16`` or ``int8`` where two operands are, else ``fp32``: also of kernels that quantise what they read."""
     for precision, kinds in SHORT_OPERANDS.items():
         if sum(dtype in kinds for dtype in task.dtypes[:-1]) >= OPERANDS:
             return precision

@@ -36,6 +36,7 @@ from autotune.importer.onnx_model.simplify import simplify
 from autotune.importer.operators.integer_products import PRODUCTS, with_biases
 from autotune.interface import Cache, TensorSpec
 from autotune.options import FP32, Precision
+from schedules.errors import ModelError
 from schedules.lower import NUMBERS, claim, normalise, operations, program_of, task_key
 from schedules.space import Space
 from schedules.target import Target
@@ -152,17 +153,21 @@ def _fused(module: IRModule, between: Sequence[Callable[[IRModule], IRModule]]) 
 
 def interface(model: onnx.ModelProto) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
     """Inputs (without initialisers) and outputs of an ONNX graph with static shapes."""
+    return inputs_of(model), tuple(map(_spec, model.graph.output))
+
+
+def inputs_of(model: onnx.ModelProto) -> tuple[TensorSpec, ...]:
+    """Inputs of an ONNX graph with static shapes, without initialisers."""
     constants = {tensor.name for tensor in model.graph.initializer}
+    return tuple(_spec(info) for info in model.graph.input if info.name not in constants)
 
-    def spec(info: onnx.ValueInfoProto) -> TensorSpec:
-        tensor = info.type.tensor_type
-        dtype = str(np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)))
-        return TensorSpec(info.name, tuple(int(dim.dim_value) for dim in tensor.shape.dim), dtype)
 
-    return (
-        tuple(spec(info) for info in model.graph.input if info.name not in constants),
-        tuple(spec(info) for info in model.graph.output),
-    )
+def _spec(info: onnx.ValueInfoProto) -> TensorSpec:
+    if not info.type.HasField("tensor_type"):
+        raise ModelError(f"{info.name} is no tensor, but a sequence or an optional value")
+    tensor = info.type.tensor_type
+    dtype = str(np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)))
+    return TensorSpec(info.name, tuple(int(dim.dim_value) for dim in tensor.shape.dim), dtype)
 
 
 def _calls(module: IRModule) -> list[tuple[str, list[bool]]]:

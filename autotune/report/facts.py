@@ -59,7 +59,7 @@ class Row:
 
     @property
     def precision(self) -> str:
-        """The type of the numbers that the kernel multiplies."""
+        """As ``precision_of``."""
         return precision_of(self.task)
 
     @property

@@ -160,13 +160,9 @@ def compare_outputs(session: InferenceSession, reference: Reference, feed: Array
 
 def session_inputs(session: InferenceSession, seed: int) -> Arrays:
     """Random values for what ``session`` takes."""
-    return random_inputs(session_specs(session), seed)
-
-
-def session_specs(session: InferenceSession) -> list[TensorSpec]:
-    """What ``session`` takes; open sizes are 0."""
     args = session.get_inputs()
-    return [TensorSpec(arg.name, tuple(int(size or 0) for size in arg.shape), arg.dtype) for arg in args]
+    specs = [TensorSpec(arg.name, tuple(int(size or 0) for size in arg.shape), arg.dtype) for arg in args]
+    return random_inputs(specs, seed)
 
 
 def complaint(artifact: Path, verdict: Verdict, seed: int) -> str:

@@ -77,13 +77,16 @@ def page(known: Mapping[str, Outcome]) -> str:
     outcomes = sorted(known.values(), key=lambda outcome: outcome.name)
     counts = Counter(outcome.kind for outcome in outcomes)
     made = [outcome.tuned for outcome in outcomes if outcome.tuned]
+    right, compared = sum(each["right"] for each in made), sum(bool(each["speed"]) for each in made)
+    counted = f"Of {len(made)} that were tuned, {right} are right, and {compared} were compared."
     lines = [
         "# Models that people have",
         "",
         "Fresh exports with random weights (`tests/zoo/exports.py`: PyTorch's TorchScript exporter, `.ts`, its newer",
         "one, `.dyn`, and skl2onnx) and trained models of public packages (`tests/zoo/shipped.py`), each imported in a",
-        "process of its own, as `tune tasks` does, then tuned by `tune run --effort` as the column says, verified and",
-        "compared with ONNX Runtime and OpenVINO. Made by `make zoo`.",
+        "process of its own, as `tune tasks` does, then tuned by `tune run --effort` as the column says and verified;",
+        "`--rounds` also compares it with ONNX Runtime and OpenVINO. Made by `python -m tests.zoo`, as `make zoo`",
+        "does.",
         "",
         "| models | imported whole | with `--fallback onnxruntime` | refused | crash or hang |",
         "|---|---|---|---|---|",
@@ -93,7 +96,7 @@ def page(known: Mapping[str, Outcome]) -> str:
         "do other work; memory is that of the larger of the two processes that import. Open shapes were those of the",
         "command that the refusal suggests.",
         "",
-        f"Of {len(made)} that were tuned, {sum(each['right'] for each in made)} are right.",
+        counted,
         "",
         "| model | nodes | MB | outcome | seconds | peak MB | effort | right | tuning s | over the better of both |",
         "|---|---|---|---|---|---|---|---|---|---|",

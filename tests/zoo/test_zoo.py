@@ -32,7 +32,7 @@ def test_a_model_is_tuned_and_verified_by_the_commands(tmp_path):
     assert made.right
     assert made.tuned_ms > 0
     text = page({"a": Outcome("a", "whole", tuned=vars(made))})
-    assert "Of 1 that were tuned, 1 are right." in text
+    assert "Of 1 that were tuned, 1 are right, and 0 were compared." in text
     assert f"| instant | yes | {made.seconds} | – |" in text
 
 

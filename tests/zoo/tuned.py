@@ -57,7 +57,7 @@ def tuned(path: Path, kind: str, flags: Sequence[str], effort: str, rounds: int)
         words = ["run", str(path), "--out", str(out), "--effort", effort, "--log", f"{folder}/t.db", *shapes]
         words += ["--fallback", "onnxruntime"] if kind == "fallback" else []
         began = time.monotonic()
-        made, message = _command([*words, "--no-peer"])
+        made, message = _command([*words, "--no-peer", "--quiet"])
         seconds = round(time.monotonic() - began, 1)
         if made is None or not made["verified"] or not made["verified"]["passed"]:
             return Tuned(effort, False, message or "not verified", seconds)
@@ -75,8 +75,7 @@ def tuned(path: Path, kind: str, flags: Sequence[str], effort: str, rounds: int)
 
 def _command(words: Sequence[str]) -> tuple[dict[str, Any] | None, str]:
     """The object that ``tune`` prints, or None and why there is none."""
-    command = [sys.executable, "-m", "autotune", *words, "--json", "--quiet"]
-    command = [word for word in command if word != "--quiet" or words[0] == "run"]
+    command = [sys.executable, "-m", "autotune", *words, "--json"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_LIMIT_S, check=False)
     except subprocess.TimeoutExpired:

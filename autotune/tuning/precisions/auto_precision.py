@@ -14,21 +14,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import onnx
+
 from autotune.artifact.manifest import annotate
 from autotune.artifact.precision_choice import PRECISION_CHOICE, PrecisionChoice, ProductChoice
 from autotune.builder.build_request import LATENCY
 from autotune.importer.guarded_import import load_checked
+from autotune.importer.program import inputs_of
 from autotune.options import FP32, Options, Precision
 from autotune.runtime.model_timing import race, session_run
 from autotune.runtime.session import InferenceSession
 from autotune.tuning.composition import Composed, PartJob, part_options
 from autotune.tuning.part import has_bf16, resolve_target
 from autotune.tuning.precisions.choose_products import choose_products
-from autotune.tuning.precisions.product_times import ProductTimes, product_kernels, product_times
+from autotune.tuning.precisions.product_times import ProductTimes, kernels_s, product_kernels, product_times
 from autotune.tuning.result import Result
 from autotune.validation.precisions.calibration_inputs import calibration_inputs
 from autotune.validation.precisions.output_errors import DEFAULT_ENGINE, OutputErrors
-from autotune.validation.verify import session_inputs, session_specs
+from autotune.validation.reference_runs import Arrays
+from autotune.validation.verify import session_inputs
 
 logger = logging.getLogger(__name__)
 
@@ -56,15 +60,19 @@ class AutoPrecision:
         self._alone: dict[int, float] = {}
 
     def parts(self, folder: Path) -> Iterator[PartJob]:
-        """As ``Composition.parts``."""
+        """As ``Composition.parts``; inputs that cannot be used are refused before anything is tuned."""
+        model = load_checked(self._path, self._options.inputs)
+        feeds = calibration_inputs(inputs_of(model), self._options.calibration, self._options.seed)
         if not has_bf16(self._target):
             yield self._job(folder, FP32, 1.0)
             return
         yield self._job(folder, FP32, SHARE)
         yield self._job(folder, BF16, SHARE)
-        judge = self._judge()
+        judge = self._judge(model, feeds)
         self._errors = {each: judge.of_artifact(place) for each, place in self._made.items()}
         self._times = product_times(self._made[FP32], self._made[BF16])
+        if not self._times:
+            logger.warning("kernels have no times in fp32 and bf16 to compare: all products get the same precision")
         gains = {each.number: each.gain_s for each in self._times}
         wanted = choose_products(gains, dict.fromkeys(gains, 0.0), math.inf)
         for _ in range(TRIES):
@@ -74,18 +82,24 @@ class AutoPrecision:
             if precision not in self._made:
                 yield self._job(folder, precision, 1.0 - 2 * SHARE)
                 self._errors[precision] = judge.of_artifact(self._made[precision])
-            if self._errors[precision] <= self._bound or judge.products != len(self._times):
+            if self._errors[precision] <= self._bound:
                 return
             logger.info("%s has an error of %.2g, above %.2g", precision, self._errors[precision], self._bound)
+            if judge.products != len(self._times):
+                logger.warning("ONNX Runtime has other products than the kernels: errors of single ones are not known")
+                return
             wanted = self._within_bound(judge, wanted, gains)
 
     def compose(self, folder: Path, results: Sequence[Result | None]) -> Composed:
-        """As ``Composition.compose``: the fastest of what keeps the bound; fp32 always does."""
+        """As ``Composition.compose``: the fastest of what keeps the bound; fp32 always does.
+
+        By the sum of the kernels' times, where nothing may be measured.
+        """
         kept = [each for each in self._made if each == FP32 or self._errors[each] <= self._bound]
         by = dict(zip(self._made, results, strict=True))
         measured = not (self._options.frozen or any(result is not None and result.interrupted for result in results))
         seconds = self._raced(kept) if measured and len(kept) > 1 else {}
-        best = min(kept, key=seconds.__getitem__) if seconds else kept[-1]
+        best = min(kept, key=lambda each: seconds[each] if seconds else kernels_s(self._made[each]))
         result, artifact = by[best], self._made[best]
         assert result is not None
         choice = self._choice(best)
@@ -103,11 +117,9 @@ class AutoPrecision:
             self._path, replace(options, precision=str(precision), accuracy=None, calibration=None, peer=asked)
         )
 
-    def _judge(self) -> OutputErrors:
+    def _judge(self, model: onnx.ModelProto, feeds: Sequence[Arrays]) -> OutputErrors:
         """What measures errors, and with it the bound."""
-        specs = session_specs(InferenceSession(self._made[FP32]))
-        feeds = calibration_inputs(specs, self._options.calibration, self._options.seed)
-        judge = OutputErrors(load_checked(self._path, self._options.inputs), feeds)
+        judge = OutputErrors(model, feeds)
         self._samples = len(feeds)
         if self._options.accuracy is not None:
             self._bound, self._bound_of = self._options.accuracy, "--accuracy"

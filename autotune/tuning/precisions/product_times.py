@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,6 +63,12 @@ def product_times(fp32: Path, bf16: Path) -> tuple[ProductTimes, ...]:
 def product_kernels(path: Path) -> list[str]:
     """Keys of the tasks that the artifact at ``path`` runs products in, in the order of its calls."""
     return [task.key for task, _ in _product_calls(read_artifact(path))]
+
+
+def kernels_s(path: Path) -> float:
+    """Seconds of all kernels of one inference of the artifact at ``path``; infinite where one was not measured."""
+    seconds = {choice.task: choice.latency_s for choice in read_artifact(path).plan.choices}
+    return sum(task.weight * (seconds[task.key] or math.inf) for task in read_tasks(path)[0])
 
 
 def _product_calls(artifact: Artifact) -> Sequence[tuple[Task, float | None]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,9 +52,9 @@ def calibration_inputs(specs: Sequence[TensorSpec], given: Path | None, seed: in
 
 def _samples(file: Path, specs: Sequence[TensorSpec]) -> list[Arrays]:
     try:
-        with np.load(file, allow_pickle=False) as arrays:
-            found = {name: arrays[name] for name in arrays.files}
-    except (OSError, ValueError) as error:
+        loaded = np.load(file, allow_pickle=False)
+        found = {name: loaded[name] for name in loaded.files}
+    except (OSError, ValueError, AttributeError, BadZipFile) as error:  # .npy is one array, without names
         raise ModelError(f"{file} cannot be read as .npz ({error}); numpy.savez writes such files") from error
     wanted = {spec.name: spec for spec in specs}
     if found.keys() != wanted.keys():

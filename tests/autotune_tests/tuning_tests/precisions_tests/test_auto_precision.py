@@ -18,7 +18,7 @@ from autotune.report.page import render
 from autotune.tuning.precisions import auto_precision
 from autotune.tuning.precisions import product_times as product_times_module
 from autotune.tuning.precisions.product_times import product_times
-from schedules.errors import UsageError
+from schedules.errors import ModelError, UsageError
 from tests.models.catalog import cached
 
 MODEL = "tiny_cnn"
@@ -120,6 +120,34 @@ def test_the_error_is_that_of_the_users_inputs(options, faster, tmp_path):
         errors, scale = errors + np.square(mine - theirs).sum(), scale + np.square(theirs).sum()
     assert result.precision.samples == 3
     assert result.precision.error == pytest.approx(np.sqrt(errors / scale), rel=1e-3)
+
+
+def test_inputs_that_do_not_fit_are_refused_before_anything_is_tuned(options, faster, tmp_path):
+    faster(0)
+    np.savez(tmp_path / "mine.npz", wrong=np.zeros(3))
+    log = tmp_path / "untouched.db"
+    with pytest.raises(ModelError, match="has arrays wrong; the model's inputs are"):
+        tuned(options, log=log, calibration=tmp_path / "mine.npz")
+    assert not log.exists()
+
+
+def test_a_build_from_the_log_takes_the_least_of_the_kernels_times(options, faster, monkeypatch):
+    faster(1)
+    tuned(options, accuracy=0.5)
+    sums = {"fp32": 3.0, "bf16": 2.0, "bf16-1": 1.0}
+    monkeypatch.setattr(auto_precision, "kernels_s", lambda path: sums[path.name])
+    monkeypatch.setattr(auto_precision, "race", lambda runs: pytest.fail("a build measures nothing"))
+    result = tuned(options, accuracy=0.5, frozen=True, budget_s=None, trials=None)
+    assert result.measured_trials == 0
+    assert result.precision.precision == "bf16:1"
+
+
+def test_kernels_without_times_get_one_precision_and_that_is_said(options, faster, monkeypatch, caplog):
+    faster(0, 1, 2, 3)
+    monkeypatch.setattr(auto_precision, "product_times", lambda fp32, bf16: ())
+    result = tuned(options, accuracy=0.5)
+    assert result.precision.precision == "bf16"
+    assert "all products get the same precision" in caplog.text
 
 
 def test_without_a_bound_it_is_what_openvinos_default_costs(options, faster):

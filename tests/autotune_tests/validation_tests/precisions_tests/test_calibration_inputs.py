@@ -59,6 +59,9 @@ def test_arrays_that_do_not_fit_are_named(tmp_path, changed, told):
 def test_files_that_are_none_are_named(tmp_path):
     with pytest.raises(ModelError, match=r"no \.npz file"):
         calibration_inputs(SPECS, tmp_path, 0)
-    (tmp_path / "a.npz").write_text("no")
-    with pytest.raises(ModelError, match=r"a\.npz cannot be read"):
-        calibration_inputs(SPECS, tmp_path / "a.npz", 0)
+    np.save(tmp_path / "one.npy", np.zeros(3))
+    (tmp_path / "text.npz").write_text("no")
+    (tmp_path / "cut.npz").write_bytes(save(tmp_path / "whole.npz", 1).read_bytes()[:-30])
+    for name in ("one.npy", "text.npz", "cut.npz", "absent.npz"):
+        with pytest.raises(ModelError, match=rf"{name} cannot be read as \.npz"):
+            calibration_inputs(SPECS, tmp_path / name, 0)

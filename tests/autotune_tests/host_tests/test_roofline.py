@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from autotune.host.machine import host_target
-from autotune.host.roofline import TIMES, Roofline, measure_roofline
+from autotune.host.roofline import DAY_S, TIMES, Roofline, measure_roofline
 from schedules.target import Target
 
 
@@ -25,6 +26,9 @@ def test_it_is_measured_a_few_times_and_the_largest_kept(tmp_path: Path) -> None
     assert again.memory_gb_s == 1e9
     path.write_text(json.dumps({**asdict(Roofline(1.0, 2.0, 3.0, 4)), "times": TIMES}))
     assert measure_roofline(target, tmp_path) == Roofline(1.0, 2.0, 3.0, 4)
+    yesterday = path.stat().st_mtime - DAY_S
+    os.utime(path, (yesterday, yesterday))
+    assert measure_roofline(target, tmp_path).gflops > 1
 
 
 def test_what_another_process_found_meanwhile_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,9 @@
-"""``python -m tests.bench.peak_share ARTIFACT…``: which share of the FMA peak the kernels of tuned artifacts reach.
+"""``python -m tests.bench.peak_share ARTIFACT…``: which share of the peak the kernels of tuned artifacts reach.
 
-The clock of a machine drifts, and drops where vectors are loaded (docs/benchmarks.md), so the peak is measured in turn
-with the kernels, every round anew: the FMA kernel of ``tune devices``, then one inference, whose kernels the driver of
-lanes times where they are, with weights and activations as cold as the model meets them.
+The peak is that of the kernel's precision: multiply-adds of fp32, or dot products of bf16 or int8. The clock of a
+machine drifts, and drops where vectors are loaded (docs/benchmarks.md), so the peak is measured in turn with the
+kernels, every round anew: the kernels of ``tune devices``, then one inference, whose kernels the driver of lanes times
+where they are, with weights and activations as cold as the model meets them.
 
 Counted are convolutions and matrix products that are bound by arithmetic: at the peak they take twice as long as their
 bytes at the measured bandwidth.
@@ -13,7 +14,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from pathlib import Path
 import tvm
 
 from autotune.artifact.directory import read_artifact, read_tasks
+from autotune.artifact.precision_choice import precision_of
 from autotune.host.machine import thread_cpus
 from autotune.host.roofline import best_of, fma_kernel, measure_roofline
 from autotune.measure.measurer import symbol_of
@@ -28,6 +30,7 @@ from autotune.runtime.session import InferenceSession
 from autotune.validation.verify import random_inputs
 from schedules.target import Target
 from schedules.task import Task
+from schedules.templates.instructions.dots import BF16, DotForm, byte_form
 
 ROUNDS, WARM = 20, 3
 QUIET_S = 4e-3
@@ -40,64 +43,71 @@ class Share:
     """One kernel.
 
     Attributes:
-        share: median over the rounds of its nominal operations per second over the FMA peak's.
+        precision: of what it multiplies.
+        share: median over the rounds of its nominal operations per second over those of its precision's peak.
         winograd: whether it needs fewer operations than it is counted for.
     """
 
     model: str
     task: Task
+    precision: str
     seconds: float
     share: float
     winograd: bool
 
 
-def peak_timer(target: Target) -> tuple[ThreadPoolExecutor, object]:
-    """A thread that owns TVM's pool, and a function that answers GFLOPS of the FMA kernel now."""
+def peak_timers(target: Target, precisions: Sequence[str]) -> tuple[ThreadPoolExecutor, dict[str, Callable[[], float]]]:
+    """A thread that owns TVM's pool, and by precision a function that answers 1e9 operations per second now."""
     own = ThreadPoolExecutor(1)
 
-    def made() -> object:
+    def threads() -> None:
         cpus = [str(cpu) for cpu in thread_cpus(target.threads)]
         tvm.get_global_func("runtime.config_threadpool")(-2, target.threads, cpus)
-        kernel, given, flop = fma_kernel(target)
+
+    def made(form: DotForm | None) -> Callable[[], float]:
+        kernel, given, flop = fma_kernel(target, form)
         arrays = [tvm.runtime.tensor(array) for array in given]
         return lambda: flop / best_of(kernel.mod, tvm.cpu(), arrays) / 1e9
 
-    return own, own.submit(made).result()
+    own.submit(threads).result()
+    forms = {"fp32": None, "bf16": BF16, "int8": byte_form(target)}
+    return own, {name: own.submit(made, forms[name]).result() for name in precisions}
 
 
-def shares(path: Path) -> tuple[list[Share], list[float]]:
-    """The kernels of one artifact, and the peak of every round in GFLOPS."""
+def shares(path: Path) -> tuple[list[Share], dict[str, list[float]]]:
+    """The kernels of one artifact, and by precision the peak of every round in 1e9 operations per second."""
     artifact = read_artifact(path)
-    tasks = {symbol_of(task.key): task for task in read_tasks(path)[0]}
+    tasks = {symbol_of(task.key): task for task in read_tasks(path)[0] if task.template in TEMPLATES}
     configs = {symbol_of(choice.task): choice.config for choice in artifact.plan.choices}
     memory_gb_s = measure_roofline(artifact.target).memory_gb_s
     session, feed = InferenceSession(path), random_inputs(artifact.inputs, 0)
-    own, peak_now = peak_timer(artifact.target)
-    peaks: list[float] = []
+    own, peak_now = peak_timers(artifact.target, sorted(set(map(precision_of, tasks.values()))))
+    peaks: dict[str, list[float]] = {precision: [] for precision in peak_now}
     rounds: list[dict[str, float]] = []
     for number in range(WARM + ROUNDS):
         time.sleep(QUIET_S)
-        peak = own.submit(peak_now).result()
+        now = {precision: own.submit(measured).result() for precision, measured in peak_now.items()}
         time.sleep(QUIET_S)
         session.run(None, feed)
         seconds: dict[str, list[float]] = {}
         for symbol, spent in session.profile(feed):
             seconds.setdefault(symbol, []).append(spent)
         if number >= WARM:
-            peaks.append(peak)
+            for precision, peak in now.items():
+                peaks[precision].append(peak)
             rounds.append({symbol: statistics.median(spent) for symbol, spent in seconds.items()})
     own.shutdown()
     found = []
     for symbol, task in tasks.items():
-        gflops = statistics.median(peaks)
-        if task.template not in TEMPLATES or symbol not in rounds[0]:
+        precision = precision_of(task)
+        gflops = statistics.median(peaks[precision])
+        if symbol not in rounds[0] or task.flop / gflops < 2 * task.bytes / memory_gb_s:
             continue
-        if task.flop / gflops < 2 * task.bytes / memory_gb_s:
-            continue
-        ratios = [task.flop / spent[symbol] / 1e9 / peak for spent, peak in zip(rounds, peaks, strict=True)]
+        pairs = zip(rounds, peaks[precision], strict=True)
+        share = statistics.median(task.flop / spent[symbol] / 1e9 / peak for spent, peak in pairs)
         seconds_s = statistics.median(spent[symbol] for spent in rounds)
         winograd = bool(dict(configs[symbol].items).get("algorithm", 0))
-        found.append(Share(path.stem, task, seconds_s, statistics.median(ratios), winograd))
+        found.append(Share(path.stem, task, precision, seconds_s, share, winograd))
     return found, peaks
 
 
@@ -120,14 +130,19 @@ def main() -> None:
     for path in arguments.artifacts:
         found, peaks = shares(path)
         everything += found
-        direct = [share for share in found if not share.winograd]
-        low, middle, high = statistics.quantiles(peaks, n=4)
-        print(f"{path.stem}: peak {middle:.0f} GFLOPS ({low:.0f} to {high:.0f}); direct {summary(direct)}")
+        for precision, each in peaks.items():
+            low, middle, high = statistics.quantiles(each, n=4)
+            direct = [share for share in found if share.precision == precision and not share.winograd]
+            print(
+                f"{path.stem}, {precision}: peak {middle:.0f} ({low:.0f} to {high:.0f}) 1e9/s; direct {summary(direct)}"
+            )
         for share in sorted(found, key=lambda share: share.share) if arguments.kernels else ():
             kind = "Winograd" if share.winograd else "direct"
-            print(f"  {share.share:5.0%} {1e6 * share.seconds:8.1f} µs  {kind:8}  {share.task.name}")
-    direct = [share for share in everything if not share.winograd]
-    print(f"direct: {summary(direct)}")
+            name = f"{share.precision} {share.task.name}"
+            print(f"  {share.share:5.0%} {1e6 * share.seconds:8.1f} µs  {kind:8}  {name}")
+    for precision in sorted({share.precision for share in everything}):
+        direct = [share for share in everything if share.precision == precision and not share.winograd]
+        print(f"direct, {precision}: {summary(direct)}")
     print(f"Winograd: {summary([share for share in everything if share.winograd])}")
 
 

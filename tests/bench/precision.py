@@ -1,4 +1,4 @@
-"""``python -m tests.bench.precision STEP FOLDER MODEL:KIND[:BUDGET]…``: quantised models against other engines.
+"""``python -m tests.bench.precision STEP FOLDER MODEL:KIND[:BUDGET[:VARIANT]]…``: precisions against engines.
 
 KIND is one of ``tests.models.quantised.KINDS`` or ``dynamic``; of the model as it is ``fp32``, ``bf16``, ``auto`` or,
 where that is a quantised one, ``as_is``. The steps leave files in FOLDER and skip what is there, so that each can run
@@ -67,23 +67,32 @@ class Case:
 
     Attributes:
         budget: of ``tune run``.
+        variant: the number of threads of ``tune run``, and so of every engine, or what it compiles for instead of this
+            machine, such as ``avx2``; empty for neither.
     """
 
     folder: Path
     model: str
     kind: str
-    budget: str
+    budget: str = "60s"
+    variant: str = ""
 
     @classmethod
     def of(cls, folder: Path, text: str) -> Case:
-        """``MODEL:KIND[:BUDGET]``."""
-        model, kind, *budget = text.split(":")
-        return cls(folder, model, kind, budget[0] if budget else "60s")
+        """``MODEL:KIND[:BUDGET[:VARIANT]]``."""
+        return cls(folder, *text.split(":"))
 
     @property
     def name(self) -> str:
         """What its files are called."""
-        return f"{self.model}-{self.kind}"
+        return f"{self.model}-{self.kind}" + (f"-{self.variant}" if self.variant else "")
+
+    @property
+    def flags(self) -> list[str]:
+        """Of ``tune run``, for the variant."""
+        if not self.variant or self.variant.isdigit():
+            return ["--threads", self.variant] if self.variant else []
+        return ["--target", json.dumps({"isa": self.variant})]
 
     @property
     def onnx(self) -> Path:
@@ -122,6 +131,7 @@ def tuned(case: Case) -> None:
         return
     line = ["run", str(case.onnx), "--out", str(case.artifact), "--log", str(case.folder / "log.db"), "--no-peer"]
     line += ["--budget", case.budget, *(["--precision", case.kind] if case.kind in ("bf16", "auto") else [])]
+    line += case.flags
     (case.folder / f"{case.name}.run.json").write_text(json.dumps(tune(*line)))
 
 
@@ -131,7 +141,7 @@ def bench(case: Case, rounds: int) -> None:
         return
     line = ["bench", str(case.artifact), "--model", str(case.onnx), "--against", ",".join(PEERS)]
     result = tune(*line, "--rounds", str(rounds))
-    base = Case(case.folder, case.model, "fp32", "")
+    base = Case(case.folder, case.model, "fp32", variant=case.variant)
     if case.kind != "fp32" and base.artifact.exists():
         result["over_fp32"] = in_turn((base.artifact, case.artifact), rounds)
     result["errors"] = errors(base.onnx, case)
@@ -180,10 +190,10 @@ def _distance(wanted: Sequence[NDArray[Any]], outputs: Sequence[NDArray[Any]]) -
 def row(case: Case) -> str:
     """One line of the table; what is not there yet is a dash."""
     if not case.kept.exists():
-        return f"| {case.model}, {case.kind} | {case.budget} |" + " – |" * (len(HEADS) - 2)
+        return f"| {case.name} | {case.budget} |" + " – |" * (len(HEADS) - 2)
     data = json.loads(case.kept.read_text())
     engines = {engine["name"]: engine for engine in data["engines"]}
-    cells = [f"{case.model}, {case.kind}", case.budget, f"{engines['tune']['p50_ms']:.2f}"]
+    cells = [case.name, case.budget, f"{engines['tune']['p50_ms']:.2f}"]
     cells += [f"{engines[peer]['p50_ms']:.2f} ({engines[peer]['precision']})" for peer in PEERS]
     for peer in PEERS:
         low, high = data["speedup_quartiles"][peer]
@@ -196,7 +206,7 @@ def row(case: Case) -> str:
 
 def paired(case: Case) -> str:
     """Means and standard errors of both distances from fp32, and of ours less ONNX Runtime's."""
-    base, session = Case(case.folder, case.model, "fp32", "").onnx, autotune.InferenceSession(case.artifact)
+    base, session = Case(case.folder, case.model, "fp32").onnx, autotune.InferenceSession(case.artifact)
     plain, short = (onnxruntime.InferenceSession(str(path)) for path in (base, case.onnx))
     specs = read_artifact(case.artifact).inputs
     found = []
@@ -236,7 +246,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.precision", description=__doc__.splitlines()[0])
     parser.add_argument("step", choices=("make", "tune", "bench", "table", "errors", "layers"))
     parser.add_argument("folder", type=Path)
-    parser.add_argument("cases", nargs="+", metavar="MODEL:KIND[:BUDGET]")
+    parser.add_argument("cases", nargs="+", metavar="MODEL:KIND[:BUDGET[:VARIANT]]")
     parser.add_argument("--rounds", type=int, default=20)
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)

@@ -90,6 +90,10 @@ CLAIMED = frozenset({"LSTM", "GRU"})
 """Operators that ONNX Runtime registers for 64 bits and then refuses to run."""
 
 
+INT8 = 4
+"""The accuracy level of com.microsoft that rounds activations to int8."""
+
+
 class NotWidenedError(Exception):
     """The model cannot be widened; the message says what of it."""
 
@@ -225,7 +229,7 @@ class _Widened:
         if written is not None and getattr(self, written)(node):
             return
         if node.op_type == "MatMulNBits":
-            node = _unrounded(node)
+            node = _unrounded_node(node)
         elif node.op_type == "DynamicQuantizeLSTM":
             node = self._unrounded_lstm(node)
         if self._has_kernel(node):
@@ -357,7 +361,24 @@ class _Widened:
         return self.reshaped(value, (-1, *(1 for _ in rank[axis + 1 :])))
 
 
-def _unrounded(node: NodeProto) -> NodeProto:
+def unrounded(model: onnx.ModelProto) -> onnx.ModelProto | None:
+    """A copy whose products by packed weights take activations as they are; None if all do so already."""
+    rounding = [index for index, node in enumerate(model.graph.node) if _rounds(node)]
+    if not rounding:
+        return None
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for index in rounding:
+        copy.graph.node[index].CopyFrom(_unrounded_node(model.graph.node[index]))
+    return copy
+
+
+def _rounds(node: NodeProto) -> bool:
+    """Whether a product by packed weights takes its other operand in int8."""
+    return node.op_type == "MatMulNBits" and any(a.name == "accuracy_level" and a.i == INT8 for a in node.attribute)
+
+
+def _unrounded_node(node: NodeProto) -> NodeProto:
     """A product by packed weights whose other operand stays as it is: accuracy level 1 of com.microsoft is fp32."""
     copy = NodeProto()
     copy.CopyFrom(node)

@@ -1,4 +1,7 @@
-"""``python -m tests.bench.language FOLDER``: decoders against ONNX Runtime and OpenVINO, in turn, on equal tokens.
+"""``python -m tests.bench.language FOLDER``: decoders against other engines, in turn, on equal tokens.
+
+The others are ONNX Runtime, with activations of low-bit products in int8, as the model says, and in fp32; OpenVINO; and
+llama.cpp, where its Python binding is installed (``llama_engine.py``).
 
 Ours keeps its caches in place (``run_with_iobinding``). ONNX Runtime is given its presents back as pasts through its
 own binding, so it copies only what its kernels copy; OpenVINO through its infer request. Every engine is fed the same
@@ -12,10 +15,12 @@ import json
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import psutil
 
 import autotune
@@ -58,11 +63,27 @@ def ours(decoder: Decoder, artifact: Path, threads: int) -> Step:
     return step
 
 
-def onnxruntime_step(decoder: Decoder, model: Path, threads: int) -> Step:
+def without_accuracy(model: Path) -> Path:
+    """The same model, beside it, whose products of few bits leave the type of activations to ONNX Runtime."""
+    path = model.with_suffix(".plain.onnx")
+    proto = onnx.load(model, load_external_data=False)
+    for node in proto.graph.node:
+        if node.op_type == "MatMulNBits":
+            kept = [attribute for attribute in node.attribute if attribute.name != "accuracy_level"]
+            del node.attribute[:]
+            node.attribute.extend(kept)
+    path.write_bytes(proto.SerializeToString())
+    return path
+
+
+def onnxruntime_step(decoder: Decoder, model: Path, threads: int, plain: bool = False) -> Step:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.log_severity_level = threads, 3
+    if plain:
+        options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "0")
+        model = without_accuracy(model)
     session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     wanted = [value.name for value in session.get_inputs()]
     pasts = [name for name in wanted if name.startswith("past")]
@@ -135,6 +156,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--positions", type=int, default=2048)
+    parser.add_argument("--engines", default="", help="names with commas between; all unless given")
     parser.add_argument("--build-only", action="store_true")
     chosen = parser.parse_args()
     decoder = HALF_BILLION if chosen.model == "half_billion" else LANGUAGE[chosen.model]()
@@ -152,7 +174,12 @@ def main() -> None:
 
 def compared(chosen: argparse.Namespace, decoder: Decoder, model: Path, artifact: Path) -> dict[str, Any]:
     """Medians of every engine over all rounds, taken in turn."""
-    makers = {"ours": ours, "onnxruntime": onnxruntime_step, "openvino": openvino_step}
+    from tests.bench.llama_engine import llama_step
+
+    makers = {"ours": ours, "onnxruntime": onnxruntime_step, "openvino": openvino_step, "llama.cpp": llama_step}
+    if decoder.bits < 32:
+        makers["onnxruntime fp32 activations"] = partial(onnxruntime_step, plain=True)
+    makers = {name: make for name, make in makers.items() if not chosen.engines or name in chosen.engines.split(",")}
     steps: dict[str, Step] = {}
     refused: dict[str, str] = {}
     for name, make in makers.items():

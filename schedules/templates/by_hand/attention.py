@@ -20,6 +20,7 @@ behind is never looked at. The cache is an input that is written to: nothing els
 
 import json
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 
 from tvm import tirx
 from tvm.script import tirx as T  # noqa: N812  # the name that TVM's script is written with
@@ -274,6 +275,7 @@ def _all(buffer: tirx.Buffer) -> tirx.BufferRegion:
     return buffer[tuple(slice(None) for _ in buffer.shape)]
 
 
+@lru_cache(maxsize=32)  # TVM's script takes about a second for each, and the layers of a decoder have one shape
 def cached_attention(shape: AttentionShape, splits: int = 1) -> tirx.PrimFunc:
     """The kernel: q (batch, heads, length, size), new keys, then values (2, batch, groups, length, size), the
     cache of both (batch, groups, capacity, size), starts (batch,) int32, mask → out (batch, heads, length, size).

@@ -5,6 +5,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from autotune.validation import reference_runs
 from autotune.validation.reference_runs import Reference, reference_outputs
 from autotune.validation.widen import NOISE, NotWidenedError, is_short, multiplications, widen
 
@@ -169,8 +170,8 @@ def test_graphs_within_graphs_are_refused_by_name():
         widen(model_of([node], inputs, [value("y", FLOAT, (1,))]))
 
 
-def test_products_by_packed_weights_are_exact_though_their_model_rounds_to_bytes():
-    """Behind operators of com.microsoft ONNX's inference knows no type; a cache is read in 32 bits alone."""
+def packed_product():
+    """A product whose activations are rounded to bytes, and its square; what it reads, and what is exact."""
     rng = np.random.default_rng(0)
     levels = rng.integers(0, 256, (24, 2, 16)).astype(np.uint8)
     scales = rng.random(48).astype(np.float32)
@@ -189,14 +190,24 @@ def test_products_by_packed_weights_are_exact_though_their_model_rounds_to_bytes
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
     x = rng.standard_normal((3, 64)).astype(np.float32)
-    allowance = Reference(model).allowance({"x": x})
-    assert allowance is not None
-    assert allowance.bound == "fp64"
     halves = np.stack([levels & 15, levels >> 4], -1).reshape(24, 64).astype(np.float64) - 8
     weights = halves * np.repeat(scales.reshape(24, 2), 32, axis=1)
-    expected = (x.astype(np.float64) @ weights.T) ** 2
+    return model, {"x": x}, (x.astype(np.float64) @ weights.T) ** 2
+
+
+@pytest.mark.parametrize(("limit", "bound"), [(None, "fp64"), (100, "spread")])
+def test_products_by_packed_weights_are_exact_though_their_model_rounds_to_bytes(monkeypatch, limit, bound):
+    """Behind operators of com.microsoft ONNX's inference knows no type; a cache is read in 32 bits alone."""
+    model, feed, expected = packed_product()
+    if limit is not None:  # what is too large for 64 bits is computed without its roundings all the same
+        monkeypatch.setattr(reference_runs, "WIDENED_BYTES", limit)
+    allowance = Reference(model).allowance(feed)
+    assert allowance is not None
+    assert allowance.bound == bound
     np.testing.assert_allclose(allowance.exact[0], expected, rtol=1e-5, atol=1e-4)
-    assert any(np.abs(sample[0] - expected).max() > 1e-2 for sample in allowance.samples)
+    assert all(np.abs(sample[0] - expected).max() > 1e-2 for sample in allowance.samples[:2])
+    assert allowance.accepts(0, allowance.samples[0][0])
+    assert not allowance.accepts(0, allowance.samples[0][0] + np.float32(0.5 * np.std(expected)))
 
 
 def test_states_by_weights_of_bytes_are_those_of_the_lstm_before_it_was_quantised():

@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnxslim.third_party.onnx_graphsurgeon.ir.tensor import Variable
 
 from autotune.importer.onnx_model.load import load_model
 from autotune.importer.onnx_model.simplify import simplify
@@ -285,3 +286,22 @@ def test_squares_are_products(tmp_path, exponent, left):
     node = helper.make_node("Pow", ["x", "e"], ["y"])
     model = model_of([node], [value("x", (3, 2))], ["y"], {"e": np.asarray(exponent, np.float32)})
     assert operators(simplified(model, tmp_path))["Pow"] == left
+
+
+def test_onnxslim_looks_at_the_readers_of_few_variables(monkeypatch):
+    """Its search for unused inputs would compare every pair of variables whole: a second for some hundred weights."""
+    looked = []
+    equal = Variable.__eq__
+
+    def counted(one, other):
+        looked.append(one)
+        return equal(one, other)
+
+    monkeypatch.setattr(Variable, "__eq__", counted)
+    layers = 48
+    nodes = [helper.make_node("MatMul", [f"x{i}", f"w{i}"], [f"x{i + 1}"], f"product{i}") for i in range(layers)]
+    weights = {f"w{i}": RNG.standard_normal((40, 40)).astype(np.float32) for i in range(layers)}
+    model = model_of(nodes, [value("x0", (2, 40))], [f"x{layers}"], weights)
+    assert operators(simplify(model)) == {"MatMul": layers}
+    assert len(looked) < 8 * layers  # those of equal names; of all pairs they are 24 times as many
+    assert Variable.__eq__ is counted, "onnxslim is left as it was"

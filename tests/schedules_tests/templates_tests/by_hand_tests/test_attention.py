@@ -97,3 +97,9 @@ def test_tiles_divide_the_rows_and_fit_the_registers():
         shape = AttentionShape(1, heads, 2, length, 64, 256)
         assert shape.rows % shape.tile == 0
         assert shape.tile * shape.size // 16 <= 28
+
+
+def test_layers_of_one_shape_share_a_kernel():
+    shape = AttentionShape(1, 4, 2, 1, 16, 64)
+    assert cached_attention(shape) is cached_attention(replace(shape))
+    assert cached_attention(shape) is not cached_attention(shape, 2)

@@ -134,9 +134,9 @@ class CoreGroups:
             return self.cache.recorded("ratio", names, "comparisons of a placement with one lane") or []
         return self.cache.keep("ratio", names, self._profiler.ratios(one.made, other.made))
 
-    def taken(self, candidate: Candidate[Steps]) -> dict[str, float]:
+    def taken(self, candidate: Candidate[Steps], number: int) -> dict[str, float]:
         """As ``Source.taken``: measured and recorded, as ``seconds``."""
-        text = self._text([candidate])
+        text = f"{self._text([candidate])}\n{number}"
         parts = [group.name for group in candidate.made.groups]
         names = [_hashed(f"{text}\n{part}") for part in parts]
         if self.cache.frozen:

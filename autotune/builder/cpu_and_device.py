@@ -235,7 +235,7 @@ class CpuAndDevice:
         before, after = self.seconds([one, other])
         return [before / after] * 3
 
-    def taken(self, candidate: Candidate[Path]) -> Mapping[str, float]:
+    def taken(self, candidate: Candidate[Path], _number: int) -> Mapping[str, float]:
         """As ``Source.taken``: measured where the device is here, else unknown."""
         if not self.options.device:
             return {}

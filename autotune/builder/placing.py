@@ -9,7 +9,7 @@ when the two are timed again (5).
 from __future__ import annotations
 
 import logging
-import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
@@ -32,6 +32,10 @@ WORTH = 1.02
 
 MOST_MEASURED = 8
 """Other placements that are made and timed to correct one. Heuristic: one takes some seconds on groups of cores."""
+
+SETTLED, MOST_LEARNED = 3, 14
+"""How often more the same placement must be best by corrected costs; runs of placements that costs are corrected by, at
+most."""
 
 M = TypeVar("M")
 """How a model is made to run: steps that are loaded already, or the folder of an artifact."""
@@ -130,8 +134,12 @@ class Source(Protocol[M]):
         """How many times as long ``one`` takes as ``other``: the median between the ends of its 95 % interval."""
         ...
 
-    def taken(self, candidate: Candidate[M]) -> Mapping[str, float]:
-        """Seconds of each subgraph by name, and of all copies of a device's engine by its name, as they ran there."""
+    def taken(self, candidate: Candidate[M], number: int) -> Mapping[str, float]:
+        """Seconds of each subgraph by name, and of all copies of a device's engine by its name, as they ran there.
+
+        Args:
+            number: of times that this was asked of ``candidate`` before.
+        """
         ...
 
 
@@ -176,7 +184,7 @@ def fastest(source: Source[M]) -> Fastest[M]:
         logger.debug("%d subgraphs: predicted %.3g ms", len(each.subgraphs), 1e3 * each.predicted_s)
     if alone is None:
         return Fastest(best[0], best[1], None, ms)
-    gain = _certain_gain(source, alone, best)
+    gain = _certain_gain(source, alone[0], best[0]) if best[1] < alone[1] else 0.0
     return Fastest(best[0], alone[1] / gain, alone[1], ms) if gain else Fastest(*alone, alone[1], ms)
 
 
@@ -184,28 +192,28 @@ def _seconds(pair: tuple[Candidate[M], float]) -> float:
     return pair[1]
 
 
-def _certain_gain(source: Source[M], alone: tuple[Candidate[M], float], best: tuple[Candidate[M], float]) -> float:
-    """How many times as fast as one lane ``best`` is; 0 where it is not faster by ``WORTH``, beyond noise.
+def _certain_gain(source: Source[M], before: Candidate[M], after: Candidate[M]) -> float:
+    """How many times as fast as ``before`` ``after`` is; 0 where it is not faster by ``WORTH``, beyond noise.
 
     The fastest of several was chosen because it was timed fastest, so part of its gain is luck: both are timed again.
     """
-    if best[1] >= alone[1]:
-        return 0.0
-    low, middle, _ = source.ratios(alone[0], best[0])
-    logger.info("%s: %.3f times as fast as %s (at least %.3f)", best[0].name, middle, alone[0].name, low)
+    low, middle, _ = source.ratios(before, after)
+    logger.info("%s: %.3f times as fast as %s (at least %.3f)", after.name, middle, before.name, low)
     return middle if middle >= WORTH and low >= 1.0 else 0.0
 
 
 class _Correction(Generic[M]):
-    """DUET's correction step: other placements are made, timed, and kept if they are faster.
+    """DUET's correction step: other placements are made, run, and kept if they are faster.
 
-    First costs are corrected by what the parts of runs took, and the placement that is best by those is tried, until
-    that is one that was tried; runs on lanes on which subgraphs were not measured go before. What is measured to be
-    faster by less than ``WORTH`` is kept if the corrected costs say the same. Then, as in the paper, subgraphs are
-    moved while the whole model is measured to get faster by ``WORTH``.
+    First costs are corrected by what the parts of runs took. What is best by them is run and learned from in turn,
+    until that is the same placement ``SETTLED`` times more: a cost that was measured too low makes a placement look
+    best, is measured again there, and is corrected. Runs on lanes on which subgraphs were not measured go before. What
+    this ends at and what it began with are then run in turn, and the latter is kept if it is faster beyond noise, or by
+    ``WORTH``. Where turns do not decide, the corrected costs do. Then, as in the paper, subgraphs are moved while the
+    whole model gets faster, by ``WORTH`` and beyond noise.
 
     Args:
-        start: a candidate and its seconds. Every other is timed in turn with it, and counted by the ratio of the two.
+        start: a candidate and its seconds.
         number: of the first placement that is made, for ``Source.make``.
         alone: whether one lane may be what it ends at; not where it was timed as a whole, since another timing of it
             would be kept for being lucky.
@@ -214,58 +222,74 @@ class _Correction(Generic[M]):
     def __init__(self, source: Source[M], start: tuple[Candidate[M], float], number: int, alone: bool) -> None:
         placed = start[0].placed
         assert placed is not None
-        self._source, self._start, self._placed, self._number, self._alone = source, start, placed, number, alone
+        self._source, self._best, self._placed, self._number, self._alone = source, start, placed, number, alone
+        self._name = start[0].name
         self._costs = MeasuredCosts(placed.problem)
-        self._tried = {placed.problem.way(placed.placement): start}
+        self._made = {placed.problem.way(placed.placement): start[0]}
+        self._learned: Counter[str] = Counter()
 
     def run(self) -> tuple[Candidate[M], float]:
         """What it ends at, and its seconds."""
-        placement = self._placed.placement
-        self._learn(self._start[0])
-        while len(self._tried) <= MOST_MEASURED:
-            other = self._costs.unseen()
-            wanted = other is not None  # by what is not known, be it slow
-            other = other or exact(self._costs.problem).placement
-            if self._placed.problem.way(other) in self._tried or not (wanted or self._may_be(other)):
+        found = self._settled()
+        if found is not self._best[0]:
+            self._keep_unless_slower(found)
+        left = 1 + MOST_MEASURED - len(self._made)
+        kept = self._best[0].placed
+        assert kept is not None
+        corrected(self._costs.problem, kept.placement, lambda one, _: self._is_worth_it(one), left)
+        return self._best
+
+    def _settled(self) -> Candidate[M]:
+        """What is best by costs that are corrected by runs."""
+        best, same = self._best[0], 0
+        self._learn(best)
+        for _ in range(MOST_LEARNED):
+            unseen = self._costs.unseen()
+            placement = unseen or exact(self._costs.problem).placement
+            known = self._placed.problem.way(placement) in self._made
+            if not (unseen or self._may_be(placement)) or not (known or len(self._made) <= MOST_MEASURED):
                 break
-            self._learn(self._timed(other)[0])
-            if self._is_better(other, placement):
-                placement = other
-        left = 1 + MOST_MEASURED - len(self._tried)
-        moved = corrected(self._costs.problem, placement, self._judge, left, 1.0 - 1.0 / WORTH)
-        return self._timed(moved)
+            other = self._candidate(placement)
+            if unseen is None:
+                same, best = same + 1 if other is best else 0, other
+                if same == SETTLED:
+                    break
+            self._learn(other)
+        return best
 
     def _may_be(self, placement: Placement) -> bool:
         return self._alone or len(set(placement.lanes)) > 1
 
-    def _is_better(self, one: Placement, other: Placement) -> bool:
-        one_s, other_s = self._judge(one), self._judge(other)
-        if one_s * WORTH < other_s:
-            return True
-        problem = self._costs.problem
-        foreseen = [max(end for _, end in simulate(problem, each)) for each in (one, other)]
-        return one_s < other_s and foreseen[0] < foreseen[1]
+    def _keep_unless_slower(self, found: Candidate[M]) -> None:
+        low, middle, high = self._source.ratios(self._best[0], found)
+        logger.info("%s: %.3f times as fast as before (%.3f to %.3f)", found.name, middle, low, high)
+        if high >= 1.0 and middle * WORTH >= 1.0:
+            self._best = found, self._best[1] / middle
 
-    def _judge(self, placement: Placement) -> float:
-        """Seconds of the whole model."""
-        return self._timed(placement)[1] if self._may_be(placement) else math.inf
+    def _is_worth_it(self, placement: Placement) -> bool:
+        """Whether ``placement`` is faster than the best, and then it is the best."""
+        if not self._may_be(placement):
+            return False
+        other = self._candidate(placement)
+        gain = _certain_gain(self._source, self._best[0], other)
+        self._best = (other, self._best[1] / gain) if gain else self._best
+        return gain > 0.0
 
-    def _timed(self, placement: Placement) -> tuple[Candidate[M], float]:
-        before, start_s = self._start
+    def _candidate(self, placement: Placement) -> Candidate[M]:
+        """``placement``, made unless it was."""
         way = self._placed.problem.way(placement)
-        if way not in self._tried:
-            problem = self._costs.problem
+        if way not in self._made:
+            problem, number = self._costs.problem, len(self._made)
             changed = replace(self._placed, problem=problem, placement=placement, spans=simulate(problem, placement))
-            made = self._source.make(self._number + len(self._tried) - 1, changed)
-            other = Candidate(f"{before.name}, corrected {len(self._tried)}", made, changed)
-            before_s, after_s = self._source.seconds([before, other])
-            self._tried[way] = other, start_s * after_s / before_s
-        return self._tried[way]
+            made = self._source.make(self._number + number - 1, changed)
+            self._made[way] = Candidate(f"{self._name}, corrected {number}", made, changed)
+        return self._made[way]
 
     def _learn(self, candidate: Candidate[M]) -> None:
         """Correct costs by what the parts of ``candidate`` take."""
         assert candidate.placed is not None
-        seconds = self._source.taken(candidate)
+        seconds = self._source.taken(candidate, self._learned[candidate.name])
+        self._learned[candidate.name] += 1
         engines = {lane.name: way for way, lane in copy_lanes(self._placed.problem.lanes).items()}
         numbers = {subgraph.name: number for number, subgraph in enumerate(self._placed.subgraphs)}
         subgraphs = {numbers[name]: value for name, value in seconds.items() if name in numbers}

@@ -45,8 +45,8 @@ def _critical_path(problem: Problem) -> Iterator[int]:
         candidates = list(problem.readers[current])
 
 
-Judge = Callable[[Placement], float]
-"""Placement → the seconds that it takes."""
+Judge = Callable[[Placement, Placement], bool]
+"""(one, other) → whether ``one`` is faster."""
 
 
 def earliest(problem: Problem, lanes: Collection[int] | None = None) -> Placement:
@@ -83,20 +83,23 @@ def correction(problem: Problem, most: int = MOST_TRIES) -> Placement:
         most: changes that are tried.
     """
     start = min(_starts(problem), key=lambda placement: placement.makespan_s)
-    return corrected(problem, start, lambda placement: placement.makespan_s, most)
+    return corrected(problem, start, _is_shorter, most)
 
 
-def corrected(problem: Problem, start: Placement, judge: Judge, most: int, gain: float = LEAST_GAIN) -> Placement:
-    """``start``, changed while a move of a subgraph, in lane or order, or a swap of two is better by ``judge``'s word.
+def _is_shorter(one: Placement, other: Placement) -> bool:
+    return one.makespan_s < other.makespan_s * (1.0 - LEAST_GAIN)
 
-    Never worse than ``start`` by that word. The model of costs only says which changes are worth a try, so a judge that
-    measures corrects the model, as DUET does.
+
+def corrected(problem: Problem, start: Placement, judge: Judge, most: int) -> Placement:
+    """``start``, changed while a move of a subgraph, in lane or order, or a swap of two is faster by ``judge``'s word.
+
+    The model of costs only says which changes are worth a try, so a judge that measures corrects the model, as DUET
+    does.
 
     Args:
         most: tries, each of which asks the judge once.
-        gain: share of the seconds that a change must save to be kept.
     """
-    best, seconds = start, judge(start)
+    best = start
     improved, looked_at, judged = True, 0, {problem.way(start)}
     while improved and looked_at < MOST_TRIES:
         improved = False
@@ -109,9 +112,8 @@ def corrected(problem: Problem, start: Placement, judge: Judge, most: int, gain:
             if len(judged) > most:
                 return best
             judged.add(way)
-            took = judge(other)
-            if took < seconds * (1.0 - gain):
-                best, seconds, improved = other, took, True
+            if judge(other, best):
+                best, improved = other, True
                 break
     return best
 

@@ -38,6 +38,9 @@ RACE_RUNS = 15
 DUEL_S, DUEL_RUNS = 2.0, 40
 """The same for two models between which a decision is made. Heuristic, not measured."""
 
+LOST_RUNS = 12
+"""First rounds of such two after which the second has lost if it was the slower one in each: a chance of 1 in 4096."""
+
 WARM_RUNS = 3
 """Runs before those."""
 
@@ -72,23 +75,42 @@ def race(runs: Sequence[Run], seconds: float = RACE_S) -> list[float]:
 
 
 def ratios(one: Run, other: Run) -> tuple[float, float, float]:
-    """How many times as long ``one`` takes as ``other``, made in turn: the median of all rounds between the ends of its
-    95 % interval, which are order statistics: rounds are not taken to be of any distribution.
+    """How many times as long ``one`` takes as ``other``, made in turn: the median of all rounds within its interval.
+
+    It is over early where ``other`` is the slower one in each of the first ``LOST_RUNS`` rounds.
     """
-    times = _in_turn([one, other], DUEL_S, DUEL_RUNS)
-    found = sorted(a / b for a, b in zip(*times, strict=True))
-    beyond = int(len(found) / 2 - 0.98 * math.sqrt(len(found)))  # of a binomial distribution, as by the normal one
+
+    def is_lost(times: Sequence[Sequence[float]]) -> bool:
+        return len(times[0]) == LOST_RUNS and all(a < b for a, b in zip(*times, strict=True))
+
+    return interval([a / b for a, b in zip(*_in_turn([one, other], DUEL_S, DUEL_RUNS, is_lost), strict=True)])
+
+
+def interval(values: Sequence[float]) -> tuple[float, float, float]:
+    """The median of ``values`` between the ends of its 95 % interval, which are order statistics: values are not taken
+    to be of any distribution.
+    """
+    found = sorted(values)
+    beyond = max(
+        int(len(found) / 2 - 0.98 * math.sqrt(len(found))), 0
+    )  # of a binomial distribution, as by the normal one
     return found[beyond], statistics.median(found), found[-1 - beyond]
 
 
-def _in_turn(runs: Sequence[Run], seconds: float, least: int) -> list[list[float]]:
-    """Seconds of each of ``runs`` in every round, for about ``seconds`` and ``least`` rounds."""
+def _in_turn(
+    runs: Sequence[Run], seconds: float, least: int, is_over: Callable[[list[list[float]]], bool] = lambda _: False
+) -> list[list[float]]:
+    """Seconds of each of ``runs`` in every round, for about ``seconds`` and ``least`` rounds.
+
+    Args:
+        is_over: whether the rounds so far are enough.
+    """
     times: list[list[float]] = [[] for _ in runs]
     for run in runs:
         for _ in range(WARM_RUNS):
             run()
     spent, order = 0.0, list(range(len(runs)))
-    while spent < seconds or len(times[0]) < least:
+    while (spent < seconds or len(times[0]) < least) and not is_over(times):
         for index in order:
             time.sleep(QUIET_S)
             runs[index]()  # fills the caches again, which the other models have emptied

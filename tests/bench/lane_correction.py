@@ -2,26 +2,32 @@
 
 simulated   runs are simulated, with costs and timings that are off by some share
 device      runs are made, by the driver of lanes on cores and the simulated device
+table       prints what was found so far
 
-Every graph has a proven optimum by the costs that are right; ``placing.fastest`` is told others.
+Every graph has a proven optimum by the costs that are right; ``placing.fastest`` is told others. On the device the
+placements that correction began and ended with are run in turn as well, again where the latter looks worse, and the CPU
+time that the hypervisor kept for itself meanwhile stands beside it. Every graph is a line of a file, and a run that was
+stopped goes on with the next one.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import statistics
 import sys
-import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from autotune.backends.cpu.native_library import NativeLibrary
 from autotune.builder.placing import WORTH, Candidate, PlacedModel, fastest
 from autotune.cli.reply import table
 from autotune.graph.exact import exact
@@ -29,11 +35,11 @@ from autotune.graph.lanes import HOST, copy_lanes
 from autotune.graph.measured_costs import foreseen
 from autotune.graph.partition import Subgraph
 from autotune.graph.placement import Link, Placement, Problem, tensors_of
-from autotune.graph.placers import correction, greedy
 from autotune.graph.simulation import simulate
-from autotune.runtime.model_timing import occupied_s
+from autotune.runtime.model_timing import DUEL_RUNS, QUIET_S, interval, occupied_s
 from tests.autotune_tests.backends_tests.software_tests.placed import Placed
 from tests.autotune_tests.graph_tests.dags import random_edges
+from tests.bench.auto_lanes import FOLDER
 from tests.bench.duet import (
     LANES,
     RUNS,
@@ -45,17 +51,18 @@ from tests.bench.duet import (
     random_graph,
     stolen_s,
 )
-from tests.bench.placer_catalog import single
 
-NEAR = {1e-6: "at the optimum", 0.005: "within 0.5 %", WORTH - 1.0: f"within {WORTH - 1.0:.0%}"}
-"""Shares by which a makespan is longer than the optimum: what is within the last is not told from noise."""
+EQUAL = 1e-6
+"""Share by which two makespans may differ that are the same: rounding."""
 
+SHARES, NOISES = (0.0, 0.05, 0.1, 0.2), (0.0, 0.01)
 
-REPORTED = 10
-"""Graphs after which there is a report."""
+FEWEST, MOST = 5, 12
+"""Subgraphs that a graph on the device has at least: of fewer, most are at the optimum whatever the costs; and of any
+graph at most."""
 
-FEWEST = 5
-"""Subgraphs that a graph on the device has at least: of fewer, most are at the optimum whatever the costs."""
+ROUNDS, AGAIN = 12, 2
+"""Rounds of two placements in turn on the device; how often the judge repeats them where the end looks worse."""
 
 
 def random_problem(rng: Any, most: int) -> Problem:
@@ -115,9 +122,11 @@ class Simulated:
         return [self._measured(self.true_s(each.made)) for each in candidates]
 
     def ratios(self, one: Candidate[Placement], other: Candidate[Placement]) -> Sequence[float]:
-        raise AssertionError("there is no one lane to compare with")
+        seconds = [self.true_s(each.made) for each in (one, other)]
+        rounds = [[self._measured(each) for each in seconds] for _ in range(DUEL_RUNS)]
+        return interval([before / after for before, after in rounds])
 
-    def taken(self, candidate: Candidate[Placement]) -> dict[str, float]:
+    def taken(self, candidate: Candidate[Placement], _number: int) -> dict[str, float]:
         found = foreseen(self.truth, candidate.made)
         engines = {way: lane.name for way, lane in copy_lanes(self.truth.lanes).items()}
         subgraphs = {str(s): self._measured(seconds) for s, seconds in found.subgraphs.items()}
@@ -133,7 +142,7 @@ class Running:
 
     graph: Graph
     believed: Problem
-    began: Placement | None = None
+    began: Candidate[Placed] | None = None
     made: list[Placed] = field(default_factory=list)
 
     def cuts(self) -> list[tuple[tuple[Subgraph, ...], Problem]]:
@@ -150,122 +159,161 @@ class Running:
         for placed in self.made:
             placed.machine.close()
 
-    def seconds(self, candidates: Sequence[Candidate[Placed]]) -> list[float]:
+    def _in_turn(self, candidates: Sequence[Candidate[Placed]], rounds: int) -> list[list[float]]:
+        """(candidates, rounds) seconds. Subgraphs sleep, so there are no caches to fill again."""
         times: list[list[float]] = [[] for _ in candidates]
-        for number in range(WARM_RUNS + RUNS):
-            for each, candidate in zip(times, candidates, strict=True):
+        order = list(zip(times, candidates, strict=True))
+        for _ in range(WARM_RUNS + rounds):
+            for each, candidate in order:
+                time.sleep(QUIET_S)
                 began = time.perf_counter()
                 candidate.made.machine.run([self.graph.x])
-                each += [time.perf_counter() - began] if number >= WARM_RUNS else []
-        medians = list(map(statistics.median, times))
-        if self.began is None:
-            quickest = candidates[medians.index(min(medians))].placed
-            assert quickest is not None
-            self.began = quickest.placement
+                each.append(time.perf_counter() - began)
+            order.reverse()
+        return [each[WARM_RUNS:] for each in times]
+
+    def seconds(self, candidates: Sequence[Candidate[Placed]]) -> list[float]:
+        medians = list(map(statistics.median, self._in_turn(candidates, RUNS)))
+        self.began = candidates[medians.index(min(medians))]
         return medians
 
     def ratios(self, one: Candidate[Placed], other: Candidate[Placed]) -> Sequence[float]:
-        raise AssertionError("there is no one lane to compare with")
+        return interval([a / b for a, b in zip(*self._in_turn([one, other], ROUNDS), strict=True)])
 
-    def taken(self, candidate: Candidate[Placed]) -> dict[str, float]:
+    def taken(self, candidate: Candidate[Placed], _number: int) -> dict[str, float]:
         placed = candidate.made
         runs = [placed.machine.timeline([self.graph.x]) for _ in range(WARM_RUNS + RUNS)][WARM_RUNS:]
         return occupied_s(runs, placed.steps.lanes)
 
 
-def corrected_on_device(count: int, first: int, share: float) -> None:
-    """Correction by runs on the simulated device, from costs that are off by up to ``share``.
+Row = dict[str, Any]
+"""What was found of one graph: where, number, off, noise, before and after (shares above the optimum, by the costs that
+are right), and of the device ratio (of seconds before to after, the median within its interval) and stolen."""
+
+
+def proven(number: int) -> tuple[Problem, float] | None:
+    """Random problem ``number`` and its shortest makespan; None where that is not proven or there is no choice."""
+    problem = random_problem(np.random.default_rng([1, number]), MOST)
+    best = exact(problem)
+    return (problem, best.placement.makespan_s) if best.gap == 0.0 and problem.count > 1 else None
+
+
+def simulated(number: int, share: float) -> Iterator[Row]:
+    """Correction of random problem ``number`` by simulated runs, from costs that are off by up to ``share``."""
+    found = proven(number)
+    for column, noise in enumerate(NOISES if found else ()):
+        assert found is not None
+        truth, optimum_s = found
+        rng = np.random.default_rng([2, number, int(1e3 * share), column])
+        source = Simulated(wrong(truth, rng, share), truth, rng, noise)
+        last = source.true_s(fastest(source).candidate.made)
+        gaps = {"before": source.began_s / optimum_s - 1.0, "after": last / optimum_s - 1.0}
+        yield {"where": "simulated", "number": number, "off": share, "noise": noise, **gaps}
+
+
+def on_device(number: int, share: float) -> Iterator[Row]:
+    """Correction of random graph ``number`` by runs on the simulated device, from costs off by up to ``share``.
 
     Sleeping and handing over are measured anew for every graph, since they drift.
     """
-    rows: list[list[float]] = []
+    library = _library()
+    graph = random_graph(library, number, nap_s(library), driver_s(library))
+    best = exact(graph.problem)
+    if best.gap > 0.0 or not best.placement.copies or len(graph.parts) < FEWEST:
+        return
     began_s, stolen = time.perf_counter(), stolen_s()
-    with tempfile.TemporaryDirectory() as folder:
-        library = fake_library(Path(folder))
-        for number in itertools.count(first):
-            graph = random_graph(library, number, nap_s(library), driver_s(library))
-            best = exact(graph.problem)
-            if best.gap > 0.0 or not best.placement.copies or len(graph.parts) < FEWEST:
-                continue
-            with closing(Running(graph, wrong(graph.problem, np.random.default_rng([3, number]), share))) as source:
-                found = fastest(source)
-            last = found.candidate.placed
-            assert last is not None
-            assert source.began is not None
-            took = [max(end for _, end in simulate(graph.problem, p)) for p in (source.began, last.placement)]
-            rows.append([seconds / best.placement.makespan_s - 1.0 for seconds in took])
-            if rows[-1][1] > WORTH - 1.0:
-                optimum_ms = 1e3 * best.placement.makespan_s
-                print(
-                    f"graph {number}: optimum {optimum_ms:.1f} ms, began {rows[-1][0]:+.1%}, ended {rows[-1][1]:+.1%}"
-                )
-                print("measured", ", ".join(f"{name} {value:.1f}" for name, value in found.ms.items()))
-            if len(rows) % REPORTED and len(rows) < count:
-                continue
-            print(f"graphs {first} to {number}, {len(rows)} of them on both: costs off by up to {share:.0%}")
-            report_gaps(np.array(rows))
-            print(f"{(stolen_s() - stolen) / (time.perf_counter() - began_s):.0%} of a CPU were stolen", flush=True)
-            if len(rows) == count:
-                break
+    with closing(Running(graph, wrong(graph.problem, np.random.default_rng([3, number]), share))) as source:
+        last = fastest(source).candidate
+        first = source.began
+        assert first is not None
+        ratio = judged(source, first, last)
+    gaps = [
+        max(end for _, end in simulate(graph.problem, each.placed.placement)) / best.placement.makespan_s - 1.0
+        for each in (first, last)
+        if each.placed is not None
+    ]
+    share_stolen = (stolen_s() - stolen) / (time.perf_counter() - began_s)
+    row = {"where": "device", "number": number, "off": share, "noise": None, "before": gaps[0], "after": gaps[1]}
+    print(row | {"ratio": ratio, "stolen": share_stolen}, file=sys.stderr, flush=True)
+    yield row | {"ratio": ratio, "stolen": share_stolen}
 
 
-def report_gaps(gaps: Any) -> None:
-    """Print how far, by the costs that are right, placements were from the optimum: (graphs, before and after)."""
-    for name, gap in zip(("before", "after"), gaps.T, strict=True):
-        near = [f"{np.sum(gap <= least)} {words}" for least, words in NEAR.items()]
-        print(f"{name}: {', '.join(near)}; mean gap {gap.mean():.2%}, largest {gap.max():.1%}")
-    worse = gaps[:, 1] - gaps[:, 0]
-    print(f"ended worse than it began: {np.sum(worse > 1e-9)}, by {max(worse.max(), 0.0):.2%} at most")
+@cache
+def _library() -> NativeLibrary:
+    folder = FOLDER / "fakes"
+    folder.mkdir(parents=True, exist_ok=True)
+    return fake_library(folder)
 
 
-def corrected_row(truths: list[tuple[Problem, float]], rng: Any, share: float, noise: float) -> list[str]:
-    """How far from the optimum ``placing.fastest`` begins and ends, with costs and measurements that are so far off."""
-    before, after = [], []
-    for truth, optimum_s in truths:
-        source = Simulated(wrong(truth, rng, share), truth, rng, noise)
-        last = source.true_s(fastest(source).candidate.made)
-        before.append(source.began_s / optimum_s - 1.0)
-        after.append(last / optimum_s - 1.0)
-    optimal = [np.mean(np.array(each) <= 1e-6) for each in (before, after)]
-    optimal.append(np.mean(np.array(after) <= WORTH - 1.0))  # what is nearer is not told from noise
-    worse = sum(last > first + 1e-9 for first, last in zip(before, after, strict=True))
-    gaps = (np.mean(each) for each in (before, after))
-    return [f"±{share:.0%}", f"{noise:.1%}", *(f"{v:.1%}" for v in optimal), *(f"{v:.2%}" for v in gaps), str(worse)]
+def judged(source: Running, first: Candidate[Placed], last: Candidate[Placed]) -> Sequence[float]:
+    """Seconds of ``first`` by those of ``last``, in turn; the median of three comparisons where ``last`` is worse."""
+    found = [(1.0, 1.0, 1.0) if first is last else source.ratios(first, last)]
+    if found[0][1] < 1.0:
+        found += [source.ratios(first, last) for _ in range(AGAIN)]
+    return sorted(found, key=lambda ratio: ratio[1])[len(found) // 2]
 
 
-def correction_table(count: int, shares: Sequence[float]) -> None:
-    """How far from the optimum the correction begins and ends."""
-    rng = np.random.default_rng(1)
-    truths: list[tuple[Problem, float]] = []
-    while len(truths) < count:
-        problem = random_problem(rng, 12)
-        best = exact(problem)
-        if best.gap == 0.0 and problem.count > 1:
-            truths.append((problem, best.placement.makespan_s))
-    print(f"{count} graphs of up to 12 subgraphs, each with a proven optimum")
-    heads = ["costs off by", "timings by", "optimal before", "after", "within 2 %", "mean gap before", "after", "worse"]
-    for share, noise in itertools.product(shares, (0.0, 0.01)):
-        row = corrected_row(truths, rng, share, noise)
-        print("\n".join(table(heads, [row])), flush=True)
-    for name, place in (("one lane", single), ("greedy", greedy), ("greedy-correction", correction)):
-        gap = np.array([place(problem).makespan_s / best_s - 1.0 for problem, best_s in truths])
-        print(f"by costs alone, {name}: optimal in {np.mean(gap <= 1e-6):.0%}, mean gap {gap.mean():.2%}")
+def find(file: Path, made: Callable[[int], Iterator[Row]], wanted: Row, count: int, first: int) -> None:
+    """Add lines to ``file`` until there are ``count`` graphs of what is ``wanted``, from number ``first`` on."""
+    numbers = {row["number"] for row in rows(file) if wanted.items() <= row.items()}
+    done = len(numbers)
+    for number in itertools.count(max(numbers, default=first - 1) + 1):
+        if done >= count:
+            return
+        found = list(made(number))
+        with file.open("a") as out:
+            out.writelines(json.dumps(row) + "\n" for row in found)
+        done += bool(found)
+
+
+def rows(file: Path) -> list[Row]:
+    """What was found so far."""
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+HEADS = ["where", "off", "timings", "graphs", "optimal before", "after", "within 0.5 %", "within 2 %", "mean gap"]
+HEADS += ["worse", "by", "worse in turn", "beyond noise", "stolen"]
+
+
+def line(group: Sequence[Row]) -> list[str]:
+    """A line of the table: graphs that have all but the number in common."""
+    before, after = (np.array([row[name] for row in group]) for name in ("before", "after"))
+    one = group[0]
+    near = [
+        np.mean(gap <= limit) for gap, limit in ((before, EQUAL), *((after, n) for n in (EQUAL, 0.005, WORTH - 1.0)))
+    ]
+    worse = after - before
+    cells = [one["where"], f"±{one['off']:.0%}", "" if one["noise"] is None else f"±{one['noise']:.0%}"]
+    cells += [str(len(group)), *(f"{share:.1%}" for share in near), f"{before.mean():.2%}, {after.mean():.2%}"]
+    cells += [str(np.sum(worse > EQUAL)), f"{max(worse.max(), 0.0):.2%}"]
+    if "ratio" not in one:
+        return [*cells, "", "", ""]
+    in_turn = [row["ratio"] for row in group]
+    stolen = [row["stolen"] for row in group]
+    cells += [str(sum(middle < 1.0 for _, middle, _ in in_turn)), str(sum(high < 1.0 for _, _, high in in_turn))]
+    return [*cells, f"{np.mean(stolen):.0%}, {max(stolen):.0%} at most"]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("where", choices=["simulated", "device"])
+    parser.add_argument("where", choices=["simulated", "device", "table"])
     parser.add_argument("--count", type=int, default=60, help="graphs")
-    parser.add_argument("--first", type=int, default=0, help="number of the first one on the device")
-    parser.add_argument(
-        "--off", type=float, help="share that costs are off by at most; 0.2 on the device, else several"
-    )
+    parser.add_argument("--first", type=int, default=0, help="number of the first one")
+    parser.add_argument("--off", type=float, nargs="+", default=SHARES, help="shares that costs are off by at most")
+    parser.add_argument("--file", type=Path, default=FOLDER / "correction.jsonl", help="lines of graphs")
     arguments = parser.parse_args()
-    if arguments.where == "simulated":
-        correction_table(arguments.count, (0.2, 0.1, 0.05, 0.0) if arguments.off is None else (arguments.off,))
-    else:
-        corrected_on_device(arguments.count, arguments.first, 0.2 if arguments.off is None else arguments.off)
+    arguments.file.parent.mkdir(parents=True, exist_ok=True)
+    makes = {"simulated": simulated, "device": on_device}
+    for share in arguments.off if arguments.where in makes else ():
+        made = partial(makes[arguments.where], share=share)
+        find(arguments.file, made, {"where": arguments.where, "off": share}, arguments.count, arguments.first)
+    found = sorted(rows(arguments.file), key=_kind)
+    print("\n".join(table(HEADS, [line(list(group)) for _, group in itertools.groupby(found, _kind)])))
     return 0
+
+
+def _kind(row: Row) -> tuple[str, float, float]:
+    return row["where"], row["off"], row["noise"] or 0.0
 
 
 if __name__ == "__main__":

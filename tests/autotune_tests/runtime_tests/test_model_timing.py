@@ -10,6 +10,7 @@ from autotune.graph.steps import Group
 from autotune.runtime.model_timing import (
     DUEL_RUNS,
     LEAST_RUNS,
+    LOST_RUNS,
     RACE_RUNS,
     WARM_RUNS,
     at_work,
@@ -58,6 +59,20 @@ def test_the_interval_of_a_median_leaves_out_what_is_as_likely_to_be_chance():
     rounds = [1.0 + n for n in range(int(low) - 1, int(high))]
     assert middle == 1.0 + (DUEL_RUNS - 1) / 2
     assert 0.25 < len(rounds) / DUEL_RUNS < 0.4  # 2 * 0.98 / sqrt(40) = 0.31, to whole rounds
+
+
+def test_a_comparison_is_over_once_the_second_one_has_lost_every_round():
+    calls = []
+
+    def slow():
+        calls.append(0)
+        return 1.1
+
+    assert ratios(lambda: 1.0, slow) == pytest.approx((1 / 1.1,) * 3)
+    assert len(calls) == WARM_RUNS + 2 * LOST_RUNS
+    calls.clear()
+    assert ratios(slow, lambda: 1.0) == pytest.approx((1.1,) * 3)  # what is gained is measured in full
+    assert len(calls) >= WARM_RUNS + 2 * DUEL_RUNS
 
 
 def test_what_subgraphs_and_copies_occupy_is_found_in_their_runs():

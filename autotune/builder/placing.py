@@ -33,7 +33,7 @@ WORTH = 1.02
 MOST_MEASURED = 8
 """Other placements that are made and timed to correct one. Heuristic: one takes some seconds on groups of cores."""
 
-SETTLED, MOST_LEARNED = 3, 14
+SETTLED, MOST_LEARNED = 3, 10
 """How often more the same placement must be best by corrected costs; runs of placements that costs are corrected by, at
 most."""
 
@@ -244,18 +244,23 @@ class _Correction(Generic[M]):
         best, same = self._best[0], 0
         self._learn(best)
         for _ in range(MOST_LEARNED):
-            unseen = self._costs.unseen()
-            placement = unseen or exact(self._costs.problem).placement
-            known = self._placed.problem.way(placement) in self._made
-            if not (unseen or self._may_be(placement)) or not (known or len(self._made) <= MOST_MEASURED):
+            rest, unseen = self._costs.least_seen()
+            placement = rest if unseen else exact(self._costs.problem).placement
+            if not (unseen or self._may_be(placement)) or not self._has_room(placement):
                 break
             other = self._candidate(placement)
-            if unseen is None:
+            if not unseen:
                 same, best = same + 1 if other is best else 0, other
-                if same == SETTLED:
-                    break
+            if same == SETTLED:
+                break
             self._learn(other)
+            if same and self._has_room(rest):  # costs that were measured once may be too high, as the best's too low
+                self._learn(self._candidate(rest))
         return best
+
+    def _has_room(self, placement: Placement) -> bool:
+        """Whether ``placement`` was made, or one more may be."""
+        return self._placed.problem.way(placement) in self._made or len(self._made) <= MOST_MEASURED
 
     def _may_be(self, placement: Placement) -> bool:
         return self._alone or len(set(placement.lanes)) > 1

@@ -110,18 +110,17 @@ class MeasuredCosts:
         beside = {kind: table(costs) for kind, costs in given.beside.items()}
         return replace(given, alone=table(given.alone), beside=beside, links=ways)
 
-    def unseen(self) -> Placement | None:
-        """All subgraphs on lanes on which they were not measured, where there are any; None where nothing is unknown.
+    def least_seen(self) -> tuple[Placement, bool]:
+        """All subgraphs on lanes on which they were measured least, and whether some of them were never measured there.
 
         As many runs as there are unlike lanes tell all costs.
         """
         partial, unknown = PartialPlacement(self.problem), False
         for subgraph in self.problem.order:
-            new = [
-                lane
-                for cost, lane in self.problem.choices(subgraph)
-                if cost > LEAST_S and (subgraph, self.problem.alike[lane]) not in self._seen
-            ]
-            unknown = unknown or bool(new)
-            partial.place(subgraph, first_to_end(partial, subgraph, new or None))
-        return partial.finished() if unknown else None
+            able = [(cost, lane) for cost, lane in self.problem.choices(subgraph) if cost > LEAST_S]
+            seen = {lane: self._seen[subgraph, self.problem.alike[lane]] for _, lane in able}
+            fewest = min(seen.values(), default=0)
+            lanes = [lane for lane, times in seen.items() if times == fewest]
+            unknown = unknown or (bool(lanes) and not fewest)
+            partial.place(subgraph, first_to_end(partial, subgraph, lanes or None))
+        return partial.finished(), unknown

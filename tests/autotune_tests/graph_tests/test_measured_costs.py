@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotune.graph.lanes import cpu_lane
+from autotune.graph.lanes import Lane, cpu_lane
 from autotune.graph.measured_costs import MeasuredCosts, Taken, foreseen, occupied
 from autotune.graph.placement import Link, place_all
 from autotune.graph.placers import correction
@@ -52,10 +52,10 @@ def test_runs_on_all_lanes_tell_all_costs(seed, with_device):
     make = device_problem if with_device else random_problem
     believed = replace(make(rng, random_edges(rng, 8)), beside={}, crossing=Link())
     truth = scaled(believed, rng, 1.7)
-    costs, runs, placement = MeasuredCosts(believed), 0, correction(believed)
-    while placement is not None:
+    costs, runs, placement, unseen = MeasuredCosts(believed), 0, correction(believed), True
+    while unseen:
         costs.add(placement, foreseen(truth, placement))
-        placement, runs = costs.unseen(), runs + 1
+        (placement, unseen), runs = costs.least_seen(), runs + 1
     assert runs <= len(set(believed.alike))
     for ours, theirs in zip(costs.problem.alone, truth.alone, strict=True):
         assert ours == pytest.approx(theirs)
@@ -83,5 +83,16 @@ def test_what_has_no_calls_and_takes_no_time_is_never_unseen():
     believed = problem_of(TWO, ((), ()), ((0.0, 0.0), (1.0, None)))
     costs, placement = MeasuredCosts(believed), place_all(believed, (0, 0))
     costs.add(placement, Taken({1: 2.0}, {}))
-    assert costs.unseen() is None
+    assert costs.least_seen()[1] is False
     assert costs.problem.alone == ((0.0, 0.0), (pytest.approx(2.0), None))
+
+
+def test_what_was_measured_least_is_measured_next():
+    believed = problem_of((*TWO[:1], Lane("sim:0", 1, 1, "sim:0")), ((),), ((1.0, 5.0),))
+    costs, lanes = MeasuredCosts(believed), []
+    for _ in range(4):
+        placement, unseen = costs.least_seen()
+        lanes.append((*placement.lanes, unseen))
+        costs.add(placement, Taken({0: 1.0}, {}))
+    assert [lane for lane, _ in lanes] in ([0, 1, 0, 1], [0, 1, 1, 0])
+    assert [unseen for _, unseen in lanes] == [True, True, False, False]

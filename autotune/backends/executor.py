@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -57,4 +58,45 @@ class KernelExecutor(Protocol):
 
     def cancel(self) -> None:
         """End the run in progress before its next kernel, where that is possible."""
+        ...
+
+    def streams(self, others: Sequence[KernelExecutor]) -> Streams | None:
+        """This executor and others of the same program as streams; None where Python takes part in a run."""
+        ...
+
+
+class StreamCall(Protocol):
+    """One request, ready to run."""
+
+    def run(self, timeout_s: float | None) -> list[NDArray[Any]]:
+        """As ``KernelExecutor.run``, on the first stream that is free.
+
+        Raises:
+            BusyError: if none was for ``timeout_s`` seconds.
+            RunError: if a kernel failed, or the request was cancelled.
+        """
+        ...
+
+    def cancel(self) -> None:
+        """End its wait, or its run before the next kernel, and no other's; from any thread."""
+        ...
+
+
+class Streams(Protocol):
+    """Executors of one program, of which a request gets the first that is free; first come, first served.
+
+    Requests wait with their arguments ready and outside of Python's lock: a stream that is free begins the next one
+    without Python.
+    """
+
+    def call(self, inputs: Arrays) -> StreamCall:
+        """A request for ``inputs``, which are as ``KernelExecutor.run`` takes them."""
+        ...
+
+    def stream(self, timeout_s: float | None) -> AbstractContextManager[int]:
+        """The number of an executor that is the caller's for the body alone.
+
+        Raises:
+            BusyError: if none was free for ``timeout_s`` seconds.
+        """
         ...

@@ -8,7 +8,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from autotune.backends.executor import Span
+from autotune.backends.executor import Span, Streams
 from autotune.graph.lanes import Lane
 from autotune.runtime.inputs import Spec
 
@@ -55,3 +55,7 @@ class ArtifactExecutor(ABC):
     @abstractmethod
     def cancel(self) -> None:
         """End the runs in progress in other threads before their next kernel, where that is possible."""
+
+    def streams(self, others: Sequence[ArtifactExecutor]) -> Streams | None:
+        """This executor and others of the same artifact as streams; None where Python takes part in a run."""
+        return None

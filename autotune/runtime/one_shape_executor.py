@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 
 import numpy as np
 
 from autotune.artifact.directory import Artifact
 from autotune.backends.backend_catalog import backend_of
-from autotune.backends.executor import Span
+from autotune.backends.executor import Span, StreamCall, Streams
 from autotune.host.dtypes import as_words, numpy_type, word
 from autotune.runtime.artifact_executor import Array, Arrays, ArtifactExecutor
 
@@ -52,6 +54,12 @@ class OneShapeExecutor(ArtifactExecutor):
         """As ``ArtifactExecutor.cancel``; TVM's virtual machine runs to its end."""
         self._kernels.cancel()
 
+    def streams(self, others: Sequence[ArtifactExecutor]) -> Streams | None:
+        """As ``ArtifactExecutor.streams``."""
+        same = [other._kernels for other in others if isinstance(other, OneShapeExecutor)]
+        streams = self._kernels.streams(same) if self._as_made else None
+        return None if streams is None else OneShapeStreams(streams, self._read)
+
     def _read(self, arrays: Arrays) -> list[Array]:
         """What kernels read: dense arrays, of types that they know. They have no use for arrays without elements."""
         return [np.asarray(as_words(array), order="C") for array in arrays if array.size]
@@ -63,3 +71,23 @@ class OneShapeExecutor(ArtifactExecutor):
             np.zeros(spec.shape, dtype) if 0 in spec.shape else next(kernels).view(dtype)
             for spec, dtype in self._outputs
         ]
+
+
+@dataclass(frozen=True)
+class OneShapeStreams:
+    """As ``Streams``, for arrays as users give them.
+
+    Attributes:
+        read: what kernels read of them.
+    """
+
+    kernels: Streams
+    read: Callable[[Arrays], list[Array]]
+
+    def call(self, inputs: Arrays) -> StreamCall:
+        """As ``Streams.call``."""
+        return self.kernels.call(self.read(inputs))
+
+    def stream(self, timeout_s: float | None) -> AbstractContextManager[int]:
+        """As ``Streams.stream``."""
+        return self.kernels.stream(timeout_s)

@@ -7,7 +7,8 @@ of them.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -20,6 +21,7 @@ from autotune.artifact.composite import Composite, read_composite
 from autotune.artifact.directory import Artifact, read_artifact
 from autotune.artifact.manifest import AUTO, KERNELS, SHAPES, STREAMS, kind_of
 from autotune.backends.backend_catalog import backend_of
+from autotune.backends.executor import Streams
 from autotune.host.machine import core_groups, read_host
 from autotune.runtime.artifact_executor import ArtifactExecutor
 from autotune.runtime.batching import Batch, Batcher, Member
@@ -34,6 +36,10 @@ from autotune.runtime.stream_queue import WIDE, StreamQueue
 from schedules.errors import BusyError, UsageError
 
 Array = NDArray[Any]
+
+NEXT = 1
+"""Requests per stream that wait at the core with their arguments ready. More than one would make no stream busier,
+and the choice of the next request belongs to the queue."""
 
 
 class Request(Future[list[Array]]):
@@ -75,10 +81,12 @@ class Serving:
     def __init__(self, path: Path, threads: int | None, options: ServeOptions) -> None:
         opened = _Opened(path, threads, options.streams)
         self._executors: Mapping[int, ArtifactExecutor] = opened.executors
-        self._queue = StreamQueue(opened.streams, WIDE in self._executors, options.max_queue)
+        self._streams = opened.native_streams() if options.max_batch == 1 else None
+        places = opened.streams * (1 if self._streams is None else 1 + NEXT)
+        self._queue = StreamQueue(places, WIDE in self._executors, options.max_queue)
         self._batcher = None if options.max_batch == 1 else _batcher(path, opened.artifact, options)
-        self._pool = ThreadPoolExecutor(opened.streams, thread_name_prefix="tune-stream")
-        self._running: dict[int, Batch] = {}
+        self._pool = ThreadPoolExecutor(places, thread_name_prefix="tune-stream")
+        self._running: dict[int, tuple[Batch, Callable[[], None]]] = {}
         self._lock = threading.Lock()
         self.streams = opened.streams
         self.first = self._executors.get(WIDE) or self._executors[0]
@@ -98,6 +106,13 @@ class Serving:
             BusyError: if there was no stream for ``timeout_s`` seconds.
             RunError: as ``ArtifactExecutor.run``.
         """
+        if self._streams is not None:
+            end = None if timeout_s is None else time.monotonic() + timeout_s
+            place = self._queue.acquire(timeout_s)
+            try:
+                return self._streams.call(arrays).run(None if end is None else end - time.monotonic())
+            finally:
+                self._queue.release(place)
         if self._batcher is None:
             with self.stream(timeout_s) as executor:
                 return executor.run(arrays)
@@ -115,6 +130,10 @@ class Serving:
         Raises:
             BusyError: if there was none for ``timeout_s`` seconds.
         """
+        if self._streams is not None:
+            with self._streams.stream(timeout_s) as stream:
+                yield self._executors[stream]
+            return
         stream = self._queue.acquire(timeout_s)
         try:
             yield self._executors[stream]
@@ -155,8 +174,13 @@ class Serving:
             self._batcher.close(batch)
         if not batch.begin():
             return []
+        if self._streams is not None:
+            call = self._streams.call(batch.members[0].arrays)
+            with self._lock:
+                self._running[stream] = batch, call.cancel
+            return [call.run(None)]
         with self._lock:
-            self._running[stream] = batch
+            self._running[stream] = batch, self._executors[stream].cancel
         run = self._executors[stream].run
         return batch.run(run) if self._batcher is None else self._batcher.run(batch, run)
 
@@ -174,9 +198,9 @@ class Serving:
 
     def _stop(self, request: Request) -> None:
         with self._lock:
-            for stream, batch in self._running.items():
+            for batch, cancel in self._running.values():
                 if len(batch.members) == 1 and batch.members[0].answer is request:
-                    self._executors[stream].cancel()
+                    cancel()
 
 
 class _Opened:
@@ -204,6 +228,13 @@ class _Opened:
         self.executors = {stream: self._open(narrow, each, group) for stream, group in enumerate(groups)}
         if narrow != wide:
             self.executors[WIDE] = self._open(wide, threads, ())
+
+    def native_streams(self) -> Streams | None:
+        """The streams, where a run is one call of the core's and no request gets all of them."""
+        if WIDE in self.executors:
+            return None
+        first, *others = (self.executors[stream] for stream in range(self.streams))
+        return first.streams(others)
 
     def _open(self, tuned_for: int, threads: int | None, cpus: Sequence[int]) -> ArtifactExecutor:
         """What runs the kernels that were tuned for so many threads."""

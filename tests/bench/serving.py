@@ -18,12 +18,14 @@ import json
 import statistics
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import psutil
@@ -31,6 +33,8 @@ from numpy.typing import NDArray
 
 from autotune.runtime.session import InferenceSession
 from tests.models import save
+
+Made = TypeVar("Made")
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "build/serving"
@@ -47,9 +51,15 @@ LIGHT = (
 LOAD = 0.7
 """Requests per second of the load step over what the streams answer at most."""
 
-CAPACITY_S, LOAD_S = 5.0, 20.0
-"""Seconds in which the most is found, and of sending at the share of it. 20 s are 2,000 requests of 10 ms on two
-streams at this share: the slowest percent of them is 14."""
+SEGMENT_S, CAPACITY_S, LOAD_S = 1.0, 8.0, 40.0
+"""Seconds between two looks at the machine's speed, and for which the most is sought, and requests are sent at the
+share of it, for each of the two ways. 14 s of calm are 2,000 requests of 10 ms on two streams: the slowest percent of
+them is 20."""
+
+CALM = 1.12
+"""Time of a fixed piece of work on both CPUs over its least, up to which the machine counts as calm. Ice Lake, two
+virtual CPUs: within 1.05 while each has a core, 1.3 beside a busy neighbour, 1.95 while both are on one core, for
+0.3 to 6 s."""
 
 
 def single_of(folder: Path, model: str) -> Path:
@@ -75,6 +85,55 @@ def clients(folder: Path, model: str, count: int, rounds: int) -> dict[str, Any]
     line += ["--clients", str(count), "--against", against, "--rounds", str(rounds), "--json", "--quiet"]
     done = subprocess.run([*TUNE, *line], check=True, stdout=subprocess.PIPE, text=True)
     return dict(json.loads(done.stdout))
+
+
+@dataclass
+class CoreSpeed:
+    """How fast two CPUs are when both compute, from ``core_speed.c``. To be used as a context.
+
+    Attributes:
+        seen: milliseconds of every look.
+    """
+
+    seen: list[float] = field(default_factory=list)
+
+    def __enter__(self) -> CoreSpeed:
+        """Compile and start it."""
+        self._folder = tempfile.TemporaryDirectory(prefix="tune-speed-")
+        program = Path(self._folder.name) / "core_speed"
+        source = Path(__file__).with_name("core_speed.c")
+        subprocess.run(["gcc", "-O3", "-march=native", "-pthread", source, "-o", program], check=True)
+        self._process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End it."""
+        self._process.communicate()
+        self._folder.cleanup()
+
+    def look(self) -> float:
+        """Milliseconds of the piece of work now."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        self.seen.append(float(self._process.stdout.readline()))
+        return self.seen[-1]
+
+    def segments(self, seconds: float, work: Callable[[], Made]) -> list[tuple[float, Made]]:
+        """What ``work`` made each time, for so many seconds, and the slower look of those before and after it."""
+        made = []
+        end, before = time.perf_counter() + seconds, self.look()
+        while time.perf_counter() < end:
+            each = work()
+            after = self.look()
+            made.append((max(before, after), each))
+            before = after
+        return made
+
+    def calm(self, segments: Sequence[tuple[float, Made]]) -> list[Made]:
+        """Those between two calm looks."""
+        return [made for slower, made in segments if slower <= CALM * min(self.seen)]
 
 
 def capacity(session: InferenceSession, feed: Mapping[str, Any], seconds: float) -> tuple[float, float]:
@@ -138,7 +197,11 @@ def stolen_since(before: Any) -> float:
 
 
 def load(folder: Path, model: str, seconds: float = LOAD_S) -> dict[str, Any]:
-    """Send requests at a share of the most that the streams answer: evenly, and at random moments."""
+    """Send requests at a share of the most that the streams answer: evenly, and at random moments.
+
+    In segments, between which the machine's speed is looked at: the most is that of calm ones, and what was answered in
+    calm ones is told beside all.
+    """
     session = InferenceSession(folder / f"{model}.throughput.tuned")
     rng = np.random.default_rng(0)
     feed = {
@@ -147,16 +210,40 @@ def load(folder: Path, model: str, seconds: float = LOAD_S) -> dict[str, Any]:
         else np.zeros([int(n) for n in each.shape], np.int64)
         for each in session.get_inputs()
     }
-    rate, service_s = capacity(session, feed, CAPACITY_S)
-    count = int(LOAD * rate * seconds)
-    even = np.arange(count) / (LOAD * rate)
-    made: dict[str, Any] = {"requests_per_s": rate, "streams": session.streams, "requests": count}
-    for name, due in (("even", even), ("random", np.cumsum(rng.exponential(1.0 / (LOAD * rate), count)))):
-        before = psutil.cpu_times()
-        made[name] = percentiles(send_at(session, feed, due))
-        made[name]["stolen"] = stolen_since(before)
-        made[f"{name}_ideal"] = percentiles(ideal_s(due, session.streams, service_s))
+    made: dict[str, Any] = {"streams": session.streams}
+    with CoreSpeed() as speed:
+        most = speed.segments(CAPACITY_S, lambda: capacity(session, feed, SEGMENT_S))
+        calm = speed.calm(most) or [each for _, each in most]
+        rate, service_s = (statistics.median(each) for each in zip(*calm, strict=True))
+        count = int(LOAD * rate * SEGMENT_S)
+        made |= {"requests_per_s": rate, "service_ms": 1e3 * service_s}
+        ways: dict[str, Callable[[], NDArray[np.float64]]] = {
+            "even": lambda: np.arange(count) / (LOAD * rate),
+            "random": lambda: np.cumsum(rng.exponential(1.0 / (LOAD * rate), count)),
+        }
+        sent = {}
+        for name, moments in ways.items():
+            before = psutil.cpu_times()
+            sent[name] = speed.segments(seconds, partial(_sent, session, feed, moments, service_s))
+            made[f"{name}_stolen"] = stolen_since(before)
+        for name, segments in sent.items():
+            for which, some in (("calm", speed.calm(segments)), ("all", [each for _, each in segments])):
+                if some:
+                    took, ideal = (np.concatenate(each) for each in zip(*some, strict=True))
+                    made[f"{name}_{which}"] = {"segments": len(some), "requests": len(took)} | percentiles(took)
+                    made[f"{name}_{which}_ideal"] = percentiles(ideal)
     return made
+
+
+def _sent(
+    session: InferenceSession,
+    feed: Mapping[str, Any],
+    moments: Callable[[], NDArray[np.float64]],
+    service_s: float,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """What ``send_at`` gives in one segment, and what an ideal queue would."""
+    due = moments()
+    return send_at(session, feed, due), ideal_s(due, session.streams, service_s)
 
 
 def measured(folder: Path, model: str, step: str) -> dict[str, Any]:
@@ -185,16 +272,17 @@ def clients_table(folder: Path, models: Sequence[str]) -> list[str]:
 
 def load_table(folder: Path, models: Sequence[str]) -> list[str]:
     """Lines of what ``load`` measured."""
-    head = (
-        "| model | requests/s at most | evenly: p50, p99 ms | p99 / p50 | at random moments: p50, p99 ms | p99 / p50 "
-    )
-    lines = [head + "| of an ideal queue | stolen by the host % |", "|---|" + "---:|" * 7]
+    head = "| model | requests/s at most | sent | seconds | p50, p99 ms | p99 / p50 | of an ideal queue "
+    lines = [head + "| stolen by the host % |", "|---|---:|---|" + "---:|" * 5]
     for model in models:
-        if data := measured(folder, model, "load"):
-            even, random, ideal = (data[name] for name in ("even", "random", "random_ideal"))
-            cells = [f"{each['p50_ms']:.1f}, {each['p99_ms']:.1f} | {each['ratio']:.2f}" for each in (even, random)]
-            cells += [f"{ideal['ratio']:.2f}", f"{100 * even['stolen']:.1f}, {100 * random['stolen']:.1f}"]
-            lines.append(f"| {model} | {data['requests_per_s']:.1f} | {' | '.join(cells)} |")
+        data = measured(folder, model, "load")
+        for name, which in ((name, which) for name in ("even", "random") for which in ("calm", "all")):
+            if f"{name}_{which}" not in data:
+                continue
+            own, ideal = data[f"{name}_{which}"], data[f"{name}_{which}_ideal"]
+            cells = [f"{own['segments'] * SEGMENT_S:.0f}", f"{own['p50_ms']:.1f}, {own['p99_ms']:.1f}"]
+            cells += [f"{each['ratio']:.2f}" for each in (own, ideal)] + [f"{100 * data[f'{name}_stolen']:.1f}"]
+            lines.append(f"| {model} | {data['requests_per_s']:.1f} | {name}, {which} | {' | '.join(cells)} |")
     return lines if len(lines) > 2 else []
 
 

@@ -12,6 +12,8 @@
 //                skipped, but every group is still marked as done: nobody waits for ever.
 #include "core.h"
 
+#include <errno.h>
+#include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
@@ -19,6 +21,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -168,6 +171,15 @@ struct tune_core {
   pthread_cond_t wake;
   Flag epoch, sleepers, stop, abort, failed;  // failed: number of the group, plus one
   char error[sizeof(tune_report::text)];
+};
+
+struct tune_streams {
+  pthread_mutex_t lock;
+  int64_t count, idle_count;
+  tune_stream* streams;
+  int64_t* idle;        // numbers of the streams that are free, the one that was left last at the end
+  tune_request* first;  // those that wait
+  tune_request** last;
 };
 
 namespace {
@@ -659,6 +671,73 @@ int run_once(tune_core* core, const void* const* inputs, void* const* outputs, t
   return say(report, TUNE_OK, "");
 }
 
+// Streams.
+
+enum { NEW = 0, WAITING = 1, RUNNING = 2, ENDED = 3 };  // a request's state, which is also what its thread sleeps on
+
+long futex(int32_t* word, int operation, int32_t value, const struct timespec* time) {
+  return syscall(SYS_futex, word, operation | FUTEX_PRIVATE_FLAG, value, time, nullptr, FUTEX_BITSET_MATCH_ANY);
+}
+
+void set_state(tune_request* request, int32_t state) { __atomic_store_n(&request->state, state, __ATOMIC_RELEASE); }
+
+void leave_queue(tune_streams* streams, tune_request* request) {
+  tune_request** at = &streams->first;
+  while (*at != request) at = &(*at)->next;
+  *at = request->next;
+  if (*at == nullptr) streams->last = at;
+}
+
+// The idle stream of the CPU that the caller is on, whose caches have what it has just written, else the one that was
+// left last.
+int64_t pop_idle(tune_streams* streams) {
+  const int cpu = sched_getcpu();
+  int64_t* last = &streams->idle[--streams->idle_count];
+  for (int64_t* each = streams->idle; each < last; ++each) {
+    if (streams->streams[*each].cpu != cpu) continue;
+    const int64_t found = *each;
+    *each = *last;
+    return found;
+  }
+  return *last;
+}
+
+// Sleeps until the request is no longer waiting, or `timeout_ns` have passed.
+void await_stream(tune_request* request, int64_t timeout_ns) {
+  const int64_t end = now_ns() + timeout_ns;
+  const struct timespec until = {static_cast<time_t>(end / 1000000000LL), static_cast<long>(end % 1000000000LL)};
+  while (__atomic_load_n(&request->state, __ATOMIC_ACQUIRE) == WAITING) {
+    // The bitset's form takes the moment of the end, not the time that is left.
+    if (futex(&request->state, FUTEX_WAIT_BITSET, WAITING, timeout_ns < 0 ? nullptr : &until) != 0 &&
+        errno == ETIMEDOUT) {
+      return;
+    }
+  }
+}
+
+int take(tune_streams* streams, tune_request* request, int64_t timeout_ns) {
+  pthread_mutex_lock(&streams->lock);
+  if (request->cancelled == 0 && streams->idle_count > 0) {
+    request->stream = static_cast<int32_t>(pop_idle(streams));
+    set_state(request, RUNNING);
+  } else if (request->cancelled == 0) {
+    request->thread = static_cast<int32_t>(syscall(SYS_gettid));
+    *streams->last = request;
+    streams->last = &request->next;
+    set_state(request, WAITING);
+    pthread_mutex_unlock(&streams->lock);
+    await_stream(request, timeout_ns);
+    pthread_mutex_lock(&streams->lock);
+    if (request->state == WAITING) {
+      leave_queue(streams, request);
+      set_state(request, ENDED);
+    }
+  }
+  const int status = request->state == RUNNING ? TUNE_OK : request->cancelled != 0 ? TUNE_CANCELLED : TUNE_BUSY;
+  pthread_mutex_unlock(&streams->lock);
+  return status;
+}
+
 void free_core(tune_core* core) {
   for (int64_t i = 0; core->threads != nullptr && i < core->threads_count; ++i) {
     for (Workspace& space : core->threads[i].workspaces) unmap(&space.region);
@@ -753,5 +832,80 @@ void tune_core_close(tune_core* core) {
   if (core == nullptr) return;
   if (core->pid.load() == getpid()) join_threads(core, core->threads_count);
   free_core(core);
+}
+
+int tune_streams_open(const tune_stream* streams, int64_t count, tune_streams** made) {
+  const size_t bytes = sizeof(tune_streams) + static_cast<size_t>(count) * (sizeof(tune_stream) + sizeof(int64_t));
+  *made = static_cast<tune_streams*>(calloc(1, bytes));
+  if (*made == nullptr) return TUNE_NO_MEMORY;
+  pthread_mutex_init(&(*made)->lock, nullptr);
+  (*made)->count = (*made)->idle_count = count;
+  (*made)->streams = reinterpret_cast<tune_stream*>(*made + 1);
+  (*made)->idle = reinterpret_cast<int64_t*>((*made)->streams + count);
+  (*made)->last = &(*made)->first;
+  memcpy((*made)->streams, streams, static_cast<size_t>(count) * sizeof(tune_stream));
+  for (int64_t i = 0; i < count; ++i) (*made)->idle[i] = count - 1 - i;
+  return TUNE_OK;
+}
+
+void tune_streams_close(tune_streams* streams) { free(streams); }
+
+int tune_streams_take(tune_streams* streams, tune_request* request, int64_t timeout_ns) {
+  cpu_set_t before;
+  const bool known = sched_getaffinity(0, sizeof(before), &before) == 0;
+  const int status = take(streams, request, timeout_ns);
+  if (known && request->thread != 0) sched_setaffinity(0, sizeof(before), &before);
+  return status;
+}
+
+void tune_streams_give(tune_streams* streams, tune_request* request) {
+  const int64_t stream = request->stream;
+  pthread_mutex_lock(&streams->lock);
+  set_state(request, ENDED);
+  tune_request* next = streams->first;
+  if (next == nullptr) {
+    streams->idle[streams->idle_count++] = stream;
+  } else {
+    leave_queue(streams, next);
+    const int64_t cpu = streams->streams[stream].cpu;
+    if (cpu >= 0) {  // it wakes up where it is to run, and not where another stream runs
+      cpu_set_t one;
+      CPU_ZERO(&one);
+      CPU_SET(static_cast<int>(cpu), &one);
+      sched_setaffinity(next->thread, sizeof(one), &one);
+    }
+    next->stream = static_cast<int32_t>(stream);
+    set_state(next, RUNNING);
+  }
+  pthread_mutex_unlock(&streams->lock);
+  if (next != nullptr) futex(&next->state, FUTEX_WAKE, 1, nullptr);  // the address alone: it may have woken by itself
+}
+
+int tune_streams_run(tune_streams* streams, tune_request* request, int64_t timeout_ns, const void* const* inputs,
+                     void* const* outputs, tune_report* report) {
+  cpu_set_t before;
+  const bool known = sched_getaffinity(0, sizeof(before), &before) == 0;
+  const int status = take(streams, request, timeout_ns);
+  if (status != TUNE_OK) return say(report, status, status == TUNE_BUSY ? "no stream was free" : "the run was cancelled");
+  const tune_stream* stream = &streams->streams[request->stream];
+  const int ended = stream->run(stream->core, inputs, outputs, nullptr, report);
+  // Before the next request gets the stream, beside which this thread would have to stay.
+  if (known && request->thread != 0) sched_setaffinity(0, sizeof(before), &before);
+  tune_streams_give(streams, request);
+  return ended;
+}
+
+void tune_streams_cancel(tune_streams* streams, tune_request* request) {
+  pthread_mutex_lock(&streams->lock);
+  request->cancelled = 1;
+  if (request->state == WAITING) {
+    leave_queue(streams, request);
+    set_state(request, ENDED);
+    futex(&request->state, FUTEX_WAKE, 1, nullptr);
+  } else if (request->state == RUNNING) {
+    const tune_stream* stream = &streams->streams[request->stream];
+    stream->cancel(stream->core);
+  }
+  pthread_mutex_unlock(&streams->lock);
 }
 }

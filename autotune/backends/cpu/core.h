@@ -12,7 +12,15 @@
 
 extern "C" {
 
-enum { TUNE_OK = 0, TUNE_INVALID = 1, TUNE_NO_MEMORY = 2, TUNE_NO_THREADS = 3, TUNE_FAILED = 4, TUNE_CANCELLED = 5 };
+enum {
+  TUNE_OK = 0,
+  TUNE_INVALID = 1,
+  TUNE_NO_MEMORY = 2,
+  TUNE_NO_THREADS = 3,
+  TUNE_FAILED = 4,
+  TUNE_CANCELLED = 5,
+  TUNE_BUSY = 6
+};
 
 // A program. The words, 64-bit integers, position-independent, in this order:
 //   bytes of the arena
@@ -57,6 +65,40 @@ TUNE_API void tune_core_cancel(tune_core* core);
 
 // Ends the threads and frees everything. No run may be on.
 TUNE_API void tune_core_close(tune_core* core);
+
+// Streams: cores of one program, each with a CPU or more of its own. Whoever asks for one gets the first that is free, in
+// the order in which they asked. Between the end of a run and the begin of the next one on its stream there is a wake-up
+// and nothing else: a request that waits has its arguments ready, and its thread is sent to the stream's CPU by the one
+// that leaves it.
+struct tune_stream {
+  tune_core* core;
+  int (*run)(tune_core*, const void* const*, void* const*, int64_t*, tune_report*);  // those of the core's library
+  void (*cancel)(tune_core*);
+  int64_t cpu;  // of the caller's thread; negative: wherever the system likes
+};
+
+// A request; zeros before it is used, and only used once. Valid until the call that it was given to has returned.
+struct tune_request {
+  int32_t state, stream, cancelled, thread;
+  tune_request* next;
+};
+
+struct tune_streams;
+
+TUNE_API int tune_streams_open(const tune_stream* streams, int64_t count, tune_streams** made);
+TUNE_API void tune_streams_close(tune_streams* streams);
+
+// TUNE_OK and request->stream, which is the caller's until tune_streams_give; TUNE_BUSY after timeout_ns (negative: none)
+// or TUNE_CANCELLED.
+TUNE_API int tune_streams_take(tune_streams* streams, tune_request* request, int64_t timeout_ns);
+TUNE_API void tune_streams_give(tune_streams* streams, tune_request* request);
+
+// Takes a stream, runs as tune_core_run does, and gives it back.
+TUNE_API int tune_streams_run(tune_streams* streams, tune_request* request, int64_t timeout_ns, const void* const* inputs,
+                              void* const* outputs, tune_report* report);
+
+// Ends the wait, or the run before its next kernel, of this request alone. Safe from any thread.
+TUNE_API void tune_streams_cancel(tune_streams* streams, tune_request* request);
 
 // For functions given as kernels: why the call that is about to return a value other than 0 failed.
 TUNE_API void tune_core_raise(const char* text);

@@ -7,17 +7,19 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from ctypes import c_int, c_int32, c_void_p
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autotune.backends.cpu.native_library import CANCELLED, OK, NativeLibrary, Program, Report, Settings
+from autotune.backends.cpu.native_streams import NativeStreams
 from autotune.backends.cpu.program_words import groups_of, host_operands, lanes_of, nbytes, program_words
-from autotune.backends.executor import Arrays, Span
+from autotune.backends.executor import Arrays, KernelExecutor, Span
 from autotune.graph.lanes import Lane, cpu_lane
 from autotune.graph.steps import Operand, Steps
-from schedules.errors import RunError, last_line
+from schedules.errors import ArtifactError, RunError, last_line
 
 ANYWHERE = -1
 """In place of a CPU: the thread is not pinned."""
@@ -42,6 +44,22 @@ UNKNOWN: Known = (lambda: None, 0)
 
 KERNEL = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_int32, c_void_p)
 """A kernel's type, TVM's ``TVMFFISafeCallType``; its arguments are 16 bytes each, the latter 8 a tensor's address."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """The arguments of one run.
+
+    Attributes:
+        inputs, outputs: the arrays.
+        given, made: where they lie.
+    """
+
+    inputs: Arrays
+    outputs: list[NDArray[Any]]
+    given: ctypes.Array[c_void_p]
+    made: ctypes.Array[c_void_p]
+    report: Report
 
 
 class NativeExecutor:
@@ -69,9 +87,10 @@ class NativeExecutor:
         self.lanes = steps.lanes or (cpu_lane(0, len(cpus)),)
         self.groups = groups_of(steps)
         self._steps, self._weights, self._devices = steps, weights, devices or {}
-        self._core_library = next(iter(libraries.values()))
+        self.library = next(iter(libraries.values()))
+        self.first_cpu = int(cpus[0])
         for library in libraries.values():
-            library.adopt(self._core_library)
+            library.adopt(self.library)
         self._inputs = _input_bytes(steps)
         self._last: list[Known] = []  # of a run's inputs
         self._callbacks: list[Any] = []  # the core calls them, so they must live as long as it
@@ -83,17 +102,15 @@ class NativeExecutor:
         handle, report = c_void_p(), Report()
         self._places = places  # the core reads outputs that are weights through it
         settings = Settings(len(cpus), where.ctypes.data, True)
-        if self._core_library.open(program, settings, ctypes.addressof(handle), ctypes.addressof(report)) != OK:
+        if self.library.open(program, settings, ctypes.addressof(handle), ctypes.addressof(report)) != OK:
             raise RunError(f"the model cannot be opened: {report.message}; free memory, or ask for fewer threads")
-        self._handle = handle
+        self.handle = handle
         # Threads end before the interpreter does: they may be inside a kernel of a library that would be unloaded.
         self._close = weakref.finalize(self, _close, tuple(libraries.values()), handle, self._callbacks)
 
     def run(self, inputs: Arrays) -> list[NDArray[Any]]:
         """As ``KernelExecutor.run``; an error names the subgraph and its lane."""
-        outputs = [np.empty(operand.shape, operand.dtype) for operand in self._steps.outputs]
-        self._run(inputs, outputs, None)
-        return outputs
+        return self._run(inputs, None)
 
     def timeline(self, inputs: Arrays) -> list[Span]:
         """Run once; when every group ran."""
@@ -109,7 +126,7 @@ class NativeExecutor:
 
     def cancel(self) -> None:
         """End the run that is on before its next kernel; it raises ``RunError``."""
-        self._core_library.cancel(self._handle)
+        self.library.cancel(self.handle)
 
     def close(self) -> None:
         """End the threads; safe to call twice. No run may be on."""
@@ -117,16 +134,22 @@ class NativeExecutor:
 
     def _times(self, inputs: Arrays) -> NDArray[np.float64]:
         """(groups + calls, 2) seconds at which each of one run began and ended."""
-        outputs = [np.empty(operand.shape, operand.dtype) for operand in self._steps.outputs]
         times = np.zeros((len(self.groups) + len(self._steps.calls), 2), np.int64)
-        self._run(inputs, outputs, times.ctypes.data)
+        self._run(inputs, times.ctypes.data)
         return np.asarray((times - times[:, 0].min(initial=times.max(initial=0))) * 1e-9)
 
-    def _run(self, inputs: Arrays, outputs: Arrays, times: int | None) -> None:
-        report = Report()
+    def prepared(self, inputs: Arrays) -> Run:
+        """A run for ``inputs``, on this executor or another one of the same program."""
+        outputs = [np.empty(operand.shape, operand.dtype) for operand in self._steps.outputs]
         given = (c_void_p * len(inputs))(*self._addresses(inputs))
-        made = (c_void_p * len(outputs))(*map(_address, outputs))
-        status = self._core_library.run(self._handle, given, made, times, report)
+        return Run(inputs, outputs, given, (c_void_p * len(outputs))(*map(_address, outputs)), Report())
+
+    def check(self, status: int, report: Report) -> None:
+        """Raise what a run that ended with ``status`` said.
+
+        Raises:
+            RunError: naming the subgraph and its lane, unless it is ``OK``.
+        """
         if status == OK:
             return
         if report.group < 0:
@@ -136,6 +159,19 @@ class NativeExecutor:
             f"subgraph {group.name!r} failed on lane {self.lanes[group.lane].name}: {report.message}; "
             "build the artifact again, and report the model if it stays"
         )
+
+    def streams(self, others: Sequence[KernelExecutor]) -> NativeStreams | None:
+        """As ``KernelExecutor.streams``; None of an artifact that was built by a version without them."""
+        same = [other for other in others if isinstance(other, NativeExecutor)]
+        try:
+            return NativeStreams([self, *same])
+        except ArtifactError:
+            return None
+
+    def _run(self, inputs: Arrays, times: int | None) -> list[NDArray[Any]]:
+        run = self.prepared(inputs)
+        self.check(self.library.run(self.handle, run.given, run.made, times, run.report), run.report)
+        return run.outputs
 
     def _addresses(self, arrays: Arrays) -> list[int]:
         """Where the arrays of a run lie. Those that the last run was given, too, are not asked again.
@@ -157,7 +193,7 @@ class NativeExecutor:
         for group in self.groups:
             lane = lanes[group.lane]
             # Where nothing was placed, kernels may run on another number of threads than they were built for.
-            library = libraries[lane.threads] if self._steps.lanes and not lane.device else self._core_library
+            library = libraries[lane.threads] if self._steps.lanes and not lane.device else self.library
             for _ in range(group.calls):
                 step = next(calls)
                 found.append(
@@ -169,7 +205,7 @@ class NativeExecutor:
 
     def _callback(self, function: DeviceCall, operands: Sequence[Operand]) -> int:
         """Address of a kernel that calls ``function``."""
-        library = self._core_library
+        library = self.library
 
         def call(_: int, arguments: int, count: int, _result: int) -> int:
             if not hasattr(_attached, "state"):

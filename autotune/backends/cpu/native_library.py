@@ -6,7 +6,7 @@ import ctypes
 import tempfile
 import weakref
 from _ctypes import dlclose
-from ctypes import POINTER, c_char, c_int, c_int64, c_void_p
+from ctypes import POINTER, c_char, c_int, c_int32, c_int64, c_void_p
 from pathlib import Path
 
 from schedules.errors import ArtifactError
@@ -14,8 +14,8 @@ from schedules.errors import ArtifactError
 HOOKS = 4
 """Addresses that ``tune_core_hooks`` tells."""
 
-OK, CANCELLED = 0, 5
-"""Results of ``tune_core_run``, as in ``core.h``."""
+OK, CANCELLED, BUSY = 0, 5, 6
+"""Results of ``tune_core_run`` and ``tune_streams_run``, as in ``core.h``."""
 
 
 class Program(ctypes.Structure):
@@ -41,6 +41,24 @@ class Report(ctypes.Structure):
         return bytes(self.text).decode(errors="replace")
 
 
+class Stream(ctypes.Structure):
+    """``tune_stream``."""
+
+    _fields_ = (("core", c_void_p), ("run", c_void_p), ("cancel", c_void_p), ("cpu", c_int64))
+
+
+class Request(ctypes.Structure):
+    """``tune_request``."""
+
+    _fields_ = (
+        ("state", c_int32),
+        ("stream", c_int32),
+        ("cancelled", c_int32),
+        ("thread", c_int32),
+        ("next", c_void_p),
+    )
+
+
 class NativeLibrary:
     """The code in ``path`` as it is on disk now; it stays loaded as long as this object lives.
 
@@ -61,11 +79,22 @@ class NativeLibrary:
             except OSError as error:
                 raise ArtifactError(f"{path} cannot be loaded ({error}); build the artifact again") from error
         self._close = weakref.finalize(self, dlclose, self._library._handle)
-        self.open = self._function("tune_core_open", c_int, POINTER(Program), POINTER(Settings), c_void_p, c_void_p)
-        self.run = self._function("tune_core_run", c_int, c_void_p, c_void_p, c_void_p, c_void_p, POINTER(Report))
-        self.cancel = self._function("tune_core_cancel", None, c_void_p)
-        self.close = self._function("tune_core_close", None, c_void_p)
-        self.fail = self._function("tune_core_raise", None, ctypes.c_char_p)
+        self.open = self.function("tune_core_open", c_int, POINTER(Program), POINTER(Settings), c_void_p, c_void_p)
+        self.run = self.function("tune_core_run", c_int, c_void_p, c_void_p, c_void_p, c_void_p, POINTER(Report))
+        self.cancel = self.function("tune_core_cancel", None, c_void_p)
+        self.close = self.function("tune_core_close", None, c_void_p)
+        self.fail = self.function("tune_core_raise", None, ctypes.c_char_p)
+
+    def function(self, name: str, result: type[c_int] | None, *arguments: object) -> ctypes._NamedFuncPointer:
+        """A function of the core's.
+
+        Raises:
+            ArtifactError: if there is none of this name: the artifact was built by another version.
+        """
+        self._address(name)
+        function = self._library[name]
+        function.restype, function.argtypes = result, arguments  # type: ignore[assignment]
+        return function
 
     def kernel(self, symbol: str) -> int:
         """Address of a kernel.
@@ -78,14 +107,8 @@ class NativeLibrary:
     def adopt(self, other: NativeLibrary) -> None:
         """Let the kernels of this library run their parallel loops on the core of ``other``."""
         hooks = (c_void_p * HOOKS)()
-        other._function("tune_core_hooks", None, c_void_p)(hooks)
-        self._function("tune_core_adopt", None, c_void_p)(hooks)
-
-    def _function(self, name: str, result: type[c_int] | None, *arguments: object) -> ctypes._NamedFuncPointer:
-        self._address(name)
-        function = self._library[name]
-        function.restype, function.argtypes = result, arguments  # type: ignore[assignment]
-        return function
+        other.function("tune_core_hooks", None, c_void_p)(hooks)
+        self.function("tune_core_adopt", None, c_void_p)(hooks)
 
     def _address(self, name: str) -> int:
         try:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tvm import relax
 
 from autotune.backends.cpu.libraries import set_threads
-from autotune.backends.executor import Arrays, Span
+from autotune.backends.executor import Arrays, KernelExecutor, Span
 from autotune.graph.lanes import Lane
 from autotune.host.pages import KERNEL_ALIGNMENT
 
@@ -55,6 +55,9 @@ class VmExecutor:
 
     def cancel(self) -> None:
         """Does nothing: a run goes on to its end."""
+
+    def streams(self, others: Sequence[KernelExecutor]) -> None:
+        """None: the virtual machine is called from Python."""
 
 
 def _tensor(array: NDArray[Any]) -> tvm.runtime.Tensor:

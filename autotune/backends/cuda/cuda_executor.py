@@ -21,7 +21,7 @@ import tvm
 from numpy.typing import NDArray
 
 from autotune.backends.cuda.driver import Driver
-from autotune.backends.executor import Arrays, Span
+from autotune.backends.executor import Arrays, KernelExecutor, Span
 from autotune.graph.lanes import Lane
 from autotune.graph.steps import Operand, Steps
 from schedules.errors import ArtifactError, MeasureError
@@ -121,6 +121,9 @@ class CudaExecutor:
 
     def cancel(self) -> None:
         """Does nothing: a run goes on to its end."""
+
+    def streams(self, others: Sequence[KernelExecutor]) -> None:
+        """None: a device has one stream."""
 
     def _launch(self) -> None:
         """Put the whole program on the stream."""

@@ -16,6 +16,7 @@ from autotune.importer.onnx_model.simplify import simplify
 from autotune.importer.program import import_program
 from autotune.interface import Interface, OpenSpec
 from autotune.runtime.artifact_executor import ArtifactExecutor
+from autotune.runtime.one_shape_executor import OneShapeExecutor
 from autotune.runtime.serve_options import ServeOptions
 from autotune.runtime.serving import Serving
 from autotune.runtime.stream_queue import WIDE
@@ -57,8 +58,9 @@ class Slow(ArtifactExecutor):
 
 
 @pytest.fixture
-def slow(tiny_built):
+def slow(tiny_built, monkeypatch):
     """A serving of two streams that wait to be let go."""
+    monkeypatch.setattr(OneShapeExecutor, "streams", lambda _self, _others: None)
     serving = Serving(tiny_built.artifact, None, ServeOptions(streams=2, max_queue=2))
     serving._executors = {0: Slow(), 1: Slow()}
     yield serving
@@ -200,3 +202,24 @@ def test_requests_of_a_queue_end_in_the_order_they_came(slow):
     time.sleep(0.01)
     assert ended == [0, 1]
     assert not all(request.done() for request in blocked)
+
+
+def test_requests_wait_at_the_core_where_a_run_is_one_call_of_it(tiny_built):
+    serving = Serving(tiny_built.artifact, None, ServeOptions(streams=2))
+    assert serving._streams is not None
+    arrays = [np.random.default_rng(seed).standard_normal((1, 16, 8, 8)).astype(np.float32) for seed in range(16)]
+    want = [serving.first.run([array]) for array in arrays]
+    with serving.stream() as one, serving.stream() as other:
+        assert one is not other
+        with pytest.raises(BusyError, match=r"no stream was free for 0.02 s"):
+            serving.run([arrays[0]], 0.02)
+        waiting = [serving.submit([array], None) for array in arrays]
+        time.sleep(0.02)
+        assert not waiting[0].cancel()  # it waits at the core
+        assert waiting[8].cancel()  # and this one in the queue
+        with pytest.raises(RunError, match="cancelled"):
+            waiting[0].result(5)
+    for number, request in enumerate(waiting):
+        if number not in (0, 8):
+            assert all(np.array_equal(a, b) for a, b in zip(request.result(30), want[number], strict=True))
+    assert all(np.array_equal(a, b) for a, b in zip(serving.run([arrays[3]], 5.0), want[3], strict=True))

@@ -1,0 +1,111 @@
+"""Python's side of the streams in ``core.cc``: executors of one program, each on cores of its own."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from ctypes import POINTER, c_int, c_int64, c_void_p
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import NDArray
+
+from autotune.backends.cpu.native_library import BUSY, OK, Report, Request, Stream
+from autotune.backends.executor import Arrays
+from schedules.errors import BusyError, RunError
+
+if TYPE_CHECKING:
+    from autotune.backends.cpu.native_executor import NativeExecutor, Run
+
+
+class NativeStreams:
+    """As ``Streams``.
+
+    Args:
+        executors: of one program, at least one.
+
+    Raises:
+        ArtifactError: if the artifact's library has no streams, since it was built by an older version.
+        RunError: if there is no memory.
+    """
+
+    def __init__(self, executors: Sequence[NativeExecutor]) -> None:
+        self.executors = executors
+        library = executors[0].library
+        opened = library.function("tune_streams_open", c_int, POINTER(Stream), c_int64, POINTER(c_void_p))
+        close = library.function("tune_streams_close", None, c_void_p)
+        self.take = library.function("tune_streams_take", c_int, c_void_p, POINTER(Request), c_int64)
+        self.give = library.function("tune_streams_give", None, c_void_p, POINTER(Request))
+        self.run = library.function(
+            *("tune_streams_run", c_int, c_void_p, POINTER(Request), c_int64, c_void_p, c_void_p, POINTER(Report))
+        )
+        self.cancel = library.function("tune_streams_cancel", None, c_void_p, POINTER(Request))
+        table = (Stream * len(executors))(
+            *(
+                Stream(each.handle, _pointer(each.library.run), _pointer(each.library.cancel), each.first_cpu)
+                for each in executors
+            )
+        )
+        self.handle = c_void_p()
+        if opened(table, len(executors), ctypes.byref(self.handle)) != OK:
+            raise RunError("the model cannot be opened: no memory for its streams; free some")
+        weakref.finalize(self, _close, library, close, self.handle)
+
+    def call(self, inputs: Arrays) -> NativeCall:
+        """As ``Streams.call``."""
+        return NativeCall(self, self.executors[0].prepared(inputs))
+
+    @contextmanager
+    def stream(self, timeout_s: float | None) -> Iterator[int]:
+        """As ``Streams.stream``."""
+        request = Request()
+        if self.take(self.handle, request, _nanoseconds(timeout_s)) != OK:
+            raise BusyError(_busy(timeout_s))
+        try:
+            yield request.stream
+        finally:
+            self.give(self.handle, request)
+
+
+class NativeCall:
+    """As ``StreamCall``.
+
+    Args:
+        run: what is to be run, for any of the streams.
+    """
+
+    def __init__(self, streams: NativeStreams, run: Run) -> None:
+        self._streams, self._run = streams, run
+        self._request = Request()
+
+    def run(self, timeout_s: float | None) -> list[NDArray[Any]]:
+        """As ``StreamCall.run``."""
+        streams, run = self._streams, self._run
+        status = streams.run(
+            streams.handle, self._request, _nanoseconds(timeout_s), run.given, run.made, ctypes.byref(run.report)
+        )
+        if status == BUSY:
+            raise BusyError(_busy(timeout_s))
+        streams.executors[0].check(status, run.report)
+        return run.outputs
+
+    def cancel(self) -> None:
+        """As ``StreamCall.cancel``."""
+        self._streams.cancel(self._streams.handle, self._request)
+
+
+def _busy(timeout_s: float | None) -> str:
+    return f"no stream was free for {timeout_s:g} s; allow a longer timeout, or send fewer requests at once"
+
+
+def _nanoseconds(seconds: float | None) -> int:
+    return -1 if seconds is None else max(0, int(seconds * 1e9))
+
+
+def _pointer(function: ctypes._NamedFuncPointer) -> int | None:
+    return ctypes.cast(function, c_void_p).value
+
+
+def _close(_library: object, close: ctypes._NamedFuncPointer, handle: c_void_p) -> None:
+    close(handle)

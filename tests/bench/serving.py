@@ -51,10 +51,10 @@ LIGHT = (
 LOAD = 0.7
 """Requests per second of the load step over what the streams answer at most."""
 
-SEGMENT_S, CAPACITY_S, LOAD_S = 1.0, 8.0, 40.0
+SEGMENT_S, CAPACITY_S, LOAD_S = 0.4, 6.0, 24.0
 """Seconds between two looks at the machine's speed, and for which the most is sought, and requests are sent at the
 share of it, for each of the two ways. 14 s of calm are 2,000 requests of 10 ms on two streams: the slowest percent of
-them is 20."""
+them is 20. A bad spell of the machine may begin and end between two looks that are 1 s apart."""
 
 CALM = 1.12
 """Time of a fixed piece of work on both CPUs over its least, up to which the machine counts as calm. Ice Lake, two
@@ -93,9 +93,11 @@ class CoreSpeed:
 
     Attributes:
         seen: milliseconds of every look.
+        apart_ns: what a cache line took from one CPU to the other.
     """
 
     seen: list[float] = field(default_factory=list)
+    apart_ns: list[float] = field(default_factory=list)
 
     def __enter__(self) -> CoreSpeed:
         """Compile and start it."""
@@ -117,8 +119,10 @@ class CoreSpeed:
         assert self._process.stdout is not None
         self._process.stdin.write("\n")
         self._process.stdin.flush()
-        self.seen.append(float(self._process.stdout.readline()))
-        return self.seen[-1]
+        took_ms, apart_ns = map(float, self._process.stdout.readline().split())
+        self.seen.append(took_ms)
+        self.apart_ns.append(apart_ns)
+        return took_ms
 
     def segments(self, seconds: float, work: Callable[[], Made]) -> list[tuple[float, Made]]:
         """What ``work`` made each time, for so many seconds, and the slower look of those before and after it."""
@@ -227,11 +231,13 @@ def load(folder: Path, model: str, seconds: float = LOAD_S) -> dict[str, Any]:
             sent[name] = speed.segments(seconds, partial(_sent, session, feed, moments, service_s))
             made[f"{name}_stolen"] = stolen_since(before)
         for name, segments in sent.items():
+            made[f"{name}_segments"] = [[look, 1e3 * float(took.max())] for look, (took, _) in segments]
             for which, some in (("calm", speed.calm(segments)), ("all", [each for _, each in segments])):
                 if some:
                     took, ideal = (np.concatenate(each) for each in zip(*some, strict=True))
                     made[f"{name}_{which}"] = {"segments": len(some), "requests": len(took)} | percentiles(took)
                     made[f"{name}_{which}_ideal"] = percentiles(ideal)
+        made["looks"] = [list(pair) for pair in zip(speed.seen, speed.apart_ns, strict=True)]
     return made
 
 

@@ -57,7 +57,7 @@ class StreamQueue:
             if not served:
                 self._give_up(ticket)
         if not served:
-            raise BusyError(_busy(timeout_s, "no stream was free"))
+            raise BusyError(busy(timeout_s, "no stream was free"))
         return ticket.stream
 
     def submit(self, start: Callable[[int], None], timeout_s: float | None = None) -> None:
@@ -110,7 +110,7 @@ class StreamQueue:
             if not self._moved.wait(None if deadline is None else deadline - time.monotonic()) and not ticket.granted:
                 self._waiting.remove(ticket)
                 self._moved.notify_all()
-                raise BusyError(_busy(timeout_s, f"{self._bound} requests were waiting"))
+                raise BusyError(busy(timeout_s, f"{self._bound} requests were waiting"))
 
     def _give_up(self, ticket: _Ticket) -> None:
         with self._lock:
@@ -134,5 +134,6 @@ class _Ticket:
         self.start, self.stream, self.granted = start, WIDE, False
 
 
-def _busy(timeout_s: float | None, why: str) -> str:
+def busy(timeout_s: float | None, why: str) -> str:
+    """What a ``BusyError`` says after ``timeout_s`` seconds."""
     return f"{why} for {timeout_s:g} s; allow a longer timeout, or send fewer requests at once"

@@ -7,14 +7,13 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from ctypes import c_int, c_int32, c_void_p
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autotune.backends.cpu.native_library import CANCELLED, OK, NativeLibrary, Program, Report, Settings
-from autotune.backends.cpu.native_streams import NativeStreams
+from autotune.backends.cpu.native_streams import NativeStreams, Run
 from autotune.backends.cpu.program_words import groups_of, host_operands, lanes_of, nbytes, program_words
 from autotune.backends.executor import Arrays, KernelExecutor, Span
 from autotune.graph.lanes import Lane, cpu_lane
@@ -44,22 +43,6 @@ UNKNOWN: Known = (lambda: None, 0)
 
 KERNEL = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_int32, c_void_p)
 """A kernel's type, TVM's ``TVMFFISafeCallType``; its arguments are 16 bytes each, the latter 8 a tensor's address."""
-
-
-@dataclass(frozen=True)
-class Run:
-    """The arguments of one run.
-
-    Attributes:
-        inputs, outputs: the arrays.
-        given, made: where they lie.
-    """
-
-    inputs: Arrays
-    outputs: list[NDArray[Any]]
-    given: ctypes.Array[c_void_p]
-    made: ctypes.Array[c_void_p]
-    report: Report
 
 
 class NativeExecutor:

@@ -7,16 +7,56 @@ import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from ctypes import POINTER, c_int, c_int64, c_void_p
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from autotune.backends.cpu.native_library import BUSY, OK, Report, Request, Stream
+from autotune.backends.cpu.native_library import BUSY, OK, NativeLibrary, Report, Request, Stream
 from autotune.backends.executor import Arrays
 from schedules.errors import BusyError, RunError
 
-if TYPE_CHECKING:
-    from autotune.backends.cpu.native_executor import NativeExecutor, Run
+
+@dataclass(frozen=True)
+class Run:
+    """The arguments of one run.
+
+    Attributes:
+        inputs, outputs: the arrays.
+        given, made: where they lie.
+    """
+
+    inputs: Arrays
+    outputs: list[NDArray[Any]]
+    given: ctypes.Array[c_void_p]
+    made: ctypes.Array[c_void_p]
+    report: Report
+
+
+class Runnable(Protocol):
+    """What of a ``NativeExecutor`` its streams need.
+
+    Attributes:
+        library: that holds its core.
+        handle: the core.
+        first_cpu: of the caller's thread; negative for any.
+    """
+
+    library: NativeLibrary
+    handle: c_void_p
+    first_cpu: int
+
+    def prepared(self, inputs: Arrays) -> Run:
+        """A run for ``inputs``, on this executor or another one of the same program."""
+        ...
+
+    def check(self, status: int, report: Report) -> None:
+        """Raise what a run that ended with ``status`` said.
+
+        Raises:
+            RunError: unless it is ``OK``.
+        """
+        ...
 
 
 class NativeStreams:
@@ -30,7 +70,7 @@ class NativeStreams:
         RunError: if there is no memory.
     """
 
-    def __init__(self, executors: Sequence[NativeExecutor]) -> None:
+    def __init__(self, executors: Sequence[Runnable]) -> None:
         self.executors = executors
         library = executors[0].library
         opened = library.function("tune_streams_open", c_int, POINTER(Stream), c_int64, POINTER(c_void_p))

@@ -10,7 +10,8 @@ from tvm import relax
 from autotune.importer.conversion.registry import Inputs, converts
 from autotune.importer.onnx_model.shapes import ATTENTION
 from schedules.errors import ModelError
-from schedules.templates.by_hand.attention import LANES, AttentionShape, cached_attention
+from schedules.templates.by_hand.attention import cached_attention
+from schedules.templates.by_hand.attention_shape import LANES, AttentionShape
 
 
 @converts(ATTENTION)

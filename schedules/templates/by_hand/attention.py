@@ -1,5 +1,7 @@
 """Attention over a cache of keys and values that the kernel appends to, in one kernel. It is scheduled by hand.
 
+This one is for few new positions; ``prompt_attention.py`` for as many as fill vectors.
+
 A *row* is one query of one head. Query heads of a group share keys and values, so the rows of a group (heads of the
 group × new positions) are computed together, a tile of some rows at a time. Softmax is online (M. Milakov and
 N. Gimelshein, "Online normalizer calculation for softmax", 2018; T. Dao et al., "FlashAttention", 2022, algorithm 1):
@@ -19,67 +21,17 @@ behind is never looked at. The cache is an input that is written to: nothing els
 # No ``from __future__ import annotations`` here: TVM's script reads the annotations as values.
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import lru_cache
 
 from tvm import tirx
 from tvm.script import tirx as T  # noqa: N812  # the name that TVM's script is written with
 
+from schedules.templates.by_hand.attention_shape import BLOCK, LANES, LEAST, AttentionShape, all_of, append
+from schedules.templates.by_hand.prompt_attention import prompt_attention
 from schedules.templates.cpu.recurrent import SCHEDULED
 
-LANES = 16
-BLOCK = 32
-"""Positions whose scores exist at a time: two vectors per row."""
-
-ACCUMULATORS = 28
-"""Vectors of sums that stay in registers beside operands, of 32."""
-
-LEAST = -3.0e38
-"""Score of what is hidden. Finite, so that differences of scores are numbers."""
-
 LABEL = "attention "
-
-
-@dataclass(frozen=True)
-class AttentionShape:
-    """Sizes of the kernel, and what it hides.
-
-    Attributes:
-        heads, groups: of queries, and of keys and values.
-        length: new positions.
-        size: elements of a head, a multiple of ``LANES``.
-        capacity: positions that the cache can hold.
-        mask: shape of the mask, each of its first three axes 1 or full: (batch, heads, length, positions). Column j is
-            position j of the cache; the new ones begin at column ``new_at``. No positions: a query sees what is before
-            it, and itself.
-        new_at: −1 for ``starts`` of the row's batch.
-        scale: of the scores.
-        window: positions that a query sees, its own included; 0 for all. Without a mask only.
-        softcap: c of scores c · tanh(score / c); 0 for none.
-    """
-
-    batch: int
-    heads: int
-    groups: int
-    length: int
-    size: int
-    capacity: int
-    mask: tuple[int, int, int, int] = (1, 1, 1, 0)
-    new_at: int = -1
-    scale: float = 1.0
-    window: int = 0
-    softcap: float = 0.0
-
-    @property
-    def rows(self) -> int:
-        """Of one group."""
-        return self.heads // self.groups * self.length
-
-    @property
-    def tile(self) -> int:
-        """Rows that are computed together: as many as keep their sums in registers, and divide the rows."""
-        most = max(1, min(ACCUMULATORS * LANES // self.size, ACCUMULATORS * LANES // BLOCK))
-        return next(tile for tile in range(min(most, self.rows), 0, -1) if self.rows % tile == 0)
 
 
 def for_threads(func: tirx.PrimFunc, threads: int) -> tirx.PrimFunc:
@@ -88,17 +40,6 @@ def for_threads(func: tirx.PrimFunc, threads: int) -> tirx.PrimFunc:
     shape = AttentionShape(**{**fields, "mask": tuple(fields["mask"])})
     tasks = shape.batch * shape.groups * (shape.rows // shape.tile)
     return cached_attention(shape, -(-threads // tasks))
-
-
-@T.inline
-def _append(cache, new, which, row, start):  # type: ignore[no-untyped-def]
-    """New keys (``which`` 0) or values (1) of one group, of number ``row`` over the batch, from ``start`` on."""
-    for i in range(new.shape[3]):
-        if start + i < cache.shape[2]:
-            for e in T.vectorized(new.shape[4]):
-                cache[row // new.shape[2], row % new.shape[2], start + i, e] = new[
-                    which, row // new.shape[2], row % new.shape[2], i, e
-                ]
 
 
 @T.inline
@@ -270,11 +211,6 @@ def _join(out, sums, tops, splits, work, whole):  # type: ignore[no-untyped-def]
             )
 
 
-def _all(buffer: tirx.Buffer) -> tirx.BufferRegion:
-    """All of a buffer, as a block says what it reads."""
-    return buffer[tuple(slice(None) for _ in buffer.shape)]
-
-
 @lru_cache(maxsize=32)  # TVM's script takes about a second for each, and the layers of a decoder have one shape
 def cached_attention(shape: AttentionShape, splits: int = 1) -> tirx.PrimFunc:
     """The kernel: q (batch, heads, length, size), new keys, then values (2, batch, groups, length, size), the
@@ -283,8 +219,15 @@ def cached_attention(shape: AttentionShape, splits: int = 1) -> tirx.PrimFunc:
     New key i of row b becomes position starts[b] + i of the cache; what lies beyond the capacity is dropped.
 
     Args:
-        splits: tasks that share the positions of one tile.
+        splits: tasks that share the positions of one tile; a prompt has tiles enough.
     """
+    kernel = prompt_attention(shape) if shape.prompt_tile else _for_few(shape, splits)
+    label = LABEL + json.dumps(asdict(shape), sort_keys=True)
+    return kernel.with_attr(SCHEDULED, label).with_attr("op_pattern", 8)
+
+
+def _for_few(shape: AttentionShape, splits: int) -> tirx.PrimFunc:
+    """The kernel for few new positions."""
     batch, heads, groups, length, size = shape.batch, shape.heads, shape.groups, shape.length, shape.size
     capacity, rows, tile, new_at, scale = shape.capacity, shape.rows, shape.tile, shape.new_at, shape.scale
     tiles, masked, softcap, window = rows // tile, shape.mask[3] > 0, shape.softcap, shape.window
@@ -305,7 +248,7 @@ def cached_attention(shape: AttentionShape, splits: int = 1) -> tirx.PrimFunc:
         tops = T.alloc_buffer((tasks, tile, 2), "float32")
         for job in T.parallel(tasks):
             with T.sblock("attend"):
-                T.reads(_all(q), _all(new), _all(k), _all(v), _all(starts), _all(mask))
+                T.reads(all_of(q), all_of(new), all_of(k), all_of(v), all_of(starts), all_of(mask))
                 T.writes(sums[job, 0:tile, 0:size], tops[job, 0:tile, 0:2])
                 query = T.alloc_buffer((tile, size), "float32", scope="local")
                 turned = T.alloc_buffer((size, BLOCK), "float32", scope="local")
@@ -326,8 +269,8 @@ def cached_attention(shape: AttentionShape, splits: int = 1) -> tirx.PrimFunc:
                 kept = T.meta_var((high - low + BLOCK - 1) // BLOCK)
                 fresh = T.meta_var(T.if_then_else(job % splits == splits - 1, (length + BLOCK - 1) // BLOCK, 0))
                 if job % (tiles * splits) == 0:
-                    _append(k, new, 0, row, begin)
-                    _append(v, new, 1, row, begin)
+                    append(k, new, 0, row, begin)
+                    append(v, new, 1, row, begin)
                 _begin(query, q, line, row // groups, scale, turned)
                 _clear(acc, total, top)
                 for block in range(kept + fresh):
@@ -347,11 +290,10 @@ def cached_attention(shape: AttentionShape, splits: int = 1) -> tirx.PrimFunc:
                     _weigh(acc, weight, values, count)
                 _keep(sums, tops, job, acc, total, top)
         with T.sblock("join"):
-            T.reads(_all(sums), _all(tops))
-            T.writes(_all(out))
+            T.reads(all_of(sums), all_of(tops))
+            T.writes(all_of(out))
             work = T.alloc_buffer((size,), "float32", scope="local")
             whole = T.alloc_buffer((3,), "float32", scope="local")
             _join(out, sums, tops, splits, work, whole)
 
-    label = LABEL + json.dumps(asdict(shape), sort_keys=True)
-    return kernel.with_attr(SCHEDULED, label).with_attr("op_pattern", 8)
+    return kernel

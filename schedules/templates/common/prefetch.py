@@ -38,7 +38,7 @@ OFTEN = 0.5
 """Lines per iteration below which the next outer loop asks instead; with fewer there, the panel is small beside its
 tiles, and the wait too."""
 
-INTO_L2 = 2
+INTO_L1, INTO_L2 = 3, 2
 """LLVM's locality: into L2, which a panel fits, rather than L1, which it would leave again before it is read."""
 
 
@@ -84,7 +84,19 @@ def prefetch_next(sch: s_tir.Schedule, weight: int, lanes: int, loops: Sequence[
     _insert(sch, weight, loops[level], [start + offset for start in panel.following for offset in offsets])
 
 
-def _insert(sch: s_tir.Schedule, weight: int, loop: LoopRV, vectors: Sequence[tirx.Expr]) -> None:
+def prefetch_ahead(sch: s_tir.Schedule, weight: int, lanes: int, loop: LoopRV, vectors: Sequence[tirx.Expr]) -> None:
+    """Ask for what is read soon, at the start of each iteration of ``loop``. The last step of a schedule.
+
+    Args:
+        weight, lanes: as of ``prefetch_next``.
+        vectors: one behind the other in memory, as indices of vectors of the weight.
+    """
+    _insert(sch, weight, loop, vectors[:: max(1, LINE // (4 * lanes))], INTO_L1)
+
+
+def _insert(
+    sch: s_tir.Schedule, weight: int, loop: LoopRV, vectors: Sequence[tirx.Expr], locality: int = INTO_L2
+) -> None:
     """Ask for these vectors of the weight at the start of each iteration; beyond its end the processor ignores it."""
     parameter = sch.mod["main"].params[weight]
     zero = tirx.const(0, "int64")
@@ -93,7 +105,7 @@ def _insert(sch: s_tir.Schedule, weight: int, loop: LoopRV, vectors: Sequence[ti
     asked = []
     for vector in vectors:
         element = tirx.BufferLoad(parameter, [*[zero] * before, vector, *[zero] * within])
-        hint = [tirx.const(value, "int32") for value in (0, INTO_L2, 1)]  # to read, how near, data
+        hint = [tirx.const(value, "int32") for value in (0, locality, 1)]  # to read, how near, data
         asked.append(tirx.Evaluate(tirx.call_llvm_intrin("void", INTRINSIC, tirx.address_of(element), *hint)))
     old = sch.get(loop)
     body = tirx.SeqStmt([*asked, old.body])

@@ -143,11 +143,29 @@ def _fused(module: IRModule, between: Sequence[Callable[[IRModule], IRModule]]) 
         relax.transform.FuseOps(),
         *between,
         relax.transform.FuseTIR(),
+        _output_named_apart,
         # A reshape that stands alone is no kernel: the same bytes under another shape.
         relax.transform.RewriteDataflowReshape(),
         relax.transform.DeadCodeElimination(["main"]),
     ):
         module = step(module)
+    return module
+
+
+def _output_named_apart(module: IRModule) -> IRModule:
+    """Bind what makes an only output within the dataflow too, as several outputs are: TVM rewrites reshapes there."""
+    main, blocks = module["main"], []
+    for block in main.body.blocks:
+        bindings = []
+        for binding in block.bindings:
+            if isinstance(binding.value, relax.Call) and not isinstance(binding.var, relax.DataflowVar):
+                inner = relax.DataflowVar(binding.var.name, binding.var.ty)
+                bindings.append(relax.VarBinding(inner, binding.value))
+                binding = relax.VarBinding(binding.var, inner)
+            bindings.append(binding)
+        blocks.append(relax.DataflowBlock(bindings) if isinstance(block, relax.DataflowBlock) else block)
+    body = relax.SeqExpr(blocks, main.body.body)
+    module.update_func(module.get_global_var("main"), relax.Function(main.params, body, main.ret_ty, True, main.attrs))
     return module
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from autotune.artifact.replacement import install, scratch_beside
 from autotune.backends.cpu.cpu_build import build_artifact, is_built
 from autotune.builder.accuracy import LEVELS, Built, first_that_passes
 from autotune.builder.build_request import LATENCY, BuildRequest, BuildResult, LaneKernels
-from autotune.runtime.model_timing import median_s, session_run
+from autotune.runtime.model_timing import TIMED_S, median_s, session_run
 from autotune.runtime.session import InferenceSession
 from autotune.validation.verify import session_inputs
 from schedules.errors import CompileError
@@ -114,7 +115,7 @@ def _settled(request: BuildRequest, kernels: LaneKernels, path: Path, result: Bu
     untuned = Plan(request.target, tuple(Choice(choice.task, BASELINE, None) for choice in result.plan.choices))
     if not request.options.frozen and untuned.digest != result.plan.digest:
         other = _built(request, kernels, untuned, folder)
-        untuned_ms = _latency_ms(other, request.options.seed)
+        untuned_ms = _latency_ms(other, request.options.seed, tuned_ms)
         if untuned_ms < tuned_ms:
             logger.warning(
                 "the untuned build is the fastest (%.3g ms, tuned %.3g ms): it is installed", untuned_ms, tuned_ms
@@ -126,6 +127,6 @@ def _settled(request: BuildRequest, kernels: LaneKernels, path: Path, result: Bu
     return replace(result, latency_ms=latency)
 
 
-def _latency_ms(path: Path, seed: int) -> float:
+def _latency_ms(path: Path, seed: int, beaten_ms: float = math.inf) -> float:
     session = InferenceSession(path)
-    return 1e3 * median_s(session_run(session, session_inputs(session, seed)))
+    return 1e3 * median_s(session_run(session, session_inputs(session, seed)), TIMED_S, beaten_ms / 1e3)

@@ -33,6 +33,8 @@ def sequence(values):
 def test_the_first_runs_do_not_count():
     # One run before all others, then five; the first of those is a fifth.
     assert median_s(sequence([9.0, 9.0, 1.0, 2.0, 3.0, 4.0]), seconds=0.0) == 2.5
+    assert median_s(sequence([9.0, 9.0, 1.0, 2.0, 3.0, 4.0]), 0.0, 2.5) == 2.5, "it might be the faster one"
+    assert median_s(sequence([9.0]), 0.0, 2.0) == 9.0, "one run says that it is not"
     calls = []
     median_s(lambda: calls.append(0) or 1.0, seconds=0.0)
     assert len(calls) == 1 + LEAST_RUNS

@@ -33,7 +33,7 @@ WORTH = 1.02
 MOST_MEASURED = 8
 """Other placements that are made and timed to correct one. Heuristic: one takes some seconds on groups of cores."""
 
-SETTLED, MOST_LEARNED = 3, 10
+SETTLED, MOST_LEARNED = 6, 16
 """How often more the same placement must be best by corrected costs; runs of placements that costs are corrected by, at
 most."""
 

@@ -18,6 +18,10 @@ from autotune.graph.placement import LEAST_S, Costs, Link, PartialPlacement, Pla
 from autotune.graph.placers import first_to_end
 from autotune.graph.simulation import simulate, simulate_copies
 
+HOPED = 0.75
+"""Share of its seconds that a way is taken to need until a copy over it was measured. So a placement that copies there
+is tried where that could pay, and then the way is measured; without, one that was believed too slow was never used."""
+
 Span = tuple[float, float]
 """Seconds from the start of a run to when something began and ended."""
 
@@ -72,10 +76,10 @@ class MeasuredCosts:
     """
 
     def __init__(self, problem: Problem) -> None:
-        self.problem = problem
         self._given = problem
-        self._factors: dict[tuple[int, int] | Way, float] = {}
+        self._factors: dict[tuple[int, int] | Way, float] = dict.fromkeys(problem.links, HOPED)
         self._seen: Counter[tuple[int, int] | Way] = Counter()
+        self.problem = self._corrected()
 
     def add(self, placement: Placement, taken: Taken) -> None:
         """Count what a run of ``placement`` took."""
@@ -104,7 +108,7 @@ class MeasuredCosts:
             )
 
         ways = {
-            way: Link(link.latency_s * factors.get(way, 1.0), link.bytes_per_s / factors.get(way, 1.0))
+            way: Link(link.latency_s * factors[way], link.bytes_per_s / factors[way])
             for way, link in given.links.items()
         }
         beside = {kind: table(costs) for kind, costs in given.beside.items()}

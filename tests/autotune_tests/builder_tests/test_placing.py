@@ -122,7 +122,7 @@ def test_a_placement_is_corrected_by_what_is_measured():
 @pytest.mark.parametrize("seed", range(10))
 def test_correction_ends_at_the_optimum_where_costs_were_wrong(seed):
     rng = np.random.default_rng(seed)
-    truth = replace(random_problem(rng, random_edges(rng, 10)), beside={})
+    truth = replace(random_problem(rng, random_edges(rng, 8)), beside={})
     off = tuple(tuple(cost * float(rng.uniform(0.8, 1.2)) for cost in row) for row in truth.alone)
     parts = tuple(Subgraph(str(s), (s,)) for s in range(truth.count))
     source = Priced([(parts, replace(truth, alone=off))], truth)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.graph.lanes import Lane, cpu_lane
-from autotune.graph.measured_costs import MeasuredCosts, Taken, foreseen, occupied
+from autotune.graph.measured_costs import HOPED, MeasuredCosts, Taken, foreseen, occupied
 from autotune.graph.placement import Link, place_all
 from autotune.graph.placers import correction
 from tests.autotune_tests.graph_tests.dags import device_problem, problem_of, random_edges, random_problem
@@ -60,7 +60,8 @@ def test_runs_on_all_lanes_tell_all_costs(seed, with_device):
     for ours, theirs in zip(costs.problem.alone, truth.alone, strict=True):
         assert ours == pytest.approx(theirs)
     for way, link in costs.problem.links.items():
-        assert link.latency_s == pytest.approx(truth.links[way].latency_s) or link == believed.links[way]
+        hoped = HOPED * believed.links[way].latency_s  # where nothing was copied
+        assert link.latency_s in (pytest.approx(truth.links[way].latency_s), pytest.approx(hoped))
 
 
 def test_a_cost_beside_others_is_corrected_with_the_one_alone():

@@ -31,7 +31,7 @@ WORDS = ("a", "b", "", "two words", "Straße")
 
 
 def random_inputs(specs: Sequence[TensorSpec], seed: int) -> Arrays:
-    """Normal floats, small non-negative integers, mixed booleans, a few strings."""
+    """Normal floats, bytes of all values, as images have, integers 0 and 1, mixed booleans, a few strings."""
     rng = np.random.default_rng(seed)
     feed: Arrays = {}
     decodes = any(spec.name.startswith("past") and len(spec.shape) == 4 for spec in specs)
@@ -46,6 +46,8 @@ def random_inputs(specs: Sequence[TensorSpec], seed: int) -> Arrays:
             feed[spec.name] = rng.standard_normal(spec.shape).astype(dtype)
         elif dtype.kind == "b":
             feed[spec.name] = rng.random(spec.shape) < 0.5
+        elif dtype in (np.uint8, np.int8):
+            feed[spec.name] = rng.integers(np.iinfo(dtype).min, np.iinfo(dtype).max, spec.shape, dtype, endpoint=True)
         else:
             feed[spec.name] = rng.integers(0, 2, spec.shape).astype(dtype)
     return feed

@@ -1,12 +1,16 @@
 """The reference's answers, and what it does where a model cannot be widened."""
 
+from dataclasses import replace
+
 import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
 
+from autotune.host.machine import read_host
 from autotune.validation import reference_runs
 from autotune.validation.reference_runs import Reference, reference_outputs
+from schedules.errors import ModelError
 from tests.autotune_tests.tiny import tiny_model
 from tests.models import catalog
 
@@ -79,3 +83,27 @@ def test_without_onnx_runtime_there_is_no_allowance(monkeypatch):
     assert name.startswith("onnx.reference")
     weights = {weight.name: numpy_helper.to_array(weight) for weight in model.graph.initializer}
     assert ours.shape == (1, weights["m"].shape[1])
+
+
+@pytest.mark.parametrize("flags", [{"avx512_vnni"}, {"avx2"}])
+def test_where_exact_bytes_fail_to_open_something_as_exact_is_run(monkeypatch, flags):
+    opened = []
+
+    def failing(model, optimised, exact):
+        opened.append((optimised, exact))
+        if exact:
+            raise RuntimeError("Attempt to replace the existing tensor")
+        return opened_by(model, optimised, exact)
+
+    opened_by = reference_runs._opened
+    monkeypatch.setattr(reference_runs, "_opened", failing)
+    monkeypatch.setattr(reference_runs, "read_host", lambda: replace(read_host(), flags=frozenset(flags)))
+    assert reference_outputs(inferred(tiny_model()), FEED)[1]
+    assert opened == [(True, True), (flags == {"avx512_vnni"}, False)]
+
+
+def test_a_model_that_onnx_runtime_refuses_is_told_in_a_line():
+    model = tiny_model()
+    model.graph.node[0].op_type = "Unknown"
+    with pytest.raises(ModelError, match=r"ONNX Runtime does not run the model, so .*Unknown"):
+        reference_outputs(model, FEED)

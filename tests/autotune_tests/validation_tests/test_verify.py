@@ -76,6 +76,8 @@ def test_inputs_are_random_and_the_same_for_the_same_seed():
         TensorSpec("f", (100,), "float32"),
         TensorSpec("i", (100,), "int64"),
         TensorSpec("b", (100,), "bool"),
+        TensorSpec("image", (10000,), "uint8"),
+        TensorSpec("quanta", (10000,), "int8"),
         TensorSpec("s", (), "float32"),
     ]
     first, again, other = (random_inputs(specs, seed) for seed in (1, 1, 2))
@@ -85,6 +87,8 @@ def test_inputs_are_random_and_the_same_for_the_same_seed():
     assert not np.array_equal(first["f"], other["f"])
     assert set(np.unique(first["i"])) == {0, 1}
     assert set(np.unique(first["b"])) == {False, True}
+    assert set(np.unique(first["image"])) == set(range(256))
+    assert set(np.unique(first["quanta"])) == set(range(-128, 128))
 
 
 def test_the_right_model_passes(tiny_built):

@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 from tvm import relax, tirx
-from tvm.ir import IRModule
+from tvm.ir import GenericConst, IRModule
 
 from autotune.frame.frame import Frame
 from autotune.host.dtypes import as_words
@@ -199,7 +199,8 @@ def _calls(module: IRModule) -> list[tuple[str, list[bool]]]:
             call = binding.value
             if isinstance(call, relax.Call) and str(getattr(call.op, "name", "")) == "relax.call_tir":
                 arguments = call.args[1].fields
-                found.append((call.args[0].name_hint, [argument in weights for argument in arguments]))
+                constant = [isinstance(argument, GenericConst) or argument in weights for argument in arguments]
+                found.append((call.args[0].name_hint, constant))
     return found
 
 

@@ -37,6 +37,7 @@ from autotune.measure.output_check import (
     Array,
     Expected,
     aligned,
+    draws,
     fill_normal,
     make_inputs,
     mirrored,
@@ -81,7 +82,7 @@ class Checkable(Protocol):
     """A task's data on a device.
 
     Attributes:
-        expected: the right output; None until the reference has run.
+        expected: the right outputs of all draws; None until the reference has run, and in all draws but the first.
     """
 
     expected: Expected | None
@@ -145,7 +146,7 @@ class Prepared:
     Attributes:
         inputs: arrays of every parameter but the output; what the check runs on, never written.
         output: the output's array.
-        expected: what it must hold; None until the reference has run.
+        expected: as ``Checkable``.
         live: the same parameters as the timed runs see them; activations are rewritten before each.
         cold: indices of the parameters that are cut from the arena instead, all of one dtype.
         warm: views of the activations that the producer rewrites.
@@ -184,11 +185,11 @@ class Bench(ABC, Generic[TaskData]):
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._block = normal_block(settings.seed)
-        self._tasks: OrderedDict[str, TaskData] = OrderedDict()
+        self._tasks: OrderedDict[str, list[TaskData]] = OrderedDict()
 
     @abstractmethod
-    def _fresh(self, task: Task, positive: bool) -> TaskData:
-        """A task's arguments; ``positive`` as for ``make_inputs``."""
+    def _fresh(self, task: Task, positive: bool, draw: int) -> TaskData:
+        """A task's arguments; ``positive`` and ``draw`` as for ``make_inputs``."""
 
     @abstractmethod
     def _output(self, loaded: Loaded, prepared: TaskData, mirrored_first: bool) -> Array:
@@ -219,14 +220,14 @@ class Bench(ABC, Generic[TaskData]):
         start = time.perf_counter()
         loaded = Loaded(self._load(job.library, job.task), {})
         for positive in (False, True):
-            prepared = self._fresh(job.task, positive)
-            got = self._output(loaded, prepared, mirrored_first=False)
+            prepared = self._all(job.task, positive)
+            got = self._outputs(loaded, prepared, mirrored_first=False)
             if got.dtype.kind != "f" or np.isfinite(got).all():
                 break
         np.save(job.output, got)
-        prepared.expected = Expected.of(job.task, got.copy())
+        prepared[0].expected = Expected.of(job.task, got.copy())
         self._keep(job.task, prepared)
-        (runs,) = race([partial(self._run, loaded, prepared)], job.evaluator, None)
+        (runs,) = race([partial(self._run, loaded, prepared[0])], job.evaluator, None)
         return TimedAll((Timed(tuple(runs), time.perf_counter() - start),), positive)
 
     def time(self, job: TimeJob) -> TimedAll:
@@ -236,12 +237,12 @@ class Bench(ABC, Generic[TaskData]):
         answers: list[Timed | None] = []
         kernels: list[Loaded] = []
         for library, config in zip(job.libraries, job.configs, strict=True):
-            loaded = Loaded(self._load(library, job.task), self._weights(job, config, prepared))
+            loaded = Loaded(self._load(library, job.task), self._weights(job, config, prepared[0]))
             wrong = self._wrong(loaded, prepared)
             answers.append(wrong)
             if wrong is None:
                 kernels.append(loaded)
-        series = iter(self._series(job, kernels, prepared))
+        series = iter(self._series(job, kernels, prepared[0]))
         spent = (time.perf_counter() - start) / len(job.libraries)
         return TimedAll(tuple(answer or Timed(tuple(next(series)), spent) for answer in answers))
 
@@ -257,34 +258,44 @@ class Bench(ABC, Generic[TaskData]):
         own, other = (partial(self._run, kernel, prepared) for kernel in (kernels[0], control))
         return [duel(own, other, job.evaluator, job.incumbent_s)]
 
-    def _wrong(self, loaded: Loaded, prepared: TaskData) -> Timed | None:
+    def _wrong(self, loaded: Loaded, prepared: list[TaskData]) -> Timed | None:
         """Why a kernel must not be timed, or None."""
         start = time.perf_counter()
         try:
-            got = self._output(loaded, prepared, mirrored_first=True)
+            got = self._outputs(loaded, prepared, mirrored_first=True)
         except self.fatal:
             raise
         except Exception as error:  # whatever a candidate raises is its measurement
             no_memory = isinstance(error, MemoryError) or is_out_of_memory(str(error))
             kind: ErrorKind = "out_of_memory" if no_memory else "wrong_result"
             return Timed((), time.perf_counter() - start, kind, f"the kernel raised {named_last_line(error)}")
-        assert prepared.expected is not None
-        mismatch = prepared.expected.mismatch(got)
+        assert prepared[0].expected is not None
+        mismatch = prepared[0].expected.mismatch(got)
         if not mismatch:
             return None
         self._tasks.popitem()  # a wrong kernel may have written to the inputs too
         return Timed((), time.perf_counter() - start, "wrong_result", mismatch)
 
-    def _get(self, job: TimeJob) -> TaskData:
+    def _outputs(self, loaded: Loaded, prepared: list[TaskData], mirrored_first: bool) -> Array:
+        """What a kernel writes on every draw of activations, one after the other."""
+        if len(prepared) == 1:
+            return self._output(loaded, prepared[0], mirrored_first)
+        return np.stack([self._output(loaded, each, mirrored_first).copy() for each in prepared])
+
+    def _all(self, task: Task, positive: bool) -> list[TaskData]:
+        """Every draw; the first is what is timed, and holds what all are to give."""
+        return [self._fresh(task, positive, draw) for draw in range(draws(task))]
+
+    def _get(self, job: TimeJob) -> list[TaskData]:
         prepared = self._tasks.get(job.task.key)
         if prepared is None:
-            prepared = self._fresh(job.task, job.reference.positive)
-            prepared.expected = Expected.of(job.task, np.load(job.reference.output))
+            prepared = self._all(job.task, job.reference.positive)
+            prepared[0].expected = Expected.of(job.task, np.load(job.reference.output))
             self._keep(job.task, prepared)
         self._tasks.move_to_end(job.task.key)
         return prepared
 
-    def _keep(self, task: Task, prepared: TaskData) -> None:
+    def _keep(self, task: Task, prepared: list[TaskData]) -> None:
         self._tasks[task.key] = prepared
         while len(self._tasks) > KEPT_TASKS:
             self._tasks.popitem(last=False)
@@ -364,8 +375,8 @@ class CpuBench(Bench[Prepared]):
         given = [loaded.weights.get(index, array) for index, array in enumerate(inputs)]
         loaded.kernel(*(tvm.runtime.from_dlpack(array) for array in (*given, output)))
 
-    def _fresh(self, task: Task, positive: bool) -> Prepared:
-        inputs = make_inputs(task, self._block, self._settings.seed, positive)
+    def _fresh(self, task: Task, positive: bool, draw: int) -> Prepared:
+        inputs = make_inputs(task, self._block, self._settings.seed, positive, draw)
         output = aligned(task.shapes[-1], numpy_dtype(task.dtypes[-1]))
         poison(output)
         floats = [i for i, array in enumerate(inputs) if array.dtype.kind == "f" and array.size]

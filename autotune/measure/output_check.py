@@ -44,9 +44,15 @@ ORDINARY = 8.0
 """An output beyond this many times the 90th percentile of magnitudes counts as that much in their spread: otherwise
 what an exponential makes of an outlier would widen the tolerance of all outputs. Heuristic, not measured."""
 
+FEW = 4096
+DRAWS = 8
+"""Tasks that read and write fewer numbers are checked on several draws of activations: a scalar is above zero or below
+it, and the least of 64 numbers stands in one half of them. Heuristic, not measured."""
+
 SMALL_INTEGERS = 4
 """Integers that may be indices are drawn below this, or below the smallest axis longer than one."""
 
+BYTES = (np.uint8, np.int8)
 LEVELS = {"uint8": 48.0, "int8": 32.0}
 """Spread of quantised activations and weights. Heuristic, not measured: those of real models leave out most of a byte,
 and of products of larger ones a program that is compiled for its scale would clip nearly all."""
@@ -100,19 +106,25 @@ def task_seed(task: Task, seed: int) -> int:
     return int.from_bytes(hashlib.sha256(f"{task.key}/{seed}".encode()).digest()[:4], "little")
 
 
-def make_inputs(task: Task, block: NDArray[np.float32], seed: int, positive: bool = False) -> list[Array]:
-    """Random values for every parameter but the output.
+def draws(task: Task) -> int:
+    """How many draws of activations a task's kernels are checked on."""
+    return DRAWS if sum(map(math.prod, task.shapes)) < FEW else 1
+
+
+def make_inputs(
+    task: Task, block: NDArray[np.float32], seed: int, positive: bool = False, draw: int = 0
+) -> list[Array]:
+    """Random values for every parameter but the output; those of constants are the same in every ``draw``.
 
     Floats are standard normal, some activations larger (``OUTLIERS``); the largest weight is divided by √K
     (K = multiply-adds per output) so that what follows a sum, a sigmoid say, is met in its working range and not
     saturated. Integers are small enough to index any axis. ``positive`` gives the absolute values plus 0.1, for
     programs that take roots or logarithms.
 
-    Of a product of bytes both operands use all levels, the ends among them; int32 constants are as large as its sums,
-    and float constants scale these to levels of a byte. Numbers that kernels share a parameter for are those of one of
-    them.
+    Bytes use all levels, the ends among them. Of a product of bytes int32 constants are as large as its sums, and float
+    constants scale these to levels of a byte. Numbers that kernels share a parameter for are those of one of them.
     """
-    rng = np.random.default_rng(task_seed(task, seed))
+    fixed, free = (np.random.default_rng([task_seed(task, seed), part]) for part in (0, 1 + draw))
     weight = max(task.constants, key=lambda i: math.prod(task.shapes[i]), default=-1)
     depth = max(1.0, task.flop / (2.0 * max(1, math.prod(task.shapes[-1]))))
     bound = min((extent for shape in task.shapes for extent in shape if extent > 1), default=1)
@@ -122,6 +134,7 @@ def make_inputs(task: Task, block: NDArray[np.float32], seed: int, positive: boo
     for index, (shape, name) in enumerate(zip(task.shapes[:-1], task.dtypes[:-1], strict=True)):
         dtype = numpy_dtype(name)
         array = aligned(shape, dtype)
+        rng = fixed if index in task.constants else free
         offset = int(rng.integers(PERIOD))
         if task.numbers and index == len(task.shapes) - 2:
             array[...] = task.numbers
@@ -142,7 +155,7 @@ def make_inputs(task: Task, block: NDArray[np.float32], seed: int, positive: boo
                 array *= MIDDLE / sums
         elif index in task.constants and dtype.itemsize == 1 and shape == (TABLE,):
             array[...] = np.arange(TABLE, dtype=np.uint8).view(dtype)
-        elif quantised and (dtype.itemsize == 1 or index in task.constants):
+        elif (dtype in BYTES and index not in task.constants) or (quantised and index in task.constants):
             values = aligned(shape, np.dtype("float32"))
             fill_normal(values, block, offset)
             array[...] = _levels(values, dtype, LEVELS.get(name, sums))
@@ -188,7 +201,7 @@ def mirrored(task: Task, inputs: Sequence[Array]) -> list[Array]:
 
 def _is_turned(array: Array) -> bool:
     """Whether its numbers may stand elsewhere: those of longer integers may be indices."""
-    return array.dtype.kind == "f" or array.dtype in (np.uint8, np.int8)
+    return array.dtype.kind == "f" or array.dtype in BYTES
 
 
 def _reversed(array: Array) -> Array:

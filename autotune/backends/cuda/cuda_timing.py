@@ -80,8 +80,8 @@ class DeviceBench(Bench[OnDevice]):
             loaded.kernel(*prepared.arguments)
         return seconds[0]
 
-    def _fresh(self, task: Task, positive: bool) -> OnDevice:
-        inputs = make_inputs(task, self._block, self._settings.seed, positive)
+    def _fresh(self, task: Task, positive: bool, draw: int) -> OnDevice:
+        inputs = make_inputs(task, self._block, self._settings.seed, positive, draw)
         output = aligned(task.shapes[-1], numpy_dtype(task.dtypes[-1]))
         poison(output)
         arguments = [tvm.runtime.tensor(array, self._device) for array in (*inputs, output)]

@@ -12,6 +12,8 @@ from schedules.errors import ModelError
 from schedules.target import Target
 from tests.autotune_tests import tiny
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value, written
+from tests.models import cached
+from tests.models.quantised import quantise
 
 CPU = Target("llvm", "avx512", "sapphirerapids", threads=1)
 
@@ -35,6 +37,14 @@ def test_a_reshape_of_the_only_output_is_no_kernel(tmp_path):
     program = import_program(model, CPU)
     assert len(program.tasks) == 1
     assert [spec.shape for spec in program.outputs] == [(2, 2, 32)]
+
+
+def test_biases_and_scales_of_a_quantised_product_are_constants(tmp_path):
+    model = quantise(load_model(cached("tiny_cnn")), "u8s8", tmp_path / "model.onnx")
+    program = import_program(simplify(load_model(model)), CPU)
+    products = [task for task in program.tasks if task.dtypes[:4] == ("uint8", "int8", "int32", "float32")]
+    assert products
+    assert all({1, 2, 3} <= set(task.constants) for task in products)
 
 
 def test_the_interface_leaves_out_initialisers(tmp_path):

@@ -51,7 +51,7 @@ def bench() -> CpuBench:
 def test_weights_are_cut_from_the_arena_and_activations_are_rewritten(bench: CpuBench) -> None:
     shapes = ((4, ROW), (ROW, 8), (4,), (4, 8))
     task = Task("k", "dense", "fake", "dense", shapes, ("float32", "float32", "int32", "float32"), (1,), 1, 1)
-    prepared = bench._fresh(task, positive=False)
+    prepared = bench._fresh(task, positive=False, draw=0)
     assert prepared.cold == [1]
     assert len(prepared.warm) == 1
     assert prepared.live[0] is not prepared.inputs[0]

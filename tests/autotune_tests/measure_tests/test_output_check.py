@@ -5,7 +5,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autotune.measure.output_check import PERIOD, Expected, aligned, fill_normal, make_inputs, normal_block, poison
+from autotune.measure.output_check import (
+    DRAWS,
+    FEW,
+    PERIOD,
+    Expected,
+    aligned,
+    draws,
+    fill_normal,
+    make_inputs,
+    normal_block,
+    poison,
+)
 from schedules.task import Task
 
 BLOCK = normal_block(0)
@@ -41,6 +52,20 @@ def test_integers_can_index_every_axis_and_booleans_vary() -> None:
     assert index.min() == 0
     assert index.max() == 2
     assert set(flag.tolist()) == {True, False}
+
+
+def test_bytes_use_all_levels_where_nothing_is_multiplied_too() -> None:
+    signed, unsigned = make_inputs(task_of([(5000,), (5000,), (5000,)], ["int8", "uint8", "float32"]), BLOCK, 0)
+    assert (signed.min(), signed.max(), unsigned.min(), unsigned.max()) == (-128, 127, 0, 255)
+
+
+def test_small_tasks_are_checked_on_draws_that_differ_in_activations_alone() -> None:
+    task = task_of([(), (1,), ()], ["float32"] * 3, (1,))
+    assert draws(task) == DRAWS
+    drawn = [make_inputs(task, BLOCK, 0, draw=draw) for draw in range(draws(task))]
+    assert {float(x) > 0 for x, _ in drawn} == {True, False}
+    assert len({float(constant[0]) for _, constant in drawn}) == 1
+    assert draws(task_of([(FEW,), (FEW,)], ["float32"] * 2)) == 1
 
 
 def test_positive_inputs_have_roots_and_logarithms() -> None:

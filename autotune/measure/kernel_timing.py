@@ -221,7 +221,7 @@ class Bench(ABC, Generic[TaskData]):
         loaded = Loaded(self._load(job.library, job.task), {})
         for positive in (False, True):
             prepared = self._all(job.task, positive)
-            got = self._outputs(loaded, prepared, mirrored_first=False)
+            got = self._all_outputs(loaded, prepared, mirrored_first=False)
             if got.dtype.kind != "f" or np.isfinite(got).all():
                 break
         np.save(job.output, got)
@@ -262,7 +262,7 @@ class Bench(ABC, Generic[TaskData]):
         """Why a kernel must not be timed, or None."""
         start = time.perf_counter()
         try:
-            got = self._outputs(loaded, prepared, mirrored_first=True)
+            got = self._all_outputs(loaded, prepared, mirrored_first=True)
         except self.fatal:
             raise
         except Exception as error:  # whatever a candidate raises is its measurement
@@ -276,7 +276,7 @@ class Bench(ABC, Generic[TaskData]):
         self._tasks.popitem()  # a wrong kernel may have written to the inputs too
         return Timed((), time.perf_counter() - start, "wrong_result", mismatch)
 
-    def _outputs(self, loaded: Loaded, prepared: list[TaskData], mirrored_first: bool) -> Array:
+    def _all_outputs(self, loaded: Loaded, prepared: list[TaskData], mirrored_first: bool) -> Array:
         """What a kernel writes on every draw of activations, one after the other."""
         if len(prepared) == 1:
             return self._output(loaded, prepared[0], mirrored_first)

@@ -10,6 +10,7 @@ import math
 import secrets
 import signal
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -125,15 +126,15 @@ class RemoteBench(CpuBench):
             self._remote[id(array)] = (array, self._session.tensor(array))
         return self._remote[id(array)][1]
 
-    def _keep(self, task: Task, prepared: Prepared) -> None:
+    def _keep(self, task: Task, prepared: list[Prepared]) -> None:
         super()._keep(task, prepared)
         alive = {
             id(array)
-            for one in self._tasks.values()
+            for one in chain.from_iterable(self._tasks.values())
             for array in (*one.inputs, *one.live, *one.mirrored, one.output, *one.repacked.values())
         }
         self._remote = {key: value for key, value in self._remote.items() if key in alive}
-        for array in prepared.live:  # sent now, not while a candidate's time limit runs
+        for array in prepared[0].live:  # sent now, not while a candidate's time limit runs
             self._there(array)
 
     def _call(self, loaded: Loaded, inputs: list[Array], output: Array) -> None:

@@ -122,7 +122,8 @@ def make_inputs(
     programs that take roots or logarithms.
 
     Bytes use all levels, the ends among them. Of a product of bytes int32 constants are as large as its sums, and float
-    constants scale these to levels of a byte. Numbers that kernels share a parameter for are those of one of them.
+    constants, and the scale that dynamic quantisation makes, scale these to levels of a byte. Numbers that kernels
+    share a parameter for are those of one of them.
     """
     fixed, free = (np.random.default_rng([task_seed(task, seed), part]) for part in (0, 1 + draw))
     weight = max(task.constants, key=lambda i: math.prod(task.shapes[i]), default=-1)
@@ -151,7 +152,7 @@ def make_inputs(
                 array += 0.1
             if index == weight:
                 array *= 1 / math.sqrt(depth)
-            elif quantised and index in task.constants:
+            elif quantised and (index in task.constants or not shape):
                 array *= MIDDLE / sums
         elif index in task.constants and dtype.itemsize == 1 and shape == (TABLE,):
             array[...] = np.arange(TABLE, dtype=np.uint8).view(dtype)

@@ -189,6 +189,12 @@ def test_wrong_quantised_products_are_seen(mutant: str) -> None:
     assert expected.mismatch(wrong)
 
 
+def test_the_scale_of_dynamic_quantisation_brings_sums_to_levels_too() -> None:
+    task = task_of([(8, DEPTH), (DEPTH, 8), (), (8, 8)], ["uint8", "int8", "float32", "float32"], (1,), 2 * DEPTH * 64)
+    x, w, scale = make_inputs(task, BLOCK, 0)
+    assert np.abs(x.astype(np.int32) @ w.astype(np.int32) * scale).max() < 10_000
+
+
 def test_a_few_bytes_may_be_rounded_the_other_way() -> None:
     want = np.arange(1000, dtype=np.uint8)
     found = want.copy()

@@ -82,8 +82,9 @@ class Serving:
         opened = _Opened(path, threads, options.streams)
         self._executors: Mapping[int, ArtifactExecutor] = opened.executors
         self._streams = opened.native_streams() if options.max_batch == 1 else None
-        places = opened.streams * (1 if self._streams is None else 1 + NEXT)
-        self._queue = StreamQueue(places, WIDE in self._executors, options.max_queue)
+        held = 0 if self._streams is None else min(NEXT * opened.streams, options.max_queue)
+        places = opened.streams + held
+        self._queue = StreamQueue(places, WIDE in self._executors, options.max_queue, held)
         self._batcher = None if options.max_batch == 1 else _batcher(path, opened.artifact, options)
         self._pool = ThreadPoolExecutor(places, thread_name_prefix="tune-stream")
         self._running: dict[int, tuple[Batch, Callable[[], None]]] = {}

@@ -26,10 +26,11 @@ class StreamQueue:
         streams: how many there are, at least one.
         wide: whether there are kernels for all cores together.
         bound: requests that may wait before ``submit`` blocks its caller.
+        held: how many of ``streams`` are places to wait at, so that of ``bound`` fewer wait here.
     """
 
-    def __init__(self, streams: int, wide: bool, bound: int) -> None:
-        self._streams, self._wide, self._bound = streams, wide, bound
+    def __init__(self, streams: int, wide: bool, bound: int, held: int = 0) -> None:
+        self._streams, self._wide, self._bound, self._held = streams, wide, bound, held
         self._idle = list(range(streams))  # a stack: what the last request left in the caches is used again
         self._alone = False
         self._waiting: deque[_Ticket] = deque()
@@ -104,9 +105,9 @@ class StreamQueue:
         return self._idle.pop()
 
     def _await_room(self, ticket: _Ticket, timeout_s: float | None) -> None:
-        """Return when ``ticket`` is among the first ``bound``. Under the lock, but for waits."""
+        """Return when ``ticket`` is among the first that may wait. Under the lock, but for waits."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        while not ticket.granted and self._waiting.index(ticket) >= self._bound:
+        while not ticket.granted and self._waiting.index(ticket) >= self._bound - self._held:
             if not self._moved.wait(None if deadline is None else deadline - time.monotonic()) and not ticket.granted:
                 self._waiting.remove(ticket)
                 self._moved.notify_all()

@@ -223,3 +223,13 @@ def test_requests_wait_at_the_core_where_a_run_is_one_call_of_it(tiny_built):
         if number not in (0, 8):
             assert all(np.array_equal(a, b) for a, b in zip(request.result(30), want[number], strict=True))
     assert all(np.array_equal(a, b) for a, b in zip(serving.run([arrays[3]], 5.0), want[3], strict=True))
+
+
+def test_requests_that_wait_at_the_core_count_as_waiting(tiny_built):
+    serving = Serving(tiny_built.artifact, None, ServeOptions(streams=1, max_queue=2))
+    array = np.zeros((1, 16, 8, 8), np.float32)
+    with serving.stream():  # beside the queue, whose place of a run is thus one to wait at
+        waiting = [serving.submit([array], None) for _ in range(1 + 2)]
+        with pytest.raises(BusyError, match="2 requests were waiting"):
+            serving.submit([array], 0.02)
+    assert all(request.result(30) for request in waiting)

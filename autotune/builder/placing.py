@@ -184,12 +184,19 @@ def fastest(source: Source[M]) -> Fastest[M]:
         logger.debug("%d subgraphs: predicted %.3g ms", len(each.subgraphs), 1e3 * each.predicted_s)
     if alone is None:
         return Fastest(best[0], best[1], None, ms)
-    gain = _certain_gain(source, alone[0], best[0]) if best[1] < alone[1] else 0.0
+    gain = _gain_over_one_lane(source, alone, best)
     return Fastest(best[0], alone[1] / gain, alone[1], ms) if gain else Fastest(*alone, alone[1], ms)
 
 
 def _seconds(pair: tuple[Candidate[M], float]) -> float:
     return pair[1]
+
+
+def _gain_over_one_lane(
+    source: Source[M], alone: tuple[Candidate[M], float], best: tuple[Candidate[M], float]
+) -> float:
+    """As ``_certain_gain``, of what was timed to be faster than one lane; 0 of what was not."""
+    return _certain_gain(source, alone[0], best[0]) if best[1] < alone[1] else 0.0
 
 
 def _certain_gain(source: Source[M], before: Candidate[M], after: Candidate[M]) -> float:

@@ -47,7 +47,7 @@ def apart(source, part):
 
 def keep_placed(patch, most_measured=0):
     """Whatever was placed is kept, however slow the stand-in is."""
-    patch.setattr(placing, "_certain_gain", lambda *_: 1.0)
+    patch.setattr(placing, "_gain_over_one_lane", lambda *_: 1.0)
     patch.setattr(placing, "PROMISING", math.inf)
     patch.setattr(placing, "MOST_MEASURED", most_measured)
 

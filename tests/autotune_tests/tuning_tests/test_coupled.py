@@ -111,7 +111,12 @@ def test_it_runs_on_both_lanes_and_is_right(placed):
 def test_a_placement_is_corrected_by_what_runs_on_the_device_took(folder, tune, monkeypatch):
     seen = []
     taken = CpuAndDevice.taken
-    monkeypatch.setattr(CpuAndDevice, "taken", lambda self, each: seen.append((each, taken(self, each))) or seen[-1][1])
+
+    def recorded(self, each, number):
+        seen.append((each, taken(self, each, number)))
+        return seen[-1][1]
+
+    monkeypatch.setattr(CpuAndDevice, "taken", recorded)
     monkeypatch.setattr(CpuAndDevice, "costs", apart)
     keep_placed(monkeypatch, 2)
     assert tune(folder / "corrected.tuned").verified.passed

@@ -20,6 +20,7 @@ from schedules.errors import ScheduleError, check, last_line
 from schedules.space import Space
 from schedules.target import Target
 from schedules.template_sets import TEMPLATE_SETS, template_set
+from schedules.templates.amx.amx_product import ALGORITHM
 from schedules.templates.common.soundness import unwritten
 from schedules.templates.common.structure import Anchor, Repack
 from schedules.templates.common.traced import SPACE as TRACED
@@ -142,7 +143,7 @@ EXACT, MOST_LOSSY = 0, 4
 def loss(config: Config) -> int:
     """How much accuracy a config gives up for speed: 0 only reorders sums, else the m of Winograd's F(m, 3)."""
     value = dict(config.items).get("algorithm", EXACT)
-    return value if isinstance(value, int) else EXACT
+    return value if isinstance(value, int) and value != ALGORITHM else EXACT
 
 
 def _template_of(func: tirx.PrimFunc, config: Config) -> tuple[Template[Any], Anchor]:

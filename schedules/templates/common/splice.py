@@ -15,6 +15,11 @@ from schedules.errors import check
 from schedules.templates.common.structure import blocks_in_order, root_nests, rooted
 
 
+def long(*sizes: int) -> list[tirx.IntImm]:
+    """``sizes`` as 64-bit integers, the type of extents in the graph: TVM joins buffers only if these types agree."""
+    return [tirx.IntImm("int64", size) for size in sizes]
+
+
 def replace_anchor(func: tirx.PrimFunc, anchor: str, stages: tirx.PrimFunc, data: int, weight: int) -> tirx.PrimFunc:
     """``func`` with the block ``anchor`` and all before it replaced by ``stages``.
 

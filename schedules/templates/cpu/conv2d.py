@@ -47,6 +47,9 @@ from schedules.config import Config
 from schedules.errors import check
 from schedules.space import ENUMERATION_LIMIT, Columns, Knob, Space
 from schedules.target import Target
+from schedules.templates.amx import amx_conv2d
+from schedules.templates.amx.amx_ir import MOST_ROWS
+from schedules.templates.amx.amx_product import ALGORITHM, MOST_COLUMNS, has_amx
 from schedules.templates.common.prefetch import FEWEST_TILES, Panel, prefetch_next
 from schedules.templates.common.register_tile import MOST_NUMBERS, registers_of, tile_order, tile_registers, unroll_tile
 from schedules.templates.common.splice import replace_anchor
@@ -125,6 +128,7 @@ def conv2d(
     geometry = {"strides": strides, "padding": padding, "dilation": dilation, "groups": groups}
     geometry |= {"outputs": per_group, "span": span} if span > 1 else {}
     geometry |= {"dealt": dealt} if dealt else {}
+    geometry |= {"border": border} if border else {}
     if form is not None:
         geometry["dot"] = form.name
 
@@ -210,6 +214,9 @@ class Conv2dTemplate(MarkedTemplate):
         tiles_h = {m: batch * -(-height // m) for m in algorithms if m}
         tiles_w = {m: -(-width // m) for m in algorithms if m}
         ragged = () if pairs else _ragged(width)
+        amx = _amx_applies(anchor, target)
+        panels = _panels(blocks) if amx else (1,)
+        algorithms = (*algorithms, ALGORITHM) if amx else algorithms
         knobs = _listable(
             Knob("algorithm", algorithms),
             Knob("to", divisors(group_blocks, most_blocks)),
@@ -220,6 +227,7 @@ class Conv2dTemplate(MarkedTemplate):
             Knob("pad", (0, 1) if anchor.padded else (0,)),
             Knob("outer", (0, 1)),
             Knob("depth", _chunks(anchor)),
+            *((Knob("panels", panels),) if amx else ()),
         )
         whole = anchor.reduction[0]
 
@@ -244,6 +252,12 @@ class Conv2dTemplate(MarkedTemplate):
                 product &= (columns["pad"] == 0) & (columns["depth"] == whole)
                 found = found | ((m == size) & product & (chunk | phases))
             legal: NDArray[np.bool_] = allowed & found
+            if amx:
+                own = (columns["th"] == 1) & (columns["tw"] == 1) & (columns["unroll"] == 1)
+                own &= (columns["pad"] == 0) & (columns["depth"] == whole) & (height % columns["rows"] == 0)
+                own &= columns["to"] * (lanes // MOST_ROWS) <= MOST_COLUMNS
+                own &= blocks % (columns["to"] * columns["panels"]) == 0
+                legal = np.where(m == ALGORITHM, own, legal & (columns["panels"] == 1))
             return legal
 
         space = Space(OP, self.version, knobs, fits, partial(features, anchor=anchor, target=target))
@@ -257,6 +271,9 @@ class Conv2dTemplate(MarkedTemplate):
         m = config.integer("algorithm")
         if m == 0:
             return func
+        if m == ALGORITHM:
+            stages = amx_conv2d.stages(anchor, config.integer("rows"))
+            return replace_anchor(func, anchor.block, stages, anchor.data, anchor.weight)
         return replace_anchor(func, anchor.block, winograd.stages(anchor, m), anchor.data, anchor.weight)
 
     def repack(self, anchor: Anchor, config: Config) -> dict[int, Repack]:
@@ -264,10 +281,17 @@ class Conv2dTemplate(MarkedTemplate):
         m = config.integer("algorithm")
         if m == 0:
             return {}
+        if m == ALGORITHM and anchor.form is not None:
+            found = amx_conv2d.geometry(anchor, anchor.form)
+            assert found is not None
+            return {anchor.weight: Repack("amx", partial(amx_conv2d.pack, found=found, quad=anchor.form.depth))}
         return {anchor.weight: Repack(f"winograd-{m}", lambda packed: winograd.transform_weight(packed, m))}
 
     def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:
         """Rewrite ``sch`` in place."""
+        if config.integer("algorithm") == ALGORITHM:
+            amx_conv2d.apply(sch, anchor, config)
+            return
         if config.integer("algorithm"):
             winograd.apply(sch, anchor, config)
             return
@@ -419,6 +443,19 @@ def _ragged(width: int) -> tuple[int, ...]:
 def _divisors_of_any(sizes: Iterable[int], most: int) -> tuple[int, ...]:
     """What divides any of ``sizes``, up to ``most``."""
     return tuple(sorted({divisor for size in sizes for divisor in divisors(size, most)}))
+
+
+def _amx_applies(anchor: Anchor, target: Target) -> bool:
+    """Where the target has tiles for these types, and the convolution what they need."""
+    form, lanes = anchor.form, anchor.spatial[4]
+    if form is None or not has_amx(form, target) or lanes % MOST_ROWS or min(anchor.data, anchor.weight) < 0:
+        return False
+    return amx_conv2d.geometry(anchor, form) is not None
+
+
+def _panels(blocks: int) -> tuple[int, ...]:
+    """Choices of the knob ``panels``: as many groups of blocks as one job computes one after another."""
+    return divisors(blocks)
 
 
 def _winograd_applies(anchor: Anchor) -> bool:

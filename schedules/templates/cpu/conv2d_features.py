@@ -11,11 +11,21 @@ from schedules.config import Config
 from schedules.processors import Ports
 from schedules.space import Columns, Space
 from schedules.target import Target
+from schedules.templates.amx import amx_conv2d
+from schedules.templates.amx.amx_ir import MOST_ROWS, MOST_SUMS
+from schedules.templates.amx.amx_product import ALGORITHM
 from schedules.templates.common.prefetch import FEWEST_TILES
 from schedules.templates.common.ranking import CYCLES, costs, varied
 from schedules.templates.common.register_tile import registers_of
 from schedules.templates.common.structure import Anchor, balance
 from schedules.templates.instructions.micro_kernel import Tile, taps_of_load, tile_cycles
+
+AMX_SHARE = 1 / 8
+"""Time of products in AMX tiles over that of as many by dot products of vectors: 16 · 16 · 16 · Q in 16 cycles, and two
+times 16 · Q in one (Sapphire Rapids)."""
+
+LOAD_SHARE = 0.5
+"""Time of loading a tile over that of multiplying it: 16 rows, two a cycle."""
 
 BYTE = 15.0
 """Operations that a core does while one prefetched byte arrives from beyond L2. Heuristic, not measured."""
@@ -31,7 +41,9 @@ def features(columns: Columns, anchor: Anchor, target: Target) -> dict[str, NDAr
     """
     batch, blocks, height, width, lanes = anchor.spatial
     depth, kh, kw, inner = anchor.reduction[:4]
-    m, to, th, tw = (columns[name] for name in ("algorithm", "to", "th", "tw"))
+    to, th, tw = (columns[name] for name in ("to", "th", "tw"))
+    amx = columns["algorithm"] == ALGORITHM
+    m = np.where(amx, 0, columns["algorithm"])
     tile = to * th * tw
     side = np.where(m > 0, m, 1.0)
     products = np.where(m > 0, (side + 2) ** 2, kh * kw)
@@ -42,7 +54,7 @@ def features(columns: Columns, anchor: Anchor, target: Target) -> dict[str, NDAr
     chunked = (m == 0) | (columns["outer"] > 0)
     jobs = np.where(
         m == 0,
-        batch * (blocks / to) * (height / columns["rows"]),
+        batch * (blocks / to / columns.get("panels", 1)) * (height / columns["rows"]),
         np.where(chunked, batch * tiles_h / columns["rows"], products * blocks / to),
     )
     weights = blocks * depth * inner * products * target.vector_bytes
@@ -58,7 +70,7 @@ def features(columns: Columns, anchor: Anchor, target: Target) -> dict[str, NDAr
         "chunk_l1": np.log2(
             columns["depth"] * (to * inner * kh * kw + th * tw) * target.vector_bytes / target.l1_bytes
         ),
-        CYCLES: product_cycles(columns, anchor, target) * work / nominal,
+        CYCLES: np.where(amx, amx_cycles(columns, anchor), product_cycles(columns, anchor, target)) * work / nominal,
         "fetch": BYTE * _fetched(columns, anchor, target, weights) * target.threads / (work * target.vector_bytes / 2),
         "tiles": np.where(chunked, columns["rows"], batch * tiles_h) / th * np.ceil(tiles_w / tw),
         "chunked": chunked.astype(np.float64),
@@ -67,7 +79,7 @@ def features(columns: Columns, anchor: Anchor, target: Target) -> dict[str, NDAr
 
 def product_cycles(columns: Columns, anchor: Anchor, target: Target, ports: Ports | None = None) -> NDArray[np.float64]:
     """(n,) cycles of a config's products over those of as many independent ones, by ``tile_cycles``."""
-    direct, (_, kh, kw, inner) = columns["algorithm"] == 0, anchor.reduction[:4]
+    direct, (_, kh, kw, inner) = columns["algorithm"] <= ALGORITHM, anchor.reduction[:4]
     tile = Tile(
         columns["to"] * registers_of(anchor.spatial[4], target),
         columns["th"] * columns["tw"],
@@ -76,6 +88,22 @@ def product_cycles(columns: Columns, anchor: Anchor, target: Target, ports: Port
         np.where(direct, taps_of_load(columns["tw"], kw), 1.0),
     )
     return tile_cycles(tile, target, anchor.form, ports)
+
+
+def amx_cycles(columns: Columns, anchor: Anchor) -> NDArray[np.float64]:
+    """(n,) cycles of products in AMX tiles over those of as many by dot products of vectors, by instructions alone.
+
+    A tile of m rows takes 16 cycles or, with fewer rows, as long as loading its operands: 8 cycles a tile.
+    """
+    found = amx_conv2d.geometry(anchor, anchor.form) if anchor.form is not None else None
+    if found is None:
+        return np.ones(len(columns["to"]))
+    beside = columns["to"] * (anchor.spatial[4] // MOST_ROWS)
+    together = np.maximum(1, MOST_SUMS // beside)
+    pixels = (columns["rows"] - 1) * found.width + anchor.spatial[3]
+    used = columns["rows"] * anchor.spatial[3] / (np.ceil(pixels / MOST_ROWS) * MOST_ROWS)
+    loads = LOAD_SHARE * (beside + together) / (beside * together)
+    return AMX_SHARE * np.maximum(1.0, loads) / used
 
 
 def _fetched(columns: Columns, anchor: Anchor, target: Target, weights: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -89,6 +117,7 @@ def _fetched(columns: Columns, anchor: Anchor, target: Target, weights: NDArray[
     batch, _, height, width, _ = anchor.spatial
     depth, _, _, inner = anchor.reduction[:4]
     m, rows, share = columns["algorithm"], columns["rows"], 1 / target.threads
+    m = np.where(m == ALGORITHM, 0, m)
     data = batch * depth * inner * height * width * 4.0
     side = np.where(m > 0, m, 1.0)
     groups = batch * np.ceil(height / side) / rows
@@ -107,7 +136,7 @@ def _fetched(columns: Columns, anchor: Anchor, target: Target, weights: NDArray[
 def first_guesses(space: Space) -> tuple[tuple[Config, ...], float]:
     """The configs an expert would try first, six of each algorithm, the algorithms in turn; and ``Space.saving``."""
     columns, order, saving = costs(space, _terms)
-    telling = [columns[name] for name in ("to", "th", "tw", "outer")]
+    telling = [columns[name] for name in ("to", "th", "tw", "outer", "panels") if name in columns]
     by_algorithm = [
         varied(order[columns["algorithm"][order] == m], telling, most=6)
         for m in sorted(set(columns["algorithm"]), reverse=True)
@@ -120,10 +149,11 @@ def first_guesses(space: Space) -> tuple[tuple[Config, ...], float]:
 def _terms(columns: Columns, derived: Columns) -> Columns:
     """What makes a first guess bad, as ``ranked`` wants it. The weights are heuristics, not measured."""
     tile = derived["accumulators"]
+    amx = columns["algorithm"] == ALGORITHM
     return {
         # A vector of weights counts as nearly two loads: it must first come into L1, where pixels already are.
-        "loads": 4.0 * (1.8 * columns["to"] + columns["th"] * columns["tw"]) / tile,
-        "starved": 0.5 * np.maximum(0, 10 - tile),
+        "loads": 4.0 * np.where(amx, 0, (1.8 * columns["to"] + columns["th"] * columns["tw"]) / tile),
+        "starved": np.where(amx, derived[CYCLES], 0.5 * np.maximum(0, 10 - tile)),
         "idle": 3.0 * (1 - derived["balance"]),
         "fetch": derived["fetch"],
         "unroll": 0.05 * np.abs(np.log2(columns["unroll"]) - 2),

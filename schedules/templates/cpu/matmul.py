@@ -18,6 +18,7 @@ matrix product finds the next vector of weights in the next line.
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,15 +28,20 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 from schedules.config import Config
 from schedules.space import Columns, Knob, Space
 from schedules.target import Target
+from schedules.templates.amx import amx_matmul
+from schedules.templates.amx.amx_ir import MOST_ROWS
+from schedules.templates.amx.amx_product import ALGORITHM, MOST_COLUMNS, chosen, has_amx, pack_tiles, terms
 from schedules.templates.common.prefetch import FEWEST_TILES, OFTEN, Panel, prefetch_next
 from schedules.templates.common.ranking import CYCLES, ranked
 from schedules.templates.common.register_tile import few_registers, registers_of, spread, unroll_tile
+from schedules.templates.common.splice import replace_anchor
 from schedules.templates.common.structure import (
     MOST_BLOCKS,
     MOST_JOB_ROWS,
     MOST_UNROLLED,
     SPARE_REGISTERS,
     Anchor,
+    Repack,
     balance,
     divisors,
     inline_epilogue,
@@ -90,6 +96,9 @@ class MatmulTemplate(MarkedTemplate):
             Knob("outer", (0, 1)),
             Knob("depth", _chunks(rows, depth)),
         )
+        amx = _amx_applies(anchor, target)
+        if amx:
+            knobs = (Knob("algorithm", (0, ALGORITHM)), *knobs)
 
         def fits(columns: Columns) -> NDArray[np.bool_]:
             tile = columns["tm"] * columns["tn"]
@@ -97,7 +106,12 @@ class MatmulTemplate(MarkedTemplate):
             allowed &= (tile * columns["unroll"] <= MOST_UNROLLED) & (columns["rows"] % columns["tm"] == 0)
             if pairs:
                 allowed &= (columns["tm"] % 2 == 0) & (columns["depth"] == depth)
-            legal: NDArray[np.bool_] = allowed & ((columns["depth"] == depth) | (columns["rows"] >= 4 * columns["tm"]))
+            allowed &= (columns["depth"] == depth) | (columns["rows"] >= 4 * columns["tm"])
+            if amx:
+                tiled = columns["tn"] * (lanes // MOST_ROWS) <= MOST_COLUMNS
+                tiled &= (columns["tm"] == 1) & (columns["unroll"] == 1) & (columns["depth"] == depth)
+                allowed = np.where(columns["algorithm"] == ALGORITHM, tiled, allowed)
+            legal: NDArray[np.bool_] = allowed
             return legal
 
         def derive(columns: Columns) -> Columns:
@@ -126,8 +140,23 @@ class MatmulTemplate(MarkedTemplate):
 
         return ranked(Space(OP, self.version, knobs, fits, derive), terms, 8, apart=("tm", "tn", "outer"))
 
+    def prepare(self, func: tirx.PrimFunc, anchor: Anchor, config: Config) -> tirx.PrimFunc:
+        """``func`` with the product computed by the chosen algorithm."""
+        if not chosen(config):
+            return func
+        return replace_anchor(func, anchor.block, amx_matmul.stages(anchor), anchor.data, anchor.weight)
+
+    def repack(self, anchor: Anchor, config: Config) -> dict[int, Repack]:
+        """How weights must be transformed for ``config``: parameter index → function."""
+        if not chosen(config) or anchor.form is None:
+            return {}
+        return {anchor.weight: Repack("amx", partial(pack_tiles, quad=anchor.form.depth))}
+
     def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:
         """Rewrite ``sch`` in place."""
+        if chosen(config):
+            amx_matmul.apply(sch, anchor, config)
+            return
         block = sch.get_sblock(anchor.block)
         tail, pairs = inline_epilogue(sch, anchor), _has_pairs(anchor)
         apart_rows = self._apart_rows(sch, block, tail is None, _lanes(anchor)) if pairs else []
@@ -224,6 +253,14 @@ def _chunks(rows: int, depth: int) -> tuple[int, ...]:
     """Choices of the knob ``depth``: all of the sum, and parts of it that are worth a pass."""
     parts = [d for d in divisors(depth) if CHUNKS[0] <= d <= CHUNKS[1] and d < depth] if rows >= 4 else []
     return (*parts, depth)
+
+
+def _amx_applies(anchor: Anchor, target: Target) -> bool:
+    """Whether sums have whole tiles of terms, and columns whole tiles."""
+    form = anchor.form
+    if form is None or not has_amx(form, target) or anchor.weight < 0 or anchor.data < 0:
+        return False
+    return anchor.reduction[0] * form.depth % terms(form) == 0 and _lanes(anchor) % MOST_ROWS == 0
 
 
 def _has_pairs(anchor: Anchor) -> bool:

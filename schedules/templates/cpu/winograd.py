@@ -28,6 +28,7 @@ from tvm.s_tir.schedule import LoopRV
 from schedules.config import Config
 from schedules.templates.common.prefetch import Panel, prefetch_next
 from schedules.templates.common.register_tile import spread, tile_order, unroll_tile
+from schedules.templates.common.splice import long
 from schedules.templates.common.structure import Anchor, inline_epilogue, parallel_outer
 
 Matrix = tuple[tuple[float, ...], ...]
@@ -92,11 +93,6 @@ def _rows(matrix: Matrix, index: tirx.Expr, item: Any) -> tirx.Expr:
     return result
 
 
-def _extents(*sizes: int) -> list[tirx.IntImm]:
-    """``sizes`` as 64-bit integers, the type of extents in the graph: TVM joins buffers only if these types agree."""
-    return [tirx.IntImm("int64", size) for size in sizes]
-
-
 def stages(anchor: Anchor, m: int) -> tirx.PrimFunc:
     """The convolution of ``anchor`` as a function (data, U, result)."""
     batch, blocks, height, width, lanes = anchor.spatial
@@ -105,47 +101,47 @@ def stages(anchor: Anchor, m: int) -> tirx.PrimFunc:
     top, left = anchor.padding[:2]
     a = m + 2
     rows, columns = -(-height // m), -(-width // m)
-    data = te.placeholder(_extents(*anchor.shapes[anchor.data]), name="data")
-    u = te.placeholder(_extents(a, a, blocks, depth, lanes, lanes), name="weight")
+    data = te.placeholder(long(*anchor.shapes[anchor.data]), name="data")
+    u = te.placeholder(long(a, a, blocks, depth, lanes, lanes), name="weight")
     in_h, in_w = int(data.shape[2]), int(data.shape[3])
 
     def padded(n: tirx.Var, c: tirx.Var, h: tirx.Var, w: tirx.Var, i: tirx.Var) -> tirx.Expr:
         inside = tirx.all(h >= top, h < in_h + top, w >= left, w < in_w + left)
         return tirx.if_then_else(inside, data[n, c, h - top, w - left, i], tirx.const(0.0, "float32"))
 
-    pad = te.compute(_extents(batch, inputs, rows * m + 2, columns * m + 2, lanes), padded, name="pad")
+    pad = te.compute(long(batch, inputs, rows * m + 2, columns * m + 2, lanes), padded, name="pad")
     half = te.compute(
-        _extents(batch * rows, columns, inputs, a, a, lanes),
+        long(batch * rows, columns, inputs, a, a, lanes),
         lambda ty, tx, c, x, j, i: _rows(BT[m], x, lambda k: pad[ty // rows, c, (ty % rows) * m + k, tx * m + j, i]),
         name="input_rows",
     )
     v = te.compute(
-        _extents(inputs, a, a, batch * rows, columns, lanes),
+        long(inputs, a, a, batch * rows, columns, lanes),
         lambda c, x, y, ty, tx, i: _rows(BT[m], y, lambda k: half[ty, tx, c, x, k, i]),
         name="input_transform",
     )
     zero = tirx.IntImm("int64", 0)
-    ci = te.reduce_axis((zero, *_extents(depth)), "ci")
-    i = te.reduce_axis((zero, *_extents(lanes)), "i")
+    ci = te.reduce_axis((zero, *long(depth)), "ci")
+    i = te.reduce_axis((zero, *long(lanes)), "i")
     product = te.compute(
-        _extents(blocks, a, a, batch * rows, columns, lanes),
+        long(blocks, a, a, batch * rows, columns, lanes),
         lambda o, x, y, ty, tx, b: te.sum(
             v[ci + o // (blocks // anchor.groups) * depth, x, y, ty, tx, i] * u[x, y, o, ci, i, b], axis=[ci, i]
         ),
         name="product",
     )
     back = te.compute(
-        _extents(batch * rows, columns, blocks, m, a, lanes),
+        long(batch * rows, columns, blocks, m, a, lanes),
         lambda ty, tx, o, p, y, b: _rows(AT[m], p, lambda k: product[o, k, y, ty, tx, b]),
         name="output_rows",
     )
     tile = te.compute(
-        _extents(batch * rows, columns, blocks, m, m, lanes),
+        long(batch * rows, columns, blocks, m, m, lanes),
         lambda ty, tx, o, p, q, b: _rows(AT[m], q, lambda k: back[ty, tx, o, p, k, b]),
         name="output_transform",
     )
     result = te.compute(
-        _extents(*anchor.spatial),
+        long(*anchor.spatial),
         lambda n, o, h, w, b: tile[n * rows + h // m, w // m, o, h % m, w % m, b],
         name="result",
     )

@@ -43,6 +43,7 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.script import from_source
 
 from schedules.target import Target
+from schedules.templates.amx import amx_ir
 from schedules.templates.instructions import byte_lookup, dot_ir, low_bit_ir
 from schedules.templates.instructions.llvm_target import cpu_features, features_of
 
@@ -339,7 +340,7 @@ def _bits(first: TensorLoad, count: int) -> tirx.Expr:
 
 
 def _is_extern(call: Call) -> bool:
-    return str(getattr(call.op, "name", "")) == "tirx.call_pure_extern"
+    return str(getattr(call.op, "name", "")) in ("tirx.call_pure_extern", "tirx.call_extern")
 
 
 def rounded_in_hardware(func: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -398,6 +399,7 @@ def definitions(func: tirx.PrimFunc) -> str:
     for kind, lanes in (match.groups() for match in map(APART.fullmatch, sorted(called)) if match):
         ir = {"int32": "i32", "float32": "float"}[kind]
         texts.append(dot_ir.apart_function(f"tune_apart_{kind}_{lanes}", int(lanes), ir))
+    texts += amx_ir.definitions(called)
     return "\n".join([*texts, *(_definition(*match.groups()) for match in found)])
 
 

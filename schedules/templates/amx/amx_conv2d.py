@@ -1,0 +1,209 @@
+"""Dense convolution in AMX tiles (``amx_product.py``), in channel-blocked layouts.
+
+A row of a tile has 64 bytes of numbers of one pixel, and rows lie a fixed number of bytes apart. Images are blocked in
+fewer bytes, and have borders, so a job first gathers what it reads:
+
+    gathered (n, C/K, s, rows, columns, K)      K channels of a pixel together; s phases of the rows for stride s
+    wide     (n, O/16, jobs, pixels, 16)        pixels of the job's rows one after another
+    result   (n, O/b, oh, ow, b)
+
+Pixels are counted over whole rows of what is gathered, so that they lie equally far apart from one row to the next: of a
+3 × 3 filter the last two of a row are computed for nothing. Few channels leave room for several taps of a filter's row in
+64 bytes (``fold``): pixels of a row are neighbours in memory. Taps that do not exist have weights of zero.
+
+    for jobs of rows, of blocks:        in parallel
+        gather
+        for blocks/to:
+            wide = gathered · weight    in tiles
+            epilogue
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tvm import s_tir, te, tirx
+
+from schedules.config import Config
+from schedules.templates.amx.amx_ir import MOST_ROWS, ROW_BYTES
+from schedules.templates.amx.amx_product import WIDE, terms, use_amx
+from schedules.templates.common.register_tile import spread
+from schedules.templates.common.splice import long
+from schedules.templates.common.structure import Anchor, inline_epilogue
+from schedules.templates.instructions.dots import DotForm, multiplied
+
+GATHERED = "gathered"
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """How a convolution's numbers are gathered.
+
+    Attributes:
+        channels: of a pixel, together in memory.
+        chunks: of so many channels.
+        fold: neighbouring taps that one row of a tile holds.
+        taps: rows of the filter, and columns or groups of ``fold`` of them.
+        dilation: between rows, and between columns or groups.
+        strides: of the windows over what is gathered.
+        steps: between the pixels that are gathered; the strides of filters of one tap.
+        columns: pixels in a gathered row.
+    """
+
+    channels: int
+    chunks: int
+    fold: int
+    taps: tuple[int, int]
+    dilation: tuple[int, int]
+    strides: tuple[int, int]
+    steps: tuple[int, int]
+    columns: int
+
+    @property
+    def width(self) -> int:
+        """Pixels of ``wide`` in a row."""
+        return self.columns // self.strides[1]
+
+    def pixels(self, rows: int, width: int) -> int:
+        """Of ``wide`` for a job of ``rows`` rows of ``width`` pixels that are wanted."""
+        return (rows - 1) * self.width + width
+
+
+def geometry(anchor: Anchor, form: DotForm) -> Geometry | None:
+    """How ``anchor``'s numbers are gathered; None for those that are not: groups, and strides longer than filters."""
+    if anchor.plain or anchor.groups > 1 or "dealt" in anchor.geometry or form.rows > 1:
+        return None
+    given, wanted = anchor.geometry, anchor.spatial[3]
+    taps, strides, dilation = anchor.reduction[1:3], list(given["strides"]), list(given["dilation"])
+    steps = [stride if tap == 1 else 1 for stride, tap in zip(strides, taps, strict=True)]
+    strides = [1 if tap == 1 else stride for stride, tap in zip(strides, taps, strict=True)]
+    if any((tap - 1) * d + 1 < s for tap, d, s in zip(taps, dilation, strides, strict=True)):
+        return None
+    each, present = terms(form), anchor.shapes[anchor.data][1] * anchor.shapes[anchor.data][-1]
+    channels = each
+    while channels >= 2 * present and taps[1] > 1 and dilation[1] == 1 and channels > form.depth:
+        channels //= 2
+    fold = each // channels
+    across = math.ceil(taps[1] / fold)
+    extent = across * fold if fold > 1 else (taps[1] - 1) * dilation[1] + 1
+    columns = math.ceil(((wanted - 1) * strides[1] + extent) / strides[1]) * strides[1]
+    return Geometry(
+        channels,
+        math.ceil(present / channels),
+        fold,
+        (taps[0], across),
+        (dilation[0], fold * dilation[1]),
+        (strides[0], strides[1]),
+        (steps[0], steps[1]),
+        columns,
+    )
+
+
+def pack(weight: NDArray[Any], found: Geometry, quad: int) -> NDArray[Any]:
+    """(O/b, C/(i·Q), kh, kw, i, b, Q) → (O/16, chunks, kh, kw/fold, 16, 16, Q), zeros where there is nothing."""
+    panels, depth, kh, kw, inner, lanes, _ = weight.shape
+    each = weight.transpose(0, 5, 2, 3, 1, 4, 6).reshape(panels * lanes, kh, kw, depth * inner * quad)
+    channels, across = found.chunks * found.channels, found.taps[1]
+    whole = np.zeros((panels * lanes, kh, across * found.fold, channels), weight.dtype)
+    whole[:, :, :kw, : each.shape[3]] = each
+    split = whole.reshape(-1, MOST_ROWS, kh, across, found.fold, found.chunks, found.channels)
+    terms_last = split.transpose(0, 5, 2, 3, 1, 4, 6).reshape(*split.shape[:1], found.chunks, kh, across, MOST_ROWS, MOST_ROWS, quad)
+    return np.ascontiguousarray(terms_last.swapaxes(-3, -2))
+
+
+def stages(anchor: Anchor, rows: int) -> tirx.PrimFunc:
+    """The convolution of ``anchor`` in jobs of ``rows`` rows, as a function (data, weight, result)."""
+    form = anchor.form
+    assert form is not None
+    found = geometry(anchor, form)
+    assert found is not None
+    batch, blocks, height, width, lanes = anchor.spatial
+    shape = anchor.shapes[anchor.data]
+    top, left = anchor.padding[:2]
+    short = "uint16" if form.data == "bfloat16" else form.data
+    data = te.placeholder(long(*shape), form.data, name="data")
+    packed = (found.chunks, *found.taps, MOST_ROWS, MOST_ROWS, form.depth)
+    weight = te.placeholder(long(blocks * lanes // MOST_ROWS, *packed), form.weight, name="weight")
+    phases, dilation, strides = found.strides[0], found.dilation, found.strides
+    deep = height + (found.taps[0] - 1) * dilation[0] // phases
+    fill = tirx.const(int(anchor.geometry.get("border", 0)), short)
+
+    def element(n: tirx.Var, c: tirx.Var, s: tirx.Var, y: tirx.Var, x: tirx.Var, k: tirx.Var) -> tirx.Expr:
+        h = (y * phases + s) * found.steps[0] - top
+        w = x * found.steps[1] - left
+        channel = c * found.channels + k
+        inside = [h >= 0, h < shape[2], w >= 0, w < shape[3]]
+        if found.chunks * found.channels > shape[1] * shape[4]:
+            inside.append(channel // shape[4] < shape[1])
+        number = data[n, channel // shape[4], h, w, channel % shape[4]]
+        return tirx.if_then_else(
+            tirx.all(*inside), number if short == form.data else tirx.reinterpret(short, number), fill
+        )
+
+    gathered = te.compute(
+        long(batch, found.chunks, phases, deep, found.columns, found.channels), element, name=GATHERED
+    )
+    zero = tirx.IntImm("int64", 0)
+    sizes = {"c": found.chunks, "kh": found.taps[0], "kw": found.taps[1], "k": terms(form)}
+    c, kh, kw, k = (te.reduce_axis((zero, *long(size)), name) for name, size in sizes.items())
+
+    def product(n: tirx.Var, o: tirx.Var, j: tirx.Var, p: tirx.Var, b: tirx.Var) -> tirx.Expr:
+        down = kh * dilation[0]
+        number = gathered[
+            n,
+            c,
+            down % phases,
+            j * rows + p // found.width + down // phases,
+            p % found.width * strides[1] + kw * dilation[1] + k // found.channels,
+            k % found.channels,
+        ]
+        return te.sum(
+            multiplied(number, weight[o, c, kh, kw, k // form.depth, b, k % form.depth], form), axis=[c, kh, kw, k]
+        )
+
+    wide = te.compute(
+        long(batch, blocks * lanes // MOST_ROWS, height // rows, found.pixels(rows, width), MOST_ROWS),
+        product,
+        name=WIDE,
+    )
+    result = te.compute(
+        long(*anchor.spatial),
+        lambda n, o, h, w, b: wide[
+            n, (o * lanes + b) // MOST_ROWS, h // rows, h % rows * found.width + w, b % MOST_ROWS
+        ],
+        name="result",
+    )
+    return te.create_prim_func([data, weight, result])
+
+
+def apply(sch: s_tir.Schedule, anchor: Anchor, config: Config) -> None:
+    """Schedule ``stages`` and its epilogue in place."""
+    form = anchor.form
+    assert form is not None
+    found = geometry(anchor, form)
+    assert found is not None
+    if anchor.epilogue:
+        sch.compute_inline(sch.get_sblock("result"))
+    tail = inline_epilogue(sch, anchor) if anchor.epilogue else sch.get_sblock("result")
+    assert tail is not None
+    rows, to, panels = (config.integer(name) for name in ("rows", "to", "panels"))
+    n, o, h, w, b = sch.get_loops(tail)
+    oj, og, oi = sch.split(o, [None, panels, to])
+    hj, hi = sch.split(h, [None, rows])
+    jobs = (n, hj, oj) if config.integer("outer") else (n, oj, hj)
+    sch.reorder(*jobs, og, oi, hi, w, b)
+    spread(sch, (b,))
+    job = sch.fuse(*jobs)
+    sch.parallel(job)
+    wide, gathered = sch.get_sblock(WIDE), sch.get_sblock(GATHERED)
+    sch.compute_at(wide, og, preserve_unit_loops=True)
+    sch.compute_at(gathered, job, preserve_unit_loops=True)
+    together = math.gcd(found.channels, anchor.shapes[anchor.data][-1])
+    spread(sch, sch.split(sch.get_loops(gathered)[-1], [None, together])[1:])
+    size = ROW_BYTES // terms(form)
+    pixels, columns = found.pixels(rows, anchor.spatial[3]), to * anchor.spatial[4] // MOST_ROWS
+    use_amx(sch, sch.get_loops(wide)[2], job, (pixels, columns), found.strides[1] * found.channels * size, form)

@@ -5,6 +5,7 @@ of our own do it:
 
     fma      12 or 16 accumulators of one vector each: enough to hide 4 cycles of latency on 2 ports, few enough for the
              register file, and 4 multiply-adds per load; of fp32, and of each form of dot products
+    tiles    2 × 2 tiles of sums, operands in L1, where the processor has AMX: it multiplies the short types so
     memory   the sum of an array larger than L2
     l2       the sum of half an L2 per thread, again and again
 """
@@ -32,7 +33,10 @@ from tvm import s_tir, te, tirx
 from autotune.host.machine import read_host, thread_cpus
 from schedules.lower import tvm_target
 from schedules.target import Target
+from schedules.templates.amx.amx_ir import MOST_ROWS, ROW_BYTES
+from schedules.templates.amx.amx_product import WIDE, has_amx, terms, use_amx
 from schedules.templates.common.register_tile import unroll_tile
+from schedules.templates.common.splice import long
 from schedules.templates.cpu.passes import compiled
 from schedules.templates.instructions.dots import (
     BF16,
@@ -146,7 +150,12 @@ def roofline_by(target: Target, best_s: Timer) -> Roofline:
 
 
 def _dot_gflops(target: Target, best_s: Timer, form: DotForm) -> float:
-    """By dot products of one row; those of two do twice as much, as often on every processor that LLVM models."""
+    """By AMX tiles or by dot products of one row; those of two do twice as much, as often on every processor that LLVM
+    models.
+    """
+    if has_amx(form, target):
+        kernel, arrays, flop = tile_kernel(target, form)
+        return flop / best_s(kernel, arrays) / 1e9
     return _gflops(target, best_s, form) * (2 if pair_form(form, target) else 1)
 
 
@@ -262,6 +271,31 @@ def fma_kernel(target: Target, form: DotForm | None = None) -> tuple[tvm.runtime
     out = te.compute((jobs, rows, 4, lanes), element, name="out")
     flop = 2 * jobs * rows * 4 * lanes * repeats * FMA_STEPS * math.prod(quad)
     return _build([x, y, out], target, form), [_ordinary(tensor) for tensor in (x, y, out)], flop
+
+
+def tile_kernel(target: Target, form: DotForm) -> tuple[tvm.runtime.Module, list[NDArray[Any]], int]:
+    """As ``fma_kernel``, by AMX tiles: 32 rows by 32 columns a job, again and again over the same terms."""
+    jobs, repeats, each = 4 * target.threads, 500, terms(form)
+    rows, columns = 2 * MOST_ROWS, 2
+    sizes = long(jobs, FMA_STEPS // 4, repeats, each, columns, rows, MOST_ROWS, form.depth)
+    job, steps, *_, tiles, pixels, lanes, quad = sizes
+    x = te.placeholder((job, steps, pixels, sizes[3]), form.data, name="x")
+    y = te.placeholder((tiles, steps, lanes, lanes, quad), form.weight, name="y")
+    zero = tirx.IntImm("int64", 0)
+    r, k, i = (te.reduce_axis((zero, size), name) for size, name in zip(sizes[2:0:-1] + sizes[3:4], "rki", strict=True))
+
+    def element(t: tirx.Var, o: tirx.Var, p: tirx.Var, b: tirx.Var) -> tirx.Expr:
+        product = multiplied(x[t, k, p, i], y[o, k, i // form.depth, b, i % form.depth], form)
+        return te.sum(product, axis=[r, k, i])
+
+    out = te.compute((job, tiles, pixels, lanes), element, name=WIDE)
+    sch = s_tir.Schedule(te.create_prim_func([x, y, out]).with_attr("global_symbol", "main"))
+    loops = sch.get_loops(sch.get_sblock(WIDE))
+    sch.parallel(loops[0])
+    use_amx(sch, loops[1], loops[0], (rows, columns), ROW_BYTES, form, ahead=False)
+    flop = 2 * jobs * rows * columns * MOST_ROWS * each * repeats * (FMA_STEPS // 4)
+    kernel = compiled(sch.mod["main"], "main", tvm_target(target))
+    return kernel, [_ordinary(tensor) for tensor in (x, y, out)], flop
 
 
 def _read_gb_s(target: Target, size_bytes: int, repeats: int, best_s: Timer) -> float:

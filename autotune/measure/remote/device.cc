@@ -182,6 +182,9 @@ EXPORT(tune_run) {
     DLTensor rows = views[i];
     int64_t shape[2] = {(int64_t)(bytes_of(&views[i]) / LINE), LINE / 4}, strides[2] = {LINE / 4, 1};
     TVMFFIAny arg = given[i];
+    rows.dtype.code = kDLInt; /* whatever they are: the producer flips a bit of every word */
+    rows.dtype.bits = 32;
+    rows.dtype.lanes = 1;
     rows.ndim = 2;
     rows.shape = shape;
     rows.strides = strides;

@@ -111,7 +111,9 @@ def pack(weight: NDArray[Any], found: Geometry, quad: int) -> NDArray[Any]:
     whole = np.zeros((panels * lanes, kh, across * found.fold, channels), weight.dtype)
     whole[:, :, :kw, : each.shape[3]] = each
     split = whole.reshape(-1, MOST_ROWS, kh, across, found.fold, found.chunks, found.channels)
-    terms_last = split.transpose(0, 5, 2, 3, 1, 4, 6).reshape(*split.shape[:1], found.chunks, kh, across, MOST_ROWS, MOST_ROWS, quad)
+    terms_last = split.transpose(0, 5, 2, 3, 1, 4, 6).reshape(
+        *split.shape[:1], found.chunks, kh, across, MOST_ROWS, MOST_ROWS, quad
+    )
     return np.ascontiguousarray(terms_last.swapaxes(-3, -2))
 
 

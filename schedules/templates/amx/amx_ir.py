@@ -11,6 +11,7 @@ The registers are fixed here, for LLVM allocates no tiles of variable shape well
     tune_amx_zero_<p>x<o>()                                              sums = 0
     tune_amx_add_<form>_<p>x<o>(numbers, from, next, pitch, weights, next)   sums += numbers · weights
     tune_amx_store_<p>x<o>(to, from, next tile, next column)             sums to memory, rows of 64 bytes
+    tune_amx_ahead_<n>(weights, from)                                    n lines of 64 bytes are fetched into L2
     tune_amx_end()
 
 Steps are in bytes. The system lets a process use tiles once it has asked; ``begin`` does.
@@ -21,7 +22,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-SYMBOL = re.compile(r"tune_amx_(begin|zero|add|store|end)(?:_(bf16|u8s8))?(?:_(\d+))?(?:x(\d+))?")
+SYMBOL = re.compile(r"tune_amx_(begin|zero|add|ahead|store|end)(?:_(bf16|u8s8))?(?:_(\d+))?(?:x(\d+))?")
 
 PRODUCTS = {"bf16": "tdpbf16ps", "u8s8": "tdpbusd"}
 """Form of ``dots`` → instruction."""
@@ -47,7 +48,8 @@ define linkonce_odr i32 @{symbol}() alwaysinline {{
   %known = icmp ne i8 %asked, 0
   br i1 %known, label %begin, label %ask
 ask:
-  %r = call i64 asm sideeffect "syscall", "={{rax}},{{rax}},{{rdi}},{{rsi}},~{{rcx}},~{{r11}},~{{memory}}"(i64 158, i64 4131, i64 18)
+  %r = call i64 asm sideeffect "syscall",
+    "={{rax}},{{rax}},{{rdi}},{{rsi}},~{{rcx}},~{{r11}},~{{memory}}"(i64 158, i64 4131, i64 18)
   store i8 1, ptr @{symbol}_asked
   br label %begin
 begin:
@@ -70,6 +72,7 @@ DECLARED = {
     "end": "declare void @llvm.x86.tilerelease()",
     "zero": "declare void @llvm.x86.tilezero(i8 immarg)",
     "store": "declare void @llvm.x86.tilestored64(i8 immarg, ptr, i64)",
+    "ahead": "declare void @llvm.prefetch.p0(ptr, i32 immarg, i32 immarg, i32 immarg)",
     "add": "declare void @llvm.x86.tileloadd64(i8 immarg, ptr, i64)",
 }
 
@@ -93,12 +96,20 @@ def _definition(found: re.Match[str]) -> str:
         return BEGIN.format(symbol=symbol, shapes=_shapes(int(first)))
     if kind == "end":
         return FUNCTION.format(symbol=symbol, parameters="", body="  call void @llvm.x86.tilerelease()")
+    if kind == "ahead":
+        lines = ["  %base = getelementptr i8, ptr %w, i32 %from"]
+        for line in range(int(first)):
+            more, address = _at(f"l{line}", "%base", "%next", line)
+            lines += [*more, f"  call void @llvm.prefetch.p0(ptr {address}, i32 0, i32 2, i32 1)"]
+        return FUNCTION.format(symbol=symbol, parameters="ptr %w, i32 %from, i32 %next", body="\n".join(lines))
     rows, columns = int(first), int(second)
     if kind == "zero":
         lines = [f"  call void @llvm.x86.tilezero(i8 {tile})" for tile in range(rows * columns)]
         return FUNCTION.format(symbol=symbol, parameters="", body="\n".join(lines))
     if kind == "store":
-        return FUNCTION.format(symbol=symbol, parameters="ptr %to, i32 %from, i32 %next, i32 %column", body=_store(rows, columns))
+        return FUNCTION.format(
+            symbol=symbol, parameters="ptr %to, i32 %from, i32 %next, i32 %column", body=_store(rows, columns)
+        )
     parameters = "ptr %x, i32 %from, i32 %next, i32 %pitch, ptr %w, i32 %column"
     return FUNCTION.format(symbol=symbol, parameters=parameters, body=_add(PRODUCTS[form], rows, columns))
 
@@ -128,7 +139,9 @@ def _add(product: str, rows: int, columns: int) -> str:
     lines, loaded = ["  %x0 = getelementptr i8, ptr %x, i32 %from", "  %pitchl = zext i32 %pitch to i64"], set[str]()
 
     def operand(kind: str, at: int) -> int:
-        base, step, pitch, tiles = ("%x0", "%next", "%pitchl", NUMBERS) if kind == "a" else ("%w", "%column", "64", WEIGHTS)
+        base, step, pitch, tiles = (
+            ("%x0", "%next", "%pitchl", NUMBERS) if kind == "a" else ("%w", "%column", "64", WEIGHTS)
+        )
         tile = tiles[at % 2]
         if f"{kind}{at}" not in loaded:
             more, address = _at(f"{kind}{at}", base, step, at)

@@ -1,10 +1,10 @@
 """A dense layer in AMX tiles (``amx_product.py``).
 
-    x (m, k)    weight (n/16, k/16Q, 16, 16, Q)    output (m, n)
+x (m, k)    weight (n/16, k/16Q, 16, 16, Q)    output (m, n)
 
-    for m/rows, n/(tn·16):          in parallel
-        wide = x · weight           for the rows and tn·16 columns, in tiles
-        epilogue
+for m/rows, n/(tn·16):          in parallel
+    wide = x · weight           for the rows and tn·16 columns, in tiles
+    epilogue
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ def stages(anchor: Anchor) -> tirx.PrimFunc:
     each = terms(form)
     steps = anchor.reduction[0] * form.depth // each
     x = te.placeholder(long(rows, steps * each), form.data, name="data")
-    weight = te.placeholder(long(columns // MOST_ROWS, steps, MOST_ROWS, MOST_ROWS, form.depth), form.weight, name="weight")
+    weight = te.placeholder(
+        long(columns // MOST_ROWS, steps, MOST_ROWS, MOST_ROWS, form.depth), form.weight, name="weight"
+    )
     zero = tirx.IntImm("int64", 0)
     k, i = (te.reduce_axis((zero, *long(size)), name) for name, size in (("k", steps), ("i", each)))
     wide = te.compute(

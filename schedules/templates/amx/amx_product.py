@@ -81,7 +81,13 @@ def pack_tiles(weight: Array, quad: int) -> Array:
 
 
 def use_amx(
-    sch: s_tir.Schedule, outermost: LoopRV, job: LoopRV, shape: tuple[int, int], pitch: int, form: DotForm
+    sch: s_tir.Schedule,
+    outermost: LoopRV,
+    job: LoopRV,
+    shape: tuple[int, int],
+    pitch: int,
+    form: DotForm,
+    ahead: bool = True,
 ) -> None:
     """Compute the block below ``outermost``, its first loop for one product, in tiles. The last step of a schedule.
 
@@ -89,26 +95,29 @@ def use_amx(
         job: the parallel loop, at whose beginning the shapes of the tiles are set.
         shape: rows of the product, and tiles of 16 columns.
         pitch: bytes from a row's numbers to the next row's.
+        ahead: whether weights of the next columns lie behind these, and are fetched meanwhile.
     """
     block = sch.blockize(outermost)
     outer = sch.get(block)
     inner = nodes_below(outer.body, s_tir.SBlockRealize)[-1]
     loops = nodes_below(outer.body, tirx.For)[::-1]  # they come innermost first
-    body = _Product(inner, loops, shape, pitch, form).in_tiles()
+    body = _Product(inner, loops, shape, pitch, form, ahead).in_tiles()
     made = s_tir.SBlock(outer.iter_vars, outer.reads, outer.writes, outer.name_hint, body)
     around = sch.get_loops(block)[-1]
     inside = sch.get(around).body
     statements = list(inside.seq) if isinstance(inside, tirx.SeqStmt) else [inside]
-    at = next(at for at, each in enumerate(statements) if getattr(each, "block", None) is not None and each.block.same_as(outer))
+    at = next(
+        at
+        for at, each in enumerate(statements)
+        if getattr(each, "block", None) is not None and each.block.same_as(outer)
+    )
     statements[at] = s_tir.SBlockRealize(statements[at].iter_values, statements[at].predicate, made)
     _replace(sch, around, statements, {outer: made})
     begin, end = (_call(name) for name in (f"begin_{tile_rows(shape[0])}", "end"))
     _replace(sch, job, [begin, sch.get(job).body, end], {})
 
 
-def _replace(
-    sch: s_tir.Schedule, place: LoopRV, body: list[tirx.Stmt], kept: dict[s_tir.SBlock, s_tir.SBlock]
-) -> None:
+def _replace(sch: s_tir.Schedule, place: LoopRV, body: list[tirx.Stmt], kept: dict[s_tir.SBlock, s_tir.SBlock]) -> None:
     """Another ``body`` for the loop at ``place``; ``kept`` says which blocks of the old one stand for which new ones."""
     loop, inside = sch.get(place), tirx.SeqStmt(body) if len(body) > 1 else body[0]
     made = tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, inside, None, loop.annotations)
@@ -134,8 +143,10 @@ class _Product:
         shape: tuple[int, int],
         pitch: int,
         form: DotForm,
+        ahead: bool,
     ) -> None:
         block = realize.block
+        self.ahead = ahead
         self.rows, self.columns, self.pitch, self.form = *shape, pitch, form
         self.bound = dict(zip((axis.var for axis in block.iter_vars), realize.iter_values, strict=True))
         *summed, _ = [self.bound[axis.var] for axis in block.iter_vars if axis.iter_type == REDUCE]
@@ -151,16 +162,25 @@ class _Product:
         rows = tile_rows(self.rows)
         together = MOST_SUMS // self.columns
         whole = self.rows // (together * rows)
+        last = last_tiles(self.rows, rows, whole * together)
+        lines = math.ceil(self.columns * MOST_ROWS / (whole + len(last)))
         at = tirx.Var("tile", "int32")
         done: list[tirx.Stmt] = []
         if whole:
-            tiles = self._tiles(at * (together * rows), together, rows)
+            tiles = self._tiles(at * (together * rows), together, rows, at, lines)
             done.append(tirx.For(at, _int(0), _int(whole), tirx.ForKind.SERIAL, tiles))
-        done += [self._tiles(_int(first), *rest) for first, *rest in last_tiles(self.rows, rows, whole * together)]
+        for number, (first, count, step) in enumerate(last, start=whole):
+            done.append(self._tiles(_int(first), count, step, _int(number), lines))
         return tirx.SeqStmt(done) if len(done) > 1 else done[0]
 
-    def _tiles(self, first: tirx.Expr, together: int, step: int) -> tirx.Stmt:
-        """``together`` tiles, from row ``first`` on, ``step`` rows apart."""
+    def _tiles(self, first: tirx.Expr, together: int, step: int, number: tirx.Expr, lines: int) -> tirx.Stmt:
+        """``together`` tiles, from row ``first`` on, ``step`` rows apart.
+
+        Meanwhile weights of the next columns are fetched, ``lines`` lines at every step of the sum, where ``number``
+        passes over the weights were before. The lines of one step are far apart, and those of successive steps neighbours:
+        L2's own prefetcher follows many such streams, and one alone does not use the memory's bandwidth. (Two cores,
+        512 channels, 3 × 3, 7 × 7: 240 µs without, 190 with neighbours in one step, 159 so.)
+        """
         size, form = f"{together}x{self.columns}", self.form.name
         add = _call(
             f"add_{form}_{size}",
@@ -171,6 +191,13 @@ class _Product:
             self._address(self.weight),
             _int(self._panel()),
         )
+        if self.ahead:
+            passed = number
+            for loop in self.steps:
+                passed = passed * int(loop.extent) + loop.loop_var.astype("int32")
+            panel = self.columns * self._panel()
+            place = self._address(self.weight, self.steps), passed * ROW_BYTES + panel, _int(panel // lines)
+            add = tirx.SeqStmt([add, _call(f"ahead_{lines}", *place)])
         for loop in reversed(self.steps):
             add = tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, add)
         stored = _call(
@@ -186,13 +213,16 @@ class _Product:
         """Bytes of the weights of 16 columns."""
         return math.prod(int(size) for size in self.weight.source.ty.shape[1:]) * 4 // self.form.depth
 
-    def _address(self, load: TensorLoad) -> tirx.Expr:
-        """Where the first row, column and number of the product lie, at this step of the sum."""
-        return tirx.address_of(tirx.BufferLoad(load.source, [self._first(index) for index in load.indices]))
+    def _address(self, load: TensorLoad, also: Sequence[tirx.For] = ()) -> tirx.Expr:
+        """Where the first row, column and number of the product lie, at this step of the sum, or the first of ``also``."""
+        none = [*self.others, *(loop.loop_var for loop in also)]
 
-    def _first(self, index: tirx.Expr) -> tirx.Expr:
-        here = tvm_ffi.structural_map(index, (tirx.Var, lambda var: self.bound.get(var, var)))
-        return tvm_ffi.structural_map(
-            here,
-            (tirx.Var, lambda var: tirx.const(0, var.ty.dtype) if any(var.same_as(o) for o in self.others) else var),
-        )
+        def first(var: tirx.Var) -> tirx.Expr:
+            return tirx.const(0, var.ty.dtype) if any(var.same_as(other) for other in none) else var
+
+        def bound(var: tirx.Var) -> tirx.Expr:
+            return self.bound.get(var, var)
+
+        indices = [tvm_ffi.structural_map(index, (tirx.Var, bound)) for index in load.indices]
+        indices = [tvm_ffi.structural_map(index, (tirx.Var, first)) for index in indices]
+        return tirx.address_of(tirx.BufferLoad(load.source, indices))

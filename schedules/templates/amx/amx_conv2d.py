@@ -7,9 +7,9 @@ fewer bytes, and have borders, so a job first gathers what it reads:
     wide     (n, O/16, jobs, pixels, 16)        pixels of the job's rows one after another
     result   (n, O/b, oh, ow, b)
 
-Pixels are counted over whole rows of what is gathered, so that they lie equally far apart from one row to the next: of a
-3 × 3 filter the last two of a row are computed for nothing. Few channels leave room for several taps of a filter's row in
-64 bytes (``fold``): pixels of a row are neighbours in memory. Taps that do not exist have weights of zero.
+Pixels are counted over whole rows of what is gathered, so that they lie equally far apart from one row to the next:
+of a 3 × 3 filter the last two of a row are computed for nothing. Few channels leave room for several taps of a filter's
+row in 64 bytes (``fold``): pixels of a row are neighbours in memory. Taps that do not exist have weights of zero.
 
     for jobs of rows, of blocks:        in parallel
         gather
@@ -117,8 +117,12 @@ def pack(weight: NDArray[Any], found: Geometry, quad: int) -> NDArray[Any]:
     return np.ascontiguousarray(terms_last.swapaxes(-3, -2))
 
 
-def stages(anchor: Anchor, rows: int) -> tirx.PrimFunc:
-    """The convolution of ``anchor`` in jobs of ``rows`` rows, as a function (data, weight, result)."""
+def stages(anchor: Anchor, rows: int, border: int) -> tirx.PrimFunc:
+    """The convolution of ``anchor`` in jobs of ``rows`` rows, as a function (data, weight, result).
+
+    Args:
+        border: what the padding holds.
+    """
     form = anchor.form
     assert form is not None
     found = geometry(anchor, form)
@@ -132,7 +136,7 @@ def stages(anchor: Anchor, rows: int) -> tirx.PrimFunc:
     weight = te.placeholder(long(blocks * lanes // MOST_ROWS, *packed), form.weight, name="weight")
     phases, dilation, strides = found.strides[0], found.dilation, found.strides
     deep = height + (found.taps[0] - 1) * dilation[0] // phases
-    fill = tirx.const(int(anchor.geometry.get("border", 0)), short)
+    fill = tirx.const(border, short)
 
     def element(n: tirx.Var, c: tirx.Var, s: tirx.Var, y: tirx.Var, x: tirx.Var, k: tirx.Var) -> tirx.Expr:
         h = (y * phases + s) * found.steps[0] - top

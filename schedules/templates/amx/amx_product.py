@@ -4,15 +4,16 @@ Both are written as a block ``wide`` whose sums lie as tiles store them, 16 colu
 
     wide[…, o, …, p, 16] = Σ numbers[… p …, K] · weight[o, …, 16, 16, Q]         K · size of a number = 64 bytes
 
-for rows p that lie a fixed number of bytes apart. ``use_amx`` makes instructions of one such product: rows in tiles of up
-to 16, ``columns`` tiles of columns beside each other, all terms of a sum one after another. The last tiles overlap with
-those before them where a product has no whole number of tiles: their sums are computed twice, and are the same.
+for rows p that lie a fixed number of bytes apart. ``use_amx`` makes instructions of one such product: rows in tiles of
+up to 16, ``columns`` tiles of columns beside each other, all terms of a sum one after another. The last tiles overlap
+with those before them where a product has no whole number of tiles: their sums are computed twice, and are the same.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tvm_ffi
@@ -37,6 +38,13 @@ ALGORITHM = 1
 MOST_COLUMNS = MOST_SUMS
 """Tiles of columns beside each other."""
 
+AMX_SHARE = 1 / 8
+"""Time of products in AMX tiles over that of as many by dot products of vectors: 16 · 16 · 16 · Q in 16 cycles, and two
+times 16 · Q in one (Sapphire Rapids)."""
+
+LOAD_SHARE = 0.5
+"""Time of loading a tile over that of multiplying it: 16 rows, two a cycle."""
+
 Array = NDArray[np.generic]
 
 
@@ -58,6 +66,23 @@ def terms(form: DotForm) -> int:
 def tile_rows(rows: int) -> int:
     """Rows of a tile, for a product of ``rows``: as few as so many tiles need."""
     return math.ceil(rows / math.ceil(rows / MOST_ROWS))
+
+
+def amx_cycles(beside: NDArray[Any], rows: NDArray[Any], wanted: NDArray[Any]) -> NDArray[np.float64]:
+    """(n,) cycles of products in AMX tiles over those of as many by dot products of vectors, by instructions alone.
+
+    A tile takes 16 cycles or, with few beside each other, as long as loading its operands.
+
+    Args:
+        beside: tiles of columns beside each other.
+        rows: of a product, and of these those that are ``wanted``.
+    """
+    beside = np.maximum(1, beside)
+    together = np.maximum(1, MOST_SUMS // beside)
+    loads = LOAD_SHARE * (beside + together) / (beside * together)
+    used = wanted / (np.ceil(rows / MOST_ROWS) * MOST_ROWS)
+    found: NDArray[np.float64] = AMX_SHARE * np.maximum(1.0, loads) / used
+    return found
 
 
 def last_tiles(rows: int, tile: int, before: int) -> list[tuple[int, int, int]]:
@@ -118,7 +143,7 @@ def use_amx(
 
 
 def _replace(sch: s_tir.Schedule, place: LoopRV, body: list[tirx.Stmt], kept: dict[s_tir.SBlock, s_tir.SBlock]) -> None:
-    """Another ``body`` for the loop at ``place``; ``kept`` says which blocks of the old one stand for which new ones."""
+    """Another ``body`` for the loop at ``place``; ``kept``: blocks of the old one, and what stands for them."""
     loop, inside = sch.get(place), tirx.SeqStmt(body) if len(body) > 1 else body[0]
     made = tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, inside, None, loop.annotations)
     sch.state.replace(sch.get_sref(place), made, kept)
@@ -177,9 +202,10 @@ class _Product:
         """``together`` tiles, from row ``first`` on, ``step`` rows apart.
 
         Meanwhile weights of the next columns are fetched, ``lines`` lines at every step of the sum, where ``number``
-        passes over the weights were before. The lines of one step are far apart, and those of successive steps neighbours:
-        L2's own prefetcher follows many such streams, and one alone does not use the memory's bandwidth. (Two cores,
-        512 channels, 3 × 3, 7 × 7: 240 µs without, 190 with neighbours in one step, 159 so.)
+        passes over the weights were before. The lines of one step are far apart, and those of successive steps
+        neighbours: L2's own prefetcher follows many such streams, and one alone does not use the memory's bandwidth.
+        (Two cores of Sapphire Rapids, 512 channels, 3 × 3, 7 × 7: 240 µs without, 190 with neighbours in one step, 159
+        so.)
         """
         size, form = f"{together}x{self.columns}", self.form.name
         add = _call(
@@ -214,7 +240,11 @@ class _Product:
         return math.prod(int(size) for size in self.weight.source.ty.shape[1:]) * 4 // self.form.depth
 
     def _address(self, load: TensorLoad, also: Sequence[tirx.For] = ()) -> tirx.Expr:
-        """Where the first row, column and number of the product lie, at this step of the sum, or the first of ``also``."""
+        """Where the first row, column and number of the product lie at this step of the sum.
+
+        Args:
+            also: loops of the sum that stand at their first step.
+        """
         none = [*self.others, *(loop.loop_var for loop in also)]
 
         def first(var: tirx.Var) -> tirx.Expr:

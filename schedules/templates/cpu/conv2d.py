@@ -41,6 +41,7 @@ import numpy as np
 import tvm_ffi
 from numpy.typing import NDArray
 from tvm import s_tir, te, tirx
+from tvm.ir import Call
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from schedules.config import Config
@@ -58,9 +59,11 @@ from schedules.templates.common.structure import (
     MOST_UNROLLED,
     Anchor,
     Repack,
+    blocks_in_order,
     divisors,
     find_anchor,
     inline_epilogue,
+    nodes_below,
     places,
 )
 from schedules.templates.common.windows import Window, pad_spatial
@@ -128,7 +131,6 @@ def conv2d(
     geometry = {"strides": strides, "padding": padding, "dilation": dilation, "groups": groups}
     geometry |= {"outputs": per_group, "span": span} if span > 1 else {}
     geometry |= {"dealt": dealt} if dealt else {}
-    geometry |= {"border": border} if border else {}
     if form is not None:
         geometry["dot"] = form.name
 
@@ -272,7 +274,7 @@ class Conv2dTemplate(MarkedTemplate):
         if m == 0:
             return func
         if m == ALGORITHM:
-            stages = amx_conv2d.stages(anchor, config.integer("rows"))
+            stages = amx_conv2d.stages(anchor, config.integer("rows"), _border(func) if anchor.padded else 0)
             return replace_anchor(func, anchor.block, stages, anchor.data, anchor.weight)
         return replace_anchor(func, anchor.block, winograd.stages(anchor, m), anchor.data, anchor.weight)
 
@@ -451,6 +453,13 @@ def _amx_applies(anchor: Anchor, target: Target) -> bool:
     if form is None or not has_amx(form, target) or lanes % MOST_ROWS or min(anchor.data, anchor.weight) < 0:
         return False
     return amx_conv2d.geometry(anchor, form) is not None
+
+
+def _border(func: tirx.PrimFunc) -> int:
+    """What the padding of a convolution of integers holds."""
+    pad = next(block for block in blocks_in_order(func) if block.name_hint == "pad")
+    chosen = next(call for call in nodes_below(pad.body, Call) if str(call.op.name).endswith("if_then_else"))
+    return int(chosen.args[2].value)
 
 
 def _panels(blocks: int) -> tuple[int, ...]:

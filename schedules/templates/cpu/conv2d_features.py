@@ -12,20 +12,13 @@ from schedules.processors import Ports
 from schedules.space import Columns, Space
 from schedules.target import Target
 from schedules.templates.amx import amx_conv2d
-from schedules.templates.amx.amx_ir import MOST_ROWS, MOST_SUMS
-from schedules.templates.amx.amx_product import ALGORITHM
+from schedules.templates.amx.amx_ir import MOST_ROWS
+from schedules.templates.amx.amx_product import ALGORITHM, amx_cycles
 from schedules.templates.common.prefetch import FEWEST_TILES
 from schedules.templates.common.ranking import CYCLES, costs, varied
 from schedules.templates.common.register_tile import registers_of
 from schedules.templates.common.structure import Anchor, balance
 from schedules.templates.instructions.micro_kernel import Tile, taps_of_load, tile_cycles
-
-AMX_SHARE = 1 / 8
-"""Time of products in AMX tiles over that of as many by dot products of vectors: 16 · 16 · 16 · Q in 16 cycles, and two
-times 16 · Q in one (Sapphire Rapids)."""
-
-LOAD_SHARE = 0.5
-"""Time of loading a tile over that of multiplying it: 16 rows, two a cycle."""
 
 BYTE = 15.0
 """Operations that a core does while one prefetched byte arrives from beyond L2. Heuristic, not measured."""
@@ -70,7 +63,7 @@ def features(columns: Columns, anchor: Anchor, target: Target) -> dict[str, NDAr
         "chunk_l1": np.log2(
             columns["depth"] * (to * inner * kh * kw + th * tw) * target.vector_bytes / target.l1_bytes
         ),
-        CYCLES: np.where(amx, amx_cycles(columns, anchor), product_cycles(columns, anchor, target)) * work / nominal,
+        CYCLES: np.where(amx, _amx_cycles(columns, anchor), product_cycles(columns, anchor, target)) * work / nominal,
         "fetch": BYTE * _fetched(columns, anchor, target, weights) * target.threads / (work * target.vector_bytes / 2),
         "tiles": np.where(chunked, columns["rows"], batch * tiles_h) / th * np.ceil(tiles_w / tw),
         "chunked": chunked.astype(np.float64),
@@ -90,20 +83,13 @@ def product_cycles(columns: Columns, anchor: Anchor, target: Target, ports: Port
     return tile_cycles(tile, target, anchor.form, ports)
 
 
-def amx_cycles(columns: Columns, anchor: Anchor) -> NDArray[np.float64]:
-    """(n,) cycles of products in AMX tiles over those of as many by dot products of vectors, by instructions alone.
-
-    A tile of m rows takes 16 cycles or, with fewer rows, as long as loading its operands: 8 cycles a tile.
-    """
+def _amx_cycles(columns: Columns, anchor: Anchor) -> NDArray[np.float64]:
+    """(n,) ``amx_cycles`` of a convolution."""
     found = amx_conv2d.geometry(anchor, anchor.form) if anchor.form is not None else None
     if found is None:
         return np.ones(len(columns["to"]))
-    beside = columns["to"] * (anchor.spatial[4] // MOST_ROWS)
-    together = np.maximum(1, MOST_SUMS // beside)
     pixels = (columns["rows"] - 1) * found.width + anchor.spatial[3]
-    used = columns["rows"] * anchor.spatial[3] / (np.ceil(pixels / MOST_ROWS) * MOST_ROWS)
-    loads = LOAD_SHARE * (beside + together) / (beside * together)
-    return AMX_SHARE * np.maximum(1.0, loads) / used
+    return amx_cycles(columns["to"] * (anchor.spatial[4] // MOST_ROWS), pixels, columns["rows"] * anchor.spatial[3])
 
 
 def _fetched(columns: Columns, anchor: Anchor, target: Target, weights: NDArray[np.float64]) -> NDArray[np.float64]:

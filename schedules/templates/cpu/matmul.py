@@ -30,7 +30,7 @@ from schedules.space import Columns, Knob, Space
 from schedules.target import Target
 from schedules.templates.amx import amx_matmul
 from schedules.templates.amx.amx_ir import MOST_ROWS
-from schedules.templates.amx.amx_product import ALGORITHM, MOST_COLUMNS, chosen, has_amx, pack_tiles, terms
+from schedules.templates.amx.amx_product import ALGORITHM, MOST_COLUMNS, amx_cycles, chosen, has_amx, pack_tiles, terms
 from schedules.templates.common.prefetch import FEWEST_TILES, OFTEN, Panel, prefetch_next
 from schedules.templates.common.ranking import CYCLES, ranked
 from schedules.templates.common.register_tile import few_registers, registers_of, spread, unroll_tile
@@ -88,7 +88,9 @@ class MatmulTemplate(MarkedTemplate):
         depth = anchor.reduction[0]
         limit = target.vector_registers - SPARE_REGISTERS
         per_block, pairs = registers_of(lanes, target), _has_pairs(anchor)
+        amx = _amx_applies(anchor, target)
         knobs = (
+            *((Knob("algorithm", (0, ALGORITHM)),) if amx else ()),
             Knob("tm", divisors(rows, limit)),
             Knob("tn", divisors(blocks, MOST_BLOCKS)),
             Knob("rows", divisors(rows, MOST_JOB_ROWS)),
@@ -96,9 +98,6 @@ class MatmulTemplate(MarkedTemplate):
             Knob("outer", (0, 1)),
             Knob("depth", _chunks(rows, depth)),
         )
-        amx = _amx_applies(anchor, target)
-        if amx:
-            knobs = (Knob("algorithm", (0, ALGORITHM)), *knobs)
 
         def fits(columns: Columns) -> NDArray[np.bool_]:
             tile = columns["tm"] * columns["tn"]
@@ -118,19 +117,25 @@ class MatmulTemplate(MarkedTemplate):
             registers = Tile(columns["tn"] * per_block, columns["tm"], columns["unroll"], columns["depth"])
             tile = columns["tm"] * columns["tn"]
             jobs = (blocks / columns["tn"]) * (rows / columns["rows"])
+            cycles = tile_cycles(registers, target, anchor.form)
+            if amx:
+                tiled = amx_cycles(columns["tn"] * (lanes // MOST_ROWS), columns["rows"], columns["rows"])
+                cycles = np.where(columns["algorithm"] == ALGORITHM, tiled, cycles)
             return {
                 "accumulators": tile,
                 "loads_per_fma": (columns["tm"] + columns["tn"]) / tile,
                 "balance": balance(jobs, target.threads),
-                CYCLES: tile_cycles(registers, target, anchor.form),
+                CYCLES: cycles,
                 "panel_l2": np.log2(columns["tn"] * lanes * columns["depth"] * 4.0 / target.l2_bytes),
             }
 
         def terms(columns: Columns, derived: Columns) -> Columns:
             tile = derived["accumulators"]
+            vectors = columns["algorithm"] != ALGORITHM if amx else np.ones(len(tile))
             return {
-                "loads": 4 * (columns["tm"] + 2 * columns["tn"]) / tile,
-                "tile": 0.3 * np.abs(tile - (24 if rows > 1 else 4)),
+                "amx": 8 * (1 - vectors) * derived[CYCLES],
+                "loads": 4 * vectors * (columns["tm"] + 2 * columns["tn"]) / tile,
+                "tile": 0.3 * vectors * np.abs(tile - (24 if rows > 1 else 4)),
                 "idle": 3 * (1 - derived["balance"]),
                 "unroll": 0.2 * np.abs(np.log2(columns["unroll"]) - 2),
                 "rows": -0.1 * np.log2(columns["rows"]),
@@ -138,7 +143,8 @@ class MatmulTemplate(MarkedTemplate):
                 "passes": 0.1 * np.abs(np.log2(columns["depth"] / 256)) * (columns["depth"] < depth),
             }
 
-        return ranked(Space(OP, self.version, knobs, fits, derive), terms, 8, apart=("tm", "tn", "outer"))
+        apart = ("algorithm", "tm", "tn", "outer") if amx else ("tm", "tn", "outer")
+        return ranked(Space(OP, self.version, knobs, fits, derive), terms, 8, apart)
 
     def prepare(self, func: tirx.PrimFunc, anchor: Anchor, config: Config) -> tirx.PrimFunc:
         """``func`` with the product computed by the chosen algorithm."""

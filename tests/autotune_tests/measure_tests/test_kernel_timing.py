@@ -62,10 +62,23 @@ def test_weights_are_cut_from_the_arena_and_activations_are_rewritten(bench: Cpu
     assert np.all(np.isnan(prepared.output))
 
 
+@pytest.mark.parametrize(("data", "weight"), [("bfloat16", "bfloat16"), ("uint8", "int8")])
+def test_short_types_are_as_cold_and_as_warm(bench: CpuBench, data: str, weight: str) -> None:
+    """A bias comes before the weight, and is the smaller one."""
+    shapes = ((4, 64), (8,), (64, 8), (4, 8))
+    task = Task("s", "dense", "fake", "dense", shapes, (data, "float32", weight, "float32"), (1, 2), 1, 1)
+    prepared = bench._fresh(task, positive=False, draw=0)
+    assert prepared.cold == [2]
+    assert [tensor.shape[1] for tensor in prepared.warm] == [ROW]
+    assert prepared.live[0] is not prepared.inputs[0]
+    (view,) = bench._arena.views([(64, 8)], prepared.inputs[2].dtype)
+    assert np.ptp(view.astype(np.int64)) > 0
+
+
 def test_the_producer_negates_in_place() -> None:
     array = np.arange(2 * ROW, dtype=np.float32).reshape(2, ROW)
     import tvm
 
-    there = tvm.runtime.tensor(array)
+    there = tvm.runtime.tensor(array.view(np.int32))
     compile_producer(host_target(1))(there)
-    assert np.array_equal(there.numpy(), -array)
+    assert np.array_equal(there.numpy().view(np.float32), -array)

@@ -64,10 +64,17 @@ CASES = 3
 
 SELFTEST_OPTIONS = ("-O2", "-std=gnu11", "-pthread", "-static-libgcc", "-Wl,--as-needed")
 
+
+def _supported(*features: str) -> str:
+    return " && ".join(f'__builtin_cpu_supports("{feature}")' for feature in features)
+
+
+AVX512 = "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"
 ISA_NEEDS = {
     "generic": "true",
-    "avx2": '__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")',
-    "avx512": " && ".join(f'__builtin_cpu_supports("avx512{part}")' for part in ("f", "bw", "cd", "dq", "vl")),
+    "avx2": _supported("avx2", "fma"),
+    "avx512": _supported(*AVX512),
+    "amx": _supported(*AVX512, "amx-tile", "amx-bf16", "amx-int8"),
 }
 """Instruction-set level of x86-64 → the condition, in C, under which this CPU has it."""
 
@@ -167,8 +174,6 @@ def _parts(path: Path) -> list[Part]:
             raise ArtifactError(
                 f"{path} has shapes that depend on data, which need TVM's virtual machine: it cannot become a C library"
             )
-        if own.target.architecture in ("", "x86_64") and own.target.isa not in ISA_NEEDS:
-            raise ArtifactError(f"{path} is for {own.target.isa}, which C libraries do not ask the system for yet")
         for library in part.libraries.values():
             if own.steps.calls and not merged_object(library).is_file():
                 raise ArtifactError(f"{path} has no {merged_object(library).name}; renew it with 'tune build MODEL'")

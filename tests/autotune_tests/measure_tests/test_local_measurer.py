@@ -121,7 +121,9 @@ def test_rank_times_finalists_interleaved_and_in_order(shared: LocalMeasurer) ->
     assert [measurement.error for measurement in ranked] == [None, "lower_error", None, None]
     assert ranked[0].latencies_s == ranked[3].latencies_s
     assert ranked[0].code_hash != ranked[2].code_hash
-    assert len(ranked[0].latencies_s) >= 15
+    rounds = [len(measurement.latencies_s) for measurement in ranked if measurement.ok]
+    assert max(rounds) >= 15, "which finalist is dropped early depends on the machine"
+    assert min(rounds) >= 4
     assert shared.rank([]) == []
 
 

@@ -79,6 +79,7 @@ DOTS = tuple(
         dot_conv_case(f"conv2d_{form.name}_long", (1, 64, 4, 4, 8), (2, 64, 3, 3, 8, 8), form, pads=(1, 1, 1, 1)),
         dot_conv_case(f"conv2d_{form.name}_ragged", (1, 2, 3, 13, 16), (4, 2, 3, 3, 16, 16), form, pads=(1, 1, 1, 1)),
         dot_conv_case(f"conv2d_{form.name}_grouped", (1, 4, 6, 6, 8), (4, 2, 3, 3, 8, 8), form, groups=2),
+        straddling_case(f"conv2d_{form.name}_straddling", (1, 2, 6, 6, 16), 24, 2, form=form),
         dot_matmul_case(f"matmul_{form.name}_rows", 12, 24, 3, 16, form, bare=False),
         dot_matmul_case(f"matmul_{form.name}_vector", 1, 40, 4, 8, form, bare=True),
         dot_matmul_case(f"matmul_{form.name}_long", 16, 4096, 2, 16, form, bare=False),

@@ -235,16 +235,23 @@ def stored_by_numpy(out: Array) -> Array:
     return np.clip(np.round(out * SCALE) + 100, 0, 255).astype(np.uint8)
 
 
-def straddling_case(name: str, data: Shape, per_group: int, groups: int, kernel: int = 1, dealt: int = 0) -> Case:
-    """Grouped convolution whose blocks of output channels touch one or two groups, of shuffled channels with dealt."""
+def straddling_case(
+    name: str, data: Shape, per_group: int, groups: int, kernel: int = 1, dealt: int = 0, form: DotForm | None = None
+) -> Case:
+    """Grouped convolution whose blocks of output channels touch one or two groups, of shuffled channels with dealt.
+
+    Weights of groups that a block does not touch are not zeros, as they are in models: no kernel may add them.
+    """
     lanes = data[4]
     channels, outputs = data[1] * lanes // groups, per_group * groups
     blocks, inner = -(-outputs // lanes), math.gcd(channels, lanes)
-    weight = (blocks, 2 * channels // inner, kernel, kernel, inner, lanes)
+    quad = form.depth if form else 1
+    weight = (blocks, 2 * channels // inner, kernel, kernel, inner // quad, lanes, *([quad] if form else []))
     edge = kernel // 2
 
     def build() -> tirx.PrimFunc:
-        x, w = te.placeholder(data, name="x"), te.placeholder(weight, name="w")
+        x = te.placeholder(data, form.data if form else "float32", name="x")
+        w = te.placeholder(weight, form.weight if form else "float32", name="w")
         window = Window((kernel, kernel), (1, 1), (edge,) * 4, (1, 1))
         return from_te(x, w, conv2d(x, w, window, groups, outputs, dealt=dealt))
 
@@ -255,15 +262,18 @@ def straddling_case(name: str, data: Shape, per_group: int, groups: int, kernel:
         if dealt:
             flat = flat.reshape(n, dealt, -1, *flat.shape[2:]).swapaxes(1, 2)
         flat = flat.reshape(n, groups, channels, oh, ow, kernel, kernel)
+        w = w.reshape(*weight[:6], quad).swapaxes(5, 6)
         filters = w.reshape(blocks, 2, -1, kernel, kernel, inner, lanes).transpose(0, 1, 6, 2, 5, 3, 4)
         filters = filters.reshape(blocks, 2, lanes, channels, kernel, kernel)
-        out = np.zeros((n, blocks, oh, ow, lanes), np.float32)
+        flat, filters = (each.astype(np.float64) for each in (flat, filters))
+        out = np.zeros((n, blocks, oh, ow, lanes), form.sum if form else np.float32)
         for o in range(blocks):
             first = min(o * lanes // per_group, groups - 2)
             for index in range(2):
                 start = (first + index) * per_group
                 if start < (o + 1) * lanes and start + per_group > o * lanes:
-                    out[:, o] += np.einsum("nchwyx,bcyx->nhwb", flat[:, first + index], filters[o, index])
+                    terms = np.einsum("nchwyx,bcyx->nhwb", flat[:, first + index], filters[o, index])
+                    out[:, o] += terms.astype(out.dtype)
         return out
 
     return Case(name, "conv2d", build, expected)

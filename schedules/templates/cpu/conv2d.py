@@ -146,22 +146,22 @@ def conv2d(
         if groups == 1 and inner == lane_count:
             return padded[n, ci, y, x, _in_lane(i, within)]
         value = padded[n, channel // lane_count, y, x, _in_lane(channel % lane_count, within)]
-        if span == 1 or within:  # dot products add the zeros
+        return value if within else where_touched(value, o)
+
+    def where_touched(value: tirx.Expr, o: tirx.Var) -> tirx.Expr:
+        if span == 1:
             return value
-        return tirx.Select(
-            touches(o, ci // (depth // span), per_group, groups, lanes), value, tirx.const(0.0, data.dtype)
-        )
+        zero = tirx.const(0, form.sum if form else data.dtype)
+        return tirx.Select(touches(o, ci // (depth // span), per_group, groups, lanes), value, zero)
+
+    def product(n: tirx.Var, o: tirx.Var, oh: tirx.Var, ow: tirx.Var, b: tirx.Var) -> tirx.Expr:
+        number = source(n, o, oh * strides[0] + kh * dilation[0], ow * strides[1] + kw * dilation[1])
+        value = multiplied(number, weight[(o, ci, kh, kw, i, b, *within)], form)
+        return where_touched(value, o) if within else value  # a dot product is known by its operands
 
     out = te.compute(
         (data.shape[0], blocks, oh_size, ow_size, lanes),
-        lambda n, o, oh, ow, b: te.sum(
-            multiplied(
-                source(n, o, oh * strides[0] + kh * dilation[0], ow * strides[1] + kw * dilation[1]),
-                weight[(o, ci, kh, kw, i, b, *within)],
-                form,
-            ),
-            axis=[ci, kh, kw, i, *within],
-        ),
+        lambda n, o, oh, ow, b: te.sum(product(n, o, oh, ow, b), axis=[ci, kh, kw, i, *within]),
         name="conv2d",
         attrs={"tune.anchor": OP, "tune.geometry": json.dumps(geometry)},
     )
@@ -272,7 +272,7 @@ class Conv2dTemplate(MarkedTemplate):
         """``func`` with the convolution computed by the chosen algorithm."""
         m = config.integer("algorithm")
         if m == 0:
-            return func
+            return _bare(func, anchor) if anchor.form is not None and "span" in anchor.geometry else func
         if m == ALGORITHM:
             stages = amx_conv2d.stages(anchor, config.integer("rows"), _border(func) if anchor.padded else 0)
             return replace_anchor(func, anchor.block, stages, anchor.data, anchor.weight)
@@ -374,6 +374,20 @@ def _prefetch(
         tile, count = job % groups * count + tile, groups * count
     vectors = to * depth * terms
     prefetch_next(sch, anchor.weight, lanes, summed, Panel(vectors, [(block + 1) * vectors], tile, count))
+
+
+def _bare(func: tirx.PrimFunc, anchor: Anchor) -> tirx.PrimFunc:
+    """``func`` whose dot products read their operands without asking which groups a block overlaps.
+
+    No instruction has the question in its pattern. ``_skip_untouched`` asks it once, around all products of a group.
+    """
+
+    def bare(block: s_tir.SBlock) -> s_tir.SBlock:
+        if block.name_hint != anchor.block:
+            return block
+        return tvm_ffi.structural_map(block, (tirx.Select, lambda choice: choice.true_value))
+
+    return tvm_ffi.structural_map(func, (s_tir.SBlock, bare))
 
 
 def _skip_untouched(sch: s_tir.Schedule, conv: SBlockRV, touched: LoopRV, inner: LoopRV, anchor: Anchor) -> None:

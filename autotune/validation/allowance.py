@@ -7,11 +7,13 @@ one output. y is right if its errors, e = y − x, are not above t or F times th
     every element    |e| ≤ max(t, F · max|d|)
     on the whole     rms e ≤ max(rms t, F_RMS · rms d)
     a shift          |mean e| ≤ max(mean t, F · max(|mean d|, rms d / √n))
-    a stretch        |g(e)| ≤ max(RTOL · σ, F · max(|g(d)|, rms d / √n)),   g(e) = mean(e · (x − mean x)) / σ
+    a stretch        |g(e)| ≤ max(RTOL · σ, F · max(|g(d)|, rms(d · z) / √n)),   g(e) = mean(e · z)
 
-with n the number of elements and σ the standard deviation of x. The first lets a quantum differ here and there. The
+with n the number of elements, σ the standard deviation of x, and z = (x − mean x) / σ. The first lets a quantum differ here and there. The
 others see what is wrong everywhere by less than that: a wrong zero point shifts, a wrong scale stretches, where right
-roundings have no sign. The mean of n of those is some rms d / √n; a sample whose mean is smaller by luck is given that.
+roundings have no sign. The mean of n numbers without a sign is some of their rms / √n; a sample whose mean is smaller
+by luck is given that. Probabilities are a few large numbers whose errors are as large, so that rms(d · z) is many times
+rms d there.
 """
 
 from __future__ import annotations
@@ -149,11 +151,16 @@ def _errors(exact: Array, other: Array, chance: bool = False) -> _Errors:
     if not e.size or not np.all(np.isfinite(e)):
         worst = math.inf if e.size else 0.0
         return _Errors(np.abs(e), worst, worst, worst, worst)
-    rms = float(np.sqrt(np.mean(e * e)))
-    least = rms / math.sqrt(e.size) if chance else 0.0
     deviation, centred = _deviation(exact), _finite(exact) - np.mean(_finite(exact))
-    stretch = abs(float(np.mean(e * centred))) / deviation if deviation else 0.0
-    return _Errors(np.abs(e), float(np.abs(e).max()), rms, max(abs(float(e.mean())), least), max(stretch, least))
+    stretched = e * centred / deviation if deviation else np.zeros_like(e)
+    rms, shift, stretch = _rms(e), abs(float(e.mean())), abs(float(stretched.mean()))
+    if chance:
+        shift, stretch = max(shift, _rms(e) / math.sqrt(e.size)), max(stretch, _rms(stretched) / math.sqrt(e.size))
+    return _Errors(np.abs(e), float(np.abs(e).max()), rms, shift, stretch)
+
+
+def _rms(array: Doubles) -> float:
+    return float(np.sqrt(np.mean(array * array)))
 
 
 def _finite(array: Array) -> Doubles:

@@ -9,11 +9,11 @@ one output. y is right if its errors, e = y − x, are not above t or F times th
     a shift          |mean e| ≤ max(mean t, F · max(|mean d|, rms d / √n))
     a stretch        |g(e)| ≤ max(RTOL · σ, F · max(|g(d)|, rms(d · z) / √n)),   g(e) = mean(e · z)
 
-with n the number of elements, σ the standard deviation of x, and z = (x − mean x) / σ. The first lets a quantum differ here and there. The
-others see what is wrong everywhere by less than that: a wrong zero point shifts, a wrong scale stretches, where right
-roundings have no sign. The mean of n numbers without a sign is some of their rms / √n; a sample whose mean is smaller
-by luck is given that. Probabilities are a few large numbers whose errors are as large, so that rms(d · z) is many times
-rms d there.
+with n the number of elements, σ the standard deviation of x, and z = (x − mean x) / σ. The first lets a quantum differ
+here and there. The others see what is wrong everywhere by less than that: a wrong zero point shifts, a wrong scale
+stretches, where right roundings have no sign. The mean of n numbers without a sign is some of their rms / √n; a sample
+whose mean is smaller by luck is given that. Probabilities are a few large numbers whose errors are as large, so that
+rms(d · z) is many times rms d there.
 """
 
 from __future__ import annotations

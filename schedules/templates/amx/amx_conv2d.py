@@ -52,6 +52,7 @@ class Geometry:
         strides: of the windows over what is gathered.
         steps: between the pixels that are gathered; the strides of filters of one tap.
         columns: pixels in a gathered row.
+        in_place: whether all this is so in the image itself, which then is not gathered.
     """
 
     channels: int
@@ -62,6 +63,7 @@ class Geometry:
     strides: tuple[int, int]
     steps: tuple[int, int]
     columns: int
+    in_place: bool
 
     @property
     def width(self) -> int:
@@ -100,6 +102,7 @@ def geometry(anchor: Anchor, form: DotForm) -> Geometry | None:
         (strides[0], strides[1]),
         (steps[0], steps[1]),
         columns,
+        in_place=channels == anchor.shapes[anchor.data][-1] and (*taps, *steps, *anchor.padding) == (1,) * 4 + (0,) * 4,
     )
 
 
@@ -153,20 +156,17 @@ def stages(anchor: Anchor, rows: int, border: int) -> tirx.PrimFunc:
     gathered = te.compute(
         long(batch, found.chunks, phases, deep, found.columns, found.channels), element, name=GATHERED
     )
+    image = data if found.in_place else gathered
     zero = tirx.IntImm("int64", 0)
     sizes = {"c": found.chunks, "kh": found.taps[0], "kw": found.taps[1], "k": terms(form)}
     c, kh, kw, k = (te.reduce_axis((zero, *long(size)), name) for name, size in sizes.items())
 
     def product(n: tirx.Var, o: tirx.Var, j: tirx.Var, p: tirx.Var, b: tirx.Var) -> tirx.Expr:
         down = kh * dilation[0]
-        number = gathered[
-            n,
-            c,
-            down % phases,
-            j * rows + p // found.width + down // phases,
-            p % found.width * strides[1] + kw * dilation[1] + k // found.channels,
-            k % found.channels,
-        ]
+        row = j * rows + p // found.width + down // phases
+        column = p % found.width * strides[1] + kw * dilation[1] + k // found.channels
+        phase = [] if found.in_place else [down % phases]
+        number = image[(n, c, *phase, row, column, k % found.channels)]
         return te.sum(
             multiplied(number, weight[o, c, kh, kw, k // form.depth, b, k % form.depth], form), axis=[c, kh, kw, k]
         )
@@ -202,14 +202,17 @@ def apply(sch: s_tir.Schedule, anchor: Anchor, config: Config) -> None:
     hj, hi = sch.split(h, [None, rows])
     jobs = (n, hj, oj) if config.integer("outer") else (n, oj, hj)
     sch.reorder(*jobs, og, oi, hi, w, b)
+    _, b = sch.split(b, [None, MOST_ROWS])
     spread(sch, (b,))
     job = sch.fuse(*jobs)
     sch.parallel(job)
-    wide, gathered = sch.get_sblock(WIDE), sch.get_sblock(GATHERED)
+    wide = sch.get_sblock(WIDE)
     sch.compute_at(wide, og, preserve_unit_loops=True)
-    sch.compute_at(gathered, job, preserve_unit_loops=True)
-    together = math.gcd(found.channels, anchor.shapes[anchor.data][-1])
-    spread(sch, sch.split(sch.get_loops(gathered)[-1], [None, together])[1:])
+    if not found.in_place:
+        gathered = sch.get_sblock(GATHERED)
+        sch.compute_at(gathered, job, preserve_unit_loops=True)
+        together = math.gcd(found.channels, anchor.shapes[anchor.data][-1])
+        spread(sch, sch.split(sch.get_loops(gathered)[-1], [None, together])[1:])
     size = ROW_BYTES // terms(form)
     pixels, columns = found.pixels(rows, anchor.spatial[3]), to * anchor.spatial[4] // MOST_ROWS
     use_amx(sch, sch.get_loops(wide)[2], job, (pixels, columns), found.strides[1] * found.channels * size, form)

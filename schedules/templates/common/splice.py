@@ -8,7 +8,9 @@ them again: buffers are renamed by the compiler's own pass, not by us.
 
 from __future__ import annotations
 
-from tvm import relax, tirx
+from collections.abc import Sequence
+
+from tvm import relax, s_tir, tirx
 from tvm.ir import IRModule, Var
 
 from schedules.errors import check
@@ -21,11 +23,11 @@ def long(*sizes: int) -> list[tirx.IntImm]:
 
 
 def replace_anchor(func: tirx.PrimFunc, anchor: str, stages: tirx.PrimFunc, data: int, weight: int) -> tirx.PrimFunc:
-    """``func`` with the block ``anchor`` and all before it replaced by ``stages``.
+    """``func`` with the block ``anchor`` and what is before it for its sake replaced by ``stages``.
 
     Args:
         func: a normalised fused function with one output, its last parameter.
-        anchor: name of the block to replace, a direct child of the root.
+        anchor: name of the block to replace, a direct child of the root; what only it reads goes with it.
         stages: a function (data, new weight, result) whose result has the anchor's output shape.
         weight: index of the parameter of ``func`` that ``stages``' weight takes the place of.
         data: index of the parameter that ``stages`` reads first.
@@ -42,10 +44,21 @@ def replace_anchor(func: tirx.PrimFunc, anchor: str, stages: tirx.PrimFunc, data
         return _in_order(stages, data, weight)
     produced = blocks[position].writes[0].source
     rest = [param for index, param in enumerate(func.params) if index != weight]  # the epilogue may read data too
-    later = [block.writes[0].source for block in blocks[position + 1 :]]
-    kept = [buffer for buffer in func.body.block.alloc_buffers if any(buffer.same_as(written) for written in later)]
-    epilogue = _function([produced, *rest], nests[position + 1 :], kept)
+    behind = _read_behind(blocks, position)
+    written = [blocks[index].writes[0].source for index in behind]
+    kept = [buffer for buffer in func.body.block.alloc_buffers if any(buffer.same_as(each) for each in written)]
+    epilogue = _function([produced, *rest], [nests[index] for index in behind], kept)
     return _fuse(func, stages, epilogue, data, weight)
+
+
+def _read_behind(blocks: Sequence[s_tir.SBlock], position: int) -> list[int]:
+    """Blocks behind that at ``position``, and those before it that they read: of an addend that is converted, say."""
+    found = list(range(position + 1, len(blocks)))
+    for index in reversed(range(position)):
+        result = blocks[index].writes[0].source
+        if any(region.source.same_as(result) for later in found for region in blocks[later].reads):
+            found.insert(0, index)
+    return found
 
 
 def _in_order(stages: tirx.PrimFunc, data: int, weight: int) -> tirx.PrimFunc:

@@ -35,10 +35,18 @@ def chained(x: te.Tensor, y: te.Tensor, out: te.Tensor) -> te.Tensor:
     return te.compute(out.shape, lambda i, j: added[i, j] * added[i, j] + x[i, 0], name="square")
 
 
+def converted(x: te.Tensor, y: te.Tensor, out: te.Tensor) -> te.Tensor:
+    """An addend that goes through two blocks, which stand before the anchor."""
+    half = te.compute(out.shape, lambda i, j: y[i, j] / 2, name="half")
+    less = te.compute(out.shape, lambda i, j: half[i, j] - 1, name="less")
+    return te.compute(out.shape, lambda i, j: less[i, j] + out[i, j], name="added")
+
+
 EXPECTED: dict[Epilogue, Callable[[Array, Array, Array], Array]] = {
     bare: lambda x, y, out: out,
     biased: lambda x, y, out: out + y,
     chained: lambda x, y, out: (out - y) ** 2 + x[:, :1],
+    converted: lambda x, y, out: y / 2 - 1 + out,
 }
 
 
@@ -67,7 +75,15 @@ def names(func: tirx.PrimFunc) -> list[str]:
 
 @pytest.mark.parametrize(
     ("epilogue", "order"),
-    [(bare, "xw"), (bare, "wx"), (biased, "xwy"), (biased, "ywx"), (chained, "xwy"), (chained, "wyx")],
+    [
+        (bare, "xw"),
+        (bare, "wx"),
+        (biased, "xwy"),
+        (biased, "ywx"),
+        (chained, "xwy"),
+        (chained, "wyx"),
+        (converted, "ywx"),
+    ],
 )
 def test_the_anchor_is_replaced_and_the_rest_kept(epilogue: Epilogue, order: str) -> None:
     func = program(epilogue, order)

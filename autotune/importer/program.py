@@ -42,7 +42,8 @@ from schedules.space import Space
 from schedules.target import Target
 from schedules.task import Task
 from schedules.template_sets import template_set
-from schedules.templates.instructions.dots import byte_form, pair_form
+from schedules.templates.amx.amx_product import has_amx, terms
+from schedules.templates.instructions.dots import DotForm, byte_form, form_of, pair_form
 
 logger = logging.getLogger(__name__)
 
@@ -114,9 +115,10 @@ def _imported(model: onnx.ModelProto, target: Target, precision: Precision) -> P
     module = import_graph(
         encoded(with_biases(bounded(model), templates.activations(target)), half_native=templates.half_native)
     )
-    layouts = ChannelsLast() if templates.channels_last else _blocked(model, target)
     count = len(products(module))
-    module, weights = assign_layouts(assign_types(module, precision), layouts)
+    module = assign_types(module, precision)
+    layouts = ChannelsLast() if templates.channels_last else _blocked(model, module, target)
+    module, weights = assign_layouts(module, layouts)
     if templates.channels_last:
         module = _fused(module, ())
     else:
@@ -126,11 +128,28 @@ def _imported(model: onnx.ModelProto, target: Target, precision: Precision) -> P
     return Program(module, arrays, inputs, outputs, tasks, programs, spaces, kernels, precision, count, frame_of(model))
 
 
-def _blocked(model: onnx.ModelProto, target: Target) -> Blocked:
-    """Blocks of one vector of fp32; of whole dot products where two rows of bytes are multiplied at once."""
+def _blocked(model: onnx.ModelProto, module: IRModule, target: Target) -> Blocked:
+    """Blocks of one vector of fp32; of whole dot products where two rows of bytes are multiplied at once.
+
+    A row of an AMX tile is a block of an image where all images have whole ones: it need not be gathered then.
+    """
     pairs = partial(pair_form, target=target)
     form = pairs(byte_form(target)) if any(node.op_type in PRODUCTS for node in model.graph.node) else None
-    return Blocked(max(target.lanes(), form.depth if form else 0), pairs)
+    panel = max(target.lanes(), form.depth if form else 0)
+    images = _convolved(module)
+    rows = {terms(form) for _, form in images if has_amx(form, target) and form is not None}
+    block = max(rows, default=panel)
+    return Blocked(block if all(channels % block == 0 for channels, _ in images) else panel, pairs, panel)
+
+
+def _convolved(module: IRModule) -> list[tuple[int, DotForm | None]]:
+    """Of every convolution of ``main``, its channels and what it multiplies."""
+    called = [binding.value for block in module["main"].body.blocks for binding in block.bindings]
+    return [
+        (int(call.ty.shape[1]), form_of(*(str(operand.ty.dtype) for operand in call.args[:2])))
+        for call in called
+        if isinstance(call, relax.Call) and getattr(call.op, "name", "") == "relax.nn.conv2d"
+    ]
 
 
 def _fused(module: IRModule, between: Sequence[Callable[[IRModule], IRModule]]) -> IRModule:

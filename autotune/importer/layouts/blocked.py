@@ -147,11 +147,11 @@ def matrix_product(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Va
     rows, columns = math.prod(value.shape[:-1]), weight.shape[1]
     matrix = layouts.matrix(value)
     if form is None:
-        packed = pack_matmul(weight, layouts.block)
+        packed = pack_matmul(weight, layouts.panel)
     else:
         if math.prod(value.shape[:-1]) % 2 == 0:
             form = layouts.pair_form(form) or form
-        packed, missing = pack_dots(weight, layouts.block, form.depth), -weight.shape[0] % form.depth
+        packed, missing = pack_dots(weight, layouts.panel, form.depth), -weight.shape[0] % form.depth
         if missing:
             matrix = layouts.builder.emit(relax.op.nn.pad(matrix, [0, 0, 0, missing]))
     out = layouts.emit_anchor("matmul", matmul, matrix, layouts.constant(packed))
@@ -173,7 +173,7 @@ def _activation_product(layouts: TensorLayouts, call: relax.Call, shape: Shape) 
         layouts,
         call,
         shape,
-        lambda *operands: layouts.emit_anchor("batch_matmul", batch_matmul, *operands, layouts.block),
+        lambda *operands: layouts.emit_anchor("batch_matmul", batch_matmul, *operands, layouts.panel),
     )
 
 

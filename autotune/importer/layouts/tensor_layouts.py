@@ -117,6 +117,7 @@ class TensorLayouts(ABC):
 
     Attributes:
         block: channels in the innermost axis of a native image; native images have a multiple of it.
+        panel: columns of the weights of a product of matrices that lie together.
         pool: compute of a pooling kernel on native images.
         image_axes: height and width of a native image.
         rules: operation → how it is rebuilt. Operations without a rule get plain tensors.
@@ -132,8 +133,10 @@ class TensorLayouts(ABC):
     image_axes: ClassVar[tuple[int, int]]
     rules: ClassVar[Mapping[str, Rule]]
 
-    def __init__(self, block: int, pair_form: Callable[[DotForm], DotForm | None] = lambda _: None) -> None:
-        self.block, self.pair_form = block, pair_form
+    def __init__(
+        self, block: int, pair_form: Callable[[DotForm], DotForm | None] = lambda _: None, panel: int = 0
+    ) -> None:
+        self.block, self.pair_form, self.panel = block, pair_form, panel or block
         self.builder = relax.BlockBuilder()
         self.weights: list[Array] = []
         self.parameters: list[relax.Var] = []

@@ -62,7 +62,7 @@ def _rule(layouts: TensorLayouts, call: relax.Call, shape: Shape, product: Produ
 
 
 def _packed_product(layouts: TensorLayouts, value: Value, weights: Sequence[LowBits], form: DotForm) -> relax.Expr:
-    lanes, matrix, missing = layouts.block, layouts.matrix(value), weights[0].depth - value.shape[-1]
+    lanes, matrix, missing = layouts.panel, layouts.matrix(value), weights[0].depth - value.shape[-1]
     if missing:
         matrix = layouts.builder.emit(relax.op.nn.pad(matrix, [0, 0, 0, missing]))
     levels = _side_by_side([pack_levels(weight, lanes) for weight in weights])

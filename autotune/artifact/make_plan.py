@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import tvm
 
 from autotune.artifact.plan import Choice, Plan
+from schedules.config import Config
 from schedules.errors import MissingRecordError
 from schedules.lower import BASELINE, MOST_LOSSY, loss
 from schedules.space import Space
@@ -30,13 +31,17 @@ def record_key(task: Task, space: Space, target: Target) -> RecordKey:
     return RecordKey(task.key, target.fingerprint, space.identity, tvm.__version__)
 
 
-def _best(log: TuningLog, key: RecordKey, most_loss: int) -> TuningRecord | None:
-    """The fastest record of ``key`` that gives up no more accuracy than allowed."""
+def _best(log: TuningLog, key: RecordKey, space: Space, most_loss: int) -> TuningRecord | None:
+    """The fastest record of ``key`` that gives up no more accuracy than allowed, of a config that ``space`` has."""
+
+    def usable(config: Config) -> bool:
+        return loss(config) <= most_loss and (not space.knobs or space.contains(config))
+
     best = log.best(key)
-    if best is None or loss(best.config) <= most_loss:
+    if best is None or usable(best.config):
         return best
     newest = {record.config: record for record in log.records(key) if record.measurement.ok}
-    allowed = [record for config, record in newest.items() if loss(config) <= most_loss]
+    allowed = [record for config, record in newest.items() if usable(config)]
     return min(allowed, key=lambda record: record.measurement.latency_s, default=None)
 
 
@@ -63,7 +68,7 @@ def make_plan(
         space = spaces[task.key]
         found = [
             record
-            for record in (_best(log, record_key(task, s, target), most_loss) for s in (space, UNTUNED))
+            for record in (_best(log, record_key(task, s, target), s, most_loss) for s in (space, UNTUNED))
             if record
         ]
         if found:

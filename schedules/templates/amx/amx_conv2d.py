@@ -4,7 +4,7 @@ A row of a tile has 64 bytes of numbers of one pixel, and rows lie a fixed numbe
 fewer bytes, and have borders, so a job first gathers what it reads:
 
     gathered (n, C/K, s, rows, columns, K)      K channels of a pixel together; s phases of the rows for stride s
-    wide     (n, O/16, jobs, pixels, 16)        pixels of the job's rows one after another
+    wide     (n, O/16, parts, pixels, 16)       pixels of some of the job's rows one after another
     result   (n, O/b, oh, ow, b)
 
 Pixels are counted over whole rows of what is gathered, so that they lie equally far apart from one row to the next:
@@ -13,9 +13,12 @@ row in 64 bytes (``fold``): pixels of a row are neighbours in memory. Taps that 
 
     for jobs of rows, of blocks:        in parallel
         gather
-        for blocks/to:
+        for blocks/to, rows/th:
             wide = gathered · weight    in tiles
             epilogue
+
+While a core adds a bias to one part and rounds it, its tiles go on with the next: few tiles fit the window of
+instructions that may run ahead.
 """
 
 from __future__ import annotations
@@ -121,7 +124,7 @@ def pack(weight: NDArray[Any], found: Geometry, quad: int) -> NDArray[Any]:
 
 
 def stages(anchor: Anchor, rows: int, border: int) -> tirx.PrimFunc:
-    """The convolution of ``anchor`` in jobs of ``rows`` rows, as a function (data, weight, result).
+    """The convolution of ``anchor`` in parts of ``rows`` rows, as a function (data, weight, result).
 
     Args:
         border: what the padding holds.
@@ -196,23 +199,24 @@ def apply(sch: s_tir.Schedule, anchor: Anchor, config: Config) -> None:
         sch.compute_inline(sch.get_sblock("result"))
     tail = inline_epilogue(sch, anchor) if anchor.epilogue else sch.get_sblock("result")
     assert tail is not None
-    rows, to, panels = (config.integer(name) for name in ("rows", "to", "panels"))
+    rows, th, to, turns = (config.integer(name) for name in ("rows", "th", "to", "turns"))
     n, o, h, w, b = sch.get_loops(tail)
-    oj, og, oi = sch.split(o, [None, panels, to])
-    hj, hi = sch.split(h, [None, rows])
+    oj, og, oi = sch.split(o, [None, turns, to])
+    hj, ho, hi = sch.split(h, [None, rows // th, th])
     jobs = (n, hj, oj) if config.integer("outer") else (n, oj, hj)
-    sch.reorder(*jobs, og, oi, hi, w, b)
+    sch.reorder(*jobs, og, ho, oi, hi, w, b)
     _, b = sch.split(b, [None, MOST_ROWS])
     spread(sch, (b,))
     job = sch.fuse(*jobs)
     sch.parallel(job)
     wide = sch.get_sblock(WIDE)
-    sch.compute_at(wide, og, preserve_unit_loops=True)
+    sch.compute_at(wide, ho, preserve_unit_loops=True)
     if not found.in_place:
         gathered = sch.get_sblock(GATHERED)
         sch.compute_at(gathered, job, preserve_unit_loops=True)
         together = math.gcd(found.channels, anchor.shapes[anchor.data][-1])
         spread(sch, sch.split(sch.get_loops(gathered)[-1], [None, together])[1:])
     size = ROW_BYTES // terms(form)
-    pixels, columns = found.pixels(rows, anchor.spatial[3]), to * anchor.spatial[4] // MOST_ROWS
-    use_amx(sch, sch.get_loops(wide)[2], job, (pixels, columns), found.strides[1] * found.channels * size, form)
+    pixels, columns = found.pixels(th, anchor.spatial[3]), to * anchor.spatial[4] // MOST_ROWS
+    pitch, turn = found.strides[1] * found.channels * size, (sch.get(ho).loop_var, rows // th)
+    use_amx(sch, sch.get_loops(wide)[3], job, (pixels, columns), pitch, form, turn)

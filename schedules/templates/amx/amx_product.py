@@ -112,6 +112,7 @@ def use_amx(
     shape: tuple[int, int],
     pitch: int,
     form: DotForm,
+    turn: tuple[tirx.Var, int] | None = None,
     ahead: bool = True,
 ) -> None:
     """Compute the block below ``outermost``, its first loop for one product, in tiles. The last step of a schedule.
@@ -120,13 +121,14 @@ def use_amx(
         job: the parallel loop, at whose beginning the shapes of the tiles are set.
         shape: rows of the product, and tiles of 16 columns.
         pitch: bytes from a row's numbers to the next row's.
+        turn: the loop in whose turns all is multiplied by the same weights, and its extent.
         ahead: whether weights of the next columns lie behind these, and are fetched meanwhile.
     """
     block = sch.blockize(outermost)
     outer = sch.get(block)
     inner = nodes_below(outer.body, s_tir.SBlockRealize)[-1]
     loops = nodes_below(outer.body, tirx.For)[::-1]  # they come innermost first
-    body = _Product(inner, loops, shape, pitch, form, ahead).in_tiles()
+    body = _Product(inner, loops, shape, pitch, form, turn, ahead).in_tiles()
     made = s_tir.SBlock(outer.iter_vars, outer.reads, outer.writes, outer.name_hint, body)
     around = sch.get_loops(block)[-1]
     inside = sch.get(around).body
@@ -168,10 +170,11 @@ class _Product:
         shape: tuple[int, int],
         pitch: int,
         form: DotForm,
+        turn: tuple[tirx.Var, int] | None,
         ahead: bool,
     ) -> None:
         block = realize.block
-        self.ahead = ahead
+        self.ahead, self.turn = ahead, turn
         self.rows, self.columns, self.pitch, self.form = *shape, pitch, form
         self.bound = dict(zip((axis.var for axis in block.iter_vars), realize.iter_values, strict=True))
         *summed, _ = [self.bound[axis.var] for axis in block.iter_vars if axis.iter_type == REDUCE]
@@ -188,14 +191,16 @@ class _Product:
         together = MOST_SUMS // self.columns
         whole = self.rows // (together * rows)
         last = last_tiles(self.rows, rows, whole * together)
-        lines = math.ceil(self.columns * MOST_ROWS / (whole + len(last)))
+        passes, turns = whole + len(last), self.turn[1] if self.turn else 1
+        before = self.turn[0].astype("int32") * passes if self.turn else _int(0)
+        lines = math.ceil(self.columns * MOST_ROWS / (passes * turns))
         at = tirx.Var("tile", "int32")
         done: list[tirx.Stmt] = []
         if whole:
-            tiles = self._tiles(at * (together * rows), together, rows, at, lines)
+            tiles = self._tiles(at * (together * rows), together, rows, before + at, lines)
             done.append(tirx.For(at, _int(0), _int(whole), tirx.ForKind.SERIAL, tiles))
         for number, (first, count, step) in enumerate(last, start=whole):
-            done.append(self._tiles(_int(first), count, step, _int(number), lines))
+            done.append(self._tiles(_int(first), count, step, before + number, lines))
         return tirx.SeqStmt(done) if len(done) > 1 else done[0]
 
     def _tiles(self, first: tirx.Expr, together: int, step: int, number: tirx.Expr, lines: int) -> tirx.Stmt:

@@ -26,6 +26,9 @@ A tile has to·th·tw sums, each one vector. There must be enough of them to hid
 cycles, at least 8), and they must fit the register file together with their operands (``tile_registers``): of 32
 registers, 28 sums leave room for two vectors of weights and one broadcast number. A larger tile needs fewer loads per
 multiply-add and depends less on L2. Tiles that do not fit the registers are not in the space.
+
+Where the processor has AMX, an algorithm more (``amx_conv2d``) computes parts of ``th`` rows in its tiles; a job goes
+over its rows in ``turns`` groups of ``to`` blocks, one after another.
 """
 
 from __future__ import annotations
@@ -217,7 +220,7 @@ class Conv2dTemplate(MarkedTemplate):
         tiles_w = {m: -(-width // m) for m in algorithms if m}
         ragged = () if pairs else _ragged(width)
         amx = _amx_applies(anchor, target)
-        panels = _panels(blocks) if amx else (1,)
+        turns = divisors(blocks) if amx else (1,)
         algorithms = (*algorithms, ALGORITHM) if amx else algorithms
         knobs = _listable(
             Knob("algorithm", algorithms),
@@ -229,7 +232,7 @@ class Conv2dTemplate(MarkedTemplate):
             Knob("pad", (0, 1) if anchor.padded else (0,)),
             Knob("outer", (0, 1)),
             Knob("depth", _chunks(anchor)),
-            *((Knob("panels", panels),) if amx else ()),
+            *((Knob("turns", turns),) if amx else ()),
         )
         whole = anchor.reduction[0]
 
@@ -255,11 +258,11 @@ class Conv2dTemplate(MarkedTemplate):
                 found = found | ((m == size) & product & (chunk | phases))
             legal: NDArray[np.bool_] = allowed & found
             if amx:
-                own = (columns["th"] == 1) & (columns["tw"] == 1) & (columns["unroll"] == 1)
+                own = (columns["tw"] == 1) & (columns["unroll"] == 1) & (columns["rows"] % columns["th"] == 0)
                 own &= (columns["pad"] == 0) & (columns["depth"] == whole) & (height % columns["rows"] == 0)
                 own &= columns["to"] * (lanes // MOST_ROWS) <= MOST_COLUMNS
-                own &= blocks % (columns["to"] * columns["panels"]) == 0
-                legal = np.where(m == ALGORITHM, own, legal & (columns["panels"] == 1))
+                own &= blocks % (columns["to"] * columns["turns"]) == 0
+                legal = np.where(m == ALGORITHM, own, legal & (columns["turns"] == 1))
             return legal
 
         space = Space(OP, self.version, knobs, fits, partial(features, anchor=anchor, target=target))
@@ -274,7 +277,7 @@ class Conv2dTemplate(MarkedTemplate):
         if m == 0:
             return _bare(func, anchor) if anchor.form is not None and "span" in anchor.geometry else func
         if m == ALGORITHM:
-            stages = amx_conv2d.stages(anchor, config.integer("rows"), _border(func) if anchor.padded else 0)
+            stages = amx_conv2d.stages(anchor, config.integer("th"), _border(func) if anchor.padded else 0)
             return replace_anchor(func, anchor.block, stages, anchor.data, anchor.weight)
         return replace_anchor(func, anchor.block, winograd.stages(anchor, m), anchor.data, anchor.weight)
 
@@ -474,11 +477,6 @@ def _border(func: tirx.PrimFunc) -> int:
     pad = next(block for block in blocks_in_order(func) if block.name_hint == "pad")
     chosen = next(call for call in nodes_below(pad.body, Call) if str(call.op.name).endswith("if_then_else"))
     return int(chosen.args[2].value)
-
-
-def _panels(blocks: int) -> tuple[int, ...]:
-    """Choices of the knob ``panels``: as many groups of blocks as one job computes one after another."""
-    return divisors(blocks)
 
 
 def _winograd_applies(anchor: Anchor) -> bool:

@@ -47,7 +47,7 @@ def features(columns: Columns, anchor: Anchor, target: Target) -> dict[str, NDAr
     chunked = (m == 0) | (columns["outer"] > 0)
     jobs = np.where(
         m == 0,
-        batch * (blocks / to / columns.get("panels", 1)) * (height / columns["rows"]),
+        batch * (blocks / to / columns.get("turns", 1)) * (height / columns["rows"]),
         np.where(chunked, batch * tiles_h / columns["rows"], products * blocks / to),
     )
     weights = blocks * depth * inner * products * target.vector_bytes
@@ -88,8 +88,8 @@ def _amx_cycles(columns: Columns, anchor: Anchor) -> NDArray[np.float64]:
     found = amx_conv2d.geometry(anchor, anchor.form) if anchor.form is not None else None
     if found is None:
         return np.ones(len(columns["to"]))
-    pixels = (columns["rows"] - 1) * found.width + anchor.spatial[3]
-    return amx_cycles(columns["to"] * (anchor.spatial[4] // MOST_ROWS), pixels, columns["rows"] * anchor.spatial[3])
+    pixels = (columns["th"] - 1) * found.width + anchor.spatial[3]
+    return amx_cycles(columns["to"] * (anchor.spatial[4] // MOST_ROWS), pixels, columns["th"] * anchor.spatial[3])
 
 
 def _fetched(columns: Columns, anchor: Anchor, target: Target, weights: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -122,7 +122,7 @@ def _fetched(columns: Columns, anchor: Anchor, target: Target, weights: NDArray[
 def first_guesses(space: Space) -> tuple[tuple[Config, ...], float]:
     """The configs an expert would try first, six of each algorithm, the algorithms in turn; and ``Space.saving``."""
     columns, order, saving = costs(space, _terms)
-    telling = [columns[name] for name in ("to", "th", "tw", "outer", "panels") if name in columns]
+    telling = [columns[name] for name in ("to", "th", "tw", "outer", "turns") if name in columns]
     by_algorithm = [
         varied(order[columns["algorithm"][order] == m], telling, most=6)
         for m in sorted(set(columns["algorithm"]), reverse=True)

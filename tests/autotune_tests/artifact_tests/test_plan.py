@@ -48,6 +48,12 @@ def test_the_fastest_config_is_chosen():
     assert plan.config("a") == config(2)
 
 
+def test_a_config_that_its_space_no_longer_has_is_not_chosen():
+    log = log_with(("a", 2, 2e-5), ("a", 99, 1e-5))
+    assert make_plan([task("a")], {"a": SPACE}, TARGET, log).config("a") == config(2)
+    assert make_plan([task("a")], {"a": SPACE}, TARGET, log_with(("a", 99, 1e-5))).config("a") == BASELINE
+
+
 def test_without_a_record_a_task_stays_untuned():
     plan = make_plan([task("b"), task("a")], {"a": SPACE, "b": SPACE}, TARGET, log_with(("a", 1, 1e-5)))
     assert plan.choices == (Choice("a", config(1), 1e-5), Choice("b", BASELINE, None))

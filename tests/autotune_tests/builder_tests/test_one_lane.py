@@ -102,3 +102,17 @@ def test_a_guess_that_does_not_compile_is_built_untuned(request_of, timed, monke
     assert is_tuned(result.plan)
     assert all(choice.config == BASELINE for choice in result.plan.choices if choice.latency_s is None)
     assert "too large" in caplog.text
+
+
+def test_a_measured_kernel_that_does_not_compile_is_said_so(request_of, monkeypatch):
+    """Where all tasks have records there are no guesses: what is built is what the log says."""
+
+    def build(*_):
+        raise CompileError("conv does not compile (too large)")
+
+    monkeypatch.setattr(one_lane, "build_artifact", build)
+    with pytest.raises(CompileError, match="too large"):
+        build_on_one_lane(request_of, request_of.whole)
+    monkeypatch.setattr(LaneKernels, "guessed_plan", LaneKernels.plan)
+    with pytest.raises(CompileError, match="too large"):
+        build_on_one_lane(request_of, request_of.whole)

@@ -8,6 +8,7 @@ from autotune.importer import program as program_module
 from autotune.importer.onnx_model.load import load_model
 from autotune.importer.onnx_model.simplify import simplify
 from autotune.importer.program import import_program, interface
+from autotune.options import FP32, Precision
 from schedules.errors import ModelError
 from schedules.target import Target
 from tests.autotune_tests import tiny
@@ -16,6 +17,8 @@ from tests.models import cached
 from tests.models.quantised import quantise
 
 CPU = Target("llvm", "avx512", "sapphirerapids", threads=1)
+AMX = Target.cpu("sapphirerapids", 1)
+BF16 = Precision(None)
 
 
 def test_the_same_kernel_twice_is_one_task(tmp_path):
@@ -45,6 +48,46 @@ def test_biases_and_scales_of_a_quantised_product_are_constants(tmp_path):
     products = [task for task in program.tasks if task.dtypes[:4] == ("uint8", "int8", "int32", "float32")]
     assert products
     assert all({1, 2, 3} <= set(task.constants) for task in products)
+
+
+def two_convolutions(channels, tmp_path):
+    """``channels`` to as many by 1 × 1, and on by 3 × 3."""
+    rng = np.random.default_rng(0)
+    weights = {
+        name: rng.standard_normal((channels, channels, size, size), np.float32) for name, size in (("v", 1), ("w", 3))
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "v"], ["a"]),
+        helper.make_node("Relu", ["a"], ["b"]),
+        helper.make_node("Conv", ["b", "w"], ["y"], pads=[1, 1, 1, 1]),
+    ]
+    return load_model(written(model_of(nodes, [value("x", (1, channels, 8, 8))], ["y"], weights), tmp_path))
+
+
+def blocks_of(program):
+    """Channels in a block of the images that convolutions read and make."""
+    images = [shape for task in program.tasks if task.op == "conv2d" for shape in (task.shapes[0], task.shapes[-1])]
+    return {shape[-1] for shape in images if len(shape) == 5}
+
+
+@pytest.mark.parametrize(
+    ("channels", "precision", "target", "block"),
+    [(64, BF16, AMX, 32), (48, BF16, AMX, 16), (64, FP32, AMX, 16), (64, BF16, Target.cpu("znver4", 1), 16)],
+    ids=["rows of tiles", "no whole rows", "fp32", "no AMX"],
+)
+def test_images_are_blocked_by_the_row_of_a_tile_where_all_have_whole_ones(
+    channels, precision, target, block, tmp_path
+):
+    program = import_program(simplify(two_convolutions(channels, tmp_path)), target, precision)
+    assert blocks_of(program) == {block}
+
+
+def test_so_are_quantised_ones_and_products_of_matrices_keep_their_panels(tmp_path):
+    model = quantise(two_convolutions(128, tmp_path), "u8s8", tmp_path / "quantised.onnx")
+    assert blocks_of(import_program(simplify(load_model(model)), AMX)) == {64}
+    program = import_program(simplify(load_model(cached("tiny_cnn"))), AMX, BF16)
+    panels = [task.shapes[1] for task in program.tasks if task.op == "matmul"]
+    assert [shape[2] for shape in panels] == [AMX.lanes()] * len(panels) != []
 
 
 def test_the_interface_leaves_out_initialisers(tmp_path):

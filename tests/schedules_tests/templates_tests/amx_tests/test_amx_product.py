@@ -11,7 +11,8 @@ from autotune.host.machine import host_target
 from schedules.config import Config
 from schedules.lower import EXACT, claim, loss, lower, tvm_target
 from schedules.target import Target
-from schedules.templates.amx.amx_product import ALGORITHM, chosen, has_amx, last_tiles, pack_tiles, tile_rows
+from schedules.templates.amx.amx_conv2d import GATHERED
+from schedules.templates.amx.amx_product import ALGORITHM, chosen, has_amx, last_tiles, pack_tiles, terms, tile_rows
 from schedules.templates.cpu.passes import compiled
 from schedules.templates.instructions.dots import BF16, U8S8
 from tests.schedules_tests.cases import DOTS
@@ -28,12 +29,17 @@ CASES = (
     *(
         case
         for form in (U8S8, BF16)
+        for row in (terms(form),)
         for case in (
             dot_conv_case(f"amx_{form.name}_wide", (1, 6, 7, 7, 16), (4, 6, 3, 3, 16, 16), form, pads=(1, 1, 1, 1)),
             dot_conv_case(
                 f"amx_{form.name}_strided", (1, 4, 15, 15, 16), (2, 4, 3, 3, 16, 16), form, (2, 2), (1, 1, 1, 1)
             ),
             dot_conv_case(f"amx_{form.name}_spread", (2, 5, 9, 9, 16), (2, 5, 1, 1, 16, 16), form, (2, 2)),
+            dot_conv_case(f"amx_{form.name}_in_place", (2, 2, 6, 7, row), (2, 2, 1, 1, row, row), form),
+            dot_conv_case(
+                f"amx_{form.name}_blocks", (1, 2, 8, 6, row), (2, 2, 3, 3, row, row), form, pads=(1, 1, 1, 1)
+            ),
             dot_matmul_case(f"amx_{form.name}_rows", 49, 128, 4, 16, form, bare=False),
         )
     ),
@@ -75,6 +81,21 @@ def test_a_kernel_is_tile_instructions_alone(name: str, instruction: str) -> Non
     for expected in (instruction, "ldtilecfg", "tilezero", "tilestored", "tilerelease"):
         assert expected in text
     assert "tune_amx_add" not in text, "the functions are not inlined"
+
+
+@pytest.mark.parametrize(("name", "gathers"), [("amx_bf16_in_place", False), ("amx_bf16_blocks", True)])
+def test_whole_rows_of_one_tap_are_read_where_they_lie(name: str, gathers: bool) -> None:
+    case = next(case for case in CASES if case.name == name)
+    for config in tiled(case):
+        assert (GATHERED in lower(case.func, config, TARGET).mod.script()) is gathers
+
+
+def test_a_job_may_be_computed_in_parts() -> None:
+    case = next(case for case in CASES if case.name == "amx_bf16_blocks")
+    space = claim(case.func, TARGET).space
+    found = {(c.integer("rows"), c.integer("th")) for c in map(space.config, space.rows) if chosen(c)}
+    assert {(8, 1), (8, 2), (8, 4), (4, 4)} <= found
+    assert all(rows % part == 0 for rows, part in found)
 
 
 def test_tiles_are_for_targets_that_have_them() -> None:

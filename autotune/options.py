@@ -108,6 +108,7 @@ class Options:
         out: artifact directory; None for the model's name with ``.tuned`` in the current folder.
         budget_s: tuning time for this model on this target, seconds, time spent in earlier runs of the log
             included; None takes it from ``effort``.
+        elsewhere: keys of tasks that other parts of the run tune too: time spent on them counts there.
         trials: most measured trials; None is no limit.
         until: end when the remaining gain is below this share of the model's latency (0.01 is 1 %), by the upper end of
             its 80 % interval.
@@ -151,6 +152,7 @@ class Options:
 
     out: Path | None = None
     budget_s: float | None = None
+    elsewhere: frozenset[str] = frozenset()
     trials: int | None = None
     until: float | None = None
     effort: str = "standard"

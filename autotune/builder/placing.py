@@ -35,7 +35,7 @@ MOST_MEASURED = 8
 
 SETTLED, MOST_LEARNED = 6, 16
 """How often more the same placement must be best by corrected costs; runs of placements that costs are corrected by, at
-most."""
+most. Heuristic, not measured."""
 
 M = TypeVar("M")
 """How a model is made to run: steps that are loaded already, or the folder of an artifact."""

@@ -26,8 +26,13 @@ TIMED_S = 0.6
 LEAST_RUNS = 5
 """Runs of a model of which one takes long."""
 
+MOST_S = 12.0
+"""Seconds of runs in turn after which ``LEAST_RUNS`` are enough: of an untuned model one takes seconds, and all runs of
+a decision were 143 s for a budget of 2. Heuristic, not measured."""
+
 BEATEN = 4.0
-"""Times that a model's first run, with cold caches, takes another's median where it is slower beyond doubt."""
+"""Times that a model's first run, with cold caches, takes another's median where it is slower beyond doubt. Heuristic,
+not measured."""
 
 WARM_SHARE = 0.2
 """Share of the runs, the first ones, that do not count: caches and clock rates settle in them. Heuristic."""
@@ -97,16 +102,15 @@ def interval(values: Sequence[float]) -> tuple[float, float, float]:
     to be of any distribution.
     """
     found = sorted(values)
-    beyond = max(
-        int(len(found) / 2 - 0.98 * math.sqrt(len(found))), 0
-    )  # of a binomial distribution, as by the normal one
+    # Of a binomial distribution, as by the normal one.
+    beyond = max(int(len(found) / 2 - 0.98 * math.sqrt(len(found))), 0)
     return found[beyond], statistics.median(found), found[-1 - beyond]
 
 
 def _in_turn(
     runs: Sequence[Run], seconds: float, least: int, is_over: Callable[[list[list[float]]], bool] = lambda _: False
 ) -> list[list[float]]:
-    """Seconds of each of ``runs`` in every round, for about ``seconds`` and ``least`` rounds.
+    """Seconds of each of ``runs`` in every round, for about ``seconds`` and ``least`` rounds, or fewer after ``MOST_S``.
 
     Args:
         is_over: whether the rounds so far are enough.
@@ -116,7 +120,7 @@ def _in_turn(
         for _ in range(WARM_RUNS):
             run()
     spent, order = 0.0, list(range(len(runs)))
-    while (spent < seconds or len(times[0]) < least) and not is_over(times):
+    while (spent < seconds or len(times[0]) < (least if spent < MOST_S else LEAST_RUNS)) and not is_over(times):
         for index in order:
             time.sleep(QUIET_S)
             runs[index]()  # fills the caches again, which the other models have emptied

@@ -101,10 +101,10 @@ class Serving:
         self.output_names = [spec.name for spec in self.first.outputs]
 
     def run(self, arrays: list[Array], timeout_s: float | None) -> list[Array]:
-        """Every output; the calling thread waits for a stream and runs on it.
+        """Every output; the calling thread waits for a stream and runs on it, or for the batch that it becomes part of.
 
         Raises:
-            BusyError: if there was no stream for ``timeout_s`` seconds.
+            BusyError: if there was no stream for ``timeout_s`` seconds, or no answer of a batch.
             RunError: as ``ArtifactExecutor.run``.
         """
         if self._streams is not None:

@@ -226,7 +226,8 @@ def open_jobs(request: SearchRequest, roofline: Roofline) -> OpenedJobs:
             bound_s = roofline.bound_s(int(task.flop / space.saving), task.bytes, task.dtypes)
             kernels[task.key] = KernelTask(task, text, record_key(task, space, target), space, bound_s)
     known = {key: list(log.records(kernel.key)) for key, kernel in kernels.items()}
-    spent_s = sum(wall_s(record) for records in known.values() for record in records)
+    counted = (records for key, records in known.items() if key not in options.elsewhere)
+    spent_s = sum(wall_s(record) for records in counted for record in records)
     # Similar tasks help with what is still to be tried: a run that only confirms an earlier one does not look for them.
     reuse = Reuse(log, target) if spent_s < (1.0 - NEARLY_SPENT_SHARE) * options.seconds else None
     jobs = {}

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import onnx
 
+from autotune.artifact.directory import read_tasks
 from autotune.artifact.manifest import annotate
 from autotune.artifact.precision_choice import PRECISION_CHOICE, PrecisionChoice, ProductChoice
 from autotune.builder.build_request import LATENCY
@@ -38,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 BF16 = Precision(None)
 
-SHARE = 0.45
+SHARE = 0.4
 """Share of the budget for the model in fp32, and for it in bf16; what is left is for kernels between products of
 different precisions, which neither has. Heuristic, not measured."""
 
@@ -113,9 +114,10 @@ class AutoPrecision:
         self._made[precision] = place
         options = part_options(self._options, share, place, self._options.inputs)
         asked = self._options.peer and precision == FP32
-        return PartJob(
-            self._path, replace(options, precision=str(precision), accuracy=None, calibration=None, peer=asked)
-        )
+        pure = [read_tasks(self._made[each])[0] for each in (FP32, BF16) if precision not in (FP32, BF16)]
+        elsewhere = frozenset(task.key for tasks in pure for task in tasks)
+        given = replace(options, precision=str(precision), accuracy=None, calibration=None, peer=asked)
+        return PartJob(self._path, replace(given, elsewhere=elsewhere))
 
     def _judge(self, model: onnx.ModelProto, feeds: Sequence[Arrays]) -> OutputErrors:
         """What measures errors, and with it the bound."""

@@ -42,8 +42,8 @@ def test_the_first_runs_do_not_count():
 
 def test_a_race_runs_models_in_turn_in_alternating_order():
     calls = []
-    runs = [lambda name=name, took=took: calls.append(name) or took for name, took in (("a", 1.0), ("b", 2.0))]
-    assert race(runs, seconds=0.0) == [1.0, 2.0]
+    runs = [lambda name=name, took=took: calls.append(name) or took for name, took in (("a", 0.01), ("b", 0.02))]
+    assert race(runs, seconds=0.0) == [0.01, 0.02]
     timed = calls[2 * WARM_RUNS :]
     assert timed[:8] == ["a", "a", "b", "b", "b", "b", "a", "a"]
     assert len(timed) == 2 * 2 * RACE_RUNS
@@ -51,15 +51,15 @@ def test_a_race_runs_models_in_turn_in_alternating_order():
 
 def test_two_models_are_compared_round_by_round():
     drift = [1.0] * WARM_RUNS + [r for r in [1.0, 2.0, 4.0, 8.0] * DUEL_RUNS for _ in (0, 1)]  # which both meet alike
-    runs = [sequence([seconds * factor for factor in drift]) for seconds in (3, 2)]
+    runs = [sequence([1e-3 * parts * factor for factor in drift]) for parts in (3, 2)]
     assert ratios(*runs) == pytest.approx((1.5, 1.5, 1.5))
 
 
 def test_the_interval_of_a_median_leaves_out_what_is_as_likely_to_be_chance():
-    one = sequence([1.0] * WARM_RUNS + [seconds for n in range(DUEL_RUNS) for seconds in [1.0 + n % DUEL_RUNS] * 2])
-    low, middle, high = ratios(one, sequence([1.0]))
+    one = sequence([3e-3] * WARM_RUNS + [3e-3 * (1.0 + n) for n in range(DUEL_RUNS) for _ in (0, 1)])
+    low, middle, high = ratios(one, sequence([3e-3]))
     rounds = [1.0 + n for n in range(int(low) - 1, int(high))]
-    assert middle == 1.0 + (DUEL_RUNS - 1) / 2
+    assert middle == pytest.approx(1.0 + (DUEL_RUNS - 1) / 2)
     assert 0.25 < len(rounds) / DUEL_RUNS < 0.4  # 2 * 0.98 / sqrt(40) = 0.31, to whole rounds
 
 
@@ -68,13 +68,19 @@ def test_a_comparison_is_over_once_the_second_one_has_lost_every_round():
 
     def slow():
         calls.append(0)
-        return 1.1
+        return 0.011
 
-    assert ratios(lambda: 1.0, slow) == pytest.approx((1 / 1.1,) * 3)
+    assert ratios(lambda: 0.01, slow) == pytest.approx((1 / 1.1,) * 3)
     assert len(calls) == WARM_RUNS + 2 * LOST_RUNS
     calls.clear()
-    assert ratios(slow, lambda: 1.0) == pytest.approx((1.1,) * 3)  # what is gained is measured in full
+    assert ratios(slow, lambda: 0.01) == pytest.approx((1.1,) * 3)  # what is gained is measured in full
     assert len(calls) >= WARM_RUNS + 2 * DUEL_RUNS
+
+
+def test_models_that_take_seconds_are_run_a_few_times():
+    calls = []
+    assert race([lambda: calls.append(0) or 20.0, lambda: 21.0], seconds=0.0) == [20.0, 21.0]
+    assert len(calls) == WARM_RUNS + 2 * LEAST_RUNS
 
 
 def test_what_subgraphs_and_copies_occupy_is_found_in_their_runs():

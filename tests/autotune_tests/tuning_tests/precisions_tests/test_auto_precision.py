@@ -11,6 +11,7 @@ from autotune.artifact.directory import read_artifact
 from autotune.artifact.precision_choice import choice_of
 from autotune.cli.main import main
 from autotune.cli.text import run_lines
+from autotune.events import TuningBegan
 from autotune.options import Options
 from autotune.report.facts import read_facts
 from autotune.report.inspect_kernels import report_kernels
@@ -77,6 +78,23 @@ def test_products_that_are_faster_in_bf16_are_where_the_error_allows(options, fa
     assert {each.kernel for each in choice.products} <= keys
     assert "2 of 4 products in bf16" in " ".join(run_lines(result))
     assert json.loads(json.dumps(result.to_data()))["precision"]["precision"] == "bf16:1,2"
+
+
+def test_kernels_between_precisions_have_a_budget_of_their_own(options, faster, monkeypatch, tmp_path):
+    """Time that was spent on kernels of the model in fp32 or bf16 is counted there: a mixture had none left."""
+    jobs, left = [], []
+    real = auto_precision.AutoPrecision._job
+    monkeypatch.setattr(auto_precision.AutoPrecision, "_job", lambda *given: jobs.append(real(*given)) or jobs[-1])
+    faster(1, 2)
+    asked = Options(**{**vars(options), "accuracy": 0.5, "trials": 12, "log": tmp_path / "own.db"})
+    autotune.tune(cached(MODEL), asked, lambda event: left.append(event.budget_s) if began(event) else None)
+    fp32, bf16, mixed = (job.options for job in jobs)
+    assert fp32.elsewhere == bf16.elsewhere == frozenset() != mixed.elsewhere
+    assert left == [fp32.budget_s, pytest.approx(bf16.budget_s, rel=0.5), mixed.budget_s]
+
+
+def began(event):
+    return isinstance(event, TuningBegan)
 
 
 def test_an_error_above_the_bound_leaves_products_in_fp32(options, faster):

@@ -139,7 +139,8 @@ def _blocked(model: onnx.ModelProto, module: IRModule, target: Target) -> Blocke
     images = _convolved(module)
     rows = {terms(form) for _, form in images if has_amx(form, target) and form is not None}
     block = max(rows, default=panel)
-    return Blocked(block if all(channels % block == 0 for channels, _ in images) else panel, pairs, panel)
+    whole = all(channels % block == 0 or channels < panel for channels, _ in images)  # fewer are padded in any case
+    return Blocked(block if whole else panel, pairs, panel)
 
 
 def _convolved(module: IRModule) -> list[tuple[int, DotForm | None]]:

@@ -189,13 +189,31 @@ def max_unpool(node: Node, e: Emit) -> list[str] | None:
     return [x]
 
 
+def _by_phases(node: Node, e: Emit) -> list[str] | None:
+    """A filter as large as its steps, whose copies do not overlap, as a 1 × 1 convolution with an output for every place
+    within a step (Shi et al., CVPR 2016): y[o, s·h + i, s·w + j] = Σ_c x[c, h, w] · weight[c, o, i, j].
+    """
+    kernel = node.shape(1)[2:]
+    step, rank = kernel[0], len(kernel)
+    plain = {"group": 1, "dilations": [1] * rank, "pads": [0] * 2 * rank, "output_padding": [0] * rank}
+    if kernel != (step, step) or step == 1 or list(node.attr("strides", [1] * rank)) != [step] * rank:
+        return None
+    if any(node.attr(name, value) != value for name, value in plain.items()):
+        return None
+    channels, outputs = node.shape(1)[:2]
+    weight = e.reshape(e.transpose(node.input(1), 2, 3, 1, 0), step * step * outputs, channels, 1, 1)
+    bias = [e.concat([node.input(2)] * (step * step), 0)] if node.input(2) else []
+    made = e.op("Conv", node.input(0), weight, *bias, kernel_shape=[1, 1])
+    return [e.op("DepthToSpace", made, blocksize=step, mode="DCR")]
+
+
 @rewrites("ConvTranspose")
 def conv_transpose(node: Node, e: Emit) -> list[str] | None:
-    """With an output shape or automatic padding: the padding that gives it, written out."""
+    """With an output shape or automatic padding: the padding that gives it, written out; else ``_by_phases``."""
     auto = str(node.attr("auto_pad", "NOTSET"))
     wanted = node.attr("output_shape")
     if wanted is None and auto == "NOTSET":
-        return None
+        return _by_phases(node, e)
     data, weight = node.shape(0), node.shape(1)
     rank = len(data) - 2
     strides = [int(v) for v in node.attr("strides", [1] * rank)]

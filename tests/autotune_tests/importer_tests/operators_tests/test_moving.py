@@ -47,3 +47,29 @@ def test_transposed_convolution_with_implied_pads(tmp_path, attributes):
         nodes, [value("x", (1, 3, 4, 4))], ["y"], {"w": rng.standard_normal((3, 2, 3, 3)).astype(np.float32)}
     )
     assert rewritten(model, tmp_path, {"x": rng.standard_normal((1, 3, 4, 4)).astype(np.float32)})["ConvTranspose"] == 1
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(("step", "more"), [(2, {}), (3, {"pads": [0, 0, 0, 0]})])
+def test_transposed_filters_that_do_not_overlap_are_a_convolution(tmp_path, step, more, bias):
+    rng = np.random.default_rng(0)
+    weights = {"w": rng.standard_normal((3, 5, step, step), np.float32), "b": rng.standard_normal(5, np.float32)}
+    names = ["x", "w", "b"] if bias else ["x", "w"]
+    nodes = [helper.make_node("ConvTranspose", names, ["y"], strides=[step, step], **more)]
+    model = model_of(nodes, [value("x", (2, 3, 4, 6))], ["y"], {name: weights[name] for name in names[1:]})
+    found = rewritten(model, tmp_path, {"x": rng.standard_normal((2, 3, 4, 6), np.float32)})
+    assert found["Conv"] == 1
+    assert "ConvTranspose" not in found
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [{"strides": [1, 1]}, {"strides": [2, 1]}, {"strides": [2, 2], "pads": [1, 1, 1, 1]}]
+    + [{"strides": [2, 2], "output_padding": [1, 0]}, {"strides": [2, 2], "group": 3}],
+    ids=["overlapping", "unlike steps", "pads", "more output", "groups"],
+)
+def test_other_transposed_convolutions_stay(tmp_path, attributes):
+    rng = np.random.default_rng(0)
+    nodes = [helper.make_node("ConvTranspose", ["x", "w"], ["y"], **attributes)]
+    model = model_of(nodes, [value("x", (1, 3, 4, 4))], ["y"], {"w": rng.standard_normal((3, 2, 2, 2), np.float32)})
+    assert rewritten(model, tmp_path, {"x": rng.standard_normal((1, 3, 4, 4), np.float32)})["ConvTranspose"] == 1

@@ -203,8 +203,8 @@ def inputs_of(model: onnx.ModelProto) -> tuple[TensorSpec, ...]:
 def _spec(info: onnx.ValueInfoProto) -> TensorSpec:
     if not info.type.HasField("tensor_type"):
         raise ModelError(
-            f"{info.name} is a sequence or an optional value, which cannot be tuned yet; let the model read and return its "
-            "tensors one by one"
+            f"{info.name} is a sequence or an optional value, which cannot be tuned yet; let the model read and return "
+            "its tensors one by one"
         )
     tensor = info.type.tensor_type
     dtype = str(np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)))

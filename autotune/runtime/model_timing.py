@@ -110,7 +110,7 @@ def interval(values: Sequence[float]) -> tuple[float, float, float]:
 def _in_turn(
     runs: Sequence[Run], seconds: float, least: int, is_over: Callable[[list[list[float]]], bool] = lambda _: False
 ) -> list[list[float]]:
-    """Seconds of each of ``runs`` in every round, for about ``seconds`` and ``least`` rounds, or fewer after ``MOST_S``.
+    """Seconds of each of ``runs`` in every round, for about ``seconds`` and ``least`` rounds; fewer after ``MOST_S``.
 
     Args:
         is_over: whether the rounds so far are enough.

@@ -190,8 +190,8 @@ def max_unpool(node: Node, e: Emit) -> list[str] | None:
 
 
 def _by_phases(node: Node, e: Emit) -> list[str] | None:
-    """A filter as large as its steps, whose copies do not overlap, as a 1 × 1 convolution with an output for every place
-    within a step (Shi et al., CVPR 2016): y[o, s·h + i, s·w + j] = Σ_c x[c, h, w] · weight[c, o, i, j].
+    """A filter as large as its steps, whose copies do not overlap: a 1 × 1 convolution with an output for every place
+    within a step (Shi et al., CVPR 2016), y[o, s·h + i, s·w + j] = Σ_c x[c, h, w] · weight[c, o, i, j].
     """
     kernel = node.shape(1)[2:]
     step, rank = kernel[0], len(kernel)

@@ -64,8 +64,13 @@ def test_transposed_filters_that_do_not_overlap_are_a_convolution(tmp_path, step
 
 @pytest.mark.parametrize(
     "attributes",
-    [{"strides": [1, 1]}, {"strides": [2, 1]}, {"strides": [2, 2], "pads": [1, 1, 1, 1]}]
-    + [{"strides": [2, 2], "output_padding": [1, 0]}, {"strides": [2, 2], "group": 3}],
+    [
+        {"strides": [1, 1]},
+        {"strides": [2, 1]},
+        {"strides": [2, 2], "pads": [1, 1, 1, 1]},
+        {"strides": [2, 2], "output_padding": [1, 0]},
+        {"strides": [2, 2], "group": 3},
+    ],
     ids=["overlapping", "unlike steps", "pads", "more output", "groups"],
 )
 def test_other_transposed_convolutions_stay(tmp_path, attributes):

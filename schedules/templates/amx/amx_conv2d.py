@@ -1,9 +1,9 @@
-"""Dense convolution in AMX tiles (``amx_product.py``), in channel-blocked layouts.
+"""Convolution in AMX tiles (``amx_product.py``), in channel-blocked layouts.
 
 A row of a tile has 64 bytes of numbers of one pixel, and rows lie a fixed number of bytes apart. Images are blocked in
 fewer bytes, and have borders, so a job first gathers what it reads:
 
-    gathered (n, C/K, s, rows, columns, K)      K channels of a pixel together; s phases of the rows for stride s
+    gathered (n, g·C/K, s, rows, columns, K)    K channels of a pixel together; s phases of the rows for stride s
     wide     (n, O/16, parts, pixels, 16)       pixels of some of the job's rows one after another
     result   (n, O/b, oh, ow, b)
 
@@ -48,7 +48,8 @@ class Geometry:
 
     Attributes:
         channels: of a pixel, together in memory.
-        chunks: of so many channels.
+        chunks: of so many channels, in a group.
+        present: channels of a group in the image.
         fold: neighbouring taps that one row of a tile holds.
         taps: rows of the filter, and columns or groups of ``fold`` of them.
         dilation: between rows, and between columns or groups.
@@ -60,6 +61,7 @@ class Geometry:
 
     channels: int
     chunks: int
+    present: int
     fold: int
     taps: tuple[int, int]
     dilation: tuple[int, int]
@@ -79,8 +81,12 @@ class Geometry:
 
 
 def geometry(anchor: Anchor, form: DotForm) -> Geometry | None:
-    """How ``anchor``'s numbers are gathered; None for those that are not: groups, and strides longer than filters."""
-    if anchor.plain or anchor.groups > 1 or "dealt" in anchor.geometry or form.rows > 1:
+    """How ``anchor``'s numbers are gathered; None for those that are not: groups that no block of channels divides, and
+    strides longer than filters.
+    """
+    if anchor.plain or "span" in anchor.geometry or "dealt" in anchor.geometry or form.rows > 1:
+        return None
+    if anchor.groups > 1 and anchor.spatial[1] % anchor.groups:
         return None
     given, wanted = anchor.geometry, anchor.spatial[3]
     taps, strides, dilation = anchor.reduction[1:3], list(given["strides"]), list(given["dilation"])
@@ -88,7 +94,9 @@ def geometry(anchor: Anchor, form: DotForm) -> Geometry | None:
     strides = [1 if tap == 1 else stride for stride, tap in zip(strides, taps, strict=True)]
     if any((tap - 1) * d + 1 < s for tap, d, s in zip(taps, dilation, strides, strict=True)):
         return None
-    each, present = terms(form), anchor.shapes[anchor.data][1] * anchor.shapes[anchor.data][-1]
+    lanes = anchor.shapes[anchor.data][-1]
+    whole = anchor.shapes[anchor.data][1] * lanes
+    each, present = terms(form), whole if anchor.groups == 1 else anchor.reduction[0] * anchor.reduction[3] * form.depth
     channels = each
     while channels >= 2 * present and taps[1] > 1 and dilation[1] == 1 and channels > form.depth:
         channels //= 2
@@ -99,13 +107,16 @@ def geometry(anchor: Anchor, form: DotForm) -> Geometry | None:
     return Geometry(
         channels,
         math.ceil(present / channels),
+        present,
         fold,
         (taps[0], across),
         (dilation[0], fold * dilation[1]),
         (strides[0], strides[1]),
         (steps[0], steps[1]),
         columns,
-        in_place=channels == anchor.shapes[anchor.data][-1] and (*taps, *steps, *anchor.padding) == (1,) * 4 + (0,) * 4,
+        in_place=channels == lanes
+        and present % channels == 0
+        and (*taps, *steps, *anchor.padding) == (1,) * 4 + (0,) * 4,
     )
 
 
@@ -147,17 +158,18 @@ def stages(anchor: Anchor, rows: int, border: int) -> tirx.PrimFunc:
     def element(n: tirx.Var, c: tirx.Var, s: tirx.Var, y: tirx.Var, x: tirx.Var, k: tirx.Var) -> tirx.Expr:
         h = (y * phases + s) * found.steps[0] - top
         w = x * found.steps[1] - left
-        channel = c * found.channels + k
+        group, chunk = (c // found.chunks, c % found.chunks) if anchor.groups > 1 else (0, c)
+        channel = group * found.present + chunk * found.channels + k
         inside = [h >= 0, h < shape[2], w >= 0, w < shape[3]]
-        if found.chunks * found.channels > shape[1] * shape[4]:
-            inside.append(channel // shape[4] < shape[1])
+        if found.chunks * found.channels > found.present:
+            inside.append(chunk * found.channels + k < found.present)
         number = data[n, channel // shape[4], h, w, channel % shape[4]]
         return tirx.if_then_else(
             tirx.all(*inside), number if short == form.data else tirx.reinterpret(short, number), fill
         )
 
     gathered = te.compute(
-        long(batch, found.chunks, phases, deep, found.columns, found.channels), element, name=GATHERED
+        long(batch, anchor.groups * found.chunks, phases, deep, found.columns, found.channels), element, name=GATHERED
     )
     image = data if found.in_place else gathered
     zero = tirx.IntImm("int64", 0)
@@ -169,7 +181,8 @@ def stages(anchor: Anchor, rows: int, border: int) -> tirx.PrimFunc:
         row = j * rows + p // found.width + down // phases
         column = p % found.width * strides[1] + kw * dilation[1] + k // found.channels
         phase = [] if found.in_place else [down % phases]
-        number = image[(n, c, *phase, row, column, k % found.channels)]
+        first = o // (blocks * lanes // MOST_ROWS // anchor.groups) * found.chunks if anchor.groups > 1 else 0
+        number = image[(n, first + c, *phase, row, column, k % found.channels)]
         return te.sum(
             multiplied(number, weight[o, c, kh, kw, k // form.depth, b, k % form.depth], form), axis=[c, kh, kw, k]
         )

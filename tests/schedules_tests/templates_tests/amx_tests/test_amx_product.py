@@ -40,6 +40,12 @@ CASES = (
             dot_conv_case(
                 f"amx_{form.name}_blocks", (1, 2, 8, 6, row), (2, 2, 3, 3, row, row), form, pads=(1, 1, 1, 1)
             ),
+            dot_conv_case(
+                f"amx_{form.name}_grouped", (1, 6, 9, 9, 16), (4, 3, 3, 3, 16, 16), form, pads=(1, 1, 1, 1), groups=2
+            ),
+            dot_conv_case(
+                f"amx_{form.name}_grouped_in_place", (1, 4, 6, 7, row), (4, 2, 1, 1, row, row), form, groups=2
+            ),
             dot_matmul_case(f"amx_{form.name}_rows", 49, 128, 4, 16, form, bare=False),
         )
     ),
@@ -66,7 +72,7 @@ def test_tiles_compute_what_numpy_does(case: Case) -> None:
 def test_convolutions_and_dense_layers_have_tiles() -> None:
     names = {case.name for case in TILED}
     assert names >= {f"{form}_{name}" for form in ("conv2d_u8s8", "conv2d_bf16") for name in ("1x1", "3x3", "first")}
-    assert names >= {"amx_u8s8_rows", "amx_bf16_rows", "amx_bf16_strided", "amx_u8s8_spread"}
+    assert names >= {"amx_u8s8_rows", "amx_bf16_rows", "amx_bf16_strided", "amx_u8s8_spread", "amx_bf16_grouped"}
 
 
 @pytest.mark.parametrize(
@@ -83,7 +89,9 @@ def test_a_kernel_is_tile_instructions_alone(name: str, instruction: str) -> Non
     assert "tune_amx_add" not in text, "the functions are not inlined"
 
 
-@pytest.mark.parametrize(("name", "gathers"), [("amx_bf16_in_place", False), ("amx_bf16_blocks", True)])
+@pytest.mark.parametrize(
+    ("name", "gathers"), [("amx_bf16_in_place", False), ("amx_u8s8_grouped_in_place", False), ("amx_bf16_blocks", True)]
+)
 def test_whole_rows_of_one_tap_are_read_where_they_lie(name: str, gathers: bool) -> None:
     case = next(case for case in CASES if case.name == name)
     for config in tiled(case):

@@ -147,7 +147,7 @@ def _convolved(module: IRModule) -> list[tuple[int, DotForm | None]]:
     """Of every convolution of ``main``, its channels and what it multiplies."""
     called = [binding.value for block in module["main"].body.blocks for binding in block.bindings]
     return [
-        (int(call.ty.shape[1]), form_of(*(str(operand.ty.dtype) for operand in call.args[:2])))
+        (int(call.ty.shape[1]), form_of(str(call.args[0].ty.dtype), str(call.args[1].ty.dtype)))
         for call in called
         if isinstance(call, relax.Call) and getattr(call.op, "name", "") == "relax.nn.conv2d"
     ]

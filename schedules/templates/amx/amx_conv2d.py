@@ -232,4 +232,4 @@ def apply(sch: s_tir.Schedule, anchor: Anchor, config: Config) -> None:
     size = ROW_BYTES // terms(form)
     pixels, columns = found.pixels(th, anchor.spatial[3]), to * anchor.spatial[4] // MOST_ROWS
     pitch, turn = found.strides[1] * found.channels * size, (sch.get(ho).loop_var, rows // th)
-    use_amx(sch, sch.get_loops(wide)[3], job, (pixels, columns), pitch, form, turn)
+    use_amx(sch, sch.get_loops(wide)[3], job, (pixels, columns, pitch), form, turn)

@@ -64,4 +64,4 @@ def apply(sch: s_tir.Schedule, anchor: Anchor, config: Config) -> None:
     wide = sch.get_sblock(WIDE)
     sch.compute_at(wide, job, preserve_unit_loops=True)
     size = 4 // form.depth
-    use_amx(sch, sch.get_loops(wide)[1], job, (rows, tn), anchor.reduction[0] * form.depth * size, form)
+    use_amx(sch, sch.get_loops(wide)[1], job, (rows, tn, anchor.reduction[0] * form.depth * size), form)

@@ -109,8 +109,7 @@ def use_amx(
     sch: s_tir.Schedule,
     outermost: LoopRV,
     job: LoopRV,
-    shape: tuple[int, int],
-    pitch: int,
+    shape: tuple[int, int, int],
     form: DotForm,
     turn: tuple[tirx.Var, int] | None = None,
     ahead: bool = True,
@@ -119,8 +118,7 @@ def use_amx(
 
     Args:
         job: the parallel loop, at whose beginning the shapes of the tiles are set.
-        shape: rows of the product, and tiles of 16 columns.
-        pitch: bytes from a row's numbers to the next row's.
+        shape: rows of the product, tiles of 16 columns, and bytes from a row's numbers to the next row's.
         turn: the loop in whose turns all is multiplied by the same weights, and its extent.
         ahead: whether weights of the next columns lie behind these, and are fetched meanwhile.
     """
@@ -128,7 +126,7 @@ def use_amx(
     outer = sch.get(block)
     inner = nodes_below(outer.body, s_tir.SBlockRealize)[-1]
     loops = nodes_below(outer.body, tirx.For)[::-1]  # they come innermost first
-    body = _Product(inner, loops, shape, pitch, form, turn, ahead).in_tiles()
+    body = _Product(inner, loops, shape, form, turn, ahead).in_tiles()
     made = s_tir.SBlock(outer.iter_vars, outer.reads, outer.writes, outer.name_hint, body)
     around = sch.get_loops(block)[-1]
     inside = sch.get(around).body
@@ -167,15 +165,14 @@ class _Product:
         self,
         realize: s_tir.SBlockRealize,
         loops: Sequence[tirx.For],
-        shape: tuple[int, int],
-        pitch: int,
+        shape: tuple[int, int, int],
         form: DotForm,
         turn: tuple[tirx.Var, int] | None,
         ahead: bool,
     ) -> None:
         block = realize.block
         self.ahead, self.turn = ahead, turn
-        self.rows, self.columns, self.pitch, self.form = *shape, pitch, form
+        (self.rows, self.columns, self.pitch), self.form = shape, form
         self.bound = dict(zip((axis.var for axis in block.iter_vars), realize.iter_values, strict=True))
         *summed, _ = [self.bound[axis.var] for axis in block.iter_vars if axis.iter_type == REDUCE]
         self.steps = [loop for loop in loops if any(loop.loop_var.same_as(value) for value in summed)]

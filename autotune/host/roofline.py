@@ -292,7 +292,7 @@ def tile_kernel(target: Target, form: DotForm) -> tuple[tvm.runtime.Module, list
     sch = s_tir.Schedule(te.create_prim_func([x, y, out]).with_attr("global_symbol", "main"))
     loops = sch.get_loops(sch.get_sblock(WIDE))
     sch.parallel(loops[0])
-    use_amx(sch, loops[1], loops[0], (rows, columns), ROW_BYTES, form, ahead=False)
+    use_amx(sch, loops[1], loops[0], (rows, columns, ROW_BYTES), form, ahead=False)
     flop = 2 * jobs * rows * columns * MOST_ROWS * each * repeats * (FMA_STEPS // 4)
     kernel = compiled(sch.mod["main"], "main", tvm_target(target))
     return kernel, [_ordinary(tensor) for tensor in (x, y, out)], flop

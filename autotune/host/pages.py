@@ -9,7 +9,10 @@ differently in every process. Pages of 2 MiB avoid both. Linux gives them on req
 from __future__ import annotations
 
 import contextlib
+import math
 import mmap
+import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -62,3 +65,37 @@ def mapped_file(path: Path) -> NDArray[np.uint8]:
     with contextlib.suppress(OSError):  # an older kernel: pages come as they are used
         mapped.madvise(POPULATE_READ)
     return np.frombuffer(mapped, np.uint8)
+
+
+FRESH_BYTES = 32 << 20
+"""Size from which glibc's allocator maps fresh memory every time (``DEFAULT_MMAP_THRESHOLD_MAX``), whose every page is
+then found and cleared anew: 78 MB of logits took 30 to 90 ms of a prompt of 120."""
+
+MOST_RECYCLED = 4
+"""Blocks of memory that are kept. Heuristic: outputs of that size of one run, or of some callers."""
+
+
+class RecycledMemory:
+    """Memory for results, which takes that of earlier results again once nobody holds them, nor any part of them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: list[tuple[NDArray[np.uint8], int]] = []  # with the references to it while nobody holds it
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+        """As ``np.empty``."""
+        size = math.prod(shape) * dtype.itemsize
+        if size < FRESH_BYTES:
+            return np.empty(shape, dtype)
+        with self._lock:
+            return self._block(size).view(dtype).reshape(shape)
+
+    def _block(self, size: int) -> NDArray[np.uint8]:
+        for memory, unheld in self._kept:
+            if memory.size == size and sys.getrefcount(memory) == unheld:
+                return memory
+        self._kept = [*self._kept[1 - MOST_RECYCLED :], (np.empty(size, np.uint8), 0)]
+        for memory, _ in self._kept:  # NumPy's views refer to the array that owns the memory
+            count = sys.getrefcount(memory)
+        self._kept[-1] = memory, count
+        return memory

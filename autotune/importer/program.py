@@ -44,6 +44,7 @@ from schedules.task import Task
 from schedules.template_sets import template_set
 from schedules.templates.amx.amx_product import has_amx, terms
 from schedules.templates.instructions.dots import DotForm, byte_form, form_of, pair_form
+from schedules.templates.low_bit.low_bit_tiles import has_tiles
 
 logger = logging.getLogger(__name__)
 
@@ -140,7 +141,7 @@ def _blocked(model: onnx.ModelProto, module: IRModule, target: Target) -> Blocke
     rows = {terms(form) for _, form in images if has_amx(form, target) and form is not None}
     block = max(rows, default=panel)
     whole = all(channels % block == 0 or channels < panel for channels, _ in images)  # fewer are padded in any case
-    return Blocked(block if whole else panel, pairs, panel)
+    return Blocked(block if whole else panel, pairs, panel, has_tiles(target))
 
 
 def _convolved(module: IRModule) -> list[tuple[int, DotForm | None]]:

@@ -7,6 +7,7 @@ worth is found by running the model in other ways that are as right, see ``Refer
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -54,17 +55,25 @@ def reference_outputs(model: onnx.ModelProto, feed: Arrays) -> tuple[str, list[N
     Raises:
         ModelError: if ONNX Runtime does not run the model.
     """
+    name, (outputs,) = reference_samples(model, [feed])
+    return name, outputs
+
+
+def reference_samples(model: onnx.ModelProto, feeds: Sequence[Arrays]) -> tuple[str, list[list[NDArray[Any]]]]:
+    """As ``reference_outputs``, of every feed; the model is opened once."""
     if _has_runtime():
         import onnxruntime  # optional: an extra
 
         try:
             with third_party():
-                return f"onnxruntime {onnxruntime.__version__}", _run(model, feed)
+                session = _session(model, optimised=True)
+                return f"onnxruntime {onnxruntime.__version__}", [list(session.run(None, feed)) for feed in feeds]
         except ThirdPartyError as error:
             raise ModelError(f"ONNX Runtime does not run the model, so outputs cannot be verified: {error}") from error
     from onnx.reference import ReferenceEvaluator  # slow to import, and only needed here
 
-    return f"onnx.reference {onnx.__version__}", list(ReferenceEvaluator(model).run(None, feed))
+    evaluator = ReferenceEvaluator(model)
+    return f"onnx.reference {onnx.__version__}", [list(evaluator.run(None, feed)) for feed in feeds]
 
 
 class Reference:

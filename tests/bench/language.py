@@ -1,7 +1,7 @@
 """``python -m tests.bench.language FOLDER``: decoders against other engines, in turn, on equal tokens.
 
-The others are ONNX Runtime, with activations of low-bit products in int8, as the model says, and in fp32; OpenVINO; and
-llama.cpp, where its Python binding is installed (``llama_engine.py``).
+The others are ONNX Runtime, with activations of low-bit products in int8, as the model says, and in fp32; OpenVINO in
+fp32 and in the precision that it chooses; and llama.cpp, where its Python binding is installed (``llama_engine.py``).
 
 Ours keeps its caches in place (``run_with_iobinding``). ONNX Runtime is given its presents back as pasts through its
 own binding, so it copies only what its kernels copy; OpenVINO through its infer request. Every engine is fed the same
@@ -31,6 +31,10 @@ from tests.models.language import HALF_BILLION, LANGUAGE, Decoder, save_language
 Array = np.ndarray
 Step = Callable[[Array, int], Array]
 """(new tokens (1, n), position of the first) → logits (1, n, vocabulary)."""
+
+
+QUIET_S = 0.3
+"""Before an engine's turn: threads of the engine before spin for a while after its last call."""
 
 
 def feed(decoder: Decoder, tokens: Array, start: int) -> dict[str, Array]:
@@ -110,10 +114,12 @@ def onnxruntime_step(decoder: Decoder, model: Path, threads: int, plain: bool = 
     return step
 
 
-def openvino_step(decoder: Decoder, model: Path, threads: int) -> Step:
+def openvino_step(decoder: Decoder, model: Path, threads: int, precision: str = "") -> Step:
     import openvino
 
-    options = {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
+    options = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY"}
+    if precision:
+        options["INFERENCE_PRECISION_HINT"] = precision
     compiled = openvino.Core().compile_model(model, "CPU", options)
     request = compiled.create_infer_request()
     wanted = [name for port in compiled.inputs for name in port.get_names()]
@@ -176,7 +182,8 @@ def compared(chosen: argparse.Namespace, decoder: Decoder, model: Path, artifact
     """Medians of every engine over all rounds, taken in turn."""
     from tests.bench.llama_engine import llama_step
 
-    makers = {"ours": ours, "onnxruntime": onnxruntime_step, "openvino": openvino_step, "llama.cpp": llama_step}
+    makers = {"ours": ours, "onnxruntime": onnxruntime_step, "llama.cpp": llama_step}
+    makers |= {"openvino": partial(openvino_step, precision="f32"), "openvino default": openvino_step}
     if decoder.bits < 32:
         makers["onnxruntime fp32 activations"] = partial(onnxruntime_step, plain=True)
     makers = {name: make for name, make in makers.items() if not chosen.engines or name in chosen.engines.split(",")}
@@ -197,6 +204,7 @@ def compared(chosen: argparse.Namespace, decoder: Decoder, model: Path, artifact
     before = psutil.Process().memory_info().rss
     for _ in range(chosen.rounds):
         for name, step in steps.items():
+            time.sleep(QUIET_S)
             begun, seconds, logits[name] = timed(step, tokens, chosen.prompt)
             first[name].append(begun)
             each[name] += seconds

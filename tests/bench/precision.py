@@ -48,7 +48,7 @@ FLOATING = ("fp32", "bf16", "auto", "as_is")
 """Kinds that are the model as it is."""
 LEAST_OPSET = 13
 """From here on ONNX has quantisation with a scale by channel."""
-SAMPLES = 4
+SAMPLES = 16
 """Random inputs over which errors are taken."""
 PAIRED_SAMPLES = 200
 """Random inputs by which two distances are told apart: the standard error of ResNet-50's is 1 % of the distance."""

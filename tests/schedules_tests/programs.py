@@ -15,6 +15,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 from tvm import relax, te, tirx
 
+from autotune.host.dtypes import numpy_type
 from schedules.config import Config
 from schedules.lower import lower, normalise, repack, tvm_target
 from schedules.target import Target
@@ -27,6 +28,7 @@ from schedules.templates.cpu.passes import compiled
 from schedules.templates.cpu.pooling import pool2d
 from schedules.templates.instructions.dots import FORMS, TAPS, DotForm
 from schedules.templates.low_bit.low_bit_matmul import low_bit_matmul
+from schedules.templates.low_bit.low_bit_tiles import low_bit_tiles
 
 Array = NDArray[Any]
 Shape = tuple[int, ...]
@@ -377,9 +379,9 @@ def dot_matmul_case(name: str, rows: int, depth: int, blocks: int, lanes: int, f
 
 
 def low_bit_case(
-    name: str, rows: int, depth: int, blocks: int, lanes: int, form_name: str, zeros: bool, group: int
+    name: str, rows: int, depth: int, blocks: int, lanes: int, form_name: str, zeros: bool, group: int, tiled: bool = False
 ) -> Case:
-    """With a sum behind it; ``zeros`` adds zero points.
+    """With a sum behind it; ``zeros`` adds zero points, ``tiled`` is by tiles of bfloat16.
 
     Sums of float products by levels up to 128 are in the hundreds, with roundings to match: they are scaled down.
     """
@@ -392,7 +394,7 @@ def low_bit_case(
         w = te.placeholder((blocks, depth // form.depth, lanes, 4), "uint8", name="w")
         scale = te.placeholder((blocks, groups, lanes), name="scale")
         zero = te.placeholder((blocks, groups * form.bits // 8, lanes), "uint8", name="zero") if zeros else None
-        out = low_bit_matmul(x, w, scale, zero, form)
+        out = (low_bit_tiles if tiled else low_bit_matmul)(x, w, scale, zero, form)
         scaled = (lambda value: value * tirx.const(factor, "float32")) if factor < 1.0 else (lambda value: value)
         added = te.compute(out.shape, lambda m, n: scaled(out[m, n]) + x[m, n % depth], name="added")
         return from_te(x, w, scale, *([] if zero is None else [zero]), added)
@@ -407,14 +409,17 @@ def low_bit_case(
         by_column = [each.transpose(0, 2, 1).reshape(-1, groups, 1) for each in (points, scale)]
         weight = ((levels - by_column[0]) * by_column[1]).reshape(-1, depth)
         numbers = x.astype(np.float64)
-        if form.data == "int8":
+        if tiled:
+            short = numpy_type("bfloat16")
+            numbers, weight = (each.astype(np.float32).astype(short).astype(np.float64) for each in (x, weight))
+        elif form.data == "int8":
             parts = x.reshape(rows, groups, group)
             step = np.abs(parts).max(-1, keepdims=True) * np.float32(1 / 127)
             inverse = np.divide(np.float32(1), step, out=np.zeros_like(step), where=step > 0)
             numbers = (np.round(parts * inverse).astype(np.float64) * step).reshape(rows, depth)
         return factor * (numbers @ weight.T) + x[:, np.arange(len(weight)) % depth]
 
-    return Case(name, "low_bit_matmul", build, expected)
+    return Case(name, "low_bit_tiles" if tiled else "low_bit_matmul", build, expected)
 
 
 def batch_case(

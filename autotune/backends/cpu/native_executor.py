@@ -18,6 +18,7 @@ from autotune.backends.cpu.program_words import groups_of, host_operands, lanes_
 from autotune.backends.executor import Arrays, KernelExecutor, Span
 from autotune.graph.lanes import Lane, cpu_lane
 from autotune.graph.steps import Operand, Steps
+from autotune.host.pages import RecycledMemory
 from schedules.errors import ArtifactError, RunError, last_line
 
 ANYWHERE = -1
@@ -76,6 +77,7 @@ class NativeExecutor:
             library.adopt(self.library)
         self._inputs = _input_bytes(steps)
         self._last: list[Known] = []  # of a run's inputs
+        self._results = RecycledMemory()
         self._callbacks: list[Any] = []  # the core calls them, so they must live as long as it
         self._words = program_words(steps, self._inputs)
         kernels = np.array(list(self._kernels(libraries)), np.uintp)
@@ -123,7 +125,7 @@ class NativeExecutor:
 
     def prepared(self, inputs: Arrays) -> Run:
         """A run for ``inputs``, on this executor or another one of the same program."""
-        outputs = [np.empty(operand.shape, operand.dtype) for operand in self._steps.outputs]
+        outputs = [self._results.empty(tuple(each.shape), np.dtype(each.dtype)) for each in self._steps.outputs]
         given = (c_void_p * len(inputs))(*self._addresses(inputs))
         return Run(inputs, outputs, given, (c_void_p * len(outputs))(*map(_address, outputs)), Report())
 

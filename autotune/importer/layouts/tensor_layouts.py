@@ -118,6 +118,7 @@ class TensorLayouts(ABC):
     Attributes:
         block: channels in the innermost axis of a native image; native images have a multiple of it.
         panel: columns of the weights of a product of matrices that lie together.
+        has_tiles: whether weights of few bits are multiplied in tiles of bfloat16 (``low_bit_tiles``).
         pool: compute of a pooling kernel on native images.
         image_axes: height and width of a native image.
         rules: operation → how it is rebuilt. Operations without a rule get plain tensors.
@@ -134,9 +135,13 @@ class TensorLayouts(ABC):
     rules: ClassVar[Mapping[str, Rule]]
 
     def __init__(
-        self, block: int, pair_form: Callable[[DotForm], DotForm | None] = lambda _: None, panel: int = 0
+        self,
+        block: int,
+        pair_form: Callable[[DotForm], DotForm | None] = lambda _: None,
+        panel: int = 0,
+        has_tiles: bool = False,
     ) -> None:
-        self.block, self.pair_form, self.panel = block, pair_form, panel or block
+        self.block, self.pair_form, self.panel, self.has_tiles = block, pair_form, panel or block, has_tiles
         self.builder = relax.BlockBuilder()
         self.weights: list[Array] = []
         self.parameters: list[relax.Var] = []

@@ -19,6 +19,7 @@ from schedules.errors import ModelError
 from schedules.templates.cuda.cuda_computes import dense
 from schedules.templates.instructions.dots import FORMS, DotForm
 from schedules.templates.low_bit.low_bit_matmul import low_bit_matmul
+from schedules.templates.low_bit.low_bit_tiles import in_tiles, low_bit_tiles
 
 CALL = "relax.call_pure_packed"
 """Operation of the calls that the rules are for."""
@@ -69,8 +70,12 @@ def _packed_product(layouts: TensorLayouts, value: Value, weights: Sequence[LowB
     arrays = [levels, pack_groups(np.concatenate([w.scale for w in weights]), lanes), pack_zeros(weights, lanes)]
     constants = [layouts.constant(array) for array in arrays if array is not None]
 
+    rows, depth = math.prod(value.shape[:-1]), weights[0].depth
+    tiled = layouts.has_tiles and form.data == "int8" and in_tiles(rows, depth, lanes)
+
     def compute(x: Any, levels: Any, scale: Any, *zeros: Any) -> Any:
-        return low_bit_matmul(x, levels, scale, zeros[0] if zeros else None, form)
+        product = low_bit_tiles if tiled else low_bit_matmul
+        return product(x, levels, scale, zeros[0] if zeros else None, form)
 
     out = layouts.emit_anchor("low_bit_matmul", compute, matrix, *constants)
     columns = sum(weight.columns for weight in weights)

@@ -24,7 +24,7 @@ from autotune.options import Precision
 from autotune.runtime.session import InferenceSession
 from autotune.validation.bench import write_job
 from autotune.validation.bench_process import EngineProcess
-from autotune.validation.reference_runs import Arrays, reference_outputs
+from autotune.validation.reference_runs import Arrays, reference_samples
 from autotune.validation.short_operands import product_nodes, with_short_operands
 from schedules.errors import MeasureError, ModelError
 
@@ -65,7 +65,7 @@ class OutputErrors:
 
     def __init__(self, model: onnx.ModelProto, feeds: Sequence[Arrays]) -> None:
         self._model, self._feeds = model, feeds
-        self._theirs = self._run(lambda feed: reference_outputs(model, feed)[1])
+        self._theirs: Sequence[Outputs] = reference_samples(model, feeds)[1]
         self._simple: onnx.ModelProto | None = None
 
     def of_artifact(self, artifact: Path) -> float:
@@ -76,7 +76,7 @@ class OutputErrors:
     def of_products(self, precision: Precision) -> float:
         """Of rounding the operands of the products that ``precision`` chooses, computed by ONNX Runtime."""
         short = with_short_operands(self._simplified(), precision, stored=False)
-        return relative_error(self._run(lambda feed: reference_outputs(short, feed)[1]), self._theirs)
+        return relative_error(reference_samples(short, self._feeds)[1], self._theirs)
 
     @property
     def products(self) -> int:

@@ -20,7 +20,7 @@ import tvm_ffi
 from numpy.typing import NDArray
 from tvm import s_tir, tirx
 from tvm.ir.expr import TensorLoad
-from tvm.s_tir.schedule import LoopRV
+from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from schedules.config import Config
 from schedules.target import Target
@@ -127,8 +127,15 @@ def use_amx(
     inner = nodes_below(outer.body, s_tir.SBlockRealize)[-1]
     loops = nodes_below(outer.body, tirx.For)[::-1]  # they come innermost first
     body = _Product(inner, loops, shape, form, turn, ahead).in_tiles()
+    replace_body(sch, block, body)
+    begin, end = (_call(name) for name in (f"begin_{tile_rows(shape[0])}", "end"))
+    _replace(sch, job, [begin, sch.get(job).body, end], {})
+
+
+def replace_body(sch: s_tir.Schedule, block: SBlockRV, body: tirx.Stmt) -> None:
+    """Another ``body`` for ``block``, below a loop; what it reads and writes stays."""
+    outer, around = sch.get(block), sch.get_loops(block)[-1]
     made = s_tir.SBlock(outer.iter_vars, outer.reads, outer.writes, outer.name_hint, body)
-    around = sch.get_loops(block)[-1]
     inside = sch.get(around).body
     statements = list(inside.seq) if isinstance(inside, tirx.SeqStmt) else [inside]
     at = next(
@@ -138,8 +145,6 @@ def use_amx(
     )
     statements[at] = s_tir.SBlockRealize(statements[at].iter_values, statements[at].predicate, made)
     _replace(sch, around, statements, {outer: made})
-    begin, end = (_call(name) for name in (f"begin_{tile_rows(shape[0])}", "end"))
-    _replace(sch, job, [begin, sch.get(job).body, end], {})
 
 
 def _replace(sch: s_tir.Schedule, place: LoopRV, body: list[tirx.Stmt], kept: dict[s_tir.SBlock, s_tir.SBlock]) -> None:

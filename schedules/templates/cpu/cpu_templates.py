@@ -15,6 +15,7 @@ from schedules.templates.cpu.rows import RowsTemplate
 from schedules.templates.instructions.dots import byte_form
 from schedules.templates.instructions.llvm_target import llvm_target
 from schedules.templates.low_bit.low_bit_matmul import LowBitMatmulTemplate
+from schedules.templates.low_bit.low_bit_tiles import LowBitTilesTemplate
 from schedules.templates.template import TemplateSet, unchanged
 
 CPU_TEMPLATES = TemplateSet(
@@ -24,6 +25,7 @@ CPU_TEMPLATES = TemplateSet(
         DepthwiseTemplate(),
         MatmulTemplate(),
         LowBitMatmulTemplate(),
+        LowBitTilesTemplate(),
         BatchMatmulTemplate(),
         PoolTemplate(),
         ElementwiseTemplate(),

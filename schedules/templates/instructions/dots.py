@@ -400,6 +400,7 @@ def definitions(func: tirx.PrimFunc) -> str:
         ir = {"int32": "i32", "float32": "float"}[kind]
         texts.append(dot_ir.apart_function(f"tune_apart_{kind}_{lanes}", int(lanes), ir))
     texts += amx_ir.definitions(called)
+    texts += low_bit_ir.definitions(called)
     return "\n".join([*texts, *(_definition(*match.groups()) for match in found)])
 
 

@@ -9,6 +9,9 @@ an instruction of unsigned by signed bytes (``dot_ir.py``) they take the place o
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
+
 LOADED = """
   %from{part} = getelementptr i8, ptr %from, i64 {offset}
   %one{part} = load i32, ptr %from{part}, align 1
@@ -91,3 +94,74 @@ def low_bit_float_function(symbol: str, lanes: int, bits: int, number: str = CON
         sums = {"c": f"%s{i - 1}" if i else "%c", "to": f"%s{i}" if i + 1 < count else "%r"}
         steps += FLOAT_STEP.format(number=number.format(**names).strip("\n"), shift=shift, **names, **sums)
     return FLOATS_OF_WEIGHTS.format(n=lanes, symbol=symbol, declared=declared, steps=steps)
+
+
+WIDENED = "tune_widen_u{bits}_{pair}{zero}"
+"""Symbol of what makes one row of an AMX tile in bfloat16 of 64 bytes of weights: ``zero`` is ``_zero`` or empty."""
+
+WIDENED_SYMBOL = re.compile(r"tune_widen_u(4|8)_([0-3])(_zero)?")
+
+WIDENING = {"avx512f", "avx512bw", "avx512bf16"}
+"""As LLVM calls what the processor needs for it."""
+
+DECLARED_WIDENED = """
+declare <16 x float> @llvm.x86.avx512.permvar.sf.512(<16 x float>, <16 x i32>)
+declare <32 x bfloat> @llvm.x86.avx512bf16.cvtne2ps2bf16.512(<16 x float>, <16 x float>)
+"""
+WIDENED_FUNCTION = """
+define linkonce_odr <32 x i16> @{symbol}({parameters}) alwaysinline {{
+  %w = load <16 x i32>, ptr %levels, align 1
+  %s = load <16 x float>, ptr %scale, align 4
+{lines}
+  %short = call <32 x bfloat> @llvm.x86.avx512bf16.cvtne2ps2bf16.512(<16 x float> %f1, <16 x float> %f0)
+  %pairs = shufflevector <32 x bfloat> %short, <32 x bfloat> poison, <32 x i32> <{order}>
+  %r = bitcast <32 x bfloat> %pairs to <32 x i16>
+  ret <32 x i16> %r
+}}
+"""
+WIDENED_ZERO = """
+  %z8 = load <16 x i8>, ptr %zero, align 1
+  %z32 = zext <16 x i8> %z8 to <16 x i32>
+  %first = insertelement <16 x i32> poison, i32 %shift, i32 0
+  %shifts = shufflevector <16 x i32> %first, <16 x i32> poison, <16 x i32> zeroinitializer
+  %zs = lshr <16 x i32> %z32, %shifts
+  %zl = and <16 x i32> %zs, splat (i32 {mask})
+  %z = sitofp <16 x i32> %zl to <16 x float>
+"""
+
+
+def definitions(called: Iterable[str]) -> list[str]:
+    """Texts in LLVM's language for those of the ``called`` functions that widen weights."""
+    found = [match for match in map(WIDENED_SYMBOL.fullmatch, sorted(set(called))) if match]
+    texts = [widened_function(int(match[1]), int(match[2]), bool(match[3])) for match in found]
+    return [DECLARED_WIDENED, *texts] if texts else []
+
+
+def widened_function(bits: int, pair: int, zero: bool) -> str:
+    """(levels, scale[, zero points, shift]) → (number - zero) · scale of 16 columns, rounded to pairs of bfloat16.
+
+    Numbers 2 · ``pair`` and the next of the 8 of 4 bits or 4 of 8 that 64 bytes of weights have of every column: a row
+    of a tile. Zero points are 16 bytes, shifted by ``shift`` bits; without them they are half of the range.
+    """
+    mask, half = (1 << bits) - 1, 0 if zero else 1 << (bits - 1)
+    lines = WIDENED_ZERO.format(mask=mask).strip("\n").splitlines() if zero else []
+    table = ", ".join(f"float {number - half}.0" for number in range(16))
+    for i in range(2):
+        number = 2 * pair + i
+        lines.append(f"  %bits{i} = lshr <16 x i32> %w, splat (i32 {8 * (number % 4) + 4 * (number // 4)})")
+        if bits == 4:
+            looked_up = f"@llvm.x86.avx512.permvar.sf.512(<16 x float> <{table}>, <16 x i32> %bits{i})"
+            lines.append(f"  %c{i} = call <16 x float> {looked_up}")
+        else:
+            lines.append(f"  %low{i} = and <16 x i32> %bits{i}, splat (i32 {mask})")
+            lines.append(f"  %u{i} = sitofp <16 x i32> %low{i} to <16 x float>")
+            lines.append(f"  %c{i} = fsub <16 x float> %u{i}, splat (float {half}.0)")
+        if zero:
+            lines.append(f"  %n{i} = fsub <16 x float> %c{i}, %z")
+        lines.append(f"  %f{i} = fmul <16 x float> %{'n' if zero else 'c'}{i}, %s")
+    return WIDENED_FUNCTION.format(
+        symbol=WIDENED.format(bits=bits, pair=pair, zero="_zero" if zero else ""),
+        parameters="ptr %levels, ptr %scale" + (", ptr %zero, i32 %shift" if zero else ""),
+        lines="\n".join(lines),
+        order=", ".join(f"i32 {lane}, i32 {lane + 16}" for lane in range(16)),
+    )

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from autotune.host import pages
 from autotune.host.pages import ALIGNMENT, PAGE, SMALL, mapped_file, paged
 
 THP = Path("/sys/kernel/mm/transparent_hugepage/enabled")
@@ -74,3 +75,35 @@ def test_a_mapped_file_takes_no_memory_of_this_process_alone(tmp_path: Path) -> 
     memory = mapped_file(tmp_path / "f")
     assert int(memory[:1024].sum()) == 4 * sum(range(256))
     assert anonymous_kb() - before < 2 << 10  # of 16 MiB
+
+
+def place(array):
+    return array.__array_interface__["data"][0]
+
+
+def test_memory_of_results_comes_back_when_nobody_holds_a_part_of_them(monkeypatch):
+    monkeypatch.setattr(pages, "FRESH_BYTES", 1 << 10)
+    memory = pages.RecycledMemory()
+    shape, dtype = (32, 16), np.dtype(np.float32)
+    first = memory.empty(shape, dtype)
+    last_row, where = first[-1], place(first)
+    del first
+    second = memory.empty(shape, dtype)
+    assert place(second) != where, "a row of the first is held"
+    last_row[...] = 1.0
+    del last_row
+    third = memory.empty(shape, dtype)
+    assert place(third) == where
+    assert not np.shares_memory(second, third)
+    assert (third.shape, third.dtype) == (shape, dtype)
+    assert place(memory.empty((4,), dtype)) != where
+
+
+def test_memory_of_results_is_kept_for_a_few_and_lives_as_long_as_its_holders(monkeypatch):
+    monkeypatch.setattr(pages, "FRESH_BYTES", 1)
+    memory = pages.RecycledMemory()
+    held = [memory.empty((100,), np.dtype(np.int64)) for _ in range(3 * pages.MOST_RECYCLED)]
+    for number, array in enumerate(held):
+        array[...] = number
+    assert [int(array.min()) for array in held] == [int(array.max()) for array in held] == list(range(len(held)))
+    assert len(memory._kept) == pages.MOST_RECYCLED

@@ -12,7 +12,7 @@ from autotune.artifact.precision_choice import choice_of
 from autotune.cli.main import main
 from autotune.cli.text import run_lines
 from autotune.events import TuningBegan
-from autotune.options import Options
+from autotune.options import Options, Precision
 from autotune.report.facts import read_facts
 from autotune.report.inspect_kernels import report_kernels
 from autotune.report.page import render
@@ -205,3 +205,22 @@ def test_what_does_not_go_with_it_is_refused(flags, told, capsys, tmp_path):
 def test_several_models_are_refused(options):
     with pytest.raises(UsageError, match="one model"):
         autotune.tune([cached(MODEL), cached("tiny_mlp")], options)
+
+
+class Together:
+    """Judges products whose errors magnify each other: n of them cost n² hundredths, as operands in ONNX Runtime."""
+
+    def of_products(self, precision):
+        return 0.01 * sum(number in precision for number in range(PRODUCTS)) ** 2
+
+
+@pytest.mark.parametrize(("bound", "most"), [(0.1, 3), (0.05, 2), (0.02, 1), (0.005, 0)])
+@pytest.mark.parametrize("real", [0.16, 0.32])
+def test_a_set_is_judged_as_a_whole(options, bound, most, real):
+    """And where the kernels cost twice what ONNX Runtime says of a set, so do others."""
+    auto = auto_precision.AutoPrecision(cached(MODEL), options)
+    everything = frozenset(range(PRODUCTS))
+    auto._times = tuple(auto_precision.ProductTimes(number, number, 2.0, 1.0) for number in everything)
+    auto._bound, auto._errors = bound * real / 0.16, {Precision(None): real}
+    found = auto._within_bound(Together(), everything, dict.fromkeys(everything, 1.0))
+    assert len(found) == most

@@ -1,0 +1,211 @@
+"""Matrix product of many rows with a weight of 4 or 8 bits, in AMX tiles: the weight becomes bfloat16 in the cache.
+
+    x (m, k)   weight, scale and zero points as ``low_bit_matmul`` has them, b = 16   output (m, n)
+
+    short = bf16(x)                                    in parallel
+    for m/rows, n/(tn·16):                             in parallel
+        tiles = bf16((number - zero) · scale)          of tn·16 columns, in L2
+        wide = short · tiles                           in AMX tiles (``amx_product.py``)
+        epilogue
+
+The weight is read from memory once for each job, in its few bits, as with few rows. Activations lose less than by
+rounding to int8, which the model allows: bfloat16 is level 3 of MatMulNBits' ``accuracy_level``, int8 level 4.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import numpy as np
+import tvm_ffi
+from numpy.typing import NDArray
+from tvm import s_tir, te, tirx
+from tvm.ir.expr import TensorLoad
+
+from schedules.config import Config
+from schedules.space import Columns, Knob, Space
+from schedules.target import Target
+from schedules.templates.amx.amx_ir import MOST_ROWS
+from schedules.templates.amx.amx_product import MOST_COLUMNS, WIDE, amx_cycles, has_amx, replace_body, terms, use_amx
+from schedules.templates.common.ranking import CYCLES, ranked
+from schedules.templates.common.register_tile import spread
+from schedules.templates.common.structure import (
+    MOST_JOB_ROWS,
+    Anchor,
+    balance,
+    divisors,
+    inline_epilogue,
+    nodes_below,
+)
+from schedules.templates.instructions.dots import BF16, FORMS, DotForm
+from schedules.templates.instructions.llvm_target import features_of
+from schedules.templates.instructions.low_bit_ir import WIDENED, WIDENING
+from schedules.templates.template import MarkedTemplate
+
+OP = "low_bit_tiles"
+
+SHORT, TILES = "short", "tiles"
+"""Blocks: the activations and the weight in bfloat16."""
+
+LEVEL_AXES = 4
+"""Of the weight; scales and zero points have one less."""
+
+LEAST_ROWS = MOST_ROWS
+"""Rows from which on tiles are used: one whole tile. By instructions, 64 bytes of weights of 4 bits are widened in 40 to
+52, and multiplied by 16 rows in 4 tiles; dot products of int8 take 2 for each row, and 6 more in every second."""
+
+
+def has_tiles(target: Target) -> bool:
+    """Whether ``target`` widens weights and multiplies them in tiles."""
+    return has_amx(BF16, target) and features_of(target) >= WIDENING
+
+
+def in_tiles(rows: int, depth: int, lanes: int) -> bool:
+    """Whether a product of ``rows`` by ``depth`` terms is worth tiles, with panels of ``lanes`` columns."""
+    return rows >= LEAST_ROWS and depth % terms(BF16) == 0 and lanes == MOST_ROWS
+
+
+def low_bit_tiles(
+    x: te.Tensor, weight: te.Tensor, scale: te.Tensor, zero: te.Tensor | None, form: DotForm
+) -> te.Tensor:
+    """x (m, k) float32, weight (n/16, k/Q, 16, 4), scale (n/16, k/G, 16), zero points or None for half → (m, n)."""
+    panels, vectors, lanes, _ = (int(size) for size in weight.shape)
+    rows, groups, together = int(x.shape[0]), int(scale.shape[1]), form.depth
+    depth = vectors * together
+    size = depth // groups
+    short = te.compute((rows, depth), lambda m, k: _bits(x[m, k]), name=SHORT)
+
+    def number(o: tirx.Var, v: tirx.Var, j: tirx.Var, i: tirx.Var) -> tirx.Expr:
+        b, within = i // 2, 2 * j + i % 2
+        byte, group = weight[o, v, b, within % 4], (v * together + within) // size
+        if form.bits == 4:
+            byte = tirx.Select(within < 4, byte & tirx.const(15, "uint8"), byte >> tirx.const(4, "uint8"))
+        half: tirx.Expr = tirx.const(float(1 << (form.bits - 1)), "float32")
+        if zero is not None:
+            point = zero[o, group // 2 if form.bits == 4 else group, b]
+            if form.bits == 4:
+                point = tirx.Select(group % 2 == 0, point & tirx.const(15, "uint8"), point >> tirx.const(4, "uint8"))
+            half = point.astype("float32")
+        return _bits((byte.astype("float32") - half) * scale[o, group, b])
+
+    tiles = te.compute((panels, vectors, together // 2, 2 * lanes), number, name=TILES)
+    each = terms(BF16)
+    k, i = (te.reduce_axis((0, extent), name) for extent, name in ((depth // each, "k"), (each, "i")))
+    attrs = {"tune.anchor": OP, "tune.geometry": json.dumps({"dot": form.name, "group": size})}
+
+    def product(o: tirx.Var, p: tirx.Var, b: tirx.Var) -> tirx.Expr:
+        place = k * each + i
+        weights = tiles[o, place // together, place % together // 2, 2 * b + place % 2]
+        return te.sum(_float(short[p, place]) * _float(weights), axis=[k, i])
+
+    wide = te.compute((panels, rows, lanes), product, name=WIDE, attrs=attrs)
+    return te.compute((rows, panels * lanes), lambda m, n: wide[n // lanes, m, n % lanes], name="rows")
+
+
+def _bits(number: tirx.Expr) -> tirx.Expr:
+    """``number`` rounded to bfloat16, to even, as a word: a bfloat16 between two stages TVM keeps in float32."""
+    word = tirx.reinterpret("uint32", number)
+    even = (word >> tirx.const(16, "uint32")) & tirx.const(1, "uint32")
+    return ((word + (even + tirx.const(0x7FFF, "uint32"))) >> tirx.const(16, "uint32")).astype("uint16")
+
+
+def _float(bits: tirx.Expr) -> tirx.Expr:
+    return tirx.reinterpret("float32", bits.astype("uint32") << tirx.const(16, "uint32"))
+
+
+class LowBitTilesTemplate(MarkedTemplate):
+    """Match, space and rewrite for ``low_bit_tiles``."""
+
+    name = OP
+    version = 1
+
+    def space(self, anchor: Anchor, target: Target) -> Space:
+        """Rows and tiles of columns of a job."""
+        panels, rows, _ = anchor.spatial
+        depth = math.prod(anchor.reduction)
+        knobs = (
+            Knob("tn", divisors(panels, MOST_COLUMNS)),
+            Knob("rows", tuple(d for d in divisors(rows, MOST_JOB_ROWS) if d >= min(rows, LEAST_ROWS))),
+            Knob("outer", (0, 1)),
+        )
+
+        def fits(columns: Columns) -> NDArray[np.bool_]:
+            return np.ones(len(columns["tn"]), np.bool_)
+
+        def derive(columns: Columns) -> Columns:
+            jobs = (panels / columns["tn"]) * (rows / columns["rows"])
+            return {
+                "balance": balance(jobs, target.threads),
+                CYCLES: amx_cycles(columns["tn"], columns["rows"], columns["rows"]),
+                "widened_per_row": 1.0 / columns["rows"],
+                "panel_l2": np.log2(columns["tn"] * MOST_ROWS * depth * 2.0 / target.l2_bytes),
+            }
+
+        def ranks(columns: Columns, derived: Columns) -> Columns:
+            return {
+                "amx": 8 * derived[CYCLES],
+                "idle": 3 * (1 - derived["balance"]),
+                "widened": 32 * derived["widened_per_row"],
+                "panel": 0.3 * np.maximum(0, derived["panel_l2"] + 1),
+            }
+
+        return ranked(Space(OP, self.version, knobs, fits, derive), ranks, 8, apart=("tn", "outer"))
+
+    def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:
+        """Rewrite ``sch`` in place."""
+        tail = inline_epilogue(sch, anchor)
+        assert tail is not None
+        tn, rows = config.integer("tn"), config.integer("rows")
+        *_, m, n = sch.get_loops(tail)
+        mo, mi = sch.split(m, [None, rows])
+        no, ni, b = sch.split(n, [None, tn, MOST_ROWS])
+        order = (mo, no) if config.integer("outer") else (no, mo)
+        sch.reorder(*order, mi, ni, b)
+        spread(sch, (ni, b))
+        job = sch.fuse(*order)
+        sch.parallel(job)
+        wide, tiles = sch.get_sblock(WIDE), sch.get_sblock(TILES)
+        sch.compute_at(wide, job, preserve_unit_loops=True)
+        sch.compute_at(tiles, job, preserve_unit_loops=True)
+        row, column = sch.get_loops(sch.get_sblock(SHORT))
+        sch.parallel(row)
+        sch.vectorize(sch.split(column, [None, terms(BF16)])[1])
+        self._widen(sch, anchor)
+        use_amx(sch, sch.get_loops(wide)[1], job, (rows, tn, 2 * math.prod(anchor.reduction)), BF16, ahead=False)
+
+    def _widen(self, sch: s_tir.Schedule, anchor: Anchor) -> None:
+        """Make the rows of tiles of one vector of weights by a call each."""
+        block = sch.blockize(sch.get_loops(sch.get_sblock(TILES))[-2])
+        outer = sch.get(block)
+        (inner,) = nodes_below(outer.body, s_tir.SBlockRealize)
+        within = [loop.loop_var for loop in nodes_below(outer.body, tirx.For)]
+        bound = dict(zip((axis.var for axis in inner.block.iter_vars), inner.iter_values, strict=True))
+        loads = nodes_below(inner.block.body, TensorLoad)
+        levels = next(load for load in loads if len(load.indices) == LEVEL_AXES)
+        scale = next(load for load in loads if str(load.source.dtype) == "float32")
+        zero = [load for load in loads if len(load.indices) < LEVEL_AXES and str(load.source.dtype) == "uint8"][:1]
+        (store,) = nodes_below(inner.block.body, tirx.BufferStore)
+
+        def first(index: tirx.Expr) -> tirx.Expr:
+            """At the first number of the vector."""
+            index = tvm_ffi.structural_map(index, (tirx.Var, lambda var: bound.get(var, var)))
+            is_within = lambda var: any(var.same_as(other) for other in within)  # noqa: E731
+            zeroed = lambda var: tirx.const(0, var.ty.dtype) if is_within(var) else var  # noqa: E731
+            return tvm_ffi.structural_map(index, (tirx.Var, zeroed))
+
+        operands = [
+            tirx.address_of(tirx.BufferLoad(load.source, [first(index) for index in load.indices]))
+            for load in (levels, scale, *zero)
+        ]
+        form = FORMS[anchor.geometry["dot"]]
+        if zero:
+            shift = first(scale.indices[1]) % 2 * 4 if form.bits == 4 else tirx.const(0, "int32")
+            operands.append(shift.astype("int32"))
+        rows, numbers = [], 2 * MOST_ROWS
+        panel, vector, *_ = (first(index) for index in store.indices)
+        for pair in range(form.depth // 2):
+            symbol = WIDENED.format(bits=form.bits, pair=pair, zero="_zero" if zero else "")
+            made = tirx.call_pure_extern(f"uint16x{numbers}", symbol, *operands)
+            lane = tirx.Ramp(tirx.const(0, "int64"), tirx.const(1, "int64"), numbers)
+            rows.append(tirx.BufferStore(store.buffer, made, [panel, vector, tirx.const(pair, "int64"), lane]))
+        replace_body(sch, block, tirx.SeqStmt(rows))

@@ -141,8 +141,8 @@ def roofline_by(target: Target, best_s: Timer) -> Roofline:
     """The roofline of the machine on which ``best_s`` runs kernels."""
     return Roofline(
         _gflops(target, best_s),
-        _read_gb_s(target, MEMORY_BYTES, 1, best_s),
-        _read_gb_s(target, target.l2_bytes // 2 * target.threads, 40, best_s),
+        read_gb_s(target, MEMORY_BYTES, 1, best_s),
+        read_gb_s(target, target.l2_bytes // 2 * target.threads, 40, best_s),
         target.l2_bytes * target.threads,
         _dot_gflops(target, best_s, BF16),
         _dot_gflops(target, best_s, byte_form(target)),
@@ -298,8 +298,8 @@ def tile_kernel(target: Target, form: DotForm) -> tuple[tvm.runtime.Module, list
     return kernel, [_ordinary(tensor) for tensor in (x, y, out)], flop
 
 
-def _read_gb_s(target: Target, size_bytes: int, repeats: int, best_s: Timer) -> float:
-    """Bytes per second of reading ``size_bytes``, one contiguous part per thread, ``repeats`` times."""
+def read_gb_s(target: Target, size_bytes: int, repeats: int, best_s: Timer) -> float:
+    """1e9 bytes per second of reading ``size_bytes``, one contiguous part per thread, ``repeats`` times."""
     vectors, lanes = 8, target.lanes()
     steps = size_bytes // (4 * target.threads * vectors * lanes)
     shape, out_shape = (target.threads, steps, vectors, lanes), (target.threads, vectors, lanes)

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,9 +24,13 @@ from typing import Any
 import numpy as np
 import onnx
 import psutil
+import tvm
+from onnx import helper
 
 import autotune
 from autotune import Options
+from autotune.host.machine import host_target, thread_cpus
+from autotune.host.roofline import read_gb_s
 from autotune.options import Generation
 from tests.models.language import HALF_BILLION, LANGUAGE, Decoder, save_language
 
@@ -32,6 +38,9 @@ Array = np.ndarray
 Step = Callable[[Array, int], Array]
 """(new tokens (1, n), position of the first) → logits (1, n, vocabulary)."""
 
+
+READS = 5
+"""Times that an array is read for the bandwidth of memory, in each round. Heuristic, not measured."""
 
 QUIET_S = 0.3
 """Before an engine's turn: threads of the engine before spin for a while after its last call."""
@@ -138,6 +147,35 @@ def openvino_step(decoder: Decoder, model: Path, threads: int, precision: str = 
     return step
 
 
+def token_bytes(model: Path) -> int:
+    """Bytes of weights that every token reads: all but tables, of which it reads a row."""
+    graph = onnx.load(model, load_external_data=False).graph
+    rows = {node.input[0] for node in graph.node if node.op_type in ("Gather", "GatherBlockQuantized")}
+    sizes = {t.name: math.prod(t.dims) * helper.tensor_dtype_to_np_dtype(t.data_type).itemsize for t in graph.initializer}
+    return sum(size for name, size in sizes.items() if name not in rows)
+
+
+def bandwidth(threads: int, size: int) -> float:
+    """1e9 bytes per second of reading an array of ``size`` bytes, by as many threads: the median of ``READS`` times."""
+    target = host_target(threads)
+
+    def median_s(kernel: tvm.runtime.Module, arrays: list[Array]) -> float:
+        tensors, seconds = [tvm.runtime.tensor(array) for array in arrays], []
+        for _ in range(READS):
+            began = time.perf_counter()
+            kernel["main"](*tensors)
+            seconds.append(time.perf_counter() - began)
+        return statistics.median(seconds)
+
+    def measured() -> float:
+        cpus = [str(cpu) for cpu in thread_cpus(threads)]
+        tvm.get_global_func("runtime.config_threadpool")(-2, threads, cpus)
+        return read_gb_s(target, size, 1, median_s)
+
+    with ThreadPoolExecutor(1) as own:  # TVM keeps a pool of threads for each that calls
+        return own.submit(measured).result()
+
+
 def timed(step: Step, tokens: Array, prompt: int) -> tuple[float, list[float], list[Array]]:
     """Seconds to the first token, of every token behind it, and the last logits of every call."""
     began = time.perf_counter()
@@ -202,7 +240,9 @@ def compared(chosen: argparse.Namespace, decoder: Decoder, model: Path, artifact
     for step in steps.values():  # warm
         timed(step, tokens[:, : chosen.prompt + 2], chosen.prompt)
     before = psutil.Process().memory_info().rss
+    size, read = token_bytes(model), []
     for _ in range(chosen.rounds):
+        read.append(bandwidth(chosen.threads, size))
         for name, step in steps.items():
             time.sleep(QUIET_S)
             begun, seconds, logits[name] = timed(step, tokens, chosen.prompt)
@@ -218,6 +258,9 @@ def compared(chosen: argparse.Namespace, decoder: Decoder, model: Path, artifact
         "token_ms": {name: 1e3 * statistics.median(values) for name, values in each.items()},
         "token_quartiles_ms": {n: [1e3 * q for q in statistics.quantiles(v)[::2]] for n, v in each.items()},
         "tokens_per_s": {name: 1 / statistics.median(values) for name, values in each.items()},
+        "weights_of_a_token_mb": size / 1e6,
+        "memory_gb_s": statistics.median(read),
+        "share_of_memory": {n: size / statistics.median(v) / 1e9 / statistics.median(read) for n, v in each.items()},
         "worst_logit_error": worst,
         "logit_deviation": float(np.std(theirs[-1])),
         "memory_grown_mb": grown / 2**20,

@@ -23,7 +23,7 @@ from autotune.importer.low_bits.low_bit_operators import SMALLEST_GROUP, gathere
 from autotune.importer.onnx_model.graph_walk import reads
 from autotune.importer.onnx_model.rewrites import replace_nodes, tidy
 from autotune.importer.onnx_model.scope import Scope
-from autotune.importer.onnx_model.shapes import OWN_DOMAIN, infer_shapes, know_own_domain
+from autotune.importer.onnx_model.shapes import OWN_DOMAIN, know_own_domain
 from autotune.importer.onnx_model.tensors import as_uint8
 
 BITS: Mapping[int, int] = {
@@ -37,17 +37,18 @@ SIGNED = (TensorProto.INT4, TensorProto.INT8)
 OPERATORS = ("LowBitMatMul", "LowBitGather")
 
 
+def has_packed(model: ModelProto) -> bool:
+    """Whether weights of ``model`` are quantised in blocks."""
+    return any(_block_of(node) for node in model.graph.node)
+
+
 def keep_packed(model: ModelProto, inputs: Collection[str]) -> None:
     """Rewrite the products and gathers of block-wise quantised weights in place.
 
     Args:
-        model, inputs: as of ``integer_graph.make_integer``.
+        model, inputs: as of ``integer_graph.make_integer``; products whose shapes are not known stay as they are.
     """
-    if not any(_block_of(node) for node in model.graph.node):
-        return
     know_own_domain(model)
-    tidy(model.graph)
-    infer_shapes(model, model.graph.name or "model", strict=False)
     _Packed(model, inputs, {}).run()
     tidy(model.graph)
 

@@ -25,11 +25,11 @@ from autotune.importer.conversion.packed_outputs import set_frame
 from autotune.importer.conversion.registry import rewrite
 from autotune.importer.conversion.resolve import ROUNDS, resolve
 from autotune.importer.integers.integer_graph import make_integer
-from autotune.importer.low_bits.low_bit_graph import as_bytes, join_products, keep_packed
+from autotune.importer.low_bits.low_bit_graph import as_bytes, has_packed, join_products, keep_packed
 from autotune.importer.onnx_model.graph_walk import name_nodes, reads
 from autotune.importer.onnx_model.large_weights import products_to_gemm, unneeded
 from autotune.importer.onnx_model.rewrites import drop_unused, split_batch_norms, tidy
-from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS, infer_shapes, skeleton, true_inputs
+from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS, infer_shapes, is_fixed, skeleton, true_inputs
 from autotune.importer.onnx_model.tensors import bring_in
 from schedules.errors import ModelError, first_line
 
@@ -61,7 +61,9 @@ def simplify(model: ModelProto, expand: Collection[str] = (), activations: str =
     if expand_foreign(small, inputs):
         infer_shapes(small, small.graph.name or "model")  # ONNX could not check the inputs of these operators before
     small = _raise_opset(small)
-    keep_packed(small, inputs)
+    if has_packed(small):
+        _declare_resolved(small, inputs, expand)
+        keep_packed(small, inputs)
     if activations:
         make_integer(small, inputs, {tensor.name: tensor for tensor in model.graph.initializer}, activations)
     small, steps = resolve(small, inputs, expand)
@@ -79,6 +81,19 @@ def simplify(model: ModelProto, expand: Collection[str] = (), activations: str =
     infer_shapes(model, model.graph.name or "model")
     set_frame(model, given, [spec_of(value) for value in true_inputs(given.graph)], (before, [*steps, *after]))
     return model
+
+
+def _declare_resolved(small: ModelProto, inputs: list[str], expand: Collection[str]) -> None:
+    """Give ``small``, in place, its shapes, also those that only ``resolve`` finds, as behind a mask's ``Range``."""
+    tidy(small.graph)
+    infer_shapes(small, small.graph.name or "model", strict=False)
+    resolved, _ = resolve(ModelProto.FromString(small.SerializeToString()), inputs, expand)
+    made = {name for node in small.graph.node for name in node.output} - {value.name for value in small.graph.output}
+    fixed = (value for value in resolved.graph.value_info if is_fixed(value.type.tensor_type))
+    found = {value.name: value for value in fixed if value.name in made}
+    kept = [value for value in small.graph.value_info if value.name not in found]
+    del small.graph.value_info[:]
+    small.graph.value_info.extend([*kept, *found.values()])
 
 
 def flatten(model: ModelProto) -> ModelProto:

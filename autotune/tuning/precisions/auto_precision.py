@@ -46,11 +46,11 @@ different precisions, which neither has. Heuristic, not measured."""
 TRIES = 4
 """Sets of products that are built, at most, before fp32 is kept. Heuristic, not measured."""
 
-STEP = 2**-0.25
+STEP = 2**-0.125
 """Of the errors' sum that a set of products may have, from one set that ONNX Runtime computes to the next. A heuristic:
 a smaller one loses less time of the model to the search, and runs more sets."""
 
-SETS = 24
+SETS = 48
 """Sets of products that ONNX Runtime computes, at most, for one that is built: down to 1/64 of the first sum."""
 
 

@@ -139,3 +139,23 @@ def test_products_that_are_split_into_heads_are_one(bits, zeros, columns, produc
         assert np.abs(one - right).max() <= 0.02 * np.abs(right).max()
     simple = simplify(load_model(written(made, tmp_path, "again.onnx")))
     assert sum(node.op_type == "LowBitMatMul" for node in simple.graph.node) == products
+
+
+def test_products_behind_a_computed_shape_stay_packed(tmp_path):
+    """ONNX infers no shape behind a Range of a computed end, as masks have it; the importer knows it."""
+    tensors, numbers = quantised(8, 0, False)
+    nodes = [
+        helper.make_node("Shape", ["x"], ["rows"], start=0, end=1),
+        helper.make_node("Squeeze", ["rows"], ["end"]),
+        helper.make_node("Range", ["zero", "end", "one"], ["places"]),
+        helper.make_node("Cast", ["places"], ["floats"], to=TensorProto.FLOAT),
+        helper.make_node("Unsqueeze", ["floats", "axis"], ["column"]),
+        helper.make_node("Mul", ["x", "column"], ["masked"]),
+        helper.make_node("DequantizeLinear", [tensor.name for tensor in tensors], ["d"], axis=0, block_size=GROUP),
+        helper.make_node("MatMul", ["masked", "d"], ["y"]),
+    ]
+    made = model_of(nodes, [value("x", (3, K))], ["y"], opset=21)
+    integers = {"zero": np.int64(0), "one": np.int64(1), "axis": np.array([1])}
+    made.graph.initializer.extend([*tensors, *(numpy_helper.from_array(np.asarray(v), n) for n, v in integers.items())])
+    small = simplify(load_model(written(made, tmp_path), {}))
+    assert "LowBitMatMul" in {node.op_type for node in small.graph.node}

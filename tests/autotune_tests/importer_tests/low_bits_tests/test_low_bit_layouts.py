@@ -10,6 +10,7 @@ from tests.autotune_tests.importer_tests.low_bits_tests.test_low_bit_operators i
 from tests.autotune_tests.importer_tests.onnx_cases import written
 
 CPU = Target("llvm", isa="avx512", threads=2)
+AMX = Target.cpu("sapphirerapids", 2)
 GPU = Target("cuda", arch="sm_90")
 COLUMNS, DEPTH = 40, 64
 
@@ -35,3 +36,19 @@ def test_a_gpu_gets_floats(tmp_path):
 def test_one_product_is_one_kernel(target, tmp_path):
     templates = [task.template for task in program(target, tmp_path).tasks]
     assert len([name for name in templates if name in ("low_bit_matmul", "cuda_gemm")]) == 1
+
+
+@pytest.mark.parametrize(
+    ("rows", "level", "target", "template"),
+    [
+        (16, 4, AMX, "low_bit_tiles"),
+        (15, 4, AMX, "low_bit_matmul"),
+        (16, 1, AMX, "low_bit_matmul"),
+        (16, 4, CPU, "low_bit_matmul"),
+    ],
+)
+def test_many_rows_whose_activations_may_be_rounded_get_tiles(rows, level, target, template, tmp_path):
+    model = load_model(written(packed((rows,), COLUMNS, DEPTH, 32, level=level).model(), tmp_path))
+    templates = [task.template for task in import_program(simplified(model, target), target).tasks]
+    assert template in templates
+    assert len([name for name in templates if name.startswith("low_bit")]) == 1

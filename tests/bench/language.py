@@ -151,7 +151,9 @@ def token_bytes(model: Path) -> int:
     """Bytes of weights that every token reads: all but tables, of which it reads a row."""
     graph = onnx.load(model, load_external_data=False).graph
     rows = {node.input[0] for node in graph.node if node.op_type in ("Gather", "GatherBlockQuantized")}
-    sizes = {t.name: math.prod(t.dims) * helper.tensor_dtype_to_np_dtype(t.data_type).itemsize for t in graph.initializer}
+    sizes = {
+        t.name: math.prod(t.dims) * helper.tensor_dtype_to_np_dtype(t.data_type).itemsize for t in graph.initializer
+    }
     return sum(size for name, size in sizes.items() if name not in rows)
 
 

@@ -379,7 +379,15 @@ def dot_matmul_case(name: str, rows: int, depth: int, blocks: int, lanes: int, f
 
 
 def low_bit_case(
-    name: str, rows: int, depth: int, blocks: int, lanes: int, form_name: str, zeros: bool, group: int, tiled: bool = False
+    name: str,
+    rows: int,
+    depth: int,
+    blocks: int,
+    lanes: int,
+    form_name: str,
+    zeros: bool,
+    group: int,
+    tiled: bool = False,
 ) -> Case:
     """With a sum behind it; ``zeros`` adds zero points, ``tiled`` is by tiles of bfloat16.
 

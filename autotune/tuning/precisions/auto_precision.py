@@ -3,7 +3,8 @@
 The model is tuned in fp32, then with all products in bf16; records of the two never mix. A product is to be in bf16
 where its kernel is faster so. If the model with all those in bf16 is farther from fp32 than the bound, errors are
 measured product by product. They say what a set may cost (``choose_products``); ONNX Runtime says what sets cost, from
-the one that saves most time on, until one keeps the bound. That is built, until the real kernels keep it too. What keeps it is timed in turn as a whole, and the fastest is the artifact.
+the one that saves most time on, until one keeps the bound. That is built, until the real kernels keep it too. What
+keeps it is timed in turn as a whole, and the fastest is the artifact.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ with those before them where a product has no whole number of tiles: their sums 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -147,6 +147,20 @@ def replace_body(sch: s_tir.Schedule, block: SBlockRV, body: tirx.Stmt) -> None:
     _replace(sch, around, statements, {outer: made})
 
 
+def at_first(index: tirx.Expr, bound: Mapping[tirx.Var, tirx.Expr], none: Sequence[tirx.Var]) -> tirx.Expr:
+    """``index`` with what its variables are ``bound`` to, and the variables ``none`` of that at zero."""
+
+    def value(var: tirx.Var) -> tirx.Expr:
+        return bound.get(var, var)
+
+    def zero(var: tirx.Var) -> tirx.Expr:
+        return tirx.const(0, var.ty.dtype) if any(var.same_as(other) for other in none) else var
+
+    index = tvm_ffi.structural_map(index, (tirx.Var, value))
+    made: tirx.Expr = tvm_ffi.structural_map(index, (tirx.Var, zero))
+    return made
+
+
 def _replace(sch: s_tir.Schedule, place: LoopRV, body: list[tirx.Stmt], kept: dict[s_tir.SBlock, s_tir.SBlock]) -> None:
     """Another ``body`` for the loop at ``place``; ``kept``: blocks of the old one, and what stands for them."""
     loop, inside = sch.get(place), tirx.SeqStmt(body) if len(body) > 1 else body[0]
@@ -254,12 +268,5 @@ class _Product:
         """
         none = [*self.others, *(loop.loop_var for loop in also)]
 
-        def first(var: tirx.Var) -> tirx.Expr:
-            return tirx.const(0, var.ty.dtype) if any(var.same_as(other) for other in none) else var
-
-        def bound(var: tirx.Var) -> tirx.Expr:
-            return self.bound.get(var, var)
-
-        indices = [tvm_ffi.structural_map(index, (tirx.Var, bound)) for index in load.indices]
-        indices = [tvm_ffi.structural_map(index, (tirx.Var, first)) for index in indices]
+        indices = [at_first(index, self.bound, none) for index in load.indices]
         return tirx.address_of(tirx.BufferLoad(load.source, indices))

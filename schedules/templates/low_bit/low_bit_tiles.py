@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import json
 import math
+
 import numpy as np
-import tvm_ffi
 from numpy.typing import NDArray
 from tvm import s_tir, te, tirx
 from tvm.ir.expr import TensorLoad
@@ -26,7 +26,16 @@ from schedules.config import Config
 from schedules.space import Columns, Knob, Space
 from schedules.target import Target
 from schedules.templates.amx.amx_ir import MOST_ROWS
-from schedules.templates.amx.amx_product import MOST_COLUMNS, WIDE, amx_cycles, has_amx, replace_body, terms, use_amx
+from schedules.templates.amx.amx_product import (
+    MOST_COLUMNS,
+    WIDE,
+    amx_cycles,
+    at_first,
+    has_amx,
+    replace_body,
+    terms,
+    use_amx,
+)
 from schedules.templates.common.ranking import CYCLES, ranked
 from schedules.templates.common.register_tile import spread
 from schedules.templates.common.structure import (
@@ -51,8 +60,8 @@ LEVEL_AXES = 4
 """Of the weight; scales and zero points have one less."""
 
 LEAST_ROWS = MOST_ROWS
-"""Rows from which on tiles are used: one whole tile. By instructions, 64 bytes of weights of 4 bits are widened in 40 to
-52, and multiplied by 16 rows in 4 tiles; dot products of int8 take 2 for each row, and 6 more in every second."""
+"""Rows from which on tiles are used: one whole tile. By instructions: 64 bytes of weights of 4 bits are widened in 40,
+and multiplied by dot products of int8 in 3 to 4 for each row."""
 
 
 def has_tiles(target: Target) -> bool:
@@ -125,7 +134,7 @@ class LowBitTilesTemplate(MarkedTemplate):
         depth = math.prod(anchor.reduction)
         knobs = (
             Knob("tn", divisors(panels, MOST_COLUMNS)),
-            Knob("rows", tuple(d for d in divisors(rows, MOST_JOB_ROWS) if d >= min(rows, LEAST_ROWS))),
+            Knob("rows", tuple(d for d in divisors(rows, MOST_JOB_ROWS) if d >= LEAST_ROWS) or (rows,)),
             Knob("outer", (0, 1)),
         )
 
@@ -141,7 +150,7 @@ class LowBitTilesTemplate(MarkedTemplate):
                 "panel_l2": np.log2(columns["tn"] * MOST_ROWS * depth * 2.0 / target.l2_bytes),
             }
 
-        def ranks(columns: Columns, derived: Columns) -> Columns:
+        def ranks(_: Columns, derived: Columns) -> Columns:
             return {
                 "amx": 8 * derived[CYCLES],
                 "idle": 3 * (1 - derived["balance"]),
@@ -187,11 +196,7 @@ class LowBitTilesTemplate(MarkedTemplate):
         (store,) = nodes_below(inner.block.body, tirx.BufferStore)
 
         def first(index: tirx.Expr) -> tirx.Expr:
-            """At the first number of the vector."""
-            index = tvm_ffi.structural_map(index, (tirx.Var, lambda var: bound.get(var, var)))
-            is_within = lambda var: any(var.same_as(other) for other in within)  # noqa: E731
-            zeroed = lambda var: tirx.const(0, var.ty.dtype) if is_within(var) else var  # noqa: E731
-            return tvm_ffi.structural_map(index, (tirx.Var, zeroed))
+            return at_first(index, bound, within)
 
         operands = [
             tirx.address_of(tirx.BufferLoad(load.source, [first(index) for index in load.indices]))

@@ -15,10 +15,13 @@ from tests.schedules_tests.programs import Case, inputs, low_bit_case, run
 TARGET = Target.cpu("sapphirerapids", 2)
 PLAIN = Target("llvm", isa="generic", threads=2)
 
+SIZES = ((16, 64, 32, False), (37, 128, 16, True), (128, 256, 128, False), (48, 192, 32, True), (521, 64, 32, False))
+"""Rows, terms of a sum, those of a group, and whether there are zero points."""
+
 CASES = [
     low_bit_case(f"{form}_{rows}_{group}{'_zeros' * zeros}", rows, depth, 4, 16, form, zeros, group, tiled=True)
     for form in ("s8u4", "s8u8")
-    for rows, depth, group, zeros in ((16, 64, 32, False), (37, 128, 16, True), (128, 256, 128, False), (48, 192, 32, True))
+    for rows, depth, group, zeros in SIZES
 ]
 every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 

@@ -69,7 +69,7 @@ def stolen_s() -> float:
 
 
 def fake_library(folder: Path) -> NativeLibrary:
-    """The tests' kernels, ``slow`` among them, which sleeps for a millisecond."""
+    """The tests' kernels, ``slow`` among them, which takes a millisecond."""
     from tvm.support import cc
     from tvm_ffi import libinfo
 
@@ -119,7 +119,7 @@ def ends_of(flat: Flat, parts: list[tuple[int, ...]]) -> tuple[list[Ends], Ends]
 
 
 def nap_s(library: NativeLibrary) -> float:
-    """Seconds of a ``slow`` call here: sleeping takes longer than it was asked for."""
+    """Seconds of a ``slow`` call here: a millisecond, and what the driver takes for a call."""
     flat = random_flat(np.random.default_rng(0), [[], *([n] for n in range(49))], "slow")
     placed = Placed(library, flat, [Piece("0", tuple(range(50)), 0)], LANES[:1])
     runs = [placed.machine.timeline([np.ones(8)])[0].seconds / 50 for _ in range(5)]

@@ -17,6 +17,7 @@ import statistics
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -201,19 +202,21 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=32, help="of every round, behind the prompt")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--precision", default="fp32", help="of our products by weights that are not of few bits")
     parser.add_argument("--positions", type=int, default=2048)
     parser.add_argument("--engines", default="", help="names with commas between; all unless given")
     parser.add_argument("--build-only", action="store_true")
     chosen = parser.parse_args()
     decoder = HALF_BILLION if chosen.model == "half_billion" else LANGUAGE[chosen.model]()
-    model, artifact = chosen.folder / f"{chosen.model}.onnx", chosen.folder / f"{chosen.model}.tuned"
+    suffix = "" if chosen.precision == "fp32" else f"-{chosen.precision}"
+    model, artifact = chosen.folder / f"{chosen.model}.onnx", chosen.folder / f"{chosen.model}{suffix}.tuned"
     if not model.exists():
         save_language(decoder, model)
     if not artifact.exists():
         wanted = Generation(chosen.positions, (chosen.prompt,))
         log = chosen.folder / "log.db"
         options = Options(out=artifact, budget_s=chosen.budget, log=log, generate=wanted, threads=chosen.threads)
-        autotune.tune(model, options)
+        autotune.tune(model, replace(options, precision=chosen.precision))
     if not chosen.build_only:
         print(json.dumps(compared(chosen, decoder, model, artifact), indent=1))
 

@@ -8,7 +8,7 @@ from typing import Any
 import tvm
 
 from autotune.host.machine import describe, host_target, read_host
-from autotune.host.roofline import measure_roofline
+from autotune.host.roofline import MEMORY_BYTES, measure_roofline
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def report_devices() -> DeviceReport:
         "target": target.fingerprint,
     }
     products = f"{peak.gflops:.0f} GFLOPS fp32, {peak.bf16_gflops:.0f} bf16, {peak.int8_gops:.0f} Gop/s int8"
-    speeds = f"{products}, {peak.memory_gb_s:.1f} GB/s from memory, {peak.l2_gb_s:.0f} GB/s from L2"
+    speeds = f"{products}, {peak.memory_gb_s:.1f} GB/s of {MEMORY_BYTES >> 20} MiB, {peak.l2_gb_s:.0f} GB/s from L2"
     lines = [
         *describe(target, host),
         f"peak     {speeds} (measured)",

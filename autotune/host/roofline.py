@@ -6,7 +6,7 @@ of our own do it:
     fma      12 or 16 accumulators of one vector each: enough to hide 4 cycles of latency on 2 ports, few enough for the
              register file, and 4 multiply-adds per load; of fp32, and of each form of dot products
     tiles    2 × 2 tiles of sums, operands in L1, where the processor has AMX: it multiplies the short types so
-    memory   the sum of an array larger than L2
+    memory   the sum of an array larger than L2, 64 MiB
     l2       the sum of half an L2 per thread, again and again
 """
 
@@ -77,7 +77,8 @@ class Roofline:
 
     Attributes:
         gflops: fused multiply-adds of fp32, each counting 2, in 1e9 per second.
-        memory_gb_s, l2_gb_s: bytes read from memory and from L2, in 1e9 per second.
+        memory_gb_s: bytes read of ``MEMORY_BYTES``, from memory or, where it holds as much, from L3, in 1e9 per second.
+        l2_gb_s: bytes read from L2, likewise.
         l2_bytes: L2 caches of all threads together.
         bf16_gflops, int8_gops: multiply-adds of dot products, likewise; 0 where they were not measured.
     """

@@ -161,7 +161,7 @@ class LowBitTilesTemplate(MarkedTemplate):
         return ranked(Space(OP, self.version, knobs, fits, derive), ranks, 8, apart=("tn", "outer"))
 
     def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:
-        """Rewrite ``sch`` in place."""
+        """Rewrite ``sch`` in place; plain loops where ``target`` has no tiles."""
         tail = inline_epilogue(sch, anchor)
         assert tail is not None
         tn, rows = config.integer("tn"), config.integer("rows")
@@ -179,6 +179,12 @@ class LowBitTilesTemplate(MarkedTemplate):
         row, column = sch.get_loops(sch.get_sblock(SHORT))
         sch.parallel(row)
         sch.vectorize(sch.split(column, [None, terms(BF16)])[1])
+        if not has_tiles(target):
+            *_, lane, k, i = sch.get_loops(wide)
+            sch.reorder(k, i, lane)
+            sch.vectorize(lane)
+            sch.vectorize(sch.get_loops(sch.decompose_reduction(wide, k))[-1])
+            return
         self._widen(sch, anchor)
         use_amx(sch, sch.get_loops(wide)[1], job, (rows, tn, 2 * math.prod(anchor.reduction)), BF16, ahead=False)
 

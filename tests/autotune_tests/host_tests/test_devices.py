@@ -22,7 +22,7 @@ def test_data_and_lines_are_of_this_machine(monkeypatch):
     assert (cpu["peak_gflops"], cpu["memory_gb_s"], cpu["l2_gb_s"]) == (100.0, 10.0, 50.0)
     assert cpu["target"] == host_target().fingerprint
     assert report.data["gpus"] == []
-    assert any("100 GFLOPS fp32, 200 bf16, 400 Gop/s int8, 10.0 GB/s from memory" in line for line in report.lines)
+    assert any("100 GFLOPS fp32, 200 bf16, 400 Gop/s int8, 10.0 GB/s of 64 MiB" in line for line in report.lines)
     assert report.lines[-1].split() == ["GPU", "none"]
 
 

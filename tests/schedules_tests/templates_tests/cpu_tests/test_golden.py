@@ -18,6 +18,7 @@ GOLDEN = {
     "depthwise": "depthwise_3x3",
     "matmul": "matmul_rows",
     "low_bit_matmul": "low_bit_vector",
+    "low_bit_tiles": "low_bit_tiles",
     "batch_matmul": "batch_matmul_scores",
     "pool": "pool_max",
     "elementwise": "elementwise_chain",

@@ -87,7 +87,10 @@ def _declare_resolved(small: ModelProto, inputs: list[str], expand: Collection[s
     """Give ``small``, in place, its shapes, also those that only ``resolve`` finds, as behind a mask's ``Range``."""
     tidy(small.graph)
     infer_shapes(small, small.graph.name or "model", strict=False)
-    resolved, _ = resolve(ModelProto.FromString(small.SerializeToString()), inputs, expand)
+    try:
+        resolved, _ = resolve(ModelProto.FromString(small.SerializeToString()), inputs, expand)
+    except ModelError:  # the model is resolved again when weights are packed, and refused by then if it must be
+        return
     made = {name for node in small.graph.node for name in node.output} - {value.name for value in small.graph.output}
     fixed = (value for value in resolved.graph.value_info if is_fixed(value.type.tensor_type))
     found = {value.name: value for value in fixed if value.name in made}

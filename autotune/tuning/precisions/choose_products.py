@@ -1,6 +1,7 @@
 """Which products compute in bf16: the most time saved within a bound on the model's error. Pure.
 
-Rounding errors of different products have no common sign, so the squares of what they do to the outputs add up:
+Rounding errors of different products have no common sign, so the squares of what they do to the outputs add up, unless
+something behind them magnifies some, such as a softmax that is sure of one class; ``auto_precision`` checks whole sets:
 
     maximise  Σ gain    over sets of products with    Σ error² ≤ bound²
 

@@ -13,8 +13,7 @@ from tvm import s_tir, te, tirx
 
 from schedules.config import Config
 from schedules.templates.amx.amx_ir import MOST_ROWS
-from schedules.templates.amx.amx_product import WIDE, terms, use_amx
-from schedules.templates.common.register_tile import spread
+from schedules.templates.amx.amx_product import WIDE, terms, tile_jobs, use_amx
 from schedules.templates.common.splice import long
 from schedules.templates.common.structure import Anchor, inline_epilogue
 from schedules.templates.instructions.dots import multiplied
@@ -52,16 +51,9 @@ def apply(sch: s_tir.Schedule, anchor: Anchor, config: Config) -> None:
         sch.compute_inline(sch.get_sblock("result"))
     tail = inline_epilogue(sch, anchor) if anchor.epilogue else sch.get_sblock("result")
     assert tail is not None
-    rows, tn = config.integer("rows"), config.integer("tn")
-    *_, m, n = sch.get_loops(tail)
-    mo, mi = sch.split(m, [None, rows])
-    no, ni, b = sch.split(n, [None, tn, MOST_ROWS])
-    order = (mo, no) if config.integer("outer") else (no, mo)
-    sch.reorder(*order, mi, ni, b)
-    spread(sch, (ni, b))
-    job = sch.fuse(*order)
-    sch.parallel(job)
+    job = tile_jobs(sch, tail, config)
     wide = sch.get_sblock(WIDE)
     sch.compute_at(wide, job, preserve_unit_loops=True)
-    size = 4 // form.depth
-    use_amx(sch, sch.get_loops(wide)[1], job, (rows, tn, anchor.reduction[0] * form.depth * size), form)
+    pitch = anchor.reduction[0] * form.depth * (4 // form.depth)
+    shape = config.integer("rows"), config.integer("tn"), pitch
+    use_amx(sch, sch.get_loops(wide)[1], job, shape, form)

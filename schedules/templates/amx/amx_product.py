@@ -25,6 +25,7 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 from schedules.config import Config
 from schedules.target import Target
 from schedules.templates.amx.amx_ir import FEATURES, MOST_ROWS, MOST_SUMS, ROW_BYTES
+from schedules.templates.common.register_tile import spread
 from schedules.templates.common.structure import REDUCE, nodes_below
 from schedules.templates.instructions.dots import DotForm
 from schedules.templates.instructions.llvm_target import features_of
@@ -130,6 +131,22 @@ def use_amx(
     replace_body(sch, block, body)
     begin, end = (_call(name) for name in (f"begin_{tile_rows(shape[0])}", "end"))
     _replace(sch, job, [begin, sch.get(job).body, end], {})
+
+
+def tile_jobs(sch: s_tir.Schedule, tail: SBlockRV, config: Config) -> LoopRV:
+    """The parallel loop over jobs of ``rows`` by ``tn`` tiles of columns of a matrix, which ``tail`` writes.
+
+    Knob ``outer`` says whether jobs of the same rows follow each other, or of the same columns.
+    """
+    *_, m, n = sch.get_loops(tail)
+    mo, mi = sch.split(m, [None, config.integer("rows")])
+    no, ni, b = sch.split(n, [None, config.integer("tn"), MOST_ROWS])
+    order = (mo, no) if config.integer("outer") else (no, mo)
+    sch.reorder(*order, mi, ni, b)
+    spread(sch, (ni, b))
+    job = sch.fuse(*order)
+    sch.parallel(job)
+    return job
 
 
 def replace_body(sch: s_tir.Schedule, block: SBlockRV, body: tirx.Stmt) -> None:

@@ -34,10 +34,10 @@ from schedules.templates.amx.amx_product import (
     has_amx,
     replace_body,
     terms,
+    tile_jobs,
     use_amx,
 )
 from schedules.templates.common.ranking import CYCLES, ranked
-from schedules.templates.common.register_tile import spread
 from schedules.templates.common.structure import (
     MOST_JOB_ROWS,
     Anchor,
@@ -164,15 +164,7 @@ class LowBitTilesTemplate(MarkedTemplate):
         """Rewrite ``sch`` in place; plain loops where ``target`` has no tiles."""
         tail = inline_epilogue(sch, anchor)
         assert tail is not None
-        tn, rows = config.integer("tn"), config.integer("rows")
-        *_, m, n = sch.get_loops(tail)
-        mo, mi = sch.split(m, [None, rows])
-        no, ni, b = sch.split(n, [None, tn, MOST_ROWS])
-        order = (mo, no) if config.integer("outer") else (no, mo)
-        sch.reorder(*order, mi, ni, b)
-        spread(sch, (ni, b))
-        job = sch.fuse(*order)
-        sch.parallel(job)
+        job = tile_jobs(sch, tail, config)
         wide, tiles = sch.get_sblock(WIDE), sch.get_sblock(TILES)
         sch.compute_at(wide, job, preserve_unit_loops=True)
         sch.compute_at(tiles, job, preserve_unit_loops=True)
@@ -186,7 +178,8 @@ class LowBitTilesTemplate(MarkedTemplate):
             sch.vectorize(sch.get_loops(sch.decompose_reduction(wide, k))[-1])
             return
         self._widen(sch, anchor)
-        use_amx(sch, sch.get_loops(wide)[1], job, (rows, tn, 2 * math.prod(anchor.reduction)), BF16, ahead=False)
+        shape = config.integer("rows"), config.integer("tn"), 2 * math.prod(anchor.reduction)
+        use_amx(sch, sch.get_loops(wide)[1], job, shape, BF16, ahead=False)
 
     def _widen(self, sch: s_tir.Schedule, anchor: Anchor) -> None:
         """Make the rows of tiles of one vector of weights by a call each."""

@@ -99,21 +99,21 @@ class _Packed(Step):
 
     def _product(self, node: NodeProto) -> str:
         attributes = attributes_of(node)
-        shape, x = self.scope.shapes.get(node.output[0]), self.scope.shapes.get(node.input[0], ())
+        x = self.scope.shapes.get(node.input[0], ())
         source, turned = str(node.input[1]), bool(attributes.get("transB", 0))
         maker = self.makers[source]
         if maker.op_type == "Transpose" and attributes_of(maker).get("perm") == [1, 0]:
             source, turned = str(maker.input[0]), not turned
         table = self._table(source)
         plain = attributes.get("alpha", 1.0) == attributes.get("beta", 1.0) == 1.0 and not attributes.get("transA", 0)
-        if table is None or not plain or shape is None or len(x) < 2 or table.axis != int(turned):
+        if table is None or not plain or len(x) < 2 or table.axis != int(turned):
             return ""
         depth, columns = table.shape[::-1] if turned else table.shape
         numbers = {"bits": BITS[table.kind], "group": table.group, "depth": depth, "columns": columns}
         inputs = [name for name in (str(node.input[0]), *table.inputs) if name]
         more = {"order": "nk" if turned else "kn", "signed": int(table.kind in SIGNED), "int8": 1}
         made = self.op("LowBitMatMul", *inputs, domain=OWN_DOMAIN, **numbers, **more)
-        self.declare(made, shape, self.scope.types.get(node.input[0], FLOAT))
+        self.declare(made, (*x[:-1], columns), self.scope.types.get(node.input[0], FLOAT))
         bias = str(node.input[2]) if len(node.input) > 2 else ""
         return self.op("Add", made, bias) if bias else made
 

@@ -150,12 +150,13 @@ def test_products_behind_a_computed_shape_stay_packed(tmp_path):
         helper.make_node("Range", ["zero", "end", "one"], ["places"]),
         helper.make_node("Cast", ["places"], ["floats"], to=TensorProto.FLOAT),
         helper.make_node("Unsqueeze", ["floats", "axis"], ["column"]),
-        helper.make_node("Mul", ["x", "column"], ["masked"]),
+        helper.make_node("Slice", ["x", "zeros", "ones"], ["first"]),
+        helper.make_node("Mul", ["first", "column"], ["many"]),  # as many rows as the Range has numbers
         helper.make_node("DequantizeLinear", [tensor.name for tensor in tensors], ["d"], axis=0, block_size=GROUP),
-        helper.make_node("MatMul", ["masked", "d"], ["y"]),
+        helper.make_node("MatMul", ["many", "d"], ["y"]),
     ]
     made = model_of(nodes, [value("x", (3, K))], ["y"], opset=21)
-    integers = {"zero": np.int64(0), "one": np.int64(1), "axis": np.array([1])}
+    integers = {"zero": np.int64(0), "one": np.int64(1), "axis": np.array([1]), "zeros": np.array([0]), "ones": np.array([1])}
     made.graph.initializer.extend([*tensors, *(numpy_helper.from_array(np.asarray(v), n) for n, v in integers.items())])
     small = simplify(load_model(written(made, tmp_path), {}))
     assert "LowBitMatMul" in {node.op_type for node in small.graph.node}

@@ -156,7 +156,8 @@ def test_products_behind_a_computed_shape_stay_packed(tmp_path):
         helper.make_node("MatMul", ["many", "d"], ["y"]),
     ]
     made = model_of(nodes, [value("x", (3, K))], ["y"], opset=21)
-    integers = {"zero": np.int64(0), "one": np.int64(1), "axis": np.array([1]), "zeros": np.array([0]), "ones": np.array([1])}
+    integers: dict[str, np.ndarray | np.int64] = {"zero": np.int64(0), "one": np.int64(1)}
+    integers |= {"axis": np.array([1]), "zeros": np.array([0]), "ones": np.array([1])}
     made.graph.initializer.extend([*tensors, *(numpy_helper.from_array(np.asarray(v), n) for n, v in integers.items())])
     small = simplify(load_model(written(made, tmp_path), {}))
     assert "LowBitMatMul" in {node.op_type for node in small.graph.node}

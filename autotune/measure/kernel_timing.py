@@ -350,10 +350,10 @@ class CpuBench(Bench[Prepared]):
         # -2: one thread per listed core. Must come before the first parallel call; the pool cannot grow later.
         tvm.get_global_func("runtime.config_threadpool")(-2, self._settings.target.threads, cores)
 
-    def time(self, job: TimeJob) -> TimedAll:
-        """See ``Bench.time``."""
+    def answer(self, job: ReferenceJob | TimeJob) -> TimedAll:
+        """See ``Bench.answer``."""
         self._arena.least_bytes = max(job.cold_bytes, self._cold_bytes)
-        return super().time(job)
+        return super().answer(job)
 
     def _weights(self, job: TimeJob, config: Config, prepared: Prepared) -> dict[int, Array]:
         """Weights in the form a config wants them; kept, since a task's candidates want few forms."""

@@ -380,8 +380,9 @@ class LocalMeasurer(AbstractContextManager["LocalMeasurer"]):
                     library.path,
                     output,
                     BASELINE_EVALUATOR,
+                    self.cold_bytes,
                     timeout_s=REFERENCE_TIMEOUT_S + self._slack_s,
-                    memory_bytes=self._memory_bytes + COPIES * task.bytes,
+                    memory_bytes=self._memory_bytes + COPIES * task.bytes + 2 * self.cold_bytes,
                 )
                 with self._lock.alone():
                     (answer,) = self._timers.run([job])

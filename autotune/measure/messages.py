@@ -70,12 +70,14 @@ class ReferenceJob(Job):
         task: whose inputs to make.
         library: the untuned build.
         output: .npy file to write.
+        cold_bytes: as of ``TimeJob``.
     """
 
     task: Task
     library: str
     output: str
     evaluator: Evaluator
+    cold_bytes: int
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from autotune.artifact.composite import Composite
 from autotune.artifact.directory import Artifact
 from autotune.backends.backend_catalog import backend_of
 from autotune.backends.executor import KernelExecutor
+from autotune.host.dtypes import numpy_type
 from autotune.interface import Cache, OpenSpec, TensorSpec
 from autotune.runtime.artifact_executor import Array, Arrays, ArtifactExecutor
 from autotune.runtime.inputs import Spec, shape_text
@@ -48,6 +49,20 @@ class Bucket:
     artifact: Artifact
 
 
+class Place(NamedTuple):
+    """Which of a call's new positions a part runs on.
+
+    Attributes:
+        used: positions before these, those in the caches and those of the call.
+        before, taken, new: of the call's new positions how many come before these, how many these are, and all.
+    """
+
+    used: int
+    before: int
+    taken: int
+    new: int
+
+
 class GenerationExecutor(ArtifactExecutor):
     """Runs the smallest part that holds a call.
 
@@ -58,6 +73,7 @@ class GenerationExecutor(ArtifactExecutor):
 
     Attributes:
         caches: past and present of every cache.
+        batches: numbers of sequences that there are parts for.
 
     Raises:
         ArtifactError: if a file is damaged, or this machine cannot run the artifact.
@@ -79,6 +95,8 @@ class GenerationExecutor(ArtifactExecutor):
         if self.kind != SCATTER and isinstance(artifact, Composite):
             self.inputs = [self._with_open_total(spec) for spec in whole.inputs]
         self.buckets = sorted((self._bucket(part) for part in parts), key=lambda each: (each.batch, each.length))
+        self.batches = sorted({bucket.batch for bucket in self.buckets})
+        self._mask_number = self._number_of_mask()
         self._opened: dict[int, KernelExecutor] = {}
         self._executor(self.buckets[0])
 
@@ -92,11 +110,6 @@ class GenerationExecutor(ArtifactExecutor):
     def capacity(self) -> int:
         """Positions that a cache holds."""
         return self.caches[0].capacity
-
-    @property
-    def batches(self) -> list[int]:
-        """Numbers of sequences that there are parts for."""
-        return sorted({bucket.batch for bucket in self.buckets})
 
     def cache_specs(self, batch: int) -> list[TensorSpec]:
         """Name, shape and type of the buffers for ``batch`` sequences."""
@@ -132,15 +145,15 @@ class GenerationExecutor(ArtifactExecutor):
             UsageError: for sizes that do not go together, a batch that there is no part for, or a full cache.
             RunError: as ``ArtifactExecutor.run``.
         """
-        new, batch = self._new_positions(arrays), len(caches.lengths)
+        new, batch, used = self._new_positions(arrays), len(caches.lengths), caches.length
         if batch not in self.batches:
             raise UsageError(
                 f"{batch} sequences at a time, and the artifact is for {', '.join(map(str, self.batches))}; "
                 f"add {batch} to --sequences and run 'tune run' again"
             )
-        if caches.length + new > self.capacity:
+        if used + new > self.capacity:
             raise UsageError(
-                f"{caches.length} positions are in use and {new} are new, and the cache holds {self.capacity}; "
+                f"{used} positions are in use and {new} are new, and the cache holds {self.capacity}; "
                 f"shorten the prompt, rewind the binding, or run 'tune run' with --positions {2 * self.capacity}"
             )
         lengths = self._lengths_after(caches, arrays, new)
@@ -151,11 +164,12 @@ class GenerationExecutor(ArtifactExecutor):
         made: list[list[Array]] = []
         done = 0
         while done < new:
-            bucket = self._fitting(batch, new - done, caches.length)
+            bucket = self._fitting(batch, new - done, used + done)
             count = min(bucket.length, new - done)
-            made.append(self._call(bucket, caches, arrays, (done, count, new)))
-            caches.lengths += np.int32(count)
+            made.append(self._call(bucket, caches, arrays, Place(used + done, done, count, new)))
             done += count
+            if done < new:
+                caches.lengths += np.int32(count)
         caches.lengths[:] = lengths
         if len(made) == 1:
             return made[0]
@@ -186,7 +200,8 @@ class GenerationExecutor(ArtifactExecutor):
         caches = KeyValueCaches(self.cache_specs(batch))
         caches.fill(pasts)
         caches.lengths[:] = self._starts(rest, pasts[0].shape[2], new)
-        return self._executor(bucket).profile(self._given(bucket, caches, rest, (0, new, new)))
+        place = Place(caches.length, 0, new, new)
+        return self._executor(bucket).profile(self._given(bucket, caches, rest, place))
 
     def cancel(self) -> None:
         """As ``ArtifactExecutor.cancel``."""
@@ -220,57 +235,20 @@ class GenerationExecutor(ArtifactExecutor):
             )
         return next((each for each in there if each.length >= count), there[-1])
 
-    def _call(self, bucket: Bucket, caches: KeyValueCaches, arrays: Arrays, place: tuple[int, int, int]) -> list[Array]:
-        """Outputs for the new positions of ``place``: how many come before, how many these are, how many there are."""
+    def _call(self, bucket: Bucket, caches: KeyValueCaches, arrays: Arrays, place: Place) -> list[Array]:
+        """Outputs for the new positions of ``place``."""
         made = self._executor(bucket).run(self._given(bucket, caches, arrays, place))
-        _, count, _ = place
-        return [np.ascontiguousarray(a[:, :count]) if count < bucket.length else a for a in made]
-
-    def _given(
-        self, bucket: Bucket, caches: KeyValueCaches, arrays: Arrays, place: tuple[int, int, int]
-    ) -> list[Array]:
-        """What the kernels of ``bucket`` take, in order."""
-        rest = (
-            self._fitted(bucket, spec, array, caches.length, place)
-            for spec, array in zip(bucket.inputs, arrays, strict=True)
-        )
-        buffers = dict(zip(self._pasts, caches.buffers, strict=True))
-        count = len(self.inputs)
-        return [*(buffers[number] if number in buffers else next(rest) for number in range(count)), caches.lengths]
-
-    def _fitted(self, bucket: Bucket, spec: TensorSpec, array: Array, used: int, place: tuple[int, int, int]) -> Array:
-        """``array`` in the shape of ``spec``: the new positions of ``place``, padded."""
-        before, count, new = place
-        if array.shape == spec.shape and count == new:
-            return np.ascontiguousarray(array)
-        made = np.zeros(spec.shape, array.dtype)
-        source: list[slice] = []
-        target: list[slice] = []
-        spread = -1
-        for axis, (size, given) in enumerate(zip(spec.shape, array.shape, strict=True)):
-            if size == bucket.length and given == new:
-                source.append(slice(before, before + count))
-                target.append(slice(0, count))
-            elif size == given:
-                source.append(slice(None))
-                target.append(slice(None))
-            elif given != used - before + new:
-                raise UsageError(
-                    f"input {spec.name!r} has {given} elements on axis {axis}; with {used - before} positions in use "
-                    f"and {new} new ones it must have {used - before + new}"
-                )
-            else:
-                spread = axis
-                source.append(slice(0, given))
-                target.append(slice(0, given))
-        if spread < 0:
-            made[tuple(target)] = array[tuple(source)]
+        if place.taken == bucket.length:
             return made
-        past = used
-        for start, to, length in ((0, 0, past), (past, bucket.past, count)):
-            source[spread], target[spread] = slice(start, start + length), slice(to, to + length)
-            made[tuple(target)] = array[tuple(source)]
-        return made
+        return [np.ascontiguousarray(array[:, : place.taken]) for array in made]
+
+    def _given(self, bucket: Bucket, caches: KeyValueCaches, arrays: Arrays, place: Place) -> list[Array]:
+        """What the kernels of ``bucket`` take, in order."""
+        given = [_fitted(bucket, spec, array, place) for spec, array in zip(bucket.inputs, arrays, strict=True)]
+        for number, buffer in zip(self._pasts, caches.buffers, strict=True):  # ascending: each finds its place
+            given.insert(number, buffer)
+        given.append(caches.lengths)
+        return given
 
     def _new_positions(self, arrays: Arrays) -> int:
         """How many new positions a call has: the length of its tokens.
@@ -307,12 +285,12 @@ class GenerationExecutor(ArtifactExecutor):
                     f"run 'tune run' with --positions {past.shape[2]}"
                 )
 
-    def _mask(self, arrays: Arrays) -> Array | None:
-        """The mask over all positions, (batch, positions) of integers; None where there is none."""
-        for spec, array in zip(self.buckets[0].inputs, arrays, strict=True):
-            if len(spec.shape) == 2 and spec.shape[1] == self.capacity and array.dtype.kind in "iub":
-                return array
-        return None
+    def _number_of_mask(self) -> int:
+        """Which input but the pasts is the mask over all positions, (batch, positions) of integers; -1 for none."""
+        for number, spec in enumerate(self.buckets[0].inputs):
+            if len(spec.shape) == 2 and spec.shape[1] == self.capacity and numpy_type(spec.dtype).kind in "iub":
+                return number
+        return -1
 
     def _starts(self, arrays: Arrays, past: int, new: int) -> Array | int:
         """Where the new positions begin, of a call that brings its own caches."""
@@ -325,16 +303,48 @@ class GenerationExecutor(ArtifactExecutor):
                     f"cache positions {place[:8].tolist()} do not follow each other; give consecutive ones"
                 )
             return int(place[0])
-        mask = self._mask(arrays)
-        if self.kind == GROUP and past and mask is not None:
-            return np.asarray(np.maximum(mask.sum(axis=1) - new, 0), np.int32)
+        if self.kind == GROUP and past and self._mask_number >= 0:
+            return np.asarray(np.maximum(arrays[self._mask_number].sum(axis=1) - new, 0), np.int32)
         return past
 
     def _lengths_after(self, caches: KeyValueCaches, arrays: Arrays, new: int) -> Array:
-        mask = self._mask(arrays) if self.kind == GROUP else None
-        if mask is None:
+        if self.kind != GROUP or self._mask_number < 0:
             return caches.lengths + np.int32(new)
-        return np.asarray(mask.sum(axis=1), np.int32)
+        return np.asarray(np.add.reduce(arrays[self._mask_number], axis=1, dtype=np.int32))
 
     def _joined(self, parts: Sequence[Array]) -> Array:
         return np.concatenate(parts, axis=1)
+
+
+def _fitted(bucket: Bucket, spec: TensorSpec, array: Array, place: Place) -> Array:
+    """``array`` in the shape of ``spec``: the new positions of ``place``, padded."""
+    if array.shape == spec.shape and place.taken == place.new:
+        return np.ascontiguousarray(array)
+    made = np.zeros(spec.shape, array.dtype)
+    source: list[slice] = []
+    target: list[slice] = []
+    spread = -1
+    past = place.used - place.before
+    for axis, (size, given) in enumerate(zip(spec.shape, array.shape, strict=True)):
+        if size == bucket.length and given == place.new:
+            source.append(slice(place.before, place.before + place.taken))
+            target.append(slice(0, place.taken))
+        elif size == given:
+            source.append(slice(None))
+            target.append(slice(None))
+        elif given != past + place.new:
+            raise UsageError(
+                f"input {spec.name!r} has {given} elements on axis {axis}; with {past} positions in use "
+                f"and {place.new} new ones it must have {past + place.new}"
+            )
+        else:
+            spread = axis
+            source.append(slice(0, given))
+            target.append(slice(0, given))
+    if spread < 0:
+        made[tuple(target)] = array[tuple(source)]
+        return made
+    for start, to, length in ((0, 0, place.used), (place.used, bucket.past, place.taken)):
+        source[spread], target[spread] = slice(start, start + length), slice(to, to + length)
+        made[tuple(target)] = array[tuple(source)]
+    return made

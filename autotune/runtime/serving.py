@@ -28,6 +28,7 @@ from autotune.runtime.batching import Batch, Batcher, Member
 from autotune.runtime.framed_executor import FramedExecutor
 from autotune.runtime.generation_executor import GenerationExecutor
 from autotune.runtime.inputs import InputCheck
+from autotune.runtime.key_value_caches import KeyValueCaches
 from autotune.runtime.multi_shape_executor import MultiShapeExecutor
 from autotune.runtime.one_shape_executor import OneShapeExecutor
 from autotune.runtime.segmented_executor import SegmentedExecutor
@@ -98,6 +99,9 @@ class Serving:
             pasts = {cache.past for cache in self.generation.caches}
             rest = [spec for number, spec in enumerate(self.first.inputs) if number not in pasts]
             self.check_new = InputCheck(rest)
+            presents = {cache.present for cache in self.generation.caches}
+            outputs = enumerate(self.first.outputs)
+            self.new_names = [spec.name for number, spec in outputs if number not in presents]
         self.output_names = [spec.name for spec in self.first.outputs]
 
     def run(self, arrays: list[Array], timeout_s: float | None) -> list[Array]:
@@ -125,6 +129,20 @@ class Serving:
         except TimeoutError:
             request.cancel()
             raise BusyError(f"the request was not answered in {timeout_s:g} s; allow a longer timeout") from None
+
+    def step(self, caches: KeyValueCaches, arrays: list[Array], timeout_s: float | None) -> list[Array]:
+        """As ``GenerationExecutor.step``, by the calling thread, which waits for a stream and runs on it.
+
+        Raises:
+            BusyError, RunError: as ``run``.
+        """
+        stream = self._queue.acquire(timeout_s)  # of decoders the core has no streams
+        try:
+            executor = self._executors[stream]
+            assert isinstance(executor, GenerationExecutor)
+            return executor.step(caches, arrays)
+        finally:
+            self._queue.release(stream)
 
     @contextmanager
     def stream(self, timeout_s: float | None = None) -> Iterator[ArtifactExecutor]:

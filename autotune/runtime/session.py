@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from autotune.artifact.manifest import read_manifest
 from autotune.backends.executor import Span
 from autotune.graph.lanes import Lane
-from autotune.runtime.generation_executor import GenerationExecutor
 from autotune.runtime.inputs import Spec
 from autotune.runtime.io_binding import IOBinding
 from autotune.runtime.onnxruntime_compat import (
@@ -170,12 +169,8 @@ class InferenceSession(OnnxRuntimeLike):
             return
         arrays = serving.check_new.arrays(iobinding.feed())
         caches = iobinding.caches_for(next(array.shape[0] for array in arrays if array.ndim > 1))
-        with serving.stream(timeout_s) as executor:
-            assert isinstance(executor, GenerationExecutor)
-            made = executor.step(caches, arrays)
-        presents = {cache.present for cache in serving.generation.caches}
-        names = [name for number, name in enumerate(serving.output_names) if number not in presents]
-        iobinding.keep(dict(zip(names, made, strict=True)))
+        made = serving.step(caches, arrays, timeout_s)
+        iobinding.keep(dict(zip(serving.new_names, made, strict=True)))
 
     def run_async(
         self,

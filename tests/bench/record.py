@@ -293,7 +293,14 @@ class TaskRecording:
     def _set_reference(self) -> None:
         work = self._work
         output = str(self._machine.directory / f"{work.key}.npy")
-        job = ReferenceJob(work.task, str(work.folder / "untuned.so"), output, BASELINE_EVALUATOR, timeout_s=120.0)
+        job = ReferenceJob(
+            work.task,
+            str(work.folder / "untuned.so"),
+            output,
+            BASELINE_EVALUATOR,
+            work.model.cold_bytes,
+            timeout_s=120.0,
+        )
         (answer,) = self._machine.timer.run([job])
         assert isinstance(answer, TimedAll), answer
         self._reference = Reference(output, answer.positive)

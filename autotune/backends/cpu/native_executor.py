@@ -76,6 +76,8 @@ class NativeExecutor:
         for library in libraries.values():
             library.adopt(self.library)
         self._inputs = _input_bytes(steps)
+        self._made = [(tuple(each.shape), np.dtype(each.dtype)) for each in steps.outputs]
+        self._pointers = c_void_p * len(steps.outputs)
         self._last: list[Known] = []  # of a run's inputs
         self._results = RecycledMemory()
         self._callbacks: list[Any] = []  # the core calls them, so they must live as long as it
@@ -125,9 +127,9 @@ class NativeExecutor:
 
     def prepared(self, inputs: Arrays) -> Run:
         """A run for ``inputs``, on this executor or another one of the same program."""
-        outputs = [self._results.empty(tuple(each.shape), np.dtype(each.dtype)) for each in self._steps.outputs]
+        outputs = [self._results.empty(shape, dtype) for shape, dtype in self._made]
         given = (c_void_p * len(inputs))(*self._addresses(inputs))
-        return Run(inputs, outputs, given, (c_void_p * len(outputs))(*map(_address, outputs)), Report())
+        return Run(inputs, outputs, given, self._pointers(*map(_address, outputs)), Report())
 
     def check(self, status: int, report: Report) -> None:
         """Raise what a run that ended with ``status`` said.

@@ -47,7 +47,7 @@ def test_building_opens_no_bench(handler: FakeHandler) -> None:
 
 
 def test_the_bench_is_opened_once(handler: FakeHandler) -> None:
-    job = ReferenceJob(TASK, "a.so", "a.npy", FixedCount(1), timeout_s=1.0)
+    job = ReferenceJob(TASK, "a.so", "a.npy", FixedCount(1), 0, timeout_s=1.0)
     assert [handler.answer(job), handler.answer(job)] == [TimedAll((), host="a.npy")] * 2
     assert handler.opened == 1
 

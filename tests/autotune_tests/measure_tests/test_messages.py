@@ -33,7 +33,7 @@ TIME = TimeJob(
     [
         Settings(host_target(1), (0,), 7, "schedules.lower", "/tmp/x"),
         BuildJob("program.json", CONFIG, "a.so", "symbol", timeout_s=1.0),
-        ReferenceJob(TASK, "a.so", "a.npy", Adaptive(), timeout_s=1.0),
+        ReferenceJob(TASK, "a.so", "a.npy", Adaptive(), 0, timeout_s=1.0),
         TIME,
         Built(0.1, "hash"),
         TimedAll((Timed((1e-3,), 0.1), Timed(error="timeout", message="slow")), True, "board"),

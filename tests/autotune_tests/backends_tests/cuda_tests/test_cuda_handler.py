@@ -32,6 +32,6 @@ def test_what_runs_runs_on_the_device(monkeypatch: pytest.MonkeyPatch, tmp_path:
     settings = Settings(Target.cuda("sm_90"), (0,), 0, "schedules.lower", str(tmp_path))
     handler = CudaHandler(settings)
     assert opened == []
-    job = ReferenceJob(TASK, "a.so", "a.npy", FixedCount(1), timeout_s=1.0)
+    job = ReferenceJob(TASK, "a.so", "a.npy", FixedCount(1), 0, timeout_s=1.0)
     assert [handler.answer(job), handler.answer(job)] == [TimedAll((), host="a.so")] * 2
     assert opened == [settings]

@@ -53,7 +53,7 @@ class Device:
 
     def reference(self) -> Reference:
         output = str(self.folder / "reference.npy")
-        told = self.bench.reference(ReferenceJob(TASK, "right", output, FixedCount(3), timeout_s=10.0))
+        told = self.bench.reference(ReferenceJob(TASK, "right", output, FixedCount(3), 0, timeout_s=10.0))
         assert told.runs[0].latencies_s == (0.25e-3,) * 3
         return Reference(output, told.positive)
 

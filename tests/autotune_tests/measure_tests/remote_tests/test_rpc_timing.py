@@ -15,7 +15,7 @@ from schedules.errors import MeasureError
 from schedules.task import Task
 
 TASK = Task("t", "double", "fake", "multiply", ((4,), (4,)), ("float32",) * 2, (), 4, 32)
-JOB = ReferenceJob(TASK, "a.so", "a.npy", FixedCount(1), timeout_s=130.0)
+JOB = ReferenceJob(TASK, "a.so", "a.npy", FixedCount(1), 0, timeout_s=130.0)
 
 
 @pytest.mark.parametrize(

@@ -310,7 +310,7 @@ class GenerationExecutor(ArtifactExecutor):
     def _lengths_after(self, caches: KeyValueCaches, arrays: Arrays, new: int) -> Array:
         if self.kind != GROUP or self._mask_number < 0:
             return caches.lengths + np.int32(new)
-        return np.asarray(np.add.reduce(arrays[self._mask_number], axis=1, dtype=np.int32))
+        return np.asarray(np.add.reduce(arrays[self._mask_number], axis=1))
 
     def _joined(self, parts: Sequence[Array]) -> Array:
         return np.concatenate(parts, axis=1)

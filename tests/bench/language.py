@@ -40,9 +40,6 @@ Step = Callable[[Array, int], Array]
 """(new tokens (1, n), position of the first) → logits (1, n, vocabulary)."""
 
 
-READS = 5
-"""Times that an array is read for the bandwidth of memory, in each round. Heuristic, not measured."""
-
 QUIET_S = 0.3
 """Before an engine's turn: threads of the engine before spin for a while after its last call."""
 
@@ -158,17 +155,20 @@ def token_bytes(model: Path) -> int:
     return sum(size for name, size in sizes.items() if name not in rows)
 
 
-def bandwidth(threads: int, size: int) -> float:
-    """1e9 bytes per second of reading an array of ``size`` bytes, by as many threads: the median of ``READS`` times."""
+def bandwidth(threads: int, size: int, times: int) -> float:
+    """1e9 bytes per second of reading an array of ``size`` bytes, by as many threads: the median of so many times.
+
+    As many as a token's weights are read in a round, for the more often, the more of an array the host's L3 holds.
+    """
     target = host_target(threads)
 
     def median_s(kernel: tvm.runtime.Module, arrays: list[Array]) -> float:
-        tensors, seconds = [tvm.runtime.tensor(array) for array in arrays], []
-        for _ in range(READS):
+        tensors, seconds = [tvm.runtime.from_dlpack(array) for array in arrays], []
+        for _ in range(1 + times):
             began = time.perf_counter()
             kernel["main"](*tensors)
             seconds.append(time.perf_counter() - began)
-        return statistics.median(seconds)
+        return statistics.median(seconds[1:])  # the first time finds the pages
 
     def measured() -> float:
         cpus = [str(cpu) for cpu in thread_cpus(threads)]
@@ -247,7 +247,7 @@ def compared(chosen: argparse.Namespace, decoder: Decoder, model: Path, artifact
     before = psutil.Process().memory_info().rss
     size, read = token_bytes(model), []
     for _ in range(chosen.rounds):
-        read.append(bandwidth(chosen.threads, size))
+        read.append(bandwidth(chosen.threads, size, chosen.tokens))
         for name, step in steps.items():
             time.sleep(QUIET_S)
             begun, seconds, logits[name] = timed(step, tokens, chosen.prompt)

@@ -84,14 +84,21 @@ def prefetch_next(sch: s_tir.Schedule, weight: int, lanes: int, loops: Sequence[
     _insert(sch, weight, loops[level], [start + offset for start in panel.following for offset in offsets])
 
 
-def prefetch_ahead(sch: s_tir.Schedule, weight: int, lanes: int, loop: LoopRV, vectors: Sequence[tirx.Expr]) -> None:
+def prefetch_ahead(
+    sch: s_tir.Schedule,
+    weight: int,
+    lanes: int,
+    loop: LoopRV,
+    vectors: Sequence[tirx.Expr],
+    locality: int = INTO_L1,
+) -> None:
     """Ask for what is read soon, at the start of each iteration of ``loop``. The last step of a schedule.
 
     Args:
         weight, lanes: as of ``prefetch_next``.
         vectors: one behind the other in memory, as indices of vectors of the weight.
     """
-    _insert(sch, weight, loop, vectors[:: max(1, LINE // (4 * lanes))], INTO_L1)
+    _insert(sch, weight, loop, vectors[:: max(1, LINE // (4 * lanes))], locality)
 
 
 def _insert(

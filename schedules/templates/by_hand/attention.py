@@ -123,7 +123,7 @@ def _causal(hidden, line, ahead, count, length, window):  # type: ignore[no-unty
             )
 
 
-def _merged(one, other, distance):  # type: ignore[no-untyped-def]
+def _merged(one: tirx.Expr, other: tirx.Expr, distance: int) -> tirx.Expr:
     """Sums over pairs of lanes ``distance`` apart of two vectors, those of ``one`` and of ``other`` in turn."""
     first = [lane for lane in range(LANES) if not lane & distance]
     runs = [first[at : at + distance] for at in range(0, len(first), distance)]

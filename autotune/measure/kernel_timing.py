@@ -14,7 +14,6 @@ A run is one call between two readings of the nanosecond clock; the call itself 
 
 from __future__ import annotations
 
-import math
 import time
 from abc import ABC, abstractmethod
 from collections import OrderedDict
@@ -137,19 +136,21 @@ class Arena:
         self._memory: dict[np.dtype[Any], Array] = {}
         self._next = 0
 
-    def views(self, shapes: Sequence[tuple[int, ...]], dtype: np.dtype[Any]) -> list[Array]:
-        """One array per shape from the next stretch."""
-        step = KERNEL_ALIGNMENT // dtype.itemsize
-        sizes = [-(-math.prod(shape) // step) * step for shape in shapes]
-        total = sum(sizes)
-        memory = self._grown(dtype, max(total, self.least_bytes // dtype.itemsize))
-        start = self._next % (memory.size // total) * total
+    def views(self, like: Sequence[Array]) -> list[Array]:
+        """An array of the size and type of each from the next stretch; types share the memory as they share bytes."""
+        views: dict[int, Array] = {}
+        for dtype in {array.dtype for array in like}:
+            step = KERNEL_ALIGNMENT // dtype.itemsize
+            sizes = {i: -(-array.size // step) * step for i, array in enumerate(like) if array.dtype == dtype}
+            total = sum(sizes.values())
+            share = sum(like[i].nbytes for i in sizes) / sum(array.nbytes for array in like)
+            memory = self._grown(dtype, max(total, int(self.least_bytes * share) // dtype.itemsize))
+            start = self._next % (memory.size // total) * total
+            for i, size in sizes.items():
+                views[i] = memory[start : start + like[i].size].reshape(like[i].shape)
+                start += size
         self._next += 1
-        views = []
-        for shape, size in zip(shapes, sizes, strict=True):
-            views.append(memory[start : start + math.prod(shape)].reshape(shape))
-            start += size
-        return views
+        return [views[i] for i in range(len(like))]
 
     def _grown(self, dtype: np.dtype[Any], count: int) -> Array:
         memory = self._memory.get(dtype)
@@ -172,7 +173,7 @@ class Prepared:
         output: the output's array.
         expected: as ``Checkable``.
         live: the same parameters as the timed runs see them; activations are rewritten before each.
-        cold: indices of the parameters that are cut from the arena instead, all of one dtype.
+        cold: indices of the parameters that are cut from the arena instead.
         warm: views of the activations that the producer rewrites.
         mirrored: the same parameters with the activations' numbers in reverse.
         repacked: (parameter, name of the repacking) → the weight as some configs want it.
@@ -373,14 +374,11 @@ class CpuBench(Bench[Prepared]):
         inputs = list(prepared.live)
         for index, array in loaded.weights.items():
             inputs[index] = array
-        if prepared.cold:
-            shapes = [inputs[i].shape for i in prepared.cold]
-            stretch = self._arena.views(shapes, inputs[prepared.cold[0]].dtype)
-            for index, view in zip(prepared.cold, stretch, strict=True):
-                inputs[index] = view
+        for index, view in zip(prepared.cold, self._arena.views([inputs[i] for i in prepared.cold]), strict=True):
+            inputs[index] = view
         output = prepared.output
         if output.size:
-            (output,) = self._outputs.views([output.shape], output.dtype)
+            (output,) = self._outputs.views([output])
         arguments = [tvm.runtime.from_dlpack(array) for array in (*inputs, output)]
         for warm in prepared.warm:
             self._producer(warm)
@@ -404,9 +402,7 @@ class CpuBench(Bench[Prepared]):
         output = aligned(task.shapes[-1], numpy_dtype(task.dtypes[-1]))
         poison(output)
         large = [i for i, array in enumerate(inputs) if is_number(array.dtype) and array.size]
-        weights = [i for i in large if i in task.constants]
-        largest = max(weights, key=lambda i: inputs[i].nbytes, default=-1)
-        cold = [i for i in weights if inputs[i].dtype == inputs[largest].dtype]
+        cold = [i for i in large if i in task.constants]
         live = list(inputs)
         warm = []
         for i in large:

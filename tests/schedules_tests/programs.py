@@ -345,16 +345,19 @@ def pool_case(name: str, data: Shape, kind: str, kernel: int, strides: int, pads
 # -- products --------------------------------------------------------------------------------------------------------
 
 
-def matmul_case(name: str, rows: int, depth: int, blocks: int, lanes: int) -> Case:
+def matmul_case(name: str, rows: int, depth: int, blocks: int, lanes: int, epilogue: bool = True) -> Case:
     def build() -> tirx.PrimFunc:
         x, w = te.placeholder((rows, depth), name="x"), te.placeholder((blocks, depth, lanes), name="w")
         bias = te.placeholder((blocks * lanes,), name="bias")
         out = matmul(x, w)
+        if not epilogue:
+            return from_te(x, w, out)
         added = te.compute(out.shape, lambda m, n: out[m, n] + bias[n], name="added")
         return from_te(x, w, bias, te.compute(out.shape, lambda *i: te.tanh(added(*i)), name="active"))
 
-    def expected(x: Array, w: Array, bias: Array) -> Array:
-        return np.tanh(np.einsum("mk,okb->mob", x, w).reshape(rows, -1) + bias)
+    def expected(x: Array, w: Array, *bias: Array) -> Array:
+        product = np.einsum("mk,okb->mob", x, w).reshape(rows, -1)
+        return np.tanh(product + bias[0]) if bias else product
 
     return Case(name, "matmul", build, expected)
 

@@ -14,26 +14,39 @@ from autotune.measure.output_check import normal_block
 from schedules.task import Task
 from tests.autotune_tests.measure_tests import faults
 
-FLOAT = np.dtype("float32")
+
+def floats(*shape: int) -> np.ndarray:
+    return np.zeros(shape, np.float32)
 
 
 def test_two_uses_of_a_stretch_are_far_apart() -> None:
     arena = Arena(normal_block(0))
     arena.least_bytes = 4 * 1024
-    starts = [arena.views([(128,), (100,)], FLOAT)[0].ctypes.data for _ in range(6)]
+    starts = [arena.views([floats(128), floats(100)])[0].ctypes.data for _ in range(6)]
     assert len(set(starts[:4])) == 4
     assert starts[4] == starts[0]  # 240 floats each, with padding: four stretches in 1024
     assert starts[1] - starts[0] == 4 * 240
 
 
 def test_views_are_aligned_disjoint_and_hold_ordinary_numbers() -> None:
-    first, second = Arena(normal_block(0)).views([(3, 5), (7,)], FLOAT)
+    first, second = Arena(normal_block(0)).views([floats(3, 5), floats(7)])
     assert (first.shape, second.shape) == ((3, 5), (7,))
     assert first.ctypes.data % KERNEL_ALIGNMENT == second.ctypes.data % KERNEL_ALIGNMENT == 0
     assert not np.shares_memory(first, second)
     assert np.all(np.isfinite(first))
     assert np.ptp(first) > 0
-    assert not np.any(Arena(normal_block(0)).views([(5,)], np.dtype("int32"))[0])
+    assert not np.any(Arena(normal_block(0)).views([np.zeros(5, np.int32)])[0])
+
+
+def test_weights_of_two_types_are_as_far_apart_together() -> None:
+    """Weights of 4 bits and their scales are read at the same pace: 1,024 bytes and 256 of every 1,280."""
+    arena = Arena(normal_block(0))
+    arena.least_bytes = 10 * 1280
+    levels, scales = np.zeros(1024, np.uint8), floats(64)
+    places = [[view.ctypes.data for view in arena.views([scales, levels])] for _ in range(11)]
+    assert [view.dtype for view in arena.views([scales, levels])] == [np.float32, np.uint8]
+    for number, size in ((0, 256), (1, 1024)):
+        assert [place[number] - places[0][number] for place in places] == [size * (i % 10) for i in range(11)]
 
 
 @pytest.fixture(scope="module")
@@ -81,10 +94,10 @@ def test_short_types_are_as_cold_and_as_warm(bench: CpuBench, data: str, weight:
     shapes = ((4, 64), (8,), (64, 8), (4, 8))
     task = Task("s", "dense", "fake", "dense", shapes, (data, "float32", weight, "float32"), (1, 2), 1, 1)
     prepared = bench._fresh(task, positive=False, draw=0)
-    assert prepared.cold == [2]
+    assert prepared.cold == [1, 2]
     assert [tensor.shape[1] for tensor in prepared.warm] == [ROW]
     assert prepared.live[0] is not prepared.inputs[0]
-    (view,) = bench._arena.views([(64, 8)], prepared.inputs[2].dtype)
+    (view,) = bench._arena.views([prepared.inputs[2]])
     assert np.ptp(view.astype(np.int64)) > 0
 
 

@@ -2,15 +2,18 @@
 
 import re
 from itertools import product
+from types import SimpleNamespace
 
 import pytest
 
 from schedules.lower import claim, lower, tvm_target
 from schedules.target import Target
+from schedules.templates.cpu.matmul import AHEAD
 from schedules.templates.cpu.passes import STACKED, compiled
 from tests.schedules_tests.programs import conv_case, matmul_case
 
 WIDE = Target(kind="llvm", isa="avx512", threads=2)
+SCRIPT = SimpleNamespace(Select=lambda condition, one, other: one if condition else other)
 LOOP = re.compile(r"^( *)for (.+) in (?:T\.parallel|T\.unroll|T\.vectorized|T\.grid|range)\((.+)\):$")
 
 
@@ -29,7 +32,7 @@ def asked(func, rank):
             code = compile(re.sub(r"T\.int64\((-?\d+)\)", r"\1", index), "index", "eval")
             for values in product(*(range(size) for _, _, size in loops)):
                 names = dict(zip((name for _, name, _ in loops), values, strict=True))
-                found.setdefault(values[0], set()).add(eval(code, {}, names))
+                found.setdefault(values[0], set()).add(eval(code, {"T": SCRIPT}, names))
     return found
 
 
@@ -71,11 +74,25 @@ def test_all_of_a_convolution_s_next_blocks(outer):
     assert set(range(panel, 2 * panel)) <= found[0]
 
 
-def test_nothing_where_the_weights_pass_once():
-    func = matmul_case("m", 1, 64, 6, 16).func
-    for row in claim(func, WIDE).space.rows:
-        chosen = claim(func, WIDE).space.config(row)
-        assert "prefetch" not in str(lower(func, chosen, WIDE).mod["main"].script())
+@pytest.mark.parametrize("epilogue", [True, False])
+@pytest.mark.parametrize(("tn", "unroll"), [(1, 1), (2, 4), (3, 8)])
+def test_a_vector_asks_for_later_weights_of_its_own_panels(tn, unroll, epilogue):
+    """Beyond the end of a panel for the first ones of the panel that takes its place in the next job."""
+    func = matmul_case("m", 1, 256, 6, 16, epilogue=epilogue).func
+    chosen = config(claim(func, WIDE).space, tm=1, tn=tn, rows=1, unroll=unroll, outer=0, depth=256)
+    found, ahead = asked(lower(func, chosen, WIDE).mod["main"], 3), AHEAD // 64
+    for job in range(6 // tn):
+        own = {((job * tn + panel) * 256) + k for panel in range(tn) for k in range(ahead, 256)}
+        later = {((job + 1) * tn + panel) * 256 + k for panel in range(tn) for k in range(ahead)}
+        assert found[job] == own | later
+
+
+def test_sums_of_a_vector_stay_in_registers():
+    func = matmul_case("m", 1, 256, 6, 16, epilogue=False).func
+    chosen = config(claim(func, WIDE).space, tm=1, tn=3, rows=1, unroll=4, outer=0, depth=256)
+    code = compiled(lower(func, chosen, WIDE).mod["main"], "main", tvm_target(WIDE)).mod.inspect_source("ll")
+    assert "call void @llvm.prefetch" in code
+    assert code.count("= phi <16 x float>") >= 3
 
 
 def test_sums_of_their_own_where_nothing_follows():

@@ -1,7 +1,7 @@
 """``--lanes auto`` beside one lane: ``python -m tests.bench.auto_lanes STEP MODEL[:BUDGET]… [--cut SHARE]``.
 
 tune    tune each model with ``--lanes auto``, and build it again for one lane from the same log
-bench   run the two artifacts by processes of their own, in turn, and keep the line
+bench   run the two artifacts by processes of their own, in turn, several pairs of them, and keep the line
 table   print the last line of every model
 
 A ratio above 1 means that ``auto`` is faster. The bound is the most that any split of the subgraphs over two cores
@@ -20,6 +20,7 @@ import statistics
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import onnx
 
@@ -35,6 +36,11 @@ from tests.bench.duet import stolen_s
 from tests.bench.guard import ROOT, Tree, in_turn, turn_s
 from tests.bench.placements import problems
 from tests.models.catalog import cached
+
+PAIRS = 6
+"""Pairs of processes that share the rounds. Where the system puts a process's memory decides what displaces what in L2:
+the same files in one pair were 0.856 (0.838–0.897) times as fast as each other over 24 rounds (Wide&Deep, whose
+recurrent weights fill both cores' L2)."""
 
 FOLDER = ROOT / "build/lanes"
 ROWS = FOLDER / "rows.jsonl"
@@ -94,18 +100,20 @@ def bench(name: str, cut: float | None, rounds: int) -> dict[str, str]:
     """The two artifacts of ``name`` in turn: a line of the table."""
     stem = stem_of(name, cut)
     auto, one = FOLDER / f"{stem}-auto.tuned", FOLDER / f"{stem}-one.tuned"
-    engines = [Tree(ROOT).engine(path) for path in (one, auto)]
     turns: dict[int, list[float]] = {0: [], 1: []}
-
-    def turn(number: int) -> float:
-        turns[number].append(turn_s(engines[number]))
-        return turns[number][-1]
-
+    ratios: list[float] = []
     began, stolen = time.perf_counter(), stolen_s()
-    ratios = in_turn(lambda: turn(0), lambda: turn(1), rounds)
+    for pair in range(PAIRS):
+        engines = {number: Tree(ROOT).engine((one, auto)[number]) for number in ((0, 1), (1, 0))[pair % 2]}
+
+        def turn(number: int, engines: dict[int, Any] = engines) -> float:
+            turns[number].append(turn_s(engines[number]))
+            return turns[number][-1]
+
+        ratios += in_turn(lambda: turn(0), lambda: turn(1), rounds // PAIRS)
+        for engine in engines.values():
+            engine.kill()
     share = (stolen_s() - stolen) / (time.perf_counter() - began)
-    for engine in engines:
-        engine.kill()
     low, middle, high = statistics.quantiles(ratios, n=4)
     ms = [f"{1e3 * statistics.median(turns[number]):.3f}" for number in (0, 1)]
     placed = read_artifact(auto).plan.lanes
@@ -129,7 +137,7 @@ def main() -> int:
     parser.add_argument("step", choices=["tune", "bench", "table"])
     parser.add_argument("models", nargs="*", metavar="MODEL[:BUDGET]")
     parser.add_argument("--cut", type=float, metavar="SHARE")
-    parser.add_argument("--rounds", type=int, default=24)
+    parser.add_argument("--rounds", type=int, default=48, help=f"of all {PAIRS} pairs of processes together")
     arguments = parser.parse_intermixed_args()
     FOLDER.mkdir(parents=True, exist_ok=True)
     for each in arguments.models:

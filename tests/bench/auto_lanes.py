@@ -16,9 +16,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import sqlite3
 import statistics
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +91,13 @@ def tune(name: str, budget: str, cut: float | None) -> None:
     if cut is not None:
         tuned = FOLDER / f"{stem}.onnx"
         count = cut_in_halves(model, cut, tuned)
-    common = ("--log", str(FOLDER / f"{name}.db"), "--quiet")
+    log = FOLDER / f"{stem}.db"
+    if (
+        cut is not None and not log.exists()
+    ):  # of its own: better kernels would take the profiles of the whole model away
+        with closing(sqlite3.connect(FOLDER / f"{name}.db")) as known, closing(sqlite3.connect(log)) as copied:
+            known.backup(copied)
+    common = ("--log", str(log), "--quiet")
     auto, one = FOLDER / f"{stem}-auto.tuned", FOLDER / f"{stem}-one.tuned"
     tree.command("run", str(tuned), "--lanes", "auto", "--budget", budget, "--out", str(auto), "--no-peer", *common)
     tree.command("build", str(model), "--lanes", "cpu", "--out", str(one), *common)
@@ -120,7 +128,7 @@ def bench(name: str, cut: float | None, rounds: int) -> dict[str, str]:
     lanes = "one" if placed is None else f"{len({each.lane for each in placed.subgraphs})}"
     predicted = "–" if placed is None else f"{1e3 * placed.predicted_s:.3f}"
     tuned = cached(name) if cut is None else FOLDER / f"{stem}.onnx"
-    bounds = [area_bound(problem) for _, problem in problems(tuned, str(FOLDER / f"{name}.db"))]
+    bounds = [area_bound(problem) for _, problem in problems(tuned, str(FOLDER / f"{stem}.db"))]
     bound = f"{max(bounds):.2f}" if bounds else "–"
     line = [stem, *ms, f"{middle:.3f}", f"{low:.3f}–{high:.3f}", str(rounds), lanes, predicted, bound, f"{share:.0%}"]
     return dict(zip(HEADS, line, strict=True))

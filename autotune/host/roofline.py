@@ -237,7 +237,8 @@ def _scheduled(tensors: list[te.Tensor], vector: bool, apart: bool) -> tuple[s_t
 
     Args:
         vector: whether lanes are those of one vector.
-        apart: the result is written at the end: LLVM keeps no part of it in registers that operands may be part of.
+        apart: sum in memory of the kernel's own and write the result at the end. LLVM keeps sums in registers only
+            where no instruction between may read them, as an operand in memory or a prefetch could.
     """
     sch = s_tir.Schedule(te.create_prim_func(tensors).with_attr("global_symbol", "main"))
     block = sch.get_sblock("out")
@@ -321,7 +322,7 @@ fifteenth time (the host's L3 keeps more of it each time)."""
 def read_gb_s(target: Target, size_bytes: int, repeats: int, best_s: Timer) -> float:
     """1e9 bytes per second of reading ``size_bytes``, one contiguous part per thread, ``repeats`` times.
 
-    What is read once comes from memory, and is asked for ``READ_AHEAD``.
+    What is read once comes from memory: it is prefetched, ``READ_AHEAD`` bytes ahead.
     """
     vectors, lanes = 8, target.lanes()
     steps = size_bytes // (4 * target.threads * vectors * lanes)

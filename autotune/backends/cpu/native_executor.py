@@ -76,7 +76,7 @@ class NativeExecutor:
         for library in libraries.values():
             library.adopt(self.library)
         self._inputs = _input_bytes(steps)
-        self._made = [(tuple(each.shape), np.dtype(each.dtype)) for each in steps.outputs]
+        self._output_types = [(tuple(each.shape), np.dtype(each.dtype)) for each in steps.outputs]
         self._pointers = c_void_p * len(steps.outputs)
         self._last: list[Known] = []  # of a run's inputs
         self._results = RecycledMemory()
@@ -127,7 +127,7 @@ class NativeExecutor:
 
     def prepared(self, inputs: Arrays) -> Run:
         """A run for ``inputs``, on this executor or another one of the same program."""
-        outputs = [self._results.empty(shape, dtype) for shape, dtype in self._made]
+        outputs = [self._results.empty(shape, dtype) for shape, dtype in self._output_types]
         given = (c_void_p * len(inputs))(*self._addresses(inputs))
         return Run(inputs, outputs, given, self._pointers(*map(_address, outputs)), Report())
 

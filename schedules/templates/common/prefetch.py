@@ -97,6 +97,7 @@ def prefetch_ahead(
     Args:
         weight, lanes: as of ``prefetch_next``.
         vectors: one behind the other in memory, as indices of vectors of the weight.
+        locality: ``INTO_L1`` or ``INTO_L2``.
     """
     _insert(sch, weight, loop, vectors[:: max(1, LINE // (4 * lanes))], locality)
 

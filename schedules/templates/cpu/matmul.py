@@ -55,10 +55,10 @@ from schedules.templates.template import MarkedTemplate
 OP = "matmul"
 
 AHEAD = 4096
-"""Bytes of each panel by which a vector × matrix product asks for weights before it meets them: it reads them once, as
-fast as memory gives them, and the processor's own prefetching ends at every page. On a two-core
-Sapphire Rapids, weights cold: 512 × 1376 from 51.6 to 55.0 GB/s, 1280 × 1008 from 54.5 to 58.2, and no difference where
-memory was fully used without (1376 × 512, 4096 × 4096: 59 to 60); 1024 and 2048 did less, 8192 no more."""
+"""Bytes of each panel by which a vector × matrix product prefetches its weights: it reads them once, as fast as memory
+gives them, and the processor's own prefetching ends at every page. Best tiles without and with, weights cold, on a
+two-core Sapphire Rapids: 512 × 1376 51.6 and 55.0 GB/s, 1280 × 1008 54.5 and 58.2, and no difference where memory was
+fully used without (1376 × 512, 4096 × 4096: 59 to 60); 8192 did no more, and less than 4096 no better."""
 
 CHUNKS = 192, 1024
 """Terms that a chunk of the sum may have: enough to make little of passing over the sums again, few enough for a panel

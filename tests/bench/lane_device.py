@@ -33,7 +33,7 @@ from autotune.cli.reply import table
 from autotune.graph.merge import JOIN
 from autotune.graph.placement import Problem
 from autotune.options import Options
-from autotune.runtime.model_timing import median_s, session_run
+from autotune.runtime.model_timing import Run, median_s, session_run
 from autotune.runtime.session import InferenceSession
 from autotune.tuning import coupled
 from autotune.tuning.tune import tune
@@ -147,13 +147,20 @@ def row(name: str, out: Path, bound: float) -> list[str]:
         session = InferenceSession(path)
         runs.append(session_run(session, session_inputs(session, 0)))
     began, stolen = time.perf_counter(), stolen_s()
-    rounds = [[run() for run in runs] for _ in range(WARM + ROUNDS) if not time.sleep(REST_S)][WARM:]
+    rounds = [[_second(run) for run in runs] for _ in range(WARM + ROUNDS)][WARM:]
     low, middle, high = statistics.quantiles((one / both for one, both in rounds), n=4)
     took = statistics.median(both for _, both in rounds)
     times = [f"{1e3 * took:.2f}", f"{1e3 * placed.predicted_s:.2f}", f"{took / placed.predicted_s - 1.0:+.1%}"]
     gain = [f"{middle:.3f}", f"{low:.3f}–{high:.3f}", f"{bound:.2f}"]
     share = (stolen_s() - stolen) / (time.perf_counter() - began)
     return [out.stem, cores, str(joins), *alone, *times, *gain, f"{share:.0%}"]
+
+
+def _second(run: Run) -> float:
+    """Seconds of a run behind another one, after a rest in which the threads of the model before have gone to sleep."""
+    time.sleep(REST_S)
+    run()
+    return run()
 
 
 def main() -> int:

@@ -13,6 +13,7 @@
 #include "core.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
@@ -20,7 +21,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -31,7 +31,6 @@ namespace {
 
 const int64_t IDLE_NS = 2000000;
 const int SPINS = 1000;  // pauses before a waiting thread offers its core to others, some 20 microseconds
-const long NAP_NS = 10000;  // of a thread that waits for a device: it must not take the cores from those that compute
 const size_t HUGE_PAGE = 2u << 20;
 // Bytes up to which memory is not asked for in huge pages: SqueezeNet's two workspaces of 0.9 MB took 2 MiB each, half of
 // what the process needed beside weights and arena: its peak was 20.9 MB, and is 18.3 MB.
@@ -170,6 +169,9 @@ struct tune_core {
   pthread_mutex_t running, sleeping;
   pthread_cond_t wake;
   Flag epoch, sleepers, stop, abort, failed;  // failed: number of the group, plus one
+  bool has_devices;              // whether threads wait for some, and sleep meanwhile
+  std::atomic<int32_t> changes;  // of what they wait for; they sleep on it
+  std::atomic<int32_t> dozing;   // that do so
   char error[sizeof(tune_report::text)];
 };
 
@@ -188,10 +190,7 @@ thread_local Thread* here = nullptr;
 thread_local char raised[sizeof(tune_report::text)];
 
 inline void relax(int* spins) {
-  if (here != nullptr && here->cpu == SLEEPING) {
-    struct timespec nap = {0, NAP_NS};
-    nanosleep(&nap, nullptr);
-  } else if (here != nullptr && here->cpu <= FIRST_SPARE) {
+  if (here != nullptr && here->cpu <= FIRST_SPARE) {
     sched_yield();  // at once: the CPU is that of the others who wait for devices too, and one of them may have work
   } else if (*spins < SPINS) {
     ++*spins;
@@ -211,8 +210,37 @@ inline int64_t now_ns() {
   return time.tv_sec * 1000000000LL + time.tv_nsec;
 }
 
+long futex(void* word, int operation, int32_t value, const struct timespec* time) {
+  return syscall(SYS_futex, word, operation | FUTEX_PRIVATE_FLAG, value, time, nullptr, FUTEX_BITSET_MATCH_ANY);
+}
+
 inline uint64_t get(const Flag& flag) { return flag.value.load(std::memory_order_acquire); }
 inline void set(Flag& flag, uint64_t value) { flag.value.store(value, std::memory_order_release); }
+
+// Returns when `is_so`. A thread of a device sleeps until then, for naps would take the cores from those that compute: on
+// a virtual machine one that naps for 10 microseconds again and again takes 60 % of a CPU.
+template <typename Condition>
+void await(tune_core* core, Condition is_so) {
+  int spins = 0;
+  for (;;) {
+    const int32_t changes = core->changes.load();
+    if (is_so()) return;
+    if (here == nullptr || here->cpu != SLEEPING) {
+      relax(&spins);
+      continue;
+    }
+    core->dozing.fetch_add(1);
+    futex(&core->changes, FUTEX_WAIT_BITSET, changes, nullptr);
+    core->dozing.fetch_sub(1);
+  }
+}
+
+// Wakes the threads that sleep, of which one may wait for what has just come about.
+void tell(tune_core* core) {
+  if (!core->has_devices) return;
+  core->changes.fetch_add(1);
+  if (core->dozing.load() != 0) futex(&core->changes, FUTEX_WAKE, INT_MAX, nullptr);
+}
 
 int say(tune_report* report, int status, const char* text) {
   if (report != nullptr) {
@@ -364,8 +392,8 @@ void help(tune_core* core, Group* group, int64_t thread, uint64_t epoch) {
 
 void lead(tune_core* core, Group* group, uint64_t epoch) {
   for (int64_t i = 0; i < group->waits_count; ++i) {
-    int spins = 0;
-    while (get(core->groups[group->waits[i]].done) != epoch) relax(&spins);
+    const Flag& done = core->groups[group->waits[i]].done;
+    await(core, [&] { return get(done) == epoch; });
   }
   here->leading = here->team = group;
   const bool timed = core->times != nullptr;
@@ -385,6 +413,7 @@ void lead(tune_core* core, Group* group, uint64_t epoch) {
   if (timed) times[1] = now_ns();
   here->leading = nullptr;
   set(group->done, epoch);
+  tell(core);
 }
 
 void run_groups(Thread* thread, uint64_t epoch) {
@@ -398,10 +427,12 @@ void run_groups(Thread* thread, uint64_t epoch) {
     }
   }
   set(thread->finished, epoch);
+  tell(core);
 }
 
 // Returns when there is a new run, or the threads are to end.
 void await_run(tune_core* core, uint64_t seen) {
+  if (here->cpu == SLEEPING) return await(core, [&] { return get(core->epoch) != seen || get(core->stop) != 0; });
   int64_t since = now_ns();
   int spins = 0;
   for (uint64_t turn = 1; get(core->epoch) == seen && !get(core->stop); ++turn) {
@@ -416,6 +447,7 @@ void await_run(tune_core* core, uint64_t seen) {
 }
 
 void wake_all(tune_core* core) {
+  tell(core);
   pthread_mutex_lock(&core->sleeping);
   pthread_cond_broadcast(&core->wake);
   pthread_mutex_unlock(&core->sleeping);
@@ -433,7 +465,6 @@ void* serve(void* argument) {
   here = thread;
   if (thread->cpu >= 0) pin(thread->cpu);
   if (thread->cpu <= FIRST_SPARE) pin(FIRST_SPARE - thread->cpu);
-  if (thread->cpu <= SLEEPING) prctl(PR_SET_TIMERSLACK, NAP_NS / 10, 0, 0, 0);  // else a nap takes 60 microseconds
   for (;;) {
     await_run(thread->core, thread->epoch);
     if (get(thread->core->stop)) return nullptr;
@@ -644,7 +675,8 @@ int run_once(tune_core* core, const void* const* inputs, void* const* outputs, t
   Thread* first = &core->threads[0];
   cpu_set_t before;
   // A caller that is where it belongs stays there: the others' CPUs are busy. Pinning costs microseconds.
-  bool moved = first->cpu >= 0 && sched_getcpu() != first->cpu &&
+  // Where threads of devices wake up on it, it would be moved.
+  bool moved = first->cpu >= 0 && (core->has_devices || sched_getcpu() != first->cpu) &&
                pthread_getaffinity_np(pthread_self(), sizeof(before), &before) == 0;
   if (moved) pin(first->cpu);
   set(core->abort, 0);
@@ -652,11 +684,12 @@ int run_once(tune_core* core, const void* const* inputs, void* const* outputs, t
   Thread* outside = here;
   here = first;
   uint64_t epoch = core->epoch.value.fetch_add(1) + 1;
+  tell(core);
   if (core->sleepers.value.load() != 0) wake_all(core);
   run_groups(first, epoch);
   for (int64_t i = 1; i < core->threads_count; ++i) {
-    int spins = 0;
-    while (get(core->threads[i].finished) != epoch) relax(&spins);
+    const Flag& finished = core->threads[i].finished;
+    await(core, [&] { return get(finished) == epoch; });
   }
   here = outside;
   if (moved) pthread_setaffinity_np(pthread_self(), sizeof(before), &before);
@@ -674,10 +707,6 @@ int run_once(tune_core* core, const void* const* inputs, void* const* outputs, t
 // Streams.
 
 enum { NEW = 0, WAITING = 1, RUNNING = 2, ENDED = 3 };  // a request's state, which is also what its thread sleeps on
-
-long futex(int32_t* word, int operation, int32_t value, const struct timespec* time) {
-  return syscall(SYS_futex, word, operation | FUTEX_PRIVATE_FLAG, value, time, nullptr, FUTEX_BITSET_MATCH_ANY);
-}
 
 void set_state(tune_request* request, int32_t state) { __atomic_store_n(&request->state, state, __ATOMIC_RELEASE); }
 
@@ -806,6 +835,7 @@ int tune_core_open(const tune_program* program, const tune_settings* settings, t
     core->threads[i].core = core;
     core->threads[i].number = i;
     core->threads[i].cpu = settings->cpus[i];
+    core->has_devices = core->has_devices || settings->cpus[i] == SLEEPING;
   }
   core->pid.store(-1);
   if (!threads_are_here(core)) {

@@ -38,7 +38,7 @@ struct tune_program {
 
 struct tune_settings {
   int64_t threads;      // the caller's thread and threads - 1 more
-  // Logical CPU of each; -1: wherever the system likes; -2: so too, and it naps while it waits; -3 - n: on CPU n, on
+  // Logical CPU of each; -1: wherever the system likes; -2: so too, and it sleeps while it waits; -3 - n: on CPU n, on
   // which no thread computes, and which it yields all the time while it waits.
   const int64_t* cpus;
   int64_t huge_pages;   // whether to ask for huge pages for the arena

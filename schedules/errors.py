@@ -18,6 +18,8 @@
 Anything else that escapes is a bug and keeps its traceback.
 """
 
+from __future__ import annotations
+
 
 class AutotuneError(Exception):
     """Root of every error this project raises on purpose."""
@@ -69,6 +71,11 @@ class RunError(AutotuneError):
 
 class BusyError(RunError):
     """A request that was not run, because others took all of the time that it allowed."""
+
+    @staticmethod
+    def after(timeout_s: float | None, why: str = "no stream was free") -> BusyError:
+        """The error of a request that waited for ``timeout_s`` seconds, for which ``why`` was so."""
+        return BusyError(f"{why} for {timeout_s:g} s; allow a longer timeout, or send fewer requests at once")
 
 
 class VerificationError(AutotuneError):

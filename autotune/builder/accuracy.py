@@ -13,7 +13,7 @@ import onnx
 from autotune.artifact.plan import Plan
 from autotune.validation.reference_runs import Reference
 from autotune.validation.verdict import Verdict
-from autotune.validation.verify import compare_artifact, complaint
+from autotune.validation.verify import compare_artifact, complaint, difference
 from schedules.errors import VerificationError
 from schedules.lower import EXACT, MOST_LOSSY
 
@@ -62,15 +62,17 @@ def first_that_passes(out: Path, model: onnx.ModelProto, seed: int, candidates: 
     Raises:
         VerificationError: if outputs of all candidates differ by more than is allowed.
     """
-    verify_s, failed, reference = 0.0, "", Reference(model)
+    failed: Verdict | None = None
+    verify_s, reference = 0.0, Reference(model)
     for candidate in candidates:
+        if failed is not None:
+            logger.warning("%s; it is built again of other kernels", difference(out, failed))
         began = time.perf_counter()
         verdict = compare_artifact(candidate.path, reference, seed)
         verify_s += time.perf_counter() - began
         if verdict.passed:
             return Passed(candidate, verdict, verify_s)
-        failed = complaint(out, verdict, seed)
-        logger.warning("%s", failed)
-    if failed:
-        raise VerificationError(failed)
+        failed = verdict
+    if failed is not None:
+        raise VerificationError(complaint(out, failed, seed))
     return None

@@ -33,7 +33,7 @@ from autotune.runtime.multi_shape_executor import MultiShapeExecutor
 from autotune.runtime.one_shape_executor import OneShapeExecutor
 from autotune.runtime.segmented_executor import SegmentedExecutor
 from autotune.runtime.serve_options import ServeOptions
-from autotune.runtime.stream_queue import WIDE, StreamQueue, busy
+from autotune.runtime.stream_queue import WIDE, StreamQueue
 from schedules.errors import BusyError, UsageError
 
 Array = NDArray[Any]
@@ -117,7 +117,7 @@ class Serving:
             try:
                 return self._streams.call(arrays).run(None if end is None else end - time.monotonic())
             except BusyError:
-                raise BusyError(busy(timeout_s, "no stream was free")) from None
+                raise BusyError.after(timeout_s) from None
             finally:
                 self._queue.release(place)
         if self._batcher is None:

@@ -58,7 +58,7 @@ class StreamQueue:
             if not served:
                 self._give_up(ticket)
         if not served:
-            raise BusyError(busy(timeout_s, "no stream was free"))
+            raise BusyError.after(timeout_s)
         return ticket.stream
 
     def submit(self, start: Callable[[int], None], timeout_s: float | None = None) -> None:
@@ -111,7 +111,7 @@ class StreamQueue:
             if not self._moved.wait(None if deadline is None else deadline - time.monotonic()) and not ticket.granted:
                 self._waiting.remove(ticket)
                 self._moved.notify_all()
-                raise BusyError(busy(timeout_s, f"{self._bound} requests were waiting"))
+                raise BusyError.after(timeout_s, f"{self._bound} requests were waiting")
 
     def _give_up(self, ticket: _Ticket) -> None:
         with self._lock:
@@ -133,8 +133,3 @@ class _Ticket:
 
     def __init__(self, start: Callable[[int], None]) -> None:
         self.start, self.stream, self.granted = start, WIDE, False
-
-
-def busy(timeout_s: float | None, why: str) -> str:
-    """What a ``BusyError`` says after ``timeout_s`` seconds."""
-    return f"{why} for {timeout_s:g} s; allow a longer timeout, or send fewer requests at once"

@@ -168,8 +168,10 @@ def session_inputs(session: InferenceSession, seed: int) -> Arrays:
 
 
 def complaint(artifact: Path, verdict: Verdict, seed: int) -> str:
-    """The message for a verdict that did not pass."""
-    return (
-        f"{artifact} differs from {verdict.reference}: {verdict.difference} (allowed {verdict.allowed}); "
-        f"report the model and --seed {seed}"
-    )
+    """The message for a verdict that did not pass, after which nothing else is tried."""
+    return f"{difference(artifact, verdict)}; report the model and --seed {seed}"
+
+
+def difference(artifact: Path, verdict: Verdict) -> str:
+    """By how much the outputs of an artifact that did not pass differ, and how much is allowed."""
+    return f"{artifact} differs from {verdict.reference}: {verdict.difference} (allowed {verdict.allowed})"

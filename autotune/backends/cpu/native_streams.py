@@ -101,7 +101,7 @@ class NativeStreams:
         """As ``Streams.stream``."""
         request = Request()
         if self.take(self.handle, request, _nanoseconds(timeout_s)) != OK:
-            raise BusyError(_busy(timeout_s))
+            raise BusyError.after(timeout_s)
         try:
             yield request.stream
         finally:
@@ -126,17 +126,13 @@ class NativeCall:
             streams.handle, self._request, _nanoseconds(timeout_s), run.given, run.made, ctypes.byref(run.report)
         )
         if status == BUSY:
-            raise BusyError(_busy(timeout_s))
+            raise BusyError.after(timeout_s)
         streams.executors[0].check(status, run.report)
         return run.outputs
 
     def cancel(self) -> None:
         """As ``StreamCall.cancel``."""
         self._streams.cancel(self._streams.handle, self._request)
-
-
-def _busy(timeout_s: float | None) -> str:
-    return f"no stream was free for {timeout_s:g} s; allow a longer timeout, or send fewer requests at once"
 
 
 def _nanoseconds(seconds: float | None) -> int:

@@ -41,16 +41,18 @@ def features(columns: Columns, anchor: Anchor, target: Target) -> dict[str, NDAr
     side = np.where(m > 0, m, 1.0)
     products = np.where(m > 0, (side + 2) ** 2, kh * kw)
     tiles_h, tiles_w = np.ceil(height / side), np.ceil(width / side)
-    # Multiply-adds in vectors, ragged last tiles counted whole; the transforms of Winograd beside them.
+    # Multiply-adds in vectors, ragged last tiles counted whole; the transforms of Winograd beside them. Of bytes, a dot
+    # product counts once, and so do the Q multiply-adds of floats that Winograd has in its place.
+    quad = 1 if anchor.form is None else anchor.form.depth
     work = batch * blocks * depth * inner * products * tiles_h * tiles_w
-    transforms = (m > 0) * batch * tiles_h * tiles_w * products * (depth * 4.0 + blocks * 4.0)
+    transforms = (m > 0) * batch * tiles_h * tiles_w * products * (depth * 4.0 + blocks * 4.0) / quad
     chunked = (m == 0) | (columns["outer"] > 0)
     jobs = np.where(
         m == 0,
         batch * (blocks / to / columns.get("turns", 1)) * (height / columns["rows"]),
         np.where(chunked, batch * tiles_h / columns["rows"], products * blocks / to),
     )
-    weights = blocks * depth * inner * products * target.vector_bytes
+    weights = blocks * depth * inner * products * target.vector_bytes * np.where(m > 0, quad, 1)
     nominal = batch * blocks * depth * inner * kh * kw * height * width
     return {
         "work": np.log2(work),
@@ -59,7 +61,9 @@ def features(columns: Columns, anchor: Anchor, target: Target) -> dict[str, NDAr
         "loads_per_fma": (to + th * tw) / tile,
         "balance": balance(jobs, target.threads),
         "weights_l2": np.log2(weights / target.l2_bytes),
-        "panel_l1": np.log2(to * depth * inner * np.where(m > 0, 1, kh * kw) * target.vector_bytes / target.l1_bytes),
+        "panel_l1": np.log2(
+            to * depth * inner * np.where(m > 0, quad, kh * kw) * target.vector_bytes / target.l1_bytes
+        ),
         "chunk_l1": np.log2(
             columns["depth"] * (to * inner * kh * kw + th * tw) * target.vector_bytes / target.l1_bytes
         ),
@@ -80,7 +84,8 @@ def product_cycles(columns: Columns, anchor: Anchor, target: Target, ports: Port
         columns["depth"] * inner * np.where(direct, kh * kw, 1),
         np.where(direct, taps_of_load(columns["tw"], kw), 1.0),
     )
-    return tile_cycles(tile, target, anchor.form, ports)
+    cycles = tile_cycles(tile, target, anchor.form, ports)
+    return cycles if anchor.form is None else np.where(direct, cycles, tile_cycles(tile, target, None, ports))
 
 
 def _amx_cycles(columns: Columns, anchor: Anchor) -> NDArray[np.float64]:
@@ -114,7 +119,13 @@ def _fetched(columns: Columns, anchor: Anchor, target: Target, weights: NDArray[
         NOT_PREFETCHED * data + weights * share,
     )
     again = np.where(weights > target.l2_bytes / 2, np.maximum(1.0, groups * share), 1.0)
-    passed = 0.5 * data * ((side + 2) / side) ** 2 * (1 + anchor.spatial[1] / anchor.reduction[0])
+    passed = (
+        0.5
+        * data
+        * (1 if anchor.form is None else anchor.form.depth)
+        * ((side + 2) / side) ** 2
+        * (1 + anchor.spatial[1] / anchor.reduction[0])
+    )
     winograd = np.where(in_turn, weights * again, (weights + passed) * share)
     return np.where(m > 0, winograd, direct)
 

@@ -11,6 +11,9 @@ price is accuracy: the transforms of F(4,3) have entries up to 8, and its float3
 direct method (measured: 4e-5 for outputs of unit variance). Every candidate and every artifact is compared with a
 reference, so a result outside the tolerance is rejected.
 
+Bytes are converted to float32 first, and sums rounded to integers, where the processor multiplies bytes no faster than
+floats: a sum may be some units off, of the hundreds or thousands that are one level of the byte it is scaled to.
+
 The knob ``outer`` chooses how the stages run:
     0: input transform, products and output transform in turn, each in parallel: weights are read once
     1: all three for one chunk of tile rows, chunks in parallel: V and M stay in the cache; for large images
@@ -30,6 +33,7 @@ from schedules.templates.common.prefetch import Panel, prefetch_next
 from schedules.templates.common.register_tile import spread, tile_order, unroll_tile
 from schedules.templates.common.splice import long
 from schedules.templates.common.structure import Anchor, inline_epilogue, parallel_outer
+from schedules.templates.instructions.dots import DotForm
 
 Matrix = tuple[tuple[float, ...], ...]
 
@@ -62,12 +66,17 @@ G: dict[int, Matrix] = {
 
 
 def transform_weight(packed: NDArray[Any], m: int) -> NDArray[Any]:
-    """Filters (O/b, C/i, 3, 3, i, b) → U (a, a, O/b, C/i, i, b), computed in double precision."""
+    """Filters (O/b, C/i, 3, 3, i, b) → U (a, a, O/b, C/i, i, b) of float32, computed in double precision.
+
+    Filters of bytes are (O/b, C/(i·Q), 3, 3, i, b, Q), and i is i·Q in U.
+    """
     g = np.asarray(G[m])
+    if packed.ndim == 7:
+        packed = np.concatenate(list(np.moveaxis(packed, 4, 0).swapaxes(-1, -2)), axis=-2)
     blocks, depth, _, _, inner, lanes = packed.shape
     taps = packed.transpose(2, 3, 0, 1, 4, 5).reshape(9, -1).astype(np.float64)
     u = np.kron(g, g) @ taps  # row x·a + y of the Kronecker product is g[x] ⊗ g[y]
-    return u.astype(packed.dtype).reshape(m + 2, m + 2, blocks, depth, inner, lanes)
+    return u.astype(np.float32).reshape(m + 2, m + 2, blocks, depth, inner, lanes)
 
 
 def _row(coefficients: tuple[float, ...], item: Any) -> tirx.Expr:
@@ -93,21 +102,29 @@ def _rows(matrix: Matrix, index: tirx.Expr, item: Any) -> tirx.Expr:
     return result
 
 
-def stages(anchor: Anchor, m: int) -> tirx.PrimFunc:
-    """The convolution of ``anchor`` as a function (data, U, result)."""
+def stages(anchor: Anchor, m: int, border: int = 0) -> tirx.PrimFunc:
+    """The convolution of ``anchor`` as a function (data, U, result).
+
+    Args:
+        border: what the padding holds.
+    """
+    form = anchor.form
     batch, blocks, height, width, lanes = anchor.spatial
     depth = anchor.reduction[0]  # input blocks of one group
     inputs = depth * anchor.groups
     top, left = anchor.padding[:2]
     a = m + 2
     rows, columns = -(-height // m), -(-width // m)
-    data = te.placeholder(long(*anchor.shapes[anchor.data]), name="data")
+    data = te.placeholder(long(*anchor.shapes[anchor.data]), form.data if form else "float32", name="data")
     u = te.placeholder(long(a, a, blocks, depth, lanes, lanes), name="weight")
     in_h, in_w = int(data.shape[2]), int(data.shape[3])
 
     def padded(n: tirx.Var, c: tirx.Var, h: tirx.Var, w: tirx.Var, i: tirx.Var) -> tirx.Expr:
         inside = tirx.all(h >= top, h < in_h + top, w >= left, w < in_w + left)
-        return tirx.if_then_else(inside, data[n, c, h - top, w - left, i], tirx.const(0.0, "float32"))
+        number = data[n, c, h - top, w - left, i]
+        return tirx.if_then_else(
+            inside, number.astype("float32") if form else number, tirx.const(float(border), "float32")
+        )
 
     pad = te.compute(long(batch, inputs, rows * m + 2, columns * m + 2, lanes), padded, name="pad")
     half = te.compute(
@@ -142,10 +159,15 @@ def stages(anchor: Anchor, m: int) -> tirx.PrimFunc:
     )
     result = te.compute(
         long(*anchor.spatial),
-        lambda n, o, h, w, b: tile[n * rows + h // m, w // m, o, h % m, w % m, b],
+        lambda n, o, h, w, b: _summed(tile[n * rows + h // m, w // m, o, h % m, w % m, b], form),
         name="result",
     )
     return te.create_prim_func([data, u, result])
+
+
+def _summed(number: tirx.Expr, form: DotForm | None) -> tirx.Expr:
+    """A sum in the type of the form's sums."""
+    return tirx.nearbyint(number).astype(form.sum) if form else number
 
 
 def apply(sch: s_tir.Schedule, anchor: Anchor, config: Config) -> None:

@@ -217,6 +217,16 @@ def best_dot(form: DotForm, lanes: int, features: frozenset[str]) -> Dot:
     return next(dot for dot in CATALOG if dot.form is form and dot.lanes in (0, lanes) and dot.features <= features)
 
 
+def is_slow(form: DotForm, lanes: int, target: Target) -> bool:
+    """Whether the best that ``target`` has for ``lanes`` sums of ``form`` does no more products than float32's
+    multiply-adds: two instructions of 16 products for four of 8, or no instruction at all, of bytes.
+    """
+    return form.data in ("uint8", "int8") and best_dot(form, lanes, features_of(target)).name in (
+        "vpmaddwd",
+        "portable",
+    )
+
+
 def byte_form(target: Target) -> DotForm:
     """What activations of 8 bits are for ``target``: signed where only signed bytes have an instruction."""
     features = features_of(target)

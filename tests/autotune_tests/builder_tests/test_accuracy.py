@@ -37,17 +37,20 @@ def compared(monkeypatch):
     return seen
 
 
-def test_the_first_that_passes_is_taken_and_no_other_is_compared(compared):
+def test_the_first_that_passes_is_taken_and_no_other_is_compared(compared, caplog):
     passed = first_that_passes(OUT, MODEL, 0, candidates("wrong", "right", "slow"))
     assert passed.artifact.path == Path("right")
     assert passed.verdict.passed
     assert passed.verify_s >= 0.0
     assert compared == ["wrong", "right"]
+    assert "built again of other kernels" in caplog.text
+    assert "report" not in caplog.text
 
 
-def test_it_fails_by_name_if_none_passes():
-    with pytest.raises(VerificationError, match=r"out\.tuned"):
+def test_it_fails_by_name_if_none_passes(caplog):
+    with pytest.raises(VerificationError, match=r"out\.tuned.*report"):
         first_that_passes(OUT, MODEL, 0, candidates("wrong", "wrong too"))
+    assert len(caplog.records) == 1
 
 
 def test_no_candidates_are_no_failure():

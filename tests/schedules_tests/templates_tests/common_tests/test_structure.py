@@ -13,7 +13,7 @@ from schedules.templates.common.structure import axis_loops, divisors, find_anch
 from schedules.templates.common.windows import Window
 from schedules.templates.cpu.conv2d import conv2d
 from schedules.templates.cpu.passes import compiled
-from tests.schedules_tests.programs import conv_case
+from tests.schedules_tests.programs import conv_case, from_te
 
 WIDE = Target(kind="llvm", isa="avx512", threads=1, mcpu="skylake-avx512")
 
@@ -62,7 +62,7 @@ def test_a_residual_that_is_converted_before_the_product_belongs_to_what_follows
     residual = te.compute(other.shape, lambda *i: other[i].astype("float32"), name="residual")
     summed = conv2d(data, weight, Window((3, 3), (1, 1), (1, 1, 1, 1), (1, 1)))
     out = te.compute(summed.shape, lambda *i: summed[i].astype("float32") + residual[i], name="out")
-    func = te.create_prim_func([data, weight, other, out])
+    func = from_te(data, weight, other, out)
     anchor = find_anchor(func, "conv2d")
     assert anchor.prologue == ("pad",)
     assert anchor.epilogue == ("residual", "out")

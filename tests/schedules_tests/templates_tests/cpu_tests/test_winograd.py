@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -152,3 +153,37 @@ def test_what_it_cannot_do_has_no_such_config(
     out = conv2d(x, w, Window(weight[2:4], (strides, strides), (1, 1, 1, 1), (dilation, dilation)))
     space = claim(from_te(x, w, out), TARGET).space
     assert next(knob for knob in space.knobs if knob.name == "algorithm").choices == (0,)
+
+
+def byte_program(height: int, width: int, border: int) -> tirx.PrimFunc:
+    x = te.placeholder((1, BLOCKS, height, width, LANES), "uint8", name="x")
+    w = te.placeholder((BLOCKS, BLOCKS, 3, 3, LANES // 4, LANES, 4), "int8", name="w")
+    return from_te(x, w, conv2d(x, w, Window((3, 3), (1, 1), (1, 1, 1, 1), (1, 1)), border=border))
+
+
+@pytest.mark.parametrize("outer", [0, 1], ids=["phases", "chunks"])
+@pytest.mark.parametrize("m", sorted(WORST))
+@pytest.mark.parametrize(("height", "width", "border"), [(7, 9, 0), (14, 13, 128), (8, 27, 255)])
+def test_sums_of_bytes_are_a_few_units_off(height: int, width: int, border: int, m: int, outer: int) -> None:
+    rng = np.random.default_rng(height)
+    x = rng.integers(0, 256, (1, BLOCKS, height, width, LANES), dtype=np.uint8)
+    w = rng.integers(-128, 128, (BLOCKS, BLOCKS, 3, 3, LANES // 4, LANES, 4), dtype=np.int8)
+    by_channel = w.swapaxes(-1, -2).reshape(BLOCKS, BLOCKS, 3, 3, LANES, LANES)
+    right = (
+        exact(x - float(border), by_channel)
+        + border * by_channel.sum(axis=(1, 2, 3, 4), dtype=np.float64)[:, None, None, :]
+    )
+    func = byte_program(height, width, border)
+    found = run(func, config_of(func, m, outer), TARGET, [x, w])
+    assert found.dtype == np.int32
+    assert np.abs(found - right).max() <= 0.5 + 2 * WORST[m] * np.abs(right).max()
+
+
+def test_bytes_stay_integers_where_their_instruction_is_faster() -> None:
+    func = byte_program(8, 8, 0)
+    slow, fast = (replace(TARGET, isa="avx512", features=features) for features in ((), ("+avx512vnni", "+avx512vl")))
+    found = [
+        next(knob for knob in claim(func, each).space.knobs if knob.name == "algorithm").choices
+        for each in (slow, fast)
+    ]
+    assert found == [(0, 2, 4), (0,)]

@@ -73,7 +73,7 @@ from schedules.templates.common.windows import Window, pad_spatial
 from schedules.templates.cpu import winograd
 from schedules.templates.cpu.conv2d_features import features, first_guesses
 from schedules.templates.cpu.window_tiles import place_padding
-from schedules.templates.instructions.dots import depth_axes, form_of, is_slow, multiplied, use_dot
+from schedules.templates.instructions.dots import depth_axes, form_of, multiplied, use_dot
 from schedules.templates.instructions.row_pairs import apart, use_pairs
 from schedules.templates.template import MarkedTemplate
 
@@ -215,7 +215,7 @@ class Conv2dTemplate(MarkedTemplate):
         pairs = anchor.form is not None and anchor.form.rows == 2
         group_blocks = blocks // anchor.groups if blocks % anchor.groups == 0 else blocks
         most_blocks = 1 if "span" in anchor.geometry else MOST_BLOCKS
-        algorithms = (0, *(m for m in (2, 4) if _winograd_applies(anchor, target) and min(height, width) > m))
+        algorithms = (0, *(m for m in (2, 4) if winograd.applies(anchor, target) and min(height, width) > m))
         tiles_h = {m: batch * -(-height // m) for m in algorithms if m}
         tiles_w = {m: -(-width // m) for m in algorithms if m}
         ragged = () if pairs else _ragged(width)
@@ -479,23 +479,3 @@ def _border(func: tirx.PrimFunc) -> int:
     pad = next(block for block in blocks_in_order(func) if block.name_hint == "pad")
     chosen = next(call for call in nodes_below(pad.body, Call) if str(call.op.name).endswith("if_then_else"))
     return int(chosen.args[2].value)
-
-
-def _winograd_applies(anchor: Anchor, target: Target) -> bool:
-    """3×3, stride 1, whole vectors of input channels, groups that no block straddles; of bytes, where a dot product of
-    theirs takes as long as so many multiply-adds of float32.
-    """
-    geometry = anchor.geometry
-    steps = [*geometry.get("strides", ()), *geometry.get("dilation", ())]
-    inputs = anchor.reduction[3] * (1 if anchor.form is None else anchor.form.depth)
-    return (
-        (anchor.form is None or is_slow(anchor.form, anchor.spatial[4], target))
-        and "dealt" not in geometry
-        and all(step == 1 for step in steps)
-        and anchor.reduction[1:3] == (3, 3)
-        and not anchor.plain
-        and anchor.spatial[1] % anchor.groups == 0
-        and anchor.shapes[anchor.data][1] == anchor.groups * anchor.reduction[0]
-        and inputs == anchor.spatial[4] == anchor.shapes[anchor.data][4]
-        and anchor.weight >= 0
-    )

@@ -29,11 +29,12 @@ from tvm import s_tir, te, tirx
 from tvm.s_tir.schedule import LoopRV
 
 from schedules.config import Config
+from schedules.target import Target
 from schedules.templates.common.prefetch import Panel, prefetch_next
 from schedules.templates.common.register_tile import spread, tile_order, unroll_tile
 from schedules.templates.common.splice import long
 from schedules.templates.common.structure import Anchor, inline_epilogue, parallel_outer
-from schedules.templates.instructions.dots import DotForm
+from schedules.templates.instructions.dots import DotForm, is_slow
 
 Matrix = tuple[tuple[float, ...], ...]
 
@@ -63,6 +64,26 @@ G: dict[int, Matrix] = {
         (0, 0, 1),
     ),
 }
+
+
+def applies(anchor: Anchor, target: Target) -> bool:
+    """3×3, stride 1, whole vectors of input channels, groups that no block straddles; of bytes, where a dot product of
+    theirs takes as long as so many multiply-adds of float32.
+    """
+    geometry = anchor.geometry
+    steps = [*geometry.get("strides", ()), *geometry.get("dilation", ())]
+    inputs = anchor.reduction[3] * (1 if anchor.form is None else anchor.form.depth)
+    return (
+        (anchor.form is None or is_slow(anchor.form, anchor.spatial[4], target))
+        and "dealt" not in geometry
+        and all(step == 1 for step in steps)
+        and anchor.reduction[1:3] == (3, 3)
+        and not anchor.plain
+        and anchor.spatial[1] % anchor.groups == 0
+        and anchor.shapes[anchor.data][1] == anchor.groups * anchor.reduction[0]
+        and inputs == anchor.spatial[4] == anchor.shapes[anchor.data][4]
+        and anchor.weight >= 0
+    )
 
 
 def transform_weight(packed: NDArray[Any], m: int) -> NDArray[Any]:

@@ -308,17 +308,17 @@ void* allocate(int, int, uint64_t wanted, int, int) {
   const size_t bytes = (static_cast<size_t>(wanted) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
   Group* team = here->team;
   Workspace* empty = nullptr;  // holds nothing of this call's,
-  Workspace* small = nullptr;  // or too little
+  Workspace* other = nullptr;  // or memory of another size
   Workspace* own = nullptr;    // has memory of its own, the least that suffices or the most that there is
   for (Workspace& space : here->workspaces) {
     if (space.used) continue;
     if (team == nullptr || space.lender != team || space.turn != team->turn) {
       empty = &space;
-    } else if (space.lent.bytes >= bytes) {
+    } else if (space.lent.bytes == bytes) {  // a larger one would be missing where the call asks for that size again
       space.used = true;
       return space.lent.start;
     } else {
-      small = &space;
+      other = &space;
       continue;
     }
     const size_t has = space.region.bytes;
@@ -326,7 +326,7 @@ void* allocate(int, int, uint64_t wanted, int, int) {
       own = &space;
     }
   }
-  if (empty == nullptr) empty = own = small;
+  if (empty == nullptr) empty = own = other;
   if (empty == nullptr) return nullptr;
   if (team != nullptr && borrow(team, bytes, empty)) {
     empty->used = true;

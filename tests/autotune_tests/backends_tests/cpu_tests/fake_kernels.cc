@@ -3,13 +3,16 @@
 #include <time.h>
 #include <tvm/ffi/c_api.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 
 extern "C" {
 __attribute__((weak)) void* __TVMBackendParallelLaunch = nullptr;
 __attribute__((weak)) void* __TVMBackendAllocWorkspace = nullptr;
 __attribute__((weak)) void* __TVMBackendFreeWorkspace = nullptr;
-char *workspace = nullptr, *written = nullptr;  // of the last kernel that had one
+char *workspace = nullptr, *workspace_end = nullptr;  // around all of the last kernel that had some
+char* written = nullptr;                              // by it
 }
 
 namespace {
@@ -46,11 +49,18 @@ int mix_share(int task, Env* env, void* closure) {
   return 0;
 }
 
+std::atomic_flag noting = ATOMIC_FLAG_INIT;
+
 struct Space {
   explicit Space(int64_t count, double value) : count(count), value(value) {
     auto allocate = reinterpret_cast<void* (*)(int, int, uint64_t, int, int)>(__TVMBackendAllocWorkspace);
     at = static_cast<double*>(allocate(1, 0, static_cast<uint64_t>(count) * sizeof(double), 2, 64));
     for (int64_t i = 0; i < count; ++i) at[i] = value;
+    while (noting.test_and_set()) {
+    }
+    workspace = std::min(workspace, reinterpret_cast<char*>(at));
+    workspace_end = std::max(workspace_end, reinterpret_cast<char*>(at + count));
+    noting.clear();
   }
   // Whether it is as it was, and given back.
   bool intact() {
@@ -63,14 +73,15 @@ struct Space {
   double* at;
 };
 
-// As mix_share, between workspaces that are filled before and looked at after.
+// As mix_share, between workspaces that are filled before and looked at after; the smaller one is asked for first or last.
 int scratch_share(int task, Env* env, void* closure) {
   Job* job = static_cast<Job*>(closure);
   int64_t size;
   data(job->args[job->count - 1], &size);
   bool good = true;
   for (int turn = 0; turn < 3; ++turn) {
-    Space first(size / 4, task + 1.0), second(size / 8 + 1, -task - 1.0);
+    const int64_t counts[] = {size / 8 + 1, size / 4};
+    Space first(counts[turn % 2], task + 1.0), second(counts[1 - turn % 2], -task - 1.0);
     mix_share(task, env, closure);
     good = second.intact() && good;
     good = first.intact() && good;
@@ -114,8 +125,9 @@ extern "C" int __tvm_ffi_scratch(void*, const TVMFFIAny* args, int32_t count, TV
   Job job = {args, count};
   int64_t size;
   double* y = data(args[count - 1], &size);
+  workspace = reinterpret_cast<char*>(UINTPTR_MAX);
+  workspace_end = nullptr;
   Space space(size / 4, 0.5);
-  workspace = reinterpret_cast<char*>(space.at);
   written = reinterpret_cast<char*>(y);
   auto launch = reinterpret_cast<int (*)(int (*)(int, Env*, void*), void*, int)>(__TVMBackendParallelLaunch);
   int failed = launch(scratch_share, &job, 0);

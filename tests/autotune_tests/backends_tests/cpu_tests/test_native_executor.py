@@ -153,10 +153,12 @@ def test_workspaces_lie_where_they_were_planned_and_overwrite_nothing(machine, l
 
 
 def is_lent(library, placed):
-    """Whether the workspace of the last call lies in the arena."""
-    where, written = (ctypes.c_void_p.in_dll(library._library, name).value for name in ("workspace", "written"))
+    """Whether every workspace of the last call lies in the arena."""
+    names = ("workspace", "workspace_end", "written")
+    start, end, written = (ctypes.c_void_p.in_dll(library._library, name).value for name in names)
     steps = placed._steps
-    return 0 <= where - (written - steps.calls[-1].operands[-1].index) < steps.arena_bytes
+    arena = written - steps.calls[-1].operands[-1].index
+    return arena <= start and end <= arena + steps.arena_bytes
 
 
 def test_sixteen_callers_get_their_own_answers(machine):

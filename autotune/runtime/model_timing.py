@@ -52,6 +52,9 @@ LOST_RUNS = 12
 WARM_RUNS = 3
 """Runs before those."""
 
+PASSES = 9
+"""Profiled inferences, of which the median counts; fewer where they take ``MOST_S``. Heuristic, not measured."""
+
 QUIET_S = 3e-3
 """Seconds between runs of different models. After a run a model's threads spin for 2 ms, on the same cores."""
 
@@ -128,6 +131,17 @@ def _in_turn(
             spent += 2 * times[index][-1]
         order.reverse()
     return times
+
+
+def kernel_times(session: InferenceSession, feed: Mapping[str, Any]) -> tuple[tuple[str, float], ...]:
+    """Symbol and median seconds of every kernel call of an inference, in order; see ``InferenceSession.profile``."""
+    passes = [session.profile(feed)]
+    deadline = time.perf_counter() + MOST_S
+    while len(passes) < PASSES and time.perf_counter() < deadline:
+        passes.append(session.profile(feed))
+    return tuple(
+        (calls[0][0], statistics.median(seconds for _, seconds in calls)) for calls in zip(*passes, strict=True)
+    )
 
 
 def timelines(timeline: Callable[[], list[Span]]) -> list[list[Span]]:

@@ -10,7 +10,6 @@ import gzip
 import json
 import logging
 import platform
-import statistics
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -25,7 +24,7 @@ from autotune.events import Event, ReferenceTimed, SlotBegan, SlotDone, TuningBe
 from autotune.host.machine import read_host
 from autotune.host.roofline import Roofline
 from autotune.options import FP32, Options, Precision
-from autotune.runtime.model_timing import median_timeline
+from autotune.runtime.model_timing import kernel_times, median_timeline
 from autotune.runtime.session import InferenceSession
 from autotune.tuning.job import Job
 from autotune.validation.reference_runs import Arrays
@@ -39,8 +38,6 @@ from tuning_logs.sql_store import TuningLog
 
 FILE = "history.json.gz"
 FORMAT = 2
-PASSES = 9
-"""Profiled inferences per run, of which the median is kept. Heuristic."""
 PRIVATE = ("out", "log", "cluster", "rpc")
 """Options with paths and addresses of the user's: a report may be passed on."""
 
@@ -288,19 +285,11 @@ def _completed(path: Path, run: Run, result: Mapping[str, Any], options: Options
         return run
     artifact, session = read_artifact(path), InferenceSession(path)
     feed = random_inputs(artifact.frame.inputs if artifact.frame is not None else artifact.inputs, options.seed)
-    run = replace(run, profile=_profile(session, feed))
+    run = replace(run, profile=kernel_times(session, feed))
     if artifact.plan.lanes is None or artifact.steps is None:
         return run
     lanes = [lane.name for lane in artifact.steps.lanes]
     return replace(run, lanes=_lane_spans(session, feed, lanes), one_lane_s=artifact.plan.lanes.one_lane_s)
-
-
-def _profile(session: InferenceSession, feed: Arrays) -> tuple[tuple[str, float], ...]:
-    """Symbol and median seconds of every kernel call of one inference, in order."""
-    passes = [session.profile(feed) for _ in range(PASSES)]
-    return tuple(
-        (calls[0][0], statistics.median(seconds for _, seconds in calls)) for calls in zip(*passes, strict=True)
-    )
 
 
 def _lane_spans(

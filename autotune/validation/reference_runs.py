@@ -7,7 +7,8 @@ worth is found by running the model in other ways that are as right, see ``Refer
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,15 +17,18 @@ from numpy.typing import NDArray
 
 from autotune.host.machine import read_host
 from autotune.host.third_party import ThirdPartyError, third_party
+from autotune.importer.onnx_model.light_model import LightModel, light
 from autotune.importer.onnx_model.simplify import simplify
 from autotune.importer.onnx_model.tensors import whole
 from autotune.options import FP32, Precision
 from autotune.validation.allowance import Allowance
-from autotune.validation.short_operands import with_short_operands
+from autotune.validation.short_operands import ShortOperands
 from autotune.validation.widen import FLOATS, NOISE, NotWidenedError, is_short, multiplications, unrounded, widen
 from schedules.errors import ModelError
 
 Arrays = dict[str, NDArray[Any]]
+
+Model = onnx.ModelProto | LightModel
 
 WIDENED_BYTES = 512 << 20
 """Weights in 64 bits, in bytes, up to which a model is widened: some four copies are alive at a time, and ONNX Runtime
@@ -46,7 +50,7 @@ NOISES = 2
 """Runs with noise of a model that quantises. Heuristic, not measured."""
 
 
-def reference_outputs(model: onnx.ModelProto, feed: Arrays) -> tuple[str, list[NDArray[Any]]]:
+def reference_outputs(model: Model, feed: Arrays) -> tuple[str, list[NDArray[Any]]]:
     """Name of the reference and its outputs, for a model that is run once.
 
     Args:
@@ -59,7 +63,7 @@ def reference_outputs(model: onnx.ModelProto, feed: Arrays) -> tuple[str, list[N
     return name, outputs
 
 
-def reference_samples(model: onnx.ModelProto, feeds: Sequence[Arrays]) -> tuple[str, list[list[NDArray[Any]]]]:
+def reference_samples(model: Model, feeds: Sequence[Arrays]) -> tuple[str, list[list[NDArray[Any]]]]:
     """As ``reference_outputs``, of every feed; the model is opened once."""
     if _has_runtime():
         import onnxruntime  # optional: an extra
@@ -67,12 +71,12 @@ def reference_samples(model: onnx.ModelProto, feeds: Sequence[Arrays]) -> tuple[
         try:
             with third_party():
                 session = _session(model, optimised=True)
-                return f"onnxruntime {onnxruntime.__version__}", [list(session.run(None, feed)) for feed in feeds]
+                return f"onnxruntime {onnxruntime.__version__}", [session.run(feed) for feed in feeds]
         except ThirdPartyError as error:
             raise ModelError(f"ONNX Runtime does not run the model, so outputs cannot be verified: {error}") from error
     from onnx.reference import ReferenceEvaluator  # slow to import, and only needed here
 
-    evaluator = ReferenceEvaluator(model)
+    evaluator = ReferenceEvaluator(model.whole() if isinstance(model, LightModel) else model)
     return f"onnx.reference {onnx.__version__}", [list(evaluator.run(None, feed)) for feed in feeds]
 
 
@@ -160,43 +164,62 @@ class Reference:
             try:
                 with third_party():
                     session = _session(model, optimised=False)
-                    outputs += [list(session.run(None, each)) for each in feeds]
+                    outputs += [session.run(each) for each in feeds]
             except ThirdPartyError as error:
                 raise NotWidenedError(f"ONNX Runtime refuses it in 64 bits: {error}") from error
         return outputs
 
 
-def _rounded(model: onnx.ModelProto, precision: Precision) -> list[onnx.ModelProto]:
-    return [with_short_operands(model, precision, stored) for stored in (False, True)]
+def _rounded(model: onnx.ModelProto, precision: Precision) -> Iterator[LightModel]:
+    operands = ShortOperands(model)
+    return (operands.rounded(precision, stored) for stored in (False, True))
 
 
 def _has_runtime() -> bool:
     return importlib.util.find_spec("onnxruntime") is not None
 
 
-def _run(model: onnx.ModelProto, feed: Arrays, optimised: bool = True) -> list[NDArray[Any]]:
-    return list(_session(model, optimised).run(None, feed))
+def _run(model: Model, feed: Arrays, optimised: bool = True) -> list[NDArray[Any]]:
+    return _session(model, optimised).run(feed)
 
 
-def _session(model: onnx.ModelProto, optimised: bool) -> Any:
+@dataclass(frozen=True)
+class Session:
     """An ONNX Runtime session on the CPU.
 
-    Without VNNI its fast product of unsigned and signed bytes saturates: a reference must not. The option against that
-    gives weights one zero point, which block-wise ones may not have, and ONNX Runtime fails at it where two signed
-    operands share one (``Attempt to replace the existing tensor``); then VNNI or its unfused operators are as exact.
+    Attributes:
+        session: ONNX Runtime's.
+        weights: arrays that it reads, which live as long as it.
     """
-    exact = not any(_is_block_wise(node) for node in model.graph.node)
+
+    session: Any
+    weights: Mapping[str, NDArray[Any]]
+
+    def run(self, feed: Arrays) -> list[NDArray[Any]]:
+        """All outputs."""
+        return list(self.session.run(None, feed))
+
+
+def _session(model: Model, optimised: bool) -> Session:
+    """Without VNNI ONNX Runtime's fast product of unsigned and signed bytes saturates: a reference must not.
+
+    The option against that gives weights one zero point, which block-wise ones may not have, and ONNX Runtime fails at
+    it where two signed operands share one (``Attempt to replace the existing tensor``); then VNNI or its unfused
+    operators are as exact.
+    """
+    given = model if isinstance(model, LightModel) else light(model)
+    exact = not any(_is_block_wise(node) for node in given.proto.graph.node)
     try:
         with third_party():
-            return _opened(model, optimised, exact)
+            return _opened(given, optimised, exact)
     except ThirdPartyError:
         if not exact:
             raise
     with third_party():
-        return _opened(model, optimised and bool(VNNI & read_host().flags), exact=False)
+        return _opened(given, optimised and bool(VNNI & read_host().flags), exact=False)
 
 
-def _opened(model: onnx.ModelProto, optimised: bool, exact: bool) -> Any:
+def _opened(model: LightModel, optimised: bool, exact: bool) -> Session:
     import onnxruntime  # optional: an extra
 
     options = onnxruntime.SessionOptions()
@@ -205,7 +228,10 @@ def _opened(model: onnx.ModelProto, optimised: bool, exact: bool) -> Any:
         options.add_session_config_entry("session.x64quantprecision", "1")
     if not optimised:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in model.weights.values()]
+    options.add_external_initializers([*model.weights], values)
+    opened = onnxruntime.InferenceSession(model.proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return Session(opened, model.weights)
 
 
 def _is_block_wise(node: onnx.NodeProto) -> bool:

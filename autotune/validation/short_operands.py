@@ -8,11 +8,14 @@ memory as bf16. Both are made.
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
 import onnx
+from numpy.typing import NDArray
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from autotune.host.dtypes import numpy_type
+from autotune.importer.onnx_model.light_model import LightModel, light, placeholder
 from autotune.options import Precision
 
 PRODUCTS = ("Conv", "MatMul", "Gemm")
@@ -25,30 +28,55 @@ def product_nodes(model: onnx.ModelProto) -> list[NodeProto]:
     return [node for node in model.graph.node if node.op_type in PRODUCTS and node.domain in ("", "ai.onnx")]
 
 
-def with_short_operands(model: onnx.ModelProto, precision: Precision, stored: bool) -> onnx.ModelProto:
-    """``model`` with the operands of the products that ``precision`` chooses rounded to bf16.
+class ShortOperands:
+    """Models like a given one with the operands of some products rounded to bf16. Every weight is rounded once.
 
     Args:
         model: simplified, in fp32; it is not changed.
-        stored: whether all who read a rounded tensor read it rounded; the outputs of the model are not.
     """
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    graph = copy.graph
-    chosen = [node for number, node in enumerate(product_nodes(copy)) if number in precision]
-    weights = {tensor.name: tensor for tensor in graph.initializer}
-    rounded = {name: f"{name}/bf16" for node in chosen for name in node.input[:2]}
-    for name in rounded:
-        if name in weights and weights[name].data_type == TensorProto.FLOAT:
-            array = numpy_helper.to_array(weights[name])
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self._light = light(model)
+        self._rounded: dict[str, TensorProto] = {}
+        self._large: dict[str, NDArray[Any]] = {}
+
+    @property
+    def products(self) -> int:
+        """How many products the model has."""
+        return len(product_nodes(self._light.proto))
+
+    def rounded(self, precision: Precision, stored: bool) -> LightModel:
+        """The model with the operands of the products that ``precision`` chooses rounded.
+
+        Args:
+            stored: whether all who read a rounded tensor read it rounded; the outputs of the model are not.
+        """
+        copy = onnx.ModelProto()
+        copy.CopyFrom(self._light.proto)
+        graph = copy.graph
+        chosen = [node for number, node in enumerate(product_nodes(copy)) if number in precision]
+        weights = {tensor.name: tensor for tensor in graph.initializer}
+        short = {name: f"{name}/bf16" for node in chosen for name in node.input[:2]}
+        for name in short:
+            if name in weights and weights[name].data_type == TensorProto.FLOAT:
+                graph.initializer.append(self._weight(weights[name], short[name]))
+        for node in graph.node if stored else chosen:
+            for index, name in enumerate(node.input):
+                if name in short and (index < 2 or stored) and (name not in weights or node in chosen):
+                    node.input[index] = short[name]
+        _insert_casts(graph, [name for name in short if name not in weights], short)
+        return light(copy, {**self._light.weights, **self._large})
+
+    def _weight(self, weight: TensorProto, name: str) -> TensorProto:
+        """``weight`` rounded, as the initialiser ``name``."""
+        if name not in self._rounded:
+            given = self._light.weights.get(weight.name)
+            array = numpy_helper.to_array(weight) if given is None else given
             short = array.astype(numpy_type(SHORT)).astype(array.dtype)
-            graph.initializer.append(numpy_helper.from_array(short, rounded[name]))
-    for node in graph.node if stored else chosen:
-        for index, name in enumerate(node.input):
-            if name in rounded and (index < 2 or stored) and (name not in weights or node in chosen):
-                node.input[index] = rounded[name]
-    _insert_casts(graph, [name for name in rounded if name not in weights], rounded)
-    return copy
+            if given is not None:
+                self._large[name] = short
+            self._rounded[name] = numpy_helper.from_array(short, name) if given is None else placeholder(name, weight)
+        return self._rounded[name]
 
 
 def _insert_casts(graph: onnx.GraphProto, names: Collection[str], rounded: dict[str, str]) -> None:

@@ -6,7 +6,6 @@ the nodes. Most weights it does nothing with. Those are graph inputs while it ru
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping
 
 import numpy as np
@@ -14,7 +13,7 @@ from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
 from autotune.importer.onnx_model.graph_walk import reads
 from autotune.importer.onnx_model.rewrites import replace_nodes
-from autotune.importer.onnx_model.shapes import OWN_DOMAIN, SKELETON_ELEMENTS
+from autotune.importer.onnx_model.shapes import OWN_DOMAIN, is_large
 
 WEIGHT_OF = {"MatMul": 1, "Gemm": 1, "Gather": 0, "Conv": 1, "ConvTranspose": 1, "MatMulInteger": 1, "ConvInteger": 1}
 """Operator → the input that may be a weight of which onnxslim needs the shape only, unless a scale follows."""
@@ -35,7 +34,7 @@ def unneeded(graph: GraphProto) -> set[str]:
         for name in node.input:
             readers.setdefault(name, []).append(node)
     used = reads(graph)
-    large = [name for name, tensor in constants.items() if math.prod(tensor.dims) > SKELETON_ELEMENTS]
+    large = [name for name, tensor in constants.items() if is_large(tensor)]
     return {
         name
         for name in large

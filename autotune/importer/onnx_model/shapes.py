@@ -80,6 +80,11 @@ def is_fixed(tensor: onnx.TypeProto.Tensor) -> bool:
     return tensor.HasField("shape") and all(is_known(dim) for dim in tensor.shape.dim)
 
 
+def is_large(tensor: TensorProto) -> bool:
+    """Whether an initialiser has more than ``SKELETON_ELEMENTS``."""
+    return int(math.prod(tensor.dims)) > SKELETON_ELEMENTS
+
+
 def skeleton(model: onnx.ModelProto, left_out: Collection[str] | None = None) -> onnx.ModelProto:
     """A copy whose large initialisers are graph inputs of their type: what checks and inference need, and small.
 
@@ -88,6 +93,18 @@ def skeleton(model: onnx.ModelProto, left_out: Collection[str] | None = None) ->
     Args:
         left_out: names of the initialisers that become inputs instead of all large ones.
     """
+    small = without_weights(model)
+    for tensor in model.graph.initializer:
+        if is_large(tensor) if left_out is None else tensor.name in left_out:
+            value = helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
+            small.graph.input.append(value)
+        else:
+            small.graph.initializer.append(tensor)
+    return small
+
+
+def without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy that has no initialisers, and does not list them among its inputs either."""
     small = onnx.ModelProto(ir_version=max(model.ir_version, 4))
     for field in ("opset_import", "functions", "metadata_props"):
         getattr(small, field).extend(getattr(model, field))
@@ -96,12 +113,6 @@ def skeleton(model: onnx.ModelProto, left_out: Collection[str] | None = None) ->
     for field in ("node", "output", "value_info", "quantization_annotation"):
         getattr(graph, field).extend(getattr(model.graph, field))
     graph.input.extend(true_inputs(model.graph))
-    for tensor in model.graph.initializer:
-        large = math.prod(tensor.dims) > SKELETON_ELEMENTS if left_out is None else tensor.name in left_out
-        if not large:
-            graph.initializer.append(tensor)
-        else:
-            graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims)))
     return small
 
 

@@ -78,7 +78,8 @@ class AutoPrecision:
         yield self._job(folder, BF16, SHARE)
         judge = self._judge(model, feeds)
         self._errors = {each: judge.of_artifact(place) for each, place in self._made.items()}
-        self._times = product_times(self._made[FP32], self._made[BF16])
+        feed = None if self._options.frozen else feeds[0]
+        self._times = product_times(self._made[FP32], self._made[BF16], feed)
         if not self._times:
             logger.warning("kernels have no times in fp32 and bf16 to compare: all products get the same precision")
         gains = {each.number: each.gain_s for each in self._times}

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from autotune.artifact.directory import Artifact, read_artifact, read_tasks
 from autotune.artifact.precision_choice import precision_of
 from autotune.measure.measurer import symbol_of
+from autotune.runtime.model_timing import kernel_times
+from autotune.runtime.session import InferenceSession
 from schedules.task import Task
 
 ANCHORS = ("conv2d", "depthwise", "matmul")
@@ -23,7 +26,7 @@ class ProductTimes:
     Attributes:
         number: as ``options.Precision`` numbers it.
         place: of its kernel in ``product_kernels``.
-        fp32_s, bf16_s: seconds of its kernels, as measured while they were tuned.
+        fp32_s, bf16_s: seconds of its kernels, as measured while they were tuned; or in inferences, both.
     """
 
     number: int
@@ -37,32 +40,42 @@ class ProductTimes:
         return self.fp32_s - self.bf16_s
 
 
-def product_times(fp32: Path, bf16: Path) -> tuple[ProductTimes, ...]:
+def product_times(fp32: Path, bf16: Path, feed: Mapping[str, Any] | None) -> tuple[ProductTimes, ...]:
     """The products of a model, by its artifacts in fp32 and with all products in bf16.
 
     Kernels are paired by the order in which the two programs call them. Where the kernels cannot be told apart (a
-    program that is not flat, a product that is not a kernel of its own, a kernel without a measurement), there is no
-    answer, and the result is empty.
+    program that is not flat, a product that is not a kernel of its own), there is no answer, and the result is empty.
+
+    Args:
+        feed: inputs of inferences that time products of which a kernel was not measured, as a first guess that the
+            budget did not reach; None if nothing may be run: then there is no answer for any.
     """
     artifacts = [read_artifact(path) for path in (fp32, bf16)]
     calls = [_product_calls(artifact) for artifact in artifacts]
     if len(calls[0]) != len(calls[1]):
         return ()
-    found = [place for place, (task, _) in enumerate(calls[1]) if precision_of(task) == "bf16"]
+    found = [place for place, call in enumerate(calls[1]) if precision_of(call.task) == "bf16"]
     if len(found) != int(artifacts[1].provenance.get("products", 0)):
         return ()
-    times = []
-    for number, place in enumerate(found):
-        (_, long_s), (_, short_s) = (each[place] for each in calls)
-        if long_s is None or short_s is None:
+    pairs = [(calls[0][place], calls[1][place]) for place in found]
+    run: list[Sequence[tuple[str, float]]] = []
+    if any(call.tuned_s is None for pair in pairs for call in pair):
+        if feed is None:
             return ()
-        times.append(ProductTimes(number, place, long_s, short_s))
+        run = [kernel_times(InferenceSession(path), feed) for path in (fp32, bf16)]
+    times = []
+    for number, (place, (long, short)) in enumerate(zip(found, pairs, strict=True)):
+        if long.tuned_s is None or short.tuned_s is None:
+            seconds = run[0][long.index][1], run[1][short.index][1]
+        else:
+            seconds = long.tuned_s, short.tuned_s
+        times.append(ProductTimes(number, place, *seconds))
     return tuple(times)
 
 
 def product_kernels(path: Path) -> list[str]:
     """Keys of the tasks that the artifact at ``path`` runs products in, in the order of its calls."""
-    return [task.key for task, _ in _product_calls(read_artifact(path))]
+    return [call.task.key for call in _product_calls(read_artifact(path))]
 
 
 def kernels_s(path: Path) -> float:
@@ -71,11 +84,24 @@ def kernels_s(path: Path) -> float:
     return sum(task.weight * (seconds[task.key] or math.inf) for task in read_tasks(path)[0])
 
 
-def _product_calls(artifact: Artifact) -> Sequence[tuple[Task, float | None]]:
-    """The calls of kernels that hold products, in order, with what the kernels took in seconds."""
+@dataclass(frozen=True)
+class _Call:
+    """A call of a kernel that holds a product: its number among all calls, and what the kernel took, if measured."""
+
+    index: int
+    task: Task
+    tuned_s: float | None
+
+
+def _product_calls(artifact: Artifact) -> list[_Call]:
+    """In order."""
     if artifact.steps is None:
-        return ()
+        return []
     tasks = {symbol_of(task.key): task for task in read_tasks(artifact.path)[0]}
     seconds = {choice.task: choice.latency_s for choice in artifact.plan.choices}
-    called = [tasks[call.symbol] for call in artifact.steps.calls if call.symbol in tasks]
-    return [(task, seconds[task.key]) for task in called if any(anchor in task.name for anchor in ANCHORS)]
+    called = [(index, tasks.get(call.symbol)) for index, call in enumerate(artifact.steps.calls)]
+    return [
+        _Call(index, task, seconds[task.key])
+        for index, task in called
+        if task is not None and any(anchor in task.name for anchor in ANCHORS)
+    ]

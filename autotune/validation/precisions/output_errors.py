@@ -25,7 +25,7 @@ from autotune.runtime.session import InferenceSession
 from autotune.validation.bench import write_job
 from autotune.validation.bench_process import EngineProcess
 from autotune.validation.reference_runs import Arrays, reference_samples
-from autotune.validation.short_operands import product_nodes, with_short_operands
+from autotune.validation.short_operands import ShortOperands
 from schedules.errors import MeasureError, ModelError
 
 logger = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ class OutputErrors:
     def __init__(self, model: onnx.ModelProto, feeds: Sequence[Arrays]) -> None:
         self._model, self._feeds = model, feeds
         self._theirs: Sequence[Outputs] = reference_samples(model, feeds)[1]
-        self._simple: onnx.ModelProto | None = None
+        self._operands: ShortOperands | None = None
 
     def of_artifact(self, artifact: Path) -> float:
         """Of the real kernels, run as they are installed."""
@@ -75,13 +75,13 @@ class OutputErrors:
 
     def of_products(self, precision: Precision) -> float:
         """Of rounding the operands of the products that ``precision`` chooses, computed by ONNX Runtime."""
-        short = with_short_operands(self._simplified(), precision, stored=False)
+        short = self._short_operands().rounded(precision, stored=False)
         return relative_error(reference_samples(short, self._feeds)[1], self._theirs)
 
     @property
     def products(self) -> int:
         """Products that ``of_products`` can tell apart."""
-        return len(product_nodes(self._simplified()))
+        return self._short_operands().products
 
     def of_openvino(self, threads: int) -> float | None:
         """Of the precision that OpenVINO chooses itself; None if it is not installed or does not run the model."""
@@ -100,11 +100,12 @@ class OutputErrors:
     def _run(self, run: Callable[[Arrays], Outputs]) -> list[Outputs]:
         return [run(feed) for feed in self._feeds]
 
-    def _simplified(self) -> onnx.ModelProto:
-        if self._simple is None:
+    def _short_operands(self) -> ShortOperands:
+        if self._operands is None:
             try:
                 with third_party():
-                    self._simple = simplify(self._model)
+                    simple = simplify(self._model)
             except (ThirdPartyError, ModelError):
-                self._simple = self._model
-        return self._simple
+                simple = self._model
+            self._operands = ShortOperands(simple)
+        return self._operands

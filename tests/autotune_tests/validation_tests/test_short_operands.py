@@ -9,7 +9,7 @@ from autotune.importer.onnx_model.load import load_model
 from autotune.importer.onnx_model.simplify import simplify
 from autotune.options import FP32, Precision
 from autotune.validation.reference_runs import Reference, reference_outputs
-from autotune.validation.short_operands import product_nodes, with_short_operands
+from autotune.validation.short_operands import ShortOperands, product_nodes
 from autotune.validation.verify import compare
 from tests.models.catalog import cached
 
@@ -39,7 +39,7 @@ def verdict(model, ours, feed, precision=BF16):
 def test_right_roundings_pass_as_bf16_and_not_as_fp32(name, stored):
     model = simple(name)
     feed = feed_of(model)
-    ours = reference_outputs(with_short_operands(model, BF16, stored), feed)[1]
+    ours = reference_outputs(ShortOperands(model).rounded(BF16, stored), feed)[1]
     found = verdict(model, ours, feed)
     assert found.passed
     assert found.bound == "bf16"
@@ -57,7 +57,7 @@ def test_a_wrong_weight_fails(factor):
     name = product_nodes(wrong)[1].input[1]
     weight = next(tensor for tensor in wrong.graph.initializer if tensor.name == name)
     weight.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(weight) * np.float32(factor), name))
-    ours = reference_outputs(with_short_operands(wrong, BF16, True), feed)[1]
+    ours = reference_outputs(ShortOperands(wrong).rounded(BF16, True), feed)[1]
     assert not verdict(model, ours, feed).passed
 
 
@@ -76,7 +76,7 @@ def test_fewer_bits_than_bf16_fail():
 
 def test_only_chosen_products_are_rounded():
     model = simple("tiny_cnn")
-    made = with_short_operands(model, Precision(frozenset({1})), stored=False)
+    made = ShortOperands(model).rounded(Precision(frozenset({1})), stored=False).whole()
     rounded = [any(name.endswith("/bf16") for name in node.input) for node in product_nodes(made)]
     assert rounded == [False, True, False, False]
     onnx.checker.check_model(made)

@@ -1,6 +1,7 @@
 """``--precision auto`` on a small model; this machine is told that it has bf16, and which kernels are faster so."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import onnxruntime
@@ -38,7 +39,7 @@ def faster(monkeypatch):
     """A machine with bf16, on which these products are faster in it, and the model in more bf16 than in less."""
 
     def tell(*numbers):
-        def times(fp32, bf16):  # on a busy machine an untuned build may be installed, which has none
+        def times(fp32, bf16, feed):  # on a busy machine an untuned build may be installed, which has none
             return tuple(
                 auto_precision.ProductTimes(number, number, 2.0, 1.0 if number in numbers else 3.0)
                 for number in range(PRODUCTS)
@@ -162,7 +163,7 @@ def test_a_build_from_the_log_takes_the_least_of_the_kernels_times(options, fast
 
 def test_kernels_without_times_get_one_precision_and_that_is_said(options, faster, monkeypatch, caplog):
     faster(0, 1, 2, 3)
-    monkeypatch.setattr(auto_precision, "product_times", lambda fp32, bf16: ())
+    monkeypatch.setattr(auto_precision, "product_times", lambda fp32, bf16, feed: ())
     result = tuned(options, accuracy=0.5)
     assert result.precision.precision == "bf16"
     assert "all products get the same precision" in caplog.text
@@ -176,16 +177,23 @@ def test_without_a_bound_it_is_what_openvinos_default_costs(options, faster):
 
 
 def test_products_are_paired_with_their_kernels(options, tmp_path, monkeypatch):
-    calls, paths = product_times_module._product_calls, []
-    timed = lambda artifact: [(task, seconds or 1e-6) for task, seconds in calls(artifact)]  # noqa: E731
-    monkeypatch.setattr(product_times_module, "_product_calls", timed)
+    """Untuned kernels have no times: they are timed by inferences, where those may be made."""
+    paths = []
     for precision in ("fp32", "bf16"):
         paths.append(tmp_path / precision)
-        tuned(options, out=paths[-1], precision=precision)
-    times = product_times(*paths)
+        tuned(options, out=paths[-1], precision=precision, trials=8, log=tmp_path / "few.db")
+    feed = {spec.name: np.ones(spec.shape, np.float32) for spec in read_artifact(paths[0]).inputs}
+    times = product_times(*paths, feed)
     assert [(each.number, each.place) for each in times] == [(number, number) for number in range(PRODUCTS)]
-    assert all(each.fp32_s > 0 and each.bf16_s > 0 for each in times)
-    assert product_times(paths[0], paths[0]) == ()
+    assert all(0 < each.fp32_s < 1 and 0 < each.bf16_s < 1 for each in times)
+    assert product_times(*paths, None) == ()
+    assert product_times(paths[0], paths[0], feed) == ()
+
+    calls = product_times_module._product_calls
+    timed = lambda artifact: [replace(call, tuned_s=float(call.index)) for call in calls(artifact)]  # noqa: E731
+    monkeypatch.setattr(product_times_module, "_product_calls", timed)
+    places = [call.index for call in calls(read_artifact(paths[0]))]
+    assert [each.fp32_s for each in product_times(*paths, None)] == places
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ PACKAGES := autotune search costmodels schedules tuning_logs
 FAST := tests/search_tests tests/costmodels_tests tests/tuning_logs_tests tests/autotune_tests/graph_tests tests/autotune_tests/replay_tests
 ROUNDS ?= 200
 KILLS ?= 200
+MINUTES ?= 120
 ROTATION ?= 0
 # Most seconds of one group of slow tests: a run of .ci/run is to end within 35 minutes.
 GROUP_S ?= 1200
@@ -24,7 +25,7 @@ BENCH ?= squeezenet:60s resnet50:180s
 PYTHON ?= $(shell for p in python3.11 python3 python; do \
 	$$p -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null && echo $$p && break; done)
 
-.PHONY: evidence bench-guard help setup tune test test-fast test-slow test-all check conformance conformance-tuned bench cuda-cubins fuzz mutation kills zoo docs screenshots clean
+.PHONY: evidence bench-guard help setup tune test test-fast test-slow test-all check conformance conformance-tuned bench cuda-cubins fuzz mutation kills soak zoo docs screenshots clean
 .DELETE_ON_ERROR:
 
 help:  ## what can be made
@@ -65,6 +66,9 @@ mutation: $(STAMP)  ## wrong kernels on purpose: how many of them the check of m
 
 kills: $(STAMP)  ## tuning runs, their workers and servers killed at random moments: make kills KILLS=200
 	$(BIN)/python -m tests.kills --count $(KILLS)
+
+soak: $(STAMP)  ## runs, resumes and sessions while disk, memory and clock misbehave: make soak MINUTES=120
+	$(BIN)/python -m tests.soak --minutes $(MINUTES)
 
 check: $(STAMP)  ## ruff (lint and format) and mypy --strict
 	$(BIN)/ruff check .

@@ -98,6 +98,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _refuse(error)
     except (KeyboardInterrupt, typer.Abort):
         return _complain("interrupted", INTERRUPTED)
+    except MemoryError:
+        return _complain(
+            "the system has no more memory for this command; what was measured is in the log: end other programs, "
+            "then run it again",
+            FAILED,
+        )
     if isinstance(reply, Reply):
         return _print(reply)
     if reply == INTERRUPTED:  # typer turns Ctrl-C into this code

@@ -56,6 +56,12 @@ BYTES = (np.uint8, np.int8)
 LEVELS = {"uint8": 48.0, "int8": 32.0}
 """Spread of quantised activations and weights. Heuristic, not measured: those of real models leave out most of a byte,
 and of products of larger ones a program that is compiled for its scale would clip nearly all."""
+WIDER = 2.0
+"""Every second draw of quantised activations has a spread this many times as large: there sums reach the ends of what a
+program may add up in, and a mistake is more levels of the byte that its result is rounded to. Evidence:
+docs/correctness.md, "Wrong kernels of quantised models"."""
+BYTE_DRAWS = 2
+"""Draws of activations of large tasks that read bytes; one of each spread."""
 TOGETHER = 4
 """Neighbours that are at an end of their type together: numbers of one dot product, whose sum must not saturate."""
 MIDDLE = 64.0
@@ -108,7 +114,12 @@ def task_seed(task: Task, seed: int) -> int:
 
 def draws(task: Task) -> int:
     """How many draws of activations a task's kernels are checked on."""
-    return DRAWS if sum(map(math.prod, task.shapes)) < FEW else 1
+    if sum(map(math.prod, task.shapes)) < FEW:
+        return DRAWS
+    reads_bytes = any(
+        numpy_dtype(name) in BYTES for index, name in enumerate(task.dtypes[:-1]) if index not in task.constants
+    )
+    return BYTE_DRAWS if reads_bytes else 1
 
 
 def make_inputs(
@@ -121,9 +132,9 @@ def make_inputs(
     saturated. Integers are small enough to index any axis. ``positive`` gives the absolute values plus 0.1, for
     programs that take roots or logarithms.
 
-    Bytes use all levels, the ends among them. Of a product of bytes int32 constants are as large as its sums, and float
-    constants, and the scale that dynamic quantisation makes, scale these to levels of a byte. Numbers that kernels
-    share a parameter for are those of one of them.
+    Bytes use all levels, the ends among them, and activations spread wider in odd draws. Of a product of bytes int32
+    constants are as large as its sums, and float constants, and the scale that dynamic quantisation makes, scale these
+    to levels of a byte. Numbers that kernels share a parameter for are those of one of them.
     """
     fixed, free = (np.random.default_rng([task_seed(task, seed), part]) for part in (0, 1 + draw))
     weight = max(task.constants, key=lambda i: math.prod(task.shapes[i]), default=-1)
@@ -159,7 +170,8 @@ def make_inputs(
         elif (dtype in BYTES and index not in task.constants) or (quantised and index in task.constants):
             values = aligned(shape, np.dtype("float32"))
             fill_normal(values, block, offset)
-            array[...] = _levels(values, dtype, LEVELS.get(name, sums))
+            spread = LEVELS.get(name, sums)
+            array[...] = _levels(values, dtype, spread if index in task.constants or draw % 2 == 0 else WIDER * spread)
         elif index in task.constants and dtype.itemsize == 1 and dtype.kind in "iu":  # weights of few bits, packed
             array[...] = rng.integers(0, 256, size=shape, dtype=np.uint8).view(dtype)
         elif dtype.kind == "b":

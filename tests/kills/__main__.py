@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from tests.kills.campaign import Campaign, Outcome
 from tests.kills.moments import PHASES
+from tests.tuning_logs_tests.postgres_server import PostgresServer
 
 
 def table(outcomes: Sequence[Outcome]) -> list[str]:
@@ -40,10 +42,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.kills", description="Kill tuning runs at random moments")
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--postgres", action="store_true", help="the log is on a PostgreSQL server, killed too")
     arguments = parser.parse_args()
     outcomes: list[Outcome] = []
-    with tempfile.TemporaryDirectory(prefix="tune-kills-") as folder:
-        for outcome in Campaign(Path(folder), arguments.seed).run(arguments.count):
+    with tempfile.TemporaryDirectory(prefix="tune-kills-") as folder, contextlib.ExitStack() as stack:
+        server = PostgresServer(durable=True) if arguments.postgres else None
+        if server:
+            stack.callback(server.stop)
+        for outcome in Campaign(Path(folder), arguments.seed, server=server).run(arguments.count):
             outcomes.append(outcome)
             killed = outcome.killed
             what = f"{killed.victim} killed in {killed.phase}" if killed.victim else "ended by itself"

@@ -4,6 +4,7 @@ import os
 import random
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -12,6 +13,7 @@ from tests.kills.__main__ import table
 from tests.kills.campaign import Campaign, Killed, Outcome, wrong_end
 from tests.kills.moments import PHASES, Place, course
 from tests.kills.processes import VARIABLE, await_end, of_run, pick
+from tests.tuning_logs_tests.postgres_server import PostgresServer, missing
 
 BEGAN = [
     {"event": "phase", "name": "import"},
@@ -20,8 +22,8 @@ BEGAN = [
 ]
 
 
-def check(folder, kills, seed):
-    outcomes = list(Campaign(folder, seed).run(kills))
+def check(folder, kills, seed, server=None):
+    outcomes = list(Campaign(folder, seed, server=server).run(kills))
     print("\n".join(table(outcomes)))
     assert [problem for outcome in outcomes for problem in outcome.problems] == []
     assert sum(bool(outcome.killed.victim) for outcome in outcomes) == kills
@@ -36,6 +38,16 @@ def test_killed_commands(tmp_path):
 @pytest.mark.parametrize("seed", range(1, 6))
 def test_two_hundred_killed_commands(tmp_path, seed):
     check(tmp_path, kills=40, seed=seed)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(missing(), reason=missing())
+def test_killed_commands_and_the_server_of_their_log(tmp_path):
+    server = PostgresServer(durable=True)
+    try:
+        check(tmp_path, kills=20, seed=6, server=server)
+    finally:
+        server.stop()
 
 
 def test_the_course_of_a_run():
@@ -104,7 +116,7 @@ def test_losses_are_found(tmp_path, more, problem):
 def test_a_record_that_vanishes_and_an_artifact_that_does_not_load_are_found(tmp_path):
     campaign = Told(tmp_path, 0)
     campaign.more = []
-    campaign.log.write_bytes(b"")
+    Path(campaign.log).write_bytes(b"")
     campaign.stored = {("a", "config")}
     campaign.out.mkdir(parents=True)
     said = " ".join(campaign.examined("run", "slots").problems)

@@ -10,6 +10,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+import psutil
+
 _WAIT_UNTIL_ALONE = """DO $$ BEGIN
     WHILE EXISTS (SELECT FROM pg_stat_activity
                   WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend')
@@ -71,6 +73,11 @@ class PostgresServer:
         """Start it and wait until it answers."""
         options = f"-k {self._folder} -c listen_addresses='' -c fsync={self._fsync}"
         self._run("pg_ctl", "-D", self._data, "-o", options, "-l", str(self._folder / "log"), "-w", "start")
+
+    @property
+    def process(self) -> psutil.Process:
+        """The server's first process, whose end all others notice."""
+        return psutil.Process(int((self._folder / "data" / "postmaster.pid").read_text().split()[0]))
 
     def halt(self) -> None:
         """Stop it at once, as a crash would."""

@@ -122,6 +122,7 @@ def test_missing_files_are_one_line_and_nothing_is_made(answer, arguments, hint,
         (MissingRecordError("x"), 3),
         (VerificationError("two\nlines"), 4),
         (KeyboardInterrupt(), 130),
+        (MemoryError(), 1),
     ],
 )
 def test_exit_codes(answer, monkeypatch, error, code):

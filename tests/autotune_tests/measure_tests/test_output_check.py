@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from autotune.measure.output_check import (
+    BYTE_DRAWS,
     DRAWS,
     FEW,
     PERIOD,
@@ -66,6 +67,14 @@ def test_small_tasks_are_checked_on_draws_that_differ_in_activations_alone() -> 
     assert {float(x) > 0 for x, _ in drawn} == {True, False}
     assert len({float(constant[0]) for _, constant in drawn}) == 1
     assert draws(task_of([(FEW,), (FEW,)], ["float32"] * 2)) == 1
+
+
+def test_odd_draws_of_quantised_activations_spread_wider_and_weights_stay() -> None:
+    task = task_of([(FEW,), (FEW,), (FEW,)], ["uint8", "int8", "int32"], (1,))
+    assert draws(task) == BYTE_DRAWS
+    (narrow, weight), (wide, same) = (make_inputs(task, BLOCK, 0, draw=draw) for draw in range(2))
+    assert wide.astype(float).mean() > 1.3 * narrow.astype(float).mean()
+    assert (weight == same).all()
 
 
 def test_positive_inputs_have_roots_and_logarithms() -> None:

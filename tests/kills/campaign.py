@@ -45,8 +45,11 @@ VICTIMS = ("run", "run", "run", "run", "worker", "fork server")
 LOG_SERVER = "log server"
 """The PostgreSQL server that holds the log, where one does. It is started again once the run has ended."""
 
-MAY_FAIL = ("fork server", LOG_SERVER, "interruption", "full disk", "less memory")
+MAY_FAIL = ("fork server", LOG_SERVER, "interruption", "full disk")
 """What may end a run early; it then says so in a line."""
+
+SPEECHLESS = ("run", "less memory")
+"""What a run may not be able to tell of: it is gone, or Python itself has no memory for the message."""
 
 WORKING = ("slots", "settle", "build")
 """Phases in which workers are busy, and are killed."""
@@ -338,7 +341,7 @@ def close(ours: NDArray[np.float32], theirs: NDArray[np.float32]) -> bool:
 
 def wrong_end(killed: Killed) -> list[str]:
     """What is wrong with how a run ended and what it said."""
-    if killed.victim == "run":
+    if killed.victim in SPEECHLESS:
         return []
     wrong = ["it ends with a traceback: " + killed.stderr[-500:]] if "Traceback" in killed.stderr else []
     if killed.victim not in MAY_FAIL and killed.code != 0:

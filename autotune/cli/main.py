@@ -9,6 +9,7 @@ installed versions were checked (``autotune.versions``).
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -35,6 +36,9 @@ PLAINER = {
     "Input should be a valid integer, unable to parse string as an integer": "it takes a whole number",
 }
 """Typer's words → plain ones."""
+
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+"""What the system says where a disk, or a user's share of it, is full."""
 
 LOGGERS = ("autotune", "search", "costmodels", "schedules", "tuning_logs")
 
@@ -103,6 +107,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "the system has no more memory for this command; what was measured is in the log: end other programs, "
             "then run it again",
             FAILED,
+        )
+    except OSError as error:
+        if error.errno not in NO_SPACE:
+            raise
+        where = f" at {error.filename}" if error.filename else ""
+        return _complain(
+            f"the disk{where} is full; what was measured is in the log: make room, then run it again", FAILED
         )
     if isinstance(reply, Reply):
         return _print(reply)

@@ -1,5 +1,6 @@
 """The command line as a whole: help, exit codes, and how it answers mistakes."""
 
+import errno
 import os
 import re
 import signal
@@ -123,6 +124,7 @@ def test_missing_files_are_one_line_and_nothing_is_made(answer, arguments, hint,
         (VerificationError("two\nlines"), 4),
         (KeyboardInterrupt(), 130),
         (MemoryError(), 1),
+        (OSError(errno.ENOSPC, "No space left on device", "/tmp/x"), 1),
     ],
 )
 def test_exit_codes(answer, monkeypatch, error, code):

@@ -138,6 +138,18 @@ def repack(func: tirx.PrimFunc, config: Config) -> dict[int, Repack]:
     return template.repack(anchor, config)
 
 
+def assembly(func: tirx.PrimFunc, config: Config, target: Target, symbol: str) -> str:
+    """What ``lower`` makes of ``func``, as the kernel ``symbol`` in text for the system's assembler.
+
+    A tenth of the time of a build by the compiler. Empty where the config's template does not write it: then ``lower``
+    and compile.
+    """
+    if config.space in (BASELINE.space, TRACED):
+        return ""
+    template, anchor = _template_of(func, config)
+    return template.assembly(template_set(target).rename(func), anchor, config, target, symbol)
+
+
 EXACT, MOST_LOSSY = 0, 4
 """Bounds of ``loss``."""
 

@@ -24,7 +24,7 @@ from autotune.measure.messages import BuildJob, Built
 from autotune.versions import installed
 from schedules import lower
 from schedules.config import Config
-from schedules.errors import ScheduleError, named_last_line
+from schedules.errors import CompileError, ScheduleError, named_last_line
 from schedules.lower import load_program, tvm_target
 from schedules.target import Target
 from schedules.templates.common.structure import Repack
@@ -34,10 +34,14 @@ from tuning_logs.measurement import ErrorKind
 
 
 class Lowering(Protocol):
-    """How configs apply to programs; the module ``schedules.lower``, or one with the same two functions."""
+    """How configs apply to programs; the module ``schedules.lower``, or one with the same three functions."""
 
     def lower(self, func: tirx.PrimFunc, config: Config, target: Target) -> s_tir.Schedule:
         """The scheduled program."""
+        ...
+
+    def assembly(self, func: tirx.PrimFunc, config: Config, target: Target, symbol: str) -> str:
+        """The same as text for the system's assembler, or nothing."""
         ...
 
     def repack(self, func: tirx.PrimFunc, config: Config) -> dict[int, Repack]:
@@ -65,6 +69,7 @@ class Builder:
         self._lowering = lowering
         self._linker = shutil.which("ld.lld") or shutil.which("ld")
         self._is_foreign = is_foreign(target.architecture)
+        self._assembler = None if self._is_foreign else shutil.which("as")
         self._cache = cache
         self._surroundings = () if cache is None else surroundings(target)
 
@@ -79,9 +84,15 @@ class Builder:
             if known is not None:
                 Path(object_of(job.library)).write_bytes(known.objects)
                 return Built(time.perf_counter() - start, self._linked(job.library), trace=known.trace)
-            schedule = self._lowering.lower(load_program(Path(job.program).read_text()), job.config, self._target)
-            stage, trace = "compile_error", _trace(schedule)
-            code_hash = self.compile(schedule.mod["main"], job.symbol, job.library)
+            func = load_program(Path(job.program).read_text())
+            text = self._lowering.assembly(func, job.config, self._target, job.symbol) if self._assembler else ""
+            if text:
+                stage = "compile_error"
+                code_hash = self._assembled(text, job.library)
+            else:
+                schedule = self._lowering.lower(func, job.config, self._target)
+                stage, trace = "compile_error", _trace(schedule)
+                code_hash = self.compile(schedule.mod["main"], job.symbol, job.library)
             if self._cache is not None:
                 self._cache.put(key, Code(Path(object_of(job.library)).read_bytes(), trace))
         except Exception as error:  # whatever a candidate provokes is its measurement
@@ -94,6 +105,14 @@ class Builder:
         The object file stays beside it. It holds no path or time, so its hash tells equal code of one task.
         """
         compiled(func, symbol, self._tvm_target).mod.write_to_file(object_of(library))
+        return self._linked(library)
+
+    def _assembled(self, text: str, library: str) -> str:
+        """As ``compile``, of a kernel in assembly."""
+        command = [str(self._assembler), "-o", object_of(library), "-"]
+        done = subprocess.run(command, input=text, text=True, capture_output=True)
+        if done.returncode:
+            raise CompileError(f"the assembler refused a kernel: {done.stderr.strip().splitlines()[-1]}")
         return self._linked(library)
 
     def _linked(self, library: str) -> str:

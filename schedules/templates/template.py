@@ -39,6 +39,13 @@ class Template(Protocol[Found]):
         """Parameter index → what to do to the model's packed weight for this config."""
         ...
 
+    def assembly(self, func: tirx.PrimFunc, anchor: Found, config: Config, target: Target, symbol: str) -> str:
+        """The kernel ``symbol`` as text for the system's assembler; empty where the compiler has to make it.
+
+        It computes what the scheduled program computes, in the same loops and the same order of sums.
+        """
+        ...
+
     def apply(self, sch: s_tir.Schedule, anchor: Found, config: Config, target: Target) -> None:
         """Rewrite ``sch`` in place; raises ScheduleError for an illegal config."""
         ...
@@ -54,6 +61,10 @@ class OneAlgorithm(Generic[Found]):
     def repack(self, anchor: Found, config: Config) -> dict[int, Repack]:
         """No weight changes."""
         return {}
+
+    def assembly(self, func: tirx.PrimFunc, anchor: Found, config: Config, target: Target, symbol: str) -> str:
+        """Left to the compiler."""
+        return ""
 
 
 class MarkedTemplate(OneAlgorithm[Anchor]):

@@ -68,20 +68,34 @@ def prefetch_next(sch: s_tir.Schedule, weight: int, lanes: int, loops: Sequence[
         loops: those over a tile's sum that are not unrolled, outermost first.
     """
     per_line = LINE // (4 * lanes)
-    if panel.tiles < FEWEST_TILES or per_line * 4 * lanes != LINE:
+    if per_line * 4 * lanes != LINE:
         return
-    lines = panel.vectors / per_line / panel.tiles / len(panel.following)
     trips = [int(sch.get(loop).extent) for loop in loops]
-    level = next((at for at in reversed(range(len(loops))) if lines / math.prod(trips[: at + 1]) >= OFTEN), None)
-    if level is None:
+    share = share_of_lines(panel.vectors / per_line, len(panel.following), panel.tiles, trips)
+    if share is None:
         return
-    passes = math.prod(trips[: level + 1])
-    count = math.ceil(lines / passes)
+    level, count = share
     at: tirx.Expr = panel.tile
     for loop, trip in zip(loops[: level + 1], trips, strict=False):
         at = at * trip + sch.get(loop).loop_var
     offsets = [at * (count * per_line) + number * per_line for number in range(count)]
     _insert(sch, weight, loops[level], [start + offset for start in panel.following for offset in offsets])
+
+
+def share_of_lines(lines: float, streams: int, tiles: int, trips: Sequence[int]) -> tuple[int, int] | None:
+    """(loop, lines): in every turn of which loop of a tile's sum to ask for how many lines; None if it would not pay.
+
+    Args:
+        lines: of the panel.
+        streams: places that are read in step and share them equally; the answer is for each.
+        tiles: that share the panel.
+        trips: of the sum's loops, outermost first.
+    """
+    if tiles < FEWEST_TILES:
+        return None
+    each = lines / tiles / streams
+    level = next((at for at in reversed(range(len(trips))) if each / math.prod(trips[: at + 1]) >= OFTEN), None)
+    return None if level is None else (level, math.ceil(each / math.prod(trips[: level + 1])))
 
 
 def prefetch_ahead(

@@ -54,6 +54,9 @@ from schedules.target import Target
 from schedules.templates.amx import amx_conv2d
 from schedules.templates.amx.amx_ir import MOST_ROWS
 from schedules.templates.amx.amx_product import ALGORITHM, MOST_COLUMNS, has_amx
+from schedules.templates.assembly.conv2d_assembly import Conv2dAssembly
+from schedules.templates.assembly.epilogue_code import OutOfScope
+from schedules.templates.assembly.winograd_assembly import WinogradAssembly
 from schedules.templates.common.prefetch import FEWEST_TILES, Panel, prefetch_next
 from schedules.templates.common.register_tile import MOST_NUMBERS, registers_of, tile_order, tile_registers, unroll_tile
 from schedules.templates.common.splice import replace_anchor
@@ -73,6 +76,7 @@ from schedules.templates.common.windows import Window, pad_spatial
 from schedules.templates.cpu import winograd
 from schedules.templates.cpu.conv2d_features import features, first_guesses
 from schedules.templates.cpu.window_tiles import place_padding
+from schedules.templates.cpu.winograd_transforms import BT
 from schedules.templates.instructions.dots import depth_axes, form_of, multiplied, use_dot
 from schedules.templates.instructions.row_pairs import apart, use_pairs
 from schedules.templates.template import MarkedTemplate
@@ -293,6 +297,14 @@ class Conv2dTemplate(MarkedTemplate):
             assert found is not None
             return {anchor.weight: Repack("amx", partial(amx_conv2d.pack, found=found, quad=anchor.form.depth))}
         return {anchor.weight: Repack(f"winograd-{m}", lambda packed: winograd.transform_weight(packed, m))}
+
+    def assembly(self, func: tirx.PrimFunc, anchor: Anchor, config: Config, target: Target, symbol: str) -> str:
+        """Float32 in AVX-512."""
+        writer = WinogradAssembly if config.integer("algorithm") in BT else Conv2dAssembly
+        try:
+            return writer(func, anchor, config, target, symbol).text()
+        except OutOfScope:
+            return ""
 
     def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:
         """Rewrite ``sch`` in place."""

@@ -68,9 +68,14 @@ def _with_workspaces_told(symbol: str, func: tirx.PrimFunc) -> tirx.PrimFunc:
     once = asked(func.body) - each
     if once + each == 0:
         return func
-    text = f"@{WORKSPACE.format(symbol=symbol)}{once}_{each} = hidden constant i8 0\n"
+    text = f"@{workspace_name(symbol, once, each)} = hidden constant i8 0\n"
     body = tirx.AttrStmt(tirx.const(0, "int32"), "pragma_import_llvm", tvm.ir.StringImm(text), func.body)
     return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
+
+
+def workspace_name(symbol: str, once: int, each: int) -> str:
+    """The constant's name: the kernel asks for so many bytes once, and in every thread."""
+    return f"{WORKSPACE.format(symbol=symbol)}{once}_{each}"
 
 
 def workspaces_told(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:

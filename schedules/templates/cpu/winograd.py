@@ -21,6 +21,7 @@ The knob ``outer`` chooses how the stages run:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -34,36 +35,11 @@ from schedules.templates.common.prefetch import Panel, prefetch_next
 from schedules.templates.common.register_tile import spread, tile_order, unroll_tile
 from schedules.templates.common.splice import long
 from schedules.templates.common.structure import Anchor, inline_epilogue, parallel_outer
+from schedules.templates.cpu.winograd_transforms import AT, BT, G, straight
 from schedules.templates.instructions.dots import DotForm, is_slow
 
-Matrix = tuple[tuple[float, ...], ...]
-
-BT: dict[int, Matrix] = {
-    2: ((1, 0, -1, 0), (0, 1, 1, 0), (0, -1, 1, 0), (0, 1, 0, -1)),
-    4: (
-        (4, 0, -5, 0, 1, 0),
-        (0, -4, -4, 1, 1, 0),
-        (0, 4, -4, -1, 1, 0),
-        (0, -2, -1, 2, 1, 0),
-        (0, 2, -1, -2, 1, 0),
-        (0, 4, 0, -5, 0, 1),
-    ),
-}
-AT: dict[int, Matrix] = {
-    2: ((1, 1, 1, 0), (0, 1, -1, -1)),
-    4: ((1, 1, 1, 1, 1, 0), (0, 1, -1, 2, -2, 0), (0, 1, 1, 4, 4, 0), (0, 1, -1, 8, -8, 1)),
-}
-G: dict[int, Matrix] = {
-    2: ((1, 0, 0), (0.5, 0.5, 0.5), (0.5, -0.5, 0.5), (0, 0, 1)),
-    4: (
-        (1 / 4, 0, 0),
-        (-1 / 6, -1 / 6, -1 / 6),
-        (-1 / 6, 1 / 6, -1 / 6),
-        (1 / 24, 1 / 12, 1 / 6),
-        (1 / 24, -1 / 12, 1 / 6),
-        (0, 0, 1),
-    ),
-}
+INPUT, OUTPUT = "input_transform", "output_transform"
+"""Names of the blocks of the transforms."""
 
 
 def applies(anchor: Anchor, target: Target) -> bool:
@@ -100,29 +76,6 @@ def transform_weight(packed: NDArray[Any], m: int) -> NDArray[Any]:
     return u.astype(np.float32).reshape(m + 2, m + 2, blocks, depth, inner, lanes)
 
 
-def _row(coefficients: tuple[float, ...], item: Any) -> tirx.Expr:
-    """Σ coefficient·item(k) without the zeros and the multiplications by one."""
-    total: tirx.Expr | None = None
-    for index, value in enumerate(coefficients):
-        if value == 0:
-            continue
-        term = item(index) if abs(value) == 1 else item(index) * tirx.const(abs(float(value)), "float32")
-        if total is None:
-            total = term if value > 0 else tirx.const(0.0, "float32") - term
-        else:
-            total = total + term if value > 0 else total - term
-    assert total is not None
-    return total
-
-
-def _rows(matrix: Matrix, index: tirx.Expr, item: Any) -> tirx.Expr:
-    """Row ``index`` of ``matrix`` times the vector ``item``; unrolling ``index`` leaves one row of the choice."""
-    result = _row(matrix[-1], item)
-    for number in range(len(matrix) - 2, -1, -1):
-        result = tirx.Select(index == number, _row(matrix[number], item), result)
-    return result
-
-
 def stages(anchor: Anchor, m: int, border: int = 0) -> tirx.PrimFunc:
     """The convolution of ``anchor`` as a function (data, U, result).
 
@@ -148,15 +101,11 @@ def stages(anchor: Anchor, m: int, border: int = 0) -> tirx.PrimFunc:
         )
 
     pad = te.compute(long(batch, inputs, rows * m + 2, columns * m + 2, lanes), padded, name="pad")
-    half = te.compute(
-        long(batch * rows, columns, inputs, a, a, lanes),
-        lambda ty, tx, c, x, j, i: _rows(BT[m], x, lambda k: pad[ty // rows, c, (ty % rows) * m + k, tx * m + j, i]),
-        name="input_rows",
-    )
+    tiles = long(batch * rows, columns)
     v = te.compute(
-        long(inputs, a, a, batch * rows, columns, lanes),
-        lambda c, x, y, ty, tx, i: _rows(BT[m], y, lambda k: half[ty, tx, c, x, k, i]),
-        name="input_transform",
+        [*long(inputs, a, a), *tiles, *long(lanes)],
+        lambda c, x, y, ty, tx, i: pad[ty // rows, c, ty % rows * m + x, tx * m + y, i],
+        name=INPUT,
     )
     zero = tirx.IntImm("int64", 0)
     ci = te.reduce_axis((zero, *long(depth)), "ci")
@@ -168,22 +117,32 @@ def stages(anchor: Anchor, m: int, border: int = 0) -> tirx.PrimFunc:
         ),
         name="product",
     )
-    back = te.compute(
-        long(batch * rows, columns, blocks, m, a, lanes),
-        lambda ty, tx, o, p, y, b: _rows(AT[m], p, lambda k: product[o, k, y, ty, tx, b]),
-        name="output_rows",
-    )
     tile = te.compute(
-        long(batch * rows, columns, blocks, m, m, lanes),
-        lambda ty, tx, o, p, q, b: _rows(AT[m], q, lambda k: back[ty, tx, o, p, k, b]),
-        name="output_transform",
+        [*tiles, *long(blocks, m, m, lanes)], lambda ty, tx, o, p, q, b: product[o, p, q, ty, tx, b], name=OUTPUT
     )
     result = te.compute(
         long(*anchor.spatial),
         lambda n, o, h, w, b: _summed(tile[n * rows + h // m, w // m, o, h % m, w % m, b], form),
         name="result",
     )
-    return te.create_prim_func([data, u, result])
+    func = te.create_prim_func([data, u, result])  # with the places of both transforms, which are written now
+
+    def in_image(axes: Sequence[tirx.Expr], x: tirx.Expr, y: tirx.Expr) -> list[tirx.Expr]:
+        c, ty, tx = axes
+        image, line = (zero, ty) if batch == 1 else (ty // rows, ty % rows)
+        return [image, c, line * m + x, tx * m + y]
+
+    def in_products(axes: Sequence[tirx.Expr], x: tirx.Expr, y: tirx.Expr) -> list[tirx.Expr]:
+        c, ty, tx = axes
+        return [c, x, y, ty, tx]
+
+    def in_result(axes: Sequence[tirx.Expr], x: tirx.Expr, y: tirx.Expr) -> list[tirx.Expr]:
+        o, ty, tx = axes
+        return [ty, tx, o, x, y]
+
+    sizes = batch * rows, columns
+    func = straight(func, INPUT, BT[m], (inputs, *sizes), in_image, in_products)
+    return straight(func, OUTPUT, AT[m], (blocks, *sizes), in_products, in_result)
 
 
 def _summed(number: tirx.Expr, form: DotForm | None) -> tirx.Expr:
@@ -211,9 +170,7 @@ def apply(sch: s_tir.Schedule, anchor: Anchor, config: Config) -> None:
         sch.reorder(n, o, hy, wx, p, q, b)
         outer = sch.fuse(n, o, hy)
     sch.parallel(outer)
-    for name in ("output_transform", "output_rows"):
-        sch.compute_at(sch.get_sblock(name), wx, preserve_unit_loops=True)
-        unroll_tile(sch, sch.get_sblock(name), 3)
+    sch.compute_at(sch.get_sblock(OUTPUT), wx, preserve_unit_loops=True)
     unroll_tile(sch, tail, 3)
     fused_chunk = outer if config.integer("outer") else None
     loops_of_product = _schedule_product(sch, config, fused_chunk)
@@ -265,13 +222,9 @@ def _prefetch(sch: s_tir.Schedule, anchor: Anchor, config: Config, loops: tuple[
 
 
 def _schedule_input(sch: s_tir.Schedule, chunk: Any) -> None:
-    transform = sch.get_sblock("input_transform")
+    transform = sch.get_sblock(INPUT)
     if chunk is not None:
         sch.compute_at(transform, chunk, preserve_unit_loops=True)
-    c, x, y, ty, tx, i = sch.get_loops(transform)[-6:]
-    sch.reorder(c, ty, tx, x, y, i)
-    if chunk is None:
+    else:
+        c, ty, *_ = sch.get_loops(transform)
         sch.parallel(sch.fuse(c, ty))
-    sch.compute_at(sch.get_sblock("input_rows"), tx, preserve_unit_loops=True)
-    unroll_tile(sch, transform, 3)
-    unroll_tile(sch, sch.get_sblock("input_rows"), 3)

@@ -1,0 +1,152 @@
+"""The sums of a register tile in AVX-512: what ``register_tile.py`` describes, as instructions.
+
+    rdi: the tile's first number    rsi: its first vector of weights    zmm0 …: the sums
+
+A number is a pixel or a row of a matrix. What is needed most often is held in registers over a step of the sum: the
+vectors of weights where there are fewer of them than of numbers, else the numbers, each spread over a vector.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from schedules.templates.assembly.assembly_text import VECTOR_BYTES, AssemblyText
+
+COUNTERS = ("r8", "rdx", "rcx", "rax")
+"""Registers for the loops of a sum."""
+
+WRITTEN_OUT = 128
+"""Multiply-adds up to which the turns of a sum's inner loops stand one behind the other. Counting turns takes longer
+than one multiply-add each: a tile of one sum over three channels, as in a first layer, had 0.42 of the speed of LLVM's
+code, which does the same."""
+
+
+@dataclass(frozen=True)
+class SumLoop:
+    """A loop over a part of the sum.
+
+    Attributes:
+        trips: how often it runs.
+        stride: bytes from one number to the next.
+    """
+
+    trips: int
+    stride: int
+
+
+@dataclass(frozen=True)
+class Prefetch:
+    """Weights that are asked for before they are needed (``common/prefetch.py``), in every turn of a loop.
+
+    Attributes:
+        loop: its number, from outermost.
+        places: bytes from r9 to each line.
+        step: by which r9 moves on.
+    """
+
+    loop: int
+    places: tuple[int, ...]
+    step: int
+
+
+@dataclass(frozen=True)
+class TileSums:
+    """What a tile sums, and where it lies.
+
+    Attributes:
+        numbers: bytes from rdi to each number.
+        panels: bytes from rsi to the weights of each vector of sums.
+        loops: of the sum, outermost first; weights lie one behind the other in their order.
+        unroll: steps of the innermost loop that are written out.
+        prefetch: what is asked for ahead; None for nothing.
+    """
+
+    numbers: tuple[int, ...]
+    panels: tuple[int, ...]
+    loops: tuple[SumLoop, ...]
+    unroll: int
+    prefetch: Prefetch | None = None
+
+    def sums(self) -> list[list[int]]:
+        """Register of every sum: by vector of weights, by number."""
+        count = len(self.numbers)
+        return [[panel * count + number for number in range(count)] for panel in range(len(self.panels))]
+
+    def free(self) -> Sequence[int]:
+        """Registers that hold no sum."""
+        return range(len(self.numbers) * len(self.panels), 32)
+
+
+def clear(code: AssemblyText, tile: TileSums) -> None:
+    """Set the sums to zero."""
+    code.emit(*(f"vpxord zmm{total}, zmm{total}, zmm{total}" for panel in tile.sums() for total in panel))
+
+
+def add_up(code: AssemblyText, tile: TileSums) -> None:
+    """Add the products to the sums; rdi and rsi end elsewhere."""
+    *outer, last = tile.loops
+    steps = SumLoop(tile.unroll, last.stride)
+    _nest(code, tile, [*outer, SumLoop(last.trips // tile.unroll, last.stride * tile.unroll), steps], 0, 0, 0)
+
+
+def _nest(code: AssemblyText, tile: TileSums, loops: Sequence[SumLoop], at: int, data: int, weights: int) -> None:
+    """The loops from number ``at`` on, whose first operands are so many bytes behind rdi and rsi."""
+    if at == len(loops):
+        _step(code, tile, data, weights)
+        return
+    loop, within = loops[at], loops[at + 1 :]
+    panel = math.prod(each.trips for each in within) * VECTOR_BYTES
+    if _is_written_out(tile, loops[at:]):
+        for turn in range(loop.trips):
+            _ask(code, tile, at)
+            _nest(code, tile, loops, at + 1, data + turn * loop.stride, weights + turn * panel)
+        return
+    move = loop.stride
+    with code.repeated(COUNTERS[at], loop.trips):
+        _ask(code, tile, at)
+        _nest(code, tile, loops, at + 1, 0, 0)
+        if _is_written_out(tile, within):
+            code.emit(f"add rsi, {panel}")
+        else:
+            move -= within[0].trips * within[0].stride
+        if move:
+            code.emit(f"add rdi, {move}")
+
+
+def _is_written_out(tile: TileSums, loops: Sequence[SumLoop]) -> bool:
+    """Whether the turns of these loops stand one behind the other; those that ``unroll`` says always do."""
+    products = math.prod(loop.trips for loop in loops) * len(tile.numbers) * len(tile.panels)
+    return len(loops) <= 1 or products <= WRITTEN_OUT
+
+
+def _ask(code: AssemblyText, tile: TileSums, at: int) -> None:
+    """Prefetch, if this is the loop that does."""
+    if tile.prefetch is not None and tile.prefetch.loop == at:
+        code.emit(*(f"prefetcht1 [r9+{place}]" for place in tile.prefetch.places), f"add r9, {tile.prefetch.step}")
+
+
+def _step(code: AssemblyText, tile: TileSums, data: int, weights: int) -> None:
+    """One term of every sum."""
+    held, sums, (panels, numbers) = list(tile.free()), tile.sums(), (len(tile.panels), len(tile.numbers))
+    if panels <= numbers:
+        for panel, place in enumerate(tile.panels):
+            code.emit(f"vmovups zmm{held[panel]}, [rsi+{place + weights}]")
+        for number, place in enumerate(tile.numbers):
+            if panels == 1:
+                code.emit(f"vfmadd231ps zmm{sums[0][number]}, zmm{held[0]}, dword ptr [rdi+{place + data}]{{1to16}}")
+                continue
+            code.emit(f"vbroadcastss zmm{held[panels]}, dword ptr [rdi+{place + data}]")
+            for panel in range(panels):
+                code.emit(f"vfmadd231ps zmm{sums[panel][number]}, zmm{held[panel]}, zmm{held[panels]}")
+        return
+    for number, place in enumerate(tile.numbers):
+        code.emit(f"vbroadcastss zmm{held[number]}, dword ptr [rdi+{place + data}]")
+    for panel, place in enumerate(tile.panels):
+        if numbers == 1:
+            code.emit(f"vfmadd231ps zmm{sums[panel][0]}, zmm{held[0]}, [rsi+{place + weights}]")
+            continue
+        code.emit(f"vmovups zmm{held[numbers]}, [rsi+{place + weights}]")
+        for number in range(numbers):
+            code.emit(f"vfmadd231ps zmm{sums[panel][number]}, zmm{held[number]}, zmm{held[numbers]}")

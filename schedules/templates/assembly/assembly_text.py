@@ -61,7 +61,10 @@ class AssemblyText:
 
     def constant(self, value: float) -> str:
         """The memory operand that spreads a float32 over a vector."""
-        bits = struct.unpack("<I", struct.pack("<f", value))[0]
+        return self.constant_bits(struct.unpack("<I", struct.pack("<f", value))[0])
+
+    def constant_bits(self, bits: int) -> str:
+        """As ``constant``, of a number of 32 bits."""
         name = self._constants.setdefault(bits, f".Lc{len(self._constants)}")
         return f"dword ptr [rip+{name}]{{1to16}}"
 

@@ -6,7 +6,7 @@ makes it.
 
     job:   r13 its first block of channels    r12 its weights    r9 the weights that are asked for ahead
     tile:  rbx its first pixel    r14 bytes to its place in the result    r10 tiles left in the row
-    stack: rows of tiles left, chunks of the sum left, and rows of the image with their borders
+    stack: rows of tiles left, chunks of the sum left, room for sums, and rows of the image with their borders
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from tvm import tirx
 from schedules.config import Config
 from schedules.target import Target
 from schedules.templates.assembly.assembly_text import VECTOR_BYTES, AssemblyText
-from schedules.templates.assembly.epilogue_code import Epilogue, OutOfScope
+from schedules.templates.assembly.elements import OutOfScope
+from schedules.templates.assembly.epilogue_code import SCRATCH_BYTES, Epilogue
 from schedules.templates.assembly.image_rows import FLOAT, BorderedRows, Image, check_image
-from schedules.templates.assembly.tile_sums import Prefetch, SumLoop, TileSums, add_up, clear
+from schedules.templates.assembly.tile_sums import Prefetch, SumLoop, TileSums
 from schedules.templates.common.prefetch import share_of_lines
 from schedules.templates.common.structure import Anchor
 
 STACK_BYTES = 64 * 1024
 """Most bytes of a job's own rows of the image, which lie on the stack; the scheduled program's buffers do the same."""
 
-ROWS_LEFT, CHUNKS_LEFT, OWN_ROWS = "[rsp]", "[rsp+8]", VECTOR_BYTES
+ROWS_LEFT, CHUNKS_LEFT, SCRATCH, OWN_ROWS = "[rsp]", "[rsp+8]", VECTOR_BYTES, VECTOR_BYTES + SCRATCH_BYTES
 """Places on the stack."""
 
 
@@ -188,42 +189,8 @@ class Conv2dAssembly:
         )
         results = [[k * self._plane + h * self._line + w * VECTOR_BYTES for h, w in at] for k in range(self._to)]
         code.emit("mov rdi, rbx", "mov rsi, r12")
-        begun, ended = code.label("begun"), code.label("ended")
-        if self._chunks > 1:
-            follows = code.label("follows")
-            code.emit(f"cmp qword ptr {CHUNKS_LEFT}, {self._chunks}", f"jne {follows}")
-            clear(code, tile)
-            code.emit(f"jmp {begun}")
-            code.place(follows)
-            self._pass_sums(tile, results, load=True)
-            code.place(begun)
-        else:
-            clear(code, tile)
-        add_up(code, tile)
-        if self._chunks > 1:
-            last = code.label("last")
-            code.emit(f"cmp qword ptr {CHUNKS_LEFT}, 1", f"je {last}")
-            self._pass_sums(tile, results, load=False)
-            code.emit(f"jmp {ended}")
-            code.place(last)
-        self._finish(tile, results)
-        code.place(ended)
+        self._epilogue.tile(code, tile, results, SCRATCH, (self._chunks, CHUNKS_LEFT))
         code.emit(f"add rbx, {width * strides[1] * image.pixel}", f"add r14, {width * VECTOR_BYTES}")
-
-    def _pass_sums(self, tile: TileSums, results: list[list[int]], load: bool) -> None:
-        """Partial sums from the result, or to it."""
-        self._code.emit(f"mov r8, [r11+{8 * (len(self._anchor.shapes) - 1)}]", "add r8, r14")
-        for registers, places in zip(tile.sums(), results, strict=True):
-            for register, place in zip(registers, places, strict=True):
-                memory = f"[r8+{place}]"
-                self._code.emit(f"vmovups zmm{register}, {memory}" if load else f"vmovups {memory}, zmm{register}")
-
-    def _finish(self, tile: TileSums, results: list[list[int]]) -> None:
-        """The epilogue of every sum, and its result to memory."""
-        self._epilogue.begin(self._code)
-        for block, (registers, places) in enumerate(zip(tile.sums(), results, strict=True)):
-            for register, place in zip(registers, places, strict=True):
-                self._epilogue.store(self._code, register, tile.free(), block, place)
 
     def _ahead(self) -> Prefetch | None:
         """Which lines of weights each turn of a loop of the sum asks for, as ``conv2d._prefetch`` has them."""

@@ -8,7 +8,7 @@ from tvm import tirx
 from tvm.ir import Call
 
 from schedules.templates.assembly.assembly_text import VECTOR_BYTES, AssemblyText
-from schedules.templates.assembly.epilogue_code import OutOfScope
+from schedules.templates.assembly.elements import OutOfScope
 from schedules.templates.common.structure import Anchor, blocks_in_order, nodes_below
 
 FLOAT = 4

@@ -42,13 +42,17 @@ class Prefetch:
 
     Attributes:
         loop: its number, from outermost.
-        places: bytes from r9 to each line.
-        step: by which r9 moves on.
+        places: bytes from the base to each line.
+        step: by which the base moves on; 0 for rsi, which moves by itself.
+        base: a register.
+        locality: the instruction's end, "t0" for L1 or "t1" for L2.
     """
 
     loop: int
     places: tuple[int, ...]
     step: int
+    base: str = "r9"
+    locality: str = "t1"
 
 
 @dataclass(frozen=True)
@@ -100,12 +104,12 @@ def _nest(code: AssemblyText, tile: TileSums, loops: Sequence[SumLoop], at: int,
     panel = math.prod(each.trips for each in within) * VECTOR_BYTES
     if _is_written_out(tile, loops[at:]):
         for turn in range(loop.trips):
-            _ask(code, tile, at)
+            _ask(code, tile, at, weights + turn * panel)
             _nest(code, tile, loops, at + 1, data + turn * loop.stride, weights + turn * panel)
         return
     move = loop.stride
     with code.repeated(COUNTERS[at], loop.trips):
-        _ask(code, tile, at)
+        _ask(code, tile, at, 0)
         _nest(code, tile, loops, at + 1, 0, 0)
         if _is_written_out(tile, within):
             code.emit(f"add rsi, {panel}")
@@ -121,10 +125,15 @@ def _is_written_out(tile: TileSums, loops: Sequence[SumLoop]) -> bool:
     return len(loops) <= 1 or products <= WRITTEN_OUT
 
 
-def _ask(code: AssemblyText, tile: TileSums, at: int) -> None:
-    """Prefetch, if this is the loop that does."""
-    if tile.prefetch is not None and tile.prefetch.loop == at:
-        code.emit(*(f"prefetcht1 [r9+{place}]" for place in tile.prefetch.places), f"add r9, {tile.prefetch.step}")
+def _ask(code: AssemblyText, tile: TileSums, at: int, weights: int) -> None:
+    """Prefetch, if this is the loop that does; ``weights`` is where the turn's begin, behind rsi."""
+    asked = tile.prefetch
+    if asked is None or asked.loop != at:
+        return
+    moved = 0 if asked.step else weights
+    code.emit(*(f"prefetch{asked.locality} [{asked.base}+{place + moved}]" for place in asked.places))
+    if asked.step:
+        code.emit(f"add {asked.base}, {asked.step}")
 
 
 def _step(code: AssemblyText, tile: TileSums, data: int, weights: int) -> None:

@@ -15,7 +15,8 @@ from tvm import tirx
 from schedules.config import Config
 from schedules.target import Target
 from schedules.templates.assembly.assembly_text import OF_THREAD, VECTOR_BYTES, AssemblyText
-from schedules.templates.assembly.epilogue_code import Epilogue, OutOfScope
+from schedules.templates.assembly.elements import OutOfScope
+from schedules.templates.assembly.epilogue_code import Epilogue
 from schedules.templates.assembly.image_rows import FLOAT, BorderedRows, Image, check_image
 from schedules.templates.assembly.straight_transform import StraightTransform
 from schedules.templates.assembly.tile_sums import Prefetch, SumLoop, TileSums, add_up, clear

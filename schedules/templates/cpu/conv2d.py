@@ -55,7 +55,7 @@ from schedules.templates.amx import amx_conv2d
 from schedules.templates.amx.amx_ir import MOST_ROWS
 from schedules.templates.amx.amx_product import ALGORITHM, MOST_COLUMNS, has_amx
 from schedules.templates.assembly.conv2d_assembly import Conv2dAssembly
-from schedules.templates.assembly.epilogue_code import OutOfScope
+from schedules.templates.assembly.elements import OutOfScope
 from schedules.templates.assembly.winograd_assembly import WinogradAssembly
 from schedules.templates.common.prefetch import FEWEST_TILES, Panel, prefetch_next
 from schedules.templates.common.register_tile import MOST_NUMBERS, registers_of, tile_order, tile_registers, unroll_tile

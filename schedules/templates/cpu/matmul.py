@@ -32,6 +32,8 @@ from schedules.target import Target
 from schedules.templates.amx import amx_matmul
 from schedules.templates.amx.amx_ir import MOST_ROWS
 from schedules.templates.amx.amx_product import ALGORITHM, MOST_COLUMNS, amx_cycles, chosen, has_amx, pack_tiles, terms
+from schedules.templates.assembly.elements import OutOfScope
+from schedules.templates.assembly.matmul_assembly import Asking, MatmulAssembly
 from schedules.templates.common.prefetch import FEWEST_TILES, OFTEN, Panel, prefetch_ahead, prefetch_next
 from schedules.templates.common.ranking import CYCLES, ranked
 from schedules.templates.common.register_tile import few_registers, registers_of, spread, unroll_tile
@@ -164,6 +166,16 @@ class MatmulTemplate(MarkedTemplate):
         if not chosen(config) or anchor.form is None:
             return {}
         return {anchor.weight: Repack("amx", partial(pack_tiles, quad=anchor.form.depth))}
+
+    def assembly(self, func: tirx.PrimFunc, anchor: Anchor, config: Config, target: Target, symbol: str) -> str:
+        """Float32 in AVX-512."""
+        if chosen(config):
+            return ""
+        asking = Asking(AHEAD, self._between_prefetches(anchor, config), self._tiles(anchor, config))
+        try:
+            return MatmulAssembly(func, anchor, config, target, asking, symbol).text()
+        except OutOfScope:
+            return ""
 
     def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:
         """Rewrite ``sch`` in place."""

@@ -1,0 +1,328 @@
+"""Arithmetic of single elements, read from a program and written as AVX-512 instructions, a vector of them at a time.
+
+A value is computed once however often it is read, a product that is only added is one instruction with the sum (as the
+compiler makes it), and what lies in memory is read by the instruction that needs it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tvm import tirx
+from tvm.ir import Call, Var
+from tvm.ir.expr import TensorLoad
+
+from schedules.templates.assembly.assembly_text import AssemblyText
+
+
+class OutOfScope(Exception):  # noqa: N818 - an answer, not an error
+    """No assembly is written for this kernel; the compiler makes it."""
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A tensor that is read.
+
+    Attributes:
+        parameter: its number among the kernel's.
+        strides: elements from one to the next along each axis of the result; 0 where it has one for all.
+    """
+
+    parameter: int
+    strides: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Value:
+    """One value of a program of elements.
+
+    Attributes:
+        name: "sum", "operand", "constant", or what is done to ``of``.
+        of: numbers of the values that it is computed from.
+        operand: the tensor that it is read from.
+        bits: of a constant, or the instruction's own number.
+    """
+
+    name: str
+    of: tuple[int, ...] = ()
+    operand: Operand | None = None
+    bits: int = 0
+
+
+ARITHMETIC = {
+    tirx.Add: "add",
+    tirx.Sub: "sub",
+    tirx.Mul: "mul",
+    tirx.Div: "div",
+    tirx.Max: "max",
+    tirx.Min: "min",
+}
+COMPARED = {tirx.LT: 1, tirx.LE: 2, tirx.GT: 14, tirx.GE: 13, tirx.EQ: 0, tirx.NE: 4}
+"""Comparison → its number in vcmpps; those that are false for NaN but the last."""
+INTEGERS = {"add": "vpaddd", "sub": "vpsubd"}
+SHIFTS = {"tirx.shift_left": "vpslld", "tirx.shift_right": "vpsrad"}
+BITS = {"tirx.bitwise_and": "vpandd", "tirx.bitwise_or": "vpord"}
+ROUNDED = {"tirx.floor": 9, "tirx.nearbyint": 8, "tirx.ceil": 10, "tirx.trunc": 11}
+"""Rounding → its number in vrndscaleps, exceptions suppressed."""
+MEMORY = ("operand", "constant")
+WIDE = 0xFFFFFFFF
+
+
+@dataclass
+class Elements:
+    """A program of elements, in order: the last value is the result.
+
+    Attributes:
+        params: of the kernel.
+        known: buffers within the kernel, and the value of their element at the same place.
+    """
+
+    params: Sequence[Var]
+    known: dict[Var, int] = field(default_factory=dict)
+    values: list[Value] = field(default_factory=list)
+    _numbers: dict[Value, int] = field(default_factory=dict)
+    _bound: dict[Var, int] = field(default_factory=dict)
+
+    def add(self, value: Value) -> int:
+        """The number of ``value``."""
+        if value not in self._numbers:
+            self._numbers[value] = len(self.values)
+            self.values.append(value)
+        return self._numbers[value]
+
+    def operands(self) -> list[Operand]:
+        """All tensors that are read, each once."""
+        return [value.operand for value in self.values if value.operand is not None]
+
+    def read(self, value: tirx.Expr, axes: Sequence[Var]) -> int:
+        """The number of what ``value`` computes in a block with these axes.
+
+        Raises:
+            OutOfScope: for what has no instructions here.
+        """
+        dtype = str(value.ty.dtype)
+        if dtype not in ("float32", "int32"):
+            raise OutOfScope(f"elements of {dtype}")
+        if isinstance(value, tirx.FloatImm):
+            return self.add(Value("constant", bits=struct.unpack("<I", struct.pack("<f", value.value))[0]))
+        if isinstance(value, tirx.IntImm):
+            return self.add(Value("constant", bits=int(value.value) & WIDE))
+        if isinstance(value, Var) and value in self._bound:
+            return self._bound[value]
+        if isinstance(value, tirx.Let):
+            self._bound[value.var] = self.read(value.value, axes)
+            return self.read(value.body, axes)
+        if isinstance(value, TensorLoad):
+            return self._load(value, axes)
+        if isinstance(value, tirx.Select) and type(value.condition) in COMPARED:
+            condition = value.condition
+            if str(condition.a.ty.dtype) != "float32":
+                raise OutOfScope("integers are compared")
+            parts = condition.a, condition.b, value.true_value, value.false_value
+            of = tuple(self.read(part, axes) for part in parts)
+            return self.add(Value("select", of, bits=COMPARED[type(condition)]))
+        if isinstance(value, tirx.Cast):
+            return self._cast(value, axes)
+        if isinstance(value, Call):
+            return self._call(value, axes)
+        name = ARITHMETIC.get(type(value))
+        if name is None or (dtype == "int32" and name not in INTEGERS):
+            raise OutOfScope(f"{type(value).__name__} of {dtype}")
+        of = self.read(value.a, axes), self.read(value.b, axes)
+        return self.add(Value(INTEGERS[name] if dtype == "int32" else name, of))
+
+    def _load(self, load: TensorLoad, axes: Sequence[Var]) -> int:
+        same = [index.same_as(axis) for index, axis in zip(load.indices, axes, strict=False)]
+        if load.source in self.known:
+            if not all(same) or len(load.indices) != len(axes):
+                raise OutOfScope("an element of another place")
+            return self.known[load.source]
+        number = next((at for at, param in enumerate(self.params) if param.same_as(load.source)), None)
+        shape = [int(extent) for extent in load.source.ty.shape]
+        if number is None or len(shape) != len(axes) or str(load.ty.dtype) != "float32":
+            raise OutOfScope("a tensor that is computed elsewhere, has other axes or other numbers")
+        strides, step = [], 1
+        for index, alike, extent in reversed(list(zip(load.indices, same, shape, strict=True))):
+            if not alike and not (isinstance(index, tirx.IntImm) and int(index.value) == 0):
+                raise OutOfScope("an element of another place")
+            strides.append(step if alike and extent > 1 else 0)
+            step *= extent
+        if strides[0] != 1:
+            raise OutOfScope("one number for all lanes")
+        return self.add(Value("operand", operand=Operand(number, tuple(reversed(strides)))))
+
+    def _cast(self, cast: tirx.Cast, axes: Sequence[Var]) -> int:
+        number = self.read(cast.value, axes)
+        given, wanted = str(cast.value.ty.dtype), str(cast.ty.dtype)
+        if given == wanted:
+            return number
+        return self.add(Value("vcvttps2dq" if wanted == "int32" else "vcvtdq2ps", (number,)))
+
+    def _call(self, call: Call, axes: Sequence[Var]) -> int:
+        name = str(getattr(call.op, "name", ""))
+        if name == "tirx.reinterpret":
+            return self.read(call.args[0], axes)
+        if name == "tirx.sqrt":
+            return self.add(Value("vsqrtps", (self.read(call.args[0], axes),)))
+        if name in ROUNDED:
+            return self.add(Value("vrndscaleps", (self.read(call.args[0], axes),), bits=ROUNDED[name]))
+        if name in SHIFTS and isinstance(call.args[1], tirx.IntImm):
+            return self.add(Value(SHIFTS[name], (self.read(call.args[0], axes),), bits=int(call.args[1].value)))
+        if name in BITS:
+            return self.add(Value(BITS[name], (self.read(call.args[0], axes), self.read(call.args[1], axes))))
+        raise OutOfScope(f"a call of {name}")
+
+    def fused(self) -> list[Value]:
+        """The values with products that only a sum reads made one with it."""
+        values = list(self.values)
+        readers: dict[int, list[int]] = {}
+        for number, value in enumerate(values):
+            for each in value.of:
+                readers.setdefault(each, []).append(number)
+        for number, value in enumerate(values):
+            if value.name not in ("add", "sub"):
+                continue
+            for at in (0, 1):
+                product, other = value.of[at], value.of[1 - at]
+                if values[product].name == "mul" and readers[product] == [number] and product != other:
+                    name = "fmadd" if value.name == "add" else ("fmsub", "fnmadd")[at]
+                    values[number] = Value(name, (*values[product].of, other))
+                    values[product] = Value("gone")
+                    break
+        return values
+
+
+class Writer:
+    """Writes the instructions of one vector of elements.
+
+    Args:
+        values: as ``Elements.fused`` has them.
+        total: register of the sum; it may be overwritten.
+        free: registers that may be used.
+        places: memory operand of every tensor's vector.
+
+    Raises:
+        OutOfScope: if there are too few registers.
+    """
+
+    def __init__(
+        self,
+        code: AssemblyText,
+        values: Sequence[Value],
+        total: int,
+        free: Sequence[int],
+        places: Mapping[Operand, str],
+    ) -> None:
+        self._code, self._values, self._places = code, values, places
+        self._free, self._total = list(free), total
+        self._where: dict[int, int] = {}
+        self._left = [0] * len(values)
+        for value in values:
+            for number in value.of:
+                self._left[number] += 1
+        self._left[-1] += 1
+
+    def write(self) -> int:
+        """The register of the result."""
+        for number, value in enumerate(self._values):
+            if value.name == "sum":
+                self._where[number] = self._total
+            elif value.name not in (*MEMORY, "gone"):
+                self._where[number] = self._compute(value)
+        last = len(self._values) - 1
+        return self._where[last] if last in self._where else self._loaded(last)[0]
+
+    def _take(self) -> int:
+        if not self._free:
+            raise OutOfScope("more intermediate results than registers")
+        return self._free.pop()
+
+    def _memory(self, number: int) -> str:
+        value = self._values[number]
+        if value.operand is not None:
+            return f"[{self._places[value.operand]}]"
+        return self._code.constant_bits(value.bits)
+
+    def _loaded(self, number: int) -> tuple[int, bool]:
+        """The register of a value, and whether it is to be given back after use, which it is told of here."""
+        self._left[number] -= 1
+        if number in self._where:
+            return self._where[number], self._left[number] == 0
+        register, memory = self._take(), self._memory(number)
+        load = "vbroadcastss" if memory.endswith("{1to16}") else "vmovups"
+        self._code.emit(f"{load} zmm{register}, {memory.removesuffix('{1to16}')}")
+        return register, True
+
+    def _source(self, number: int) -> tuple[str, int | None]:
+        """The last operand of an instruction, which may lie in memory, and the register to give back."""
+        if number in self._where:
+            register, ends = self._loaded(number)
+            return f"zmm{register}", register if ends else None
+        self._left[number] -= 1
+        return self._memory(number), None
+
+    def _compute(self, value: Value) -> int:
+        if value.name == "select":
+            return self._select(value)
+        if len(value.of) == 3:
+            return self._multiplied_and_added(value)
+        if len(value.of) == 1:
+            source, ends = self._source(value.of[0])
+            target = self._take() if ends is None else ends
+            number = f", {value.bits}" if value.name in ("vrndscaleps", "vpslld", "vpsrad") else ""
+            self._code.emit(f"{value.name} zmm{target}, {source}{number}")
+            return target
+        left, right = value.of
+        if value.name in ("add", "mul", "vpaddd", "vpandd", "vpord") and left not in self._where:
+            left, right = right, left
+        register, ends = self._loaded(left)
+        source, other = self._source(right)
+        target = register if ends else self._take() if other is None else other
+        name = value.name if value.name.startswith("v") else f"v{value.name}ps"
+        self._code.emit(f"{name} zmm{target}, zmm{register}, {source}")
+        self._free.extend(each for each in (register if ends else None, other) if each not in (None, target))
+        return target
+
+    def _multiplied_and_added(self, value: Value) -> int:
+        """a · b + c, or with other signs: the result takes the place of the operand that nothing else reads."""
+        a, b, c = value.of
+        ends = {each: each in self._where and self._left[each] == value.of.count(each) for each in value.of}
+        if ends[c]:
+            target, _ = self._loaded(c)
+            if a not in self._where and b in self._where:
+                a, b = b, a
+            register, over = self._loaded(a)
+            source, other = self._source(b)
+            self._code.emit(f"v{value.name}231ps zmm{target}, zmm{register}, {source}")
+            kept = target
+        else:
+            if not ends[a] and ends[b]:
+                a, b = b, a
+            target, over = self._loaded(a)
+            if not over:
+                copy = self._take()
+                self._code.emit(f"vmovaps zmm{copy}, zmm{target}")
+                target = copy
+            register, over = self._loaded(b)
+            source, other = self._source(c)
+            self._code.emit(f"v{value.name}213ps zmm{target}, zmm{register}, {source}")
+            kept = target
+        self._free.extend({each for each in (register if over else None, other) if each not in (None, kept)})
+        return kept
+
+    def _select(self, value: Value) -> int:
+        """vcmpps and a blend."""
+        a, b, true, false = value.of
+        left, left_ends = self._loaded(a)
+        source, right_ends = self._source(b)
+        self._code.emit(f"vcmpps k1, zmm{left}, {source}, {value.bits}")
+        self._free.extend(each for each in {left if left_ends else None, right_ends} if each is not None)
+        first, first_ends = self._loaded(false)
+        source, second_ends = self._source(true)
+        target = first if first_ends else self._take() if second_ends is None else second_ends
+        self._code.emit(f"vblendmps zmm{target}{{k1}}, zmm{first}, {source}")
+        ended = {first if first_ends else None, second_ends} - {None, target}
+        self._free.extend(each for each in ended if each is not None)
+        return target

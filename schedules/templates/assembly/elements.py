@@ -10,6 +10,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call, Var
 from tvm.ir.expr import TensorLoad
@@ -134,24 +135,24 @@ class Elements:
         return self.add(Value(INTEGERS[name] if dtype == "int32" else name, of))
 
     def _load(self, load: TensorLoad, axes: Sequence[Var]) -> int:
-        same = [index.same_as(axis) for index, axis in zip(load.indices, axes, strict=False)]
         if load.source in self.known:
-            if not all(same) or len(load.indices) != len(axes):
+            if len(load.indices) != len(axes) or not all(map(tvm_ffi.Object.same_as, load.indices, axes)):
                 raise OutOfScope("an element of another place")
             return self.known[load.source]
         number = next((at for at, param in enumerate(self.params) if param.same_as(load.source)), None)
-        shape = [int(extent) for extent in load.source.ty.shape]
-        if number is None or len(shape) != len(axes) or str(load.ty.dtype) != "float32":
-            raise OutOfScope("a tensor that is computed elsewhere, has other axes or other numbers")
-        strides, step = [], 1
-        for index, alike, extent in reversed(list(zip(load.indices, same, shape, strict=True))):
-            if not alike and not (isinstance(index, tirx.IntImm) and int(index.value) == 0):
+        if number is None or str(load.ty.dtype) != "float32":
+            raise OutOfScope("a tensor that is computed elsewhere, or of other numbers")
+        strides, step = [0] * len(axes), 1
+        for index, extent in reversed(list(zip(load.indices, load.source.ty.shape, strict=True))):
+            axis = next((at for at, axis in enumerate(axes) if index.same_as(axis)), None)
+            if axis is None and not (isinstance(index, tirx.IntImm) and int(index.value) == 0):
                 raise OutOfScope("an element of another place")
-            strides.append(step if alike and extent > 1 else 0)
-            step *= extent
-        if strides[0] != 1:
+            if axis is not None and int(extent) > 1:
+                strides[axis] += step
+            step *= int(extent)
+        if strides[-1] != 1:
             raise OutOfScope("one number for all lanes")
-        return self.add(Value("operand", operand=Operand(number, tuple(reversed(strides)))))
+        return self.add(Value("operand", operand=Operand(number, tuple(strides))))
 
     def _cast(self, cast: tirx.Cast, axes: Sequence[Var]) -> int:
         number = self.read(cast.value, axes)

@@ -49,6 +49,15 @@ class Lowering(Protocol):
         ...
 
 
+ASSEMBLER = "as"
+"""The system's, which comes with its linker."""
+
+
+def can_assemble(target: Target) -> bool:
+    """Whether this machine's assembler, if it has one, is of ``target``'s architecture."""
+    return not is_foreign(target.architecture) and shutil.which(ASSEMBLER) is not None
+
+
 def object_of(library: str) -> str:
     """The object file beside a library."""
     return library.removesuffix(".so") + ".o"
@@ -69,7 +78,7 @@ class Builder:
         self._lowering = lowering
         self._linker = shutil.which("ld.lld") or shutil.which("ld")
         self._is_foreign = is_foreign(target.architecture)
-        self._assembler = None if self._is_foreign else shutil.which("as")
+        self._assembles = can_assemble(target)
         self._cache = cache
         self._surroundings = () if cache is None else surroundings(target)
 
@@ -85,7 +94,7 @@ class Builder:
                 Path(object_of(job.library)).write_bytes(known.objects)
                 return Built(time.perf_counter() - start, self._linked(job.library), trace=known.trace)
             func = load_program(Path(job.program).read_text())
-            text = self._lowering.assembly(func, job.config, self._target, job.symbol) if self._assembler else ""
+            text = self._lowering.assembly(func, job.config, self._target, job.symbol) if self._assembles else ""
             if text:
                 stage = "compile_error"
                 code_hash = self._assembled(text, job.library)
@@ -109,8 +118,7 @@ class Builder:
 
     def _assembled(self, text: str, library: str) -> str:
         """As ``compile``, of a kernel in assembly."""
-        command = [str(self._assembler), "-o", object_of(library), "-"]
-        done = subprocess.run(command, input=text, text=True, capture_output=True)
+        done = subprocess.run([ASSEMBLER, "-o", object_of(library), "-"], input=text, text=True, capture_output=True)
         if done.returncode:
             raise CompileError(f"the assembler refused a kernel: {done.stderr.strip().splitlines()[-1]}")
         return self._linked(library)

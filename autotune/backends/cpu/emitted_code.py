@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import tvm
 
+from autotune.measure.kernel_builder import can_assemble
 from schedules.config import Config
-from schedules.lower import load_program, lower, tvm_target
+from schedules.errors import UsageError
+from schedules.lower import assembly, load_program, lower, tvm_target
 from schedules.target import Target
 from schedules.templates.common.indices import exact_indices
 from schedules.templates.cpu.passes import compiled
@@ -17,10 +19,15 @@ TVM_FORMS = {"llvm": "ll", "asm": "asm"}
 
 def emitted(program: str, config: Config, target: Target, form: str) -> str:
     """As ``Backend.emit``."""
-    func = lower(load_program(program), config, target).mod["main"]
     if form == "tir":
+        func = lower(load_program(program), config, target).mod["main"]
         return str(tvm.IRModule({"main": exact_indices(func)}).script())
-    code = str(compiled(func, "main", tvm_target(target)).mod.inspect_source(TVM_FORMS.get(form, "asm")))
+    code = assembly(load_program(program), config, target, "main") if can_assemble(target) else ""
+    if code and form == "llvm":
+        raise UsageError("this kernel is written as assembly and not by LLVM; see it with --emit asm or --emit tir")
+    if not code:
+        func = lower(load_program(program), config, target).mod["main"]
+        code = str(compiled(func, "main", tvm_target(target)).mod.inspect_source(TVM_FORMS.get(form, "asm")))
     return _hot_loop(code) if form == "loop" else code
 
 

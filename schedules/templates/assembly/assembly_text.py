@@ -177,7 +177,10 @@ class AssemblyText:
         hooks = [line for name in HOOKS for line in _hook(name)]
         head = [".intel_syntax noprefix", ".text"]
         data = [".section .rodata", ".p2align 2", *constants, *self._data]
-        return "\n".join([*head, *self._lines, *data, *hooks, '.section .note.GNU-stack,"",@progbits', ""])
+        lines = [*head, *self._lines, *data, *hooks, '.section .note.GNU-stack,"",@progbits']
+        # As compilers lay it out: labels at the margin, then instructions, then operands.
+        laid_out = [line if line.endswith(":") else "\t" + line.replace(" ", "\t", 1) for line in lines]
+        return "\n".join([*laid_out, ""])
 
 
 def _hook(name: str) -> list[str]:

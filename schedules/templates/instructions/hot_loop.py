@@ -10,7 +10,7 @@ JUMP = re.compile(r"\t(?:b|b\.\w+|cbn?z|tbn?z|j\w+|b(?:eq|ne|lt|ge)[zu]?u?)\t(?:
 PRODUCT = re.compile(
     r"\t(?:fmla|[su]{1,2}dot|bfdot|[su]{1,2}mmla|bfmmla|vfmadd\w+|vpdpbusd|vpmaddwd|vdpbf16ps|vfmacc\.\w+)\t"
 )
-STACK = re.compile(r"\[sp|\(%rsp|, -?\w*\(sp\)")
+STACK = re.compile(r"\[r?sp|\(%rsp|, -?\w*\(sp\)")
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ def hot_loop(assembly: str) -> HotLoop | None:
     """The innermost loop with the most products; None in code without loops that have one.
 
     Args:
-        assembly: as LLVM writes it, of x86-64, AArch64 or RISC-V.
+        assembly: as LLVM and ``assembly_text.py`` write it, of x86-64, AArch64 or RISC-V.
     """
     lines = assembly.splitlines()
     labels = {found.group(1): at for at, line in enumerate(lines) if (found := LABEL.match(line))}

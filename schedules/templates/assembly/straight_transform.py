@@ -1,11 +1,11 @@
-"""The transform of a Winograd tile, matrix · tile · matrixᵀ, in AVX-512 (``cpu/winograd_transforms.py``)."""
+"""The transform of a Winograd tile, matrix · tile · matrixᵀ, in AVX-512 (``common/winograd_transforms.py``)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
 from schedules.templates.assembly.assembly_text import VECTOR_BYTES, AssemblyText
-from schedules.templates.cpu.winograd_transforms import Matrix
+from schedules.templates.common.winograd_transforms import Matrix
 
 KEPT = range(8, 28)
 """Registers for what lies between both sides of a transform; the rest of it lies on the stack."""

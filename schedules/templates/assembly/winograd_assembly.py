@@ -22,7 +22,7 @@ from schedules.templates.assembly.straight_transform import StraightTransform
 from schedules.templates.assembly.tile_sums import Prefetch, SumLoop, TileSums, add_up, clear
 from schedules.templates.common.prefetch import share_of_lines
 from schedules.templates.common.structure import Anchor
-from schedules.templates.cpu.winograd_transforms import AT, BT
+from schedules.templates.common.winograd_transforms import AT, BT
 
 COUNT, SECOND, THIRD = "[rsp]", "[rsp+8]", "[rsp+16]"
 """Counters on the stack, and behind them what a transform keeps there."""

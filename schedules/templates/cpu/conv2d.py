@@ -73,10 +73,10 @@ from schedules.templates.common.structure import (
     places,
 )
 from schedules.templates.common.windows import Window, pad_spatial
+from schedules.templates.common.winograd_transforms import BT
 from schedules.templates.cpu import winograd
 from schedules.templates.cpu.conv2d_features import features, first_guesses
 from schedules.templates.cpu.window_tiles import place_padding
-from schedules.templates.cpu.winograd_transforms import BT
 from schedules.templates.instructions.dots import depth_axes, form_of, multiplied, use_dot
 from schedules.templates.instructions.row_pairs import apart, use_pairs
 from schedules.templates.template import MarkedTemplate

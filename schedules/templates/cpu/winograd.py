@@ -35,7 +35,7 @@ from schedules.templates.common.prefetch import Panel, prefetch_next
 from schedules.templates.common.register_tile import spread, tile_order, unroll_tile
 from schedules.templates.common.splice import long
 from schedules.templates.common.structure import Anchor, inline_epilogue, parallel_outer
-from schedules.templates.cpu.winograd_transforms import AT, BT, G, straight
+from schedules.templates.common.winograd_transforms import AT, BT, G, straight
 from schedules.templates.instructions.dots import DotForm, is_slow
 
 INPUT, OUTPUT = "input_transform", "output_transform"

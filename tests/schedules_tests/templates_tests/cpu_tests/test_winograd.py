@@ -14,10 +14,10 @@ from schedules.config import Config
 from schedules.lower import claim, loss, repack
 from schedules.target import Target
 from schedules.templates.common.windows import Window
+from schedules.templates.common.winograd_transforms import AT, BT
+from schedules.templates.common.winograd_transforms import G as GT
 from schedules.templates.cpu.conv2d import conv2d
 from schedules.templates.cpu.winograd import transform_weight
-from schedules.templates.cpu.winograd_transforms import AT, BT
-from schedules.templates.cpu.winograd_transforms import G as GT
 from tests.schedules_tests.programs import Array, from_te, run
 
 TARGET = Target(kind="llvm", isa="avx512", threads=2)

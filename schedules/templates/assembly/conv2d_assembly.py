@@ -1,11 +1,11 @@
-"""Direct convolution of float32 in AVX-512, written as assembly (``cpu/conv2d.py`` has the loops and the notation).
+"""Direct convolution in AVX-512, written as assembly (``cpu/conv2d.py`` has the loops and the notation).
 
 The same loops, tiles and order of sums as the scheduled program has, so a config means the same. Where a kernel is out
-of what is written here (other types, groups that straddle blocks, an epilogue that is no arithmetic), the compiler
-makes it.
+of what is written here (other instructions, groups that straddle blocks, an epilogue that is no arithmetic), the
+compiler makes it.
 
     job:   r13 its first block of channels    r12 its weights    r9 the weights that are asked for ahead
-    tile:  rbx its first pixel    r14 bytes to its place in the result    r10 tiles left in the row
+    tile:  rbx its first pixel    r14 its place in the result (``Epilogue``)    r10 tiles left in the row
     stack: rows of tiles left, chunks of the sum left, room for sums, and rows of the image with their borders
 """
 
@@ -20,8 +20,8 @@ from schedules.target import Target
 from schedules.templates.assembly.assembly_text import VECTOR_BYTES, AssemblyText
 from schedules.templates.assembly.elements import OutOfScope
 from schedules.templates.assembly.epilogue_code import SCRATCH_BYTES, Epilogue
-from schedules.templates.assembly.image_rows import FLOAT, BorderedRows, Image, check_image
-from schedules.templates.assembly.tile_sums import Prefetch, SumLoop, TileSums
+from schedules.templates.assembly.image_rows import FLOAT, BorderedRows, Image, border_of, check_image
+from schedules.templates.assembly.tile_sums import Prefetch, SumLoop, TileSums, product_of
 from schedules.templates.common.prefetch import share_of_lines
 from schedules.templates.common.structure import Anchor
 
@@ -46,7 +46,8 @@ class Conv2dAssembly:
     def __init__(self, func: tirx.PrimFunc, anchor: Anchor, config: Config, target: Target, symbol: str) -> None:
         if target.isa != "avx512" or config.integer("algorithm"):
             raise OutOfScope("another instruction set or algorithm")
-        check_image(func, anchor)
+        check_image(anchor)
+        self._product = product_of(anchor.form, target)
         batch, blocks, height, width, _ = anchor.spatial
         self._anchor, self._code = anchor, AssemblyText(symbol)
         self._epilogue = Epilogue(func, anchor)
@@ -63,10 +64,10 @@ class Conv2dAssembly:
         self._given = Image.of(anchor, shape[2], shape[3])
         self._own = bool(anchor.padded and config.integer("pad"))
         self._whole = anchor.padded and not self._own
-        (_, kh, _, _), (down, _), (apart, _) = anchor.reduction, anchor.geometry["strides"], anchor.geometry["dilation"]
+        (_, kh, *_), (down, _), (apart, _) = anchor.reduction, anchor.geometry["strides"], anchor.geometry["dilation"]
         rows = (self._rows - 1) * down + (kh - 1) * apart + 1 if self._own else shape[2] + top + bottom
         self._image = Image.of(anchor, rows, shape[3] + left + right) if anchor.padded else self._given
-        self._bordered = BorderedRows(self._given, self._image, top, left)
+        self._bordered = BorderedRows(self._given, self._image, top, left, border_of(func) if anchor.padded else 0)
         self._own_planes = anchor.reduction[0] * anchor.reduction[3] * FLOAT // self._image.pixel
         self._own_bytes = self._own_planes * rows * self._image.row if self._own else 0
         if self._own_bytes > STACK_BYTES:
@@ -172,7 +173,7 @@ class Conv2dAssembly:
     def _tile(self, width: int) -> None:
         """One tile of ``width`` columns; rbx and r14 go on to the next."""
         code, anchor, image = self._code, self._anchor, self._image
-        strides, (_, kh, kw, inner) = anchor.geometry["strides"], anchor.reduction
+        strides, (_, kh, kw, inner, *_) = anchor.geometry["strides"], anchor.reduction
         apart = anchor.geometry["dilation"]
         at = [(h, w) for h in range(self._th) for w in range(width)]
         tile = TileSums(
@@ -186,6 +187,7 @@ class Conv2dAssembly:
             ),
             self._unroll,
             self._prefetch,
+            self._product,
         )
         results = [[k * self._plane + h * self._line + w * VECTOR_BYTES for h, w in at] for k in range(self._to)]
         code.emit("mov rdi, rbx", "mov rsi, r12")

@@ -16,10 +16,15 @@ from tvm.ir import Call, Var
 from tvm.ir.expr import TensorLoad
 
 from schedules.templates.assembly.assembly_text import AssemblyText
+from schedules.templates.common.vector_math import nearest
 
 
 class OutOfScope(Exception):  # noqa: N818 - an answer, not an error
     """No assembly is written for this kernel; the compiler makes it."""
+
+
+SIZES = {"float32": 4, "int32": 4, "bfloat16": 2, "uint8": 1, "int8": 1}
+"""Bytes of a number of each type."""
 
 
 @dataclass(frozen=True)
@@ -29,10 +34,17 @@ class Operand:
     Attributes:
         parameter: its number among the kernel's.
         strides: elements from one to the next along each axis of the result; 0 where it has one for all.
+        dtype: of its numbers.
     """
 
     parameter: int
     strides: tuple[int, ...]
+    dtype: str
+
+    @property
+    def size(self) -> int:
+        """Bytes of a number."""
+        return SIZES[self.dtype]
 
 
 @dataclass(frozen=True)
@@ -62,11 +74,23 @@ ARITHMETIC = {
 }
 COMPARED = {tirx.LT: 1, tirx.LE: 2, tirx.GT: 14, tirx.GE: 13, tirx.EQ: 0, tirx.NE: 4}
 """Comparison → its number in vcmpps; those that are false for NaN but the last."""
-INTEGERS = {"add": "vpaddd", "sub": "vpsubd"}
+INTEGERS = {"add": "vpaddd", "sub": "vpsubd", "mul": "vpmulld", "max": "vpmaxsd", "min": "vpminsd"}
+WIDENED = {"bfloat16": "vpmovzxwd", "uint8": "vpmovzxbd", "int8": "vpmovsxbd"}
+"""Type of numbers in memory → how they become 32 bits; those of bfloat16 are moved up then."""
+NARROW = {"bfloat16": "halves", "uint8": "bytes", "int8": "bytes"}
+"""Type → the value that is stored as such: its lanes still have 32 bits, but those of bfloat16."""
 SHIFTS = {"tirx.shift_left": "vpslld", "tirx.shift_right": "vpsrad"}
 BITS = {"tirx.bitwise_and": "vpandd", "tirx.bitwise_or": "vpord"}
 ROUNDED = {"tirx.floor": 9, "tirx.nearbyint": 8, "tirx.ceil": 10, "tirx.trunc": 11}
 """Rounding → its number in vrndscaleps, exceptions suppressed."""
+NEAREST = nearest(tirx.const(0, "float32"))
+"""What ``vector_math`` makes of a rounding."""
+SPECIAL = {
+    "halves": ("vcvtneps2bf16 ymm{target}, {source}",),
+    "whole": ("vpmovzxwd zmm{target}, {half}", "vpslld zmm{target}, zmm{target}, 16"),
+    "bytes": ("vmovdqu32 zmm{target}, {source}",),
+}
+"""Values that one instruction on a vector of 32 bits does not make."""
 MEMORY = ("operand", "constant")
 WIDE = 0xFFFFFFFF
 
@@ -104,6 +128,10 @@ class Elements:
             OutOfScope: for what has no instructions here.
         """
         dtype = str(value.ty.dtype)
+        if isinstance(value, TensorLoad):
+            return self._load(value, axes)
+        if isinstance(value, tirx.Cast):
+            return self._cast(value, axes)
         if dtype not in ("float32", "int32"):
             raise OutOfScope(f"elements of {dtype}")
         if isinstance(value, tirx.FloatImm):
@@ -115,8 +143,6 @@ class Elements:
         if isinstance(value, tirx.Let):
             self._bound[value.var] = self.read(value.value, axes)
             return self.read(value.body, axes)
-        if isinstance(value, TensorLoad):
-            return self._load(value, axes)
         if isinstance(value, tirx.Select) and type(value.condition) in COMPARED:
             condition = value.condition
             if str(condition.a.ty.dtype) != "float32":
@@ -124,8 +150,6 @@ class Elements:
             parts = condition.a, condition.b, value.true_value, value.false_value
             of = tuple(self.read(part, axes) for part in parts)
             return self.add(Value("select", of, bits=COMPARED[type(condition)]))
-        if isinstance(value, tirx.Cast):
-            return self._cast(value, axes)
         if isinstance(value, Call):
             return self._call(value, axes)
         name = ARITHMETIC.get(type(value))
@@ -140,7 +164,7 @@ class Elements:
                 raise OutOfScope("an element of another place")
             return self.known[load.source]
         number = next((at for at, param in enumerate(self.params) if param.same_as(load.source)), None)
-        if number is None or str(load.ty.dtype) != "float32":
+        if number is None or str(load.ty.dtype) not in SIZES:
             raise OutOfScope("a tensor that is computed elsewhere, or of other numbers")
         strides, step = [0] * len(axes), 1
         for index, extent in reversed(list(zip(load.indices, load.source.ty.shape, strict=True))):
@@ -152,14 +176,27 @@ class Elements:
             step *= int(extent)
         if strides[-1] != 1:
             raise OutOfScope("one number for all lanes")
-        return self.add(Value("operand", operand=Operand(number, tuple(strides))))
+        operand = Operand(number, tuple(strides), str(load.ty.dtype))
+        return self.add(Value("widened" if operand.dtype in WIDENED else "operand", operand=operand))
 
     def _cast(self, cast: tirx.Cast, axes: Sequence[Var]) -> int:
         number = self.read(cast.value, axes)
         given, wanted = str(cast.value.ty.dtype), str(cast.ty.dtype)
-        if given == wanted:
+        value = self.values[number]
+        if value.name == "halves" and wanted == "float32":  # what was rounded to them
+            return self.add(Value("whole", (number,)))
+        if value.name == "bytes" or given not in SIZES or wanted not in SIZES:
+            raise OutOfScope(f"{given} becomes {wanted}")
+        if given == wanted or (given, wanted) == ("bfloat16", "float32"):
             return number
-        return self.add(Value("vcvttps2dq" if wanted == "int32" else "vcvtdq2ps", (number,)))
+        kind = "int32" if given in ("uint8", "int8") else given  # bytes in memory have become 32 bits
+        if (kind, wanted) in (("int32", "uint8"), ("int32", "int8"), ("float32", "bfloat16")):
+            return self.add(Value(NARROW[wanted], (number,)))
+        if kind == wanted:
+            return number
+        if {kind, wanted} == {"int32", "float32"}:
+            return self.add(Value("vcvttps2dq" if wanted == "int32" else "vcvtdq2ps", (number,)))
+        raise OutOfScope(f"{given} becomes {wanted}")
 
     def _call(self, call: Call, axes: Sequence[Var]) -> int:
         name = str(getattr(call.op, "name", ""))
@@ -169,6 +206,8 @@ class Elements:
             return self.add(Value("vsqrtps", (self.read(call.args[0], axes),)))
         if name in ROUNDED:
             return self.add(Value("vrndscaleps", (self.read(call.args[0], axes),), bits=ROUNDED[name]))
+        if call.op.same_as(NEAREST.op) and int(call.args[0]) == int(NEAREST.args[0]):
+            return self.add(Value("vrndscaleps", (self.read(call.args[1], axes),), bits=ROUNDED["tirx.nearbyint"]))
         if name in SHIFTS and isinstance(call.args[1], tirx.IntImm):
             return self.add(Value(SHIFTS[name], (self.read(call.args[0], axes),), bits=int(call.args[1].value)))
         if name in BITS:
@@ -240,6 +279,13 @@ class Writer:
             raise OutOfScope("more intermediate results than registers")
         return self._free.pop()
 
+    def _widened(self, operand: Operand) -> int:
+        target = self._take()
+        self._code.emit(f"{WIDENED[operand.dtype]} zmm{target}, [{self._places[operand]}]")
+        if operand.dtype == "bfloat16":
+            self._code.emit(f"vpslld zmm{target}, zmm{target}, 16")
+        return target
+
     def _memory(self, number: int) -> str:
         value = self._values[number]
         if value.operand is not None:
@@ -267,11 +313,20 @@ class Writer:
     def _compute(self, value: Value) -> int:
         if value.name == "select":
             return self._select(value)
+        if value.operand is not None:
+            return self._widened(value.operand)
         if len(value.of) == 3:
             return self._multiplied_and_added(value)
         if len(value.of) == 1:
             source, ends = self._source(value.of[0])
+            if value.name == "bytes" and ends is not None:
+                return ends
             target = self._take() if ends is None else ends
+            if value.name in SPECIAL:
+                half = source.replace("zmm", "ymm")
+                lines = [line.format(target=target, source=source, half=half) for line in SPECIAL[value.name]]
+                self._code.emit(*lines)
+                return target
             number = f", {value.bits}" if value.name in ("vrndscaleps", "vpslld", "vpsrad") else ""
             self._code.emit(f"{value.name} zmm{target}, {source}{number}")
             return target

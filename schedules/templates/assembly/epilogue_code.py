@@ -9,7 +9,7 @@ from functools import lru_cache
 from tvm import tirx
 
 from schedules.templates.assembly.assembly_text import VECTOR_BYTES, AssemblyText
-from schedules.templates.assembly.elements import Elements, OutOfScope, Value, Writer
+from schedules.templates.assembly.elements import NARROW, SIZES, Elements, OutOfScope, Value, Writer
 from schedules.templates.assembly.tile_sums import TileSums, add_up, clear
 from schedules.templates.common.structure import Anchor, blocks_in_order
 from schedules.templates.common.vector_math import vector_math
@@ -53,11 +53,24 @@ def read_epilogue(func: tirx.PrimFunc, anchor: str, epilogue: tuple[str, ...]) -
     return program
 
 
+def _scaled(place: int, size: int) -> int:
+    """A place among numbers of 4 bytes as one among numbers of ``size`` bytes."""
+    return place * size // FLOAT
+
+
+def _move_on(code: AssemblyText, pointer: str, size: int) -> None:
+    """Move ``pointer`` by as many numbers of ``size`` bytes as there are of 4 bytes in r14."""
+    if size == FLOAT:
+        code.emit(f"add {pointer}, r14")
+    else:
+        code.emit("push r14", f"shr r14, {FLOAT // size // 2}", f"add {pointer}, r14", "pop r14")
+
+
 class Epilogue:
     """What follows an anchor of channel blocks (n, o, h, w, b) or of columns (m, n), and its result.
 
-    It finds the closure in r11, the number of the first block in r13, and bytes to the first element's place in the
-    result in r14. It needs rdi and ``POINTERS``.
+    It finds the closure in r11, the number of the first block in r13, and in r14 the place of the first element in the
+    result, in bytes as if numbers had 4. It needs rdi and ``POINTERS``. Places of other elements are given likewise.
 
     Args:
     Raises:
@@ -67,7 +80,9 @@ class Epilogue:
     def __init__(self, func: tirx.PrimFunc, anchor: Anchor) -> None:
         program = read_epilogue(func, anchor.block, anchor.epilogue)
         self._values, self._operands = program.fused(), program.operands()
-        self._result = len(anchor.shapes) - 1
+        self._result, self._dtype = len(anchor.shapes) - 1, str(func.params[-1].ty.dtype)
+        if NARROW.get(self._dtype, "") != (self._values[-1].name if self._values[-1].name in NARROW.values() else ""):
+            raise OutOfScope("a result of another type than what is computed")
         if len(self._operands) > len(POINTERS):
             raise OutOfScope("more tensors than pointers")
         sizes = anchor.spatial
@@ -79,17 +94,18 @@ class Epilogue:
             last = len(sizes) - 1
             if not alike and set(own) - ({1, last} if last > 1 else {last}):
                 raise OutOfScope("a tensor with one number for a row")
-            self._block_bytes[operand] = operand.strides[1] * FLOAT if last > 1 else VECTOR_BYTES
+            self._block_bytes[operand] = (operand.strides[1] if last > 1 else VECTOR_BYTES // FLOAT) * operand.size
 
     def begin(self, code: AssemblyText) -> None:
         """Get the pointers of a tile."""
         for operand, pointer in zip(self._operands, POINTERS, strict=False):
             code.emit(f"mov {pointer}, [r11+{8 * operand.parameter}]")
             if self._alike[operand]:
-                code.emit(f"add {pointer}, r14")
+                _move_on(code, pointer, operand.size)
             else:
                 code.emit(f"imul rdi, r13, {self._block_bytes[operand]}", f"add {pointer}, rdi")
-        code.emit(f"mov rdi, [r11+{8 * self._result}]", "add rdi, r14")
+        code.emit(f"mov rdi, [r11+{8 * self._result}]")
+        _move_on(code, "rdi", SIZES[self._dtype])
 
     def store(self, code: AssemblyText, total: int, free: Sequence[int], block: int, place: int) -> None:
         """Write the result of the sum in register ``total``, which may be overwritten.
@@ -100,11 +116,14 @@ class Epilogue:
             place: bytes from the tile's first element to this one in the result.
         """
         at = {
-            operand: f"{pointer}+{place if self._alike[operand] else block * self._block_bytes[operand]}"
-            for operand, pointer in zip(self._operands, POINTERS, strict=False)
+            operand: f"{pointer}+{_scaled(place, operand.size) if self._alike[operand] else block * each}"
+            for (operand, each), pointer in zip(self._block_bytes.items(), POINTERS, strict=False)
         }
         register = Writer(code, self._values, total, free, at).write()
-        code.emit(f"vmovups [rdi+{place}], zmm{register}")
+        size = SIZES[self._dtype]
+        memory = f"[rdi+{_scaled(place, size)}]"
+        stores = {1: f"vpmovdb {memory}, zmm{register}", 2: f"vmovups {memory}, ymm{register}"}
+        code.emit(stores.get(size, f"vmovups {memory}, zmm{register}"))
 
     def tile(
         self,
@@ -121,6 +140,8 @@ class Epilogue:
             chunks: chunks of the sum, and where the number of those left is; what is summed so far lies in the result.
         """
         count, left = chunks
+        if count > 1 and SIZES[self._dtype] != FLOAT:
+            raise OutOfScope("partial sums do not fit the result")
         ended = code.label("ended")
         if count > 1:
             follows, begun = code.label("follows"), code.label("begun")

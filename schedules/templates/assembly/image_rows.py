@@ -17,11 +17,11 @@ FLOAT = 4
 
 @dataclass(frozen=True)
 class Image:
-    """A convolution's image in float32: its size, and bytes from one number to the next along each axis.
+    """A convolution's image: its size, and bytes from one number to the next along each axis.
 
     Attributes:
         channels: one step of ci.
-        channel: one step of i.
+        channel: one step of i, which is 4 bytes: a float, or several short numbers.
     """
 
     height: int
@@ -36,25 +36,28 @@ class Image:
     def of(anchor: Anchor, height: int, width: int) -> Image:
         """The image of ``anchor`` with so many rows and pixels in a row."""
         shape, inner = anchor.shapes[anchor.data], anchor.reduction[3]
-        lanes = 1 if anchor.plain else shape[4]
-        plane = height * width * lanes * FLOAT
+        depth = 1 if anchor.form is None else anchor.form.depth  # numbers of 4 bytes together
+        steps = 1 if anchor.plain else shape[4] // depth
+        plane = height * width * steps * FLOAT
         channel = plane if anchor.plain else FLOAT
-        pixel, channels = lanes * FLOAT, plane * inner // lanes
+        pixel, channels = steps * FLOAT, plane * inner // steps
         return Image(height, width, shape[1] * plane, channels, width * pixel, pixel, channel)
 
 
 @dataclass(frozen=True)
 class BorderedRows:
-    """Copies rows of the image ``given`` to rows of ``made``, which has borders of zeros.
+    """Copies rows of the image ``given`` to rows of ``made``, which has borders.
 
     Attributes:
         top, left: rows and pixels before the image.
+        border: what the borders hold, as 4 bytes.
     """
 
     given: Image
     made: Image
     top: int
     left: int
+    border: int = 0
 
     def all_rows(self, code: AssemblyText, source: int, target: int, offset: int) -> None:
         """Row r15 of all planes, from the tensor ``source`` to ``offset`` bytes behind the pointer ``target``."""
@@ -68,7 +71,7 @@ class BorderedRows:
         """Row edx of the plane at rsi to rdi, which ends behind it; rax and rcx end elsewhere."""
         made, given = self.made, self.given
         empty, done = code.label("empty"), code.label("done")
-        code.emit("xor eax, eax", f"cmp edx, {given.height}", f"jae {empty}", "push rsi")
+        code.emit(f"mov eax, {self.border}", f"cmp edx, {given.height}", f"jae {empty}", "push rsi")
         code.emit(f"imul rcx, rdx, {given.row}", "add rsi, rcx")
         right = made.width - self.left - given.width
         for pixels, copied in ((self.left, False), (given.width, True), (right, False)):
@@ -80,34 +83,51 @@ class BorderedRows:
 
 
 def _move(code: AssemblyText, count: int, copied: bool) -> None:
-    """Write ``count`` bytes at rdi, from rsi or zeros (eax is zero)."""
-    if not count:
-        return
-    if count % VECTOR_BYTES:
-        code.emit(f"mov ecx, {count // FLOAT}", f"rep {'movsd' if copied else 'stosd'}")
-        return
-    if not copied:
-        code.emit("vpxord zmm0, zmm0, zmm0")
-    with code.repeated("rcx", count // VECTOR_BYTES):
+    """Write ``count`` bytes, a multiple of 4, at rdi: from rsi, or eax over and over."""
+    vectors, rest = divmod(count, VECTOR_BYTES)
+    if not copied and count:
+        code.emit("vpbroadcastd zmm0, eax")
+    if vectors:
+        with code.repeated("rcx", vectors):
+            if copied:
+                code.emit("vmovups zmm0, [rsi]", f"add rsi, {VECTOR_BYTES}")
+            code.emit("vmovups [rdi], zmm0", f"add rdi, {VECTOR_BYTES}")
+    for size, register in ((32, "ymm0"), (16, "xmm0"), (8, "xmm0"), (4, "xmm0")):
+        if not rest & size:
+            continue
+        move = {8: "vmovq", 4: "vmovd"}.get(size, "vmovups")
         if copied:
-            code.emit("vmovups zmm0, [rsi]", f"add rsi, {VECTOR_BYTES}")
-        code.emit("vmovups [rdi], zmm0", f"add rdi, {VECTOR_BYTES}")
+            code.emit(f"{move} {register}, [rsi]", f"add rsi, {size}")
+        code.emit(f"{move} [rdi], {register}", f"add rdi, {size}")
 
 
-def check_image(func: tirx.PrimFunc, anchor: Anchor) -> None:
-    """Raise ``OutOfScope`` unless the anchor reads a parameter in vectors of floats, padded by zeros or not at all."""
-    if anchor.form is not None or {"span", "dealt"} & set(anchor.geometry) or min(anchor.data, anchor.weight) < 0:
-        raise OutOfScope("numbers that are no float32, or do not lie in a row")
+def border_of(func: tirx.PrimFunc) -> int:
+    """What the padding of a convolution holds, as 4 bytes.
+
+    Raises:
+        OutOfScope: if that is no number that is known.
+    """
+    pad = next(block for block in blocks_in_order(func) if block.name_hint == "pad")
+    chosen = next(call for call in nodes_below(pad.body, Call) if str(call.op.name).endswith("if_then_else"))
+    border, dtype = chosen.args[2], str(chosen.ty.dtype)
+    if isinstance(border, tirx.IntImm) and dtype in ("uint8", "int8"):
+        return (int(border.value) & 0xFF) * 0x01010101
+    if isinstance(border, tirx.FloatImm | tirx.IntImm) and not border.value:
+        return 0
+    raise OutOfScope("a border that is not zero")
+
+
+def check_image(anchor: Anchor) -> None:
+    """Raise ``OutOfScope`` unless the anchor reads a parameter whose channels lie in a row, and computes vectors."""
+    if {"span", "dealt"} & set(anchor.geometry) or min(anchor.data, anchor.weight) < 0:
+        raise OutOfScope("channels that do not lie in a row")
     if anchor.spatial[4] * FLOAT != VECTOR_BYTES:
         raise OutOfScope("vectors of another length")
     if anchor.groups > 1 and (anchor.plain or anchor.spatial[1] % anchor.groups):
         raise OutOfScope("groups that share blocks")
-    if not anchor.plain and not anchor.reduction[3] == anchor.shapes[anchor.data][4] == anchor.spatial[4]:
+    depth = 1 if anchor.form is None else anchor.form.depth
+    together = 1 if anchor.plain else anchor.shapes[anchor.data][4]
+    if depth > 1 if anchor.plain else anchor.reduction[3] * depth != together:
         raise OutOfScope("channels that share vectors")
     if set(anchor.prologue) - {"pad"}:
         raise OutOfScope("an image that is computed first")
-    if anchor.padded:
-        pad = next(block for block in blocks_in_order(func) if block.name_hint == "pad")
-        chosen = next(call for call in nodes_below(pad.body, Call) if str(call.op.name).endswith("if_then_else"))
-        if not isinstance(chosen.args[2], tirx.FloatImm) or chosen.args[2].value:
-            raise OutOfScope("a border that is not zero")

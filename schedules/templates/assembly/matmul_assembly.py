@@ -1,7 +1,7 @@
-"""Products of a matrix and packed weights of float32 in AVX-512, as assembly (``cpu/matmul.py`` has the notation).
+"""Products of a matrix and packed weights in AVX-512, as assembly (``cpu/matmul.py`` has the notation).
 
 job:   r13 its first panel    r12 the panel's weights    r9 the weights that are asked for ahead
-tile:  rbx its first row, at the chunk of the sum    r14 bytes to its place in the result    r10 tiles left
+tile:  rbx its first row, at the chunk of the sum    r14 its place in the result (``Epilogue``)    r10 tiles left
 stack: chunks of the sum left, room for sums
 """
 
@@ -16,7 +16,7 @@ from schedules.target import Target
 from schedules.templates.assembly.assembly_text import VECTOR_BYTES, AssemblyText
 from schedules.templates.assembly.elements import OutOfScope
 from schedules.templates.assembly.epilogue_code import FLOAT, SCRATCH_BYTES, Epilogue
-from schedules.templates.assembly.tile_sums import Prefetch, SumLoop, TileSums, add_up, clear
+from schedules.templates.assembly.tile_sums import Prefetch, SumLoop, TileSums, add_up, clear, product_of
 from schedules.templates.common.prefetch import share_of_lines
 from schedules.templates.common.structure import Anchor
 
@@ -53,10 +53,11 @@ class MatmulAssembly:
     def __init__(
         self, func: tirx.PrimFunc, anchor: Anchor, config: Config, target: Target, asking: Asking, symbol: str
     ) -> None:
-        if target.isa != "avx512" or anchor.form is not None or anchor.prologue or min(anchor.data, anchor.weight) < 0:
-            raise OutOfScope("another instruction set, or numbers that are no float32 or are computed first")
+        if target.isa != "avx512" or anchor.prologue or min(anchor.data, anchor.weight) < 0:
+            raise OutOfScope("another instruction set, or numbers that are computed first")
+        self._product = product_of(anchor.form, target)
         weight = anchor.shapes[anchor.weight]
-        if len(weight) != 3 or weight[2] * FLOAT != VECTOR_BYTES or len(anchor.shapes[anchor.data]) != 2:
+        if weight[2] * FLOAT != VECTOR_BYTES or len(anchor.shapes[anchor.data]) != 2:
             raise OutOfScope("vectors of another length")
         self._anchor, self._code, self._asking = anchor, AssemblyText(symbol), asking
         self._epilogue = Epilogue(func, anchor)
@@ -88,6 +89,7 @@ class MatmulAssembly:
             tuple(panel * self._panel for panel in range(self._tn)),
             loops or (SumLoop(self._depth, FLOAT),),
             self._unroll,
+            product=self._product,
         )
         streams = self._tn if self._chunks > 1 else 1
         vectors = self._tn * (self._depth if self._chunks > 1 else self._k)

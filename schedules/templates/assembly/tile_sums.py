@@ -12,10 +12,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from schedules.target import Target
 from schedules.templates.assembly.assembly_text import VECTOR_BYTES, AssemblyText
+from schedules.templates.assembly.elements import OutOfScope
+from schedules.templates.instructions.dots import BF16, U8S8, DotForm
+from schedules.templates.instructions.llvm_target import features_of
 
 COUNTERS = ("r8", "rdx", "rcx", "rax")
 """Registers for the loops of a sum."""
+
+DOT_OF_BYTES, DOT_OF_HALVES = "vpdpbusd", "vdpbf16ps"
 
 WRITTEN_OUT = 128
 """Multiply-adds up to which the turns of a sum's inner loops stand one behind the other. Counting turns takes longer
@@ -65,6 +71,8 @@ class TileSums:
         loops: of the sum, outermost first; weights lie one behind the other in their order.
         unroll: steps of the innermost loop that are written out.
         prefetch: what is asked for ahead; None for nothing.
+        product: the instruction. It multiplies numbers and weights of 32 bits: floats, or several short ones, of which
+            it adds up the products.
     """
 
     numbers: tuple[int, ...]
@@ -72,6 +80,7 @@ class TileSums:
     loops: tuple[SumLoop, ...]
     unroll: int
     prefetch: Prefetch | None = None
+    product: str = "vfmadd231ps"
 
     def sums(self) -> list[list[int]]:
         """Register of every sum: by vector of weights, by number."""
@@ -81,6 +90,21 @@ class TileSums:
     def free(self) -> Sequence[int]:
         """Registers that hold no sum."""
         return range(len(self.numbers) * len(self.panels), 32)
+
+
+def product_of(form: DotForm | None, target: Target) -> str:
+    """The instruction that multiplies numbers of ``form``.
+
+    Raises:
+        OutOfScope: if there is none.
+    """
+    if form is None:
+        return "vfmadd231ps"
+    if form is BF16 and "avx512bf16" in features_of(target):
+        return DOT_OF_HALVES
+    if form is U8S8 and "avx512vnni" in features_of(target):
+        return DOT_OF_BYTES
+    raise OutOfScope(f"products of {form.name}")
 
 
 def clear(code: AssemblyText, tile: TileSums) -> None:
@@ -139,23 +163,30 @@ def _ask(code: AssemblyText, tile: TileSums, at: int, weights: int) -> None:
 def _step(code: AssemblyText, tile: TileSums, data: int, weights: int) -> None:
     """One term of every sum."""
     held, sums, (panels, numbers) = list(tile.free()), tile.sums(), (len(tile.panels), len(tile.numbers))
+    bytes_first = tile.product == DOT_OF_BYTES  # its first operand is unsigned: the number, which so cannot be spread
+
+    def multiply(total: int, number: str, weight: str) -> None:
+        first, second = (number, weight) if bytes_first or weight.startswith("[") else (weight, number)
+        code.emit(f"{tile.product} zmm{total}, {first}, {second}")
+
     if panels <= numbers:
         for panel, place in enumerate(tile.panels):
             code.emit(f"vmovups zmm{held[panel]}, [rsi+{place + weights}]")
         for number, place in enumerate(tile.numbers):
-            if panels == 1:
-                code.emit(f"vfmadd231ps zmm{sums[0][number]}, zmm{held[0]}, dword ptr [rdi+{place + data}]{{1to16}}")
+            memory = f"dword ptr [rdi+{place + data}]"
+            if panels == 1 and not bytes_first:
+                multiply(sums[0][number], f"{memory}{{1to16}}", f"zmm{held[0]}")
                 continue
-            code.emit(f"vbroadcastss zmm{held[panels]}, dword ptr [rdi+{place + data}]")
+            code.emit(f"vbroadcastss zmm{held[panels]}, {memory}")
             for panel in range(panels):
-                code.emit(f"vfmadd231ps zmm{sums[panel][number]}, zmm{held[panel]}, zmm{held[panels]}")
+                multiply(sums[panel][number], f"zmm{held[panels]}", f"zmm{held[panel]}")
         return
     for number, place in enumerate(tile.numbers):
         code.emit(f"vbroadcastss zmm{held[number]}, dword ptr [rdi+{place + data}]")
     for panel, place in enumerate(tile.panels):
         if numbers == 1:
-            code.emit(f"vfmadd231ps zmm{sums[panel][0]}, zmm{held[0]}, [rsi+{place + weights}]")
+            multiply(sums[panel][0], f"zmm{held[0]}", f"[rsi+{place + weights}]")
             continue
         code.emit(f"vmovups zmm{held[numbers]}, [rsi+{place + weights}]")
         for number in range(numbers):
-            code.emit(f"vfmadd231ps zmm{sums[panel][number]}, zmm{held[number]}, zmm{held[numbers]}")
+            multiply(sums[panel][number], f"zmm{held[number]}", f"zmm{held[numbers]}")

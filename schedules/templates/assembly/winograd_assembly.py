@@ -17,7 +17,7 @@ from schedules.target import Target
 from schedules.templates.assembly.assembly_text import OF_THREAD, VECTOR_BYTES, AssemblyText
 from schedules.templates.assembly.elements import OutOfScope
 from schedules.templates.assembly.epilogue_code import Epilogue
-from schedules.templates.assembly.image_rows import FLOAT, BorderedRows, Image, check_image
+from schedules.templates.assembly.image_rows import FLOAT, BorderedRows, Image, border_of, check_image
 from schedules.templates.assembly.straight_transform import StraightTransform
 from schedules.templates.assembly.tile_sums import Prefetch, SumLoop, TileSums, add_up, clear
 from schedules.templates.common.prefetch import share_of_lines
@@ -81,9 +81,11 @@ class WinogradAssembly:
     """
 
     def __init__(self, func: tirx.PrimFunc, anchor: Anchor, config: Config, target: Target, symbol: str) -> None:
-        if target.isa != "avx512" or anchor.plain:
-            raise OutOfScope("another instruction set, or no vectors of channels")
-        check_image(func, anchor)
+        if target.isa != "avx512" or anchor.plain or anchor.form is not None:
+            raise OutOfScope("another instruction set, or no vectors of floats")
+        check_image(anchor)
+        if anchor.padded and border_of(func):
+            raise OutOfScope("a border that is not zero")
         self._anchor, self._code, self._epilogue = anchor, AssemblyText(symbol), Epilogue(func, anchor)
         self._m = m = config.integer("algorithm")
         self._to, self._th, self._tw, self._rows = (config.integer(name) for name in ("to", "th", "tw", "rows"))

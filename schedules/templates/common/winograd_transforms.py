@@ -1,4 +1,4 @@
-"""The transforms of Winograd's convolution as blocks of straight code (the method and the notation: ``cpu/winograd.py``).
+"""The transforms of Winograd's convolution as blocks of straight code (method and notation: ``cpu/winograd.py``).
 
 A transform of one tile multiplies a small matrix from the left and its transpose from the right. Its numbers are known,
 most of them zero or one, so a tile's code is written here as sums, each named once:

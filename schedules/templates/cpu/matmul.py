@@ -168,7 +168,7 @@ class MatmulTemplate(MarkedTemplate):
         return {anchor.weight: Repack("amx", partial(pack_tiles, quad=anchor.form.depth))}
 
     def assembly(self, func: tirx.PrimFunc, anchor: Anchor, config: Config, target: Target, symbol: str) -> str:
-        """Float32 in AVX-512."""
+        """In AVX-512."""
         if chosen(config):
             return ""
         asking = Asking(AHEAD, self._between_prefetches(anchor, config), self._tiles(anchor, config))

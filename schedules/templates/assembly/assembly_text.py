@@ -80,14 +80,18 @@ class AssemblyText:
         yield
         self.emit(f"dec {register}", f"jnz {head}")
 
-    def entry(self, tensors: int, loops: Sequence[str], workspace_bytes: int = 0, thread_bytes: int = 0) -> None:
+    def entry(
+        self, tensors: int, loops: Sequence[tuple[str, int]], workspace_bytes: int = 0, thread_bytes: int = 0
+    ) -> None:
         """The packed function: the closure holds the ``tensors``' data and behind them the workspace's pointer.
 
         Args:
-            loops: labels of the loops over jobs, in order.
+            loops: labels of the loops over jobs, in order, and the jobs of each. One job is done by the caller: no
+                thread is woken for it.
             thread_bytes: what the loops ask for in each thread.
         """
-        room = -(-8 * (tensors + 1) // 16) * 16
+        alone = 8 * (tensors + 1)  # as the runtime tells a thread that there is one: a pointer, and how many
+        room = -(-(alone + 16) // 16) * 16
         self.emit(f".globl __tvm_ffi_{self._symbol}", f".type __tvm_ffi_{self._symbol},@function", ".p2align 4")
         self.place(f"__tvm_ffi_{self._symbol}")
         self.emit("push rbx", f"sub rsp, {room}")
@@ -108,9 +112,13 @@ class AssemblyText:
             self._allocate(workspace_bytes)
             self.emit(f"mov [rsp+{8 * tensors}], rax", "mov rcx, rax", "mov eax, -1", "test rcx, rcx", f"jz {failed}")
         done = self.label("done")
-        for loop in loops:
-            self.emit(f"lea rdi, [rip+{loop}]", "mov rsi, rsp", "xor edx, edx")
-            self._call(LAUNCH)
+        for loop, jobs in loops:
+            if jobs == 1:
+                self.emit(f"mov dword ptr [rsp+{alone + 8}], 1", f"lea rsi, [rsp+{alone}]", "xor edi, edi")
+                self.emit("mov rdx, rsp", f"call {loop}")
+            else:
+                self.emit(f"lea rdi, [rip+{loop}]", "mov rsi, rsp", "xor edx, edx")
+                self._call(LAUNCH)
             if len(loops) > 1:
                 self.emit("test eax, eax", f"jnz {done}")
         self.place(done)

@@ -12,6 +12,7 @@ compiler makes it.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from tvm import tirx
 
@@ -21,7 +22,7 @@ from schedules.templates.assembly.assembly_text import VECTOR_BYTES, AssemblyTex
 from schedules.templates.assembly.elements import OutOfScope
 from schedules.templates.assembly.epilogue_code import SCRATCH_BYTES, Epilogue
 from schedules.templates.assembly.image_rows import FLOAT, BorderedRows, Image, border_of, check_image
-from schedules.templates.assembly.tile_sums import Prefetch, SumLoop, TileSums, product_of
+from schedules.templates.assembly.tile_sums import Prefetch, SumLoop, TileSums, load_weights, product_of
 from schedules.templates.common.prefetch import share_of_lines
 from schedules.templates.common.structure import Anchor
 
@@ -74,6 +75,11 @@ class Conv2dAssembly:
             raise OutOfScope("a job's rows do not fit the stack")
         self._tiles = self._rows // self._th * -(-width // self._tw)
         self._prefetch = self._ahead()
+        self._resident = False
+        widths = {self._tw} if width % self._tw == 0 else {self._tw, width % self._tw}
+        tiles = [replace(self._sums(each), resident=True) for each in widths]
+        fitting = all(tile.can_hold and len(tile.free()) >= self._epilogue.registers for tile in tiles)
+        self._resident = self._chunks == 1 and fitting
 
     def text(self) -> str:
         """The whole kernel.
@@ -82,13 +88,14 @@ class Conv2dAssembly:
             OutOfScope: if registers do not suffice for the epilogue.
         """
         code, batch = self._code, self._anchor.spatial[0]
-        loops = [code.label("padding")] * self._whole + [code.label("convolution")]
+        padding, convolution = code.label("padding"), code.label("convolution")
+        rows = batch * self._anchor.shapes[self._anchor.data][1] * self._image.height
+        loops = [(padding, rows)] * self._whole + [(convolution, self._jobs)]
         code.entry(len(self._anchor.shapes), loops, batch * self._image.batch if self._whole else 0)
         if self._whole:
-            rows = batch * self._anchor.shapes[self._anchor.data][1] * self._image.height
             place = len(self._anchor.shapes)
-            code.loop_over_jobs(loops[0], rows, 0, lambda: self._bordered.all_rows(code, self._anchor.data, place, 0))
-        code.loop_over_jobs(loops[-1], self._jobs, OWN_ROWS + self._own_bytes, self._job)
+            code.loop_over_jobs(padding, rows, 0, lambda: self._bordered.all_rows(code, self._anchor.data, place, 0))
+        code.loop_over_jobs(convolution, self._jobs, OWN_ROWS + self._own_bytes, self._job)
         return code.text()
 
     def _job(self) -> None:
@@ -120,6 +127,8 @@ class Conv2dAssembly:
             self._fetch_rows(down)
         else:
             code.emit(f"imul rdi, rdi, {down * image.row}", "add rbx, rdi")
+        if self._resident:
+            load_weights(code, self._sums(self._tw))
         self._chunks_of_sum()
 
     def _fetch_rows(self, down: int) -> None:
@@ -170,13 +179,13 @@ class Conv2dAssembly:
         if rest:
             self._tile(rest)
 
-    def _tile(self, width: int) -> None:
-        """One tile of ``width`` columns; rbx and r14 go on to the next."""
-        code, anchor, image = self._code, self._anchor, self._image
+    def _sums(self, width: int) -> TileSums:
+        """The sums of a tile of ``width`` columns."""
+        anchor, image = self._anchor, self._image
         strides, (_, kh, kw, inner, *_) = anchor.geometry["strides"], anchor.reduction
         apart = anchor.geometry["dilation"]
         at = [(h, w) for h in range(self._th) for w in range(width)]
-        tile = TileSums(
+        return TileSums(
             tuple(h * strides[0] * image.row + w * strides[1] * image.pixel for h, w in at),
             tuple(block * self._panel for block in range(self._to)),
             (
@@ -188,7 +197,15 @@ class Conv2dAssembly:
             self._unroll,
             self._prefetch,
             self._product,
+            self._resident,
         )
+
+    def _tile(self, width: int) -> None:
+        """One tile of ``width`` columns; rbx and r14 go on to the next."""
+        code, anchor, image = self._code, self._anchor, self._image
+        at = [(h, w) for h in range(self._th) for w in range(width)]
+        tile = self._sums(width)
+        strides = anchor.geometry["strides"]
         results = [[k * self._plane + h * self._line + w * VECTOR_BYTES for h, w in at] for k in range(self._to)]
         code.emit("mov rdi, rbx", "mov rsi, r12")
         self._epilogue.tile(code, tile, results, SCRATCH, (self._chunks, CHUNKS_LEFT))

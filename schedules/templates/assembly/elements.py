@@ -75,10 +75,14 @@ ARITHMETIC = {
 COMPARED = {tirx.LT: 1, tirx.LE: 2, tirx.GT: 14, tirx.GE: 13, tirx.EQ: 0, tirx.NE: 4}
 """Comparison → its number in vcmpps; those that are false for NaN but the last."""
 INTEGERS = {"add": "vpaddd", "sub": "vpsubd", "mul": "vpmulld", "max": "vpmaxsd", "min": "vpminsd"}
+WIDE_TYPES = {"bfloat16": "float32", "uint8": "int32", "int8": "int32"}
+"""Type of numbers in memory → in registers."""
 WIDENED = {"bfloat16": "vpmovzxwd", "uint8": "vpmovzxbd", "int8": "vpmovsxbd"}
 """Type of numbers in memory → how they become 32 bits; those of bfloat16 are moved up then."""
-NARROW = {"bfloat16": "halves", "uint8": "bytes", "int8": "bytes"}
-"""Type → the value that is stored as such: its lanes still have 32 bits, but those of bfloat16."""
+NARROW = {"bfloat16": ("halves",), "uint8": ("bytes", "saturated"), "int8": ("bytes",)}
+"""Type → values that are stored as such. Their lanes still have 32 bits, but those of bfloat16."""
+COMMUTATIVE = ("add", "mul", "vpaddd", "vpmulld", "vpandd", "vpord", "vpminud", "vpminsd", "vpmaxsd")
+STORED = ("halves", "bytes", "saturated")
 SHIFTS = {"tirx.shift_left": "vpslld", "tirx.shift_right": "vpsrad"}
 BITS = {"tirx.bitwise_and": "vpandd", "tirx.bitwise_or": "vpord"}
 ROUNDED = {"tirx.floor": 9, "tirx.nearbyint": 8, "tirx.ceil": 10, "tirx.trunc": 11}
@@ -89,6 +93,7 @@ SPECIAL = {
     "halves": ("vcvtneps2bf16 ymm{target}, {source}",),
     "whole": ("vpmovzxwd zmm{target}, {half}", "vpslld zmm{target}, zmm{target}, 16"),
     "bytes": ("vmovdqu32 zmm{target}, {source}",),
+    "saturated": ("vmovdqu32 zmm{target}, {source}",),
 }
 """Values that one instruction on a vector of 32 bits does not make."""
 MEMORY = ("operand", "constant")
@@ -132,7 +137,7 @@ class Elements:
             return self._load(value, axes)
         if isinstance(value, tirx.Cast):
             return self._cast(value, axes)
-        if dtype not in ("float32", "int32"):
+        if dtype not in ("float32", "int32", "uint32"):
             raise OutOfScope(f"elements of {dtype}")
         if isinstance(value, tirx.FloatImm):
             return self.add(Value("constant", bits=struct.unpack("<I", struct.pack("<f", value.value))[0]))
@@ -153,7 +158,9 @@ class Elements:
         if isinstance(value, Call):
             return self._call(value, axes)
         name = ARITHMETIC.get(type(value))
-        if name is None or (dtype == "int32" and name not in INTEGERS):
+        if dtype == "uint32" and name == "min":
+            return self.add(Value("vpminud", (self.read(value.a, axes), self.read(value.b, axes))))
+        if name is None or dtype == "uint32" or (dtype == "int32" and name not in INTEGERS):
             raise OutOfScope(f"{type(value).__name__} of {dtype}")
         of = self.read(value.a, axes), self.read(value.b, axes)
         return self.add(Value(INTEGERS[name] if dtype == "int32" else name, of))
@@ -185,16 +192,19 @@ class Elements:
         value = self.values[number]
         if value.name == "halves" and wanted == "float32":  # what was rounded to them
             return self.add(Value("whole", (number,)))
-        if value.name == "bytes" or given not in SIZES or wanted not in SIZES:
+        if value.name in STORED:
             raise OutOfScope(f"{given} becomes {wanted}")
-        if given == wanted or (given, wanted) == ("bfloat16", "float32"):
+        given = WIDE_TYPES.get(given, given)  # in a register
+        if wanted in ("uint8", "int8") and given in ("int32", "uint32"):
+            limits = [each for each in value.of if self.values[each] == Value("constant", bits=0xFF)]
+            if value.name == "vpminud" and limits and wanted == "uint8":
+                return self.add(Value("saturated", (value.of[1 - value.of.index(limits[0])],)))
+            return self.add(Value("bytes", (number,)))
+        if given == "float32" and wanted == "bfloat16":
+            return self.add(Value("halves", (number,)))
+        if given == wanted or {given, wanted} == {"int32", "uint32"}:
             return number
-        kind = "int32" if given in ("uint8", "int8") else given  # bytes in memory have become 32 bits
-        if (kind, wanted) in (("int32", "uint8"), ("int32", "int8"), ("float32", "bfloat16")):
-            return self.add(Value(NARROW[wanted], (number,)))
-        if kind == wanted:
-            return number
-        if {kind, wanted} == {"int32", "float32"}:
+        if {given, wanted} == {"int32", "float32"}:
             return self.add(Value("vcvttps2dq" if wanted == "int32" else "vcvtdq2ps", (number,)))
         raise OutOfScope(f"{given} becomes {wanted}")
 
@@ -319,7 +329,7 @@ class Writer:
             return self._multiplied_and_added(value)
         if len(value.of) == 1:
             source, ends = self._source(value.of[0])
-            if value.name == "bytes" and ends is not None:
+            if value.name in ("bytes", "saturated") and ends is not None:
                 return ends
             target = self._take() if ends is None else ends
             if value.name in SPECIAL:
@@ -331,7 +341,7 @@ class Writer:
             self._code.emit(f"{value.name} zmm{target}, {source}{number}")
             return target
         left, right = value.of
-        if value.name in ("add", "mul", "vpaddd", "vpandd", "vpord") and left not in self._where:
+        if value.name in COMMUTATIVE and left not in self._where:
             left, right = right, left
         register, ends = self._loaded(left)
         source, other = self._source(right)

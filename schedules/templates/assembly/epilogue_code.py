@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Mapping, Sequence
+from functools import cached_property, lru_cache
 
+import tvm_ffi
 from tvm import tirx
+from tvm.ir import Var
+from tvm.ir.expr import TensorLoad
 
 from schedules.templates.assembly.assembly_text import VECTOR_BYTES, AssemblyText
-from schedules.templates.assembly.elements import NARROW, SIZES, Elements, OutOfScope, Value, Writer
-from schedules.templates.assembly.tile_sums import TileSums, add_up, clear
+from schedules.templates.assembly.elements import NARROW, SIZES, STORED, Elements, OutOfScope, Value, Writer
+from schedules.templates.assembly.tile_sums import REGISTERS, TileSums, add_up, clear
 from schedules.templates.common.structure import Anchor, blocks_in_order
 from schedules.templates.common.vector_math import vector_math
+from schedules.templates.instructions.rounding import rounded_in_bits
 
 POINTERS = ("rax", "rcx", "rdx", "r8", "rsi")
 """Registers for what the epilogue reads."""
@@ -20,10 +24,12 @@ POINTERS = ("rax", "rcx", "rdx", "r8", "rsi")
 FLOAT = 4
 """Bytes of a number."""
 
-REGISTERS = 32
-
 SCRATCH_BYTES = REGISTERS * VECTOR_BYTES
 """Room for the sums of any tile."""
+
+
+MOST_TEXT = 20_000
+"""Characters of an epilogue as one expression, in which what is read twice stands twice. Heuristic, not measured."""
 
 
 @lru_cache(maxsize=64)
@@ -34,23 +40,42 @@ def read_epilogue(func: tirx.PrimFunc, anchor: str, epilogue: tuple[str, ...]) -
         anchor, epilogue: names of the blocks.
 
     Raises:
-        OutOfScope: for anything but element-wise arithmetic of float32.
+        OutOfScope: for anything but element-wise arithmetic.
     """
     blocks = {block.name_hint: block for block in blocks_in_order(vector_math(func))}
     program = Elements(list(func.params))
     program.known[blocks[anchor].writes[0].source] = program.add(Value("sum"))
+    axes: list[Var] = []
+    values: dict[Var, tirx.Expr] = {}
     for name in epilogue:
-        block = blocks[name]
-        store, axes = block.body, [axis.var for axis in block.iter_vars]
-        if not isinstance(store, tirx.BufferStore) or block.init is not None:
+        store, own = blocks[name].body, [axis.var for axis in blocks[name].iter_vars]
+        axes = axes or own
+        if not isinstance(store, tirx.BufferStore) or blocks[name].init is not None or len(own) != len(axes):
             raise OutOfScope(f"{name} is no plain element")
-        if len(store.indices) != len(axes) or not all(i.same_as(a) for i, a in zip(store.indices, axes, strict=True)):
+        if len(store.indices) != len(own) or not all(i.same_as(a) for i, a in zip(store.indices, own, strict=True)):
             raise OutOfScope(f"{name} writes elsewhere")
-        program.known[store.buffer] = program.read(store.value, axes)
-        last = program.known[store.buffer]
-        if name == epilogue[-1] and last != len(program.values) - 1:
+        values[store.buffer] = _joined(store.value, dict(zip(own, axes, strict=True)), values)
+        if len(str(values[store.buffer])) > MOST_TEXT:
+            raise OutOfScope("an epilogue of many parts")
+    if epilogue:
+        last = program.read(rounded_in_bits(values[blocks[epilogue[-1]].body.buffer]), axes)
+        if last != len(program.values) - 1:
             raise OutOfScope("a result that is no last value")
     return program
+
+
+def _joined(value: tirx.Expr, axes: Mapping[Var, Var], values: Mapping[Var, tirx.Expr]) -> tirx.Expr:
+    """``value`` in terms of the first block's axes, with what it reads of ``values`` in place."""
+
+    def replaced(load: TensorLoad) -> tirx.Expr:
+        if load.source not in values:
+            return load
+        if not all(index.same_as(axis) for index, axis in zip(load.indices, axes.values(), strict=True)):
+            raise OutOfScope("an element of another place")
+        return values[load.source]
+
+    renamed = tvm_ffi.structural_map(value, (Var, lambda var: axes.get(var, var)))
+    return tvm_ffi.structural_map(renamed, (TensorLoad, replaced), order="post")
 
 
 def _scaled(place: int, size: int) -> int:
@@ -58,12 +83,12 @@ def _scaled(place: int, size: int) -> int:
     return place * size // FLOAT
 
 
-def _move_on(code: AssemblyText, pointer: str, size: int) -> None:
-    """Move ``pointer`` by as many numbers of ``size`` bytes as there are of 4 bytes in r14."""
-    if size == FLOAT:
-        code.emit(f"add {pointer}, r14")
-    else:
-        code.emit("push r14", f"shr r14, {FLOAT // size // 2}", f"add {pointer}, r14", "pop r14")
+def _point(code: AssemblyText, pointer: str, tensor: int, size: int) -> None:
+    """``pointer``: as many numbers of ``size`` bytes into a tensor as there are of 4 bytes in r14."""
+    code.emit(f"mov {pointer}, r14")
+    if size < FLOAT:
+        code.emit(f"shr {pointer}, {FLOAT // size // 2}")
+    code.emit(f"add {pointer}, [r11+{8 * tensor}]")
 
 
 class Epilogue:
@@ -81,11 +106,13 @@ class Epilogue:
         program = read_epilogue(func, anchor.block, anchor.epilogue)
         self._values, self._operands = program.fused(), program.operands()
         self._result, self._dtype = len(anchor.shapes) - 1, str(func.params[-1].ty.dtype)
-        if NARROW.get(self._dtype, "") != (self._values[-1].name if self._values[-1].name in NARROW.values() else ""):
+        if (self._values[-1].name if self._values[-1].name in STORED else "") not in NARROW.get(self._dtype, ("",)):
             raise OutOfScope("a result of another type than what is computed")
         if len(self._operands) > len(POINTERS):
             raise OutOfScope("more tensors than pointers")
         sizes = anchor.spatial
+        if anchor.shapes[-1] != sizes:
+            raise OutOfScope("a result of another shape than the sums'")
         dense = tuple(math.prod(sizes[at + 1 :]) if extent > 1 else 0 for at, extent in enumerate(sizes))
         self._alike = {operand: operand.strides == dense for operand in self._operands}
         self._block_bytes = {}
@@ -99,13 +126,12 @@ class Epilogue:
     def begin(self, code: AssemblyText) -> None:
         """Get the pointers of a tile."""
         for operand, pointer in zip(self._operands, POINTERS, strict=False):
-            code.emit(f"mov {pointer}, [r11+{8 * operand.parameter}]")
             if self._alike[operand]:
-                _move_on(code, pointer, operand.size)
+                _point(code, pointer, operand.parameter, operand.size)
             else:
-                code.emit(f"imul rdi, r13, {self._block_bytes[operand]}", f"add {pointer}, rdi")
-        code.emit(f"mov rdi, [r11+{8 * self._result}]")
-        _move_on(code, "rdi", SIZES[self._dtype])
+                code.emit(f"imul {pointer}, r13, {self._block_bytes[operand]}")
+                code.emit(f"add {pointer}, [r11+{8 * operand.parameter}]")
+        _point(code, "rdi", self._result, SIZES[self._dtype])
 
     def store(self, code: AssemblyText, total: int, free: Sequence[int], block: int, place: int) -> None:
         """Write the result of the sum in register ``total``, which may be overwritten.
@@ -122,8 +148,10 @@ class Epilogue:
         register = Writer(code, self._values, total, free, at).write()
         size = SIZES[self._dtype]
         memory = f"[rdi+{_scaled(place, size)}]"
-        stores = {1: f"vpmovdb {memory}, zmm{register}", 2: f"vmovups {memory}, ymm{register}"}
-        code.emit(stores.get(size, f"vmovups {memory}, zmm{register}"))
+        if size == 1:
+            narrowed = "vpmovusdb" if self._values[-1].name == "saturated" else "vpmovdb"
+            code.emit(f"{narrowed} xmm{register}, zmm{register}")
+        code.emit(f"vmovups {memory}, {({1: 'x', 2: 'y'}).get(size, 'z')}mm{register}")
 
     def tile(
         self,
@@ -184,7 +212,7 @@ class Epilogue:
             for block, (registers, row) in enumerate(zip(tile.sums(), places, strict=True))
             for register, place in zip(registers, row, strict=True)
         ]
-        if self.registers(code) <= len(tile.free()):
+        if tile.resident or self.registers <= len(tile.free()):
             for block, register, place in each:
                 self.store(code, register, tile.free(), block, place)
             return
@@ -193,7 +221,8 @@ class Epilogue:
             code.emit(f"vmovaps zmm0, [rsp+{scratch + register * VECTOR_BYTES}]")
             self.store(code, 0, range(1, REGISTERS), block, place)
 
-    def registers(self, code: AssemblyText) -> int:
+    @cached_property
+    def registers(self) -> int:
         """How many registers an element needs beside its sum."""
         places = dict.fromkeys(self._operands, "rdi")
         for count in range(REGISTERS):

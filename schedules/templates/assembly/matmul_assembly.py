@@ -77,7 +77,7 @@ class MatmulAssembly:
             OutOfScope: if registers do not suffice for the epilogue.
         """
         loop = self._code.label("product")
-        self._code.entry(len(self._anchor.shapes), [loop])
+        self._code.entry(len(self._anchor.shapes), [(loop, self._panels * self._row_groups)])
         self._code.loop_over_jobs(loop, self._panels * self._row_groups, SCRATCH + SCRATCH_BYTES, self._job)
         return self._code.text()
 

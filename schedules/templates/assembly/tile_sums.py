@@ -21,6 +21,8 @@ from schedules.templates.instructions.llvm_target import features_of
 COUNTERS = ("r8", "rdx", "rcx", "rax")
 """Registers for the loops of a sum."""
 
+REGISTERS = 32
+
 DOT_OF_BYTES, DOT_OF_HALVES = "vpdpbusd", "vdpbf16ps"
 
 WRITTEN_OUT = 128
@@ -73,6 +75,7 @@ class TileSums:
         prefetch: what is asked for ahead; None for nothing.
         product: the instruction. It multiplies numbers and weights of 32 bits: floats, or several short ones, of which
             it adds up the products.
+        resident: whether all weights lie in registers, the last ones (``load_weights``).
     """
 
     numbers: tuple[int, ...]
@@ -81,6 +84,7 @@ class TileSums:
     unroll: int
     prefetch: Prefetch | None = None
     product: str = "vfmadd231ps"
+    resident: bool = False
 
     def sums(self) -> list[list[int]]:
         """Register of every sum: by vector of weights, by number."""
@@ -88,8 +92,19 @@ class TileSums:
         return [[panel * count + number for number in range(count)] for panel in range(len(self.panels))]
 
     def free(self) -> Sequence[int]:
-        """Registers that hold no sum."""
-        return range(len(self.numbers) * len(self.panels), 32)
+        """Registers that hold no sum and no weights."""
+        return range(len(self.numbers) * len(self.panels), REGISTERS - self.resident * self.weights)
+
+    @property
+    def weights(self) -> int:
+        """Vectors of weights of the whole sum."""
+        return math.prod(loop.trips for loop in self.loops) * len(self.panels)
+
+    @property
+    def can_hold(self) -> bool:
+        """Whether all weights fit the registers, with the sums and two more."""
+        whole = _is_written_out(self, self.loops)
+        return whole and self.weights + len(self.numbers) * len(self.panels) + 2 <= REGISTERS
 
 
 def product_of(form: DotForm | None, target: Target) -> str:
@@ -105,6 +120,19 @@ def product_of(form: DotForm | None, target: Target) -> str:
     if form is U8S8 and "avx512vnni" in features_of(target):
         return DOT_OF_BYTES
     raise OutOfScope(f"products of {form.name}")
+
+
+def load_weights(code: AssemblyText, tile: TileSums) -> None:
+    """Load the weights of a ``resident`` tile, which begin at r12."""
+    each = tile.weights // len(tile.panels)
+    for panel, place in enumerate(tile.panels):
+        for step in range(each):
+            code.emit(f"vmovups zmm{_resident(tile, panel, step)}, [r12+{place + step * VECTOR_BYTES}]")
+
+
+def _resident(tile: TileSums, panel: int, step: int) -> int:
+    """The register of a vector of weights."""
+    return REGISTERS - tile.weights + panel * (tile.weights // len(tile.panels)) + step
 
 
 def clear(code: AssemblyText, tile: TileSums) -> None:
@@ -169,6 +197,17 @@ def _step(code: AssemblyText, tile: TileSums, data: int, weights: int) -> None:
         first, second = (number, weight) if bytes_first or weight.startswith("[") else (weight, number)
         code.emit(f"{tile.product} zmm{total}, {first}, {second}")
 
+    if tile.resident:
+        own = [f"zmm{_resident(tile, panel, weights // VECTOR_BYTES)}" for panel in range(panels)]
+        for number, place in enumerate(tile.numbers):
+            memory = f"dword ptr [rdi+{place + data}]"
+            spread = f"{memory}{{1to16}}"
+            if panels > 1 or bytes_first:
+                spread = f"zmm{held[number % len(held)]}"
+                code.emit(f"vbroadcastss {spread}, {memory}")
+            for panel in range(panels):
+                multiply(sums[panel][number], spread, own[panel])
+        return
     if panels <= numbers:
         for panel, place in enumerate(tile.panels):
             code.emit(f"vmovups zmm{held[panel]}, [rsi+{place + weights}]")

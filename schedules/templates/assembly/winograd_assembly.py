@@ -123,7 +123,8 @@ class WinogradAssembly:
             stages.append(("output", batch * blocks * self._down, self._output_row))
         labels = [code.label(name) for name, *_ in stages]
         shared, each = (0, own) if self._chunked else (own, 0)
-        code.entry(tensors, labels, self._image_bytes + shared, each)
+        loops = [(label, jobs) for label, (_, jobs, _) in zip(labels, stages, strict=True)]
+        code.entry(tensors, loops, self._image_bytes + shared, each)
         for label, (_, jobs, body) in zip(labels, stages, strict=True):
             code.loop_over_jobs(label, jobs, self._stack, body, each if body == self._chunk else 0)
         return code.text()

@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cache
+from typing import TypeVar
 
 import tvm_ffi
 from tvm import tirx
@@ -78,7 +79,10 @@ class _Rounded:
         return (clipped - _float(MAGIC)) + (self.shift - less)
 
 
-def rounded_in_bits(func: tirx.PrimFunc) -> tirx.PrimFunc:
+Code = TypeVar("Code", tirx.PrimFunc, tirx.Expr)
+
+
+def rounded_in_bits(func: Code) -> Code:
     """``func``, its expressions still of single numbers, with roundings to bytes as above."""
 
     def rewritten(node: tirx.Sub | tirx.Cast) -> tirx.Expr:
@@ -91,7 +95,8 @@ def rounded_in_bits(func: tirx.PrimFunc) -> tirx.PrimFunc:
         return node if found is None else found.byte()
 
     # Before what is inside: a byte that is read again would be one already.
-    return tvm_ffi.structural_map(func, ((tirx.Sub, tirx.Cast), rewritten), order="pre")
+    mapped: Code = tvm_ffi.structural_map(func, ((tirx.Sub, tirx.Cast), rewritten), order="pre")
+    return mapped
 
 
 def _read_again(expr: tirx.Expr) -> _Rounded | None:

@@ -28,7 +28,7 @@ SCRATCH_BYTES = REGISTERS * VECTOR_BYTES
 """Room for the sums of any tile."""
 
 
-MOST_TEXT = 20_000
+MOST_TEXT = 100_000
 """Characters of an epilogue as one expression, in which what is read twice stands twice. Heuristic, not measured."""
 
 

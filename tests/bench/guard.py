@@ -63,10 +63,10 @@ class Tree:
         self.root = root
         self._environment = os.environ | {"PYTHONPATH": str(root)}
 
-    def command(self, *arguments: str) -> str:
-        """What ``tune`` prints."""
-        line = [sys.executable, "-m", "autotune", *arguments]
-        done = subprocess.run(line, cwd=self.root, env=self._environment, capture_output=True, text=True)
+    def command(self, *arguments: str, **environment: str) -> str:
+        """What ``tune`` prints, with these variables besides."""
+        line, own = [sys.executable, "-m", "autotune", *arguments], self._environment | environment
+        done = subprocess.run(line, cwd=self.root, env=own, capture_output=True, text=True)
         if done.returncode:
             raise SystemExit(f"{self.root}: tune {' '.join(arguments)} failed:\n{done.stderr}")
         return done.stdout

@@ -3,7 +3,8 @@
     rdi: the tile's first number    rsi: its first vector of weights    zmm0 …: the sums
 
 A number is a pixel or a row of a matrix. What is needed most often is held in registers over a step of the sum: the
-vectors of weights where there are fewer of them than of numbers, else the numbers, each spread over a vector.
+vectors of weights where there are fewer of them than of numbers, else the numbers, each spread over a vector. Where the
+sums leave no register beside those (28 sums of 4 × 7), multiply-adds read a vector of weights from memory.
 """
 
 from __future__ import annotations
@@ -209,23 +210,25 @@ def _step(code: AssemblyText, tile: TileSums, data: int, weights: int) -> None:
                 multiply(sums[panel][number], spread, own[panel])
         return
     if panels <= numbers:
-        for panel, place in enumerate(tile.panels):
-            code.emit(f"vmovups zmm{held[panel]}, [rsi+{place + weights}]")
+        kept = min(panels, len(held) - 1)
+        weight_of = [f"zmm{register}" for register in held[:kept]]
+        weight_of += [f"[rsi+{place + weights}]" for place in tile.panels[kept:]]
+        code.emit(*(f"vmovups {weight_of[panel]}, [rsi+{tile.panels[panel] + weights}]" for panel in range(kept)))
         for number, place in enumerate(tile.numbers):
             memory = f"dword ptr [rdi+{place + data}]"
             if panels == 1 and not bytes_first:
-                multiply(sums[0][number], f"{memory}{{1to16}}", f"zmm{held[0]}")
+                multiply(sums[0][number], f"{memory}{{1to16}}", weight_of[0])
                 continue
-            code.emit(f"vbroadcastss zmm{held[panels]}, {memory}")
+            code.emit(f"vbroadcastss zmm{held[kept]}, {memory}")
             for panel in range(panels):
-                multiply(sums[panel][number], f"zmm{held[panels]}", f"zmm{held[panel]}")
+                multiply(sums[panel][number], f"zmm{held[kept]}", weight_of[panel])
         return
     for number, place in enumerate(tile.numbers):
         code.emit(f"vbroadcastss zmm{held[number]}, dword ptr [rdi+{place + data}]")
     for panel, place in enumerate(tile.panels):
-        if numbers == 1:
-            multiply(sums[panel][0], f"zmm{held[0]}", f"[rsi+{place + weights}]")
-            continue
-        code.emit(f"vmovups zmm{held[numbers]}, [rsi+{place + weights}]")
+        vector = f"[rsi+{place + weights}]"
+        if numbers > 1 and numbers < len(held):
+            code.emit(f"vmovups zmm{held[numbers]}, {vector}")
+            vector = f"zmm{held[numbers]}"
         for number in range(numbers):
-            multiply(sums[panel][number], f"zmm{held[number]}", f"zmm{held[numbers]}")
+            multiply(sums[panel][number], f"zmm{held[number]}", vector)

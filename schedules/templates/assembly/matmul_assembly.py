@@ -141,9 +141,12 @@ class MatmulAssembly:
         """A vector × matrix product: every step asks for a later one, at a panel's end for one of the next job."""
         clear(self._code, self._tile)
         last = min(self._k, self._asking.bytes_ahead // VECTOR_BYTES)
-        for terms, further in ((self._k - last, 0), (last, (self._tn - 1) * self._panel)):
+        before = self._k - last
+        for done, terms, further in ((0, before, 0), (before, last, (self._tn - 1) * self._panel)):
             if not terms:
                 continue
+            if done:
+                self._code.emit(f"lea rdi, [rbx+{done * FLOAT}]", f"lea rsi, [r12+{done * VECTOR_BYTES}]")
             first = self._asking.bytes_ahead + further
             lines = [place + first + line * VECTOR_BYTES for place in self._tile.panels for line in range(self._unroll)]
             asked = Prefetch(0, tuple(lines), 0, "rsi", "t0")

@@ -120,7 +120,8 @@ class Builder:
         """As ``compile``, of a kernel in assembly."""
         done = subprocess.run([ASSEMBLER, "-o", object_of(library), "-"], input=text, text=True, capture_output=True)
         if done.returncode:
-            raise CompileError(f"the assembler refused a kernel: {done.stderr.strip().splitlines()[-1]}")
+            *_, last = ["", *done.stderr.strip().splitlines()]
+            raise CompileError(f"the assembler refused a kernel: {last or f'it ended with {done.returncode}'}")
         return self._linked(library)
 
     def _linked(self, library: str) -> str:

@@ -83,9 +83,9 @@ NARROW = {"bfloat16": ("halves",), "uint8": ("bytes", "saturated"), "int8": ("by
 """Type → values that are stored as such. Their lanes still have 32 bits, but those of bfloat16."""
 COMMUTATIVE = ("add", "mul", "vpaddd", "vpmulld", "vpandd", "vpord", "vpminud", "vpminsd", "vpmaxsd")
 STORED = ("halves", "bytes", "saturated")
-SHIFTS = {"tirx.shift_left": "vpslld", "tirx.shift_right": "vpsrad"}
-BITS = {"tirx.bitwise_and": "vpandd", "tirx.bitwise_or": "vpord"}
-ROUNDED = {"tirx.floor": 9, "tirx.nearbyint": 8, "tirx.ceil": 10, "tirx.trunc": 11}
+SHIFTS = {tirx.LShift: "vpslld", tirx.RShift: "vpsrad"}
+BITS = {tirx.BitwiseAnd: "vpandd", tirx.BitwiseOr: "vpord"}
+ROUNDED = {"tirx.floor": 9, "tirx.nearbyint": 8, "prim.ceil": 10, "tirx.trunc": 11}
 """Rounding → its number in vrndscaleps, exceptions suppressed."""
 NEAREST = nearest(tirx.const(0, "float32"))
 """What ``vector_math`` makes of a rounding."""
@@ -157,6 +157,10 @@ class Elements:
             return self.add(Value("select", of, bits=COMPARED[type(condition)]))
         if isinstance(value, Call):
             return self._call(value, axes)
+        if type(value) in SHIFTS and isinstance(value.b, tirx.IntImm):
+            return self.add(Value(SHIFTS[type(value)], (self.read(value.a, axes),), bits=int(value.b.value)))
+        if type(value) in BITS:
+            return self.add(Value(BITS[type(value)], (self.read(value.a, axes), self.read(value.b, axes))))
         name = ARITHMETIC.get(type(value))
         if dtype == "uint32" and name == "min":
             return self.add(Value("vpminud", (self.read(value.a, axes), self.read(value.b, axes))))
@@ -218,10 +222,6 @@ class Elements:
             return self.add(Value("vrndscaleps", (self.read(call.args[0], axes),), bits=ROUNDED[name]))
         if call.op.same_as(NEAREST.op) and int(call.args[0]) == int(NEAREST.args[0]):
             return self.add(Value("vrndscaleps", (self.read(call.args[1], axes),), bits=ROUNDED["tirx.nearbyint"]))
-        if name in SHIFTS and isinstance(call.args[1], tirx.IntImm):
-            return self.add(Value(SHIFTS[name], (self.read(call.args[0], axes),), bits=int(call.args[1].value)))
-        if name in BITS:
-            return self.add(Value(BITS[name], (self.read(call.args[0], axes), self.read(call.args[1], axes))))
         raise OutOfScope(f"a call of {name}")
 
     def fused(self) -> list[Value]:

@@ -72,8 +72,8 @@ ARITHMETIC = {
     tirx.Max: "max",
     tirx.Min: "min",
 }
-COMPARED = {tirx.LT: 1, tirx.LE: 2, tirx.GT: 14, tirx.GE: 13, tirx.EQ: 0, tirx.NE: 4}
-"""Comparison → its number in vcmpps; those that are false for NaN but the last."""
+COMPARED = {tirx.LT: 1, tirx.LE: 2, tirx.GT: 14, tirx.GE: 13, tirx.EQ: 0, tirx.NE: 12}
+"""Comparison → its number in vcmpps; all are false for NaN, as the compiler has them."""
 INTEGERS = {"add": "vpaddd", "sub": "vpsubd", "mul": "vpmulld", "max": "vpmaxsd", "min": "vpminsd"}
 WIDE_TYPES = {"bfloat16": "float32", "uint8": "int32", "int8": "int32"}
 """Type of numbers in memory → in registers."""

@@ -43,6 +43,8 @@ def read_epilogue(func: tirx.PrimFunc, anchor: str, epilogue: tuple[str, ...]) -
         OutOfScope: for anything but element-wise arithmetic.
     """
     blocks = {block.name_hint: block for block in blocks_in_order(vector_math(func))}
+    if not blocks[(anchor, *epilogue)[-1]].writes[0].source.same_as(func.params[-1]):
+        raise OutOfScope("more results than one")
     program = Elements(list(func.params))
     program.known[blocks[anchor].writes[0].source] = program.add(Value("sum"))
     axes: list[Var] = []
@@ -103,6 +105,9 @@ class Epilogue:
     """
 
     def __init__(self, func: tirx.PrimFunc, anchor: Anchor) -> None:
+        dtypes = tuple(str(func.params[at].ty.dtype) for at in (anchor.data, anchor.weight))
+        if dtypes != (("float32", "float32") if anchor.form is None else (anchor.form.data, anchor.form.weight)):
+            raise OutOfScope("a product of other numbers")
         program = read_epilogue(func, anchor.block, anchor.epilogue)
         self._values, self._operands = program.fused(), program.operands()
         self._result, self._dtype = len(anchor.shapes) - 1, str(func.params[-1].ty.dtype)

@@ -129,5 +129,7 @@ def check_image(anchor: Anchor) -> None:
     together = 1 if anchor.plain else anchor.shapes[anchor.data][4]
     if depth > 1 if anchor.plain else anchor.reduction[3] * depth != together:
         raise OutOfScope("channels that share vectors")
+    if min(anchor.padding) < 0:
+        raise OutOfScope("a border that cuts the image")
     if set(anchor.prologue) - {"pad"}:
         raise OutOfScope("an image that is computed first")

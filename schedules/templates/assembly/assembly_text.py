@@ -172,7 +172,7 @@ class AssemblyText:
 
     def _allocate(self, count: int) -> None:
         """rax: a workspace of ``count`` bytes of floats, or null."""
-        self.emit("mov edi, 1", "xor esi, esi", f"mov edx, {count}", "mov ecx, 2", "mov r8d, 32")  # CPU 0
+        self.emit("mov edi, 1", "xor esi, esi", f"mov rdx, {count}", "mov ecx, 2", "mov r8d, 32")  # CPU 0
         self._call(ALLOCATE)
 
     def _free(self, pointer: str) -> None:

@@ -19,7 +19,7 @@ from tvm import tirx
 from schedules.config import Config
 from schedules.target import Target
 from schedules.templates.assembly.assembly_text import VECTOR_BYTES, AssemblyText
-from schedules.templates.assembly.elements import OutOfScope
+from schedules.templates.assembly.elements import OutOfScope, check_reach
 from schedules.templates.assembly.epilogue_code import SCRATCH_BYTES, Epilogue
 from schedules.templates.assembly.image_rows import FLOAT, BorderedRows, Image, border_of, check_image
 from schedules.templates.assembly.tile_sums import Prefetch, SumLoop, TileSums, load_weights, product_of
@@ -68,6 +68,7 @@ class Conv2dAssembly:
         (_, kh, *_), (down, _), (apart, _) = anchor.reduction, anchor.geometry["strides"], anchor.geometry["dilation"]
         rows = (self._rows - 1) * down + (kh - 1) * apart + 1 if self._own else shape[2] + top + bottom
         self._image = Image.of(anchor, rows, shape[3] + left + right) if anchor.padded else self._given
+        check_reach(batch * self._image.batch)
         self._bordered = BorderedRows(self._given, self._image, top, left, border_of(func) if anchor.padded else 0)
         self._own_planes = anchor.reduction[0] * anchor.reduction[3] * FLOAT // self._image.pixel
         self._own_bytes = self._own_planes * rows * self._image.row if self._own else 0

@@ -26,6 +26,15 @@ class OutOfScope(Exception):  # noqa: N818 - an answer, not an error
 SIZES = {"float32": 4, "int32": 4, "bfloat16": 2, "uint8": 1, "int8": 1}
 """Bytes of a number of each type."""
 
+REACH = 2**31 - 1
+"""Most bytes of a tensor or workspace: distances within are the instructions' own numbers, of 32 bits and signed."""
+
+
+def check_reach(*sizes: int) -> None:
+    """Raise ``OutOfScope`` if so many bytes are too far apart for an instruction."""
+    if max(sizes) > REACH:
+        raise OutOfScope("a tensor of 2 GiB or more")
+
 
 @dataclass(frozen=True)
 class Operand:

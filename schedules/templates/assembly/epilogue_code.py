@@ -12,7 +12,16 @@ from tvm.ir import Var
 from tvm.ir.expr import TensorLoad
 
 from schedules.templates.assembly.assembly_text import VECTOR_BYTES, AssemblyText
-from schedules.templates.assembly.elements import NARROW, SIZES, STORED, Elements, OutOfScope, Value, Writer
+from schedules.templates.assembly.elements import (
+    NARROW,
+    SIZES,
+    STORED,
+    Elements,
+    OutOfScope,
+    Value,
+    Writer,
+    check_reach,
+)
 from schedules.templates.assembly.tile_sums import REGISTERS, TileSums, add_up, clear
 from schedules.templates.common.structure import Anchor, blocks_in_order
 from schedules.templates.common.vector_math import vector_math
@@ -105,6 +114,7 @@ class Epilogue:
     """
 
     def __init__(self, func: tirx.PrimFunc, anchor: Anchor) -> None:
+        check_reach(*(math.prod(shape) * FLOAT for shape in anchor.shapes))
         dtypes = tuple(str(func.params[at].ty.dtype) for at in (anchor.data, anchor.weight))
         if dtypes != (("float32", "float32") if anchor.form is None else (anchor.form.data, anchor.form.weight)):
             raise OutOfScope("a product of other numbers")

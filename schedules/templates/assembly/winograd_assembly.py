@@ -15,7 +15,7 @@ from tvm import tirx
 from schedules.config import Config
 from schedules.target import Target
 from schedules.templates.assembly.assembly_text import OF_THREAD, VECTOR_BYTES, AssemblyText
-from schedules.templates.assembly.elements import OutOfScope
+from schedules.templates.assembly.elements import OutOfScope, check_reach
 from schedules.templates.assembly.epilogue_code import Epilogue
 from schedules.templates.assembly.image_rows import FLOAT, BorderedRows, Image, border_of, check_image
 from schedules.templates.assembly.straight_transform import StraightTransform
@@ -100,6 +100,7 @@ class WinogradAssembly:
         rows = self._rows if self._chunked else batch * self._down
         self._v, self._products = Tiles(inputs, m + 2, rows, across), Tiles(blocks, m + 2, rows, across)
         self._image_bytes = batch * self._image.batch
+        check_reach(self._image_bytes + self._v.size + self._products.size)
         self._panel = anchor.reduction[0] * anchor.reduction[3] * VECTOR_BYTES
         self._into = StraightTransform(self._code, BT[m], SCRATCH)
         self._back = StraightTransform(self._code, AT[m], SCRATCH)

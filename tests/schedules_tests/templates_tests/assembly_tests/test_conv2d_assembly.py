@@ -1,0 +1,261 @@
+"""Direct convolutions in assembly: right for every shape, knob and epilogue, and equal to the scheduled program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from tvm import te, tirx
+
+from schedules.config import Config
+from schedules.lower import assembly, claim
+from schedules.templates.assembly.conv2d_assembly import Conv2dAssembly
+from schedules.templates.assembly.elements import REACH, OutOfScope
+from schedules.templates.common.structure import find_anchor
+from schedules.templates.common.windows import Window
+from schedules.templates.cpu.conv2d import conv2d
+from tests.schedules_tests.cases import CASES
+from tests.schedules_tests.programs import Array, Pads, Shape, from_te, padded, run, shapes, windows
+from tests.schedules_tests.templates_tests.assembly_tests.assembled import (
+    TARGET,
+    covering,
+    is_near,
+    largest_tile,
+    lines_of,
+    numbers,
+    repacked,
+    run_by_tvm,
+    run_watched,
+    runs_here,
+    text_of,
+)
+from tests.schedules_tests.templates_tests.assembly_tests.epilogues import EXACT_STEPS, FOLLOWING
+
+CONFIGS, COMPILED = 12, 2
+"""Configs of each shape, and how many of them are compared with the compiler's kernel too."""
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """One convolution, and what follows it."""
+
+    data: Shape
+    weight: Shape
+    strides: tuple[int, int] = (1, 1)
+    pads: Pads = (0, 0, 0, 0)
+    dilation: tuple[int, int] = (1, 1)
+    groups: int = 1
+    following: str = "bias"
+
+    def program(self) -> tirx.PrimFunc:
+        """The normalised function."""
+        x, w = te.placeholder(self.data, name="x"), te.placeholder(self.weight, name="w")
+        out = conv2d(x, w, Window(self.weight[2:4], self.strides, self.pads, self.dilation), self.groups)
+        bias = (1, self.weight[0], 1, 1, self.weight[5])
+        return from_te(x, w, *FOLLOWING[self.following].after(out, bias, lambda i: (0, i[1], 0, 0, i[4])))
+
+    def expected(self, x: Array, w: Array, *operands: Array) -> Array:
+        """By NumPy in double precision."""
+        blocked = (x[..., None] if x.ndim == 4 else x).astype(np.float64)
+        seen = windows(padded(blocked, self.pads), (w.shape[2], w.shape[3]), self.strides, self.dilation)
+        n, _, oh, ow = seen.shape[:4]
+        channels = seen.transpose(0, 1, 4, 2, 3, 5, 6).reshape(n, self.groups, -1, w.shape[4], oh, ow, *seen.shape[5:])
+        filters = w.reshape(self.groups, -1, *w.shape[1:]).astype(np.float64)
+        out = np.einsum("ngcihwyx,gocyxib->ngohwb", channels, filters, optimize=True)
+        return FOLLOWING[self.following].expected(out.reshape(n, w.shape[0], oh, ow, w.shape[5]), operands)
+
+
+SHAPES = {
+    "1x1": Convolution((1, 2, 6, 5, 16), (3, 2, 1, 1, 16, 16)),
+    "1x1 strided": Convolution((1, 2, 8, 9, 16), (2, 2, 1, 1, 16, 16), (2, 2)),
+    "1x1 of one pixel": Convolution((1, 3, 1, 1, 16), (4, 3, 1, 1, 16, 16)),
+    "3x3": Convolution((1, 2, 8, 7, 16), (4, 2, 3, 3, 16, 16), pads=(1, 1, 1, 1)),
+    "3x3 without border": Convolution((1, 1, 8, 8, 16), (2, 1, 3, 3, 16, 16)),
+    "5x5": Convolution((1, 1, 7, 6, 16), (2, 1, 5, 5, 16, 16), pads=(2, 2, 2, 2)),
+    "first layer": Convolution((1, 3, 17, 17), (2, 3, 7, 7, 1, 16), (2, 2), (3, 3, 3, 3)),
+    "first layer of whole lines": Convolution((2, 3, 8, 16), (2, 3, 3, 3, 1, 16), pads=(1, 1, 1, 1)),
+    "first layer without border": Convolution((1, 3, 9, 11), (2, 3, 3, 3, 1, 16), (2, 2)),
+    "batch": Convolution((3, 2, 4, 6, 16), (2, 2, 3, 3, 16, 16), pads=(1, 1, 1, 1)),
+    "dilated": Convolution((1, 2, 11, 9, 16), (2, 2, 3, 3, 16, 16), pads=(2, 2, 2, 2), dilation=(2, 2)),
+    "uneven": Convolution((2, 1, 9, 8, 16), (2, 1, 3, 2, 16, 16), (2, 1), (1, 0, 2, 3), (1, 2)),
+    "grouped": Convolution((2, 4, 6, 6, 16), (4, 2, 3, 3, 16, 16), pads=(1, 1, 1, 1), groups=2),
+    "grouped 1x1": Convolution((1, 4, 4, 4, 16), (8, 1, 1, 1, 16, 16), groups=4),
+    "width 13": Convolution((1, 2, 4, 13, 16), (4, 2, 1, 1, 16, 16)),
+    "width 17": Convolution((2, 1, 4, 17, 16), (4, 1, 3, 3, 16, 16), pads=(1, 1, 1, 1)),
+    "long": Convolution((1, 16, 6, 4, 16), (4, 16, 1, 1, 16, 16)),
+    "long 3x3": Convolution((2, 4, 4, 6, 16), (2, 4, 3, 3, 16, 16), pads=(1, 1, 1, 1)),
+}
+"""Name → a convolution: plain and blocked, borders of every kind, rows that tiles do not divide, sums in chunks."""
+
+
+def check(convolution: Convolution, configs: list[Config], compiled: int) -> None:
+    """Every config near NumPy's numbers, some of them nearer to the compiler's kernel."""
+    func = convolution.program()
+    given, shape = numbers(func, scale=0.5), shapes(func)[-1]
+    right = convolution.expected(*given)
+    for number, config in enumerate(configs):
+        arrays, text = repacked(func, config, given), text_of(func, config)
+        found = run_watched(text, arrays, shape, threads=1 + number % 3)
+        assert convolution.following in EXACT_STEPS or is_near(found, right, 1e-5), config.to_json()
+        if number < compiled:
+            assert is_near(found, run(func, config, TARGET, given), 1e-6), config.to_json()
+            assert np.array_equal(run_by_tvm(text, arrays, shape, threads=1 + number % 2), found), config.to_json()
+
+
+@runs_here
+@pytest.mark.parametrize("name", SHAPES)
+def test_shapes_and_knobs(name: str) -> None:
+    func = SHAPES[name].program()
+    check(SHAPES[name], covering(func, CONFIGS, algorithm=0), COMPILED)
+
+
+def test_configs_have_every_choice() -> None:
+    """What the test above relies on: both borders, both orders of jobs, chunks, tiles of many blocks and rows."""
+    seen: dict[str, set[int]] = {}
+    for convolution in SHAPES.values():
+        for config in covering(convolution.program(), CONFIGS, algorithm=0):
+            for knob, value in config.items:
+                seen.setdefault(knob, set()).add(int(value))
+    assert seen["pad"] == seen["outer"] == {0, 1}
+    assert seen["unroll"] == {1, 2, 4, 8, 16}
+    assert {1, 2, 4} <= seen["to"]
+    assert {1, 2} <= seen["th"]
+    assert {5, 7} <= seen["tw"]
+    assert {1, 2, 4, 16} <= seen["depth"]
+
+
+@runs_here
+@pytest.mark.parametrize("following", FOLLOWING)
+def test_epilogues(following: str) -> None:
+    """Of the largest tile, which leaves few registers, of a sum in chunks and of any."""
+    convolution = replace(SHAPES["long"], following=following, data=(1, 16, 4, 7, 16))
+    func = convolution.program()
+    largest = largest_tile(func, ("to", "th", "tw"))
+    assert largest.integer("to") * largest.integer("th") * largest.integer("tw") == 28
+    check(convolution, [largest, *covering(func, 1, depth=4), *covering(func, 2, seed=1)], compiled=1)
+
+
+@runs_here
+def test_an_epilogue_that_needs_more_registers_than_a_large_tile_leaves() -> None:
+    convolution = replace(SHAPES["1x1"], following="crowded", data=(1, 2, 4, 7, 16), weight=(4, 2, 1, 1, 16, 16))
+    func = convolution.program()
+    text = text_of(func, largest_tile(func, ("to", "th", "tw")))
+    assert any(line.startswith("vmovaps zmm0, [rsp+") for line in lines_of(text))
+    check(convolution, covering(func, 8, algorithm=0), compiled=1)
+
+
+@runs_here
+def test_operands_of_every_batch_and_of_one_block() -> None:
+    """A residual with a batch; and a convolution of one block, whose bias has no stride between blocks."""
+    batch = replace(SHAPES["batch"], following="residual")
+    check(batch, covering(batch.program(), 4, algorithm=0), compiled=1)
+    alone = Convolution((1, 1, 4, 4, 16), (1, 1, 1, 1, 16, 16), following="residual")
+    check(alone, covering(alone.program(), 4, algorithm=0), compiled=1)
+
+
+@runs_here
+def test_thousands_of_calls() -> None:
+    """Nothing is left on stacks, and workspaces come back."""
+    convolution = SHAPES["3x3"]
+    func = convolution.program()
+    given = numbers(func)
+    for pad in (0, 1):
+        text = text_of(func, covering(func, 1, algorithm=0, pad=pad)[0])
+        found = run_by_tvm(text, given, shapes(func)[-1], calls=3000)
+        assert is_near(found, convolution.expected(*given), 1e-5)
+
+
+def with_last(stage: object, out_shape: Shape, **tensors: Shape) -> tirx.PrimFunc:
+    """A 1x1 convolution with one stage behind it, which gets its sums and further tensors."""
+    x, w = te.placeholder((1, 2, 6, 5, 16), name="x"), te.placeholder((3, 2, 1, 1, 16, 16), name="w")
+    out = conv2d(x, w, Window((1, 1), (1, 1), (0, 0, 0, 0), (1, 1)))
+    others = [te.placeholder(shape, name=name) for name, shape in tensors.items()]
+    return from_te(x, w, *others, te.compute(out_shape, lambda *i: stage(i, out, *others), name="last"))
+
+
+WHOLE = (1, 3, 6, 5, 16)
+OUT_OF_SCOPE = {
+    "a smaller result": lambda: with_last(lambda i, out: out(*i), (1, 3, 5, 5, 16)),
+    "fewer blocks": lambda: with_last(lambda i, out: out(*i), (1, 2, 6, 5, 16)),
+    "another place": lambda: with_last(lambda i, out: out(i[0], i[1], 5 - i[2], i[3], i[4]), WHOLE),
+    "a gate of pixels": lambda: with_last(
+        lambda i, out, g: out(*i) * g(0, 0, i[2], i[3], i[4]), WHOLE, g=(1, 1, 6, 5, 16)
+    ),
+    "one number for all": lambda: with_last(lambda i, out, g: out(*i) * g(0), WHOLE, g=(1,)),
+    "integers": lambda: with_last(lambda i, out: out(*i).astype("int64").astype("float32"), WHOLE),
+    "a remainder": lambda: with_last(lambda i, out: te.fmod(out(*i), tirx.const(2.0, "float32")), WHOLE),
+    "two conditions": lambda: with_last(
+        lambda i, out: tirx.Select(tirx.all(out(*i) > 0.0, out(*i) < 1.0), out(*i), tirx.const(0.0, "float32")), WHOLE
+    ),
+    "an index": lambda: with_last(lambda i, out: out(*i) + i[3].astype("float32"), WHOLE),
+    "six tensors": lambda: with_last(
+        lambda i, out, *others: out(*i) + sum((other(*i) for other in others[1:]), others[0](*i)),
+        WHOLE,
+        **{f"r{number}": WHOLE for number in range(6)},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OUT_OF_SCOPE)
+def test_what_is_left_to_the_compiler(name: str) -> None:
+    func = OUT_OF_SCOPE[name]()
+    claimed = claim(func, TARGET)
+    assert claimed.template == "conv2d"
+    assert {assembly(func, config, TARGET, "k") for config in claimed.space.sample(20, np.random.default_rng(0))} == {
+        ""
+    }
+
+
+def test_a_stage_that_is_written_has_the_form_of_those_that_are_not() -> None:
+    """So that the test above does not pass for another reason."""
+    assert text_of(
+        with_last(lambda i, out: out(*i) + out(*i), WHOLE), covering(with_last(lambda i, out: out(*i), WHOLE), 1)[0]
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16"])
+def test_other_floats_are_left_to_the_compiler(dtype: str) -> None:
+    x, w = te.placeholder((1, 2, 6, 5, 16), dtype, name="x"), te.placeholder((3, 2, 1, 1, 16, 16), dtype, name="w")
+    func = from_te(x, w, conv2d(x, w, Window((1, 1), (1, 1), (0, 0, 0, 0), (1, 1))))
+    assert assembly(func, covering(func, 1, algorithm=0)[0], TARGET, "k") == ""
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.template == "conv2d"], ids=lambda case: case.name)
+def test_scope(case: object) -> None:
+    """Vectors of 16 channels of float32, in groups of whole blocks; nothing for another instruction set."""
+    config = claim(case.func, TARGET).space.initial[0]
+    shape, dtype = shapes(case.func)[-1], str(case.func.params[0].ty.dtype)
+    whole = case.name not in ("conv2d_odd_channels", "conv2d_straddling_3x3")
+    written = shape[4] == 16 and dtype == "float32" and whole
+    assert bool(assembly(case.func, config, TARGET, "k")) == written
+    narrow = replace(TARGET, isa="avx2", mcpu="haswell")
+    assert assembly(case.func, claim(case.func, narrow).space.initial[0], narrow, "k") == ""
+
+
+def test_a_border_that_is_not_zero_is_left_to_the_compiler() -> None:
+    x, w = te.placeholder((1, 2, 6, 5, 16), name="x"), te.placeholder((3, 2, 3, 3, 16, 16), name="w")
+    func = from_te(x, w, conv2d(x, w, Window((3, 3), (1, 1), (1, 1, 1, 1), (1, 1)), border=1))
+    assert assembly(func, covering(func, 1, algorithm=0)[0], TARGET, "k") == ""
+
+
+def test_tensors_beyond_an_instructions_reach_are_left_to_the_compiler() -> None:
+    """2 GiB of data, or of data with its border."""
+    side = 5792
+    assert side**2 * 64 <= REACH < (side + 2) ** 2 * 64
+    for size, pads in ((side + 2, (0, 0, 0, 0)), (side, (1, 1, 1, 1))):
+        convolution = Convolution((1, 1, size, size, 16), (1, 1, 3, 3, 16, 16), pads=pads, following="none")
+        func = convolution.program()
+        anchor = find_anchor(func, "conv2d")
+        assert anchor is not None
+        config = covering(func, 1, algorithm=0, pad=0)[0]
+        with pytest.raises(OutOfScope, match="2 GiB"):
+            Conv2dAssembly(func, anchor, config, TARGET, "k")
+
+
+def test_rows_that_do_not_fit_the_stack_are_left_to_the_compiler() -> None:
+    convolution = Convolution((1, 8, 14, 60, 16), (1, 8, 3, 3, 16, 16), pads=(1, 1, 1, 1))
+    func = convolution.program()
+    texts = {pad: assembly(func, covering(func, 1, algorithm=0, pad=pad)[0], TARGET, "k") for pad in (0, 1)}
+    assert texts[0]
+    assert not texts[1]

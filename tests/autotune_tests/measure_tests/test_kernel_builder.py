@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+import tvm
 
 from autotune.host.machine import host_target
 from autotune.measure.code_cache import CodeCache
-from autotune.measure.kernel_builder import Builder, object_of
+from autotune.measure.kernel_builder import Builder, can_assemble, object_of
 from autotune.measure.kernel_timing import load
 from autotune.measure.messages import BuildJob, Built
+from schedules import lower
+from schedules.lower import claim, program_of
+from schedules.target import Target
 from tests.autotune_tests.measure_tests import faults
 from tests.autotune_tests.measure_tests.faults import candidate
+from tests.schedules_tests.cases import CASES
+from tests.schedules_tests.programs import Array, inputs, shapes
 
 
 @pytest.fixture(scope="module")
@@ -86,3 +95,80 @@ def test_failures_are_not_kept(tmp_path: Path) -> None:
     for _ in range(2):
         assert build(Builder(host_target(), faults, cache), "illegal", tmp_path).error == "lower_error"
     assert not (tmp_path / "cache").exists()
+
+
+# -- kernels in assembly -----------------------------------------------------------------------------------------------
+
+PRODUCT = next(case for case in CASES if case.name == "matmul_rows")
+WIDE = Target(kind="llvm", isa="avx512", mcpu="skylake-avx512", threads=2)
+
+
+def build_product(folder: Path, builder: Builder) -> Built:
+    """The first config of a product of vectors of 16 columns, which has a kernel in assembly."""
+    (folder / "program.json").write_text(program_of(PRODUCT.func))
+    config = claim(PRODUCT.func, WIDE).space.initial[0]
+    job = BuildJob(str(folder / "program.json"), config, str(folder / "k.so"), "tune_product", timeout_s=9.0)
+    return builder.build(job)
+
+
+def without(tool: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A system that lacks a tool."""
+    found = shutil.which
+    monkeypatch.setattr(shutil, "which", lambda name, *rest: None if name == tool else found(name, *rest))
+
+
+def result_of(library: str) -> Array:
+    given = [tvm.runtime.tensor(array) for array in inputs(PRODUCT.func)]
+    result = tvm.runtime.tensor(np.full(shapes(PRODUCT.func)[-1], np.nan, np.float32))
+    tvm.runtime.load_module(library)["tune_product"](*given, result)
+    return result.numpy()
+
+
+@pytest.mark.isa("avx512")
+@pytest.mark.skipif(shutil.which("as") is None, reason="no assembler (binutils)")
+def test_an_assembler_makes_what_the_compiler_makes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is one, nothing is compiled; where there is none, nothing is assembled. The numbers are the same."""
+    folders = [tmp_path / name for name in ("assembled", "compiled")]
+    for folder in folders:
+        folder.mkdir()
+    first = Builder(WIDE, lower)
+    with monkeypatch.context() as patched:
+        patched.setattr(first, "compile", None)  # whatever calls it fails
+        assembled = build_product(folders[0], first)
+    without("as", monkeypatch)
+    second = Builder(WIDE, lower)
+    monkeypatch.setattr(second, "_assembled", None)
+    compiled = build_product(folders[1], second)
+    assert (assembled.error, assembled.message) == (compiled.error, compiled.message) == (None, "")
+    assert assembled.code_hash != compiled.code_hash
+    results = [result_of(str(folder / "k.so")) for folder in folders]
+    np.testing.assert_allclose(*results, rtol=1e-6)
+    np.testing.assert_allclose(results[0], PRODUCT.expected(*inputs(PRODUCT.func)), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("echo 'x.s: Assembler messages:' >&2; echo 'x.s:7: Error: no such instruction' >&2; exit 1", "no such instr"),
+        ("exit 9", "9"),
+    ],
+    ids=["told", "silent"],
+)
+def test_an_assembler_that_fails_is_an_answer_of_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, message: str
+) -> None:
+    tool = tmp_path / "as"
+    tool.write_text(f"#!/bin/sh\n{script}\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    built = build_product(tmp_path, Builder(WIDE, lower))
+    assert (built.error, built.code_hash) == ("compile_error", "")
+    assert "the assembler refused a kernel" in built.message
+    assert message in built.message
+    assert "\n" not in built.message
+
+
+def test_kernels_of_another_architecture_are_compiled() -> None:
+    """This machine's assembler does not know their instructions."""
+    foreign = "neon" if host_target().architecture == "x86_64" else "avx512"
+    assert not can_assemble(Target(kind="llvm", isa=foreign))

@@ -7,9 +7,11 @@ JIT would take to emit the same code, linking it adds some 4 ms, and the code su
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import subprocess
 import time
+from functools import cache
 from pathlib import Path
 from typing import Protocol
 
@@ -53,9 +55,21 @@ ASSEMBLER = "as"
 """The system's, which comes with its linker."""
 
 
+PROBE = ".intel_syntax noprefix\nvdpbf16ps zmm0, zmm1, dword ptr [rip]{1to16}\n"
+"""The youngest instruction of kernels in assembly: an assembler that knows it knows all of them."""
+
+
 def can_assemble(target: Target) -> bool:
-    """Whether this machine's assembler, if it has one, is of ``target``'s architecture."""
-    return not is_foreign(target.architecture) and shutil.which(ASSEMBLER) is not None
+    """Whether this machine has an assembler, of ``target``'s architecture, that knows the instructions of kernels."""
+    return not is_foreign(target.architecture) and _knows_instructions(shutil.which(ASSEMBLER))
+
+
+@cache
+def _knows_instructions(assembler: str | None) -> bool:
+    if assembler is None:
+        return False
+    command = [assembler, "-o", os.devnull, "-"]
+    return subprocess.run(command, input=PROBE, text=True, capture_output=True).returncode == 0
 
 
 def object_of(library: str) -> str:
@@ -147,7 +161,8 @@ def surroundings(target: Target) -> tuple[str, ...]:
     for library in sorted(Path(tvm.__file__).parent.glob("lib/libtvm_compiler*")):  # another build has the same version
         status = library.stat()
         compiler.append(f"{library} {status.st_size} {status.st_mtime_ns}")
-    return target.to_json(), source_digest(Path(lower.__file__).parent), *compiler
+    made = "assembled" if can_assemble(target) else "compiled"
+    return target.to_json(), made, source_digest(Path(lower.__file__).parent), *compiler
 
 
 def _trace(schedule: s_tir.Schedule) -> str:

@@ -146,6 +146,7 @@ def test_an_assembler_makes_what_the_compiler_makes(tmp_path: Path, monkeypatch:
     np.testing.assert_allclose(results[0], PRODUCT.expected(*inputs(PRODUCT.func)), rtol=1e-5)
 
 
+@pytest.mark.skipif(shutil.which("as") is None, reason="no assembler (binutils)")
 @pytest.mark.parametrize(
     ("script", "message"),
     [
@@ -160,12 +161,26 @@ def test_an_assembler_that_fails_is_an_answer_of_one_line(
     tool = tmp_path / "as"
     tool.write_text(f"#!/bin/sh\n{script}\n")
     tool.chmod(0o755)
+    builder = Builder(WIDE, lower)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    built = build_product(tmp_path, Builder(WIDE, lower))
+    built = build_product(tmp_path, builder)
     assert (built.error, built.code_hash) == ("compile_error", "")
     assert "the assembler refused a kernel" in built.message
     assert message in built.message
     assert "\n" not in built.message
+
+
+@pytest.mark.skipif(shutil.which("as") is None, reason="no assembler (binutils)")
+def test_an_assembler_that_does_not_know_the_instructions_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert can_assemble(WIDE)
+    tool = tmp_path / "as"
+    tool.write_text("#!/bin/sh\nexit 1\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    assert not can_assemble(WIDE)
+    assert build_product(tmp_path, Builder(WIDE, lower)).error is None
 
 
 def test_kernels_of_another_architecture_are_compiled() -> None:

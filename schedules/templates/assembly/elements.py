@@ -234,11 +234,13 @@ class Elements:
         raise OutOfScope(f"a call of {name}")
 
     def fused(self) -> list[Value]:
-        """The values with products that only a sum reads made one with it."""
+        """The values with products that only a sum reads made one with it, and without those that nothing reads."""
         values = list(self.values)
-        readers: dict[int, list[int]] = {}
-        for number, value in enumerate(values):
-            for each in value.of:
+        readers: dict[int, list[int]] = {len(values) - 1: []}
+        for number in reversed(range(len(values))):
+            if number not in readers and values[number].name != "sum":
+                values[number] = Value("gone")
+            for each in values[number].of:
                 readers.setdefault(each, []).append(number)
         for number, value in enumerate(values):
             if value.name not in ("add", "sub"):

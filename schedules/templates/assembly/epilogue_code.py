@@ -37,16 +37,20 @@ SCRATCH_BYTES = REGISTERS * VECTOR_BYTES
 """Room for the sums of any tile."""
 
 
+KEPT_PROGRAMS = 1024
+"""Epilogues that are kept as they were read: more than the tasks of any model seen. Heuristic, not measured."""
+
 MOST_TEXT = 100_000
 """Characters of an epilogue as one expression, in which what is read twice stands twice. Heuristic, not measured."""
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=KEPT_PROGRAMS)
 def read_epilogue(func: tirx.PrimFunc, anchor: str, epilogue: tuple[str, ...]) -> Elements:
     """What the last block of ``func`` writes, as a program on the anchor's element.
 
     Args:
-        anchor, epilogue: names of the blocks.
+        anchor: name of the product's block; empty where there is none.
+        epilogue: names of the blocks behind it, or of all of them.
 
     Raises:
         OutOfScope: for anything but element-wise arithmetic.
@@ -55,7 +59,8 @@ def read_epilogue(func: tirx.PrimFunc, anchor: str, epilogue: tuple[str, ...]) -
     if not blocks[(anchor, *epilogue)[-1]].writes[0].source.same_as(func.params[-1]):
         raise OutOfScope("more results than one")
     program = Elements(list(func.params))
-    program.known[blocks[anchor].writes[0].source] = program.add(Value("sum"))
+    if anchor:
+        program.known[blocks[anchor].writes[0].source] = program.add(Value("sum"))
     axes: list[Var] = []
     values: dict[Var, tirx.Expr] = {}
     for name in epilogue:
@@ -89,6 +94,21 @@ def _joined(value: tirx.Expr, axes: Mapping[Var, Var], values: Mapping[Var, tirx
     return tvm_ffi.structural_map(renamed, (TensorLoad, replaced), order="post")
 
 
+def check_result(values: Sequence[Value], dtype: str) -> None:
+    """Raise ``OutOfScope`` unless the last value is stored as numbers of ``dtype``."""
+    last = values[-1].name
+    if dtype not in SIZES or (last if last in STORED else "") not in NARROW.get(dtype, ("",)):
+        raise OutOfScope("a result of another type than what is computed")
+
+
+def write_result(code: AssemblyText, values: Sequence[Value], dtype: str, register: int, memory: str) -> None:
+    """Store the vector of the last of ``values``, which is in ``register``."""
+    if SIZES[dtype] == 1:
+        narrowed = "vpmovusdb" if values[-1].name == "saturated" else "vpmovdb"
+        code.emit(f"{narrowed} xmm{register}, zmm{register}")
+    code.emit(f"vmovups {memory}, {({1: 'x', 2: 'y'}).get(SIZES[dtype], 'z')}mm{register}")
+
+
 def _scaled(place: int, size: int) -> int:
     """A place among numbers of 4 bytes as one among numbers of ``size`` bytes."""
     return place * size // FLOAT
@@ -108,7 +128,6 @@ class Epilogue:
     It finds the closure in r11, the number of the first block in r13, and in r14 the place of the first element in the
     result, in bytes as if numbers had 4. It needs rdi and ``POINTERS``. Places of other elements are given likewise.
 
-    Args:
     Raises:
         OutOfScope: for what is not written here.
     """
@@ -121,8 +140,7 @@ class Epilogue:
         program = read_epilogue(func, anchor.block, anchor.epilogue)
         self._values, self._operands = program.fused(), program.operands()
         self._result, self._dtype = len(anchor.shapes) - 1, str(func.params[-1].ty.dtype)
-        if (self._values[-1].name if self._values[-1].name in STORED else "") not in NARROW.get(self._dtype, ("",)):
-            raise OutOfScope("a result of another type than what is computed")
+        check_result(self._values, self._dtype)
         if len(self._operands) > len(POINTERS):
             raise OutOfScope("more tensors than pointers")
         sizes = anchor.spatial
@@ -161,12 +179,7 @@ class Epilogue:
             for (operand, each), pointer in zip(self._block_bytes.items(), POINTERS, strict=False)
         }
         register = Writer(code, self._values, total, free, at).write()
-        size = SIZES[self._dtype]
-        memory = f"[rdi+{_scaled(place, size)}]"
-        if size == 1:
-            narrowed = "vpmovusdb" if self._values[-1].name == "saturated" else "vpmovdb"
-            code.emit(f"{narrowed} xmm{register}, zmm{register}")
-        code.emit(f"vmovups {memory}, {({1: 'x', 2: 'y'}).get(size, 'z')}mm{register}")
+        write_result(code, self._values, self._dtype, register, f"[rdi+{_scaled(place, SIZES[self._dtype])}]")
 
     def tile(
         self,

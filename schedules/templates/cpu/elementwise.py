@@ -16,6 +16,9 @@ from tvm import s_tir, tirx
 from schedules.config import Config
 from schedules.space import Columns, Knob, Space
 from schedules.target import Target
+from schedules.templates.assembly.elements import OutOfScope
+from schedules.templates.assembly.elementwise_assembly import ConcatAssembly, ElementwiseAssembly
+from schedules.templates.common.concat import concat_axis
 from schedules.templates.common.ranking import ranked
 from schedules.templates.common.structure import (
     REDUCE,
@@ -73,6 +76,16 @@ class ElementwiseTemplate(OneAlgorithm[Anchor]):
             }
 
         return ranked(Space(OP, self.version, knobs, None, derive), terms, 4)
+
+    def assembly(self, func: tirx.PrimFunc, anchor: Anchor, config: Config, target: Target, symbol: str) -> str:
+        """In AVX-512."""
+        axis = concat_axis(func)
+        try:
+            if axis is not None:
+                return ConcatAssembly(func, axis, config, target, symbol).text()
+            return ElementwiseAssembly(func, anchor, config, target, symbol).text()
+        except OutOfScope:
+            return ""
 
     def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:
         """Rewrite ``sch`` in place."""

@@ -1,7 +1,7 @@
 """Chains of element-wise arithmetic, and concatenations, in AVX-512 (``cpu/elementwise.py`` has the knobs).
 
-A result is a row of vectors, cut into as many jobs as the knob ``chunks`` says. Vectors of a *plane* (the axes behind one
-of the result's) lie together; from one plane to the next a tensor goes on, starts again, or goes on by one vector:
+A result is a row of vectors, cut into as many jobs as the knob ``chunks`` says. Vectors of a *plane* (the axes behind
+one of the result's) lie together; from one plane to the next a tensor goes on, starts again, or goes on by one vector:
 
     for planes of a job, for their vectors:        r14: the vector's number    r12: vectors left    r13: in the plane
         the chain's value                          r10, rbx: vectors of this plane left, and of this job in it
@@ -17,7 +17,7 @@ from tvm.ir.expr import TensorLoad
 from schedules.config import Config
 from schedules.target import Target
 from schedules.templates.assembly.assembly_text import VECTOR_BYTES, AssemblyText
-from schedules.templates.assembly.elements import SIZES, OutOfScope, Operand, Writer, check_reach
+from schedules.templates.assembly.elements import SIZES, Operand, OutOfScope, Writer, check_reach
 from schedules.templates.assembly.epilogue_code import check_result, read_epilogue, write_result
 from schedules.templates.assembly.tile_sums import REGISTERS
 from schedules.templates.common.structure import Anchor, blocks_in_order, nodes_below
@@ -102,7 +102,9 @@ class ElementwiseAssembly:
         over, plane = code.label("over"), code.label("plane")
         code.emit(f"imul r14, r15, {each}", f"mov r12, {self._vectors}", "sub r12, r14", f"mov eax, {each}")
         code.emit("cmp r12, rax", "cmovg r12, rax", "test r12, r12", f"jle {over}")
-        code.emit("mov eax, r14d", "xor edx, edx", f"mov ecx, {self._inner}", "div ecx", f"mov {PLANE}, rax", "mov r13d, edx")
+        code.emit(
+            "mov eax, r14d", "xor edx, edx", f"mov ecx, {self._inner}", "div ecx", f"mov {PLANE}, rax", "mov r13d, edx"
+        )
         code.place(plane)
         code.emit(f"mov rbx, {self._inner}", "sub rbx, r13", "cmp rbx, r12", "cmovg rbx, r12")
         self._point()
@@ -114,7 +116,9 @@ class ElementwiseAssembly:
         """The pointers, at the vector that comes first."""
         code = self._code
         if STANDS in self._ways.values():
-            code.emit(f"mov eax, {PLANE}", "xor edx, edx", f"mov ecx, {self._channels}", "div ecx", f"mov {CHANNEL}, rdx")
+            code.emit(
+                f"mov eax, {PLANE}", "xor edx, edx", f"mov ecx, {self._channels}", "div ecx", f"mov {CHANNEL}, rdx"
+            )
         for (operand, way), pointer in zip(self._ways.items(), POINTERS, strict=False):
             if way == STANDS:
                 stride = operand.strides[self._split - 1] if self._split else 0
@@ -208,7 +212,9 @@ class ConcatAssembly:
             code.emit(f"lea rsi, [rax+{place - start}]", f"add rsi, [r11+{8 * number}]")
             code.emit("mov rdi, rax", f"add rdi, [r11+{8 * (self._tensors - 1)}]", "sub rcx, rax", ".p2align 4")
             code.place(copy)
-            code.emit("vmovups zmm0, [rsi]", "vmovups [rdi], zmm0", f"add rsi, {VECTOR_BYTES}", f"add rdi, {VECTOR_BYTES}")
+            code.emit(
+                "vmovups zmm0, [rsi]", "vmovups [rdi], zmm0", f"add rsi, {VECTOR_BYTES}", f"add rdi, {VECTOR_BYTES}"
+            )
             code.emit(f"sub rcx, {VECTOR_BYTES}", f"jg {copy}")
             code.place(over)
             start += size

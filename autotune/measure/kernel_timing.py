@@ -4,8 +4,9 @@ Every timed run meets the caches as it would in the model:
 
 * weights were last read one inference ago, and all other weights of the model since. They are views into an arena as
   large as the model's weights (never less than ``COLD_FACTOR`` times the L2 of all threads), another stretch each run.
-* activations were just written by the producer, on the same threads, in equal shares. A parallel in-place negation
-  before each run has the same effect; it also keeps the pool's threads awake, as the kernel before does in the model.
+* activations were just written by the producer, on the same threads, in equal shares (``planes_of``). A parallel
+  negation in place before each run has the same effect; it also keeps the pool's threads awake, as the kernel before
+  does in the model.
 * the output goes to memory that was written some kernels ago: it moves through ``COLD_FACTOR`` times the L2 of all
   threads, as memory planning reuses buffers.
 
@@ -14,6 +15,7 @@ A run is one call between two readings of the nanosecond clock; the call itself 
 
 from __future__ import annotations
 
+import math
 import time
 from abc import ABC, abstractmethod
 from collections import OrderedDict
@@ -71,14 +73,16 @@ ROW = 16
 PRODUCER = f"""
 # from tvm.script import tirx as T
 @T.prim_func(s_tir=True)
-def main(x: T.handle):
+def main(x: T.handle, rows: T.int64, vectors: T.int64):
     n = T.int64()
     X = T.match_buffer(x, (n, {ROW}), "int32")
-    for i in T.parallel(n):
-        for v in T.vectorized({ROW}):
-            with T.sblock("negate"):
-                vi, vv = T.axis.remap("SS", [i, v])
-                X[vi, vv] = T.bitwise_xor(X[vi, vv], T.int32(-2147483648))
+    for r in T.parallel(rows):
+        for p, v in T.grid(n // (rows * vectors), vectors):
+            for i in T.vectorized({ROW}):
+                with T.sblock("negate"):
+                    vn = T.axis.spatial(n, (p * rows + r) * vectors + v)
+                    vi = T.axis.spatial({ROW}, i)
+                    X[vn, vi] = T.bitwise_xor(X[vn, vi], T.int32(-2147483648))
 """
 
 Kernel = Callable[..., Any]
@@ -98,12 +102,29 @@ TaskData = TypeVar("TaskData", bound=Checkable)
 
 
 def compile_producer(target: Target) -> Kernel:
-    """The kernel that flips the uppermost bit of an (n, ROW) array of 4-byte words in place, on all threads.
+    """The kernel that flips the uppermost bit of 4-byte words in place, each thread those of its share of the rows.
 
-    So floats are negated; of bfloat16 and bytes it is every second and every fourth number.
+    It takes an (n, ROW) array, and of its planes the rows and the vectors of ROW words in each (``planes_of``). So
+    floats are negated; of bfloat16 and bytes it is every second and every fourth number.
     """
     kernel: Kernel = tvm.compile(from_source(PRODUCER), target=tvm_target(target))["main"]
     return kernel
+
+
+IMAGE_AXES = 5
+"""Of a blocked image, (n, C/b, h, w, b)."""
+
+
+def planes_of(shape: Sequence[int], itemsize: int) -> tuple[int, int]:
+    """Rows of a plane, and vectors of ROW words in a row, of an array that the producer writes.
+
+    In a model, a layer's threads read mostly what they wrote in the layer before, where both split the image's rows. So
+    the planes of a blocked image are its own; other arrays are one plane, of one vector a row.
+    """
+    vectors, rest = divmod(math.prod(shape[3:]) * itemsize, WORD * ROW)
+    if len(shape) == IMAGE_AXES and not rest:
+        return shape[2], vectors
+    return math.prod(shape) * itemsize // (WORD * ROW), 1
 
 
 SHORT = tuple(map(np.dtype, ("uint16", "int8", "uint8")))
@@ -178,7 +199,7 @@ class Prepared:
         expected: as ``Checkable``.
         live: the same parameters as the timed runs see them; activations are rewritten before each.
         cold: indices of the parameters that are cut from the arena instead.
-        warm: views of the activations that the producer rewrites.
+        warm: views of the activations that the producer rewrites, and what ``planes_of`` says of each.
         mirrored: the same parameters with the activations' numbers in reverse.
         repacked: (parameter, name of the repacking) → the weight as some configs want it.
     """
@@ -188,7 +209,7 @@ class Prepared:
     expected: Expected | None
     live: list[Array]
     cold: list[int]
-    warm: list[tvm.runtime.Tensor]
+    warm: list[tuple[tvm.runtime.Tensor, int, int]]
     mirrored: list[Array]
     repacked: dict[tuple[int, str], Array] = field(default_factory=dict)
 
@@ -387,7 +408,7 @@ class CpuBench(Bench[Prepared]):
             (output,) = self._outputs.views([output])
         arguments = [tvm.runtime.from_dlpack(array) for array in (*inputs, output)]
         for warm in prepared.warm:
-            self._producer(warm)
+            self._producer(*warm)
         start = time.perf_counter_ns()
         kernel(*arguments)
         return (time.perf_counter_ns() - start) * 1e-9
@@ -416,7 +437,8 @@ class CpuBench(Bench[Prepared]):
                 live[i] = aligned(inputs[i].shape, inputs[i].dtype)
                 live[i][...] = inputs[i]
                 words = live[i].reshape(-1).view(np.uint8)[: live[i].nbytes // (WORD * ROW) * WORD * ROW].view(np.int32)
-                warm.append(tvm.runtime.from_dlpack(words.reshape(-1, ROW)))
+                rows = tvm.runtime.from_dlpack(words.reshape(-1, ROW))
+                warm.append((rows, *planes_of(live[i].shape, live[i].itemsize)))
         return Prepared(inputs, output, None, live, cold, warm, mirrored(task, inputs))
 
 

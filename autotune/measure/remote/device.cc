@@ -181,15 +181,24 @@ EXPORT(tune_run) {
     if (plan[i] != 'w') continue;
     DLTensor rows = views[i];
     int64_t shape[2] = {(int64_t)(bytes_of(&views[i]) / LINE), LINE / 4}, strides[2] = {LINE / 4, 1};
-    TVMFFIAny arg = given[i];
+    /* rows of a plane and lines of a row, as kernel_timing.py's planes_of */
+    int64_t height = shape[0], lines = 1;
+    if (rows.ndim == 5) {
+      int64_t all = rows.shape[0] * rows.shape[1] * rows.shape[2];
+      if (all > 0 && bytes_of(&views[i]) % (uint64_t)(all * LINE) == 0) height = rows.shape[2], lines = shape[0] / all;
+    }
+    TVMFFIAny taken[3] = {given[i], given[i], given[i]};
     rows.dtype.code = kDLInt; /* whatever they are: the producer flips a bit of every word */
     rows.dtype.bits = 32;
     rows.dtype.lanes = 1;
     rows.ndim = 2;
     rows.shape = shape;
     rows.strides = strides;
-    arg.v_ptr = &rows;
-    if (tune_producer(NULL, &arg, 1, &ignored) != 0) return -1;
+    taken[0].v_ptr = &rows;
+    taken[1].type_index = taken[2].type_index = kTVMFFIInt;
+    taken[1].v_int64 = height;
+    taken[2].v_int64 = lines;
+    if (tune_producer(NULL, taken, 3, &ignored) != 0) return -1;
   }
   cut(views, plan, n, 'c', tensor(&args[2]), args[1].v_int64);
   cut(views, plan, n, 'o', tensor(&args[3]), args[1].v_int64);

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
+import tvm
 
 from autotune.host.machine import host_target
 from autotune.host.pages import KERNEL_ALIGNMENT
 from autotune.measure.evaluator import FixedCount
-from autotune.measure.kernel_timing import ROW, Arena, CpuBench, compile_producer
+from autotune.measure.kernel_timing import ROW, Arena, CpuBench, compile_producer, planes_of
 from autotune.measure.messages import ReferenceJob, Settings
-from autotune.measure.output_check import normal_block
+from autotune.measure.output_check import aligned, normal_block
 from schedules.task import Task
 from tests.autotune_tests.measure_tests import faults
 
@@ -95,16 +98,22 @@ def test_short_types_are_as_cold_and_as_warm(bench: CpuBench, data: str, weight:
     task = Task("s", "dense", "fake", "dense", shapes, (data, "float32", weight, "float32"), (1, 2), 1, 1)
     prepared = bench._fresh(task, positive=False, draw=0)
     assert prepared.cold == [1, 2]
-    assert [tensor.shape[1] for tensor in prepared.warm] == [ROW]
+    assert [tensor.shape[1] for tensor, *_ in prepared.warm] == [ROW]
     assert prepared.live[0] is not prepared.inputs[0]
     (view,) = bench._arena.views([prepared.inputs[2]])
     assert np.ptp(view.astype(np.int64)) > 0
 
 
-def test_the_producer_negates_in_place() -> None:
-    array = np.arange(2 * ROW, dtype=np.float32).reshape(2, ROW)
-    import tvm
-
-    there = tvm.runtime.tensor(array.view(np.int32))
-    compile_producer(host_target(1))(there)
-    assert np.array_equal(there.numpy().view(np.float32), -array)
+@pytest.mark.parametrize(
+    ("shape", "planes"),
+    [((2, ROW), (2, 1)), ((4, 3 * ROW), (12, 1)), ((2, 3, 5, 7, 16), (5, 7)), ((1, 3, 5, 7, 8), (52, 1))],
+)
+def test_the_producer_negates_in_place(shape: tuple[int, ...], planes: tuple[int, int]) -> None:
+    assert planes_of(shape, 4) == planes
+    array = aligned((math.prod(shape),), np.dtype(np.float32))
+    array[...] = np.arange(array.size)
+    before, whole = array.copy(), array.size // ROW * ROW
+    view = array[:whole].view(np.int32).reshape(-1, ROW)
+    compile_producer(host_target(1))(tvm.runtime.from_dlpack(view), *planes)
+    assert np.array_equal(array[:whole], -before[:whole])
+    assert np.array_equal(array[whole:], before[whole:])

@@ -98,7 +98,7 @@ def import_model(
     """
 
     def work(sound: Sound) -> Program:
-        model = load_model(path, inputs, apart=True)
+        model = load_model(path, inputs, apart=True, mapped=True)
         sound(count_nodes(model))
         caches = add_lengths(model) if generates else ()
         simple = simplified(model, target)

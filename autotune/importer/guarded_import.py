@@ -34,6 +34,7 @@ import onnx
 
 from autotune.host.pages import ALIGNMENT
 from autotune.host.process_limits import cause_of_death, signal_of
+from autotune.importer.conversion.dead_branches import notes_of
 from autotune.importer.conversion.operator_attribution import kinds_alone
 from autotune.importer.conversion.packed_outputs import WHOLE
 from autotune.importer.generation.caches import add_lengths
@@ -58,6 +59,8 @@ NOTE_BYTES = 512
 
 LIMITS: ContextVar[Limits] = ContextVar("limits", default=Limits())  # noqa: B039 - Limits is frozen
 """The limits where none are given."""
+
+logger = logging.getLogger(__name__)
 
 Sound = Callable[[int], None]
 """Called with the number of nodes as soon as a model is known to be sound."""
@@ -100,6 +103,8 @@ def import_model(
     def work(sound: Sound) -> Program:
         model = load_model(path, inputs, apart=True, mapped=True)
         sound(count_nodes(model))
+        for note in notes_of(model):
+            logger.warning("%s", note)
         caches = add_lengths(model) if generates else ()
         simple = simplified(model, target)
         del model  # the simplified model has its own copy of the weights

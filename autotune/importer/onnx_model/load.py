@@ -11,6 +11,7 @@ from google.protobuf.message import DecodeError
 from onnx import NodeProto
 from onnx.checker import ValidationError
 
+from autotune.importer.conversion.dead_branches import drop_dead_branches
 from autotune.importer.conversion.foreign import is_expandable, set_strays_apart
 from autotune.importer.model_files.inline_weights import parts_without_weights
 from autotune.importer.onnx_model.graph_walk import name_nodes, walk_graphs, walk_nodes
@@ -62,6 +63,7 @@ def load_model(
     name_nodes(model.graph.node)
     _check_onnx(model, name)
     infer_shapes(model, name)
+    drop_dead_branches(model)
     return model
 
 

@@ -48,14 +48,14 @@ def drop_dead_branches(model: ModelProto) -> None:
     for index in reversed(range(len(model.metadata_props))):
         if model.metadata_props[index].key == NOTE:
             del model.metadata_props[index]
-    choices = [node for node in model.graph.node if node.op_type == "If" and not node.domain]
+    ifs = (node for node in model.graph.node if node.op_type == "If" and not node.domain)
+    choices = [node for node in ifs if _is_computed(model.graph, node.input[0])]
     if not choices or model.functions:
         return
-    cutter, name, kept = Cutter(model), model.graph.name or "model", list(model.graph.node)
+    # Nothing of a skeleton is large: parts of it are cut out without the weights that they read.
+    cutter, name, kept = Cutter(skeleton(model)), model.graph.name or "model", list(model.graph.node)
     changed = False
     for node in choices:
-        if not _is_computed(model.graph, node.input[0]):
-            continue
         misfits = {side: _misfit(cutter.part([node]), side) for side in SIDES}
         dead = [side for side, why in misfits.items() if why]
         if len(dead) == 1:
@@ -99,7 +99,8 @@ def _misfit(part: ModelProto, side: str) -> str:
     replace_nodes(part.graph, _taken(part.graph, node, side))
     del part.graph.value_info[:]
     for value in part.graph.output:
-        value.type.tensor_type.ClearField("shape")
+        if value.type.HasField("tensor_type"):
+            value.type.tensor_type.ClearField("shape")
     try:
         flat = flatten(part)
     except ModelError as error:

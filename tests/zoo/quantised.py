@@ -84,6 +84,9 @@ def _optimised(source: Path, made: Path) -> None:
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
     options.optimized_model_filepath, options.log_severity_level = str(made), 4
     onnxruntime.InferenceSession(str(source), options, providers=["CPUExecutionProvider"])
+    model = onnx.load(made, load_external_data=False)  # it names the data of the source, as if that lay beside it
+    onnx.load_external_data_for_model(model, str(source.parent))
+    onnx.save(model, made)
 
 
 CONVERTERS: dict[str, Convert] = {

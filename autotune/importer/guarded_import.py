@@ -42,7 +42,7 @@ from autotune.importer.import_worker import ADVICE, ImportWorker, Limits
 from autotune.importer.onnx_model.graph_walk import walk_nodes
 from autotune.importer.onnx_model.input_shapes import input_flag
 from autotune.importer.onnx_model.load import load_model
-from autotune.importer.onnx_model.segments import Segment, declare_foreign, split
+from autotune.importer.onnx_model.segments import Segment, declare_foreign, refuse_random, split
 from autotune.importer.onnx_model.simplify import flatten
 from autotune.importer.program import Program, import_program, simplified
 from autotune.options import FP32, Precision
@@ -149,7 +149,7 @@ def cut_model(
     Operators that are not ONNX's own may be among it. Where it cannot say what they make, ONNX Runtime is asked.
 
     Raises:
-        ModelError: as ``import_model``, or if nothing of it can be imported.
+        ModelError: as ``import_model``, or if nothing of it can be imported, or it draws random numbers.
         UsageError: as ``import_model``.
     """
 
@@ -157,7 +157,9 @@ def cut_model(
         model = load_model(path, inputs, foreign=True)
         sound(ATTEMPTS * count_nodes(model))
         declare_foreign(model)
-        segments = split(flatten(model), partial(_import_segment, target=target))
+        flat = flatten(model)
+        refuse_random(flat)
+        segments = split(flat, partial(_import_segment, target=target))
         return [(segment.is_fallback, segment.model.SerializeToString()) for segment in segments]
 
     model, found = guarded(path, inputs, work, limits or LIMITS.get(), foreign=True)

@@ -85,6 +85,7 @@ def _parse(path: Path, mapped: bool) -> tuple[onnx.ModelProto, frozenset[tuple[s
     try:
         found = parts_without_weights(path) if mapped else None
         data, places = found or (path.read_bytes(), ())
+        size = path.stat().st_size
     except OSError as error:
         raise ModelError(f"{path} cannot be read ({error.strerror}); check its permissions") from error
     model = onnx.ModelProto()
@@ -92,11 +93,11 @@ def _parse(path: Path, mapped: bool) -> tuple[onnx.ModelProto, frozenset[tuple[s
         model.ParseFromString(data)
     except DecodeError as error:
         raise ModelError(
-            f"{path} is not an ONNX model, or it is damaged or cut short ({len(data)} bytes); copy or export it again"
+            f"{path} is not an ONNX model, or it is damaged or cut short ({size} bytes); copy or export it again"
         ) from error
     # Protobuf parses many files that are not models, the empty file among them.
     if not model.ir_version or not model.graph.node or not model.graph.output:
-        raise ModelError(f"{path} holds no ONNX graph ({len(data)} bytes); copy or export it again")
+        raise ModelError(f"{path} holds no ONNX graph ({size} bytes); copy or export it again")
     return model, frozenset((str(path), *place) for place in places)
 
 

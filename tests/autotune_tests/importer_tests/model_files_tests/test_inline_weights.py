@@ -102,6 +102,15 @@ def test_data_that_is_there_twice_is_left_to_protobuf(tmp_path, times):
     assert (parts_without_weights(path) is None) == (times == 2)
 
 
+def test_a_damaged_file_is_said_to_have_the_bytes_that_it_has(tmp_path):
+    path = tmp_path / "m.onnx"
+    path.write_bytes(field(7, field(5, field(9, LARGE.tobytes())) + field(1, b"\xff")))  # a node that is none
+    assert parts_without_weights(path) is not None
+    for mapped in (True, False):
+        with pytest.raises(ModelError, match=rf"cut short \({path.stat().st_size} bytes\)"):
+            load_model(path, apart=True, mapped=mapped)
+
+
 def test_a_path_that_is_no_text_is_left_to_protobuf(tmp_path):
     path = saved(tmp_path / "m\udcff.onnx")
     assert path.stat().st_size > APART_BYTES

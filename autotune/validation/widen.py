@@ -173,7 +173,13 @@ class _Widened:
 
     def _ask_runtime(self, names: list[str]) -> None:
         """Note types and shapes that ONNX's inference does not know, as behind operators of other domains."""
-        for value in _runtime_values(self._old, names):
+        try:
+            values = _runtime_values(self._old, names)
+        except NotWidenedError:
+            if all(self.types.get(name) for name in names):  # a shape alone may not be needed
+                return
+            raise
+        for value in values:
             if value.type in RUNTIME_TYPES:
                 self.types[value.name] = RUNTIME_TYPES[value.type]
             if value.shape and all(isinstance(size, int) for size in value.shape):

@@ -34,6 +34,7 @@ import onnx
 
 from autotune.host.pages import ALIGNMENT
 from autotune.host.process_limits import cause_of_death, signal_of
+from autotune.importer.conversion.dead_branches import notes_of
 from autotune.importer.conversion.operator_attribution import kinds_alone
 from autotune.importer.conversion.packed_outputs import WHOLE
 from autotune.importer.generation.caches import add_lengths
@@ -41,7 +42,7 @@ from autotune.importer.import_worker import ADVICE, ImportWorker, Limits
 from autotune.importer.onnx_model.graph_walk import walk_nodes
 from autotune.importer.onnx_model.input_shapes import input_flag
 from autotune.importer.onnx_model.load import load_model
-from autotune.importer.onnx_model.segments import Segment, declare_foreign, split
+from autotune.importer.onnx_model.segments import Segment, declare_foreign, refuse_random, split
 from autotune.importer.onnx_model.simplify import flatten
 from autotune.importer.program import Program, import_program, simplified
 from autotune.options import FP32, Precision
@@ -58,6 +59,8 @@ NOTE_BYTES = 512
 
 LIMITS: ContextVar[Limits] = ContextVar("limits", default=Limits())  # noqa: B039 - Limits is frozen
 """The limits where none are given."""
+
+logger = logging.getLogger(__name__)
 
 Sound = Callable[[int], None]
 """Called with the number of nodes as soon as a model is known to be sound."""
@@ -98,8 +101,10 @@ def import_model(
     """
 
     def work(sound: Sound) -> Program:
-        model = load_model(path, inputs, apart=True)
+        model = load_model(path, inputs, apart=True, mapped=True)
         sound(count_nodes(model))
+        for note in notes_of(model):
+            logger.warning("%s", note)
         caches = add_lengths(model) if generates else ()
         simple = simplified(model, target)
         del model  # the simplified model has its own copy of the weights
@@ -144,7 +149,7 @@ def cut_model(
     Operators that are not ONNX's own may be among it. Where it cannot say what they make, ONNX Runtime is asked.
 
     Raises:
-        ModelError: as ``import_model``, or if nothing of it can be imported.
+        ModelError: as ``import_model``, or if nothing of it can be imported, or it draws random numbers.
         UsageError: as ``import_model``.
     """
 
@@ -152,7 +157,9 @@ def cut_model(
         model = load_model(path, inputs, foreign=True)
         sound(ATTEMPTS * count_nodes(model))
         declare_foreign(model)
-        segments = split(flatten(model), partial(_import_segment, target=target))
+        flat = flatten(model)
+        refuse_random(flat)
+        segments = split(flat, partial(_import_segment, target=target))
         return [(segment.is_fallback, segment.model.SerializeToString()) for segment in segments]
 
     model, found = guarded(path, inputs, work, limits or LIMITS.get(), foreign=True)

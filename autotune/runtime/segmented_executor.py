@@ -12,9 +12,12 @@ from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.runtime.artifact_executor import Array, Arrays, ArtifactExecutor
 from autotune.runtime.inputs import InputCheck
 from autotune.runtime.one_shape_executor import OneShapeExecutor
-from schedules.errors import InstallError, RunError, last_line
+from schedules.errors import InstallError, ModelError, RunError, last_line
 
 INSTALL = "pip install 'tune-compiler[bench]'"
+SILENT = 4
+"""ONNX Runtime's level of messages: fatal ones only. An error comes as an exception."""
+
 LONGEST_REASON = 300
 """Characters of an error of ONNX Runtime's that are shown."""
 
@@ -112,8 +115,12 @@ class FallbackExecutor(ArtifactExecutor):
 def open_onnxruntime(model: Path, threads: int) -> Any:
     """An ONNX Runtime session over the ONNX file ``model``.
 
+    Its optimiser refuses some models that it runs, as where a branch that is never taken does not fit: such a one runs
+    without.
+
     Raises:
         InstallError: if it is not installed.
+        ModelError: if it refuses the file.
     """
     try:
         import onnxruntime  # optional: an extra
@@ -124,5 +131,17 @@ def open_onnxruntime(model: Path, threads: int) -> Any:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # kernels between need the cores
-    options.log_severity_level = 3
-    return onnxruntime.InferenceSession(model.read_bytes(), options, providers=["CPUExecutionProvider"])
+    options.log_severity_level = SILENT
+    data = model.read_bytes()
+    try:
+        with third_party():
+            return onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+    except ThirdPartyError:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    try:
+        with third_party():
+            return onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+    except ThirdPartyError as error:
+        raise ModelError(
+            f"ONNX Runtime refuses fallback partition {model.name}: {error}; export the model anew"
+        ) from error

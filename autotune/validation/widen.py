@@ -6,6 +6,8 @@ purpose is kept: QuantizeLinear and DequantizeLinear are written out as ONNX def
     QuantizeLinear      clip(round_half_even(x / scale) + zero_point)
     DequantizeLinear    (x - zero_point) · scale
 
+Operators that are quantised themselves, such as QLinearConv, are spelled out with these (``quantised_operators``).
+
 ONNX Runtime's CPU provider has no 64-bit convolution: ``exact_conv`` writes it as products of matrices. The few other
 operators without a 64-bit kernel (resizing, average pools, error functions …) run in 32 bits between two casts: each
 rounds its inputs and its result once, which is little beside the thousands of roundings of a model's sums. An input of
@@ -34,6 +36,7 @@ from numpy.typing import NDArray
 from onnx import AttributeProto, NodeProto, TensorProto, helper, numpy_helper
 
 from autotune.host.third_party import ThirdPartyError, third_party
+from autotune.validation.arithmetic.quantised_operators import results, spelled
 from autotune.validation.exact_conv import convolution
 
 NOISE = "widened.noise"
@@ -110,8 +113,9 @@ def multiplications(model: onnx.ModelProto) -> int:
     shapes, total = _shapes(model), 0
     for node in model.graph.node:
         result = [size or 1 for size in shapes.get(node.output[0], ())] if node.output else []
-        if node.op_type == "Conv":
-            total += math.prod(result) * math.prod(size or 1 for size in shapes.get(node.input[1], ())[1:])
+        if node.op_type in ("Conv", "QLinearConv"):
+            weights = node.input[1 if node.op_type == "Conv" else 3]
+            total += math.prod(result) * math.prod(size or 1 for size in shapes.get(weights, ())[1:])
         elif node.op_type in ("MatMul", "Gemm") and (left := shapes.get(node.input[0])):
             transposed = any(attribute.name == "transA" and attribute.i for attribute in node.attribute)
             total += math.prod(result) * (left[0 if transposed else -1] or 1)
@@ -163,9 +167,23 @@ class _Widened:
         for weight in graph.initializer:
             self.types[weight.name] = weight.data_type
         made = [value for node in graph.node for value in node.output if value]
-        unknown = [value for value in made if not self.types.get(value)]
+        unknown = [value for value in made if not self.types.get(value) or value not in self.shapes]
         if unknown:
-            self.types.update(_runtime_types(model, unknown))
+            self._ask_runtime(unknown)
+
+    def _ask_runtime(self, names: list[str]) -> None:
+        """Note types and shapes that ONNX's inference does not know, as behind operators of other domains."""
+        try:
+            values = _runtime_values(self._old, names)
+        except NotWidenedError:
+            if all(self.types.get(name) for name in names):  # a shape alone may not be needed
+                return
+            raise
+        for value in values:
+            if value.type in RUNTIME_TYPES:
+                self.types[value.name] = RUNTIME_TYPES[value.type]
+            if value.shape and all(isinstance(size, int) for size in value.shape):
+                self.shapes.setdefault(value.name, tuple(value.shape))
 
     def model(self) -> onnx.ModelProto:
         """The widened model."""
@@ -218,7 +236,7 @@ class _Widened:
         graph = self._old.graph
         left = {value.name for value in graph.input if self.types[value.name] == TensorProto.FLOAT}
         for node in graph.node:
-            if node.op_type in WRITTEN or self._has_kernel(node):
+            if node.op_type in WRITTEN or spelled(node) or self._has_kernel(node):
                 left -= set(node.input)
         return frozenset(left - {value.name for value in graph.output})
 
@@ -227,6 +245,14 @@ class _Widened:
             raise NotWidenedError(f"it has a {node.op_type} with a graph of its own")
         written = WRITTEN.get(node.op_type if node.domain in ("", "ai.onnx") else "")
         if written is not None and getattr(self, written)(node):
+            return
+        if parts := spelled(node):
+            for value, like in results(parts):
+                self.types.setdefault(value, TensorProto.FLOAT)
+                if like in self.shapes:
+                    self.shapes.setdefault(value, self.shapes[like])
+            for part, _ in parts:
+                self._add(part)
             return
         if node.op_type == "MatMulNBits":
             node = _unrounded_node(node)
@@ -353,10 +379,10 @@ class _Widened:
     def _along(self, value: str, data: str, attributes: dict[str, Any], name: str = "") -> str:
         """``value``, a scale or zero point called ``name`` in the old model, shaped to be applied along an axis."""
         shape, rank = self.shapes.get(name or value), self.shapes.get(data)
+        if shape is not None and (len(shape) != 1 or shape[0] == 1):
+            return self.reshaped(value, ()) if shape else value
         if shape is None or rank is None:
             raise NotWidenedError(f"the shapes of '{data}' and '{name or value}' are not known")
-        if len(shape) != 1 or shape[0] == 1:
-            return self.reshaped(value, ()) if shape else value
         axis = attributes.get("axis", 1) % len(rank)
         return self.reshaped(value, (-1, *(1 for _ in rank[axis + 1 :])))
 
@@ -388,8 +414,8 @@ def _unrounded_node(node: NodeProto) -> NodeProto:
     return copy
 
 
-def _runtime_types(model: onnx.ModelProto, names: list[str]) -> dict[str, int]:
-    """Types of values that ONNX's inference does not know, behind operators of other domains, by ONNX Runtime's."""
+def _runtime_values(model: onnx.ModelProto, names: list[str]) -> list[Any]:
+    """Name, type and shape of values, as ONNX Runtime has them."""
     import onnxruntime  # optional: an extra
 
     copy = onnx.ModelProto()
@@ -406,7 +432,7 @@ def _runtime_types(model: onnx.ModelProto, names: list[str]) -> dict[str, int]:
             )
     except ThirdPartyError as error:
         raise NotWidenedError(f"ONNX Runtime does not say the types of its values: {error}") from error
-    return {value.name: RUNTIME_TYPES[value.type] for value in session.get_outputs() if value.type in RUNTIME_TYPES}
+    return list(session.get_outputs())
 
 
 @lru_cache(maxsize=1)

@@ -130,6 +130,22 @@ KEPT: list[Any] = []
 """Registrations of operators, which end with their objects."""
 
 
+def _settle(model: Any, arguments: tuple[Any, ...]) -> None:
+    """Let batch norms take their statistics from one pass over ``arguments``, as training would.
+
+    Random weights alone make what flows through a deep network fade: MobileNetV2 then answers with the bias of its last
+    layer, whatever the kernels before it compute.
+    """
+    import torch  # optional: an extra
+
+    for module in model.modules():
+        if isinstance(module, torch.nn.modules.batchnorm._BatchNorm):
+            module.momentum = 1.0
+    wide = tuple(torch.rand(4, *each.shape[1:]) for each in arguments)  # one number has no variance
+    with torch.no_grad():
+        model.train()(*wide)
+
+
 def _write(model: Any, arguments: tuple[Any, ...], path: Path, how: str) -> None:
     import torch  # optional: an extra
 
@@ -147,7 +163,9 @@ def _torchvision(name: str, shape: tuple[int, ...], how: str) -> Export:
         make: Any = torchvision.models
         for part in name.split("."):
             make = getattr(make, part)
-        _write(make(weights=None, **more), (torch.rand(shape),), path, how)
+        model = make(weights=None, **more)
+        _settle(model, (torch.rand(shape),))
+        _write(model, (torch.rand(shape),), path, how)
 
     return export
 
@@ -168,7 +186,9 @@ def _timm(name: str, how: str) -> Export:
         import timm  # optional: an extra
         import torch  # optional: an extra
 
-        _write(timm.create_model(name, pretrained=False), (torch.rand(IMAGE),), path, how)
+        model = timm.create_model(name, pretrained=False)
+        _settle(model, (torch.rand(IMAGE),))
+        _write(model, (torch.rand(IMAGE),), path, how)
 
     return export
 

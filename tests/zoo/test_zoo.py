@@ -1,10 +1,12 @@
 """What the zoo says of a model, without the models."""
 
+import onnx
 from onnx import TensorProto, helper
 
 from tests.autotune_tests.tiny import save_tiny
 from tests.zoo.__main__ import page, tried
 from tests.zoo.exports import exports
+from tests.zoo.quantised import CONVERTERS, WANTED
 from tests.zoo.trial import Outcome, parsed, suggested
 from tests.zoo.tuned import tuned
 
@@ -54,3 +56,16 @@ def test_the_page_counts_and_says_why_a_model_is_not_whole():
 def test_every_export_has_a_name_of_its_own():
     names = [name for name, _ in exports()]
     assert len(names) == len(set(names)) >= 60
+
+
+def test_what_is_quantised_is_exported_and_can_be_converted():
+    assert {*WANTED} <= {name for name, _ in exports()}
+    assert {kind for kinds in WANTED.values() for kind in kinds} == {*CONVERTERS}
+
+
+def test_a_quantiser_reads_random_inputs_and_its_model_is_whole(tmp_path):
+    CONVERTERS["qdq"](save_tiny(tmp_path / "a.onnx"), tmp_path / "a.qdq.onnx")
+    kinds = {node.op_type for node in onnx.load(tmp_path / "a.qdq.onnx").graph.node}
+    assert {"QuantizeLinear", "DequantizeLinear"} <= kinds
+    assert [path.name for path in sorted(tmp_path.glob("*"))] == ["a.onnx", "a.qdq.onnx"]
+    assert tried(tmp_path / "a.qdq.onnx").kind == "whole"

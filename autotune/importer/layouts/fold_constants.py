@@ -48,7 +48,8 @@ def fold_call(call: relax.Call, args: list[Array | None], shape: tuple[int, ...]
 
     Args:
         args: value of each argument; None for one that is not an array (a shape).
-        shape, dtype: of the result.
+        shape, dtype: of the result, which may be a view of an argument: what becomes a weight is packed, or copied by
+            ``TensorLayouts.constant``, and one copy of a large one is enough.
     """
     name = str(call.op.name)
     first = args[0] if args else None
@@ -71,4 +72,4 @@ def fold_call(call: relax.Call, args: list[Array | None], shape: tuple[int, ...]
         result = _BINARY[name](first, args[1])
     if result is None or result.shape != shape:
         return None
-    return np.ascontiguousarray(result.astype(numpy_type(dtype), copy=False))
+    return result.astype(numpy_type(dtype), copy=False)

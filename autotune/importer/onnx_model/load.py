@@ -11,7 +11,9 @@ from google.protobuf.message import DecodeError
 from onnx import NodeProto
 from onnx.checker import ValidationError
 
+from autotune.importer.conversion.dead_branches import drop_dead_branches
 from autotune.importer.conversion.foreign import is_expandable, set_strays_apart
+from autotune.importer.model_files.inline_weights import parts_without_weights
 from autotune.importer.onnx_model.graph_walk import name_nodes, walk_graphs, walk_nodes
 from autotune.importer.onnx_model.input_shapes import bind_inputs
 from autotune.importer.onnx_model.mend import mend
@@ -33,6 +35,7 @@ def load_model(
     inputs: Mapping[str, Sequence[int]] | None = None,
     foreign: bool = False,
     apart: bool = False,
+    mapped: bool = False,
 ) -> onnx.ModelProto:
     """The model at ``path``: checked, with external data read, every node named, every shape inferred that can be.
 
@@ -41,6 +44,8 @@ def load_model(
         inputs: input name → shape for inputs whose shape the file leaves open (``--input``).
         foreign: accept operators of other domains, which ONNX Runtime will run.
         apart: leave large external weights in their files (``tensors.array_of``).
+        mapped: leave those inside the model's own file there too; for a short time only, as exporters write anew into
+            the file that they wrote before, and what is mapped of it is then gone.
 
     Raises:
         ModelError: in one line, if the file is missing, damaged or not ONNX, or the model is invalid or unsupported.
@@ -48,16 +53,17 @@ def load_model(
     """
     path = Path(path)
     name = path.name
-    model = _parse(path)
+    model, inside = _parse(path, mapped)
     _check_text(model, name)
     _check_structure(model, name)
     mend(model, name)
-    load_tensors(model, path.parent, name, apart)
+    load_tensors(model, path.parent, name, apart, inside)
     bind_inputs(model, take_apart(model, inputs or {}, name), path)
     _check_operators(model, name, foreign)
     name_nodes(model.graph.node)
     _check_onnx(model, name)
     infer_shapes(model, name)
+    drop_dead_branches(model)
     return model
 
 
@@ -69,13 +75,17 @@ def _near(path: Path) -> str:
         return ""
 
 
-def _parse(path: Path) -> onnx.ModelProto:
+def _parse(path: Path, mapped: bool) -> tuple[onnx.ModelProto, frozenset[tuple[str, int, int]]]:
+    """The model, and the places of weights that it says are external and that lie in its file."""
     if not path.exists():
         raise ModelError(f"{path} does not exist; {_near(path)}give the path of an ONNX file")
     if not path.is_file():
         raise ModelError(f"{path} is not a file; give the path of an ONNX file")
+    places: Iterable[tuple[int, int]] = ()
     try:
-        data = path.read_bytes()
+        found = parts_without_weights(path) if mapped else None
+        data, places = found or (path.read_bytes(), ())
+        size = path.stat().st_size
     except OSError as error:
         raise ModelError(f"{path} cannot be read ({error.strerror}); check its permissions") from error
     model = onnx.ModelProto()
@@ -83,12 +93,12 @@ def _parse(path: Path) -> onnx.ModelProto:
         model.ParseFromString(data)
     except DecodeError as error:
         raise ModelError(
-            f"{path} is not an ONNX model, or it is damaged or cut short ({len(data)} bytes); copy or export it again"
+            f"{path} is not an ONNX model, or it is damaged or cut short ({size} bytes); copy or export it again"
         ) from error
     # Protobuf parses many files that are not models, the empty file among them.
     if not model.ir_version or not model.graph.node or not model.graph.output:
-        raise ModelError(f"{path} holds no ONNX graph ({len(data)} bytes); copy or export it again")
-    return model
+        raise ModelError(f"{path} holds no ONNX graph ({size} bytes); copy or export it again")
+    return model, frozenset((str(path), *place) for place in places)
 
 
 def _check_text(message: Any, name: str) -> None:

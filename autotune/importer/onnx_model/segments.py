@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from autotune.host.third_party import ThirdPartyError, third_party
-from autotune.importer.onnx_model.graph_walk import subgraphs
+from autotune.importer.conversion.folding import RANDOM
+from autotune.importer.onnx_model.graph_walk import subgraphs, walk_nodes
 from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS, infer_shapes, skeleton, true_inputs
-from schedules.errors import AutotuneError, ModelError
+from schedules.errors import AutotuneError, ModelError, UnsupportedError
 
 Attempt = Callable[[ModelProto], object]
 
@@ -75,6 +76,21 @@ def split(model: ModelProto, attempt: Attempt) -> list[Segment]:
             "run it on ONNX Runtime alone"
         )
     return segments
+
+
+def refuse_random(model: ModelProto) -> None:
+    """Refuse operators that draw other numbers at every run: what is behind them could not be verified.
+
+    Raises:
+        UnsupportedError: naming one.
+    """
+    for node in walk_nodes(model.graph.node):
+        seeded = any(attribute.name == "seed" for attribute in node.attribute)
+        if node.op_type in RANDOM and node.domain in STANDARD_DOMAINS and not seeded:
+            raise UnsupportedError(
+                f"operator {node.op_type} (node {node.name!r}) is not supported: its results are random, so outputs "
+                "cannot be verified; let the model take them as an input, or give the node a seed"
+            )
 
 
 def declare_foreign(model: ModelProto) -> None:

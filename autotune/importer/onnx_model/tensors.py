@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -83,7 +83,13 @@ def whole(model: onnx.ModelProto) -> onnx.ModelProto:
     return copy
 
 
-def load_tensors(model: onnx.ModelProto, folder: Path, name: str, apart: bool = False) -> None:
+def load_tensors(
+    model: onnx.ModelProto,
+    folder: Path,
+    name: str,
+    apart: bool = False,
+    inside: Container[tuple[str, int, int]] = frozenset(),
+) -> None:
     """Read external data into the model and check every tensor's size against its shape. Changes the model in place.
 
     Args:
@@ -91,6 +97,7 @@ def load_tensors(model: onnx.ModelProto, folder: Path, name: str, apart: bool = 
         folder: the model's; external data is read from nowhere else.
         name: the model's, for messages.
         apart: leave large initialisers of the main graph in their files.
+        inside: locations, offsets and lengths of those in the model's own file (``inline_weights``).
 
     Raises:
         ModelError: if a tensor is malformed or its data is missing, too short, or outside ``folder``.
@@ -98,11 +105,22 @@ def load_tensors(model: onnx.ModelProto, folder: Path, name: str, apart: bool = 
     main = len(model.graph.initializer) if apart else 0  # they come first
     for index, tensor in enumerate(walk_tensors(model)):
         expected = _stored_bytes(tensor, name)
+        if (place := _place(tensor)) is not None and place in inside:
+            _check_length(tensor, place[2], expected, name)
+            continue
         is_apart = index < main and expected >= APART_BYTES and uses_external_data(tensor)
         if uses_external_data(tensor):
             _load_external(tensor, expected, folder, name, is_apart)
         if not is_apart:
             _check_size(tensor, expected, name)
+
+
+def _place(tensor: TensorProto) -> tuple[str, int, int] | None:
+    """Location, offset and length of external data that says all three, else None."""
+    said = {entry.key: entry.value for entry in tensor.external_data}
+    if not uses_external_data(tensor) or any(not said.get(key, "").isdecimal() for key in PLACE[1:]):
+        return None
+    return said.get(PLACE[0], ""), int(said[PLACE[1]]), int(said[PLACE[2]])
 
 
 def _stored_bytes(tensor: TensorProto, name: str) -> int:
@@ -175,6 +193,10 @@ def _check_size(tensor: TensorProto, expected: int, name: str) -> None:
         held = len(getattr(tensor, helper.tensor_dtype_to_field(tensor.data_type)))
         label = TensorProto.DataType.Name(tensor.data_type)
         needed = 2 * count if label.startswith("COMPLEX") else expected if label in PACKED_BITS else count
+    _check_length(tensor, held, needed, name)
+
+
+def _check_length(tensor: TensorProto, held: int, needed: int, name: str) -> None:
     if held != needed:
         raise ModelError(
             f"{name}: tensor {tensor.name!r} of shape {list(tensor.dims)} needs {needed} values or bytes and holds "

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
 from autotune.importer.conversion.emit import Emit, Node
 from autotune.importer.conversion.registry import rewrites
@@ -18,6 +18,11 @@ from schedules.templates.cpu.recurrent import UNITS
 
 MOST_STEPS = 2048
 """Steps laid out flat; more would take minutes to compile. Heuristic, not measured."""
+
+SHORT = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+
+LENGTHS = 4
+"""Number of the input that is no float: the steps of every sequence."""
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 DEFAULTS = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
@@ -56,6 +61,8 @@ class Direction:
 @rewrites("LSTM", "GRU", "RNN")
 def recurrent(node: Node, e: Emit) -> list[str] | None:
     """Steps laid out flat, both directions joined, in the layout that was asked for."""
+    if node.type(0) in SHORT:
+        return _in_fp32(node, e)
     if in_one_kernel(node):
         return None
     sides = directions(node, e)
@@ -67,6 +74,15 @@ def recurrent(node: Node, e: Emit) -> list[str] | None:
         states = e.transpose(states, 2, 0, 1, 3)
         last = [e.transpose(state, 1, 0, 2) for state in last]
     return [states, *last]
+
+
+def _in_fp32(node: Node, e: Emit) -> list[str]:
+    """The operator in fp32: what it makes is rounded once, and not the states of every step."""
+    inputs = [str(name) for name in node.proto.input]
+    wide = [e.cast(name, TensorProto.FLOAT) if name and place != LENGTHS else name for place, name in enumerate(inputs)]
+    attributes = {each.name: helper.get_attribute_value(each) for each in node.proto.attribute}
+    made = e.ops(node.kind, *wide, outputs=len(node.proto.output), **attributes)
+    return [e.cast(name, node.type(0)) for name in made]
 
 
 MOST_ROWS = 8
@@ -89,8 +105,16 @@ def in_one_kernel(node: Node) -> bool:
         and node.type(0) == TensorProto.FLOAT
         and not node.input(4)
         and not node.input(7)
-        and weights <= node.scope.given
+        and all(_is_given(node, name) for name in weights)
     )
+
+
+def _is_given(node: Node, name: str) -> bool:
+    """Whether a value is constant; a cast of a large constant is folded only once the model has its weights again."""
+    if name in node.scope.given:
+        return True
+    maker = next((each for each in node.scope.graph.node if name in each.output), None)
+    return maker is not None and maker.op_type == "Cast" and maker.input[0] in node.scope.given
 
 
 def directions(node: Node, e: Emit) -> list[Direction]:

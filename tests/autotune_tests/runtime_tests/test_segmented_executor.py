@@ -8,7 +8,7 @@ import pytest
 
 from autotune.artifact.composite import read_composite
 from autotune.runtime.segmented_executor import SegmentedExecutor, open_onnxruntime
-from schedules.errors import InstallError, RunError, UsageError
+from schedules.errors import InstallError, ModelError, RunError, UsageError
 from tests.autotune_tests.composites import data, three_segments
 
 
@@ -93,3 +93,22 @@ def test_without_onnxruntime_it_says_what_to_install(built, monkeypatch):
     monkeypatch.setattr(builtins, "__import__", missing)
     with pytest.raises(InstallError, match="pip install"):
         open_onnxruntime(built.artifact / "fallback-1.onnx", 1)
+
+
+def test_a_partition_that_the_optimiser_refuses_runs_without_it(tmp_path, monkeypatch):
+    def refuses_optimised(data, options, providers):
+        if options.graph_optimization_level != onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL:
+            raise RuntimeError("type inference failed")
+        return data
+
+    monkeypatch.setattr(onnxruntime, "InferenceSession", refuses_optimised)
+    (tmp_path / "a.onnx").write_bytes(b"model")
+    assert open_onnxruntime(tmp_path / "a.onnx", 1) == b"model"
+
+
+def test_a_partition_that_onnxruntime_refuses_is_said_in_a_line(tmp_path):
+    (tmp_path / "a.onnx").write_bytes(b"no model")
+    with pytest.raises(
+        ModelError, match=r"^ONNX Runtime refuses fallback partition a\.onnx: .*; export the model anew$"
+    ):
+        open_onnxruntime(tmp_path / "a.onnx", 1)

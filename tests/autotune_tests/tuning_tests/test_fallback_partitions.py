@@ -14,6 +14,7 @@ from autotune.artifact.directory import read_artifact
 from autotune.artifact.manifest import KERNELS, kind_of
 from autotune.builder import one_lane
 from autotune.cli.main import main
+from autotune.importer.guarded_import import cut_model
 from autotune.measure import local_measurer
 from autotune.options import Options
 from autotune.report.facts import read_facts
@@ -22,7 +23,7 @@ from autotune.tuning import tune as tuning
 from autotune.tuning.run_history import read_history
 from schedules.errors import ArtifactError, ModelError, UsageError
 from tests.autotune_tests.fakes import FakeMeasurer, if_it_lowers, interrupt_the_first_part
-from tests.autotune_tests.tiny import save_tiny
+from tests.autotune_tests.tiny import save_tiny, target
 
 FOREIGN = "Trilu"  # ONNX Runtime's own, which nobody writes any more
 
@@ -211,3 +212,20 @@ def test_after_ctrl_c_nothing_more_is_measured(model, tmp_path, monkeypatch):
     assert result.latency_ms == {"tuned": None}
     assert result.verified.passed
     assert [measurer.asked for measurer in started] == [0, 1, 0]  # the first was for the whole, which has no kernels
+
+
+@pytest.mark.parametrize("seed", [{}, {"seed": 1.0}], ids=["random", "seeded"])
+def test_what_draws_random_numbers_is_refused_before_it_is_tuned(tmp_path, seed):
+    nodes = [
+        helper.make_node("Conv", ["x", "w1"], ["a"], pads=[1, 1, 1, 1]),
+        helper.make_node("RandomNormalLike", ["a"], ["noise"], **seed),
+        helper.make_node("Add", ["a", "noise"], ["b"]),
+        helper.make_node("Conv", ["b", "w2"], ["y"], pads=[1, 1, 1, 1]),
+    ]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 8, 12, 12])]
+    path = save_model(tmp_path / "noisy.onnx", nodes, outputs)
+    if seed:
+        assert any(segment.is_fallback for segment in cut_model(path, {}, target())[1])
+        return
+    with pytest.raises(ModelError, match=r"RandomNormalLike .* cannot be verified; let the model take"):
+        cut_model(path, {}, target())

@@ -27,7 +27,7 @@ def call(make, *args):
 def test_of_one_constant(make, expected):
     made, shape = call(make, X)
     folded = fold_call(made, [X], shape, "float32")
-    assert folded.flags.c_contiguous
+    assert np.shares_memory(folded, X) == (made.op.name != "relax.sqrt")  # a weight of gigabytes is copied once: packed
     np.testing.assert_array_equal(folded, expected)
 
 

@@ -111,7 +111,7 @@ class Builder:
             text = self._lowering.assembly(func, job.config, self._target, job.symbol) if self._assembles else ""
             if text:
                 stage = "compile_error"
-                code_hash = self._assembled(text, job.library)
+                code_hash = self.assemble(text, job.library)
             else:
                 schedule = self._lowering.lower(func, job.config, self._target)
                 stage, trace = "compile_error", _trace(schedule)
@@ -130,7 +130,7 @@ class Builder:
         compiled(func, symbol, self._tvm_target).mod.write_to_file(object_of(library))
         return self._linked(library)
 
-    def _assembled(self, text: str, library: str) -> str:
+    def assemble(self, text: str, library: str) -> str:
         """As ``compile``, of a kernel in assembly."""
         done = subprocess.run([ASSEMBLER, "-o", object_of(library), "-"], input=text, text=True, capture_output=True)
         if done.returncode:

@@ -137,7 +137,7 @@ def test_an_assembler_makes_what_the_compiler_makes(tmp_path: Path, monkeypatch:
         assembled = build_product(folders[0], first)
     without("as", monkeypatch)
     second = Builder(WIDE, lower)
-    monkeypatch.setattr(second, "_assembled", None)
+    monkeypatch.setattr(second, "assemble", None)
     compiled = build_product(folders[1], second)
     assert (assembled.error, assembled.message) == (compiled.error, compiled.message) == (None, "")
     assert assembled.code_hash != compiled.code_hash

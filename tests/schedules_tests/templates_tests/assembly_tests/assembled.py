@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import os
 import shutil
 import subprocess
 import tempfile
@@ -266,14 +267,15 @@ def run_library(
 
 @contextmanager
 def pool_of(threads: int) -> Iterator[None]:
-    """TVM's thread pool with so many threads."""
-    before = tvm.get_global_func("runtime.NumThreads")()
+    """TVM's thread pool with so many threads; it would leave this one on a single CPU."""
+    before, cpus = tvm.get_global_func("runtime.NumThreads")(), os.sched_getaffinity(0)
     configure = tvm.get_global_func("runtime.config_threadpool")
     configure(1, threads)
     try:
         yield
     finally:
         configure(1, before)
+        os.sched_setaffinity(0, cpus)
 
 
 def run_by_tvm(

@@ -134,14 +134,15 @@ def _settle(model: Any, arguments: tuple[Any, ...]) -> None:
     """Let batch norms take their statistics from one pass over ``arguments``, as training would.
 
     Random weights alone make what flows through a deep network fade: MobileNetV2 then answers with the bias of its last
-    layer, whatever the kernels before it compute.
+    layer, whatever the kernels before it compute. The pass is over normal numbers, as models are verified with
+    (``random_inputs``): statistics of other images would make them grow from layer to layer.
     """
     import torch  # optional: an extra
 
     for module in model.modules():
         if isinstance(module, torch.nn.modules.batchnorm._BatchNorm):
             module.momentum = 1.0
-    wide = tuple(torch.rand(4, *each.shape[1:]) for each in arguments)  # one number has no variance
+    wide = tuple(torch.randn(4, *each.shape[1:]) for each in arguments)  # one number has no variance
     with torch.no_grad():
         model.train()(*wide)
 

@@ -267,8 +267,9 @@ def run_library(
 
 @contextmanager
 def pool_of(threads: int) -> Iterator[None]:
-    """TVM's thread pool with so many threads; it would leave this one on a single CPU."""
-    before, cpus = tvm.get_global_func("runtime.NumThreads")(), os.sched_getaffinity(0)
+    """TVM's thread pool with so many threads. As soon as it is asked for anything, it puts this one on a single CPU."""
+    cpus = os.sched_getaffinity(0)
+    before = tvm.get_global_func("runtime.NumThreads")()
     configure = tvm.get_global_func("runtime.config_threadpool")
     configure(1, threads)
     try:

@@ -36,7 +36,7 @@ MOST_WRITTEN_OUT = 8
 MOST_SEGMENTS = 32
 """Pieces of memory that a concatenation may copy. Heuristic, not measured: each has code of its own."""
 
-GOES_ON, STARTS_AGAIN, STANDS = "goes on", "starts again", "stands"
+ALONG_RESULT, REPEATED, BROADCAST = "along the result", "repeated", "broadcast"
 """How a tensor is read: as the result is written, one plane over and over, or one vector for each plane."""
 
 
@@ -78,12 +78,12 @@ class ElementwiseAssembly:
         """How ``operand`` is read where planes are the axes from ``split`` on; empty for in no way that is written."""
         dense = tuple(math.prod(sizes[at + 1 :]) if extent > 1 else 0 for at, extent in enumerate(sizes))
         if operand.strides == dense:
-            return GOES_ON
+            return ALONG_RESULT
         if operand.strides == (0,) * split + dense[split:]:
-            return STARTS_AGAIN
+            return REPEATED
         own = [at for at, stride in enumerate(operand.strides[:-1]) if stride]
         if sizes[-1] == LANES and split < len(sizes) and set(own) <= {split - 1}:
-            return STANDS
+            return BROADCAST
         return ""
 
     def text(self) -> str:
@@ -115,16 +115,16 @@ class ElementwiseAssembly:
     def _point(self) -> None:
         """The pointers, at the vector that comes first."""
         code = self._code
-        if STANDS in self._ways.values():
+        if BROADCAST in self._ways.values():
             code.emit(
                 f"mov eax, {PLANE}", "xor edx, edx", f"mov ecx, {self._channels}", "div ecx", f"mov {CHANNEL}, rdx"
             )
         for (operand, way), pointer in zip(self._ways.items(), POINTERS, strict=False):
-            if way == STANDS:
+            if way == BROADCAST:
                 stride = operand.strides[self._split - 1] if self._split else 0
                 code.emit(f"imul {pointer}, {CHANNEL}, {stride * operand.size}")
             else:
-                number = "r14" if way == GOES_ON else "r13"
+                number = "r14" if way == ALONG_RESULT else "r13"
                 code.emit(f"imul {pointer}, {number}, {LANES * operand.size}")
             code.emit(f"add {pointer}, [r11+{8 * operand.parameter}]")
         code.emit(f"imul rdi, r14, {LANES * SIZES[self._dtype]}", f"add rdi, [r11+{8 * (self._tensors - 1)}]")
@@ -153,14 +153,14 @@ class ElementwiseAssembly:
         ways = list(zip(self._ways.items(), POINTERS, strict=False))
         for number in range(count):
             places = {
-                operand: f"{pointer}+{0 if way == STANDS else number * LANES * operand.size}"
+                operand: f"{pointer}+{0 if way == BROADCAST else number * LANES * operand.size}"
                 for (operand, way), pointer in ways
             }
             register = Writer(code, self._values, 0, range(REGISTERS), places).write()
             place = number * LANES * SIZES[self._dtype]
             write_result(code, self._values, self._dtype, register, f"[rdi+{place}]")
         for (operand, way), pointer in ways:
-            if way != STANDS:
+            if way != BROADCAST:
                 code.emit(f"add {pointer}, {count * LANES * operand.size}")
         code.emit(f"add rdi, {count * LANES * SIZES[self._dtype]}")
 

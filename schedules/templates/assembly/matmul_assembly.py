@@ -25,7 +25,7 @@ CHUNKS_LEFT, SCRATCH = "[rsp]", VECTOR_BYTES
 
 
 @dataclass(frozen=True)
-class Asking:
+class WeightPrefetch:
     """How a product asks for weights ahead.
 
     Attributes:
@@ -51,7 +51,7 @@ class MatmulAssembly:
     """
 
     def __init__(
-        self, func: tirx.PrimFunc, anchor: Anchor, config: Config, target: Target, asking: Asking, symbol: str
+        self, func: tirx.PrimFunc, anchor: Anchor, config: Config, target: Target, prefetch: WeightPrefetch, symbol: str
     ) -> None:
         if target.isa != "avx512" or anchor.prologue or min(anchor.data, anchor.weight) < 0:
             raise OutOfScope("another instruction set, or numbers that are computed first")
@@ -59,7 +59,7 @@ class MatmulAssembly:
         weight = anchor.shapes[anchor.weight]
         if weight[2] * FLOAT != VECTOR_BYTES or len(anchor.shapes[anchor.data]) != 2:
             raise OutOfScope("vectors of another length")
-        self._anchor, self._code, self._asking = anchor, AssemblyText(symbol), asking
+        self._anchor, self._code, self._prefetch_plan = anchor, AssemblyText(symbol), prefetch
         self._epilogue = Epilogue(func, anchor)
         (self._m, self._n), self._k = anchor.spatial, anchor.reduction[0]
         self._tm, self._tn, self._rows = (config.integer(name) for name in ("tm", "tn", "rows"))
@@ -82,7 +82,7 @@ class MatmulAssembly:
         return self._code.text()
 
     def _sums(self) -> TileSums:
-        each = self._asking.between * self._unroll
+        each = self._prefetch_plan.between * self._unroll
         loops = (SumLoop(self._depth // each, each * FLOAT), SumLoop(each, FLOAT)) if each else ()
         whole = TileSums(
             tuple(row * self._k * FLOAT for row in range(self._tm)),
@@ -93,7 +93,7 @@ class MatmulAssembly:
         )
         streams = self._tn if self._chunks > 1 else 1
         vectors = self._tn * (self._depth if self._chunks > 1 else self._k)
-        share = share_of_lines(vectors, streams, self._asking.tiles, [self._turns(whole)])
+        share = share_of_lines(vectors, streams, self._prefetch_plan.tiles, [self._turns(whole)])
         if share is None or self._m == 1:
             return whole
         lines = [stream * self._panel + line * VECTOR_BYTES for stream in range(streams) for line in range(share[1])]
@@ -140,14 +140,14 @@ class MatmulAssembly:
     def _one_row(self, places: list[list[int]]) -> None:
         """A vector × matrix product: every step asks for a later one, at a panel's end for one of the next job."""
         clear(self._code, self._tile)
-        last = min(self._k, self._asking.bytes_ahead // VECTOR_BYTES)
+        last = min(self._k, self._prefetch_plan.bytes_ahead // VECTOR_BYTES)
         before = self._k - last
         for done, terms, further in ((0, before, 0), (before, last, (self._tn - 1) * self._panel)):
             if not terms:
                 continue
             if done:
                 self._code.emit(f"lea rdi, [rbx+{done * FLOAT}]", f"lea rsi, [r12+{done * VECTOR_BYTES}]")
-            first = self._asking.bytes_ahead + further
+            first = self._prefetch_plan.bytes_ahead + further
             lines = [place + first + line * VECTOR_BYTES for place in self._tile.panels for line in range(self._unroll)]
             asked = Prefetch(0, tuple(lines), 0, "rsi", "t0")
             add_up(self._code, replace(self._tile, loops=(SumLoop(terms, FLOAT),), prefetch=asked))

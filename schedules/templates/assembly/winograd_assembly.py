@@ -240,6 +240,11 @@ class WinogradAssembly:
         self._workspace("r14", v.size)
         code.emit(f"imul rcx, rdx, {self._to * self._products.block}", "add r14, rcx")
         code.emit(f"imul rax, rax, {v.number}", "add r14, rax")
+        self._panel_products(groups)
+
+    def _panel_products(self, groups: int) -> None:
+        """Tiles of one panel; rax: bytes of the transformed image before them, edx: which of ``groups`` of blocks."""
+        code, v, anchor = self._code, self._v, self._anchor
         self._workspace("rbx", 0)
         code.emit("add rbx, rax")
         if anchor.groups > 1:
@@ -316,13 +321,7 @@ class WinogradAssembly:
         code.emit(f"mov rax, {SECOND}", f"imul rax, rax, {v.number}", f"mov rdx, {THIRD}")
         self._workspace("r14", v.size)
         code.emit("add r14, rax", f"imul rcx, rdx, {self._to * self._products.block}", "add r14, rcx")
-        self._workspace("rbx", 0)
-        code.emit("add rbx, rax")
-        if anchor.groups > 1:
-            code.emit("mov eax, edx")
-            self._divide(each // anchor.groups)
-            code.emit(f"imul rax, rax, {anchor.reduction[0] * v.block}", "add rbx, rax")
-        self._product_tiles()
+        self._panel_products(each)
         code.emit(f"add r12, {self._to * self._panel}", f"mov rdx, {THIRD}", "inc rdx", f"mov {THIRD}, rdx")
         code.emit(f"cmp rdx, {each}", f"jl {group}")
         code.emit(f"mov rdx, {SECOND}", "inc rdx", f"mov {SECOND}, rdx", f"cmp rdx, {v.side**2}", f"jl {number}")

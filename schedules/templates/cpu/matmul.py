@@ -33,7 +33,7 @@ from schedules.templates.amx import amx_matmul
 from schedules.templates.amx.amx_ir import MOST_ROWS
 from schedules.templates.amx.amx_product import ALGORITHM, MOST_COLUMNS, amx_cycles, chosen, has_amx, pack_tiles, terms
 from schedules.templates.assembly.elements import OutOfScope
-from schedules.templates.assembly.matmul_assembly import Asking, MatmulAssembly
+from schedules.templates.assembly.matmul_assembly import MatmulAssembly, WeightPrefetch
 from schedules.templates.common.prefetch import FEWEST_TILES, OFTEN, Panel, prefetch_ahead, prefetch_next
 from schedules.templates.common.ranking import CYCLES, ranked
 from schedules.templates.common.register_tile import few_registers, registers_of, spread, unroll_tile
@@ -171,9 +171,9 @@ class MatmulTemplate(MarkedTemplate):
         """In AVX-512."""
         if chosen(config):
             return ""
-        asking = Asking(AHEAD, self._between_prefetches(anchor, config), self._tiles(anchor, config))
+        prefetch = WeightPrefetch(AHEAD, self._between_prefetches(anchor, config), self._tiles(anchor, config))
         try:
-            return MatmulAssembly(func, anchor, config, target, asking, symbol).text()
+            return MatmulAssembly(func, anchor, config, target, prefetch, symbol).text()
         except OutOfScope:
             return ""
 

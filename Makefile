@@ -70,9 +70,10 @@ kills: $(STAMP)  ## tuning runs, their workers and servers killed at random mome
 soak: $(STAMP)  ## runs, resumes and sessions while disk, memory and clock misbehave: make soak MINUTES=120
 	$(BIN)/python -m tests.soak --minutes $(MINUTES)
 
-check: $(STAMP)  ## ruff (lint and format) and mypy --strict
+check: $(STAMP)  ## ruff (lint and format), mypy --strict, and whether the docs say which figures are older than their code
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python -m tests.evidence check
 	$(BIN)/mypy --strict $(addprefix -p ,$(PACKAGES))
 
 conformance: $(STAMP)  ## ONNX's node suite, some minutes; rewrites docs/conformance.md

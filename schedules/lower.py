@@ -5,7 +5,7 @@ A *program* is the JSON text of a normalised PrimFunc: it crosses process border
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -94,7 +94,8 @@ def claim(func: tirx.PrimFunc, target: Target) -> Claim:
         if anchor is not None:
             if 0 in (*anchor.spatial, *anchor.reduction):
                 break  # nothing to compute: no tile has that size
-            return Claim(template.name, template.space(anchor, target))
+            extents = (*anchor.spatial, *anchor.reduction)
+            return Claim(template.name, replace(template.space(anchor, target), extents=extents))
     return Claim("baseline", Space("baseline", 1, ()))
 
 

@@ -66,6 +66,7 @@ class Space:
         saving: how many times less than the task's nominal multiply-adds at the machine's peak the products of the
             best config take: above 1 by an algorithm with fewer of them, without which a roofline bound would call a
             Winograd kernel faster than the machine; below 1 where no micro-kernel reaches the peak.
+        extents: of the task's loops, spatial ones first, then those of sums: what tells tasks of one template apart.
     """
 
     name: str
@@ -76,6 +77,7 @@ class Space:
     initial: tuple[Config, ...] = ()
     seeds: tuple[Config, ...] = ()
     saving: float = 1.0
+    extents: tuple[int, ...] = ()
 
     @property
     def identity(self) -> str:

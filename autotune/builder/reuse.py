@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from dataclasses import replace
 
 from autotune.importer.program import describe
+from costmodels.shipped_prior import likely, shipped_prior
 from schedules.config import Config
 from schedules.errors import AutotuneError
 from schedules.lower import claim, load_program
@@ -46,13 +48,15 @@ class Reuse:
         return self._neighbourhood.near(key, Signature(task.shapes, task.dtypes))
 
     def guided(self, space: Space, nearness: Nearness) -> Space:
-        """``space`` with the best configs of the nearest tasks among its first candidates.
+        """``space`` with the best configs of the nearest tasks, and what the shipped prior likes, among its first.
 
-        The template's own best guess keeps the second place: the first slot then tries one of each.
+        Nearest tasks, prior and the template's own guesses take turns: the first slot then tries one of each.
         """
         best = [config for rank in range(FIRST) for config in _ranked(nearness, rank)]
-        found = transferred(space, best, FIRST)
-        ordered = [*found[:1], *space.initial[:1], *found[1:], *space.initial[1:]]
+        prior = shipped_prior(space, self._target)
+        sources = [transferred(space, best, FIRST), likely(prior, space) if prior else [], space.initial]
+        turns = itertools.zip_longest(*sources)
+        ordered = (config for turn in turns for config in turn if config is not None)
         return replace(space, initial=tuple(dict.fromkeys(ordered)))
 
     def prior(self, nearness: Nearness) -> Prior:

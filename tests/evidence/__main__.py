@@ -1,8 +1,9 @@
-"""``python -m tests.evidence run|mark|status [SECTION…]``: renew the documentation's figures, or say how old they are.
+"""``python -m tests.evidence run|mark|check|status [SECTION…]``: renew the docs' figures, or say how old they are.
 
 ``run`` runs the commands of all claims, or of those whose section contains one of the words, one after another on an
 otherwise idle machine; the output of each is kept in build/evidence. ``mark`` runs nothing: it notes below the headings
-whose code has changed since. ``status`` prints a line for every claim.
+whose code has changed since. ``check`` names the pages that ``mark`` would change. ``status`` prints a line for every
+claim.
 """
 
 from __future__ import annotations
@@ -65,14 +66,29 @@ def run(claim: Claim) -> Claim | None:
     return replace(claim, commit=commit.stdout.strip(), date=today, machine=machine(), digest=digest)
 
 
+def unmarked(claims: Sequence[Claim]) -> dict[Path, str]:
+    """Pages on which a claim's line is not true any more, with the text that is."""
+    found = {}
+    for page in pages():
+        text = (ROOT / page).read_text()
+        new = marked(text, [claim for claim in claims if claim.page == page])
+        if new != text:
+            found[page] = new
+    return found
+
+
 def mark(claims: Sequence[Claim]) -> None:
     """Write the line of every claim below its heading."""
-    for page in pages():
-        path = ROOT / page
-        here = [claim for claim in claims if claim.page == page]
-        text = path.read_text()
-        if (new := marked(text, here)) != text:
-            path.write_text(new)
+    for page, text in unmarked(claims).items():
+        (ROOT / page).write_text(text)
+
+
+def check(claims: Sequence[Claim]) -> int:
+    """Name the pages to be marked; 1 if there are any."""
+    pages_left = unmarked(claims)
+    for page in pages_left:
+        print(f"{page}: figures are older than their code; run 'make evidence ACTION=mark'", file=sys.stderr)
+    return 1 if pages_left else 0
 
 
 def status(claims: Sequence[Claim]) -> None:
@@ -84,14 +100,16 @@ def status(claims: Sequence[Claim]) -> None:
 
 
 def main() -> int:
-    """See above; 1 if a command failed."""
+    """See above; 1 if a command failed or a page is to be marked."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("action", choices=["run", "mark", "status"])
+    parser.add_argument("action", choices=["run", "mark", "check", "status"])
     parser.add_argument("sections", nargs="*")
     options = parser.parse_args()
     claims = read_ledger()
     chosen = [c for c in claims if not options.sections or any(word in c.section for word in options.sections)]
     failed = list[str]()
+    if options.action == "check":
+        return check(claims)
     if options.action == "status":
         status(chosen)
     if options.action == "run":

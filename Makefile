@@ -13,6 +13,8 @@ ROTATION ?= 0
 # Most seconds of one group of slow tests: a run of .ci/run is to end within 35 minutes.
 GROUP_S ?= 1200
 COUNT ?= 100
+# Seconds that random layers are measured for the shipped prior; START is the first network's seed.
+RECORD_S ?= 600
 START ?= 0
 ARTIFACT ?= squeezenet.tuned
 ACTION ?= run
@@ -25,7 +27,7 @@ BENCH ?= squeezenet:60s resnet50:180s
 PYTHON ?= $(shell for p in python3.11 python3 python; do \
 	$$p -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null && echo $$p && break; done)
 
-.PHONY: evidence bench-guard help setup tune test test-fast test-slow test-all check conformance conformance-tuned bench cuda-cubins fuzz mutation kills soak zoo docs screenshots clean
+.PHONY: prior evidence bench-guard help setup tune test test-fast test-slow test-all check conformance conformance-tuned bench cuda-cubins fuzz mutation kills soak zoo docs screenshots clean
 .DELETE_ON_ERROR:
 
 help:  ## what can be made
@@ -94,6 +96,10 @@ zoo: $(STAMP)  ## fresh exports and trained models of public packages, imported,
 
 bench: $(STAMP)  ## tune, time against ONNX Runtime and OpenVINO (fp32 and its default), and rewrite the table of docs/benchmarks.md
 	$(BIN)/python -m tests.bench $(BENCH) --rounds $(ROUNDS)
+
+prior: $(STAMP)  ## what ships of random layers for first guesses: measure more of them on this machine, and fit anew
+	$(BIN)/python -m tests.bench.prior record --seconds $(RECORD_S) --seed $(START)
+	$(BIN)/python -m tests.bench.prior train
 
 evidence: $(STAMP)  ## run the commands behind the figures of README and docs and renew them: make evidence ONLY=tuning-log
 	$(BIN)/python -m tests.evidence $(ACTION) $(ONLY)

@@ -6,8 +6,9 @@ import itertools
 import logging
 from dataclasses import replace
 
+from autotune.builder.shipped_priors import shipped_prior
 from autotune.importer.program import describe
-from costmodels.shipped_prior import likely, shipped_prior
+from costmodels.template_prior import likely
 from schedules.config import Config
 from schedules.errors import AutotuneError
 from schedules.lower import claim, load_program

@@ -1,8 +1,8 @@
-"""``python -m tests.bench.prior STAGE``: make the prior that ships (``costmodels/shipped_prior.py``) and judge it.
+"""``python -m tests.bench.prior STAGE``: make the prior that ships (``costmodels/template_prior.py``) and judge it.
 
     record --seconds S   tune networks of random layers on this machine, and add what was measured to
-                         tests/bench/layers/MACHINE.npz; run it on an otherwise idle machine
-    train                fit the priors of all machines recorded, and write costmodels/priors/*.npz
+                         tests/bench/layers/MACHINE.npz; other seeds than before, on an otherwise idle machine
+    train                fit the priors of all machines recorded, and write autotune/builder/priors/*.npz
     judge LOG…           what the prior likes, among the configs that other models' logs measured, beside the first
                          guess of the template; and the same for random layers left out of the fit
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
+import shutil
 import subprocess
 import sys
 import time
@@ -27,9 +27,10 @@ import numpy as np
 import onnx
 import xgboost
 
+from autotune.builder.shipped_priors import FOLDER, save_prior
 from autotune.host.machine import host_target
 from costmodels.cost_model import Floats
-from costmodels.shipped_prior import FARTHEST, FOLDER, QuadraticForm, ShippedPrior, Trees, tree_features
+from costmodels.template_prior import FARTHEST, QuadraticForm, TemplatePrior, Trees, tree_features
 from schedules import lower
 from schedules.space import Space
 from tests.bench.random_layers import random_cnn, random_mlp
@@ -113,9 +114,7 @@ def layers_of(log_path: Path) -> list[Layer]:
         if program is None or key.space.split("/")[0] not in TEMPLATES:
             continue
         space = lower.claim(lower.load_program(program), targets[key.target]).space
-        timed = [
-            record for record in log.records(key) if record.measurement.ok and space.contains(record.config)
-        ]
+        timed = [record for record in log.records(key) if record.measurement.ok and space.contains(record.config)]
         if len(timed) >= FEWEST:
             found.append(_layer(space, targets[key.target].isa, [(r.config, r.measurement.latency_s) for r in timed]))
     log.close()
@@ -126,15 +125,20 @@ def _layer(space: Space, isa: str, timed: list) -> Layer:  # type: ignore[type-a
     configs = [config for config, _ in timed]
     first = next((configs.index(config) for config in space.initial[:1] if config in configs), None)
     latencies = np.array([latency_s for _, latency_s in timed])
-    return Layer(
-        space.identity, isa, space.feature_names, space.extents, space.features(configs), latencies, first
-    )
+    return Layer(space.identity, isa, space.feature_names, space.extents, space.features(configs), latencies, first)
 
 
 def save_layers(path: Path, layers: Sequence[Layer]) -> None:
     """One file of a machine."""
     facts = [
-        {"space": x.space, "isa": x.isa, "names": x.names, "extents": x.extents, "first": x.first, "n": len(x.latency_s)}
+        {
+            "space": x.space,
+            "isa": x.isa,
+            "names": x.names,
+            "extents": x.extents,
+            "first": x.first,
+            "n": len(x.latency_s),
+        }
         for x in layers
     ]
     tables = {f"features{i}": x.features.astype(np.float32) for i, x in enumerate(layers)}
@@ -156,7 +160,7 @@ def load_layers(path: Path) -> list[Layer]:
     return found
 
 
-def fitted(layers: Sequence[Layer]) -> ShippedPrior:
+def fitted(layers: Sequence[Layer]) -> TemplatePrior:
     """The prior of layers of one kind."""
     features = np.concatenate([layer.features for layer in layers])
     slowness = [layer.slowness for layer in layers]
@@ -171,7 +175,7 @@ def fitted(layers: Sequence[Layer]) -> ShippedPrior:
     table = np.concatenate([tree_features(layer.features, layer.extents) for layer in layers])
     data = xgboost.DMatrix(table, np.concatenate(left), weight=np.concatenate(weights))
     space, isa, names, extents = layers[0].kind
-    return ShippedPrior(space, isa, names, extents, form, heaps(xgboost.train(TREES, data, ROUNDS)))
+    return TemplatePrior(space, isa, names, extents, form, heaps(xgboost.train(TREES, data, ROUNDS)))
 
 
 def heaps(booster: xgboost.Booster) -> Trees:
@@ -239,7 +243,7 @@ def by_kind(layers: Iterable[Layer]) -> dict[str, list[Layer]]:
     return found
 
 
-def shares(prior: ShippedPrior, layers: Iterable[Layer]) -> str:
+def shares(prior: TemplatePrior, layers: Iterable[Layer]) -> str:
     """Cells of a table: layers, then the shares of the first guess, of the prior's favourite and of its best of 3."""
     rows = []
     for layer in layers:
@@ -258,8 +262,9 @@ def shares(prior: ShippedPrior, layers: Iterable[Layer]) -> str:
 
 
 def record(seconds: float, seed: int) -> None:
-    """Tune networks of random layers until the time is over, then write this machine's file anew."""
-    WORK.mkdir(parents=True, exist_ok=True)
+    """Tune networks of random layers from an empty log until the time is over, and add them to this machine's file."""
+    shutil.rmtree(WORK, ignore_errors=True)
+    WORK.mkdir(parents=True)
     end, path, log = time.monotonic() + seconds, WORK / "layers.onnx", WORK / "layers.db"
     while time.monotonic() < end:
         make = random_mlp if seed % 3 == 2 else random_cnn
@@ -270,8 +275,8 @@ def record(seconds: float, seed: int) -> None:
         counts = json.loads(said.stdout)
         print(f"{make.__name__} {seed}: {counts['tasks']} tasks, {counts['measured_trials']} trials", flush=True)
         seed += 1
-    layers = layers_of(log)
-    save_layers(LAYERS / f"{host_target().mcpu}.npz", layers)
+    layers, file = layers_of(log), LAYERS / f"{host_target().mcpu}.npz"
+    save_layers(file, [*(load_layers(file) if file.exists() else []), *layers])
     print(f"{len(layers)} layers, {sum(len(layer.latency_s) for layer in layers)} configs")
 
 
@@ -293,7 +298,7 @@ def main() -> None:
     elif options.stage == "train":
         for template, layers in by_kind(recorded()).items():
             FOLDER.mkdir(exist_ok=True)
-            fitted(layers).save(FOLDER / f"{template}.npz")
+            save_prior(FOLDER / f"{template}.npz", fitted(layers))
             print(f"{template}: {len(layers)} layers, {sum(len(layer.latency_s) for layer in layers)} configs")
     else:
         print("| template | judged on | tasks | first guess | prior's first | of 3 |\n|---|---|---|---|---|---|")

@@ -1,4 +1,4 @@
-"""Networks of random layers: what the shipped prior is learned on, so that no model of a benchmark is among its data."""
+"""Networks of random layers: the shipped prior is learned on them, and so on no model of a benchmark."""
 
 from __future__ import annotations
 
@@ -10,7 +10,31 @@ from tests.models.builder import Builder
 SIZES = (7, 8, 10, 13, 14, 16, 20, 26, 27, 28, 32, 40, 52, 54, 55, 56, 64, 80, 104, 112)
 """Of images, in pixels."""
 
-CHANNELS = (16, 24, 32, 40, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 1024, 1536, 2048)
+CHANNELS = (
+    16,
+    24,
+    32,
+    40,
+    48,
+    64,
+    80,
+    96,
+    112,
+    128,
+    160,
+    192,
+    224,
+    256,
+    320,
+    384,
+    448,
+    512,
+    640,
+    768,
+    1024,
+    1536,
+    2048,
+)
 ROWS = (1, 1, 2, 4, 8, 16, 32, 49, 64, 77, 100, 128, 196, 197, 256, 384, 512)
 """Of the matrices that linear layers get."""
 

@@ -11,10 +11,7 @@ figure is claimed of among them, and ship as one file of NumPy arrays per templa
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +21,6 @@ from costmodels.single_thread import single_thread
 from schedules.config import Config
 from schedules.space import Space
 from schedules.target import Target
-
-FOLDER = Path(__file__).parent / "priors"
 
 CANDIDATES = 4096
 """Most configs of a space that the quadratic form orders. Heuristic, as in ``search.searchers.adaptive``."""
@@ -92,7 +87,7 @@ class Trees:
 
 
 @dataclass(frozen=True)
-class ShippedPrior:
+class TemplatePrior:
     """The prior of one version of one template.
 
     Attributes:
@@ -124,12 +119,6 @@ class ShippedPrior:
         """(n,) ln of how many times longer than the best the configs of ``features`` take, but for a constant."""
         return self.form.values(features) + self.trees.values(tree_features(features, extents))
 
-    def save(self, path: Path) -> None:
-        """Write one file."""
-        facts = {"space": self.space, "isa": self.isa, "names": self.names, "extents": self.extents}
-        arrays = {**vars(self.form), **vars(self.trees)}
-        np.savez_compressed(path, facts=json.dumps(facts), **arrays)
-
 
 def tree_features(features: Floats, extents: tuple[int, ...]) -> Floats:
     """(n, d + e): ``features`` (n, d) of configs, and log2 of the task's extents."""
@@ -137,29 +126,8 @@ def tree_features(features: Floats, extents: tuple[int, ...]) -> Floats:
     return np.concatenate([features, np.broadcast_to(sizes, (len(features), len(sizes)))], axis=1)
 
 
-def load_prior(path: Path) -> ShippedPrior:
-    """What ``save`` wrote."""
-    with np.load(path) as file:
-        facts = json.loads(str(file["facts"]))
-        form = QuadraticForm(*(file[name] for name in ("mean", "scale", "linear", "products")))
-        trees = Trees(*(file[name] for name in ("feature", "threshold", "value")))
-    return ShippedPrior(facts["space"], facts["isa"], tuple(facts["names"]), facts["extents"], form, trees)
-
-
-@cache
-def _shipped(template: str) -> ShippedPrior | None:
-    path = FOLDER / f"{template}.npz"
-    return load_prior(path) if path.exists() else None
-
-
-def shipped_prior(space: Space, target: Target) -> ShippedPrior | None:
-    """The prior that this package has for ``space`` on ``target``; None where it has none, or one of another version."""
-    found = _shipped(space.name) if space.extents and space.enumerated else None
-    return found if found is not None and found.knows(space, target) else None
-
-
 @single_thread
-def likely(prior: ShippedPrior, space: Space, count: int = GUESSES) -> list[Config]:
+def likely(prior: TemplatePrior, space: Space, count: int = GUESSES) -> list[Config]:
     """Up to ``count`` configs of an enumerated ``space``, the likely fastest first, no two of them alike."""
     rows = space.rows[:: -(-len(space.rows) // CANDIDATES)]
     first = [space.row(config) for config in space.initial]

@@ -59,9 +59,8 @@ def row(model: str, trees: tuple[Tree, Tree], before: str, now: str, rounds: int
     for engine in engines.values():
         engine.kill()
     ratios = {kind: [a / b for a, b in zip(laps[kind], laps["now"], strict=True)] for kind in KINDS}
-    said = new.command(
-        "bench", str(runs["now"][0]), "--against", "onnxruntime,openvino", "--rounds", str(rounds), "--json"
-    )
+    turns = ("--against", "onnxruntime,openvino", "--rounds", str(rounds), "--json")
+    said = new.command("bench", str(runs["now"][0]), "--model", str(onnx), *turns)
     over = min(json.loads(said)["speedup"].values())
     middle = {kind: statistics.median(values) for kind, values in ratios.items()}
     low, _, high = statistics.quantiles(ratios["before"], n=4)

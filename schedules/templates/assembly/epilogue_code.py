@@ -82,16 +82,21 @@ def read_epilogue(func: tirx.PrimFunc, anchor: str, epilogue: tuple[str, ...]) -
 
 def _joined(value: tirx.Expr, axes: Mapping[Var, Var], values: Mapping[Var, tirx.Expr]) -> tirx.Expr:
     """``value`` in terms of the first block's axes, with what it reads of ``values`` in place."""
+    elsewhere: list[TensorLoad] = []  # an exception would leave TVM's walk as a RuntimeError
 
     def replaced(load: TensorLoad) -> tirx.Expr:
         if load.source not in values:
             return load
-        if not all(index.same_as(axis) for index, axis in zip(load.indices, axes.values(), strict=True)):
-            raise OutOfScope("an element of another place")
+        own = list(axes.values())
+        if len(load.indices) != len(own) or not all(map(Var.same_as, own, load.indices)):
+            elsewhere.append(load)
         return values[load.source]
 
     renamed = tvm_ffi.structural_map(value, (Var, lambda var: axes.get(var, var)))
-    return tvm_ffi.structural_map(renamed, (TensorLoad, replaced), order="post")
+    joined = tvm_ffi.structural_map(renamed, (TensorLoad, replaced), order="post")
+    if elsewhere:
+        raise OutOfScope("an element of another place")
+    return joined
 
 
 def check_result(values: Sequence[Value], dtype: str) -> None:

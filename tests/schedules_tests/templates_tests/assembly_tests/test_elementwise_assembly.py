@@ -125,6 +125,11 @@ def test_what_is_left_to_the_compiler() -> None:
     x = te.placeholder((4, 32), name="x")
     turned = te.compute((32, 4), lambda i, j: x(j, i), name="turned")
     assert left(from_te(x, turned)), "elements of other places"
+    doubled = te.compute((4, 32), lambda i, j: x(i, j) * 2, name="doubled")
+    mirrored = te.compute((4, 32), lambda i, j: doubled(3 - i, j) + doubled(i, j), name="mirrored")
+    assert left(from_te(x, mirrored)), "elements of an earlier stage of other places"
+    blocked = te.compute((4, 2, 16), lambda i, j, k: doubled(i, j * 16 + k), name="blocked")
+    assert left(from_te(x, blocked)), "elements of an earlier stage of another shape"
     assert left(chain((4, 24), [(4, 24)], lambda x: x + x)), "no whole vectors"
     assert left(chain((4, 32), [(4, 32), (4, 1)], lambda x, y: x + y)), "one number for a row"
     assert left(chain((4, 32), [(4, 32)], lambda x: x + x), Target(kind="llvm", isa="avx2", threads=2))

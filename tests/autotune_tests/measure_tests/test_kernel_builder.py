@@ -12,6 +12,7 @@ import pytest
 import tvm
 
 from autotune.host.machine import host_target
+from autotune.importer.guarded_import import import_model
 from autotune.measure.code_cache import CodeCache
 from autotune.measure.kernel_builder import Builder, can_assemble, object_of
 from autotune.measure.kernel_timing import load
@@ -21,6 +22,7 @@ from schedules.lower import claim, program_of
 from schedules.target import Target
 from tests.autotune_tests.measure_tests import faults
 from tests.autotune_tests.measure_tests.faults import candidate
+from tests.models.catalog import cached
 from tests.schedules_tests.cases import CASES
 from tests.schedules_tests.programs import Array, inputs, shapes
 
@@ -181,6 +183,18 @@ def test_an_assembler_that_does_not_know_the_instructions_is_not_used(
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     assert not can_assemble(WIDE)
     assert build_product(tmp_path, Builder(WIDE, lower)).error is None
+
+
+@pytest.mark.parametrize("name", ["tiny_branches", "tiny_encoder", "tiny_gated", "tiny_odd", "tiny_unet", "shufflenet"])
+def test_every_kernel_is_assembled_or_left_to_the_compiler(name: str) -> None:
+    """A writer that fails on a kernel that it should leave costs the model all its guesses."""
+    _, program = import_model(cached(name), {}, WIDE)
+    written = [
+        lower.assembly(lower.load_program(program.programs[key]), config, WIDE, "kernel")
+        for key, space in program.spaces.items()
+        for config in space.initial[:2]
+    ]
+    assert any(written)
 
 
 def test_kernels_of_another_architecture_are_compiled() -> None:

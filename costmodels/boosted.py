@@ -18,11 +18,15 @@ from costmodels.cost_model import CostModel, Floats, Prediction
 from costmodels.single_thread import single_thread
 from schedules.errors import UsageError
 
-MEMBERS = 5
-"""Members of the ensemble: a row is then unseen by at least one with probability 1 − (1 − 1/e)⁵ = 0.9."""
+MEMBERS = 4
+"""Members of the ensemble: a row is then unseen by at least one with probability 1 − (1 − 1/e)⁴ = 0.84. With five members of
+20 rounds searches need as many trials (docs/adatune.md) and their fits two and a half times the time."""
 
-ROUNDS = 20
-"""Boosting rounds of a member. Heuristic, not measured."""
+ROUNDS = 10
+"""Boosting rounds of a member. With two members of eight searches need 5 to 11 % more trials (docs/adatune.md)."""
+
+RATE = 0.5
+"""Learning rate: the rounds above are few. Heuristic, not measured."""
 
 RANK_ROUNDS = 60
 """Boosting rounds of ``BoostedRank``, about where TVM's training stops. Heuristic, not measured."""
@@ -38,7 +42,7 @@ LEAST_STD = 1e-3
 
 
 class Boosted(CostModel):
-    """A ``CostModel`` of m boosters on one thread: some 0.03 s to fit 500 × 40, 5 ms for 4,096 predictions."""
+    """A ``CostModel`` of m boosters on one thread: some 10 ms to fit 500 × 40, 3 ms for 4,096 predictions."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
@@ -46,14 +50,15 @@ class Boosted(CostModel):
             "tree_method": "hist",
             "max_bin": BINS,
             "max_depth": DEPTH,
-            "eta": 0.3,
+            "eta": RATE,
             "min_child_weight": 1.0,
             "colsample_bytree": 0.7,
             "base_score": 0.0,
             "nthread": 1,
+            "seed": seed,
             "verbosity": 0,
         }
-        self.boosters_: list[xgboost.Booster] = []
+        self.booster_: xgboost.Booster | None = None
         self.offset_ = 0.0
         self.extra_variance_ = 0.0
         self.scale_ = 1.0
@@ -64,25 +69,27 @@ class Boosted(CostModel):
         rng = np.random.default_rng(self._seed)
         self.offset_ = float(np.mean(scores))
         centred = scores - self.offset_
-        data = xgboost.QuantileDMatrix(features, centred, nthread=1, max_bin=BINS)
-        weights = rng.poisson(1.0, size=(MEMBERS, len(scores))).astype(np.float64)
-        weights[weights.sum(axis=1) == 0] = 1.0  # an empty bootstrap, which one row may give, takes every row
-        self.boosters_ = []
-        for member, weight in enumerate(weights):
-            data.set_weight(weight)
-            parameters = {**self._parameters, "seed": self._seed + member}
-            self.boosters_.append(xgboost.train(parameters, data, ROUNDS))
-        self._calibrate(features, centred, weights == 0)
+        weights = rng.poisson(1.0, size=(len(scores), MEMBERS)).astype(np.float32)
+        weights[:, weights.sum(axis=0) == 0] = 1.0  # an empty bootstrap, which one row may give, takes every row
+        targets = np.repeat(centred[:, None], MEMBERS, axis=1).astype(np.float32)
+
+        def loss(expected: NDArray[np.float32], _: xgboost.DMatrix) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+            """(n, m) slopes and curvatures of each member's weighted squares."""
+            return weights * (expected - targets), weights
+
+        data = xgboost.QuantileDMatrix(features, targets, nthread=1, max_bin=BINS)
+        # One training of m outputs, each with weights of its own, spares m − 1 times what surrounds the trees.
+        self.booster_ = xgboost.train(self._parameters, data, ROUNDS, obj=loss)
+        self._calibrate(self._raw(self.booster_, features), centred, (weights == 0).T)
         return self
 
-    def _raw(self, features: Floats) -> Floats:
+    @staticmethod
+    def _raw(booster: xgboost.Booster, features: Floats) -> Floats:
         """(m, n) each member's expectation of the centred score."""
-        data = xgboost.DMatrix(features, nthread=1)
-        return np.stack([booster.predict(data).astype(np.float64) for booster in self.boosters_])
+        return np.ascontiguousarray(booster.inplace_predict(features).T, dtype=np.float64)
 
-    def _calibrate(self, features: Floats, centred: Floats, unseen: NDArray[np.bool_]) -> None:
-        """Set the excess variance and the scale from rows (n,) that members (m, n) did not see."""
-        raw = self._raw(features)
+    def _calibrate(self, raw: Floats, centred: Floats, unseen: NDArray[np.bool_]) -> None:
+        """Set the excess variance and the scale from rows (n,) that members (m, n) did not see and expected ``raw`` of."""
         rows = unseen.any(axis=0)
         if rows.sum() < 3:
             self.extra_variance_ = float(np.var(centred)) if len(centred) > 1 else 1.0
@@ -103,9 +110,9 @@ class Boosted(CostModel):
         Raises:
             UsageError: before ``fit``.
         """
-        if not self.boosters_:
+        if self.booster_ is None:
             raise UsageError("Boosted.predict was called before fit; fit it on at least one measurement")
-        raw = self._raw(features)
+        raw = self._raw(self.booster_, features)
         variance = raw.var(axis=0, ddof=1) + self.extra_variance_
         return Prediction(raw.mean(axis=0) + self.offset_, np.maximum(self.scale_ * np.sqrt(variance), LEAST_STD))
 

@@ -211,7 +211,7 @@ class Space:
         """(n, d + k) encoded knobs followed by the template's k analytic features."""
         return self.row_features(np.stack([self.row(config) for config in configs]))
 
-    @property
+    @cached_property
     def feature_names(self) -> tuple[str, ...]:
         """(d + k,) names of the columns of ``features``."""
         derived = () if self.derive is None else self.derive(self.columns(np.zeros((1, len(self.knobs)), np.int32)))

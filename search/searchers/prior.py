@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from costmodels.cost_model import Floats
 from schedules.errors import UsageError
-from search.searchers.searcher import SearchContext
+from search.searchers.searcher import Result, SearchContext
 
 MOST_TASKS = 24
 """Sibling tasks used. Heuristic: the fit of the shared model is paid once for every searcher."""
@@ -46,23 +46,23 @@ def prior_rows(context: SearchContext) -> list[PriorRows]:
     for space, results in context.prior:
         if len(found) >= MOST_TASKS or space.feature_names != columns:
             continue
-        features, scores = [], []
-        for config, measurement in results:
+        rows, scores = [], []
+        for config, measurement in _kept([result for result in results if result[0].space == space.identity]):
             try:
-                row = space.row(config)
+                rows.append(space.row(config))
             except UsageError:  # a knob value that the space no longer offers
                 continue
-            features.append(row)
             scores.append(-math.log(measurement.latency_s) if measurement.ok else math.nan)
-        if features:
-            found.append(_kept(space.row_features(np.stack(features)), np.array(scores)))
+        if rows:
+            found.append(PriorRows(space.row_features(np.stack(rows)), np.array(scores)))
     return found
 
 
-def _kept(features: Floats, scores: Floats) -> PriorRows:
-    if len(scores) > MOST_ROWS:
-        order = np.argsort(np.where(np.isnan(scores), np.inf, -scores), kind="stable")
-        best, rest = order[: MOST_ROWS // 2], np.sort(order[MOST_ROWS // 2 :])
-        chosen = np.concatenate([best, rest[-(MOST_ROWS - len(best)) :]])
-        features, scores = features[chosen], scores[chosen]
-    return PriorRows(features, scores)
+def _kept(results: list[Result]) -> list[Result]:
+    """The best half of ``MOST_ROWS`` results, then the newest others, oldest first."""
+    if len(results) <= MOST_ROWS:
+        return results
+    latencies = [measurement.latency_s if measurement.ok else math.inf for _, measurement in results]
+    order = np.argsort(latencies, kind="stable")
+    best, rest = order[: MOST_ROWS // 2], np.sort(order[MOST_ROWS // 2 :])
+    return [results[place] for place in (*best, *rest[-(MOST_ROWS - len(best)) :])]

@@ -20,6 +20,8 @@ Anything else that escapes is a bug and keeps its traceback.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class AutotuneError(Exception):
     """Root of every error this project raises on purpose."""
@@ -62,7 +64,15 @@ class MeasureError(AutotuneError):
 
 
 class CompileError(MeasureError):
-    """A kernel that is to be shipped and does not compile."""
+    """A kernel that is to be shipped and does not compile.
+
+    Attributes:
+        tasks: keys of the tasks whose kernels do not; empty where that is not known.
+    """
+
+    def __init__(self, message: str, tasks: Iterable[str] = ()) -> None:
+        super().__init__(message)
+        self.tasks = tuple(tasks)
 
 
 class RunError(AutotuneError):

@@ -83,14 +83,26 @@ def _candidates(request: BuildRequest, kernels: LaneKernels, folder: Path) -> It
             if plan.digest in seen:
                 continue
             seen.add(plan.digest)
-            try:
-                path = _built(request, kernels, plan, folder)
-            except CompileError as error:
-                if plan.digest == kernels.plan(request.log, request.options.frozen, most_loss).digest:
-                    raise
-                logger.warning("kernels without records are built untuned: a guess failed (%s)", error)
-                continue
-            yield Built(path, plan)
+            yield _without_broken_guesses(request, kernels, plan, folder)
+
+
+def _without_broken_guesses(request: BuildRequest, kernels: LaneKernels, plan: Plan, folder: Path) -> Built:
+    """The artifact of ``plan``, with untuned kernels in place of guesses that do not compile.
+
+    Raises:
+        CompileError: if a kernel does not compile that is no guess.
+    """
+    while True:
+        try:
+            return Built(_built(request, kernels, plan, folder), plan)
+        except CompileError as error:
+            guessed = {choice.task for choice in plan.choices if choice.config != BASELINE and choice.latency_s is None}
+            broken = guessed.intersection(error.tasks) if error.tasks else guessed
+            if not broken:
+                raise
+            logger.warning("%d kernels without records are built untuned: a guess failed (%s)", len(broken), error)
+            choices = (replace(c, config=BASELINE) if c.task in broken else c for c in plan.choices)
+            plan = replace(plan, choices=tuple(choices))
 
 
 def _built(request: BuildRequest, kernels: LaneKernels, plan: Plan, folder: Path) -> Path:

@@ -249,14 +249,17 @@ class LocalMeasurer(AbstractContextManager["LocalMeasurer"]):
         What was measured is at hand; the rest is compiled in parallel by the workers.
 
         Raises:
-            CompileError: if one does not compile, naming it and why.
+            CompileError: if any does not compile, naming all that do not, and why the first does not.
         """
         libraries = self._build(candidates, references=False)
-        for candidate, library in zip(candidates, libraries, strict=True):
-            built = library.built
-            if built.error is not None:
-                why = f"{built.error}: {built.message}"
-                raise CompileError(f"{candidate.task.name} does not compile ({why}); tune it with another --seed")
+        broken = [
+            (c.task, lib.built) for c, lib in zip(candidates, libraries, strict=True) if lib.built.error is not None
+        ]
+        if broken:
+            task, built = broken[0]
+            why = f"{built.error}: {built.message}"
+            message = f"{task.name} does not compile ({why}); tune it with another --seed"
+            raise CompileError(message, [task.key for task, _ in broken])
         return [Path(object_of(library.path)) for library in libraries]
 
     def _build(self, candidates: Sequence[Candidate], references: bool = True) -> list[Library]:

@@ -13,7 +13,9 @@ read. A kernel that does nothing but dequantise is left out.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from tvm import relax
 from tvm.ir import GlobalVar, IRModule
@@ -177,9 +179,9 @@ def _name(tails: dict[relax.Var, list[relax.VarBinding]], kept: list[relax.VarBi
     return "_".join(["fused", *(binding.value.args[0].name_hint for binding in calls)])
 
 
-def substituted(expr: relax.Expr, values: dict[relax.Var, relax.Expr]) -> relax.Expr:
-    """``expr`` with variables replaced by what ``values`` has for them."""
-    if isinstance(expr, relax.Var):
+def substituted(expr: relax.Expr, values: Mapping[Any, relax.Expr]) -> relax.Expr:
+    """``expr`` with variables, and names of functions, replaced by what ``values`` has for them."""
+    if isinstance(expr, relax.Var | GlobalVar):
         return values.get(expr, expr)
     if isinstance(expr, relax.Tuple):
         return relax.Tuple([substituted(field, values) for field in expr.fields])

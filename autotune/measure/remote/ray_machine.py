@@ -83,7 +83,7 @@ def answer_of(reference: Any, timeout_s: float) -> Any:
         if broken or isinstance(cause, OSError):
             raise MachineLost(str(cause)) from error
         if isinstance(cause, AutotuneError):
-            raise type(cause)(str(cause)) from error
+            raise cause from error
         raise
     except ray.exceptions.RayError as error:
         raise MachineLost(_cause(error)) from error

@@ -37,6 +37,7 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 from schedules.config import Config
 from schedules.space import Columns, Knob, Space
 from schedules.target import Target
+from schedules.templates.common.extremes import register_extremes
 from schedules.templates.common.ranking import ranked
 from schedules.templates.common.register_tile import spread
 from schedules.templates.common.row_analysis import Rows, inline_cheap, reduces, rows_of
@@ -61,6 +62,8 @@ FOLD = 4
 
 SMALL = 16 * 1024
 """Elements below which the first guess uses one thread. Heuristic, not measured: waking threads takes some µs."""
+
+register_extremes()
 
 
 class RowsTemplate(OneAlgorithm[Rows]):

@@ -104,6 +104,27 @@ def test_a_guess_that_does_not_compile_is_built_untuned(request_of, timed, monke
     assert "too large" in caplog.text
 
 
+def test_only_the_guess_that_does_not_compile_is_built_untuned(request_of, timed, monkeypatch, caplog):
+    timed += [1.0, 2.0]
+    real = one_lane.build_artifact
+    broken = []
+
+    def build(path, program, plan, *others):
+        guessed = [choice.task for choice in plan.choices if choice.config != BASELINE and choice.latency_s is None]
+        broken[:] = broken or guessed[:1]
+        if broken[0] in guessed:
+            raise CompileError("conv does not compile (too large)", broken)
+        return real(path, program, plan, *others)
+
+    monkeypatch.setattr(one_lane, "build_artifact", build)
+    plan = build_on_one_lane(request_of, request_of.whole).plan
+    choices = {choice.task: choice for choice in plan.choices}
+    assert choices[broken[0]].config == BASELINE
+    others = [task for task in request_of.whole.program.tasks if task.key != broken[0]]
+    assert any(choices[task.key].latency_s is None and choices[task.key].config != BASELINE for task in others)
+    assert "1 kernels without records" in caplog.text
+
+
 def test_a_measured_kernel_that_does_not_compile_is_said_so(request_of, monkeypatch):
     """Where all tasks have records there are no guesses: what is built is what the log says."""
 

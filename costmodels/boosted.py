@@ -19,8 +19,8 @@ from costmodels.single_thread import single_thread
 from schedules.errors import UsageError
 
 MEMBERS = 4
-"""Members of the ensemble: a row is then unseen by at least one with probability 1 − (1 − 1/e)⁴ = 0.84. With five members of
-20 rounds searches need as many trials (docs/adatune.md) and their fits two and a half times the time."""
+"""Members of the ensemble: a row is then unseen by at least one with probability 1 − (1 − 1/e)⁴ = 0.84. With five
+members of 20 rounds searches need as many trials (docs/adatune.md) and their fits two and a half times the time."""
 
 ROUNDS = 10
 """Boosting rounds of a member. With two members of eight searches need 5 to 11 % more trials (docs/adatune.md)."""
@@ -89,7 +89,7 @@ class Boosted(CostModel):
         return np.ascontiguousarray(booster.inplace_predict(features).T, dtype=np.float64)
 
     def _calibrate(self, raw: Floats, centred: Floats, unseen: NDArray[np.bool_]) -> None:
-        """Set the excess variance and the scale from rows (n,) that members (m, n) did not see and expected ``raw`` of."""
+        """Set the excess variance and the scale by rows that members did not see; ``raw`` (m, n) is what they say."""
         rows = unseen.any(axis=0)
         if rows.sum() < 3:
             self.extra_variance_ = float(np.var(centred)) if len(centred) > 1 else 1.0

@@ -56,6 +56,7 @@ PRODUCTS = (
     matmul_case("matmul_vector", 1, 40, 4, 16),
     matmul_case("matmul_vector_bare", 1, 80, 4, 16, epilogue=False),
     matmul_case("matmul_odd", 7, 9, 5, 8),
+    matmul_case("matmul_prime", 37, 24, 3, 16),
     matmul_case("matmul_long", 16, 1536, 2, 16),
     batch_case("batch_matmul_scores", "bmhk,bnhk->bhmn", (1, 8, 3, 12), (1, 32, 3, 12), 16, True),
     batch_case("batch_matmul_context", "bhmk,bkhn->bmhn", (2, 3, 8, 12), (2, 12, 3, 16), 16, False),

@@ -122,7 +122,7 @@ class _Lines:
         return self.builder.emit(relax.op.reshape(self._as_it_was(expr), (n, c, 1, length)))
 
     def _convolved(self, call: relax.Call, axis: int) -> relax.Expr:
-        """``axis``: 0 where the attributes of ``call`` are of one axis, 1 where they are of two and the first counts."""
+        """``axis``: 0 where the attributes of ``call`` are of one axis, 1 where they are of two, the first is meant."""
         attrs = call.attrs
         filters, channels, length, *_ = shape_of(call.args[1]) or ()
         weight = relax.op.reshape(self._as_it_was(call.args[1]), (filters, channels, 1, length))
@@ -164,9 +164,8 @@ class _Lines:
             turned = _turned(shape_of(arg), shape)
             if turned is None:
                 return None
-            args.append(
-                self.builder.emit(relax.op.reshape(self._as_it_was(arg), turned)) if turned else self._as_it_was(arg)
-            )
+            own = self._as_it_was(arg)
+            args.append(self.builder.emit(relax.op.reshape(own, turned)) if turned else own)
         return self.builder.emit(relax.Call(call.op, [*args, *call.args[operands:]], call.attrs, call.ty_args))
 
     def _as_it_was(self, expr: relax.Expr) -> relax.Expr:
@@ -190,7 +189,7 @@ def _shapes(row: Sequence[int]) -> tuple[Shape, ...]:
 
 
 def _turned(shape: Shape | None, like: Shape) -> Shape | None:
-    """The shape (·, ·, 1, ·) of what broadcasts to a signal of shape ``like``: () if its own will do, None if none does."""
+    """The shape (·, ·, 1, ·) of what broadcasts to a signal ``like``: () if its own will do, None if none does."""
     if shape is None:
         return None
     if math.prod(shape) == 1:

@@ -113,7 +113,8 @@ class MatmulAssembly:
         code.emit(f"imul r14, rdi, {self._rows * self._line}", f"imul rcx, r13, {self._tn * VECTOR_BYTES}")
         code.emit("add r14, rcx", f"imul r13, r13, {self._tn}")
         code.emit(f"imul rbx, rdi, {self._rows * self._k * FLOAT}", f"add rbx, [r11+{8 * anchor.data}]")
-        down, cut = self._rows // self._tm, self._chunks > 1
+        down, cut = -(-self._rows // self._tm), self._chunks > 1
+        twice = down * self._tm - self._rows  # rows that a ragged last tile computes a second time
         if tile.prefetch is not None and not cut:
             code.emit(f"lea r9, [r12+{self._tn * self._panel}]")
             if not self._inner:
@@ -132,6 +133,11 @@ class MatmulAssembly:
             else:
                 self._epilogue.tile(code, tile, places, SCRATCH, (self._chunks, CHUNKS_LEFT))
             code.emit(f"add rbx, {self._tm * self._k * FLOAT}", f"add r14, {self._tm * self._line}")
+            if twice:
+                before = code.label("before")
+                code.emit("cmp r10, 2", f"jne {before}")
+                code.emit(f"sub rbx, {twice * self._k * FLOAT}", f"sub r14, {twice * self._line}")
+                code.place(before)
         if cut:
             code.emit(f"add rbx, {self._depth * FLOAT - self._rows * self._k * FLOAT}")
             code.emit(f"sub r14, {self._rows * self._line}", f"add r12, {self._depth * VECTOR_BYTES}")

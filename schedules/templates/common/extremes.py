@@ -15,20 +15,22 @@ import tvm_ffi
 from tvm import tirx
 
 Values = Sequence[tirx.Expr]
+Combine = Callable[[tirx.Expr, tirx.Expr], tirx.Expr]
 
 
 def register_extremes() -> None:
     """Tell TVM of both: once per process, since it forgets none."""
     register = tvm_ffi.get_global_func("s_tir.schedule.RegisterReducer")
-    for combine, start in ((tirx.max, -math.inf), (tirx.min, math.inf)):
-        functions = [tvm_ffi.convert(partial(each, of)) for each, of in ((_combined, combine), (_identity, start))]
+    kinds: tuple[tuple[Combine, float], ...] = ((tirx.max, -math.inf), (tirx.min, math.inf))
+    for combine, start in kinds:
+        functions = tvm_ffi.convert(partial(_combined, combine)), tvm_ffi.convert(partial(_identity, start))
         for function in functions:
             # TVM lets go of them when the process ends, and Python, which would have to free them, is gone by then.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(function))
         register(1, *functions)
 
 
-def _combined(combine: Callable[[tirx.Expr, tirx.Expr], tirx.Expr], left: Values, right: Values) -> list[tirx.Expr]:
+def _combined(combine: Combine, left: Values, right: Values) -> list[tirx.Expr]:
     return [combine(left[0], right[0])]
 
 

@@ -70,6 +70,10 @@ SHAPES = {
     "chunks": Product(16, 1536, 2),
     "bare chunks": Product(32, 768, 3, "none"),
     "one panel": Product(30, 64, 1),
+    "rows that no tile divides": Product(37, 40, 3),
+    "the same, bare": Product(59, 33, 2, "none"),
+    "the same, in chunks": Product(43, 768, 2),
+    "the same, more than a job has otherwise": Product(521, 20, 2),
 }
 """Name → a product: vectors, depths that no lines of weights divide, sums in chunks."""
 

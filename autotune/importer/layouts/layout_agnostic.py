@@ -13,9 +13,9 @@ from typing import Any
 
 from tvm import relax
 
-from autotune.importer.layouts.packing import Array, Shape
+from autotune.importer.layouts.packing import Array, Shape, reached
 from autotune.importer.layouts.products import transposed
-from autotune.importer.layouts.tensor_layouts import Rule, TensorLayouts, Value
+from autotune.importer.layouts.tensor_layouts import Rule, TensorLayouts, Value, shape_of
 from schedules.templates.common.windows import Pads, Pair, Pooling, Window
 
 UNARY = frozenset(
@@ -214,7 +214,10 @@ def convolution_of(layouts: TensorLayouts, call: relax.Call, dtypes: Collection[
     if value is None or weight is None or str(attrs.data_layout) != "NCHW" or str(weight.dtype) not in dtypes:
         return None
     sizes: list[Any] = [tuple(int(size) for size in sizes) for sizes in (attrs.strides, attrs.padding, attrs.dilation)]
-    return Convolution(value, weight, (sizes[0], sizes[1], sizes[2]), int(attrs.groups))
+    strides, pads, dilation = sizes
+    if weight.dtype.kind not in "iu":  # a border of integers is no zero: its products are taken off with the bias
+        weight, pads = reached(weight, value.shape[2:], (shape_of(call) or ())[2:], strides, pads, dilation)
+    return Convolution(value, weight, (strides, pads, dilation), int(attrs.groups))
 
 
 SHARED_RULES: Mapping[str, Rule] = {

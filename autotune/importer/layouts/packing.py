@@ -28,6 +28,33 @@ def up(size: int, step: int) -> int:
     return -(-size // step) * step
 
 
+def reached(
+    weight: Array, image: Shape, out: Shape, strides: Shape, pads: Shape, dilation: Shape
+) -> tuple[Array, Shape]:
+    """The filters without the places that meet nothing but the border, as most do that are spread wider than the image.
+
+    Args:
+        weight: (…, kh, kw).
+        image, out: height and width of what is read and of what is made.
+        pads: top, left, bottom, right.
+
+    Returns:
+        The smaller filters, and the padding that they need.
+    """
+    left = list(pads)
+    for axis in (0, 1):
+        step, size = dilation[axis], weight.shape[axis - 2]
+        last = strides[axis] * (out[axis] - 1)
+        places = [place * step - pads[axis] for place in range(size)]
+        first = sum(place + last < 0 for place in places)
+        behind = sum(place >= image[axis] for place in places)
+        if first + behind == size or behind * step > pads[axis + 2]:
+            continue  # nothing but zeros is made, or there are places that nothing needed
+        weight = weight.take(range(first, size - behind), axis - 2)
+        left[axis], left[axis + 2] = pads[axis] - first * step, pads[axis + 2] - behind * step
+    return weight, tuple(left)
+
+
 def dense_filters(weight: Array, groups: int) -> Array:
     """(O, C/groups, kh, kw) → (O, C, kh, kw): filters of a group are zero where others' channels are."""
     out_channels, per_group, kh, kw = weight.shape

@@ -29,6 +29,7 @@ from autotune.importer.layouts.assign import assign_layouts
 from autotune.importer.layouts.blocked import Blocked
 from autotune.importer.layouts.channels_last import ChannelsLast
 from autotune.importer.layouts.lines import lines_as_images
+from autotune.importer.layouts.polyphase import few_filters
 from autotune.importer.layouts.precision import assign_types, mean_in_long, products
 from autotune.importer.layouts.shared_kernels import share_kernels
 from autotune.importer.layouts.stored_bytes import store_bytes
@@ -115,7 +116,7 @@ def _imported(model: onnx.ModelProto, target: Target, precision: Precision) -> P
     inputs, outputs = interface(model)
     templates = template_set(target)
     read = encoded(with_biases(bounded(model), templates.activations(target)), half_native=templates.half_native)
-    module = lines_as_images(import_graph(read))
+    module = few_filters(lines_as_images(import_graph(read)))
     count = len(products(module))
     module = assign_types(module, precision)
     layouts = ChannelsLast() if templates.channels_last else _blocked(model, module, target)

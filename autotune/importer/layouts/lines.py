@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tvm import relax
-from tvm.ir import GlobalVar, IRModule
+from tvm.ir import GenericConst, GlobalVar, IRModule
 
 from autotune.importer.layouts.layout_agnostic import BINARY, STRICT, UNARY
 from autotune.importer.layouts.packing import Shape
@@ -125,12 +125,17 @@ class _Lines:
         """``axis``: 0 where the attributes of ``call`` are of one axis, 1 where they are of two, the first is meant."""
         attrs = call.attrs
         filters, channels, length, *_ = shape_of(call.args[1]) or ()
-        weight = relax.op.reshape(self._as_it_was(call.args[1]), (filters, channels, 1, length))
+        shape = filters, channels, 1, length
+        weight = call.args[1]
+        if isinstance(weight, GenericConst):
+            weight = relax.const(weight.value.numpy().reshape(shape))
+        else:
+            weight = self.builder.emit(relax.op.reshape(self._as_it_was(weight), shape))
         before, after = int(attrs.padding[0]), int(attrs.padding[1 + axis])
         return self.builder.emit(
             relax.op.nn.conv2d(
                 self._image(call.args[0]),
-                self.builder.emit(weight),
+                weight,
                 (1, int(attrs.strides[0])),
                 (0, before, 0, after),
                 (1, int(attrs.dilation[0])),

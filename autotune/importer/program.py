@@ -25,11 +25,12 @@ from autotune.importer.conversion.operator_attribution import attributed
 from autotune.importer.conversion.operator_catalog import import_graph
 from autotune.importer.conversion.packed_outputs import frame_of
 from autotune.importer.generation.caches import bind_caches
+from autotune.importer.images.lines import lines_as_images
+from autotune.importer.images.polyphase import few_filters
+from autotune.importer.images.volumes import volumes_as_images
 from autotune.importer.layouts.assign import assign_layouts
 from autotune.importer.layouts.blocked import Blocked
 from autotune.importer.layouts.channels_last import ChannelsLast
-from autotune.importer.layouts.lines import lines_as_images
-from autotune.importer.layouts.polyphase import few_filters
 from autotune.importer.layouts.precision import assign_types, mean_in_long, products
 from autotune.importer.layouts.shared_kernels import share_kernels
 from autotune.importer.layouts.stored_bytes import store_bytes
@@ -116,7 +117,7 @@ def _imported(model: onnx.ModelProto, target: Target, precision: Precision) -> P
     inputs, outputs = interface(model)
     templates = template_set(target)
     read = encoded(with_biases(bounded(model), templates.activations(target)), half_native=templates.half_native)
-    module = few_filters(lines_as_images(import_graph(read)))
+    module = few_filters(volumes_as_images(lines_as_images(import_graph(read))))
     count = len(products(module))
     module = assign_types(module, precision)
     layouts = ChannelsLast() if templates.channels_last else _blocked(model, module, target)

@@ -21,6 +21,7 @@ from autotune.importer.layouts.layout_agnostic import (
     Convolution,
     binary,
     convolution_of,
+    images_added,
     unary,
 )
 from autotune.importer.layouts.packing import (
@@ -122,7 +123,9 @@ def _kernel_size(weight: Array) -> tuple[int, int]:
 
 
 def bordered(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
-    """A border around an image of integers that only convolutions read: they add it themselves."""
+    """A border around an image of integers that only convolutions read: they add it themselves; or more images."""
+    if (padded := images_added(layouts, call, shape)) is not None:
+        return padded
     value, widths = layouts.value(call.args[0]), [int(width) for width in call.attrs.pad_width]
     if value is None or len(shape) != 4 or any(widths[:4]) or str(call.attrs.pad_mode) != "constant":
         return None

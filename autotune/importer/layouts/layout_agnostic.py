@@ -173,6 +173,24 @@ def joined(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | No
     return Value(shape, native=layouts.joined([layouts.native(value) for value in known]))
 
 
+def images_taken(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
+    """Some of several images, which stay as they are."""
+    value = layouts.value(call.args[0])
+    if value is None or value.native is None or len(shape) != 4 or shape[1:] != value.shape[1:]:
+        return None
+    return Value(shape, native=layouts.emit_like(call, [value.native, *call.args[1:]]))
+
+
+def images_added(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
+    """Constant images before and behind those that there are."""
+    value, attrs = layouts.value(call.args[0]), call.attrs
+    if value is None or value.native is None or len(shape) != 4 or shape[1:] != value.shape[1:]:
+        return None
+    widths = [*(int(width) for width in attrs.pad_width[:2]), *[0] * 2 * (len(value.native.ty.shape) - 1)]
+    padded = relax.op.nn.pad(value.native, widths, str(attrs.pad_mode), float(attrs.pad_value))
+    return Value(shape, native=layouts.builder.emit(padded))
+
+
 def pooling(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
     """Native unless there are fewer channels than a block holds."""
     value, attrs = layouts.value(call.args[0]), call.attrs
@@ -225,6 +243,8 @@ SHARED_RULES: Mapping[str, Rule] = {
     "relax.nn.avg_pool2d": pooling,
     "relax.mean": mean,
     "relax.concat": joined,
+    "relax.strided_slice": images_taken,
+    "relax.nn.pad": images_added,
     "relax.permute_dims": transposed,
     **dict.fromkeys(UNARY, unary),
 }

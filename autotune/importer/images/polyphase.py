@@ -50,7 +50,7 @@ class Polyphase:
     @property
     def fold(self) -> int:
         """f."""
-        return SUMS // self.weight.shape[0]
+        return SUMS // len(self.weight)
 
     @property
     def step(self) -> int:
@@ -60,7 +60,8 @@ class Polyphase:
     @property
     def terms(self) -> int:
         """Columns of x' that a sum reads."""
-        return -(-(self.strides[1] * (self.fold - 1) + self.weight.shape[3]) // self.step)
+        width = int(self.weight.shape[3])
+        return -(-(self.strides[1] * (self.fold - 1) + width) // self.step)
 
     @property
     def is_worth_it(self) -> bool:

@@ -7,7 +7,7 @@ import pytest
 from onnx import helper
 
 from autotune.importer.conversion.operator_catalog import import_graph
-from autotune.importer.layouts.lines import lines_as_images
+from autotune.importer.images.lines import lines_as_images
 from autotune.importer.layouts.precision import products
 from autotune.importer.layouts.tensor_layouts import shape_of
 from autotune.importer.onnx_model.load import load_model

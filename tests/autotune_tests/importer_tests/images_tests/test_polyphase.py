@@ -7,7 +7,7 @@ import pytest
 from onnx import helper
 
 from autotune.importer.conversion.operator_catalog import import_graph
-from autotune.importer.layouts.polyphase import SUMS, Polyphase, few_filters
+from autotune.importer.images.polyphase import SUMS, Polyphase, few_filters
 from autotune.importer.onnx_model.load import load_model
 from autotune.importer.onnx_model.simplify import simplify
 from tests.autotune_tests.importer_tests.built import close, imported, run
@@ -19,7 +19,7 @@ def model(weight, shape, **attributes):
     """A convolution with a bias and a Relu, and what to feed it."""
     rng = np.random.default_rng(0)
     weights = {
-        "w": rng.standard_normal(weight).astype(np.float32) / np.prod(weight[1:]),
+        "w": (rng.standard_normal(weight) / np.prod(weight[1:])).astype(np.float32),
         "b": rng.standard_normal(weight[0]).astype(np.float32),
     }
     nodes = [helper.make_node("Conv", ["x", "w", "b"], ["c"], **attributes), helper.make_node("Relu", ["c"], ["y"])]

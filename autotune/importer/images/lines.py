@@ -1,0 +1,125 @@
+"""Signals of one dimension become images of one row: convolutions and pools have templates for images only.
+
+Notation: n = samples, c = channels, l = length of the signal, k = length of a filter.
+
+    conv1d of (n, c, l) by k                 →  conv2d of (n, c, 1, l) by 1 × k
+    conv2d of (n, c, l, 1) by k × 1          →  the same; kernels are tiled along the last axis, here of extent 1
+    max_pool1d, avg_pool1d                   →  max_pool2d, avg_pool2d
+
+Reshapes that only add or drop the axis of extent 1 keep the image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from tvm import relax
+from tvm.ir import GenericConst, IRModule
+
+from autotune.importer.images.image_view import ImageView, name_of
+from autotune.importer.layouts.packing import Shape
+from autotune.importer.layouts.tensor_layouts import shape_of
+
+RESHAPES = frozenset({"relax.reshape", "relax.squeeze", "relax.expand_dims"})
+
+POOLS: Mapping[str, Callable[..., relax.Expr]] = {
+    "relax.nn.max_pool1d": relax.op.nn.max_pool2d,
+    "relax.nn.avg_pool1d": relax.op.nn.avg_pool2d,
+}
+
+
+def lines_as_images(module: IRModule) -> IRModule:
+    """``module`` with every signal of one dimension that is convolved as an image of one row."""
+    bindings = [binding for block in module["main"].body.blocks for binding in block.bindings]
+    if not any(name_of(binding.value) == "relax.nn.conv1d" or _is_column(binding.value) for binding in bindings):
+        return module
+    return _Lines(module).module()
+
+
+def _is_column(expr: relax.Expr) -> bool:
+    """Whether ``expr`` convolves images of one column by filters of one column."""
+    if name_of(expr) != "relax.nn.conv2d" or str(expr.attrs.data_layout) != "NCHW":
+        return False
+    shapes = [shape_of(each) for each in (*expr.args, expr)]
+    if any(shape is None for shape in shapes) or any(shape[3] != 1 for shape in shapes if shape is not None):
+        return False
+    image = shapes[0] or ()
+    return image[2] > 1 and not any(int(pad) for pad in expr.attrs.padding[1::2])
+
+
+class _Lines(ImageView):
+    """The view of (n, c, l) and of (n, c, l, 1) is (n, c, 1, l)."""
+
+    def viewed(self, call: relax.Call) -> relax.Expr | None:
+        name = name_of(call)
+        if name == "relax.nn.conv1d" and str(call.attrs.data_layout) == "NCW":
+            return self._convolved(call, 0)
+        if _is_column(call):
+            return self._convolved(call, 1)
+        if name in POOLS and str(call.attrs.layout) == "NCW":
+            return self._pooled(call, POOLS[name])
+        if name in RESHAPES and call.args[0] in self.images:
+            row = self.images[call.args[0]]
+            return row if shape_of(call) in _shapes(shape_of(row) or ()) else None
+        return None
+
+    def seen(self, expr: relax.Expr, shape: Shape) -> relax.Expr:
+        n, c, length, *_ = shape
+        return self.builder.emit(relax.op.reshape(expr, (n, c, 1, length)))
+
+    def unseen(self, image: relax.Expr, shape: Shape) -> relax.Expr:
+        return self.builder.emit(relax.op.reshape(image, shape))
+
+    def broadcast(self, shape: Shape, like: Shape) -> Shape | None:
+        if len(shape) <= 1 and shape in ((), (1,)):
+            return shape
+        n, c, *rest = (1,) * (len(like) - len(shape)) + shape
+        if len(like) == 3:
+            return n, c, 1, rest[0]
+        row, column = rest
+        if like[2] == 1:  # an image of one row already
+            return n, c, row, column
+        return (n, c, 1, row) if column == 1 else None
+
+    def _convolved(self, call: relax.Call, axis: int) -> relax.Expr:
+        """``axis``: 0 where the attributes of ``call`` are of one axis, 1 where they are of two, the first is meant."""
+        attrs, weight = call.attrs, call.args[1]
+        filters, channels, length, *_ = shape_of(weight) or ()
+        shape = filters, channels, 1, length
+        if isinstance(weight, GenericConst):
+            weight = relax.const(weight.value.numpy().reshape(shape))
+        else:
+            weight = self.builder.emit(relax.op.reshape(self.as_it_was(weight), shape))
+        before, after = int(attrs.padding[0]), int(attrs.padding[1 + axis])
+        return self.builder.emit(
+            relax.op.nn.conv2d(
+                self.image(call.args[0]),
+                weight,
+                (1, int(attrs.strides[0])),
+                (0, before, 0, after),
+                (1, int(attrs.dilation[0])),
+                int(attrs.groups),
+                out_dtype=attrs.out_dtype,
+            )
+        )
+
+    def _pooled(self, call: relax.Call, pool: Callable[..., relax.Expr]) -> relax.Expr:
+        attrs = call.attrs
+        before, after = (int(pad) for pad in attrs.padding)
+        return self.builder.emit(
+            pool(
+                self.image(call.args[0]),
+                (1, int(attrs.pool_size[0])),
+                (1, int(attrs.strides[0])),
+                (0, before, 0, after),
+                (1, int(attrs.dilation[0])),
+                bool(attrs.ceil_mode),
+                bool(attrs.count_include_pad),
+            )
+        )
+
+
+def _shapes(row: Sequence[int]) -> tuple[Shape, ...]:
+    """The shapes under which an image (n, c, 1, l) is the signal that it is of."""
+    n, c, _, length = row
+    return (n, c, length), (n, c, length, 1), (n, c, 1, length)

@@ -190,21 +190,52 @@ def max_unpool(node: Node, e: Emit) -> list[str] | None:
 
 
 def _by_phases(node: Node, e: Emit) -> list[str] | None:
-    """A filter as large as its steps, whose copies do not overlap: a 1 × 1 convolution with an output for every place
-    within a step (Shi et al., CVPR 2016), y[o, s·h + i, s·w + j] = Σ_c x[c, h, w] · weight[c, o, i, j].
+    """A convolution with an output for every place within a step, and those places side by side (Shi et al., CVPR 2016).
+
+    With step s, T = ⌈k / s⌉ terms and q + before = s·m + i, y[o, q] = Σ_c,t x[c, m − t] · weight[c, o, s·t + i].
     """
-    kernel = node.shape(1)[2:]
-    step, rank = kernel[0], len(kernel)
-    plain = {"group": 1, "dilations": [1] * rank, "pads": [0] * 2 * rank, "output_padding": [0] * rank}
-    if kernel != (step, step) or step == 1 or list(node.attr("strides", [1] * rank)) != [step] * rank:
+    kernel, data = node.shape(1)[2:], node.shape(0)[2:]
+    rank = len(kernel)
+    steps = [int(v) for v in node.attr("strides", [1] * rank)]
+    pads = [int(v) for v in node.attr("pads", [0] * 2 * rank)]
+    extra = [int(v) for v in node.attr("output_padding", [0] * rank)]
+    if int(node.attr("group", 1)) != 1 or list(node.attr("dilations", [1] * rank)) != [1] * rank:
         return None
-    if any(node.attr(name, value) != value for name, value in plain.items()):
+    before, after = pads[:rank], pads[rank:]
+    axes = list(zip(data, kernel, steps, before, after, extra, strict=True))
+    sizes = [(n - 1) * s + k - p - r + more for n, k, s, p, r, more in axes]
+    terms = [-(-k // s) for k, s in zip(kernel, steps, strict=True)]
+    first = [p // s for p, s in zip(before, steps, strict=True)]
+    last = [(p + size - 1) // s for p, s, size in zip(before, steps, sizes, strict=True)]
+    read = [t - 1 - m for t, m in zip(terms, first, strict=True)]
+    read += [m - n + 1 for m, n in zip(last, data, strict=True)]
+    if min(read) < 0 or min(sizes) < 1:
         return None
     channels, outputs = node.shape(1)[:2]
-    weight = e.reshape(e.transpose(node.input(1), 2, 3, 1, 0), step * step * outputs, channels, 1, 1)
-    bias = [e.concat([node.input(2)] * (step * step), 0)] if node.input(2) else []
-    made = e.op("Conv", node.input(0), weight, *bias, kernel_shape=[1, 1])
-    return [e.op("DepthToSpace", made, blocksize=step, mode="DCR")]
+    weight, phases = node.input(1), int(np.prod(steps))
+    whole = [t * s for t, s in zip(terms, steps, strict=True)]
+    if whole != list(kernel):
+        missing = [w - k for w, k in zip(whole, kernel, strict=True)]
+        weight = e.op("Pad", weight, e.ints(*[0] * (rank + 4), *missing))
+    split = [part for t, s in zip(terms, steps, strict=True) for part in (t, s)]
+    weight = e.reshape(weight, channels, outputs, *split)
+    for axis, count in enumerate(terms):
+        if count > 1:
+            weight = e.slice(weight, 2 + 2 * axis, count - 1, -count - 1, -1)
+    weight = e.transpose(weight, *range(3, 3 + 2 * rank, 2), 1, 0, *range(2, 2 + 2 * rank, 2))
+    weight = e.reshape(weight, phases * outputs, channels, *terms)
+    bias = [e.concat([node.input(2)] * phases, 0)] if node.input(2) else []
+    made = e.op("Conv", node.input(0), weight, *bias, kernel_shape=terms, pads=read)
+    counts = [m - f + 1 for m, f in zip(last, first, strict=True)]
+    if phases > 1:
+        made = e.reshape(made, -1, *steps, outputs, *counts)
+        places = [place for axis in range(rank) for place in (2 + rank + axis, 1 + axis)]
+        made = e.transpose(made, 0, 1 + rank, *places)
+        made = e.reshape(made, -1, outputs, *(n * s for n, s in zip(counts, steps, strict=True)))
+    for axis, (p, s, f, size, count) in enumerate(zip(before, steps, first, sizes, counts, strict=True)):
+        if (p - s * f, size) != (0, count * s):
+            made = e.slice(made, 2 + axis, p - s * f, p - s * f + size)
+    return [made]
 
 
 @rewrites("ConvTranspose")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import subprocess
 import sys
 import time
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.zoo.trial import Outcome
-from tests.zoo.tuned import tuned
+from tests.zoo.tuned import ENGINES, tuned
 
 LIMIT_S = 600.0
 """Seconds after which a model counts as a hang. The importer's own limits are below it."""
@@ -32,6 +33,7 @@ def main() -> None:
     parser.add_argument("folders", type=Path, nargs="+")
     parser.add_argument("--results", type=Path, default=Path("build/zoo.jsonl"))
     parser.add_argument("--page", type=Path, help="write the table here")
+    parser.add_argument("--speeds", action="store_true", help="print the table of those that were compared")
     parser.add_argument("--effort", help="tune with this effort; without it models are only imported")
     parser.add_argument(
         "--rounds", type=int, default=0, help="compare with ONNX Runtime and OpenVINO in so many rounds"
@@ -55,6 +57,8 @@ def main() -> None:
             stream.write(json.dumps(vars(outcome)) + "\n")
         print(f"{outcome.kind:8} {outcome.seconds:6.1f} s {outcome.name} {outcome.message[:200]}", flush=True)
     print(dict(Counter(outcome.kind for outcome in known.values())))
+    if options.speeds:
+        print("\n".join(speeds(known)))
     if options.page:
         options.page.write_text(page(known))
 
@@ -118,6 +122,24 @@ def page(known: Mapping[str, Outcome]) -> str:
         lines += ["", "## Not whole, and why", ""]
         lines += [f"- **{each.name}**: {' '.join(each.message.split(COMMAND)[0].split())[:300]}" for each in rest]
     return "\n".join(lines) + "\n"
+
+
+def speeds(known: Mapping[str, Outcome]) -> list[str]:
+    """The table of the models that were compared: our latency, and that of the other engines over it."""
+    made = {name: each.tuned for name, each in sorted(known.items()) if each.tuned and each.tuned["speed"]}
+    least = [min(each["speed"].values()) for each in made.values()]
+    lines = ["| model | ours ms | over ONNX Runtime | over OpenVINO |", "|---|---|---|---|"]
+    for name, each in made.items():
+        cells = [f"{each['speed'][engine]:.2f}" if engine in each["speed"] else "–" for engine in ENGINES]
+        lines.append(f"| {name} | {each['tuned_ms']:.2f} | {' | '.join(cells)} |")
+    if least:
+        mean = math.exp(math.fsum(map(math.log, least)) / len(least))
+        ahead = sum(each >= 1 for each in least)
+        lines += [
+            "",
+            f"{ahead} of {len(least)} are as fast as the better of both; over it {mean:.2f} in the geometric mean.",
+        ]
+    return lines
 
 
 def _tuned_cells(made: Mapping[str, Any] | None) -> list[str]:

@@ -4,11 +4,11 @@ import onnx
 from onnx import TensorProto, helper
 
 from tests.autotune_tests.tiny import save_tiny
-from tests.zoo.__main__ import page, tried
+from tests.zoo.__main__ import page, speeds, tried
 from tests.zoo.exports import exports
 from tests.zoo.quantised import CONVERTERS, WANTED
 from tests.zoo.trial import Outcome, parsed, suggested
-from tests.zoo.tuned import tuned
+from tests.zoo.tuned import Tuned, tuned
 
 
 def test_shapes_come_from_the_command_of_the_refusal():
@@ -51,6 +51,18 @@ def test_the_page_counts_and_says_why_a_model_is_not_whole():
     text = page({each.name: each for each in outcomes})
     assert "| 2 | 1 | 1 | 0 | 0 |" in text
     assert "- **b**: operator X is not supported" in text
+
+
+def test_the_table_of_speeds_counts_who_is_as_fast_as_the_better_of_both():
+    made = {
+        "a": Tuned("instant", True, tuned_ms=2.0, speed={"onnxruntime": 2.0, "openvino": 4.0}),
+        "b": Tuned("instant", True, tuned_ms=1.0, speed={"onnxruntime": 0.5}),
+        "c": Tuned("instant", True, tuned_ms=1.0, speed={}),
+    }
+    lines = speeds({name: Outcome(name, "whole", tuned=vars(each)) for name, each in made.items()})
+    assert lines[2:4] == ["| a | 2.00 | 2.00 | 4.00 |", "| b | 1.00 | 0.50 | – |"]
+    assert lines[-1].startswith("1 of 2 are as fast")
+    assert "1.00 in the geometric mean" in lines[-1]
 
 
 def test_every_export_has_a_name_of_its_own():

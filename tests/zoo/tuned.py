@@ -15,6 +15,8 @@ from typing import Any
 RUN_LIMIT_S = 900.0
 """Seconds after which a run or a bench counts as a hang; a run of ``--effort standard`` may take 120 s of tuning."""
 
+ENGINES = "onnxruntime", "openvino"
+
 WRONG = 4
 """Exit code of ``tune run`` for outputs that differ."""
 
@@ -63,7 +65,7 @@ def tuned(path: Path, kind: str, flags: Sequence[str], effort: str, rounds: int)
             return Tuned(effort, False, message or "not verified", seconds)
         speed: dict[str, float] = {}
         if rounds:
-            for engine in ("onnxruntime", "openvino"):  # one that refuses the model must not stop the other
+            for engine in ENGINES:  # one that refuses the model must not stop the other
                 timed, _ = _command(
                     ["bench", str(out), "--model", str(path), "--against", engine, "--rounds", str(rounds)]
                 )

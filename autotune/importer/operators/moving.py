@@ -190,7 +190,7 @@ def max_unpool(node: Node, e: Emit) -> list[str] | None:
 
 
 def _by_phases(node: Node, e: Emit) -> list[str] | None:
-    """A convolution with an output for every place within a step, and those places side by side (Shi et al., CVPR 2016).
+    """A convolution with an output for every place within a step, the places side by side (Shi et al., CVPR 2016).
 
     With step s, T = ⌈k / s⌉ terms and q + before = s·m + i, y[o, q] = Σ_c,t x[c, m − t] · weight[c, o, s·t + i].
     """

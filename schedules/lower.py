@@ -21,6 +21,7 @@ from schedules.space import Space
 from schedules.target import Target
 from schedules.template_sets import TEMPLATE_SETS, template_set
 from schedules.templates.amx.amx_product import ALGORITHM
+from schedules.templates.assembly.elements import OutOfScope
 from schedules.templates.common.soundness import unwritten
 from schedules.templates.common.structure import Anchor, Repack
 from schedules.templates.common.traced import SPACE as TRACED
@@ -148,7 +149,10 @@ def assembly(func: tirx.PrimFunc, config: Config, target: Target, symbol: str) -
     if config.space in (BASELINE.space, TRACED):
         return ""
     template, anchor = _template_of(func, config)
-    return template.assembly(template_set(target).rename(func), anchor, config, target, symbol)
+    try:
+        return template.assembly(template_set(target).rename(func), anchor, config, target, symbol)
+    except OutOfScope:
+        return ""
 
 
 EXACT, MOST_LOSSY = 0, 4

@@ -42,7 +42,10 @@ class Template(Protocol[Found]):
     def assembly(self, func: tirx.PrimFunc, anchor: Found, config: Config, target: Target, symbol: str) -> str:
         """The kernel ``symbol`` as text for the system's assembler; empty where the compiler has to make it.
 
-        It computes what the scheduled program computes, in the same loops and the same order of sums.
+        It computes what the scheduled program computes, with the same order of sums.
+
+        Raises:
+            OutOfScope: where the compiler has to make it too.
         """
         ...
 

@@ -55,7 +55,6 @@ from schedules.templates.amx import amx_conv2d
 from schedules.templates.amx.amx_ir import MOST_ROWS
 from schedules.templates.amx.amx_product import ALGORITHM, MOST_COLUMNS, has_amx
 from schedules.templates.assembly.conv2d_assembly import Conv2dAssembly
-from schedules.templates.assembly.elements import OutOfScope
 from schedules.templates.assembly.winograd_assembly import WinogradAssembly
 from schedules.templates.common.prefetch import FEWEST_TILES, Panel, prefetch_next
 from schedules.templates.common.register_tile import MOST_NUMBERS, registers_of, tile_order, tile_registers, unroll_tile
@@ -301,10 +300,7 @@ class Conv2dTemplate(MarkedTemplate):
     def assembly(self, func: tirx.PrimFunc, anchor: Anchor, config: Config, target: Target, symbol: str) -> str:
         """In AVX-512."""
         writer = WinogradAssembly if config.integer("algorithm") in BT else Conv2dAssembly
-        try:
-            return writer(func, anchor, config, target, symbol).text()
-        except OutOfScope:
-            return ""
+        return writer(func, anchor, config, target, symbol).text()
 
     def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:
         """Rewrite ``sch`` in place."""

@@ -16,7 +16,6 @@ from tvm import s_tir, tirx
 from schedules.config import Config
 from schedules.space import Columns, Knob, Space
 from schedules.target import Target
-from schedules.templates.assembly.elements import OutOfScope
 from schedules.templates.assembly.elementwise_assembly import ConcatAssembly, ElementwiseAssembly
 from schedules.templates.common.concat import concat_axis
 from schedules.templates.common.ranking import ranked
@@ -80,12 +79,9 @@ class ElementwiseTemplate(OneAlgorithm[Anchor]):
     def assembly(self, func: tirx.PrimFunc, anchor: Anchor, config: Config, target: Target, symbol: str) -> str:
         """In AVX-512."""
         axis = concat_axis(func)
-        try:
-            if axis is not None:
-                return ConcatAssembly(func, axis, config, target, symbol).text()
-            return ElementwiseAssembly(func, anchor, config, target, symbol).text()
-        except OutOfScope:
-            return ""
+        if axis is not None:
+            return ConcatAssembly(func, axis, config, target, symbol).text()
+        return ElementwiseAssembly(func, anchor, config, target, symbol).text()
 
     def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:
         """Rewrite ``sch`` in place."""

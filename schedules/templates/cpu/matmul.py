@@ -32,7 +32,6 @@ from schedules.target import Target
 from schedules.templates.amx import amx_matmul
 from schedules.templates.amx.amx_ir import MOST_ROWS
 from schedules.templates.amx.amx_product import ALGORITHM, MOST_COLUMNS, amx_cycles, chosen, has_amx, pack_tiles, terms
-from schedules.templates.assembly.elements import OutOfScope
 from schedules.templates.assembly.matmul_assembly import MatmulAssembly, WeightPrefetch
 from schedules.templates.common.prefetch import FEWEST_TILES, OFTEN, Panel, prefetch_ahead, prefetch_next
 from schedules.templates.common.ranking import CYCLES, ranked
@@ -184,10 +183,7 @@ class MatmulTemplate(MarkedTemplate):
         if chosen(config):
             return ""
         prefetch = WeightPrefetch(AHEAD, self._between_prefetches(anchor, config), self._tiles(anchor, config))
-        try:
-            return MatmulAssembly(func, anchor, config, target, prefetch, symbol).text()
-        except OutOfScope:
-            return ""
+        return MatmulAssembly(func, anchor, config, target, prefetch, symbol).text()
 
     def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:
         """Rewrite ``sch`` in place."""

@@ -35,7 +35,7 @@ from autotune.options import FP32, Options, Precision
 from autotune.tuning.existing_log import made_log
 from autotune.tuning.result import PhaseClock, Result
 from autotune.tuning.run_history import Recorder, Run, earlier_runs, known_reference, remember, task_histories
-from autotune.tuning.search_program import SearchOutcome, SearchRequest, preload, search_program
+from autotune.tuning.search_program import SearchOutcome, SearchRequest, search_program
 from autotune.validation.reference_engine import reference_latency
 from schedules.space import Space
 from schedules.target import Target
@@ -228,9 +228,6 @@ def tune_together(
     check_compiler()
     with ExitStack() as stack:
         machine = open_machine(stack, options)  # before the import: workers need a second or two to load TVM
-        # Where all artifacts are there, mostly nothing is left to search, and loading it would slow down the import.
-        known = all(output_path(asked.path, asked.options).exists() for asked in models)
-        loading = None if known or not options.searches else preload(options.cost_model)
         with clock.phase("import"):
             parts = [_open_model(machine, asked) for asked in models]
             log = made_log(options.log)  # after the import: a bad model leaves none behind
@@ -238,8 +235,6 @@ def tune_together(
         if options.searches and not interrupted:
             for part in parts:
                 _time_reference(part, own)
-            if loading is not None:
-                loading.join()
         kernels, outcomes = _search_lanes(stack, parts, options, log, own, observe, interrupted)
         interrupted = interrupted or any(outcome.interrupted for outcome in outcomes)
         for outcome in outcomes:

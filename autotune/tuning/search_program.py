@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import logging
 import platform
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -22,7 +20,6 @@ from autotune.measure.measurer import Candidate, MeasurementBackend, Origin
 from autotune.options import Options
 from autotune.tuning.job import Job, KernelTask, wall_s
 from autotune.tuning.loop import TuningLoop
-from costmodels.cost_model_catalog import make_cost_model
 from schedules.lower import BASELINE
 from schedules.space import Space
 from schedules.target import Target
@@ -150,21 +147,6 @@ class OpenedJobs:
     def states(self) -> tuple[TaskState, ...]:
         """Of every job, now."""
         return tuple(job.state for job in self.jobs.values())
-
-
-def preload(cost_model: str) -> threading.Thread:
-    """Import what the cost model needs on another thread; join it before anything is timed.
-
-    XGBoost and scikit-learn take a second. Nothing is said of what goes wrong: the searcher meets it again.
-    """
-
-    def load() -> None:
-        with suppress(Exception):
-            make_cost_model(cost_model, 0)
-
-    thread = threading.Thread(target=load, name="preload", daemon=True)
-    thread.start()
-    return thread
 
 
 def search_program(request: SearchRequest, observe: Observer) -> SearchOutcome:

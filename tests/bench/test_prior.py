@@ -9,8 +9,9 @@ import xgboost
 from costmodels.template_prior import tree_features
 from tests.bench.prior import TREES, Layer, by_kind, fitted, heaps, load_layers, recorded, save_layers
 
-LEFT_OUT = 3
-"""Every third layer is judged and not learned from."""
+FOLDS = 3
+"""Parts that the layers are judged in, each by what was learned from the others. One part alone says little: on another
+processor, with other roundings, the same data gives other trees, and the mean share of 32 layers changed by 0.01."""
 
 
 @pytest.fixture(scope="module")
@@ -25,11 +26,14 @@ def share(latency_s: np.ndarray, chosen: int) -> float:
 @pytest.mark.parametrize("template", ["conv2d", "matmul"])
 def test_the_prior_chooses_better_than_the_first_guess(layers: dict[str, list[Layer]], template: str) -> None:
     own = layers[template]
-    prior = fitted([layer for number, layer in enumerate(own) if number % LEFT_OUT])
-    judged = [layer for layer in own[::LEFT_OUT] if layer.first is not None]
-    assert len(judged) > 20
-    ours = [share(layer.latency_s, int(np.argmin(prior.slowness(layer.features, layer.extents)))) for layer in judged]
-    guessed = [share(layer.latency_s, layer.first or 0) for layer in judged]
+    ours, guessed = [], []
+    for fold in range(FOLDS):
+        prior = fitted([layer for number, layer in enumerate(own) if number % FOLDS != fold])
+        for layer in own[fold::FOLDS]:
+            if layer.first is not None:
+                ours.append(share(layer.latency_s, int(np.argmin(prior.slowness(layer.features, layer.extents)))))
+                guessed.append(share(layer.latency_s, layer.first))
+    assert len(ours) > 60
     assert np.log(ours).mean() > np.log(guessed).mean()
 
 

@@ -140,21 +140,30 @@ def infer_shapes(model: onnx.ModelProto, name: str, strict: bool = True) -> None
         for dim in value.type.tensor_type.shape.dim:
             if not is_known(dim):
                 dim.Clear()
-    try:
-        inferred = _infer(small, name, strict)
-    except ModelError as error:  # a model may be wrong about its outputs alone, which ONNX Runtime warns of
-        if not any(sign in str(error) for sign in WRONG_OUTPUT):
-            raise
-        for value in small.graph.output:
-            value.type.tensor_type.ClearField("shape")
-        inferred = _infer(small, name, strict)
-        logger.warning("%s: the shapes that it declares for its outputs are not those that it makes: %s", name, error)
+    inferred = _with_true_outputs(small, name, strict)
+    while _round_down(model.graph, _fixed_shapes(inferred.graph)):
+        _round_down(small.graph, _fixed_shapes(inferred.graph))
+        inferred = _with_true_outputs(small, name, strict)
     for value in (*inferred.graph.input, *inferred.graph.value_info, *inferred.graph.output):
         _check_bytes(value, name)
     _check_convolutions(inferred.graph, name)
     for field in ("value_info", "output"):
         del getattr(model.graph, field)[:]
         getattr(model.graph, field).extend(getattr(inferred.graph, field))
+
+
+def _with_true_outputs(small: onnx.ModelProto, name: str, strict: bool) -> onnx.ModelProto:
+    """``small`` with inferred shapes; what it declares for its outputs alone may be wrong."""
+    try:
+        return _infer(small, name, strict)
+    except ModelError as error:  # ONNX Runtime warns of it
+        if not any(sign in str(error) for sign in WRONG_OUTPUT):
+            raise
+        for value in small.graph.output:
+            value.type.tensor_type.ClearField("shape")
+        inferred = _infer(small, name, strict)
+        logger.warning("%s: the shapes that it declares for its outputs are not those that it makes: %s", name, error)
+        return inferred
 
 
 def _spell_defaults(graph: onnx.GraphProto) -> None:
@@ -192,11 +201,7 @@ WINDOWED = ("Conv", "AveragePool", "MaxPool", "LpPool")
 
 def _check_convolutions(graph: onnx.GraphProto, name: str) -> None:
     """Channels of data and weights, which ONNX's inference does not compare, and windows that fit nowhere."""
-    shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
-    for value in (*graph.input, *graph.value_info, *graph.output):
-        tensor = value.type.tensor_type
-        if is_fixed(tensor):
-            shapes[value.name] = tuple(dim.dim_value for dim in tensor.shape.dim)
+    shapes = _fixed_shapes(graph)
     for node in graph.node:
         if node.op_type in WINDOWED and not _window_fits(node, shapes):
             # ONNX and ONNX Runtime then say that one element is left, or none, as C++ rounds.
@@ -214,6 +219,40 @@ def _check_convolutions(graph: onnx.GraphProto, name: str) -> None:
                 f"{name}: shapes do not fit: (op_type:{node.op_type}, node name: {node.name}): data {list(data)} does "
                 f"not go with weights {list(weight)} in {groups} groups; check --input and the model"
             )
+
+
+def _fixed_shapes(graph: onnx.GraphProto) -> dict[str, tuple[int, ...]]:
+    """Name → shape of the weights and values whose shape is known."""
+    shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
+    for value in (*graph.input, *graph.value_info, *graph.output):
+        tensor = value.type.tensor_type
+        if is_fixed(tensor):
+            shapes[value.name] = tuple(dim.dim_value for dim in tensor.shape.dim)
+    return shapes
+
+
+def _round_down(graph: onnx.GraphProto, shapes: Mapping[str, tuple[int, ...]]) -> bool:
+    """Pools that round their size up where that makes no difference round it down, in place; whether there were any.
+
+    A last window that would begin behind the input counts for nothing, but ONNX's inference counts it.
+    """
+    found = False
+    for node in graph.node:
+        given = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+        size = shapes.get(node.input[0], ())[2:] if node.op_type in WINDOWED and node.domain in STANDARD_DOMAINS else ()
+        if not given.get("ceil_mode", 0) or given.get("auto_pad", b"NOTSET") != b"NOTSET" or not size:
+            continue
+        kernel, rank = given["kernel_shape"], len(size)
+        strides, dilations = given.get("strides") or [1] * rank, given.get("dilations") or [1] * rank
+        pads = given.get("pads") or [0] * 2 * rank
+        axes = zip(size, kernel, strides, dilations, pads[:rank], pads[rank:], strict=True)
+        free = [(n + before + after - (k - 1) * d - 1, s, n + before) for n, k, s, d, before, after in axes]
+        counted = [room % step for room, step, _ in free]
+        behind = [-(-room // step) * step >= end for room, step, end in free]
+        if any(counted) and all(late for rest, late in zip(counted, behind, strict=True) if rest):
+            next(attribute for attribute in node.attribute if attribute.name == "ceil_mode").i = 0
+            found = True
+    return found
 
 
 def _window_fits(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> bool:

@@ -34,7 +34,7 @@ from autotune.importer.layouts.channels_last import ChannelsLast
 from autotune.importer.layouts.precision import assign_types, mean_in_long, products
 from autotune.importer.layouts.shared_kernels import share_kernels
 from autotune.importer.layouts.stored_bytes import store_bytes
-from autotune.importer.layouts.tensor_layouts import elementwise_as_said
+from autotune.importer.layouts.tensor_layouts import elementwise_as_said, operator_name
 from autotune.importer.onnx_model.simplify import simplify
 from autotune.importer.operators.integer_products import PRODUCTS, with_biases
 from autotune.interface import Cache, TensorSpec
@@ -152,7 +152,7 @@ def _convolved(module: IRModule) -> list[tuple[int, DotForm | None]]:
     return [
         (int(call.ty.shape[1]), form_of(str(call.args[0].ty.dtype), str(call.args[1].ty.dtype)))
         for call in called
-        if isinstance(call, relax.Call) and getattr(call.op, "name", "") == "relax.nn.conv2d"
+        if operator_name(call) == "relax.nn.conv2d"
     ]
 
 
@@ -223,7 +223,7 @@ def _calls(module: IRModule) -> list[tuple[str, list[bool]]]:
     for block in main.body.blocks:
         for binding in block.bindings:
             call = binding.value
-            if isinstance(call, relax.Call) and str(getattr(call.op, "name", "")) == "relax.call_tir":
+            if operator_name(call) == "relax.call_tir":
                 arguments = call.args[1].fields
                 constant = [isinstance(argument, GenericConst) or argument in weights for argument in arguments]
                 found.append((call.args[0].name_hint, constant))

@@ -15,15 +15,10 @@ from tvm.ir import GlobalVar, IRModule
 from autotune.importer.layouts.layout_agnostic import BINARY, STRICT, UNARY
 from autotune.importer.layouts.packing import Shape
 from autotune.importer.layouts.stored_bytes import substituted
-from autotune.importer.layouts.tensor_layouts import shape_of, variables_read
+from autotune.importer.layouts.tensor_layouts import operator_name, shape_of, variables_read
 
 OPERANDS = {**dict.fromkeys(UNARY, 1), **dict.fromkeys(BINARY, 2), **dict.fromkeys(STRICT - BINARY, 0)}
 """Elementwise operators → how many tensors they read; 0: all of their arguments."""
-
-
-def name_of(expr: relax.Expr) -> str:
-    """Name of the operator that ``expr`` calls, with its dialect; empty for anything else."""
-    return str(getattr(getattr(expr, "op", None), "name", ""))
 
 
 @dataclass
@@ -42,15 +37,19 @@ class ImageView(ABC):
     values: dict[relax.Var | GlobalVar, relax.Expr] = field(default_factory=dict)
 
     @abstractmethod
-    def viewed(self, call: relax.Call) -> relax.Expr | None:
-        """The view of what ``call`` makes where its operator makes one; elementwise operators are not asked for."""
+    def has_view(self, shape: Shape) -> bool:
+        """Whether tensors of ``shape`` have a view of this kind."""
 
     @abstractmethod
-    def seen(self, expr: relax.Expr, shape: Shape) -> relax.Expr:
-        """The view of ``expr``, a tensor of the new program of ``shape``."""
+    def image_made(self, call: relax.Call) -> relax.Expr | None:
+        """The view of what ``call`` makes; None where its operator makes none. Elementwise ones are not asked for."""
 
     @abstractmethod
-    def unseen(self, image: relax.Expr, shape: Shape) -> relax.Expr:
+    def to_image(self, expr: relax.Expr, shape: Shape) -> relax.Expr:
+        """The view of ``expr``, a tensor of the new program of ``shape``, which has one."""
+
+    @abstractmethod
+    def from_image(self, image: relax.Expr, shape: Shape) -> relax.Expr:
         """The tensor of ``shape`` that ``image`` is the view of."""
 
     @abstractmethod
@@ -70,7 +69,7 @@ class ImageView(ABC):
                 for block in main.body.blocks:
                     for binding in block.bindings:
                         self._make(binding.var, binding.value)
-                result = self.builder.emit_output(self.as_it_was(main.body.body))
+                result = self.builder.emit_output(self.in_own_shape(main.body.body))
             self.builder.emit_func_output(result)
         return self.builder.finalize()
 
@@ -78,13 +77,13 @@ class ImageView(ABC):
         """The view of ``expr`` of the old program."""
         if expr in self.images:
             return self.images[expr]
-        return self.seen(self.as_it_was(expr), shape_of(expr) or ())
+        return self.to_image(self.in_own_shape(expr), shape_of(expr) or ())
 
-    def as_it_was(self, expr: relax.Expr) -> relax.Expr:
+    def in_own_shape(self, expr: relax.Expr) -> relax.Expr:
         """``expr`` of the old program in the new one, in its own shape."""
         for var in variables_read(expr):
             if var not in self.values:
-                self.values[var] = self.unseen(self.images[var], shape_of(var) or ())
+                self.values[var] = self.from_image(self.images[var], shape_of(var) or ())
         return substituted(expr, self.values)
 
     def _make(self, var: relax.Var, expr: relax.Expr) -> None:
@@ -93,21 +92,22 @@ class ImageView(ABC):
             return
         image = None
         if isinstance(expr, relax.Call):
-            image = self.viewed(expr)
+            image = self.image_made(expr)
             reads = any(arg in self.images for arg in expr.args if isinstance(arg, relax.Var))
-            if image is None and reads and name_of(expr) in OPERANDS:
-                image = self._elementwise(expr, shape_of(expr), OPERANDS[name_of(expr)] or len(expr.args))
+            shape = shape_of(expr)
+            if image is None and reads and operator_name(expr) in OPERANDS and shape and self.has_view(shape):
+                image = self._elementwise(expr, shape, OPERANDS[operator_name(expr)] or len(expr.args))
         if image is not None:
             self.images[var] = image
         else:
-            self.values[var] = self.builder.emit(self.as_it_was(expr))
+            self.values[var] = self.builder.emit(self.in_own_shape(expr))
 
-    def _elementwise(self, call: relax.Call, shape: Shape | None, operands: int) -> relax.Expr | None:
+    def _elementwise(self, call: relax.Call, shape: Shape, operands: int) -> relax.Expr | None:
         """Of views; None where an operand has none and does not fit to one either."""
         args: list[relax.Expr] = []
         for arg in call.args[:operands]:
             own = shape_of(arg)
-            if shape is None or own is None:
+            if own is None:
                 return None
             if own == shape:
                 args.append(self.image(arg))
@@ -115,6 +115,6 @@ class ImageView(ABC):
             fitting = self.broadcast(own, shape)
             if fitting is None:
                 return None
-            plain = self.as_it_was(arg)
+            plain = self.in_own_shape(arg)
             args.append(plain if fitting == own else self.builder.emit(relax.op.reshape(plain, fitting)))
         return self.builder.emit(relax.Call(call.op, [*args, *call.args[operands:]], call.attrs, call.ty_args))

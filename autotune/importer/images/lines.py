@@ -16,9 +16,9 @@ from collections.abc import Callable, Mapping, Sequence
 from tvm import relax
 from tvm.ir import GenericConst, IRModule
 
-from autotune.importer.images.image_view import ImageView, name_of
+from autotune.importer.images.image_view import ImageView
 from autotune.importer.layouts.packing import Shape
-from autotune.importer.layouts.tensor_layouts import shape_of
+from autotune.importer.layouts.tensor_layouts import operator_name, shape_of
 
 RESHAPES = frozenset({"relax.reshape", "relax.squeeze", "relax.expand_dims"})
 
@@ -31,14 +31,14 @@ POOLS: Mapping[str, Callable[..., relax.Expr]] = {
 def lines_as_images(module: IRModule) -> IRModule:
     """``module`` with every signal of one dimension that is convolved as an image of one row."""
     bindings = [binding for block in module["main"].body.blocks for binding in block.bindings]
-    if not any(name_of(binding.value) == "relax.nn.conv1d" or _is_column(binding.value) for binding in bindings):
+    if not any(operator_name(binding.value) == "relax.nn.conv1d" or _is_column(binding.value) for binding in bindings):
         return module
     return _Lines(module).module()
 
 
 def _is_column(expr: relax.Expr) -> bool:
     """Whether ``expr`` convolves images of one column by filters of one column."""
-    if name_of(expr) != "relax.nn.conv2d" or str(expr.attrs.data_layout) != "NCHW":
+    if operator_name(expr) != "relax.nn.conv2d" or str(expr.attrs.data_layout) != "NCHW":
         return False
     shapes = [shape_of(each) for each in (*expr.args, expr)]
     if any(shape is None for shape in shapes) or any(shape[3] != 1 for shape in shapes if shape is not None):
@@ -48,10 +48,13 @@ def _is_column(expr: relax.Expr) -> bool:
 
 
 class _Lines(ImageView):
-    """The view of (n, c, l) and of (n, c, l, 1) is (n, c, 1, l)."""
+    """The view of (n, c, l) and of (n, c, l, 1) is (n, c, 1, l), which is its own."""
 
-    def viewed(self, call: relax.Call) -> relax.Expr | None:
-        name = name_of(call)
+    def has_view(self, shape: Shape) -> bool:
+        return len(shape) == 3 or (len(shape) == 4 and 1 in shape[2:])
+
+    def image_made(self, call: relax.Call) -> relax.Expr | None:
+        name = operator_name(call)
         if name == "relax.nn.conv1d" and str(call.attrs.data_layout) == "NCW":
             return self._convolved(call, 0)
         if _is_column(call):
@@ -63,21 +66,23 @@ class _Lines(ImageView):
             return row if shape_of(call) in _shapes(shape_of(row) or ()) else None
         return None
 
-    def seen(self, expr: relax.Expr, shape: Shape) -> relax.Expr:
+    def to_image(self, expr: relax.Expr, shape: Shape) -> relax.Expr:
+        if _is_row(shape):
+            return expr
         n, c, length, *_ = shape
         return self.builder.emit(relax.op.reshape(expr, (n, c, 1, length)))
 
-    def unseen(self, image: relax.Expr, shape: Shape) -> relax.Expr:
+    def from_image(self, image: relax.Expr, shape: Shape) -> relax.Expr:
         return self.builder.emit(relax.op.reshape(image, shape))
 
     def broadcast(self, shape: Shape, like: Shape) -> Shape | None:
-        if len(shape) <= 1 and shape in ((), (1,)):
+        if shape in ((), (1,)):
             return shape
         n, c, *rest = (1,) * (len(like) - len(shape)) + shape
         if len(like) == 3:
             return n, c, 1, rest[0]
         row, column = rest
-        if like[2] == 1:  # an image of one row already
+        if _is_row(like):
             return n, c, row, column
         return (n, c, 1, row) if column == 1 else None
 
@@ -89,7 +94,7 @@ class _Lines(ImageView):
         if isinstance(weight, GenericConst):
             weight = relax.const(weight.value.numpy().reshape(shape))
         else:
-            weight = self.builder.emit(relax.op.reshape(self.as_it_was(weight), shape))
+            weight = self.builder.emit(relax.op.reshape(self.in_own_shape(weight), shape))
         before, after = int(attrs.padding[0]), int(attrs.padding[1 + axis])
         return self.builder.emit(
             relax.op.nn.conv2d(
@@ -117,6 +122,11 @@ class _Lines(ImageView):
                 bool(attrs.count_include_pad),
             )
         )
+
+
+def _is_row(shape: Shape) -> bool:
+    """Whether images of ``shape`` have one row."""
+    return len(shape) == 4 and shape[2] == 1
 
 
 def _shapes(row: Sequence[int]) -> tuple[Shape, ...]:

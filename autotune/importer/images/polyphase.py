@@ -10,8 +10,8 @@ polyphase form (Bellanger et al., IEEE ASSP-24, 1976) computes f neighbouring pl
                   = Σ x'[(c, r), j + t] · w'[(o, i), (c, r), t]
 
 where x'[(c, r), t] = x[c, s·f·t + r], and w' is w at u = s·f·t + r − s·i, zero outside of the filter. A filter of 256
-with stride 2, as resamplers of audio have, multiplies an
-eighth more numbers than it needs, in place of 16 times as many.
+with stride 2, as resamplers of audio have, multiplies an eighth more numbers than it needs, in place of 16 times as
+many. A sum also multiplies zeros by samples that are not its own, so an infinite sample makes NaN of its neighbours.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from tvm import relax
 from tvm.ir import GenericConst, IRModule
 
 from autotune.importer.layouts.packing import Array, Shape
+from autotune.importer.layouts.tensor_layouts import operator_name
 
 SUMS = 16
 """Sums of the widest vector: those of o · f channels."""
@@ -108,7 +109,7 @@ def few_filters(module: IRModule) -> IRModule:
 
 def _form_of(expr: relax.Expr) -> Polyphase | None:
     """The form of a convolution of fp32 images; None for anything else, and where it is not worth it."""
-    if not isinstance(expr, relax.Call) or getattr(expr.op, "name", "") != "relax.nn.conv2d":
+    if operator_name(expr) != "relax.nn.conv2d":
         return None
     weight, attrs = expr.args[1], expr.attrs
     dense = int(attrs.groups) == 1 and all(int(step) == 1 for step in attrs.dilation)

@@ -13,9 +13,9 @@ from __future__ import annotations
 from tvm import relax
 from tvm.ir import GenericConst, IRModule
 
-from autotune.importer.images.image_view import ImageView, name_of
+from autotune.importer.images.image_view import ImageView
 from autotune.importer.layouts.packing import Shape
-from autotune.importer.layouts.tensor_layouts import shape_of
+from autotune.importer.layouts.tensor_layouts import operator_name, shape_of
 
 POOLS = {"relax.nn.max_pool3d": relax.op.nn.max_pool2d, "relax.nn.avg_pool3d": relax.op.nn.avg_pool2d}
 
@@ -28,7 +28,7 @@ def volumes_as_images(module: IRModule) -> IRModule:
 
 def _is_convolution(expr: relax.Expr) -> bool:
     """Whether ``expr`` convolves one volume by constant filters, in groups only frame by frame."""
-    if name_of(expr) != "relax.nn.conv3d" or not isinstance(expr.args[1], GenericConst):
+    if operator_name(expr) != "relax.nn.conv3d" or not isinstance(expr.args[1], GenericConst):
         return False
     if str(expr.attrs.data_layout) != "NCDHW" or str(expr.ty.dtype) != "float32":
         return False
@@ -39,24 +39,27 @@ def _is_convolution(expr: relax.Expr) -> bool:
 class _Volumes(ImageView):
     """The view of (1, c, t, h, w) is (t, c, h, w)."""
 
-    def viewed(self, call: relax.Call) -> relax.Expr | None:
+    def has_view(self, shape: Shape) -> bool:
+        return len(shape) == 5 and shape[0] == 1
+
+    def image_made(self, call: relax.Call) -> relax.Expr | None:
         if _is_convolution(call):
             return self._convolved(call)
-        if name_of(call) in POOLS and call.args[0] in self.images:
+        if operator_name(call) in POOLS and call.args[0] in self.images:
             return self._pooled(call)
         return None
 
-    def seen(self, expr: relax.Expr, shape: Shape) -> relax.Expr:
+    def to_image(self, expr: relax.Expr, shape: Shape) -> relax.Expr:
         _, channels, frames, height, width = shape
         turned = self.builder.emit(relax.op.permute_dims(expr, (0, 2, 1, 3, 4)))
         return self.builder.emit(relax.op.reshape(turned, (frames, channels, height, width)))
 
-    def unseen(self, image: relax.Expr, shape: Shape) -> relax.Expr:
+    def from_image(self, image: relax.Expr, shape: Shape) -> relax.Expr:
         turned = self.builder.emit(relax.op.permute_dims(image, (1, 0, 2, 3)))
         return self.builder.emit(relax.op.reshape(turned, shape))
 
     def broadcast(self, shape: Shape, like: Shape) -> Shape | None:
-        if len(shape) <= 1 and shape in ((), (1,)):
+        if shape in ((), (1,)):
             return shape
         _, channels, frames, height, width = (1,) * (len(like) - len(shape)) + shape
         return (1, channels, height, width) if frames == 1 else None
@@ -101,7 +104,7 @@ class _Volumes(ImageView):
             return None
         pads, dilation = (top, left, bottom, right), [int(each) for each in attrs.dilation][1:]
         image = self.image(call.args[0])
-        pooled = POOLS[name_of(call)](
+        pooled = POOLS[operator_name(call)](
             image, size, strides, pads, dilation, bool(attrs.ceil_mode), bool(attrs.count_include_pad)
         )
         return self.builder.emit(pooled)

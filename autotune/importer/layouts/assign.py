@@ -12,7 +12,7 @@ from tvm.ir import IRModule
 
 from autotune.importer.layouts.fold_constants import fold_call
 from autotune.importer.layouts.packing import Array, Shape
-from autotune.importer.layouts.tensor_layouts import TensorLayouts, Value, shape_of
+from autotune.importer.layouts.tensor_layouts import TensorLayouts, Value, operator_name, shape_of
 
 
 def assign_layouts(module: IRModule, layouts: TensorLayouts) -> tuple[IRModule, list[Array]]:
@@ -98,7 +98,7 @@ def _by_rule(layouts: TensorLayouts, expr: relax.Expr, shape: Shape | None) -> V
     """What the rule for ``expr`` makes of it, if there is one and it applies."""
     if not isinstance(expr, relax.Call):
         return None
-    rule = layouts.rules.get(str(getattr(expr.op, "name", "")))
+    rule = layouts.rules.get(operator_name(expr))
     return None if rule is None else rule(layouts, expr, shape or ())
 
 

@@ -43,6 +43,7 @@ from autotune.importer.layouts.tensor_layouts import (
     Rule,
     TensorLayouts,
     Value,
+    operator_name,
 )
 from autotune.importer.low_bits import low_bit_layouts
 from schedules.templates.common.concat import concat
@@ -130,9 +131,7 @@ def bordered(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | 
     if value is None or len(shape) != 4 or any(widths[:4]) or str(call.attrs.pad_mode) != "constant":
         return None
     readers = layouts.consumers.get(layouts.current, [])
-    if str(call.ty.dtype) not in ("uint8", "int8") or any(
-        str(getattr(getattr(reader, "op", None), "name", "")) != "relax.nn.conv2d" for reader in readers
-    ):
+    if str(call.ty.dtype) not in ("uint8", "int8") or any(operator_name(each) != "relax.nn.conv2d" for each in readers):
         return None
     top, bottom, left, right = widths[4:]
     return Value(shape, border=(value, (top, left, bottom, right), int(call.attrs.pad_value)))

@@ -175,8 +175,8 @@ def joined(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | No
 
 def images_taken(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
     """Some of several images, which stay as they are."""
-    value = layouts.value(call.args[0])
-    if value is None or value.native is None or len(shape) != 4 or shape[1:] != value.shape[1:]:
+    value, axes = layouts.value(call.args[0]), [int(axis) for axis in call.args[1]]
+    if value is None or value.native is None or len(shape) != 4 or axes != [0]:
         return None
     return Value(shape, native=layouts.emit_like(call, [value.native, *call.args[1:]]))
 
@@ -184,9 +184,10 @@ def images_taken(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Valu
 def images_added(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
     """Constant images before and behind those that there are."""
     value, attrs = layouts.value(call.args[0]), call.attrs
-    if value is None or value.native is None or len(shape) != 4 or shape[1:] != value.shape[1:]:
+    first, *others = ([int(width) for width in attrs.pad_width[at : at + 2]] for at in range(0, 2 * len(shape), 2))
+    if value is None or value.native is None or len(shape) != 4 or any(map(any, others)):
         return None
-    widths = [*(int(width) for width in attrs.pad_width[:2]), *[0] * 2 * (len(value.native.ty.shape) - 1)]
+    widths = [*first, *[0] * 2 * (len(value.native.ty.shape) - 1)]
     padded = relax.op.nn.pad(value.native, widths, str(attrs.pad_mode), float(attrs.pad_value))
     return Value(shape, native=layouts.builder.emit(padded))
 

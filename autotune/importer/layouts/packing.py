@@ -39,7 +39,8 @@ def reached(
         pads: top, left, bottom, right.
 
     Returns:
-        The smaller filters, and the padding that they need.
+        The smaller filters, and the padding that they need. Filters that would need an image cut off, or of which
+        nothing would be left, stay as they are along that axis.
     """
     left = list(pads)
     for axis in (0, 1):
@@ -48,8 +49,8 @@ def reached(
         places = [place * step - pads[axis] for place in range(size)]
         first = sum(place + last < 0 for place in places)
         behind = sum(place >= image[axis] for place in places)
-        if first + behind == size or behind * step > pads[axis + 2]:
-            continue  # nothing but zeros is made, or there are places that nothing needed
+        if first + behind == size or first * step > pads[axis] or behind * step > pads[axis + 2]:
+            continue  # no place of the filter would be left, or the image would have to be cut
         weight = weight.take(range(first, size - behind), axis - 2)
         left[axis], left[axis + 2] = pads[axis] - first * step, pads[axis + 2] - behind * step
     return weight, tuple(left)

@@ -23,7 +23,7 @@ from tvm.ir import GenericConst, GlobalVar, IRModule
 
 from autotune.host.dtypes import numpy_type
 from autotune.importer.layouts.layout_agnostic import BINARY, STRICT, UNARY
-from autotune.importer.layouts.tensor_layouts import variables_read
+from autotune.importer.layouts.tensor_layouts import operator_name, variables_read
 from autotune.options import Precision
 from schedules.errors import UsageError
 
@@ -74,7 +74,7 @@ def assign_types(module: IRModule, precision: Precision) -> IRModule:
 def _name(expr: relax.Expr) -> str:
     if isinstance(expr, relax.TupleGetItem):
         return "relax.split"  # a part of a tuple is stored as the whole is
-    return str(getattr(getattr(expr, "op", None), "name", ""))
+    return operator_name(expr)
 
 
 def _is_long(ty: relax.Type) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from tvm import relax
 
 from autotune.importer.layouts.packing import Shape
-from autotune.importer.layouts.tensor_layouts import TensorLayouts, Value
+from autotune.importer.layouts.tensor_layouts import TensorLayouts, Value, operator_name
 
 Emit = Callable[[relax.Expr, relax.Expr, str], relax.Expr]
 """(left, right, equation as of einsum) → their product."""
@@ -76,14 +76,9 @@ def _operand(layouts: TensorLayouts, value: Value, letters: str) -> tuple[relax.
 def _wanted_order(layouts: TensorLayouts, rank: int) -> tuple[int, ...]:
     """The order in which the only consumer wants the axes, if it transposes and leaves the columns last."""
     consumers = layouts.consumers.get(layouts.current, [])
-    if len(consumers) == 1 and _name(consumers[0]) == "relax.permute_dims":
+    if len(consumers) == 1 and operator_name(consumers[0]) == "relax.permute_dims":
         axes = consumers[0].attrs.axes
         order = tuple(int(axis) % rank for axis in axes) if axes is not None else ()
         if len(order) == rank and order[-1] == rank - 1:
             return order
     return tuple(range(rank))
-
-
-def _name(consumer: relax.Expr) -> str:
-    """The operation's name; empty for what is no call, such as the tuple of all outputs."""
-    return str(getattr(getattr(consumer, "op", None), "name", ""))

@@ -20,6 +20,7 @@ from tvm.ir.expr import TensorLoad
 
 from autotune.importer.layouts.packing import Array
 from autotune.importer.layouts.stored_bytes import substituted
+from autotune.importer.layouts.tensor_layouts import operator_name
 from schedules.lower import NUMBERS
 from schedules.templates.common.structure import nodes_below
 
@@ -157,5 +158,5 @@ def _rebuilt(
 
 def _kernel(expr: relax.Expr) -> GlobalVar | None:
     """The kernel that ``expr`` calls."""
-    is_call = isinstance(expr, relax.Call) and str(getattr(expr.op, "name", "")) == "relax.call_tir"
+    is_call = operator_name(expr) == "relax.call_tir"
     return expr.args[0] if is_call else None

@@ -270,6 +270,11 @@ Rule = Callable[[TensorLayouts, relax.Call, Shape], Value | None]
 """(layouts, call, shape of its result) → the rebuilt value; None where the call takes plain tensors as it stands."""
 
 
+def operator_name(expr: relax.Expr) -> str:
+    """Name of the operator that ``expr`` calls, with its dialect; empty for what is no call of one."""
+    return str(getattr(getattr(expr, "op", None), "name", ""))
+
+
 def variables_read(expr: relax.Expr) -> list[relax.Var]:
     """The variables that ``expr`` reads, once for every time that it reads them."""
     if isinstance(expr, relax.Var):

@@ -113,3 +113,38 @@ def test_products_are_numbered_as_onnxs_are(tmp_path):
 def test_a_model_without_signals_is_left_as_it_is():
     module = import_graph(simplify(load_model(cached("tiny_cnn"), {})))
     assert lines_as_images(module) is module
+
+
+SHAPES = {
+    "a full tensor of four axes": (3, 2, 16, 18),
+    "one of which an axis is one": (3, 1, 16, 18),
+    "five axes": (3, 2, 2, 1, 1),
+    "one number per channel": (16, 1),
+    "one number": (1,),
+}
+"""Name → shape of what is added to a signal (2, 16, 18)."""
+
+
+@pytest.mark.parametrize("first", [False, True], ids=["signal first", "signal last"])
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_a_signal_is_added_to_a_tensor_of_any_rank(tmp_path, shape, first):
+    nodes = [
+        helper.make_node("Conv", ["x0", "w"], ["c"]),
+        helper.make_node("Add", ["x1", "c"] if first else ["c", "x1"], ["y0"]),
+    ]
+    shapes = [(2, 4, 20), shape]
+    graph = model(nodes, {"w": weight(16, 4, 3)}, shapes, ["y0"])
+    written(graph, tmp_path)
+    assert close(*run(graph, tmp_path, feed_of(shapes)))
+
+
+def test_a_row_is_added_to_an_image_of_one_row(tmp_path):
+    nodes = [
+        helper.make_node("Conv", ["x0", "w"], ["c"]),
+        helper.make_node("Unsqueeze", ["c", "axis"], ["u"]),
+        helper.make_node("Add", ["u", "x1"], ["y0"]),
+    ]
+    shapes = [(1, 4, 20), (1, 16, 1, 18)]
+    graph = model(nodes, {"w": weight(16, 4, 3), "axis": np.array([2])}, shapes, ["y0"])
+    written(graph, tmp_path)
+    assert close(*run(graph, tmp_path, feed_of(shapes)))

@@ -8,9 +8,9 @@ from autotune.importer.conversion.operator_catalog import import_graph
 from autotune.importer.layouts.assign import assign_layouts
 from autotune.importer.layouts.blocked import Blocked
 from autotune.importer.layouts.channels_last import ChannelsLast
-from tests.autotune_tests.importer_tests.built import imported, run_ours
+from tests.autotune_tests.importer_tests.built import close, imported, run, run_ours
 from tests.autotune_tests.importer_tests.layouts_tests.test_assign import calls
-from tests.autotune_tests.importer_tests.onnx_cases import model_of, value
+from tests.autotune_tests.importer_tests.onnx_cases import model_of, value, written
 
 
 def behind_a_convolution(nodes, channels, shape, layouts, weights=None):
@@ -63,3 +63,23 @@ def test_a_scale_known_when_the_model_runs_joins_the_product(shape, tmp_path):
     expected = (x.astype(np.int32) - 7) @ weights["w"].astype(np.int32) * 0.5 + 1
     np.testing.assert_array_equal(run_ours(model, tmp_path, feed)[0], expected.astype(np.float32))
     assert len(imported(model, tmp_path).kernels) == 1
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2, 3])
+@pytest.mark.parametrize("step", [1, -1], ids=["in order", "reversed"])
+def test_images_behind_a_convolution_are_sliced_along_any_axis(tmp_path, axis, step):
+    """Along the first axis they stay native; the axis of channels is another one there."""
+    whole = np.iinfo(np.int64)
+    bounds = (1, whole.max) if step > 0 else (-1, whole.min)
+    weights = {name: np.array([n]) for name, n in zip("seat", (*bounds, axis, step), strict=True)}
+    weights["w"] = np.random.default_rng(0).standard_normal((32, 8, 1, 1)).astype(np.float32)
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"]),
+        helper.make_node("Slice", ["c", *"seat"], ["r"]),
+        helper.make_node("Relu", ["r"], ["y"]),
+    ]
+    model = model_of(nodes, [value("x", (3, 8, 5, 6))], ["y"], weights)
+    written(model, tmp_path)
+    assert close(
+        *run(model, tmp_path, {"x": np.random.default_rng(1).standard_normal((3, 8, 5, 6)).astype(np.float32)})
+    )

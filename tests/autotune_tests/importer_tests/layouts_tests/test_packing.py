@@ -56,6 +56,7 @@ def convolved(image, weight, strides, pads, dilation):
         ((1, 2), (5, 0, 0, 8), (1, 4), None),
         ((1, 1), (1, 1, 1, 1), (1, 1), (3, 3)),
         ((1, 1), (20, 20, 4, 4), (4, 4), None),
+        ((1, 1), (9, 0, 0, 0), (7, 1), (3, 3)),
     ],
 )
 def test_filters_lose_the_places_that_meet_only_the_border(strides, pads, dilation, size):

@@ -42,20 +42,20 @@ class Surrogate:
         self._make = make
         self._own: CostModel | None = None
         self.beta_ = 1.0
-        self._siblings = [rows for rows in siblings if len(rows[1]) >= 2]
+        self.siblings = [rows for rows in siblings if len(rows[1]) >= 2]
 
     @cached_property
     def _shared(self) -> CostModel | None:
         """g, fitted when it is first needed: many tasks of a run never get a slot."""
-        if not self._siblings:
+        if not self.siblings:
             return None
-        features = np.concatenate([features for features, _ in self._siblings])
-        return self._make().fit(features, np.concatenate([bend(scores) for _, scores in self._siblings]))
+        features = np.concatenate([features for features, _ in self.siblings])
+        return self._make().fit(features, np.concatenate([bend(scores) for _, scores in self.siblings]))
 
     @property
     def ready(self) -> bool:
         """Whether it has anything to predict from."""
-        return self._own is not None or bool(self._siblings)
+        return self._own is not None or bool(self.siblings)
 
     def fit(self, features: Floats, scores: Floats) -> Surrogate:
         """Learn from the task's own valid measurements: ``features`` (n, d), ``scores`` (n,), n ≥ 1."""

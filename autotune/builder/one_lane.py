@@ -83,7 +83,9 @@ def _candidates(request: BuildRequest, kernels: LaneKernels, folder: Path) -> It
             if plan.digest in seen:
                 continue
             seen.add(plan.digest)
-            yield _without_broken_guesses(request, kernels, plan, folder)
+            built = _without_broken_guesses(request, kernels, plan, folder)
+            seen.add(built.plan.digest)
+            yield built
 
 
 def _without_broken_guesses(request: BuildRequest, kernels: LaneKernels, plan: Plan, folder: Path) -> Built:
@@ -100,7 +102,13 @@ def _without_broken_guesses(request: BuildRequest, kernels: LaneKernels, plan: P
             broken = guessed.intersection(error.tasks) if error.tasks else guessed
             if not broken:
                 raise
-            logger.warning("%d kernels without records are built untuned: a guess failed (%s)", len(broken), error)
+            logger.warning(
+                "%d of %d kernels without records are built untuned, since what was guessed for them does not compile; "
+                "'tune run' with a longer --budget measures others (%s)",
+                len(broken),
+                len(guessed),
+                error,
+            )
             choices = (replace(c, config=BASELINE) if c.task in broken else c for c in plan.choices)
             plan = replace(plan, choices=tuple(choices))
 

@@ -13,7 +13,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodels.boosted import Boosted
 from costmodels.cost_model import Floats, Prediction
+from costmodels.surrogate import Surrogate
 from search.searchers.adaptive import ANYWHERE, CANDIDATES, PARENTS, AdaptiveSearch
 from search.searchers.pool import Rows
 from search.searchers.searcher import Result, SearchContext
@@ -23,6 +25,9 @@ JOINT_REACH = 0.02
 
 COST_REACH = 0.05
 """The same, at which the seconds of a trial say 1/e as much of another's."""
+
+SEED = 0
+"""Of the ensembles of other sizes; their tasks and trials have the seeds of the replay."""
 
 LEAST_COSTS = 6
 """Trials before seconds are predicted."""
@@ -71,6 +76,38 @@ def forest(context: SearchContext) -> AdaptiveSearch:
 def forest_mean(context: SearchContext) -> AdaptiveSearch:
     """The same without doubt."""
     return mean(replace(context, cost_model="forest"))
+
+
+def _ensemble(context: SearchContext, members: int, rounds: int, rate: float) -> AdaptiveSearch:
+    """The default cost model in another size."""
+    search = AdaptiveSearch(context)
+    search._surrogate = Surrogate(lambda: Boosted(SEED, members, rounds, rate), search._surrogate.siblings)
+    return search
+
+
+def five_by_twenty(context: SearchContext) -> AdaptiveSearch:
+    """What the ensemble was before it was made smaller."""
+    return _ensemble(context, 5, 20, 0.3)
+
+
+def five_by_ten(context: SearchContext) -> AdaptiveSearch:
+    """Half of the rounds."""
+    return _ensemble(context, 5, 10, 0.5)
+
+
+def three_by_eight(context: SearchContext) -> AdaptiveSearch:
+    """Smaller than the default."""
+    return _ensemble(context, 3, 8, 0.5)
+
+
+def two_by_eight(context: SearchContext) -> AdaptiveSearch:
+    """The fewest members that disagree."""
+    return _ensemble(context, 2, 8, 0.5)
+
+
+def gaussian_process(context: SearchContext) -> AdaptiveSearch:
+    """Another cost model."""
+    return AdaptiveSearch(replace(context, cost_model="gaussian-process"))
 
 
 class _Joint(AdaptiveSearch):

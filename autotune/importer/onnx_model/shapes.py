@@ -245,6 +245,8 @@ def _round_down(graph: onnx.GraphProto, shapes: Mapping[str, tuple[int, ...]]) -
         kernel, rank = given["kernel_shape"], len(size)
         strides, dilations = given.get("strides") or [1] * rank, given.get("dilations") or [1] * rank
         pads = given.get("pads") or [0] * 2 * rank
+        if {len(kernel), len(strides), len(dilations), len(pads) // 2} != {rank} or min(strides) < 1:
+            continue  # ONNX's own inference says what is wrong
         axes = zip(size, kernel, strides, dilations, pads[:rank], pads[rank:], strict=True)
         free = [(n + before + after - (k - 1) * d - 1, s, n + before) for n, k, s, d, before, after in axes]
         counted = [room % step for room, step, _ in free]

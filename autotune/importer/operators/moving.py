@@ -201,6 +201,8 @@ def _by_phases(node: Node, e: Emit) -> list[str] | None:
     extra = [int(v) for v in node.attr("output_padding", [0] * rank)]
     if int(node.attr("group", 1)) != 1 or list(node.attr("dilations", [1] * rank)) != [1] * rank:
         return None
+    if {len(steps), len(pads) // 2, len(extra)} != {rank} or min(steps) < 1:
+        return None  # the importer of the operator says what is wrong
     before, after = pads[:rank], pads[rank:]
     axes = list(zip(data, kernel, steps, before, after, extra, strict=True))
     sizes = [(n - 1) * s + k - p - r + more for n, k, s, p, r, more in axes]

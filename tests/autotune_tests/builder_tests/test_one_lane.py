@@ -1,5 +1,6 @@
 """One lane: the faster of the tuned and the untuned build is installed, timed once, and left where it is there."""
 
+import re
 from dataclasses import replace
 
 import onnx
@@ -122,7 +123,7 @@ def test_only_the_guess_that_does_not_compile_is_built_untuned(request_of, timed
     assert choices[broken[0]].config == BASELINE
     others = [task for task in request_of.whole.program.tasks if task.key != broken[0]]
     assert any(choices[task.key].latency_s is None and choices[task.key].config != BASELINE for task in others)
-    assert "1 kernels without records" in caplog.text
+    assert re.search(r"1 of \d+ kernels without records are built untuned", caplog.text)
 
 
 def test_a_measured_kernel_that_does_not_compile_is_said_so(request_of, monkeypatch):

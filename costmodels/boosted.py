@@ -23,7 +23,7 @@ MEMBERS = 4
 members of 20 rounds searches need as many trials (docs/adatune.md) and their fits two and a half times the time."""
 
 ROUNDS = 10
-"""Boosting rounds of a member. With two members of eight searches need 5 to 11 % more trials (docs/adatune.md)."""
+"""Boosting rounds of a member. With two members of eight searches need up to 8 % more trials (docs/adatune.md)."""
 
 RATE = 0.5
 """Learning rate: the rounds above are few. Heuristic, not measured."""

@@ -36,7 +36,11 @@ def bend(scores: Floats) -> Floats:
 
 
 class Surrogate:
-    """``make`` gives an unfitted cost model; ``siblings`` are the rows of sibling tasks, columns as this task's."""
+    """``make`` gives an unfitted cost model; ``siblings`` are the rows of sibling tasks, columns as this task's.
+
+    Attributes:
+        siblings: those with at least two rows.
+    """
 
     def __init__(self, make: Callable[[], CostModel], siblings: Sequence[Rows] = ()) -> None:
         self._make = make

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,9 +16,11 @@ from autotune.artifact.replacement import install, scratch_beside
 from autotune.backends.cpu.cpu_build import build_artifact, is_built
 from autotune.builder.accuracy import LEVELS, Built, first_that_passes
 from autotune.builder.build_request import LATENCY, BuildRequest, BuildResult, LaneKernels
+from autotune.measure.measurer import Candidate
 from autotune.runtime.model_timing import TIMED_S, median_s, session_run
 from autotune.runtime.session import InferenceSession
 from autotune.validation.verify import session_inputs
+from schedules.config import Config
 from schedules.errors import CompileError
 from schedules.lower import BASELINE
 
@@ -73,19 +76,59 @@ def build_unseen(request: BuildRequest, kernels: LaneKernels) -> BuildResult:
 
 
 def _candidates(request: BuildRequest, kernels: LaneKernels, folder: Path) -> Iterator[Built]:
-    """Builds to try: tasks that the budget did not reach by guesses first, since a template's first guess is mostly far
-    ahead of the untuned program; then untuned, should a guess not compile or not pass.
-    """
+    """Builds to try, none twice."""
     seen = set[str]()
+    for plan in _plans(request, kernels):
+        if plan.digest in seen:
+            continue
+        seen.add(plan.digest)
+        built = _without_broken_guesses(request, kernels, plan, folder)
+        seen.add(built.plan.digest)
+        yield built
+
+
+def _plans(request: BuildRequest, kernels: LaneKernels) -> Iterator[Plan]:
+    """Tasks that the budget did not reach by guesses first, since a template's first guess is mostly far ahead of the
+    untuned program; then without the guesses that the check of measured kernels rejects, should the whole not pass;
+    then all of them untuned.
+    """
+    right: dict[tuple[str, Config], bool] = {}
     for most_loss in LEVELS:
-        for planned in (kernels.guessed_plan, kernels.plan):
-            plan = planned(request.log, request.options.frozen, most_loss)
-            if plan.digest in seen:
-                continue
-            seen.add(plan.digest)
-            built = _without_broken_guesses(request, kernels, plan, folder)
-            seen.add(built.plan.digest)
-            yield built
+        guessed = kernels.guessed_plan(request.log, request.options.frozen, most_loss)
+        yield guessed
+        yield _without_wrong_guesses(kernels, guessed, right)
+        yield kernels.plan(request.log, request.options.frozen, most_loss)
+
+
+def _guesses(plan: Plan) -> set[str]:
+    """Tasks whose kernels in ``plan`` were never measured."""
+    return {choice.task for choice in plan.choices if choice.config != BASELINE and choice.latency_s is None}
+
+
+def _untuned(plan: Plan, tasks: AbstractSet[str]) -> Plan:
+    """``plan`` with ``tasks`` built untuned."""
+    choices = (replace(each, config=BASELINE) if each.task in tasks else each for each in plan.choices)
+    return replace(plan, choices=tuple(choices))
+
+
+def _without_wrong_guesses(kernels: LaneKernels, plan: Plan, right: dict[tuple[str, Config], bool]) -> Plan:
+    """``plan``, of which something is wrong, with untuned kernels in place of guesses whose own outputs are.
+
+    Args:
+        right: what is known of guesses; added to.
+    """
+    assert kernels.measurer is not None
+    wrong = set[str]()
+    for task in (task for task in kernels.program.tasks if task.key in _guesses(plan)):
+        guess = task.key, plan.config(task.key)
+        if guess not in right:
+            (measured,) = kernels.measurer.measure([Candidate(task, kernels.program.programs[task.key], guess[1])])
+            right[guess] = measured.ok
+            if not measured.ok:
+                logger.warning("%s is built untuned; what was guessed for it fails: %s", task.name, measured.message)
+        if not right[guess]:
+            wrong.add(task.key)
+    return _untuned(plan, wrong)
 
 
 def _without_broken_guesses(request: BuildRequest, kernels: LaneKernels, plan: Plan, folder: Path) -> Built:
@@ -98,7 +141,7 @@ def _without_broken_guesses(request: BuildRequest, kernels: LaneKernels, plan: P
         try:
             return Built(_built(request, kernels, plan, folder), plan)
         except CompileError as error:
-            guessed = {choice.task for choice in plan.choices if choice.config != BASELINE and choice.latency_s is None}
+            guessed = _guesses(plan)
             broken = guessed.intersection(error.tasks) if error.tasks else guessed
             if not broken:
                 raise
@@ -109,8 +152,7 @@ def _without_broken_guesses(request: BuildRequest, kernels: LaneKernels, plan: P
                 len(guessed),
                 error,
             )
-            choices = (replace(c, config=BASELINE) if c.task in broken else c for c in plan.choices)
-            plan = replace(plan, choices=tuple(choices))
+            plan = _untuned(plan, broken)
 
 
 def _built(request: BuildRequest, kernels: LaneKernels, plan: Plan, folder: Path) -> Path:

@@ -8,13 +8,14 @@ import pytest
 
 from autotune.artifact.directory import read_artifact
 from autotune.artifact.make_plan import record_key
-from autotune.builder import one_lane
+from autotune.builder import accuracy, one_lane
 from autotune.builder.build_request import LATENCY, BuildRequest, LaneKernels
 from autotune.builder.one_lane import build_on_one_lane
 from autotune.graph.lanes import cpu_lane
 from autotune.options import Options
+from autotune.validation.verify import compare_artifact
 from schedules.errors import CompileError
-from schedules.lower import BASELINE
+from schedules.lower import BASELINE, EXACT
 from tests.autotune_tests.tiny import target, tiny_program
 from tuning_logs.measurement import Measurement
 from tuning_logs.record import TuningRecord
@@ -124,6 +125,41 @@ def test_only_the_guess_that_does_not_compile_is_built_untuned(request_of, timed
     others = [task for task in request_of.whole.program.tasks if task.key != broken[0]]
     assert any(choices[task.key].latency_s is None and choices[task.key].config != BASELINE for task in others)
     assert re.search(r"1 of \d+ kernels without records are built untuned", caplog.text)
+
+
+def test_only_the_guess_that_computes_something_else_is_built_untuned(request_of, timed, monkeypatch, caplog):
+    """What the measurer says of the wrong guess is made up, and so is the whole model's verdict before and after."""
+    timed += [1.0, 2.0]
+    kernels = request_of.whole
+    guessed = {
+        choice.task
+        for choice in kernels.guessed_plan(request_of.log, frozen=False, most_loss=EXACT).choices
+        if choice.config != BASELINE and choice.latency_s is None
+    }
+    wrong, compared = min(guessed), []
+
+    def compare(path, reference, seed):
+        compared.append({choice.task for choice in read_artifact(path).plan.choices if choice.config != BASELINE})
+        verdict = compare_artifact(path, reference, seed)
+        return replace(verdict, passed=False) if wrong in compared[-1] else verdict
+
+    class Checking:
+        def measure(self, candidates):
+            (candidate,) = candidates
+            if candidate.task.key == wrong:
+                return [Measurement(error="wrong_result", message="made up")]
+            return kernels.measurer.measure(candidates)
+
+        def __getattr__(self, name):
+            return getattr(kernels.measurer, name)
+
+    monkeypatch.setattr(accuracy, "compare_artifact", compare)
+    checked = replace(kernels, measurer=Checking())
+    plan = build_on_one_lane(request_of, checked).plan
+    assert wrong not in compared[-1]
+    assert guessed - {wrong} <= compared[-1]
+    assert {choice.task for choice in plan.choices if choice.config != BASELINE} == compared[-1]
+    assert "made up" in caplog.text
 
 
 def test_a_measured_kernel_that_does_not_compile_is_said_so(request_of, monkeypatch):

@@ -1,6 +1,9 @@
 """NativeStreams: the first stream that is free, first come, first served; nobody else's wait or run is ended."""
 
+import ctypes
 import os
+import platform
+import struct
 import threading
 import time
 
@@ -69,6 +72,45 @@ def test_every_request_of_many_threads_gets_its_own_answer(executors, streams):
         assert len(came[0]) == 160
         for number, made in came[0]:
             assert all(np.array_equal(a, b) for a, b in zip(made, want[number], strict=True))
+
+
+SCHED_GETATTR = {"x86_64": 315, "aarch64": 275}.get(platform.machine())
+SLICES = tuple(int(n) for n in os.uname().release.split(".")[:2]) >= (6, 12)
+
+
+def attributes_of(thread):
+    """What sched_getattr(2) says of a thread: (policy, nice value, nanoseconds of its slice)."""
+    room = ctypes.create_string_buffer(56)
+    assert ctypes.CDLL(None).syscall(SCHED_GETATTR, thread, room, 56, 0) == 0
+    _, policy, _, nice, _, slice_ns = struct.unpack_from("=IIQiIQ", room.raw)
+    return policy, nice, slice_ns
+
+
+@pytest.mark.skipif(not (SCHED_GETATTR and SLICES), reason="threads have no slices of their own before Linux 6.12")
+def test_a_run_has_a_long_slice_of_its_cpu_and_leaves_its_thread_as_it_was(streams):
+    """Also that of a request that has waited, which the one before sends to its CPU."""
+    threads, seen = [], set()
+    barrier, stop = threading.Barrier(4), threading.Event()
+
+    def client():
+        before = os.sched_getaffinity(0), attributes_of(0)
+        threads.append(threading.get_native_id())
+        barrier.wait(PATIENCE_S)
+        while not stop.is_set():
+            streams.call([data(0)]).run(None)
+        return before, (os.sched_getaffinity(0), attributes_of(0))
+
+    clients = [started(client) for _ in range(3)]
+    barrier.wait(PATIENCE_S)
+    end = time.monotonic() + PATIENCE_S
+    while 10**8 not in seen and time.monotonic() < end:
+        seen.update(attributes_of(thread)[2] for thread in threads)
+    stop.set()
+    for thread, came in clients:
+        ended(thread)
+        before, after = came[0]
+        assert after == before
+    assert 10**8 in seen
 
 
 def test_a_request_that_finds_no_stream_in_time(streams):

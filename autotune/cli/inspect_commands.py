@@ -29,7 +29,7 @@ def bench(
         typer.Option(
             metavar="NAMES",
             help="Engines to compare with, some of onnxruntime, openvino (held to fp32) and openvino-default (the "
-            "precision that OpenVINO chooses itself), with commas between.",
+            "precision that OpenVINO chooses itself), and other artifacts of the model, with commas between.",
         ),
     ] = "onnxruntime",
     model: Annotated[
@@ -44,9 +44,7 @@ def bench(
     seed: opt.Seed = 0,
     clients: Annotated[
         str | None,
-        typer.Option(
-            metavar="N[,M…]", help="Requests per second for so many clients at once; --against may name artifacts too."
-        ),
+        typer.Option(metavar="N[,M…]", help="Requests per second for so many clients at once."),
     ] = None,
     streams: Annotated[
         int | None, typer.Option(metavar="N", help="Of clients: our streams; default what it was tuned for.")

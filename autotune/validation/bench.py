@@ -111,22 +111,27 @@ def bench(
     """Time the artifact and ``against`` in turn.
 
     Args:
-        against: other engines, of ``REFERENCE_ENGINES``.
+        against: other engines, of ``REFERENCE_ENGINES``, and paths of other artifacts of the model, each on the
+            threads that it was tuned for.
         model_path: the ONNX model; None looks for it, see ``find_model``.
         rounds: how often every engine gets its turn.
         seed: of the random inputs.
 
     Raises:
-        UsageError: for an unknown engine or no rounds.
+        UsageError: for an unknown engine, an artifact with other inputs, or no rounds.
         InstallError: if an engine is not installed.
-        ArtifactError, ModelError: if the artifact or its model cannot be read.
+        ArtifactError, ModelError: if an artifact or its model cannot be read.
         MeasureError: if an engine dies or hangs.
     """
     check_engines(against)
     if rounds < 1:
         raise UsageError(f"rounds is {rounds}; it must be at least 1")
     artifact = read_artifact(artifact_path)
-    model = find_model(artifact, model_path) if against else None
+    others = {name: read_artifact(Path(name)) for name in against if is_artifact(name)}
+    strange = next((name for name, other in others.items() if other.inputs != artifact.inputs), None)
+    if strange is not None:
+        raise UsageError(f"{strange} takes other inputs than {artifact_path}; give artifacts of one model at one shape")
+    model = find_model(artifact, model_path) if len(others) < len(against) else None
     with tempfile.TemporaryDirectory(prefix="tune-bench-") as temporary, ExitStack() as stack:
         folder = Path(temporary)
         specs, threads = artifact.inputs, artifact.target.threads
@@ -136,7 +141,8 @@ def bench(
         engines = []
         for index, name in enumerate((OURS, *against)):
             progress("starting engines", index, len(against) + 1)
-            engines.append(stack.enter_context(EngineProcess(name, folder)))
+            own = others[name].target.threads if name in others else threads
+            engines.append(stack.enter_context(start_engine(name, folder, own)))
         counts = [_calibrate(engine, engines) for engine in engines]
         meter = CpuMeter()
         for done in range(rounds):
@@ -161,16 +167,40 @@ def keep_bench(result: BenchResult) -> None:
 
 
 def check_engines(names: Sequence[str]) -> None:
-    """Refuse engines that are unknown or not installed.
+    """Refuse engines that are unknown or not installed; names of artifacts pass.
 
     Raises:
         UsageError, InstallError: naming the engine and what to do.
     """
-    for name in names:
+    for name in (name for name in names if not is_artifact(name)):
         if importlib.util.find_spec(choose("engine", name, REFERENCE_ENGINES)) is None:
             raise InstallError(f"{name} is not installed; run: {INSTALL}")
     if len(set(names)) < len(names):
         raise UsageError(f"--against {','.join(names)} names an engine twice")
+
+
+def is_artifact(name: str) -> bool:
+    """Whether what is compared with is an artifact, by its path, and no engine."""
+    return name not in REFERENCE_ENGINES and Path(name).is_dir()
+
+
+def start_engine(name: str, folder: Path, threads: int) -> EngineProcess:
+    """The process of an engine, or of another artifact.
+
+    Args:
+        folder: as ``write_job`` left it for our artifact and for engines that read ONNX.
+        threads: of the other artifact.
+
+    Raises:
+        MeasureError: if it cannot be loaded.
+    """
+    if not is_artifact(name):
+        return EngineProcess(name, folder)
+    other = Path(tempfile.mkdtemp(dir=folder))
+    job = json.loads((folder / "job.json").read_text())
+    (other / "job.json").write_text(json.dumps({**job, "threads": threads, "artifact": str(Path(name).resolve())}))
+    (other / "inputs.npz").hardlink_to(folder / "inputs.npz")
+    return EngineProcess(OURS, other, name)
 
 
 def find_model(artifact: Artifact | Composite, given: Path | None = None) -> Path:

@@ -27,7 +27,7 @@ from autotune.host.machine import read_host
 from autotune.importer.onnx_model.load import load_model
 from autotune.interface import TensorSpec
 from autotune.runtime.serve_options import ServeOptions
-from autotune.validation.bench import OURS, Progress, check_engines, find_model, write_job
+from autotune.validation.bench import OURS, Progress, check_engines, find_model, is_artifact, start_engine, write_job
 from autotune.validation.bench_process import CpuMeter, EngineProcess, wait_until_quiet
 from autotune.validation.verify import random_inputs
 from costmodels.choices import choose
@@ -151,29 +151,24 @@ def bench_clients(
     """
     if rounds < 1 or not clients or min(clients) < 1:
         raise UsageError(f"rounds is {rounds} and clients are {list(clients)}; each must be at least 1")
-    ways = {name: (name,) if Path(name).is_dir() else choose("engine", name, WAYS) for name in against}
-    check_engines([name for name in ways if name in WAYS])
+    ways = {name: (name,) if is_artifact(name) else choose("engine", name, WAYS) for name in against}
+    check_engines(against)
     artifact = read_artifact(path) if kind_of(path) == KERNELS else read_composite(path)
     specs, threads = _smallest(artifact), _threads(artifact, options)
     with tempfile.TemporaryDirectory(prefix="tune-bench-") as temporary, ExitStack() as stack:
         feed = random_inputs(specs, 0)
         bound = None
-        if any(name in WAYS for name in ways):
+        if not all(map(is_artifact, ways)):
             bound = load_model(
                 find_model(artifact, model_path), {spec.name: spec.shape for spec in specs if spec.shape}
             )
         names = [OURS, *(way for each in ways.values() for way in each)]
-        folders: dict[str, Path] = {}  # one per artifact; engines read the model from ours
+        folder = Path(temporary)
+        write_job(folder, bound, feed, threads, str(path.resolve()), asdict(options))
         engines: list[EngineProcess] = []
         for number, name in enumerate(names):
             progress("starting engines", number, len(names))
-            foreign = name in ways and name not in WAYS
-            served = str(Path(name).resolve() if foreign else path.resolve())
-            if served not in folders:
-                folders[served] = Path(temporary) / str(number)
-                folders[served].mkdir()
-                write_job(folders[served], None if foreign else bound, feed, threads, served, asdict(options))
-            engines.append(stack.enter_context(EngineProcess(OURS if foreign else name, folders[served])))
+            engines.append(stack.enter_context(start_engine(name, folder, threads)))
         table = {
             (number, count): Served(name, engine.times.version, engine.times.precision, count)
             for count in clients

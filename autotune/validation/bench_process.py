@@ -70,18 +70,24 @@ class EngineTimes:
 
 
 class EngineProcess(AbstractContextManager["EngineProcess"]):
-    """An engine in a worker process; see ``bench_engine.py``."""
+    """An engine in a worker process; see ``bench_engine.py``.
 
-    def __init__(self, name: str, folder: Path) -> None:
-        self.name = name
-        self._server = ForkServerProcess(HANDLER, (name, str(folder)))
+    Args:
+        engine: which one.
+        folder: what it is to run.
+        name: in results and messages; None for the engine's.
+    """
+
+    def __init__(self, engine: str, folder: Path, name: str | None = None) -> None:
+        self.name = name or engine
+        self._server = ForkServerProcess(HANDLER, (engine, str(folder)))
         try:
             self._pool = WorkerPool(self._server, 1, tries=1)
             version, precision = self._answer(Load(timeout_s=START_TIMEOUT_S))
         except BaseException:  # whatever goes wrong, Ctrl-C too: the process must not stay
             self.close()
             raise
-        self.times = EngineTimes(name, version, precision)
+        self.times = EngineTimes(self.name, version, precision)
         self._usage = psutil.Process(self._pool.workers[0].pid)
 
     def __exit__(self, *exc: object) -> None:

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import shutil
 
 import numpy as np
 import onnx
@@ -10,6 +11,7 @@ import pytest
 
 from autotune.artifact.directory import read_artifact
 from autotune.artifact.known_models import remember_model
+from autotune.artifact.manifest import sealed
 from autotune.validation import bench as bench_module
 from autotune.validation import bench_process
 from autotune.validation.bench import BenchResult, bench, check_engines, find_model
@@ -125,6 +127,26 @@ def test_engines_take_turns_and_leave_no_process(tiny_built, hurried):
     assert result.model == "tiny.onnx"
     assert told[-1] == ("rounds", 2, 2)
     assert children() == before
+
+
+def test_another_artifact_is_an_engine_by_its_path(tiny_built, hurried, tmp_path):
+    """It needs no model, and its times have its own name."""
+    other = tmp_path / "other.tuned"
+    shutil.copytree(tiny_built.artifact, other)
+    result = bench(tiny_built.artifact, [str(other)], None, rounds=2)
+    assert [engine.name for engine in result.engines] == ["tune", str(other)]
+    assert len({engine.precision for engine in result.engines}) == 1
+    assert list(result.to_data()["speedup"]) == [str(other)]
+
+
+def test_an_artifact_with_other_inputs_is_refused(tiny_built, tmp_path):
+    other = tmp_path / "other.tuned"
+    shutil.copytree(tiny_built.artifact, other)
+    manifest = json.loads((other / "manifest.json").read_text())
+    manifest["inputs"][0]["shape"] = [2, *manifest["inputs"][0]["shape"][1:]]
+    (other / "manifest.json").write_text(sealed(manifest))
+    with pytest.raises(UsageError, match=r"other\.tuned takes other inputs than"):
+        bench(tiny_built.artifact, [str(other)], None, rounds=2)
 
 
 def test_no_peer_needs_no_model(tiny, hurried):

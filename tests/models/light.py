@@ -28,22 +28,26 @@ LIGHT = {
 FOLDER = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 
 
-def light(name: str, seed: int = 0, batch: int = 1) -> onnx.ModelProto:
-    """One of ``LIGHT`` (3×224×224, opset 9), with weights from ``seed``."""
+def light(name: str, seed: int = 0, batch: int | str = 1) -> onnx.ModelProto:
+    """One of ``LIGHT`` (3×224×224, opset 9), with weights from ``seed``; a name as batch leaves it open."""
     model = onnx.load(FOLDER / f"{LIGHT[name]}.onnx")
     if batch != 1:
         _rebatch(model, batch)
     return refill(model, seed)
 
 
-def _rebatch(model: onnx.ModelProto, batch: int) -> None:
+def _rebatch(model: onnx.ModelProto, batch: int | str) -> None:
     """Change the batch size that the files fix at 1: in inputs, outputs and reshapes (where 0 keeps a dimension)."""
     graph = model.graph
     weights = {tensor.name: tensor for tensor in graph.initializer}
     made = {node.output[0] for node in graph.node if node.op_type == "ConstantOfShape"}
     for value in (*graph.input, *graph.output):
         if value.name not in weights:
-            value.type.tensor_type.shape.dim[0].dim_value = batch
+            size = value.type.tensor_type.shape.dim[0]
+            if isinstance(batch, str):
+                size.dim_param = batch
+            else:
+                size.dim_value = batch
     for node in graph.node:
         if node.op_type == "Reshape" and node.input[0] not in weights.keys() | made:
             shape = numpy_helper.to_array(weights[node.input[1]]).copy()

@@ -5,6 +5,7 @@ import onnx
 import pytest
 
 from tests.models import MODELS, build, catalog, random_inputs, run_reference, save
+from tests.models.light import light
 
 HEAVY = {"alexnet", "vgg19", "zfnet512", "encoder", "encoder_b8", "resnet50_b8"}
 """Hundreds of megabytes of weights, or a batch: seconds each."""
@@ -61,3 +62,9 @@ def test_cached_file_is_made_once_and_outdated_ones_go(tmp_path, monkeypatch):
     stamp = path.stat().st_mtime_ns
     assert catalog.cached("tiny_mlp").stat().st_mtime_ns == stamp
     assert {file.name for file in tmp_path.iterdir()} == {path.name, "tiny_mlp-other-00000000.onnx", "mine.onnx"}
+
+
+def test_the_batch_of_a_light_model_can_be_left_open():
+    model = onnx.shape_inference.infer_shapes(light("squeezenet", batch="N"), strict_mode=True)
+    for value in (model.graph.input[0], model.graph.output[0]):
+        assert value.type.tensor_type.shape.dim[0].dim_param == "N"

@@ -14,7 +14,7 @@ from autotune.artifact.known_models import remember_model
 from autotune.artifact.manifest import sealed
 from autotune.validation import bench as bench_module
 from autotune.validation import bench_process
-from autotune.validation.bench import BenchResult, bench, check_engines, find_model
+from autotune.validation.bench import BenchResult, bench, check_engines, find_model, start_engine, write_job
 from autotune.validation.bench_process import EngineTimes
 from autotune.validation.verify import random_inputs
 from schedules.errors import ArtifactError, InstallError, ModelError, UsageError
@@ -137,6 +137,25 @@ def test_another_artifact_is_an_engine_by_its_path(tiny_built, hurried, tmp_path
     assert [engine.name for engine in result.engines] == ["tune", str(other)]
     assert len({engine.precision for engine in result.engines}) == 1
     assert list(result.to_data()["speedup"]) == [str(other)]
+
+
+def test_streams_and_batches_that_were_asked_for_are_not_the_other_artifacts(tmp_path, monkeypatch):
+    """A fake in place of the process, that keeps what it would run."""
+    started = []
+    monkeypatch.setattr(bench_module, "EngineProcess", lambda *args: started.append(args))
+    feed = {"x": np.zeros((1, 2), np.float32)}
+    for serve in (None, {"max_batch": 8, "streams": 2}):
+        folder = tmp_path / str(serve is None)
+        folder.mkdir()
+        write_job(folder, None, feed, 2, "ours.tuned", serve)
+        start_engine("onnxruntime", folder, 1)
+        start_engine(str(tmp_path), folder, 1)
+        (engine, own), (ours, other, name) = started[-2:]
+        assert (engine, own, ours, name) == ("onnxruntime", folder, "tune", str(tmp_path))
+        job = json.loads((other / "job.json").read_text())
+        want = {"threads": 1, "artifact": str(tmp_path.resolve()), "inputs": ["x"], "serve": serve and {}}
+        assert job == want
+        assert np.load(other / "inputs.npz")["arr_0"].shape == (1, 2)
 
 
 def test_an_artifact_with_other_inputs_is_refused(tiny_built, tmp_path):

@@ -198,8 +198,9 @@ def start_engine(name: str, folder: Path, threads: int) -> EngineProcess:
         return EngineProcess(name, folder)
     other = Path(tempfile.mkdtemp(dir=folder))
     job = json.loads((folder / "job.json").read_text())
-    serve = None if job["serve"] is None else {}  # streams and batches that were asked for are our artifact's
-    job |= {"threads": threads, "artifact": str(Path(name).resolve()), "serve": serve}
+    job |= {"threads": threads, "artifact": str(Path(name).resolve())}
+    if job["serve"] is not None:
+        job["serve"] = {}  # streams and batches that were asked for are our artifact's
     (other / "job.json").write_text(json.dumps(job))
     (other / "inputs.npz").hardlink_to(folder / "inputs.npz")
     return EngineProcess(OURS, other, name)

@@ -115,7 +115,7 @@ def _without_wrong_guesses(kernels: LaneKernels, plan: Plan, right: dict[tuple[s
     """``plan``, of which something is wrong, with untuned kernels in place of guesses whose own outputs are.
 
     Args:
-        right: what is known of guesses; added to.
+        right: (task, config) → whether the guess passed, of those that were checked; new ones are added.
     """
     assert kernels.measurer is not None
     wrong = set[str]()

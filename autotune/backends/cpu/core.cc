@@ -949,7 +949,7 @@ int tune_streams_run(tune_streams* streams, tune_request* request, int64_t timeo
   const tune_stream* stream = &streams->streams[request->stream];
   // It stays on its CPU, also when a thread that wakes up there takes its place for a moment.
   if (known && stream->cpu >= 0) pin(stream->cpu);
-  // The thread that left the stream to this one is still on the CPU, with an answer that would wait for a whole run.
+  // The thread that left the stream to this one may still be on the CPU: its answer would wait for a whole run.
   if (request->thread != 0) sched_yield();
   Share own;
   const bool sliced = take_long_slice(&own);

@@ -1,8 +1,8 @@
 """Putting an artifact in its place: whole or not at all, and never over anything else.
 
 That holds for a process that is killed too. The old and the new artifact change places in one step, where the file
-system can do that. What a dead process left beside an artifact is removed by the next one that writes there: whoever
-uses a scratch folder has it locked (``flock``), and the system frees the lock of a process that dies.
+system can do that. What a dead process left beside an artifact is removed by the next run: whoever uses a scratch
+folder has it locked (``flock``), and the system frees the lock of a process that dies.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def scratch_beside(out: Path) -> Iterator[Path]:
     check_place(out)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        _remove_abandoned(out)
+        remove_abandoned(out)
         folder, handle = _own_folder(out)
     except OSError as error:
         raise ArtifactError(f"cannot write beside {out} ({error.strerror}); name another --out") from error
@@ -157,7 +157,7 @@ def _release(folder: Path, handle: int | None) -> None:
         os.close(handle)
 
 
-def _remove_abandoned(out: Path) -> None:
+def remove_abandoned(out: Path) -> None:
     """Remove the folders that killed processes left beside ``out``; an old artifact in one is put back."""
     pattern = re.compile(rf"\.{re.escape(out.name)}-({ASIDE})?[a-z0-9_]{{8}}")
     for folder in out.absolute().parent.iterdir():

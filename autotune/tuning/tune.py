@@ -6,6 +6,7 @@ while and only a run needs: TVM, ONNX and what is built on them.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Iterable, Sequence
@@ -23,6 +24,7 @@ from autotune.artifact.known_runs import (
     write_note,
 )
 from autotune.artifact.plain_data import decode, encode
+from autotune.artifact.replacement import remove_abandoned
 from autotune.events import Observer, ignore
 from autotune.graph.lanes import device_of
 from autotune.host.machine import host_target
@@ -115,7 +117,11 @@ def _repeated(key: str, address: str, options: Options) -> Result | None:
     same = bool(note.log) and note.log == log_bytes(address)
     if not same and (options.effort == INSTANT or not _has_views(note.views, address)):
         return None
-    return _as_repeated(decode(Result, note.result))
+    result = _as_repeated(decode(Result, note.result))
+    with contextlib.suppress(OSError):  # nothing has to be written here
+        for part in result.parts or (result,):
+            remove_abandoned(part.artifact)
+    return result
 
 
 def _has_views(views: Iterable[LogView], address: str) -> bool:

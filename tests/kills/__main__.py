@@ -55,7 +55,7 @@ def main() -> int:
             what = f"{killed.victim} killed in {killed.phase}" if killed.victim else "ended by itself"
             print(f"{len(outcomes)}: {what}, {outcome.records} records", file=sys.stderr, flush=True)
             for problem in outcome.problems:
-                print(f"  {problem}", flush=True)
+                print(f"{len(outcomes)}, {what}: {problem}", flush=True)
     print("\n".join(table(outcomes)))
     return 1 if any(outcome.problems for outcome in outcomes) else 0
 

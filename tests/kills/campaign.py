@@ -329,9 +329,14 @@ class Campaign:
         elif was_there:
             wrong.append("the artifact is gone")
         if killed.events.finished:
-            left = sorted(path.name for path in self.out.parent.iterdir() if path != self.out)
-            wrong += [f"{name} is left beside the artifact" for name in left if killed.victim != "run"]
+            left = sorted(path for path in self.out.parent.iterdir() if path != self.out)
+            wrong += [f"{path.name} is left with {contents(path)}" for path in left if killed.victim != "run"]
         return wrong
+
+
+def contents(folder: Path) -> str:
+    """The files below ``folder``, for a message."""
+    return ", ".join(sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))) or "nothing"
 
 
 def close(ours: NDArray[np.float32], theirs: NDArray[np.float32]) -> bool:

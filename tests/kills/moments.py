@@ -95,7 +95,10 @@ class Place:
     @property
     def is_written(self) -> bool:
         """Whether a new artifact lies complete in a scratch folder."""
-        return any(True for _ in self.out.parent.glob(f".{self.out.name}-*/*/manifest.json"))
+        try:
+            return any(True for _ in self.out.parent.glob(f".{self.out.name}-*/*/manifest.json"))
+        except FileNotFoundError:  # a folder was removed while it was looked into
+            return False
 
 
 def inode(path: Path) -> int:

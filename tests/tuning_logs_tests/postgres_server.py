@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 
 import psutil
@@ -18,6 +19,9 @@ _WAIT_UNTIL_ALONE = """DO $$ BEGIN
     LOOP PERFORM pg_sleep(0.01); PERFORM pg_stat_clear_snapshot(); END LOOP;
 END $$"""
 DEBIAN = Path("/usr/lib/postgresql")
+
+GONE_S = 60.0
+"""Seconds after which a killed server's process is no longer waited for."""
 
 
 def program_folder() -> Path | None:
@@ -70,7 +74,11 @@ class PostgresServer:
             assert done.returncode == 0, output.read().decode()
 
     def start(self) -> None:
-        """Start it and wait until it answers."""
+        """Start it and wait until it answers; after it was killed, once the system has removed its process."""
+        told = self._folder / "data" / "postmaster.pid"
+        deadline = time.monotonic() + GONE_S
+        while told.exists() and psutil.pid_exists(int(told.read_text().split()[0])) and time.monotonic() < deadline:
+            time.sleep(0.05)
         options = f"-k {self._folder} -c listen_addresses='' -c fsync={self._fsync}"
         self._run("pg_ctl", "-D", self._data, "-o", options, "-l", str(self._folder / "log"), "-w", "start")
 

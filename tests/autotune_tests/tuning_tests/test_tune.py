@@ -214,6 +214,14 @@ def test_an_attachment_does_not_matter(tmp_path, model, measurers):
     assert tuning.REPEATED in tuning.tune(model, options(tmp_path)).reason
 
 
+def test_a_repeated_run_removes_what_a_killed_one_left(tmp_path, model, measurers):
+    artifact = tuning.tune(model, options(tmp_path)).artifact
+    left = artifact.parent / f".{artifact.name}-abcdefgh"
+    left.mkdir()
+    assert tuning.REPEATED in tuning.tune(model, options(tmp_path)).reason
+    assert not left.exists()
+
+
 def test_a_run_that_was_interrupted_goes_on(tmp_path, model, measurers, monkeypatch):
     with monkeypatch.context() as patch:
         measurer = FakeMeasurer()

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from tvm import relax, te, tirx, topi
 
-from autotune.importer.layouts import shuffles
+from autotune.importer.layouts import channel_orders
 from autotune.importer.layouts.layout_agnostic import (
     BINARY,
     SHARED_RULES,
@@ -67,22 +67,21 @@ def convolution(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value
         return _dot_convolution(layouts, found, form, shape) if str(call.ty.dtype) == form.sum else None
     if str(call.args[0].ty.dtype) != "float32":
         return None
-    value, weight, groups, block = found.value, found.weight, found.groups, layouts.block
-    image, dealt = (value, 0) if value.dealt is None else value.dealt
-    if dealt and (groups == 1 or found.is_depthwise):
-        weight = shuffles.before_shuffle(weight, dealt, axis=0 if found.is_depthwise else 1)
+    groups, block = found.groups, layouts.block
+    image, weight, order, shuffle = channel_orders.readable(
+        layouts, found.value, found.weight, groups, found.is_depthwise
+    )
     if found.is_depthwise:
         packed = layouts.constant(block_array(weight.transpose(1, 0, 2, 3), block)[0])
         out = layouts.emit_anchor("depthwise", depthwise, layouts.native(image), packed, *found.geometry)
-        return shuffles.after(value, out, shape) if dealt else Value(shape, native=out)
+        return channel_orders.ordered(out, order, shape)
     out_channels, per_group, _, _ = weight.shape
-    is_plain = image.native is None and image.channels < block
+    is_plain = not image.is_image and image.channels < block
     inner = 1 if is_plain else math.gcd(per_group, block)
     packed = layouts.constant(pack_conv(weight, block, inner, groups))
     grouped_channels = out_channels if groups > 1 else 0
     window = Window(_kernel_size(weight), *found.geometry)
-    in_place = dealt if groups > 1 else 0
-    compute = partial(conv2d, window=window, groups=groups, outputs=grouped_channels, dealt=in_place)
+    compute = partial(conv2d, window=window, groups=groups, outputs=grouped_channels, dealt=shuffle)
     read = layouts.plain(image) if is_plain else layouts.native(image)
     return Value(shape, native=layouts.emit_anchor("conv2d", compute, read, packed))
 
@@ -94,17 +93,21 @@ def _dot_convolution(layouts: TensorLayouts, found: Convolution, form: DotForm, 
     fill = 0
     if value.border is not None and not any(padding):
         value, padding, fill = value.border
+    order = None
+    if groups == 1 or found.is_depthwise:
+        value, weight, order, _ = channel_orders.readable(layouts, value, weight, groups, found.is_depthwise)
     geometry = strides, padding, dilation
     if found.is_depthwise:
         array, width = block_array(weight.transpose(1, 0, 2, 3), block)[0], 0
         if form is U8S8 and dilation[1] == 1 and weight.shape[3] > 1:
             array, width = pack_taps(array, form.depth), weight.shape[3]
         image, packed = layouts.native(value), layouts.constant(array)
-        return Value(shape, native=layouts.emit_anchor("depthwise", depthwise, image, packed, *geometry, fill, width))
+        out = layouts.emit_anchor("depthwise", depthwise, image, packed, *geometry, fill, width)
+        return channel_orders.ordered(out, order, shape)
     if groups > 1 and weight.shape[1] % form.depth:
         weight, groups = dense_filters(weight, groups), 1
     lanes, image = block, None
-    if value.native is None and value.channels < block:
+    if not value.is_image and value.channels < block:
         lanes = up(value.channels, form.depth)
         image = layouts.builder.emit_te(block_te, layouts.plain(value), lanes, primfunc_name_hint="block")
     elif groups == 1 and strides[1] == 1:
@@ -185,10 +188,10 @@ def elementwise(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value
     TVM would fuse the map's kernel behind the product that makes those numbers, whose tiles hold no map.
     """
     strict = str(call.op.name) in STRICT  # padded channels would become NaN
-    if not strict and (found := shuffles.elementwise(layouts, call, shape)) is not None:
+    if not strict and (found := channel_orders.elementwise(layouts, call, shape)) is not None:
         return found
     values = [layouts.value(arg) for arg in call.args]
-    native = [value is not None and value.native is not None for value in values]
+    native = [value is not None and value.is_image for value in values]
     sizes = [value.shape[2:] if value is not None and len(value.shape) == 4 else () for value in values]
     if not all(native) or (1, 1) not in sizes or shape[2:] == (1, 1) or str(call.op.name) not in BINARY:
         return binary(layouts, call, shape)
@@ -201,7 +204,7 @@ def elementwise(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value
 
 def alone(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
     """In the layout of the operand; before a shuffle rather than behind it."""
-    return shuffles.elementwise(layouts, call, shape) or unary(layouts, call, shape)
+    return channel_orders.elementwise(layouts, call, shape) or unary(layouts, call, shape)
 
 
 def layer_norm(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
@@ -229,8 +232,8 @@ def table(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | Non
 
     if value.is_matrix:
         return Value(shape, matrix=found(value.matrix))
-    if value.native is not None and len(shape) == 4:
-        return Value(shape, native=found(value.native))
+    if value.is_image and len(shape) == 4:
+        return Value(shape, native=found(layouts.native(value)))
     return Value(shape, plain=found(layouts.plain(value)))
 
 
@@ -245,7 +248,7 @@ def reshape(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | N
     if _keeps_columns(value, shape):
         matrix = layouts.matrix(value)
         return Value(shape, plain=matrix) if len(shape) == 2 else Value(shape, matrix=matrix)
-    if (found := shuffles.shuffled(layouts, call, shape)) is not None:
+    if (found := channel_orders.shuffled(layouts, call, shape)) is not None:
         return found
     if value.native is None or value.plain is not None or value.channels % layouts.block:
         return None
@@ -294,12 +297,26 @@ class Blocked(TensorLayouts):
         "relax.nn.pad": bordered,
         "relax.matmul": matrix_product,
         low_bit_layouts.CALL: low_bit_layouts.for_vectors,
+        "relax.concat": channel_orders.concatenated,
+        "relax.strided_slice": channel_orders.sliced,
         "relax.reshape": reshape,
         "relax.nn.layer_norm": layer_norm,
         "relax.take": table,
         **dict.fromkeys(BINARY | STRICT, elementwise),
         **dict.fromkeys(UNARY, alone),
     }
+
+    def plain(self, value: Value) -> relax.Expr:
+        """``value`` as ONNX has it."""
+        if value.plain is None and value.native is None and value.picked is not None:
+            value.plain = channel_orders.plain_image(self, value, value.picked)
+        return super().plain(value)
+
+    def native(self, value: Value) -> relax.Expr:
+        """``value``, an image, in blocks."""
+        if value.native is None and value.picked is not None:
+            value.native = channel_orders.native_image(self, value.picked, value.picked.order)
+        return super().native(value)
 
     def from_native(self, value: Value) -> relax.Expr:
         """Channels in their own axis again, without padding."""

@@ -55,9 +55,9 @@ def unary(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | Non
     if value is not None and value.is_matrix:
         args = [value.matrix, *(layouts.plain_expr(arg) for arg in call.args[1:])]
         return Value(shape, matrix=layouts.emit_like(call, args))
-    if value is None or value.native is None or len(shape) != 4:
+    if value is None or not value.is_image or len(shape) != 4:
         return None
-    args = [value.native, *(layouts.plain_expr(arg) for arg in call.args[1:])]
+    args = [layouts.native(value), *(layouts.plain_expr(arg) for arg in call.args[1:])]
     return Value(shape, native=layouts.emit_like(call, args))
 
 
@@ -157,9 +157,10 @@ def mean(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None
     over = tuple(int(axis) % len(value.shape) for axis in call.attrs.axis or ())
     if value.is_matrix and over == (len(value.shape) - 1,):
         return Value(shape, matrix=layouts.builder.emit(relax.op.mean(value.matrix, [1], keepdims=True)))
-    if value.is_matrix or value.native is None or over != (2, 3):
+    if value.is_matrix or not value.is_image or over != (2, 3):
         return None
-    return Value(shape, native=layouts.builder.emit(relax.op.mean(value.native, layouts.image_axes, keepdims=True)))
+    image = layouts.native(value)
+    return Value(shape, native=layouts.builder.emit(relax.op.mean(image, layouts.image_axes, keepdims=True)))
 
 
 def joined(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
@@ -176,19 +177,20 @@ def joined(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | No
 def images_taken(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
     """Some of several images, which stay as they are."""
     value, axes = layouts.value(call.args[0]), [int(axis) for axis in call.args[1]]
-    if value is None or value.native is None or len(shape) != 4 or axes != [0]:
+    if value is None or not value.is_image or len(shape) != 4 or axes != [0]:
         return None
-    return Value(shape, native=layouts.emit_like(call, [value.native, *call.args[1:]]))
+    return Value(shape, native=layouts.emit_like(call, [layouts.native(value), *call.args[1:]]))
 
 
 def images_added(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
     """Constant images before and behind those that there are."""
     value, attrs = layouts.value(call.args[0]), call.attrs
     first, *others = ([int(width) for width in attrs.pad_width[at : at + 2]] for at in range(0, 2 * len(shape), 2))
-    if value is None or value.native is None or len(shape) != 4 or any(map(any, others)):
+    if value is None or not value.is_image or len(shape) != 4 or any(map(any, others)):
         return None
-    widths = [*first, *[0] * 2 * (len(value.native.ty.shape) - 1)]
-    padded = relax.op.nn.pad(value.native, widths, str(attrs.pad_mode), float(attrs.pad_value))
+    image = layouts.native(value)
+    widths = [*first, *[0] * 2 * (len(image.ty.shape) - 1)]
+    padded = relax.op.nn.pad(image, widths, str(attrs.pad_mode), float(attrs.pad_value))
     return Value(shape, native=layouts.builder.emit(padded))
 
 

@@ -53,7 +53,7 @@ def shape_of(expr: relax.Expr) -> Shape | None:
 
 
 def channel_shuffle(image: relax.Expr, shape: Shape, groups: int) -> relax.Expr:
-    """(n, C, h, w) with its channels in the order of ``Value.dealt``."""
+    """(n, C, h, w) with the first channel of every group, then the second of every group, and so on."""
     n, channels, *rest = shape
     split = relax.op.reshape(image, (n, groups, channels // groups, *rest))
     return relax.op.reshape(relax.op.permute_dims(split, [0, 2, 1, 3, 4]), shape)
@@ -78,6 +78,31 @@ def elements(constant: GenericConst) -> Array:
 
 
 @dataclass(eq=False)
+class Picked:
+    """Channels of images.
+
+    Attributes:
+        parts: native images of one size, each of them once.
+        order: (channels,) which of the parts' channels each of them is, counted over all parts.
+        ascending: a native image of the same channels in the order of the parts, once it is emitted.
+    """
+
+    parts: tuple[Value, ...]
+    order: Array
+    ascending: relax.Expr | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether these are all parts side by side."""
+        return np.array_equal(self.order, np.arange(sum(part.channels for part in self.parts)))
+
+    @property
+    def is_permutation(self) -> bool:
+        """Whether these are all channels of one image, each of them once."""
+        return len(self.parts) == 1 and np.array_equal(np.sort(self.order), np.arange(self.parts[0].channels))
+
+
+@dataclass(eq=False)
 class Value:
     """One tensor of the old program, in the layouts in which the new program has it.
 
@@ -89,8 +114,7 @@ class Value:
         matrix: all axes but the last as one: what dense layers make.
         border: an image, top, left, bottom and right of what lies around it in this one, and the number there: a
             padding that is not emitted yet.
-        dealt: an image with a native layout and a number of groups: its channels, the first of every group, then the
-            second of every group, and so on: a channel shuffle that is not emitted yet.
+        picked: channels of native images: splits, concatenations and shuffles that are not emitted yet.
     """
 
     shape: Shape
@@ -99,12 +123,17 @@ class Value:
     view: tuple[relax.Expr, tuple[int, ...]] | None = None
     matrix: relax.Expr | None = None
     border: tuple[Value, tuple[int, int, int, int], int] | None = None
-    dealt: tuple[Value, int] | None = None
+    picked: Picked | None = None
 
     @property
     def channels(self) -> int:
         """Logical channels of a rank-4 tensor."""
         return self.shape[1]
+
+    @property
+    def is_image(self) -> bool:
+        """Whether the tensor exists as native images, or as channels of such."""
+        return self.native is not None or self.picked is not None
 
     @property
     def is_matrix(self) -> bool:
@@ -205,9 +234,6 @@ class TensorLayouts(ABC):
             source, (top, left, bottom, right), fill = value.border
             width = [0, 0, 0, 0, top, bottom, left, right]
             value.plain = self.builder.emit(relax.op.nn.pad(self.plain(source), width, pad_value=fill))
-        elif value.plain is None and value.dealt is not None:
-            source, groups = value.dealt
-            value.plain = self.builder.emit(channel_shuffle(self.plain(source), source.shape, groups))
         elif value.plain is None and value.matrix is not None:
             value.plain = self.builder.emit(relax.op.reshape(value.matrix, value.shape))
         elif value.plain is None:
@@ -242,9 +268,9 @@ class TensorLayouts(ABC):
         return self.kernels.get(expr, expr) if isinstance(expr, GlobalVar) else expr
 
     def is_native(self, expr: relax.Expr) -> bool:
-        """Whether ``expr`` is an image that exists in the target's layout."""
+        """Whether ``expr`` is an image in the target's layout, or made of such."""
         value = self.value(expr)
-        return value is not None and value.native is not None
+        return value is not None and value.is_image
 
     def emit_like(self, call: relax.Call, operands: list[relax.Expr]) -> relax.Expr:
         """``call``'s operation on other operands."""

@@ -43,6 +43,7 @@ class AssemblyText:
         self._symbol = symbol
         self._lines: list[str] = []
         self._constants: dict[int, str] = {}
+        self._tables: dict[bytes, str] = {}
         self._data: list[str] = []
         self._labels = 0
 
@@ -67,6 +68,10 @@ class AssemblyText:
         """As ``constant``, of a number of 32 bits."""
         name = self._constants.setdefault(bits, f".Lc{len(self._constants)}")
         return f"dword ptr [rip+{name}]{{1to16}}"
+
+    def table(self, content: bytes) -> str:
+        """The label of these bytes among the constants."""
+        return self._tables.setdefault(content, f".Lt{len(self._tables)}")
 
     @contextmanager
     def repeated(self, register: str, count: int) -> Iterator[None]:
@@ -182,6 +187,7 @@ class AssemblyText:
     def text(self) -> str:
         """The whole file."""
         constants = [line for bits, name in self._constants.items() for line in (f"{name}:", f".long {bits}")]
+        constants += [line for content, name in self._tables.items() for line in (f"{name}:", _bytes(content))]
         hooks = [line for name in HOOKS for line in _hook(name)]
         head = [".intel_syntax noprefix", ".text"]
         data = [".section .rodata", ".p2align 2", *constants, *self._data]
@@ -189,6 +195,10 @@ class AssemblyText:
         # As compilers lay it out: labels at the margin, then instructions, then operands.
         laid_out = [line if line.endswith(":") else "\t" + line.replace(" ", "\t", 1) for line in lines]
         return "\n".join([*laid_out, ""])
+
+
+def _bytes(content: bytes) -> str:
+    return f".byte {', '.join(map(str, content))}"
 
 
 def _hook(name: str) -> list[str]:

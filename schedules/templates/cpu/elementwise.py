@@ -9,6 +9,7 @@ an expression that reads its argument three times); loops are fused and split in
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 from tvm import s_tir, tirx
@@ -16,7 +17,9 @@ from tvm import s_tir, tirx
 from schedules.config import Config
 from schedules.space import Columns, Knob, Space
 from schedules.target import Target
+from schedules.templates.assembly.channel_assembly import ChannelPicksAssembly
 from schedules.templates.assembly.elementwise_assembly import ConcatAssembly, ElementwiseAssembly
+from schedules.templates.common.channel_picks import picked_order
 from schedules.templates.common.concat import concat_axis
 from schedules.templates.common.ranking import ranked
 from schedules.templates.common.structure import (
@@ -52,17 +55,21 @@ class ElementwiseTemplate(OneAlgorithm[Anchor]):
             extents(block, REDUCE) or not isinstance(block.body, tirx.BufferStore) for block in blocks
         ):
             return None
-        return about_last(blocks, parameter_shapes(func))
+        anchor = about_last(blocks, parameter_shapes(func))
+        return anchor if picked_order(func) is None else replace(anchor, geometry={"picked": True})
 
     def space(self, anchor: Anchor, target: Target) -> Space:
         """Vector length and number of parallel chunks; a small tensor may stay on one thread."""
         size = math.prod(anchor.spatial)
         lanes = target.lanes()
         vectors = tuple(v for v in (1, lanes // 2, lanes, 2 * lanes, 4 * lanes) if v and size % v == 0)
+        unrolled: tuple[int, ...] = (1, 4)
+        if "picked" in anchor.geometry and lanes in vectors:  # a vector is what a permutation makes
+            vectors, unrolled = (lanes,), (1,)
         chunks = tuple(
             dict.fromkeys(c for c in (1, target.threads, 4 * target.threads, 16 * target.threads) if c <= size)
         )
-        knobs = (Knob("vector", vectors), Knob("chunks", chunks), Knob("unroll", (1, 4)))
+        knobs = (Knob("vector", vectors), Knob("chunks", chunks), Knob("unroll", unrolled))
 
         def derive(columns: Columns) -> Columns:
             return {"grain": np.log2(size / columns["chunks"])}
@@ -81,6 +88,9 @@ class ElementwiseTemplate(OneAlgorithm[Anchor]):
         axis = concat_axis(func)
         if axis is not None:
             return ConcatAssembly(func, axis, config, target, symbol).text()
+        order = picked_order(func)
+        if order is not None:
+            return ChannelPicksAssembly(func, order, config, target, symbol).text()
         return ElementwiseAssembly(func, anchor, config, target, symbol).text()
 
     def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:

@@ -1,0 +1,98 @@
+"""Images made of some channels of other images, in any order, all blocked by channels: as a kernel of its own.
+
+Splits, concatenations and shuffles of channels that do not keep whole blocks, one behind another, are one such kernel.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+from tvm import te, tirx
+
+from schedules.templates.common.structure import blocks_in_order
+
+OP = "channel_picks"
+
+PERIODS = (1, 2, 3, 4, 8)
+"""Distances of channels whose sources are tried to be neighbours: shuffles of so many groups."""
+
+MOST_RUNS = 32
+"""Runs of neighbours that a kernel may have: code generation sees each of them. Heuristic, not measured."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """Channels ``start``, ``start + period`` … , ``count`` of them, which are channels ``first``, ``first + 1`` …"""
+
+    start: int
+    period: int
+    count: int
+    first: int
+
+
+def runs_of(order: Sequence[int], ends: Sequence[int] = ()) -> tuple[Run, ...]:
+    """``order`` as runs, by the one of ``PERIODS`` that needs the fewest.
+
+    Args:
+        ends: channels of the parts before which a run ends.
+    """
+    channels = np.asarray(order)
+    return min((_runs(channels, ends, period) for period in PERIODS if period <= len(channels)), key=len)
+
+
+def _runs(order: NDArray[np.int64], ends: Sequence[int], period: int) -> tuple[Run, ...]:
+    found = []
+    for offset in range(period):
+        taken = order[offset::period]
+        breaks = (np.diff(taken) != 1) | np.isin(taken[1:], ends)
+        starts = [0, *(np.flatnonzero(breaks) + 1).tolist(), len(taken)]
+        for start, end in pairwise(starts):
+            found.append(Run(offset + start * period, period, end - start, int(taken[start])))
+    return tuple(found)
+
+
+def pick_channels(parts: list[te.Tensor], order: Sequence[int]) -> te.Tensor:
+    """The channels ``order`` of ``parts``.
+
+    Args:
+        parts: (n, B, h, w, b) with equal n, h, w and b.
+        order: for each channel of the result which one of the parts' it is, counted over all blocks of all parts; a
+            multiple of b.
+
+    Returns:
+        (n, len(order) / b, h, w, b).
+    """
+    n, _, height, width, block = parts[0].shape
+    lanes = int(block)
+    ends = np.cumsum([int(part.shape[1]) * lanes for part in parts])
+    runs = runs_of(order, ends.tolist())
+
+    def element(n: tirx.Var, c: tirx.Var, h: tirx.Var, w: tirx.Var, b: tirx.Var) -> tirx.Expr:
+        channel = c * lanes + b
+        value: tirx.Expr | None = None
+        for run in reversed(runs):
+            number = int(np.searchsorted(ends, run.first, side="right"))
+            start, first = run.start // run.period, run.first - (int(ends[number - 1]) if number else 0)
+            turn = channel // run.period
+            at = turn + (first - start)
+            taken = parts[number][n, at // lanes, h, w, at % lanes]
+            within = tirx.all(channel % run.period == run.start % run.period, turn >= start, turn < start + run.count)
+            value = taken if value is None else tirx.if_then_else(within, taken, value)
+        return value
+
+    attrs = {"tune.anchor": OP, "tune.geometry": json.dumps({"order": [int(channel) for channel in order]})}
+    shape = (n, len(order) // lanes, height, width, lanes)
+    return te.compute(shape, element, name="channel_picks", attrs=attrs)
+
+
+def picked_order(func: tirx.PrimFunc) -> tuple[int, ...] | None:
+    """The order, if ``func`` does nothing but pick channels."""
+    blocks = blocks_in_order(func)
+    if len(blocks) != 1 or str(blocks[0].annotations.get("tune.anchor", "")) != OP:
+        return None
+    return tuple(json.loads(str(blocks[0].annotations["tune.geometry"]))["order"])

@@ -179,6 +179,8 @@ class Campaign:
             outcome = self.examined(victim, self.rng.choice(PHASES if victim == "run" else WORKING))
             done += bool(outcome.killed.victim)
             yield outcome
+            if not outcome.killed.victim and not outcome.records:
+                self.begin_log()
         yield self.examined("", "")
 
     def measured_twice(self) -> None:
@@ -187,6 +189,8 @@ class Campaign:
 
     def begin_log(self) -> None:
         """Go on with an empty log: the spaces of small models end."""
+        if self.server:
+            self.log = self.server.new_database()
         for path in self.folder.glob("log.db*"):
             path.unlink()
         self.stored, self.twice = set(), False

@@ -19,7 +19,7 @@ from autotune.importer.program import Program
 from autotune.measure.measurer import Candidate, MeasurementBackend, symbol_of
 from schedules.lower import load_program, tvm_target
 from schedules.target import Target
-from schedules.templates.common.concat import concat_axis
+from schedules.templates.common.movements import concat_axis
 from schedules.templates.cpu.passes import workspaces_of
 
 # What compile_relax would add needs passes that the CPU backend does not have; this list is what works after FuseTIR.

@@ -12,7 +12,6 @@ from autotune.importer.operators import (  # noqa: F401  # importing them fills 
     control,
     deformable,
     elementwise_ops,
-    integer_products,
     limits,
     minifloat,
     moving,
@@ -29,6 +28,7 @@ from autotune.importer.operators.classical import (  # noqa: F401  # as above
     training_steps,
     tree_ensembles,
 )
+from autotune.importer.operators.contractions import einsum, integer_products  # noqa: F401  # as above
 from autotune.importer.operators.dynamic import sequence_values, suppression  # noqa: F401  # as above
 
 __all__ = ["EXPANDED", "import_graph"]

@@ -10,7 +10,7 @@ DequantizeLinear, s and z are scales and zero points:
     OneType    int8 tensors become uint8 ones of zero point z + 128, or uint8 ones int8: as instructions multiply them
 
 What is left of Q and DQ is arithmetic on single elements (``operators/quantised.py``), which is fused into the products
-before and behind it. The products become kernels in ``operators/integer_products.py``.
+before and behind it. The products become kernels in ``operators/contractions/integer_products.py``.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ from autotune.importer.layouts.tensor_layouts import (
     operator_name,
 )
 from autotune.importer.low_bits import low_bit_layouts
-from schedules.templates.common.concat import concat
+from schedules.templates.common.movements import concat
 from schedules.templates.common.windows import Window
 from schedules.templates.cpu.batch_matmul import batch_matmul
 from schedules.templates.cpu.conv2d import conv2d

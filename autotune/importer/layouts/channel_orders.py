@@ -22,7 +22,7 @@ from autotune.importer.layouts.tensor_layouts import (
     channel_shuffle,
     shape_of,
 )
-from schedules.templates.common.channel_picks import MOST_RUNS, pick_channels, runs_of
+from schedules.templates.common.movements import MOST_RUNS, pick_channels, runs_of
 
 SWAPPED = (0, 2, 1, 3, 4)
 """Axes of (n, groups, channels of one, h, w) where a shuffle exchanges the two parts of the channels."""

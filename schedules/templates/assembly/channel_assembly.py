@@ -1,4 +1,4 @@
-"""Channels picked from blocked images, in AVX-512 (``common/channel_picks.py`` says what is computed).
+"""Channels picked from blocked images, in AVX-512 (``common/movements.py`` says what is computed).
 
 A job is a range of the pixels, of every image and every block of the result:
 

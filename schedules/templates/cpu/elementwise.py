@@ -19,8 +19,7 @@ from schedules.space import Columns, Knob, Space
 from schedules.target import Target
 from schedules.templates.assembly.channel_assembly import ChannelPicksAssembly
 from schedules.templates.assembly.elementwise_assembly import ConcatAssembly, ElementwiseAssembly
-from schedules.templates.common.channel_picks import picked_order
-from schedules.templates.common.concat import concat_axis
+from schedules.templates.common.movements import concat_axis, picked_order
 from schedules.templates.common.ranking import ranked
 from schedules.templates.common.structure import (
     REDUCE,

@@ -13,7 +13,7 @@ from autotune.importer.program import import_program
 from autotune.measure.measurer import symbol_of
 from schedules.lower import BASELINE, load_program
 from schedules.target import Target
-from schedules.templates.common.concat import concat_axis
+from schedules.templates.common.movements import concat_axis
 
 TARGET = Target("llvm", "avx2", "haswell", threads=1)
 

@@ -9,7 +9,7 @@ from tvm import te, tirx
 
 from schedules.lower import assembly, claim
 from schedules.target import Target
-from schedules.templates.common.channel_picks import pick_channels
+from schedules.templates.common.movements import pick_channels
 from tests.schedules_tests.programs import Array, Shape, from_te
 from tests.schedules_tests.templates_tests.assembly_tests.assembled import (
     SYMBOL,

@@ -11,7 +11,7 @@ from tvm import te, tirx
 
 from schedules.lower import assembly, claim
 from schedules.target import Target
-from schedules.templates.common.concat import concat
+from schedules.templates.common.movements import concat
 from tests.schedules_tests.programs import Array, Shape, from_te
 from tests.schedules_tests.templates_tests.assembly_tests.assembled import (
     SYMBOL,

@@ -1,6 +1,9 @@
-"""Images made of some channels of other images, in any order, all blocked by channels: as a kernel of its own.
+"""Kernels that only move: concatenations, and images made of some channels of others, in any order.
 
-Splits, concatenations and shuffles of channels that do not keep whole blocks, one behind another, are one such kernel.
+A concatenation is a kernel of its own, so that an executor can leave it out and have its parts written in place. Where
+it does run (an input among its parts, or a part with two places), the elementwise template schedules it.
+
+Splits, concatenations and shuffles of channels that do not keep whole blocks, one behind another, are one kernel too.
 """
 
 from __future__ import annotations
@@ -16,13 +19,42 @@ from tvm import te, tirx
 
 from schedules.templates.common.structure import blocks_in_order
 
-OP = "channel_picks"
+CONCAT, PICKS = "concat", "channel_picks"
+"""The marks of the two."""
 
 PERIODS = (1, 2, 3, 4, 8)
 """Distances of channels whose sources are tried to be neighbours: shuffles of so many groups."""
 
 MOST_RUNS = 32
 """Runs of neighbours that a kernel may have: code generation sees each of them. Heuristic, not measured."""
+
+
+def concat(parts: list[te.Tensor], axis: int) -> te.Tensor:
+    """Tensors that differ along ``axis`` only, one after the other."""
+    sizes = [int(part.shape[axis]) for part in parts]
+    shape = list(parts[0].shape)
+    shape[axis] = sum(sizes)
+
+    def element(*index: tirx.Var) -> tirx.Expr:
+        position = index[axis]
+        start = sum(sizes) - sizes[-1]
+        value = parts[-1][(*index[:axis], position - start, *index[axis + 1 :])]
+        for part, size in zip(reversed(parts[:-1]), reversed(sizes[:-1]), strict=True):
+            start -= size
+            taken = part[(*index[:axis], position - start, *index[axis + 1 :])]
+            value = tirx.if_then_else(position < start + size, taken, value)
+        return value
+
+    attrs = {"tune.anchor": CONCAT, "tune.geometry": json.dumps({"axis": axis})}
+    return te.compute(shape, element, name="concat", attrs=attrs)
+
+
+def concat_axis(func: tirx.PrimFunc) -> int | None:
+    """The axis, if ``func`` does nothing but concatenate."""
+    blocks = blocks_in_order(func)
+    if len(blocks) != 1 or str(blocks[0].annotations.get("tune.anchor", "")) != CONCAT:
+        return None
+    return int(json.loads(str(blocks[0].annotations["tune.geometry"]))["axis"])
 
 
 @dataclass(frozen=True)
@@ -85,7 +117,7 @@ def pick_channels(parts: list[te.Tensor], order: Sequence[int]) -> te.Tensor:
             value = taken if value is None else tirx.if_then_else(within, taken, value)
         return value
 
-    attrs = {"tune.anchor": OP, "tune.geometry": json.dumps({"order": [int(channel) for channel in order]})}
+    attrs = {"tune.anchor": PICKS, "tune.geometry": json.dumps({"order": [int(channel) for channel in order]})}
     shape = (n, len(order) // lanes, height, width, lanes)
     return te.compute(shape, element, name="channel_picks", attrs=attrs)
 
@@ -93,6 +125,6 @@ def pick_channels(parts: list[te.Tensor], order: Sequence[int]) -> te.Tensor:
 def picked_order(func: tirx.PrimFunc) -> tuple[int, ...] | None:
     """The order, if ``func`` does nothing but pick channels."""
     blocks = blocks_in_order(func)
-    if len(blocks) != 1 or str(blocks[0].annotations.get("tune.anchor", "")) != OP:
+    if len(blocks) != 1 or str(blocks[0].annotations.get("tune.anchor", "")) != PICKS:
         return None
     return tuple(json.loads(str(blocks[0].annotations["tune.geometry"]))["order"])

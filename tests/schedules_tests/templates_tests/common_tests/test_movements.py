@@ -1,4 +1,4 @@
-"""Channels of several blocked images in any order: the runs that they are, and the numbers."""
+"""Concatenations, and channels of blocked images in any order: their numbers, and by what they are recognised."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from tvm import te
 
 from schedules.lower import BASELINE
 from schedules.target import Target
-from schedules.templates.common.channel_picks import Run, pick_channels, picked_order, runs_of
+from schedules.templates.common.movements import Run, concat, concat_axis, pick_channels, picked_order, runs_of
 from tests.schedules_tests.cases import CASES
 from tests.schedules_tests.programs import from_te, inputs, run
 
-SIZES = ((2, 2, 3, 4, 8), (2, 1, 3, 4, 8), (2, 3, 3, 4, 8))
+IMAGES = ((2, 2, 3, 4, 8), (2, 1, 3, 4, 8), (2, 3, 3, 4, 8))
 SHUFFLED = np.arange(48).reshape(2, 24).T.reshape(-1)
 
 ORDERS = {
@@ -26,7 +26,7 @@ ORDERS = {
 
 
 def picks(order):
-    parts = [te.placeholder(size, name=f"p{index}") for index, size in enumerate(SIZES)]
+    parts = [te.placeholder(size, name=f"p{index}") for index, size in enumerate(IMAGES)]
     return from_te(*parts, pick_channels(parts, order))
 
 
@@ -50,3 +50,22 @@ def test_runs_are_as_few_as_can_be() -> None:
 def test_only_picks_have_an_order() -> None:
     assert picked_order(picks(ORDERS["any"])) == tuple(ORDERS["any"])
     assert all(picked_order(case.func) is None for case in CASES[:3])
+
+
+SIZES = ((2, 3, 4), (2, 1, 4), (2, 5, 4))
+
+
+def joined() -> object:
+    parts = [te.placeholder(size, name=f"p{index}") for index, size in enumerate(SIZES)]
+    return from_te(*parts, concat(parts, 1))
+
+
+def test_parts_lie_one_after_the_other() -> None:
+    given = inputs(joined())
+    found = run(joined(), BASELINE, Target("llvm", isa="avx2"), given)
+    np.testing.assert_array_equal(found, np.concatenate(given, 1))
+
+
+def test_only_a_concatenation_has_an_axis() -> None:
+    assert concat_axis(joined()) == 1
+    assert all(concat_axis(case.func) is None for case in CASES[:3])

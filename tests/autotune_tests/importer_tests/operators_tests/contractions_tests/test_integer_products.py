@@ -5,7 +5,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from autotune.importer.conversion.bounds import bounded
-from autotune.importer.operators.integer_products import BIAS, with_biases
+from autotune.importer.operators.contractions.integer_products import BIAS, with_biases
 from tests.autotune_tests.importer_tests.built import multiply_bytes_as, run_ours
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value
 

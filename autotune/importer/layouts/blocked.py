@@ -6,11 +6,11 @@ Channels that b does not divide are padded with zeros; zero weights cancel whate
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, ClassVar
 
-from tvm import relax, te, tirx, topi
+from tvm import relax, topi
 
 from autotune.importer.layouts import channel_orders
 from autotune.importer.layouts.layout_agnostic import (
@@ -44,9 +44,11 @@ from autotune.importer.layouts.tensor_layouts import (
     TensorLayouts,
     Value,
     operator_name,
+    shape_of,
 )
 from autotune.importer.low_bits import low_bit_layouts
-from schedules.templates.common.movements import concat
+from schedules.templates.assembly.block_assembly import SIDE
+from schedules.templates.common.movements import concat, from_blocks, to_blocks
 from schedules.templates.common.windows import Window
 from schedules.templates.cpu.batch_matmul import batch_matmul
 from schedules.templates.cpu.conv2d import conv2d
@@ -109,7 +111,7 @@ def _dot_convolution(layouts: TensorLayouts, found: Convolution, form: DotForm, 
     lanes, image = block, None
     if not value.is_image and value.channels < block:
         lanes = up(value.channels, form.depth)
-        image = layouts.builder.emit_te(block_te, layouts.plain(value), lanes, primfunc_name_hint="block")
+        image = layouts.builder.emit_te(to_blocks, layouts.plain(value), lanes, primfunc_name_hint="block")
     elif groups == 1 and strides[1] == 1:
         form = layouts.pair_form(form) or form
     inner = math.gcd(up(weight.shape[1], form.depth), lanes)
@@ -218,7 +220,18 @@ def layer_norm(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value 
     return Value(shape, matrix=layouts.builder.emit(made))
 
 
-def table(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
+def taken(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
+    """Rows or columns of an image at constant places, as resizing takes them, and tables of a byte's function."""
+    value, places = layouts.value(call.args[0]), layouts.array(call.args[1])
+    if value is None or not value.is_image or places is None or call.attrs.axis is None:
+        return _table(layouts, call, shape)
+    if len(shape) != 4 or places.ndim != 1 or int(call.attrs.axis) % 4 not in (2, 3):
+        return None
+    image = relax.op.take(layouts.native(value), layouts.constant(places), int(call.attrs.axis) % 4, call.attrs.mode)
+    return Value(shape, native=layouts.builder.emit(image))
+
+
+def _table(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
     """A table of a byte's function, in the layout of the bytes; other gathers take plain tensors."""
     array, value = layouts.array(call.args[0]), layouts.value(call.args[1])
     if array is None or value is None or array.shape != (SIZE,) or array.dtype.itemsize != 1 or value.shape != shape:
@@ -264,26 +277,9 @@ def _keeps_columns(value: Value, shape: Shape) -> bool:
     return value.shape[-1] == shape[-1] and (value.matrix is not None or 2 in (len(value.shape), len(shape)))
 
 
-def block_te(x: Any, block: int) -> Any:
-    """``packing.block_array`` as a compute, padded channels 0."""
-    n, channels, height, width = x.shape
-    blocks = -(-int(channels) // block)
-
-    def element(n: tirx.Var, c: tirx.Var, h: tirx.Var, w: tirx.Var, b: tirx.Var) -> tirx.Expr:
-        value = x[n, c * block + b, h, w]
-        if int(channels) % block == 0:
-            return value
-        return tirx.if_then_else(c * block + b < channels, value, tirx.const(0, x.dtype))
-
-    return te.compute((n, blocks, height, width, block), element, name="block")
-
-
-def unblock_te(x: Any, channels: int) -> Any:
-    """(n, C/b, h, w, b) → (n, C, h, w), dropping padded channels."""
-    n, _, height, width, block = x.shape
-    return te.compute(
-        (n, channels, height, width), lambda n, c, h, w: x[n, c // block, h, w, c % block], name="unblock"
-    )
+FEW_PIXELS = 64
+"""Pixels of an image up to which its way into blocks and back is fused with what surrounds it. Heuristic, not measured:
+beyond, a kernel of its own turns tiles in registers, where one of several steps moves numbers one by one."""
 
 
 class Blocked(TensorLayouts):
@@ -301,7 +297,7 @@ class Blocked(TensorLayouts):
         "relax.strided_slice": channel_orders.sliced,
         "relax.reshape": reshape,
         "relax.nn.layer_norm": layer_norm,
-        "relax.take": table,
+        "relax.take": taken,
         **dict.fromkeys(BINARY | STRICT, elementwise),
         **dict.fromkeys(UNARY, alone),
     }
@@ -320,11 +316,18 @@ class Blocked(TensorLayouts):
 
     def from_native(self, value: Value) -> relax.Expr:
         """Channels in their own axis again, without padding."""
-        return self.builder.emit_te(unblock_te, value.native, value.channels, primfunc_name_hint="unblock")
+        return self._between_blocks(from_blocks, value.native, value.channels)
 
     def to_native(self, plain: relax.Expr) -> relax.Expr:
         """Blocked, padded with zeros."""
-        return self.builder.emit_te(block_te, plain, self.block, primfunc_name_hint="block")
+        return self._between_blocks(to_blocks, plain, self.block)
+
+    def _between_blocks(self, compute: Callable[..., Any], image: relax.Expr, size: int) -> relax.Expr:
+        """``compute`` of an image, a kernel of its own where that is the faster way."""
+        alone = self.block == SIDE and math.prod((shape_of(image) or ())[2:4]) > FEW_PIXELS
+        attrs = {"op_pattern": OPAQUE_PATTERN} if alone else None
+        name = "block" if compute is to_blocks else "unblock"
+        return self.builder.emit_te(compute, image, size, primfunc_name_hint=name, primfunc_attrs=attrs)
 
     def native_constant(self, array: Array, fill: float) -> relax.Expr:
         """Blocked; a single channel stays one, and broadcasts."""

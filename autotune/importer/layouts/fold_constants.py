@@ -39,8 +39,15 @@ _BINARY: dict[str, Callable[[Array, Array], Array]] = {
     "relax.add": np.add,
     "relax.subtract": np.subtract,
     "relax.multiply": np.multiply,
-    "relax.divide": lambda a, b: (a / b) if a.dtype.kind == "f" else a,
+    "relax.divide": np.divide,
 }
+_OF_INTEGERS: dict[str, Callable[[Array, Array], Array]] = {
+    "relax.add": np.add,
+    "relax.subtract": np.subtract,
+    "relax.multiply": np.multiply,
+    "relax.less": np.less,
+}
+"""As of places in tensors that count from the end where they are negative."""
 
 
 def fold_call(call: relax.Call, args: list[Array | None], shape: tuple[int, ...], dtype: str) -> Array | None:
@@ -68,8 +75,10 @@ def fold_call(call: relax.Call, args: list[Array | None], shape: tuple[int, ...]
         result = np.broadcast_to(first, shape)
     elif name in _UNARY:
         result = _UNARY[name](first)
-    elif name in _BINARY and args[1] is not None and first.dtype.kind == "f":
-        result = _BINARY[name](first, args[1])
+    elif name == "relax.where" and args[1] is not None and args[2] is not None:
+        result = np.where(first, args[1], args[2])
+    elif name in (binary := _BINARY if first.dtype.kind == "f" else _OF_INTEGERS) and args[1] is not None:
+        result = binary[name](first, args[1])
     if result is None or result.shape != shape:
         return None
     return result.astype(numpy_type(dtype), copy=False)

@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
+from tvm import relax
+from tvm.ir import GenericConst
+from tvm.relax.frontend.onnx import onnx_frontend
 
 from autotune.importer.conversion.emit import INT64, Emit, Node
-from autotune.importer.conversion.registry import rewrites
+from autotune.importer.conversion.registry import Inputs, converts, rewrites
+from autotune.importer.layouts.tensor_layouts import shape_of
+
+
+@converts("Gather")
+def gather(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
+    """Constant places are counted from the start here; Relax's importer has them counted when the model runs."""
+    data, indices = inputs[:2]
+    axis = int(attrs.get("axis", 0))
+    shape = None if data is None or isinstance(data, GenericConst | relax.ShapeExpr) else shape_of(data)
+    if not isinstance(indices, GenericConst) or shape is None:
+        native = onnx_frontend._get_convert_map()["Gather"].get_converter(opset)
+        return native(bb, onnx_frontend.onnx_input(inputs), attrs, [{}, {}])
+    places = indices.value.numpy()
+    return relax.op.take(data, relax.const(np.where(places < 0, places + shape[axis], places)), axis)
 
 
 @rewrites("Pad")

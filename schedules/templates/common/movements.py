@@ -1,4 +1,4 @@
-"""Kernels that only move: concatenations, and images made of some channels of others, in any order.
+"""Kernels that only move: concatenations, images made of some channels of others, and into blocks of channels and back.
 
 A concatenation is a kernel of its own, so that an executor can leave it out and have its parts written in place. Where
 it does run (an input among its parts, or a part with two places), the elementwise template schedules it.
@@ -19,8 +19,8 @@ from tvm import te, tirx
 
 from schedules.templates.common.structure import blocks_in_order
 
-CONCAT, PICKS = "concat", "channel_picks"
-"""The marks of the two."""
+CONCAT, PICKS, BLOCK, UNBLOCK = "concat", "channel_picks", "block", "unblock"
+"""The marks of the four."""
 
 PERIODS = (1, 2, 3, 4, 8)
 """Distances of channels whose sources are tried to be neighbours: shuffles of so many groups."""
@@ -55,6 +55,38 @@ def concat_axis(func: tirx.PrimFunc) -> int | None:
     if len(blocks) != 1 or str(blocks[0].annotations.get("tune.anchor", "")) != CONCAT:
         return None
     return int(json.loads(str(blocks[0].annotations["tune.geometry"]))["axis"])
+
+
+def to_blocks(x: te.Tensor, lanes: int) -> te.Tensor:
+    """(n, C, h, w) → (n, ⌈C / lanes⌉, h, w, lanes), padded channels 0."""
+    n, channels, height, width = x.shape
+    blocks = -(-int(channels) // lanes)
+
+    def element(n: tirx.Var, c: tirx.Var, h: tirx.Var, w: tirx.Var, b: tirx.Var) -> tirx.Expr:
+        value = x[n, c * lanes + b, h, w]
+        if int(channels) % lanes == 0:
+            return value
+        return tirx.if_then_else(c * lanes + b < channels, value, tirx.const(0, x.dtype))
+
+    return te.compute((n, blocks, height, width, lanes), element, name="block", attrs={"tune.anchor": BLOCK})
+
+
+def from_blocks(x: te.Tensor, channels: int) -> te.Tensor:
+    """(n, B, h, w, b) → (n, channels, h, w), dropping padded channels."""
+    n, _, height, width, lanes = x.shape
+    return te.compute(
+        (n, channels, height, width),
+        lambda n, c, h, w: x[n, c // lanes, h, w, c % lanes],
+        name="unblock",
+        attrs={"tune.anchor": UNBLOCK},
+    )
+
+
+def blocks_to(func: tirx.PrimFunc) -> bool | None:
+    """Whether ``func`` does nothing but ``to_blocks`` (True) or ``from_blocks`` (False); None if neither."""
+    blocks = blocks_in_order(func)
+    mark = str(blocks[0].annotations.get("tune.anchor", "")) if len(blocks) == 1 else ""
+    return mark == BLOCK if mark in (BLOCK, UNBLOCK) else None
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,10 @@ from tvm import s_tir, tirx
 from schedules.config import Config
 from schedules.space import Columns, Knob, Space
 from schedules.target import Target
+from schedules.templates.assembly.block_assembly import BlockAssembly
 from schedules.templates.assembly.channel_assembly import ChannelPicksAssembly
 from schedules.templates.assembly.elementwise_assembly import ConcatAssembly, ElementwiseAssembly
-from schedules.templates.common.movements import concat_axis, picked_order
+from schedules.templates.common.movements import blocks_to, concat_axis, picked_order
 from schedules.templates.common.ranking import ranked
 from schedules.templates.common.structure import (
     REDUCE,
@@ -87,6 +88,9 @@ class ElementwiseTemplate(OneAlgorithm[Anchor]):
         axis = concat_axis(func)
         if axis is not None:
             return ConcatAssembly(func, axis, config, target, symbol).text()
+        to_blocks = blocks_to(func)
+        if to_blocks is not None:
+            return BlockAssembly(func, to_blocks, config, target, symbol).text()
         order = picked_order(func)
         if order is not None:
             return ChannelPicksAssembly(func, order, config, target, symbol).text()

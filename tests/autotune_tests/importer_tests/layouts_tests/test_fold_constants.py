@@ -37,3 +37,14 @@ def test_of_two_constants_and_none():
     assert fold_call(made, [X, None], shape, "float32") is None
     made, shape = call(relax.op.sin, X)
     assert fold_call(made, [X], shape, "float32") is None
+
+
+def test_places_that_count_from_the_end():
+    places = np.array([0, -1, 2], np.int64)
+    made, shape = call(relax.op.less, places, np.int64(0))
+    negative = fold_call(made, [places, np.int64(0)], shape, "bool")
+    assert negative.tolist() == [False, True, False]
+    made, shape = call(relax.op.add, places, np.int64(3))
+    wrapped = fold_call(made, [places, np.int64(3)], shape, "int64")
+    made, shape = call(relax.op.where, negative, wrapped, places)
+    assert fold_call(made, [negative, wrapped, places], shape, "int64").tolist() == [0, 2, 2]

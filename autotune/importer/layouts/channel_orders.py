@@ -24,6 +24,9 @@ from autotune.importer.layouts.tensor_layouts import (
 )
 from schedules.templates.common.movements import MOST_RUNS, pick_channels, runs_of
 
+MOST_PARTS = 4
+"""Images side by side up to which an elementwise operation is done to each of them. Heuristic, not measured."""
+
 SWAPPED = (0, 2, 1, 3, 4)
 """Axes of (n, groups, channels of one, h, w) where a shuffle exchanges the two parts of the channels."""
 
@@ -205,29 +208,40 @@ def in_order(array: Array, order: Array, axis: int) -> Array:
 
 
 def elementwise(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
-    """An operation of one permuted image, and of constants with a number for all or for each channel."""
+    """An operation of all channels of a few images, and of constants with a number for all or for each channel.
+
+    It is done to each of the images, where it becomes part of the kernel that makes it.
+    """
     values = [layouts.value(arg) for arg in call.args]
     images = [value for value in values if value is not None]
     if len(images) != 1 or images[0].shape != shape or images[0].native is not None:
         return None
     picked = images[0].picked
-    if picked is None or not picked.is_permutation:
+    if picked is None or not picked.is_complete or len(picked.parts) > MOST_PARTS:
         return None
-    (source,), operands = picked.parts, []
+    constants = []
     for arg, value in zip(call.args, values, strict=True):
-        array = layouts.array(arg)
-        if value is not None:
-            operands.append(layouts.native(source))
-        elif array is None:  # no tensor, but a number of ``clip``
-            operands.append(arg)
-        elif array.size == 1:
-            operands.append(layouts.constant(array.reshape(())))
-        elif array.ndim in (3, 4) and array.size == array.shape[-3] == shape[1]:
-            wide = in_order(array.reshape(1, -1, 1, 1), picked.order, 1)
-            operands.append(layouts.native_constant(wide, 0.0))
-        else:
-            return None
-    return ordered(layouts.emit_like(call, operands), picked.order, shape)
+        array = None if value is not None else layouts.array(arg)
+        if array is not None and array.size > 1:
+            if array.ndim not in (3, 4) or not array.size == array.shape[-3] == shape[1]:
+                return None
+            array = in_order(array.reshape(1, -1, 1, 1), picked.order, 1)
+        constants.append(array)
+    made, start = [], 0
+    for part in picked.parts:
+        operands: list[relax.Expr] = []
+        for arg, value, array in zip(call.args, values, constants, strict=True):
+            if value is not None:
+                operands.append(layouts.native(part))
+            elif array is None:  # no tensor, but a number of ``clip``
+                operands.append(arg)
+            elif array.size == 1:
+                operands.append(layouts.constant(array.reshape(())))
+            else:
+                operands.append(layouts.native_constant(array[:, start : start + part.channels], 0.0))
+        made.append(Value(part.shape, native=layouts.emit_like(call, operands)))
+        start += part.channels
+    return Value(shape, picked=Picked(tuple(made), picked.order))
 
 
 def ordered(native: relax.Expr, order: Array | None, shape: Shape) -> Value:

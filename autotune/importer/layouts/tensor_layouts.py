@@ -97,9 +97,14 @@ class Picked:
         return np.array_equal(self.order, np.arange(sum(part.channels for part in self.parts)))
 
     @property
+    def is_complete(self) -> bool:
+        """Whether these are all channels of all parts, each of them once."""
+        return np.array_equal(np.sort(self.order), np.arange(sum(part.channels for part in self.parts)))
+
+    @property
     def is_permutation(self) -> bool:
         """Whether these are all channels of one image, each of them once."""
-        return len(self.parts) == 1 and np.array_equal(np.sort(self.order), np.arange(self.parts[0].channels))
+        return len(self.parts) == 1 and self.is_complete
 
 
 @dataclass(eq=False)

@@ -146,3 +146,12 @@ def test_whole_blocks_are_still_written_in_place(tmp_path):
     parts = [*wide, concat("d", "b", "c"), halves, concat("e", "l", "r"), conv("e", "y", 64, 1)]
     kernels = checked(tmp_path, [STEM, *parts])
     assert not [name for name in kernels if "channel_picks" in name], kernels
+
+
+def test_what_follows_a_concatenation_is_part_of_what_makes_its_parts(tmp_path):
+    scale = {"scale": array(CHANNELS, 1, 1)}
+    halves = [conv("a", name, CHANNELS, 1, outputs=CHANNELS // 2) for name in ("b", "c")]
+    behind = [helper.make_node("Relu", ["d"], ["e"]), helper.make_node("Mul", ["e", "scale"], ["f"])], scale
+    parts = [*halves, concat("d", "b", "c"), behind, conv("f", "y", CHANNELS, 1)]
+    kernels = checked(tmp_path, [STEM, *parts])
+    assert not [name for name in kernels if name.startswith(("relu", "multiply", "fused_relu"))], kernels

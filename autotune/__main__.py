@@ -2,7 +2,16 @@
 
 import sys
 
-from autotune.cli.main import main
+
+def main() -> int:
+    """The command line. Ctrl-C while it is being loaded is no traceback either."""
+    try:
+        from autotune.cli.main import main as run  # takes some tenths of a second, in which Ctrl-C may come
+    except KeyboardInterrupt:
+        sys.stderr.write("tune: interrupted\n")
+        return 130
+    return run()
+
 
 if __name__ == "__main__":
     sys.exit(main())

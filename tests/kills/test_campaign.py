@@ -128,7 +128,8 @@ def test_a_record_that_vanishes_and_an_artifact_that_does_not_load_are_found(tmp
 
 
 def test_a_run_whose_worker_was_killed_ends_well():
-    ended = Killed("worker", "slots", 1, "Traceback (most recent call last):", course([], 1), 0, 0.0)
+    said = 'Traceback (most recent call last):\n  File "autotune/x.py", line 1'
+    ended = Killed("worker", "slots", 1, said, course([], 1), 0, 0.0)
     assert len(wrong_end(ended)) == 2
 
 

@@ -316,18 +316,39 @@ class Blocked(TensorLayouts):
 
     def from_native(self, value: Value) -> relax.Expr:
         """Channels in their own axis again, without padding."""
-        return self._between_blocks(from_blocks, value.native, value.channels)
+        return self._between_blocks(from_blocks, value.native, value.channels, self._is_turned_next())
 
     def to_native(self, plain: relax.Expr) -> relax.Expr:
         """Blocked, padded with zeros."""
-        return self._between_blocks(to_blocks, plain, self.block)
+        return self._between_blocks(to_blocks, plain, self.block, self._was_turned(plain))
 
-    def _between_blocks(self, compute: Callable[..., Any], image: relax.Expr, size: int) -> relax.Expr:
-        """``compute`` of an image, a kernel of its own where that is the faster way."""
-        alone = self.block == SIDE and math.prod((shape_of(image) or ())[2:4]) > FEW_PIXELS
+    def _between_blocks(self, compute: Callable[..., Any], image: relax.Expr, size: int, turned: bool) -> relax.Expr:
+        """``compute`` of an image, a kernel of its own where that is the faster way.
+
+        Args:
+            turned: whether pixels are rows of channels on the other side: then vectors are moved as they are.
+        """
+        alone = self.block == SIDE and not turned and math.prod((shape_of(image) or ())[2:4]) > FEW_PIXELS
         attrs = {"op_pattern": OPAQUE_PATTERN} if alone else None
         name = "block" if compute is to_blocks else "unblock"
         return self.builder.emit_te(compute, image, size, primfunc_name_hint=name, primfunc_attrs=attrs)
+
+    def _is_turned_next(self) -> bool:
+        """Whether what is being rebuilt transposes, or reshapes and is transposed then."""
+        call = None if self.current is None else self.made_by.get(self.current)
+        if call is None or operator_name(call) != "relax.reshape":
+            return call is not None and operator_name(call) == "relax.permute_dims"
+        return any(operator_name(each) == "relax.permute_dims" for each in self.consumers.get(self.current, []))
+
+    def _was_turned(self, plain: relax.Expr) -> bool:
+        """Whether ``plain`` was transposed, or transposed and reshaped."""
+        for name in ("relax.reshape", "relax.permute_dims"):
+            made = self.builder.lookup_binding(plain) if isinstance(plain, relax.Var) else None
+            if made is not None and operator_name(made) == name:
+                if name == "relax.permute_dims":
+                    return True
+                plain = made.args[0]
+        return False
 
     def native_constant(self, array: Array, fill: float) -> relax.Expr:
         """Blocked; a single channel stays one, and broadcasts."""

@@ -5,6 +5,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from tests.autotune_tests.importer_tests.built import close, imported, run
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, rewritten, value
 
 
@@ -95,3 +96,18 @@ def test_transposed_convolutions_are_convolutions(tmp_path, name, bias):
 def test_other_transposed_convolutions_stay(tmp_path, attributes):
     groups = attributes.get("group", 1)
     assert transposed(tmp_path, (1, 3, 9, 9), (3, 2, 2, 2), attributes, bias=groups == 1)["ConvTranspose"] == 1
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_constant_places_are_counted_from_the_start(tmp_path, axis):
+    node = helper.make_node("Gather", ["x", "places"], ["y"], axis=axis)
+    model = model_of([node], [value("x", (4, 5))], ["y"], {"places": np.array([[0, -1], [2, -3]])})
+    assert close(*run(model, tmp_path, {"x": np.random.default_rng(0).standard_normal((4, 5)).astype(np.float32)}))
+    assert len(imported(model, tmp_path).tasks) == 1
+
+
+def test_places_that_are_given_count_from_either_end(tmp_path):
+    node = helper.make_node("Gather", ["x", "places"], ["y"], axis=1)
+    model = model_of([node], [value("x", (4, 5)), value("places", (3,), TensorProto.INT64)], ["y"], {})
+    feed = {"x": np.random.default_rng(0).standard_normal((4, 5)).astype(np.float32), "places": np.array([0, -5, 4])}
+    assert close(*run(model, tmp_path, feed))

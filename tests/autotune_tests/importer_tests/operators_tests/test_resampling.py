@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
+from tests.autotune_tests.importer_tests.built import close, imported, run
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, rewritten, value
 
 RNG = np.random.default_rng(0)
@@ -28,3 +29,17 @@ def test_many_taps_become_a_product(tmp_path):
     node = helper.make_node("Resize", ["x", "", "", "sizes"], ["y"], mode="cubic", antialias=1)
     model = model_of([node], [value("x", (1, 1, 24, 24))], ["y"], {"sizes": np.array([1, 1, 6, 6])}, opset=18)
     assert rewritten(model, tmp_path, {"x": array(1, 1, 24, 24)})["MatMul"] == 2
+
+
+def test_an_image_of_a_convolution_stays_in_blocks(tmp_path):
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"], pads=[1, 1, 1, 1]),
+        helper.make_node(
+            "Resize", ["a", "", "scales"], ["b"], mode="linear", coordinate_transformation_mode="half_pixel"
+        ),
+        helper.make_node("Conv", ["b", "v"], ["y"]),
+    ]
+    weights = {"w": array(24, 3, 3, 3), "v": array(8, 24, 1, 1), "scales": np.array([1, 1, 2, 3], np.float32)}
+    model = model_of(nodes, [value("x", (1, 3, 5, 6))], ["y"], weights)
+    assert close(*run(model, tmp_path, {"x": array(1, 3, 5, 6)}))
+    assert sum("block" in task.name for task in imported(model, tmp_path).tasks) == 1  # the result

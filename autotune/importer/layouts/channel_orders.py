@@ -70,6 +70,8 @@ def concatenated(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Valu
     known = [value for value in map(layouts.value, fields) if value is not None and value.is_image]
     if len(shape) != 4 or int(call.attrs.axis) % 4 != 1 or not fields or len(known) != len(fields):
         return joined(layouts, call, shape)
+    if all(value.picked is None and value.channels % layouts.block == 0 for value in known):
+        return joined(layouts, call, shape)
     each = [_as_picked(value) for value in known]
     starts = np.cumsum([0, *(sum(part.channels for part in picked.parts) for picked in each)])
     order = np.concatenate([picked.order + start for picked, start in zip(each, starts, strict=False)])

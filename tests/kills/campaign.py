@@ -352,9 +352,10 @@ def wrong_end(killed: Killed) -> list[str]:
     """What is wrong with how a run ended and what it said."""
     if killed.victim in SPEECHLESS:
         return []
-    # A signal while Python itself starts gives a traceback without a line of this program.
-    is_ours = "Traceback" in killed.stderr and "autotune" in killed.stderr
-    wrong = ["it ends with a traceback: " + killed.stderr[-500:]] if is_ours else []
+    # Ctrl-C while Python itself starts gives a traceback without a line of this program.
+    is_pythons = killed.victim == "interruption" and "autotune" not in killed.stderr
+    has_traceback = "Traceback" in killed.stderr and not is_pythons
+    wrong = ["it ends with a traceback: " + killed.stderr[-500:]] if has_traceback else []
     if killed.victim not in MAY_FAIL and killed.code != 0:
         wrong.append(f"it ends with status {killed.code}: {killed.stderr[-500:]}")
     return wrong

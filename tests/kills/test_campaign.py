@@ -128,9 +128,14 @@ def test_a_record_that_vanishes_and_an_artifact_that_does_not_load_are_found(tmp
 
 
 def test_a_run_whose_worker_was_killed_ends_well():
-    said = 'Traceback (most recent call last):\n  File "autotune/x.py", line 1'
-    ended = Killed("worker", "slots", 1, said, course([], 1), 0, 0.0)
+    ended = Killed("worker", "slots", 1, "Traceback (most recent call last):", course([], 1), 0, 0.0)
     assert len(wrong_end(ended)) == 2
+
+
+@pytest.mark.parametrize(("line", "wrong"), [("<frozen io>", 0), ("/somewhere/autotune/x.py", 1)])
+def test_only_an_interruption_of_python_s_own_start_may_have_a_traceback(line, wrong):
+    said = f'Traceback (most recent call last):\n  File "{line}", line 1\nKeyboardInterrupt'
+    assert len(wrong_end(Killed("interruption", "start", -2, said, course([], 1), 0, 0.0))) == wrong
 
 
 def test_the_table_has_a_row_per_phase_and_victim():

@@ -47,8 +47,7 @@ from autotune.importer.layouts.tensor_layouts import (
     shape_of,
 )
 from autotune.importer.low_bits import low_bit_layouts
-from schedules.templates.assembly.block_assembly import SIDE
-from schedules.templates.common.movements import concat, from_blocks, to_blocks
+from schedules.templates.common.movements import SIDE, concat, from_blocks, to_blocks
 from schedules.templates.common.windows import Window
 from schedules.templates.cpu.batch_matmul import batch_matmul
 from schedules.templates.cpu.conv2d import conv2d

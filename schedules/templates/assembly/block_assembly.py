@@ -17,9 +17,7 @@ from schedules.config import Config
 from schedules.target import Target
 from schedules.templates.assembly.assembly_text import VECTOR_BYTES, AssemblyText
 from schedules.templates.assembly.elements import SIZES, OutOfScope, check_reach
-
-SIDE = 16
-"""Pixels and channels of a tile."""
+from schedules.templates.common.movements import SIDE
 
 TILES_LEFT, OF_IMAGE = "[rsp]", "[rsp+8]"
 """Places on the stack: tiles of the job that are left, and the number of the image."""

@@ -16,7 +16,7 @@ from tvm import tirx
 
 from schedules.config import Config
 from schedules.target import Target
-from schedules.templates.assembly.assembly_text import AssemblyText
+from schedules.templates.assembly.assembly_text import VECTOR_BYTES, AssemblyText
 from schedules.templates.assembly.elements import SIZES, OutOfScope, check_reach
 
 LANES = 16
@@ -38,7 +38,7 @@ class ChannelPicksAssembly:
     """Writes one kernel.
 
     Args:
-        order: as ``channel_picks.picked_order`` finds it.
+        order: as ``movements.picked_order`` finds it.
         symbol: the kernel's name.
 
     Raises:
@@ -67,7 +67,7 @@ class ChannelPicksAssembly:
         """The whole kernel."""
         loop = self._code.label("pixels")
         self._code.entry(self._tensors, [(loop, self._jobs)])
-        self._code.loop_over_jobs(loop, self._jobs, 64, self._job)
+        self._code.loop_over_jobs(loop, self._jobs, VECTOR_BYTES, self._job)
         return self._code.text()
 
     def _job(self) -> None:

@@ -22,6 +22,9 @@ from schedules.templates.common.structure import blocks_in_order
 CONCAT, PICKS, BLOCK, UNBLOCK = "concat", "channel_picks", "block", "unblock"
 """The marks of the four."""
 
+SIDE = 16
+"""Channels of a block for which tiles of as many pixels are transposed in registers."""
+
 PERIODS = (1, 2, 3, 4, 8)
 """Distances of channels whose sources are tried to be neighbours: shuffles of so many groups."""
 

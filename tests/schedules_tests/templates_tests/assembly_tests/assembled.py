@@ -315,6 +315,12 @@ def text_of(func: object, config: Config, symbol: str = SYMBOL, target: Target =
     return text
 
 
+def left(func: object, target: Target = TARGET) -> bool:
+    """Whether every config's kernel is left to the compiler."""
+    space = claim(func, target).space
+    return not any(assembly(func, space.config(row), target, SYMBOL) for row in space.rows)
+
+
 def covering(func: object, most: int, seed: int = 0, target: Target = TARGET, **fixed: int) -> list[Config]:
     """Configs that between them have every choice of every knob, as far as ``most`` of them go.
 

@@ -7,14 +7,12 @@ import pytest
 from tvm import te, tirx
 
 from autotune.importer.layouts.packing import block_array
-from schedules.lower import assembly, claim
 from schedules.target import Target
 from schedules.templates.common.movements import from_blocks, to_blocks
 from tests.schedules_tests.programs import Array, Shape, from_te
 from tests.schedules_tests.templates_tests.assembly_tests.assembled import (
-    SYMBOL,
-    TARGET,
     covering,
+    left,
     numbers,
     run_by_tvm,
     run_watched,
@@ -62,12 +60,6 @@ def test_every_number_is_in_its_place(image: Shape, blocked: bool) -> None:
             found = run_watched(text, [given], expected.shape, threads)
             assert np.array_equal(found, expected), (config.to_json(), threads)
     assert np.array_equal(run_by_tvm(text, [given], expected.shape), expected)
-
-
-def left(func: tirx.PrimFunc, target: Target = TARGET) -> bool:
-    """Whether every config's kernel is left to the compiler."""
-    space = claim(func, target).space
-    return not any(assembly(func, space.config(row), target, SYMBOL) for row in space.rows)
 
 
 def test_what_is_left_to_the_compiler() -> None:

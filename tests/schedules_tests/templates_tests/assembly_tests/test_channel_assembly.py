@@ -7,14 +7,12 @@ import pytest
 from ml_dtypes import bfloat16
 from tvm import te, tirx
 
-from schedules.lower import assembly, claim
 from schedules.target import Target
 from schedules.templates.common.movements import pick_channels
 from tests.schedules_tests.programs import Array, Shape, from_te
 from tests.schedules_tests.templates_tests.assembly_tests.assembled import (
-    SYMBOL,
-    TARGET,
     covering,
+    left,
     numbers,
     run_by_tvm,
     run_watched,
@@ -73,12 +71,6 @@ def test_one_pixel() -> None:
     for config in covering(func, 2):
         found = run_watched(text_of(func, config), arrays, (1, 1, 1, 1, 16), 2)
         assert np.array_equal(found, picked(arrays, np.arange(8, 24)))
-
-
-def left(func: tirx.PrimFunc, target: Target = TARGET) -> bool:
-    """Whether every config's kernel is left to the compiler."""
-    space = claim(func, target).space
-    return not any(assembly(func, space.config(row), target, SYMBOL) for row in space.rows)
 
 
 def test_what_is_left_to_the_compiler() -> None:

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from tvm import te, tirx
 
-from schedules.lower import assembly, claim
+from schedules.lower import claim
 from schedules.target import Target
 from schedules.templates.common.movements import concat
 from tests.schedules_tests.programs import Array, Shape, from_te
 from tests.schedules_tests.templates_tests.assembly_tests.assembled import (
-    SYMBOL,
     TARGET,
     covering,
+    left,
     numbers,
     run_by_tvm,
     run_watched,
@@ -113,12 +113,6 @@ def test_concatenations(name: str) -> None:
         text = text_of(func, config)
         for threads in (1, 3):
             assert np.array_equal(run_watched(text, arrays, expected.shape, threads), expected), config.to_json()
-
-
-def left(func: tirx.PrimFunc, target: Target = TARGET) -> bool:
-    """Whether every config's kernel is left to the compiler."""
-    space = claim(func, target).space
-    return not any(assembly(func, space.config(row), target, SYMBOL) for row in space.rows)
 
 
 def test_what_is_left_to_the_compiler() -> None:

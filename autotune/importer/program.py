@@ -33,6 +33,7 @@ from autotune.importer.layouts.blocked import Blocked
 from autotune.importer.layouts.channels_last import ChannelsLast
 from autotune.importer.layouts.precision import assign_types, mean_in_long, products
 from autotune.importer.layouts.shared_kernels import share_kernels
+from autotune.importer.layouts.small_chains import small_chains_apart
 from autotune.importer.layouts.stored_bytes import store_bytes
 from autotune.importer.layouts.tensor_layouts import elementwise_as_said, operator_name
 from autotune.importer.onnx_model.simplify import simplify
@@ -163,6 +164,7 @@ def _fused(module: IRModule, between: Sequence[Callable[[IRModule], IRModule]]) 
         relax.transform.LegalizeOps({"relax.mean": mean_in_long}),
         relax.transform.AnnotateTIROpPattern(),
         elementwise_as_said,
+        small_chains_apart,
         relax.transform.FuseOps(),
         *between,
         relax.transform.FuseTIR(),

@@ -35,6 +35,7 @@ def assign_layouts(module: IRModule, layouts: TensorLayouts) -> tuple[IRModule, 
     for var, kernel in module.functions_items():
         if isinstance(kernel, tirx.PrimFunc):
             layouts.kernels[var] = builder.add_func(kernel, var.name_hint)
+            layouts.functions[var] = kernel
     with builder.function("main", attrs={"num_input": len(params)}):
         with builder.dataflow():
             for bindings in function.body.blocks:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, ClassVar
 
-from tvm import relax, topi
+from tvm import relax, te, tirx, topi
 
 from autotune.importer.layouts import channel_orders
 from autotune.importer.layouts.layout_agnostic import (
@@ -46,6 +46,7 @@ from autotune.importer.layouts.tensor_layouts import (
     operator_name,
     shape_of,
 )
+from autotune.importer.layouts.views import units_moved
 from autotune.importer.low_bits import low_bit_layouts
 from schedules.templates.common.movements import SIDE, concat, from_blocks, to_blocks
 from schedules.templates.common.windows import Window
@@ -191,6 +192,8 @@ def elementwise(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value
     strict = str(call.op.name) in STRICT  # padded channels would become NaN
     if not strict and (found := channel_orders.elementwise(layouts, call, shape)) is not None:
         return found
+    if (found := _less_sums(layouts, call, shape)) is not None:
+        return found
     values = [layouts.value(arg) for arg in call.args]
     native = [value is not None and value.is_image for value in values]
     sizes = [value.shape[2:] if value is not None and len(value.shape) == 4 else () for value in values]
@@ -201,6 +204,33 @@ def elementwise(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value
     operands = [layouts.native(value) for value in values if value is not None]
     made = layouts.builder.emit_te(getattr(topi, name), *operands, primfunc_name_hint=name, primfunc_attrs=attrs)
     return Value(shape, native=made)
+
+
+def _less_sums(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
+    """product − c·s with a number c for each channel and an image s of one: sums of what a quantised filter reads.
+
+    The image stays as it is. It would be as large as the product otherwise, since one channel is padded to a block.
+    """
+    made = layouts.made_by.get(call.args[1]) if operator_name(call) == "relax.subtract" else None
+    if made is None or operator_name(made) != "relax.multiply" or len(shape) != 4:
+        return None
+    product, sums, factors = layouts.value(call.args[0]), layouts.value(made.args[0]), layouts.array(made.args[1])
+    if product is None or not product.is_image or product.shape != shape or sums is None or factors is None:
+        return None
+    if sums.shape != (shape[0], 1, *shape[2:]) or factors.shape != (shape[1], 1, 1):
+        return None
+
+    def less(product: te.Tensor, sums: te.Tensor, factors: te.Tensor) -> te.Tensor:
+        def element(n: tirx.Var, c: tirx.Var, h: tirx.Var, w: tirx.Var, b: tirx.Var) -> tirx.Expr:
+            return product[n, c, h, w, b] - factors[0, c, 0, 0, b] * sums[n, 0, h, w]
+
+        return te.compute(product.shape, element, name="less_sums")
+
+    operands = layouts.native(product), layouts.plain(sums), layouts.native_constant(factors[None], 0.0)
+    attrs = {ELEMENTWISE: True}
+    return Value(
+        shape, native=layouts.builder.emit_te(less, *operands, primfunc_name_hint="less_sums", primfunc_attrs=attrs)
+    )
 
 
 def alone(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
@@ -257,6 +287,8 @@ def reshape(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | N
     value = layouts.value(call.args[0])
     if value is None:
         return None
+    if (found := units_moved(layouts, call, shape)) is not None:
+        return found
     if _keeps_columns(value, shape):
         matrix = layouts.matrix(value)
         return Value(shape, plain=matrix) if len(shape) == 2 else Value(shape, matrix=matrix)

@@ -6,7 +6,7 @@ Every function is a rule (``tensor_layouts.Rule``).
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,8 +14,17 @@ from typing import Any
 from tvm import relax
 
 from autotune.importer.layouts.packing import Array, Shape, reached
-from autotune.importer.layouts.products import transposed
-from autotune.importer.layouts.tensor_layouts import Rule, TensorLayouts, Value, shape_of
+from autotune.importer.layouts.tensor_layouts import Rule, TensorLayouts, Value, operator_name, shape_of
+from autotune.importer.layouts.views import (
+    REDUCTIONS,
+    broadcast_view,
+    elementwise_on_views,
+    reduced_view,
+    transposed,
+    units_moved,
+)
+from schedules.templates.common.extremes import EXTREMES, along
+from schedules.templates.common.movements import FRAME, framed
 from schedules.templates.common.windows import Pads, Pair, Pooling, Window
 
 UNARY = frozenset(
@@ -56,7 +65,7 @@ def unary(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | Non
         args = [value.matrix, *(layouts.plain_expr(arg) for arg in call.args[1:])]
         return Value(shape, matrix=layouts.emit_like(call, args))
     if value is None or not value.is_image or len(shape) != 4:
-        return None
+        return elementwise_on_views(layouts, call, shape)
     args = [layouts.native(value), *(layouts.plain_expr(arg) for arg in call.args[1:])]
     return Value(shape, native=layouts.emit_like(call, args))
 
@@ -71,7 +80,7 @@ def binary(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | No
         return Value(shape, matrix=layouts.emit_like(call, operands))
     if len(shape) == 4 and any(layouts.is_native(arg) for arg in call.args):
         return native_binary(layouts, call, shape)
-    return _binary_with_scalar(layouts, call, shape)
+    return elementwise_on_views(layouts, call, shape) or _binary_with_scalar(layouts, call, shape)
 
 
 def native_binary(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
@@ -79,12 +88,23 @@ def native_binary(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Val
     strict = str(call.op.name) in STRICT
     if len(shape) != 4 or not any(layouts.is_native(arg) for arg in call.args):
         return None
-    if strict and shape[1] % layouts.block and (len(call.args) < 2 or layouts.array(call.args[1]) is None):
+    if strict and shape[1] % layouts.block and not _keeps_zeros(layouts, call):
         return None
     operands = [_native_operand(layouts, arg, shape, fill=1.0 if strict else 0.0) for arg in call.args]
     if any(operand is None for operand in operands):
         return None
     return Value(shape, native=layouts.emit_like(call, operands))
+
+
+def _keeps_zeros(layouts: TensorLayouts, call: relax.Call) -> bool:
+    """Whether padded channels stay finite: constants are padded with ones, and one number divides 0 into 0.
+
+    If that number is 0, there is nothing finite among the channels that exist either.
+    """
+    if len(call.args) < 2 or layouts.array(call.args[1]) is not None:
+        return len(call.args) > 1
+    divisor = layouts.value(call.args[1])
+    return operator_name(call) == "relax.divide" and divisor is not None and math.prod(divisor.shape) == 1
 
 
 def _matrix_operand(layouts: TensorLayouts, expr: relax.Expr, shape: Shape) -> relax.Expr | None:
@@ -124,6 +144,8 @@ def _native_operand(layouts: TensorLayouts, expr: relax.Expr, shape: Shape, fill
     value = layouts.value(expr)
     if value is not None and value.shape != shape and math.prod(value.shape) == 1:
         return _flat(layouts, value)
+    if value is not None and value.shape == (shape[1], 1, 1):
+        return layouts.to_native(layouts.builder.emit(relax.op.reshape(layouts.plain(value), (1, shape[1], 1, 1))))
     if value is None or len(value.shape) != 4:
         return None
     if value.channels != shape[1] and layouts.block > 1:  # a single channel, padded to a block, would not broadcast
@@ -140,27 +162,54 @@ def _binary_with_scalar(layouts: TensorLayouts, call: relax.Call, shape: Shape) 
     value = layouts.value(call.args[scalars.index(False)])
     if value is None or value.shape != shape:
         return None
-    view = value.view if value.native is None else None
-    other = view[0] if view is not None else layouts.plain(value)
+    other = layouts.plain(value)
     operands = [
         layouts.constant(array.reshape(())) if array is not None and array.size == 1 else other for array in arrays
     ]
-    emitted = layouts.emit_like(call, operands)
-    return Value(shape, plain=emitted) if view is None else Value(shape, view=(emitted, view[1]))
+    return Value(shape, plain=layouts.emit_like(call, operands))
 
 
-def mean(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
-    """Over a whole native image channel by channel, or row by row of a matrix."""
+def reduction(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
+    """A sum or mean over a whole native image channel by channel, row by row of a matrix, or of a view."""
     value = layouts.value(call.args[0])
     if value is None or not call.attrs.keepdims:
         return None
+    if (found := reduced_view(layouts, call, shape)) is not None:
+        return found
+    make = REDUCTIONS[operator_name(call)]
     over = tuple(int(axis) % len(value.shape) for axis in call.attrs.axis or ())
     if value.is_matrix and over == (len(value.shape) - 1,):
-        return Value(shape, matrix=layouts.builder.emit(relax.op.mean(value.matrix, [1], keepdims=True)))
+        return Value(shape, matrix=layouts.builder.emit(make(value.matrix, [1], keepdims=True)))
     if value.is_matrix or not value.is_image or over != (2, 3):
         return None
     image = layouts.native(value)
-    return Value(shape, native=layouts.builder.emit(relax.op.mean(image, layouts.image_axes, keepdims=True)))
+    return Value(shape, native=layouts.builder.emit(make(image, layouts.image_axes, keepdims=True)))
+
+
+def written(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
+    """Kernels that the importer wrote and that images keep their layout in: extremes of rows, frames of one number."""
+    function = layouts.functions.get(call.args[0])
+    if function is None or not function.attrs or not any(name in function.attrs for name in (EXTREMES, FRAME)):
+        return None
+    attrs, value = function.attrs, layouts.value(call.args[1].fields[0])
+    if value is None or not value.is_image or len(shape) != 4:
+        return None
+    height, width = layouts.image_axes
+
+    def emitted(compute: Callable[..., Any], *operands: relax.Expr) -> Value:
+        name = call.args[0].name_hint
+        return Value(
+            shape, native=layouts.builder.emit_te(compute, layouts.native(value), *operands, primfunc_name_hint=name)
+        )
+
+    if EXTREMES in attrs:
+        largest, count = map(int, attrs[EXTREMES])
+        return emitted(partial(along, axes=(height, width)[-count:], largest=bool(largest))) if count < 3 else None
+    if FRAME in attrs:
+        top, bottom, left, right = map(int, attrs[FRAME])
+        number = layouts.plain_expr(call.args[1].fields[1])
+        return emitted(partial(framed, widths=[(top, bottom), (left, right)], first=height), number)
+    return None
 
 
 def joined(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
@@ -244,11 +293,14 @@ def convolution_of(layouts: TensorLayouts, call: relax.Call, dtypes: Collection[
 SHARED_RULES: Mapping[str, Rule] = {
     "relax.nn.max_pool2d": pooling,
     "relax.nn.avg_pool2d": pooling,
-    "relax.mean": mean,
+    **dict.fromkeys(REDUCTIONS, reduction),
+    "relax.broadcast_to": broadcast_view,
+    "relax.call_tir": written,
     "relax.concat": joined,
     "relax.strided_slice": images_taken,
     "relax.nn.pad": images_added,
     "relax.permute_dims": transposed,
+    **dict.fromkeys(["relax.reshape", "relax.squeeze", "relax.expand_dims"], units_moved),
     **dict.fromkeys(UNARY, unary),
 }
 """Rules that are the same for every kind of target."""

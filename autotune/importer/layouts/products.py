@@ -1,8 +1,7 @@
 """Products of two activations, as attention has them, without materialised transposes.
 
-A transpose of a tensor that is still plain is not emitted: it is remembered as a *view*, composed with further ones,
-and absorbed by a product that reads its operands in any order of their axes. What needs the transposed tensor itself
-gets it emitted then. A product whose only consumer transposes it writes its result in that order at once.
+A product reads its operands in any order of their axes, and so takes in transposes that are not emitted yet
+(``views.py``). A product whose only consumer transposes it writes its result in that order at once.
 """
 
 from __future__ import annotations
@@ -16,22 +15,6 @@ from autotune.importer.layouts.tensor_layouts import TensorLayouts, Value, opera
 
 Emit = Callable[[relax.Expr, relax.Expr, str], relax.Expr]
 """(left, right, equation as of einsum) → their product."""
-
-
-def transposed(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
-    """A view, or the tensor itself where views cancel out."""
-    value = layouts.value(call.args[0])
-    if value is None or value.native is not None or call.attrs.axes is None:
-        return None
-    axes = tuple(int(axis) % len(shape) for axis in call.attrs.axes)
-    if value.view is not None:
-        source, before = value.view
-        axes = tuple(before[axis] for axis in axes)
-    else:
-        source = layouts.plain(value)
-    if axes == tuple(range(len(axes))):
-        return Value(shape, plain=source)
-    return Value(shape, view=(source, axes))
 
 
 def product(layouts: TensorLayouts, call: relax.Call, shape: Shape, emit: Emit) -> Value | None:
@@ -54,8 +37,9 @@ def product(layouts: TensorLayouts, call: relax.Call, shape: Shape, emit: Emit) 
     x, in_x = _operand(layouts, left, batch + "mk")
     y, in_y = _operand(layouts, right, batch + "kn")
     order = _wanted_order(layouts, rank)
-    letters = batch + "mn"
-    out = emit(x, y, f"{in_x},{in_y}->{''.join(letters[axis] for axis in order)}")
+    made = "".join((batch + "mn")[axis] for axis in order)
+    # The result's last axis is that of the columns of the second operand: (x·y)ᵀ = yᵀ·xᵀ
+    out = emit(x, y, f"{in_x},{in_y}->{made}") if made[-1] == "n" else emit(y, x, f"{in_y},{in_x}->{made}")
     if order == tuple(range(rank)):
         return Value(shape, plain=out)
     # Logical axis i of the result lies where ``order`` put it.
@@ -74,11 +58,11 @@ def _operand(layouts: TensorLayouts, value: Value, letters: str) -> tuple[relax.
 
 
 def _wanted_order(layouts: TensorLayouts, rank: int) -> tuple[int, ...]:
-    """The order in which the only consumer wants the axes, if it transposes and leaves the columns last."""
+    """The order in which the only consumer wants the axes, if it transposes and leaves rows or columns last."""
     consumers = layouts.consumers.get(layouts.current, [])
     if len(consumers) == 1 and operator_name(consumers[0]) == "relax.permute_dims":
         axes = consumers[0].attrs.axes
         order = tuple(int(axis) % rank for axis in axes) if axes is not None else ()
-        if len(order) == rank and order[-1] == rank - 1:
+        if len(order) == rank and order[-1] >= rank - 2:
             return order
     return tuple(range(rank))

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from tvm import relax
+from tvm import relax, tirx
 from tvm.ir import GenericConst, GlobalVar, IRModule
 
 from autotune.importer.layouts.packing import Array, Shape
@@ -159,6 +159,7 @@ class TensorLayouts(ABC):
         builder: receives the new program.
         weights, parameters: arrays that became parameters of ``main``, and those.
         kernels: a kernel of the old program → the same in the new one.
+        functions: a kernel of the old program → what it is.
         consumers: variable of the old program → the calls that read it.
         made_by: variable of the old program → the call that makes it.
         current: the variable being rebuilt.
@@ -185,6 +186,7 @@ class TensorLayouts(ABC):
         self.made_by: dict[relax.Var, relax.Call] = {}
         self.current: relax.Var | None = None
         self.kernels: dict[GlobalVar, GlobalVar] = {}
+        self.functions: dict[GlobalVar, tirx.PrimFunc] = {}
         self._known: dict[tuple[Any, ...], relax.Var] = {}
 
     @abstractmethod

@@ -31,6 +31,7 @@ from autotune.importer.onnx_model.large_weights import products_to_gemm, unneede
 from autotune.importer.onnx_model.rewrites import drop_unused, split_batch_norms, tidy
 from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS, infer_shapes, is_fixed, skeleton, true_inputs
 from autotune.importer.onnx_model.tensors import bring_in
+from autotune.importer.operators.contractions.column_parts import take_columns_apart
 from schedules.errors import ModelError, first_line
 
 MIN_OPSET = 13
@@ -77,6 +78,7 @@ def simplify(model: ModelProto, expand: Collection[str] = (), activations: str =
     model = _slim(model)
     tidy(model.graph)
     split_batch_norms(model.graph)
+    take_columns_apart(model)
     drop_unused(model.graph)
     infer_shapes(model, model.graph.name or "model")
     set_frame(model, given, [spec_of(value) for value in true_inputs(given.graph)], (before, [*steps, *after]))

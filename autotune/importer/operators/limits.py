@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from autotune.importer.conversion.emit import INT64, Emit, Node
 from autotune.importer.conversion.registry import Inputs, converts, rewrites
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN
 from schedules.errors import ModelError
+from schedules.templates.common.extremes import EXTREMES, extreme
 
 WIDEST = 8192
 """Elements of a row that ``TopK`` ranks: all pairs are compared. Heuristic, not measured."""
@@ -99,15 +102,12 @@ def max_of_elements(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any
         return x
     reduced = sorted({int(axis) % rank for axis in given}) if given else list(range(rank))
     keep = bool(attrs.get("keepdims", 1))
-    start = -np.inf if kind == "ReduceMax" else np.inf
+    axes_of_rows = _axes_of_rows([int(size) for size in x.ty.shape])  # type: ignore[union-attr]
+    if len(reduced) == rank and str(dtype) == "float32" and axes_of_rows:
+        name, attrs = f"{kind.lower()}_rows", {EXTREMES: [int(kind == "ReduceMax"), axes_of_rows]}
+        x = bb.emit_te(_of_rows, x, *attrs[EXTREMES], primfunc_name_hint=name, primfunc_attrs=attrs)
 
-    if len(reduced) == rank > 1 and str(dtype) == "float32" and int(x.ty.shape[-1]) >= LONG:  # type: ignore[union-attr]
-        x = bb.emit_te(_of_rows, x, kind == "ReduceMax", primfunc_name_hint=f"{kind.lower()}_rows")
-
-    def combine(a: Any, b: Any) -> Any:
-        return tirx.max(a, b) if kind == "ReduceMax" else tirx.min(a, b)
-
-    reducer = te.comm_reducer(combine, lambda t: tirx.const(start, t), name="extreme")
+    reducer = extreme(kind == "ReduceMax")
 
     def compute(data: te.Tensor) -> te.Tensor:
         loops = [te.reduce_axis((0, data.shape[axis]), f"r{axis}") for axis in reduced]
@@ -130,8 +130,13 @@ def max_of_elements(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any
     return bb.emit_te(compute, x, primfunc_name_hint=kind.lower())
 
 
-def _of_rows(x: te.Tensor, largest: bool) -> te.Tensor:
-    """The extremes of rows (…, n) → (…, 1), by integers that order as the floats do.
+def _axes_of_rows(shape: Sequence[int]) -> int:
+    """How many of the last axes are rows of ``LONG`` and more, one axis at least being left; 0 if none are."""
+    return next((count for count in range(1, len(shape)) if math.prod(shape[-count:]) >= LONG), 0)
+
+
+def _of_rows(x: te.Tensor, largest: int, axes: int) -> te.Tensor:
+    """The extremes of the last ``axes``, each of one number then, by integers that order as the floats do.
 
     TVM combines partial results, vectors and threads, of reductions that it knows; it knows none of floats that starts
     from infinity.
@@ -141,7 +146,7 @@ def _of_rows(x: te.Tensor, largest: bool) -> te.Tensor:
         return bits ^ ((bits >> 31) & tirx.const(0x7FFFFFFF, "int32"))
 
     keys = te.compute(x.shape, lambda *at: ordered(tirx.reinterpret("int32", x(*at))), name="keys")
-    found = (topi.max if largest else topi.min)(keys, axis=-1, keepdims=True)
+    found = (topi.max if largest else topi.min)(keys, axis=list(range(-axes, 0)), keepdims=True)
     return te.compute(found.shape, lambda *at: tirx.reinterpret("float32", ordered(found(*at))), name="extremes")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from autotune.importer.conversion.emit import FLOAT, Emit, Node
@@ -57,6 +59,58 @@ def batch_norm(node: Node, e: Emit) -> list[str] | None:
             running = e.op("Mul", node.input(index), e.like(momentum))
             made.append(e.op("Add", running, e.op("Mul", e.reshape(own, -1), e.like(1 - momentum))))
     return made
+
+
+@rewrites("InstanceNormalization")
+def instance_norm(node: Node, e: Emit) -> list[str] | None:
+    """(x − mean) · scale ÷ √(variance + ε) + bias over each channel's image, in operators that keep its layout.
+
+    A group norm is written as an image whose channels are reshaped to groups: its means are those of channels.
+    """
+    kind, given = node.type(0), node.known_shape(0)
+    image = _ungrouped(node)
+    shape = node.known_shape(0) if image == node.input(0) else node.scope.shapes[image]
+    if kind != FLOAT or given is None or shape is None or len(shape) != 4:
+        return None
+    n, channels, groups = shape[0], shape[1], given[1]
+
+    def shared(own: str) -> str:
+        """The mean of a group's channels, for each of them."""
+        if groups == channels:
+            return own
+        mean = e.reduce("ReduceMean", e.reshape(own, n, groups, channels // groups), [2])
+        return e.reshape(e.op("Expand", mean, e.ints(n, groups, channels // groups)), n, channels, 1, 1)
+
+    # Differences are taken twice, with either sign, so that each goes into the kernel that reads it, and squares are
+    # summed: TVM takes a mean for a product, before which nothing is fused.
+    mean = shared(e.reduce("ReduceMean", image, [2, 3]))
+    below = e.op("Sub", mean, image)
+    squares = e.reduce("ReduceSum", e.op("Mul", below, below), [2, 3])
+    variance = shared(e.op("Mul", squares, e.like(1 / math.prod(shape[2:]))))
+    deviation = e.op("Sqrt", e.op("Add", variance, e.like(node.attr("epsilon", 1e-5))))
+    scale, bias = (_by_channel(node, e, index, channels // groups) for index in (1, 2))
+    y = e.op("Add", e.op("Mul", e.op("Sub", image, mean), e.op("Div", scale, deviation)), bias)
+    return [y if image == node.input(0) else e.reshape(y, *given)]
+
+
+def _ungrouped(node: Node) -> str:
+    """The image (n, C, h, w) whose channels a reshape made groups of, else the operator's own input."""
+    name, given = node.input(0), node.known_shape(0) or ()
+    maker = next((each for each in node.scope.graph.node if name in each.output), None)
+    if maker is None or maker.op_type != "Reshape":
+        return name
+    shape = node.scope.shapes.get(maker.input[0], ())
+    fits = len(shape) == 4 and len(given) > 2 and shape[0] == given[0] and shape[1] % given[1] == 0
+    return str(maker.input[0]) if fits else name
+
+
+def _by_channel(node: Node, e: Emit, index: int, each: int) -> str:
+    """A parameter of groups (G,) as one of channels, (G · each, 1, 1)."""
+    groups = node.shape(index)[0]
+    given = node.input(index)
+    if each > 1:
+        given = e.op("Expand", e.reshape(given, groups, 1), e.ints(groups, each))
+    return e.reshape(given, groups * each, 1, 1)
 
 
 @rewrites("LpNormalization")

@@ -110,11 +110,11 @@ def in_one_kernel(node: Node) -> bool:
 
 
 def _is_given(node: Node, name: str) -> bool:
-    """Whether a value is constant; a cast of a large constant is folded only once the model has its weights again."""
-    if name in node.scope.given:
+    """Whether a value is constant or made of constants: large ones are folded once the model has its weights again."""
+    if not name or name in node.scope.given:
         return True
     maker = next((each for each in node.scope.graph.node if name in each.output), None)
-    return maker is not None and maker.op_type == "Cast" and maker.input[0] in node.scope.given
+    return maker is not None and all(_is_given(node, str(each)) for each in maker.input)
 
 
 def directions(node: Node, e: Emit) -> list[Direction]:

@@ -52,6 +52,30 @@ def concat(parts: list[te.Tensor], axis: int) -> te.Tensor:
     return te.compute(shape, element, name="concat", attrs=attrs)
 
 
+FRAME = "tune.frame"
+"""Attribute of a kernel that does ``framed``: its ``widths``, flat."""
+
+
+def framed(x: te.Tensor, number: te.Tensor, widths: Sequence[tuple[int, int]], first: int = 2) -> te.Tensor:
+    """``x`` within a frame of a number that is known when the model runs.
+
+    Args:
+        number: one element of any rank.
+        widths: before and behind each axis from ``first`` on.
+    """
+    inner = x.shape[first : first + len(widths)]
+    rest = x.shape[first + len(widths) :]
+    shape = [*x.shape[:first], *(size + sum(width) for size, width in zip(inner, widths, strict=True)), *rest]
+
+    def element(*at: tirx.Var) -> tirx.Expr:
+        place = [at[first + axis] - width[0] for axis, width in enumerate(widths)]
+        inside = [tirx.all(each >= 0, each < size) for each, size in zip(place, inner, strict=True)]
+        own = x(*at[:first], *place, *at[first + len(widths) :])
+        return tirx.if_then_else(tirx.all(*inside), own, number(*[0] * len(number.shape)))
+
+    return te.compute(shape, element, name="border")
+
+
 def concat_axis(func: tirx.PrimFunc) -> int | None:
     """The axis, if ``func`` does nothing but concatenate."""
     blocks = blocks_in_order(func)

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, helper
-from tvm import relax, te, tirx
+from tvm import relax
 from tvm.ir import GenericConst
 
 from autotune.importer.conversion.registry import Inputs, converts
@@ -27,6 +27,7 @@ from autotune.importer.integers.integer_graph import OFFSET
 from autotune.importer.onnx_model.rewrites import replace_nodes
 from autotune.importer.onnx_model.scope import Scope
 from schedules.errors import ModelError
+from schedules.templates.common.movements import FRAME, framed
 
 Array = NDArray[Any]
 
@@ -113,7 +114,7 @@ def conv_integer(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], 
     if form.zero.any():
         ones = relax.const(np.ones((groups, *kernel[1:]), np.int8))
         windows = bb.emit(_convolved(data, ones, geometry, groups))
-        if groups > 1:
+        if 1 < groups < kernel[0]:
             windows = bb.emit(relax.op.repeat(windows, kernel[0] // groups, axis=1))
         product = _less(bb, product, form.zero.reshape(-1, *[1] * rank), windows)
         sums = sums - math.prod(kernel[1:]) * form.zero
@@ -208,17 +209,8 @@ def _padded(bb: relax.BlockBuilder, data: relax.Expr, padding: Sequence[int], ze
         widths = [0, 0, 0, 0, *(width for pair in pairs for width in pair)]
         return bb.emit(relax.op.nn.pad(data, widths, pad_value=int(known.reshape(()))))
 
-    def compute(x: te.Tensor, border: te.Tensor) -> te.Tensor:
-        shape = [*x.shape[:2], *(size + sum(pair) for size, pair in zip(x.shape[2:], pairs, strict=True))]
-
-        def element(*place: tirx.Var) -> tirx.Expr:
-            inner = [at - pair[0] for at, pair in zip(place[2:], pairs, strict=True)]
-            inside = [tirx.all(at >= 0, at < size) for at, size in zip(inner, x.shape[2:], strict=True)]
-            return tirx.if_then_else(tirx.all(*inside), x(*place[:2], *inner), border(*[0] * len(border.shape)))
-
-        return te.compute(shape, element, name="border")
-
-    return bb.emit_te(compute, data, zero, primfunc_name_hint="border")
+    attrs = {FRAME: [width for pair in pairs for width in pair]}
+    return bb.emit_te(framed, data, zero, pairs, primfunc_name_hint="border", primfunc_attrs=attrs)
 
 
 def _wanted(attrs: dict[str, Any]) -> str:

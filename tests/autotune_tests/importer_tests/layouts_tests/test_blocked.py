@@ -106,3 +106,65 @@ def test_rows_split_and_joined_again(tmp_path):
     nodes = [*DENSE, ("Reshape", ["d", "flat"], "f"), ("Relu", ["f"], "r"), ("Reshape", ["r", "deep"], "y")]
     kernels = check(tmp_path, nodes, ["y"], weights)
     assert [name for name in kernels if ("matmul" in name and "relu" in name) or "maximum" in name]
+
+
+def quantised_when_it_runs(channels, size, zero):
+    """Two convolutions of integers, each behind a quantiser whose scale is the image's, as ONNX Runtime writes them."""
+    nodes, weights, given, previous, pads = [], {}, 3, "x", [1, 1, 1, 1]
+    for layer in ("a", "b"):
+        weights |= {
+            f"{layer}w": RNG.integers(0, 256, (channels, given, 3, 3)).astype(np.uint8),
+            f"{layer}z": np.array(zero, np.uint8),
+            f"{layer}s": np.array(0.004, np.float32),
+            f"{layer}b": (RNG.standard_normal((1, channels, 1, 1)) / 4).astype(np.float32),
+        }
+        image = [f"{layer}{name}" for name in ("q", "scale", "zero")]
+        nodes += [
+            helper.make_node("DynamicQuantizeLinear", [previous], image),
+            helper.make_node("ConvInteger", [image[0], f"{layer}w", image[2], f"{layer}z"], [f"{layer}c"], pads=pads),
+            helper.make_node("Cast", [f"{layer}c"], [f"{layer}f"], to=1),
+            helper.make_node("Mul", [image[1], f"{layer}s"], [f"{layer}m"]),
+            helper.make_node("Mul", [f"{layer}f", f"{layer}m"], [f"{layer}y"]),
+            helper.make_node("Add", [f"{layer}y", f"{layer}b"], [f"{layer}r"]),
+            helper.make_node("Relu", [f"{layer}r"], [f"{layer}o"]),
+        ]
+        given, previous = channels, f"{layer}o"
+    return model_of(nodes, [value("x", (1, 3, size, size))], ["bo"], weights)
+
+
+@pytest.mark.parametrize(("channels", "zero"), [(16, 128), (16, 90), (12, 90)])
+def test_images_that_are_quantised_when_the_model_runs_stay_in_blocks(channels, zero, tmp_path):
+    model = quantised_when_it_runs(channels, 12, zero)
+    program = import_program(simplify(load_model(written(model, tmp_path))), tiny.target())
+    names = [task.name for task in program.tasks for _ in range(task.weight)]
+    convolutions = [name for name in names if "conv2d" in name and "multiply" in name]
+    assert len(convolutions) == 2, "what follows a convolution is part of its kernel"
+    assert all(("less_sums" in name) == (zero != 128) for name in convolutions)
+    assert all("relu" in name for name in convolutions)
+    quantisers = [name for name in names if "round" in name and "border" in name]
+    assert len(quantisers) == 2, "a border is part of the kernel that quantises"
+    assert not any("unblock" in name for name in quantisers)
+    alone = [name.rstrip("0123456789") for name in names]
+    assert alone.count("block") <= 2, "what the first convolutions read"
+    # The output, the extremes of columns, and the sums of what a filter reads.
+    assert alone.count("unblock") <= (3 if zero == 128 else 5)
+    ours, theirs = run(model, tmp_path, {"x": RNG.standard_normal((1, 3, 12, 12)).astype(np.float32)})
+    quantum = np.abs(theirs[0]).max() / 255
+    assert np.abs(ours[0] - theirs[0]).max() <= quantum
+
+
+@pytest.mark.parametrize("channels", [16, 12])
+@pytest.mark.parametrize("kind", ["ReduceMax", "ReduceMin"])
+@pytest.mark.parametrize("size", [80, 9])
+def test_extremes_of_an_image(channels, kind, size, tmp_path):
+    """Channels that fill up a block are no extremes: all numbers lie on one side of 0."""
+    shift = 9 if kind == "ReduceMin" else -9
+    nodes = [
+        helper.make_node("Conv", ["x", "w", "b"], ["c"]),
+        helper.make_node(kind, ["c"], ["m"], keepdims=0),
+        helper.make_node("Div", ["c", "m"], ["y"]),
+    ]
+    weights = {"w": array(channels, 8, 1, 1), "b": np.full(channels, shift, np.float32)}
+    model = model_of(nodes, [value("x", (1, 8, size, size))], ["m", "y"], weights)
+    x = RNG.uniform(-1, 1, (1, 8, size, size)).astype(np.float32)
+    assert close(*run(model, tmp_path, {"x": x}))

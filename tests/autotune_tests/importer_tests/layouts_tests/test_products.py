@@ -32,13 +32,10 @@ def test_attention_needs_no_transpose():
     assert all(name.startswith("batch_matmul") for name in found)
 
 
-def test_transposes_that_cancel_out_vanish():
-    nodes = [
-        ("Transpose", ["x"], "t", {"perm": [1, 0]}),
-        ("Transpose", ["t"], "u", {"perm": [1, 0]}),
-        ("Relu", ["u"], "y", {}),
-    ]
-    assert assigned(nodes, {"x": (2, 3)}, (2, 3)) == {"relax.nn.relu": 1}
+def test_rows_may_be_the_last_axis_of_the_result():
+    nodes = [("MatMul", ["a", "b"], "p", {}), ("Transpose", ["p"], "y", {"perm": [0, 3, 1, 2]})]
+    found = assigned(nodes, {"a": (1, 2, 3, 4), "b": (1, 2, 4, 5)}, (1, 5, 2, 3))
+    assert sum(found.values()) == 1
 
 
 @pytest.mark.parametrize(("left", "right", "made"), [((2, 3, 4), (1, 4, 5), (2, 3, 5)), ((4,), (2, 4, 5), (2, 5))])

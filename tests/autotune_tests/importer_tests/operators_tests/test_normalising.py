@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
+from tests.autotune_tests.importer_tests.built import close, imported, run
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, rewritten, value
 
 RNG = np.random.default_rng(0)
@@ -57,3 +58,43 @@ def test_local_response_norm_raises_to_quarters_by_square_roots(tmp_path, beta, 
     found = rewritten(model_of(nodes, [value("x", (2, 6, 4, 3))], ["y"]), tmp_path, {"x": 3 * array(2, 6, 4, 3)})
     assert ("LRN" not in found) == written_out
     assert ("Sqrt" in found) == (written_out and beta < 1)
+
+
+def _group_norm(groups, channels, size=6, batch=1):
+    """As PyTorch exports a group norm: an instance norm of groups of channels, then scale and shift of channels."""
+    weights = {
+        "groups": np.array([0, groups, -1]),
+        "back": np.array([batch, channels, size, size]),
+        "s": np.linspace(0.5, 1.5, groups).astype(np.float32),
+        "b": np.linspace(-1, 1, groups).astype(np.float32),
+        "scale": np.linspace(1, 2, channels).astype(np.float32).reshape(-1, 1, 1),
+        "w": np.random.default_rng(3).standard_normal((channels, 4, 1, 1)).astype(np.float32),
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"]),
+        helper.make_node("Reshape", ["c", "groups"], ["r"]),
+        helper.make_node("InstanceNormalization", ["r", "s", "b"], ["i"], epsilon=1e-3),
+        helper.make_node("Reshape", ["i", "back"], ["n"]),
+        helper.make_node("Mul", ["n", "scale"], ["m"]),
+        helper.make_node("Add", ["m", "c"], ["y"]),
+    ]
+    return model_of(nodes, [value("x", (batch, 4, size, size))], ["y"], weights)
+
+
+@pytest.mark.parametrize(("groups", "channels", "batch"), [(1, 32, 1), (4, 32, 2), (32, 32, 1), (3, 12, 1)])
+def test_a_group_norm_keeps_the_layout_of_its_image(groups, channels, batch, tmp_path):
+    x = np.random.default_rng(0).standard_normal((batch, 4, 6, 6)).astype(np.float32) + 3
+    model = _group_norm(groups, channels, batch=batch)
+    assert close(*run(model, tmp_path, {"x": x}))
+    names = [task.name for task in imported(model, tmp_path).tasks]
+    assert not any("variance" in name for name in names)
+    assert not any(name.startswith("unblock") and "add" in name for name in names)
+    print(names)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 7), (1, 3, 5, 6), (1, 2, 3, 4, 5)])
+def test_instance_norms_of_any_rank(shape, tmp_path):
+    weights = {"s": np.array([0.5, 1, 2][: shape[1]], np.float32), "b": np.array([1, 0, -1][: shape[1]], np.float32)}
+    nodes = [helper.make_node("InstanceNormalization", ["x", "s", "b"], ["y"])]
+    x = np.random.default_rng(0).standard_normal(shape).astype(np.float32) * 3 + 5
+    assert close(*run(model_of(nodes, [value("x", shape)], ["y"], weights), tmp_path, {"x": x}))

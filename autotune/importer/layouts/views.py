@@ -1,0 +1,117 @@
+"""Transposes that are not emitted until something needs the transposed tensor itself.
+
+A transpose of a tensor that is still plain is remembered as a *view* (``Value.view``): its source, and the order in
+which the source's axes make it. Further transposes are composed with it, and what works element by element, or along an
+axis, works on the source. Products of activations read views as they lie in memory (``products.py``).
+
+Every function but ``of_view`` is a rule (``tensor_layouts.Rule``).
+"""
+
+from __future__ import annotations
+
+from tvm import relax
+
+from autotune.importer.layouts.packing import Shape
+from autotune.importer.layouts.tensor_layouts import TensorLayouts, Value, operator_name, shape_of
+
+Order = tuple[int, ...]
+
+REDUCTIONS = {"relax.sum": relax.op.sum, "relax.mean": relax.op.mean}
+"""Sums and means, by the operator's name."""
+
+
+def transposed(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
+    """A view, or the tensor itself where views cancel out."""
+    value = layouts.value(call.args[0])
+    if value is None or value.native is not None or call.attrs.axes is None:
+        return None
+    axes = tuple(int(axis) % len(shape) for axis in call.attrs.axes)
+    if value.view is not None:
+        source, before = value.view
+        return _seen(shape, source, tuple(before[axis] for axis in axes))
+    return _seen(shape, layouts.plain(value), axes)
+
+
+def units_moved(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
+    """A view with other axes of one number: reshapes, squeezes and new axes between transposes move nothing."""
+    found = of_view(layouts.value(call.args[0]))
+    if found is None:
+        return None
+    source, axes = found
+    sizes = [int(size) for size in source.ty.shape]
+    lies = [axis for axis in axes if sizes[axis] != 1]  # where each longer axis lies in the source
+    if [sizes[axis] for axis in lies] != [size for size in shape if size != 1]:
+        return None
+    units = len(shape) - len(lies)
+    there = sorted(lies)
+    longer, new = iter([units + there.index(axis) for axis in lies]), iter(range(units))
+    order = tuple(next(new) if size == 1 else next(longer) for size in shape)
+    return _seen(shape, _reshaped(layouts, source, (*[1] * units, *(sizes[axis] for axis in there))), order)
+
+
+def _reshaped(layouts: TensorLayouts, source: relax.Expr, sizes: Shape) -> relax.Expr:
+    """One reshape in place of several, which TVM would make a kernel that copies."""
+    made = layouts.builder.lookup_binding(source) if isinstance(source, relax.Var) else None
+    while made is not None and operator_name(made) == "relax.reshape":
+        source = made.args[0]
+        if shape_of(source) == sizes:
+            return source
+        made = layouts.builder.lookup_binding(source) if isinstance(source, relax.Var) else None
+    return layouts.builder.emit(relax.op.reshape(source, sizes))
+
+
+def elementwise_on_views(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
+    """In the order of the source, if every operand is a view in the same order, a constant or one number."""
+    values = [layouts.value(arg) for arg in call.args]
+    orders = {found[1] for value in values if (found := of_view(value)) is not None}
+    if len(orders) != 1:
+        return None
+    (order,) = orders
+    operands = [_operand(layouts, arg, order) for arg in call.args]
+    if len(order) != len(shape) or any(operand is None for operand in operands):
+        return None
+    return Value(shape, view=(layouts.emit_like(call, operands), order))
+
+
+def reduced_view(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
+    """Along axes of the source; they stay, with one number each."""
+    found = of_view(layouts.value(call.args[0]))
+    if found is None or not call.attrs.keepdims or call.attrs.axis is None:
+        return None
+    source, order = found
+    axes = [order[int(axis) % len(order)] for axis in call.attrs.axis]
+    made = layouts.builder.emit(REDUCTIONS[operator_name(call)](source, axes, keepdims=True))
+    return Value(shape, view=(made, order))
+
+
+def broadcast_view(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
+    """To longer axes of the source."""
+    found = of_view(layouts.value(call.args[0]))
+    if found is None or len(shape) != len(found[1]):
+        return None
+    source, order = found
+    sizes = [shape[order.index(axis)] for axis in range(len(order))]
+    return Value(shape, view=(layouts.builder.emit(relax.op.broadcast_to(source, sizes)), order))
+
+
+def of_view(value: Value | None) -> tuple[relax.Expr, Order] | None:
+    """Source and order of a tensor that exists as a view only."""
+    return value.view if value is not None and value.plain is None and value.native is None else None
+
+
+def _seen(shape: Shape, source: relax.Expr, order: Order) -> Value:
+    return Value(shape, plain=source) if order == tuple(range(len(order))) else Value(shape, view=(source, order))
+
+
+def _operand(layouts: TensorLayouts, arg: relax.Expr, order: Order) -> relax.Expr | None:
+    """``arg`` as it broadcasts against the source of a view of this ``order``."""
+    array, value = layouts.array(arg), layouts.value(arg)
+    if array is not None and array.size == 1:
+        return layouts.constant(array.reshape(()))
+    if array is not None and array.ndim <= len(order):
+        wide = array.reshape((1,) * (len(order) - array.ndim) + array.shape)
+        return layouts.constant(wide.transpose([order.index(axis) for axis in range(len(order))]))
+    if value is not None and len(value.shape) == 0:
+        return layouts.plain(value)
+    found = of_view(value)
+    return found[0] if found is not None and found[1] == order else None

@@ -1,0 +1,54 @@
+"""What is computed of few numbers is not computed again for each of many."""
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from tests.autotune_tests.importer_tests.built import close, imported, run
+from tests.autotune_tests.importer_tests.onnx_cases import model_of, value
+
+CHANNELS = 24
+
+
+def scaled(chain, side, shape=(CHANNELS,)):
+    """x (1, side, side, 24) + c behind a chain of operators on c."""
+    names = ["c", *(f"c{index}" for index in range(1, len(chain))), "made"]
+    steps = zip(chain, names[:-1], names[1:], strict=True)
+    nodes = [helper.make_node(kind, [read], [made]) for kind, read, made in steps]
+    nodes.append(helper.make_node("Add", ["x", "made"], ["y"]))
+    return model_of(nodes, [value("x", (1, side, side, CHANNELS)), value("c", shape)], ["y"])
+
+
+def kernels(model, folder):
+    return sorted(task.name for task in imported(model, folder).tasks)
+
+
+@pytest.mark.parametrize(
+    ("chain", "side", "count"),
+    [
+        (["Sqrt", "Neg"], 28, 2),
+        (["Sqrt", "Neg"], 8, 1),  # too few numbers for a kernel more
+        (["Neg"], 28, 1),  # too little work
+    ],
+)
+def test_a_kernel_of_its_own_where_it_pays(chain, side, count, tmp_path):
+    assert len(kernels(scaled(chain, side), tmp_path)) == count
+
+
+@pytest.mark.parametrize(("chain", "count"), [(["Sqrt", "Neg"], 1), (["Sqrt", "Neg", "Abs", "Floor"], 2)])
+def test_one_number_of_a_row_stays_with_it_while_the_chain_is_short(chain, count, tmp_path):
+    assert len(kernels(scaled(chain, 56, shape=(1, 56, 56, 1)), tmp_path)) == count
+
+
+def test_results_stay(tmp_path):
+    rng = np.random.default_rng(0)
+    feed = {"x": rng.standard_normal((1, 28, 28, CHANNELS)), "c": rng.random(CHANNELS) + 0.1}
+    feed = {name: array.astype(np.float32) for name, array in feed.items()}
+    assert close(*run(scaled(["Sqrt", "Neg", "Exp"], 28), tmp_path, feed))
+
+
+def test_a_result_of_the_model_may_be_small_and_read_by_many(tmp_path):
+    model = scaled(["Sqrt", "Neg"], 28)
+    model.graph.output.append(value("made", (CHANNELS,)))
+    x, c = np.ones((1, 28, 28, CHANNELS), np.float32), np.full(CHANNELS, 4, np.float32)
+    assert close(*run(model, tmp_path, {"x": x, "c": c}))

@@ -61,6 +61,7 @@ def small_chains_apart(module: IRModule) -> IRModule:
     cut = _cuts(module, bindings)
     if not cut:
         return module
+    first = {var for read in cut.values() for var in read}
     others = {var: function for var, function in module.functions.items() if var.name_hint != "main"}
     builder = relax.BlockBuilder(IRModule(others))
     params = [relax.Var(param.name, param.ty) for param in main.params]
@@ -71,7 +72,7 @@ def small_chains_apart(module: IRModule) -> IRModule:
             for binding in bindings:
                 seen = {**values, **{var: apart[var] for var in cut.get(binding.var, ())}}
                 values[binding.var] = builder.emit(substituted(binding.value, seen))
-                if any(binding.var in each for each in cut.values()):
+                if binding.var in first:
                     apart[binding.var] = _apart(builder, values[binding.var])
             result = builder.emit_output(substituted(main.body.body, values))
         builder.emit_func_output(result)

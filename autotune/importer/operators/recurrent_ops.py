@@ -13,6 +13,7 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from autotune.importer.conversion.emit import Emit, Node
+from autotune.importer.conversion.folding import BODIED, RANDOM
 from autotune.importer.conversion.registry import rewrites
 from schedules.templates.cpu.recurrent import UNITS
 
@@ -114,7 +115,9 @@ def _is_given(node: Node, name: str) -> bool:
     if not name or name in node.scope.given:
         return True
     maker = next((each for each in node.scope.graph.node if name in each.output), None)
-    return maker is not None and all(_is_given(node, str(each)) for each in maker.input)
+    if maker is None or maker.op_type in (*RANDOM, *BODIED):
+        return False
+    return all(_is_given(node, str(each)) for each in maker.input)
 
 
 def directions(node: Node, e: Emit) -> list[Direction]:

@@ -39,7 +39,6 @@ EXPANDED = frozenset(
         "Attention",
         "BlackmanWindow",
         "CausalConvWithState",
-        "Celu",
         "CenterCropPad",
         "DynamicQuantizeLinear",
         "FlexAttention",

@@ -27,6 +27,13 @@ def sum_of_tensors(node: Node, e: Emit) -> list[str] | None:
     return [total if others else e.op("Identity", total)]
 
 
+@rewrites("Celu")
+def celu(node: Node, e: Emit) -> list[str] | None:
+    """α · Elu(x ÷ α). ONNX's own definition makes an axis of a single number."""
+    alpha = e.like(node.attr("alpha", 1.0))
+    return [e.op("Mul", e.op("Elu", e.op("Div", node.input(0), alpha)), alpha)]
+
+
 @rewrites("Not")
 def negation(node: Node, e: Emit) -> list[str] | None:
     """A comparison: fused behind one, TVM's own flips all eight bits of a boolean and leaves it true."""

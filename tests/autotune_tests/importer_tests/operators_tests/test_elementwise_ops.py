@@ -58,3 +58,14 @@ def test_booleans_that_are_read_go_with_booleans_that_are_compared(tmp_path, kin
     given = value("given", (4, 16), TensorProto.BOOL)
     model = model_of(nodes, [value("x", (4, 16)), given], ["y"], {"zero": np.zeros((), np.float32)})
     assert close(*run(model, tmp_path, {"x": array(4, 16), "given": array(4, 16) > 0}))
+
+
+@pytest.mark.parametrize("shape", [(), (2, 3)])
+@pytest.mark.parametrize("alpha", [1.0, 0.5])
+def test_celu_of_any_shape(shape, alpha, tmp_path):
+    x = np.array(array(*shape) - 1, np.float32)
+    ours, theirs = run(
+        model_of([helper.make_node("Celu", ["x"], ["y"], alpha=alpha)], [value("x", shape)], ["y"]), tmp_path, {"x": x}
+    )
+    assert ours[0].shape == shape
+    assert close(ours, theirs)

@@ -90,13 +90,14 @@ def _candidates(request: BuildRequest, kernels: LaneKernels, folder: Path) -> It
 def _plans(request: BuildRequest, kernels: LaneKernels) -> Iterator[Plan]:
     """Tasks that the budget did not reach by guesses first, since a template's first guess is mostly far ahead of the
     untuned program; then without the guesses that the check of measured kernels rejects, should the whole not pass;
-    then all of them untuned.
+    then by guesses that give up less accuracy. Only if none of these passes, all of them are untuned.
     """
     right: dict[tuple[str, Config], bool] = {}
     for most_loss in LEVELS:
         guessed = kernels.guessed_plan(request.log, request.options.frozen, most_loss)
         yield guessed
         yield _without_wrong_guesses(kernels, guessed, right)
+    for most_loss in LEVELS:
         yield kernels.plan(request.log, request.options.frozen, most_loss)
 
 

@@ -162,6 +162,32 @@ def test_only_the_guess_that_computes_something_else_is_built_untuned(request_of
     assert "made up" in caplog.text
 
 
+def test_guesses_that_give_up_less_accuracy_come_before_the_untuned_build(request_of, timed, monkeypatch):
+    """One guess stands for an algorithm that gives up accuracy; every artifact that holds it is called wrong."""
+    timed += [1.0, 2.0]
+    real = request_of.whole
+    exact = real.guessed_plan(request_of.log, frozen=False, most_loss=EXACT)
+    guessed = {c.task for c in exact.choices if c.config != BASELINE and c.latency_s is None}
+    lossy = min(guessed)
+
+    class Kernels:
+        def guessed_plan(self, log, frozen, most_loss):
+            kept = (replace(c, config=BASELINE) if c.task == lossy and most_loss == EXACT else c for c in exact.choices)
+            return replace(exact, choices=tuple(kept))
+
+        def __getattr__(self, name):
+            return getattr(real, name)
+
+    def compare(path, reference, seed):
+        verdict = compare_artifact(path, reference, seed)
+        holds = any(c.task == lossy and c.config != BASELINE for c in read_artifact(path).plan.choices)
+        return replace(verdict, passed=verdict.passed and not holds)
+
+    monkeypatch.setattr(accuracy, "compare_artifact", compare)
+    plan = build_on_one_lane(request_of, Kernels()).plan
+    assert {c.task for c in plan.choices if c.config != BASELINE and c.latency_s is None} == guessed - {lossy}
+
+
 def test_a_measured_kernel_that_does_not_compile_is_said_so(request_of, monkeypatch):
     """Where all tasks have records there are no guesses: what is built is what the log says."""
 

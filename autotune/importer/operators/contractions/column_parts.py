@@ -35,7 +35,8 @@ class _Product:
     """A product with a constant weight and perhaps a bias; what takes it apart reads ``value``.
 
     Attributes:
-        x: its activations; ``weight`` (K, C), ``bias`` (C,) or None.
+        x, weight, bias: names of its activations, its weight (K, C) and its bias (C,), "" without.
+        turned: whether the weight is (C, K).
         shape: of the value that is taken apart before axes are permuted, its last ``factors`` axes of C numbers.
         perm: order of the axes behind that; None where they are as they were.
     """
@@ -71,15 +72,15 @@ class _Part:
 
 def take_columns_apart(model: ModelProto) -> None:
     """Rewrite ``model``, whose shapes are inferred, in place."""
-    step = _TakeApart(model, [value.name for value in model.graph.input], {})
+    step = _TakeApart(model)
     if step.parts:
         step.run()
         drop_unused(model.graph)
 
 
 class _TakeApart(Step):
-    def __init__(self, model: ModelProto, *args: object) -> None:
-        super().__init__(model, *args)  # type: ignore[arg-type]
+    def __init__(self, model: ModelProto) -> None:
+        super().__init__(model, [value.name for value in model.graph.input], {})
         self.parts: dict[str, _Part] = {}
         self._passed: set[str] = set()  # what scales made, which are in the weights now
         for node in model.graph.node:
@@ -145,10 +146,11 @@ class _TakeApart(Step):
         axis = taken[0].axis
         along = axis if product.perm is None else product.perm[axis]
         places = [place for take in taken for place in take.places]
-        if along < len(product.shape) - product.factors or len(places) != len(set(places)):
+        is_factor = along >= len(product.shape) - product.factors
+        if not is_factor or len(places) != len(set(places)) or not all(take.places for take in taken):
             return None
         squeezed = [self._squeezed(take, len(shape)) for take in taken]
-        return [_Part(product, take, self._scale(take.made)) for take in squeezed if take.places]
+        return [_Part(product, take, self._scale(take.made)) for take in squeezed]
 
     def _takes(self, node: NodeProto, value: str, shape: Sequence[int]) -> list[_Take] | None:
         """What ``node``, a gather, a slice or a split of ``value``, takes; None if it is none of them."""

@@ -13,6 +13,7 @@ from tvm.relax.frontend.onnx import onnx_frontend
 from autotune.importer.conversion.emit import INT64, Emit, Node
 from autotune.importer.conversion.registry import Inputs, converts, rewrites
 from autotune.importer.layouts.tensor_layouts import shape_of
+from autotune.importer.operators.auto_pads import same_pads, with_pads
 
 
 @converts("Gather")
@@ -145,7 +146,8 @@ def col2im(node: Node, e: Emit) -> list[str] | None:
 def max_pool(node: Node, e: Emit) -> list[str] | None:
     """With indices: windows gathered at constant places, their greatest element, and the place it came from."""
     if not node.wants(1):
-        return None
+        found = with_pads(node, e)
+        return None if found is None else [found]
     shape = node.shape(0)
     rank = len(shape) - 2
     kernel = [int(v) for v in node.attr("kernel_shape")]
@@ -153,13 +155,11 @@ def max_pool(node: Node, e: Emit) -> list[str] | None:
     dilations = [int(v) for v in node.attr("dilations", [1] * rank)]
     pads = [int(v) for v in node.attr("pads", [0] * 2 * rank)]
     auto = str(node.attr("auto_pad", "NOTSET"))
+    if auto.startswith("SAME"):
+        pads = same_pads(auto, shape[2:], kernel, strides, dilations)
     out = []
     for i, size in enumerate(shape[2:]):
         extent = (kernel[i] - 1) * dilations[i] + 1
-        if auto.startswith("SAME"):
-            total = max(0, (-(-size // strides[i]) - 1) * strides[i] + extent - size)
-            pads[i] = total // 2 if auto == "SAME_UPPER" else total - total // 2
-            pads[i + rank] = total - pads[i]
         free = size + pads[i] + pads[i + rank] - extent
         count = (-(-free // strides[i]) if node.attr("ceil_mode", 0) else free // strides[i]) + 1
         if node.attr("ceil_mode", 0) and (count - 1) * strides[i] >= size + pads[i]:

@@ -26,6 +26,7 @@ from autotune.importer.conversion.registry import Inputs, converts
 from autotune.importer.integers.integer_graph import OFFSET
 from autotune.importer.onnx_model.rewrites import replace_nodes
 from autotune.importer.onnx_model.scope import Scope
+from autotune.importer.operators.auto_pads import same_pads
 from schedules.errors import ModelError
 from schedules.templates.common.movements import FRAME, framed
 
@@ -164,13 +165,7 @@ def _geometry(attrs: dict[str, Any], image: Sequence[int], kernel: Sequence[int]
     if not auto.startswith("SAME"):
         padding = tuple(attrs.get("pads", [0] * 2 * rank)) if auto == "NOTSET" else (0,) * 2 * rank
         return _Geometry(strides, padding, dilation)
-    missing = [
-        max(0, (-(-size // stride) - 1) * stride + (taps - 1) * step + 1 - size)
-        for size, stride, taps, step in zip(image, strides, kernel, dilation, strict=True)
-    ]
-    before = [each // 2 if auto == "SAME_UPPER" else each - each // 2 for each in missing]
-    behind = [each - first for each, first in zip(missing, before, strict=True)]
-    return _Geometry(strides, (*before, *behind), dilation)
+    return _Geometry(strides, tuple(same_pads(auto, image, kernel, strides, dilation)), dilation)
 
 
 def _convolved(data: relax.Expr, weight: relax.Expr, geometry: _Geometry, groups: int) -> relax.Expr:

@@ -10,6 +10,7 @@ import logging
 import math
 import warnings
 from collections import Counter
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,16 @@ LARGEST = 1 << 18
 
 RANDOM = ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli")
 BODIED = ("If", "Loop", "Scan", "SequenceMap")
+
+
+def made_of_constants(graph: onnx.GraphProto, given: Collection[str]) -> set[str]:
+    """Values of a sorted graph that do not depend on the model's inputs: ``given`` and what is made of those alone."""
+    found = set(given)
+    for node in graph.node:
+        if node.op_type not in (*RANDOM, *BODIED) and all(not name or name in found for name in node.input):
+            found.update(node.output)
+    return found
+
 
 REFERENCE_OPSET = {"QuantizeLinear": 19, "DequantizeLinear": 19}
 """Operator → the first opset that ONNX's reference has it of; older ones mean the same."""

@@ -11,7 +11,7 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from autotune.importer.conversion.emit import FLOAT, Emit, Node
-from autotune.importer.conversion.folding import BODIED, RANDOM
+from autotune.importer.conversion.folding import made_of_constants
 from autotune.importer.onnx_model.graph_walk import reads
 from autotune.importer.onnx_model.rewrites import replace_nodes
 from autotune.importer.onnx_model.scope import Array, Scope
@@ -56,12 +56,10 @@ class Step(Emit):
         self._graph, self._weights, self._reads = model.graph, weights, reads(model.graph)
         self.makers = {name: node for node in model.graph.node for name in node.output if name}
         self._readers: dict[str, list[NodeProto]] = {}
-        self._constant = set(self.scope.given)
+        self._constant = made_of_constants(model.graph, self.scope.given)
         for node in model.graph.node:
             for name in node.input:
                 self._readers.setdefault(name, []).append(node)
-            if node.op_type not in (*RANDOM, *BODIED) and all(not n or n in self._constant for n in node.input):
-                self._constant.update(node.output)
 
     def run(self) -> None:
         """Replace the graph's nodes, those that make constants first: a scale may be needed before it was."""

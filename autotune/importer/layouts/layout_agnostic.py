@@ -24,7 +24,7 @@ from autotune.importer.layouts.views import (
     units_moved,
 )
 from schedules.templates.common.extremes import EXTREMES, along
-from schedules.templates.common.movements import FRAME, framed
+from schedules.templates.common.movements import BORDER, with_border
 from schedules.templates.common.windows import Pads, Pair, Pooling, Window
 
 UNARY = frozenset(
@@ -187,9 +187,9 @@ def reduction(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value |
 
 
 def written(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
-    """Kernels that the importer wrote and that images keep their layout in: extremes of rows, frames of one number."""
+    """Kernels that the importer wrote and that images keep their layout in: extremes of rows, borders of one number."""
     function = layouts.functions.get(call.args[0])
-    if function is None or not function.attrs or not any(name in function.attrs for name in (EXTREMES, FRAME)):
+    if function is None or not function.attrs or not any(name in function.attrs for name in (EXTREMES, BORDER)):
         return None
     attrs, value = function.attrs, layouts.value(call.args[1].fields[0])
     if value is None or not value.is_image or len(shape) != 4:
@@ -205,10 +205,10 @@ def written(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | N
     if EXTREMES in attrs:
         largest, count = map(int, attrs[EXTREMES])
         return emitted(partial(along, axes=(height, width)[-count:], largest=bool(largest))) if count < 3 else None
-    if FRAME in attrs:
-        top, bottom, left, right = map(int, attrs[FRAME])
+    if BORDER in attrs:
+        top, bottom, left, right = map(int, attrs[BORDER])
         number = layouts.plain_expr(call.args[1].fields[1])
-        return emitted(partial(framed, widths=[(top, bottom), (left, right)], first=height), number)
+        return emitted(partial(with_border, widths=[(top, bottom), (left, right)], first=height), number)
     return None
 
 

@@ -37,8 +37,7 @@ KERNEL_OPS = 65536
 16 in a vector. Heuristic, not measured."""
 
 SLOW = {"divide": 8, "tir_sqrt": 8, "tir_rsqrt": 8, "tir_exp": 16, "tir_sigmoid": 24, "tir_tanh": 24, "erf": 24}
-"""Additions that an operator takes as long as: the instructions that it is made of. A root or a quotient of 16 numbers
-takes 8 to 12 cycles (Zen 4, Sapphire Rapids)."""
+"""Additions that an operator takes as long as: some instructions, or one that takes long. Heuristic, not measured."""
 
 
 @dataclass(frozen=True)

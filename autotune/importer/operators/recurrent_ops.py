@@ -13,7 +13,7 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from autotune.importer.conversion.emit import Emit, Node
-from autotune.importer.conversion.folding import BODIED, RANDOM
+from autotune.importer.conversion.folding import made_of_constants
 from autotune.importer.conversion.registry import rewrites
 from schedules.templates.cpu.recurrent import UNITS
 
@@ -92,7 +92,7 @@ not measured."""
 
 
 def in_one_kernel(node: Node) -> bool:
-    """Whether ``sequences`` takes it."""
+    """Whether ``sequences`` takes it; large weights are folded once the model has its weights again."""
     if node.kind == "RNN" or (node.kind == "GRU" and not node.attr("linear_before_reset", 0)):
         return False
     usual = not any(node.attr(name) for name in ("activations", "clip", "input_forget", "layout"))
@@ -106,18 +106,8 @@ def in_one_kernel(node: Node) -> bool:
         and node.type(0) == TensorProto.FLOAT
         and not node.input(4)
         and not node.input(7)
-        and all(_is_given(node, name) for name in weights)
+        and weights <= made_of_constants(node.scope.graph, node.scope.given)
     )
-
-
-def _is_given(node: Node, name: str) -> bool:
-    """Whether a value is constant or made of constants: large ones are folded once the model has its weights again."""
-    if not name or name in node.scope.given:
-        return True
-    maker = next((each for each in node.scope.graph.node if name in each.output), None)
-    if maker is None or maker.op_type in (*RANDOM, *BODIED):
-        return False
-    return all(_is_given(node, str(each)) for each in maker.input)
 
 
 def directions(node: Node, e: Emit) -> list[Direction]:

@@ -52,12 +52,12 @@ def concat(parts: list[te.Tensor], axis: int) -> te.Tensor:
     return te.compute(shape, element, name="concat", attrs=attrs)
 
 
-FRAME = "tune.frame"
-"""Attribute of a kernel that does ``framed``: its ``widths``, flat."""
+BORDER = "tune.border"
+"""Attribute of a kernel that does ``with_border``: its ``widths``, flat."""
 
 
-def framed(x: te.Tensor, number: te.Tensor, widths: Sequence[tuple[int, int]], first: int = 2) -> te.Tensor:
-    """``x`` within a frame of a number that is known when the model runs.
+def with_border(x: te.Tensor, number: te.Tensor, widths: Sequence[tuple[int, int]], first: int = 2) -> te.Tensor:
+    """``x`` within a border of a number that is known when the model runs.
 
     Args:
         number: one element of any rank.

@@ -28,7 +28,7 @@ from autotune.importer.onnx_model.rewrites import replace_nodes
 from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.operators.auto_pads import same_pads
 from schedules.errors import ModelError
-from schedules.templates.common.movements import FRAME, framed
+from schedules.templates.common.movements import BORDER, with_border
 
 Array = NDArray[Any]
 
@@ -204,8 +204,8 @@ def _padded(bb: relax.BlockBuilder, data: relax.Expr, padding: Sequence[int], ze
         widths = [0, 0, 0, 0, *(width for pair in pairs for width in pair)]
         return bb.emit(relax.op.nn.pad(data, widths, pad_value=int(known.reshape(()))))
 
-    attrs = {FRAME: [width for pair in pairs for width in pair]}
-    return bb.emit_te(framed, data, zero, pairs, primfunc_name_hint="border", primfunc_attrs=attrs)
+    attrs = {BORDER: [width for pair in pairs for width in pair]}
+    return bb.emit_te(with_border, data, zero, pairs, primfunc_name_hint="border", primfunc_attrs=attrs)
 
 
 def _wanted(attrs: dict[str, Any]) -> str:

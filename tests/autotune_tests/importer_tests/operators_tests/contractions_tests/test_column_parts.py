@@ -76,7 +76,7 @@ def test_a_part_that_is_taken_twice_is_computed_once(tmp_path):
     model.graph.node.append(helper.make_node("Gather", ["t", "one"], ["again"], axis=0))
     model.graph.node.append(helper.make_node("Neg", ["again"], ["y"]))
     model.graph.output.append(value("y", None))
-    assert operators(model, tmp_path)["MatMul"] in (1, 3)
+    assert operators(model, tmp_path)["MatMul"] == 3
     assert close(*run(model, tmp_path, feed()))
 
 

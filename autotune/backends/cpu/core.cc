@@ -6,10 +6,13 @@
 //   thread       one core. Thread 0 is the caller; the others belong to the program, are pinned, and spin for IDLE_NS
 //                after a run before they sleep. After a fork the child's first run starts them anew.
 //   group        a subgraph: calls that run in a row on a team of threads [first, first + size). Its leader is the
-//                first thread. The others help: they run their share of every parallel loop that the leader meets.
+//                first thread. The others help: they run their share of every parallel loop that the leader meets. A
+//                helper that has not begun its share when the leader has ended its own is late, asleep or off its CPU:
+//                the leader runs that share, too. So a run of kernels without parallel loops needs no helper at all.
 //   order        every thread meets the groups in their order. A leader waits for the groups that its own group needs,
-//                a helper until the leader is done. After an error or a cancellation the calls that are left are
-//                skipped, but every group is still marked as done: nobody waits for ever.
+//                a helper until the leader is done; it may meet runs late, or not at all. After an error or a
+//                cancellation the calls that are left are skipped, but every group is still marked as done: nobody
+//                waits for ever.
 #include "core.h"
 
 #include <errno.h>
@@ -31,6 +34,10 @@ namespace {
 
 const int64_t IDLE_NS = 2000000;
 const int SPINS = 1000;  // pauses before a waiting thread offers its core to others, some 20 microseconds
+// Pauses that a leader waits for its helpers before it looks whether one has not begun: a microsecond or two. Looking
+// takes a cache line from the helper, which costs the helper's next loop as much as a miss. After a loop in which one was
+// late it looks at once: a recurrent layer has a loop in each of its steps.
+const int LATE = 64;
 const size_t HUGE_PAGE = 2u << 20;
 // Bytes up to which memory is not asked for in huge pages: SqueezeNet's two workspaces of 0.9 MB took 2 MiB each, half of
 // what the process needed beside weights and arena: its peak was 20.9 MB, and is 18.3 MB.
@@ -117,12 +124,14 @@ struct Group {
   Env env;
   Flag done;       // the last run in which the group was done
   Flag launches;   // parallel loops so far
-  Flag pending;    // helpers that have not finished the loop
+  Flag pending;    // helpers whose share of the loop is not done
   Flag arrived;    // threads at the barrier
   Free free;       // that workspaces of the call at hand come from,
   Flag taken;      // how many bytes of it are taken,
   uint64_t turn;   // and the number of the call
-  uint64_t* seen;  // launches that each thread of the team has run
+  Flag* claimed;   // the last launch whose share somebody has begun, by member of the team
+  bool called;     // whether sleeping helpers were woken in this run
+  bool late;       // whether the leader ran a helper's share of the last launch
 };
 
 struct Workspace {
@@ -142,7 +151,6 @@ struct Thread {
   Group* leading;  // the group that it leads, outside of parallel loops: inside one, a loop runs where it is
   Group* team;     // the group that it leads or helps
   Workspace workspaces[WORKSPACES];
-  Flag finished;
 };
 
 struct Block {
@@ -163,6 +171,7 @@ struct tune_core {
   const void* const* weights;
   Patch* patches;
   Group* groups;
+  bool others_lead;  // whether a group has another leader than the caller
   Thread* threads;
   int64_t* times;
   std::atomic<int64_t> pid;  // of the process that its threads run in; 0 while they are being started
@@ -182,6 +191,7 @@ struct tune_streams {
   int64_t* idle;        // numbers of the streams that are free, the one that was left last at the end
   tune_request* first;  // those that wait
   tune_request** last;
+  std::atomic<int64_t> run_ns;  // what the run before took
 };
 
 namespace {
@@ -372,17 +382,26 @@ int run_share(Group* group, int64_t member) {
   return failed;
 }
 
+// Runs a member's share of the loop that the leader is at, unless somebody has begun it: whoever counts its launch first
+// does. A launch whose share can still be had is the one that the leader is at.
+bool claim_share(tune_core* core, Group* group, int64_t member, uint64_t launch) {
+  uint64_t before = launch - 1;
+  if (!group->claimed[member].value.compare_exchange_strong(before, launch)) return false;
+  if (run_share(group, member) != 0) keep_error(core, group - core->groups);
+  group->pending.value.fetch_sub(1, std::memory_order_acq_rel);
+  return true;
+}
+
 void help(tune_core* core, Group* group, int64_t thread, uint64_t epoch) {
   int64_t member = thread - group->first;
   int spins = 0;
   here->team = group;
   for (;;) {
-    if (get(group->launches) != group->seen[member]) {
-      ++group->seen[member];
-      if (run_share(group, member) != 0) keep_error(core, group - core->groups);
-      group->pending.value.fetch_sub(1, std::memory_order_acq_rel);
+    const uint64_t launch = get(group->launches);
+    if (launch != get(group->claimed[member])) {
+      claim_share(core, group, member, launch);
       spins = 0;
-    } else if (get(group->done) == epoch) {
+    } else if (get(group->done) >= epoch) {
       return;
     } else {
       relax(&spins);
@@ -396,6 +415,7 @@ void lead(tune_core* core, Group* group, uint64_t epoch) {
     await(core, [&] { return get(done) == epoch; });
   }
   here->leading = here->team = group;
+  group->called = false;
   const bool timed = core->times != nullptr;
   int64_t* times = timed ? core->times + 2 * (group - core->groups) : nullptr;
   int64_t* call_times = timed ? core->times + 2 * (core->groups_count + group->first_call) : nullptr;
@@ -426,8 +446,6 @@ void run_groups(Thread* thread, uint64_t epoch) {
       help(core, group, thread->number, epoch);
     }
   }
-  set(thread->finished, epoch);
-  tell(core);
 }
 
 // Returns when there is a new run, or the threads are to end.
@@ -488,7 +506,7 @@ bool start_threads(tune_core* core) {
   uint64_t epoch = get(core->epoch);
   for (int64_t i = 0; i < core->groups_count; ++i) {
     Group* group = &core->groups[i];
-    for (int64_t j = 0; j < group->size; ++j) group->seen[j] = get(group->launches);
+    for (int64_t j = 0; j < group->size; ++j) set(group->claimed[j], get(group->launches));
   }
   for (int64_t i = 0; i < core->threads_count; ++i) {
     Thread* thread = &core->threads[i];
@@ -533,12 +551,22 @@ int launch(Lambda lambda, void* data, int num_task) {
   group->env.num_task = num_task == 0 ? static_cast<int32_t>(group->size) : num_task;
   set(group->arrived, 0);
   set(group->pending, static_cast<uint64_t>(group->size - 1));
-  group->launches.value.fetch_add(1, std::memory_order_acq_rel);
+  const uint64_t launch = group->launches.value.fetch_add(1) + 1;
+  if (!group->called) {
+    group->called = true;
+    if (here->core->sleepers.value.load() != 0) wake_all(here->core);
+  }
   here->leading = nullptr;
   int failed = run_share(group, 0);
+  const int patience = group->late ? 0 : LATE;
+  group->late = false;
+  for (int spins = 0; get(group->pending) != 0; relax(&spins)) {
+    if (spins != patience) continue;
+    for (int64_t member = 1; member < group->size; ++member) {
+      if (claim_share(here->core, group, member, launch)) group->late = true;
+    }
+  }
   here->leading = group;
-  int spins = 0;
-  while (get(group->pending) != 0) relax(&spins);
   return failed;
 }
 
@@ -588,6 +616,7 @@ bool read_operand(tune_core* core, const int64_t** words, Any* arg) {
 bool read_group(tune_core* core, const int64_t** words, void* const* kernels, Group* group) {
   const int64_t* at = *words;
   group->first = *at++;
+  core->others_lead = core->others_lead || group->first != 0;
   group->size = *at++;
   if (group->size == 0) group->size = core->threads_count;
   group->waits_count = *at++;
@@ -596,7 +625,7 @@ bool read_group(tune_core* core, const int64_t** words, void* const* kernels, Gr
   group->calls_count = *at++;
   group->first_call = core->calls_count;
   core->calls_count += group->calls_count;
-  if (!keep(core, group->size, &group->seen) || !keep(core, group->calls_count, &group->calls)) return false;
+  if (!keep(core, group->size, &group->claimed) || !keep(core, group->calls_count, &group->calls)) return false;
   for (int64_t i = 0; i < group->calls_count; ++i) {
     Call* call = &group->calls[i];
     call->kernel = reinterpret_cast<Kernel>(kernels[*at++]);
@@ -685,11 +714,11 @@ int run_once(tune_core* core, const void* const* inputs, void* const* outputs, t
   here = first;
   uint64_t epoch = core->epoch.value.fetch_add(1) + 1;
   tell(core);
-  if (core->sleepers.value.load() != 0) wake_all(core);
+  if (core->others_lead && core->sleepers.value.load() != 0) wake_all(core);
   run_groups(first, epoch);
-  for (int64_t i = 1; i < core->threads_count; ++i) {
-    const Flag& finished = core->threads[i].finished;
-    await(core, [&] { return get(finished) == epoch; });
+  for (int64_t i = 0; core->others_lead && i < core->groups_count; ++i) {
+    const Flag& done = core->groups[i].done;
+    await(core, [&] { return get(done) == epoch; });
   }
   here = outside;
   if (moved) pthread_setaffinity_np(pthread_self(), sizeof(before), &before);
@@ -760,6 +789,10 @@ bool take_long_slice(Share* own) {
          own->runtime < LONG_SLICE_NS && set_slice(*own, LONG_SLICE_NS);
 }
 
+// Runs that take less than this are left where and how the system runs them: to pin their thread, to ask for a slice and
+// to undo both takes six system calls, 2 to 3 microseconds, a hundredth of this.
+constexpr int64_t SHORT_NS = 250000;
+
 // Sleeps until the request is no longer waiting, or `timeout_ns` have passed.
 void await_stream(tune_request* request, int64_t timeout_ns) {
   const int64_t end = now_ns() + timeout_ns;
@@ -773,12 +806,14 @@ void await_stream(tune_request* request, int64_t timeout_ns) {
   }
 }
 
-int take(tune_streams* streams, tune_request* request, int64_t timeout_ns) {
+// `before`: where the caller may run; known if it had to wait, so that another thread may have sent it elsewhere.
+int take(tune_streams* streams, tune_request* request, int64_t timeout_ns, cpu_set_t* before) {
   pthread_mutex_lock(&streams->lock);
   if (request->cancelled == 0 && streams->idle_count > 0) {
     request->stream = static_cast<int32_t>(pop_idle(streams));
     set_state(request, RUNNING);
   } else if (request->cancelled == 0) {
+    if (sched_getaffinity(0, sizeof(*before), before) != 0) CPU_ZERO(before);
     request->thread = static_cast<int32_t>(syscall(SYS_gettid));
     *streams->last = request;
     streams->last = &request->next;
@@ -911,9 +946,8 @@ void tune_streams_close(tune_streams* streams) { free(streams); }
 
 int tune_streams_take(tune_streams* streams, tune_request* request, int64_t timeout_ns) {
   cpu_set_t before;
-  const bool known = sched_getaffinity(0, sizeof(before), &before) == 0;
-  const int status = take(streams, request, timeout_ns);
-  if (known && request->thread != 0) sched_setaffinity(0, sizeof(before), &before);
+  const int status = take(streams, request, timeout_ns, &before);
+  if (request->thread != 0) sched_setaffinity(0, sizeof(before), &before);
   return status;
 }
 
@@ -943,20 +977,24 @@ void tune_streams_give(tune_streams* streams, tune_request* request) {
 int tune_streams_run(tune_streams* streams, tune_request* request, int64_t timeout_ns, const void* const* inputs,
                      void* const* outputs, tune_report* report) {
   cpu_set_t before;
-  const bool known = sched_getaffinity(0, sizeof(before), &before) == 0;
-  const int status = take(streams, request, timeout_ns);
+  const int status = take(streams, request, timeout_ns, &before);
   if (status != TUNE_OK) return say(report, status, status == TUNE_BUSY ? "no stream was free" : "the run was cancelled");
   const tune_stream* stream = &streams->streams[request->stream];
-  // It stays on its CPU, also when a thread that wakes up there takes its place for a moment.
-  if (known && stream->cpu >= 0) pin(stream->cpu);
+  const bool waited = request->thread != 0;
+  const bool is_short = streams->run_ns.load(std::memory_order_relaxed) < SHORT_NS;
+  const bool moved = waited || (!is_short && sched_getaffinity(0, sizeof(before), &before) == 0);
+  // It stays on its CPU, also when a thread that wakes up there takes its place.
+  if (moved && stream->cpu >= 0) pin(stream->cpu);
   // The thread that left the stream to this one may still be on the CPU: its answer would wait for a whole run.
-  if (request->thread != 0) sched_yield();
+  if (waited) sched_yield();
   Share own;
-  const bool sliced = take_long_slice(&own);
+  const bool sliced = !is_short && take_long_slice(&own);
+  const int64_t began = now_ns();
   const int ended = stream->run(stream->core, inputs, outputs, nullptr, report);
+  streams->run_ns.store(now_ns() - began, std::memory_order_relaxed);
   if (sliced) set_slice(own, own.runtime);
   // Before the next request gets the stream, beside which this thread would have to stay.
-  if (known) sched_setaffinity(0, sizeof(before), &before);
+  if (moved) sched_setaffinity(0, sizeof(before), &before);
   tune_streams_give(streams, request);
   return ended;
 }

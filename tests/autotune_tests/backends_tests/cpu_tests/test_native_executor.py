@@ -4,6 +4,7 @@ import ctypes
 import os
 import subprocess
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from tvm_ffi import libinfo
 from autotune.backends.cpu.linking import CORE, link_kernels
 from autotune.backends.cpu.native_executor import NativeExecutor
 from autotune.backends.cpu.native_library import NativeLibrary
+from autotune.graph.flat import Flat, FlatCall, Source, Use
 from autotune.graph.lanes import cpu_lane
 from autotune.graph.partition import Subgraph, partition, refine, subgraph_needs
 from autotune.graph.steps import Operand, Piece, Steps, arrange
@@ -159,6 +161,25 @@ def is_lent(library, placed):
     steps = placed._steps
     arena = written - steps.calls[-1].operands[-1].index
     return arena <= start and end <= arena + steps.arena_bytes
+
+
+@pytest.mark.parametrize("cpus", [(0, 1, 0), (0, 0, 0)], ids=["one each", "all on one"])
+def test_a_share_of_a_loop_runs_once_whoever_runs_it(library, cpus):
+    """Helpers sleep (after the longer pauses), are awake, or wait for the CPU that the leader is on."""
+    calls = tuple(FlatCall("tally", (Use(Source("input", 0), (8,), "float64"),), (2,), "float64") for _ in range(40))
+    made = tuple(Use(Source("arena", number), (2,), "float64") for number in range(40))
+    lanes = (cpu_lane(0, 3),)
+    steps = arrange({3: Flat(calls, made, {}, frozenset(), ())}, [Piece("all", tuple(range(40)), 0)], lanes)
+    there = thread_cpus(2)
+    executor = NativeExecutor({3: library}, steps, (), [there[cpu % len(there)] for cpu in cpus])
+    try:
+        for turn in range(300):
+            if turn % 10 < 2:
+                time.sleep(0.001 + 0.003 * (turn % 2))
+            outputs = within(PATIENCE_S, lambda: executor.run([np.zeros(8)]))
+            assert {tuple(each) for each in outputs} == {(6.0, 3.0)}, turn
+    finally:
+        executor.close()
 
 
 def test_sixteen_callers_get_their_own_answers(machine):

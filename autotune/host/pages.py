@@ -9,10 +9,13 @@ differently in every process. Pages of 2 MiB avoid both. Linux gives them on req
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import math
 import mmap
 import sys
 import threading
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +70,23 @@ def mapped_file(path: Path) -> NDArray[np.uint8]:
     return np.frombuffer(mapped, np.uint8)
 
 
+_ADDRESS = object.__basicsize__
+"""Where an array keeps its address: in the first field behind an object's own, by NumPy's ABI
+(``PyArrayObject_fields`` of ``ndarraytypes.h``)."""
+
+
+_size_at = ctypes.c_size_t.from_address
+
+
+def addresses(arrays: Sequence[NDArray[Any]]) -> list[int]:
+    """Where the arrays lie.
+
+    As ``array.ctypes.data``, of which it takes an eighth: 0.1 µs an array. A session of a small model runs in less time
+    than asking takes, and a decoder of 24 layers has 48 caches.
+    """
+    return [_size_at(id(array) + _ADDRESS).value for array in arrays]
+
+
 FRESH_BYTES = 32 << 20
 """Size from which glibc's allocator maps fresh memory every time (``DEFAULT_MMAP_THRESHOLD_MAX``), whose every page is
 then found and cleared anew: 78 MB of logits took 30 to 90 ms of a prompt of 120."""
@@ -82,13 +102,17 @@ class RecycledMemory:
         self._lock = threading.Lock()
         self._kept: list[tuple[NDArray[np.uint8], int]] = []  # with the references to it while nobody holds it
 
-    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-        """As ``np.empty``."""
+    def maker(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Callable[[], NDArray[Any]]:
+        """What makes an array of this shape and type, as ``np.empty`` does."""
         size = math.prod(shape) * dtype.itemsize
         if size < FRESH_BYTES:
-            return np.empty(shape, dtype)
-        with self._lock:
-            return self._block(size).view(dtype).reshape(shape)
+            return partial(np.empty, shape, dtype)
+
+        def taken() -> NDArray[Any]:
+            with self._lock:
+                return self._block(size).view(dtype).reshape(shape)
+
+        return taken
 
     def _block(self, size: int) -> NDArray[np.uint8]:
         for memory, unheld in self._kept:

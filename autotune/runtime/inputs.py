@@ -32,7 +32,9 @@ class InputCheck:
     def __init__(self, specs: Sequence[Spec], frame: Frame | None = None) -> None:
         self._frame = frame if frame is not None and frame.sequences else None
         # Types are looked up once: a model of small layers runs in less time than that takes.
-        self._specs = [(spec, numpy_type(spec.dtype), _is_closed(spec)) for spec in specs]
+        self._specs = [
+            (spec, spec.name, numpy_type(spec.dtype), spec.shape if _is_closed(spec) else None) for spec in specs
+        ]
 
     def arrays(self, feed: Mapping[str, Any]) -> list[Array]:
         """One array per input.
@@ -46,11 +48,11 @@ class InputCheck:
             self._refuse_unknown(feed)
         return [
             array
-            if isinstance(array := feed.get(spec.name), np.ndarray)
+            if isinstance(array := feed.get(name), np.ndarray)
             and array.dtype == dtype
-            and (array.shape == spec.shape or not closed)
+            and (shape is None or array.shape == shape)
             else self._converted(feed, spec)
-            for spec, dtype, closed in self._specs
+            for spec, name, dtype, shape in self._specs
         ]
 
     def _converted(self, feed: Mapping[str, Any], spec: Spec) -> Array:

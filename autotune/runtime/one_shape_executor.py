@@ -34,6 +34,9 @@ class OneShapeExecutor(ArtifactExecutor):
         self._kernels = backend.executor(artifact, self.threads, cpus)
         self.lanes = self._kernels.lanes
         self._outputs = [(spec, numpy_type(spec.dtype)) for spec in artifact.outputs]
+        # Whether kernels read all inputs, in the type in which they are given.
+        given = [(spec, numpy_type(spec.dtype)) for spec in artifact.inputs]
+        self._as_given = all(0 not in spec.shape and word(dtype) == dtype for spec, dtype in given)
         # Whether the kernels make all outputs, in the type that users see.
         self._as_made = all(0 not in spec.shape and word(dtype) == dtype for spec, dtype in self._outputs)
 
@@ -62,7 +65,9 @@ class OneShapeExecutor(ArtifactExecutor):
 
     def _read(self, arrays: Arrays) -> list[Array]:
         """What kernels read: dense arrays, of types that they know. They have no use for arrays without elements."""
-        return [np.asarray(as_words(array), order="C") for array in arrays if array.size]
+        if not self._as_given:
+            arrays = [as_words(array) for array in arrays if array.size]
+        return [array if array.flags.c_contiguous else np.ascontiguousarray(array) for array in arrays]
 
     def _as_users_see(self, made: list[Array]) -> list[Array]:
         """All outputs, in the types that users see; no kernel makes one without elements."""

@@ -136,11 +136,14 @@ class InferenceSession(OnnxRuntimeLike):
             BusyError: if other requests kept all streams for ``timeout_s``.
             RunError: if the run options ask to terminate, or the run fails; a fallback partition is named.
         """
-        check_run_options(run_options)
+        if run_options is not None:
+            check_run_options(run_options)
         serving = self._serving  # of one request; ``reload`` may put another in its place meanwhile
+        if not output_names:
+            return serving.run(serving.check.arrays(input_feed), timeout_s)
         wanted = _numbers(output_names, serving.output_names)
         made = serving.run(serving.check.arrays(input_feed), timeout_s)
-        return made if wanted is None else [made[number] for number in wanted]
+        return [made[number] for number in wanted]
 
     def io_binding(self) -> IOBinding:
         """What ``run_with_iobinding`` runs on; of a decoder made with ``--generate``, with its caches in place."""
@@ -191,7 +194,7 @@ class InferenceSession(OnnxRuntimeLike):
             UsageError, BusyError: as ``run``, at once. What else ``run`` raises, the future does.
         """
         serving = self._serving
-        wanted = _numbers(output_names, serving.output_names)
+        wanted = _numbers(output_names, serving.output_names) if output_names else None
         return serving.submit(serving.check.arrays(input_feed), timeout_s, wanted)
 
     def reload(self, path: str | Path | None = None) -> bool:
@@ -263,9 +266,9 @@ class InferenceSession(OnnxRuntimeLike):
         self._serving.cancel()
 
 
-def _numbers(wanted: Sequence[str] | None, names: Sequence[str]) -> list[int] | None:
-    """The numbers of the outputs that are wanted; None for all."""
-    return [names.index(name) for name in wanted_outputs(wanted, names)] if wanted else None
+def _numbers(wanted: Sequence[str], names: Sequence[str]) -> list[int]:
+    """The numbers of the outputs that are wanted."""
+    return [names.index(name) for name in wanted_outputs(wanted, names)]
 
 
 def _seal(path: Path) -> str:

@@ -37,6 +37,11 @@ class StreamQueue:
         self._lock = threading.Lock()
         self._moved = threading.Condition(self._lock)
 
+    @property
+    def waiting(self) -> bool:
+        """Whether a request waits for a stream."""
+        return bool(self._waiting)
+
     def acquire(self, timeout_s: float | None = None) -> int:
         """A stream for the caller, who waits for it and gives it back with ``release``.
 
@@ -80,12 +85,14 @@ class StreamQueue:
 
     def release(self, stream: int) -> None:
         """``stream`` is idle again; requests that wait get what is there."""
-        granted: list[_Ticket] = []
         with self._lock:
             if stream == WIDE:
                 self._alone = False
             else:
                 self._idle.append(stream)
+            if not self._waiting:
+                return
+            granted: list[_Ticket] = []
             while self._waiting and self._idle:
                 ticket = self._waiting.popleft()
                 ticket.stream, ticket.granted = self._idle.pop(), True

@@ -12,8 +12,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.backends.cpu.native_library import CANCELLED, OK, NativeLibrary, Program, Report, Settings
-from autotune.backends.cpu.native_streams import NativeStreams, Run
+from autotune.backends.cpu.native_library import (
+    CANCELLED,
+    OK,
+    NativeLibrary,
+    Program,
+    Report,
+    Run,
+    RunLayout,
+    Settings,
+)
+from autotune.backends.cpu.native_streams import NativeStreams
 from autotune.backends.cpu.program_words import groups_of, host_operands, lanes_of, nbytes, program_words
 from autotune.backends.executor import Arrays, KernelExecutor, Span
 from autotune.graph.lanes import Lane, cpu_lane
@@ -36,11 +45,6 @@ DeviceCall = Callable[[Arrays], None]
 _attached = threading.local()
 """Has ``state`` in threads of the core that the interpreter knows for good. Else it would make what it keeps of one
 anew for every call."""
-
-Known = tuple[Callable[[], NDArray[Any] | None], int]
-"""A weak reference to an array, and where that lies."""
-
-UNKNOWN: Known = (lambda: None, 0)
 
 KERNEL = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_int32, c_void_p)
 """A kernel's type, TVM's ``TVMFFISafeCallType``; its arguments are 16 bytes each, the latter 8 a tensor's address."""
@@ -76,10 +80,9 @@ class NativeExecutor:
         for library in libraries.values():
             library.adopt(self.library)
         self._inputs = _input_bytes(steps)
-        self._output_types = [(tuple(each.shape), np.dtype(each.dtype)) for each in steps.outputs]
-        self._pointers = c_void_p * len(steps.outputs)
-        self._last: list[Known] = []  # of a run's inputs
-        self._results = RecycledMemory()
+        self._layout = RunLayout(len(self._inputs), len(steps.outputs))
+        results = RecycledMemory()
+        self._makers = [results.maker(tuple(each.shape), np.dtype(each.dtype)) for each in steps.outputs]
         self._callbacks: list[Any] = []  # the core calls them, so they must live as long as it
         self._words = program_words(steps, self._inputs)
         kernels = np.array(list(self._kernels(libraries)), np.uintp)
@@ -127,11 +130,10 @@ class NativeExecutor:
 
     def prepared(self, inputs: Arrays) -> Run:
         """A run for ``inputs``, on this executor or another one of the same program."""
-        outputs = [self._results.empty(shape, dtype) for shape, dtype in self._output_types]
-        given = (c_void_p * len(inputs))(*self._addresses(inputs))
-        return Run(inputs, outputs, given, self._pointers(*map(_address, outputs)), Report())
+        outputs = [make() for make in self._makers]
+        return Run(self._layout, inputs, outputs)
 
-    def check(self, status: int, report: Report) -> None:
+    def check(self, status: int, run: Run) -> None:
         """Raise what a run that ended with ``status`` said.
 
         Raises:
@@ -139,6 +141,7 @@ class NativeExecutor:
         """
         if status == OK:
             return
+        report = run.said()
         if report.group < 0:
             raise RunError(report.message if status == CANCELLED else f"the model did not run: {report.message}")
         group = self.groups[report.group]
@@ -157,22 +160,8 @@ class NativeExecutor:
 
     def _run(self, inputs: Arrays, times: int | None) -> list[NDArray[Any]]:
         run = self.prepared(inputs)
-        self.check(self.library.run(self.handle, run.given, run.made, times, run.report), run.report)
+        self.check(self.library.run(self.handle, run.given, run.made, times, run.report), run)
         return run.outputs
-
-    def _addresses(self, arrays: Arrays) -> list[int]:
-        """Where the arrays of a run lie. Those that the last run was given, too, are not asked again.
-
-        Asking takes 2 µs, looking 0.2: a decoder of 24 layers has 48 caches, the same ones for every token.
-        """
-        known = self._last  # of several callers the last one's: each works on its own list
-        known = known if len(known) == len(arrays) else [UNKNOWN] * len(arrays)
-        places: list[Known] = [
-            last if last[0]() is array else (weakref.ref(array), _address(array))
-            for last, array in zip(known, arrays, strict=True)
-        ]
-        self._last = places
-        return [address for _, address in places]
 
     def _kernels(self, libraries: Mapping[int, NativeLibrary]) -> list[int]:
         """Address of the function of every call."""
@@ -239,13 +228,6 @@ def _input_bytes(steps: Steps) -> list[int]:
     read = (operand for step in steps.calls for operand in step.operands if operand.place == "input")
     sizes = {operand.index: nbytes(operand) for operand in (*read, *steps.outputs) if operand.place == "input"}
     return [sizes.get(number, 0) for number in range(max(sizes, default=-1) + 1)]
-
-
-def _address(array: NDArray[Any]) -> int:
-    try:  # a third of the time that ``ctypes.data`` takes, and ten µs a token where weights fill the caches
-        return ctypes.addressof(ctypes.c_char.from_buffer(array))  # type: ignore[arg-type]
-    except (TypeError, ValueError, BufferError):  # no memory that may be written, or none at all
-        return int(array.ctypes.data)
 
 
 def _close(libraries: tuple[NativeLibrary, ...], handle: c_void_p, _callbacks: list[Any]) -> None:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import ctypes
+import struct
 import tempfile
 import weakref
 from _ctypes import dlclose
+from collections.abc import Sequence
 from ctypes import POINTER, c_char, c_int, c_int32, c_int64, c_void_p
 from pathlib import Path
+from typing import Any
 
+from numpy.typing import NDArray
+
+from autotune.host.pages import addresses
 from schedules.errors import ArtifactError
 
 HOOKS = 4
@@ -59,6 +65,44 @@ class Request(ctypes.Structure):
     )
 
 
+class RunLayout:
+    """How the arguments of runs of one program lie in memory: one block per run, for it is made for every request.
+
+    Args:
+        inputs, outputs: how many arrays; there may be more inputs, which are not read.
+    """
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        self.report = ctypes.sizeof(Request)
+        self.given = self.report + ctypes.sizeof(Report)
+        self.made = self.given + inputs * ctypes.sizeof(c_void_p)
+        self.block = c_char * (self.made + outputs * ctypes.sizeof(c_void_p))
+        self.fill = struct.Struct(f"{inputs + outputs}P").pack_into
+        self.inputs = inputs
+
+
+class Run:
+    """The arguments of one run.
+
+    Attributes:
+        inputs, outputs: the arrays.
+        request, report, given, made: addresses of what ``tune_streams_run`` takes.
+    """
+
+    __slots__ = ("_block", "given", "inputs", "made", "outputs", "report", "request")
+
+    def __init__(self, layout: RunLayout, inputs: Sequence[NDArray[Any]], outputs: list[NDArray[Any]]) -> None:
+        self.inputs, self.outputs = inputs, outputs
+        self._block = block = layout.block()
+        layout.fill(block, layout.given, *addresses((*inputs[: layout.inputs], *outputs)))
+        self.request = at = ctypes.addressof(block)
+        self.report, self.given, self.made = at + layout.report, at + layout.given, at + layout.made
+
+    def said(self) -> Report:
+        """What the core reported."""
+        return Report.from_buffer(self._block, self.report - self.request)
+
+
 class NativeLibrary:
     """The code in ``path`` as it is on disk now; it stays loaded as long as this object lives.
 
@@ -80,7 +124,7 @@ class NativeLibrary:
                 raise ArtifactError(f"{path} cannot be loaded ({error}); build the artifact again") from error
         self._close = weakref.finalize(self, dlclose, self._library._handle)
         self.open = self.function("tune_core_open", c_int, POINTER(Program), POINTER(Settings), c_void_p, c_void_p)
-        self.run = self.function("tune_core_run", c_int, c_void_p, c_void_p, c_void_p, c_void_p, POINTER(Report))
+        self.run = self.function("tune_core_run", c_int, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p)
         self.cancel = self.function("tune_core_cancel", None, c_void_p)
         self.close = self.function("tune_core_close", None, c_void_p)
         self.fail = self.function("tune_core_raise", None, ctypes.c_char_p)

@@ -7,30 +7,13 @@ import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from ctypes import POINTER, c_int, c_int64, c_void_p
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from autotune.backends.cpu.native_library import BUSY, OK, NativeLibrary, Report, Request, Stream
+from autotune.backends.cpu.native_library import BUSY, OK, NativeLibrary, Request, Run, Stream
 from autotune.backends.executor import Arrays
 from schedules.errors import BusyError, RunError
-
-
-@dataclass(frozen=True)
-class Run:
-    """The arguments of one run.
-
-    Attributes:
-        inputs, outputs: the arrays.
-        given, made: where they lie.
-    """
-
-    inputs: Arrays
-    outputs: list[NDArray[Any]]
-    given: ctypes.Array[c_void_p]
-    made: ctypes.Array[c_void_p]
-    report: Report
 
 
 class Runnable(Protocol):
@@ -50,7 +33,7 @@ class Runnable(Protocol):
         """A run for ``inputs``, on this executor or another one of the same program."""
         ...
 
-    def check(self, status: int, report: Report) -> None:
+    def check(self, status: int, run: Run) -> None:
         """Raise what a run that ended with ``status`` said.
 
         Raises:
@@ -78,9 +61,9 @@ class NativeStreams:
         self.take = library.function("tune_streams_take", c_int, c_void_p, POINTER(Request), c_int64)
         self.give = library.function("tune_streams_give", None, c_void_p, POINTER(Request))
         self.run = library.function(
-            *("tune_streams_run", c_int, c_void_p, POINTER(Request), c_int64, c_void_p, c_void_p, POINTER(Report))
+            *("tune_streams_run", c_int, c_void_p, c_void_p, c_int64, c_void_p, c_void_p, c_void_p)
         )
-        self.cancel = library.function("tune_streams_cancel", None, c_void_p, POINTER(Request))
+        self.cancel = library.function("tune_streams_cancel", None, c_void_p, c_void_p)
         table = (Stream * len(executors))(
             *(
                 Stream(each.handle, _pointer(each.library.run), _pointer(each.library.cancel), each.first_cpu)
@@ -115,24 +98,25 @@ class NativeCall:
         run: what is to be run, for any of the streams.
     """
 
+    __slots__ = ("_run", "_streams")
+
     def __init__(self, streams: NativeStreams, run: Run) -> None:
         self._streams, self._run = streams, run
-        self._request = Request()
 
     def run(self, timeout_s: float | None) -> list[NDArray[Any]]:
         """As ``StreamCall.run``."""
         streams, run = self._streams, self._run
-        status = streams.run(
-            streams.handle, self._request, _nanoseconds(timeout_s), run.given, run.made, ctypes.byref(run.report)
-        )
-        if status == BUSY:
-            raise BusyError.after(timeout_s)
-        streams.executors[0].check(status, run.report)
+        timeout_ns = -1 if timeout_s is None else _nanoseconds(timeout_s)
+        status = streams.run(streams.handle, run.request, timeout_ns, run.given, run.made, run.report)
+        if status != OK:
+            if status == BUSY:
+                raise BusyError.after(timeout_s)
+            streams.executors[0].check(status, run)
         return run.outputs
 
     def cancel(self) -> None:
         """As ``StreamCall.cancel``."""
-        self._streams.cancel(self._streams.handle, self._request)
+        self._streams.cancel(self._streams.handle, self._run.request)
 
 
 def _nanoseconds(seconds: float | None) -> int:

@@ -81,28 +81,36 @@ def place(array):
     return array.__array_interface__["data"][0]
 
 
+def test_addresses_are_where_arrays_lie():
+    whole = np.arange(24.0).reshape(4, 6)
+    fixed = whole.copy()
+    fixed.flags.writeable = False
+    arrays = [whole, whole[1:, 2:], whole[::-1], whole.T, fixed, np.zeros(()), np.zeros((0, 3)), whole.view(np.uint8)]
+    assert pages.addresses(arrays) == [array.ctypes.data for array in arrays]
+
+
 def test_memory_of_results_comes_back_when_nobody_holds_a_part_of_them(monkeypatch):
     monkeypatch.setattr(pages, "FRESH_BYTES", 1 << 10)
     memory = pages.RecycledMemory()
     shape, dtype = (32, 16), np.dtype(np.float32)
-    first = memory.empty(shape, dtype)
+    first = memory.maker(shape, dtype)()
     last_row, where = first[-1], place(first)
     del first
-    second = memory.empty(shape, dtype)
+    second = memory.maker(shape, dtype)()
     assert place(second) != where, "a row of the first is held"
     last_row[...] = 1.0
     del last_row
-    third = memory.empty(shape, dtype)
+    third = memory.maker(shape, dtype)()
     assert place(third) == where
     assert not np.shares_memory(second, third)
     assert (third.shape, third.dtype) == (shape, dtype)
-    assert place(memory.empty((4,), dtype)) != where
+    assert place(memory.maker((4,), dtype)()) != where
 
 
 def test_memory_of_results_is_kept_for_a_few_and_lives_as_long_as_its_holders(monkeypatch):
     monkeypatch.setattr(pages, "FRESH_BYTES", 1)
     memory = pages.RecycledMemory()
-    held = [memory.empty((100,), np.dtype(np.int64)) for _ in range(3 * pages.MOST_RECYCLED)]
+    held = [memory.maker((100,), np.dtype(np.int64))() for _ in range(3 * pages.MOST_RECYCLED)]
     for number, array in enumerate(held):
         array[...] = number
     assert [int(array.min()) for array in held] == [int(array.max()) for array in held] == list(range(len(held)))

@@ -6,6 +6,8 @@ numbers are checked, so it takes the fewest and safest steps that make it fast e
 
 from __future__ import annotations
 
+import math
+
 from tvm import s_tir, tirx
 
 from schedules.errors import ScheduleError
@@ -17,6 +19,9 @@ from schedules.templates.cpu import recurrent
 from schedules.templates.cpu.recurrent import SCHEDULED
 
 VECTOR_LIMIT = 64  # an innermost axis longer than this is split before it becomes a vector
+
+LEAST_PARALLEL = 1024
+"""Iterations of a block below which one thread runs it, which takes it no longer than waking another: 0.5 to 1.2 µs."""
 
 
 def baseline(func: tirx.PrimFunc, target: Target) -> s_tir.Schedule:
@@ -71,7 +76,7 @@ def _schedule_block(sch: s_tir.Schedule, name: str, lanes: int) -> None:
         outer_part, inner = sch.split(inner, [None, lanes])
         outer.append(outer_part)
     sch.reorder(*outer, *reduce, inner)
-    if outer:
+    if outer and math.prod(int(axis.dom.extent) for axis in sch.get(block).iter_vars) >= LEAST_PARALLEL:
         sch.parallel(sch.fuse(*outer))
     if exact and min(extent, VECTOR_LIMIT) > 1:
         sch.vectorize(inner)

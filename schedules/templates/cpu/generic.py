@@ -10,19 +10,26 @@ The numbers that the rules draw are knobs (``sketch_template``):
 
 from __future__ import annotations
 
+import math
+
 import tvm
 import tvm_ffi
 from tvm import tirx
 from tvm.s_tir import meta_schedule
 
 from schedules.target import Target
-from schedules.templates.common.sketch_template import SketchTemplate
+from schedules.templates.common.sketch_template import Program, SketchTemplate
 from schedules.templates.common.sketches import UNROLL, Design, drawn
+from schedules.templates.common.structure import blocks_in_order
 from schedules.templates.common.vector_math import vector_math
 
 OP = "generic"
 INNERMOST_LIMIT = 64  # elements of the innermost part of a tiling; MetaSchedule's own value for a CPU
 JOBS_PER_THREAD = 16  # parallel jobs that a rule makes at most; MetaSchedule's own value for a CPU
+LEAST = 1024
+"""Iterations of all stages below which a function is left as it is before tuning. The rules make parallel jobs of
+whatever they get, and waking a thread takes 0.5 to 1.2 µs, in which one thread does as many: a sum of 20 numbers took
+0.8 µs (Zen 4)."""
 VECTORS = 4  # an innermost axis up to this many vectors long becomes one vector operation
 
 
@@ -33,6 +40,11 @@ class GenericTemplate(SketchTemplate):
     version = 1
     probe = Target(kind="llvm", isa="avx2", threads=2)
     limited = False
+
+    def match(self, func: tirx.PrimFunc) -> Program | None:
+        """As ``SketchTemplate.match``, of functions that are worth it."""
+        work = sum(math.prod(int(axis.dom.extent) for axis in block.iter_vars) for block in blocks_in_order(func))
+        return None if work < LEAST else super().match(func)
 
     def expand(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """``func`` with exp and its like as arithmetic; the sketches' steps apply to it all the same."""

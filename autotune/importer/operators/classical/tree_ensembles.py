@@ -1,7 +1,6 @@
-"""Ensembles of decision trees: all trees are walked at once, one level a step, by gathers from tables of nodes.
+"""Ensembles of decision trees, as tables of nodes that ``tree_walk`` goes through.
 
-M nodes and leaves of all trees, T trees, C targets or classes, a batch of N rows. ``place`` (N, T) is where each row
-stands in each tree. A leaf leads to itself, so that trees of different depths are walked together.
+M nodes and leaves of all trees, T trees, C targets or classes, a batch of N rows.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from onnx import TensorProto, numpy_helper
 
 from autotune.importer.conversion.emit import Emit, Node
 from autotune.importer.conversion.registry import rewrites
+from autotune.importer.onnx_model.shapes import OWN_DOMAIN
 from autotune.importer.operators.classical.scores import (
     CLASSICAL,
     as_float_rows,
@@ -23,21 +23,10 @@ from autotune.importer.operators.classical.scores import (
     label_by_sign,
     transformed,
 )
+from autotune.importer.operators.classical.tree_walk import MEMBER, MODES, TABLES, WALK
 
 Array = NDArray[Any]
 
-COMPARISONS = {
-    "BRANCH_LEQ": "LessOrEqual",
-    "BRANCH_LT": "Less",
-    "BRANCH_GTE": "GreaterOrEqual",
-    "BRANCH_GT": "Greater",
-    "BRANCH_EQ": "Equal",
-    "BRANCH_NEQ": "",
-    "BRANCH_MEMBER": "",
-}
-"""Mode of a node → the operator that compares a feature with its threshold, in the order of their numbers."""
-MODES = tuple(COMPARISONS)
-MEMBER = "BRANCH_MEMBER"
 LEAF = "LEAF"
 
 AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
@@ -69,6 +58,10 @@ class Forest:
     weights: Array
     members: Array | None = None
 
+    def sizes(self) -> tuple[int, int]:
+        """Trees and targets."""
+        return len(self.roots), self.weights.shape[1]
+
     def depth(self) -> int:
         """Steps from a root to the farthest leaf; more than ``DEEPEST`` where there is a circle."""
         places, steps = np.unique(self.roots), 0
@@ -81,33 +74,23 @@ class Forest:
         depth = self.depth()
         if depth > DEEPEST:
             raise node.refused(f"its trees are deeper than {DEEPEST} levels")
-        place = e.const(np.tile(self.roots, (rows, 1)))
-        for _ in range(depth):
-            value = e.op("GatherElements", x, e.op("Gather", e.const(self.feature), place, axis=0), axis=1)
-            true, false = (e.op("Gather", e.const(table), place, axis=0) for table in (self.true, self.false))
-            place = e.op("Where", self._taken(e, value, place), true, false)
+        modes = sorted({MODES.index(mode) for mode in self.mode if mode != LEAF})
+        with_nan = bool(self.missing.any())
+        tables = {
+            **{name: getattr(self, name).astype(np.int32) for name in ("feature", "true", "false", "roots")},
+            "threshold": self.threshold,
+            "modes": self._numbers() if len(modes) > 1 else np.zeros(1, np.int32),
+            "missing": self.missing if with_nan else np.zeros(1, bool),
+            "members": np.zeros((1, 1), self.threshold.dtype) if self.members is None else self.members,
+        }
+        given = [e.const(tables[name]) for name in TABLES]
+        place = e.op(WALK, x, *given, domain=OWN_DOMAIN, depth=depth, modes=modes or [0], missing=int(with_nan))
+        e.declare(place, (rows, len(self.roots)), TensorProto.INT32)
         return e.op("Gather", e.const(self.weights), place, axis=0)
 
-    def _taken(self, e: Emit, value: str, place: str) -> str:
-        """Whether the true branch is taken (N, T)."""
-        threshold = e.op("Gather", e.const(self.threshold), place, axis=0)
-        result = ""
-        for mode in sorted({*self.mode} - {LEAF}):
-            if mode == MEMBER:
-                assert self.members is not None
-                options = e.op("Gather", e.const(self.members), place, axis=0)
-                equal = e.cast(e.op("Equal", e.unsqueeze(value, 2), options), TensorProto.INT32)
-                hit = e.cast(e.reduce("ReduceMax", equal, [2], keepdims=False), TensorProto.BOOL)
-            elif mode == "BRANCH_NEQ":
-                hit = e.op("Not", e.op("Equal", value, threshold))
-            else:
-                hit = e.op(COMPARISONS[mode], value, threshold)
-            own = e.const(np.array([each == mode for each in self.mode]))
-            result = e.op("Where", e.op("Gather", own, place, axis=0), hit, result) if result else hit
-        if self.missing.any():
-            missing = e.op("Gather", e.const(self.missing), place, axis=0)
-            result = e.op("Or", result, e.op("And", e.op("IsNaN", value), missing))
-        return result
+    def _numbers(self) -> Array:
+        """(M,) numbers of the modes, of a leaf anything."""
+        return np.array([0 if mode == LEAF else MODES.index(mode) for mode in self.mode], np.int32)
 
 
 def _numbers(node: Node, name: str, dtype: Any) -> Array:
@@ -158,13 +141,20 @@ def _rows(node: Node, e: Emit) -> tuple[str, int, Any]:
     return x, rows, np.float32
 
 
-def _aggregated(node: Node, e: Emit, leaves: str, trees: int, real: Any = np.float32) -> str:
+def _over_trees(e: Emit, kind: str, leaves: str, targets: int) -> str:
+    """(N, T, C) → (N, C). Of one target as rows, which have better kernels than columns of one number."""
+    if targets == 1:
+        return e.reduce(kind, e.squeeze(leaves, 2), [1])
+    return e.reduce(kind, leaves, [1], keepdims=False)
+
+
+def _aggregated(node: Node, e: Emit, leaves: str, trees: int, targets: int, real: Any = np.float32) -> str:
     """(N, T, C) of the NumPy type ``real`` → (N, C)."""
     given = node.attr("aggregate_function", "SUM")
     kind = AGGREGATES[given] if isinstance(given, int) else str(given)
     if kind in ("MIN", "MAX"):
-        return e.reduce(f"Reduce{kind.capitalize()}", leaves, [1], keepdims=False)
-    total = e.reduce("ReduceSum", leaves, [1], keepdims=False)
+        return _over_trees(e, f"Reduce{kind.capitalize()}", leaves, targets)
+    total = _over_trees(e, "ReduceSum", leaves, targets)
     return e.op("Div", total, e.const(np.array(trees, real))) if kind == "AVERAGE" else total
 
 
@@ -173,7 +163,7 @@ def tree_regressor(node: Node, e: Emit) -> list[str] | None:
     """The sum, average or extreme of the leaves per target, and a base value."""
     x, rows, real = _rows(node, e)
     forest = _forest(node, "target", int(node.attr("n_targets", 1)), real)
-    made = _aggregated(node, e, forest.leaves(node, e, x, rows), len(forest.roots))
+    made = _aggregated(node, e, forest.leaves(node, e, x, rows), *forest.sizes())
     base = _numbers(node, "base_values", np.float32)
     return [transformed(node, e, e.op("Add", made, e.const(base)) if base.size else made)]
 
@@ -186,7 +176,7 @@ def tree_classifier(node: Node, e: Emit) -> list[str] | None:
     labels = class_labels(node, "classlabels_int64s")
     x, rows, real = _rows(node, e)
     forest = _forest(node, "class", len(labels), real)
-    scores = e.reduce("ReduceSum", forest.leaves(node, e, x, rows), [1], keepdims=False)
+    scores = _over_trees(e, "ReduceSum", forest.leaves(node, e, x, rows), len(labels))
     base = _numbers(node, "base_values", np.float32)
     if len(labels) > 2:
         scores = e.op("Add", scores, e.const(base)) if base.size else scores
@@ -240,10 +230,10 @@ def tree_ensemble(node: Node, e: Emit) -> list[str] | None:
         led("false"),
         _numbers(node, "tree_roots", np.int64),
         weights,
-        _members(node, modes, size, real) if MEMBER in modes else None,
+        _members(node, modes, size, real) if MODES[MEMBER] in modes else None,
     )
     leaves = forest.leaves(node, e, node.input(0), node.shape(0)[0])
-    return [transformed(node, e, _aggregated(node, e, leaves, len(forest.roots), real))]
+    return [transformed(node, e, _aggregated(node, e, leaves, *forest.sizes(), real))]
 
 
 def _members(node: Node, modes: tuple[str, ...], size: int, real: Any) -> Array:
@@ -252,6 +242,6 @@ def _members(node: Node, modes: tuple[str, ...], size: int, real: Any) -> Array:
     ends = np.flatnonzero(np.isnan(values))
     sets = [part[~np.isnan(part)] for part in np.split(values, ends + 1)]
     table = np.full((size, max(map(len, sets))), np.nan, real)
-    for index, own in zip((i for i, mode in enumerate(modes) if mode == MEMBER), sets, strict=False):
+    for index, own in zip((i for i, mode in enumerate(modes) if mode == MODES[MEMBER]), sets, strict=False):
         table[index, : len(own)] = own
     return table

@@ -5,7 +5,6 @@ import pytest
 
 from tests.autotune_tests.importer_tests.built import close, run
 from tests.autotune_tests.importer_tests.contrib_cases import floats
-from tests.autotune_tests.importer_tests.onnx_cases import rewritten
 from tests.autotune_tests.importer_tests.operators_tests.classical_tests.classical_cases import (
     classical,
     classifier,
@@ -45,9 +44,4 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_it_computes_what_onnxruntime_computes(case, tmp_path):
-    rewritten(case.model(), tmp_path, case.feed())
-
-
-def test_a_built_forest_computes_what_onnxruntime_computes(tmp_path):
-    case = forest_classifier([3, 5, 9], (0, 1, 2), 1)
     assert close(*run(case.model(), tmp_path, case.feed()))

@@ -1,0 +1,121 @@
+"""Walking all trees of an ensemble from their roots to leaves, in one kernel."""
+
+# No ``from __future__ import annotations`` here: TVM's script reads the annotations as values.
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tvm import relax, tirx
+from tvm.script import tirx as T  # noqa: N812  # the name that TVM's script is written with
+
+from autotune.importer.conversion.registry import Inputs, converts
+from autotune.importer.layouts.tensor_layouts import OPAQUE_PATTERN
+
+COMPARISONS = {
+    "BRANCH_LEQ": tirx.LE,
+    "BRANCH_LT": tirx.LT,
+    "BRANCH_GTE": tirx.GE,
+    "BRANCH_GT": tirx.GT,
+    "BRANCH_EQ": tirx.EQ,
+    # TVM's ``!=`` is false of NaN, as its ``==`` is.
+    "BRANCH_NEQ": lambda value, threshold: tirx.any(value < threshold, value > threshold, tirx.isnan(value)),
+}
+"""Mode of a node → what compares a feature with its threshold."""
+
+MODES = (*COMPARISONS, "BRANCH_MEMBER")
+"""In the order in which ``TreeEnsemble`` numbers them."""
+
+MEMBER = MODES.index("BRANCH_MEMBER")
+
+WALK = "WalkTrees"
+
+TABLES = ("feature", "threshold", "true", "false", "roots", "modes", "missing", "members")
+"""Inputs of ``WALK`` behind the rows: the tables of a ``Forest``, ``modes`` as numbers. Those that are not read, where
+there is one mode, or no node that NaN takes the true branch of, or no members, may have any size."""
+
+
+@converts(WALK)
+def walk_trees(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
+    """Rows (N, features) and ``TABLES`` → (N, T) int32, the leaves that N rows reach in T trees.
+
+    Args:
+        attrs: ``depth`` in steps; ``modes``, the numbers of those that there are; ``missing``, whether NaN counts.
+    """
+    given = [each for each in inputs if each is not None]
+    shapes = [tuple(int(size) for size in each.ty.shape) for each in given]
+    tables = dict(zip(TABLES, shapes[1:], strict=True))
+    modes = [int(mode) for mode in attrs["modes"]]
+    real = str(given[0].ty.dtype)
+    func = walk(shapes[0], tables, real, int(attrs["depth"]), modes, bool(attrs["missing"]))
+    kernel = bb.add_func(func.without_attr("global_symbol"), "walk_trees")
+    made = relax.TensorType((shapes[0][0], tables["roots"][0]), "int32")
+    return bb.emit(relax.op.call_tir(kernel, relax.Tuple(given), made))
+
+
+def walk(
+    rows: tuple[int, ...],
+    tables: Mapping[str, tuple[int, ...]],
+    real: str,
+    depth: int,
+    kinds: Sequence[int],
+    with_nan: bool,
+) -> tirx.PrimFunc:
+    """The kernel. A leaf leads to itself, so that trees of different depths take the same number of steps.
+
+    Args:
+        rows, tables: shapes.
+        real: type of features and thresholds.
+        depth: steps from a root to the farthest leaf.
+        kinds: numbers of the modes that there are.
+        with_nan: whether some nodes send NaN to the true branch.
+    """
+    nodes, trees = tables["feature"][0], tables["roots"][0]
+
+    def hit(kind: int, value: Any, place: Any, threshold: Any, members: Any) -> Any:
+        if kind != MEMBER:
+            return COMPARISONS[MODES[kind]](value, threshold[place])
+        return tirx.any(*(value == members[place, k] for k in range(tables["members"][1])))
+
+    def taken(value: Any, place: Any, threshold: Any, modes: Any, missing: Any, members: Any) -> Any:
+        result = hit(kinds[0], value, place, threshold, members)
+        for kind in kinds[1:]:
+            result = tirx.Select(modes[place] == kind, hit(kind, value, place, threshold, members), result)
+        return tirx.any(result, tirx.all(tirx.isnan(value), missing[place])) if with_nan else result
+
+    @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
+    def kernel(  # type: ignore[no-untyped-def]
+        x: T.Buffer(rows, real),  # type: ignore[valid-type]
+        feature: T.Buffer((nodes,), "int32"),  # type: ignore[valid-type]
+        threshold: T.Buffer((nodes,), real),  # type: ignore[valid-type]
+        true: T.Buffer((nodes,), "int32"),  # type: ignore[valid-type]
+        false: T.Buffer((nodes,), "int32"),  # type: ignore[valid-type]
+        roots: T.Buffer((trees,), "int32"),  # type: ignore[valid-type]
+        mode_of: T.Buffer(tables["modes"], "int32"),  # type: ignore[valid-type]
+        nan_of: T.Buffer(tables["missing"], "bool"),  # type: ignore[valid-type]
+        members_of: T.Buffer(tables["members"], real),  # type: ignore[valid-type]
+        out: T.Buffer((rows[0], trees), "int32"),  # type: ignore[valid-type]
+    ):
+        for n, t, s in T.grid(rows[0], trees, depth):
+            with T.sblock("walk"):
+                row, tree, _ = T.axis.remap("SSR", [n, t, s])
+                T.reads(
+                    x[row, 0 : rows[1]],
+                    feature[0:nodes],
+                    threshold[0:nodes],
+                    true[0:nodes],
+                    false[0:nodes],
+                    roots[tree],
+                    mode_of[0 : tables["modes"][0]],
+                    nan_of[0 : tables["missing"][0]],
+                    members_of[0 : tables["members"][0], 0 : tables["members"][1]],
+                )
+                T.writes(out[row, tree])
+                with T.init():
+                    out[row, tree] = roots[tree]
+                out[row, tree] = T.Select(
+                    taken(x[row, feature[out[row, tree]]], out[row, tree], threshold, mode_of, nan_of, members_of),
+                    true[out[row, tree]],
+                    false[out[row, tree]],
+                )
+
+    return kernel.with_attr("op_pattern", OPAQUE_PATTERN)

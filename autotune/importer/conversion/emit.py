@@ -99,8 +99,11 @@ class Emit:
 
     def fresh(self) -> str:
         """A name that nothing has yet."""
-        self._count += 1
-        return f"{self._stem}/{self._count}"
+        while True:  # what took this one's place before may have been of the same kind
+            self._count += 1
+            name = f"{self._stem}/{self._count}"
+            if name not in self.scope.made and name not in self.scope.tensors:
+                return name
 
     def const(self, values: ArrayLike, dtype: Any = None) -> str:
         """A constant."""

@@ -28,6 +28,7 @@ class Scope:
         given: names of initialisers, and in a skeleton of the inputs that stand for large ones.
         shapes: value → static shape.
         types: value → ONNX element type.
+        made: names of what nodes make.
         sequences: sequence → the tensors that it consists of, where they are known.
         settled: whether nothing is left to fold, so that what is unknown now stays unknown until the model runs.
     """
@@ -48,6 +49,7 @@ class Scope:
             self.types[tensor.name] = tensor.data_type
         self.sequences: dict[str, tuple[str, ...]] = {}
         self._absent: set[str] = {""}
+        self.made = {name for node in model.graph.node for name in node.output}
         for node in model.graph.node:
             self._note_sequence(node)
 

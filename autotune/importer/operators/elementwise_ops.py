@@ -40,9 +40,19 @@ def negation(node: Node, e: Emit) -> list[str] | None:
     return [e.op("Equal", node.input(0), e.const(np.array(False)))]
 
 
+@rewrites("LessOrEqual", "GreaterOrEqual")
+def with_itself(node: Node, e: Emit) -> list[str] | None:
+    """A float compared with itself asks whether it is a number; TVM takes the answer for yes."""
+    if node.input(0) != node.input(1) or node.dtype(0).kind not in "fV":
+        return None
+    return [e.op("Not", e.op("IsNaN", node.input(0)))]
+
+
 @rewrites("And", "Or", "Xor", "Equal", "Where")
 def of_booleans(node: Node, e: Emit) -> list[str] | None:
     """By way of uint8: TVM loads booleans as bytes and compares into bits, and LLVM refuses to mix the two."""
+    if node.kind == "Equal" and (made := with_itself(node, e)) is not None:
+        return made
     a, b = (1, 2) if node.kind == "Where" else (0, 1)
     if node.type(b) != TensorProto.BOOL or (node.array(a) is not None and node.array(b) is not None):
         return None

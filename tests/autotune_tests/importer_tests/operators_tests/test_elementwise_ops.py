@@ -22,6 +22,17 @@ def test_of_one_input(tmp_path, kind):
     assert kind not in rewritten(model, tmp_path, {"x": x if kind == "IsInf" else np.clip(x, -40, 40)})
 
 
+@pytest.mark.parametrize("kind", ["Equal", "LessOrEqual", "GreaterOrEqual"])
+def test_what_is_not_itself_is_no_number(tmp_path, kind):
+    """``x != x`` is how some exporters write isnan."""
+    x = np.array([[0, 1, np.nan, np.inf], [np.nan, -1, 2, -np.inf]], np.float32)
+    nodes = [helper.make_node(kind, ["x", "x"], ["e"]), helper.make_node("Not", ["e"], ["y"])]
+    model = model_of(nodes, [value("x", (2, 4))], [])
+    model.graph.output.append(value("y", (2, 4), TensorProto.BOOL))
+    (found,), (expected,) = run(model, tmp_path, {"x": x})
+    assert found.tolist() == expected.tolist() == np.isnan(x).tolist()
+
+
 def test_sums_are_made_two_at_a_time(tmp_path):
     nodes = [helper.make_node("Sum", ["x", "c", "x"], ["y"])]
     found = rewritten(model_of(nodes, [value("x", (2, 3))], ["y"], {"c": array(3)}), tmp_path, {"x": array(2, 3)})

@@ -105,10 +105,10 @@ class Reference:
 
         Of an artifact in bf16: what the rounding of its products' operands is worth (``short_operands``).
 
-        The model is run without ONNX Runtime's optimiser, and widened to 64 bits; one that quantises, also with noise
-        before its quantisers; one of 16-bit floats, also rounded to them after every operator. Where it cannot be
-        widened, ONNX Runtime's two levels are compared with each other; or both with the products by packed weights in
-        fp32 where those round their activations, which is farther than the levels are apart.
+        The model is run without ONNX Runtime's optimiser and on one thread, and widened to 64 bits; one that quantises,
+        also with noise before its quantisers; one of 16-bit floats, also rounded to them after every operator. Where it
+        cannot be widened, these two runs are compared with each other; or both with the products by packed weights in
+        fp32 where those round their activations, which is farther than they are apart.
         """
         _, theirs = self.outputs(feed)
         if not _has_runtime():
@@ -228,6 +228,8 @@ def _opened(model: LightModel, optimised: bool, exact: bool) -> Session:
         options.add_session_config_entry("session.x64quantprecision", "1")
     if not optimised:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        # Its sums over trees have another order for every number of threads, and labels of equal scores follow.
+        options.intra_op_num_threads = 1
     values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in model.weights.values()]
     options.add_external_initializers([*model.weights], values)
     opened = onnxruntime.InferenceSession(model.proto.SerializeToString(), options, providers=["CPUExecutionProvider"])

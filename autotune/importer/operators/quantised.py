@@ -1,7 +1,7 @@
 """Quantised operators as arithmetic on what they stand for.
 
 Integer products are summed exactly, in int32; what is between two quantisations is computed in fp32. Quantisers to and
-from 8 bits become kernels of few operations; those of other types are rewritten.
+from 8 and 16 bits become kernels of few operations; those of other types are rewritten.
 """
 
 from __future__ import annotations
@@ -21,9 +21,12 @@ from autotune.importer.conversion.registry import MICROSOFT, Inputs, converts, r
 
 INT32 = TensorProto.INT32
 BYTES = (TensorProto.UINT8, TensorProto.INT8)
+WORDS = (TensorProto.UINT16, TensorProto.INT16)
 
 AXIS_OPSET = 13
 """First opset whose quantisers have an axis."""
+WORD_OPSET = 21
+"""First opset whose quantisers have 16 bits."""
 
 
 def _per_axis(node: Node, e: Emit, name: str, index: int, axis: int, block: int) -> str:
@@ -43,6 +46,11 @@ def _per_axis(node: Node, e: Emit, name: str, index: int, axis: int, block: int)
     return name
 
 
+def _converted(node: Node) -> tuple[int, ...]:
+    """Types to and from which quantisers of the model's opset have a converter."""
+    return BYTES if node.scope.opset < WORD_OPSET else (*BYTES, *WORDS)
+
+
 def _placement(node: Node) -> tuple[int, int]:
     return int(node.attr("axis", 1)), int(node.attr("block_size", 0))
 
@@ -51,7 +59,7 @@ def _placement(node: Node) -> tuple[int, int]:
 def standard(node: Node, e: Emit) -> list[str] | None:
     """The standard operator, where it takes the types; else arithmetic."""
     integers = node.type(0 if node.kind == "DequantizeLinear" else 2) or TensorProto.UINT8
-    if integers not in BYTES or (node.shape(1) and e.opset < AXIS_OPSET):
+    if integers not in _converted(node) or (node.shape(1) and e.opset < AXIS_OPSET):
         return dequantize(node, e) if node.kind == "DequantizeLinear" else quantize(node, e)
     attributes = {"axis": node.attr("axis", 1)} if node.shape(1) else {}
     return [e.op(node.kind, *node.proto.input, **attributes)]
@@ -59,7 +67,7 @@ def standard(node: Node, e: Emit) -> list[str] | None:
 
 @rewrites("DequantizeLinear")
 def dequantize(node: Node, e: Emit) -> list[str] | None:
-    """(x − zero point) · scale; that of 8 bits has a converter."""
+    """(x − zero point) · scale; that of 8 and 16 bits has a converter."""
     axis, block = _placement(node)
     if _has_converter(node, node.type(0)):
         return None
@@ -76,7 +84,7 @@ def dequantize(node: Node, e: Emit) -> list[str] | None:
 
 @rewrites("QuantizeLinear")
 def quantize(node: Node, e: Emit) -> list[str] | None:
-    """Round(x ÷ scale) + zero point, within the range of the type; that to 8 bits has a converter."""
+    """Round(x ÷ scale) + zero point, within the range of the type; that to 8 and 16 bits has a converter."""
     axis, block = _placement(node)
     out = node.type(2) or int(node.attr("output_dtype", 0)) or int(TensorProto.UINT8)
     if _has_converter(node, out):
@@ -93,11 +101,11 @@ def quantize(node: Node, e: Emit) -> list[str] | None:
 
 
 def _has_converter(node: Node, integers: int) -> bool:
-    """Whether a quantiser is between fp32 and 8 bits, its scales one number or a vector."""
+    """Whether a quantiser is between fp32 and 8 or 16 bits, its scales one number or a vector."""
     others = (node.type(1), node.type(0) if node.kind == "QuantizeLinear" else FLOAT)
     output = int(node.attr("output_dtype", 0))
     return (
-        integers in BYTES
+        integers in _converted(node)
         and set(others) == {FLOAT}
         and not int(node.attr("block_size", 0))
         and output in (0, FLOAT if node.kind == "DequantizeLinear" else integers)
@@ -107,7 +115,7 @@ def _has_converter(node: Node, integers: int) -> bool:
 
 @converts("DequantizeLinear")
 def dequantized(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
-    """(x − zero point) · scale of 8 bits."""
+    """(x − zero point) · scale of 8 or 16 bits."""
     data, scale, zero = inputs[:3]
     made = bb.emit(relax.op.astype(data, "float32"))
     if not _is_all(zero, 0):
@@ -117,11 +125,10 @@ def dequantized(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], o
 
 @converts("QuantizeLinear")
 def quantized(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
-    """Round(x ÷ scale) + zero point within 8 bits."""
+    """Round(x ÷ scale) + zero point within 8 or 16 bits."""
     data, scale, zero = inputs[:3]
-    dtype = "uint8" if zero is None else str(zero.ty.dtype)
-    if zero is None and int(attrs.get("output_dtype", 0)) == TensorProto.INT8:
-        dtype = "int8"
+    kind = int(attrs.get("output_dtype", 0)) or TensorProto.UINT8
+    dtype = helper.tensor_dtype_to_np_dtype(kind).name if zero is None else str(zero.ty.dtype)
     made = data if _is_all(scale, 1) else bb.emit(relax.op.divide(data, _along(bb, scale, data, attrs)))
     made = bb.emit(relax.op.round(made))
     if not _is_all(zero, 0):

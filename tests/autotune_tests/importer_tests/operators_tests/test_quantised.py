@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from tests.autotune_tests.importer_tests.built import run
+from tests.autotune_tests.importer_tests.built import imported, run
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, rewritten, value
 
 RNG = np.random.default_rng(0)
@@ -14,11 +14,13 @@ def array(*shape):
     return RNG.standard_normal(shape).astype(np.float32)
 
 
-@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.uint16, np.int16])
 @pytest.mark.parametrize("axis", [None, 1])
 def test_a_pair_of_quantise_and_dequantise(dtype, axis, tmp_path):
-    zeros = np.array([3, 128, 250]) - (128 if dtype is np.int8 else 0)
-    weights = {"s": np.array([0.1, 0.2, 0.4], np.float32), "z": zeros.astype(dtype)}
+    limits = np.iinfo(dtype)
+    zeros = limits.min + np.array([0.01, 0.5, 0.99]) * (limits.max - limits.min)
+    scales = np.array([0.1, 0.2, 0.4]) * 255 / (limits.max - limits.min)
+    weights = {"s": scales.astype(np.float32), "z": zeros.astype(dtype)}
     if axis is None:
         weights = {name: values[1] for name, values in weights.items()}
     attributes = {} if axis is None else {"axis": axis}
@@ -26,9 +28,10 @@ def test_a_pair_of_quantise_and_dequantise(dtype, axis, tmp_path):
         helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"], **attributes),
         helper.make_node("DequantizeLinear", ["q", "s", "z"], ["y"], **attributes),
     ]
-    model = model_of(nodes, [value("x", (5, 3))], ["y"], weights)
+    model = model_of(nodes, [value("x", (5, 3))], ["y"], weights, 21)
     ours, theirs = run(model, tmp_path, {"x": 20 * array(5, 3)})
     np.testing.assert_array_equal(ours[0], theirs[0])
+    assert "where" not in imported(model, tmp_path).tasks[0].name, "no detour for numbers that are not finite"
 
 
 def test_halves_are_rounded_to_even_and_what_is_beyond_the_range_is_held_there(tmp_path):
@@ -42,11 +45,13 @@ def test_halves_are_rounded_to_even_and_what_is_beyond_the_range_is_held_there(t
     assert ours[0].tolist() == [10, 12, 10, 8, 255, 0]
 
 
-def test_other_types_than_bytes_are_rewritten(tmp_path):
-    weights = {"s": np.float32(0.1), "z": np.int16(-300)}
+def test_quantisers_of_other_types_are_rewritten(tmp_path):
+    weights = {"s": np.float16(0.1), "z": np.int8(-30)}
     nodes = [
-        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
-        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["y"]),
+        helper.make_node("Cast", ["x"], ["h"], to=TensorProto.FLOAT16),
+        helper.make_node("QuantizeLinear", ["h", "s", "z"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["d"]),
+        helper.make_node("Cast", ["d"], ["y"], to=TensorProto.FLOAT),
     ]
     found = rewritten(model_of(nodes, [value("x", (2, 3))], ["y"], weights, 21), tmp_path, {"x": 10 * array(2, 3)})
     assert not found.keys() & {"QuantizeLinear", "DequantizeLinear"}

@@ -6,27 +6,74 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tvm import relax
+from tvm import relax, te, tirx
 from tvm.ir import GenericConst
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from autotune.importer.conversion.emit import INT64, Emit, Node
 from autotune.importer.conversion.registry import Inputs, converts, rewrites
-from autotune.importer.layouts.tensor_layouts import shape_of
 from autotune.importer.operators.auto_pads import same_pads, with_pads
 
 
 @converts("Gather")
 def gather(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
-    """Constant places are counted from the start here; Relax's importer has them counted when the model runs."""
+    """Constant places are counted from the start here; others in the kernel, which holds them within the axis.
+
+    Relax's importer has a kernel of its own count them, and another trusts what comes of it: a place outside the axis,
+    such as the number of a word that a model does not know, would read any memory.
+    """
     data, indices = inputs[:2]
-    axis = int(attrs.get("axis", 0))
-    shape = None if data is None or isinstance(data, GenericConst | relax.ShapeExpr) else shape_of(data)
-    if not isinstance(indices, GenericConst) or shape is None:
-        native = onnx_frontend._get_convert_map()["Gather"].get_converter(opset)
-        return native(bb, onnx_frontend.onnx_input(inputs), attrs, [{}, {}])
-    places = indices.value.numpy()
-    return relax.op.take(data, relax.const(np.where(places < 0, places + shape[axis], places)), axis)
+    if isinstance(data, relax.ShapeExpr) or isinstance(indices, relax.ShapeExpr):
+        return _native("Gather", bb, inputs, attrs, opset)
+    if isinstance(data, GenericConst) and isinstance(indices, GenericConst):
+        return _native("Gather", bb, inputs, attrs, opset)
+    assert data is not None
+    assert indices is not None
+    axis = int(attrs.get("axis", 0)) % len(data.ty.shape)
+    size = int(data.ty.shape[axis])
+    if isinstance(indices, GenericConst):
+        places = indices.value.numpy()
+        return relax.op.take(data, relax.const(np.where(places < 0, places + size, places)), axis)
+
+    def compute(x: te.Tensor, places: te.Tensor) -> te.Tensor:
+        zero, last, count = (tirx.const(number, places.dtype) for number in (0, size - 1, size))
+        behind = axis + len(places.shape)
+
+        def element(*at: Any) -> Any:
+            place = places(*at[axis:behind])
+            place = tirx.max(tirx.min(tirx.Select(place < zero, place + count, place), last), zero)
+            return x(*at[:axis], place, *at[behind:])
+
+        return te.compute((*x.shape[:axis], *places.shape, *x.shape[axis + 1 :]), element, name="take")
+
+    return bb.emit_te(compute, data, indices, primfunc_name_hint="take")
+
+
+def _native(kind: str, bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
+    """What Relax's importer makes of an operator."""
+    converter = onnx_frontend._get_convert_map()[kind].get_converter(opset)
+    return converter(bb, onnx_frontend.onnx_input(inputs), attrs, [{}, {}])
+
+
+@converts("GatherElements", "ScatterElements", "GatherND", "ScatterND")
+def at_places(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
+    """With places held within the tensor: Relax's own read and write where they are told to."""
+    kind = str(attrs["tvm_custom"]["kind"])
+    data, indices = inputs[:2]
+    assert data is not None
+    assert indices is not None
+    given = [each for each in inputs if each is not None]
+    if isinstance(indices, GenericConst | relax.ShapeExpr):
+        return _native(kind, bb, given, attrs, opset)
+    shape, dtype = [int(size) for size in data.ty.shape], str(indices.ty.dtype)
+    sizes = np.array(shape[int(attrs.get("axis", 0)) % len(shape)])
+    if kind.endswith("ND"):
+        first = int(attrs.get("batch_dims", 0))
+        sizes = np.array(shape[first : first + int(indices.ty.shape[-1])])
+    count, last, zero = (relax.const(each.astype(dtype), dtype) for each in (sizes, sizes - 1, 0 * sizes))
+    wrapped = relax.op.where(relax.op.less(indices, zero), relax.op.add(indices, count), indices)
+    held = bb.normalize(relax.op.maximum(relax.op.minimum(bb.normalize(wrapped), last), zero))
+    return _native(kind, bb, [data, held, *given[2:]], attrs, opset)
 
 
 @rewrites("Pad")

@@ -5,7 +5,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from tests.autotune_tests.importer_tests.built import close, imported, run
+from tests.autotune_tests.importer_tests.built import close, imported, run, run_ours
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, rewritten, value
 
 
@@ -111,3 +111,46 @@ def test_places_that_are_given_count_from_either_end(tmp_path):
     model = model_of([node], [value("x", (4, 5)), value("places", (3,), TensorProto.INT64)], ["y"], {})
     feed = {"x": np.random.default_rng(0).standard_normal((4, 5)).astype(np.float32), "places": np.array([0, -5, 4])}
     assert close(*run(model, tmp_path, feed))
+
+
+INDEXED = {
+    "Gather": ({"axis": 1}, (3, 2), None, lambda x, i, u: np.take(x, i, axis=1)),
+    "GatherElements": ({"axis": 1}, (4, 3), None, lambda x, i, u: np.take_along_axis(x, i, axis=1)),
+    "GatherND": ({}, (3, 2), None, lambda x, i, u: x[i[:, 0], i[:, 1]]),
+    "ScatterElements": ({"axis": 1}, (4, 1), (4, 1), lambda x, i, u: put_along(x, i, u)),
+    "ScatterND": ({}, (1, 2), (1,), lambda x, i, u: put_at(x, i, u)),
+}
+
+
+def put_along(x, i, u):
+    made = x.copy()
+    np.put_along_axis(made, i, u, axis=1)
+    return made
+
+
+def put_at(x, i, u):
+    made = x.copy()
+    made[i[:, 0], i[:, 1]] = u
+    return made
+
+
+@pytest.mark.parametrize("beyond", [-7, 6, 2**40, -(2**40)])
+@pytest.mark.parametrize("kind", INDEXED)
+def test_places_outside_the_tensor_are_held_within_it(kind, beyond, tmp_path):
+    """ONNX Runtime refuses them; reading and writing anywhere would end the process, or worse."""
+    attributes, places, updates, compute = INDEXED[kind]
+    rng = np.random.default_rng(2)
+    dtype = np.int32 if abs(beyond) < 2**31 and not kind.endswith("ND") else np.int64
+    x = rng.standard_normal((4, 5)).astype(np.float32)
+    sizes = np.array([4, 5] if kind.endswith("ND") else 5)
+    index = rng.integers(-sizes, sizes, places).astype(dtype)
+    index.flat[0] = beyond
+    update = None if updates is None else rng.standard_normal(updates).astype(np.float32)
+    onnx_type = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    given = [value("x", x.shape), value("i", places, onnx_type)]
+    given += [] if update is None else [value("u", updates)]
+    node = helper.make_node(kind, [each.name for each in given], ["y"], **attributes)
+    feed = {"x": x, "i": index} | ({} if update is None else {"u": update})
+    (found,) = run_ours(model_of([node], given, ["y"]), tmp_path, feed)
+    wrapped = np.where(index < 0, index + sizes, index)
+    np.testing.assert_array_equal(found, compute(x, np.clip(wrapped, 0, sizes - 1), update))

@@ -160,7 +160,28 @@ def vectorised(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
     known = {name: target for name, target in targets.items() if "riscv64" in str(target.attrs.get("mtriple", ""))}
     plain = {name: tvm.target.Target({"kind": "llvm", "mtriple": "riscv64-linux-gnu"}) for name in known}
     made = tirx.transform.VectorizeLoop(True)(_with_targets(mod, plain))
-    return _with_targets(made, known)
+    apart = (tirx.For, _branches_apart)
+    functions = {name: tvm_ffi.structural_map(func, apart) for name, func in made.functions.items()}
+    return _with_targets(tvm.IRModule(functions, attrs=made.attrs), known)
+
+
+SCALAR = ".s"
+"""How TVM names the variable of a loop that it makes of a vector whose lanes take different branches."""
+
+
+def _branches_apart(loop: tirx.For) -> tirx.For:
+    """A loop over such lanes unrolled, so that each keeps the one branch that it takes.
+
+    LLVM 22 vectorises the loop itself and computes wrong numbers where the branches read at divisions and remainders of
+    the lane, as a rotary embedding of heads of 8 numbers does.
+    """
+    if not str(loop.loop_var.name).endswith(SCALAR) or not isinstance(loop.extent, tirx.IntImm):
+        return loop
+    choices = (call for call in nodes_below(loop.body, tvm.ir.Call) if str(call.op.name).endswith("if_then_else"))
+    lane = loop.loop_var
+    if not any(var.same_as(lane) for call in choices for var in nodes_below(call.args[0], tirx.Var)):
+        return loop
+    return tirx.For(lane, loop.min, loop.extent, tirx.ForKind.UNROLLED, loop.body, None, loop.annotations)
 
 
 def _with_targets(mod: tvm.IRModule, targets: dict[Any, tvm.target.Target]) -> tvm.IRModule:

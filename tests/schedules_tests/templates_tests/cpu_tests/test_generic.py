@@ -7,13 +7,15 @@ import sys
 
 import numpy as np
 import pytest
+from tvm.relax import op
 
 from schedules.config import Config
 from schedules.errors import ScheduleError
 from schedules.lower import claim, load_program, lower, program_of
 from schedules.target import Target
+from schedules.templates.cpu.generic import LEAST
 from tests.schedules_tests.cases import GENERIC
-from tests.schedules_tests.programs import Case
+from tests.schedules_tests.programs import Case, relax_case
 
 TARGET = Target(kind="llvm", isa="avx512", threads=2)
 
@@ -98,3 +100,10 @@ def test_a_sketch_that_leaves_the_padding_unwritten_is_not_offered() -> None:
 def test_programs_survive_their_text_form() -> None:
     func = load_program(program_of(GENERIC[0].func))
     assert claim(func, TARGET) == claim(GENERIC[0].func, TARGET)
+
+
+def test_a_function_that_is_not_worth_waking_a_thread_is_left_to_the_baseline() -> None:
+    def claimed(rows: int) -> str:
+        return claim(relax_case("sum", "", op.sum, [(rows, 32)], np.sum).func, TARGET).template
+
+    assert (claimed(LEAST // 32 - 1), claimed(LEAST // 32)) == ("baseline", "generic")

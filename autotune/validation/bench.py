@@ -26,11 +26,12 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from autotune.artifact.composite import Composite
+from autotune.artifact.composite import Composite, read_composite
 from autotune.artifact.directory import Artifact, read_artifact
 from autotune.artifact.known_models import remembered_model
-from autotune.artifact.manifest import attach, sha256
+from autotune.artifact.manifest import SEGMENTS, attach, kind_of, sha256
 from autotune.importer.onnx_model.load import load_model
+from autotune.interface import TensorSpec
 from autotune.validation.bench_process import CpuMeter, EngineProcess, EngineTimes, wait_until_quiet
 from autotune.validation.verify import random_inputs
 from costmodels.choices import choose
@@ -126,22 +127,22 @@ def bench(
     check_engines(against)
     if rounds < 1:
         raise UsageError(f"rounds is {rounds}; it must be at least 1")
-    artifact = read_artifact(artifact_path)
-    others = {name: read_artifact(Path(name)) for name in against if is_artifact(name)}
-    strange = next((name for name, other in others.items() if other.inputs != artifact.inputs), None)
+    artifact = read_timed(artifact_path)
+    specs, threads = inputs_of(artifact), max(thread_counts(artifact))
+    others = {name: read_timed(Path(name)) for name in against if is_artifact(name)}
+    strange = next((name for name, other in others.items() if inputs_of(other) != specs), None)
     if strange is not None:
         raise UsageError(f"{strange} takes other inputs than {artifact_path}; give artifacts of one model at one shape")
     model = find_model(artifact, model_path) if len(others) < len(against) else None
     with tempfile.TemporaryDirectory(prefix="tune-bench-") as temporary, ExitStack() as stack:
         folder = Path(temporary)
-        specs, threads = artifact.inputs, artifact.target.threads
         # With its shapes fixed as in the artifact, so that every engine may specialise.
         bound = None if model is None else load_model(model, {spec.name: spec.shape for spec in specs if spec.shape})
         write_job(folder, bound, random_inputs(specs, seed), threads, str(artifact_path.resolve()))
         engines = []
         for index, name in enumerate((OURS, *against)):
             progress("starting engines", index, len(against) + 1)
-            own = others[name].target.threads if name in others else threads
+            own = max(thread_counts(others[name])) if name in others else threads
             engines.append(stack.enter_context(start_engine(name, folder, own)))
         counts = [_calibrate(engine, engines) for engine in engines]
         meter = CpuMeter()
@@ -154,7 +155,31 @@ def bench(
         progress("rounds", rounds, rounds)
     times = tuple(engine.times for engine in engines)
     source = str(artifact.provenance.get("model", ""))
-    return BenchResult(artifact_path, source, artifact.target.threads, times, meter.others_cpu)
+    return BenchResult(artifact_path, source, threads, times, meter.others_cpu)
+
+
+def read_timed(path: Path) -> Artifact | Composite:
+    """An artifact that takes inputs of one set of shapes.
+
+    Raises:
+        ArtifactError: if it cannot be read, or takes several: each of its parts is an artifact of its own.
+    """
+    return read_composite(path) if kind_of(path) == SEGMENTS else read_artifact(path)
+
+
+def inputs_of(artifact: Artifact | Composite) -> Sequence[TensorSpec]:
+    """The inputs of one request: of several sets of shapes, the smallest one's."""
+    if isinstance(artifact, Artifact):
+        return artifact.inputs
+    if artifact.kind == SEGMENTS:
+        return [TensorSpec(spec.name, tuple(map(int, spec.shape)), spec.dtype) for spec in artifact.interface.inputs]
+    part = min(artifact.tuned, key=lambda each: sum(map(math.prod, each.shapes.values())))
+    return [TensorSpec(spec.name, part.shapes[spec.name], spec.dtype) for spec in part.inputs]
+
+
+def thread_counts(artifact: Artifact | Composite) -> list[int]:
+    """The numbers of threads that kernels were tuned for; of a device alone, that of its host."""
+    return [artifact.target.threads] if isinstance(artifact, Artifact) else [part.threads for part in artifact.tuned]
 
 
 def keep_bench(result: BenchResult) -> None:

@@ -9,7 +9,6 @@ way that falls far behind the other is left out of later rounds.
 
 from __future__ import annotations
 
-import math
 import statistics
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,9 +24,18 @@ from autotune.artifact.directory import Artifact, read_artifact
 from autotune.artifact.manifest import AUTO, KERNELS, STREAMS, kind_of
 from autotune.host.machine import read_host
 from autotune.importer.onnx_model.load import load_model
-from autotune.interface import TensorSpec
 from autotune.runtime.serve_options import ServeOptions
-from autotune.validation.bench import OURS, Progress, check_engines, find_model, is_artifact, start_engine, write_job
+from autotune.validation.bench import (
+    OURS,
+    Progress,
+    check_engines,
+    find_model,
+    inputs_of,
+    is_artifact,
+    start_engine,
+    thread_counts,
+    write_job,
+)
 from autotune.validation.bench_process import CpuMeter, EngineProcess, wait_until_quiet
 from autotune.validation.verify import random_inputs
 from costmodels.choices import choose
@@ -154,7 +162,7 @@ def bench_clients(
     ways = {name: (name,) if is_artifact(name) else choose("engine", name, WAYS) for name in against}
     check_engines(against)
     artifact = read_artifact(path) if kind_of(path) == KERNELS else read_composite(path)
-    specs, threads = _smallest(artifact), _threads(artifact, options)
+    specs, threads = inputs_of(artifact), _threads(artifact, options)
     with tempfile.TemporaryDirectory(prefix="tune-bench-") as temporary, ExitStack() as stack:
         feed = random_inputs(specs, 0)
         bound = None
@@ -201,16 +209,8 @@ def _far_behind(served: Iterable[Served], ways: Mapping[str, tuple[str, ...]]) -
     return {key for key, rate in rates.items() if rate < FAR_BEHIND * best.get(key, 0.0)}
 
 
-def _smallest(artifact: Artifact | Composite) -> Sequence[TensorSpec]:
-    """The inputs of one request: of several sets of shapes, the smallest one's."""
-    if isinstance(artifact, Artifact):
-        return artifact.inputs
-    part = min(artifact.tuned, key=lambda each: sum(map(math.prod, each.shapes.values())))
-    return [TensorSpec(spec.name, part.shapes[spec.name], spec.dtype) for spec in part.inputs]
-
-
 def _threads(artifact: Artifact | Composite, options: ServeOptions) -> int:
     """Threads that a session of the artifact uses, on all its streams."""
-    counts = [artifact.target.threads] if isinstance(artifact, Artifact) else [part.threads for part in artifact.tuned]
+    counts = thread_counts(artifact)
     streams = options.streams or artifact.provenance.get(STREAMS, 1)
     return read_host().usable_threads if streams == AUTO else max(max(counts), min(counts) * int(streams))

@@ -23,8 +23,8 @@ QUANTISED = ("QLinear", "Integer", "QGemm", "QAttention", "DynamicQuantize", "Qu
 
 
 def artifact_precision(artifact: Path) -> str:
-    """Such as ``fp32`` or ``bf16+fp32``."""
-    parts = [artifact] if kind_of(artifact) == KERNELS else [part.path for part in read_composite(artifact).parts]
+    """Such as ``fp32`` or ``bf16+fp32``, of the parts that are tuned."""
+    parts = [artifact] if kind_of(artifact) == KERNELS else [part.path for part in read_composite(artifact).tuned]
     tasks = [task for part in parts for task in read_tasks(part)[0] if task.template in TEMPLATES]
     return "+".join(sorted({DTYPES.get(task.dtypes[0], task.dtypes[0]) for task in tasks} or {"fp32"}))
 

@@ -18,6 +18,7 @@ from autotune.validation.bench import BenchResult, bench, check_engines, find_mo
 from autotune.validation.bench_process import EngineTimes
 from autotune.validation.verify import random_inputs
 from schedules.errors import ArtifactError, InstallError, ModelError, UsageError
+from tests.autotune_tests.composites import three_segments, two_batches
 
 OURS = EngineTimes("tune", "1", "fp32", [[0.010, 0.012], [0.011, 0.013]])
 THEIRS = EngineTimes("onnxruntime", "2", "fp32", [[0.022], [0.036]])
@@ -137,6 +138,20 @@ def test_another_artifact_is_an_engine_by_its_path(tiny_built, hurried, tmp_path
     assert [engine.name for engine in result.engines] == ["tune", str(other)]
     assert len({engine.precision for engine in result.engines}) == 1
     assert list(result.to_data()["speedup"]) == [str(other)]
+
+
+def test_an_artifact_with_fallback_partitions_is_timed_as_a_whole(tmp_path, measurer, hurried):
+    built = three_segments(tmp_path, measurer)
+    result = bench(built.artifact, [str(built.artifact)], rounds=2)
+    assert [engine.name for engine in result.engines] == ["tune", str(built.artifact)]
+    assert all(min(engine.runs_s) > 0 for engine in result.engines)
+    assert {engine.precision for engine in result.engines} == {"fp32"}
+
+
+def test_several_sets_of_shapes_are_timed_part_by_part(tmp_path, measurer):
+    built = two_batches(tmp_path, measurer)
+    with pytest.raises(ArtifactError, match="name one of its parts"):
+        bench(built.artifact, ["onnxruntime"])
 
 
 def test_streams_and_batches_that_were_asked_for_are_not_the_other_artifacts(tmp_path, monkeypatch):

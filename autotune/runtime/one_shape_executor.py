@@ -67,7 +67,10 @@ class OneShapeExecutor(ArtifactExecutor):
         """What kernels read: dense arrays, of types that they know. They have no use for arrays without elements."""
         if not self._as_given:
             arrays = [as_words(array) for array in arrays if array.size]
-        return [array if array.flags.c_contiguous else np.ascontiguousarray(array) for array in arrays]
+        return [
+            array if type(array) is np.ndarray and array.flags.c_contiguous else np.asarray(array, order="C")
+            for array in arrays
+        ]
 
     def _as_users_see(self, made: list[Array]) -> list[Array]:
         """All outputs, in the types that users see; no kernel makes one without elements."""

@@ -112,8 +112,6 @@ class Serving:
             RunError: as ``ArtifactExecutor.run``.
         """
         if self._streams is not None:
-            if not self._queue.waiting:  # so it is next at the core, whose queue is as fair
-                return self._streams.call(arrays).run(timeout_s)
             end = None if timeout_s is None else time.monotonic() + timeout_s
             place = self._queue.acquire(timeout_s)
             try:

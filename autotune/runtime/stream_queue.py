@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from schedules.errors import BusyError
 
@@ -37,24 +37,22 @@ class StreamQueue:
         self._lock = threading.Lock()
         self._moved = threading.Condition(self._lock)
 
-    @property
-    def waiting(self) -> bool:
-        """Whether a request waits for a stream."""
-        return bool(self._waiting)
-
     def acquire(self, timeout_s: float | None = None) -> int:
         """A stream for the caller, who waits for it and gives it back with ``release``.
 
         Raises:
             BusyError: if there was none for ``timeout_s`` seconds.
         """
+        if not self._wide and not self._waiting and (stream := self._pop()) is not None:
+            return stream
         with self._lock:
             stream = self._take()
             if stream is not None:
                 return stream
             got = threading.Event()
             ticket = _Ticket(lambda _: got.set())
-            self._waiting.append(ticket)
+            granted = self._wait(ticket)
+        _start(granted)
         served = False
         try:
             got.wait(timeout_s)
@@ -76,31 +74,53 @@ class StreamQueue:
         """
         with self._lock:
             stream = self._take()
-            if stream is None:
-                ticket = _Ticket(start)
-                self._waiting.append(ticket)
-                self._await_room(ticket, timeout_s)
-                return
-        start(stream)
+            ticket = _Ticket(start)
+            granted = self._wait(ticket) if stream is None else []
+        _start(granted)
+        if stream is not None:
+            start(stream)
+            return
+        with self._lock:
+            self._await_room(ticket, timeout_s)
 
     def release(self, stream: int) -> None:
         """``stream`` is idle again; requests that wait get what is there."""
+        if not self._wide:
+            # Without the lock, which half of the requests of a small model's time would go to. Whoever waits looks for
+            # idle streams after it has said that it waits, so one of the two sees the other.
+            self._idle.append(stream)
+            if not self._waiting:
+                return
         with self._lock:
             if stream == WIDE:
                 self._alone = False
-            else:
+            elif self._wide:
                 self._idle.append(stream)
-            if not self._waiting:
-                return
-            granted: list[_Ticket] = []
-            while self._waiting and self._idle:
-                ticket = self._waiting.popleft()
-                ticket.stream, ticket.granted = self._idle.pop(), True
-                granted.append(ticket)
-            if granted:
-                self._moved.notify_all()
-        for ticket in granted:
-            ticket.start(ticket.stream)
+            granted = self._grant()
+        _start(granted)
+
+    def _pop(self) -> int | None:
+        """An idle stream, if there is one; safe without the lock."""
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return None
+
+    def _wait(self, ticket: _Ticket) -> list[_Ticket]:
+        """Put ``ticket`` behind the others; those that get a stream now. Under the lock."""
+        self._waiting.append(ticket)
+        return self._grant()
+
+    def _grant(self) -> list[_Ticket]:
+        """Give idle streams to those that wait; to be started without the lock. Under the lock."""
+        granted: list[_Ticket] = []
+        while self._waiting and not self._alone and (stream := self._pop()) is not None:
+            ticket = self._waiting.popleft()
+            ticket.stream, ticket.granted = stream, True
+            granted.append(ticket)
+        if granted:
+            self._moved.notify_all()
+        return granted
 
     def _take(self) -> int | None:
         """What a request that comes now may have. Under the lock."""
@@ -109,7 +129,7 @@ class StreamQueue:
         if self._wide and len(self._idle) == self._streams:
             self._alone = True
             return WIDE
-        return self._idle.pop()
+        return self._pop()
 
     def _await_room(self, ticket: _Ticket, timeout_s: float | None) -> None:
         """Return when ``ticket`` is among the first that may wait. Under the lock, but for waits."""
@@ -127,6 +147,12 @@ class StreamQueue:
                 self._moved.notify_all()
                 return
         self.release(ticket.stream)
+
+
+def _start(granted: Iterable[_Ticket]) -> None:
+    """Tell requests that they have a stream."""
+    for ticket in granted:
+        ticket.start(ticket.stream)
 
 
 class _Ticket:

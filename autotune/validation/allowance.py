@@ -73,8 +73,8 @@ class Allowance:
         if self.short:
             distance = f"that operands rounded to bf16 make in {reference}, {largest:.2g}"
         elif self.reason:
-            way = "its optimiser and threads" if len(self.samples) == 1 else "rounded activations"
-            distance = f"between {reference} with and without {way}, {largest:.2g} (not in 64 bits: {self.reason})"
+            way = "without its optimiser on one thread" if len(self.samples) == 1 else "without rounded activations"
+            distance = f"between {reference} as it is and {way}, {largest:.2g} (not in 64 bits: {self.reason})"
         else:
             distance = f"of {reference} and of other right roundings from 64-bit arithmetic, {largest:.2g}"
         return f"or {FACTOR:g} times the distance {distance}"

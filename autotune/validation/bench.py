@@ -167,19 +167,22 @@ def read_timed(path: Path) -> Artifact | Composite:
     return read_composite(path) if kind_of(path) == SEGMENTS else read_artifact(path)
 
 
-def inputs_of(artifact: Artifact | Composite) -> Sequence[TensorSpec]:
-    """The inputs of one request: of several sets of shapes, the smallest one's."""
+def inputs_of(artifact: Artifact | Composite) -> tuple[TensorSpec, ...]:
+    """The inputs of one request: the model's, and of several sets of shapes, the smallest one's."""
     if isinstance(artifact, Artifact):
-        return artifact.inputs
+        return tuple(artifact.inputs)
     if artifact.kind == SEGMENTS:
-        return [TensorSpec(spec.name, tuple(map(int, spec.shape)), spec.dtype) for spec in artifact.interface.inputs]
+        given = artifact.interface.inputs
+        return tuple(TensorSpec(spec.name, tuple(map(int, spec.shape)), spec.dtype) for spec in given)
     part = min(artifact.tuned, key=lambda each: sum(map(math.prod, each.shapes.values())))
-    return [TensorSpec(spec.name, part.shapes[spec.name], spec.dtype) for spec in part.inputs]
+    return tuple(TensorSpec(spec.name, part.shapes[spec.name], spec.dtype) for spec in part.inputs)
 
 
 def thread_counts(artifact: Artifact | Composite) -> list[int]:
     """The numbers of threads that kernels were tuned for; of a device alone, that of its host."""
-    return [artifact.target.threads] if isinstance(artifact, Artifact) else [part.threads for part in artifact.tuned]
+    if isinstance(artifact, Artifact):
+        return [artifact.target.threads]
+    return [part.threads for part in artifact.tuned] or [1]
 
 
 def keep_bench(result: BenchResult) -> None:

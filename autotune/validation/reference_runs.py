@@ -211,15 +211,16 @@ def _session(model: Model, optimised: bool) -> Session:
     exact = not any(_is_block_wise(node) for node in given.proto.graph.node)
     try:
         with third_party():
-            return _opened(given, optimised, exact)
+            return _opened(given, optimised, exact, one_thread=not optimised)
     except ThirdPartyError:
         if not exact:
             raise
     with third_party():
-        return _opened(given, optimised and bool(VNNI & read_host().flags), exact=False)
+        fast = optimised and bool(VNNI & read_host().flags)
+        return _opened(given, fast, exact=False, one_thread=not optimised)
 
 
-def _opened(model: LightModel, optimised: bool, exact: bool) -> Session:
+def _opened(model: LightModel, optimised: bool, exact: bool, one_thread: bool) -> Session:
     import onnxruntime  # optional: an extra
 
     options = onnxruntime.SessionOptions()
@@ -228,6 +229,7 @@ def _opened(model: LightModel, optimised: bool, exact: bool) -> Session:
         options.add_session_config_entry("session.x64quantprecision", "1")
     if not optimised:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    if one_thread:
         # Its sums over trees have another order for every number of threads, and labels of equal scores follow.
         options.intra_op_num_threads = 1
     values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in model.weights.values()]

@@ -130,7 +130,7 @@ struct Group {
   Flag taken;      // how many bytes of it are taken,
   uint64_t turn;   // and the number of the call
   Flag* claimed;   // the last launch whose share somebody has begun, by member of the team
-  bool called;     // whether sleeping helpers were woken in this run
+  bool called;     // whether this run has looked for sleeping helpers
   bool late;       // whether the leader ran a helper's share of the last launch
 };
 
@@ -191,7 +191,7 @@ struct tune_streams {
   int64_t* idle;        // numbers of the streams that are free, the one that was left last at the end
   tune_request* first;  // those that wait
   tune_request** last;
-  std::atomic<int64_t> run_ns;  // what the run before took
+  std::atomic<int64_t> run_ns;  // what the last run took, on any stream
 };
 
 namespace {
@@ -382,8 +382,9 @@ int run_share(Group* group, int64_t member) {
   return failed;
 }
 
-// Runs a member's share of the loop that the leader is at, unless somebody has begun it: whoever counts its launch first
-// does. A launch whose share can still be had is the one that the leader is at.
+// Runs a member's share of a launch unless somebody has begun it: who advances `claimed` from the launch before to this
+// one runs it. Then the leader has not left this launch, since it waits until nothing is pending: lambda, data and env
+// are still those of the launch.
 bool claim_share(tune_core* core, Group* group, int64_t member, uint64_t launch) {
   uint64_t before = launch - 1;
   if (!group->claimed[member].value.compare_exchange_strong(before, launch)) return false;
@@ -789,8 +790,9 @@ bool take_long_slice(Share* own) {
          own->runtime < LONG_SLICE_NS && set_slice(*own, LONG_SLICE_NS);
 }
 
-// Runs that take less than this are left where and how the system runs them: to pin their thread, to ask for a slice and
-// to undo both takes six system calls, 2 to 3 microseconds, a hundredth of this.
+// After a run that took less than this, a stream's thread is neither kept on its CPU nor asks for a slice: that and
+// undoing both takes six system calls, 2 to 3 microseconds, a hundredth of this. A thread on another CPU than its core's
+// is still sent there by run_once.
 constexpr int64_t SHORT_NS = 250000;
 
 // Sleeps until the request is no longer waiting, or `timeout_ns` have passed.
@@ -938,6 +940,7 @@ int tune_streams_open(const tune_stream* streams, int64_t count, tune_streams** 
   (*made)->idle = reinterpret_cast<int64_t*>((*made)->streams + count);
   (*made)->last = &(*made)->first;
   memcpy((*made)->streams, streams, static_cast<size_t>(count) * sizeof(tune_stream));
+  (*made)->run_ns.store(SHORT_NS);
   for (int64_t i = 0; i < count; ++i) (*made)->idle[i] = count - 1 - i;
   return TUNE_OK;
 }
@@ -991,7 +994,7 @@ int tune_streams_run(tune_streams* streams, tune_request* request, int64_t timeo
   const bool sliced = !is_short && take_long_slice(&own);
   const int64_t began = now_ns();
   const int ended = stream->run(stream->core, inputs, outputs, nullptr, report);
-  streams->run_ns.store(now_ns() - began, std::memory_order_relaxed);
+  if (ended == TUNE_OK) streams->run_ns.store(now_ns() - began, std::memory_order_relaxed);
   if (sliced) set_slice(own, own.runtime);
   // Before the next request gets the stream, beside which this thread would have to stay.
   if (moved) sched_setaffinity(0, sizeof(before), &before);

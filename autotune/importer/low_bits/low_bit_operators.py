@@ -150,7 +150,9 @@ def gathered(indices: te.Tensor, levels: te.Tensor, scale: te.Tensor, zero: te.T
 
     def number(*at: tirx.Var) -> tirx.Expr:
         given, k = indices(*at[:-1]), at[-1]
-        row = tirx.Select(given < 0, given + tirx.const(rows, str(indices.dtype)), given)
+        zero_th, last, count = (tirx.const(each, str(indices.dtype)) for each in (0, rows - 1, rows))
+        row = tirx.Select(given < zero_th, given + count, given)
+        row = tirx.max(tirx.min(row, last), zero_th)  # as ``moving.gather``: a place outside would read any memory
         level = levels[row, k // per_byte]
         if bits == 4:
             level = tirx.Select(k % 2 == 0, level & tirx.const(15, "uint8"), level >> tirx.const(4, "uint8"))

@@ -1,4 +1,4 @@
-"""Operators that move elements to places that constants decide: pads, windows, scatters, reversals."""
+"""Operators that move elements to places that constants or other tensors decide: pads, windows, gathers, scatters."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tvm.relax.frontend.onnx import onnx_frontend
 from autotune.importer.conversion.emit import INT64, Emit, Node
 from autotune.importer.conversion.registry import Inputs, converts, rewrites
 from autotune.importer.operators.auto_pads import same_pads, with_pads
+from schedules.errors import ModelError
 
 
 @converts("Gather")
@@ -32,7 +33,7 @@ def gather(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset:
     axis = int(attrs.get("axis", 0)) % len(data.ty.shape)
     size = int(data.ty.shape[axis])
     if isinstance(indices, GenericConst):
-        places = indices.value.numpy()
+        places = _within(indices.value.numpy(), np.array(size))
         return relax.op.take(data, relax.const(np.where(places < 0, places + size, places)), axis)
 
     def compute(x: te.Tensor, places: te.Tensor) -> te.Tensor:
@@ -49,6 +50,17 @@ def gather(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset:
     return bb.emit_te(compute, data, indices, primfunc_name_hint="take")
 
 
+def _within(places: NDArray[Any], sizes: NDArray[Any]) -> NDArray[Any]:
+    """``places``, which are constants.
+
+    Raises:
+        ModelError: if one is outside of axes of these sizes.
+    """
+    if ((places < -sizes) | (places >= sizes)).any():
+        raise ModelError(f"places {places.min()} to {places.max()} are not all within axes of {sizes.tolist()}")
+    return places
+
+
 def _native(kind: str, bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
     """What Relax's importer makes of an operator."""
     converter = onnx_frontend._get_convert_map()[kind].get_converter(opset)
@@ -63,13 +75,16 @@ def at_places(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], ops
     assert data is not None
     assert indices is not None
     given = [each for each in inputs if each is not None]
-    if isinstance(indices, GenericConst | relax.ShapeExpr):
+    if isinstance(indices, relax.ShapeExpr):
         return _native(kind, bb, given, attrs, opset)
     shape, dtype = [int(size) for size in data.ty.shape], str(indices.ty.dtype)
     sizes = np.array(shape[int(attrs.get("axis", 0)) % len(shape)])
     if kind.endswith("ND"):
         first = int(attrs.get("batch_dims", 0))
         sizes = np.array(shape[first : first + int(indices.ty.shape[-1])])
+    if isinstance(indices, GenericConst):
+        _within(indices.value.numpy(), sizes)
+        return _native(kind, bb, given, attrs, opset)
     count, last, zero = (relax.const(each.astype(dtype), dtype) for each in (sizes, sizes - 1, 0 * sizes))
     wrapped = relax.op.where(relax.op.less(indices, zero), relax.op.add(indices, count), indices)
     held = bb.normalize(relax.op.maximum(relax.op.minimum(bb.normalize(wrapped), last), zero))

@@ -33,7 +33,7 @@ AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
 """Names in the order in which ``TreeEnsemble`` numbers them."""
 
 DEEPEST = 256
-"""Levels of a tree that are laid out: a bound on the size of the graph. Heuristic, not measured."""
+"""Steps to the farthest leaf: in tables with a circle there is no end of them. Heuristic, not measured."""
 
 
 @dataclass(frozen=True)
@@ -71,16 +71,20 @@ class Forest:
 
     def leaves(self, node: Node, e: Emit, x: str, rows: int) -> str:
         """Weights (N, T, C) of the leaves that x (N, features) reaches."""
-        depth = self.depth()
+        depth = max(1, self.depth())  # of a tree that is a leaf: a step from it to itself
+        inner = np.array([mode != LEAF for mode in self.mode])
+        feature = np.where(inner, self.feature, 0)  # a leaf's is read, too, and may be any
+        if feature.min() < 0 or feature.max() >= node.shape(0)[-1]:
+            raise node.refused(f"its trees read features 0 to {feature.max()}, and its rows have {node.shape(0)[-1]}")
         if depth > DEEPEST:
             raise node.refused(f"its trees are deeper than {DEEPEST} levels")
         modes = sorted({MODES.index(mode) for mode in self.mode if mode != LEAF})
         with_nan = bool(self.missing.any())
+        fields = [feature, self.true, self.false, self._numbers(), self.missing]
         tables = {
-            **{name: getattr(self, name).astype(np.int32) for name in ("feature", "true", "false", "roots")},
+            "nodes": np.stack([each.astype(np.int32) for each in fields], axis=1),
             "threshold": self.threshold,
-            "modes": self._numbers() if len(modes) > 1 else np.zeros(1, np.int32),
-            "missing": self.missing if with_nan else np.zeros(1, bool),
+            "roots": self.roots.astype(np.int32),
             "members": np.zeros((1, 1), self.threshold.dtype) if self.members is None else self.members,
         }
         given = [e.const(tables[name]) for name in TABLES]
@@ -241,7 +245,7 @@ def _members(node: Node, modes: tuple[str, ...], size: int, real: Any) -> Array:
     values = _numbers(node, "membership_values", real)
     ends = np.flatnonzero(np.isnan(values))
     sets = [part[~np.isnan(part)] for part in np.split(values, ends + 1)]
-    table = np.full((size, max(map(len, sets))), np.nan, real)
+    table = np.full((size, max(1, *map(len, sets))), np.nan, real)
     for index, own in zip((i for i, mode in enumerate(modes) if mode == MODES[MEMBER]), sets, strict=False):
         table[index, : len(own)] = own
     return table

@@ -29,9 +29,14 @@ MEMBER = MODES.index("BRANCH_MEMBER")
 
 WALK = "WalkTrees"
 
-TABLES = ("feature", "threshold", "true", "false", "roots", "modes", "missing", "members")
-"""Inputs of ``WALK`` behind the rows: the tables of a ``Forest``, ``modes`` as numbers. Those that are not read, where
-there is one mode, or no node that NaN takes the true branch of, or no members, may have any size."""
+TABLES = ("nodes", "threshold", "roots", "members")
+"""Inputs of ``WALK`` behind the rows: (M, 5) int32 with the fields below, (M,), (T,) int32, and (M, K) or, where there
+are no members, anything of two axes."""
+
+FIELDS = ("feature", "true", "false", "mode", "missing")
+"""Of a node: what it compares, where its branches lead, its mode by number, and whether NaN takes the true branch."""
+
+FEATURE, TRUE, FALSE, MODE, MISSING = range(len(FIELDS))
 
 
 @converts(WALK)
@@ -69,30 +74,29 @@ def walk(
         kinds: numbers of the modes that there are.
         with_nan: whether some nodes send NaN to the true branch.
     """
-    nodes, trees = tables["feature"][0], tables["roots"][0]
+    members = tables["members"]
 
-    def hit(kind: int, value: Any, place: Any, threshold: Any, members: Any) -> Any:
+    def hit(kind: int, value: Any, place: Any, threshold: Any, options: Any) -> Any:
         if kind != MEMBER:
             return COMPARISONS[MODES[kind]](value, threshold[place])
-        return tirx.any(*(value == members[place, k] for k in range(tables["members"][1])))
+        return tirx.any(*(value == options[place, k] for k in range(members[1])))
 
-    def taken(value: Any, place: Any, threshold: Any, modes: Any, missing: Any, members: Any) -> Any:
-        result = hit(kinds[0], value, place, threshold, members)
+    def taken(value: Any, place: Any, nodes: Any, threshold: Any, options: Any) -> Any:
+        result = hit(kinds[0], value, place, threshold, options)
         for kind in kinds[1:]:
-            result = tirx.Select(modes[place] == kind, hit(kind, value, place, threshold, members), result)
-        return tirx.any(result, tirx.all(tirx.isnan(value), missing[place])) if with_nan else result
+            other = hit(kind, value, place, threshold, options)
+            result = tirx.Select(nodes[place, MODE] == kind, other, result)
+        return tirx.any(result, tirx.all(tirx.isnan(value), nodes[place, MISSING] != 0)) if with_nan else result
+
+    count, trees = tables["nodes"][0], tables["roots"][0]
 
     @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
     def kernel(  # type: ignore[no-untyped-def]
         x: T.Buffer(rows, real),  # type: ignore[valid-type]
-        feature: T.Buffer((nodes,), "int32"),  # type: ignore[valid-type]
-        threshold: T.Buffer((nodes,), real),  # type: ignore[valid-type]
-        true: T.Buffer((nodes,), "int32"),  # type: ignore[valid-type]
-        false: T.Buffer((nodes,), "int32"),  # type: ignore[valid-type]
+        nodes: T.Buffer((count, len(FIELDS)), "int32"),  # type: ignore[valid-type]
+        threshold: T.Buffer((count,), real),  # type: ignore[valid-type]
         roots: T.Buffer((trees,), "int32"),  # type: ignore[valid-type]
-        mode_of: T.Buffer(tables["modes"], "int32"),  # type: ignore[valid-type]
-        nan_of: T.Buffer(tables["missing"], "bool"),  # type: ignore[valid-type]
-        members_of: T.Buffer(tables["members"], real),  # type: ignore[valid-type]
+        options: T.Buffer(members, real),  # type: ignore[valid-type]
         out: T.Buffer((rows[0], trees), "int32"),  # type: ignore[valid-type]
     ):
         for n, t, s in T.grid(rows[0], trees, depth):
@@ -100,22 +104,18 @@ def walk(
                 row, tree, _ = T.axis.remap("SSR", [n, t, s])
                 T.reads(
                     x[row, 0 : rows[1]],
-                    feature[0:nodes],
-                    threshold[0:nodes],
-                    true[0:nodes],
-                    false[0:nodes],
+                    nodes[0:count, 0 : len(FIELDS)],
+                    threshold[0:count],
                     roots[tree],
-                    mode_of[0 : tables["modes"][0]],
-                    nan_of[0 : tables["missing"][0]],
-                    members_of[0 : tables["members"][0], 0 : tables["members"][1]],
+                    options[0 : members[0], 0 : members[1]],
                 )
                 T.writes(out[row, tree])
                 with T.init():
                     out[row, tree] = roots[tree]
                 out[row, tree] = T.Select(
-                    taken(x[row, feature[out[row, tree]]], out[row, tree], threshold, mode_of, nan_of, members_of),
-                    true[out[row, tree]],
-                    false[out[row, tree]],
+                    taken(x[row, nodes[out[row, tree], FEATURE]], out[row, tree], nodes, threshold, options),
+                    nodes[out[row, tree], TRUE],
+                    nodes[out[row, tree], FALSE],
                 )
 
     return kernel.with_attr("op_pattern", OPAQUE_PATTERN)

@@ -8,7 +8,7 @@ from autotune.importer.onnx_model.simplify import simplify
 from autotune.importer.program import import_program
 from schedules.errors import ModelError
 from tests.autotune_tests import tiny
-from tests.autotune_tests.importer_tests.built import run
+from tests.autotune_tests.importer_tests.built import run, run_ours
 from tests.autotune_tests.importer_tests.contrib_cases import Case, floats, integers
 from tests.autotune_tests.importer_tests.onnx_cases import written
 
@@ -65,6 +65,16 @@ def test_it_computes_what_onnxruntime_computes(case, tmp_path):
     error = LEVEL[case.attributes.get("accuracy_level", 1)] * np.abs(theirs[0]).max()
     assert ours[0].shape == theirs[0].shape
     assert np.abs(ours[0] - theirs[0]).max() <= error
+
+
+def test_rows_outside_the_table_are_held_within_it(tmp_path):
+    case = ROWS[0]
+    feed = case.feed()
+    name = next(name for name, array in feed.items() if array.dtype == np.int64)
+    beyond, within = np.array([[2**40, -12, 4]]), np.array([[10, 0, 4]])
+    (found,) = run_ours(case.model(), tmp_path, {**feed, name: beyond})
+    (wanted,) = run_ours(case.model(), tmp_path, {**feed, name: within})
+    np.testing.assert_array_equal(found, wanted)
 
 
 @pytest.mark.parametrize("level", [1, 4])

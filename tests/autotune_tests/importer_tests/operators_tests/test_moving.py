@@ -5,6 +5,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from schedules.errors import ModelError
 from tests.autotune_tests.importer_tests.built import close, imported, run, run_ours
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, rewritten, value
 
@@ -154,3 +155,14 @@ def test_places_outside_the_tensor_are_held_within_it(kind, beyond, tmp_path):
     (found,) = run_ours(model_of([node], given, ["y"]), tmp_path, feed)
     wrapped = np.where(index < 0, index + sizes, index)
     np.testing.assert_array_equal(found, compute(x, np.clip(wrapped, 0, sizes - 1), update))
+
+
+@pytest.mark.parametrize("kind", ["Gather", "ScatterND"])
+def test_constant_places_outside_the_tensor_are_refused(kind, tmp_path):
+    attributes, places, updates, _ = INDEXED[kind]
+    index = np.full(places, 5)
+    given = [value("x", (4, 5))] + ([] if updates is None else [value("u", updates)])
+    names = ["x", "i", *([] if updates is None else ["u"])]
+    model = model_of([helper.make_node(kind, names, ["y"], name="n", **attributes)], given, ["y"], {"i": index})
+    with pytest.raises(ModelError, match=r"operator " + kind + r" .*places 5 to 5 are not all within axes of"):
+        imported(model, tmp_path)

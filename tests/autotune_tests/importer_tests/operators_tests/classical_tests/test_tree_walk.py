@@ -58,11 +58,15 @@ def test_any_config_reaches_the_leaves(kinds, with_nan):
     tables = forest(rng, trees)
     x = rng.integers(-2, 3, (rows, FEATURES)).astype(np.float32)
     x[rng.random(x.shape) < 0.2] = np.nan
-    func = normalise(walk(x.shape, {name: tables[name].shape for name in TABLES}, "float32", DEPTH, kinds, with_nan))
+    fields = [tables[name] for name in ("feature", "true", "false", "modes", "missing")]
+    given = {"nodes": np.stack([each.astype(np.int32) for each in fields], axis=1)}
+    given |= {name: tables[name] for name in TABLES if name != "nodes"}
+    shapes = {name: given[name].shape for name in TABLES}
+    func = normalise(walk(x.shape, shapes, "float32", DEPTH, kinds, with_nan))
     found = claim(func, TARGET)
     assert found.space.name == "generic"
     expected = walked(x, tables, kinds, with_nan)
     assert len(np.unique(expected)) > 5 * trees
-    given = [x, *(tables[name] for name in TABLES)]
+    arrays = [x, *(given[name] for name in TABLES)]
     for config in (BASELINE, *found.space.sample(4, rng)):
-        assert np.array_equal(run(func, config, TARGET, given), expected), config.to_json()
+        assert np.array_equal(run(func, config, TARGET, arrays), expected), config.to_json()

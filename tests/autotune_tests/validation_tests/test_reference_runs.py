@@ -89,17 +89,17 @@ def test_without_onnx_runtime_there_is_no_allowance(monkeypatch):
 def test_where_exact_bytes_fail_to_open_something_as_exact_is_run(monkeypatch, flags):
     opened = []
 
-    def failing(model, optimised, exact):
-        opened.append((optimised, exact))
+    def failing(model, optimised, exact, one_thread):
+        opened.append((optimised, exact, one_thread))
         if exact:
             raise RuntimeError("Attempt to replace the existing tensor")
-        return opened_by(model, optimised, exact)
+        return opened_by(model, optimised, exact, one_thread)
 
     opened_by = reference_runs._opened
     monkeypatch.setattr(reference_runs, "_opened", failing)
     monkeypatch.setattr(reference_runs, "read_host", lambda: replace(read_host(), flags=frozenset(flags)))
     assert reference_outputs(inferred(tiny_model()), FEED)[1]
-    assert opened == [(True, True), (flags == {"avx512_vnni"}, False)]
+    assert opened == [(True, True, False), (flags == {"avx512_vnni"}, False, False)]
 
 
 def test_a_model_that_onnx_runtime_refuses_is_told_in_a_line():

@@ -86,8 +86,8 @@ class StreamQueue:
     def release(self, stream: int) -> None:
         """``stream`` is idle again; requests that wait get what is there."""
         if not self._wide:
-            # Without the lock, which half of the requests of a small model's time would go to. Whoever waits looks for
-            # idle streams after it has said that it waits, so one of the two sees the other.
+            # Without the lock: it would add a tenth to the time of a model of 4 µs. A request is put among those that
+            # wait before it looks for idle streams again, so either it sees this one or this thread sees it.
             self._idle.append(stream)
             if not self._waiting:
                 return

@@ -82,7 +82,7 @@ class Forest:
         with_nan = bool(self.missing.any())
         fields = [feature, self.true, self.false, self._numbers(), self.missing]
         tables = {
-            "nodes": np.stack([each.astype(np.int32) for each in fields], axis=1),
+            "nodes": np.stack([each.astype(np.int32) for each in fields]),
             "threshold": self.threshold,
             "roots": self.roots.astype(np.int32),
             "members": np.zeros((1, 1), self.threshold.dtype) if self.members is None else self.members,

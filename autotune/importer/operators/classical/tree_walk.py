@@ -30,8 +30,8 @@ MEMBER = MODES.index("BRANCH_MEMBER")
 WALK = "WalkTrees"
 
 TABLES = ("nodes", "threshold", "roots", "members")
-"""Inputs of ``WALK`` behind the rows: (M, 5) int32 with the fields below, (M,), (T,) int32, and (M, K) or, where there
-are no members, anything of two axes."""
+"""Inputs of ``WALK`` behind the rows: (5, M) int32, a row for each of the fields below; (M,); (T,) int32; and (M, K) or,
+where there are no members, anything of two axes."""
 
 FIELDS = ("feature", "true", "false", "mode", "missing")
 """Of a node: what it compares, where its branches lead, its mode by number, and whether NaN takes the true branch."""
@@ -85,15 +85,15 @@ def walk(
         result = hit(kinds[0], value, place, threshold, options)
         for kind in kinds[1:]:
             other = hit(kind, value, place, threshold, options)
-            result = tirx.Select(nodes[place, MODE] == kind, other, result)
-        return tirx.any(result, tirx.all(tirx.isnan(value), nodes[place, MISSING] != 0)) if with_nan else result
+            result = tirx.Select(nodes[MODE, place] == kind, other, result)
+        return tirx.any(result, tirx.all(tirx.isnan(value), nodes[MISSING, place] != 0)) if with_nan else result
 
-    count, trees = tables["nodes"][0], tables["roots"][0]
+    count, trees = tables["nodes"][1], tables["roots"][0]
 
     @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
     def kernel(  # type: ignore[no-untyped-def]
         x: T.Buffer(rows, real),  # type: ignore[valid-type]
-        nodes: T.Buffer((count, len(FIELDS)), "int32"),  # type: ignore[valid-type]
+        nodes: T.Buffer((len(FIELDS), count), "int32"),  # type: ignore[valid-type]
         threshold: T.Buffer((count,), real),  # type: ignore[valid-type]
         roots: T.Buffer((trees,), "int32"),  # type: ignore[valid-type]
         options: T.Buffer(members, real),  # type: ignore[valid-type]
@@ -104,7 +104,7 @@ def walk(
                 row, tree, _ = T.axis.remap("SSR", [n, t, s])
                 T.reads(
                     x[row, 0 : rows[1]],
-                    nodes[0:count, 0 : len(FIELDS)],
+                    nodes[0 : len(FIELDS), 0:count],
                     threshold[0:count],
                     roots[tree],
                     options[0 : members[0], 0 : members[1]],
@@ -113,9 +113,9 @@ def walk(
                 with T.init():
                     out[row, tree] = roots[tree]
                 out[row, tree] = T.Select(
-                    taken(x[row, nodes[out[row, tree], FEATURE]], out[row, tree], nodes, threshold, options),
-                    nodes[out[row, tree], TRUE],
-                    nodes[out[row, tree], FALSE],
+                    taken(x[row, nodes[FEATURE, out[row, tree]]], out[row, tree], nodes, threshold, options),
+                    nodes[TRUE, out[row, tree]],
+                    nodes[FALSE, out[row, tree]],
                 )
 
     return kernel.with_attr("op_pattern", OPAQUE_PATTERN)

@@ -59,7 +59,7 @@ def test_any_config_reaches_the_leaves(kinds, with_nan):
     x = rng.integers(-2, 3, (rows, FEATURES)).astype(np.float32)
     x[rng.random(x.shape) < 0.2] = np.nan
     fields = [tables[name] for name in ("feature", "true", "false", "modes", "missing")]
-    given = {"nodes": np.stack([each.astype(np.int32) for each in fields], axis=1)}
+    given = {"nodes": np.stack([each.astype(np.int32) for each in fields])}
     given |= {name: tables[name] for name in TABLES if name != "nodes"}
     shapes = {name: given[name].shape for name in TABLES}
     func = normalise(walk(x.shape, shapes, "float32", DEPTH, kinds, with_nan))

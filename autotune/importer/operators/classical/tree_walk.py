@@ -30,7 +30,7 @@ MEMBER = MODES.index("BRANCH_MEMBER")
 WALK = "WalkTrees"
 
 TABLES = ("nodes", "threshold", "roots", "members")
-"""Inputs of ``WALK`` behind the rows: (5, M) int32, a row for each of the fields below; (M,); (T,) int32; and (M, K) or,
+"""Inputs of ``WALK`` behind the rows: (5, M) int32, a row for each of the fields below; (M,); (T,) int32; (M, K) or,
 where there are no members, anything of two axes."""
 
 FIELDS = ("feature", "true", "false", "mode", "missing")

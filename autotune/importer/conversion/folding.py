@@ -10,7 +10,7 @@ import logging
 import math
 import warnings
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -54,7 +54,7 @@ def fold(model: ModelProto, largest: int = LARGEST) -> bool:
     outputs = {value.name for value in model.graph.output}
     kept = []
     for node in model.graph.node:
-        results = _results(node, scope, largest)
+        results = known_results(node, scope, largest)
         if results is None or any(name in outputs and made[name] > 1 for name in node.output):
             kept.append(node)
             continue
@@ -66,7 +66,7 @@ def fold(model: ModelProto, largest: int = LARGEST) -> bool:
     return changed
 
 
-def _results(node: NodeProto, scope: Scope, largest: int) -> dict[str, Array] | None:
+def known_results(node: NodeProto, scope: Scope, largest: int = LARGEST) -> dict[str, Array] | None:
     """Output → its value, if all are known."""
     names = [str(name) for name in node.output if name]
     if node.op_type in (*RANDOM, *BODIED) or node.domain not in ("", "ai.onnx") or not names:
@@ -84,7 +84,7 @@ def _results(node: NodeProto, scope: Scope, largest: int) -> dict[str, Array] | 
     if empty is not None:
         return empty
     feed = _feed(node, scope)
-    return None if feed is None else _evaluated(node, feed, scope, largest)
+    return None if feed is None else evaluated(node, feed, scope, largest)
 
 
 def _empty(names: list[str], scope: Scope) -> dict[str, Array] | None:
@@ -115,7 +115,10 @@ def _feed(node: NodeProto, scope: Scope) -> dict[str, Array] | None:
     return feed
 
 
-def _evaluated(node: NodeProto, feed: dict[str, Array], scope: Scope, largest: int) -> dict[str, Array] | None:
+def evaluated(
+    node: NodeProto, feed: Mapping[str, Array], scope: Scope, largest: int = LARGEST
+) -> dict[str, Array] | None:
+    """Output → its value by ONNX's reference; None where it is too large, or the reference lacks the operator."""
     names = [str(name) for name in node.output if name]
     inputs = [
         helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
@@ -128,7 +131,7 @@ def _evaluated(node: NodeProto, feed: dict[str, Array], scope: Scope, largest: i
     try:
         with third_party(), warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
-            values = ReferenceEvaluator(model).run(None, feed)
+            values = ReferenceEvaluator(model).run(None, dict(feed))
     except ThirdPartyError as error:  # the reference lacks some operators and versions
         logger.debug("%s is not folded: %s", node.name, error)
         return None

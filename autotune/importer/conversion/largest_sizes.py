@@ -1,23 +1,31 @@
 """Sizes that depend on data: computed in their largest size, with the true length beside it.
 
-What reads such a value must work on every element along the open axis by itself, so that what lies beyond the length
-changes nothing before it. The graph's outputs are cut to their lengths by the session.
+A value that works on every element along the open axis by itself changes nothing before the length, whatever lies
+beyond it; operators for which it does matter are in ``operators/dynamic/open_sizes.py``. Shapes that are computed from
+lengths are taken at their largest. The graph's outputs are cut to their lengths by the session.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
-from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
+import onnx
 from onnx import ModelProto, NodeProto, TensorProto, helper
+from onnx.shape_inference import InferenceError
 
 from autotune.frame.frame import HostStep
-from autotune.importer.conversion.emit import Emit, Node
+from autotune.importer.conversion.emit import INT64, Emit, Node
+from autotune.importer.conversion.folding import known_results
 from autotune.importer.onnx_model.mend import outer_reads
 from autotune.importer.onnx_model.rewrites import replace_nodes
-from autotune.importer.onnx_model.scope import Scope
-from autotune.importer.onnx_model.shapes import infer_shapes
+from autotune.importer.onnx_model.scope import Array, Scope
+from autotune.importer.onnx_model.shapes import OWN_DOMAIN, SKELETON_ELEMENTS, infer_shapes
 from autotune.importer.operators.dynamic.data_sized import DATA_SIZED
+from autotune.importer.operators.dynamic.lengths import Counts, counted, known_counts
+from autotune.importer.operators.dynamic.open_sizes import OPEN_OPERATORS, Open, OpenNode
 
 ELEMENTWISE = frozenset(
     {"Abs", "Add", "And", "Cast", "Ceil", "Clip", "Div", "Equal", "Exp", "Floor", "Greater", "GreaterOrEqual"}
@@ -26,13 +34,10 @@ ELEMENTWISE = frozenset(
 )
 """Operators of which every element depends on the elements at its own place."""
 
-
-@dataclass(frozen=True)
-class _Open:
-    """A value in its largest size: its first ``length`` elements along ``axis`` count."""
-
-    axis: int
-    length: str
+BY_IMAGE = frozenset(
+    {"AveragePool", "BatchNormalization", "Conv", "ConvTranspose", "GlobalAveragePool", "GlobalMaxPool", "MaxPool"}
+)
+"""Operators that work on every element of a batch by itself."""
 
 
 def largest_sizes(model: ModelProto, inputs: Collection[str]) -> list[HostStep] | None:
@@ -44,69 +49,250 @@ def largest_sizes(model: ModelProto, inputs: Collection[str]) -> list[HostStep] 
     Raises:
         UnsupportedError: naming the operator that needs the true size.
     """
-    graph, scope = model.graph, Scope(model, inputs)
-    kept: list[NodeProto] = []
-    found: dict[str, _Open] = {}
+    graph = model.graph
+    walk = _Walk(model, inputs)
     for proto in graph.node:
-        if proto.op_type not in DATA_SIZED or proto.domain or proto.input[0] not in scope.shapes:
-            kept.append(proto)
-            continue
-        node = Node(proto, scope)
-        emit = Emit(node)
-        made, axes, length = DATA_SIZED[proto.op_type](node, emit)
-        kept += emit.nodes
-        for name, output, axis in zip(made, proto.output, axes, strict=False):
-            if output:
-                kept.append(helper.make_node("Identity", [name], [output], f"{output}/is"))
-                found |= {output: _Open(axis, length)} if axis >= 0 else {}
-    if not found:
+        walk.take(proto)
+    if not walk.changed:
         return None
-    replace_nodes(graph, kept)
     outputs = [value.name for value in graph.output]
+    replace_nodes(graph, walk.nodes)
     for value in graph.output:
-        value.type.tensor_type.ClearField("shape")
+        if value.name in walk.opens:
+            value.type.tensor_type.ClearField("shape")
     infer_shapes(model, graph.name or "model", strict=False)
-    scope = Scope(model, inputs)
-    for proto in graph.node:
-        if any(name in found for name in outer_reads(proto)) and not all(name in found for name in proto.output):
-            found |= _passed_on(Node(proto, scope), found)
-    return [_cut(model, name, found[name]) for name in outputs if name in found]
+    return [_cut(model, name, walk.opens[name]) for name in outputs if name in walk.opens]
 
 
-def _cut(model: ModelProto, name: str, size: _Open) -> HostStep:
+def _cut(model: ModelProto, name: str, size: Open) -> HostStep:
     """The step that cuts an output, whose length becomes an output too."""
     if all(value.name != size.length for value in model.graph.output):
         model.graph.output.append(helper.make_tensor_value_info(size.length, TensorProto.INT64, []))
     return HostStep("Cut", (name, size.length), (name,), {"axis": size.axis})
 
 
-def _passed_on(node: Node, found: dict[str, _Open]) -> dict[str, _Open]:
-    """The open axes of what ``node`` makes."""
-    sizes = [found.get(str(name)) for name in node.proto.input]
-    lengths = {size.length for size in sizes if size}
-    axis = _axis_of(node, sizes) if len(lengths) == 1 else None
-    if axis is None or len(node.proto.output) != 1:
-        source = next(name for name in sorted(outer_reads(node.proto)) if name in found)
-        raise node.refused(f"the true size of its input {source!r} depends on data")
-    return {str(node.proto.output[0]): _Open(axis, lengths.pop())}
+class _Walk:
+    """Goes through a graph in order.
+
+    Attributes:
+        nodes: what takes the place of the nodes seen so far.
+        opens: value → how open it is.
+        changed: whether anything is open.
+    """
+
+    def __init__(self, model: ModelProto, inputs: Collection[str]) -> None:
+        self._scope = Scope(model, inputs)
+        self._ends = {value.name for value in model.graph.output}
+        self._readers: dict[str, list[NodeProto]] = {}
+        for node in model.graph.node:
+            for name in outer_reads(node):
+                self._readers.setdefault(name, []).append(node)
+        self._counts: dict[str, Counts] = {}
+        self._shared: dict[tuple[Any, ...], Any] = {}
+        self.nodes: list[NodeProto] = []
+        self.opens: dict[str, Open] = {}
+        self.changed = False
+
+    def take(self, proto: NodeProto) -> None:
+        """Go on by one node."""
+        node, reads = Node(proto, self._scope), outer_reads(proto)
+        opens = [name for name in reads if name in self.opens]
+        if not proto.domain and proto.op_type in DATA_SIZED and proto.input[0] in self._scope.shapes:
+            self._data_sized(node)
+        elif proto.op_type in ("Shape", "Size") and opens:
+            self._measured(node)
+        elif opens or any(name in self._counts for name in reads):
+            self._behind(node, opens)
+        else:
+            known = known_results(proto, self._scope) if self.changed else None
+            if known is None:
+                self._keep([proto])
+            self._know(known or {})
+
+    def _data_sized(self, node: Node) -> None:
+        """A node whose results have a size that depends on data; what is beyond the length of an input is no hit."""
+        key = ("made", node.kind, tuple(node.proto.input), *(a.SerializeToString() for a in node.proto.attribute))
+        if key not in self._shared:
+            emit = Emit(node)
+            at = OpenNode(node, emit, self.opens, self._counts, self._shared)
+            given = self._without_rest(at)
+            inner = node
+            if given != list(node.proto.input):
+                masked = NodeProto.FromString(node.proto.SerializeToString())
+                del masked.input[:]
+                masked.input.extend(given)
+                self._note(emit.nodes)
+                inner = Node(masked, self._scope)
+            most = self._wanted(str(node.proto.output[0]))
+            made, axes, length = DATA_SIZED[node.kind](inner, emit, most)
+            self._keep(emit.nodes)
+            self._shared[key] = made, axes, length
+        made, axes, length = self._shared[key]
+        for name, output, axis in zip(made, node.proto.output, axes, strict=False):
+            if output:
+                self._keep([helper.make_node("Identity", [name], [output], f"{output}/is")])
+                self.opens |= {output: Open(axis, length)} if axis >= 0 else {}
+        self.changed = True
+
+    def _without_rest(self, at: OpenNode) -> list[str]:
+        """The inputs of such a node with nothing beyond their lengths that would count."""
+        node, names = at.node, [str(name) for name in at.node.proto.input]
+        if not any(at.opens):
+            return names
+        if node.kind == "NonZero":
+            return [at.masked(0, np.array(0))]
+        if node.kind == "Compress" and at.open(1) is not None and (at.open(0) is None or node.attr("axis") is not None):
+            return [names[0], at.masked(1, np.array(False))]
+        boxes, scores = at.open(0), at.open(1)
+        if (
+            node.kind != "NonMaxSuppression"
+            or scores is None
+            or scores.axis != 2
+            or boxes not in (None, Open(1, scores.length))
+        ):
+            raise self._refused(node)
+        return [names[0], at.masked(1, at.least(1)), *names[2:]]
+
+    def _measured(self, node: Node) -> None:
+        """``Shape`` or ``Size`` of an open value."""
+        size, emit = self.opens[node.input(0)], Emit(node)
+        shape = list(node.shape(0))
+        least, names = shape.copy(), np.full(len(shape), "", object)
+        least[size.axis], names[size.axis] = 0, size.length
+        parts = [emit.unsqueeze(size.length, 0) if axis == size.axis else emit.ints(n) for axis, n in enumerate(shape)]
+        if node.kind == "Size":
+            whole = emit.op("Mul", size.length, emit.const(np.int64(math.prod(shape) // max(shape[size.axis], 1))))
+            found = Counts(np.array(0), np.array(math.prod(shape)), np.array(whole, object))
+        else:
+            first = slice(node.attr("start", 0), node.attr("end", len(shape)))
+            whole = emit.concat(parts[first], 0) if parts[first] else emit.const(np.zeros(0, np.int64))
+            found = Counts(np.array(least)[first], np.array(shape)[first], names[first])
+        (output,) = node.proto.output
+        self._keep([*emit.nodes, helper.make_node("Identity", [whole], [output], f"{output}/is")])
+        self._counts[output] = found
+
+    def _behind(self, node: Node, opens: list[str]) -> None:
+        """A node that reads what is open, or numbers that are computed from lengths."""
+        proto, outputs = node.proto, list(node.proto.output)
+        if not opens:
+            given = {name: self._counts_of(name) for name in proto.input if name}
+            known = {name: each for name, each in given.items() if each is not None}
+            found = counted(node, known)
+            if found is not None and (found.least == found.most).all():
+                kind = helper.tensor_dtype_to_np_dtype(self._scope.types.get(outputs[0], INT64))
+                self._know({outputs[0]: found.most.astype(kind)})
+                return
+            if found is not None:
+                self._keep([proto])
+                self._counts[outputs[0]] = found
+                return
+        emit = Emit(node)
+        handler = OPEN_OPERATORS.get(node.kind)
+        made = handler(OpenNode(node, emit, self.opens, self._counts, self._shared)) if handler else None
+        if made is not None:
+            ends = [(name, output) for (name, _), output in zip(made, outputs, strict=False) if output]
+            ends_nodes = [helper.make_node("Identity", [name], [output], f"{output}/is") for name, output in ends]
+            self._keep([*emit.nodes, *ends_nodes])
+            self.opens |= {o: size for (_, size), o in zip(made, outputs, strict=False) if o and size is not None}
+            return
+        if opens:
+            self.opens |= self._passed_on(node)
+        self._keep([proto])
+
+    def _counts_of(self, name: str) -> Counts | None:
+        array = self._scope.array(name)
+        return known_counts(array) if array is not None else self._counts.get(name)
+
+    def _passed_on(self, node: Node) -> dict[str, Open]:
+        """The open axis of what ``node`` makes, which it need not know of."""
+        sizes = [self.opens.get(str(name)) for name in node.proto.input]
+        lengths = {size.length for size in sizes if size}
+        axis = _axis_of(node, sizes) if len(lengths) == 1 else None
+        if axis is None or len(node.proto.output) != 1:
+            raise self._refused(node)
+        return {str(node.proto.output[0]): Open(axis, lengths.pop())}
+
+    def _refused(self, node: Node) -> Exception:
+        reads = sorted(outer_reads(node.proto))
+        source = next(name for name in reads if name in self.opens or name in self._counts)
+        return node.refused(f"the true size of its input {source!r} depends on data")
+
+    def _wanted(self, name: str) -> int | None:
+        """How many of the first elements along axis 0 are read of a value; None for all."""
+        most = 0
+        for reader in self._readers.get(name, ()):
+            one = self._wanted_by(Node(reader, self._scope), name)
+            if one is None:
+                return None
+            most = max(most, one)
+        return None if name in self._ends else most
+
+    def _wanted_by(self, node: Node, name: str) -> int | None:
+        if node.kind == "Slice":
+            starts, ends, axes, steps = (node.array(index) for index in range(1, 5))
+            if starts is None or ends is None or axes is None or (steps is None and node.input(4)):
+                return None
+            for index, axis in enumerate(axes.reshape(-1)):
+                step = 1 if steps is None else int(steps.reshape(-1)[index])
+                end = int(ends.reshape(-1)[index])
+                if axis == 0 and step == 1 and int(starts.reshape(-1)[index]) >= 0 and end >= 0:
+                    return end
+            return None
+        along = int(node.attr("axis", 0))
+        passes = (
+            (node.kind == "Gather" and along > 0 and node.input(0) == name)
+            or (node.kind == "Squeeze" and node.input(1) and all(int(each) > 0 for each in _known(node, 1)))
+            or (node.kind == "Choose" and node.input(0) != name)
+            or node.kind in ("Cast", "Identity")
+        )
+        return self._wanted(str(node.proto.output[0])) if passes else None
+
+    def _know(self, arrays: dict[str, Array]) -> None:
+        for name, array in arrays.items():
+            self._scope.add(name, array)
+
+    def _keep(self, nodes: list[NodeProto]) -> None:
+        self._note(nodes)
+        self.nodes += nodes
+
+    def _note(self, nodes: list[NodeProto]) -> None:
+        """Infer types and shapes of what ``nodes`` make, one after the other."""
+        scope = self._scope
+        for node in nodes:
+            if node.domain == OWN_DOMAIN or all(n in scope.shapes and n in scope.types for n in node.output if n):
+                continue
+            names = [name for name in node.input if name]
+            if not all(name in scope.types and name in scope.shapes for name in names):
+                continue  # its readers are refused where they need the shape
+            try:
+                schema = onnx.defs.get_schema(node.op_type, scope.opset, "")
+                types = {name: helper.make_tensor_type_proto(scope.types[name], scope.shapes[name]) for name in names}
+                data = {
+                    name: scope.tensors[name]
+                    for name in names
+                    if name in scope.tensors and math.prod(scope.shapes[name]) <= SKELETON_ELEMENTS
+                }
+                opsets = [helper.make_opsetid("", scope.opset)]
+                made = onnx.shape_inference.infer_node_outputs(schema, node, types, data, opset_imports=opsets)
+            except (InferenceError, RuntimeError, ValueError, onnx.defs.SchemaError):
+                continue
+            for name, kind in made.items():
+                scope.note(helper.make_value_info(name, kind))
 
 
-def _axis_of(node: Node, sizes: list[_Open | None]) -> int | None:
+def _known(node: Node, index: int) -> list[int]:
+    """The whole numbers in an input; -1 where they are not constant."""
+    array = node.array(index)
+    return [-1] if array is None else [int(each) for each in array.reshape(-1)]
+
+
+def _axis_of(node: Node, sizes: list[Open | None]) -> int | None:
     """The open axis of the output; None if elements beyond the length may matter."""
     first = sizes[0].axis if sizes and sizes[0] else None
     rank = len(node.shape(0))
     if node.kind in ELEMENTWISE:
         return _aligned(node, sizes)
-    if node.kind == "Gather":
-        along = int(node.attr("axis", 0)) % rank
-        if first is None and len(sizes) > 1 and sizes[1]:
-            return along + sizes[1].axis
-        if first is None or first == along or sizes[1]:
-            return None
-        return first if first < along else first - 1 + len(node.shape(1))
-    if node.kind == "GatherND" and first is None and len(sizes) > 1 and sizes[1] and not node.attr("batch_dims", 0):
-        return sizes[1].axis if sizes[1].axis < len(node.shape(1)) - 1 else None
-    if first is None or (any(sizes[1:]) and node.kind != "Concat"):
+    if first is None or any(sizes[1:]):
         return None
     if node.kind == "Transpose":
         order = node.attr("perm") or list(reversed(range(rank)))
@@ -118,18 +304,16 @@ def _axis_of(node: Node, sizes: list[_Open | None]) -> int | None:
     if node.kind == "Squeeze" and node.input(1):
         axes = {int(each) % rank for each in node.constant(1, "axes").reshape(-1)}
         return None if first in axes else [place for place in range(rank) if place not in axes].index(first)
-    if node.kind == "Slice":
-        axes = (
-            {int(each) % rank for each in node.constant(3, "axes").reshape(-1)} if node.input(3) else set(range(rank))
-        )
-        return None if first in axes else first
-    if node.kind == "Concat":
-        same = all(size is not None and size.axis == first for size in sizes)
-        return first if same and int(node.attr("axis")) % rank != first else None
+    if node.kind in BY_IMAGE:
+        return 0 if first == 0 else None
+    if node.kind == "Gemm":
+        return 0 if first == 0 and not node.attr("transA", 0) else None
+    if node.kind == "MatMul":
+        return first if first < rank - 1 and len(node.shape(1)) <= 2 else None
     return None
 
 
-def _aligned(node: Node, sizes: list[_Open | None]) -> int | None:
+def _aligned(node: Node, sizes: list[Open | None]) -> int | None:
     """The open axis of an elementwise result: counted from the back, the same in all inputs that have it."""
     ranks = [len(node.shape(index)) if name else 0 for index, name in enumerate(node.proto.input)]
     places = {ranks[index] - size.axis for index, size in enumerate(sizes) if size}

@@ -30,9 +30,9 @@ from autotune.importer.operators.classical import (  # noqa: F401  # as above
     tree_ensembles,
 )
 from autotune.importer.operators.contractions import einsum, integer_products  # noqa: F401  # as above
-from autotune.importer.operators.dynamic import sequence_values, suppression  # noqa: F401  # as above
+from autotune.importer.operators.dynamic import ordering, regions, sequence_values, suppression  # noqa: F401  # as above
 
-__all__ = ["EXPANDED", "import_graph"]
+__all__ = ["EXPANDED", "EXPANDED_LAST", "import_graph"]
 
 EXPANDED = frozenset(
     {
@@ -58,3 +58,6 @@ EXPANDED = frozenset(
     }
 )
 """Those that Relax's importer lacks or gets wrong."""
+
+EXPANDED_LAST = frozenset({"Range"})
+"""Those of which a form with a length that depends on data is known to ``largest_sizes``."""

@@ -47,7 +47,7 @@ def resolve(
             value.type.Clear()
     refusal: ModelError | None = None
     settled = False  # whether the last round changed nothing
-    wanted = {*catalog.EXPANDED, *expand}
+    wanted = {*catalog.EXPANDED, *expand} - catalog.EXPANDED_LAST
     know_own_domain(model)
     for _ in range(ROUNDS):
         tidy(model.graph)
@@ -72,6 +72,8 @@ def resolve(
             cuts = largest_sizes(model, inputs)
             changed = cuts is not None
             steps += cuts or []
+            if not changed and {kind for _, kind in kinds} & catalog.EXPANDED_LAST - wanted:
+                wanted, changed = wanted | catalog.EXPANDED_LAST, True
             if not changed and refusal is None:
                 return model, [*steps, *pack_outputs(model)]
             if not changed and refusal is not None:

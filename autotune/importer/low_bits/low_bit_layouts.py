@@ -15,7 +15,6 @@ from autotune.importer.layouts.packing import Shape
 from autotune.importer.layouts.tensor_layouts import TensorLayouts, Value
 from autotune.importer.low_bits.low_bit_operators import GATHER, PRODUCT, gathered, low_bits
 from autotune.importer.low_bits.low_bit_packing import LowBits, pack_groups, pack_levels, pack_zeros
-from schedules.errors import ModelError
 from schedules.templates.cuda.cuda_computes import dense
 from schedules.templates.instructions.dots import FORMS, DotForm
 from schedules.templates.low_bit.low_bit_matmul import low_bit_matmul
@@ -55,8 +54,8 @@ def _rule(layouts: TensorLayouts, call: relax.Call, shape: Shape, product: Produ
     if name == GATHER:
         return Value(shape, plain=_rows(layouts, layouts.plain_expr(first), weights[0]))
     value = layouts.value(first)
-    if value is None:
-        raise ModelError("its activations are constant; fold the model before it is imported")
+    if value is None:  # a constant, which is larger than what is folded
+        value = Value(tuple(int(size) for size in first.ty.shape), plain=layouts.plain_expr(first))
     form = FORMS[f"{'s8' if geometry.get('int8') else 'f32'}u{weights[0].bits}"]
     out = product(layouts, value, weights, form)
     return Value(shape, plain=out) if len(shape) == 2 else Value(shape, matrix=out)

@@ -1,4 +1,4 @@
-"""Reading between the pixels: DeformConv at learnt places, RoiAlign at those of a grid in every region."""
+"""Reading between the pixels at places that are computed: DeformConv."""
 
 from __future__ import annotations
 
@@ -70,69 +70,3 @@ def deform_conv(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], o
         return te.compute(product.shape, lambda n, o, y, xx: product(n, o, y, xx) + bias(o), name="biased")
 
     return bb.emit_te(compute, *given, primfunc_name_hint="deform_conv")
-
-
-@converts("RoiAlign")
-def roi_align(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
-    """Means of samples by TVM's kernel; greatest samples by ours, in which a sample is the greatest of its four
-    weighted corners, as in ONNX Runtime.
-
-    Raises:
-        ModelError: for as many samples as fit a region, which depends on data.
-    """
-    x, rois, batch = inputs[:3]
-    assert x is not None
-    assert rois is not None
-    assert batch is not None
-    scale, ratio = float(attrs.get("spatial_scale", 1.0)), int(attrs.get("sampling_ratio", 0))
-    mode = bytes(attrs.get("mode", b"avg"))
-    default = b"half_pixel" if opset >= 16 else b"output_half_pixel"
-    half = bytes(attrs.get("coordinate_transformation_mode", default)) == b"half_pixel"
-    if half:  # half a pixel of the map, which TVM's converter takes off the unscaled regions
-        rois = bb.normalize(relax.op.subtract(rois, relax.const(0.5 / scale, str(rois.ty.dtype))))
-    size = int(attrs.get("output_height", 1)), int(attrs.get("output_width", 1))
-    if ratio < 1:
-        raise ModelError("with as many samples as fit a region; give a sampling_ratio")
-    if mode == b"max":
-        return bb.emit_te(_greatest, x, rois, batch, size, ratio, scale, half, primfunc_name_hint="roi_align_max")
-    column = bb.normalize(relax.op.astype(relax.op.expand_dims(batch, axis=1), str(rois.ty.dtype)))
-    boxes = bb.normalize(relax.op.concat([column, rois], axis=1))
-    return relax.op.vision.roi_align(x, boxes, size, scale, ratio, half, "NCHW", mode.decode())
-
-
-def _greatest(
-    x: te.Tensor, rois: te.Tensor, batch: te.Tensor, size: tuple[int, int], ratio: int, scale: float, half: bool
-) -> te.Tensor:
-    """(regions, channels, *size): the greatest sample of every bin."""
-    dtype, (_, channels, height, width) = x.dtype, x.shape
-
-    def place(r: Any, which: int, bin_index: Any, sample: Any) -> Any:
-        start, end = rois[r, which] * scale, rois[r, which + 2] * scale
-        extent = end - start if half else tirx.max(end - start, tirx.const(1, dtype))
-        step = extent / size[1 - which]
-        return start + bin_index.astype(dtype) * step + (sample.astype(dtype) + 0.5) * step / ratio
-
-    def corners(at: Any, limit: Any) -> tuple[Any, Any, Any, Any]:
-        at = tirx.max(at, tirx.const(0, dtype))
-        low = tirx.min(at.astype("int64"), limit - 1)
-        share = tirx.Select(low >= limit - 1, tirx.const(0, dtype), at - low.astype(dtype))
-        return low, tirx.min(low + 1, limit - 1), 1 - share, share
-
-    sy, sx = te.reduce_axis((0, ratio), "sy"), te.reduce_axis((0, ratio), "sx")
-
-    def element(r: Any, c: Any, i: Any, j: Any) -> Any:
-        y, z = place(r, 1, i, sy.var), place(r, 0, j, sx.var)
-        top, bottom, above, below = corners(y, height)
-        left, right, before, behind = corners(z, width)
-        b = batch[r]
-        best = above * before * x[b, c, top, left]
-        for weight, value in (
-            (above * behind, x[b, c, top, right]),
-            (below * before, x[b, c, bottom, left]),
-            (below * behind, x[b, c, bottom, right]),
-        ):
-            best = tirx.max(best, weight * value)
-        inside = tirx.all(y >= -1.0, y <= height.astype(dtype), z >= -1.0, z <= width.astype(dtype))
-        return te.max(tirx.Select(inside, best, tirx.const(0, dtype)), axis=[sy, sx])
-
-    return te.compute((rois.shape[0], channels, *size), element, name="greatest")

@@ -18,9 +18,6 @@ from autotune.importer.onnx_model.shapes import OWN_DOMAIN
 from schedules.errors import ModelError
 from schedules.templates.common.extremes import EXTREMES, extreme
 
-WIDEST = 8192
-"""Elements of a row that ``TopK`` ranks: all pairs are compared. Heuristic, not measured."""
-
 LONG = 64
 """Shortest rows that are reduced before what is left of a whole tensor is. Heuristic; of 128 × 768 numbers one
 reduction takes 116 µs on two cores of an Ice Lake, this some 10."""
@@ -152,12 +149,10 @@ def _of_rows(x: te.Tensor, largest: int, axes: int) -> te.Tensor:
 
 @rewrites("TopK")
 def top_k(node: Node, e: Emit) -> list[str] | None:
-    """Ranks by comparison of all pairs (``Ranks`` is ours), then a gather."""
+    """The order of every row (``Ranks`` is ours), then a gather."""
     shape, rank = node.shape(0), len(node.shape(0))
     axis = int(node.attr("axis", -1)) % rank
     count = int(node.constant(1, "k").reshape(-1)[0])
-    if shape[axis] > WIDEST:
-        raise node.refused(f"rows of {shape[axis]} elements; at most {WIDEST} are supported")
     order = [*(i for i in range(rank) if i != axis), axis]
     x = e.transpose(node.input(0), *order)
     largest = int(node.attr("largest", 1))
@@ -167,31 +162,3 @@ def top_k(node: Node, e: Emit) -> list[str] | None:
     back = [order.index(i) for i in range(rank)]
     values = e.op("GatherElements", x, top, axis=rank - 1)
     return [e.transpose(values, *back), e.transpose(top, *back)]
-
-
-@converts("Ranks")
-def ranks(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
-    """Index of the k-th element of every row, k = 0 … count − 1: equal elements in their order.
-
-    An element's rank is the number of those before it; the index of rank k is the sum of the one index that has it.
-    """
-    x, count, largest = inputs[0], int(attrs["count"]), bool(attrs["largest"])
-
-    def compute(data: te.Tensor) -> te.Tensor:
-        *outer, size = data.shape
-        other, own = te.reduce_axis((0, size), "other"), te.reduce_axis((0, size), "own")
-
-        def before(place: tuple[Any, ...], i: Any) -> Any:
-            a, b = data(*place, other), data(*place, i)
-            ahead = (a > b) if largest else (a < b)
-            return tirx.any(ahead, tirx.all(a == b, other < i)).astype("int64")
-
-        rank = te.compute(data.shape, lambda *p: te.sum(before(p[:-1], p[-1]), axis=other), name="rank")
-
-        def index(*place: Any) -> Any:
-            hit = rank(*place[:-1], own) == place[-1]
-            return te.sum(tirx.Select(hit, own.var.astype("int64"), tirx.const(0, "int64")), axis=own)
-
-        return te.compute((*outer, count), index, name="index")
-
-    return bb.emit_te(compute, x, primfunc_name_hint="top")

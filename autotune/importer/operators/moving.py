@@ -34,6 +34,11 @@ def gather(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset:
     size = int(data.ty.shape[axis])
     if isinstance(indices, GenericConst):
         places = _within(indices.value.numpy(), np.array(size))
+        if size == 1:  # nothing to choose; a kernel would be measured with places that are not there
+            shape = [int(each) for each in data.ty.shape]
+            before, after = shape[:axis], shape[axis + 1 :]
+            made = bb.normalize(relax.op.reshape(data, [*before, *[1] * places.ndim, *after]))
+            return relax.op.broadcast_to(made, [*before, *places.shape, *after]) if places.size > 1 else made
         return relax.op.take(data, relax.const(np.where(places < 0, places + size, places)), axis)
 
     def compute(x: te.Tensor, places: te.Tensor) -> te.Tensor:

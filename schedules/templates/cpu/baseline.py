@@ -23,6 +23,9 @@ VECTOR_LIMIT = 64  # an innermost axis longer than this is split before it becom
 LEAST_PARALLEL = 1024
 """Iterations of a block below which one thread runs it, which takes it no longer than waking another: 0.5 to 1.2 µs."""
 
+ITERATIONS = "tune.iterations"
+"""Annotation of a block with loops of its own: how many iterations it has with them."""
+
 
 def baseline(func: tirx.PrimFunc, target: Target) -> s_tir.Schedule:
     """``func`` with each block parallel and vectorised where that is legal.
@@ -76,7 +79,8 @@ def _schedule_block(sch: s_tir.Schedule, name: str, lanes: int) -> None:
         outer_part, inner = sch.split(inner, [None, lanes])
         outer.append(outer_part)
     sch.reorder(*outer, *reduce, inner)
-    if outer and math.prod(int(axis.dom.extent) for axis in sch.get(block).iter_vars) >= LEAST_PARALLEL:
+    iterations = math.prod(int(axis.dom.extent) for axis in sch.get(block).iter_vars)
+    if outer and int(sch.get(block).annotations.get(ITERATIONS, iterations)) >= LEAST_PARALLEL:
         sch.parallel(sch.fuse(*outer))
     if exact and min(extent, VECTOR_LIMIT) > 1:
         sch.vectorize(inner)

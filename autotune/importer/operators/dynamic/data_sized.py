@@ -1,7 +1,8 @@
 """Results whose size depends on data, in their largest size: what is beyond the true length is of no meaning.
 
 Each function gives the node's outputs in their largest size, and of each the axis along which it is cut to the length
-that is computed beside it; -1 for one of a fixed size.
+that is computed beside it; -1 for one of a fixed size. It is told how many of the first elements of the first output
+are read, None for all.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from onnx import TensorProto
 
 from autotune.importer.conversion.emit import FLOAT, INT64, Emit, Node
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN
-from autotune.importer.operators.limits import WIDEST
+from autotune.importer.operators.dynamic.ordering import PLACES, RANKS
 
 Sized = tuple[list[str], list[int], str]
 """Outputs ("" for those not asked for), the axis along which each is cut, and the length: an int64 scalar."""
@@ -23,24 +24,24 @@ MOST_PAIRS = 1 << 26
 """Elements of all pairs of slices that ``Unique`` compares. Heuristic, not measured."""
 
 
-def non_zero(node: Node, e: Emit) -> Sized:
+def non_zero(node: Node, e: Emit, _wanted: int | None = None) -> Sized:
     """(rank, n): the places of what is not zero, in order."""
     shape = node.shape(0)
-    mask = e.cast(e.cast(node.input(0), TensorProto.BOOL), INT64)
-    places, length = _places(e, e.reshape(mask, -1), math.prod(shape))
+    mask = e.cast(e.cast(node.input(0), TensorProto.BOOL), TensorProto.INT32)
+    places, length = places_of(e, e.reshape(mask, -1), math.prod(shape))
     return [_coordinates(e, places, shape, 0)], [1], length
 
 
-def compress(node: Node, e: Emit) -> Sized:
+def compress(node: Node, e: Emit, _wanted: int | None = None) -> Sized:
     """The slices along an axis, or elements, whose condition is true."""
     axis = node.attr("axis")
     x = node.input(0) if axis is not None else e.reshape(node.input(0), -1)
-    places, length = _places(e, e.cast(node.input(1), INT64), node.shape(1)[0])
+    places, length = places_of(e, e.cast(node.input(1), TensorProto.INT32), node.shape(1)[0])
     along = 0 if axis is None else int(axis) % len(node.shape(0))
     return [e.op("Gather", x, places, axis=along)], [along], length
 
 
-def unique(node: Node, e: Emit) -> Sized:
+def unique(node: Node, e: Emit, _wanted: int | None = None) -> Sized:
     """Distinct elements, or slices along an axis: sorted, and each group's first place, places and size.
 
     Elements that are equal stand side by side once they are sorted; a group begins where one differs from the one
@@ -63,12 +64,13 @@ def unique(node: Node, e: Emit) -> Sized:
         differs = e.op("Equal", e.slice(ordered, 0, 1, count), e.slice(ordered, 0, 0, count - 1))
         differs = e.cast(e.op("Not", differs), INT64)
         begins = e.concat([begins, e.reduce("ReduceMax", differs, [1], keepdims=False)], 0)
-    length = e.reduce("ReduceSum", begins, [0], keepdims=False)
+    starts, length = places_of(e, e.cast(begins, TensorProto.INT32), count)
     group = e.op("Sub", e.op("CumSum", begins, e.const(np.int64(0))), e.const(np.int64(1)))
-    slots = e.op("Where", e.cast(begins, TensorProto.BOOL), group, e.const(np.int64(count)))
-    first = _scattered(e, slots, order, count)
-    zeros, ones = e.const(np.zeros(count, np.int64)), e.const(np.ones(count, np.int64))
-    counts = e.op("ScatterElements", zeros, group, ones, axis=0, reduction="add")
+    first = e.op("Gather", order, starts, axis=0)
+    ends = e.concat([*([e.slice(starts, 0, 1, count)] if count > 1 else []), e.ints(count)], 0)
+    last = e.op("Equal", e.const(np.arange(1, count + 1)), length)
+    counts = e.op("Sub", e.op("Where", last, e.const(np.int64(count)), ends), starts)
+    zeros = e.const(np.zeros(count, np.int64))
     inverse = e.op("ScatterElements", zeros, order, group, axis=0)
     if not node.attr("sorted", 1):
         beyond = e.op("GreaterOrEqual", e.const(np.arange(count, dtype=np.int64)), length)
@@ -79,30 +81,30 @@ def unique(node: Node, e: Emit) -> Sized:
     return [e.op("Gather", x, first, axis=along), first, inverse, counts], [along, 0, -1, 0], length
 
 
-def non_max_suppression(node: Node, e: Emit) -> Sized:
+def non_max_suppression(node: Node, e: Emit, wanted: int | None = None) -> Sized:
     """(n, 3): batch, class and box of every box that no better box of its class overlaps too much.
 
-    ``Suppress`` is ours: per class (boxes + 1 + boxes,) the number of boxes kept, them, and what it works with.
+    ``Suppress`` is ours: per class (1 + kept,) the number of boxes kept, and them.
     """
     (batch, boxes, _), (_, classes, _) = node.shape(0), node.shape(1)
-    wanted = int(node.constant(2, "max_output_boxes_per_class").reshape(-1)[0]) if node.input(2) else 0
-    if wanted <= 0:
+    most = int(node.constant(2, "max_output_boxes_per_class").reshape(-1)[0]) if node.input(2) else 0
+    if most <= 0:
         raise node.refused("it keeps no box, since its max_output_boxes_per_class is 0 or left out")
-    kept = min(wanted, boxes)
+    kept = min(most, boxes, boxes if wanted is None else max(wanted, 1))
     overlap = float(node.constant(3, "iou_threshold").reshape(-1)[0]) if node.input(3) else 0.0
     least = float(node.constant(4, "score_threshold").reshape(-1)[0]) if node.input(4) else -math.inf
     corners = _corners(e, node.input(0), bool(node.attr("center_point_box", 0)))
     made = e.op("Suppress", corners, node.input(1), domain=OWN_DOMAIN, kept=kept, overlap=overlap, least=least)
-    e.declare(made, (batch, classes, 1 + kept + boxes), INT64)
+    e.declare(made, (batch, classes, 1 + kept), INT64)
     inside = e.op("Less", e.const(np.arange(kept, dtype=np.int64)), e.slice(made, 2, 0, 1))
-    most = batch * classes * kept
-    places, length = _places(e, e.reshape(e.cast(inside, INT64), -1), most)
+    inside = e.reshape(e.cast(inside, TensorProto.INT32), -1)
+    places, length = places_of(e, inside, batch * classes * kept)
     box = e.op("Gather", e.reshape(e.slice(made, 2, 1, 1 + kept), -1), places, axis=0)
     where = _coordinates(e, places, (batch, classes, kept), 1)
     return [e.concat([e.slice(where, 1, 0, 2), e.unsqueeze(box, 1)], 1)], [0], length
 
 
-DATA_SIZED: Mapping[str, Callable[[Node, Emit], Sized]] = {
+DATA_SIZED: Mapping[str, Callable[[Node, Emit, int | None], Sized]] = {
     "NonZero": non_zero,
     "Compress": compress,
     "Unique": unique,
@@ -110,22 +112,20 @@ DATA_SIZED: Mapping[str, Callable[[Node, Emit], Sized]] = {
 }
 
 
-def _places(e: Emit, mask: str, count: int) -> tuple[str, str]:
-    """The places of the ones in ``mask``, (count,) int64, in order, and how many there are."""
-    rank = e.op("Sub", e.op("CumSum", mask, e.const(np.int64(0))), e.const(np.int64(1)))
-    slots = e.op("Where", e.cast(mask, TensorProto.BOOL), rank, e.const(np.int64(count)))
-    places = _scattered(e, slots, e.const(np.arange(count, dtype=np.int64)), count)
-    return places, e.reduce("ReduceSum", mask, [0], keepdims=False)
+def places_of(e: Emit, mask: str, count: int) -> tuple[str, str]:
+    """The places of the ones in ``mask``, (count,) int32, in order, and how many there are.
 
-
-def _scattered(e: Emit, slots: str, values: str, count: int) -> str:
-    """``values`` at ``slots``, zeros elsewhere; the slot ``count`` is for what is thrown away."""
-    zeros = e.const(np.zeros(count + 1, np.int64))
-    return e.slice(e.op("ScatterElements", zeros, slots, values, axis=0), 0, 0, count)
+    ``Places`` is ours: (1 + count,) their number and them; what stands behind the last is a place too.
+    """
+    made = e.op(PLACES, mask, domain=OWN_DOMAIN)
+    e.declare(made, (1 + count,), INT64)
+    return e.slice(made, 0, 1, 1 + count), e.squeeze(e.slice(made, 0, 0, 1), 0)
 
 
 def _coordinates(e: Emit, places: str, shape: tuple[int, ...], axis: int) -> str:
     """Places in a flat tensor of ``shape`` → its coordinates, along a new ``axis``."""
+    if len(shape) == 1:
+        return e.unsqueeze(places, axis)
     stride, parts = math.prod(shape), []
     for size in shape:
         stride //= max(size, 1)
@@ -136,9 +136,7 @@ def _coordinates(e: Emit, places: str, shape: tuple[int, ...], axis: int) -> str
 
 def _ascending(e: Emit, x: str, count: int) -> str:
     """The order that sorts a vector."""
-    if count > WIDEST:
-        raise e.node.refused(f"{count} elements; at most {WIDEST} are supported")
-    order = e.op("Ranks", x, domain=OWN_DOMAIN, count=count, largest=0)
+    order = e.op(RANKS, x, domain=OWN_DOMAIN, count=count, largest=0)
     e.declare(order, (count,), INT64)
     return order
 

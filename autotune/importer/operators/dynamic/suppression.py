@@ -1,23 +1,33 @@
-"""The greedy choice of boxes: the best box that is left, without those that overlap it, until none is left."""
+"""The greedy choice of boxes: the best box that is left, unless one that was chosen overlaps it, until none is left.
+
+Boxes are taken in the order of their scores, each compared with those chosen so far, in vectors; boxes that come behind
+the last one asked for are never looked at.
+"""
 
 # No ``from __future__ import annotations`` here: TVM's script reads the annotations as values.
 
 from typing import Any
 
+import numpy as np
 from tvm import relax, tirx
 from tvm.script import tirx as T  # noqa: N812  # the name that TVM's script is written with
 
 from autotune.importer.conversion.registry import Inputs, converts
+from autotune.importer.layouts.tensor_layouts import OPAQUE_PATTERN
+from autotune.importer.operators.dynamic.ordering import block_of, blocks_of, key_of
 
 LOWEST = -3.0e38
 """Below every score: where a threshold is left out."""
 
+CORNERS_AND_AREA = 5
+TAKEN = int(np.iinfo("int32").min)
+
 
 @converts("Suppress")
 def suppress(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
-    """Boxes (batch, n, 4), scores (batch, classes, n) → (batch, classes, 1 + kept + n) int64.
+    """Boxes (batch, n, 4), scores (batch, classes, n) → (batch, classes, 1 + kept) int64.
 
-    Per class: how many boxes are kept, them, and a flag per box that is 1 while it may still be.
+    Per class: how many boxes are kept, and them.
     """
     boxes, scores = inputs[:2]
     assert boxes is not None
@@ -25,69 +35,93 @@ def suppress(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opse
     batch, classes, count = (int(size) for size in scores.ty.shape)
     kept = int(attrs["kept"])
     func = greedy(batch, classes, count, kept, float(attrs["overlap"]), max(float(attrs["least"]), LOWEST))
-    kernel = bb.add_func(func.without_attr("global_symbol"), "suppress")
-    made = relax.TensorType((batch, classes, 1 + kept + count), "int64")
+    kernel = bb.add_func(func, "suppress")
+    made = relax.TensorType((batch, classes, 1 + kept), "int64")
     return bb.emit(relax.op.call_tir(kernel, relax.Tuple([boxes, scores]), made))
 
 
+def score_key(score: Any, least: float) -> Any:
+    """The key of a box: that of one that was taken where its score is not above ``least``."""
+    counts = score > tirx.const(least, "float32")
+    return tirx.if_then_else(counts, key_of(score, "float32", largest=True), tirx.const(TAKEN, "int32"))
+
+
+def overlapping(one: Any, other: Any, j: Any, most: float) -> Any:
+    """1 where ``one`` and box ``j`` of ``other`` share more than ``most`` of what they cover together, else 0."""
+    sides = (tirx.min(one[i + 2], other[i + 2, j]) - tirx.max(one[i], other[i, j]) for i in (0, 1))
+    height, width = (tirx.max(side, tirx.const(0, "float32")) for side in sides)
+    together = one[4] + other[4, j] - height * width
+    return tirx.Cast("int32", height * width > tirx.const(most, "float32") * together)
+
+
 def greedy(batch: int, classes: int, count: int, kept: int, overlap: float, least: float) -> tirx.PrimFunc:
-    """The kernel, one class after the other.
+    """The kernel, one class after the other. Keys and the best of each block are those of ``ordering``.
 
     Args:
         kept: most boxes of a class.
         overlap: share of the union of two boxes above which the worse is dropped.
         least: score above which a box counts.
     """
-    size = 1 + kept + count
+    width, blocks = block_of(count), blocks_of(count)
+    taken, beyond = TAKEN, np.iinfo("int32").max
 
     @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
     def kernel(  # type: ignore[no-untyped-def]
         boxes: T.Buffer((batch, count, 4), "float32"),  # type: ignore[valid-type]
         scores: T.Buffer((batch, classes, count), "float32"),  # type: ignore[valid-type]
-        out: T.Buffer((batch, classes, size), "int64"),  # type: ignore[valid-type]
+        out: T.Buffer((batch, classes, 1 + kept), "int64"),  # type: ignore[valid-type]
     ):
-        for b in range(batch):
-            for c in range(classes):
-                with T.sblock("choose"):
-                    T.reads(boxes[b, 0:count, 0:4], scores[b, c, 0:count], out[b, c, 0:size])
-                    T.writes(out[b, c, 0:size])
-                    best = T.alloc_buffer((1,), "int64", scope="local")
-                    top = T.alloc_buffer((1,), "float32", scope="local")  # scores[best]: best may be −1
-                    edge = T.alloc_buffer((3,), "float32", scope="local")
-                    for i in range(1 + kept):
-                        out[b, c, i] = T.int64(0)
-                    for i in range(count):
-                        out[b, c, 1 + kept + i] = T.Cast("int64", scores[b, c, i] > T.float32(least))
-                    for k in range(kept):
-                        best[0] = T.int64(-1)
-                        top[0] = T.float32(0)
-                        for i in range(count):
-                            if out[b, c, 1 + kept + i] > T.int64(0):  # noqa: SIM102  # as ``or``, ``and`` reads both
-                                if best[0] < T.int64(0) or scores[b, c, i] > top[0]:
-                                    best[0] = T.Cast("int64", i)
-                                    top[0] = scores[b, c, i]
-                        if best[0] >= T.int64(0):
-                            out[b, c, 1 + k] = best[0]
-                            out[b, c, 0] = out[b, c, 0] + T.int64(1)
-                            out[b, c, T.int64(1 + kept) + best[0]] = T.int64(0)
-                            for i in range(count):
-                                edge[0] = T.max(
-                                    T.min(boxes[b, i, 2], boxes[b, best[0], 2])
-                                    - T.max(boxes[b, i, 0], boxes[b, best[0], 0]),
-                                    T.float32(0),
-                                )
-                                edge[1] = T.max(
-                                    T.min(boxes[b, i, 3], boxes[b, best[0], 3])
-                                    - T.max(boxes[b, i, 1], boxes[b, best[0], 1]),
-                                    T.float32(0),
-                                )
-                                edge[2] = (boxes[b, i, 2] - boxes[b, i, 0]) * (boxes[b, i, 3] - boxes[b, i, 1])
-                                if edge[0] * edge[1] > T.float32(overlap) * (
-                                    edge[2]
-                                    + (boxes[b, best[0], 2] - boxes[b, best[0], 0])
-                                    * (boxes[b, best[0], 3] - boxes[b, best[0], 1])
-                                    - edge[0] * edge[1]
-                                ):
-                                    out[b, c, 1 + kept + i] = T.int64(0)
+        for b, c in T.grid(batch, classes):
+            with T.sblock("choose"):
+                T.reads(boxes[b, 0:count, 0:4], scores[b, c, 0:count])
+                T.writes(out[b, c, 0 : 1 + kept])
+                keys = T.alloc_buffer((blocks * width,), "int32")
+                tops = T.alloc_buffer((blocks,), "int32")
+                chosen = T.alloc_buffer((CORNERS_AND_AREA, kept), "float32")
+                top = T.alloc_buffer((1,), "int32", scope="local")
+                at = T.alloc_buffer((2,), "int32", scope="local")
+                number = T.alloc_buffer((1,), "int32", scope="local")
+                hit = T.alloc_buffer((1,), "int32", scope="local")
+                box = T.alloc_buffer((CORNERS_AND_AREA,), "float32", scope="local")
+                for i in range(1 + kept):
+                    out[b, c, i] = T.int64(0)
+                for block in range(blocks):
+                    top[0] = T.int32(taken)
+                    for i in range(width):
+                        keys[block * width + i] = T.if_then_else(
+                            block * width + i < count, score_key(scores[b, c, block * width + i], least), T.int32(taken)
+                        )
+                        top[0] = T.max(top[0], keys[block * width + i])
+                    tops[block] = top[0]
+                number[0] = 0
+                top[0] = T.int32(beyond)
+                while top[0] > T.int32(taken) and number[0] < kept:
+                    top[0] = T.int32(taken)
+                    for block in range(blocks):
+                        top[0] = T.max(top[0], tops[block])
+                    if top[0] > T.int32(taken):
+                        at[0] = T.int32(beyond)
+                        for block in range(blocks):
+                            at[0] = T.min(at[0], T.Select(tops[block] == top[0], block, T.int32(beyond)))
+                        at[1] = T.int32(beyond)
+                        for i in range(width):
+                            at[1] = T.min(at[1], T.Select(keys[at[0] * width + i] == top[0], i, T.int32(beyond)))
+                        at[1] = at[0] * width + at[1]
+                        keys[at[1]] = T.int32(taken)
+                        tops[at[0]] = T.int32(taken)
+                        for i in range(width):
+                            tops[at[0]] = T.max(tops[at[0]], keys[at[0] * width + i])
+                        for i in range(4):
+                            box[i] = boxes[b, at[1], i]
+                        box[4] = (box[2] - box[0]) * (box[3] - box[1])
+                        hit[0] = 0
+                        for j in range(number[0]):
+                            hit[0] = T.max(hit[0], overlapping(box, chosen, j, overlap))
+                        if hit[0] == 0:
+                            for i in range(CORNERS_AND_AREA):
+                                chosen[i, number[0]] = box[i]
+                            out[b, c, 1 + number[0]] = T.Cast("int64", at[1])
+                            number[0] = number[0] + 1
+                out[b, c, 0] = T.Cast("int64", number[0])
 
-    return kernel.with_attr("op_pattern", 8)
+    return kernel.without_attr("global_symbol").with_attr("op_pattern", OPAQUE_PATTERN)

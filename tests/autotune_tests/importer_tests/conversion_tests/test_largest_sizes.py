@@ -48,22 +48,21 @@ def test_rows_are_gathered_scaled_and_cut_to_their_number(tmp_path):
     assert ours[0].shape == (1, int((X[:, 0] > 0).sum()))
 
 
-@pytest.mark.parametrize(
-    "nodes",
-    [
-        [helper.make_node("Shape", ["places"], ["sizes"]), helper.make_node("Cast", ["sizes"], ["y"], to=1)],
-        [
-            helper.make_node("Cast", ["places"], ["f"], to=TensorProto.FLOAT),
-            helper.make_node("ReduceMean", ["f"], ["y"], axes=[1]),
-        ],
-        [
-            helper.make_node("Cast", ["places"], ["f"], to=TensorProto.FLOAT),
-            helper.make_node("Concat", ["f", "f"], ["y"], axis=1),
-        ],
-    ],
-    ids=lambda nodes: "-".join(node.op_type for node in nodes),
-)
-def test_what_needs_the_true_size_is_refused_by_name(tmp_path, nodes):
+def test_two_of_the_same_are_one(tmp_path):
+    """Values of two masks that are the same node by node have one length, so that they may meet."""
+    model = above(
+        helper.make_node("NonZero", ["hit"], ["again"]),
+        helper.make_node("Add", ["places", "again"], ["twice"]),
+        helper.make_node("Cast", ["twice"], ["y"], to=TensorProto.FLOAT),
+    )
+    assert close(*run(model, tmp_path, {"x": X}))
+
+
+def test_what_needs_the_true_size_is_refused_by_name(tmp_path):
+    nodes = [
+        helper.make_node("Cast", ["places"], ["f"], to=TensorProto.FLOAT),
+        helper.make_node("LpNormalization", ["f"], ["y"], axis=1),
+    ]
     path = written(above(*nodes), tmp_path)
-    with pytest.raises(ModelError, match=r"operator (Shape|ReduceMean|Concat) .*depends on data"):
+    with pytest.raises(ModelError, match=r"operator LpNormalization .*depends on data"):
         simplify(load_model(path))

@@ -12,7 +12,7 @@ def chosen(boxes, scores, **limits):
     batch, classes, count = scores.shape
     func = greedy(batch, classes, count, limits.get("kept", count), limits.get("overlap", 0.5), limits.get("least", 0))
     kept = limits.get("kept", count)
-    out = tvm.runtime.tensor(np.full((batch, classes, 1 + kept + count), 99, np.int64))
+    out = tvm.runtime.tensor(np.full((batch, classes, 1 + kept), 99, np.int64))
     tvm.compile(normalise(func), target="llvm")["main"](tvm.runtime.tensor(boxes), tvm.runtime.tensor(scores), out)
     made = out.numpy()
     return [made[b, c, 1 : 1 + made[b, c, 0]].tolist() for b in range(batch) for c in range(classes)]

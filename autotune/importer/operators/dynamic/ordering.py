@@ -1,0 +1,163 @@
+"""The order of numbers, best first, as far as it is asked for; and the places of ones among zeros.
+
+A row is kept as keys in blocks of about its square root, with the best key of every block beside them: the best of all
+is found among the blocks' best, taken away, and its block looked through again. So n numbers take 2·√n steps each, in
+vectors, and nothing is sorted that nobody asks for.
+"""
+
+# No ``from __future__ import annotations`` here: TVM's script reads the annotations as values.
+
+import math
+from typing import Any
+
+import numpy as np
+from tvm import relax, tirx
+from tvm.script import tirx as T  # noqa: N812  # the name that TVM's script is written with
+
+from autotune.importer.conversion.registry import Inputs, converts
+from autotune.importer.layouts.tensor_layouts import OPAQUE_PATTERN
+from schedules.templates.cpu.baseline import ITERATIONS
+
+RANKS, PLACES = "Ranks", "Places"
+
+ON_STACK = 1 << 17
+"""Bytes that a kernel keeps on a thread's stack: the least stack that a system gives by default is twice as large."""
+
+LANES = 16
+"""Keys of 32 bits in the longest vector: blocks are multiples of it."""
+
+
+def block_of(count: int) -> int:
+    """Keys in a block of a row of ``count``: near the square root."""
+    return LANES * max(1, round(math.sqrt(count) / LANES))
+
+
+def blocks_of(count: int) -> int:
+    """Blocks of a row of ``count``."""
+    return -(-count // block_of(count))
+
+
+def scope_of(size: int) -> str:
+    """Where a kernel keeps ``size`` bytes: on its stack, unless they are many."""
+    return "local" if size <= ON_STACK else "global"
+
+
+def key_type(dtype: str) -> str:
+    """The integer type whose order is that of ``dtype``."""
+    return "int64" if np.dtype(dtype).itemsize > 4 or dtype == "uint32" else "int32"
+
+
+def key_of(value: Any, dtype: str, largest: bool) -> Any:
+    """An integer that is larger the better ``value`` is, and above the least, which stands for what was taken.
+
+    Equal numbers have equal keys, zeros of both signs too. NaN is better than all or worse than all, by its sign.
+    """
+    kind = key_type(dtype)
+    least, most = np.iinfo(kind).min, np.iinfo(kind).max
+    if np.dtype(dtype).kind == "f":
+        bits = tirx.Select(value == tirx.const(0, dtype), tirx.const(0, kind), tirx.reinterpret(kind, value))
+        key = bits ^ ((bits >> tirx.const(8 * np.dtype(kind).itemsize - 1, kind)) & tirx.const(most, kind))
+    elif dtype == "uint64":
+        key = tirx.reinterpret(kind, value) ^ tirx.const(least, kind)
+    else:
+        key = tirx.Cast(kind, value)
+    return tirx.max(key if largest else tirx.const(-1, kind) - key, tirx.const(least + 1, kind))
+
+
+@converts(RANKS)
+def ranks(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
+    """Index of the k-th element of every row, k = 0 … count − 1: equal elements in their order."""
+    x = inputs[0]
+    assert x is not None
+    *outer, size = (int(each) for each in x.ty.shape)
+    rows, count, dtype = math.prod(outer), int(attrs["count"]), str(x.ty.dtype)
+    flat = bb.normalize(relax.op.reshape(x, (rows, size)))
+    kernel = bb.add_func(ranked(rows, size, count, dtype, bool(attrs["largest"])), "ranks")
+    found = bb.emit(relax.op.call_tir(kernel, relax.Tuple([flat]), relax.TensorType((rows, count), "int64")))
+    return bb.normalize(relax.op.reshape(found, (*outer, count)))
+
+
+def ranked(rows: int, size: int, count: int, dtype: str, largest: bool) -> tirx.PrimFunc:
+    """The kernel."""
+    kind, width, blocks = key_type(dtype), block_of(size), blocks_of(size)
+    least, beyond = int(np.iinfo(kind).min), np.iinfo("int32").max
+    where = scope_of(blocks * width * np.dtype(kind).itemsize)
+
+    def key(value: Any) -> Any:
+        return key_of(value, dtype, largest)
+
+    @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
+    def kernel(  # type: ignore[no-untyped-def]
+        x: T.Buffer((rows, size), dtype),  # type: ignore[valid-type]
+        out: T.Buffer((rows, count), "int64"),  # type: ignore[valid-type]
+    ):
+        # The axis of one element is for schedules that make vectors of the last.
+        for r, u in T.grid(rows, 1):
+            with T.sblock("row"):
+                row, one = T.axis.remap("SS", [r, u])
+                T.reads(x[row, 0:size])
+                T.writes(out[row, one:count])
+                T.sblock_attr({ITERATIONS: rows * size})
+                keys = T.alloc_buffer((blocks * width,), kind, scope=where)
+                tops = T.alloc_buffer((blocks,), kind, scope=where)
+                top = T.alloc_buffer((1,), kind, scope="local")
+                at = T.alloc_buffer((2,), "int32", scope="local")
+                for b in range(blocks):
+                    top[0] = T.Cast(kind, least)
+                    for i in range(width):
+                        keys[b * width + i] = T.if_then_else(
+                            b * width + i < size, key(x[row, T.min(b * width + i, size - 1)]), T.Cast(kind, least)
+                        )
+                        top[0] = T.max(top[0], keys[b * width + i])
+                    tops[b] = top[0]
+                for k in range(count):
+                    top[0] = T.Cast(kind, least)
+                    for b in range(blocks):
+                        top[0] = T.max(top[0], tops[b])
+                    at[0] = T.int32(beyond)
+                    for b in range(blocks):
+                        at[0] = T.min(at[0], T.Select(tops[b] == top[0], b, T.int32(beyond)))
+                    at[1] = T.int32(beyond)
+                    for i in range(width):
+                        at[1] = T.min(at[1], T.Select(keys[at[0] * width + i] == top[0], i, T.int32(beyond)))
+                    out[row, k] = T.Cast("int64", at[0] * width + at[1])
+                    keys[at[0] * width + at[1]] = T.Cast(kind, least)
+                    top[0] = T.Cast(kind, least)
+                    for i in range(width):
+                        top[0] = T.max(top[0], keys[at[0] * width + i])
+                    tops[at[0]] = top[0]
+
+    return kernel.without_attr("global_symbol").with_attr("op_pattern", OPAQUE_PATTERN)
+
+
+@converts(PLACES)
+def places(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
+    """How many of n zeros and ones (n,) int32 are ones, and their places in order, (1 + n,) int64."""
+    mask = inputs[0]
+    assert mask is not None
+    count = int(mask.ty.shape[0])
+    kernel = bb.add_func(placed(count), "places")
+    return bb.emit(relax.op.call_tir(kernel, relax.Tuple([mask]), relax.TensorType((1 + count,), "int64")))
+
+
+def placed(count: int) -> tirx.PrimFunc:
+    """The kernel: a place is written where the next one goes, and stays there if it counts."""
+
+    @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
+    def kernel(  # type: ignore[no-untyped-def]
+        mask: T.Buffer((count,), "int32"),  # type: ignore[valid-type]
+        out: T.Buffer((1 + count,), "int64"),  # type: ignore[valid-type]
+    ):
+        with T.sblock("places"):
+            T.reads(mask[0:count])
+            T.writes(out[0 : 1 + count])
+            at = T.alloc_buffer((1,), "int64", scope="local")
+            at[0] = T.int64(0)
+            for i in range(1 + count):
+                out[i] = T.int64(0)
+            for i in range(count):
+                out[T.int64(1) + at[0]] = T.Cast("int64", i)
+                at[0] = at[0] + T.Cast("int64", mask[i])
+            out[0] = at[0]
+
+    return kernel.without_attr("global_symbol").with_attr("op_pattern", OPAQUE_PATTERN)

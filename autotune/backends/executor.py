@@ -93,6 +93,10 @@ class Streams(Protocol):
         """A request for ``inputs``, which are as ``KernelExecutor.run`` takes them."""
         ...
 
+    def run(self, inputs: Arrays, timeout_s: float | None) -> list[NDArray[Any]]:
+        """Run such a request now, as ``StreamCall.run`` does."""
+        ...
+
     def stream(self, timeout_s: float | None) -> AbstractContextManager[int]:
         """The number of an executor that is the caller's for the body alone.
 

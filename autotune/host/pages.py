@@ -70,7 +70,7 @@ def mapped_file(path: Path) -> NDArray[np.uint8]:
     return np.frombuffer(mapped, np.uint8)
 
 
-_ADDRESS = object.__basicsize__
+ADDRESS_AT = object.__basicsize__
 """Where an array keeps its address: in the first field behind an object's own, by NumPy's ABI
 (``PyArrayObject_fields`` of ``ndarraytypes.h``)."""
 
@@ -84,7 +84,7 @@ def addresses(arrays: Sequence[NDArray[Any]]) -> list[int]:
     As ``array.ctypes.data``, of which it takes an eighth: 0.1 µs an array. A session of a small model runs in less time
     than asking takes, and a decoder of 24 layers has 48 caches.
     """
-    return [_size_at(id(array) + _ADDRESS).value for array in arrays]
+    return [_size_at(id(array) + ADDRESS_AT).value for array in arrays]
 
 
 FRESH_BYTES = 32 << 20

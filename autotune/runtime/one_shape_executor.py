@@ -96,6 +96,10 @@ class OneShapeStreams:
         """As ``Streams.call``."""
         return self.kernels.call(self.read(inputs))
 
+    def run(self, inputs: Arrays, timeout_s: float | None) -> list[Array]:
+        """As ``Streams.run``."""
+        return self.kernels.run(self.read(inputs), timeout_s)
+
     def stream(self, timeout_s: float | None) -> AbstractContextManager[int]:
         """As ``Streams.stream``."""
         return self.kernels.stream(timeout_s)

@@ -115,7 +115,7 @@ class Serving:
             end = None if timeout_s is None else time.monotonic() + timeout_s
             place = self._queue.acquire(timeout_s)
             try:
-                return self._streams.call(arrays).run(None if end is None else end - time.monotonic())
+                return self._streams.run(arrays, None if end is None else end - time.monotonic())
             except BusyError:
                 raise BusyError.after(timeout_s) from None
             finally:

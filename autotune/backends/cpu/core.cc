@@ -1002,6 +1002,15 @@ int tune_streams_run(tune_streams* streams, tune_request* request, int64_t timeo
   return ended;
 }
 
+int tune_streams_call(tune_call* call) {
+  const void** places = call->places;
+  for (int64_t i = 0; i < call->arrays; ++i) {
+    memcpy(&places[i], static_cast<const char*>(places[i]) + call->at, sizeof(void*));
+  }
+  return tune_streams_run(call->streams, &call->request, call->timeout_ns, places,
+                          const_cast<void* const*>(places + call->inputs), &call->report);
+}
+
 void tune_streams_cancel(tune_streams* streams, tune_request* request) {
   pthread_mutex_lock(&streams->lock);
   request->cancelled = 1;

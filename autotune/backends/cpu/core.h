@@ -97,6 +97,20 @@ TUNE_API void tune_streams_give(tune_streams* streams, tune_request* request);
 TUNE_API int tune_streams_run(tune_streams* streams, tune_request* request, int64_t timeout_ns, const void* const* inputs,
                               void* const* outputs, tune_report* report);
 
+// One run by a caller that keeps the address of an array `at` bytes into an object, as NumPy does: so it hands objects
+// over and looks nothing up. `places` holds `inputs` of them and then the outputs, `arrays` in all.
+struct tune_call {
+  tune_streams* streams;
+  int64_t at, inputs, arrays;
+  tune_report report;
+  int64_t timeout_ns;
+  tune_request request;
+  const void* places[1];
+};
+
+// As tune_streams_run. Replaces the objects by the arrays' addresses.
+TUNE_API int tune_streams_call(tune_call* call);
+
 // Ends the wait, or the run before its next kernel, of this request alone. Safe from any thread.
 TUNE_API void tune_streams_cancel(tune_streams* streams, tune_request* request);
 

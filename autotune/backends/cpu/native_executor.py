@@ -80,9 +80,10 @@ class NativeExecutor:
         for library in libraries.values():
             library.adopt(self.library)
         self._inputs = _input_bytes(steps)
+        self.reads = len(self._inputs)
         self._layout = RunLayout(len(self._inputs), len(steps.outputs))
         results = RecycledMemory()
-        self._makers = [results.maker(tuple(each.shape), np.dtype(each.dtype)) for each in steps.outputs]
+        self.makers = [results.maker(tuple(each.shape), np.dtype(each.dtype)) for each in steps.outputs]
         self._callbacks: list[Any] = []  # the core calls them, so they must live as long as it
         self._words = program_words(steps, self._inputs)
         kernels = np.array(list(self._kernels(libraries)), np.uintp)
@@ -128,20 +129,12 @@ class NativeExecutor:
         self._run(inputs, times.ctypes.data)
         return np.asarray((times - times[:, 0].min(initial=times.max(initial=0))) * 1e-9)
 
-    def prepared(self, inputs: Arrays) -> Run:
-        """A run for ``inputs``, on this executor or another one of the same program."""
-        outputs = [make() for make in self._makers]
-        return Run(self._layout, inputs, outputs)
-
-    def check(self, status: int, run: Run) -> None:
-        """Raise what a run that ended with ``status`` said.
+    def check(self, status: int, report: Report) -> None:
+        """Raise what a run that did not end well reported.
 
         Raises:
-            RunError: naming the subgraph and its lane, unless it is ``OK``.
+            RunError: naming the subgraph and its lane.
         """
-        if status == OK:
-            return
-        report = run.said()
         if report.group < 0:
             raise RunError(report.message if status == CANCELLED else f"the model did not run: {report.message}")
         group = self.groups[report.group]
@@ -159,8 +152,10 @@ class NativeExecutor:
             return None
 
     def _run(self, inputs: Arrays, times: int | None) -> list[NDArray[Any]]:
-        run = self.prepared(inputs)
-        self.check(self.library.run(self.handle, run.given, run.made, times, run.report), run)
+        run = Run(self._layout, inputs, [make() for make in self.makers])
+        status = self.library.run(self.handle, run.given, run.made, times, run.report)
+        if status != OK:
+            self.check(status, run.said())
         return run.outputs
 
     def _kernels(self, libraries: Mapping[int, NativeLibrary]) -> list[int]:

@@ -65,6 +65,20 @@ class Request(ctypes.Structure):
     )
 
 
+class Call(ctypes.Structure):
+    """``tune_call``, but for its arrays."""
+
+    _fields_ = (
+        ("streams", c_void_p),
+        ("at", c_int64),
+        ("inputs", c_int64),
+        ("arrays", c_int64),
+        ("report", Report),
+        ("timeout_ns", c_int64),
+        ("request", Request),
+    )
+
+
 class RunLayout:
     """How the arguments of runs of one program lie in memory: one block per run, for it is made for every request.
 
@@ -73,8 +87,7 @@ class RunLayout:
     """
 
     def __init__(self, inputs: int, outputs: int) -> None:
-        self.report = ctypes.sizeof(Request)
-        self.given = self.report + ctypes.sizeof(Report)
+        self.given = ctypes.sizeof(Report)
         self.made = self.given + inputs * ctypes.sizeof(c_void_p)
         self.block = c_char * (self.made + outputs * ctypes.sizeof(c_void_p))
         self.fill = struct.Struct(f"{inputs + outputs}P").pack_into
@@ -86,21 +99,21 @@ class Run:
 
     Attributes:
         inputs, outputs: the arrays.
-        request, report, given, made: addresses of what ``tune_streams_run`` takes.
+        report, given, made: addresses of what ``tune_core_run`` takes.
     """
 
-    __slots__ = ("_block", "given", "inputs", "made", "outputs", "report", "request")
+    __slots__ = ("_block", "given", "inputs", "made", "outputs", "report")
 
     def __init__(self, layout: RunLayout, inputs: Sequence[NDArray[Any]], outputs: list[NDArray[Any]]) -> None:
         self.inputs, self.outputs = inputs, outputs
         self._block = block = layout.block()
         layout.fill(block, layout.given, *addresses((*inputs[: layout.inputs], *outputs)))
-        self.request = at = ctypes.addressof(block)
-        self.report, self.given, self.made = at + layout.report, at + layout.given, at + layout.made
+        self.report = at = ctypes.addressof(block)
+        self.given, self.made = at + layout.given, at + layout.made
 
     def said(self) -> Report:
         """What the core reported."""
-        return Report.from_buffer(self._block, self.report - self.request)
+        return Report.from_buffer(self._block)
 
 
 class NativeLibrary:

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import ctypes
+import struct
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from ctypes import POINTER, c_int, c_int64, c_void_p
+from ctypes import POINTER, c_char, c_int, c_int64, c_void_p
 from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from autotune.backends.cpu.native_library import BUSY, OK, NativeLibrary, Request, Run, Stream
+from autotune.backends.cpu.native_library import BUSY, OK, Call, NativeLibrary, Report, Request, Stream
 from autotune.backends.executor import Arrays
+from autotune.host.pages import ADDRESS_AT
 from schedules.errors import BusyError, RunError
+
+HEAD = Call.timeout_ns.offset
+"""Bytes of a call that are the same for all calls of one program, and what the core reports."""
+
+TIMEOUT = struct.Struct("q")
 
 
 class Runnable(Protocol):
@@ -23,21 +30,21 @@ class Runnable(Protocol):
         library: that holds its core.
         handle: the core.
         first_cpu: of the caller's thread; negative for any.
+        reads: how many inputs it reads; there may be more.
+        makers: of every output, what makes an array for it.
     """
 
     library: NativeLibrary
     handle: c_void_p
     first_cpu: int
+    reads: int
+    makers: list[Callable[[], NDArray[Any]]]
 
-    def prepared(self, inputs: Arrays) -> Run:
-        """A run for ``inputs``, on this executor or another one of the same program."""
-        ...
-
-    def check(self, status: int, run: Run) -> None:
-        """Raise what a run that ended with ``status`` said.
+    def check(self, status: int, report: Report) -> None:
+        """Raise what a run that did not end well reported.
 
         Raises:
-            RunError: unless it is ``OK``.
+            RunError: always.
         """
         ...
 
@@ -60,9 +67,7 @@ class NativeStreams:
         close = library.function("tune_streams_close", None, c_void_p)
         self.take = library.function("tune_streams_take", c_int, c_void_p, POINTER(Request), c_int64)
         self.give = library.function("tune_streams_give", None, c_void_p, POINTER(Request))
-        self.run = library.function(
-            *("tune_streams_run", c_int, c_void_p, c_void_p, c_int64, c_void_p, c_void_p, c_void_p)
-        )
+        self.begin = library.function("tune_streams_call", c_int, c_void_p)
         self.cancel = library.function("tune_streams_cancel", None, c_void_p, c_void_p)
         table = (Stream * len(executors))(
             *(
@@ -74,10 +79,31 @@ class NativeStreams:
         if opened(table, len(executors), ctypes.byref(self.handle)) != OK:
             raise RunError("the model cannot be opened: no memory for its streams; free some")
         weakref.finalize(self, _close, library, close, self.handle)
+        self.reads, self.makers = executors[0].reads, executors[0].makers
+        arrays = self.reads + len(self.makers)
+        self.block = c_char * (ctypes.sizeof(Call) + arrays * ctypes.sizeof(c_void_p))
+        self.head = Call(self.handle, ADDRESS_AT, self.reads, arrays)
+        self.fill = struct.Struct(f"{arrays}P").pack_into
+        self.fill_anew = struct.Struct(f"q4iP{arrays}P").pack_into
+        self._unused: list[NativeCall] = []
 
     def call(self, inputs: Arrays) -> NativeCall:
         """As ``Streams.call``."""
-        return NativeCall(self, self.executors[0].prepared(inputs))
+        call = NativeCall(self)
+        call.inputs = inputs
+        return call
+
+    def run(self, inputs: Arrays, timeout_s: float | None) -> list[NDArray[Any]]:
+        """As ``Streams.run``. Calls are used again: a model of small layers runs in less time than making one takes."""
+        try:
+            call = self._unused.pop()
+        except IndexError:
+            call = NativeCall(self)
+        call.inputs = inputs
+        made = call.run_anew(timeout_s)
+        call.inputs = ()
+        self._unused.append(call)
+        return made
 
     @contextmanager
     def stream(self, timeout_s: float | None) -> Iterator[int]:
@@ -94,29 +120,47 @@ class NativeStreams:
 class NativeCall:
     """As ``StreamCall``.
 
-    Args:
-        run: what is to be run, for any of the streams.
+    Attributes:
+        inputs: as ``KernelExecutor.run`` takes them.
     """
 
-    __slots__ = ("_run", "_streams")
+    __slots__ = ("_address", "_block", "_streams", "inputs")
 
-    def __init__(self, streams: NativeStreams, run: Run) -> None:
-        self._streams, self._run = streams, run
+    def __init__(self, streams: NativeStreams) -> None:
+        self._streams = streams
+        self._block = streams.block()
+        self._address = ctypes.addressof(self._block)
+        ctypes.memmove(self._address, ctypes.byref(streams.head), HEAD)
+        self.inputs: Arrays = ()
 
     def run(self, timeout_s: float | None) -> list[NDArray[Any]]:
         """As ``StreamCall.run``."""
-        streams, run = self._streams, self._run
-        timeout_ns = -1 if timeout_s is None else _nanoseconds(timeout_s)
-        status = streams.run(streams.handle, run.request, timeout_ns, run.given, run.made, run.report)
+        TIMEOUT.pack_into(self._block, HEAD, _nanoseconds(timeout_s))  # the request may have been cancelled
+        return self._run(self._streams.fill, ctypes.sizeof(Call), (), timeout_s)
+
+    def run_anew(self, timeout_s: float | None) -> list[NDArray[Any]]:
+        """As ``run``, of a call that nobody can have cancelled; it may have run before."""
+        head = (_nanoseconds(timeout_s), 0, 0, 0, 0, 0)
+        return self._run(self._streams.fill_anew, HEAD, head, timeout_s)
+
+    def _run(
+        self, fill: Callable[..., None], place: int, head: tuple[int, ...], timeout_s: float | None
+    ) -> list[NDArray[Any]]:
+        streams, inputs = self._streams, self.inputs
+        outputs = [make() for make in streams.makers]
+        if len(inputs) > streams.reads:
+            inputs = inputs[: streams.reads]
+        fill(self._block, place, *head, *map(id, inputs), *map(id, outputs))
+        status = streams.begin(self._address)
         if status != OK:
             if status == BUSY:
                 raise BusyError.after(timeout_s)
-            streams.executors[0].check(status, run)
-        return run.outputs
+            streams.executors[0].check(status, Call.from_buffer(self._block).report)
+        return outputs
 
     def cancel(self) -> None:
         """As ``StreamCall.cancel``."""
-        self._streams.cancel(self._streams.handle, self._run.request)
+        self._streams.cancel(self._streams.handle, self._address + Call.request.offset)
 
 
 def _nanoseconds(seconds: float | None) -> int:

@@ -8,6 +8,7 @@ vectors, and nothing is sorted that nobody asks for.
 # No ``from __future__ import annotations`` here: TVM's script reads the annotations as values.
 
 import math
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -77,8 +78,9 @@ def ranks(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: 
     return bb.normalize(relax.op.reshape(found, (*outer, count)))
 
 
+@cache
 def ranked(rows: int, size: int, count: int, dtype: str, largest: bool) -> tirx.PrimFunc:
-    """The kernel."""
+    """The kernel. TVM takes 20 ms to read one, and a detector has one for each of its classes."""
     kind, width, blocks = key_type(dtype), block_of(size), blocks_of(size)
     least, beyond = int(np.iinfo(kind).min), np.iinfo("int32").max
     where = scope_of(blocks * width * np.dtype(kind).itemsize)
@@ -140,6 +142,7 @@ def places(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset:
     return bb.emit(relax.op.call_tir(kernel, relax.Tuple([mask]), relax.TensorType((1 + count,), "int64")))
 
 
+@cache
 def placed(count: int) -> tirx.PrimFunc:
     """The kernel: a place is written where the next one goes, and stays there if it counts."""
 

@@ -59,12 +59,17 @@ def ended(thread):
     assert not thread.is_alive()
 
 
-def test_every_request_of_many_threads_gets_its_own_answer(executors, streams):
+@pytest.mark.parametrize("prepared", [True, False])
+def test_every_request_of_many_threads_gets_its_own_answer(executors, streams, prepared):
+    """Of calls that are made for it, and of those that are used again."""
     inputs = [data(seed) for seed in range(24)]
     want = [executors[0].run([array]) for array in inputs]
 
     def client(numbers):
-        return [(number, streams.call([inputs[number]]).run(None)) for number in numbers for _ in range(40)]
+        def answer(array):
+            return streams.call([array]).run(None) if prepared else streams.run([array], None)
+
+        return [(number, answer(inputs[number])) for number in numbers for _ in range(40)]
 
     clients = [started(lambda first=first: client(range(first, 24, 6))) for first in range(6)]
     for thread, came in clients:

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 from autotune.importer.onnx_model.load import load_model
 from autotune.importer.onnx_model.simplify import simplify
@@ -65,6 +66,34 @@ def test_it_computes_what_onnxruntime_computes(case, tmp_path):
     error = LEVEL[case.attributes.get("accuracy_level", 1)] * np.abs(theirs[0]).max()
     assert ours[0].shape == theirs[0].shape
     assert np.abs(ours[0] - theirs[0]).max() <= error
+
+
+@pytest.mark.parametrize("beside", ["NonZero", "Unique"])
+def test_a_product_that_is_an_output_beside_one_of_an_open_size(beside, tmp_path):
+    """Its shape, which ONNX cannot infer, must outlive what sizes that depend on data do to a graph."""
+    case = packed((2, 3), 32, 64, 32)
+    model = case.model()
+    model.graph.node.append(helper.make_node(beside, [model.graph.input[0].name], ["open"]))
+    kind = TensorProto.INT64 if beside == "NonZero" else TensorProto.FLOAT
+    model.graph.output.append(helper.make_tensor_value_info("open", kind, None))
+    ours, theirs = run(model, tmp_path, case.feed())
+    assert [array.shape for array in ours] == [array.shape for array in theirs]
+    assert all(np.allclose(a, b, 1e-3, 1e-4) for a, b in zip(ours, theirs, strict=True))
+
+
+def test_constant_activations(tmp_path):
+    """Larger than what is folded."""
+    case = packed((2, 3), 32, 64, 32)
+    model = case.model()
+    (given,) = (value.name for value in model.graph.input)
+    array = case.feed()[given]
+    model.graph.initializer.append(numpy_helper.from_array(array, given))
+    del model.graph.input[:]
+    model.graph.input.append(helper.make_tensor_value_info("other", TensorProto.FLOAT, [4]))
+    model.graph.node.append(helper.make_node("Neg", ["other"], ["negative"]))
+    model.graph.output.append(helper.make_tensor_value_info("negative", TensorProto.FLOAT, [4]))
+    ours, theirs = run(model, tmp_path, {"other": np.ones(4, np.float32)})
+    assert all(np.allclose(a, b, 1e-3, 1e-4) for a, b in zip(ours, theirs, strict=True))
 
 
 def test_rows_outside_the_table_are_held_within_it(tmp_path):

@@ -107,6 +107,18 @@ def test_constant_places_are_counted_from_the_start(tmp_path, axis):
     assert len(imported(model, tmp_path).tasks) == 1
 
 
+@pytest.mark.parametrize("places", [0, [0], [[-1, 0], [0, 0]]])
+def test_there_is_one_place_in_an_axis_of_one(tmp_path, places):
+    """No kernel chooses there: it would be measured with places that are not there."""
+    node = helper.make_node("Gather", ["x", "places"], ["picked"], axis=1)
+    model = model_of(
+        [node, helper.make_node("Neg", ["picked"], ["y"])], [value("x", (4, 1, 5))], ["y"], {"places": np.array(places)}
+    )
+    x = np.random.default_rng(0).standard_normal((4, 1, 5)).astype(np.float32)
+    assert close(*run(model, tmp_path, {"x": x}))
+    assert not [task for task in imported(model, tmp_path).tasks if "take" in task.name]
+
+
 def test_places_that_are_given_count_from_either_end(tmp_path):
     node = helper.make_node("Gather", ["x", "places"], ["y"], axis=1)
     model = model_of([node], [value("x", (4, 5)), value("places", (3,), TensorProto.INT64)], ["y"], {})

@@ -16,6 +16,7 @@ from autotune.options import FP32
 from autotune.runtime.session import InferenceSession
 from autotune.validation.allowance import ATOL, RTOL, Allowance
 from autotune.validation.reference_runs import Arrays, Reference
+from autotune.validation.row_order import rows_in_order
 from autotune.validation.verdict import Verdict
 
 DECODER_INPUTS: dict[str, Callable[[Sequence[int]], NDArray[Any]]] = {
@@ -156,8 +157,18 @@ def compare_outputs(session: InferenceSession, reference: Reference, feed: Array
     """As ``compare_session``, on these inputs."""
     name, theirs = reference.outputs(feed)
     precision = str(session.get_modelmeta().custom_metadata_map.get("precision", FP32))
-    verdict = compare(name, session.run(None, feed), theirs, lambda: reference.allowance(feed, precision))
+    ours = rows_in_order(session.run(None, feed), theirs, _rows_together(session, theirs))
+    verdict = compare(name, ours, theirs, lambda: reference.allowance(feed, precision))
     return replace(verdict, precision=precision)
+
+
+def _rows_together(session: InferenceSession, outputs: Sequence[Any]) -> list[list[int]]:
+    """Numbers of outputs of as many rows, where that depends on data."""
+    found: dict[int, list[int]] = {}
+    for number, (spec, output) in enumerate(zip(session.get_outputs(), outputs, strict=True)):
+        if isinstance(output, np.ndarray) and spec.shape and not isinstance(spec.shape[0], int):
+            found.setdefault(len(output), []).append(number)
+    return list(found.values())
 
 
 def session_inputs(session: InferenceSession, seed: int) -> Arrays:

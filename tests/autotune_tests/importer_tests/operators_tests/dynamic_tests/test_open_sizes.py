@@ -212,6 +212,28 @@ def test_suppression_of_an_open_number_of_boxes(tmp_path, case):
 
 
 @pytest.mark.parametrize("case", FEEDS)
+@pytest.mark.parametrize("by", ["scales", "sizes"])
+def test_images_of_an_open_number_are_padded_and_resized(tmp_path, case, by):
+    nodes = [
+        NODE("Reshape", ["rows", "images"], ["small"]),
+        NODE("Pad", ["small", "pads"], ["padded"]),
+        *counted("padded"),
+        NODE("Concat", ["n", "larger"], ["sizes"], axis=0),
+        NODE("Resize", ["padded", "", *(["scales"] if by == "scales" else ["", "sizes"])], ["y"], mode="linear"),
+    ]
+    model = behind(nodes)
+    for name, array in {
+        "images": np.array([-1, 1, 2, 2]),
+        "pads": np.array([0, 0, 1, 0, 0, 0, 0, 1]),
+        "larger": np.array([1, 6, 6]),
+        "scales": np.array([1, 1, 2, 2], np.float32),
+    }.items():
+        kind = helper.np_dtype_to_tensor_dtype(array.dtype)
+        model.graph.initializer.append(helper.make_tensor(name, kind, array.shape, array))
+    assert close(*run(model, tmp_path, {"x": FEEDS[case]}))
+
+
+@pytest.mark.parametrize("case", FEEDS)
 def test_regions_of_an_open_number(tmp_path, case):
     nodes = [
         NODE("Mul", ["rows", "four"], ["corners"]),

@@ -1,0 +1,68 @@
+"""Rows of outputs that are sorted by a number: those whose numbers are as good as equal may stand in either order.
+
+A detector gives boxes, labels and scores, the best first. Two scores that differ by less than their rounding change
+places between two right programs, and every output with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.validation.allowance import ATOL, RTOL
+
+Array = NDArray[Any]
+
+
+def rows_in_order(ours: Sequence[Any], theirs: Sequence[Any], together: Sequence[Sequence[int]]) -> list[Any]:
+    """``ours`` with rows moved to where ``theirs`` has the most similar ones of as good as equal numbers.
+
+    Args:
+        ours, theirs: all outputs.
+        together: numbers of outputs whose rows belong together. They stay as they are unless there is a vector of
+            floats among them, which falls from row to row.
+    """
+    made = list(ours)
+    for group in together:
+        pairs = [(np.asarray(ours[number]), np.asarray(theirs[number])) for number in group]
+        if any(a.shape != b.shape or a.dtype != b.dtype for a, b in pairs):
+            continue
+        sorts = next((b for _, b in pairs if b.ndim == 1 and b.dtype.kind == "f" and _falls(b)), None)
+        if sorts is None or len(sorts) < 2:
+            continue
+        order = _order(pairs, sorts.astype(np.float64))
+        for number in group:
+            made[number] = np.asarray(ours[number])[order]
+    return made
+
+
+def _falls(numbers: Array) -> bool:
+    return bool(np.isfinite(numbers).all() and (np.diff(numbers) <= 0).all())
+
+
+def _order(pairs: Sequence[tuple[Array, Array]], numbers: NDArray[np.float64]) -> NDArray[np.intp]:
+    """Which of our rows stands where theirs has its like."""
+    order = np.arange(len(numbers))
+    unlike = np.flatnonzero(_distances(pairs, order, order) > 1)
+    left = list(unlike)
+    for row in unlike:
+        tied = [each for each in left if abs(numbers[each] - numbers[row]) <= ATOL + RTOL * abs(numbers[row])]
+        if tied:
+            found = tied[int(np.argmin(_distances(pairs, np.array(tied), np.full(len(tied), row))))]
+            order[row] = found
+            left.remove(found)
+    return order if len(set(order)) == len(order) else np.arange(len(order))
+
+
+def _distances(pairs: Sequence[tuple[Array, Array]], mine: Array, other: Array) -> NDArray[np.float64]:
+    """Between our rows ``mine`` and their rows ``other``: the most of any output, 1 being the fixed tolerance."""
+    worst = np.zeros(len(mine))
+    for a, b in pairs:
+        x, y = (each.reshape(len(each), -1).astype(np.float64) for each in (a[mine], b[other]))
+        allowed = ATOL + RTOL * np.abs(y) if a.dtype.kind == "f" else np.full(y.shape, 0.5)
+        far = np.where(x == y, 0.0, np.abs(x - y) / allowed)
+        worst = np.maximum(worst, np.nan_to_num(far, nan=np.inf).max(axis=1, initial=0.0))
+    return worst

@@ -15,8 +15,8 @@ from autotune.interface import TensorSpec
 from autotune.options import FP32
 from autotune.runtime.session import InferenceSession
 from autotune.validation.allowance import ATOL, RTOL, Allowance
+from autotune.validation.arithmetic.row_order import rows_in_order
 from autotune.validation.reference_runs import Arrays, Reference
-from autotune.validation.row_order import rows_in_order
 from autotune.validation.verdict import Verdict
 
 DECODER_INPUTS: dict[str, Callable[[Sequence[int]], NDArray[Any]]] = {

@@ -35,8 +35,16 @@ TORCHVISION = {
 }
 """torchvision's name of a model → shape of its input."""
 
-DETECTORS = ("ssdlite320_mobilenet_v3_large", "fasterrcnn_mobilenet_v3_large_320_fpn")
-"""torchvision's detectors, which take a list of images; the TorchScript exporter alone writes them."""
+DETECTORS = {
+    "ssdlite320_mobilenet_v3_large": 320,
+    "fasterrcnn_mobilenet_v3_large_320_fpn": 320,
+    "ssd300_vgg16": 300,
+    "retinanet_resnet50_fpn": 320,
+    "fcos_resnet50_fpn": 320,
+    "maskrcnn_resnet50_fpn": 320,
+}
+"""torchvision's detectors → height and width of the image. They take a list of images; the TorchScript exporter alone
+writes them."""
 
 TIMM = (
     *("vit_tiny_patch16_224", "deit_tiny_patch16_224", "mixer_s32_224", "mobilevit_xxs", "edgenext_xx_small"),
@@ -93,8 +101,8 @@ def exports() -> Iterator[tuple[str, Export]]:
             yield f"transformers.{name}.{how}", _transformer(name, how)
         yield f"torch.lstm.{how}", _recurrent("LSTM", how)
         yield f"torch.gru.{how}", _recurrent("GRU", how)
-    for name in DETECTORS:
-        yield f"torchvision.{name}.ts", _detector(name)
+    for name, size in DETECTORS.items():
+        yield f"torchvision.{name}.ts", _detector(name, size)
     for name in PIPELINES:
         yield f"sklearn.{name}", _pipeline(name)
 
@@ -171,15 +179,39 @@ def _torchvision(name: str, shape: tuple[int, ...], how: str) -> Export:
     return export
 
 
-def _detector(name: str) -> Export:
+def _detector(name: str, size: int) -> Export:
     def export(path: Path) -> None:
         import torch  # optional: an extra
         import torchvision  # optional: an extra
 
         make = getattr(torchvision.models.detection, name)
-        _write(make(weights=None, weights_backbone=None), ([torch.rand(3, 320, 320)],), path, "ts")
+        sizes = {"min_size": size, "max_size": size} if "resnet50" in name else {}  # others have theirs
+        model = make(weights=None, weights_backbone=None, **sizes)
+        _find_something(model)
+        _settle(model.backbone, (torch.rand(1, 3, size, size),))
+        _write(model, ([torch.rand(3, size, size)],), path, "ts")
 
     return export
+
+
+SPREADS = {"bbox": 0.1, "regression": 0.1, "cls_score": 0.6, "cls_logits": 0.1, "classification": 0.5}
+"""Part of a weight's name → its spread, over the root of what it sums: boxes stay near their anchors, and scores do not
+all become one."""
+
+
+def _find_something(model: Any) -> None:
+    """Random heads that find boxes of differing scores: fresh ones find none, or all with one score."""
+    import torch  # optional: an extra
+
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if weight.ndim < 2 or name.startswith("backbone.body"):
+                continue
+            spread = next((each for part, each in SPREADS.items() if part in name), 1.2)
+            weight.normal_(0.0, spread / weight[0].numel() ** 0.5)
+        for name, bias in model.named_parameters():
+            if name.endswith("bias") and ("cls" in name or "classification" in name):
+                bias.zero_()
 
 
 def _timm(name: str, how: str) -> Export:

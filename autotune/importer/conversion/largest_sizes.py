@@ -23,6 +23,7 @@ from autotune.importer.onnx_model.mend import outer_reads
 from autotune.importer.onnx_model.rewrites import replace_nodes
 from autotune.importer.onnx_model.scope import Array, Scope
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN, SKELETON_ELEMENTS, infer_shapes
+from autotune.importer.operators.dynamic import open_images  # noqa: F401  # importing it fills the table
 from autotune.importer.operators.dynamic.data_sized import DATA_SIZED
 from autotune.importer.operators.dynamic.lengths import Counts, counted, known_counts
 from autotune.importer.operators.dynamic.open_sizes import OPEN_OPERATORS, Open, OpenNode

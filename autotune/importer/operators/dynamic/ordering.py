@@ -49,7 +49,7 @@ def key_type(dtype: str) -> str:
 
 
 def key_of(value: Any, dtype: str, largest: bool) -> Any:
-    """An integer that is larger the better ``value`` is, and above the least, which stands for what was taken.
+    """An integer that is larger the better ``value`` is.
 
     Equal numbers have equal keys, zeros of both signs too. NaN is better than all or worse than all, by its sign.
     """
@@ -62,7 +62,7 @@ def key_of(value: Any, dtype: str, largest: bool) -> Any:
         key = tirx.reinterpret(kind, value) ^ tirx.const(least, kind)
     else:
         key = tirx.Cast(kind, value)
-    return tirx.max(key if largest else tirx.const(-1, kind) - key, tirx.const(least + 1, kind))
+    return key if largest else tirx.const(-1, kind) - key
 
 
 @converts(RANKS)
@@ -82,7 +82,7 @@ def ranks(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: 
 def ranked(rows: int, size: int, count: int, dtype: str, largest: bool) -> tirx.PrimFunc:
     """The kernel. TVM takes 20 ms to read one, and a detector has one for each of its classes."""
     kind, width, blocks = key_type(dtype), block_of(size), blocks_of(size)
-    least, beyond = int(np.iinfo(kind).min), np.iinfo("int32").max
+    taken, beyond = tirx.const(int(np.iinfo(kind).min), kind), np.iinfo("int32").max
     where = scope_of(blocks * width * np.dtype(kind).itemsize)
 
     def key(value: Any) -> Any:
@@ -103,31 +103,38 @@ def ranked(rows: int, size: int, count: int, dtype: str, largest: bool) -> tirx.
                 keys = T.alloc_buffer((blocks * width,), kind, scope=where)
                 tops = T.alloc_buffer((blocks,), kind, scope=where)
                 top = T.alloc_buffer((1,), kind, scope="local")
-                at = T.alloc_buffer((2,), "int32", scope="local")
+                at = T.alloc_buffer((3,), "int32", scope="local")
+                at[2] = 0
                 for b in range(blocks):
-                    top[0] = T.Cast(kind, least)
+                    top[0] = taken
                     for i in range(width):
                         keys[b * width + i] = T.if_then_else(
-                            b * width + i < size, key(x[row, T.min(b * width + i, size - 1)]), T.Cast(kind, least)
+                            b * width + i < size, key(x[row, T.min(b * width + i, size - 1)]), taken
                         )
                         top[0] = T.max(top[0], keys[b * width + i])
                     tops[b] = top[0]
                 for k in range(count):
-                    top[0] = T.Cast(kind, least)
+                    top[0] = taken
                     for b in range(blocks):
                         top[0] = T.max(top[0], tops[b])
-                    at[0] = T.int32(beyond)
-                    for b in range(blocks):
-                        at[0] = T.min(at[0], T.Select(tops[b] == top[0], b, T.int32(beyond)))
                     at[1] = T.int32(beyond)
-                    for i in range(width):
-                        at[1] = T.min(at[1], T.Select(keys[at[0] * width + i] == top[0], i, T.int32(beyond)))
-                    out[row, k] = T.Cast("int64", at[0] * width + at[1])
-                    keys[at[0] * width + at[1]] = T.Cast(kind, least)
-                    top[0] = T.Cast(kind, least)
-                    for i in range(width):
-                        top[0] = T.max(top[0], keys[at[0] * width + i])
-                    tops[at[0]] = top[0]
+                    if top[0] > taken:
+                        at[0] = T.int32(beyond)
+                        for b in range(blocks):
+                            at[0] = T.min(at[0], T.Select(tops[b] == top[0], b, T.int32(beyond)))
+                        for i in range(width):
+                            at[1] = T.min(at[1], T.Select(keys[at[0] * width + i] == top[0], i, T.int32(beyond)))
+                        at[1] = at[0] * width + at[1]
+                        keys[at[1]] = taken
+                        tops[at[0]] = taken
+                        for i in range(width):
+                            tops[at[0]] = T.max(tops[at[0]], keys[at[0] * width + i])
+                    else:  # what is left are the worst there are, which look like those that were taken
+                        for i in range(size):
+                            if key(x[row, i]) < taken + 1 and i >= at[2]:  # TVM takes ``== taken`` for never true
+                                at[1] = T.min(at[1], i)
+                        at[2] = at[1] + 1
+                    out[row, k] = T.Cast("int64", at[1])
 
     return kernel.without_attr("global_symbol").with_attr("op_pattern", OPAQUE_PATTERN)
 

@@ -209,39 +209,3 @@ def test_suppression_of_an_open_number_of_boxes(tmp_path, case):
             helper.make_tensor(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape, array)
         )
     assert close(*run(model, tmp_path, {"x": FEEDS[case]}))
-
-
-@pytest.mark.parametrize("case", FEEDS)
-@pytest.mark.parametrize("by", ["scales", "sizes"])
-def test_images_of_an_open_number_are_padded_and_resized(tmp_path, case, by):
-    nodes = [
-        NODE("Reshape", ["rows", "images"], ["small"]),
-        NODE("Pad", ["small", "pads"], ["padded"]),
-        *counted("padded"),
-        NODE("Concat", ["n", "larger"], ["sizes"], axis=0),
-        NODE("Resize", ["padded", "", *(["scales"] if by == "scales" else ["", "sizes"])], ["y"], mode="linear"),
-    ]
-    model = behind(nodes)
-    for name, array in {
-        "images": np.array([-1, 1, 2, 2]),
-        "pads": np.array([0, 0, 1, 0, 0, 0, 0, 1]),
-        "larger": np.array([1, 6, 6]),
-        "scales": np.array([1, 1, 2, 2], np.float32),
-    }.items():
-        kind = helper.np_dtype_to_tensor_dtype(array.dtype)
-        model.graph.initializer.append(helper.make_tensor(name, kind, array.shape, array))
-    assert close(*run(model, tmp_path, {"x": FEEDS[case]}))
-
-
-@pytest.mark.parametrize("case", FEEDS)
-def test_regions_of_an_open_number(tmp_path, case):
-    nodes = [
-        NODE("Mul", ["rows", "four"], ["corners"]),
-        NODE("ConstantOfShape", ["n"], ["maps"], value=helper.make_tensor("v", INT64, [1], [0])),
-        NODE("RoiAlign", ["map", "corners", "maps"], ["y"], output_height=2, output_width=2, sampling_ratio=2),
-    ]
-    model = behind([*counted(), *nodes])
-    picture = np.random.default_rng(5).standard_normal((1, 3, 8, 8)).astype(np.float32)
-    for name, array in {"four": np.array(4.0, np.float32), "map": picture}.items():
-        model.graph.initializer.append(helper.make_tensor(name, 1, array.shape, array.reshape(-1)))
-    assert close(*run(model, tmp_path, {"x": FEEDS[case]}))

@@ -29,11 +29,13 @@ def test_infinite_numbers_and_zeros_of_both_signs():
     assert ranks(x, 6, largest=False).tolist() == [[0, 4, 1, 2, 5, 3]]
 
 
-@pytest.mark.parametrize("dtype", ["int32", "int64"])
-def test_the_ends_of_whole_numbers(dtype):
+@pytest.mark.parametrize("dtype", ["int32", "int64", "uint32", "uint64", "int8", "uint8"])
+@pytest.mark.parametrize("largest", [True, False])
+def test_the_ends_of_whole_numbers(dtype, largest):
     limits = np.iinfo(dtype)
-    x = np.array([[3, limits.max, limits.min + 1, -1]], dtype)
-    assert ranks(x, 4).tolist() == [[1, 0, 3, 2]]
+    x = np.array([[limits.min, 3, limits.max, limits.min + 1, limits.min, limits.max]], dtype)
+    order = sorted(range(6), key=lambda i: (-int(x[0, i]) if largest else int(x[0, i]), i))
+    assert ranks(x, 6, largest).tolist() == [order]
 
 
 @pytest.mark.parametrize("count", [1, 16, 5000])

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from autotune.validation.row_order import rows_in_order
+from autotune.validation.arithmetic.row_order import rows_in_order
 
 SCORES = np.array([0.9, 0.5, 0.5 - 1e-8, 0.2], np.float32)
 LABELS = np.array([3, 1, 2, 1])

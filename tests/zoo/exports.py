@@ -194,7 +194,7 @@ def _detector(name: str, size: int) -> Export:
     return export
 
 
-SPREADS = {"bbox": 0.1, "regression": 0.1, "cls_score": 0.6, "cls_logits": 0.1, "classification": 0.5}
+SPREADS = {"bbox": 0.1, "regression": 0.1, "cls_score": 1.2, "cls_logits": 0.1, "classification": 0.5}
 """Part of a weight's name → its spread, over the root of what it sums: boxes stay near their anchors, and scores do not
 all become one."""
 

@@ -21,14 +21,14 @@ def rows_in_order(ours: Sequence[Any], theirs: Sequence[Any], together: Sequence
     """``ours`` with rows moved to where ``theirs`` has the most similar ones of as good as equal numbers.
 
     Args:
-        ours, theirs: all outputs.
+        ours, theirs: all outputs, floats perhaps of other widths.
         together: numbers of outputs whose rows belong together. They stay as they are unless there is a vector of
             floats among them, which falls from row to row.
     """
     made = list(ours)
     for group in together:
         pairs = [(np.asarray(ours[number]), np.asarray(theirs[number])) for number in group]
-        if any(a.shape != b.shape or a.dtype != b.dtype for a, b in pairs):
+        if any(a.shape != b.shape or a.dtype.kind != b.dtype.kind for a, b in pairs):
             continue
         sorts = next((b for _, b in pairs if b.ndim == 1 and b.dtype.kind == "f" and _falls(b)), None)
         if sorts is None or len(sorts) < 2:

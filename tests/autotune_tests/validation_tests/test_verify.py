@@ -10,9 +10,9 @@ import onnx
 import pytest
 
 from autotune.interface import TensorSpec
-from autotune.validation.allowance import ATOL, RTOL
+from autotune.validation.allowance import ATOL, RTOL, Allowance
 from autotune.validation.reference_runs import Reference
-from autotune.validation.verify import compare, compare_artifact, complaint, random_inputs
+from autotune.validation.verify import _in_order, compare, compare_artifact, complaint, random_inputs
 from tests.autotune_tests.tiny import tiny_model
 
 X = np.array([1.0, -2.0, 0.0, 1e3], np.float32)
@@ -114,3 +114,13 @@ def test_another_shape_is_told_in_words_and_numbers_stay_finite():
 def test_integers_that_differ_are_counted():
     found = verdict(np.array([1, 2, 3]), np.array([1, 5, 4]))
     assert (found.passed, found.mismatch) == (False, "2 of 3 elements of output 0 differ")
+
+
+def test_rows_in_another_order_are_no_distance():
+    """Of two ways that are right, one with two boxes of one score in each other's place allows no other boxes."""
+    boxes, scores = np.array([[0.0], [300.0], [50.0]]), np.array([0.9, 0.4, 0.4 - 1e-9])
+    theirs = [boxes.astype(np.float32), scores.astype(np.float32)]
+    swapped = [array[[0, 2, 1]] for array in theirs]
+    found = _in_order(Allowance([boxes, scores], (theirs, swapped)), theirs, [[0, 1]])
+    assert found.accepts(0, theirs[0])
+    assert not found.accepts(0, theirs[0] + np.float32(40))

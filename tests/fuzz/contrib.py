@@ -1,5 +1,5 @@
 """Operators of com.microsoft, as ONNX Runtime's optimiser and exporters write them, and results whose size depends on
-data, which only outputs of the graph can be.
+data, and what reads them.
 """
 
 from __future__ import annotations
@@ -97,6 +97,74 @@ def of_unknown_size(g: Grower) -> None:
         g.ends_in("Compress", flat, g.op("Greater", flat, g.constant(np.float32(0.0))), rank=1, axis=0)
 
 
+def behind_an_open_size(g: Grower) -> None:
+    """Rows of what is above zero, and some operators on them, which need their number or hand it on."""
+    x = g.pick(lambda name: g.rank(name) == 2 and 2 <= g.shape(name)[0] <= 500)
+    rows, columns = g.shape(x)
+    heads = g.op("Gather", x, g.constant(np.int64(0)), axis=1)
+    places = g.open("NonZero", g.op("Greater", heads, g.constant(np.float32(0.0))))
+    numbers = g.open("Squeeze", places, g.ints(0))
+    some, firsts = g.open("Gather", x, numbers), g.open("Gather", heads, numbers)
+    for _ in range(g.between(1, 5)):
+        some, firsts, columns = STEPS[g.between(0, len(STEPS) - 1)](g, some, firsts, columns)
+    end = g.between(0, 3)
+    if end == 0:
+        g.ends_in("ReduceSum", some, g.ints(0), rank=1, keepdims=0)
+    elif end == 1:
+        g.ends_in("Shape", firsts, rank=1, integer=True)
+    elif end == 2:
+        negative = g.open("Neg", g.open("Gather", x, numbers))
+        g.ends_in("ScatterND", x, g.open("Unsqueeze", numbers, g.ints(1)), negative, rank=2)
+    else:
+        g.ends_in("Identity", some, rank=2)
+        g.ends_in("Identity", firsts, rank=1)
+
+
+def _length(g: Grower, firsts: str) -> str:
+    return g.open("Shape", firsts)
+
+
+def _best(g: Grower, some: str, firsts: str, columns: int) -> tuple[str, str, int]:
+    most = g.open("Concat", _length(g, firsts), g.ints(g.one_of((1, 3, 40))), axis=0)
+    values = g.open("TopK", firsts, g.open("ReduceMin", most, keepdims=1), outputs=2, largest=g.between(0, 1))
+    return g.open("Gather", some, g.nodes[-1].output[1]), values, columns
+
+
+def _twice(g: Grower, some: str, firsts: str, columns: int) -> tuple[str, str, int]:
+    more = g.normal(2, columns)
+    return g.open("Concat", some, more, some, axis=0), g.open("Concat", firsts, g.normal(2), firsts, axis=0), columns
+
+
+def _front(g: Grower, some: str, firsts: str, columns: int) -> tuple[str, str, int]:
+    begin, end = g.one_of((0, 0, 1)), g.one_of((2, 5, -1, 1 << 40))
+    some, firsts = (g.open("Slice", each, g.ints(begin), g.ints(end), g.ints(0)) for each in (some, firsts))
+    return some, firsts, columns
+
+
+def _again(g: Grower, some: str, firsts: str, columns: int) -> tuple[str, str, int]:
+    hit = g.open("Less", firsts, g.constant(np.float32(g.one_of((0, 1, 2)))))
+    numbers = g.open("Squeeze", g.open("NonZero", hit), g.ints(0))
+    return g.open("Gather", some, numbers), g.open("Gather", firsts, numbers), columns
+
+
+def _product(g: Grower, some: str, firsts: str, columns: int) -> tuple[str, str, int]:
+    wide = g.one_of((1, 4, 17))
+    return g.open("MatMul", some, g.normal(columns, wide, scale=columns**-0.5)), firsts, wide
+
+
+def _flat_and_back(g: Grower, some: str, firsts: str, columns: int) -> tuple[str, str, int]:
+    flat = g.open("Abs", g.open("Reshape", some, g.ints(-1)))
+    return g.open("Reshape", flat, g.ints(-1, columns)), firsts, columns
+
+
+def _beside_a_constant(g: Grower, some: str, firsts: str, columns: int) -> tuple[str, str, int]:
+    ones = g.open("Expand", g.constant(np.float32(1.0)), _length(g, firsts))
+    return g.open("Softmax", some, axis=1), g.open("Sub", firsts, ones), columns
+
+
+STEPS = (_best, _twice, _front, _again, _product, _flat_and_back, _beside_a_constant)
+"""(graph, rows, their first numbers, columns) → the same of some rows."""
+
 CONTRIB = {
     gelu: 3,
     skip_norm: 3,
@@ -106,5 +174,6 @@ CONTRIB = {
     few_bits: 3,
     attention: 2,
     of_unknown_size: 2,
+    behind_an_open_size: 8,
 }
 """Operator → how often it is tried."""

@@ -30,7 +30,7 @@ def random_model(seed: int, contrib: bool = False) -> onnx.ModelProto:
     outputs = g.sinks()
     rng.shuffle(outputs)
     outputs = outputs[:MOST_OUTPUTS]
-    inner = [name for node in g.nodes for name in node.output if name not in outputs]
+    inner = [name for node in g.nodes for name in node.output if name not in outputs and name in g.types]
     if inner and g.chance(0.2):
         outputs.append(inner[g.between(0, len(inner) - 1)])
     return g.finish(outputs)

@@ -152,6 +152,10 @@ class Grower(Builder):
         dtype = TensorProto.INT64 if integer else TensorProto.FLOAT
         self.types[made] = helper.make_tensor_type_proto(dtype, [f"{made}_{axis}" for axis in range(rank)])
 
+    def open(self, kind: str, *inputs: str, outputs: int = 1, **attributes: object) -> str:
+        """An operator on values of sizes that depend on data, which the rest of the graph does not read."""
+        return super().op(kind, *inputs, outputs=outputs, **attributes)
+
     def axes(self, axes: Sequence[int], as_input: bool) -> tuple[list[str], dict[str, object]]:
         """Axes as the operator's opset wants them: as an input or as an attribute."""
         return ([self.ints(*axes)], {}) if as_input else ([], {"axes": list(axes)})
@@ -166,9 +170,9 @@ class Grower(Builder):
         return helper.make_model(graph, opset_imports=opsets, ir_version=8 if self.opset < 19 else 10)
 
     def sinks(self) -> list[str]:
-        """Computed values that nothing reads."""
+        """Computed values that nothing reads, but for open ones, whose ends are said."""
         read = {name for node in self.nodes for name in node.input}
-        return [name for node in self.nodes for name in node.output if name not in read]
+        return [name for node in self.nodes for name in node.output if name not in read and name in self.types]
 
 
 def _is_ordinary(proto: TypeProto | None) -> bool:

@@ -134,6 +134,8 @@ def _direction(block: s_tir.SBlock) -> tuple[bool, int] | None:
     if not data:
         return None
     widest = max(data, key=lambda load: len(load.indices))
+    if not widest.indices:
+        return None  # a sum of one number
     named = nodes_below(list(widest.indices), tirx.Var)
     if any(axis.var not in named for axis in block.iter_vars if int(axis.dom.extent) > 1):
         return None  # a product such as a matmul or convolution: an operand is read again for another output

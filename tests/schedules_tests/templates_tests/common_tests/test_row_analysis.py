@@ -22,6 +22,7 @@ from tests.schedules_tests.programs import from_relax
         (lambda x: relax.op.sum(x, [1]), [(1, 20_000)]),
         (lambda x: relax.op.nn.softmax(x, 1), [(2, 6, 5, 3)]),
         (relax.op.nn.relu, [(4, 4)]),
+        (lambda x: relax.op.sum(relax.op.reshape(x, (1, 1)), [1]), [()]),
     ],
 )
 def test_rows_leaves_to_others_what_they_do_better(build: object, sizes: list) -> None:

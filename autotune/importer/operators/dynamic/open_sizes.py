@@ -352,8 +352,14 @@ def reshape(at: OpenNode) -> Made | None:
     rest = math.prod(n for n in sizes if n >= 0)
     sizes = [math.prod(shape) // max(rest, 1) if n < 0 else n for n in sizes]
     before = math.prod(shape[: size.axis])
-    axis = next((i for i in range(len(sizes)) if math.prod(sizes[:i]) == before and sizes[i] != 1), None)
-    if axis is None or math.prod(sizes) != math.prod(shape) or (before > 1 and sizes[axis] != shape[size.axis]):
+    copied = [i for i, n in enumerate(wanted) if n.most == 0 and i == size.axis and not node.attr("allowzero", 0)]
+    places = (
+        [i for i, n in enumerate(wanted) if not n.is_known] or copied or [i for i, n in enumerate(wanted) if n.most < 0]
+    )
+    axis = places[0] if len(places) == 1 else None
+    if axis is None or math.prod(sizes[:axis]) != before or math.prod(sizes) != math.prod(shape):
+        return None
+    if before > 1 and sizes[axis] != shape[size.axis]:
         return None
     length = size.length
     if sizes[axis] != shape[size.axis]:

@@ -24,6 +24,8 @@ WEIGHTS = {
     "three": np.array([3]),
     "flat": np.array([-1]),
     "pairs": np.array([-1, 2]),
+    "fours": np.array([-1, 4]),
+    "copied": np.array([0, 2, 2]),
     "wide": np.array([5.0, 7.0, 1.0], np.float32),
     "table": np.arange(24, dtype=np.float32).reshape(6, 4),
     "weights": np.random.default_rng(4).standard_normal((COLUMNS, 5)).astype(np.float32),
@@ -103,6 +105,15 @@ CASES = {
     "Softmax by rows": ([NODE("Softmax", ["rows"], ["y"], axis=1)], TensorProto.FLOAT),
     "ArgMin by rows": ([NODE("ArgMin", ["rows"], ["y"], axis=1, keepdims=0)], INT64),
     "Reshape to pairs": ([NODE("Reshape", ["rows", "pairs"], ["y"])], TensorProto.FLOAT),
+    "Reshape of one row at most": (
+        [
+            NODE("Slice", ["rows", "first", "second", "first"], ["one"]),
+            NODE("Reshape", ["one", "flat"], ["vector"]),
+            NODE("Reshape", ["vector", "fours"], ["y"]),
+        ],
+        TensorProto.FLOAT,
+    ),
+    "Reshape that copies": ([NODE("Reshape", ["rows", "copied"], ["y"])], TensorProto.FLOAT),
     "Reshape to a vector": ([NODE("Reshape", ["rows", "flat"], ["y"])], TensorProto.FLOAT),
     "Flatten": ([NODE("Flatten", ["rows"], ["y"], axis=1)], TensorProto.FLOAT),
     "Expand to a length": (

@@ -41,7 +41,6 @@ DETECTORS = {
     "ssd300_vgg16": 300,
     "retinanet_resnet50_fpn": 320,
     "fcos_resnet50_fpn": 320,
-    "maskrcnn_resnet50_fpn": 320,
 }
 """torchvision's detectors → height and width of the image. They take a list of images; the TorchScript exporter alone
 writes them."""
@@ -187,8 +186,9 @@ def _detector(name: str, size: int) -> Export:
         make = getattr(torchvision.models.detection, name)
         sizes = {"min_size": size, "max_size": size} if "resnet50" in name else {}  # others have theirs
         model = make(weights=None, weights_backbone=None, **sizes)
-        _find_something(model)
-        _settle(model.backbone, (torch.rand(1, 3, size, size),))
+        if not hasattr(model, "rpn"):  # those with two stages would find no regions in normal numbers, and stop
+            _find_something(model)
+            _settle(model.backbone, (torch.rand(1, 3, size, size),))
         _write(model, ([torch.rand(3, size, size)],), path, "ts")
 
     return export

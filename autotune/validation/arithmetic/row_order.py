@@ -1,7 +1,8 @@
 """Rows of outputs that are sorted by a number: those whose numbers are as good as equal may stand in either order.
 
 A detector gives boxes, labels and scores, the best first. Two scores that differ by less than their rounding change
-places between two right programs, and every output with them.
+places between two right programs, and every output with them. Of boxes with the score of the last one that is given,
+others may be left out.
 """
 
 from __future__ import annotations
@@ -17,8 +18,14 @@ from autotune.validation.allowance import ATOL, RTOL
 Array = NDArray[Any]
 
 
+EDGE = 1e-5
+"""Difference of two scores below which either row may be the last. Some hundred roundings of fp32 at one."""
+
+
 def rows_in_order(ours: Sequence[Any], theirs: Sequence[Any], together: Sequence[Sequence[int]]) -> list[Any]:
     """``ours`` with rows moved to where ``theirs`` has the most similar ones of as good as equal numbers.
+
+    Rows with the number of the last one are those of ``theirs`` where they are unlike, but for that number.
 
     Args:
         ours, theirs: all outputs, floats perhaps of other widths.
@@ -33,9 +40,14 @@ def rows_in_order(ours: Sequence[Any], theirs: Sequence[Any], together: Sequence
         sorts = next((b for _, b in pairs if b.ndim == 1 and b.dtype.kind == "f" and _falls(b)), None)
         if sorts is None or len(sorts) < 2:
             continue
-        order = _order(pairs, sorts.astype(np.float64))
-        for number in group:
+        numbers = sorts.astype(np.float64)
+        order = _order(pairs, numbers)
+        last = np.flatnonzero(abs(numbers - numbers[-1]) <= EDGE)
+        others = last[_distances(pairs, order[last], last) > 1]
+        for number, (_, other) in zip(group, pairs, strict=True):
             made[number] = np.asarray(ours[number])[order]
+            if other is not sorts:
+                made[number][others] = other[others].astype(made[number].dtype)
     return made
 
 

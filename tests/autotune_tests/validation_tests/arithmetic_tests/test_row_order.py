@@ -1,7 +1,6 @@
 """Rows whose numbers are as good as equal."""
 
 import numpy as np
-import pytest
 
 from autotune.validation.arithmetic.row_order import rows_in_order
 

@@ -112,7 +112,9 @@ class _Walk:
 
     def _data_sized(self, node: Node) -> None:
         """A node whose results have a size that depends on data; what is beyond the length of an input is no hit."""
-        key = ("made", node.kind, tuple(node.proto.input), *(a.SerializeToString() for a in node.proto.attribute))
+        most = self._wanted(str(node.proto.output[0]))
+        attributes = (each.SerializeToString() for each in node.proto.attribute)
+        key = ("made", node.kind, most, tuple(node.proto.input), *attributes)
         if key not in self._shared:
             emit = Emit(node)
             at = OpenNode(node, emit, self.opens, self._counts, self._shared)
@@ -124,7 +126,6 @@ class _Walk:
                 masked.input.extend(given)
                 self._note(emit.nodes)
                 inner = Node(masked, self._scope)
-            most = self._wanted(str(node.proto.output[0]))
             made, axes, length = DATA_SIZED[node.kind](inner, emit, most)
             self._keep(emit.nodes)
             self._shared[key] = made, axes, length
@@ -190,10 +191,10 @@ class _Walk:
         emit = Emit(node)
         handler = OPEN_OPERATORS.get(node.kind)
         made = handler(OpenNode(node, emit, self.opens, self._counts, self._shared)) if handler else None
+        self._keep(emit.nodes)  # also of one that gave up: others may share what it made
         if made is not None:
             ends = [(name, output) for (name, _), output in zip(made, outputs, strict=False) if output]
-            ends_nodes = [helper.make_node("Identity", [name], [output], f"{output}/is") for name, output in ends]
-            self._keep([*emit.nodes, *ends_nodes])
+            self._keep([helper.make_node("Identity", [name], [output], f"{output}/is") for name, output in ends])
             self.opens |= {o: size for (_, size), o in zip(made, outputs, strict=False) if o and size is not None}
             return
         if opens:

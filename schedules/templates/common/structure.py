@@ -21,6 +21,9 @@ from schedules.templates.instructions.dots import FORMS, DotForm
 REDUCE = 2  # tirx.IterVar.CommReduce
 SPATIAL = 0  # tirx.IterVar.DataPar
 
+ITERATIONS = "tune.iterations"
+"""Annotation of a block with loops of its own: how many iterations it has with them."""
+
 AT_READER = "tune.at_reader"
 """Annotation of a block of partial sums that is computed where they are added up, in every config."""
 

@@ -13,7 +13,7 @@ from tvm import s_tir, tirx
 from schedules.errors import ScheduleError
 from schedules.target import Target
 from schedules.templates.by_hand import attention
-from schedules.templates.common.structure import AT_READER, REDUCE, axis_loops, blocks_in_order
+from schedules.templates.common.structure import AT_READER, ITERATIONS, REDUCE, axis_loops, blocks_in_order
 from schedules.templates.common.vector_math import vector_math
 from schedules.templates.cpu import recurrent
 from schedules.templates.cpu.recurrent import SCHEDULED
@@ -22,9 +22,6 @@ VECTOR_LIMIT = 64  # an innermost axis longer than this is split before it becom
 
 LEAST_PARALLEL = 1024
 """Iterations of a block below which one thread runs it, which takes it no longer than waking another: 0.5 to 1.2 µs."""
-
-ITERATIONS = "tune.iterations"
-"""Annotation of a block with loops of its own: how many iterations it has with them."""
 
 
 def baseline(func: tirx.PrimFunc, target: Target) -> s_tir.Schedule:

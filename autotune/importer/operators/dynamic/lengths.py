@@ -18,8 +18,11 @@ from autotune.importer.onnx_model.scope import Array
 MOVES = frozenset({"Cast", "Concat", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"})
 """Operators that hand numbers on as they are."""
 
-RISING = MOVES | {"Add", "Max", "Min", "Mul", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum"}
-"""Operators whose result rises with each of its inputs, of numbers that are not negative."""
+RISING = frozenset({"Add", "Max", "Min", "ReduceMax", "ReduceMin", "ReduceSum"})
+"""Operators whose result rises with each of the numbers that they take."""
+
+PRODUCTS = frozenset({"Mul", "ReduceProd"})
+"""Operators whose result does where no number is negative."""
 
 
 @dataclass(frozen=True)
@@ -76,10 +79,13 @@ def counted(node: Node, given: Mapping[str, Counts]) -> Counts | None:
         return _equal(*(given[name] for name in names))
     if node.kind == "Where":
         return _where(*(given[name] for name in names))
+    data = [names[0]] if node.kind.startswith("Reduce") or (node.kind in MOVES and node.kind != "Concat") else names
+    if not all((given[name].least == given[name].most).all() for name in names[len(data) :]):
+        return None  # which numbers are taken, or how, is computed too
     if node.kind == "Sub":
         least = run(lambda name, index: given[name].most if index else given[name].least)
         most = run(lambda name, index: given[name].least if index else given[name].most)
-    elif node.kind in RISING:
+    elif node.kind in MOVES | RISING or (node.kind in PRODUCTS and all((given[n].least >= 0).all() for n in data)):
         least, most = run(lambda name, _: given[name].least), run(lambda name, _: given[name].most)
     else:
         return None

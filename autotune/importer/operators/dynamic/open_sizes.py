@@ -309,6 +309,8 @@ def cut(at: OpenNode) -> Made | None:
             continue
         if not start.is_known or start.most < 0 or step != 1 or (left is not None and left.axis != axis):
             return None
+        if not end.is_known and end.least < 0:
+            return None  # it may count from the end
         whole = Length(0, shape[axis], size.length) if size is not None else Length(shape[axis], shape[axis])
         if end.is_known and end.most >= shape[axis] and not start.most:
             continue
@@ -463,7 +465,7 @@ def scatter(at: OpenNode) -> Made | None:
     length = at.opens[0].length if at.opens[0] is not None else e.const(np.int64(shape[0]))
     if not index or places is None or places != rows or places.axis or (data is not None and data.axis):
         return None
-    if node.attr("axis", 0) % len(shape) or node.attr("reduction", "none") != "none":
+    if node.attr("axis", 0) % len(shape) or node.attr("reduction", "none") != "none" or node.shape(2)[1:] != shape[1:]:
         return None
     index = e.cast(index, INT64)
     index = e.op("Where", e.op("Less", index, e.const(np.int64(0))), e.op("Add", index, length), index)

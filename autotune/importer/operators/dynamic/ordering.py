@@ -17,12 +17,12 @@ from tvm.script import tirx as T  # noqa: N812  # the name that TVM's script is 
 
 from autotune.importer.conversion.registry import Inputs, converts
 from autotune.importer.layouts.tensor_layouts import OPAQUE_PATTERN
-from schedules.templates.cpu.baseline import ITERATIONS
+from schedules.templates.common.structure import ITERATIONS
 
 RANKS, PLACES = "Ranks", "Places"
 
-ON_STACK = 1 << 17
-"""Bytes that a kernel keeps on a thread's stack: the least stack that a system gives by default is twice as large."""
+ON_STACK = 1 << 16
+"""Bytes that a kernel keeps on a thread's stack, half of the 128 KiB that musl gives a thread."""
 
 LANES = 16
 """Keys of 32 bits in the longest vector: blocks are multiples of it."""

@@ -15,7 +15,7 @@ from autotune.importer.conversion.emit import INT64, Emit, Node
 from autotune.importer.conversion.registry import Inputs, converts, rewrites
 from autotune.importer.layouts.tensor_layouts import OPAQUE_PATTERN
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN
-from schedules.templates.cpu.baseline import ITERATIONS
+from schedules.templates.common.structure import ITERATIONS
 
 REGIONS = "Regions"
 

@@ -48,6 +48,18 @@ def test_another_row_of_the_last_score_may_be_the_last():
     assert not same(rows_in_order(other, [BOXES, LABELS, SCORES], GROUP))
 
 
+def test_not_all_rows_of_one_score_may_be_others():
+    theirs = [np.zeros((4, 2), np.float32), np.ones(4, np.float32)]
+    ours = [np.full((4, 2), 9, np.float32), np.ones(4, np.float32)]
+    assert same(rows_in_order(ours, theirs, [[0, 1]]), ours)
+
+
+def test_strings_stay():
+    names = np.array(["a", "b", "c", "d"], object)
+    ours = [names[::-1], SCORES]
+    assert same(rows_in_order(ours, [names, SCORES], [[0, 1]]), ours)
+
+
 def test_without_scores_that_fall_nothing_moves():
     rising = [BOXES, LABELS, SCORES[::-1].copy()]
     ours = swapped(1, 2)

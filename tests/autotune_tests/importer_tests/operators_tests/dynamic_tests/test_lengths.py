@@ -51,3 +51,9 @@ def test_sizes_that_cannot_be_equal():
 
 def test_nothing_is_said_of_what_may_fall():
     assert made("Mod", SIZES, known_counts(np.array([7, 7]))) is None
+    assert made("Mul", SIZES, known_counts(np.array([-1, 1]))) is None
+
+
+def test_nothing_is_said_of_numbers_that_a_computed_place_picks():
+    table, place = known_counts(np.array([5, 1, 9])), Counts(np.array([0]), np.array([2]), np.array([""], object))
+    assert made("Gather", table, place, axis=0) is None

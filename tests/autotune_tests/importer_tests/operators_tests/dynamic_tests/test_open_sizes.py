@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
+from schedules.errors import ModelError
 from tests.autotune_tests.importer_tests.built import close, run
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value
 
@@ -197,6 +198,38 @@ def test_a_branch_of_nothing_and_one_of_an_open_size(tmp_path, case):
     model = behind(nodes)
     model.graph.output[0].type.tensor_type.ClearField("shape")
     assert close(*run(model, tmp_path, {"x": FEEDS[case]}))
+
+
+def test_of_two_of_the_same_one_may_be_read_as_a_whole(tmp_path):
+    """Of the first only the best box is read, which must not shorten the second."""
+    boxes = np.arange(24, dtype=np.float32).reshape(1, 6, 4)
+    scores = np.linspace(0.1, 0.9, 6, dtype=np.float32).reshape(1, 1, 6)
+    same = ["boxes", "scores", "most"]
+    nodes = [
+        NODE("NonMaxSuppression", same, ["one"]),
+        NODE("NonMaxSuppression", same, ["other"]),
+        NODE("Slice", ["one", "first", "second", "first"], ["best"]),
+        NODE("Concat", ["best", "other"], ["y"], axis=0),
+    ]
+    inputs = [value("boxes", boxes.shape), value("scores", scores.shape)]
+    model = model_of(nodes, inputs, ["y"], {**WEIGHTS, "most": np.array([6])})
+    model.graph.output[0].type.tensor_type.elem_type = INT64
+    assert close(*run(model, tmp_path, {"boxes": boxes, "scores": scores}))
+
+
+def test_parts_of_rows_are_not_scattered_as_whole_ones(tmp_path):
+    nodes = [
+        NODE("Reshape", ["numbers", "ones"], ["upright"]),
+        *counted(),
+        NODE("Concat", ["n", "two"], ["sizes"], axis=0),
+        NODE("Expand", ["upright", "sizes"], ["at"]),
+        NODE("Slice", ["rows", "first", "two", "second"], ["left"]),
+        NODE("ScatterElements", ["x", "at", "left"], ["y"]),
+    ]
+    model = behind(nodes)
+    model.graph.initializer.append(helper.make_tensor("ones", INT64, [2], [-1, 1]))
+    with pytest.raises(ModelError, match=r"operator ScatterElements .*depends on data"):
+        run(model, tmp_path, {"x": MIXED})
 
 
 @pytest.mark.parametrize("case", FEEDS)

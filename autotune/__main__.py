@@ -2,9 +2,12 @@
 
 import sys
 
+from autotune.host.process_memory import collect_rarely
+
 
 def main() -> int:
     """The command line. Ctrl-C while it is being loaded is no traceback either."""
+    collect_rarely()
     try:
         from autotune.cli.main import main as run  # takes some tenths of a second, in which Ctrl-C may come
     except KeyboardInterrupt:

@@ -5,6 +5,7 @@ A *program* is the JSON text of a normalised PrimFunc: it crosses process border
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -88,16 +89,54 @@ def is_scheduled(func: tirx.PrimFunc) -> bool:
 
 def claim(func: tirx.PrimFunc, target: Target) -> Claim:
     """The first template that matches ``func``; the empty baseline space if none does."""
-    if is_scheduled(func):
-        return Claim("recurrent", Space("baseline", 1, ()))
-    for template in template_set(target).templates:
-        anchor = template.match(func)
-        if anchor is not None:
-            if 0 in (*anchor.spatial, *anchor.reduction):
-                break  # nothing to compute: no tile has that size
-            extents = (*anchor.spatial, *anchor.reduction)
-            return Claim(template.name, replace(template.space(anchor, target), extents=extents))
-    return Claim("baseline", Space("baseline", 1, ()))
+    matched = _matched(func, target)
+    if matched is None:
+        return Claim(template_name(func, target), Space("baseline", 1, ()))
+    template, anchor = matched
+    extents = (*anchor.spatial, *anchor.reduction)
+    return Claim(template.name, replace(template.space(anchor, target), extents=extents))
+
+
+def template_name(func: tirx.PrimFunc, target: Target) -> str:
+    """``claim(func, target).template``, without its space."""
+    matched = _matched(func, target)
+    return matched[0].name if matched else "recurrent" if is_scheduled(func) else "baseline"
+
+
+def _matched(func: tirx.PrimFunc, target: Target) -> tuple[Template[Any], Anchor] | None:
+    if not is_scheduled(func):
+        for template in template_set(target).templates:
+            anchor = template.match(func)
+            if anchor is not None:
+                # Where there is nothing to compute, no tile has that size.
+                return None if 0 in (*anchor.spatial, *anchor.reduction) else (template, anchor)
+    return None
+
+
+class Spaces(Mapping[str, Space]):
+    """What can be tuned in ``programs``, under their keys; each space is made when it is first asked for.
+
+    It can be pickled, which spaces cannot: they hold functions.
+    """
+
+    def __init__(self, programs: Mapping[str, str], target: Target) -> None:
+        self._programs = programs
+        self._target = target
+        self._made: dict[str, Space] = {}
+
+    def __getitem__(self, key: str) -> Space:
+        if key not in self._made:
+            self._made[key] = claim(load_program(self._programs[key]), self._target).space
+        return self._made[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._programs)
+
+    def __len__(self) -> int:
+        return len(self._programs)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Spaces, (self._programs, self._target)
 
 
 def operations(func: tirx.PrimFunc) -> int:

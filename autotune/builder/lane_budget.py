@@ -18,7 +18,7 @@ from autotune.importer.program import Program
 from autotune.measure.measurer import symbol_of
 from autotune.options import Options
 from schedules.errors import UsageError
-from schedules.lower import BASELINE, claim, load_program
+from schedules.lower import BASELINE, Spaces
 from schedules.target import Target
 
 logger = logging.getLogger(__name__)
@@ -78,8 +78,7 @@ def plan_sizes(program: Program, whole: Target, lanes: tuple[Lane, ...], options
 
 def for_threads(program: Program, target: Target) -> Program:
     """``program`` with the spaces that ``target`` has."""
-    spaces = {task.key: claim(load_program(program.programs[task.key]), target).space for task in program.tasks}
-    return replace(program, spaces=spaces)
+    return replace(program, spaces=Spaces(program.programs, target))
 
 
 def cut_program(program: Program, target: Target) -> tuple[Flat, Partition] | None:

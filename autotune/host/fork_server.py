@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.host.process_limits import cap_memory, isolate
+from autotune.host.process_memory import keep_what_is_loaded
 from schedules.errors import AutotuneError
 
 MESSAGE_BYTES = 65536
@@ -98,7 +99,7 @@ class ForkServer:
         self._directory = directory
         self._children: dict[str, int] = {}
         gc.collect()
-        gc.freeze()  # a collection in a worker would write to, and so copy, the pages that it shares with the others
+        keep_what_is_loaded()
 
     def run(self) -> None:
         """Serve until the other end of the socket is closed."""

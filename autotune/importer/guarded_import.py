@@ -47,7 +47,6 @@ from autotune.importer.onnx_model.simplify import flatten
 from autotune.importer.program import Program, import_program, simplified
 from autotune.options import FP32, Precision
 from schedules.errors import AutotuneError, ModelError, UnsupportedError
-from schedules.lower import claim, load_program
 from schedules.target import Target
 
 Inputs = Mapping[str, Sequence[int]]
@@ -108,7 +107,7 @@ def import_model(
         caches = add_lengths(model) if generates else ()
         simple = simplified(model, target)
         del model  # the simplified model has its own copy of the weights
-        return replace(import_program(simple, target, precision, caches), spaces={})
+        return import_program(simple, target, precision, caches)
 
     try:
         model, program = _forked(path, inputs, work, limits or LIMITS.get(), apart=True)
@@ -123,9 +122,7 @@ def import_model(
         culprit = _culprit(path, inputs, target, limits or LIMITS.get()) if crashed else ""
         raise ModelError(_after_death(path, death.status, culprit)) from None
     assert isinstance(program, Program)
-    # Spaces hold functions, which do not travel; the templates that claim the kernels make the same ones here.
-    spaces = {task.key: claim(load_program(program.programs[task.key]), target).space for task in program.tasks}
-    return model, replace(program, spaces=spaces)
+    return model, program
 
 
 def load_checked(path: Path, inputs: Inputs, limits: Limits | None = None, foreign: bool = False) -> onnx.ModelProto:

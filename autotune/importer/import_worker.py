@@ -25,6 +25,7 @@ from onnx.external_data_helper import uses_external_data
 
 from autotune.host.pages import ALIGNMENT
 from autotune.host.process_limits import cap_memory, is_out_of_memory, isolate
+from autotune.host.process_memory import keep_what_is_loaded
 from autotune.importer.onnx_model.graph_walk import walk_tensors
 from schedules.errors import AutotuneError, ModelError, first_line
 
@@ -102,6 +103,7 @@ class ImportWorker:
     def _prepare(self) -> None:
         """End with the parent, write nothing, and forward what is logged."""
         isolate()
+        keep_what_is_loaded()
         root = logging.getLogger()
         for known in (root, *(each for each in root.manager.loggerDict.values() if isinstance(each, logging.Logger))):
             known.handlers = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -41,7 +41,7 @@ from autotune.importer.operators.contractions.integer_products import PRODUCTS, 
 from autotune.interface import Cache, TensorSpec
 from autotune.options import FP32, Precision
 from schedules.errors import ModelError
-from schedules.lower import NUMBERS, claim, normalise, operations, program_of, task_key
+from schedules.lower import NUMBERS, Spaces, normalise, operations, program_of, task_key, template_name
 from schedules.space import Space
 from schedules.target import Target
 from schedules.task import Task
@@ -78,7 +78,7 @@ class Program:
     outputs: tuple[TensorSpec, ...]
     tasks: tuple[Task, ...]
     programs: dict[str, str]
-    spaces: dict[str, Space]
+    spaces: Mapping[str, Space]
     kernels: dict[str, str]
     precision: Precision = FP32
     products: int = 0
@@ -127,7 +127,8 @@ def _imported(model: onnx.ModelProto, target: Target, precision: Precision) -> P
         module = _fused(module, ())
     else:
         module, weights = share_kernels(_fused(module, (store_bytes,)), weights)
-    tasks, programs, spaces, kernels = _tasks(module, target)
+    tasks, programs, kernels = _tasks(module, target)
+    spaces = Spaces(programs, target)
     arrays = tuple(map(as_words, weights))
     return Program(module, arrays, inputs, outputs, tasks, programs, spaces, kernels, precision, count, frame_of(model))
 
@@ -232,12 +233,9 @@ def _calls(module: IRModule) -> list[tuple[str, list[bool]]]:
     return found
 
 
-def _tasks(
-    module: IRModule, target: Target
-) -> tuple[tuple[Task, ...], dict[str, str], dict[str, Space], dict[str, str]]:
+def _tasks(module: IRModule, target: Target) -> tuple[tuple[Task, ...], dict[str, str], dict[str, str]]:
     tasks: dict[str, Task] = {}
     programs: dict[str, str] = {}
-    spaces: dict[str, Space] = {}
     kernels: dict[str, str] = {}
     uses: Counter[str] = Counter()
     for name, is_weight in _calls(module):
@@ -246,17 +244,15 @@ def _tasks(
             key = task_key(func)
             kernels[name] = key
             if key not in tasks:
-                claimed = claim(func, target)
                 constants = tuple(index for index, weight in enumerate(is_weight) if weight)
                 numbers = tuple(float(number) for number in module[name].attrs.get(NUMBERS, ()))
-                described = describe(func, key, name, claimed.template, constants)
+                described = describe(func, key, name, template_name(func, target), constants)
                 tasks[key] = replace(described, numbers=numbers)
                 programs[key] = program_of(func)
-                spaces[key] = claimed.space
         uses[kernels[name]] += 1
     weighted = [replace(task, weight=uses[key]) for key, task in tasks.items()]
     weighted.sort(key=lambda task: (-task.flop * task.weight, -task.bytes * task.weight, task.key))
-    return tuple(weighted), programs, spaces, kernels
+    return tuple(weighted), programs, kernels
 
 
 def describe(func: tirx.PrimFunc, key: str, name: str, template: str, constants: tuple[int, ...]) -> Task:

@@ -20,6 +20,10 @@ from typing import Any
 import onnx
 import psutil
 
+from autotune.host.process_memory import collect_rarely
+
+collect_rarely()  # as the command does, before it loads what is large
+# ruff: noqa: E402
 from autotune.host.machine import host_target
 from autotune.importer.guarded_import import count_nodes, cut_model, import_model
 from autotune.importer.import_worker import external_bytes

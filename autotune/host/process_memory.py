@@ -20,7 +20,7 @@ def collect_rarely() -> None:
 
 
 def keep_what_is_loaded() -> None:
-    """For a fork, or what forks: what is loaded is never garbage. Looking at it writes to, and so copies, shared pages."""
+    """For a fork, and for what forks: what is loaded is never garbage. Looking at it would copy shared pages."""
     gc.freeze()
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import heapq
+import itertools
 import json
 import os
 import statistics
@@ -53,9 +54,12 @@ LIGHT = (
 LOAD = 0.7
 """Requests per second of the load step over what the streams answer at most."""
 
+CALLERS = 16
+"""Threads that send requests. At 70 % of the most, requests that come at random seldom find twelve before them."""
+
 SEGMENT_S, CAPACITY_S, LOAD_S = 0.4, 6.0, 24.0
 """Seconds between two looks at the machine's speed, and for which the most is sought, and requests are sent at the
-share of it, for each of the two ways. 14 s of calm are 2,000 requests of 10 ms on two streams: the slowest percent of
+share of it, for each way. 14 s of calm are 2,000 requests of 10 ms on two streams: the slowest percent of
 them is 20. A bad spell of the machine may begin and end between two looks that are 1 s apart."""
 
 CALM = 1.12
@@ -186,8 +190,33 @@ def capacity(session: InferenceSession, feed: Mapping[str, Any], seconds: float)
     return len(laps) / seconds, statistics.median(laps)
 
 
-def send_at(session: InferenceSession, feed: Mapping[str, Any], due: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(n,) seconds from when a request was due until it was answered; ``due`` (n,) counts from now, ascending."""
+Sender = Callable[[InferenceSession, Mapping[str, Any], NDArray[np.float64]], NDArray[np.float64]]
+"""(session, inputs, ``due``) → (n,) seconds from when a request was due until it was answered; ``due`` (n,) counts from
+now, ascending. Requests are sent whether those before were answered or not."""
+
+
+def by_callers(session: InferenceSession, feed: Mapping[str, Any], due: NDArray[np.float64]) -> NDArray[np.float64]:
+    """A ``Sender`` of ``CALLERS`` threads that call ``run``, as a server with a thread per connection does."""
+    ended = np.full(len(due), np.nan)
+    numbers = itertools.count()
+    began = time.perf_counter()
+
+    def call() -> None:
+        while (number := next(numbers)) < len(due):
+            time.sleep(max(0.0, began + due[number] - time.perf_counter()))
+            session.run(None, feed)
+            ended[number] = time.perf_counter() - began
+
+    callers = [threading.Thread(target=call) for _ in range(CALLERS)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    return ended - due
+
+
+def by_one_thread(session: InferenceSession, feed: Mapping[str, Any], due: NDArray[np.float64]) -> NDArray[np.float64]:
+    """A ``Sender`` of one thread that calls ``run_async``, as a server with an event loop does."""
     ended = np.zeros(len(due))
     left = threading.Semaphore(0)
     began = time.perf_counter()
@@ -204,8 +233,17 @@ def send_at(session: InferenceSession, feed: Mapping[str, Any], due: NDArray[np.
     return ended - due
 
 
+WAYS: dict[str, tuple[Sender, str]] = {
+    "even, run": (by_callers, "even"),
+    "even, run_async": (by_one_thread, "even"),
+    "random, run": (by_callers, "random"),
+    "random, run_async": (by_one_thread, "random"),
+}
+"""How requests are sent → who sends them, and when."""
+
+
 def ideal_s(due: NDArray[np.float64], streams: int, service_s: float) -> NDArray[np.float64]:
-    """(n,) what ``send_at`` would give if every request took ``service_s`` on the first stream that is free."""
+    """(n,) what a ``Sender`` would give if every request took ``service_s`` on the first stream that is free."""
     free = [0.0] * streams
     answered = np.zeros(len(due))
     for number, moment in enumerate(due):
@@ -229,7 +267,8 @@ def stolen_since(before: Any) -> float:
 
 
 def load(folder: Path, model: str, seconds: float = LOAD_S) -> dict[str, Any]:
-    """Send requests at a share of the most that the streams answer: evenly, and at random moments.
+    """Send requests at a share of the most that the streams answer: evenly and at random moments, from several threads
+    and from one.
 
     In segments, between which the machine's speed is looked at: the most is that of calm ones, and what was answered in
     calm ones is told beside all.
@@ -249,14 +288,15 @@ def load(folder: Path, model: str, seconds: float = LOAD_S) -> dict[str, Any]:
         rate, service_s = (statistics.median(each) for each in zip(*calm, strict=True))
         count = int(LOAD * rate * SEGMENT_S)
         made |= {"requests_per_s": rate, "service_ms": 1e3 * service_s}
-        ways: dict[str, Callable[[], NDArray[np.float64]]] = {
+        moments: dict[str, Callable[[], NDArray[np.float64]]] = {
             "even": lambda: np.arange(count) / (LOAD * rate),
             "random": lambda: np.cumsum(rng.exponential(1.0 / (LOAD * rate), count)),
         }
         sent = {}
-        for name, moments in ways.items():
+        for name, (sender, when) in WAYS.items():
             before = psutil.cpu_times()
-            sent[name] = speed.segments(seconds, partial(_sent, session, feed, moments, service_s))
+            send = partial(sender, session, feed)
+            sent[name] = speed.segments(seconds, partial(_sent, send, moments[when], session.streams, service_s))
             made[f"{name}_stolen"] = stolen_since(before)
         for name, segments in sent.items():
             made[f"{name}_segments"] = [[look, 1e3 * float(took.max())] for look, (took, _) in segments]
@@ -270,14 +310,14 @@ def load(folder: Path, model: str, seconds: float = LOAD_S) -> dict[str, Any]:
 
 
 def _sent(
-    session: InferenceSession,
-    feed: Mapping[str, Any],
+    send: Callable[[NDArray[np.float64]], NDArray[np.float64]],
     moments: Callable[[], NDArray[np.float64]],
+    streams: int,
     service_s: float,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """What ``send_at`` gives in one segment, and what an ideal queue would."""
+    """What ``send`` gives in one segment, and what an ideal queue would."""
     due = moments()
-    return send_at(session, feed, due), ideal_s(due, session.streams, service_s)
+    return send(due), ideal_s(due, streams, service_s)
 
 
 def measured(folder: Path, model: str, step: str) -> dict[str, Any]:
@@ -310,7 +350,7 @@ def load_table(folder: Path, models: Sequence[str]) -> list[str]:
     lines = [head + "| stolen by the host % |", "|---|---:|---|" + "---:|" * 5]
     for model in models:
         data = measured(folder, model, "load")
-        for name, which in ((name, which) for name in ("even", "random") for which in ("calm", "all")):
+        for name, which in ((name, which) for name in WAYS for which in ("calm", "all")):
             if f"{name}_{which}" not in data:
                 continue
             own, ideal = data[f"{name}_{which}"], data[f"{name}_{which}_ideal"]

@@ -16,15 +16,13 @@ import argparse
 import heapq
 import itertools
 import json
-import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -91,32 +89,6 @@ def clients(folder: Path, model: str, count: int, rounds: int) -> dict[str, Any]
     line += ["--clients", str(count), "--against", against, "--rounds", str(rounds), "--json", "--quiet"]
     done = subprocess.run([*TUNE, *line], check=True, stdout=subprocess.PIPE, text=True)
     return dict(json.loads(done.stdout))
-
-
-SPIN = """
-import os
-os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-os.sched_setaffinity(0, {%d})
-while True:
-    pass
-"""
-
-
-@contextmanager
-def awake() -> Iterator[None]:
-    """Keep every CPU busy for the body with work that gives way to all else.
-
-    The host of a virtual machine may take an idle CPU away, and put both on the two threads of one core when they wake
-    up. On a Zen 4 of two virtual CPUs, two of four runs at 70 % of the most had a queue that grew to 0.3 s and more;
-    with this, none of four.
-    """
-    spinning = [subprocess.Popen([sys.executable, "-c", SPIN % cpu]) for cpu in os.sched_getaffinity(0)]
-    try:
-        yield
-    finally:
-        for each in spinning:
-            each.kill()
-            each.wait()
 
 
 @dataclass
@@ -282,7 +254,7 @@ def load(folder: Path, model: str, seconds: float = LOAD_S) -> dict[str, Any]:
         for each in session.get_inputs()
     }
     made: dict[str, Any] = {"streams": session.streams}
-    with awake(), CoreSpeed() as speed:
+    with CoreSpeed() as speed:
         most = speed.segments(CAPACITY_S, lambda: capacity(session, feed, SEGMENT_S))
         calm = speed.calm(most) or [each for _, each in most]
         rate, service_s = (statistics.median(each) for each in zip(*calm, strict=True))

@@ -41,6 +41,10 @@ MIN_OPSET = 13
 LARGEST_WEIGHT = 1 << 27
 """Elements of a constant up to which it is computed from weights at import. Heuristic, not measured."""
 
+MUCH = 16 << 20
+"""Bytes that onnxslim is given, from which what it leaves is given back. It left 88 MB of 61, and giving back takes
+0.03 s in an import's process and 0.13 s in one that has loaded more."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -178,11 +182,13 @@ def _slim(model: ModelProto) -> ModelProto:
             aside = unneeded(model.graph)
             small = skeleton(model, aside)
             bring_in(small.graph.initializer)
+            seen = small.ByteSize()
             products_to_gemm(small.graph, aside)
             with _names_compared_first():
                 # All shapes are known: its own inference, in Python, changed no kernel of 157 models.
                 slimmed = cast("ModelProto", onnxslim.slim(small, no_shape_infer=True))
-            give_back()
+            if seen > MUCH:
+                give_back()
             # It drops inputs that nothing reads, which callers would still pass, and reshapes outputs at times.
             for field in ("input", "output"):
                 names = {value.name for value in getattr(slimmed.graph, field)}

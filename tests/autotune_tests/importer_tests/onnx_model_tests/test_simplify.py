@@ -248,7 +248,7 @@ def test_unused_input_stays_in_the_interface(tmp_path):
 
 
 def test_failure_of_onnxslim_leaves_the_model_right(tmp_path, monkeypatch, caplog):
-    def fail(model):
+    def fail(model, **_):
         raise IndexError("list index out of range")
 
     monkeypatch.setattr("autotune.importer.onnx_model.simplify.onnxslim.slim", fail)
@@ -259,7 +259,7 @@ def test_failure_of_onnxslim_leaves_the_model_right(tmp_path, monkeypatch, caplo
 
 
 def test_nonsense_from_onnxslim_is_not_taken(tmp_path, monkeypatch, caplog):
-    def empty(model):
+    def empty(model, **_):
         del model.graph.node[:]
         return model
 

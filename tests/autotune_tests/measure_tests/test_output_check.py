@@ -193,7 +193,7 @@ def test_wrong_quantised_products_are_seen(mutant: str) -> None:
         "bias": lambda: stored(wide @ weights, scale),
         "signed": lambda: stored(x.view(np.int8).astype(np.int32) @ weights + bias, scale),
     }[mutant]()
-    expected = Expected(want, "uint8")
+    expected = Expected(want, "uint8", quantised=True)
     assert not expected.mismatch(want)
     assert expected.mismatch(wrong)
 
@@ -235,3 +235,16 @@ def test_a_few_numbers_may_be_a_level_off_where_bytes_are_multiplied() -> None:
 def test_numbers_that_kernels_share_a_parameter_for_are_those_of_one_of_them() -> None:
     task = replace(task_of([(8, 16), (2,), (8, 16)], ["float32"] * 3, (1,)), numbers=(0.25, 3.0))
     assert make_inputs(task, BLOCK, 0)[1].tolist() == [0.25, 3.0]
+
+
+def test_few_bytes_of_a_sum_that_is_quantised_inside_may_be_levels_off() -> None:
+    want = np.full(3000, 100, np.uint8)
+    found = want.copy()
+    found[7], found[8], found[9] = 98, 104, 97
+    assert not Expected(want, "uint8", quantised=True).mismatch(found)
+    assert "98 instead of 100" in Expected(want, "uint8").mismatch(found)  # of no product of bytes
+    found[10] = 103
+    assert Expected(want, "uint8", quantised=True).mismatch(found)  # more than a thousandth
+    found = want.copy()
+    found[7] = 105
+    assert "105 instead of 100" in Expected(want, "uint8", quantised=True).mismatch(found)

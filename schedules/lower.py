@@ -91,7 +91,7 @@ def claim(func: tirx.PrimFunc, target: Target) -> Claim:
     """The first template that matches ``func``; the empty baseline space if none does."""
     matched = _matched(func, target)
     if matched is None:
-        return Claim(template_name(func, target), Space("baseline", 1, ()))
+        return Claim(_unmatched(func), Space("baseline", 1, ()))
     template, anchor = matched
     extents = (*anchor.spatial, *anchor.reduction)
     return Claim(template.name, replace(template.space(anchor, target), extents=extents))
@@ -100,7 +100,12 @@ def claim(func: tirx.PrimFunc, target: Target) -> Claim:
 def template_name(func: tirx.PrimFunc, target: Target) -> str:
     """``claim(func, target).template``, without its space."""
     matched = _matched(func, target)
-    return matched[0].name if matched else "recurrent" if is_scheduled(func) else "baseline"
+    return matched[0].name if matched else _unmatched(func)
+
+
+def _unmatched(func: tirx.PrimFunc) -> str:
+    """What stands for the template of a function that none matches."""
+    return "recurrent" if is_scheduled(func) else "baseline"
 
 
 def _matched(func: tirx.PrimFunc, target: Target) -> tuple[Template[Any], Anchor] | None:

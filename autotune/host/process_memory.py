@@ -1,4 +1,4 @@
-"""How often a process looks for garbage, and how it gives memory back to the system."""
+"""How often Python's garbage collector runs, and how a process gives memory back to the system."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ def keep_what_is_loaded() -> None:
 def give_back() -> None:
     """Return what this process no longer uses to the system, where its C library can; it keeps freed pieces otherwise.
 
-    After onnxslim had copied the 61 MB of ResMLP's weights several times, 88 MB of circles and pieces were left.
+    After onnxslim had copied the 61 MB of ResMLP's weights several times, 88 MB of reference cycles and freed
+    fragments were left.
     """
     gc.collect()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)

@@ -53,7 +53,8 @@ LOAD = 0.7
 """Requests per second of the load step over what the streams answer at most."""
 
 CALLERS = 16
-"""Threads that send requests. At 70 % of the most, requests that come at random seldom find twelve before them."""
+"""Threads that send requests: enough that one is idle when a request is due, else the delay counts.
+Heuristic, not measured."""
 
 SEGMENT_S, CAPACITY_S, LOAD_S = 0.4, 6.0, 24.0
 """Seconds between two looks at the machine's speed, and for which the most is sought, and requests are sent at the

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 import tvm
 from tvm import te
@@ -11,6 +13,7 @@ from schedules.errors import ScheduleError
 from schedules.lower import (
     BASELINE,
     WRITTEN_HERE,
+    Spaces,
     assembly,
     claim,
     load_program,
@@ -18,6 +21,7 @@ from schedules.lower import (
     normalise,
     program_of,
     task_key,
+    template_name,
     tvm_target,
 )
 from schedules.target import Target
@@ -130,3 +134,16 @@ def test_kernels_that_no_template_writes_are_left_to_the_compiler() -> None:
     assert "__tvm_ffi_tune_k:" in written.splitlines()
     with pytest.raises(ScheduleError, match="no template of this function is called magic/7"):
         assembly(conv.func, Config("magic/7", ()), TARGET, "k")
+
+
+def test_spaces_are_made_when_asked_for_once_and_travel() -> None:
+    case = CASES[0]
+    spaces = Spaces({"a": program_of(case.func), "none": "no program"}, TARGET)
+    assert list(spaces) == ["a", "none"]  # what is not asked for is not even read
+    assert spaces["a"] is spaces["a"]
+    found = pickle.loads(pickle.dumps(spaces))["a"]
+    claimed = claim(case.func, TARGET)
+    assert found.knobs == spaces["a"].knobs == claimed.space.knobs
+    assert template_name(case.func, TARGET) == claimed.template
+    with pytest.raises(KeyError):
+        spaces["b"]

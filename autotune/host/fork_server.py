@@ -3,6 +3,9 @@
 It imports a handler and constructs it once, so that a worker starts in milliseconds with everything loaded. It runs no
 job itself and starts no thread before a fork, so it survives its workers and can report how each of them ended.
 
+CUDA's driver refuses a process that was forked from one which has loaded it. A worker that uses it is asked for as
+*fresh*: the fork replaces itself by a new interpreter, which imports and constructs the handler again.
+
 No process outlives the one that started the server. The server notices the end of its socket, kills and reaps its
 workers, removes its directory and ends. The kernel kills the workers of a server that dies.
 """
@@ -31,6 +34,9 @@ from schedules.errors import AutotuneError
 
 MESSAGE_BYTES = 65536
 """Most bytes of one message on the server's socket; a ``Start`` takes about one thousand."""
+
+FRESH = "start.pickle"
+"""File in the server's directory with what a fresh worker is started with."""
 
 IDLE_S = 3.0
 """A worker without a job for so many seconds calls ``Handler.rest``. Heuristic, not measured."""
@@ -89,14 +95,16 @@ class Handler:
 class ForkServer:
     """Forks workers on request and reports how they ended.
 
-    Requests, one JSON object per datagram: ``{"spawn": name}`` with the worker's end of its connection attached;
-    ``{"end": name}``, answered with ``{"ended": name, "status": waitpid status}`` once the worker is dead and reaped.
+    Requests, one JSON object per datagram: ``{"spawn": name, "fresh": bool}`` with the worker's end of its connection
+    attached; ``{"end": name}``, answered with ``{"ended": name, "status": waitpid status}`` once the worker is dead and
+    reaped.
     """
 
-    def __init__(self, control: socket.socket, handler: Handler, directory: Path) -> None:
+    def __init__(self, control: socket.socket, handler: Handler, start: Start) -> None:
         self._control = control
         self._handler = handler
-        self._directory = directory
+        self._start = start
+        self._directory = Path(start.directory)
         self._children: dict[str, int] = {}
         gc.collect()
         keep_what_is_loaded()
@@ -109,7 +117,7 @@ class ForkServer:
                 break
             request = json.loads(data)
             if "spawn" in request:
-                self._spawn(request["spawn"], handles[0])
+                self._spawn(request["spawn"], handles[0], request["fresh"])
             else:
                 self._control.send(json.dumps({"ended": request["end"], "status": self._end(request["end"])}).encode())
         for name in list(self._children):
@@ -117,7 +125,7 @@ class ForkServer:
         shutil.rmtree(self._directory, ignore_errors=True)
         os.killpg(0, signal.SIGKILL)  # linkers that a killed worker left, and this process
 
-    def _spawn(self, name: str, handle: int) -> None:
+    def _spawn(self, name: str, handle: int, fresh: bool) -> None:
         pid = os.fork()
         if pid:
             self._children[name] = pid
@@ -127,6 +135,8 @@ class ForkServer:
         try:
             self._control.close()
             isolate(self._directory / f"{name}.log")
+            if fresh:
+                self._replace_by_fresh(handle)
             serve(Connection(handle), self._handler)
             status = 0
         except BaseException:  # whatever ends the worker: os._exit prints nothing, and the log must say why
@@ -134,6 +144,13 @@ class ForkServer:
             sys.stderr.flush()
         finally:
             os._exit(status)
+
+    def _replace_by_fresh(self, handle: int) -> None:
+        """Make this process a new interpreter that serves on ``handle``."""
+        start = self._directory / FRESH
+        start.write_bytes(pickle.dumps(self._start))
+        os.set_inheritable(handle, True)
+        os.execv(sys.executable, [sys.executable, "-m", "autotune.host.fork_server", str(handle), str(start)])  # noqa: S606
 
     def _end(self, name: str) -> int:
         pid = self._children.pop(name)
@@ -162,14 +179,24 @@ def serve(connection: Connection, handler: Handler) -> None:
         connection.send(handler.answer(job))
 
 
-def main() -> None:
-    """Entry point of the process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    control = socket.socket(fileno=int(sys.argv[1]))
-    start: Start = pickle.loads(control.recv(MESSAGE_BYTES))  # noqa: S301 - from the process that started this one
+def made_handler(start: Start) -> Handler:
+    """The handler of ``start``, imported and constructed."""
     module, _, name = start.handler.partition(":")
-    handler = getattr(importlib.import_module(module), name)(start.settings)
-    ForkServer(control, handler, Path(start.directory)).run()
+    handler: Handler = getattr(importlib.import_module(module), name)(start.settings)
+    return handler
+
+
+def main() -> None:
+    """Entry point of the server; with the file of a ``Start`` as second argument, of a fresh worker."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    handle, *fresh = sys.argv[1:]
+    if fresh:
+        start: Start = pickle.loads(Path(fresh[0]).read_bytes())  # noqa: S301 - from the server
+        serve(Connection(int(handle)), made_handler(start))
+        return
+    control = socket.socket(fileno=int(handle))
+    start = pickle.loads(control.recv(MESSAGE_BYTES))  # noqa: S301 - from the process that started this one
+    ForkServer(control, made_handler(start), start).run()
 
 
 if __name__ == "__main__":

@@ -113,13 +113,17 @@ class ForkServerProcess(AbstractContextManager["ForkServerProcess"]):
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def spawn(self) -> Worker:
-        """Request a worker; it sends its process id on its connection when it has started."""
+    def spawn(self, fresh: bool = False) -> Worker:
+        """Request a worker; it sends its process id on its connection when it has started.
+
+        Args:
+            fresh: whether it must not be a fork; see ``fork_server.py``.
+        """
         self._count += 1
         name = f"worker-{self._count}"
         ours, theirs = multiprocessing.Pipe()
         with theirs:
-            self._request({"spawn": name}, theirs.fileno())
+            self._request({"spawn": name, "fresh": fresh}, theirs.fileno())
         worker = Worker(name, ours)
         self._first = self._first or worker
         return worker
@@ -141,7 +145,7 @@ class ForkServerProcess(AbstractContextManager["ForkServerProcess"]):
         path.unlink(missing_ok=True)
         return int(status), written
 
-    def _request(self, request: dict[str, str], *handles: int) -> None:
+    def _request(self, request: dict[str, str | bool], *handles: int) -> None:
         try:
             socket.send_fds(self._control, [json.dumps(request).encode()], handles)
         except OSError as error:
@@ -198,15 +202,17 @@ class WorkerPool:
         server: where workers come from.
         size: how many workers.
         tries: how many workers a job may cost before it is lost.
+        fresh: whether workers must not be forks; see ``fork_server.py``.
 
     Attributes:
         workers: they are replaced as they die.
     """
 
-    def __init__(self, server: ForkServerProcess, size: int, tries: int = TRIES) -> None:
+    def __init__(self, server: ForkServerProcess, size: int, tries: int = TRIES, fresh: bool = False) -> None:
         self._server = server
         self._tries = tries
-        self.workers = [server.spawn() for _ in range(size)]
+        self._fresh = fresh
+        self.workers = [server.spawn(fresh) for _ in range(size)]
 
     def run(self, jobs: Sequence[Job]) -> list[Any]:
         """Every job's answer, or ``Lost``, in order.
@@ -301,7 +307,7 @@ class WorkerPool:
     def _replace(self, position: int) -> tuple[int, str]:
         """End the worker there and request a fresh one; how the old one ended."""
         end = self._server.end(self.workers[position])
-        self.workers[position] = self._server.spawn()
+        self.workers[position] = self._server.spawn(self._fresh)
         return end
 
 

@@ -73,6 +73,7 @@ class RemoteTarget:
         cores: where to pin the target's threads there.
         memory_bytes: its memory.
         slack_s: what a job may take beyond its limit, which the device itself enforces.
+        forks: whether a forked process can use it; CUDA's driver refuses one.
     """
 
     handler: str
@@ -80,6 +81,7 @@ class RemoteTarget:
     cores: tuple[int, ...]
     memory_bytes: int
     slack_s: float = 0.0
+    forks: bool = True
 
 
 @dataclass(frozen=True)
@@ -164,7 +166,7 @@ class LocalMeasurer(AbstractContextManager["LocalMeasurer"]):
         handler = KERNEL_HANDLER if remote is None else remote.handler
         self._server = ForkServerProcess(handler, settings, self._directory, kernel_variables(target))
         self._builders = WorkerPool(self._server, read_host().usable_threads)
-        self._timers = WorkerPool(self._server, 1)
+        self._timers = WorkerPool(self._server, 1, fresh=remote is not None and not remote.forks)
 
     def __exit__(self, *exc: object) -> None:
         self.close()

@@ -83,7 +83,7 @@ class CudaBackend:
 
     def measurer(self, target: Target, evaluator: str, seed: int) -> LocalMeasurer:
         """As ``Backend.measurer``."""
-        remote = RemoteTarget(HANDLER, DEVICE, (0,), ADDRESS_BYTES)
+        remote = RemoteTarget(HANDLER, DEVICE, (0,), ADDRESS_BYTES, forks=False)
         limits = MeasureLimits(compile_s=COMPILE_TIMEOUT_S)
         return LocalMeasurer(target, evaluator=evaluator, seed=seed, limits=limits, remote=remote)
 

@@ -21,6 +21,7 @@ import tvm
 from numpy.typing import NDArray
 
 from autotune.backends.cuda.driver import Driver
+from autotune.backends.cuda.memory_views import View
 from autotune.backends.executor import Arrays, KernelExecutor, Span
 from autotune.graph.lanes import Lane
 from autotune.graph.steps import Operand, Steps
@@ -75,6 +76,7 @@ class CudaExecutor:
         self._graph: Any = None
         self._runs = 0
         self._arena = tvm.runtime.empty((max(1, steps.arena_bytes),), "uint8", self._device)
+        self._views: list[View] = []
         self._weights = [tvm.runtime.tensor(np.ascontiguousarray(array), self._device) for array in weights]
         self._inputs: dict[int, tvm.runtime.Tensor] = {}
         self._host: dict[int, NDArray[np.uint8]] = {}
@@ -154,7 +156,9 @@ class CudaExecutor:
                 self._inputs[operand.index] = tvm.runtime.empty(operand.shape, operand.dtype, self._device)
                 self._host[operand.index] = self._driver.pinned(_bytes(operand))
             return self._inputs[operand.index]._create_view(operand.shape)
-        return self._arena._create_view(operand.shape, operand.dtype, operand.index)
+        place = address_of(self._arena) + operand.index
+        self._views.append(View(place, operand.shape, operand.dtype, self._device))
+        return self._views[-1].tensor
 
     def _upload(self, number: int, tensor: tvm.runtime.Tensor, array: NDArray[Any]) -> None:
         pinned = self._host[number]

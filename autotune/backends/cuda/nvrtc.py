@@ -22,6 +22,10 @@ from schedules.errors import InstallError, ScheduleError
 CALLBACK = "tvm_callback_cuda_compile"
 ADVICE = "install them with: pip install 'tune-compiler[cuda]'"
 
+HEADERS = ("cuda_fp16.h", "mma.h", "crt/mma.h")
+NV_TARGET = "nv/target"
+"""What generated code includes, and what that includes; a folder that has only some of them is passed over."""
+
 PREAMBLE = """\
 typedef signed char int8_t; typedef unsigned char uint8_t; typedef short int16_t; typedef unsigned short uint16_t;
 typedef int int32_t; typedef unsigned int uint32_t; typedef long long int64_t; typedef unsigned long long uint64_t;
@@ -91,9 +95,14 @@ def include_folder() -> Path:
     ]
     candidates += [Path("/usr/local/cuda/include"), Path("/opt/cuda/include")]
     for folder in candidates:
-        if (folder / "cuda_fp16.h").is_file() and (folder / "mma.h").is_file():
+        if all((folder / name).is_file() for name in HEADERS) and _has_target(folder):
             return folder
-    raise InstallError(f"the CUDA headers (cuda_fp16.h, mma.h) were not found; {ADVICE}")
+    raise InstallError(f"the CUDA headers ({', '.join(HEADERS)}, {NV_TARGET}) were not found; {ADVICE}")
+
+
+def _has_target(folder: Path) -> bool:
+    """Whether ``NV_TARGET`` is there, which packages of their own and toolkits keep in different places."""
+    return any((place / NV_TARGET).is_file() for place in (folder, folder / "cccl"))
 
 
 @contextmanager

@@ -55,6 +55,17 @@ def test_a_job_whose_worker_dies_is_given_to_a_fresh_one(pool: WorkerPool, marke
     assert marker.exists()
 
 
+def test_fresh_workers_are_no_forks_and_fail_alike(server: ForkServerProcess, marker: Path) -> None:
+    pool = WorkerPool(server, 1, fresh=True)
+    pid, settings = pool.run([FaultyJob()])[0]
+    assert psutil.Process(pid).cmdline()[-1].endswith("start.pickle")
+    assert settings == str(marker)
+    died, fine = pool.run([FaultyJob(what="die"), FaultyJob()])
+    assert isinstance(died, Lost)
+    assert died.message == "the worker died of SIGSEGV"
+    assert fine[0] != pid
+
+
 def test_one_try_is_one_worker(server: ForkServerProcess, marker: Path) -> None:
     marker.unlink(missing_ok=True)
     (answer,) = WorkerPool(server, 1, tries=1).run([FaultyJob(what="die once")])

@@ -4,8 +4,7 @@ For every model: ``tune run --target cuda`` within the budget (it verifies the o
 MetaSchedule for the same wall time, then the artifact against both, PyTorch (eager with cuDNN and cuBLAS, and
 torch.compile) and ONNX Runtime's CUDA provider, as far as they are installed, in turn. Every engine's outputs are
 compared with ours. Everything goes to OUT as JSON too; records come back with ``tune log import``.
-
-Nothing here was ever run where it was written: there was no GPU. See docs/cuda.md.
+See docs/cuda.md.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +34,8 @@ TOLERANCE = 2e-3
 """Largest error of an engine's outputs, as a share of the outputs' own size."""
 ROUNDS = 30
 SMOKE = "tiny_cnn"
+SMOKE_BUDGET = "10s"
+PEERS = ("torch", "torch.compile", "onnxruntime", "metaschedule")
 
 Run = Callable[[], Any]
 
@@ -67,58 +68,57 @@ def onnxruntime_cuda(name: str, feed: dict[str, np.ndarray]) -> Run | None:
     return lambda: session.run(None, feed)
 
 
-def torch_engines(name: str, feed: dict[str, np.ndarray]) -> dict[str, Run]:
-    """PyTorch on the same graph."""
+def torch_engine(name: str, feed: dict[str, np.ndarray], compiled: bool) -> Run | None:
+    """PyTorch on the same graph: eager, or compiled with its most thorough mode, which captures CUDA graphs too."""
     try:
         import torch
 
         from tests.bench.gpu.torch_model import OnnxModule
     except ImportError:
-        return {}
+        return None
     torch.backends.cuda.matmul.allow_tf32 = False  # equal precision
     torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.benchmark = True
     module = OnnxModule(simplify(load_model(cached(name), {}))).cuda().eval()
     arrays = [torch.from_numpy(array) for array in feed.values()]
 
-    def runner(call: Any) -> Run:
-        def run() -> Any:
-            with torch.inference_mode():
-                result = call(*(array.cuda(non_blocking=True) for array in arrays))
-                return result.cpu() if hasattr(result, "cpu") else [part.cpu() for part in result]
+    call: Any = torch.compile(module, mode="max-autotune") if compiled else module
 
-        return run
+    def run() -> Any:
+        with torch.inference_mode():
+            result = call(*(array.cuda(non_blocking=True) for array in arrays))
+            return result.cpu() if hasattr(result, "cpu") else [part.cpu() for part in result]
 
-    return {"torch": runner(module), "torch.compile": runner(torch.compile(module, mode="max-autotune"))}
+    return run
 
 
-def engines_of(name: str, out: Path, budget_s: float, feed: dict[str, np.ndarray]) -> tuple[dict[str, Run], list[str]]:
+def engines_of(
+    name: str, out: Path, budget_s: float, feed: dict[str, np.ndarray], peers: Sequence[str]
+) -> tuple[dict[str, Run], list[str]]:
     """Every engine that can be made, and why others cannot."""
     found: dict[str, Run] = {"ours": ours(out / f"{name}.tuned", feed)}
     missing: list[str] = []
-    makers: dict[str, Callable[[], dict[str, Run] | Run | None]] = {
-        "torch": lambda: torch_engines(name, feed),
+    makers: dict[str, Callable[[], Run | None]] = {
+        "torch": lambda: torch_engine(name, feed, compiled=False),
+        "torch.compile": lambda: torch_engine(name, feed, compiled=True),
         "onnxruntime": lambda: onnxruntime_cuda(name, feed),
         "metaschedule": lambda: metaschedule_engine(name, out, budget_s, feed),
     }
-    for engine, make in makers.items():
+    for engine in peers:
         try:
-            made = make()
-            if made:
-                for key, run in (made if isinstance(made, dict) else {engine: made}).items():
-                    run()
-                    found[key] = run
-            else:
+            run = makers[engine]()
+            if run is None:
                 missing.append(f"{engine}: not installed")
+                continue
+            run()
+            found[engine] = run
         except Exception as error:  # a peer that fails is told, and the others are still timed
             missing.append(f"{engine}: {type(error).__name__}: {str(error).strip().splitlines()[-1][:200]}")
     return found, missing
 
 
-def metaschedule_engine(name: str, out: Path, budget_s: float, feed: dict[str, np.ndarray]) -> Run | None:
-    """MetaSchedule after ``budget_s`` seconds; None if no time was given."""
-    if budget_s <= 0:
-        return None
+def metaschedule_engine(name: str, out: Path, budget_s: float, feed: dict[str, np.ndarray]) -> Run:
+    """MetaSchedule after ``budget_s`` seconds."""
     folder = out / f"{name}.metaschedule"
     metaschedule.tune(cached(name), folder, "cuda", budget_s)
     if not metaschedule.records(folder):
@@ -156,7 +156,7 @@ def race(engines: dict[str, Run]) -> dict[str, float]:
     return {name: statistics.median(series) * 1e3 for name, series in times.items()}
 
 
-def measure(name: str, budget: str, out: Path, peers_s: float) -> dict[str, Any]:
+def measure(name: str, budget: str, out: Path, peers: Sequence[str]) -> dict[str, Any]:
     row: dict[str, Any] = {"model": name, "tuned": tune(name, budget, out)}
     if "error" in row["tuned"]:
         return row
@@ -164,7 +164,7 @@ def measure(name: str, budget: str, out: Path, peers_s: float) -> dict[str, Any]
     from autotune.validation.verify import random_inputs
 
     feed = random_inputs(read_artifact(out / f"{name}.tuned").inputs, 0)
-    engines, row["missing"] = engines_of(name, out, peers_s, feed)
+    engines, row["missing"] = engines_of(name, out, parse_seconds(budget), feed, peers)
     row["different"] = different(engines)
     row["ms"] = race(engines)
     return row
@@ -189,21 +189,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.gpu", description=__doc__.splitlines()[0])
     parser.add_argument("models", nargs="*", default=list(MODELS))
     parser.add_argument("--budget", default="5m", help="tuning time of each model")
-    parser.add_argument("--no-metaschedule", action="store_true", help="leave out MetaSchedule, which doubles the time")
+    parser.add_argument("--peers", nargs="*", choices=PEERS, default=PEERS, help="whom to time beside; default all")
     parser.add_argument("--out", type=Path, default=Path("build/gpu"))
     arguments = parser.parse_args()
     if not tvm.cuda(0).exist:
         print("no CUDA device can be used here, so there is nothing to measure; run this on a machine with a GPU")
         return 1
     arguments.out.mkdir(parents=True, exist_ok=True)
-    peers_s = 0.0 if arguments.no_metaschedule else parse_seconds(arguments.budget)
-    smoke = tune(SMOKE, "20s", arguments.out)
+    smoke = tune(SMOKE, SMOKE_BUDGET, arguments.out)
     print("smoke test:", smoke.get("error") or smoke["verified"], flush=True)
     if "error" in smoke:
         return 1
     rows = []
     for name in arguments.models:
-        rows.append(measure(name, arguments.budget, arguments.out, peers_s))
+        rows.append(measure(name, arguments.budget, arguments.out, arguments.peers))
         print(json.dumps(rows[-1]), flush=True)
         (arguments.out / "gpu.json").write_text(json.dumps(rows, indent=1))
     command = [sys.executable, "-m", "autotune", "log", "export", str(arguments.out / "records.jsonl")]

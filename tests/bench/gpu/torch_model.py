@@ -1,6 +1,6 @@
 """An ONNX model as a PyTorch module, node by node: what a user of PyTorch would have written, batch norms folded.
 
-Never run where it was written: PyTorch was not there. Its outputs are compared with ours before it is timed.
+Its outputs are compared with ours before it is timed.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ from torch.nn import functional
 Tensor = torch.Tensor
 Attributes = dict[str, Any]
 
+PLAIN_SOFTMAX = 13
+"""The opset from which on Softmax goes along one axis; before, along all from its axis on."""
+
 
 class OnnxModule(torch.nn.Module):
     """Runs the nodes of a simplified model in order.
@@ -28,6 +31,7 @@ class OnnxModule(torch.nn.Module):
     def __init__(self, model: onnx.ModelProto) -> None:
         super().__init__()
         graph = model.graph
+        opset = next(entry.version for entry in model.opset_import if not entry.domain)
         self._numbers: dict[str, list[int]] = {}
         for index, tensor in enumerate(graph.initializer):
             array = numpy_helper.to_array(tensor)
@@ -38,7 +42,12 @@ class OnnxModule(torch.nn.Module):
         self._inputs = [value.name for value in graph.input if value.name not in self._names]
         self._outputs = [value.name for value in graph.output]
         self._nodes = [
-            (node.op_type, list(node.input), list(node.output), {a.name: _value(a) for a in node.attribute})
+            (
+                "FlatSoftmax" if node.op_type == "Softmax" and opset < PLAIN_SOFTMAX else node.op_type,
+                list(node.input),
+                list(node.output),
+                {a.name: _value(a) for a in node.attribute},
+            )
             for node in graph.node
         ]
 
@@ -130,6 +139,16 @@ def _norm(given: list[Any], attributes: Attributes, _: list[list[int]]) -> Tenso
     return functional.layer_norm(x, x.shape[axis:], weight, bias, attributes.get("epsilon", 1e-5))
 
 
+def _flat_softmax(given: list[Any], attributes: Attributes, _: list[list[int]]) -> Tensor:
+    x = given[0]
+    return torch.softmax(x.flatten(attributes.get("axis", 1)), -1).reshape(x.shape)
+
+
+def _batch_norm(given: list[Any], attributes: Attributes, _: list[list[int]]) -> Tensor:
+    x, scale, bias, mean, variance = given
+    return functional.batch_norm(x, mean, variance, scale, bias, eps=attributes.get("epsilon", 1e-5))
+
+
 def _sum(given: list[Any]) -> Tensor:
     total = given[0]
     for other in given[1:]:
@@ -140,12 +159,14 @@ def _sum(given: list[Any]) -> Tensor:
 OPERATORS: dict[str, Callable[[list[Any], Attributes, list[list[int]]], Tensor]] = {
     "Add": lambda x, a, n: x[0] + x[1],
     "AveragePool": _average_pool,
+    "BatchNormalization": _batch_norm,
     "Clip": lambda x, a, n: torch.clamp(x[0], *(x[1:] or (a.get("min"), a.get("max")))),
     "Concat": lambda x, a, n: torch.cat(x, a["axis"]),
     "Conv": _conv,
     "Div": lambda x, a, n: x[0] / x[1],
     "Dropout": lambda x, a, n: x[0],
     "Erf": lambda x, a, n: torch.erf(x[0]),
+    "FlatSoftmax": _flat_softmax,
     "Flatten": lambda x, a, n: x[0].flatten(a.get("axis", 1)),
     "Gelu": lambda x, a, n: functional.gelu(x[0], approximate=a.get("approximate", b"none").decode()),
     "Gemm": _gemm,

@@ -1,0 +1,72 @@
+"""Every GPU template computes on the device of this machine what NumPy says; skipped where there is none.
+
+The same cases run everywhere with the emulator; what hardware adds is told here: alignment, races, limits of a launch.
+"""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+import tvm
+from tvm import s_tir
+from tvm.error import InternalError
+
+from autotune.backends.cuda.device import device_target
+from autotune.backends.cuda.nvrtc import nvrtc_for
+from schedules.config import Config
+from schedules.errors import ScheduleError
+from schedules.lower import BASELINE, claim, lower, tvm_target
+from schedules.target import Target
+from schedules.templates.common.indices import exact_indices
+from tests.schedules_tests.programs import Array, Case, inputs, shapes
+from tests.schedules_tests.templates_tests.cuda_tests.cases import CASES, HALVES
+
+pytestmark = pytest.mark.skipif(not tvm.cuda(0).exist, reason="this machine has no CUDA device")
+RANDOM = 12
+
+
+@pytest.fixture(scope="module")
+def target() -> Target:
+    return device_target()
+
+
+def run(sch: s_tir.Schedule, target: Target, arrays: list[Array], output: Array) -> Array:
+    """``output`` after running the schedule on the device."""
+    module = tvm.IRModule({"kernel": exact_indices(sch.mod["main"]).with_attr("global_symbol", "kernel")})
+    with nvrtc_for(target.arch):
+        kernel = tvm.compile(module, target=tvm_target(target))["kernel"]
+    arguments = [tvm.runtime.tensor(array, tvm.cuda(0)) for array in (*arrays, output)]
+    kernel(*arguments)
+    return arguments[-1].numpy()
+
+
+def configs(case: Case, target: Target) -> list[Config]:
+    space = claim(case.func, target).space
+    return [BASELINE, *space.initial[:1], *space.sample(RANDOM, np.random.default_rng(7))] if space.knobs else [BASELINE]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_float32(case: Case, target: Target) -> None:
+    arrays = inputs(case.func)
+    want = case.expected(*arrays)
+    for config in configs(case, target):
+        poisoned = np.full(shapes(case.func)[-1], np.nan, np.float32)
+        try:
+            got = run(lower(case.func, config, target), target, arrays, poisoned)
+        except (ScheduleError, InternalError):
+            assert claim(case.func, target).template == "cuda_generic", config.to_json()
+            continue
+        np.testing.assert_allclose(got, want, rtol=2e-4, atol=2e-5, err_msg=config.to_json())
+
+
+@pytest.mark.parametrize("case", HALVES, ids=lambda case: case.name)
+def test_tensor_cores(case: Case, target: Target) -> None:
+    dtype = np.dtype(str(case.func.params[0].ty.dtype))
+    arrays = [array.astype(dtype) for array in inputs(case.func)]
+    want = case.expected(*(array.astype(np.float32) for array in arrays))
+    precision = float(ml_dtypes.finfo(dtype).eps)
+    for config in configs(case, target):
+        poisoned = np.full(shapes(case.func)[-1], np.nan, dtype)
+        got = run(lower(case.func, config, target), target, arrays, poisoned).astype(np.float32)
+        np.testing.assert_allclose(got, want, rtol=2 * precision, atol=precision, err_msg=config.to_json())

@@ -150,7 +150,7 @@ class ForkServer:
         start = self._directory / FRESH
         start.write_bytes(pickle.dumps(self._start))
         os.set_inheritable(handle, True)
-        os.execv(sys.executable, [sys.executable, "-m", "autotune.host.fork_server", str(handle), str(start)])  # noqa: S606
+        os.execv(sys.executable, [sys.executable, "-m", "autotune.host.fork_server", str(handle), str(start)])
 
     def _end(self, name: str) -> int:
         pid = self._children.pop(name)

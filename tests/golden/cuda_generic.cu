@@ -2,39 +2,39 @@
 extern "C" __global__ void __launch_bounds__(256) main_kernel(float* __restrict__ cut_ptr, float* __restrict__ w_ptr, float* __restrict__ x_ptr);
 extern "C" __global__ void __launch_bounds__(256) main_kernel(float* __restrict__ cut_ptr, float* __restrict__ w_ptr, float* __restrict__ x_ptr) {
   alignas(64) float sum_local_ptr[6];
-  __shared__ alignas(64) float x_shared_ptr[2048];
-  __shared__ alignas(64) float w_shared_ptr[3072];
   sum_local_ptr[0] = 0x0p+0f/*0.000000e+00*/;
   sum_local_ptr[1] = 0x0p+0f/*0.000000e+00*/;
   sum_local_ptr[2] = 0x0p+0f/*0.000000e+00*/;
   sum_local_ptr[3] = 0x0p+0f/*0.000000e+00*/;
   sum_local_ptr[4] = 0x0p+0f/*0.000000e+00*/;
   sum_local_ptr[5] = 0x0p+0f/*0.000000e+00*/;
+  __shared__ alignas(64) float x_shared_ptr[2048];
+  __shared__ alignas(64) float w_shared_ptr[3072];
   int cse_v1 = (((int)threadIdx.x) * 2);
   int cse_v4 = ((((int)threadIdx.x) >> 3) * 512);
   int cse_v5 = ((((int)threadIdx.x) & 7) * 2);
   int cse_v6 = ((((int)threadIdx.x) * 2) + 512);
   int cse_v15 = (((((int)threadIdx.x) >> 3) * 512) + ((((int)threadIdx.x) & 7) * 2));
-  *(float2*)(x_shared_ptr + (((int)threadIdx.x) * 2)) = *(float2*)(x_ptr + (((((int)threadIdx.x) >> 3) * 512) + ((((int)threadIdx.x) & 7) * 2)));
-  *(float2*)(w_shared_ptr + (((int)threadIdx.x) * 2)) = *(float2*)(w_ptr + (((int)threadIdx.x) * 2));
+  ptx_cp_async_legacy_ca_8_4_4(x_shared_ptr, (((int)threadIdx.x) * 2), x_ptr, (((((int)threadIdx.x) >> 3) * 512) + ((((int)threadIdx.x) & 7) * 2)));
+  ptx_cp_async_legacy_ca_8_4_4(w_shared_ptr, (((int)threadIdx.x) * 2), w_ptr, (((int)threadIdx.x) * 2));
   if (((int)threadIdx.x) < 128) {
-    *(float2*)(w_shared_ptr + ((((int)threadIdx.x) * 2) + 512)) = *(float2*)(w_ptr + ((((int)threadIdx.x) * 2) + 512));
+    ptx_cp_async_legacy_ca_8_4_4(w_shared_ptr, ((((int)threadIdx.x) * 2) + 512), w_ptr, ((((int)threadIdx.x) * 2) + 512));
   }
   tvm_builtin_ptx_cp_async_commit_group_async_commit_group();
-  *(float2*)(x_shared_ptr + ((((int)threadIdx.x) * 2) + 512)) = *(float2*)(x_ptr + ((((((int)threadIdx.x) >> 3) * 512) + ((((int)threadIdx.x) & 7) * 2)) + 16));
+  ptx_cp_async_legacy_ca_8_4_4(x_shared_ptr, ((((int)threadIdx.x) * 2) + 512), x_ptr, ((((((int)threadIdx.x) >> 3) * 512) + ((((int)threadIdx.x) & 7) * 2)) + 16));
   int cse_v7 = ((((int)threadIdx.x) * 2) + 768);
-  *(float2*)(w_shared_ptr + ((((int)threadIdx.x) * 2) + 768)) = *(float2*)(w_ptr + ((((int)threadIdx.x) * 2) + 768));
+  ptx_cp_async_legacy_ca_8_4_4(w_shared_ptr, ((((int)threadIdx.x) * 2) + 768), w_ptr, ((((int)threadIdx.x) * 2) + 768));
   if (((int)threadIdx.x) < 128) {
     int cse_v8 = ((((int)threadIdx.x) * 2) + 1280);
-    *(float2*)(w_shared_ptr + ((((int)threadIdx.x) * 2) + 1280)) = *(float2*)(w_ptr + ((((int)threadIdx.x) * 2) + 1280));
+    ptx_cp_async_legacy_ca_8_4_4(w_shared_ptr, ((((int)threadIdx.x) * 2) + 1280), w_ptr, ((((int)threadIdx.x) * 2) + 1280));
   }
   tvm_builtin_ptx_cp_async_commit_group_async_commit_group();
-  *(float2*)(x_shared_ptr + ((((int)threadIdx.x) * 2) + 1024)) = *(float2*)(x_ptr + ((((((int)threadIdx.x) >> 3) * 512) + ((((int)threadIdx.x) & 7) * 2)) + 32));
+  ptx_cp_async_legacy_ca_8_4_4(x_shared_ptr, ((((int)threadIdx.x) * 2) + 1024), x_ptr, ((((((int)threadIdx.x) >> 3) * 512) + ((((int)threadIdx.x) & 7) * 2)) + 32));
   int cse_v9 = ((((int)threadIdx.x) * 2) + 1536);
-  *(float2*)(w_shared_ptr + ((((int)threadIdx.x) * 2) + 1536)) = *(float2*)(w_ptr + ((((int)threadIdx.x) * 2) + 1536));
+  ptx_cp_async_legacy_ca_8_4_4(w_shared_ptr, ((((int)threadIdx.x) * 2) + 1536), w_ptr, ((((int)threadIdx.x) * 2) + 1536));
   if (((int)threadIdx.x) < 128) {
     int cse_v10 = ((((int)threadIdx.x) * 2) + 2048);
-    *(float2*)(w_shared_ptr + ((((int)threadIdx.x) * 2) + 2048)) = *(float2*)(w_ptr + ((((int)threadIdx.x) * 2) + 2048));
+    ptx_cp_async_legacy_ca_8_4_4(w_shared_ptr, ((((int)threadIdx.x) * 2) + 2048), w_ptr, ((((int)threadIdx.x) * 2) + 2048));
   }
   tvm_builtin_ptx_cp_async_commit_group_async_commit_group();
   int cse_v3 = (((int)threadIdx.x) >> 4);
@@ -43,12 +43,12 @@ extern "C" __global__ void __launch_bounds__(256) main_kernel(float* __restrict_
   for (int k_0_fused = 0; k_0_fused < 29; ++k_0_fused) {
     int cse_v11 = ((k_0_fused + 3) & 3);
     __syncthreads();
-    *(float2*)(x_shared_ptr + ((((k_0_fused + 3) & 3) * 512) + (((int)threadIdx.x) * 2))) = *(float2*)(x_ptr + (((((((int)threadIdx.x) >> 3) * 512) + (k_0_fused * 16)) + ((((int)threadIdx.x) & 7) * 2)) + 48));
+    ptx_cp_async_legacy_ca_8_4_4(x_shared_ptr, ((((k_0_fused + 3) & 3) * 512) + (((int)threadIdx.x) * 2)), x_ptr, (((((((int)threadIdx.x) >> 3) * 512) + (k_0_fused * 16)) + ((((int)threadIdx.x) & 7) * 2)) + 48));
     int cse_v12 = ((k_0_fused * 768) + (((int)threadIdx.x) * 2));
     int cse_v20 = ((((k_0_fused + 3) & 3) * 768) + (((int)threadIdx.x) * 2));
-    *(float2*)(w_shared_ptr + ((((k_0_fused + 3) & 3) * 768) + (((int)threadIdx.x) * 2))) = *(float2*)(w_ptr + (((k_0_fused * 768) + (((int)threadIdx.x) * 2)) + 2304));
+    ptx_cp_async_legacy_ca_8_4_4(w_shared_ptr, ((((k_0_fused + 3) & 3) * 768) + (((int)threadIdx.x) * 2)), w_ptr, (((k_0_fused * 768) + (((int)threadIdx.x) * 2)) + 2304));
     if (((int)threadIdx.x) < 128) {
-      *(float2*)(w_shared_ptr + (((((k_0_fused + 3) & 3) * 768) + (((int)threadIdx.x) * 2)) + 512)) = *(float2*)(w_ptr + (((k_0_fused * 768) + (((int)threadIdx.x) * 2)) + 2816));
+      ptx_cp_async_legacy_ca_8_4_4(w_shared_ptr, (((((k_0_fused + 3) & 3) * 768) + (((int)threadIdx.x) * 2)) + 512), w_ptr, (((k_0_fused * 768) + (((int)threadIdx.x) * 2)) + 2816));
     }
     tvm_builtin_ptx_cp_async_commit_group_async_commit_group();
     tvm_builtin_ptx_cp_async_wait_group_async_wait_group_3();

@@ -2,10 +2,8 @@
 extern "C" __global__ void __launch_bounds__(32) main_kernel(half* __restrict__ added_ptr, half* __restrict__ bias_ptr, half* __restrict__ w_ptr, half* __restrict__ x_ptr);
 extern "C" __global__ void __launch_bounds__(32) main_kernel(half* __restrict__ added_ptr, half* __restrict__ bias_ptr, half* __restrict__ w_ptr, half* __restrict__ x_ptr) {
   extern __shared__ __align__(64) uchar buf_dyn_shmem_ptr[];
-  nvcuda::wmma::fragment<nvcuda::wmma::accumulator, 16, 16, 16, float> gemm_pad_wmma_accumulator_ptr[1];
-  nvcuda::wmma::fragment<nvcuda::wmma::matrix_a, 16, 16, 16, half, nvcuda::wmma::row_major> rows_pad_shared_dyn_wmma_matrix_a_ptr[1];
-  nvcuda::wmma::fragment<nvcuda::wmma::matrix_b, 16, 16, 16, half, nvcuda::wmma::row_major> columns_pad_shared_dyn_wmma_matrix_b_ptr[1];
   __shared__ alignas(64) float gemm_pad_shared_ptr[256];
+  nvcuda::wmma::fragment<nvcuda::wmma::accumulator, 16, 16, 16, float> gemm_pad_wmma_accumulator_ptr[1];
   nvcuda::wmma::fill_fragment(gemm_pad_wmma_accumulator_ptr[0], 0x0p+0f/*0.000000e+00*/);
   int cse_v1 = (((int)blockIdx.x) >> 1);
   int cse_v2 = (((int)threadIdx.x) >> 2);
@@ -34,6 +32,8 @@ extern "C" __global__ void __launch_bounds__(32) main_kernel(half* __restrict__ 
   __syncthreads();
   #pragma unroll
   for (int64_t k_1 = (int64_t)0; k_1 < (int64_t)1; ++k_1) {
+    nvcuda::wmma::fragment<nvcuda::wmma::matrix_a, 16, 16, 16, half, nvcuda::wmma::row_major> rows_pad_shared_dyn_wmma_matrix_a_ptr[1];
+    nvcuda::wmma::fragment<nvcuda::wmma::matrix_b, 16, 16, 16, half, nvcuda::wmma::row_major> columns_pad_shared_dyn_wmma_matrix_b_ptr[1];
     nvcuda::wmma::load_matrix_sync(rows_pad_shared_dyn_wmma_matrix_a_ptr[0], (&(((half*)buf_dyn_shmem_ptr)[256])), 24);
     nvcuda::wmma::load_matrix_sync(columns_pad_shared_dyn_wmma_matrix_b_ptr[0], (&(((half*)buf_dyn_shmem_ptr)[0])), 16);
     nvcuda::wmma::mma_sync(gemm_pad_wmma_accumulator_ptr[0], rows_pad_shared_dyn_wmma_matrix_a_ptr[0], columns_pad_shared_dyn_wmma_matrix_b_ptr[0], gemm_pad_wmma_accumulator_ptr[0]);

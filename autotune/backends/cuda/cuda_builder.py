@@ -13,19 +13,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import tvm
 from tvm import tirx
 
 from autotune.backends.cuda.cubin import Kernel
-from autotune.backends.cuda.nvrtc import check_nvrtc, nvrtc_for
+from autotune.backends.cuda.nvrtc import check_nvrtc, compile_kernels
 from autotune.backends.cuda.stub import has_driver, make_stub
 from autotune.host.fork_server import Handler, Job, Refused
 from autotune.host.worker_pool import Lost, run_alone
 from schedules.config import Config
 from schedules.errors import MeasureError, ScheduleError, named_last_line
-from schedules.lower import load_program, lower, tvm_target
+from schedules.lower import load_program, lower
 from schedules.target import Target
-from schedules.templates.common.indices import exact_indices
 
 HANDLER = "autotune.backends.cuda.cuda_builder:CudaBuildHandler"
 
@@ -128,16 +126,15 @@ class CudaBuildHandler(Handler):
             return Refused(MeasureError(str(error)))
         if job.library is not None:
             functions = {
-                each.symbol: _scheduled(each.symbol, load_program(each.program), chosen[each.symbol].config, target)
+                each.symbol: _scheduled(load_program(each.program), chosen[each.symbol].config, target)
                 for each in job.wanted
             }
-            with nvrtc_for(target.arch):
-                tvm.compile(tvm.IRModule(functions), target=tvm_target(target)).export_library(str(job.library))
+            compile_kernels(functions, target)[0].export_library(str(job.library))
         return chosen
 
 
-def _scheduled(symbol: str, program: tirx.PrimFunc, config: Config, target: Target) -> tirx.PrimFunc:
-    return exact_indices(lower(program, config, target).mod["main"]).with_attr("global_symbol", symbol)
+def _scheduled(program: tirx.PrimFunc, config: Config, target: Target) -> tirx.PrimFunc:
+    return lower(program, config, target).mod["main"]
 
 
 def _try(wanted: Wanted, target: Target, sources: Path | None) -> Chosen:
@@ -148,9 +145,7 @@ def _try(wanted: Wanted, target: Target, sources: Path | None) -> Chosen:
     began = time.perf_counter()
     for config in wanted.configs:
         try:
-            func = _scheduled(symbol, program, config, target)
-            with nvrtc_for(target.arch) as compiled:
-                tvm.compile(tvm.IRModule({symbol: func}), target=tvm_target(target))
+            _, compiled = compile_kernels({symbol: _scheduled(program, config, target)}, target)
         except Exception as error:  # whatever a config provokes in TVM or NVRTC is its failure, not the job's
             passed_over.append((config.to_json(), named_last_line(error)))
             continue

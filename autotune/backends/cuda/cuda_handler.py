@@ -5,26 +5,19 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-import tvm
 from tvm import tirx
 
 from autotune.backends.cuda.cuda_timing import DeviceBench
-from autotune.backends.cuda.nvrtc import nvrtc_for
-from autotune.measure.kernel_builder import Builder, Lowering
+from autotune.backends.cuda.nvrtc import compile_kernels
+from autotune.measure.kernel_builder import Builder
 from autotune.measure.kernel_handler import KernelHandler, lowering_of
 from autotune.measure.kernel_timing import Bench
 from autotune.measure.messages import Settings
 from schedules.errors import check
-from schedules.target import Target
-from schedules.templates.common.indices import exact_indices
 
 
 class CudaBuilder(Builder):
     """Writes a library with the cubin inside; equal cubins have equal hashes."""
-
-    def __init__(self, target: Target, lowering: Lowering) -> None:
-        super().__init__(target, lowering)
-        self._arch = target.arch
 
     def compile(self, func: tirx.PrimFunc, symbol: str, library: str) -> str:
         """Compile ``func`` as ``symbol`` into ``library``; the hash of its machine code.
@@ -32,9 +25,8 @@ class CudaBuilder(Builder):
         Raises:
             ScheduleError: if the source does not compile.
         """
-        module = tvm.IRModule({symbol: exact_indices(func).with_attr("global_symbol", symbol)})
-        with nvrtc_for(self._arch) as compiled:
-            tvm.compile(module, target=self._tvm_target).export_library(library)
+        module, compiled = compile_kernels({symbol: func}, self._target)
+        module.export_library(library)
         check(compiled.cubins, "no machine code was made; see whether the CUDA driver can be loaded")
         return hashlib.sha256(b"".join(compiled.cubins)).hexdigest()[:16]
 

@@ -8,16 +8,22 @@ from __future__ import annotations
 
 import importlib.util
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import tvm
 import tvm_ffi
+from tvm import tirx
 
 from autotune.backends.cuda.cubin import Kernel, inspect
 from schedules.errors import InstallError, ScheduleError
+from schedules.lower import tvm_target
+from schedules.target import Target
+from schedules.templates.common.indices import exact_indices
+from schedules.templates.cuda.cuda_structure import PASSES
 
 CALLBACK = "tvm_callback_cuda_compile"
 ADVICE = "install them with: pip install 'tune-compiler[cuda]'"
@@ -59,6 +65,17 @@ class Compiled:
     sources: list[str] = field(default_factory=list)
     cubins: list[bytes] = field(default_factory=list)
     kernels: dict[str, Kernel] = field(default_factory=dict)
+
+
+def compile_kernels(functions: Mapping[str, tirx.PrimFunc], target: Target) -> tuple[tvm.runtime.Executable, Compiled]:
+    """Scheduled functions as a module that holds their machine code, and what that is.
+
+    Args:
+        functions: name in the module → function.
+    """
+    named = {name: exact_indices(func).with_attr("global_symbol", name) for name, func in functions.items()}
+    with nvrtc_for(target.arch) as compiled, tvm.transform.PassContext(config=dict(PASSES)):
+        return tvm.compile(tvm.IRModule(named), target=tvm_target(target)), compiled
 
 
 def check_nvrtc() -> None:

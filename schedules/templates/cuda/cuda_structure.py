@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 import tvm_ffi
@@ -21,6 +22,10 @@ Derive = Callable[[Columns], Mapping[str, NDArray[np.float64]]]
 WARP = 32
 STATIC_BYTES = 48 * 1024
 """Shared memory of a block that needs no leave of the driver, on every device."""
+PASSES = MappingProxyType({"tirx.use_async_copy": True, "tirx.disable_storage_rewrite": True})
+"""TVM's options for GPU kernels. Copies to shared memory that a schedule marks as asynchronous become ``cp.async``; the
+rewriting of storage would hide their vectors from that step, and the CUDA compiler shares registers by itself."""
+
 UNROLL_STEPS = 512
 """Loops of up to so many steps in all get ``#pragma unroll``: registers cannot be indexed, so tiles must be."""
 

@@ -25,6 +25,7 @@ from schedules.templates.common.structure import Anchor, find_anchor
 from schedules.templates.cuda.cuda_computes import GEMM
 from schedules.templates.cuda.cuda_gemm import (
     SharedTile,
+    fetch_ahead,
     load_tiles,
     prepare_product,
     stores_once,
@@ -45,7 +46,7 @@ class CudaTensorTemplate(OneAlgorithm[Anchor]):
     """Match, space and rewrite for 16-bit products."""
 
     name = OP
-    version = 1
+    version = 2
 
     def match(self, func: tirx.PrimFunc) -> Anchor | None:
         """The product, if it is of 16-bit floats and its result is read once, element by element."""
@@ -55,7 +56,7 @@ class CudaTensorTemplate(OneAlgorithm[Anchor]):
         return anchor if stores_once(func, anchor) else None
 
     def space(self, anchor: Anchor, target: Target) -> Space:
-        """Tiles of block and warp, and depth per step."""
+        """Tiles of block and warp, depth per step, and tiles in shared memory."""
         groups, rows, columns_count = anchor.spatial
         knobs = (
             Knob("tm", tiles_for(rows, (16, 32, 64, 128))),
@@ -63,6 +64,7 @@ class CudaTensorTemplate(OneAlgorithm[Anchor]):
             Knob("tk", tiles_for(anchor.reduction[0], (16, 32, 64))),
             Knob("wm", (1, 2, 4)),
             Knob("wn", (1, 2, 4)),
+            Knob("buffers", (1, 2)),
         )
 
         def numbers(columns: Columns) -> dict[str, NDArray[np.float64]]:
@@ -74,7 +76,7 @@ class CudaTensorTemplate(OneAlgorithm[Anchor]):
                 "threads": WARP * wm * wn,
                 "registers": FRAGMENT_REGISTERS * (fragments + (tm / wm + tn / wn) / TILE) + 40,
                 "result": result,
-                "shared": 2 * (tm * (tk + ALIGN_HALVES) + tk * (tn + ALIGN_HALVES)) + result,
+                "shared": 2 * (tm * (tk + ALIGN_HALVES) + tk * (tn + ALIGN_HALVES)) * columns["buffers"] + result,
                 "fragments": fragments,
                 "busy": np.minimum(1.0, tiles / target.threads),
                 "used": rows / (np.ceil(rows / tm) * tm) * columns_count / (np.ceil(columns_count / tn) * tn),
@@ -91,6 +93,7 @@ class CudaTensorTemplate(OneAlgorithm[Anchor]):
                 & (found["shared"] <= target.shared_bytes)
                 & (found["registers"] <= 200)
                 & (found["registers"] * found["threads"] <= target.registers)
+                & (columns["buffers"] <= np.ceil(anchor.reduction[0] / columns["tk"]))
             )
             return legal
 
@@ -104,6 +107,7 @@ class CudaTensorTemplate(OneAlgorithm[Anchor]):
                 "threads": np.abs(np.log2(found["threads"] / 128)),
                 "fragments": 0.5 * np.abs(np.log2(found["fragments"] / 4)),
                 "depth": 0.3 * np.abs(np.log2(columns["tk"] / 32)),
+                "waiting": 0.5 * (columns["buffers"] < 2),
             }
 
         return ranked(Space(OP, self.version, knobs, fits, derived(numbers)), terms, 8)
@@ -139,6 +143,8 @@ class CudaTensorTemplate(OneAlgorithm[Anchor]):
         init = sch.decompose_reduction(block, ko)
         sch.tensorize(sch.get_loops(init)[-2], steps["fill"])
         sch.tensorize(mi, steps["sync"])
+        if config.integer("buffers") > 1:
+            fetch_ahead(sch, ko)
         unroll_below(sch, kt)
 
 

@@ -2,7 +2,8 @@
 //
 // A fiber runs until it reaches a barrier; the next one runs then. So a missing __syncthreads shows: a thread gets far
 // ahead of those whose data it reads. Shared memory is static and filled with NaN before every block, global memory is
-// whatever the caller gives. Warp shuffles meet at a barrier of their warp. WMMA fragments are whole in every thread.
+// whatever the caller gives. An asynchronous copy is done when its thread waits for it, so that a missing wait shows as
+// well. Warp shuffles meet at a barrier of their warp. WMMA fragments are whole in every thread.
 #include <ucontext.h>
 
 #include <algorithm>
@@ -20,7 +21,12 @@ static Index threadIdx, blockIdx, blockDim, gridDim;
 
 namespace emulator {
 enum State { RUN, AT_BLOCK, AT_WARP, DONE };
-struct Thread { ucontext_t context; State state; Index index; std::vector<char> stack; };
+struct Copy { char *to; const char *from; int size; };
+struct Thread {
+  ucontext_t context; State state; Index index; std::vector<char> stack;
+  std::vector<Copy> open;
+  std::vector<std::vector<Copy>> groups;
+};
 static std::vector<Thread> threads;
 static ucontext_t scheduler;
 static int current;
@@ -37,6 +43,21 @@ static bool resume(State from, int low, int high) {
   for (int i = low; i < high; ++i) if (threads[i].state == from) { threads[i].state = RUN; any = true; }
   return any;
 }
+static void copy_async(void *to, const void *from, int size, bool wanted) {
+  if (wanted) threads[current].open.push_back({(char *)to, (const char *)from, size});
+  else memset(to, 0, size);
+}
+static void commit_group() {
+  threads[current].groups.push_back(std::move(threads[current].open));
+  threads[current].open.clear();
+}
+static void wait_group(size_t left) {
+  auto &groups = threads[current].groups;
+  while (groups.size() > left) {
+    for (const Copy &each : groups.front()) memcpy(each.to, each.from, each.size);
+    groups.erase(groups.begin());
+  }
+}
 static void run_block(bool backwards) {
   int count = blockDim.x * blockDim.y * blockDim.z;
   if ((int)threads.size() < count) threads.resize(count);
@@ -49,6 +70,8 @@ static void run_block(bool backwards) {
     t.context.uc_link = &scheduler;
     makecontext(&t.context, enter, 0);
     t.state = RUN;
+    t.open.clear();
+    t.groups.clear();
     t.index = {i % blockDim.x, i / blockDim.x % blockDim.y, i / blockDim.x / blockDim.y};
   }
   for (;;) {

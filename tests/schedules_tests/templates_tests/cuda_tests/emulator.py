@@ -29,9 +29,10 @@ HEADER = Path(__file__).with_name("emulator.h")
 SIGNATURE = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\(\d+\) )?(\w+)\(([^)]*)\) \{')
 DYNAMIC = re.compile(r"extern (?:__shared__|alignas\(\d+\) static) (?:__align__\(\d+\) )?[\w ]+? (\w+)\[\];")
 DYNAMIC_BYTES = 232448
-ASYNC = re.compile(r"tvm_builtin_ptx_cp_async_(?:commit|wait)_group\w*\(\);")
-"""Ends of groups of asynchronous copies. Copies are done at once here, so nothing is left to wait for; an asynchronous
-copy itself would not compile, and TVM has made none so far."""
+ASYNC_COPY = re.compile(r"\bptx_cp_async_legacy_(pred_)?(?:cg|ca)_(\d+)_(\d+)_(\d+)\b")
+"""A copy to shared memory: predicated or not, of how many bytes, sizes of the elements that its offsets count."""
+ASYNC_COMMIT = re.compile(r"\btvm_builtin_ptx_cp_async_commit_group\w*\(\)")
+ASYNC_WAIT = re.compile(r"\btvm_builtin_ptx_cp_async_wait_group\w*_(\d+)\(\)")
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,6 @@ def _width(dtype: str) -> int:
 def compile_emulated(source: str) -> ctypes.CDLL:
     """The source's kernels, each as ``run_NAME(void** arguments, const unsigned* extents)``."""
     code = source[source.index('extern "C" __global__') :]
-    helpers = source[: source.index('extern "C" __global__')]
     entries = []
     for name, params in SIGNATURE.findall(code):
         types = [
@@ -76,8 +76,8 @@ def compile_emulated(source: str) -> ctypes.CDLL:
         entries.append(ENTRY.format(name=name, arguments=given))
     code = re.sub(r"__shared__ alignas\((\d+)\)", r"alignas(\1) static", code)
     code = DYNAMIC.sub(rf"alignas(128) static unsigned char \1[{DYNAMIC_BYTES}];", code)
-    code = ASYNC.sub("", code)
-    text = f'#include "{HEADER}"\n{_kept_helpers(helpers)}\n{code}\n' + "\n".join(entries)
+    code = ASYNC_WAIT.sub(r"emulator::wait_group(\1)", ASYNC_COMMIT.sub("emulator::commit_group()", code))
+    text = f'#include "{HEADER}"\n{_copies(code)}\n{code}\n' + "\n".join(entries)
     folder = Path(tempfile.gettempdir()) / "cuda-emulated"
     folder.mkdir(exist_ok=True)
     stem = folder / hashlib.sha256((text + HEADER.read_text()).encode()).hexdigest()[:16]
@@ -115,9 +115,18 @@ extern "C" void run_{name}(void **arguments, const unsigned *extents) {{
 """
 
 
-def _kept_helpers(_: str) -> str:
-    """Includes and typedefs before the first kernel: the header has them all."""
-    return ""
+def _copies(code: str) -> str:
+    """The asynchronous copies that ``code`` calls."""
+    found = []
+    for match in sorted({match.group(): match for match in ASYNC_COPY.finditer(code)}.values(), key=str):
+        predicated, size, to, source = match.groups()
+        condition = ", int wanted" if predicated else ""
+        found.append(
+            f"static inline void {match.group()}(void *to, int to_at, const void *from, int from_at{condition}) {{\n"
+            f"  emulator::copy_async((char *)to + to_at * {to}, (const char *)from + from_at * {source}, {size}, "
+            f"{'wanted' if predicated else 'true'});\n}}\n"
+        )
+    return "".join(found)
 
 
 class Emulated:

@@ -13,12 +13,11 @@ from tvm import s_tir
 from tvm.error import InternalError
 
 from autotune.backends.cuda.device import device_target
-from autotune.backends.cuda.nvrtc import nvrtc_for
+from autotune.backends.cuda.nvrtc import compile_kernels
 from schedules.config import Config
 from schedules.errors import ScheduleError
-from schedules.lower import BASELINE, claim, lower, tvm_target
+from schedules.lower import BASELINE, claim, lower
 from schedules.target import Target
-from schedules.templates.common.indices import exact_indices
 from tests.schedules_tests.programs import Array, Case, inputs, shapes
 from tests.schedules_tests.templates_tests.cuda_tests.cases import CASES, HALVES
 
@@ -33,9 +32,7 @@ def target() -> Target:
 
 def run(sch: s_tir.Schedule, target: Target, arrays: list[Array], output: Array) -> Array:
     """``output`` after running the schedule on the device."""
-    module = tvm.IRModule({"kernel": exact_indices(sch.mod["main"]).with_attr("global_symbol", "kernel")})
-    with nvrtc_for(target.arch):
-        kernel = tvm.compile(module, target=tvm_target(target))["kernel"]
+    kernel = compile_kernels({"kernel": sch.mod["main"]}, target)[0]["kernel"]
     arguments = [tvm.runtime.tensor(array, tvm.cuda(0)) for array in (*arrays, output)]
     kernel(*arguments)
     return arguments[-1].numpy()
@@ -43,7 +40,9 @@ def run(sch: s_tir.Schedule, target: Target, arrays: list[Array], output: Array)
 
 def configs(case: Case, target: Target) -> list[Config]:
     space = claim(case.func, target).space
-    return [BASELINE, *space.initial[:1], *space.sample(RANDOM, np.random.default_rng(7))] if space.knobs else [BASELINE]
+    return (
+        [BASELINE, *space.initial[:1], *space.sample(RANDOM, np.random.default_rng(7))] if space.knobs else [BASELINE]
+    )
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

@@ -1,7 +1,8 @@
 """The process that workers are forked from: ``python -m autotune.host.fork_server FD``, with its ``Start`` on FD.
 
-It imports a handler and constructs it once, so that a worker starts in milliseconds with everything loaded. It runs no
-job itself and starts no thread before a fork, so it survives its workers and can report how each of them ended.
+It imports a handler and constructs it once, before the first fork, so that a worker starts in milliseconds with
+everything loaded. It runs no job itself and starts no thread before a fork, so it survives its workers and can report
+how each of them ended.
 
 CUDA's driver refuses a process that was forked from one which has loaded it. A worker that uses it is asked for as
 *fresh*: the fork replaces itself by a new interpreter, which imports and constructs the handler again.
@@ -100,14 +101,12 @@ class ForkServer:
     reaped.
     """
 
-    def __init__(self, control: socket.socket, handler: Handler, start: Start) -> None:
+    def __init__(self, control: socket.socket, start: Start) -> None:
         self._control = control
-        self._handler = handler
         self._start = start
+        self._handler: Handler | None = None
         self._directory = Path(start.directory)
         self._children: dict[str, int] = {}
-        gc.collect()
-        keep_what_is_loaded()
 
     def run(self) -> None:
         """Serve until the other end of the socket is closed."""
@@ -126,6 +125,10 @@ class ForkServer:
         os.killpg(0, signal.SIGKILL)  # linkers that a killed worker left, and this process
 
     def _spawn(self, name: str, handle: int, fresh: bool) -> None:
+        if self._handler is None and not fresh:  # a fresh worker that is asked for first starts meanwhile
+            self._handler = made_handler(self._start)
+            gc.collect()
+            keep_what_is_loaded()
         pid = os.fork()
         if pid:
             self._children[name] = pid
@@ -137,6 +140,7 @@ class ForkServer:
             isolate(self._directory / f"{name}.log")
             if fresh:
                 self._replace_by_fresh(handle)
+            assert self._handler is not None
             serve(Connection(handle), self._handler)
             status = 0
         except BaseException:  # whatever ends the worker: os._exit prints nothing, and the log must say why
@@ -196,7 +200,7 @@ def main() -> None:
         return
     control = socket.socket(fileno=int(handle))
     start = pickle.loads(control.recv(MESSAGE_BYTES))  # noqa: S301 - from the process that started this one
-    ForkServer(control, made_handler(start), start).run()
+    ForkServer(control, start).run()
 
 
 if __name__ == "__main__":

@@ -122,7 +122,7 @@ class LocalMeasurer(AbstractContextManager["LocalMeasurer"]):
         lock: shared with the other measurers of this machine, if there are any.
 
     Attributes:
-        compile_s, measure_s, cold_bytes: see ``MeasurementBackend``.
+        compile_s, measure_s, at_once, cold_bytes: see ``MeasurementBackend``.
         ran_on: the machine that the last candidate ran on, if that is not this one.
     """
 
@@ -165,8 +165,10 @@ class LocalMeasurer(AbstractContextManager["LocalMeasurer"]):
         settings = Settings(target, cores, seed, lowering, str(self._directory), device, folder)
         handler = KERNEL_HANDLER if remote is None else remote.handler
         self._server = ForkServerProcess(handler, settings, self._directory, kernel_variables(target))
-        self._builders = WorkerPool(self._server, read_host().usable_threads)
+        # First: a worker that is no fork imports its handler while the server does.
         self._timers = WorkerPool(self._server, 1, fresh=remote is not None and not remote.forks)
+        self.at_once = read_host().usable_threads
+        self._builders = WorkerPool(self._server, self.at_once)
 
     def __exit__(self, *exc: object) -> None:
         self.close()

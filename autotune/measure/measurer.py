@@ -88,12 +88,14 @@ class MeasurementBackend(Measurer, Protocol):
 
     Attributes:
         compile_s, measure_s: wall-clock seconds spent building, and checking and timing, so far.
+        at_once: candidates that it builds at the same time.
         cold_bytes: bytes of the model's weights. Between two runs a candidate's weights leave the caches as that much
             other data does. Set it before the first measurement.
     """
 
     compile_s: float
     measure_s: float
+    at_once: int
     cold_bytes: int
 
     def __enter__(self) -> Self: ...

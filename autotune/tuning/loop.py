@@ -36,6 +36,8 @@ class TuningLoop:
     Attributes:
         jobs: task key → its searcher and history.
         batch: configs per slot; the first slots of a task are shorter where the allocator says so.
+        at_once: configs that are built at the same time: no slot is shorter than these and ``batch`` allow, since
+            builders that have nothing to do save nothing.
         clock: seconds, monotonic.
         spent_s: seconds that earlier runs in the log have already spent on these tasks.
         certificate: learns what slots bring and estimates what more of them would; None does without.
@@ -55,6 +57,7 @@ class TuningLoop:
     certificate: RemainingGain | None = None
     until: float | None = None
     interruption: Interruption = field(default_factory=Interruption)
+    at_once: int = 1
 
     def run(self) -> str:
         """Tune until a limit is reached; the reason, in words.
@@ -118,7 +121,7 @@ class TuningLoop:
         return why_enough(self.certificate.estimate(states), self.until)
 
     def _count(self, job: Job) -> int:
-        count = slot_trials(self.allocator.pace, job.state.trials, self.batch)
+        count = max(slot_trials(self.allocator.pace, job.state.trials, self.batch), min(self.batch, self.at_once))
         if self.limits.trials is None:
             return count
         return max(1, min(count, self.limits.trials - sum(job.state.trials for job in self.jobs.values())))

@@ -175,6 +175,7 @@ def search_program(request: SearchRequest, observe: Observer) -> SearchOutcome:
         certificate,
         options.until,
         interruption,
+        measurer.at_once,
     )
     before = opened.states
     observe(TuningBegan(tuple(job.task for job in opened.jobs.values()), before, left_s))

@@ -46,6 +46,7 @@ class FakeMeasurer:
         self.slots: list[list[Candidate]] = []
         self.compile_s = 0.0
         self.measure_s = 0.0
+        self.at_once = 1
         self.cold_bytes = 0
         self.expected: list[str] = []
         self.closed = False

@@ -1,8 +1,8 @@
 """Kernels → machine code, in a worker process that can be killed.
 
 The worker takes the first config of each kernel that compiles without local memory (registers that spilled, or arrays
-that could not be kept in registers). It writes one library of all chosen kernels with the cubin inside, as TVM loads
-it, and the CUDA sources where they are wanted.
+that could not be kept in registers); a thread per core works on one kernel at a time. It writes one library of all
+chosen kernels with their cubins inside, as TVM loads it, and the CUDA sources where they are wanted.
 """
 
 from __future__ import annotations
@@ -10,15 +10,18 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+import tvm
 from tvm import tirx
 
 from autotune.backends.cuda.cubin import Kernel
 from autotune.backends.cuda.nvrtc import check_nvrtc, compile_kernels
 from autotune.backends.cuda.stub import has_driver, make_stub
 from autotune.host.fork_server import Handler, Job, Refused
+from autotune.host.machine import read_host
 from autotune.host.worker_pool import Lost, run_alone
 from schedules.config import Config
 from schedules.errors import MeasureError, ScheduleError, named_last_line
@@ -119,33 +122,32 @@ class CudaBuildHandler(Handler):
 
     def answer(self, job: BuildKernels) -> dict[str, Chosen] | Refused:
         """Do one job; ``Refused`` if a kernel compiles in no config."""
-        target = self._target
         try:
-            chosen = {each.symbol: _try(each, target, job.sources) for each in job.wanted}
+            with ThreadPoolExecutor(read_host().usable_threads) as threads:
+                built = list(threads.map(lambda each: _try(each, self._target, job.sources), job.wanted))
         except ScheduleError as error:
             return Refused(MeasureError(str(error)))
         if job.library is not None:
-            functions = {
-                each.symbol: _scheduled(load_program(each.program), chosen[each.symbol].config, target)
-                for each in job.wanted
-            }
-            compile_kernels(functions, target)[0].export_library(str(job.library))
-        return chosen
+            first, *others = (module for _, module in built)
+            for module in others:
+                first.mod.import_module(module.mod)
+            first.export_library(str(job.library))
+        return {each.symbol: chosen for each, (chosen, _) in zip(job.wanted, built, strict=True)}
 
 
 def _scheduled(program: tirx.PrimFunc, config: Config, target: Target) -> tirx.PrimFunc:
     return lower(program, config, target).mod["main"]
 
 
-def _try(wanted: Wanted, target: Target, sources: Path | None) -> Chosen:
-    """The first config that needs no local memory; else the one that needs least."""
+def _try(wanted: Wanted, target: Target, sources: Path | None) -> tuple[Chosen, tvm.runtime.Executable]:
+    """The first config that needs no local memory, else the one that needs least; and its code."""
     symbol, program = wanted.symbol, load_program(wanted.program)
     passed_over: list[tuple[str, str]] = []
-    best: Chosen | None = None
+    best: tuple[Chosen, tvm.runtime.Executable] | None = None
     began = time.perf_counter()
     for config in wanted.configs:
         try:
-            _, compiled = compile_kernels({symbol: _scheduled(program, config, target)}, target)
+            module, compiled = compile_kernels({symbol: _scheduled(program, config, target)}, target)
         except Exception as error:  # whatever a config provokes in TVM or NVRTC is its failure, not the job's
             passed_over.append((config.to_json(), named_last_line(error)))
             continue
@@ -154,10 +156,10 @@ def _try(wanted: Wanted, target: Target, sources: Path | None) -> Chosen:
         if sources is not None:
             (sources / f"{symbol}.cu").write_text("\n".join(compiled.sources))
         if not found.local_bytes:
-            return found
+            return found, module
         passed_over.append((config.to_json(), f"{found.local_bytes} bytes of local memory"))
-        if best is None or found.local_bytes < best.local_bytes:
-            best = found
+        if best is None or found.local_bytes < best[0].local_bytes:
+            best = found, module
     if best is None:
         raise ScheduleError(f"kernel {symbol} compiles in none of {len(wanted.configs)} configs: {passed_over[-1][1]}")
     return best

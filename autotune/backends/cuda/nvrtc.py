@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +70,7 @@ class Compiled:
 
 
 def compile_kernels(functions: Mapping[str, tirx.PrimFunc], target: Target) -> tuple[tvm.runtime.Executable, Compiled]:
-    """Scheduled functions as a module that holds their machine code, and what that is.
+    """Scheduled functions as a module that holds their machine code, and what that is; several threads may call it.
 
     Args:
         functions: name in the module → function.
@@ -122,29 +124,51 @@ def _has_target(folder: Path) -> bool:
     return any((place / NV_TARGET).is_file() for place in (folder, folder / "cccl"))
 
 
-@contextmanager
-def nvrtc_for(arch: str) -> Iterator[Compiled]:
-    """Inside, TVM compiles CUDA source for ``arch`` through NVRTC; what it compiled is kept.
+class _InCharge(threading.local):
+    """What a thread compiles for."""
 
-    Args:
-        arch: such as ``sm_90``.
-    """
-    compiled = Compiled()
+    arch = ""
+    compiled: Compiled | None = None
+
+
+_in_charge = _InCharge()
+
+
+@cache
+def _register() -> None:
+    """Put our callback in TVM's place, once: it leaves to TVM's own what no thread is in charge of."""
+    before = tvm_ffi.get_global_func(CALLBACK, allow_missing=True)
 
     def compile_source(source: str) -> bytes:
-        cubin = compile_cuda(source, arch)
+        compiled = _in_charge.compiled
+        if compiled is None:
+            if before is None:
+                raise InstallError("TVM has no compiler for CUDA sources")
+            return bytes(before(source))
+        cubin = compile_cuda(source, _in_charge.arch)
         compiled.sources.append(source)
         compiled.cubins.append(cubin)
         compiled.kernels.update(inspect(cubin))
         return cubin
 
-    before = tvm_ffi.get_global_func(CALLBACK, allow_missing=True)
     tvm_ffi.register_global_func(CALLBACK, compile_source, override=True)
+
+
+@contextmanager
+def nvrtc_for(arch: str) -> Iterator[Compiled]:
+    """Inside, TVM compiles this thread's CUDA source for ``arch`` through NVRTC; what it compiled is kept.
+
+    Args:
+        arch: such as ``sm_90``.
+    """
+    _register()
+    before = _in_charge.arch, _in_charge.compiled
+    compiled = Compiled()
+    _in_charge.arch, _in_charge.compiled = arch, compiled
     try:
         yield compiled
     finally:
-        if before is not None:
-            tvm_ffi.register_global_func(CALLBACK, before, override=True)
+        _in_charge.arch, _in_charge.compiled = before
 
 
 def compile_cuda(source: str, arch: str) -> bytes:

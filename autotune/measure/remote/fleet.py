@@ -71,12 +71,13 @@ class FleetMeasurer(AbstractContextManager["FleetMeasurer"]):
 
     Attributes:
         compile_s, measure_s: wall-clock seconds that this process waited, divided as the machines spent theirs.
-        cold_bytes, origins: see ``MeasurementBackend``.
+        at_once, cold_bytes, origins: see ``MeasurementBackend``.
     """
 
     def __init__(self, machines: Sequence[RemoteMachine]) -> None:
         self.compile_s = 0.0
         self.measure_s = 0.0
+        self.at_once = len(machines)
         self.cold_bytes = 0
         self.origins: Sequence[Origin] = ()
         self._closed = False

@@ -30,6 +30,21 @@ def test_a_library_is_built_in_a_worker(tmp_path):
     assert "__global__" in (tmp_path / "tune_a.cu").read_text()
 
 
+def test_kernels_that_were_compiled_apart_are_one_library(tmp_path):
+    target, library = Target.cuda("sm_90"), tmp_path / "model.so"
+    wanted = [
+        Wanted(f"tune_{case.name}", program_of(case.func), (claim(case.func, target).space.initial[0],))
+        for case in PRODUCTS[:4]
+    ]
+    chosen = build_kernels(wanted, target, library)
+    assert list(chosen) == [each.symbol for each in wanted]
+    for symbol, each in chosen.items():  # threads keep apart what they compile
+        assert {kernel.name.startswith(f"{symbol}_kernel") for kernel in each.kernels} == {True}
+    text = library.read_bytes()
+    assert all(f"__tvm_ffi_{each.symbol}".encode() in text for each in wanted)
+    assert all(f"{each.symbol}_kernel".encode() in text for each in wanted)
+
+
 def test_a_kernel_without_a_config_is_an_error(tmp_path):
     wrong = Config("cuda_gemm/1", (("tm", 3),))
     with pytest.raises(MeasureError, match="none of 1 configs"):

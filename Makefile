@@ -12,6 +12,8 @@ MINUTES ?= 120
 ROTATION ?= 0
 # Most seconds of one group of slow tests: a run of .ci/run is to end within 35 minutes.
 GROUP_S ?= 1200
+# Tests that run side by side; a file's tests stay together. Kernels are timed one at a time on a machine all the same.
+WORKERS ?= 2
 COUNT ?= 100
 # Seconds that random layers are measured for the shipped prior; START is the first network's seed.
 RECORD_S ?= 600
@@ -48,7 +50,7 @@ tune: $(STAMP) $(BUILD)/squeezenet.onnx  ## tune SqueezeNet (random weights) for
 	$(BIN)/tune run $(BUILD)/squeezenet.onnx --budget 60s
 
 test: $(STAMP)  ## every test but the slow ones
-	$(BIN)/python -m pytest -q -m 'not slow'
+	$(BIN)/python -m pytest -q -m 'not slow' -n $(WORKERS) --dist loadfile
 
 test-fast: $(STAMP)  ## search, cost models, logs, graphs and replay, without slow and endurance tests
 	$(BIN)/python -m pytest -q -m 'not slow and not endurance' $(FAST)

@@ -1,7 +1,7 @@
 """A CUDA device as lanes use it: an arena in its memory, a stream per copy engine, a graph per subgraph.
 
 Copies go through page-locked memory of the host that belongs to the call that asks for it and is allocated once, since
-only page-locked memory is copied beside kernels. Nothing here has run on a GPU.
+only page-locked memory is copied beside kernels. This class has not run on a GPU yet.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from schedules.target import Target
 from tests.schedules_tests.programs import Array, Case, inputs, shapes
 from tests.schedules_tests.templates_tests.cuda_tests.cases import CASES, HALVES
 
-pytestmark = pytest.mark.skipif(not tvm.cuda(0).exist, reason="this machine has no CUDA device")
+pytestmark = pytest.mark.gpu
 RANDOM = 12
 
 

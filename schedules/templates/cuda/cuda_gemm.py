@@ -125,7 +125,7 @@ class CudaGemmTemplate(OneAlgorithm[Anchor]):
                 "parts": 0.2 * np.log2(columns["split"]),
                 "threads": 0.1 * np.abs(np.log2(found["threads"] / 128)),
                 "depth": 0.05 * np.abs(np.log2(columns["tk"] / 16)),
-                "waiting": 0.2 * (columns["buffers"] < 2),
+                "waiting": np.where(columns["buffers"] < 2, 0.2, 0.0),
                 "waves": -0.1 * np.log2(found["waves"]),
             }
 

@@ -41,7 +41,7 @@ def test_two_hundred_killed_commands(tmp_path, seed):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(missing(), reason=missing())
+@pytest.mark.skipif(bool(missing()), reason=missing())
 def test_killed_commands_and_the_server_of_their_log(tmp_path):
     server = PostgresServer(durable=True)
     try:

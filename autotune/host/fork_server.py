@@ -4,8 +4,8 @@ It imports a handler and constructs it once, before the first fork, so that a wo
 everything loaded. It runs no job itself and starts no thread before a fork, so it survives its workers and can report
 how each of them ended.
 
-CUDA's driver refuses a process that was forked from one which has loaded it. A worker that uses it is asked for as
-*fresh*: the fork replaces itself by a new interpreter, which imports and constructs the handler again.
+CUDA's driver refuses a process that was forked from one in which it was initialised. A worker that uses it is asked for
+as *fresh*: the fork replaces itself by a new interpreter, which imports and constructs the handler again.
 
 No process outlives the one that started the server. The server notices the end of its socket, kills and reaps its
 workers, removes its directory and ends. The kernel kills the workers of a server that dies.

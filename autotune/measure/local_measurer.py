@@ -73,7 +73,7 @@ class RemoteTarget:
         cores: where to pin the target's threads there.
         memory_bytes: its memory.
         slack_s: what a job may take beyond its limit, which the device itself enforces.
-        forks: whether a forked process can use it; CUDA's driver refuses one.
+        forks: whether a forked process can use it; see ``fork_server.py`` for CUDA.
     """
 
     handler: str

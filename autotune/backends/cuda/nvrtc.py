@@ -143,7 +143,7 @@ def _register() -> None:
         compiled = _in_charge.compiled
         if compiled is None:
             if before is None:
-                raise InstallError("TVM has no compiler for CUDA sources")
+                raise InstallError(f"TVM has no compiler for CUDA sources; {ADVICE}")
             return bytes(before(source))
         cubin = compile_cuda(source, _in_charge.arch)
         compiled.sources.append(source)

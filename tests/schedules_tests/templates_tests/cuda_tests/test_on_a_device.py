@@ -54,7 +54,9 @@ def test_float32(case: Case, target: Target) -> None:
         try:
             got = run(lower(case.func, config, target), target, arrays, poisoned)
         except (ScheduleError, InternalError):
+            # TVM's own space draws launches that its check refuses; the untuned program is never refused.
             assert claim(case.func, target).template == "cuda_generic", config.to_json()
+            assert config != BASELINE
             continue
         np.testing.assert_allclose(got, want, rtol=2e-4, atol=2e-5, err_msg=config.to_json())
 

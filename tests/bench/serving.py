@@ -19,23 +19,20 @@ import json
 import statistics
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import psutil
 from numpy.typing import NDArray
 
 from autotune.runtime.session import InferenceSession
+from tests.bench.core_speed import CoreSpeed
 from tests.models import save
-
-Made = TypeVar("Made")
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "build/serving"
@@ -61,11 +58,6 @@ SEGMENT_S, CAPACITY_S, LOAD_S = 0.4, 6.0, 24.0
 share of it, for each way. 14 s of calm are 2,000 requests of 10 ms on two streams: the slowest percent of
 them is 20. A bad spell of the machine may begin and end between two looks that are 1 s apart."""
 
-CALM = 1.12
-"""Time of a fixed piece of work on both CPUs over its least, up to which the machine counts as calm. Ice Lake, two
-virtual CPUs: within 1.05 while each has a core, 1.3 beside a busy neighbour, 1.95 while both are on one core, for
-0.3 to 6 s."""
-
 
 def single_of(folder: Path, model: str) -> Path:
     """Our artifact for a request at a time."""
@@ -88,61 +80,11 @@ def clients(folder: Path, model: str, count: int, rounds: int) -> dict[str, Any]
     against = f"{single_of(folder, model)},onnxruntime,openvino"
     line = ["bench", str(folder / f"{model}.throughput.tuned"), "--model", str(folder / f"{model}.onnx")]
     line += ["--clients", str(count), "--against", against, "--rounds", str(rounds), "--json", "--quiet"]
-    done = subprocess.run([*TUNE, *line], check=True, stdout=subprocess.PIPE, text=True)
-    return dict(json.loads(done.stdout))
-
-
-@dataclass
-class CoreSpeed:
-    """How fast two CPUs are when both compute, from ``core_speed.c``. To be used as a context.
-
-    Attributes:
-        seen: milliseconds of every look.
-        apart_ns: what a cache line took from one CPU to the other.
-    """
-
-    seen: list[float] = field(default_factory=list)
-    apart_ns: list[float] = field(default_factory=list)
-
-    def __enter__(self) -> CoreSpeed:
-        """Compile and start it."""
-        self._folder = tempfile.TemporaryDirectory(prefix="tune-speed-")
-        program = Path(self._folder.name) / "core_speed"
-        source = Path(__file__).with_name("core_speed.c")
-        subprocess.run(["gcc", "-O3", "-march=native", "-pthread", source, "-o", program], check=True)
-        self._process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """End it."""
-        self._process.communicate()
-        self._folder.cleanup()
-
-    def look(self) -> float:
-        """Milliseconds of the piece of work now."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write("\n")
-        self._process.stdin.flush()
-        took_ms, apart_ns = map(float, self._process.stdout.readline().split())
-        self.seen.append(took_ms)
-        self.apart_ns.append(apart_ns)
-        return took_ms
-
-    def segments(self, seconds: float, work: Callable[[], Made]) -> list[tuple[float, Made]]:
-        """What ``work`` made each time, for so many seconds, and the slower look of those before and after it."""
-        made = []
-        end, before = time.perf_counter() + seconds, self.look()
-        while time.perf_counter() < end:
-            each = work()
-            after = self.look()
-            made.append((max(before, after), each))
-            before = after
-        return made
-
-    def calm(self, segments: Sequence[tuple[float, Made]]) -> list[Made]:
-        """Those between two calm looks."""
-        return [made for slower, made in segments if slower <= CALM * min(self.seen)]
+    with CoreSpeed() as speed:
+        speed.look()
+        done = subprocess.run([*TUNE, *line], check=True, stdout=subprocess.PIPE, text=True)
+        speed.look()
+    return {**json.loads(done.stdout), "apart_ns": speed.apart_ns}
 
 
 def capacity(session: InferenceSession, feed: Mapping[str, Any], seconds: float) -> tuple[float, float]:

@@ -18,6 +18,8 @@ INSTANT = "instant"
 EFFORTS: Mapping[str, float] = {INSTANT: 0.0, "quick": 20.0, "standard": 120.0, "full": 600.0}
 """Tuning budget in seconds by effort. Heuristic: SqueezeNet is ahead of its peers after 20 s, ResNet-50 after 120 s."""
 
+UNTIL: Mapping[str, float] = {INSTANT: 0.0, "quick": 0.03, "standard": 0.03, "full": 0.01}
+"""Remaining gain at which a run ends before its budget is spent, as a share of the model's latency, by effort."""
 
 FALLBACKS = ("onnxruntime",)
 """What may run operators that TVM cannot express."""
@@ -111,7 +113,7 @@ class Options:
         elsewhere: keys of tasks that other parts of the run tune too: time spent on them counts there.
         trials: most measured trials; None is no limit.
         until: end when the remaining gain is below this share of the model's latency (0.01 is 1 %), by the upper end of
-            its 80 % interval.
+            its 80 % interval; 0 leaves the end to the budget, None takes the share from ``effort``.
         effort: ``instant``, ``quick``, ``standard`` or ``full``; ``instant`` measures no kernels: tasks without records
             are built by their templates' first guesses, verified and timed against the untuned build.
         threads: threads kernels run on; None for every usable core.
@@ -194,8 +196,8 @@ class Options:
             raise UsageError(f"import memory is {self.import_memory} bytes; it must be above zero")
         if self.trials is not None and self.trials < 0:
             raise UsageError(f"trials is {self.trials}; it must be zero or more")
-        if self.until is not None and not 0.0 < self.until < 1.0:
-            raise UsageError(f"until is {self.until}; it is a share of the model's latency between 0 and 1")
+        if self.until is not None and not 0.0 <= self.until < 1.0:
+            raise UsageError(f"until is {self.until}; it is a share of the model's latency, 0 or more and below 1")
         for name, weight in self.weights.items():
             if not isinstance(weight, int) or weight < 1:
                 raise UsageError(f"the weight of {name} is {weight}; it is a whole number, 1 or more")
@@ -316,3 +318,8 @@ class Options:
     def seconds(self) -> float:
         """The tuning budget in seconds."""
         return self.budget_s if self.budget_s is not None else EFFORTS[self.effort]
+
+    @property
+    def enough(self) -> float:
+        """The remaining gain at which the run ends, as a share of the model's latency; 0 for none."""
+        return self.until if self.until is not None else UNTIL[self.effort]

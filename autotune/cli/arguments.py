@@ -15,7 +15,7 @@ import typer
 
 from autotune.cli.reply import Reply
 from autotune.graph.lanes import BYTE_UNITS
-from autotune.options import OBJECTIVES
+from autotune.options import OBJECTIVES, UNTIL
 from costmodels.choices import choose, did_you_mean
 from schedules.errors import UsageError
 from schedules.target import Target as BuildTarget
@@ -237,12 +237,16 @@ Log = Annotated[
         help="Tuning log: a file or a postgresql:// URL; default the user's.",
     ),
 ]
+NEVER = "never"
+"""For ``--until``: only the budget and the trials end a run."""
+
 Until = Annotated[
     str | None,
     typer.Option(
         "--until",
-        metavar="1%",
-        help="End when the model's remaining gain, by the upper end of its interval, is below this.",
+        metavar="1%|never",
+        help="End before the budget does when the model's remaining gain, by the upper end of its interval, is below "
+        "this; default " + ", ".join(f"{name} {share:.0%}" for name, share in UNTIL.items() if share) + ".",
     ),
 ]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Of every random choice.")]
@@ -319,6 +323,11 @@ def parse_share(text: str, flag: str) -> float:
     if not 0.0 < share < 1.0:
         raise UsageError(f"{flag} {text!r} is no share between 0 and 1; write for example 5%")
     return share
+
+
+def parse_until(text: str) -> float:
+    """A share as of ``parse_share``; ``never`` → 0."""
+    return 0.0 if text == NEVER else parse_share(text, "--until")
 
 
 def parse_weights(texts: Sequence[str]) -> dict[str, int]:

@@ -108,7 +108,7 @@ class ModelRequest:
             "import_memory": None
             if self.import_memory is None
             else opt.parse_bytes(self.import_memory, "--import-memory"),
-            "until": None if self.until is None else opt.parse_share(self.until, "--until"),
+            "until": None if self.until is None else opt.parse_until(self.until),
             "searcher": opt.choose_strategy("searcher", self.searcher),
             "cost_model": opt.choose_strategy("cost model", self.cost_model),
             "allocator": opt.choose_strategy("allocator", self.allocator),

@@ -56,7 +56,7 @@ FLAGS = {"budget_s": "--budget", "isa": "--target"}
 
 VALUES: Mapping[str, Callable[[Any], str]] = {
     "budget_s": lambda seconds: f"{seconds:g}s",
-    "until": lambda share: f"{100 * share:g}%",
+    "until": lambda share: f"{100 * share:g}%" if share else "never",
     "isa": lambda isa: json.dumps({"isa": isa}),
 }
 """Options whose flag takes the value in another form."""
@@ -109,7 +109,7 @@ def command(facts: Facts, run: Run) -> str:
     words = ["tune", "run", facts.source]
     for name in REPEATED:
         value = run.options.get(name)
-        unused = name == "effort" and run.options.get("budget_s") is not None
+        unused = name == "effort" and value == Options.effort and run.options.get("budget_s") is not None
         usual = name == "lanes" and value == Options.lanes
         if value is not None and not (unused or usual):
             words += [FLAGS.get(name, f"--{name.replace('_', '-')}"), VALUES.get(name, str)(value)]

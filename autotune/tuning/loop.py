@@ -41,7 +41,8 @@ class TuningLoop:
         clock: seconds, monotonic.
         spent_s: seconds that earlier runs in the log have already spent on these tasks.
         certificate: learns what slots bring and estimates what more of them would; None does without.
-        until: the run ends when the upper end of the remaining gain is below this share of the model's latency.
+        until: the run ends when the upper end of the remaining gain is below this share of the model's latency; 0 has
+            no such end.
         interruption: checked before every slot.
     """
 
@@ -55,7 +56,7 @@ class TuningLoop:
     observe: Observer
     spent_s: float = 0.0
     certificate: RemainingGain | None = None
-    until: float | None = None
+    until: float = 0.0
     interruption: Interruption = field(default_factory=Interruption)
     at_once: int = 1
 
@@ -116,7 +117,7 @@ class TuningLoop:
         if self.certificate is None:
             return None
         self.certificate.observe(states)
-        if self.until is None or any(not state.trials and not state.exhausted for state in states):
+        if not self.until or any(not state.trials and not state.exhausted for state in states):
             return None
         return why_enough(self.certificate.estimate(states), self.until)
 

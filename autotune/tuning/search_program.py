@@ -173,7 +173,7 @@ def search_program(request: SearchRequest, observe: Observer) -> SearchOutcome:
         observe,
         options.seconds - left_s,
         certificate,
-        options.until,
+        options.enough,
         interruption,
         measurer.at_once,
     )

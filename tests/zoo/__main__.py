@@ -38,6 +38,9 @@ def main() -> None:
     parser.add_argument(
         "--rounds", type=int, default=0, help="compare with ONNX Runtime and OpenVINO in so many rounds"
     )
+    parser.add_argument(
+        "--keep", type=Path, help="tune on to the budget's end, compare that artifact too, and keep log and events here"
+    )
     parser.add_argument("--limit-s", type=float, default=1e9, help="start no model after this many seconds")
     options = parser.parse_args()
     options.results.parent.mkdir(parents=True, exist_ok=True)
@@ -49,7 +52,7 @@ def main() -> None:
             continue
         outcome = tried(path)
         if options.effort and outcome.kind in ("whole", "fallback"):
-            made = tuned(path, outcome.kind, outcome.inputs, options.effort, options.rounds)
+            made = tuned(path, outcome.kind, outcome.inputs, options.effort, options.rounds, options.keep)
             outcome = replace(outcome, tuned=vars(made))
             print(f"{'right' if made.right else 'FAILED':8} {made.seconds:6.1f} s {made.message[:300]}", flush=True)
         known[path.stem] = outcome

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -37,6 +39,10 @@ class Tuned:
         tuned_ms: of the model, as the run measured it.
         speed: engine → its median latency over ours; empty where it was not compared.
         apart_ns: nanoseconds that a cache line took from one CPU to the other before the comparison and after it.
+        tuning_s: seconds of searching, compiling and measuring.
+        remaining: the remaining gain that the run stated at its end, as in ``tune run --json``.
+        further: if tuning went on to the end of the budget: ``tuning_s`` until there, ``reason`` and ``speed``, the
+            first artifact's median latency over that of the second.
     """
 
     effort: str
@@ -48,44 +54,79 @@ class Tuned:
     tuned_ms: float | None = None
     speed: Mapping[str, float] | None = None
     apart_ns: Sequence[float] = ()
+    tuning_s: float = 0.0
+    remaining: Mapping[str, float] | None = None
+    further: Mapping[str, Any] | None = None
 
 
-def tuned(path: Path, kind: str, flags: Sequence[str], effort: str, rounds: int) -> Tuned:
+def tuned(path: Path, kind: str, flags: Sequence[str], effort: str, rounds: int, keep: Path | None = None) -> Tuned:
     """Tune the model at ``path``, and compare it with the other engines in ``rounds`` rounds (0: not at all).
 
     Args:
         kind: of its ``Outcome``; what was imported by parts is given to ONNX Runtime there.
         flags: shapes that have to be given.
+        keep: tune on to the end of the budget, compare that artifact too, and keep the log and the events here.
     """
     with tempfile.TemporaryDirectory(prefix="tune-zoo-") as folder:
-        out = Path(folder) / "model.tuned"
+        out, full = Path(folder) / "model.tuned", Path(folder) / "full.tuned"
         shapes = [word for flag in flags for word in ("--input", flag)]
-        words = ["run", str(path), "--out", str(out), "--effort", effort, "--log", f"{folder}/t.db", *shapes]
+        words = ["run", str(path), "--effort", effort, "--log", f"{folder}/t.db", *shapes, "--no-peer", "--quiet"]
         words += ["--fallback", "onnxruntime"] if kind == "fallback" else []
         began = time.monotonic()
-        made, message = _command([*words, "--no-peer", "--quiet"])
+        made, message = _command([*words, "--out", str(out), "--events", f"{folder}/first.events"])
         seconds = round(time.monotonic() - began, 1)
         if made is None or not made["verified"] or not made["verified"]["passed"]:
             return Tuned(effort, False, message or "not verified", seconds)
-        speed, apart_ns = compared(out, path, rounds) if rounds else ({}, [])
-        verified = made["verified"]
-        latency = made["latency_ms"]["tuned"]
-        return Tuned(effort, True, "", seconds, verified["max_rel_err"], verified["bound"], latency, speed, apart_ns)
+        others, more = [*ENGINES], None
+        if keep is not None:
+            more, message = _command(
+                [*words, "--out", str(full), "--events", f"{folder}/further.events", "--until", "never"]
+            )
+            if more is None:
+                return Tuned(effort, False, message, seconds)
+            others = [str(full), *ENGINES]
+            keep.mkdir(parents=True, exist_ok=True)
+            for each in ("t.db", "first.events", "further.events"):
+                shutil.copy(Path(folder) / each, keep / f"{path.stem}.{each}")
+        speed, apart_ns = compared(out, path, others, rounds) if rounds else ({}, [])
+        further = None
+        if more is not None:
+            further = {"tuning_s": tuning_s(made) + tuning_s(more), "reason": more["reason"]}
+            further["speed"] = 1.0 / speed.pop(str(full), math.nan)
+        return Tuned(
+            effort,
+            True,
+            "",
+            seconds,
+            made["verified"]["max_rel_err"],
+            made["verified"]["bound"],
+            made["latency_ms"]["tuned"],
+            speed,
+            apart_ns,
+            tuning_s(made),
+            made["remaining_gain"],
+            further,
+        )
 
 
-def compared(artifact: Path, model: Path, rounds: int) -> tuple[dict[str, float], list[float]]:
+def tuning_s(made: Mapping[str, Any]) -> float:
+    """Seconds of searching, compiling and measuring of a run."""
+    return round(sum(made["phase_s"].get(phase, 0.0) for phase in ("search", "compile", "measure")), 1)
+
+
+def compared(artifact: Path, model: Path, others: Sequence[str], rounds: int) -> tuple[dict[str, float], list[float]]:
     """Engine → its median latency over ours, and how far apart the CPUs were before and after, in nanoseconds.
 
-    All run in turn. If an engine refuses the model, each is compared alone, so that it does not stop the other.
+    All run in turn. If an engine refuses the model, each is compared alone, so that it does not stop the others.
     """
     speed: dict[str, float] = {}
     with CoreSpeed() as cores:
         cores.look()
-        for against in (",".join(ENGINES), *ENGINES):
+        for against in (",".join(others), *others):
             words = ["bench", str(artifact), "--model", str(model), "--against", against, "--rounds", str(rounds)]
             timed, _ = _command(words)
             speed |= timed["speedup"] if timed else {}
-            if {*ENGINES} <= {*speed}:
+            if {*others} <= {*speed}:
                 break
         cores.look()
     return speed, cores.apart_ns

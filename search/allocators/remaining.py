@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.stats import norm
 
 from search.allocators.allocation import TaskState
 from search.allocators.gain import GainModel, headroom, latency_share
@@ -17,6 +18,11 @@ from search.allocators.stopping import near_roofline
 
 DRAWS = 400
 """Draws of the sum: the ends of an 80 % interval are then some 2 % of probability off, √(0.1·0.9 / 400)."""
+
+_STRATA = norm.ppf((np.arange(DRAWS) + 0.5) / DRAWS)
+"""(DRAWS,) a normal's quantiles, in place of random numbers. A run looks after every slot and stops at the first estimate
+that is low enough: of estimates whose upper end is off by 10 %, that is one of the lowest. ShuffleNet stopped at 3 % and
+stated 4.1 % in its next breath."""
 
 LEVEL = 0.8
 """Probability of the interval. Convention."""
@@ -107,7 +113,7 @@ class RemainingGain:
         """
         cuts = np.zeros(DRAWS)
         model_s = 0.0
-        off = np.exp(COMMON_SPREAD * self._rng.standard_normal(DRAWS))
+        off = np.exp(COMMON_SPREAD * _STRATA)
         for state in states:
             share = latency_share(state)
             model_s += share

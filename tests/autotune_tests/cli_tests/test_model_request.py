@@ -22,6 +22,10 @@ def test_a_request_is_read_into_options():
     assert options.peer
 
 
+def test_a_run_may_be_left_to_its_budget():
+    assert ModelRequest(Path("m.onnx"), until="never").options().until == 0.0
+
+
 def test_what_nobody_asked_for_is_as_in_options():
     assert ModelRequest(Path("m.onnx"), quiet=True).options() == Options()
 

@@ -52,6 +52,8 @@ def test_the_command_has_all_that_was_asked_for(told, tmp_path):
     fallen = replace(run, options={**run.options, "fallback": "onnxruntime", "lanes": "cpu"})
     assert "--fallback onnxruntime" in command(facts, fallen)
     assert "--lanes" not in command(facts, fallen)
+    assert "--until never" in command(facts, replace(run, options={**run.options, "until": 0.0}))
+    assert "--effort full" in command(facts, replace(run, options={**run.options, "effort": "full"}))
 
 
 def test_text_of_others_is_escaped(told):

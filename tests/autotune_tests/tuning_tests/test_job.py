@@ -42,7 +42,7 @@ def make_jobs(searcher: str = "random") -> dict[str, Job]:
     }
 
 
-def run(jobs: dict[str, Job], trials: int, until: float | None = None) -> str:
+def run(jobs: dict[str, Job], trials: int, until: float = 0.0) -> str:
     certificate = RemainingGain(np.random.default_rng(0), ahead=16)
     limits = Limits(trials=trials, plateau_trials=None)
     allocator, log = RoundRobin((FIRST_SLOT,)), memory_log()
@@ -82,8 +82,14 @@ def test_a_run_ends_when_little_is_left_to_gain() -> None:
 
 
 def test_until_is_a_share() -> None:
-    with pytest.raises(UsageError, match="between 0 and 1"):
+    with pytest.raises(UsageError, match="0 or more and below 1"):
         Options(until=1.5)
+
+
+def test_the_effort_says_how_little_is_enough() -> None:
+    assert Options().enough == Options(effort="quick").enough > Options(effort="full").enough > 0.0
+    assert Options(until=0.2, effort="full").enough == 0.2
+    assert Options(until=0.0).enough == 0.0
 
 
 def test_a_kernel_faster_than_its_bound_disproves_the_bound() -> None:

@@ -20,9 +20,9 @@ DRAWS = 400
 """Draws of the sum: the ends of an 80 % interval are then some 2 % of probability off, √(0.1·0.9 / 400)."""
 
 _STRATA = norm.ppf((np.arange(DRAWS) + 0.5) / DRAWS)
-"""(DRAWS,) a normal's quantiles, in place of random numbers. A run looks after every slot and stops at the first estimate
-that is low enough: of estimates whose upper end is off by 10 %, that is one of the lowest. ShuffleNet stopped at 3 % and
-stated 4.1 % in its next breath."""
+"""(DRAWS,) a normal's quantiles, in place of random numbers. A run looks after every slot and stops at the first
+estimate that is low enough, which is one of the lowest if the upper end is off by 10 % each time: ShuffleNet stopped
+below 3 % and stated 4.1 % for the same trials."""
 
 LEVEL = 0.8
 """Probability of the interval. Convention."""

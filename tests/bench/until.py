@@ -1,180 +1,192 @@
-"""``python -m tests.bench.until``: is the remaining gain that a run states right when it stops by it?
+"""``python -m tests.bench.until FOLDER``: is the remaining gain that a run states right when it stops by it?
 
-Recorded models are tuned with the default strategies. At a few moments, and where ``--until`` would stop, the estimate
-says what ``AHEAD`` more trials of every task would bring, and the recorded trajectories say what they did bring, by the
-true latencies of what was tried: the least of many noisy timings falls for ever, and finalists are timed again. A run
-may stop by the expected gain (``mean``) or by the upper end of its interval (``high``).
-
-The model ``tasks`` is made of the tasks that were recorded one by one, each as often as makes their shares of its time
-alike. No constant of the gain model was fitted to it.
+The folder holds what ``python -m tests.zoo --keep`` left of every model: the log, and the events of a run that ended by
+itself and of one that went on to the end of its budget. Both are gone through slot by slot, and what the certificate
+says after each is compared with what came of the model until the end: the weighted sum over its tasks of the fastest
+config tried, by its last timing, in turn with the other finalists where it was one. So a run is judged at the moment
+when it would stop, for several shares asked, by the expected gain (``mean``) and by the upper end of its interval
+(``high``, as ``--until`` does). Runs whose tasks were done before are counted apart.
 """
 
 from __future__ import annotations
 
 import argparse
-import multiprocessing
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import chain
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from autotune.replay.allocator_replay import Moment, moments, pace_of
-from autotune.replay.recorded_runs import SearchRules
-from autotune.replay.trace import Trace, load_traces
-from autotune.replay.trajectories import Trajectories, Trajectory
-from costmodels.cost_model import Floats
-from search.allocators.allocator_catalog import DEFAULT_ALLOCATOR, make_allocator
+from autotune.tuning.job import FINAL, STAGE
+from schedules.config import Config
+from search.allocators.allocation import TaskState
 from search.allocators.remaining import RemainingGain
-from tests.bench.packing import TRACES
+from tuning_logs.sql_store import open_log
 
-MODELS = {
-    **{name: (name,) for name in ("squeezenet", "encoder", "resnet50", "vgg19")},
-    "tasks": ("conv1x1", "conv3x3", "conv3x3-fire", "conv7x7", "depthwise", "dense", "batch_matmul", "generic"),
-}
-"""Model → trace files whose tasks it has."""
-
-MOMENTS_S = (5.0, 10.0, 20.0, 40.0)
 SHARES = (0.05, 0.03, 0.02, 0.01)
 RULES = {"mean": "share", "high": "high"}
 """By what a run may stop → the field of the statement."""
 
-AHEAD = 64
-"""Trials ahead: a recorded task has 96 configs, and some are tried before the first moment."""
+RUNS = ("first", "further")
+"""Parts of a kept run, in order."""
+
+
+@dataclass(frozen=True)
+class Trials:
+    """What was tried of a task, in order.
+
+    Attributes:
+        template: whose space it is.
+        latencies_s: as a run sees them; None for a failed trial.
+        true_s: by the last timing of each config; infinite for a failed trial.
+    """
+
+    template: str
+    latencies_s: tuple[float | None, ...]
+    true_s: tuple[float, ...]
 
 
 @dataclass(frozen=True)
 class Statement:
-    """What was stated at a moment and what came, as shares of the model's latency then.
+    """What was stated when a run would stop and what came, as shares of the model's latency then.
 
     Attributes:
-        model: name of the trace.
-        when: the moment, for people: ``after 5 s``, or ``until 5% by mean``.
-        asked: what the run was to end at; infinite at a moment that does not depend on it.
+        model: its name.
+        rule: by which it stops.
+        asked: what the run was to end at.
+        time: the moment over the whole time of tuning.
         now_s: seconds of tuning until it.
         expected, low, high: as stated, the interval at 80 %.
-        realised: what ``AHEAD`` more trials of every task brought.
+        realised: what all later trials brought.
     """
 
     model: str
-    when: str
+    rule: str
     asked: float
+    time: float
     now_s: float
     expected: float
     low: float
     high: float
     realised: float
 
-    @property
-    def is_right(self) -> bool:
-        """Whether the truth is in the interval."""
-        return self.low <= self.realised <= self.high
 
-    @property
-    def leaves_more(self) -> bool:
-        """Whether more was left than asked."""
-        return self.realised > self.asked
-
-
-def statements(model: str, traces: Sequence[Trace], seed: int) -> Iterator[Statement]:
-    """One tuning of a model; nothing is stated before every task had a slot."""
-    certificate = RemainingGain(np.random.default_rng([seed, 1]), ahead=AHEAD)
-    trajectories = Trajectories(traces, seed, SearchRules(pace=pace_of(DEFAULT_ALLOCATOR)))
-    trajectories.finish()
-    bests = [_bests(task) for task in trajectories.tasks]
-    times, shares = list(MOMENTS_S), {rule: list(SHARES) for rule in RULES}
-    for moment in moments(trajectories, make_allocator(DEFAULT_ALLOCATOR, np.random.default_rng([seed, 7]))):
-        certificate.observe(moment.states)
-        if not min(moment.slots):
+def statements(folder: Path, model: str) -> Iterator[Statement]:
+    """Those of one kept run; nothing is stated before every task had a slot."""
+    tasks, slots = _events(folder, model)
+    trials = _trials(folder / f"{model}.t.db")
+    certificate = RemainingGain(np.random.default_rng(0))
+    asked = {rule: sorted(SHARES, reverse=True) for rule in RULES}
+    states = {key: _state(task, trials.get(key), 0) for key, task in tasks.items()}
+    end_s = slots[-1][0]
+    final_s = _model_s(tasks, trials, {key: len(each.latencies_s) for key, each in trials.items()})
+    for now_s, slot in slots:
+        states[slot["key"]] = _state(slot, trials.get(slot["key"]), slot["trials"])
+        certificate.observe([*states.values()])
+        if any(not state.trials and not state.exhausted for state in states.values()):
             continue
-        facts = certificate.estimate(moment.states).to_data()
-        stated = (moment.now_s, facts["share"], facts["low"], facts["high"], _realised(moment, bests))
-        if times and moment.now_s >= times[0]:
-            yield Statement(model, f"after {times.pop(0):.0f} s", np.inf, *stated)
+        facts = certificate.estimate([*states.values()]).to_data()
+        left = 1.0 - final_s / _model_s(tasks, trials, {key: state.trials for key, state in states.items()})
         for rule, field in RULES.items():
-            while shares[rule] and facts[field] < shares[rule][0]:
-                asked = shares[rule].pop(0)
-                yield Statement(model, f"until {asked:.0%} by {rule}", asked, *stated)
-        if not times and not any(shares.values()):
-            return
+            while asked[rule] and facts[field] < asked[rule][0]:
+                stated = facts["share"], facts["low"], facts["high"]
+                yield Statement(model, rule, asked[rule].pop(0), now_s / end_s, now_s, *stated, left)
 
 
-def _realised(moment: Moment, bests: Sequence[Floats]) -> float:
-    """What ``AHEAD`` more trials of every task brought.
+def _events(folder: Path, model: str) -> tuple[dict[str, dict[str, Any]], list[tuple[float, dict[str, Any]]]]:
+    """Tasks by key, and (seconds of tuning until then, event) of every slot of both runs."""
+    tasks: dict[str, dict[str, Any]] = {}
+    slots: list[tuple[float, dict[str, Any]]] = []
+    for run in RUNS:
+        before_s = slots[-1][0] if slots else 0.0
+        for event in map(json.loads, (folder / f"{model}.{run}.events").read_text().splitlines()):
+            if event["event"] == "tuning_began" and not tasks:
+                tasks = {task["key"]: task for task in event["tasks"]}
+            elif event["event"] == "slot_done":
+                slots.append((before_s + event["elapsed_s"], event))
+    return tasks, slots
 
-    Args:
-        bests: for every task, the least true latency of what was tried, by number of trials.
+
+def _trials(path: Path) -> dict[str, Trials]:
+    """Task key → what the log has of it."""
+    log = open_log(path)
+    tried: dict[str, list[tuple[Config, float | None]]] = defaultdict(list)
+    last: dict[str, dict[Config, float]] = defaultdict(dict)
+    templates = {}
+    for key in log.counts():
+        if key.space.startswith("untuned"):
+            continue
+        templates[key.task] = key.space.rpartition("/")[0]
+        for record in log.records(key):
+            latency_s = record.measurement.latency_s if record.measurement.ok else None
+            if record.provenance.get(STAGE) != FINAL:
+                tried[key.task].append((record.config, latency_s))
+            if latency_s is not None:
+                last[key.task][record.config] = latency_s
+    log.close()
+    return {
+        task: Trials(
+            templates[task],
+            tuple(latency_s for _, latency_s in configs),
+            tuple(last[task].get(config, np.inf) for config, _ in configs),
+        )
+        for task, configs in tried.items()
+    }
+
+
+def _state(event: Mapping[str, Any], tried: Trials | None, count: int) -> TaskState:
+    latencies_s = tried.latencies_s[:count] if tried else ()
+    return TaskState(
+        event["key"],
+        tried.template if tried else "",
+        event["weight"],
+        0,
+        1e-6 * event["bound_us"],
+        latencies_s,
+        (0.0,) * len(latencies_s),
+        event.get("measured") == 0,
+    )
+
+
+def _model_s(tasks: Mapping[str, Mapping[str, Any]], trials: Mapping[str, Trials], counts: Mapping[str, int]) -> float:
+    """The weighted sum of the tasks' best after so many trials; those without one are left out.
+
+    Finalists of both runs were timed in turn, so the best of them stands for its task from when it was tried.
     """
-    now, later = 0.0, 0.0
-    for state, best in zip(moment.states, bests, strict=True):
-        if state.best_s is not None:
-            now += state.weight * best[state.trials - 1]
-            later += state.weight * best[min(state.trials + AHEAD, len(best)) - 1]
-    return 1.0 - later / now
-
-
-def _bests(task: Trajectory) -> Floats:
-    """(trials,) least true latency of what was tried so far."""
-    true_s = [task.trace.true_s[task.trace.space.index(config)] for config, _ in task.results]
-    return np.minimum.accumulate(np.nan_to_num(true_s, nan=np.inf))
-
-
-def _traces(model: str) -> list[Trace]:
-    found = [trace for name in MODELS[model] for trace in load_traces(TRACES / f"{name}.npz").traces]
-    if len(MODELS[model]) == 1:
-        return found
-    longest_s = max(trace.best_s for trace in found)
-    return [replace(each, task=replace(each.task, weight=round(longest_s / each.best_s))) for each in found]
-
-
-def _of_model(job: tuple[str, int]) -> list[Statement]:
-    model, seed = job
-    return list(statements(model, _traces(model), seed))
+    return sum(
+        tasks[key]["weight"] * min(each.true_s[: counts[key]]) for key, each in trials.items() if counts.get(key, 0)
+    )
 
 
 def main() -> None:
-    """Print one line for every model, every moment, and every model at every end."""
+    """Print a line for every rule and share, and one for every model at the share that is the default."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.until", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=30)
-    parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--models", default=",".join(MODELS))
-    parser.add_argument("--processes", type=int, default=2)
-    arguments = parser.parse_args()
-    models = arguments.models.split(",")
-    seeds = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
-    with multiprocessing.get_context("spawn").Pool(arguments.processes) as pool:
-        jobs = [(model, seed) for model in models for seed in seeds]
-        found = list(chain.from_iterable(pool.imap(_of_model, jobs)))
-    for model in models:
-        _print(f"{model}, after", [one for one in found if one.model == model and one.when.startswith("after")])
-    for when in sorted({one.when for one in found}):
-        _print(when, [one for one in found if one.when == when])
-        for model in models:
-            _print(f"  {model}", [one for one in found if (one.when, one.model) == (when, model)])
+    parser.add_argument("folder", type=Path)
+    folder = parser.parse_args().folder
+    names = sorted(path.name.removesuffix(".t.db") for path in folder.glob("*.t.db"))
+    found = [one for name in names for one in statements(folder, name)]
+    for rule in RULES:
+        for share in SHARES:
+            print(summary([one for one in found if (one.rule, one.asked) == (rule, share)], len(names)), flush=True)
 
 
-def _print(name: str, found: Sequence[Statement]) -> None:
-    if found:
-        right, more, expected, realised = (
-            float(np.mean([getattr(one, what) for one in found]))
-            for what in ("is_right", "leaves_more", "expected", "realised")
-        )
-        low, high = (float(np.mean([edge(one) for one in found])) for edge in (_is_below, _is_above))
-        now_s, middle = (float(np.median([getattr(one, what) for one in found])) for what in ("now_s", "realised"))
-        print(
-            f"{name:22s} {len(found):4d} statements, {right:4.0%} in the 80 % interval, {low:4.0%} below, {high:4.0%} "
-            f"above it; {more:4.0%} left more than asked; {expected:5.1%} expected, {realised:5.1%} realised (median "
-            f"{middle:.1%}), {now_s:.1f} s",
-            flush=True,
-        )
-
-
-def _is_below(one: Statement) -> bool:
-    return one.realised < one.low
-
-
-def _is_above(one: Statement) -> bool:
-    return one.realised > one.high
+def summary(found: Sequence[Statement], models: int) -> str:
+    """A line on statements of one rule and share."""
+    if not found:
+        return "no run stops"
+    realised = np.array([one.realised for one in found])
+    low, high = (np.array([getattr(one, edge) for one in found]) for edge in ("low", "high"))
+    more = float(np.mean(realised > found[0].asked))
+    return (
+        f"until {found[0].asked:.0%} by {found[0].rule}: {len(found)} of {models} runs stop, after "
+        f"{np.median([one.now_s for one in found]):.1f} s and {np.mean([one.time for one in found]):.0%} of the time; "
+        f"{np.mean([one.expected for one in found]):.1%} expected, {realised.mean():.1%} realised (most "
+        f"{realised.max():.1%}); {np.mean((low <= realised) & (realised <= high)):.0%} in the 80 % interval, "
+        f"{np.mean(realised < low):.0%} below, {np.mean(realised > high):.0%} above; {more:.0%} left more than asked"
+    )
 
 
 if __name__ == "__main__":

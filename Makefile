@@ -23,7 +23,7 @@ ACTION ?= run
 ONLY ?=
 BASE ?= HEAD~1
 GUARD ?= squeezenet shufflenet
-BENCH ?= squeezenet:60s resnet50:180s
+BENCH ?= squeezenet resnet50
 
 # The first interpreter that really is a 3.11: a version manager's shim may exist and fail.
 PYTHON ?= $(shell for p in python3.11 python3 python; do \

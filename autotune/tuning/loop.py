@@ -67,6 +67,7 @@ class TuningLoop:
             KeyboardInterrupt: on Ctrl-C; the slot in progress is lost.
         """
         began = self.clock()
+        self._recall()
         while True:
             self.interruption.check()
             slot = self.clock()
@@ -111,6 +112,16 @@ class TuningLoop:
                 trial_s = (self.clock() - began) / len(finalists)
                 results = list(zip(finalists, ranked, strict=True))
                 self.log.append(job.records(results, trial_s, FINAL, self.measurer.origins))
+
+    def _recall(self) -> None:
+        """Let the certificate see what the log knows slot by slot, as the runs that measured it did."""
+        if self.certificate is None:
+            return
+        states = [job.state for job in self.jobs.values() if job.state.trials]
+        done, most = 0, max((state.trials for state in states), default=0)
+        while done < most:
+            done += slot_trials(self.allocator.pace, done, self.batch)
+            self.certificate.observe([state.first(done) for state in states])
 
     def _why_enough(self, states: Sequence[TaskState]) -> str | None:
         """Why more tuning is not worth it; never before every task has had a slot."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from schedules.errors import UsageError
 
@@ -39,6 +39,12 @@ class TaskState:
     def __post_init__(self) -> None:
         if len(self.latencies_s) != len(self.spent_s):
             raise UsageError("a task state needs one cost per trial")
+
+    def first(self, trials: int) -> TaskState:
+        """The state after its first ``trials``; the same if there were no more."""
+        if self.trials <= trials:
+            return self
+        return replace(self, latencies_s=self.latencies_s[:trials], spent_s=self.spent_s[:trials], exhausted=False)
 
     @property
     def trials(self) -> int:

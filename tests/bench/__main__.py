@@ -1,4 +1,4 @@
-"""``python -m tests.bench MODEL:BUDGET… [--rounds N]``: tune and time test models, and write docs/benchmarks.md."""
+"""``python -m tests.bench MODEL[:BUDGET]… [--rounds N]``: tune and time test models, and write docs/benchmarks.md."""
 
 import argparse
 import json
@@ -6,12 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+from autotune.options import EFFORTS
 from tests.bench.page import Row, replaced, table
 from tests.models import save
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "build" / "models"
 PAGE = ROOT / "docs" / "benchmarks.md"
+STANDARD = f"{EFFORTS['standard']:g}s"
+"""The budget where none is named: that of a run without options."""
 TUNE = [sys.executable, "-c", "import sys; from autotune.cli.main import main; sys.exit(main())"]
 
 
@@ -35,14 +38,14 @@ def measure(model: str, budget: str, against: str, rounds: int) -> Row:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
-    parser.add_argument("models", nargs="+", metavar="MODEL:BUDGET")
+    parser.add_argument("models", nargs="+", metavar="MODEL[:BUDGET]")
     parser.add_argument("--against", default="onnxruntime,openvino,openvino-default")
     parser.add_argument("--rounds", type=int, default=200)
     arguments = parser.parse_args()
     rows = []
     for item in arguments.models:
         model, _, budget = item.partition(":")
-        rows.append(measure(model, budget or "60s", arguments.against, arguments.rounds))
+        rows.append(measure(model, budget or STANDARD, arguments.against, arguments.rounds))
         command = f'make bench BENCH="{" ".join(arguments.models)}" ROUNDS={arguments.rounds}'
         PAGE.write_text(replaced(PAGE.read_text(), table(rows, tune("devices"), command)))
     return 0

@@ -26,7 +26,7 @@ class Row:
 def table(rows: Sequence[Row], machine: Data, command: str) -> str:
     """Markdown: the machine, the command, one line per model."""
     peers = sorted({name for row in rows for name in row.bench["speedup"]})
-    heads = ["model", "budget", "trials", "ours ms", *(f"{peer} ms" for peer in peers)]
+    heads = ["model", "budget", "seconds", "trials", "ours ms", *(f"{peer} ms" for peer in peers)]
     heads += [f"speedup over {peer}" for peer in peers]
     cpu = machine["cpu"]
     engines: dict[str, set[str]] = {}
@@ -36,7 +36,7 @@ def table(rows: Sequence[Row], machine: Data, command: str) -> str:
     speeds = f"{cpu['peak_gflops']:.0f} GFLOPS fp32 and {cpu['memory_gb_s']:.0f} GB/s measured"
     lines = [
         f"{cpu['model']}, {cpu['threads']} threads, {speeds}; {named}.",
-        f"Made by `{command}`; medians of {rows[0].bench['rounds']} rounds.",
+        f"Made by `{command}`; medians of {rows[0].bench['rounds']} rounds. *Seconds* of the whole `tune run`.",
         "",
         "| " + " | ".join(heads) + " |",
         "|" + "---|" * len(heads),
@@ -51,7 +51,7 @@ def _cells(row: Row, peers: Sequence[str]) -> list[str]:
     p50 = {engine["name"]: engine["p50_ms"] for engine in row.bench["engines"]}
     mark = " \\*" if row.bench["others_cpu"] > LOUD else ""
     trials = row.run["measured_trials"] + row.run["reused_records"]
-    cells = [row.model + mark, row.budget, str(trials), f"{p50['tune']:.2f}"]
+    cells = [row.model + mark, row.budget, f"{row.run['elapsed_s']:.0f}", str(trials), f"{p50['tune']:.2f}"]
     cells += [f"{p50[peer]:.2f}" if peer in p50 else "" for peer in peers]
     return cells + [_speedup(row.bench, peer) for peer in peers]
 

@@ -27,7 +27,7 @@ def test_a_line_per_model():
     lines = table([row(), row("other")], MACHINE, "make bench").splitlines()
     assert "Some CPU, 2 threads, 425 GFLOPS" in lines[0]
     assert "`make bench`; medians of 200 rounds" in lines[1]
-    assert lines[-2] == "| net | 60s | 42 | 2.00 | 3.00 | 1.50 (1.45–1.55) |"
+    assert lines[-2] == "| net | 60s | 62 | 42 | 2.00 | 3.00 | 1.50 (1.45–1.55) |"
     assert len({line.count("|") for line in lines[3:]}) == 1
 
 

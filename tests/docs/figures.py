@@ -8,15 +8,13 @@ from collections.abc import Iterator
 MODELS = ("ResNet-50", "SqueezeNet", "Inception v1", "VGG-19", "ShuffleNet", "encoder", "MLP", "QDQ CNN")
 ENGINES = {"ours": "ours", "onnx": "ONNX Runtime", "openvino": "OpenVINO"}
 """How a column of the page begins, without what is no letter → its name in the README."""
-QUICK = "20s"
-"""Budget of a table that has no column for it: ``--effort quick``."""
 
 BEGIN, END = "<!-- figures:begin -->", "<!-- figures:end -->"
 
 
 def with_figures(readme: str, benchmarks: str) -> str:
     """``readme`` with its table made anew from the text of docs/benchmarks.md; the fastest of every row is bold."""
-    lines = ["| model | tuned for | " + " | ".join(ENGINES.values()) + " |", "|---|---|" + "---|" * len(ENGINES)]
+    lines = ["| model | seconds of `tune run` | " + " | ".join(ENGINES.values()) + " |", "|---|---|" + "---|" * len(ENGINES)]
     for model in MODELS:
         row = next((row for row in rows(benchmarks) if plain(row["model"]) == plain(model)), None)
         if row is None:
@@ -24,8 +22,7 @@ def with_figures(readme: str, benchmarks: str) -> str:
         times = [row[next(head for head in row if plain(head).startswith(engine))].strip("*") for engine in ENGINES]
         least = min(times, key=float)
         shown = [f"**{time}**" if time == least else time for time in times]
-        budget = row.get("budget", QUICK).replace("s", " s")
-        lines.append(f"| {model} | {budget} | {' | '.join(shown)} |")
+        lines.append(f"| {model} | {row['seconds']} | {' | '.join(shown)} |")
     before, rest = readme.split(BEGIN)
     _, after = rest.split(END)
     return f"{before}{BEGIN}\n" + "\n".join(lines) + f"\n{END}{after}"

@@ -1,4 +1,4 @@
-"""``python -m tests.zoo FOLDER…``: imports every ONNX file of the folders, each in a process of its own; ``--effort``
+"""``python -m tests.zoo MODEL|FOLDER…``: imports ONNX files, each in a process of its own; ``--effort``
 also tunes, verifies and compares it.
 
 Outcomes are appended to a file of JSON lines, so that an interrupted run goes on where it stopped.
@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ COMMAND = "; to tune the rest"
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folders", type=Path, nargs="+")
+    parser.add_argument("models", type=Path, nargs="+", help="files, or folders of them")
     parser.add_argument("--results", type=Path, default=Path("build/zoo.jsonl"))
     parser.add_argument("--page", type=Path, help="write the table here")
     parser.add_argument("--speeds", action="store_true", help="print the table of those that were compared")
@@ -47,7 +48,8 @@ def main() -> None:
     lines = options.results.read_text().splitlines() if options.results.is_file() else []
     known = {data["name"]: Outcome(**data) for data in map(json.loads, lines)}
     began = time.monotonic()
-    for path in sorted(path for folder in options.folders for path in folder.glob("*.onnx")):
+    found = (given.glob("*.onnx") if given.is_dir() else [given] for given in options.models)
+    for path in sorted(chain.from_iterable(found)):
         if path.stem in known or time.monotonic() - began > options.limit_s:
             continue
         outcome = tried(path)

@@ -81,6 +81,16 @@ def test_a_run_ends_when_little_is_left_to_gain() -> None:
     assert sum(job.state.trials for job in jobs.values()) < 200
 
 
+def test_a_run_that_ended_so_ends_at_once_when_it_is_asked_again() -> None:
+    jobs = make_jobs()
+    run(jobs, 200, until=0.5)
+    again = make_jobs()
+    for key, job in again.items():
+        job.resume(job.records([(config, measured) for config, measured in jobs[key].results], 0.1))
+    assert "expected remaining gain" in run(again, 200, until=0.5)
+    assert [job.state.trials for job in again.values()] == [job.state.trials for job in jobs.values()]
+
+
 def test_until_is_a_share() -> None:
     with pytest.raises(UsageError, match="0 or more and below 1"):
         Options(until=1.5)

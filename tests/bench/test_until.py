@@ -25,7 +25,7 @@ def keep(folder: Path, best_s: float) -> None:
     final = replace(timed(2 * PER_RUN - 1, best_s, when=3.0 * PER_RUN), provenance={STAGE: FINAL})
     log.append([found, final])
     log.close()
-    task = {"key": KEY.task, "weight": 1, "bound_us": 1.0}
+    task = {"key": KEY.task, "weight": 1, "bound_us": 500.0}
     for run, start in (("first", 0), ("further", PER_RUN)):
         events = [{"event": "tuning_began", "tasks": [{**task, "trials": start}]}]
         for trials in range(start + 8, start + PER_RUN + 1, 8):

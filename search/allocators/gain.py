@@ -55,10 +55,9 @@ FIRST_FACTOR = 0.65
 
 TRUST = 0.3
 """Expected gain, in ln latency, that weighs as much as the factor of the larger pool. With 0.02 one slot without a gain
-took a pool's factor from 0.65 to 0.02. Where ``--until`` of 5, 3, 2 and 1 % stopped, the realised gain was then in the
-80 % interval in 46, 25, 38 and 42 % of the runs; with 0.3 in 71, 79, 88 and 100 % (``python -m tests.bench.until
---seeds 6``). The allocator is as fast: 3.0 and 2.9 s to within 5 %, 6.4 and 6.6 s to within 2 % (the same models, five
-seeds)."""
+took a pool's factor from 0.65 to 0.02. On recorded models (code dad1b67, six seeds), where ``--until`` of 5, 3, 2 and
+1 % stopped, the realised gain was then in the 80 % interval in 46, 25, 38 and 42 % of the runs; with 0.3 in 71, 79, 88
+and 100 %. The allocator is as fast: 3.0 and 2.9 s to within 5 %, 6.4 and 6.6 s to within 2 % (five seeds)."""
 
 OWN_TRUST = 1.0
 """The same for a single task. Heuristic: gains are so few that one slot without a gain says next to nothing."""

@@ -32,7 +32,8 @@ AHEAD = 128
 
 COMMON_SPREAD = 1.2
 """Standard deviation of ln(truth / expectation) that all tasks share, as the gain model itself may be wrong. With 0.6
-and τ = 3.5, 60 % of realised gains lay in the 80 % interval; with 1.2 and τ = 6, 78 % (docs/dynatune.md)."""
+and τ = 3.5, 60 % of realised gains on recorded models lay in the 80 % interval; with 1.2 and τ = 6, 78 %. Judged on
+other models: docs/dynatune.md."""
 
 LONG_TAU = 6.0
 """τ in trials of the record model over ``AHEAD`` trials; see ``COMMON_SPREAD``. The τ that ranks slots well expects

@@ -54,6 +54,14 @@ def test_pages_say_how_old_their_figures_are() -> None:
     assert not list(unmarked(read_ledger())), "run 'make evidence ACTION=mark'"
 
 
+def test_words_about_the_code_are_no_part_of_it(root: Path) -> None:
+    was = code_digest(("code.py",), root)
+    (root / "code.py").write_text('"""What x is."""\n\nx = 1  # one\n"""Documented."""\n')
+    assert code_digest(("code.py",), root) == was
+    (root / "code.py").write_text("x = 1.0\n")
+    assert code_digest(("code.py",), root) != was
+
+
 def test_a_section_with_a_figure_is_found_and_code_blocks_are_not(root: Path) -> None:
     assert stated(root) == ["docs/speed.md#Speed"]
 

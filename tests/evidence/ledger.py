@@ -13,7 +13,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, fields
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -109,7 +109,7 @@ def code_digest(patterns: Iterable[str], root: Path = ROOT) -> str:
     return sha.hexdigest()[:16]
 
 
-@lru_cache(maxsize=None)
+@cache
 def _meaning(path: Path, changed_ns: int) -> bytes:
     """What a file says to a machine; ``changed_ns`` tells one version from another."""
     del changed_ns

@@ -130,13 +130,20 @@ def page(known: Mapping[str, Outcome]) -> str:
 
 
 def speeds(known: Mapping[str, Outcome]) -> list[str]:
-    """The table of the models that were compared: our latency, and that of the other engines over it."""
+    """The table of the models that were compared: seconds of ``tune run``, our latency, that of the other engines over
+    it, and how many nanoseconds the CPUs were apart before and after the comparison.
+    """
     made = {name: each.tuned for name, each in sorted(known.items()) if each.tuned and each.tuned["speed"]}
     least = [min(each["speed"].values()) for each in made.values()]
-    lines = ["| model | ours ms | over ONNX Runtime | over OpenVINO |", "|---|---|---|---|"]
+    lines = [
+        "| model | run s | ours ms | over ONNX Runtime | over OpenVINO | CPUs apart ns |",
+        "|---|---|---|---|---|---|",
+    ]
     for name, each in made.items():
         cells = [f"{each['speed'][engine]:.2f}" if engine in each["speed"] else "–" for engine in ENGINES]
-        lines.append(f"| {name} | {each['tuned_ms']:.2f} | {' | '.join(cells)} |")
+        apart = ", ".join(f"{ns:.0f}" for ns in each.get("apart_ns") or ())
+        cells = [f"{each['seconds']:.0f}", f"{each['tuned_ms']:.3g}", *cells, apart or "–"]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
     if least:
         mean = math.exp(math.fsum(map(math.log, least)) / len(least))
         ahead = sum(each >= 1 for each in least)

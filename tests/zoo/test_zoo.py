@@ -55,12 +55,14 @@ def test_the_page_counts_and_says_why_a_model_is_not_whole():
 
 def test_the_table_of_speeds_counts_who_is_as_fast_as_the_better_of_both():
     made = {
-        "a": Tuned("instant", True, tuned_ms=2.0, speed={"onnxruntime": 2.0, "openvino": 4.0}),
+        "a": Tuned(
+            "instant", True, "", 7.4, tuned_ms=2.0, speed={"onnxruntime": 2.0, "openvino": 4.0}, apart_ns=[40.2, 190]
+        ),
         "b": Tuned("instant", True, tuned_ms=1.0, speed={"onnxruntime": 0.5}),
         "c": Tuned("instant", True, tuned_ms=1.0, speed={}),
     }
     lines = speeds({name: Outcome(name, "whole", tuned=vars(each)) for name, each in made.items()})
-    assert lines[2:4] == ["| a | 2.00 | 2.00 | 4.00 |", "| b | 1.00 | 0.50 | – |"]
+    assert lines[2:4] == ["| a | 7 | 2 | 2.00 | 4.00 | 40, 190 |", "| b | 0 | 1 | 0.50 | – | – |"]
     assert lines[-1].startswith("1 of 2 are as fast")
     assert "1.00 in the geometric mean" in lines[-1]
 

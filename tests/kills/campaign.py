@@ -261,7 +261,8 @@ class Campaign:
 
     def options(self, trials: int) -> list[str]:
         """Of the command: the run ends after ``trials``, and not by time."""
-        few = ["--trials", str(trials), "--budget", "600m", "--quiet", "--json", "--seed", str(self.rng.randrange(99))]
+        few = ["--trials", str(trials), "--budget", "600m", "--until", "never"]
+        few += ["--quiet", "--json", "--seed", str(self.rng.randrange(99))]
         return ["--out", str(self.out), "--log", self.log, *few]
 
     def kill(self, run: Run, victim: str, phase: str) -> str:

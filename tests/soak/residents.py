@@ -126,7 +126,7 @@ def tune(folder: Path, model: Path, counter: Counter, stopped: threading.Event) 
             (folder / f"{logs}.db").unlink(missing_ok=True)
             trials, logs = MORE, logs + 1
         options = autotune.Options(
-            trials=trials, budget_s=600.0, out=folder / "m.tuned", log=str(folder / f"{logs}.db")
+            trials=trials, budget_s=600.0, until=0.0, out=folder / "m.tuned", log=str(folder / f"{logs}.db")
         )
         try:
             autotune.tune(str(model), options)

@@ -125,7 +125,7 @@ def test_a_browser_draws_it_without_a_complaint(browser, told, tmp_path, width, 
 @pytest.mark.slow
 def test_a_browser_draws_a_run_of_resnet_50(browser, tmp_path):
     out, log, page = (str(tmp_path / name) for name in ("resnet50.tuned", "log.db", "report.html"))
-    few = ["--trials", "120", "--budget", "40s", "--log", log, "--quiet"]
+    few = ["--trials", "120", "--budget", "40s", "--until", "never", "--log", log, "--quiet"]
     assert main(["run", str(cached("resnet50")), "--out", out, *few]) == 0
     assert main(["bench", out, "--model", str(cached("resnet50")), "--rounds", "3", "--quiet"]) == 0
     assert main(["report", out, "--out", page]) == 0

@@ -21,7 +21,7 @@ EFFORTS: Mapping[str, float] = {INSTANT: 0.0, "quick": 20.0, "standard": 120.0, 
 UNTIL: Mapping[str, float] = {INSTANT: 0.0, "quick": 0.02, "standard": 0.02, "full": 0.01}
 """Remaining gain at which a run ends before its budget is spent, as a share of the model's latency, by effort. Of 18
 runs of nine models, what later trials brought was at most 1.7 % of the latency where 2 % stopped, after half of the
-time, and up to 10 % where 3 % did, after two fifths (docs/dynatune.md)."""
+time, and up to 10 % where 3 % did, after two fifths: 2 % was chosen on these runs (docs/dynatune.md)."""
 
 FALLBACKS = ("onnxruntime",)
 """What may run operators that TVM cannot express."""

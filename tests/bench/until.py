@@ -5,7 +5,7 @@ itself and of one that went on to the end of its budget. Both are gone through s
 says after each is compared with what came of the model until the end: the weighted sum over its tasks of the fastest
 config tried, by its last timing, in turn with the other finalists where it was one. So a run is judged at the moment
 when it would stop, for several shares asked, by the expected gain (``mean``) and by the upper end of its interval
-(``high``, as ``--until`` does). Runs whose tasks were done before are counted apart.
+(``high``, as ``--until`` does).
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def _model_s(tasks: Mapping[str, Mapping[str, Any]], trials: Mapping[str, Trials
 
 
 def main() -> None:
-    """Print a line for every rule and share, and one for every model at the share that is the default."""
+    """Print a line for every rule and share."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.until", description=__doc__)
     parser.add_argument("folder", type=Path)
     folder = parser.parse_args().folder

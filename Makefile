@@ -94,7 +94,7 @@ zoo: $(STAMP)  ## fresh exports and trained models of public packages, imported,
 	build/zoo/venv/bin/python -m tests.zoo.exports build/zoo/exports
 	build/zoo/venv/bin/python -m tests.zoo.quantised build/zoo/exports build/zoo/quantised
 	$(BIN)/python -m tests.zoo.shipped build/zoo/trained
-	$(BIN)/python -m tests.zoo build/zoo/exports build/zoo/quantised build/zoo/trained --effort quick --rounds 20 --page docs/zoo.md
+	$(BIN)/python -m tests.zoo build/zoo/exports build/zoo/quantised build/zoo/trained --effort standard --rounds 20 --page docs/zoo.md
 
 bench: $(STAMP)  ## tune, time against ONNX Runtime and OpenVINO (fp32 and its default), and rewrite the table of docs/benchmarks.md
 	$(BIN)/python -m tests.bench $(BENCH) --rounds $(ROUNDS)

@@ -28,6 +28,7 @@ from schedules.templates.common.structure import Anchor, Repack
 from schedules.templates.common.traced import SPACE as TRACED
 from schedules.templates.common.traced import apply_traced
 from schedules.templates.cpu.conv2d import left_out
+from schedules.templates.cpu.recurrent import OP as RECURRENT
 from schedules.templates.cpu.recurrent import SCHEDULED
 from schedules.templates.template import Template
 
@@ -83,7 +84,7 @@ def task_key(func: tirx.PrimFunc) -> str:
 
 
 def is_scheduled(func: tirx.PrimFunc) -> bool:
-    """Whether ``func`` is scheduled by hand, for CPUs: there is nothing to tune in it, and no GPU can run it."""
+    """Whether ``func`` is scheduled by hand, for CPUs: no template but its own can take it, and no GPU run it."""
     return bool(func.attrs and SCHEDULED in func.attrs)
 
 
@@ -105,16 +106,17 @@ def template_name(func: tirx.PrimFunc, target: Target) -> str:
 
 def _unmatched(func: tirx.PrimFunc) -> str:
     """What stands for the template of a function that none matches."""
-    return "recurrent" if is_scheduled(func) else "baseline"
+    return "attention" if is_scheduled(func) else "baseline"
 
 
 def _matched(func: tirx.PrimFunc, target: Target) -> tuple[Template[Any], Anchor] | None:
-    if not is_scheduled(func):
-        for template in template_set(target).templates:
-            anchor = template.match(func)
-            if anchor is not None:
-                # Where there is nothing to compute, no tile has that size.
-                return None if 0 in (*anchor.spatial, *anchor.reduction) else (template, anchor)
+    for template in template_set(target).templates:
+        if is_scheduled(func) and template.name != RECURRENT:
+            continue
+        anchor = template.match(func)
+        if anchor is not None:
+            # Where there is nothing to compute, no tile has that size.
+            return None if 0 in (*anchor.spatial, *anchor.reduction) else (template, anchor)
     return None
 
 

@@ -22,6 +22,34 @@ Array = NDArray[Any]
 Run = Callable[[list[Array]], list[Array]]
 
 
+class CallingThread:
+    """The thread whose request opened a batch, while it waits for a stream to run that batch itself."""
+
+    def __init__(self) -> None:
+        self._offered = threading.Event()
+        self._lock = threading.Lock()
+        self._stream: int | None = None
+        self._left = False
+
+    def offer(self, stream: int) -> bool:
+        """Whether the thread takes ``stream``; else another has to run the batch."""
+        with self._lock:
+            if not self._left:
+                self._stream = stream
+        self._offered.set()
+        return not self._left
+
+    def wait(self) -> None:
+        """Return when a stream was offered."""
+        self._offered.wait()
+
+    def leave(self) -> int | None:
+        """The stream that was offered, if one was; no other is taken from now on."""
+        with self._lock:
+            self._left = self._stream is None
+        return self._stream
+
+
 @dataclass(frozen=True)
 class Member:
     """One request.
@@ -30,12 +58,15 @@ class Member:
         answer: where its outputs go.
         wanted: numbers of the outputs that are asked for; None for all.
         rows: of its arrays, where requests are joined.
+        caller: the thread that waits for its answer and runs the batch if this request opens one; None for a thread
+            of the session's.
     """
 
     arrays: list[Array]
     answer: Future[list[Array]]
     wanted: Sequence[int] | None = None
     rows: int = 0
+    caller: CallingThread | None = None
 
 
 @dataclass

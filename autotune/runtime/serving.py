@@ -24,7 +24,7 @@ from autotune.backends.backend_catalog import backend_of
 from autotune.backends.executor import Streams
 from autotune.host.machine import core_groups, read_host
 from autotune.runtime.artifact_executor import ArtifactExecutor
-from autotune.runtime.batching import Batch, Batcher, Member
+from autotune.runtime.batching import Batch, Batcher, CallingThread, Member
 from autotune.runtime.framed_executor import FramedExecutor
 from autotune.runtime.generation_executor import GenerationExecutor
 from autotune.runtime.inputs import InputCheck
@@ -34,7 +34,7 @@ from autotune.runtime.one_shape_executor import OneShapeExecutor
 from autotune.runtime.segmented_executor import SegmentedExecutor
 from autotune.runtime.serve_options import ServeOptions
 from autotune.runtime.stream_queue import WIDE, StreamQueue
-from schedules.errors import BusyError, UsageError
+from schedules.errors import BusyError, RunError, UsageError
 
 Array = NDArray[Any]
 
@@ -123,12 +123,7 @@ class Serving:
         if self._batcher is None:
             with self.stream(timeout_s) as executor:
                 return executor.run(arrays)
-        request = self.submit(arrays, timeout_s)
-        try:
-            return request.result(timeout_s)
-        except TimeoutError:
-            request.cancel()
-            raise BusyError(f"the request was not answered in {timeout_s:g} s; allow a longer timeout") from None
+        return self._run_joined(arrays, timeout_s)
 
     def step(self, caches: KeyValueCaches, arrays: list[Array], timeout_s: float | None) -> list[Array]:
         """As ``GenerationExecutor.step``, by the calling thread, which waits for a stream and runs on it.
@@ -171,14 +166,7 @@ class Serving:
             BusyError: if the queue was full for ``timeout_s`` seconds.
         """
         request = Request(self._stop)
-        member = Member(arrays, request, wanted)
-        batch = Batch([member]) if self._batcher is None else self._batcher.join(member)
-        if batch is not None:
-            try:
-                self._queue.submit(partial(self._start, batch), timeout_s)
-            except BusyError as error:
-                self._refuse(batch, error)
-                raise
+        self._enter(Member(arrays, request, wanted), timeout_s)
         return request
 
     def cancel(self) -> None:
@@ -186,8 +174,56 @@ class Serving:
         for executor in self._executors.values():
             executor.cancel()
 
+    def _run_joined(self, arrays: list[Array], timeout_s: float | None) -> list[Array]:
+        """As ``run``, where requests are joined: the thread that opens a batch runs it, unless it may not take long."""
+        request = Request(self._stop)
+        caller = CallingThread() if timeout_s is None else None
+        batch = self._enter(Member(arrays, request, caller=caller), timeout_s)
+        if batch is not None and caller is not None:
+            self._run_opened(batch, caller)
+        try:
+            return request.result(timeout_s)
+        except TimeoutError:
+            request.cancel()
+            raise BusyError(f"the request was not answered in {timeout_s:g} s; allow a longer timeout") from None
+
+    def _run_opened(self, batch: Batch, caller: CallingThread) -> None:
+        """Run ``batch`` in this thread, which opened it."""
+        try:
+            caller.wait()
+        finally:  # after Ctrl-C too: a stream that was taken is used and given back
+            stream = caller.leave()
+            if stream is not None:
+                done: Future[list[list[Array]]] = Future()
+                try:
+                    done.set_result(self._made(batch, stream))
+                except BaseException as error:  # every member raises it, but for Ctrl-C, which is this thread's
+                    told = error if isinstance(error, Exception) else RunError("the run was interrupted")
+                    done.set_exception(told)
+                    if told is not error:
+                        raise
+                finally:
+                    self._finish(batch, stream, done)
+
+    def _enter(self, member: Member, timeout_s: float | None) -> Batch | None:
+        """The batch of ``member`` if that opens one, which then waits for a stream.
+
+        Raises:
+            BusyError: if the queue was full for ``timeout_s`` seconds.
+        """
+        batch = Batch([member]) if self._batcher is None else self._batcher.join(member)
+        if batch is not None:
+            try:
+                self._queue.submit(partial(self._start, batch), timeout_s)
+            except BusyError as error:
+                self._refuse(batch, error)
+                raise
+        return batch
+
     def _start(self, batch: Batch, stream: int) -> None:
-        self._pool.submit(self._made, batch, stream).add_done_callback(partial(self._finish, batch, stream))
+        caller = batch.members[0].caller
+        if caller is None or not caller.offer(stream):
+            self._pool.submit(self._made, batch, stream).add_done_callback(partial(self._finish, batch, stream))
 
     def _made(self, batch: Batch, stream: int) -> list[list[Array]]:
         """The outputs of every member of ``batch``."""

@@ -24,6 +24,7 @@ from tests.schedules_tests.programs import (
     straddling_case,
     taps_case,
 )
+from tests.schedules_tests.recurrent_cases import RECURRENT
 
 op = relax.op
 
@@ -242,4 +243,4 @@ GENERIC = (
     relax_case("generic_sum_all", "generic", lambda x: op.sum(x), [(36, 34)], lambda x: np.asarray(x.sum())),
 )
 
-CASES: tuple[Case, ...] = (*CONVOLUTIONS, *PRODUCTS, *DOTS, *TAPS, *LOW_BITS, *ROWS, *CHAINS, *GENERIC)
+CASES: tuple[Case, ...] = (*CONVOLUTIONS, *PRODUCTS, *DOTS, *TAPS, *LOW_BITS, *ROWS, *CHAINS, *GENERIC, *RECURRENT)

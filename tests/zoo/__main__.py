@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
+import statistics
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -28,13 +28,20 @@ LIMIT_S = 600.0
 COMMAND = "; to tune the rest"
 """Where the command begins that a refusal ends with."""
 
+COLUMNS = (
+    *("model", "nodes", "MB", "outcome", "import s", "peak MB", "run s", "ours ms"),
+    *("over ONNX Runtime", "over OpenVINO", "CPUs apart"),
+)
+
+LARGE_MS = 0.2
+"""Milliseconds of an inference from which models have a mean of their own: below it the call itself counts."""
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("models", type=Path, nargs="+", help="files, or folders of them")
     parser.add_argument("--results", type=Path, default=Path("build/zoo.jsonl"))
     parser.add_argument("--page", type=Path, help="write the table here")
-    parser.add_argument("--speeds", action="store_true", help="print the table of those that were compared")
     parser.add_argument("--effort", help="tune with this effort; without it models are only imported")
     parser.add_argument(
         "--rounds", type=int, default=0, help="compare with ONNX Runtime and OpenVINO in so many rounds"
@@ -62,8 +69,6 @@ def main() -> None:
             stream.write(json.dumps(vars(outcome)) + "\n")
         print(f"{outcome.kind:8} {outcome.seconds:6.1f} s {outcome.name} {outcome.message[:200]}", flush=True)
     print(dict(Counter(outcome.kind for outcome in known.values())))
-    if options.speeds:
-        print("\n".join(speeds(known)))
     if options.page:
         options.page.write_text(page(known))
 
@@ -86,30 +91,31 @@ def page(known: Mapping[str, Outcome]) -> str:
     outcomes = sorted(known.values(), key=lambda outcome: outcome.name)
     counts = Counter(outcome.kind for outcome in outcomes)
     made = [outcome.tuned for outcome in outcomes if outcome.tuned]
+    efforts = ", ".join(sorted({f"`--effort {each['effort']}`" for each in made}))
     right, compared = sum(each["right"] for each in made), sum(bool(each["speed"]) for each in made)
-    counted = f"Of {len(made)} that were tuned, {right} are right, and {compared} were compared."
     lines = [
         "# Models that people have",
         "",
         "Fresh exports with random weights (`tests/zoo/exports.py`: PyTorch's TorchScript exporter, `.ts`, its newer",
         "one, `.dyn`, and skl2onnx), some of them as ONNX Runtime's quantisers and optimiser leave them",
-        "(`tests/zoo/quantised.py`), and trained models of public packages (`tests/zoo/shipped.py`), each imported in",
-        "a process of its own, as `tune tasks` does, then tuned by `tune run --effort` as the column says and",
-        "verified; `--rounds` also compares it with ONNX Runtime and OpenVINO. Made by `python -m tests.zoo`, as",
+        "(`tests/zoo/quantised.py`), and trained models of public packages (`tests/zoo/shipped.py`). Each is imported",
+        "in a process of its own, as `tune tasks` does, tuned and verified by `tune run` with an empty log, and run in",
+        "turn with ONNX Runtime and OpenVINO, in fp32 (or int8), on the same threads. Made by `python -m tests.zoo`, as",
         "`make zoo` does.",
         "",
         "| models | imported whole | with `--fallback onnxruntime` | refused | crash or hang |",
         "|---|---|---|---|---|",
         f"| {len(outcomes)} | {counts['whole']} | {counts['fallback']} | {counts['refused']} | {counts['crash']} |",
         "",
-        "Seconds run from the start of the process to the tasks, or to the refusal of the whole, while the machine may",
-        "do other work; memory is that of the larger of the two processes that import. Open shapes were those of the",
-        "command that the refusal suggests.",
+        f"Of {len(made)} that were tuned ({efforts}), {right} are right, and {compared} were compared. {ahead(made)}",
         "",
-        counted,
+        "*Import s*: from the start of the process to the tasks, or to the refusal of the whole. *Peak MB*: of the",
+        "larger of the two processes that import. Open shapes were those of the command that the refusal suggests. *Run",
+        "s*: the whole command `tune run`. *CPUs apart*: nanoseconds that a cache line took from one CPU to the other before",
+        "and after the comparison ([why](measuring.md#cores-that-are-near-or-far)).",
         "",
-        "| model | nodes | MB | outcome | seconds | peak MB | effort | right | tuning s | over the better of both |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        f"| {' | '.join(COLUMNS)} |",
+        "|---" * len(COLUMNS) + "|",
     ]
     lines += [
         f"| {each.name} | {each.nodes} | {each.megabytes} | {each.kind} | {each.seconds} | {each.peak_mb:.0f} |"
@@ -129,36 +135,29 @@ def page(known: Mapping[str, Outcome]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def speeds(known: Mapping[str, Outcome]) -> list[str]:
-    """The table of the models that were compared: seconds of ``tune run``, our latency, that of the other engines over
-    it, and how many nanoseconds the CPUs were apart before and after the comparison.
-    """
-    made = {name: each.tuned for name, each in sorted(known.items()) if each.tuned and each.tuned["speed"]}
-    least = [min(each["speed"].values()) for each in made.values()]
-    lines = [
-        "| model | run s | ours ms | over ONNX Runtime | over OpenVINO | CPUs apart ns |",
-        "|---|---|---|---|---|---|",
-    ]
-    for name, each in made.items():
-        cells = [f"{each['speed'][engine]:.2f}" if engine in each["speed"] else "–" for engine in ENGINES]
-        apart = ", ".join(f"{ns:.0f}" for ns in each.get("apart_ns") or ())
-        cells = [f"{each['seconds']:.0f}", f"{each['tuned_ms']:.3g}", *cells, apart or "–"]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    if least:
-        mean = math.exp(math.fsum(map(math.log, least)) / len(least))
-        ahead = sum(each >= 1 for each in least)
-        lines += [
-            "",
-            f"{ahead} of {len(least)} are as fast as the better of both; over it {mean:.2f} in the geometric mean.",
-        ]
-    return lines
+def ahead(made: Iterable[Mapping[str, Any]]) -> str:
+    """How many of what was tuned are as fast as the better of the other engines, and the geometric means over it."""
+    least = [(min(each["speed"].values()), each["tuned_ms"]) for each in made if each["speed"]]
+    if not least:
+        return ""
+    large = [speed for speed, ms in least if ms >= LARGE_MS]
+    words = (
+        f"{sum(speed >= 1 for speed, _ in least)} of {len(least)} are as fast as the better of both; over it"
+        f" {statistics.geometric_mean(speed for speed, _ in least):.2f} in the geometric mean"
+    )
+    if large:
+        mean = statistics.geometric_mean(large)
+        words += f", and {mean:.2f} of the {len(large)} that take {LARGE_MS} ms and more"
+    return words + "."
 
 
 def _tuned_cells(made: Mapping[str, Any] | None) -> list[str]:
-    if not made:
-        return ["–"] * 4
-    speed = min((made["speed"] or {}).values(), default=None)
-    return [made["effort"], "yes" if made["right"] else "no", str(made["seconds"]), f"{speed:.2f}" if speed else "–"]
+    if not made or not made["right"]:
+        return ["–"] * 5
+    speed = made["speed"] or {}
+    over = [f"{speed[engine]:.2f}" if engine in speed else "–" for engine in ENGINES]
+    apart = ", ".join(f"{ns:.0f}" for ns in made.get("apart_ns") or ())
+    return [f"{made['seconds']:.0f}", f"{made['tuned_ms']:.3g}", *over, apart or "–"]
 
 
 if __name__ == "__main__":

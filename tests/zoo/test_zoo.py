@@ -4,7 +4,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from tests.autotune_tests.tiny import save_tiny
-from tests.zoo.__main__ import page, speeds, tried
+from tests.zoo.__main__ import ahead, page, tried
 from tests.zoo.exports import exports
 from tests.zoo.quantised import CONVERTERS, WANTED
 from tests.zoo.trial import Outcome, parsed, suggested
@@ -34,8 +34,8 @@ def test_a_model_is_tuned_and_verified_by_the_commands(tmp_path):
     assert made.right
     assert made.tuned_ms > 0
     text = page({"a": Outcome("a", "whole", tuned=vars(made))})
-    assert "Of 1 that were tuned, 1 are right, and 0 were compared." in text
-    assert f"| instant | yes | {made.seconds} | – |" in text
+    assert "Of 1 that were tuned (`--effort instant`), 1 are right, and 0 were compared." in text
+    assert f"| {made.seconds:.0f} | {made.tuned_ms:.3g} | – | – | – |" in text
 
 
 def test_a_model_that_cannot_be_tuned_says_why(tmp_path):
@@ -53,18 +53,19 @@ def test_the_page_counts_and_says_why_a_model_is_not_whole():
     assert "- **b**: operator X is not supported" in text
 
 
-def test_the_table_of_speeds_counts_who_is_as_fast_as_the_better_of_both():
+def test_the_page_counts_who_is_as_fast_as_the_better_of_both():
+    both = {"onnxruntime": 2.0, "openvino": 4.0}
     made = {
-        "a": Tuned(
-            "instant", True, "", 7.4, tuned_ms=2.0, speed={"onnxruntime": 2.0, "openvino": 4.0}, apart_ns=[40.2, 190]
-        ),
-        "b": Tuned("instant", True, tuned_ms=1.0, speed={"onnxruntime": 0.5}),
+        "a": Tuned("instant", True, "", 7.4, tuned_ms=2.0, speed=both, apart_ns=[40.2, 190]),
+        "b": Tuned("instant", True, tuned_ms=0.1, speed={"onnxruntime": 0.5}),
         "c": Tuned("instant", True, tuned_ms=1.0, speed={}),
     }
-    lines = speeds({name: Outcome(name, "whole", tuned=vars(each)) for name, each in made.items()})
-    assert lines[2:4] == ["| a | 7 | 2 | 2.00 | 4.00 | 40, 190 |", "| b | 0 | 1 | 0.50 | – | – |"]
-    assert lines[-1].startswith("1 of 2 are as fast")
-    assert "1.00 in the geometric mean" in lines[-1]
+    text = page({name: Outcome(name, "whole", tuned=vars(each)) for name, each in made.items()})
+    assert "| 7 | 2 | 2.00 | 4.00 | 40, 190 |" in text
+    assert "| 0 | 0.1 | 0.50 | – | – |" in text
+    words = "1 of 2 are as fast as the better of both; over it 1.00 in the geometric mean"
+    assert f"{words}, and 2.00 of the 1 that take 0.2 ms and more." in text
+    assert ahead([]) == ""
 
 
 def test_every_export_has_a_name_of_its_own():

@@ -11,6 +11,7 @@ from schedules.templates.cpu.elementwise import ElementwiseTemplate
 from schedules.templates.cpu.generic import GenericTemplate
 from schedules.templates.cpu.matmul import MatmulTemplate
 from schedules.templates.cpu.pooling import PoolTemplate
+from schedules.templates.cpu.recurrent import RecurrentTemplate
 from schedules.templates.cpu.rows import RowsTemplate
 from schedules.templates.instructions.dots import byte_form
 from schedules.templates.instructions.llvm_target import llvm_target
@@ -21,6 +22,7 @@ from schedules.templates.template import TemplateSet, unchanged
 CPU_TEMPLATES = TemplateSet(
     kind="llvm",
     templates=(
+        RecurrentTemplate(),
         Conv2dTemplate(),
         DepthwiseTemplate(),
         MatmulTemplate(),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from autotune.interface import Interface, OpenSpec
-from autotune.runtime.batching import Batch, Batcher, Member
+from autotune.runtime.batching import Batch, Batcher, CallingThread, Member
 
 INTERFACE = Interface(
     (OpenSpec("rows", ("batch", 3), "float32"), OpenSpec("mask", ("time", "batch"), "float32")),
@@ -155,3 +155,14 @@ def test_many_threads_join_and_nothing_is_lost_or_doubled():
         assert np.array_equal(request.answer.result(30)[0], 2 * request.arrays[0])
     for runner in runners:
         runner.join(30)
+
+
+def test_a_calling_thread_takes_one_stream_while_it_waits():
+    caller = CallingThread()
+    assert caller.offer(3)
+    caller.wait()
+    assert caller.leave() == 3
+    gone = CallingThread()
+    assert gone.leave() is None
+    assert not gone.offer(3)
+    assert gone.leave() is None

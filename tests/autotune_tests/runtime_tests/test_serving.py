@@ -175,6 +175,71 @@ def test_a_batch_that_is_not_answered_in_time(tmp_path, measurer):
     executor.go.set()
 
 
+def joined_on(tmp_path, measurer, executor):
+    """A serving of one stream, ``executor``, that joins up to eight rows."""
+    serving = Serving(two_batches(tmp_path, measurer).artifact, None, ServeOptions(max_batch=8, max_wait_s=0.0))
+    serving._executors = {0: executor}
+    return serving
+
+
+class Rows(Slow):
+    """As ``Slow``, for several rows; notes the threads that run it.
+
+    Attributes:
+        error: raised by the next run.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.threads, self.error = [], None
+
+    def run(self, arrays):
+        self.threads.append(threading.current_thread())
+        self.entered.set()
+        self.go.wait()
+        if self.error is not None:
+            raise self.error
+        return [array.copy() for array in arrays]
+
+
+def test_whoever_opens_a_batch_by_run_runs_it_and_answers_the_others(tmp_path, measurer):
+    executor = Rows()
+    serving = joined_on(tmp_path, measurer, executor)
+    first = serving.submit([np.float32([[0]])], None)  # keeps the stream
+    assert executor.entered.wait(5)
+    answers = {}
+
+    def call(number):
+        answers[number] = serving.run([np.float32([[number]])], None)
+
+    callers = [threading.Thread(target=call, args=(number,)) for number in (1, 2)]
+    for caller in callers:
+        caller.start()
+    while sum(len(batch.members) for batch in serving._batcher._open.values()) < 2:
+        time.sleep(1e-3)
+    executor.go.set()
+    for caller in callers:
+        caller.join(5)
+    assert first.result(5)[0] == 0
+    assert {number: float(made[0][0, 0]) for number, made in answers.items()} == {1: 1.0, 2: 2.0}
+    assert executor.threads[0] not in callers
+    assert executor.threads[1:] in ([callers[0]], [callers[1]])
+
+
+def test_ctrl_c_in_the_thread_that_runs_a_batch_leaves_the_stream_free(tmp_path, measurer):
+    executor = Rows()
+    executor.error = KeyboardInterrupt()
+    serving = joined_on(tmp_path, measurer, executor)
+    executor.go.set()
+    with pytest.raises(KeyboardInterrupt):
+        serving.run([np.float32([[1]])], None)
+    executor.error = RunError("no")
+    with pytest.raises(RunError, match="no"):
+        serving.run([np.float32([[1]])], None)
+    executor.error = None
+    assert serving.run([np.float32([[3]])], None)[0] == 3
+
+
 def test_one_set_of_shapes_is_not_joined(tiny_built):
     with pytest.raises(UsageError, match=r"max_batch is 8, but .* has no open batch whose rows are independent; tune"):
         Serving(tiny_built.artifact, None, ServeOptions(max_batch=8))

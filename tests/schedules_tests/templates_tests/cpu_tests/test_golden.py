@@ -24,6 +24,7 @@ GOLDEN = {
     "elementwise": "elementwise_chain",
     "rows": "rows_layer_norm",
     "generic": "generic_matmul",
+    "recurrent": "recurrent_lstm",
 }
 
 

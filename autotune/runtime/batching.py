@@ -28,14 +28,14 @@ class CallingThread:
     def __init__(self) -> None:
         self._offered = threading.Event()
         self._lock = threading.Lock()
-        self._stream: int | None = None
+        self._turn: tuple[Batch, int] | None = None
         self._left = False
 
-    def offer(self, stream: int) -> bool:
-        """Whether the thread takes ``stream``; else another has to run the batch."""
+    def offer(self, batch: Batch, stream: int) -> bool:
+        """Whether the thread runs ``batch`` on ``stream``; else another has to."""
         with self._lock:
             if not self._left:
-                self._stream = stream
+                self._turn = batch, stream
         self._offered.set()
         return not self._left
 
@@ -43,11 +43,11 @@ class CallingThread:
         """Return when a stream was offered."""
         self._offered.wait()
 
-    def leave(self) -> int | None:
-        """The stream that was offered, if one was; no other is taken from now on."""
+    def leave(self) -> tuple[Batch, int] | None:
+        """The batch and the stream that were offered, if they were; nothing is taken from now on."""
         with self._lock:
-            self._left = self._stream is None
-        return self._stream
+            self._left = self._turn is None
+        return self._turn
 
 
 @dataclass(frozen=True)

@@ -178,35 +178,35 @@ class Serving:
         """As ``run``, where requests are joined: the thread that opens a batch runs it, unless it may not take long."""
         request = Request(self._stop)
         caller = CallingThread() if timeout_s is None else None
-        batch = self._enter(Member(arrays, request, caller=caller), timeout_s)
-        if batch is not None and caller is not None:
-            self._run_opened(batch, caller)
+        try:
+            opened = self._enter(Member(arrays, request, caller=caller), timeout_s)
+            if opened and caller is not None:
+                caller.wait()
+        finally:  # after Ctrl-C too: a stream that was taken is used and given back
+            turn = None if caller is None else caller.leave()
+            if turn is not None:
+                self._run_here(*turn)
         try:
             return request.result(timeout_s)
         except TimeoutError:
             request.cancel()
             raise BusyError(f"the request was not answered in {timeout_s:g} s; allow a longer timeout") from None
 
-    def _run_opened(self, batch: Batch, caller: CallingThread) -> None:
+    def _run_here(self, batch: Batch, stream: int) -> None:
         """Run ``batch`` in this thread, which opened it."""
+        done: Future[list[list[Array]]] = Future()
         try:
-            caller.wait()
-        finally:  # after Ctrl-C too: a stream that was taken is used and given back
-            stream = caller.leave()
-            if stream is not None:
-                done: Future[list[list[Array]]] = Future()
-                try:
-                    done.set_result(self._made(batch, stream))
-                except BaseException as error:  # every member raises it, but for Ctrl-C, which is this thread's
-                    told = error if isinstance(error, Exception) else RunError("the run was interrupted")
-                    done.set_exception(told)
-                    if told is not error:
-                        raise
-                finally:
-                    self._finish(batch, stream, done)
+            done.set_result(self._made(batch, stream))
+        except BaseException as error:  # every member raises it, but for Ctrl-C, which is this thread's
+            told = error if isinstance(error, Exception) else RunError("the run was interrupted")
+            done.set_exception(told)
+            if told is not error:
+                raise
+        finally:
+            self._finish(batch, stream, done)
 
-    def _enter(self, member: Member, timeout_s: float | None) -> Batch | None:
-        """The batch of ``member`` if that opens one, which then waits for a stream.
+    def _enter(self, member: Member, timeout_s: float | None) -> bool:
+        """Whether ``member`` opens a batch, which then waits for a stream; else it joins one.
 
         Raises:
             BusyError: if the queue was full for ``timeout_s`` seconds.
@@ -218,11 +218,11 @@ class Serving:
             except BusyError as error:
                 self._refuse(batch, error)
                 raise
-        return batch
+        return batch is not None
 
     def _start(self, batch: Batch, stream: int) -> None:
         caller = batch.members[0].caller
-        if caller is None or not caller.offer(stream):
+        if caller is None or not caller.offer(batch, stream):
             self._pool.submit(self._made, batch, stream).add_done_callback(partial(self._finish, batch, stream))
 
     def _made(self, batch: Batch, stream: int) -> list[list[Array]]:

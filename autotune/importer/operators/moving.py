@@ -275,8 +275,48 @@ def max_unpool(node: Node, e: Emit) -> list[str] | None:
     return [x]
 
 
+OWN_PHASE = 16
+"""Channels of the result from which the places within a step are convolutions of their own where they have different
+numbers of terms: fewer do not fill a vector."""
+
+
+def _phases_as_one(node: Node, e: Emit, steps: list[int], terms: list[int], pads: list[int]) -> str:
+    """All places within a step by one convolution of ``terms``, side by side as channels; what is missing is zeros."""
+    (channels, outputs), kernel, rank = node.shape(1)[:2], node.shape(1)[2:], len(steps)
+    weight, phases = node.input(1), int(np.prod(steps))
+    missing = [t * s - k for t, s, k in zip(terms, steps, kernel, strict=True)]
+    if any(missing):
+        weight = e.op("Pad", weight, e.ints(*[0] * (rank + 4), *missing))
+    weight = e.reshape(weight, channels, outputs, *(part for t, s in zip(terms, steps, strict=True) for part in (t, s)))
+    for axis, count in enumerate(terms):
+        if count > 1:
+            weight = e.slice(weight, 2 + 2 * axis, count - 1, -count - 1, -1)
+    weight = e.transpose(weight, *range(3, 3 + 2 * rank, 2), 1, 0, *range(2, 2 + 2 * rank, 2))
+    weight = e.reshape(weight, phases * outputs, channels, *terms)
+    bias = [e.concat([node.input(2)] * phases, 0)] if node.input(2) else []
+    return e.op("Conv", node.input(0), weight, *bias, kernel_shape=terms, pads=pads)
+
+
+def _phases_apart(node: Node, e: Emit, steps: list[int], after: list[int]) -> str:
+    """Each place within a step by a convolution of the terms that it has: a kernel of 3 × 3 in steps of 2 has 9 in all,
+    where one convolution for the four places would compute 16.
+    """
+    kernel = node.shape(1)[2:]
+    bias = [node.input(2)] if node.input(2) else []
+    made = []
+    for place in np.ndindex(*steps):
+        terms = [-(-(k - i) // s) for k, i, s in zip(kernel, place, steps, strict=True)]
+        weight = node.input(1)
+        for axis, (i, s, count) in enumerate(zip(place, steps, terms, strict=True)):
+            weight = e.slice(weight, 2 + axis, i + s * (count - 1), -kernel[axis] - 1, -s)
+        weight = e.transpose(weight, 1, 0, *range(2, 2 + len(steps)))
+        pads = [*(count - 1 for count in terms), *after]
+        made.append(e.op("Conv", node.input(0), weight, *bias, kernel_shape=terms, pads=pads))
+    return e.concat(made, 1)
+
+
 def _by_phases(node: Node, e: Emit) -> list[str] | None:
-    """A convolution with an output for every place within a step, the places side by side (Shi et al., CVPR 2016).
+    """Convolutions with an output for every place within a step, the places side by side (Shi et al., CVPR 2016).
 
     With step s, T = ⌈k / s⌉ terms and q + before = s·m + i, y[o, q] = Σ_c,t x[c, m − t] · weight[c, o, s·t + i].
     """
@@ -299,21 +339,12 @@ def _by_phases(node: Node, e: Emit) -> list[str] | None:
     read += [m - n + 1 for m, n in zip(last, data, strict=True)]
     if min(read) < 0 or min(sizes) < 1:
         return None
-    channels, outputs = node.shape(1)[:2]
-    weight, phases = node.input(1), int(np.prod(steps))
-    whole = [t * s for t, s in zip(terms, steps, strict=True)]
-    if whole != list(kernel):
-        missing = [w - k for w, k in zip(whole, kernel, strict=True)]
-        weight = e.op("Pad", weight, e.ints(*[0] * (rank + 4), *missing))
-    split = [part for t, s in zip(terms, steps, strict=True) for part in (t, s)]
-    weight = e.reshape(weight, channels, outputs, *split)
-    for axis, count in enumerate(terms):
-        if count > 1:
-            weight = e.slice(weight, 2 + 2 * axis, count - 1, -count - 1, -1)
-    weight = e.transpose(weight, *range(3, 3 + 2 * rank, 2), 1, 0, *range(2, 2 + 2 * rank, 2))
-    weight = e.reshape(weight, phases * outputs, channels, *terms)
-    bias = [e.concat([node.input(2)] * phases, 0)] if node.input(2) else []
-    made = e.op("Conv", node.input(0), weight, *bias, kernel_shape=terms, pads=read)
+    outputs, phases = node.shape(1)[1], int(np.prod(steps))
+    even = [t * s for t, s in zip(terms, steps, strict=True)] == list(kernel)
+    if even or outputs < OWN_PHASE or any(k < s for k, s in zip(kernel, steps, strict=True)) or any(first):
+        made = _phases_as_one(node, e, steps, terms, read)
+    else:
+        made = _phases_apart(node, e, steps, read[rank:])
     counts = [m - f + 1 for m, f in zip(last, first, strict=True)]
     if phases > 1:
         made = e.reshape(made, -1, *steps, outputs, *counts)

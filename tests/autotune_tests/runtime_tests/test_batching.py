@@ -157,12 +157,12 @@ def test_many_threads_join_and_nothing_is_lost_or_doubled():
         runner.join(30)
 
 
-def test_a_calling_thread_takes_one_stream_while_it_waits():
-    caller = CallingThread()
-    assert caller.offer(3)
+def test_a_calling_thread_takes_one_batch_while_it_waits():
+    caller, batch = CallingThread(), Batch()
+    assert caller.offer(batch, 3)
     caller.wait()
-    assert caller.leave() == 3
+    assert caller.leave() == (batch, 3)
     gone = CallingThread()
     assert gone.leave() is None
-    assert not gone.offer(3)
+    assert not gone.offer(batch, 3)
     assert gone.leave() is None

@@ -79,7 +79,7 @@ def matmul_integer(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any]
     data, zero = _of_type(bb, _wanted(attrs), data, zero)
     form = _Weight.of(weight, _array(right_zero), 1)
     product = bb.emit(relax.op.matmul(data, relax.const(form.values), out_dtype="int32"))
-    sums = form.values.astype(np.int64).sum(0)
+    sums = form.values.sum(0, dtype=np.int64)
     if form.zero.any():
         product = _less(bb, product, form.zero, relax.op.sum(relax.op.astype(data, "int32"), [-1], keepdims=True))
         sums = sums - len(weight) * form.zero
@@ -111,7 +111,7 @@ def conv_integer(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], 
     geometry = _Geometry(geometry.strides, padding, geometry.dilation)
     form = _Weight.of(weight, _array(right_zero), 0)
     product = bb.emit(_convolved(data, relax.const(form.values), geometry, groups))
-    sums = form.values.astype(np.int64).sum(tuple(range(1, rank + 2)))
+    sums = form.values.sum(tuple(range(1, rank + 2)), dtype=np.int64)
     if form.zero.any():
         ones = relax.const(np.ones((groups, *kernel[1:]), np.int8))
         windows = bb.emit(_convolved(data, ones, geometry, groups))
@@ -141,11 +141,11 @@ class _Weight:
         given = np.zeros(1, np.int64) if zero is None else zero.reshape(-1).astype(np.int64)
         own = np.broadcast_to(given, filters)
         along = own.reshape([-1 if place == axis else 1 for place in range(weight.ndim)])
-        centred = weight.astype(np.int32) - along.astype(np.int32)
+        centred = weight.astype(np.int16) - along.astype(np.int16)
         if not centred.size or (centred.min() >= -OFFSET and centred.max() < OFFSET):
             return cls(centred.astype(np.int8), np.zeros(filters, np.int64))
         if weight.dtype == np.uint8:
-            return cls((weight.astype(np.int32) - OFFSET).astype(np.int8), own - OFFSET)
+            return cls((weight.astype(np.int16) - OFFSET).astype(np.int8), own - OFFSET)
         return cls(weight, own)
 
 

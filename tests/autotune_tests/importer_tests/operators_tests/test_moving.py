@@ -1,5 +1,7 @@
 """Pads, splits and windows: elements move to places that constants decide."""
 
+import math
+
 import numpy as np
 import onnx
 import pytest
@@ -86,6 +88,22 @@ def transposed(folder, shape, weight, attributes, bias=True):
 def test_transposed_convolutions_are_convolutions(tmp_path, name, bias):
     found = transposed(tmp_path, *TRANSPOSED[name], bias)
     assert found["Conv"] == 1
+    assert "ConvTranspose" not in found
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(
+    ("shape", "weight", "attributes"),
+    [
+        ((1, 3, 5, 4), (3, 16, 3, 3), {"strides": [2, 2], "pads": [1, 1, 1, 1], "output_padding": [1, 1]}),
+        ((2, 3, 5, 4), (3, 17, 3, 5), {"strides": [2, 3]}),
+        ((2, 4, 20), (4, 16, 5), {"strides": [2], "pads": [1, 0]}),
+    ],
+    ids=["decoder", "unlike steps", "signal"],
+)
+def test_places_of_unlike_terms_are_convolutions_of_their_own(tmp_path, shape, weight, attributes, bias):
+    found = transposed(tmp_path, shape, weight, attributes, bias)
+    assert found["Conv"] == math.prod(attributes["strides"])
     assert "ConvTranspose" not in found
 
 

@@ -175,7 +175,9 @@ class Serving:
             executor.cancel()
 
     def _run_joined(self, arrays: list[Array], timeout_s: float | None) -> list[Array]:
-        """As ``run``, where requests are joined: the thread that opens a batch runs it, unless it may not take long."""
+        """As ``run``, where requests are joined: the thread that opens a batch runs it; with a time limit, which a run
+        could exceed, a thread of the session's does.
+        """
         request = Request(self._stop)
         caller = CallingThread() if timeout_s is None else None
         try:

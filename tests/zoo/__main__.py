@@ -33,6 +33,9 @@ COLUMNS = (
     *("over ONNX Runtime", "over OpenVINO", "CPUs apart"),
 )
 
+END = "<!-- zoo:end -->"
+"""Ends what is made of a page; what stands behind it is kept."""
+
 LARGE_MS = 0.2
 """Milliseconds of an inference from which models have a mean of their own: below it the call itself counts."""
 
@@ -41,7 +44,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("models", type=Path, nargs="+", help="files, or folders of them")
     parser.add_argument("--results", type=Path, default=Path("build/zoo.jsonl"))
-    parser.add_argument("--page", type=Path, help="write the table here")
+    parser.add_argument("--page", type=Path, help="write the table here; what stands behind its end mark is kept")
     parser.add_argument("--effort", help="tune with this effort; without it models are only imported")
     parser.add_argument(
         "--rounds", type=int, default=0, help="compare with ONNX Runtime and OpenVINO in so many rounds"
@@ -70,7 +73,8 @@ def main() -> None:
         print(f"{outcome.kind:8} {outcome.seconds:6.1f} s {outcome.name} {outcome.message[:200]}", flush=True)
     print(dict(Counter(outcome.kind for outcome in known.values())))
     if options.page:
-        options.page.write_text(page(known))
+        kept = options.page.read_text().partition(END)[2] if options.page.is_file() else ""
+        options.page.write_text(page(known) + END + (kept or "\n"))
 
 
 def tried(path: Path) -> Outcome:

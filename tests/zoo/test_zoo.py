@@ -1,10 +1,12 @@
 """What the zoo says of a model, without the models."""
 
+import json
+
 import onnx
 from onnx import TensorProto, helper
 
 from tests.autotune_tests.tiny import save_tiny
-from tests.zoo.__main__ import ahead, page, tried
+from tests.zoo.__main__ import END, ahead, main, page, tried
 from tests.zoo.exports import exports
 from tests.zoo.quantised import CONVERTERS, WANTED
 from tests.zoo.trial import Outcome, parsed, suggested
@@ -66,6 +68,18 @@ def test_the_page_counts_who_is_as_fast_as_the_better_of_both():
     words = "1 of 2 are as fast as the better of both; over it 1.00 in the geometric mean"
     assert f"{words}, and 2.00 of the 1 that take 0.2 ms and more." in text
     assert ahead([]) == ""
+
+
+def test_what_was_written_behind_the_table_is_kept(tmp_path, monkeypatch):
+    path, results = tmp_path / "page.md", tmp_path / "results.jsonl"
+    path.write_text(f"old\n{END}\n\n## By hand\n")
+    results.write_text(json.dumps(vars(Outcome("a", "whole", nodes=3))) + "\n")
+    monkeypatch.setattr("sys.argv", ["zoo", str(tmp_path), "--results", str(results), "--page", str(path)])
+    main()
+    text = path.read_text()
+    assert "| a | 3 |" in text
+    assert "old" not in text
+    assert text.endswith(f"|\n{END}\n\n## By hand\n")
 
 
 def test_every_export_has_a_name_of_its_own():

@@ -340,6 +340,7 @@ def _by_phases(node: Node, e: Emit) -> list[str] | None:
     if min(read) < 0 or min(sizes) < 1:
         return None
     outputs, phases = node.shape(1)[1], int(np.prod(steps))
+    # Apart, none of them may begin behind the start of the data: that would be a negative padding.
     even = [t * s for t, s in zip(terms, steps, strict=True)] == list(kernel)
     if even or outputs < OWN_PHASE or any(k < s for k, s in zip(kernel, steps, strict=True)) or any(first):
         made = _phases_as_one(node, e, steps, terms, read)

@@ -16,6 +16,7 @@ from autotune.importer.onnx_model.simplify import simplify
 from autotune.importer.program import import_program
 from autotune.interface import Interface, OpenSpec
 from autotune.runtime.artifact_executor import ArtifactExecutor
+from autotune.runtime.batching import CallingThread
 from autotune.runtime.one_shape_executor import OneShapeExecutor
 from autotune.runtime.serve_options import ServeOptions
 from autotune.runtime.serving import Serving
@@ -238,6 +239,25 @@ def test_ctrl_c_in_the_thread_that_runs_a_batch_leaves_the_stream_free(tmp_path,
         serving.run([np.float32([[1]])], None)
     executor.error = None
     assert serving.run([np.float32([[3]])], None)[0] == 3
+
+
+def test_ctrl_c_while_a_batch_waits_leaves_it_to_a_thread_of_the_session(tmp_path, measurer, monkeypatch):
+    executor = Rows()
+    serving = joined_on(tmp_path, measurer, executor)
+    first = serving.submit([np.float32([[0]])], None)  # keeps the stream
+    assert executor.entered.wait(5)
+
+    def interrupted(_caller):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(CallingThread, "wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        serving.run([np.float32([[1]])], None)
+    joined = serving.submit([np.float32([[2]])], None)
+    executor.go.set()
+    assert first.result(5)[0] == 0
+    assert joined.result(5)[0] == 2
+    assert threading.current_thread() not in executor.threads
 
 
 def test_one_set_of_shapes_is_not_joined(tiny_built):

@@ -2,12 +2,14 @@
 
 import sys
 
+from autotune.host.lean_loading import leave_out_unused
 from autotune.host.process_memory import collect_rarely
 
 
 def main() -> int:
     """The command line. Ctrl-C while it is being loaded is no traceback either."""
     collect_rarely()
+    leave_out_unused()
     try:
         from autotune.cli.main import main as run  # takes some tenths of a second, in which Ctrl-C may come
     except KeyboardInterrupt:

@@ -7,7 +7,6 @@ from typing import Any
 
 from numpy.typing import NDArray
 from tvm import relax
-from tvm.ir import IRModule
 
 from autotune.artifact.plan import Plan
 from autotune.importer.program import Program
@@ -19,7 +18,7 @@ from schedules.templates.common.structure import Repack
 def apply_plan(program: Program, plan: Plan) -> Program:
     """``program`` with kernels called by ``symbol_of`` their task, and weights repacked as those kernels read them.
 
-    The module keeps only ``main``, since kernels are compiled separately. Weights that no kernel reads are dropped.
+    Weights that no kernel reads are dropped.
 
     Raises:
         ScheduleError: if a config of the plan does not apply.
@@ -29,7 +28,7 @@ def apply_plan(program: Program, plan: Plan) -> Program:
     }
     rewriter = _Rewriter(program, repacks)
     main = rewriter.main()
-    return replace(program, module=IRModule({"main": main}), weights=tuple(rewriter.weights))
+    return replace(program, main=main, weights=tuple(rewriter.weights))
 
 
 class _Rewriter:
@@ -40,7 +39,7 @@ class _Rewriter:
     """
 
     def __init__(self, program: Program, repacks: dict[str, dict[int, Repack]]) -> None:
-        self._main = program.module["main"]
+        self._main = program.main
         self._kernels = program.kernels
         self._repacks = repacks
         self._inputs = int(self._main.attrs["num_input"])

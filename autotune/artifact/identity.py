@@ -20,7 +20,9 @@ def identity(program: Program, plan: Plan) -> str:
     The plan alone is not enough: two models of the same kernels differ in their wiring or their weights.
     """
     digest = hashlib.sha256(plan.digest.encode())
-    digest.update(f"{tvm_ffi.structural_hash(program.module):016x}".encode())
+    # The hash of ``main`` tells its kernels apart by the order in which they are called, in which ``kernels`` has them.
+    digest.update(f"{tvm_ffi.structural_hash(program.main, map_free_vars=True):016x}".encode())
+    digest.update(repr(tuple(program.kernels.values())).encode())
     digest.update(repr((program.inputs, program.outputs)).encode())
     if program.frame is not None:
         digest.update(repr(program.frame).encode())

@@ -55,7 +55,7 @@ def read_flat(program: Program, concats: Mapping[str, int]) -> Flat | None:
 
 class _Reader:
     def __init__(self, program: Program) -> None:
-        self._main = program.module["main"]
+        self._main = program.main
         self._weights = list(program.weights)
         inputs = int(self._main.attrs["num_input"])
         self._sources: dict[relax.Var, Source] = {}

@@ -29,6 +29,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from autotune.host.lean_loading import leave_out_unused
 from autotune.host.process_limits import cap_memory, isolate
 from autotune.host.process_memory import keep_what_is_loaded
 from schedules.errors import AutotuneError
@@ -193,6 +194,7 @@ def made_handler(start: Start) -> Handler:
 def main() -> None:
     """Entry point of the server; with the file of a ``Start`` as second argument, of a fresh worker."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    leave_out_unused()
     handle, *fresh = sys.argv[1:]
     if fresh:
         start: Start = pickle.loads(Path(fresh[0]).read_bytes())  # noqa: S301 - from the server

@@ -58,13 +58,13 @@ class Program:
     """A model as fused kernels.
 
     Attributes:
-        module: Relax ``main`` (inputs, then weights) that calls the kernels, and the kernels.
+        main: in Relax, of inputs, then weights, which calls the kernels by name.
         weights: the arrays for ``main``'s weight parameters, in order; short floats as words (``host.dtypes``).
         inputs, outputs: the model's interface.
         tasks: the distinct kernels, most work first.
         programs: task key → normalised PrimFunc as JSON text.
         spaces: task key → what can be tuned.
-        kernels: kernel's name in ``module`` → task key.
+        kernels: kernel's name in ``main`` → task key.
         precision: which products read bf16 operands.
         products: how many there are, that ``precision`` numbers.
         frame: what is done on the host around the kernels; None where that is nothing.
@@ -72,7 +72,7 @@ class Program:
             takes, has ``LENGTHS`` as its last input, and gives the outputs that are no caches.
     """
 
-    module: IRModule
+    main: relax.Function
     weights: tuple[NDArray[Any], ...]
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
@@ -130,7 +130,9 @@ def _imported(model: onnx.ModelProto, target: Target, precision: Precision) -> P
     tasks, programs, kernels = _tasks(module, target)
     spaces = Spaces(programs, target)
     arrays = tuple(map(as_words, weights))
-    return Program(module, arrays, inputs, outputs, tasks, programs, spaces, kernels, precision, count, frame_of(model))
+    return Program(
+        module["main"], arrays, inputs, outputs, tasks, programs, spaces, kernels, precision, count, frame_of(model)
+    )
 
 
 def _blocked(model: onnx.ModelProto, module: IRModule, target: Target) -> Blocked:

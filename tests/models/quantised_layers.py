@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
+
+from tests.models.reference import reference_session
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -101,7 +102,4 @@ def layer_quanta(cut: onnx.ModelProto, feed: Arrays, ours: Mapping[str, NDArray[
 
 
 def _run(model: onnx.ModelProto, names: list[str], feed: Arrays) -> list[NDArray[Any]]:
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return list(session.run(names, dict(feed)))
+    return list(reference_session(model).run(names, dict(feed)))

@@ -12,6 +12,10 @@ from onnx import helper
 
 Arrays = dict[str, NDArray[np.generic]]
 
+EXACT_SUMS = "session.x64quantprecision"
+"""Option of ONNX Runtime against the saturating sums of its products of unsigned and signed bytes without VNNI. Its
+rewriting must be on."""
+
 onnxruntime.set_default_logger_severity(3)
 
 
@@ -36,6 +40,21 @@ def random_inputs(model: onnx.ModelProto, seed: int = 0, high: int = 16) -> Arra
     return arrays
 
 
+def reference_session(model: onnx.ModelProto, rewritten: bool = True) -> onnxruntime.InferenceSession:
+    """A session of ONNX Runtime on the CPU, whose sums of products of bytes are exact on every processor.
+
+    Args:
+        rewritten: as ONNX Runtime rewrites graphs; else node by node, in one thread.
+    """
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    options.add_session_config_entry(EXACT_SUMS, "1")
+    if not rewritten:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.intra_op_num_threads = 1
+    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
 def run_reference(
     model: onnx.ModelProto, inputs: Mapping[str, NDArray[np.generic]], every: bool = False
 ) -> dict[str, NDArray[np.generic]]:
@@ -45,10 +64,7 @@ def run_reference(
         known = {value.name for value in model.graph.output}
         names = [name for node in model.graph.node for name in node.output if name and name not in known]
         model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    session = reference_session(model, rewritten=False)
     names = [output.name for output in session.get_outputs()]
     return dict(zip(names, session.run(names, dict(inputs)), strict=True))
 

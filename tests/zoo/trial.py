@@ -20,9 +20,11 @@ from typing import Any
 import onnx
 import psutil
 
+from autotune.host.lean_loading import leave_out_unused
 from autotune.host.process_memory import collect_rarely
 
 collect_rarely()  # as the command does, before it loads what is large
+leave_out_unused()
 # ruff: noqa: E402
 from autotune.host.machine import host_target
 from autotune.importer.guarded_import import count_nodes, cut_model, import_model

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import tvm
 from tvm import relax
+from tvm.ir import IRModule
 
 from autotune.artifact.plan import Plan
 from autotune.host.compilers import compile_with
@@ -101,7 +102,7 @@ def link_library(program: Program, target: Target, kernels: dict[str, Path], lib
         kernels: symbol → object file.
     """
     native = tvm_target(target)
-    module = program.module
+    module = IRModule({"main": program.main})
     with native, tvm.transform.PassContext(opt_level=3):
         for name in VM_PASSES:
             module = getattr(relax.transform, name)()(module)

@@ -27,6 +27,7 @@ from functools import lru_cache
 from tvm import tirx
 from tvm.script import tirx as T  # noqa: N812  # the name that TVM's script is written with
 
+from schedules.templates import scripted
 from schedules.templates.by_hand.attention_shape import BLOCK, LANES, LEAST, AttentionShape, all_of, append
 from schedules.templates.by_hand.prompt_attention import prompt_attention
 from schedules.templates.cpu.recurrent import SCHEDULED
@@ -261,7 +262,7 @@ def _for_few(shape: AttentionShape, splits: int) -> tirx.PrimFunc:
     mask_shape = (*shape.mask[:3], max(1, shape.mask[3]))
     tasks, vectors, halves = batch * groups * tiles * splits, size // LANES, BLOCK // LANES
 
-    @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
+    @scripted.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
     def kernel(  # type: ignore[no-untyped-def]
         q: T.Buffer((batch, heads, length, size), "float32"),  # type: ignore[valid-type]
         new: T.Buffer((2, batch, groups, length, size), "float32"),  # type: ignore[valid-type]

@@ -17,6 +17,7 @@ are as in ``attention.py``; where there is no mask, new positions behind a tile'
 from tvm import tirx
 from tvm.script import tirx as T  # noqa: N812  # the name that TVM's script is written with
 
+from schedules.templates import scripted
 from schedules.templates.by_hand.attention_shape import BLOCK, LANES, LEAST, AttentionShape, all_of, append
 
 SUMS = 16
@@ -180,7 +181,7 @@ def prompt_attention(shape: AttentionShape) -> tirx.PrimFunc:
     tiles, masked, softcap, window = rows // tile, shape.mask[3] > 0, shape.softcap, shape.window
     mask_shape, at_once = (*shape.mask[:3], max(1, shape.mask[3])), SUMS * LANES // tile
 
-    @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
+    @scripted.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
     def kernel(  # type: ignore[no-untyped-def]
         q: T.Buffer((batch, heads, length, size), "float32"),  # type: ignore[valid-type]
         new: T.Buffer((2, batch, groups, length, size), "float32"),  # type: ignore[valid-type]

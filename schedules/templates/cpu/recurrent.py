@@ -34,6 +34,7 @@ from tvm.script import tirx as T  # noqa: N812  # the name that TVM's script is 
 from schedules.config import Config
 from schedules.space import Columns, Knob, Space
 from schedules.target import Target
+from schedules.templates import scripted
 from schedules.templates.common.ranking import ranked
 from schedules.templates.common.structure import Anchor, parameter_shapes
 from schedules.templates.template import OneAlgorithm
@@ -133,7 +134,7 @@ def lstm_steps(steps: int, batch: int, hidden: int, backwards: bool, groups: int
     groups, each = _groups_of(chunks, groups)
     start, first, sign, row = _walk(steps, backwards)
 
-    @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
+    @scripted.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
     def kernel(  # type: ignore[no-untyped-def]
         x: T.Buffer((steps, batch, chunks, VECTORS, LANES), "float32"),  # type: ignore[valid-type]
         r: T.Buffer((chunks, hidden, VECTORS, LANES), "float32"),  # type: ignore[valid-type]
@@ -197,7 +198,7 @@ def gru_steps(steps: int, batch: int, hidden: int, backwards: bool, groups: int 
     vectors = 3 * UNITS // LANES
     start, first, sign, row = _walk(steps, backwards)
 
-    @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
+    @scripted.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
     def kernel(  # type: ignore[no-untyped-def]
         x: T.Buffer((steps, batch, chunks, vectors, LANES), "float32"),  # type: ignore[valid-type]
         r: T.Buffer((chunks, hidden, vectors, LANES), "float32"),  # type: ignore[valid-type]

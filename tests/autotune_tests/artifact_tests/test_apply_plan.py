@@ -113,25 +113,20 @@ def test_shared_weights_are_kept_once_per_form(imported):
 
 def test_weights_that_nobody_reads_are_dropped(imported):
     _, program = imported(two_sizes(shared=False))
-    main = program.module["main"]
+    main = program.main
     spare = relax.Var("spare", relax.TensorType((3,), "float32"))
     params = [*main.params, spare]
-    module = program.module.clone()
-    module.update_func(
-        module.get_global_var("main"),
-        relax.Function(params, main.body, main.ret_ty, main.is_pure, main.attrs),
-    )
-    more = replace(program, module=module, weights=(*program.weights, np.zeros(3, np.float32)))
+    longer = relax.Function(params, main.body, main.ret_ty, main.is_pure, main.attrs)
+    more = replace(program, main=longer, weights=(*program.weights, np.zeros(3, np.float32)))
     ready = apply_plan(more, plan_of(program, (0, 0)))
     assert weight_shapes(ready) == weight_shapes(program)
-    assert len(ready.module["main"].params) == 1 + len(program.weights)
+    assert len(ready.main.params) == 1 + len(program.weights)
 
 
-def test_only_main_is_left_and_calls_kernels_by_their_symbols(imported):
+def test_kernels_are_called_by_their_symbols(imported):
     _, program = imported(two_sizes())
     ready = apply_plan(program, plan_of(program, (4, 0)))
-    assert [gvar.name_hint for gvar in ready.module.get_global_vars()] == ["main"]
-    text = ready.module["main"].script()
+    text = ready.main.script()
     for task in program.tasks:
         assert f'"{symbol_of(task.key)}"' in text
     assert "call_tir" not in text

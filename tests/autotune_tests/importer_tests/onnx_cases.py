@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 from autotune.importer.onnx_model.load import load_model
 from autotune.importer.onnx_model.simplify import simplify
+from tests.models.reference import reference_session
 
 FLOAT = TensorProto.FLOAT
 
@@ -83,10 +83,7 @@ def recurrent(kind, direction, hidden, batch=2, steps=5, inputs=6, states=False,
 def rewritten(model: onnx.ModelProto, folder: Path, feed: Mapping[str, np.ndarray]) -> Counter[str]:
     """Operators of the simplified model, after a check that ONNX Runtime computes the same with it."""
     plain = simplify(load_model(written(model, folder)))
-    before, after = (
-        onnxruntime.InferenceSession(each.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, feed)
-        for each in (model, plain)
-    )
+    before, after = (reference_session(each).run(None, feed) for each in (model, plain))
     for expected, found in zip(before, after, strict=True):
         assert expected.dtype == found.dtype
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)

@@ -10,6 +10,7 @@ from tvm.script import tirx as T  # noqa: N812  # the name that TVM's script is 
 
 from autotune.importer.conversion.registry import Inputs, converts
 from autotune.importer.layouts.tensor_layouts import OPAQUE_PATTERN
+from schedules.templates import scripted
 
 COMPARISONS = {
     "BRANCH_LEQ": tirx.LE,
@@ -90,7 +91,7 @@ def walk(
 
     count, trees = tables["nodes"][1], tables["roots"][0]
 
-    @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
+    @scripted.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
     def kernel(  # type: ignore[no-untyped-def]
         x: T.Buffer(rows, real),  # type: ignore[valid-type]
         nodes: T.Buffer((len(FIELDS), count), "int32"),  # type: ignore[valid-type]

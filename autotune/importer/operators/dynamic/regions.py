@@ -15,6 +15,7 @@ from autotune.importer.conversion.emit import INT64, Emit, Node
 from autotune.importer.conversion.registry import Inputs, converts, rewrites
 from autotune.importer.layouts.tensor_layouts import OPAQUE_PATTERN
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN
+from schedules.templates import scripted
 from schedules.templates.common.structure import ITERATIONS
 
 REGIONS = "Regions"
@@ -164,7 +165,7 @@ def sampled(
     (count, height, width, channels), (down, across) = maps, size
     lanes, bins = math.gcd(channels, MOST_LANES), _Bins(maps, size, dtype, sampling)
 
-    @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
+    @scripted.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
     def kernel(  # type: ignore[no-untyped-def]
         x: T.Buffer((count, height, width, channels), dtype),  # type: ignore[valid-type]
         corners: T.Buffer((rows, 4), dtype),  # type: ignore[valid-type]

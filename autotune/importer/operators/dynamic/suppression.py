@@ -15,6 +15,7 @@ from tvm.script import tirx as T  # noqa: N812  # the name that TVM's script is 
 from autotune.importer.conversion.registry import Inputs, converts
 from autotune.importer.layouts.tensor_layouts import OPAQUE_PATTERN
 from autotune.importer.operators.dynamic.ordering import block_of, blocks_of, key_of
+from schedules.templates import scripted
 
 LOWEST = -3.0e38
 """Below every score: where a threshold is left out."""
@@ -65,7 +66,7 @@ def greedy(batch: int, classes: int, count: int, kept: int, overlap: float, leas
     width, blocks = block_of(count), blocks_of(count)
     taken, beyond = TAKEN, np.iinfo("int32").max
 
-    @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
+    @scripted.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
     def kernel(  # type: ignore[no-untyped-def]
         boxes: T.Buffer((batch, count, 4), "float32"),  # type: ignore[valid-type]
         scores: T.Buffer((batch, classes, count), "float32"),  # type: ignore[valid-type]

@@ -63,7 +63,7 @@ PRODUCTS = {"cnn": 5, "attention": 5}
 def kernels(program):
     """(Name, types of what it reads, type and size of what it makes) of every kernel."""
     found = []
-    for block in program.module["main"].body.blocks:
+    for block in program.main.body.blocks:
         for binding in block.bindings:
             call = binding.value
             if isinstance(call, relax.Call) and str(getattr(call.op, "name", "")) == "relax.call_tir":

@@ -1,0 +1,55 @@
+"""What TVM and onnxslim load that this program never uses, left out of its own processes.
+
+A caller of the Python API may use all of both, so nothing is left out of a process that only imports the library.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+SYMBOLIC = "onnxslim.third_party.symbolic_shape_infer"
+"""onnxslim's own inference of shapes, which is switched off (``onnx_model/simplify.py``), and with it sympy: 0.5 of the
+2.7 s that loading takes on a Zen 3."""
+
+
+def leave_out_unused() -> None:
+    """For a process of this program's own, before it loads TVM and onnxslim."""
+    if SYMBOLIC not in sys.modules:
+        stub = ModuleType(SYMBOLIC, "Left out by autotune.host.lean_loading.")
+        stub.SymbolicShapeInference = None  # type: ignore[attr-defined]
+        sys.modules[SYMBOLIC] = stub
+    if "tvm" not in sys.modules:
+        sys.meta_path.insert(0, _BeforeTvm())
+
+
+class _BeforeTvm:
+    """Called when TVM is to be loaded: its errors then come without the names of its C++ functions.
+
+    TVM finds out by errors what it does without, already while it is loaded. At the first one it reads the debug
+    information of the program and of the libraries that are loaded by then. Of a Python built with debug information,
+    as built from source, that takes 0.4 s on a Zen 3. It is not tried again where no file could be opened.
+    """
+
+    def find_spec(self, name: str, _path: Sequence[str] | None, _target: ModuleType | None = None) -> ModuleSpec | None:
+        """None: others find it."""
+        if name == "tvm":
+            sys.meta_path.remove(self)
+            _fail_without_files()
+        return None
+
+
+def _fail_without_files() -> None:
+    import tvm_ffi  # takes 0.1 s, which commands without TVM need not wait for
+
+    most, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        with suppress(ValueError):
+            tvm_ffi.dtype("no type")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))

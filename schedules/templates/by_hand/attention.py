@@ -262,7 +262,7 @@ def _for_few(shape: AttentionShape, splits: int) -> tirx.PrimFunc:
     mask_shape = (*shape.mask[:3], max(1, shape.mask[3]))
     tasks, vectors, halves = batch * groups * tiles * splits, size // LANES, BLOCK // LANES
 
-    @scripted.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
+    @scripted.prim_func(s_tir=True)
     def kernel(  # type: ignore[no-untyped-def]
         q: T.Buffer((batch, heads, length, size), "float32"),  # type: ignore[valid-type]
         new: T.Buffer((2, batch, groups, length, size), "float32"),  # type: ignore[valid-type]

@@ -181,7 +181,7 @@ def prompt_attention(shape: AttentionShape) -> tirx.PrimFunc:
     tiles, masked, softcap, window = rows // tile, shape.mask[3] > 0, shape.softcap, shape.window
     mask_shape, at_once = (*shape.mask[:3], max(1, shape.mask[3])), SUMS * LANES // tile
 
-    @scripted.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
+    @scripted.prim_func(s_tir=True)
     def kernel(  # type: ignore[no-untyped-def]
         q: T.Buffer((batch, heads, length, size), "float32"),  # type: ignore[valid-type]
         new: T.Buffer((2, batch, groups, length, size), "float32"),  # type: ignore[valid-type]

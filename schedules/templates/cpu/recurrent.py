@@ -134,7 +134,7 @@ def lstm_steps(steps: int, batch: int, hidden: int, backwards: bool, groups: int
     groups, each = _groups_of(chunks, groups)
     start, first, sign, row = _walk(steps, backwards)
 
-    @scripted.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
+    @scripted.prim_func(s_tir=True)
     def kernel(  # type: ignore[no-untyped-def]
         x: T.Buffer((steps, batch, chunks, VECTORS, LANES), "float32"),  # type: ignore[valid-type]
         r: T.Buffer((chunks, hidden, VECTORS, LANES), "float32"),  # type: ignore[valid-type]
@@ -198,7 +198,7 @@ def gru_steps(steps: int, batch: int, hidden: int, backwards: bool, groups: int 
     vectors = 3 * UNITS // LANES
     start, first, sign, row = _walk(steps, backwards)
 
-    @scripted.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
+    @scripted.prim_func(s_tir=True)
     def kernel(  # type: ignore[no-untyped-def]
         x: T.Buffer((steps, batch, chunks, vectors, LANES), "float32"),  # type: ignore[valid-type]
         r: T.Buffer((chunks, hidden, vectors, LANES), "float32"),  # type: ignore[valid-type]

@@ -91,7 +91,7 @@ def walk(
 
     count, trees = tables["nodes"][1], tables["roots"][0]
 
-    @scripted.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
+    @scripted.prim_func(s_tir=True)
     def kernel(  # type: ignore[no-untyped-def]
         x: T.Buffer(rows, real),  # type: ignore[valid-type]
         nodes: T.Buffer((len(FIELDS), count), "int32"),  # type: ignore[valid-type]

@@ -89,7 +89,7 @@ def ranked(rows: int, size: int, count: int, dtype: str, largest: bool) -> tirx.
     def key(value: Any) -> Any:
         return key_of(value, dtype, largest)
 
-    @scripted.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
+    @scripted.prim_func(s_tir=True)
     def kernel(  # type: ignore[no-untyped-def]
         x: T.Buffer((rows, size), dtype),  # type: ignore[valid-type]
         out: T.Buffer((rows, count), "int64"),  # type: ignore[valid-type]
@@ -154,7 +154,7 @@ def places(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset:
 def placed(count: int) -> tirx.PrimFunc:
     """The kernel: a place is written where the next one goes, and stays there if it counts."""
 
-    @scripted.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
+    @scripted.prim_func(s_tir=True)
     def kernel(  # type: ignore[no-untyped-def]
         mask: T.Buffer((count,), "int32"),  # type: ignore[valid-type]
         out: T.Buffer((1 + count,), "int64"),  # type: ignore[valid-type]

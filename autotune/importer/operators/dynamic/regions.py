@@ -165,7 +165,7 @@ def sampled(
     (count, height, width, channels), (down, across) = maps, size
     lanes, bins = math.gcd(channels, MOST_LANES), _Bins(maps, size, dtype, sampling)
 
-    @scripted.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
+    @scripted.prim_func(s_tir=True)
     def kernel(  # type: ignore[no-untyped-def]
         x: T.Buffer((count, height, width, channels), dtype),  # type: ignore[valid-type]
         corners: T.Buffer((rows, 4), dtype),  # type: ignore[valid-type]

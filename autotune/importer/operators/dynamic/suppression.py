@@ -66,7 +66,7 @@ def greedy(batch: int, classes: int, count: int, kept: int, overlap: float, leas
     width, blocks = block_of(count), blocks_of(count)
     taken, beyond = TAKEN, np.iinfo("int32").max
 
-    @scripted.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
+    @scripted.prim_func(s_tir=True)
     def kernel(  # type: ignore[no-untyped-def]
         boxes: T.Buffer((batch, count, 4), "float32"),  # type: ignore[valid-type]
         scores: T.Buffer((batch, classes, count), "float32"),  # type: ignore[valid-type]

@@ -321,6 +321,19 @@ def test_ctrl_c_swallowed_by_an_untuned_program_is_heard_before_the_next(tmp_pat
     assert result.tasks > 1
 
 
+@pytest.mark.parametrize("share", [-2.0, 2.0], ids=["no time", "time"])
+def test_beyond_the_budget_only_what_had_a_slot_is_timed_untuned(share, tmp_path, model, measurers, monkeypatch):
+    monkeypatch.setattr(search_program, "UNTUNED_SHARE", share)
+    result = tuning.tune(model, options(tmp_path, trials=2))
+    served = {slot[0].task.key for slot in measurers[0].slots}
+    every = {choice.task for choice in read_artifact(result.artifact).plan.choices}
+    log = open_log(tmp_path / "t.db")
+    timed = {key.task for key in log.counts() if key.space == UNTUNED.identity}
+    log.close()
+    assert served < every
+    assert timed == (served if share < 0 else every)
+
+
 def test_ctrl_c_swallowed_by_what_is_measured_last_is_heard(tmp_path, model, monkeypatch):
     pipeline_options = options(tmp_path, trials=12)
     measurer = FakeRanker(if_it_lowers)

@@ -38,8 +38,9 @@ SETTLING_SHARE = 0.05
 """Share of the budget kept for timing the finalists. Heuristic."""
 
 UNTUNED_SHARE = 0.1
-"""Share of the budget, beyond its end, in which tasks without a slot may be timed untuned, which reports want. Heuristic:
-without an end, SSDLite (156 tasks, nothing compiled before) was tuned for 17 s of a budget of 5, and for 6 with this."""
+"""Share of the budget, beyond its end, in which tasks without a slot may be timed untuned, which reports want.
+Heuristic: without an end, SSDLite (156 tasks, nothing compiled before) was tuned for 17 s of a budget of 5, and for 6
+with this."""
 
 NEARLY_SPENT_SHARE = 0.08
 """Share of the budget below which a resumed run starts no other slot. Heuristic: a slot and its finalists could not end

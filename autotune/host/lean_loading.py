@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import resource
 import sys
+import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib.machinery import ModuleSpec
@@ -38,8 +39,9 @@ class _BeforeTvm:
     def find_spec(self, name: str, _path: Sequence[str] | None, _target: ModuleType | None = None) -> ModuleSpec | None:
         """None: others find it."""
         if name == "tvm":
-            sys.meta_path.remove(self)
-            _fail_without_files()
+            sys.meta_path = [finder for finder in sys.meta_path if finder is not self]  # the old list is being walked
+            if threading.active_count() == 1:  # another thread may need files
+                _fail_without_files()
         return None
 
 

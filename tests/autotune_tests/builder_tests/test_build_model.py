@@ -32,7 +32,7 @@ def branches(tmp_path_factory):
 def options(tmp_path_factory):
     folder = tmp_path_factory.mktemp("placed")
     return Options(
-        out=folder / "model.tuned", trials=0, threads=2, log=folder / "log.db", lanes="cpu:2x1", budget_s=2.0
+        out=folder / "model.tuned", trials=0, threads=2, log=folder / "log.db", lanes="cpu:2x1", budget_s=60.0
     )
 
 

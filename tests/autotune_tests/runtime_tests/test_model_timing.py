@@ -7,10 +7,13 @@ import pytest
 from autotune.backends.executor import Span
 from autotune.graph.lanes import Lane, cpu_lane
 from autotune.graph.steps import Group
+from autotune.runtime import model_timing
 from autotune.runtime.model_timing import (
     DUEL_RUNS,
+    DUEL_S,
     LEAST_RUNS,
     LOST_RUNS,
+    QUIET_S,
     RACE_RUNS,
     WARM_RUNS,
     at_work,
@@ -24,62 +27,91 @@ from autotune.runtime.model_timing import (
 )
 
 
-def sequence(values):
-    """A run that returns ``values`` one after the other, and the last one from then on."""
-    left = list(values)
-    return lambda: left.pop(0) if len(left) > 1 else left[0]
+class Clock:
+    """Stands for the module ``time``: only runs and pauses take time."""
+
+    def __init__(self):
+        self.now_s = 0.0
+
+    def perf_counter(self):
+        return self.now_s
+
+    def sleep(self, seconds):
+        self.now_s += seconds
+
+    def sequence(self, values, calls=None):
+        """A run that takes ``values`` one after the other, and the last one from then on; it is noted in ``calls``."""
+        left = list(values)
+
+        def run():
+            took = left.pop(0) if len(left) > 1 else left[0]
+            self.now_s += took
+            if calls is not None:
+                calls.append(took)
+            return took
+
+        return run
 
 
-def test_the_first_runs_do_not_count():
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(model_timing, "time", clock)
+    return clock
+
+
+def test_the_first_runs_do_not_count(clock):
     # One run before all others, then five; the first of those is a fifth.
-    assert median_s(sequence([9.0, 9.0, 1.0, 2.0, 3.0, 4.0]), seconds=0.0) == 2.5
-    assert median_s(sequence([9.0, 9.0, 1.0, 2.0, 3.0, 4.0]), 0.0, 2.5) == 2.5, "it might be the faster one"
-    assert median_s(sequence([9.0]), 0.0, 2.0) == 9.0, "one run says that it is not"
+    assert median_s(clock.sequence([9.0, 9.0, 1.0, 2.0, 3.0, 4.0]), seconds=0.0) == 2.5
+    assert median_s(clock.sequence([9.0, 9.0, 1.0, 2.0, 3.0, 4.0]), 0.0, 2.5) == 2.5, "it might be the faster one"
+    assert median_s(clock.sequence([9.0]), 0.0, 2.0) == 9.0, "one run says that it is not"
     calls = []
-    median_s(lambda: calls.append(0) or 1.0, seconds=0.0)
+    median_s(clock.sequence([1.0], calls), seconds=0.0)
     assert len(calls) == 1 + LEAST_RUNS
 
 
-def test_a_race_runs_models_in_turn_in_alternating_order():
+def test_a_race_runs_models_in_turn_in_alternating_order(clock):
     calls = []
-    runs = [lambda name=name, took=took: calls.append(name) or took for name, took in (("a", 0.01), ("b", 0.02))]
+    runs = [clock.sequence([took], calls) for took in (0.01, 0.02)]
     assert race(runs, seconds=0.0) == [0.01, 0.02]
     timed = calls[2 * WARM_RUNS :]
-    assert timed[:8] == ["a", "a", "b", "b", "b", "b", "a", "a"]
+    assert timed[:8] == [0.01, 0.01, 0.02, 0.02, 0.02, 0.02, 0.01, 0.01]
     assert len(timed) == 2 * 2 * RACE_RUNS
 
 
-def test_two_models_are_compared_round_by_round():
+def test_two_models_are_compared_round_by_round(clock):
     drift = [1.0] * WARM_RUNS + [r for r in [1.0, 2.0, 4.0, 8.0] * DUEL_RUNS for _ in (0, 1)]  # which both meet alike
-    runs = [sequence([1e-3 * parts * factor for factor in drift]) for parts in (3, 2)]
+    runs = [clock.sequence([0.03 * parts * factor for factor in drift]) for parts in (3, 2)]
     assert ratios(*runs) == pytest.approx((1.5, 1.5, 1.5))
 
 
-def test_the_interval_of_a_median_leaves_out_what_is_as_likely_to_be_chance():
-    one = sequence([3e-3] * WARM_RUNS + [3e-3 * (1.0 + n) for n in range(DUEL_RUNS) for _ in (0, 1)])
-    low, middle, high = ratios(one, sequence([3e-3]))
+def test_pauses_count_in_the_seconds_of_a_comparison(clock):
+    calls = []
+    ratios(clock.sequence([1e-6], calls), clock.sequence([1e-6]))
+    assert len(calls) == pytest.approx(DUEL_S / QUIET_S, rel=0.02)  # two runs for each of two pauses
+
+
+def test_the_interval_of_a_median_leaves_out_what_is_as_likely_to_be_chance(clock):
+    one = clock.sequence([3e-3] * WARM_RUNS + [3e-3 * (1.0 + n) for n in range(DUEL_RUNS) for _ in (0, 1)])
+    low, middle, high = ratios(one, clock.sequence([3e-3]))
     rounds = [1.0 + n for n in range(int(low) - 1, int(high))]
     assert middle == pytest.approx(1.0 + (DUEL_RUNS - 1) / 2)
     assert 0.25 < len(rounds) / DUEL_RUNS < 0.4  # 2 * 0.98 / sqrt(40) = 0.31, to whole rounds
 
 
-def test_a_comparison_is_over_once_the_second_one_has_lost_every_round():
+def test_a_comparison_is_over_once_the_second_one_has_lost_every_round(clock):
     calls = []
-
-    def slow():
-        calls.append(0)
-        return 0.011
-
-    assert ratios(lambda: 0.01, slow) == pytest.approx((1 / 1.1,) * 3)
+    fast, slow = clock.sequence([0.01]), clock.sequence([0.011], calls)
+    assert ratios(fast, slow) == pytest.approx((1 / 1.1,) * 3)
     assert len(calls) == WARM_RUNS + 2 * LOST_RUNS
     calls.clear()
-    assert ratios(slow, lambda: 0.01) == pytest.approx((1.1,) * 3)  # what is gained is measured in full
+    assert ratios(slow, fast) == pytest.approx((1.1,) * 3)  # what is gained is measured in full
     assert len(calls) >= WARM_RUNS + 2 * DUEL_RUNS
 
 
-def test_models_that_take_seconds_are_run_a_few_times():
+def test_models_that_take_seconds_are_run_a_few_times(clock):
     calls = []
-    assert race([lambda: calls.append(0) or 20.0, lambda: 21.0], seconds=0.0) == [20.0, 21.0]
+    assert race([clock.sequence([20.0], calls), clock.sequence([21.0])], seconds=0.0) == [20.0, 21.0]
     assert len(calls) == WARM_RUNS + 2 * LEAST_RUNS
 
 

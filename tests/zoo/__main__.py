@@ -50,7 +50,7 @@ def main() -> None:
         "--rounds", type=int, default=0, help="compare with ONNX Runtime and OpenVINO in so many rounds"
     )
     parser.add_argument(
-        "--keep", type=Path, help="tune on to the budget's end, compare that artifact too, and keep log and events here"
+        "--keep", type=Path, help="tune on to the budget's end, compare that artifact too, and keep both runs here"
     )
     parser.add_argument("--limit-s", type=float, default=1e9, help="start no model after this many seconds")
     options = parser.parse_args()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -15,6 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench.core_speed import CoreSpeed
+from tests.bench.kept_runs import collected, write_run
+
+ROOT = Path(__file__).resolve().parents[2]
 
 RUN_LIMIT_S = 900.0
 """Seconds after which a run or a bench counts as a hang; a run of ``--effort standard`` may take 120 s of tuning."""
@@ -65,7 +67,7 @@ def tuned(path: Path, kind: str, flags: Sequence[str], effort: str, rounds: int,
     Args:
         kind: of its ``Outcome``; what was imported by parts is given to ONNX Runtime there.
         flags: shapes that have to be given.
-        keep: tune on to the end of the budget, compare that artifact too, and keep the log and the events here.
+        keep: tune on to the end of the budget, compare that artifact too, and keep both runs here (``kept_runs``).
     """
     with tempfile.TemporaryDirectory(prefix="tune-zoo-") as folder:
         out, full = Path(folder) / "model.tuned", Path(folder) / "full.tuned"
@@ -86,8 +88,9 @@ def tuned(path: Path, kind: str, flags: Sequence[str], effort: str, rounds: int,
                 return Tuned(effort, False, message, seconds)
             others = [str(full), *ENGINES]
             keep.mkdir(parents=True, exist_ok=True)
-            for each in ("t.db", "first.events", "further.events"):
-                shutil.copy(Path(folder) / each, keep / f"{path.stem}.{each}")
+            events = [Path(folder) / f"{run}.events" for run in ("first", "further")]
+            run = collected(path.stem, _made_where(made["target"]), Path(folder) / "t.db", events)
+            write_run(run, keep / f"{path.stem}.{time.strftime('%Y%m%d-%H%M%S')}.json.gz")
         speed, apart_ns = compared(out, path, others, rounds) if rounds else ({}, [])
         further = None
         if more is not None:
@@ -107,6 +110,14 @@ def tuned(path: Path, kind: str, flags: Sequence[str], effort: str, rounds: int,
             made["remaining_gain"],
             further,
         )
+
+
+def _made_where(target: str) -> str:
+    """Date, target and commit: what tells runs of one model apart."""
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return f"{time.strftime('%Y-%m-%d')}, {target}, code {commit.stdout.strip()}"
 
 
 def tuning_s(made: Mapping[str, Any]) -> float:

@@ -27,8 +27,8 @@ LEAST_RUNS = 5
 """Runs of a model of which one takes long."""
 
 MOST_S = 12.0
-"""Seconds of runs in turn after which ``LEAST_RUNS`` are enough: of an untuned model one takes seconds, and all runs of
-a decision were 143 s for a budget of 2. Heuristic, not measured."""
+"""Seconds of runs in turn and of their pauses, after which ``LEAST_RUNS`` are enough: of an untuned model one takes
+seconds, and all runs of a decision were 143 s for a budget of 2. Heuristic, not measured."""
 
 BEATEN = 4.0
 """Times that a model's first run, with cold caches, takes another's median where it is slower beyond doubt. Heuristic,

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from autotune.artifact.make_plan import UNTUNED
 from autotune.tuning.job import FINAL, STAGE
 from schedules.config import Config
 from tuning_logs.sql_store import open_log
@@ -126,7 +127,7 @@ def _tried(path: Path) -> dict[str, tuple[str, list[float | None], list[float | 
     last: dict[str, dict[Config, float]] = defaultdict(dict)
     templates = {}
     for key in log.counts():
-        if key.space.startswith("untuned"):
+        if key.space == UNTUNED.identity:
             continue
         templates[key.task] = key.space.rpartition("/")[0]
         for record in log.records(key):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from autotune.artifact.make_plan import UNTUNED
 from autotune.tuning.job import FINAL, STAGE
 from tests.bench.kept_runs import KeptRun, collected, kept_runs, write_run
 from tests.bench.until import RULES, SHARES, statements, summary
@@ -24,7 +25,8 @@ def keep(folder: Path, best_s: float) -> KeptRun:
     log.append([failed(0, when=0.0), *(timed(number, 1e-3, when=number) for number in range(1, 2 * PER_RUN - 1))])
     found = timed(2 * PER_RUN - 1, 0.5 * best_s, when=2.0 * PER_RUN)  # measured once, and luckily
     final = replace(timed(2 * PER_RUN - 1, best_s, when=3.0 * PER_RUN), provenance={STAGE: FINAL})
-    log.append([found, final])
+    untuned = replace(timed(0, 9e-3, when=0.5), key=replace(KEY, space=UNTUNED.identity))  # no trial
+    log.append([found, final, untuned])
     log.close()
     task = {"key": KEY.task, "weight": 1, "bound_us": 500.0}
     for part, start in (("first", 0), ("further", PER_RUN)):
@@ -43,6 +45,7 @@ def keep(folder: Path, best_s: float) -> KeptRun:
 def test_what_was_left_is_what_the_best_turned_out_to_take(tmp_path: Path, best_s: float) -> None:
     run = keep(tmp_path, best_s)
     assert (run.model, run.made) == ("m", "today")
+    assert [len(task.latencies_s) for task in run.tasks.values()] == [2 * PER_RUN]
     found = [one for one in statements(run) if one.now_s <= PER_RUN]
     assert found
     for one in found:

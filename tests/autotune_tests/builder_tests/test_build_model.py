@@ -31,6 +31,7 @@ def branches(tmp_path_factory):
 @pytest.fixture(scope="module")
 def options(tmp_path_factory):
     folder = tmp_path_factory.mktemp("placed")
+    # Within the budget every kernel is to be timed, on a slow machine with nothing compiled before too.
     return Options(
         out=folder / "model.tuned", trials=0, threads=2, log=folder / "log.db", lanes="cpu:2x1", budget_s=60.0
     )

@@ -5,6 +5,7 @@ A *program* is the JSON text of a normalised PrimFunc: it crosses process border
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -56,9 +57,13 @@ def normalise(func: tirx.PrimFunc) -> tirx.PrimFunc:
     return func.with_attr("global_symbol", "main")
 
 
+_FOLDERS = re.compile(r'("type":"ir\.SourceName","data":")[^"]*/')
+"""Where the file lies that a function was parsed from."""
+
+
 def program_of(func: tirx.PrimFunc) -> str:
-    """JSON text of a normalised function."""
-    return str(tvm.ir.save_json(func))
+    """JSON text of a normalised function, the same wherever this program is installed."""
+    return _FOLDERS.sub(r"\1", str(tvm.ir.save_json(func)))
 
 
 WRITTEN_HERE = f'"metadata":{{"tvm_version":"{tvm.__version__}"}}}}'

@@ -68,7 +68,11 @@ class Database:
             LOG.warning("%s keeps journal mode %s instead of %s: fewer can use it at once", self.where, found, wanted)
 
     def read(self, work: Callable[[Connection], T]) -> T:
-        """``work`` in a transaction that sees one state of the log."""
+        """``work`` on one state of a file; on PostgreSQL every statement of it sees what is committed by then.
+
+        That is what a transaction of PostgreSQL's default isolation sees, too: so there is none, as its beginning and
+        its end are two more messages to the server.
+        """
         return self._tried(lambda: self._transaction(work, writes=False))
 
     def write(self, work: Callable[[Connection], T]) -> T:
@@ -94,7 +98,10 @@ class Database:
         return self._tried(work)
 
     def _transaction(self, work: Callable[[Connection], T], writes: bool) -> T:
-        with self.engine.connect().execution_options(tuning_log_writes=writes) as connection, connection.begin():
+        options: dict[str, Any] = {"tuning_log_writes": writes}
+        if not writes and not self.is_sqlite:
+            options["isolation_level"] = "AUTOCOMMIT"
+        with self.engine.connect().execution_options(**options) as connection, connection.begin():
             return work(connection)
 
     def _tried(self, work: Callable[[], T]) -> T:

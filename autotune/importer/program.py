@@ -24,6 +24,7 @@ from autotune.importer.conversion.narrow import encoded
 from autotune.importer.conversion.operator_attribution import attributed
 from autotune.importer.conversion.operator_catalog import import_graph
 from autotune.importer.conversion.packed_outputs import frame_of
+from autotune.importer.conversion.static_calls import static_calls
 from autotune.importer.generation.caches import bind_caches
 from autotune.importer.images.lines import lines_as_images
 from autotune.importer.images.polyphase import few_filters
@@ -103,7 +104,7 @@ def import_program(
     if caches:
         inputs, caches = inputs[:-1], bind_caches(model, caches)
     try:
-        with third_party():
+        with third_party(), static_calls():
             return replace(_imported(model, target, precision), inputs=inputs, outputs=outputs, caches=caches)
     except ThirdPartyError as error:  # a pass over the whole program, which rarely says over which operator
         raise attributed(model, error, lambda alone: _imported(alone, target, precision)) from error

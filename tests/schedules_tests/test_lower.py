@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 
 import pytest
 import tvm
 from tvm import te
 
+import schedules
 from schedules.config import Config
 from schedules.errors import ScheduleError
 from schedules.lower import (
@@ -62,6 +64,13 @@ def test_a_config_of_another_template_is_refused() -> None:
 def test_programs_come_back_from_text() -> None:
     for case in CASES:
         assert task_key(load_program(program_of(case.func))) == task_key(case.func)
+
+
+def test_programs_do_not_say_where_this_program_is_installed() -> None:
+    parsed = [text for case in CASES if "ir.SourceName" in (text := program_of(case.func))]
+    assert parsed
+    assert not any(str(Path(schedules.__file__).parent).replace("/", "\\/") in text for text in parsed)
+    assert all('"type":"ir.SourceName","data":"recurrent.py"' in text for text in parsed)
 
 
 def test_programs_of_another_tvm_are_upgraded() -> None:

@@ -20,7 +20,7 @@ import tvm
 from tvm import te, tirx
 
 from autotune.host.machine import host_target, thread_cpus
-from autotune.host.roofline import best_of, fma_kernel
+from autotune.host.roofline import best_of, fma_kernels
 from schedules.errors import ScheduleError
 from schedules.lower import claim, lower, tvm_target
 from schedules.target import Target
@@ -100,15 +100,17 @@ def shares(folder: Path, target: Target, kind: str, number: int) -> tuple[float,
     channels, filters, size, kernel = LAYERS[number]
     flop = 2 * channels * filters * size * size * kernel * kernel
     arrays = arguments_of(func)
-    peak, given, peak_flop = fma_kernel(target, form)
-    peak_arrays = [tvm.runtime.tensor(array) for array in given]
+    peaks = [
+        (kernel.mod, [tvm.runtime.tensor(array) for array in given], peak_flop)
+        for kernel, given, peak_flop in fma_kernels(target, form)
+    ]
     modules = {path.stem: tvm.runtime.load_module(str(path)) for path in folder.glob(f"{kind}-{number}-*.so")}
     quick = {name: best_of(module, tvm.cpu(), arrays) for name, module in modules.items()}
     best = min(quick, key=lambda name: quick[name])
     timer = modules[best].time_evaluator("main", tvm.cpu(), number=5, repeat=1)
     ratios, seconds = [], []
     for _ in range(ROUNDS):
-        now = peak_flop / best_of(peak.mod, tvm.cpu(), peak_arrays)
+        now = max(peak_flop / best_of(mod, tvm.cpu(), operands) for mod, operands, peak_flop in peaks)
         seconds.append(float(timer(*arrays).mean))
         ratios.append(flop / seconds[-1] / now)
     config = json.loads((folder / f"{best}.json").read_text())["knobs"]

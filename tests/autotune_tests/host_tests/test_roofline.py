@@ -6,12 +6,15 @@ import json
 import os
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
+from numpy.typing import NDArray
 
 from autotune.host.machine import host_target
-from autotune.host.roofline import DAY_S, TIMES, Roofline, measure_roofline
+from autotune.host.roofline import DAY_S, TIMES, Roofline, fma_kernels, measure_roofline, roofline_by
 from schedules.target import Target
+from schedules.templates.instructions.dots import U8S8
 
 
 def test_it_is_measured_a_few_times_and_the_largest_kept(tmp_path: Path) -> None:
@@ -29,6 +32,21 @@ def test_it_is_measured_a_few_times_and_the_largest_kept(tmp_path: Path) -> None
     yesterday = path.stat().st_mtime - DAY_S
     os.utime(path, (yesterday, yesterday))
     assert measure_roofline(target, tmp_path).gflops > 1
+
+
+def test_of_several_tilings_the_fastest_counts() -> None:
+    narrow = Target(kind="llvm", isa="avx2", mcpu="haswell", threads=1)
+    operations = [flop for _, _, flop in fma_kernels(narrow, U8S8)]
+    assert len(operations) == 3
+    assert len(fma_kernels(narrow)) == 1
+
+    def best_s(_: object, arrays: list[NDArray[Any]]) -> float:
+        out = arrays[-1]
+        return 1e-9 if out.shape[1:3] == (4, 2) else 1.0
+
+    peak = roofline_by(narrow, best_s)
+    assert peak.int8_gops == operations[2]
+    assert peak.gflops < 1e3
 
 
 def test_what_another_process_found_meanwhile_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import threading
 
 import pytest
 from hypothesis import given, settings
+from sqlalchemy import event
 
 from schedules.errors import LogError
 from schedules.target import Target
@@ -37,6 +38,26 @@ class StoreSuite:
         made = [timed(index, 1.0) for index in (3, 1, 2)]
         log.append(made)
         assert list(log.records(KEY)) == list(log.records()) == made
+
+    def test_a_best_record_is_asked_for_once(self, log: TuningLog) -> None:
+        log.append([timed(1, 2.0), timed(2, 1.0), timed(3, 0.5, key=other_key(task="another"))])
+        fresh = TuningLog(log.database)  # knows no key's number yet
+        said: list[str] = []
+
+        def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+            said.append(statement)
+
+        event.listen(log.database.engine, "before_cursor_execute", note)
+        try:
+            for count, key, best in (
+                (1, KEY, timed(2, 1.0)),
+                (2, KEY, timed(2, 1.0)),
+                (3, other_key(task="none"), None),
+            ):
+                assert fresh.best(key) == best
+                assert len([text for text in said if not text.startswith("BEGIN")]) == count
+        finally:
+            event.remove(log.database.engine, "before_cursor_execute", note)
 
     def test_a_whole_log_is_walked_across_pages(self, log: TuningLog) -> None:
         made = [timed(index, 1.0, key=other_key(task=f"t{index % 3}"), when=float(index // 7)) for index in range(2345)]

@@ -23,7 +23,7 @@ from schedules.space import Space
 from schedules.target import Target
 from schedules.template_sets import TEMPLATE_SETS, template_set
 from schedules.templates.amx.amx_product import ALGORITHM
-from schedules.templates.assembly.elements import OutOfScope
+from schedules.templates.assembly.vectors import OutOfScope
 from schedules.templates.common.soundness import unwritten
 from schedules.templates.common.structure import Anchor, Repack
 from schedules.templates.common.traced import SPACE as TRACED

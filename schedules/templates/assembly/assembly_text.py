@@ -15,6 +15,7 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from schedules.templates.assembly.vectors import AVX512, Vectors
 from schedules.templates.cpu.passes import workspace_name
 
 TENSOR = 70
@@ -26,6 +27,7 @@ SAVED = ("rbx", "r12", "r13", "r14", "r15")
 OF_THREAD = 8 * (len(SAVED) + 1)
 """Bytes below rbp where a loop keeps the pointer of a thread's workspace."""
 VECTOR_BYTES = 64
+"""Bytes of the longest vectors, by which the stack is aligned."""
 LAUNCH, ALLOCATE, FREE = HOOKS = tuple(
     f"__TVMBackend{name}" for name in ("ParallelLaunch", "AllocWorkspace", "FreeWorkspace")
 )
@@ -37,9 +39,11 @@ class AssemblyText:
 
     Args:
         symbol: the kernel's name.
+        vectors: what its registers v0, v1, … are.
     """
 
-    def __init__(self, symbol: str) -> None:
+    def __init__(self, symbol: str, vectors: Vectors = AVX512) -> None:
+        self.vectors = vectors
         self._symbol = symbol
         self._lines: list[str] = []
         self._constants: dict[int, str] = {}
@@ -61,13 +65,13 @@ class AssemblyText:
         self._lines.append(f"{label}:")
 
     def constant(self, value: float) -> str:
-        """The memory operand that spreads a float32 over a vector."""
+        """The memory operand that is a vector of one float32."""
         return self.constant_bits(struct.unpack("<I", struct.pack("<f", value))[0])
 
     def constant_bits(self, bits: int) -> str:
         """As ``constant``, of a number of 32 bits."""
         name = self._constants.setdefault(bits, f".Lc{len(self._constants)}")
-        return f"dword ptr [rip+{name}]{{1to16}}"
+        return f"dword ptr [rip+{name}]{{1to16}}" if self.vectors.is_evex else f"[rip+{name}]"
 
     def table(self, content: bytes) -> str:
         """The label of these bytes among the constants."""
@@ -186,15 +190,18 @@ class AssemblyText:
 
     def text(self) -> str:
         """The whole file."""
-        constants = [line for bits, name in self._constants.items() for line in (f"{name}:", f".long {bits}")]
+        copies = 1 if self.vectors.is_evex else self.vectors.lanes
+        constants = [
+            line for bits, name in self._constants.items() for line in (f"{name}:", *[f".long {bits}"] * copies)
+        ]
         constants += [line for content, name in self._tables.items() for line in (f"{name}:", _bytes(content))]
         hooks = [line for name in HOOKS for line in _hook(name)]
         head = [".intel_syntax noprefix", ".text"]
-        data = [".section .rodata", ".p2align 2", *constants, *self._data]
+        data = [".section .rodata", f".p2align {2 if self.vectors.is_evex else 5}", *constants, *self._data]
         lines = [*head, *self._lines, *data, *hooks, '.section .note.GNU-stack,"",@progbits']
         # As compilers lay it out: labels at the margin, then instructions, then operands.
         laid_out = [line if line.endswith(":") else "\t" + line.replace(" ", "\t", 1) for line in lines]
-        return "\n".join([*laid_out, ""])
+        return self.vectors.spelt("\n".join([*laid_out, ""]))
 
 
 def _bytes(content: bytes) -> str:

@@ -17,7 +17,8 @@ from tvm import tirx
 from schedules.config import Config
 from schedules.target import Target
 from schedules.templates.assembly.assembly_text import VECTOR_BYTES, AssemblyText
-from schedules.templates.assembly.elements import SIZES, OutOfScope, check_reach
+from schedules.templates.assembly.elements import SIZES, check_reach
+from schedules.templates.assembly.vectors import OutOfScope
 
 LANES = 16
 

@@ -1,4 +1,4 @@
-"""Direct convolution in AVX-512, written as assembly (``cpu/conv2d.py`` has the loops and the notation).
+"""Direct convolution, written as assembly (``cpu/conv2d.py`` has the loops and the notation).
 
 The same loops, tiles and order of sums as the scheduled program has, so a config means the same. Where a kernel is out
 of what is written here (other instructions, groups that straddle blocks, an epilogue that is no arithmetic), the
@@ -19,10 +19,18 @@ from tvm import tirx
 from schedules.config import Config
 from schedules.target import Target
 from schedules.templates.assembly.assembly_text import VECTOR_BYTES, AssemblyText
-from schedules.templates.assembly.elements import OutOfScope, check_reach
+from schedules.templates.assembly.elements import check_reach
 from schedules.templates.assembly.epilogue_code import SCRATCH_BYTES, Epilogue
 from schedules.templates.assembly.image_rows import FLOAT, BorderedRows, Image, border_of, check_image
-from schedules.templates.assembly.tile_sums import Prefetch, SumLoop, TileSums, load_weights, product_of
+from schedules.templates.assembly.tile_sums import (
+    Prefetch,
+    SumLoop,
+    TileSums,
+    check_registers,
+    load_weights,
+    product_of,
+)
+from schedules.templates.assembly.vectors import OutOfScope, vectors_of
 from schedules.templates.common.prefetch import share_of_lines
 from schedules.templates.common.structure import Anchor
 
@@ -45,13 +53,15 @@ class Conv2dAssembly:
     """
 
     def __init__(self, func: tirx.PrimFunc, anchor: Anchor, config: Config, target: Target, symbol: str) -> None:
-        if target.isa != "avx512" or config.integer("algorithm"):
-            raise OutOfScope("another instruction set or algorithm")
-        check_image(anchor)
+        if config.integer("algorithm"):
+            raise OutOfScope("another algorithm")
+        self._vectors = vectors = vectors_of(target)
+        self._size = vectors.size
+        check_image(anchor, vectors)
         self._product = product_of(anchor.form, target)
         batch, blocks, height, width, _ = anchor.spatial
-        self._anchor, self._code = anchor, AssemblyText(symbol)
-        self._epilogue = Epilogue(func, anchor)
+        self._anchor, self._code = anchor, AssemblyText(symbol, vectors)
+        self._epilogue = Epilogue(func, anchor, vectors)
         self._to, self._th, self._tw, self._rows = (config.integer(name) for name in ("to", "th", "tw", "rows"))
         self._unroll, self._depth = config.integer("unroll"), config.integer("depth")
         self._inner = config.integer("outer") == 1
@@ -59,8 +69,8 @@ class Conv2dAssembly:
         self._jobs = batch * self._block_groups * self._row_groups
         self._chunks = anchor.reduction[0] // self._depth
         self._terms = math.prod(anchor.reduction[1:4])
-        self._panel = anchor.reduction[0] * self._terms * VECTOR_BYTES
-        self._line, self._plane = width * VECTOR_BYTES, height * width * VECTOR_BYTES
+        self._panel = anchor.reduction[0] * self._terms * vectors.size
+        self._line, self._plane = width * vectors.size, height * width * vectors.size
         shape, (top, left, bottom, right) = anchor.shapes[anchor.data], anchor.padding
         self._given = Image.of(anchor, shape[2], shape[3])
         self._own = bool(anchor.padded and config.integer("pad"))
@@ -77,6 +87,7 @@ class Conv2dAssembly:
         self._tiles = self._rows // self._th * -(-width // self._tw)
         self._prefetch = self._ahead()
         self._resident = False
+        check_registers(self._sums(self._tw))
         widths = {self._tw} if width % self._tw == 0 else {self._tw, width % self._tw}
         tiles = [replace(self._sums(each), resident=True) for each in widths]
         fitting = all(tile.can_hold and len(tile.free()) >= self._epilogue.registers for tile in tiles)
@@ -157,7 +168,7 @@ class Conv2dAssembly:
             code.emit(f"mov qword ptr {CHUNKS_LEFT}, {self._chunks}")
             code.place(chunk)
             if self._prefetch is not None:
-                code.emit(f"lea r9, [r12+{self._depth * self._terms * VECTOR_BYTES}]")
+                code.emit(f"lea r9, [r12+{self._depth * self._terms * self._size}]")
         row = code.label("row")
         code.emit(f"mov qword ptr {ROWS_LEFT}, {tiles_down}")
         code.place(row)
@@ -169,7 +180,7 @@ class Conv2dAssembly:
         if self._chunks > 1:
             code.emit(f"add rbx, {self._depth * image.channels - tiles_down * down}")
             code.emit(f"sub r14, {self._rows * self._line}")
-            code.emit(f"add r12, {self._depth * self._terms * VECTOR_BYTES}")
+            code.emit(f"add r12, {self._depth * self._terms * self._size}")
             code.emit(f"dec qword ptr {CHUNKS_LEFT}", f"jnz {chunk}")
 
     def _row_of_tiles(self) -> None:
@@ -199,6 +210,7 @@ class Conv2dAssembly:
             self._prefetch,
             self._product,
             self._resident,
+            self._vectors,
         )
 
     def _tile(self, width: int) -> None:
@@ -207,10 +219,10 @@ class Conv2dAssembly:
         at = [(h, w) for h in range(self._th) for w in range(width)]
         tile = self._sums(width)
         strides = anchor.geometry["strides"]
-        results = [[k * self._plane + h * self._line + w * VECTOR_BYTES for h, w in at] for k in range(self._to)]
+        results = [[k * self._plane + h * self._line + w * self._size for h, w in at] for k in range(self._to)]
         code.emit("mov rdi, rbx", "mov rsi, r12")
         self._epilogue.tile(code, tile, results, SCRATCH, (self._chunks, CHUNKS_LEFT))
-        code.emit(f"add rbx, {width * strides[1] * image.pixel}", f"add r14, {width * VECTOR_BYTES}")
+        code.emit(f"add rbx, {width * strides[1] * image.pixel}", f"add r14, {width * self._size}")
 
     def _ahead(self) -> Prefetch | None:
         """Which lines of weights each turn of a loop of the sum asks for, as ``conv2d._prefetch`` has them."""
@@ -223,8 +235,8 @@ class Conv2dAssembly:
         if share is None:
             return None
         level, lines = share
-        places = [stream * self._panel + line * VECTOR_BYTES for stream in range(streams) for line in range(lines)]
-        return Prefetch(level, tuple(places), lines * VECTOR_BYTES)
+        places = [stream * self._panel + line * self._size for stream in range(streams) for line in range(lines)]
+        return Prefetch(level, tuple(places), lines * self._size)
 
     def _start_ahead(self) -> None:
         """r9 to the weights of the next blocks: to the share of this job's first tile."""

@@ -1,4 +1,4 @@
-"""Arithmetic of single elements, read from a program and written as AVX-512 instructions, a vector of them at a time.
+"""Arithmetic of single elements, read from a program and written as instructions, a vector of them at a time.
 
 A value is computed once however often it is read, a product that is only added is one instruction with the sum (as the
 compiler makes it), and what lies in memory is read by the instruction that needs it.
@@ -16,12 +16,8 @@ from tvm.ir import Call, Var
 from tvm.ir.expr import TensorLoad
 
 from schedules.templates.assembly.assembly_text import AssemblyText
+from schedules.templates.assembly.vectors import OutOfScope
 from schedules.templates.common.vector_math import nearest
-
-
-class OutOfScope(Exception):  # noqa: N818 - an answer, not an error
-    """No assembly is written for this kernel; the compiler makes it."""
-
 
 SIZES = {"float32": 4, "int32": 4, "bfloat16": 2, "uint8": 1, "int8": 1}
 """Bytes of a number of each type."""
@@ -100,9 +96,9 @@ NEAREST = nearest(tirx.const(0, "float32"))
 """What ``vector_math`` makes of a rounding."""
 SPECIAL = {
     "halves": ("vcvtneps2bf16 ymm{target}, {source}",),
-    "whole": ("vpmovzxwd zmm{target}, {half}", "vpslld zmm{target}, zmm{target}, 16"),
-    "bytes": ("vmovdqu32 zmm{target}, {source}",),
-    "saturated": ("vmovdqu32 zmm{target}, {source}",),
+    "whole": ("vpmovzxwd v{target}, {half}", "vpslld v{target}, v{target}, 16"),
+    "bytes": ("vmovdqu32 v{target}, {source}",),
+    "saturated": ("vmovdqu32 v{target}, {source}",),
 }
 """Values that one instruction on a vector of 32 bits does not make."""
 MEMORY = ("operand", "constant")
@@ -302,10 +298,17 @@ class Writer:
 
     def _widened(self, operand: Operand) -> int:
         target = self._take()
-        self._code.emit(f"{WIDENED[operand.dtype]} zmm{target}, [{self._places[operand]}]")
+        self._code.emit(f"{WIDENED[operand.dtype]} v{target}, [{self._places[operand]}]")
         if operand.dtype == "bfloat16":
-            self._code.emit(f"vpslld zmm{target}, zmm{target}, 16")
+            self._code.emit(f"vpslld v{target}, v{target}, 16")
         return target
+
+    def _moved(self, source: str, target: int) -> str:
+        """``source`` for an instruction that takes no memory: the register ``target``, where it lies there."""
+        if self._code.vectors.is_evex or source.startswith("v"):
+            return source
+        self._code.emit(f"vmovups v{target}, {source}")
+        return f"v{target}"
 
     def _memory(self, number: int) -> str:
         value = self._values[number]
@@ -320,14 +323,14 @@ class Writer:
             return self._where[number], self._left[number] == 0
         register, memory = self._take(), self._memory(number)
         load = "vbroadcastss" if memory.endswith("{1to16}") else "vmovups"
-        self._code.emit(f"{load} zmm{register}, {memory.removesuffix('{1to16}')}")
+        self._code.emit(f"{load} v{register}, {memory.removesuffix('{1to16}')}")
         return register, True
 
     def _source(self, number: int) -> tuple[str, int | None]:
         """The last operand of an instruction, which may lie in memory, and the register to give back."""
         if number in self._where:
             register, ends = self._loaded(number)
-            return f"zmm{register}", register if ends else None
+            return f"v{register}", register if ends else None
         self._left[number] -= 1
         return self._memory(number), None
 
@@ -343,13 +346,17 @@ class Writer:
             if value.name in ("bytes", "saturated") and ends is not None:
                 return ends
             target = self._take() if ends is None else ends
+            if value.name == "halves" and not self._code.vectors.is_evex:
+                raise OutOfScope("numbers are rounded to bfloat16")
             if value.name in SPECIAL:
-                half = source.replace("zmm", "ymm")
+                half = f"ymm{source[1:]}" if source.startswith("v") else source
                 lines = [line.format(target=target, source=source, half=half) for line in SPECIAL[value.name]]
                 self._code.emit(*lines)
                 return target
-            number = f", {value.bits}" if value.name in ("vrndscaleps", "vpslld", "vpsrad") else ""
-            self._code.emit(f"{value.name} zmm{target}, {source}{number}")
+            if value.name in SHIFTS.values():
+                source = self._moved(source, target)
+            number = f", {value.bits}" if value.name in ("vrndscaleps", *SHIFTS.values()) else ""
+            self._code.emit(f"{value.name} v{target}, {source}{number}")
             return target
         left, right = value.of
         if value.name in COMMUTATIVE and left not in self._where:
@@ -358,7 +365,7 @@ class Writer:
         source, other = self._source(right)
         target = register if ends else self._take() if other is None else other
         name = value.name if value.name.startswith("v") else f"v{value.name}ps"
-        self._code.emit(f"{name} zmm{target}, zmm{register}, {source}")
+        self._code.emit(f"{name} v{target}, v{register}, {source}")
         self._free.extend(each for each in (register if ends else None, other) if each not in (None, target))
         return target
 
@@ -372,7 +379,7 @@ class Writer:
                 a, b = b, a
             register, over = self._loaded(a)
             source, other = self._source(b)
-            self._code.emit(f"v{value.name}231ps zmm{target}, zmm{register}, {source}")
+            self._code.emit(f"v{value.name}231ps v{target}, v{register}, {source}")
             kept = target
         else:
             if not ends[a] and ends[b]:
@@ -380,11 +387,11 @@ class Writer:
             target, over = self._loaded(a)
             if not over:
                 copy = self._take()
-                self._code.emit(f"vmovaps zmm{copy}, zmm{target}")
+                self._code.emit(f"vmovaps v{copy}, v{target}")
                 target = copy
             register, over = self._loaded(b)
             source, other = self._source(c)
-            self._code.emit(f"v{value.name}213ps zmm{target}, zmm{register}, {source}")
+            self._code.emit(f"v{value.name}213ps v{target}, v{register}, {source}")
             kept = target
         self._free.extend({each for each in (register if over else None, other) if each not in (None, kept)})
         return kept
@@ -394,12 +401,28 @@ class Writer:
         a, b, true, false = value.of
         left, left_ends = self._loaded(a)
         source, right_ends = self._source(b)
-        self._code.emit(f"vcmpps k1, zmm{left}, {source}, {value.bits}")
+        if not self._code.vectors.is_evex:
+            return self._blended(value, left, source, {left if left_ends else None, right_ends} - {None})
+        self._code.emit(f"vcmpps k1, v{left}, {source}, {value.bits}")
         self._free.extend(each for each in {left if left_ends else None, right_ends} if each is not None)
         first, first_ends = self._loaded(false)
         source, second_ends = self._source(true)
         target = first if first_ends else self._take() if second_ends is None else second_ends
-        self._code.emit(f"vblendmps zmm{target}{{k1}}, zmm{first}, {source}")
+        self._code.emit(f"vblendmps v{target}{{k1}}, v{first}, {source}")
         ended = {first if first_ends else None, second_ends} - {None, target}
+        self._free.extend(each for each in ended if each is not None)
+        return target
+
+    def _blended(self, value: Value, left: int, right: str, ended: set[int | None]) -> int:
+        """``_select`` where masks are vectors: of register ``left`` and ``right``, of which ``ended`` may be used."""
+        mask = next((each for each in ended if each is not None), None)
+        mask = self._take() if mask is None else mask
+        self._code.emit(f"vcmpps v{mask}, v{left}, {right}, {value.bits}")
+        self._free.extend(each for each in ended if each not in (None, mask))
+        first, first_ends = self._loaded(value.of[3])
+        source, second_ends = self._source(value.of[2])
+        target = first if first_ends else mask if second_ends is None else second_ends
+        self._code.emit(f"vblendvps v{target}, v{first}, {source}, v{mask}")
+        ended = {first if first_ends else None, second_ends, mask} - {None, target}
         self._free.extend(each for each in ended if each is not None)
         return target

@@ -17,12 +17,10 @@ from tvm.ir.expr import TensorLoad
 from schedules.config import Config
 from schedules.target import Target
 from schedules.templates.assembly.assembly_text import VECTOR_BYTES, AssemblyText
-from schedules.templates.assembly.elements import SIZES, Operand, OutOfScope, Writer, check_reach
+from schedules.templates.assembly.elements import SIZES, Operand, Writer, check_reach
 from schedules.templates.assembly.epilogue_code import check_result, read_epilogue, write_result
-from schedules.templates.assembly.tile_sums import REGISTERS
+from schedules.templates.assembly.vectors import OutOfScope, vectors_of
 from schedules.templates.common.structure import Anchor, blocks_in_order, nodes_below
-
-LANES = 16
 
 POINTERS = ("rsi", "r8", "r9", "rdx", "rcx", "rax")
 """Registers for what is read."""
@@ -52,29 +50,29 @@ class ElementwiseAssembly:
     """
 
     def __init__(self, func: tirx.PrimFunc, anchor: Anchor, config: Config, target: Target, symbol: str) -> None:
-        sizes = anchor.spatial
-        if target.isa != "avx512" or anchor.shapes[-1] != sizes or not sizes or sizes[-1] % LANES or 0 in sizes:
-            raise OutOfScope("another instruction set, or no whole vectors")
+        sizes, vectors = anchor.spatial, vectors_of(target)
+        self._lanes = vectors.lanes
+        if anchor.shapes[-1] != sizes or not sizes or sizes[-1] % vectors.lanes or 0 in sizes:
+            raise OutOfScope("no whole vectors")
         check_reach(*(math.prod(shape) * 4 for shape in anchor.shapes))
         program = read_epilogue(func, "", (*anchor.prologue, anchor.block))
-        self._code, self._tensors = AssemblyText(symbol), len(anchor.shapes)
+        self._code, self._tensors = AssemblyText(symbol, vectors), len(anchor.shapes)
         self._values, self._operands = program.fused(), program.operands()
         self._dtype = str(func.params[-1].ty.dtype)
         check_result(self._values, self._dtype)
         if len(self._operands) > len(POINTERS):
             raise OutOfScope("more tensors than pointers")
-        self._vectors = math.prod(sizes) // LANES
+        self._vectors = math.prod(sizes) // self._lanes
         self._split = next((at for at in range(len(sizes)) if all(self._way(o, sizes, at) for o in self._operands)), -1)
         if self._split < 0:
             raise OutOfScope("tensors that lie in other orders")
         self._ways = {operand: self._way(operand, sizes, self._split) for operand in self._operands}
-        self._inner = math.prod(sizes[self._split :]) // LANES
+        self._inner = math.prod(sizes[self._split :]) // self._lanes
         self._channels = sizes[self._split - 1] if self._split else 1
         self._jobs = min(config.integer("chunks"), self._vectors)
-        self._unroll = max(1, min(MOST_WRITTEN_OUT, config.integer("vector") * config.integer("unroll") // LANES))
+        self._unroll = max(1, min(MOST_WRITTEN_OUT, config.integer("vector") * config.integer("unroll") // self._lanes))
 
-    @staticmethod
-    def _way(operand: Operand, sizes: tuple[int, ...], split: int) -> str:
+    def _way(self, operand: Operand, sizes: tuple[int, ...], split: int) -> str:
         """How ``operand`` is read where planes are the axes from ``split`` on; empty for in no way that is written."""
         dense = tuple(math.prod(sizes[at + 1 :]) if extent > 1 else 0 for at, extent in enumerate(sizes))
         if operand.strides == dense:
@@ -82,7 +80,7 @@ class ElementwiseAssembly:
         if operand.strides == (0,) * split + dense[split:]:
             return REPEATED
         own = [at for at, stride in enumerate(operand.strides[:-1]) if stride]
-        if sizes[-1] == LANES and split < len(sizes) and set(own) <= {split - 1}:
+        if sizes[-1] == self._lanes and split < len(sizes) and set(own) <= {split - 1}:
             return BROADCAST
         return ""
 
@@ -125,9 +123,9 @@ class ElementwiseAssembly:
                 code.emit(f"imul {pointer}, {CHANNEL}, {stride * operand.size}")
             else:
                 number = "r14" if way == ALONG_RESULT else "r13"
-                code.emit(f"imul {pointer}, {number}, {LANES * operand.size}")
+                code.emit(f"imul {pointer}, {number}, {self._lanes * operand.size}")
             code.emit(f"add {pointer}, [r11+{8 * operand.parameter}]")
-        code.emit(f"imul rdi, r14, {LANES * SIZES[self._dtype]}", f"add rdi, [r11+{8 * (self._tensors - 1)}]")
+        code.emit(f"imul rdi, r14, {self._lanes * SIZES[self._dtype]}", f"add rdi, [r11+{8 * (self._tensors - 1)}]")
 
     def _vectors_of_plane(self) -> None:
         """rbx vectors."""
@@ -153,16 +151,16 @@ class ElementwiseAssembly:
         ways = list(zip(self._ways.items(), POINTERS, strict=False))
         for number in range(count):
             places = {
-                operand: f"{pointer}+{0 if way == BROADCAST else number * LANES * operand.size}"
+                operand: f"{pointer}+{0 if way == BROADCAST else number * self._lanes * operand.size}"
                 for (operand, way), pointer in ways
             }
-            register = Writer(code, self._values, 0, range(REGISTERS), places).write()
-            place = number * LANES * SIZES[self._dtype]
+            register = Writer(code, self._values, 0, range(code.vectors.count), places).write()
+            place = number * self._lanes * SIZES[self._dtype]
             write_result(code, self._values, self._dtype, register, f"[rdi+{place}]")
         for (operand, way), pointer in ways:
             if way != BROADCAST:
-                code.emit(f"add {pointer}, {count * LANES * operand.size}")
-        code.emit(f"add rdi, {count * LANES * SIZES[self._dtype]}")
+                code.emit(f"add {pointer}, {count * self._lanes * operand.size}")
+        code.emit(f"add rdi, {count * self._lanes * SIZES[self._dtype]}")
 
 
 class ConcatAssembly:
@@ -177,19 +175,20 @@ class ConcatAssembly:
         sources = list(dict.fromkeys(load.source for load in loads))
         numbers = [next((at for at, param in enumerate(func.params) if param.same_as(s)), -1) for s in sources]
         dtype = str(func.params[-1].ty.dtype)
-        if target.isa != "avx512" or dtype not in SIZES or -1 in numbers or len(numbers) != len(loads):
-            raise OutOfScope("another instruction set or other numbers, or a part that is read twice")
+        vectors = vectors_of(target)
+        if dtype not in SIZES or -1 in numbers or len(numbers) != len(loads):
+            raise OutOfScope("other numbers, or a part that is read twice")
         shapes = [[int(extent) for extent in func.params[number].ty.shape] for number in numbers]
         outer = math.prod(shapes[0][:axis])
         parts = [math.prod(shape[axis:]) * SIZES[dtype] for shape in shapes]
-        if outer * len(parts) > MOST_SEGMENTS or any(part % VECTOR_BYTES for part in parts):
+        if outer * len(parts) > MOST_SEGMENTS or any(part % vectors.size for part in parts):
             raise OutOfScope("many pieces, or no whole vectors")
         check_reach(outer * sum(parts))
-        self._code, self._tensors = AssemblyText(symbol), len(func.params)
+        self._code, self._tensors, self._size = AssemblyText(symbol, vectors), len(func.params), vectors.size
         self._pieces = [
             (number, turn * part, part) for turn in range(outer) for number, part in zip(numbers, parts, strict=True)
         ]
-        self._vectors = outer * sum(parts) // VECTOR_BYTES
+        self._vectors = outer * sum(parts) // vectors.size
         self._jobs = min(config.integer("chunks"), self._vectors)
 
     def text(self) -> str:
@@ -200,9 +199,9 @@ class ConcatAssembly:
         return self._code.text()
 
     def _job(self) -> None:
-        code, each = self._code, -(-self._vectors // self._jobs) * VECTOR_BYTES
+        code, each = self._code, -(-self._vectors // self._jobs) * self._size
         # r12, r13: where this job begins and ends in the result
-        code.emit(f"imul r12, r15, {each}", f"lea r13, [r12+{each}]", f"mov eax, {self._vectors * VECTOR_BYTES}")
+        code.emit(f"imul r12, r15, {each}", f"lea r13, [r12+{each}]", f"mov eax, {self._vectors * self._size}")
         code.emit("cmp r13, rax", "cmovg r13, rax")
         start = 0
         for number, place, size in self._pieces:
@@ -212,9 +211,7 @@ class ConcatAssembly:
             code.emit(f"lea rsi, [rax+{place - start}]", f"add rsi, [r11+{8 * number}]")
             code.emit("mov rdi, rax", f"add rdi, [r11+{8 * (self._tensors - 1)}]", "sub rcx, rax", ".p2align 4")
             code.place(copy)
-            code.emit(
-                "vmovups zmm0, [rsi]", "vmovups [rdi], zmm0", f"add rsi, {VECTOR_BYTES}", f"add rdi, {VECTOR_BYTES}"
-            )
-            code.emit(f"sub rcx, {VECTOR_BYTES}", f"jg {copy}")
+            code.emit("vmovups v0, [rsi]", "vmovups [rdi], v0", f"add rsi, {self._size}", f"add rdi, {self._size}")
+            code.emit(f"sub rcx, {self._size}", f"jg {copy}")
             code.place(over)
             start += size

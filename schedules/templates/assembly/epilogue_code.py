@@ -12,17 +12,9 @@ from tvm.ir import Var
 from tvm.ir.expr import TensorLoad
 
 from schedules.templates.assembly.assembly_text import VECTOR_BYTES, AssemblyText
-from schedules.templates.assembly.elements import (
-    NARROW,
-    SIZES,
-    STORED,
-    Elements,
-    OutOfScope,
-    Value,
-    Writer,
-    check_reach,
-)
-from schedules.templates.assembly.tile_sums import REGISTERS, TileSums, add_up, clear
+from schedules.templates.assembly.elements import NARROW, SIZES, STORED, Elements, Value, Writer, check_reach
+from schedules.templates.assembly.tile_sums import TileSums, add_up, clear
+from schedules.templates.assembly.vectors import AVX512, OutOfScope, Vectors
 from schedules.templates.common.structure import Anchor, blocks_in_order
 from schedules.templates.common.vector_math import vector_math
 from schedules.templates.instructions.rounding import rounded_in_bits
@@ -33,7 +25,7 @@ POINTERS = ("rax", "rcx", "rdx", "r8", "rsi")
 FLOAT = 4
 """Bytes of a number."""
 
-SCRATCH_BYTES = REGISTERS * VECTOR_BYTES
+SCRATCH_BYTES = AVX512.count * VECTOR_BYTES
 """Room for the sums of any tile."""
 
 
@@ -108,10 +100,17 @@ def check_result(values: Sequence[Value], dtype: str) -> None:
 
 def write_result(code: AssemblyText, values: Sequence[Value], dtype: str, register: int, memory: str) -> None:
     """Store the vector of the last of ``values``, which is in ``register``."""
+    own = f"v{register}"
+    if SIZES[dtype] == 1 and not code.vectors.is_evex:  # eight numbers, from two halves of a vector into one
+        limit = code.constant_bits(0xFF)
+        code.emit(f"{'vpminud' if values[-1].name == 'saturated' else 'vpandd'} {own}, {own}, {limit}")
+        code.emit(f"vpackusdw {own}, {own}, {own}", f"vpermq {own}, {own}, 8", f"vpackuswb {own}, {own}, {own}")
+        code.emit(f"vmovq {memory}, xmm{register}")
+        return
     if SIZES[dtype] == 1:
         narrowed = "vpmovusdb" if values[-1].name == "saturated" else "vpmovdb"
-        code.emit(f"{narrowed} xmm{register}, zmm{register}")
-    code.emit(f"vmovups {memory}, {({1: 'x', 2: 'y'}).get(SIZES[dtype], 'z')}mm{register}")
+        code.emit(f"{narrowed} xmm{register}, {own}")
+    code.emit(f"vmovups {memory}, {({1: f'xmm{register}', 2: f'ymm{register}'}).get(SIZES[dtype], own)}")
 
 
 def _scaled(place: int, size: int) -> int:
@@ -137,7 +136,8 @@ class Epilogue:
         OutOfScope: for what is not written here.
     """
 
-    def __init__(self, func: tirx.PrimFunc, anchor: Anchor) -> None:
+    def __init__(self, func: tirx.PrimFunc, anchor: Anchor, vectors: Vectors = AVX512) -> None:
+        self._vectors = vectors
         check_reach(*(math.prod(shape) * FLOAT for shape in anchor.shapes))
         dtypes = tuple(str(func.params[at].ty.dtype) for at in (anchor.data, anchor.weight))
         if dtypes != (("float32", "float32") if anchor.form is None else (anchor.form.data, anchor.form.weight)):
@@ -159,7 +159,7 @@ class Epilogue:
             last = len(sizes) - 1
             if not alike and set(own) - ({1, last} if last > 1 else {last}):
                 raise OutOfScope("a tensor with one number for a row")
-            self._block_bytes[operand] = (operand.strides[1] if last > 1 else VECTOR_BYTES // FLOAT) * operand.size
+            self._block_bytes[operand] = (operand.strides[1] if last > 1 else vectors.lanes) * operand.size
 
     def begin(self, code: AssemblyText) -> None:
         """Get the pointers of a tile."""
@@ -230,7 +230,7 @@ class Epilogue:
         for registers, row in zip(tile.sums(), places, strict=True):
             for register, place in zip(registers, row, strict=True):
                 memory = f"[r8+{place}]"
-                code.emit(f"vmovups zmm{register}, {memory}" if load else f"vmovups {memory}, zmm{register}")
+                code.emit(f"vmovups v{register}, {memory}" if load else f"vmovups {memory}, v{register}")
 
     def finish(self, code: AssemblyText, tile: TileSums, places: Sequence[Sequence[int]], scratch: int) -> None:
         """Write the results of a whole tile.
@@ -249,18 +249,18 @@ class Epilogue:
             for block, register, place in each:
                 self.store(code, register, tile.free(), block, place)
             return
-        code.emit(*(f"vmovaps [rsp+{scratch + register * VECTOR_BYTES}], zmm{register}" for _, register, _ in each))
+        code.emit(*(f"vmovaps [rsp+{scratch + register * VECTOR_BYTES}], v{register}" for _, register, _ in each))
         for block, register, place in each:
-            code.emit(f"vmovaps zmm0, [rsp+{scratch + register * VECTOR_BYTES}]")
-            self.store(code, 0, range(1, REGISTERS), block, place)
+            code.emit(f"vmovaps v0, [rsp+{scratch + register * VECTOR_BYTES}]")
+            self.store(code, 0, range(1, self._vectors.count), block, place)
 
     @cached_property
     def registers(self) -> int:
         """How many registers an element needs beside its sum."""
         places = dict.fromkeys(self._operands, "rdi")
-        for count in range(REGISTERS):
+        for count in range(self._vectors.count):
             try:
-                Writer(AssemblyText(""), self._values, 0, range(1, 1 + count), places).write()
+                Writer(AssemblyText("", self._vectors), self._values, 0, range(1, 1 + count), places).write()
             except OutOfScope:
                 continue
             return count

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from tvm import tirx
 from tvm.ir import Call
 
-from schedules.templates.assembly.assembly_text import VECTOR_BYTES, AssemblyText
-from schedules.templates.assembly.elements import OutOfScope
+from schedules.templates.assembly.assembly_text import AssemblyText
+from schedules.templates.assembly.vectors import OutOfScope, Vectors
 from schedules.templates.common.structure import Anchor, blocks_in_order, nodes_below
 
 FLOAT = 4
@@ -84,21 +84,22 @@ class BorderedRows:
 
 def _move(code: AssemblyText, count: int, copied: bool) -> None:
     """Write ``count`` bytes, a multiple of 4, at rdi: from rsi, or eax over and over."""
-    vectors, rest = divmod(count, VECTOR_BYTES)
+    size = code.vectors.size
+    vectors, rest = divmod(count, size)
     if not copied and count:
-        code.emit("vpbroadcastd zmm0, eax")
+        code.emit(*(["vpbroadcastd v0, eax"] if code.vectors.is_evex else ["vmovd xmm0, eax", "vpbroadcastd v0, xmm0"]))
     if vectors:
         with code.repeated("rcx", vectors):
             if copied:
-                code.emit("vmovups zmm0, [rsi]", f"add rsi, {VECTOR_BYTES}")
-            code.emit("vmovups [rdi], zmm0", f"add rdi, {VECTOR_BYTES}")
-    for size, register in ((32, "ymm0"), (16, "xmm0"), (8, "xmm0"), (4, "xmm0")):
-        if not rest & size:
+                code.emit("vmovups v0, [rsi]", f"add rsi, {size}")
+            code.emit("vmovups [rdi], v0", f"add rdi, {size}")
+    for part, register in ((32, "ymm0"), (16, "xmm0"), (8, "xmm0"), (4, "xmm0")):
+        if not rest & part:
             continue
-        move = {8: "vmovq", 4: "vmovd"}.get(size, "vmovups")
+        move = {8: "vmovq", 4: "vmovd"}.get(part, "vmovups")
         if copied:
-            code.emit(f"{move} {register}, [rsi]", f"add rsi, {size}")
-        code.emit(f"{move} [rdi], {register}", f"add rdi, {size}")
+            code.emit(f"{move} {register}, [rsi]", f"add rsi, {part}")
+        code.emit(f"{move} [rdi], {register}", f"add rdi, {part}")
 
 
 def border_of(func: tirx.PrimFunc) -> int:
@@ -117,11 +118,11 @@ def border_of(func: tirx.PrimFunc) -> int:
     raise OutOfScope("a border that is not zero")
 
 
-def check_image(anchor: Anchor) -> None:
+def check_image(anchor: Anchor, vectors: Vectors) -> None:
     """Raise ``OutOfScope`` unless the anchor reads a parameter whose channels lie in a row, and computes vectors."""
     if {"span", "dealt"} & set(anchor.geometry) or min(anchor.data, anchor.weight) < 0:
         raise OutOfScope("channels that do not lie in a row")
-    if anchor.spatial[4] * FLOAT != VECTOR_BYTES:
+    if anchor.spatial[4] != vectors.lanes:
         raise OutOfScope("vectors of another length")
     if anchor.groups > 1 and (anchor.plain or anchor.spatial[1] % anchor.groups):
         raise OutOfScope("groups that share blocks")

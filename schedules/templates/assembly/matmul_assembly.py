@@ -14,9 +14,17 @@ from tvm import tirx
 from schedules.config import Config
 from schedules.target import Target
 from schedules.templates.assembly.assembly_text import VECTOR_BYTES, AssemblyText
-from schedules.templates.assembly.elements import OutOfScope
 from schedules.templates.assembly.epilogue_code import FLOAT, SCRATCH_BYTES, Epilogue
-from schedules.templates.assembly.tile_sums import Prefetch, SumLoop, TileSums, add_up, clear, product_of
+from schedules.templates.assembly.tile_sums import (
+    Prefetch,
+    SumLoop,
+    TileSums,
+    add_up,
+    check_registers,
+    clear,
+    product_of,
+)
+from schedules.templates.assembly.vectors import OutOfScope, vectors_of
 from schedules.templates.common.prefetch import share_of_lines
 from schedules.templates.common.structure import Anchor
 
@@ -53,22 +61,25 @@ class MatmulAssembly:
     def __init__(
         self, func: tirx.PrimFunc, anchor: Anchor, config: Config, target: Target, prefetch: WeightPrefetch, symbol: str
     ) -> None:
-        if target.isa != "avx512" or anchor.prologue or min(anchor.data, anchor.weight) < 0:
-            raise OutOfScope("another instruction set, or numbers that are computed first")
+        if anchor.prologue or min(anchor.data, anchor.weight) < 0:
+            raise OutOfScope("numbers that are computed first")
+        self._vectors = vectors = vectors_of(target)
+        self._size = vectors.size
         self._product = product_of(anchor.form, target)
         weight = anchor.shapes[anchor.weight]
-        if weight[2] * FLOAT != VECTOR_BYTES or len(anchor.shapes[anchor.data]) != 2:
+        if weight[2] != vectors.lanes or len(anchor.shapes[anchor.data]) != 2:
             raise OutOfScope("vectors of another length")
-        self._anchor, self._code, self._prefetch_plan = anchor, AssemblyText(symbol), prefetch
-        self._epilogue = Epilogue(func, anchor)
+        self._anchor, self._code, self._prefetch_plan = anchor, AssemblyText(symbol, vectors), prefetch
+        self._epilogue = Epilogue(func, anchor, vectors)
         (self._m, self._n), self._k = anchor.spatial, anchor.reduction[0]
         self._tm, self._tn, self._rows = (config.integer(name) for name in ("tm", "tn", "rows"))
         self._unroll, self._depth = config.integer("unroll"), config.integer("depth")
         self._inner = config.integer("outer") == 1
         self._chunks = self._k // self._depth
-        self._panel, self._line = self._k * VECTOR_BYTES, self._n * FLOAT
+        self._panel, self._line = self._k * vectors.size, self._n * FLOAT
         self._panels, self._row_groups = weight[0] // self._tn, self._m // self._rows
         self._tile = self._sums()
+        check_registers(self._tile)
 
     def text(self) -> str:
         """The whole kernel.
@@ -90,14 +101,15 @@ class MatmulAssembly:
             loops or (SumLoop(self._depth, FLOAT),),
             self._unroll,
             product=self._product,
+            vectors=self._vectors,
         )
         streams = self._tn if self._chunks > 1 else 1
         vectors = self._tn * (self._depth if self._chunks > 1 else self._k)
         share = share_of_lines(vectors, streams, self._prefetch_plan.tiles, [self._turns(whole)])
         if share is None or self._m == 1:
             return whole
-        lines = [stream * self._panel + line * VECTOR_BYTES for stream in range(streams) for line in range(share[1])]
-        return replace(whole, prefetch=Prefetch(0, tuple(lines), share[1] * VECTOR_BYTES))
+        lines = [stream * self._panel + line * self._size for stream in range(streams) for line in range(share[1])]
+        return replace(whole, prefetch=Prefetch(0, tuple(lines), share[1] * self._size))
 
     def _turns(self, tile: TileSums) -> int:
         """Of the loop of a tile's sum that asks for weights."""
@@ -110,7 +122,7 @@ class MatmulAssembly:
         code.emit("mov eax, r15d", "xor edx, edx", f"mov ecx, {count}", "div ecx")
         code.emit(*(("mov r13d, edx", "mov edi, eax") if self._inner else ("mov r13d, eax", "mov edi, edx")))
         code.emit(f"imul r12, r13, {self._tn * self._panel}", f"add r12, [r11+{8 * anchor.weight}]")
-        code.emit(f"imul r14, rdi, {self._rows * self._line}", f"imul rcx, r13, {self._tn * VECTOR_BYTES}")
+        code.emit(f"imul r14, rdi, {self._rows * self._line}", f"imul rcx, r13, {self._tn * self._size}")
         code.emit("add r14, rcx", f"imul r13, r13, {self._tn}")
         code.emit(f"imul rbx, rdi, {self._rows * self._k * FLOAT}", f"add rbx, [r11+{8 * anchor.data}]")
         down, cut = -(-self._rows // self._tm), self._chunks > 1
@@ -124,8 +136,8 @@ class MatmulAssembly:
             code.emit(f"mov qword ptr {CHUNKS_LEFT}, {self._chunks}")
             code.place(chunk)
             if tile.prefetch is not None:
-                code.emit(f"lea r9, [r12+{self._depth * VECTOR_BYTES}]")
-        places = [[row * self._line + panel * VECTOR_BYTES for row in range(self._tm)] for panel in range(self._tn)]
+                code.emit(f"lea r9, [r12+{self._depth * self._size}]")
+        places = [[row * self._line + panel * self._size for row in range(self._tm)] for panel in range(self._tn)]
         with code.repeated("r10", down):
             code.emit("mov rdi, rbx", "mov rsi, r12")
             if self._m == 1:
@@ -140,21 +152,21 @@ class MatmulAssembly:
                 code.place(before)
         if cut:
             code.emit(f"add rbx, {self._depth * FLOAT - self._rows * self._k * FLOAT}")
-            code.emit(f"sub r14, {self._rows * self._line}", f"add r12, {self._depth * VECTOR_BYTES}")
+            code.emit(f"sub r14, {self._rows * self._line}", f"add r12, {self._depth * self._size}")
             code.emit(f"dec qword ptr {CHUNKS_LEFT}", f"jnz {chunk}")
 
     def _one_row(self, places: list[list[int]]) -> None:
         """A vector × matrix product: every step asks for a later one, at a panel's end for one of the next job."""
         clear(self._code, self._tile)
-        last = min(self._k, self._prefetch_plan.bytes_ahead // VECTOR_BYTES)
+        last = min(self._k, self._prefetch_plan.bytes_ahead // self._size)
         before = self._k - last
         for done, terms, further in ((0, before, 0), (before, last, (self._tn - 1) * self._panel)):
             if not terms:
                 continue
             if done:
-                self._code.emit(f"lea rdi, [rbx+{done * FLOAT}]", f"lea rsi, [r12+{done * VECTOR_BYTES}]")
+                self._code.emit(f"lea rdi, [rbx+{done * FLOAT}]", f"lea rsi, [r12+{done * self._size}]")
             first = self._prefetch_plan.bytes_ahead + further
-            lines = [place + first + line * VECTOR_BYTES for place in self._tile.panels for line in range(self._unroll)]
+            lines = [place + first + line * self._size for place in self._tile.panels for line in range(self._unroll)]
             asked = Prefetch(0, tuple(lines), 0, "rsi", "t0")
             add_up(self._code, replace(self._tile, loops=(SumLoop(terms, FLOAT),), prefetch=asked))
         self._epilogue.finish(self._code, self._tile, places, SCRATCH)

@@ -1,6 +1,6 @@
-"""The sums of a register tile in AVX-512: what ``register_tile.py`` describes, as instructions.
+"""The sums of a register tile: what ``register_tile.py`` describes, as instructions.
 
-    rdi: the tile's first number    rsi: its first vector of weights    zmm0 …: the sums
+    rdi: the tile's first number    rsi: its first vector of weights    v0 …: the sums
 
 A number is a pixel or a row of a matrix. What is needed most often is held in registers over a step of the sum: the
 vectors of weights where there are fewer of them than of numbers, else the numbers, each spread over a vector. Where the
@@ -14,17 +14,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from schedules.target import Target
-from schedules.templates.assembly.assembly_text import VECTOR_BYTES, AssemblyText
-from schedules.templates.assembly.elements import OutOfScope
+from schedules.templates.assembly.assembly_text import AssemblyText
+from schedules.templates.assembly.vectors import AVX2, AVX512, OutOfScope, Vectors, vectors_of
 from schedules.templates.instructions.dots import BF16, U8S8, DotForm
 from schedules.templates.instructions.llvm_target import features_of
 
 COUNTERS = ("r8", "rdx", "rcx", "rax")
 """Registers for the loops of a sum."""
 
-REGISTERS = 32
+DOT_OF_BYTES, DOT_OF_HALVES, DOT_OF_WORDS = "vpdpbusd", "vdpbf16ps", "vpmaddwd"
 
-DOT_OF_BYTES, DOT_OF_HALVES = "vpdpbusd", "vdpbf16ps"
+OF_WORDS = 5
+"""Registers that products of bytes as words need beside the sums: two of a number, two of weights, one of products."""
+
+LOW_BYTES = 0x00FF00FF
+"""Of two words."""
 
 WRITTEN_OUT = 128
 """Multiply-adds up to which the turns of a sum's inner loops stand one behind the other. Counting turns takes longer
@@ -77,6 +81,7 @@ class TileSums:
         product: the instruction. It multiplies numbers and weights of 32 bits: floats, or several short ones, of which
             it adds up the products.
         resident: whether all weights lie in registers, the last ones (``load_weights``).
+        vectors: what the registers are.
     """
 
     numbers: tuple[int, ...]
@@ -86,6 +91,7 @@ class TileSums:
     prefetch: Prefetch | None = None
     product: str = "vfmadd231ps"
     resident: bool = False
+    vectors: Vectors = AVX512
 
     def sums(self) -> list[list[int]]:
         """Register of every sum: by vector of weights, by number."""
@@ -94,7 +100,7 @@ class TileSums:
 
     def free(self) -> Sequence[int]:
         """Registers that hold no sum and no weights."""
-        return range(len(self.numbers) * len(self.panels), REGISTERS - self.resident * self.weights)
+        return range(len(self.numbers) * len(self.panels), self.vectors.count - self.resident * self.weights)
 
     @property
     def weights(self) -> int:
@@ -104,8 +110,8 @@ class TileSums:
     @property
     def can_hold(self) -> bool:
         """Whether all weights fit the registers, with the sums and two more."""
-        whole = _is_written_out(self, self.loops)
-        return whole and self.weights + len(self.numbers) * len(self.panels) + 2 <= REGISTERS
+        whole = _is_written_out(self, self.loops) and self.product != DOT_OF_WORDS
+        return whole and self.weights + len(self.numbers) * len(self.panels) + 2 <= self.vectors.count
 
 
 def product_of(form: DotForm | None, target: Target) -> str:
@@ -120,6 +126,8 @@ def product_of(form: DotForm | None, target: Target) -> str:
         return DOT_OF_HALVES
     if form is U8S8 and "avx512vnni" in features_of(target):
         return DOT_OF_BYTES
+    if form is U8S8 and vectors_of(target) is AVX2 and "avxvnni" not in features_of(target):
+        return DOT_OF_WORDS
     raise OutOfScope(f"products of {form.name}")
 
 
@@ -128,17 +136,17 @@ def load_weights(code: AssemblyText, tile: TileSums) -> None:
     each = tile.weights // len(tile.panels)
     for panel, place in enumerate(tile.panels):
         for step in range(each):
-            code.emit(f"vmovups zmm{_resident(tile, panel, step)}, [r12+{place + step * VECTOR_BYTES}]")
+            code.emit(f"vmovups v{_resident(tile, panel, step)}, [r12+{place + step * tile.vectors.size}]")
 
 
 def _resident(tile: TileSums, panel: int, step: int) -> int:
     """The register of a vector of weights."""
-    return REGISTERS - tile.weights + panel * (tile.weights // len(tile.panels)) + step
+    return tile.vectors.count - tile.weights + panel * (tile.weights // len(tile.panels)) + step
 
 
 def clear(code: AssemblyText, tile: TileSums) -> None:
     """Set the sums to zero."""
-    code.emit(*(f"vpxord zmm{total}, zmm{total}, zmm{total}" for panel in tile.sums() for total in panel))
+    code.emit(*(f"vpxord v{total}, v{total}, v{total}" for panel in tile.sums() for total in panel))
 
 
 def add_up(code: AssemblyText, tile: TileSums) -> None:
@@ -154,7 +162,7 @@ def _nest(code: AssemblyText, tile: TileSums, loops: Sequence[SumLoop], at: int,
         _step(code, tile, data, weights)
         return
     loop, within = loops[at], loops[at + 1 :]
-    panel = math.prod(each.trips for each in within) * VECTOR_BYTES
+    panel = math.prod(each.trips for each in within) * tile.vectors.size
     if _is_written_out(tile, loops[at:]):
         for turn in range(loop.trips):
             _ask(code, tile, at, weights + turn * panel)
@@ -189,46 +197,78 @@ def _ask(code: AssemblyText, tile: TileSums, at: int, weights: int) -> None:
         code.emit(f"add {asked.base}, {asked.step}")
 
 
+def check_registers(tile: TileSums) -> None:
+    """Raise ``OutOfScope`` if the sums leave too few registers for their products."""
+    if tile.product == DOT_OF_WORDS and len(tile.free()) < OF_WORDS:
+        raise OutOfScope("more sums than products of words leave registers for")
+
+
+def _step_of_words(code: AssemblyText, tile: TileSums, data: int, weights: int) -> None:
+    """One term of every sum, of four bytes: bytes 0 and 2, then 1 and 3, as words. No sum of two can saturate.
+
+    So many panels at a time as there are registers for; numbers are prepared anew for each lot.
+    """
+    product, low, high, *held = tile.free()
+    lot, sums = len(held) // 2, tile.sums()
+    for first in range(0, len(tile.panels), lot):
+        panels = range(first, min(first + lot, len(tile.panels)))
+        for at, panel in enumerate(panels):
+            even, odd = held[2 * at : 2 * at + 2]
+            code.emit(f"vmovups v{odd}, [rsi+{tile.panels[panel] + weights}]", f"vpsllw v{even}, v{odd}, 8")
+            code.emit(f"vpsraw v{even}, v{even}, 8", f"vpsraw v{odd}, v{odd}, 8")
+        for number, place in enumerate(tile.numbers):
+            code.emit(f"vpbroadcastd v{high}, dword ptr [rdi+{place + data}]")
+            code.emit(f"vpandd v{low}, v{high}, {code.constant_bits(LOW_BYTES)}", f"vpsrlw v{high}, v{high}, 8")
+            for at, panel in enumerate(panels):
+                for numbers, own in ((low, held[2 * at]), (high, held[2 * at + 1])):
+                    total = sums[panel][number]
+                    code.emit(f"vpmaddwd v{product}, v{numbers}, v{own}", f"vpaddd v{total}, v{total}, v{product}")
+
+
 def _step(code: AssemblyText, tile: TileSums, data: int, weights: int) -> None:
     """One term of every sum."""
+    if tile.product == DOT_OF_WORDS:
+        _step_of_words(code, tile, data, weights)
+        return
     held, sums, (panels, numbers) = list(tile.free()), tile.sums(), (len(tile.panels), len(tile.numbers))
     bytes_first = tile.product == DOT_OF_BYTES  # its first operand is unsigned: the number, which so cannot be spread
+    must_load = bytes_first or not tile.vectors.is_evex
 
     def multiply(total: int, number: str, weight: str) -> None:
         first, second = (number, weight) if bytes_first or weight.startswith("[") else (weight, number)
-        code.emit(f"{tile.product} zmm{total}, {first}, {second}")
+        code.emit(f"{tile.product} v{total}, {first}, {second}")
 
     if tile.resident:
-        own = [f"zmm{_resident(tile, panel, weights // VECTOR_BYTES)}" for panel in range(panels)]
+        own = [f"v{_resident(tile, panel, weights // tile.vectors.size)}" for panel in range(panels)]
         for number, place in enumerate(tile.numbers):
             memory = f"dword ptr [rdi+{place + data}]"
             spread = f"{memory}{{1to16}}"
-            if panels > 1 or bytes_first:
-                spread = f"zmm{held[number % len(held)]}"
+            if panels > 1 or must_load:
+                spread = f"v{held[number % len(held)]}"
                 code.emit(f"vbroadcastss {spread}, {memory}")
             for panel in range(panels):
                 multiply(sums[panel][number], spread, own[panel])
         return
     if panels <= numbers:
         kept = min(panels, len(held) - 1)
-        weight_of = [f"zmm{register}" for register in held[:kept]]
+        weight_of = [f"v{register}" for register in held[:kept]]
         weight_of += [f"[rsi+{place + weights}]" for place in tile.panels[kept:]]
         code.emit(*(f"vmovups {weight_of[panel]}, [rsi+{tile.panels[panel] + weights}]" for panel in range(kept)))
         for number, place in enumerate(tile.numbers):
             memory = f"dword ptr [rdi+{place + data}]"
-            if panels == 1 and not bytes_first:
+            if panels == 1 and not must_load:
                 multiply(sums[0][number], f"{memory}{{1to16}}", weight_of[0])
                 continue
-            code.emit(f"vbroadcastss zmm{held[kept]}, {memory}")
+            code.emit(f"vbroadcastss v{held[kept]}, {memory}")
             for panel in range(panels):
-                multiply(sums[panel][number], f"zmm{held[kept]}", weight_of[panel])
+                multiply(sums[panel][number], f"v{held[kept]}", weight_of[panel])
         return
     for number, place in enumerate(tile.numbers):
-        code.emit(f"vbroadcastss zmm{held[number]}, dword ptr [rdi+{place + data}]")
+        code.emit(f"vbroadcastss v{held[number]}, dword ptr [rdi+{place + data}]")
     for panel, place in enumerate(tile.panels):
         vector = f"[rsi+{place + weights}]"
         if numbers > 1 and numbers < len(held):
-            code.emit(f"vmovups zmm{held[numbers]}, {vector}")
-            vector = f"zmm{held[numbers]}"
+            code.emit(f"vmovups v{held[numbers]}, {vector}")
+            vector = f"v{held[numbers]}"
         for number in range(numbers):
-            multiply(sums[panel][number], f"zmm{held[number]}", vector)
+            multiply(sums[panel][number], f"v{held[number]}", vector)

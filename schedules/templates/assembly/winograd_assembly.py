@@ -1,4 +1,4 @@
-"""Winograd's convolution of float32 in AVX-512, written as assembly (``cpu/winograd.py`` has stages and notation).
+"""Winograd's convolution of float32, written as assembly (``cpu/winograd.py`` has stages and notation).
 
     knob outer = 0: rows of the image, tiles of V, panels of M and rows of the result, one after the other in parallel
     knob outer = 1: rows of the image in parallel, then chunks of tile rows: V, M and the result of each
@@ -8,18 +8,19 @@ V and M have tiles innermost but for the lane: (c, x, y, ty, tx, i) and (o, x, y
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tvm import tirx
 
 from schedules.config import Config
 from schedules.target import Target
 from schedules.templates.assembly.assembly_text import OF_THREAD, VECTOR_BYTES, AssemblyText
-from schedules.templates.assembly.elements import OutOfScope, check_reach
+from schedules.templates.assembly.elements import check_reach
 from schedules.templates.assembly.epilogue_code import Epilogue
 from schedules.templates.assembly.image_rows import FLOAT, BorderedRows, Image, border_of, check_image
 from schedules.templates.assembly.straight_transform import StraightTransform
 from schedules.templates.assembly.tile_sums import Prefetch, SumLoop, TileSums, add_up, clear
+from schedules.templates.assembly.vectors import OutOfScope, vectors_of
 from schedules.templates.common.prefetch import share_of_lines
 from schedules.templates.common.structure import Anchor
 from schedules.templates.common.winograd_transforms import AT, BT
@@ -37,17 +38,19 @@ class Tiles:
         blocks: of channels.
         side: numbers along a side of a tile.
         down, across: tiles.
+        vector: bytes of a number of each lane.
     """
 
     blocks: int
     side: int
     down: int
     across: int
+    vector: int
 
     @property
     def row(self) -> int:
         """Bytes of a row of tiles: of one number of each."""
-        return self.across * VECTOR_BYTES
+        return self.across * self.vector
 
     @property
     def number(self) -> int:
@@ -81,12 +84,15 @@ class WinogradAssembly:
     """
 
     def __init__(self, func: tirx.PrimFunc, anchor: Anchor, config: Config, target: Target, symbol: str) -> None:
-        if target.isa != "avx512" or anchor.plain or anchor.form is not None:
-            raise OutOfScope("another instruction set, or no vectors of floats")
-        check_image(anchor)
+        if anchor.plain or anchor.form is not None:
+            raise OutOfScope("no vectors of floats")
+        self._vectors = vectors = vectors_of(target)
+        self._size = vectors.size
+        check_image(anchor, vectors)
         if anchor.padded and border_of(func):
             raise OutOfScope("a border that is not zero")
-        self._anchor, self._code, self._epilogue = anchor, AssemblyText(symbol), Epilogue(func, anchor)
+        self._anchor, self._code = anchor, AssemblyText(symbol, vectors)
+        self._epilogue = Epilogue(func, anchor, vectors)
         self._m = m = config.integer("algorithm")
         self._to, self._th, self._tw, self._rows = (config.integer(name) for name in ("to", "th", "tw", "rows"))
         self._unroll, self._chunked = config.integer("unroll"), config.integer("outer") == 1
@@ -98,13 +104,14 @@ class WinogradAssembly:
         self._image = Image.of(anchor, self._down * m + 2, across * m + 2)
         self._bordered = BorderedRows(self._given, self._image, top, left)
         rows = self._rows if self._chunked else batch * self._down
-        self._v, self._products = Tiles(inputs, m + 2, rows, across), Tiles(blocks, m + 2, rows, across)
+        self._v = Tiles(inputs, m + 2, rows, across, vectors.size)
+        self._products = replace(self._v, blocks=blocks)
         self._image_bytes = batch * self._image.batch
         check_reach(self._image_bytes + self._v.size + self._products.size)
-        self._panel = anchor.reduction[0] * anchor.reduction[3] * VECTOR_BYTES
+        self._panel = anchor.reduction[0] * anchor.reduction[3] * vectors.size
         self._into = StraightTransform(self._code, BT[m], SCRATCH)
         self._back = StraightTransform(self._code, AT[m], SCRATCH)
-        self._stack = SCRATCH + max(StraightTransform.scratch_bytes(matrix[m]) for matrix in (BT, AT))
+        self._stack = SCRATCH + max(StraightTransform.scratch_bytes(matrix[m], vectors) for matrix in (BT, AT))
 
     def text(self) -> str:
         """The whole kernel.
@@ -146,31 +153,30 @@ class WinogradAssembly:
         self._into.begin()
         with code.repeated("r10", self._v.across):
             self._into.tile(
-                lambda x, y: f"[rbx+{x * row + y * VECTOR_BYTES}]",
-                lambda x, y, register: code.emit(f"vmovups {self._v.at('r14', x, y)}, zmm{register}"),
+                lambda x, y: f"[rbx+{x * row + y * self._size}]",
+                lambda x, y, register: code.emit(f"vmovups {self._v.at('r14', x, y)}, v{register}"),
             )
-            code.emit(f"add rbx, {self._m * VECTOR_BYTES}", f"add r14, {VECTOR_BYTES}")
+            code.emit(f"add rbx, {self._m * self._size}", f"add r14, {self._size}")
 
     def _product_tiles(self) -> None:
         """All tiles of a panel: rbx its numbers in V, r12 its weights, r14 the place in M."""
         code, v, anchor = self._code, self._v, self._anchor
         trips = [anchor.reduction[0], anchor.reduction[3] // self._unroll]
         share = share_of_lines(
-            self._to * self._panel // VECTOR_BYTES, 1, v.down // self._th * (v.across // self._tw), trips
+            self._to * self._panel // self._size, 1, v.down // self._th * (v.across // self._tw), trips
         )
         prefetch = None
         if share is not None:
-            prefetch = Prefetch(
-                share[0], tuple(VECTOR_BYTES * line for line in range(share[1])), VECTOR_BYTES * share[1]
-            )
+            prefetch = Prefetch(share[0], tuple(self._size * line for line in range(share[1])), self._size * share[1])
             code.emit(f"lea r9, [r12+{self._to * self._panel}]")
-        places = [h * v.row + w * VECTOR_BYTES for h in range(self._th) for w in range(self._tw)]
+        places = [h * v.row + w * self._size for h in range(self._th) for w in range(self._tw)]
         tile = TileSums(
             tuple(places),
             tuple(block * self._panel for block in range(self._to)),
             (SumLoop(anchor.reduction[0], v.block), SumLoop(anchor.reduction[3], FLOAT)),
             self._unroll,
             prefetch,
+            vectors=self._vectors,
         )
         row = code.label("row")
         code.emit(f"mov qword ptr {COUNT}, {v.down // self._th}")
@@ -181,8 +187,8 @@ class WinogradAssembly:
             add_up(code, tile)
             for block, registers in enumerate(tile.sums()):
                 for place, register in zip(places, registers, strict=True):
-                    code.emit(f"vmovups [r14+{block * self._products.block + place}], zmm{register}")
-            code.emit(f"add rbx, {self._tw * VECTOR_BYTES}", f"add r14, {self._tw * VECTOR_BYTES}")
+                    code.emit(f"vmovups [r14+{block * self._products.block + place}], v{register}")
+            code.emit(f"add rbx, {self._tw * self._size}", f"add r14, {self._tw * self._size}")
         if self._th > 1:
             code.emit(f"add rbx, {(self._th - 1) * v.row}", f"add r14, {(self._th - 1) * v.row}")
         code.emit(f"dec qword ptr {COUNT}", f"jnz {row}")
@@ -190,7 +196,7 @@ class WinogradAssembly:
     def _output_tiles(self) -> None:
         """Tiles of a row of a block: rbx its products, r12 rows of the result left, r13 the block, r14 the place."""
         code, (_, _, height, width, _) = self._code, self._anchor.spatial
-        line = width * VECTOR_BYTES
+        line = width * self._size
         self._back.begin()
         across = self._products.across
         code.emit(f"mov r9d, {width}")  # columns of the result from here
@@ -203,13 +209,13 @@ class WinogradAssembly:
                     code.emit(f"cmp r12d, {p}", f"jle {end}")
                 if q >= (width % self._m or self._m):
                     code.emit(f"cmp r9d, {q}", f"jle {over[p]}")
-                self._epilogue.store(code, register, range(6), 0, p * line + q * VECTOR_BYTES)
+                self._epilogue.store(code, register, range(6), 0, p * line + q * self._size)
                 if q == self._m - 1:
                     code.place(over[p])
 
             self._back.tile(lambda x, y: self._products.at("rbx", x, y), store)
             code.place(end)
-            code.emit(f"add rbx, {VECTOR_BYTES}", f"add r14, {self._m * VECTOR_BYTES}", f"sub r9d, {self._m}")
+            code.emit(f"add rbx, {self._size}", f"add r14, {self._m * self._size}", f"sub r9d, {self._m}")
 
     def _divide(self, count: int) -> None:
         """eax: the quotient of eax and ``count``, edx: the rest."""
@@ -259,7 +265,10 @@ class WinogradAssembly:
         code.emit("mov eax, r15d")
         self._divide(self._down)  # eax: picture · blocks + block, edx: row of tiles
         self._workspace("rbx", self._v.size)
-        code.emit(f"imul r14, rax, {height * width * VECTOR_BYTES}", f"imul rcx, rdx, {self._m * width * VECTOR_BYTES}")
+        code.emit(
+            f"imul r14, rax, {height * width * self._size}",
+            f"imul rcx, rdx, {self._m * width * self._size}",
+        )
         code.emit("add r14, rcx", f"imul r12d, edx, {-self._m}", f"add r12d, {height}")
         code.emit(f"imul rcx, rdx, {products.row}", "add rbx, rcx")
         self._divide(blocks)  # eax: picture, edx: block
@@ -282,14 +291,14 @@ class WinogradAssembly:
         code.emit(f"mov qword ptr {COUNT}, {v.down}")
         code.place(line)
         self._input_tiles()
-        code.emit(f"add rbx, {self._m * image.row - v.across * self._m * VECTOR_BYTES}")
+        code.emit(f"add rbx, {self._m * image.row - v.across * self._m * self._size}")
         code.emit(f"dec qword ptr {COUNT}", f"jnz {line}")
         code.emit(f"add rbx, {image.channels - v.down * self._m * image.row}", f"add r14, {v.block - v.number}")
         code.emit(f"dec qword ptr {SECOND}", f"jnz {block}")
         self._chunk_products(blocks)
         self._picture_and_chunk(chunks)
-        code.emit(f"imul r14, rax, {blocks * height * width * VECTOR_BYTES}")
-        code.emit(f"imul rcx, rdx, {self._rows * self._m * width * VECTOR_BYTES}", "add r14, rcx")
+        code.emit(f"imul r14, rax, {blocks * height * width * self._size}")
+        code.emit(f"imul rcx, rdx, {self._rows * self._m * width * self._size}", "add r14, rcx")
         code.emit(f"imul r12d, edx, {-self._rows * self._m}", f"add r12d, {height}", "xor r13d, r13d")
         self._workspace("rbx", v.size)
         block, line = code.label("block"), code.label("line")
@@ -297,10 +306,10 @@ class WinogradAssembly:
         code.emit(f"mov qword ptr {COUNT}, {v.down}")
         code.place(line)
         self._output_tiles()
-        code.emit(f"add r14, {(self._m * width - self._m * v.across) * VECTOR_BYTES}", f"sub r12d, {self._m}")
+        code.emit(f"add r14, {(self._m * width - self._m * v.across) * self._size}", f"sub r12d, {self._m}")
         code.emit(f"dec qword ptr {COUNT}", f"jnz {line}")
         rows = self._rows * self._m
-        code.emit(f"add r14, {(height - rows) * width * VECTOR_BYTES}", f"add r12d, {rows}")
+        code.emit(f"add r14, {(height - rows) * width * self._size}", f"add r12d, {rows}")
         code.emit(f"add rbx, {self._products.block - self._products.number}")
         code.emit("inc r13d", f"cmp r13d, {blocks}", f"jl {block}")
 

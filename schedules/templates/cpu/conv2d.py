@@ -298,7 +298,7 @@ class Conv2dTemplate(MarkedTemplate):
         return {anchor.weight: Repack(f"winograd-{m}", lambda packed: winograd.transform_weight(packed, m))}
 
     def assembly(self, func: tirx.PrimFunc, anchor: Anchor, config: Config, target: Target, symbol: str) -> str:
-        """In AVX-512."""
+        """In AVX-512 or AVX2."""
         writer = WinogradAssembly if config.integer("algorithm") in BT else Conv2dAssembly
         return writer(func, anchor, config, target, symbol).text()
 

@@ -84,7 +84,7 @@ class ElementwiseTemplate(OneAlgorithm[Anchor]):
         return ranked(Space(OP, self.version, knobs, None, derive), terms, 4)
 
     def assembly(self, func: tirx.PrimFunc, anchor: Anchor, config: Config, target: Target, symbol: str) -> str:
-        """In AVX-512."""
+        """In AVX-512 or AVX2."""
         axis = concat_axis(func)
         if axis is not None:
             return ConcatAssembly(func, axis, config, target, symbol).text()

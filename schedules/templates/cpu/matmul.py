@@ -179,7 +179,7 @@ class MatmulTemplate(MarkedTemplate):
         return {anchor.weight: Repack("amx", partial(pack_tiles, quad=anchor.form.depth))}
 
     def assembly(self, func: tirx.PrimFunc, anchor: Anchor, config: Config, target: Target, symbol: str) -> str:
-        """In AVX-512."""
+        """In AVX-512 or AVX2."""
         if chosen(config):
             return ""
         tm = config.integer("tm")

@@ -8,9 +8,9 @@ import pytest
 from tvm import te, tirx
 
 from schedules.templates.assembly.assembly_text import AssemblyText
-from schedules.templates.assembly.elements import OutOfScope
-from schedules.templates.assembly.epilogue_code import POINTERS, REGISTERS, SCRATCH_BYTES, Epilogue, read_epilogue
+from schedules.templates.assembly.epilogue_code import POINTERS, SCRATCH_BYTES, Epilogue, read_epilogue
 from schedules.templates.assembly.tile_sums import SumLoop, TileSums
+from schedules.templates.assembly.vectors import AVX512, OutOfScope
 from schedules.templates.common.structure import Anchor, find_anchor
 from schedules.templates.common.windows import Window
 from schedules.templates.cpu.conv2d import conv2d
@@ -110,7 +110,7 @@ def test_registers_beside_the_sum() -> None:
     assert counts["none"] == counts["bias"] == counts["residual"] == counts["relu6"] == 0
     assert 0 < counts["hard swish"] <= 2
     assert all(counts[name] <= 4 for name in FOLLOWING if name != "crowded")
-    assert 7 <= counts["crowded"] < REGISTERS
+    assert 7 <= counts["crowded"] < AVX512.count
 
 
 def tile_text(name: str, panels: int, numbers: int) -> str:

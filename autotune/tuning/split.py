@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from autotune.artifact.known_models import remember_model
@@ -24,7 +25,7 @@ from autotune.tuning.coupled import CoupledLanes
 from autotune.tuning.fallback_partitions import FallbackPartitions
 from autotune.tuning.multi_shape import ShapeSets
 from autotune.tuning.objective import record_streams
-from autotune.tuning.part import output_path, resolve_target, tune_part
+from autotune.tuning.part import Measurers, output_path, resolve_target, tune_part
 from autotune.tuning.portfolio import tune_portfolio
 from autotune.tuning.precisions.auto_precision import AutoPrecision
 from autotune.tuning.result import Result
@@ -55,15 +56,16 @@ def data_files(paths: Sequence[Path]) -> list[tuple[str, str]]:
 
 def _tuned(path: Path, options: Options, observe: Observer) -> Result:
     composition = _composition(path, options)
-    if composition is not None:
-        return _tune_parts(path, options, composition, observe)
-    try:
-        return tune_part(path, options, observe)
-    except ModelError as error:
-        if not options.fallback:
-            raise
-        logger.info("%s is cut into what can be tuned and what ONNX Runtime runs: %s", path.name, error)
-    return _tune_parts(path, options, FallbackPartitions(path, options), observe)
+    with Measurers() as measurers:
+        if composition is not None:
+            return _tune_parts(path, options, composition, observe, measurers)
+        try:
+            return tune_part(path, options, observe, measurers=measurers)
+        except ModelError as error:
+            if not options.fallback:
+                raise
+            logger.info("%s is cut into what can be tuned and what ONNX Runtime runs: %s", path.name, error)
+        return _tune_parts(path, options, FallbackPartitions(path, options), observe, measurers)
 
 
 def _for_device(options: Options) -> Options:
@@ -104,15 +106,17 @@ def _composition(path: Path, options: Options) -> Composition | None:
     return ShapeSets(path, options) if options.shapes or options.objective == BALANCED else None
 
 
-def _tune_parts(path: Path, options: Options, composition: Composition, observe: Observer) -> Result:
+def _tune_parts(
+    path: Path, options: Options, composition: Composition, observe: Observer, measurers: Measurers
+) -> Result:
     began = time.perf_counter()
-    result = tune_composition(composition, output_path(path, options), _tune_part, observe)
+    result = tune_composition(composition, output_path(path, options), partial(_tune_part, measurers), observe)
     return replace(result, model=path.name, elapsed_s=time.perf_counter() - began)
 
 
-def _tune_part(job: PartJob, observe: Observer, interrupted: bool) -> Result | None:
+def _tune_part(measurers: Measurers, job: PartJob, observe: Observer, interrupted: bool) -> Result | None:
     try:
-        return tune_part(job.model, job.options, observe, interrupted)
+        return tune_part(job.model, job.options, observe, interrupted, measurers)
     except ModelError as error:
         if not job.optional:
             raise

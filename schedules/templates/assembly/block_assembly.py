@@ -39,7 +39,7 @@ class BlockAssembly:
         shapes = [tuple(int(extent) for extent in param.ty.shape) for param in func.params]
         plain, blocked = shapes if to_blocks else shapes[::-1]
         dtype = str(func.params[0].ty.dtype)
-        if target.isa != "avx512" or SIZES.get(dtype) != 4 or blocked[-1] != SIDE:
+        if not target.broadcast_operands or SIZES.get(dtype) != 4 or blocked[-1] != SIDE:
             raise OutOfScope("another instruction set, other numbers or other blocks")
         check_reach(*(4 * math.prod(shape) for shape in shapes))
         self._to_blocks, self._channels, self._blocks = to_blocks, plain[1], blocked[1]

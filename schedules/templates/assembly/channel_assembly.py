@@ -51,7 +51,7 @@ class ChannelPicksAssembly:
     ) -> None:
         shapes = [[int(extent) for extent in param.ty.shape] for param in func.params]
         self._dtype = str(func.params[-1].ty.dtype)
-        if target.isa != "avx512" or self._dtype not in SIZES or shapes[-1][4] != LANES:
+        if not target.broadcast_operands or self._dtype not in SIZES or shapes[-1][4] != LANES:
             raise OutOfScope("another instruction set, other numbers or other blocks")
         check_reach(*(math.prod(shape) * SIZES[self._dtype] for shape in shapes))
         self._blocks = [(part, block) for part, shape in enumerate(shapes[:-1]) for block in range(shape[1])]

@@ -73,7 +73,7 @@ def vectors_of(target: Target) -> Vectors:
     Raises:
         OutOfScope: where no kernel is written for them.
     """
-    if target.isa == "avx512":
+    if target.broadcast_operands:  # AMX is AVX-512 with tiles
         return AVX512
     if target.isa == "avx2" and "fma" in features_of(target):
         return AVX2

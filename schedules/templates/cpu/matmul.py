@@ -105,7 +105,7 @@ class MatmulTemplate(MarkedTemplate):
         limit = target.vector_registers - SPARE_REGISTERS
         per_block, pairs = registers_of(lanes, target), _has_pairs(anchor)
         amx = _amx_applies(anchor, target)
-        ragged = _ragged(anchor, limit) if target.isa == "avx512" and not pairs else ()
+        ragged = _ragged(anchor, limit) if target.broadcast_operands and not (pairs or amx) else ()
         knobs = (
             *((Knob("algorithm", (0, ALGORITHM)),) if amx else ()),
             Knob("tm", tuple(sorted({*divisors(rows, limit), *ragged}))),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,12 +13,14 @@ from tvm import te, tirx
 from schedules.config import Config
 from schedules.lower import assembly, claim
 from schedules.target import Target
+from schedules.templates.amx.amx_product import ALGORITHM
 from schedules.templates.assembly.vectors import AVX2, AVX512, OutOfScope, vectors_of
 from schedules.templates.common.movements import concat
 from schedules.templates.instructions.dots import U8S8
 from tests.schedules_tests.programs import dot_conv_case, dot_matmul_case, dtypes, from_te, inputs, run, shapes
 from tests.schedules_tests.templates_tests.assembly_tests import test_conv2d_assembly as direct
 from tests.schedules_tests.templates_tests.assembly_tests import test_matmul_assembly as products
+from tests.schedules_tests.templates_tests.assembly_tests import test_short_forms as short
 from tests.schedules_tests.templates_tests.assembly_tests import test_winograd_assembly as winograd
 from tests.schedules_tests.templates_tests.assembly_tests.assembled import (
     NARROW,
@@ -47,10 +50,36 @@ def test_registers_and_names_are_the_instruction_set_s_own() -> None:
 
 def test_who_has_which() -> None:
     assert vectors_of(TARGET) is AVX512
+    assert vectors_of(WITH_TILES) is AVX512
     assert vectors_of(NARROW) is AVX2
     for other in (Target(kind="llvm", isa="generic", threads=1), Target(kind="llvm", isa="neon", threads=1)):
         with pytest.raises(OutOfScope):
             vectors_of(other)
+
+
+WITH_TILES = Target(kind="llvm", isa="amx", mcpu="sapphirerapids", threads=2)
+
+
+@pytest.mark.parametrize("shapes_of", [direct.SHAPES, winograd.SHAPES, products.SHAPES])
+def test_a_processor_with_tiles_has_the_kernels_of_avx512(shapes_of: dict[str, Any]) -> None:
+    without = replace(WITH_TILES, isa="avx512")
+    written = 0
+    for each in shapes_of.values():
+        func = each.program()
+        for config in covering(func, 2, target=WITH_TILES):
+            text = assembly(func, config, without, SYMBOL)
+            assert assembly(func, config, WITH_TILES, SYMBOL) == text
+            written += bool(text)
+    assert written > len(shapes_of)
+
+
+@pytest.mark.parametrize("name", ["conv2d_bf16_uneven", "matmul_bf16_tiles", "matmul_u8s8_tiles"])
+def test_products_in_tiles_are_left_to_the_compiler(name: str) -> None:
+    func = short.CASES[name].func
+    for config in covering(func, 4, target=WITH_TILES, algorithm=ALGORITHM):
+        assert assembly(func, config, WITH_TILES, SYMBOL) == ""
+    vectors = covering(func, 4, target=WITH_TILES, algorithm=0)
+    assert any(assembly(func, config, WITH_TILES, SYMBOL) for config in vectors)
 
 
 def narrowed(convolution: direct.Convolution) -> direct.Convolution:

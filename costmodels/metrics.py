@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import ndtri
-from scipy.stats import spearmanr
 
 from costmodels.cost_model import Floats, Prediction
 from schedules.errors import UsageError
@@ -41,6 +40,8 @@ def rank_correlation(expected: Floats, truth: Floats) -> float:
     """Spearman's ρ, ties sharing their mean rank; 0 if either side is constant."""
     if not np.ptp(expected) or not np.ptp(truth):
         return 0.0
+    from scipy.stats import spearmanr  # takes 0.8 s to load, which runs that only fit need not wait for
+
     return float(spearmanr(expected, truth).statistic)
 
 

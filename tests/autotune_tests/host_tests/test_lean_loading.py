@@ -1,4 +1,4 @@
-"""Own processes load onnxslim without sympy and TVM without debug information; a caller's load all."""
+"""Own processes load onnxslim without sympy, TVM without debug information, XGBoost without scikit-learn."""
 
 import subprocess
 import sys
@@ -77,3 +77,32 @@ def test_errors_of_tvm_say_the_same():
 
 def test_without_tvm_its_libraries_are_not_loaded():
     assert printed(LEAN + "import sys, json\nprint('tvm_ffi' in sys.modules)") == ["False"]
+
+
+BOOSTED = """
+import sys
+import numpy as np
+from costmodels.boosted import Boosted
+x = np.random.default_rng(0).random((64, 3))
+model = Boosted(0).fit(x, x.sum(axis=1))
+print("scipy.stats" in sys.modules, *model.predict(x[:4]).mean)
+from sklearn.base import BaseEstimator
+from skopt.learning import ExtraTreesRegressor
+print(BaseEstimator in ExtraTreesRegressor.mro())
+"""
+
+
+def test_boosted_trees_are_the_same_without_scikit_learn_which_others_find():
+    lean, whole = printed(LEAN + BOOSTED), printed(BOOSTED)
+    assert (lean[0], whole[0]) == ("False", "True")
+    assert lean[1:] == whole[1:]
+    assert lean[-1] == "True"
+
+
+def test_the_library_leaves_xgboost_whole():
+    code = "import costmodels.boosted\nimport xgboost\nprint(xgboost.compat.SKLEARN_INSTALLED)"
+    assert printed(code) == ["True"]
+
+
+def test_nothing_that_starts_a_run_loads_scipy_s_statistics():
+    assert printed(LEAN + "import sys, autotune.tuning.tune\nprint('scipy.stats' in sys.modules)") == ["False"]

@@ -20,7 +20,6 @@ from schedules.templates.assembly.tile_sums import (
     SumLoop,
     TileSums,
     add_up,
-    check_registers,
     clear,
     product_of,
 )
@@ -79,7 +78,6 @@ class MatmulAssembly:
         self._panel, self._line = self._k * vectors.size, self._n * FLOAT
         self._panels, self._row_groups = weight[0] // self._tn, self._m // self._rows
         self._tile = self._sums()
-        check_registers(self._tile)
 
     def text(self) -> str:
         """The whole kernel.

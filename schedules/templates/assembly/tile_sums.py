@@ -24,9 +24,6 @@ COUNTERS = ("r8", "rdx", "rcx", "rax")
 
 DOT_OF_BYTES, DOT_OF_HALVES, DOT_OF_WORDS = "vpdpbusd", "vdpbf16ps", "vpmaddwd"
 
-OF_WORDS = 5
-"""Registers that products of bytes as words need beside the sums: two of a number, two of weights, one of products."""
-
 LOW_BYTES = 0x00FF00FF
 """Of two words."""
 
@@ -197,19 +194,15 @@ def _ask(code: AssemblyText, tile: TileSums, at: int, weights: int) -> None:
         code.emit(f"add {asked.base}, {asked.step}")
 
 
-def check_registers(tile: TileSums) -> None:
-    """Raise ``OutOfScope`` if the sums leave too few registers for their products."""
-    if tile.product == DOT_OF_WORDS and len(tile.free()) < OF_WORDS:
-        raise OutOfScope("more sums than products of words leave registers for")
-
-
 def _step_of_words(code: AssemblyText, tile: TileSums, data: int, weights: int) -> None:
     """One term of every sum, of four bytes: bytes 0 and 2, then 1 and 3, as words. No sum of two can saturate.
 
-    So many panels at a time as there are registers for; numbers are prepared anew for each lot.
+    So many panels at a time as there are registers for; numbers are prepared anew for each lot. Beside most sums
+    there are four: then the halves of a number are prepared one after the other, in one register.
     """
-    product, low, high, *held = tile.free()
-    lot, sums = len(held) // 2, tile.sums()
+    product, low, *held = tile.free()
+    high = held.pop(0) if len(held) > 2 else low
+    lot, sums, shift = len(held) // 2, tile.sums(), f"vpsrlw v{high}, v{high}, 8"
     for first in range(0, len(tile.panels), lot):
         panels = range(first, min(first + lot, len(tile.panels)))
         for at, panel in enumerate(panels):
@@ -217,12 +210,17 @@ def _step_of_words(code: AssemblyText, tile: TileSums, data: int, weights: int) 
             code.emit(f"vmovups v{odd}, [rsi+{tile.panels[panel] + weights}]", f"vpsllw v{even}, v{odd}, 8")
             code.emit(f"vpsraw v{even}, v{even}, 8", f"vpsraw v{odd}, v{odd}, 8")
         for number, place in enumerate(tile.numbers):
-            code.emit(f"vpbroadcastd v{high}, dword ptr [rdi+{place + data}]")
-            code.emit(f"vpandd v{low}, v{high}, {code.constant_bits(LOW_BYTES)}", f"vpsrlw v{high}, v{high}, 8")
+            spread = f"vpbroadcastd v{high}, dword ptr [rdi+{place + data}]"
+            code.emit(spread, f"vpandd v{low}, v{high}, {code.constant_bits(LOW_BYTES)}")
+            if high != low:
+                code.emit(shift)
             for at, panel in enumerate(panels):
-                for numbers, own in ((low, held[2 * at]), (high, held[2 * at + 1])):
-                    total = sums[panel][number]
-                    code.emit(f"vpmaddwd v{product}, v{numbers}, v{own}", f"vpaddd v{total}, v{total}, v{product}")
+                total = sums[panel][number]
+                for half, numbers in enumerate((low, high)):
+                    if half and high == low:
+                        code.emit(spread, shift)
+                    code.emit(f"vpmaddwd v{product}, v{numbers}, v{held[2 * at + half]}")
+                    code.emit(f"vpaddd v{total}, v{total}, v{product}")
 
 
 def _step(code: AssemblyText, tile: TileSums, data: int, weights: int) -> None:

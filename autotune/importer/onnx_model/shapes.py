@@ -136,8 +136,13 @@ def infer_shapes(model: onnx.ModelProto, name: str, strict: bool = True) -> None
     declared = {value.name: value for value in typed if value.name in own}
     del small.graph.value_info[:]
     small.graph.value_info.extend(declared.values())
+    constants = {tensor.name: tensor.dims for tensor in model.graph.initializer}
     for value in small.graph.output:
-        for dim in value.type.tensor_type.shape.dim:
+        dims = value.type.tensor_type.shape.dim
+        if value.name in constants and value.type.HasField("tensor_type"):  # of these inference leaves what was declared
+            del dims[:]
+            dims.extend(TensorShapeProto.Dimension(dim_value=size) for size in constants[value.name])
+        for dim in dims:
             if not is_known(dim):
                 dim.Clear()
     inferred = _with_true_outputs(small, name, strict)

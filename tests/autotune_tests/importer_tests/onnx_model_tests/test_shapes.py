@@ -77,3 +77,13 @@ def test_wrongly_declared_outputs_are_told_and_inferred(declared, caplog):
     infer_shapes(model, "m.onnx")
     assert [dim.dim_value for dim in model.graph.output[0].type.tensor_type.shape.dim] == [2, 6]
     assert "m.onnx: the shapes that it declares for its outputs are not those that it makes" in caplog.text
+
+
+@pytest.mark.parametrize("count", [3, SKELETON_ELEMENTS + 1])
+def test_a_constant_that_is_an_output_has_its_own_shape(count):
+    """As what ``Unique`` makes of constants, whose count was declared as open."""
+    weights = {"c": np.zeros(count, np.float32)}
+    model = model_of([helper.make_node("Relu", ["x"], ["y"])], [value("x", (1,))], ["y"], weights)
+    model.graph.output.append(value("c", ("found",)))
+    infer_shapes(model, "m")
+    assert shape_text(model.graph.output[1].type.tensor_type.shape) == str(count)

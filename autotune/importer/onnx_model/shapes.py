@@ -139,7 +139,7 @@ def infer_shapes(model: onnx.ModelProto, name: str, strict: bool = True) -> None
     constants = {tensor.name: tensor.dims for tensor in model.graph.initializer}
     for value in small.graph.output:
         dims = value.type.tensor_type.shape.dim
-        if value.name in constants and value.type.HasField("tensor_type"):  # of these inference leaves what was declared
+        if value.name in constants and value.type.HasField("tensor_type"):  # of which inference finds nothing
             del dims[:]
             dims.extend(TensorShapeProto.Dimension(dim_value=size) for size in constants[value.name])
         for dim in dims:

@@ -24,6 +24,10 @@ COUNTERS = ("r8", "rdx", "rcx", "rax")
 
 DOT_OF_BYTES, DOT_OF_HALVES, DOT_OF_WORDS = "vpdpbusd", "vdpbf16ps", "vpmaddwd"
 
+OF_WORDS = 5
+"""Registers beside the sums by which a number's words are prepared once for all panels that they hold: two of a number,
+two of weights, one of products."""
+
 LOW_BYTES = 0x00FF00FF
 """Of two words."""
 
@@ -197,12 +201,10 @@ def _ask(code: AssemblyText, tile: TileSums, at: int, weights: int) -> None:
 def _step_of_words(code: AssemblyText, tile: TileSums, data: int, weights: int) -> None:
     """One term of every sum, of four bytes: bytes 0 and 2, then 1 and 3, as words. No sum of two can saturate.
 
-    So many panels at a time as there are registers for; numbers are prepared anew for each lot. Beside most sums
-    there are four: then the halves of a number are prepared one after the other, in one register.
+    So many panels at a time as there are registers for; numbers are prepared anew for each lot.
     """
-    product, low, *held = tile.free()
-    high = held.pop(0) if len(held) > 2 else low
-    lot, sums, shift = len(held) // 2, tile.sums(), f"vpsrlw v{high}, v{high}, 8"
+    product, low, high, *held = tile.free()
+    lot, sums = len(held) // 2, tile.sums()
     for first in range(0, len(tile.panels), lot):
         panels = range(first, min(first + lot, len(tile.panels)))
         for at, panel in enumerate(panels):
@@ -210,23 +212,32 @@ def _step_of_words(code: AssemblyText, tile: TileSums, data: int, weights: int) 
             code.emit(f"vmovups v{odd}, [rsi+{tile.panels[panel] + weights}]", f"vpsllw v{even}, v{odd}, 8")
             code.emit(f"vpsraw v{even}, v{even}, 8", f"vpsraw v{odd}, v{odd}, 8")
         for number, place in enumerate(tile.numbers):
-            spread = f"vpbroadcastd v{high}, dword ptr [rdi+{place + data}]"
-            code.emit(spread, f"vpandd v{low}, v{high}, {code.constant_bits(LOW_BYTES)}")
-            if high != low:
-                code.emit(shift)
+            code.emit(f"vpbroadcastd v{high}, dword ptr [rdi+{place + data}]")
+            code.emit(f"vpandd v{low}, v{high}, {code.constant_bits(LOW_BYTES)}", f"vpsrlw v{high}, v{high}, 8")
             for at, panel in enumerate(panels):
-                total = sums[panel][number]
-                for half, numbers in enumerate((low, high)):
-                    if half and high == low:
-                        code.emit(spread, shift)
-                    code.emit(f"vpmaddwd v{product}, v{numbers}, v{held[2 * at + half]}")
-                    code.emit(f"vpaddd v{total}, v{total}, v{product}")
+                for numbers, own in ((low, held[2 * at]), (high, held[2 * at + 1])):
+                    total = sums[panel][number]
+                    code.emit(f"vpmaddwd v{product}, v{numbers}, v{own}", f"vpaddd v{total}, v{total}, v{product}")
+
+
+def _step_of_words_in_two(code: AssemblyText, tile: TileSums, data: int, weights: int) -> None:
+    """The same with two registers: a half of the weights of one panel, and a half of a number, then their products."""
+    number, own, sums = *tile.free()[:2], tile.sums()
+    even = [f"vpsllw v{own}, v{own}, 8"], f"vpandd v{number}, v{number}, {code.constant_bits(LOW_BYTES)}"
+    odd: tuple[list[str], str] = [], f"vpsrlw v{number}, v{number}, 8"
+    for panel, line in enumerate(tile.panels):
+        for first, half_of_number in (even, odd):
+            code.emit(f"vmovups v{own}, [rsi+{line + weights}]", *first, f"vpsraw v{own}, v{own}, 8")
+            for total, place in zip(sums[panel], tile.numbers, strict=True):
+                code.emit(f"vpbroadcastd v{number}, dword ptr [rdi+{place + data}]", half_of_number)
+                code.emit(f"vpmaddwd v{number}, v{number}, v{own}", f"vpaddd v{total}, v{total}, v{number}")
 
 
 def _step(code: AssemblyText, tile: TileSums, data: int, weights: int) -> None:
     """One term of every sum."""
     if tile.product == DOT_OF_WORDS:
-        _step_of_words(code, tile, data, weights)
+        step = _step_of_words if len(tile.free()) >= OF_WORDS else _step_of_words_in_two
+        step(code, tile, data, weights)
         return
     held, sums, (panels, numbers) = list(tile.free()), tile.sums(), (len(tile.panels), len(tile.numbers))
     bytes_first = tile.product == DOT_OF_BYTES  # its first operand is unsigned: the number, which so cannot be spread

@@ -26,6 +26,7 @@ from schedules.templates.assembly.tile_sums import (
     Prefetch,
     SumLoop,
     TileSums,
+    check_registers,
     load_weights,
     product_of,
 )
@@ -86,6 +87,7 @@ class Conv2dAssembly:
         self._tiles = self._rows // self._th * -(-width // self._tw)
         self._prefetch = self._ahead()
         self._resident = False
+        check_registers(self._sums(self._tw))
         widths = {self._tw} if width % self._tw == 0 else {self._tw, width % self._tw}
         tiles = [replace(self._sums(each), resident=True) for each in widths]
         fitting = all(tile.can_hold and len(tile.free()) >= self._epilogue.registers for tile in tiles)

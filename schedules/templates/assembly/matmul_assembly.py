@@ -20,6 +20,7 @@ from schedules.templates.assembly.tile_sums import (
     SumLoop,
     TileSums,
     add_up,
+    check_registers,
     clear,
     product_of,
 )
@@ -78,6 +79,7 @@ class MatmulAssembly:
         self._panel, self._line = self._k * vectors.size, self._n * FLOAT
         self._panels, self._row_groups = weight[0] // self._tn, self._m // self._rows
         self._tile = self._sums()
+        check_registers(self._tile)
 
     def text(self) -> str:
         """The whole kernel.

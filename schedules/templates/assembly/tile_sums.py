@@ -25,8 +25,7 @@ COUNTERS = ("r8", "rdx", "rcx", "rax")
 DOT_OF_BYTES, DOT_OF_HALVES, DOT_OF_WORDS = "vpdpbusd", "vdpbf16ps", "vpmaddwd"
 
 OF_WORDS = 5
-"""Registers beside the sums by which a number's words are prepared once for all panels that they hold: two of a number,
-two of weights, one of products."""
+"""Registers that products of bytes as words need beside the sums: two of a number, two of weights, one of products."""
 
 LOW_BYTES = 0x00FF00FF
 """Of two words."""
@@ -198,6 +197,12 @@ def _ask(code: AssemblyText, tile: TileSums, at: int, weights: int) -> None:
         code.emit(f"add {asked.base}, {asked.step}")
 
 
+def check_registers(tile: TileSums) -> None:
+    """Raise ``OutOfScope`` if the sums leave too few registers for their products."""
+    if tile.product == DOT_OF_WORDS and len(tile.free()) < OF_WORDS:
+        raise OutOfScope("more sums than products of words leave registers for")
+
+
 def _step_of_words(code: AssemblyText, tile: TileSums, data: int, weights: int) -> None:
     """One term of every sum, of four bytes: bytes 0 and 2, then 1 and 3, as words. No sum of two can saturate.
 
@@ -220,24 +225,10 @@ def _step_of_words(code: AssemblyText, tile: TileSums, data: int, weights: int) 
                     code.emit(f"vpmaddwd v{product}, v{numbers}, v{own}", f"vpaddd v{total}, v{total}, v{product}")
 
 
-def _step_of_words_in_two(code: AssemblyText, tile: TileSums, data: int, weights: int) -> None:
-    """The same with two registers: a half of the weights of one panel, and a half of a number, then their products."""
-    number, own, sums = *tile.free()[:2], tile.sums()
-    even = [f"vpsllw v{own}, v{own}, 8"], f"vpandd v{number}, v{number}, {code.constant_bits(LOW_BYTES)}"
-    odd: tuple[list[str], str] = [], f"vpsrlw v{number}, v{number}, 8"
-    for panel, line in enumerate(tile.panels):
-        for first, half_of_number in (even, odd):
-            code.emit(f"vmovups v{own}, [rsi+{line + weights}]", *first, f"vpsraw v{own}, v{own}, 8")
-            for total, place in zip(sums[panel], tile.numbers, strict=True):
-                code.emit(f"vpbroadcastd v{number}, dword ptr [rdi+{place + data}]", half_of_number)
-                code.emit(f"vpmaddwd v{number}, v{number}, v{own}", f"vpaddd v{total}, v{total}, v{number}")
-
-
 def _step(code: AssemblyText, tile: TileSums, data: int, weights: int) -> None:
     """One term of every sum."""
     if tile.product == DOT_OF_WORDS:
-        step = _step_of_words if len(tile.free()) >= OF_WORDS else _step_of_words_in_two
-        step(code, tile, data, weights)
+        _step_of_words(code, tile, data, weights)
         return
     held, sums, (panels, numbers) = list(tile.free()), tile.sums(), (len(tile.panels), len(tile.numbers))
     bytes_first = tile.product == DOT_OF_BYTES  # its first operand is unsigned: the number, which so cannot be spread

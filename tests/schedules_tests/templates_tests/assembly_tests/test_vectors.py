@@ -187,7 +187,6 @@ BYTES = {
         dot_conv_case("3x3", (1, 2, 7, 9, 8), (4, 2, 3, 3, 8, 8), U8S8, pads=(1, 1, 1, 1)),
         dot_conv_case("uneven", (2, 2, 7, 9, 8), (4, 2, 3, 2, 8, 8), U8S8, (2, 1), (1, 0, 2, 3), (1, 2)),
         dot_conv_case("sums alone", (1, 2, 4, 6, 8), (2, 2, 1, 1, 8, 8), U8S8, epilogue=False),
-        dot_conv_case("wide", (1, 2, 2, 14, 8), (2, 2, 1, 1, 8, 8), U8S8),
         dot_conv_case("long", (1, 64, 4, 4, 8), (4, 64, 1, 1, 8, 8), U8S8, epilogue=False),
         dot_matmul_case("rows", 28, 64, 8, 8, U8S8, bare=False),
         dot_matmul_case("vector", 1, 384, 6, 8, U8S8, bare=True),
@@ -213,24 +212,14 @@ def test_products_of_bytes(name: str) -> None:
     assert written >= 2
 
 
-@narrow_runs_here
-@pytest.mark.parametrize(("name", "most"), [("1x1", 12), ("wide", 14)])
-def test_products_of_bytes_are_written_for_tiles_of_any_size(name: str, most: int) -> None:
-    """From 12 sums on there are too few registers to prepare numbers once."""
-    case, sums = BYTES[name], set()
-    given, shape, dtype = inputs(case.func), shapes(case.func)[-1], dtypes(case.func)[-1]
-    given[0].flat[::3], given[1].flat[::2] = 255, -128
-    expected = case.expected(*given)
-    space = claim(case.func, NARROW).space
-    columns = space.columns(space.rows)
-    tiles = columns["to"] * columns["th"] * columns["tw"]
-    assert tiles.max() == most
-    largest = [space.config(row) for row in space.rows[(tiles == most) & (columns["algorithm"] == 0)][:6]]
-    for config in (*largest, *covering(case.func, 40, algorithm=0, target=NARROW)):
-        text = text_of(case.func, config, target=NARROW)
-        assert np.array_equal(run_watched(text, given, shape, 2, dtype), expected), config.to_json()
-        sums.add(config.integer("to") * config.integer("th") * config.integer("tw"))
-    assert {2, 8, most} <= sums
+def test_too_many_sums_for_products_of_bytes_are_left_to_the_compiler() -> None:
+    func = BYTES["1x1"].func
+    by_sums: dict[int, set[bool]] = {}
+    for config in covering(func, 40, algorithm=0, target=NARROW):
+        sums = config.integer("to") * config.integer("th") * config.integer("tw")
+        by_sums.setdefault(sums, set()).add(bool(assembly(func, config, NARROW, SYMBOL)))
+    assert by_sums == {sums: {sums + 5 <= AVX2.count} for sums in by_sums}
+    assert max(by_sums) == 12
 
 
 @narrow_runs_here

@@ -9,7 +9,7 @@ from autotune.host.process_memory import collect_rarely
 def main() -> int:
     """The command line. Ctrl-C while it is being loaded is no traceback either."""
     collect_rarely()
-    leave_out_unused()
+    leave_out_unused(sys.argv[1:])
     try:
         from autotune.cli.main import main as run  # takes some tenths of a second, in which Ctrl-C may come
     except KeyboardInterrupt:

@@ -5,6 +5,7 @@ A caller of the Python API may use all of them, so nothing is left out of a proc
 
 from __future__ import annotations
 
+import re
 import resource
 import sys
 import threading
@@ -23,15 +24,24 @@ XGBOOST, SKLEARN = "xgboost", "sklearn"
 takes on a Zen 3. Without scikit-learn it does without, and trains the same."""
 
 
-def leave_out_unused() -> None:
-    """For a process of this program's own, before it loads TVM, onnxslim and XGBoost."""
+OWN_STRATEGY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+"""A searcher or cost model of the user's own (``costmodels/choices.py``), which may use all of XGBoost."""
+
+
+def leave_out_unused(arguments: Sequence[str] = ()) -> None:
+    """For a process of this program's own, before it loads TVM, onnxslim and XGBoost.
+
+    Args:
+        arguments: of the command, if it is one.
+    """
     if SYMBOLIC not in sys.modules:
         stub = ModuleType(SYMBOLIC, "Left out by autotune.host.lean_loading.")
         stub.SymbolicShapeInference = None  # type: ignore[attr-defined]
         sys.modules[SYMBOLIC] = stub
     if "tvm" not in sys.modules:
         sys.meta_path.insert(0, _BeforeTvm())
-    if not {XGBOOST, SKLEARN} & set(sys.modules):
+    names = (name for argument in arguments for name in re.split("[,=]", argument))
+    if not any(map(OWN_STRATEGY.fullmatch, names)) and not {XGBOOST, SKLEARN} & set(sys.modules):
         sys.meta_path.insert(0, _BeforeXgboost())
 
 

@@ -131,7 +131,7 @@ class CodeCache:
 
 
 def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
-    """What lies in the folders below ``folder``; ``Path.glob`` takes six times as long, at the end of every run."""
+    """What lies in the folders below ``folder``; ``Path.glob`` takes up to twice as long, at the end of every run."""
     with suppress(OSError):  # another process removed it
         for part in [part for part in os.scandir(folder) if part.is_dir()]:
             with suppress(OSError):

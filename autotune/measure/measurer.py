@@ -90,7 +90,7 @@ class MeasurementBackend(Measurer, Protocol):
         compile_s, measure_s: wall-clock seconds spent building, and checking and timing, so far.
         at_once: candidates that it builds at the same time.
         cold_bytes: bytes of the model's weights. Between two runs a candidate's weights leave the caches as that much
-            other data does. Set it before the first measurement.
+            other data does. Set it before a model's first measurement.
     """
 
     compile_s: float

@@ -104,5 +104,19 @@ def test_the_library_leaves_xgboost_whole():
     assert printed(code) == ["True"]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "whole"),
+    [
+        (["replay", "t.npz", "--searcher", "adaptive,mine:Nearby"], "True"),
+        (["run", "m.onnx", "--cost-model=my.models:Own"], "True"),
+        (["run", "m.onnx", "--lanes", "cpu,cuda:0", "--input", "x:1x3", "--precision=bf16:0,3"], "False"),
+    ],
+)
+def test_strategies_of_the_user_s_own_have_all_of_xgboost(arguments, whole):
+    lean = "import sys\nfrom autotune.host.lean_loading import leave_out_unused\nleave_out_unused(sys.argv[1:])\n"
+    code = "import costmodels.boosted\nimport xgboost\nprint(xgboost.compat.SKLEARN_INSTALLED)"
+    assert printed(lean + code, *arguments) == [whole]
+
+
 def test_nothing_that_starts_a_run_loads_scipy_s_statistics():
     assert printed(LEAN + "import sys, autotune.tuning.tune\nprint('scipy.stats' in sys.modules)") == ["False"]

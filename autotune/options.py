@@ -18,10 +18,9 @@ INSTANT = "instant"
 EFFORTS: Mapping[str, float] = {INSTANT: 0.0, "quick": 20.0, "standard": 120.0, "full": 600.0}
 """Tuning budget in seconds by effort. Heuristic: SqueezeNet is ahead of its peers after 20 s, ResNet-50 after 120 s."""
 
-UNTIL: Mapping[str, float] = {INSTANT: 0.0, "quick": 0.02, "standard": 0.02, "full": 0.01}
-"""Remaining gain at which a run ends before its budget is spent, as a share of the model's latency, by effort. Of 18
-runs of nine models, what later trials brought was at most 1.7 % of the latency where 2 % stopped, after half of the
-time, and up to 10 % where 3 % did, after two fifths: 2 % was chosen on these runs (docs/dynatune.md)."""
+UNTIL: Mapping[str, float] = {INSTANT: 0.0, "quick": 0.03, "standard": 0.03, "full": 0.01}
+"""Remaining gain at which a run ends before its budget is spent, as a share of the model's latency, by effort. What
+later trials brought where 3 % stopped: docs/dynatune.md."""
 
 FALLBACKS = ("onnxruntime",)
 """What may run operators that TVM cannot express."""

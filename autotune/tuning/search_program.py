@@ -166,13 +166,14 @@ def search_program(request: SearchRequest, observe: Observer) -> SearchOutcome:
         left_s = 0.0
     _announce(opened, measurer)
     interruption = Interruption()
-    certificate = RemainingGain(np.random.default_rng([options.seed, 1]))
+    limits = Limits(budget_s=options.seconds * (1.0 - SETTLING_SHARE), trials=options.trials)
+    certificate = RemainingGain(np.random.default_rng([options.seed, 1]), limits)
     loop = TuningLoop(
         opened.jobs,
         make_allocator(options.allocator, np.random.default_rng(options.seed)),
         measurer,
         request.log,
-        Limits(budget_s=options.seconds * (1.0 - SETTLING_SHARE), trials=options.trials),
+        limits,
         options.batch,
         time.perf_counter,
         observe,

@@ -96,9 +96,9 @@ def tail_scale(latencies_s: Sequence[float | None], usual: float = USUAL_SCALE) 
     return (top * own + MOST_TOP * usual) / (top + MOST_TOP)
 
 
-def records(trials: int, ahead: int, tau: float = TAU) -> float:
+def records(trials: int, ahead: int) -> float:
     """R(n, m)."""
-    fading = KAPPA * float(np.exp(-trials / tau) - np.exp(-(trials + ahead) / tau))
+    fading = KAPPA * float(np.exp(-trials / TAU) - np.exp(-(trials + ahead) / TAU))
     return fading + LASTING * float(np.log1p(ahead / trials))
 
 
@@ -127,14 +127,9 @@ def _rate(state: TaskState) -> float:
 
 
 class GainModel:
-    """Expected gains of tasks, learned from the slots it observes; call ``observe`` before every use.
+    """Expected gains of tasks, learned from the slots it observes; call ``observe`` before every use."""
 
-    Args:
-        tau: τ in trials.
-    """
-
-    def __init__(self, tau: float = TAU) -> None:
-        self._tau = tau
+    def __init__(self) -> None:
         self._seen: dict[str, tuple[int, float, float]] = {}  # trials, best latency, expected gain per record
         self._tasks: dict[str, _GainRatio] = defaultdict(_GainRatio)
         self._templates: dict[str, _GainRatio] = defaultdict(_GainRatio)
@@ -148,7 +143,7 @@ class GainModel:
             before = self._seen.get(state.key)
             if before is not None and state.trials > before[0]:
                 trials, best_s, rate = before
-                expected = rate * records(trials, state.trials - trials, self._tau)
+                expected = rate * records(trials, state.trials - trials)
                 realised = float(np.log(best_s / state.best_s))
                 for ratio in (self._tasks[state.key], self._templates[state.template], self._all):
                     ratio.add(realised, expected)
@@ -162,7 +157,7 @@ class GainModel:
 
     def expected(self, state: TaskState, ahead: int) -> float:
         """Mean of g after ``ahead`` more trials of a task with a valid one."""
-        gain = self.factor(state) * _rate(state) * records(state.trials, ahead, self._tau)
+        gain = self.factor(state) * _rate(state) * records(state.trials, ahead)
         room = headroom(state)
         return gain if np.isinf(room) else room * float(-np.expm1(-gain / room)) if room > 0 else 0.0
 
@@ -185,6 +180,6 @@ class GainModel:
         """(count,) draws of g: records, their sizes, and the uncertainty of a tail scale read from few trials."""
         top = float(np.clip(state.trials // 4, 2, MOST_TOP))
         scale = _rate(state) * self.factor(state) * top / rng.gamma(top, size=count)
-        found = rng.poisson(records(state.trials, ahead, self._tau), size=count)
+        found = rng.poisson(records(state.trials, ahead), size=count)
         sizes = rng.gamma(np.maximum(found, 1e-12)) * (found > 0)
         return np.minimum(scale * sizes, headroom(state))

@@ -14,7 +14,7 @@ import numpy as np
 
 from search.allocators.allocation import TaskState
 from search.allocators.gain import GainModel, headroom, latency_share
-from search.allocators.stopping import near_roofline
+from search.allocators.stopping import Limits, why_task_done
 
 DRAWS = 400
 """Draws of the sum: the ends of an 80 % interval are then some 2 % of probability off, √(0.1·0.9 / 400)."""
@@ -30,14 +30,10 @@ LEVEL = 0.8
 AHEAD = 128
 """Trials of every task that "went on" means. Convention."""
 
-COMMON_SPREAD = 1.2
-"""Standard deviation of ln(truth / expectation) that all tasks share, as the gain model itself may be wrong. With 0.6
-and τ = 3.5, 60 % of realised gains on recorded models lay in the 80 % interval; with 1.2 and τ = 6, 78 %. Judged on
-other models: docs/dynatune.md."""
-
-LONG_TAU = 6.0
-"""τ in trials of the record model over ``AHEAD`` trials; see ``COMMON_SPREAD``. The τ that ranks slots well expects
-twice what comes."""
+COMMON_SPREAD = 3.5
+"""Standard deviation of ln(truth / expectation) that all tasks share, as the gain model itself may be wrong: what a run
+still finds is nothing, or many times what its past says. Chosen from 0.6 to 3.5 on kept runs of 58 models, and judged
+on halves of them that did not choose: docs/dynatune.md."""
 
 
 @dataclass(frozen=True)
@@ -96,34 +92,43 @@ def together(parts: Sequence[Remaining | None]) -> Remaining | None:
 
 
 class RemainingGain:
-    """Estimates the remaining gain; it learns from the states after every slot how far its expectations were right."""
+    """Estimates the remaining gain; it learns from the states after every slot how far its expectations were right.
 
-    def __init__(self, rng: np.random.Generator, ahead: int = AHEAD) -> None:
-        self._rng = rng
+    Args:
+        limits: by which tasks are done: nothing more comes of those.
+        ahead: trials of every task that "went on" means.
+    """
+
+    def __init__(self, rng: np.random.Generator, limits: Limits, ahead: int = AHEAD) -> None:
+        self._seed = int(rng.integers(2**31))
+        self._limits = limits
         self._ahead = ahead
-        self._gains = GainModel(LONG_TAU)
+        self._gains = GainModel()
 
     def observe(self, states: Sequence[TaskState]) -> None:
         """Take note of ``states`` after a slot."""
         self._gains.observe(states)
 
     def estimate(self, states: Sequence[TaskState]) -> Remaining:
-        """What ``ahead`` more trials of every open task would bring.
+        """What ``ahead`` more trials of every task that is not done would bring.
 
         A task without a valid config counts with an untuned latency and no gain: nothing is known of it.
         """
+        rng = np.random.default_rng(self._seed)  # the same states have the same estimate, in a run asked again too
         cuts = np.zeros(DRAWS)
         model_s = 0.0
         off = np.exp(COMMON_SPREAD * _STRATA)
         for state in states:
             share = latency_share(state)
             model_s += share
-            if state.best_s is None or state.exhausted or near_roofline(state, 1.0):
+            if state.best_s is None or why_task_done(state, self._limits):
                 continue
-            gains = np.minimum(off * self._gains.draws(state, self._ahead, DRAWS, self._rng), headroom(state))
+            gains = np.minimum(off * self._gains.draws(state, self._ahead, DRAWS, rng), headroom(state))
             cuts += share * -np.expm1(-gains)
         low, high = np.quantile(cuts, [0.5 - LEVEL / 2.0, 0.5 + LEVEL / 2.0])
-        return Remaining(model_s, float(cuts.mean()), float(low), float(high))
+        expected = float(cuts.mean())
+        # A few draws of many times the others can hold most of the expectation, which is then beyond the quantile.
+        return Remaining(model_s, expected, float(low), max(float(high), expected))
 
 
 def why_enough(remaining: Remaining, until: float) -> str | None:

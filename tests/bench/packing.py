@@ -15,7 +15,6 @@ from autotune.options import Options
 from autotune.replay.trace import RecordedSpace, Trace, TraceFile
 from autotune.tuning.part import resolve_target
 from costmodels.cost_model import Floats
-from tests.bench.sampling import sampled
 from tests.bench.trace_writer import corrected, save_traces
 from tuning_logs.measurement import ERROR_KINDS
 
@@ -25,25 +24,25 @@ if TYPE_CHECKING:
 TRACES = Path(__file__).parent / "traces"
 
 
-def pack(name: str, works: list[Work], most: int, runs: int, passes: int) -> None:
-    """Write one file: ``runs`` and ``passes`` bound what is kept of each config."""
+def pack(path: Path, works: list[Work], runs: int, passes: int) -> None:
+    """Write the file at ``path``: ``runs`` and ``passes`` bound what is kept of each config."""
     target = resolve_target(Options())
     peak = measure_roofline(target)
     traces = tuple(
-        _trace(work, peak.bound_s(int(work.task.flop / work.space.saving), work.task.bytes), most, runs, passes)
+        _trace(work, peak.bound_s(int(work.task.flop / work.space.saving), work.task.bytes), runs, passes)
         for work in works
     )
     machine = f"{read_host().model}, {target.threads} threads, {target.isa}"
-    TRACES.mkdir(exist_ok=True)
-    save_traces(TRACES / f"{name}.npz", TraceFile(name, machine, traces))
-    size = (TRACES / f"{name}.npz").stat().st_size
-    print(name, len(traces), "tasks", sum(len(t.true_s) for t in traces), "configs", size // 1024, "KiB", flush=True)
+    path.parent.mkdir(exist_ok=True)
+    save_traces(path, TraceFile(path.stem, machine, traces))
+    size = path.stat().st_size
+    configs = sum(len(trace.true_s) for trace in traces)
+    print(path.stem, len(traces), "tasks", configs, "configs", size // 1024, "KiB", flush=True)
 
 
-def _trace(work: Work, bound_s: float, most: int, runs: int, passes: int) -> Trace:
+def _trace(work: Work, bound_s: float, runs: int, passes: int) -> Trace:
     space = work.space
-    wanted = {tuple(row) for row in sampled(space, work.key, most).tolist()}
-    found = [line for line in work.lines("configs.jsonl") if line["row"] and tuple(line["row"]) in wanted]  # type: ignore[arg-type]
+    found = [line for line in work.lines("configs.jsonl") if line["row"]]
     found.sort(key=lambda line: line["row"])  # type: ignore[arg-type,return-value]
     rows = np.array([line["row"] for line in found], dtype=np.int32)
     columns = space.columns(rows)

@@ -1,10 +1,12 @@
 """``python -m tests.bench.record STAGE``: record traces for ``tune replay`` on this machine.
 
-Three stages, each of which can be stopped and goes on where it was:
+Stages, each of which can be stopped and goes on where it was:
 
     compile NAME…   build the configs of the named tasks or models in parallel; objects stay under build/traces/
+    scout NAME…     time a few runs of what was built, which finds the fast configs
+    near NAME…      build what is one step of one knob away from the fastest; scout again after it
     time NAME…      time what was built, in interleaved passes, on an otherwise idle machine
-    pack            write tests/bench/traces/*.npz
+    pack NAME…      write FOLDER/NAME.npz
 
 A task's first pass takes a few runs of every config one after the other and finds the fast ones. In every later pass
 configs of like speed run in turn in batches, together with a control (the fastest config of the first pass), so that
@@ -20,7 +22,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -39,7 +41,7 @@ from schedules.lower import BASELINE
 from schedules.space import Space
 from schedules.task import Task
 from tests.bench.enough import Enough
-from tests.bench.packing import pack
+from tests.bench.packing import TRACES, pack
 from tests.bench.sampling import sampled
 
 ROOT = Path(__file__).parents[2]
@@ -59,10 +61,15 @@ TASKS = {
 }
 """Name → model and task key; each is exhausted, or sampled where the space is larger than ``MOST``."""
 
-WHOLE = ("resnet50", "squeezenet", "vgg19", "encoder")
+WHOLE = (
+    *("squeezenet", "encoder", "mobilenet_v2", "alexnet", "unet", "shufflenet", "qdq_cnn", "lstm", "gru"),
+    *("resnet50", "vgg19"),
+)
 """Models of which every task is sampled."""
 
-MOST, MOST_OF_MODEL = 1400, 96
+MOST, MOST_OF_MODEL = 1400, 64
+CENTRES = 3
+"""Fastest configs of a task whose neighbours are recorded, too: a local search must not run dry beside the best."""
 COMPILE_TIMEOUT_S = 10.0
 BATCH, SCOUTS, RUNS, PASSES = 8, 2, 12, 4
 CAP_S = 0.06
@@ -163,14 +170,38 @@ class Machine:
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
-def compile_stage(names: Sequence[str], seconds: float) -> bool:
+def sample_of(work: Work) -> list[list[int]]:
+    """Rows that the first stage builds."""
+    return sampled(work.space, work.key, work.most).tolist()  # type: ignore[no-any-return]
+
+
+def nearest(work: Work) -> list[list[int]]:
+    """Rows one step of one knob away from the ``CENTRES`` fastest."""
+    speeds = speeds_of(work.lines("passes.jsonl"))
+    timed = [line for line in work.lines("configs.jsonl") if line["row"] and line["code"] in speeds]
+    timed.sort(key=lambda line: speeds[str(line["code"])])
+    centres = [work.space.config(np.array(line["row"], dtype=np.int32)) for line in timed[:CENTRES]]
+    steps = dict.fromkeys(near for config in centres for near in work.space.neighbours(config))
+    return [work.space.row(config).tolist() for config in steps]
+
+
+def speeds_of(passes: Sequence[dict[str, object]]) -> dict[str, float]:
+    """Median over passes of the least run, in nanoseconds by code, of what runs right."""
+    found: dict[str, list[float]] = {}
+    for line in passes:
+        if line.get("code") and not line.get("error"):
+            found.setdefault(str(line["code"]), []).append(min(line["runs"]))  # type: ignore[call-overload]
+    return {code: float(np.median(values)) for code, values in found.items()}
+
+
+def compile_stage(names: Sequence[str], seconds: float, rows_of: Callable[[Work], list[list[int]]]) -> bool:
     """Build until done (True) or out of time."""
     end = time.monotonic() + seconds
     with Machine(2) as machine:
         for work in works(names):
             built = {tuple(line["row"]) for line in work.lines("configs.jsonl")}  # type: ignore[arg-type]
-            rows = sampled(work.space, work.key, work.most)
-            left = [row for row in rows.tolist() if tuple(row) not in built]
+            rows = rows_of(work)
+            left = [row for row in rows if tuple(row) not in built]
             if not built:
                 _build(machine, work, [])
             for start in range(0, len(left), 32):
@@ -257,7 +288,7 @@ class TaskRecording:
         if self._reference is None:
             self._set_reference()
         number = self.count
-        speeds = self._speeds()
+        speeds = speeds_of(self._passes)
         lines: list[dict[str, object]] = []
         if number == 0:
             for config in self._distinct()[self._scouted() :][:SCOUTED]:
@@ -281,14 +312,6 @@ class TaskRecording:
 
     def _distinct(self) -> list[dict[str, object]]:
         return list({str(config["code"]): config for config in self._configs}.values())
-
-    def _speeds(self) -> dict[str, float]:
-        """Median over passes of the least run, by code, of what runs right."""
-        found: dict[str, list[float]] = {}
-        for line in self._passes:
-            if line.get("code") and not line.get("error"):
-                found.setdefault(str(line["code"]), []).append(min(line["runs"]))  # type: ignore[call-overload]
-        return {code: float(np.median(values)) for code, values in found.items()}
 
     def _set_reference(self) -> None:
         work = self._work
@@ -346,26 +369,25 @@ class TaskRecording:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.record", description=__doc__)
-    parser.add_argument("stage", choices=("compile", "time", "pack"))
-    parser.add_argument("names", nargs="*", help=f"of {', '.join([*TASKS, *WHOLE])}")
+    parser.add_argument("stage", choices=("compile", "scout", "near", "time", "pack"))
+    parser.add_argument("names", nargs="*", default=list(TASKS), help=f"of {', '.join([*TASKS, *WHOLE])}")
     parser.add_argument("--seconds", type=float, default=240.0, help="stop after this long and say so")
     parser.add_argument("--passes", type=int, default=PASSES)
     parser.add_argument("--top-passes", type=int, default=TOP_PASSES)
     parser.add_argument("--runs", type=int, default=RUNS)
+    parser.add_argument("--folder", type=Path, default=TRACES, help="where the files go")
     arguments = parser.parse_args()
-    if arguments.stage == "compile":
-        done = compile_stage(arguments.names or list(TASKS), arguments.seconds)
+    names, seconds, done = arguments.names, arguments.seconds, True
+    if arguments.stage in ("compile", "near"):
+        done = compile_stage(names, seconds, sample_of if arguments.stage == "compile" else nearest)
+    elif arguments.stage == "scout":
+        done = time_stage(names, seconds, 0, 0, SCOUTS)
     elif arguments.stage == "time":
-        done = time_stage(
-            arguments.names or list(TASKS), arguments.seconds, arguments.passes, arguments.top_passes, arguments.runs
-        )
+        done = time_stage(names, seconds, arguments.passes, arguments.top_passes, arguments.runs)
     else:
-        for name in arguments.names or [*TASKS, *WHOLE]:
-            if name in WHOLE:
-                pack(name, list(works([name])), MOST_OF_MODEL, *KEPT_OF_MODEL)
-            else:
-                pack(name, list(works([name])), MOST, *KEPT)
-        done = True
+        for name in names:
+            kept = KEPT_OF_MODEL if name in WHOLE else KEPT
+            pack(arguments.folder / f"{name}.npz", list(works([name])), *kept)
     print("done" if done else "not done: run it again", flush=True)
     return 0 if done else 3
 

@@ -9,6 +9,7 @@ import pytest
 
 from search.allocators.allocator_catalog import make_allocator
 from search.allocators.remaining import RemainingGain
+from search.allocators.stopping import Limits
 from tests.search_tests.model_replay import area, time_to, trajectories
 
 SEEDS = 2
@@ -47,7 +48,7 @@ def test_the_interval_of_the_remaining_gain_holds_what_happens() -> None:
         by_key = {trajectory.state.key: trajectory for trajectory in trajectories(seed)}
         slots = dict.fromkeys(by_key, 0)
         allocator = make_allocator("expected-cut", np.random.default_rng(seed))
-        tracker = RemainingGain(np.random.default_rng(seed), ahead=64)
+        tracker = RemainingGain(np.random.default_rng(seed), Limits(), ahead=64)
         for served in range(120):
             states = [by_key[key].after(count) for key, count in slots.items()]
             tracker.observe(states)

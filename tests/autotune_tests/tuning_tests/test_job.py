@@ -43,7 +43,7 @@ def make_jobs(searcher: str = "random") -> dict[str, Job]:
 
 
 def run(jobs: dict[str, Job], trials: int, until: float = 0.0) -> str:
-    certificate = RemainingGain(np.random.default_rng(0), ahead=16)
+    certificate = RemainingGain(np.random.default_rng(0), Limits(), ahead=16)
     limits = Limits(trials=trials, plateau_trials=None)
     allocator, log = RoundRobin((FIRST_SLOT,)), memory_log()
     return TuningLoop(

@@ -32,8 +32,8 @@ AHEAD = 128
 
 COMMON_SPREAD = 3.5
 """Standard deviation of ln(truth / expectation) that all tasks share, as the gain model itself may be wrong: what a run
-still finds is nothing, or many times what its past says. Chosen from 0.6 to 3.5 on kept runs of 58 models, and judged
-on halves of them that did not choose: docs/dynatune.md."""
+still finds is nothing, or many times what its past says. Chosen from 0.6 to 3.5 on kept runs of 58 models; what
+halves of them chose, and how it did on the others: docs/dynatune.md."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Remaining:
     Attributes:
         model_s: the model's latency now as the weighted sum of its tasks, seconds.
         gain_s: expected reduction of it.
-        low_s, high_s: interval of the reduction, of probability ``LEVEL``.
+        low_s, high_s: interval of the reduction, of probability ``LEVEL``; ``high_s`` is no less than ``gain_s``.
     """
 
     model_s: float

@@ -3,9 +3,8 @@
 The folder, ``tests/bench/runs`` if none is given, holds what ``python -m tests.zoo --keep`` left of runs that ended
 by themselves and went on to the end of their budget. Each is gone through slot by slot, and what the certificate
 says after each is compared with what came of the model until the end: the weighted sum over its tasks of the fastest
-config tried, by the timing of the finalists in turn. So a run is judged at the moment
-when it would stop, for several shares asked, by the expected gain (``mean``) and by the upper end of its interval
-(``high``, as ``--until`` does).
+config tried, by the timing of the finalists in turn. So a run is judged at the moment when it would stop, for several
+shares asked, by the expected gain (``mean``) and by the upper end of its interval (``high``, as ``--until`` does).
 """
 
 from __future__ import annotations
@@ -92,9 +91,10 @@ def _left(tasks: Mapping[str, KeptTask], counts: Mapping[str, int]) -> float:
 def _best_s(task: KeptTask, count: int) -> float:
     """What the best of the first ``count`` trials of a task takes.
 
-    Timings of different minutes differ by up to 30 % on a shared machine, so configs are compared by the timing in
-    which the finalists of both runs had their turns. Only where no finalist had been tried by then, what was seen
-    counts, and no less than what the best finalist takes. Infinite if every trial failed.
+    Timings of different minutes differ by up to 30 % on a shared machine, so finalists, which had their turns together,
+    are compared by that timing, which is the last of each. Only where none of the first ``count`` trials was a
+    finalist, the search's own timing counts, and no less than what the best finalist takes. Infinite if every trial
+    failed.
     """
     seen_s, true_s = (
         np.array([np.inf if one is None else one for one in timed], dtype=np.float64)

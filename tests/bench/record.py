@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import shutil
 import sys
 import tempfile
@@ -49,17 +50,23 @@ MODELS = ROOT / "build" / "models"
 FOLDER = ROOT / "build" / "traces"
 
 TASKS = {
-    "conv1x1": ("resnet50", "119d9427eb9b6f36"),
-    "conv3x3": ("resnet50", "0aec9b0345727ddc"),
-    "conv7x7": ("resnet50", "80148cfbf6da3d00"),
-    "depthwise": ("efficientnet_b0", "67e11324cb26b8eb"),
-    "dense": ("encoder", "ac9fd3dd74c6645f"),
-    "batch_matmul": ("encoder", "3905d6a214cc11b1"),
-    "softmax": ("encoder", "08680ef8863dca03"),
-    "generic": ("unet", "4a63ee1a6b716ae1"),
-    "conv3x3-fire": ("squeezenet", "9801106431d230d9"),
+    "conv1x1": ("resnet50", "conv2d", 1024 * 14 * 14, 256 * 1024),
+    "conv1x1-wide": ("resnet50", "conv2d", 64 * 56 * 56, 256 * 64),
+    "conv3x3": ("resnet50", "conv2d", 512 * 7 * 7, 512 * 512 * 9),
+    "conv3x3-strided": ("resnet50", "conv2d", 128 * 56 * 56, 128 * 128 * 9),
+    "conv3x3-fire": ("squeezenet", "conv2d", 48 * 13 * 13, 192 * 48 * 9),
+    "conv3x3-int8": ("qdq_cnn", "conv2d", 64 * 56 * 56, 64 * 64 * 9),
+    "conv7x7": ("resnet50", "conv2d", 3 * 224 * 224, 64 * 3 * 49),
+    "depthwise": ("efficientnet_b0", "depthwise", 32 * 112 * 112, 32 * 9),
+    "dense": ("encoder", "matmul", 128 * 768, 768 * 768),
+    "dense-lstm": ("lstm", "matmul", 100 * 512, 2048 * 512),
+    "dense-wide": ("encoder", "matmul", 128 * 3072, 768 * 3072),
+    "batch_matmul": ("encoder", "batch_matmul", 12 * 128 * 128, 12 * 128 * 64),
+    "softmax": ("encoder", "rows", 12 * 128 * 128, 12 * 128 * 128),
 }
-"""Name → model and task key; each is exhausted, or sampled where the space is larger than ``MOST``."""
+"""Name → model, template, elements of the first two shapes: the first such task of the model, whatever its blocks are.
+
+Each is exhausted, or sampled where the space is larger than ``MOST``."""
 
 WHOLE = (
     *("squeezenet", "encoder", "mobilenet_v2", "alexnet", "unet", "shufflenet", "qdq_cnn", "lstm", "gru"),
@@ -106,6 +113,15 @@ class Model:
     def task(self, key: str) -> Task:
         return next(task for task in self.program.tasks if task.key == key)
 
+    def key_of(self, template: str, *elements: int) -> str:
+        """The first task of that template whose first shapes have so many elements."""
+        found = (
+            task.key
+            for task in self.program.tasks
+            if task.template == template and tuple(math.prod(shape) for shape in task.shapes[:2]) == elements
+        )
+        return next(found)
+
 
 @dataclass
 class Work:
@@ -139,16 +155,15 @@ class Work:
 
 def works(names: Sequence[str]) -> Iterator[Work]:
     """What the names of tasks and models stand for."""
-    models = {name: Model(name) for name in {*WHOLE, *(model for model, _ in TASKS.values())}}
-    dense = {key for _, key in TASKS.values()}
+    models = {name: Model(name) for name in {*WHOLE, *(model for model, *_ in TASKS.values())}}
     for name in names:
         if name in TASKS:
-            model, key = TASKS[name]
-            yield Work(models[model], key, MOST)
+            model, *task = TASKS[name]
+            yield Work(models[model], models[model].key_of(*task), MOST)
         else:
             for task in models[name].program.tasks:
                 if models[name].program.spaces[task.key].knobs:
-                    yield Work(models[name], task.key, MOST if task.key in dense else MOST_OF_MODEL)
+                    yield Work(models[name], task.key, MOST_OF_MODEL)
 
 
 class Machine:

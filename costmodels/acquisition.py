@@ -59,8 +59,3 @@ def log_expected_improvement(prediction: Prediction, incumbent: float) -> Floats
 def upper_confidence_bound(prediction: Prediction, kappa: float | Floats) -> Floats:
     """(n,) μ + κσ (Srinivas et al. 2010)."""
     return prediction.mean + kappa * prediction.std
-
-
-def thompson(prediction: Prediction, rng: np.random.Generator) -> Floats:
-    """(n,) one draw from every config's own marginal (Thompson 1933); correlations are left out."""
-    return prediction.mean + prediction.std * rng.standard_normal(len(prediction.mean))

@@ -1,12 +1,16 @@
-"""Surrogate: a cost model of one task that starts from the results of its sibling tasks (of the same template).
+"""Surrogate: a cost model of one task that starts from what was known of its template before.
 
-Notation: n = own rows, N = rows of sibling tasks, d = features, y = a score's gap to the best of its task (≤ 0).
+Notation: n = own rows, N = rows of sibling tasks (of the same template), d = features, y = a score's gap to the best of
+its task (≤ 0).
 
-    y(x) ≈ β·g(x) + r(x)      g fitted once on the siblings, r on what g leaves of the own rows
+    y(x) ≈ β·(t(x) + g(x)) + r(x)
 
-β is the own rows' regression on g, drawn towards 1 by a prior worth a few rows: the results of similar tasks are used
-at once, those of others are soon ignored. A search needs ranks only, and gaps rank across tasks. Only the top of the
-surface matters, so the low tail is bent: a gap beyond ``KNEE`` counts as KNEE·(1 + ln(gap / KNEE)).
+t: the gap that was expected before any measurement, by the prior of the template (``costmodels.template_prior``), or 0;
+g: fitted once on what t leaves of the siblings' rows; r: fitted on what both leave of the own rows.
+
+β is the own rows' regression on t + g, drawn towards 1 by a prior worth a few rows: what is known of the template is
+used at once, and soon ignored where it is wrong. A search needs ranks only, and gaps rank across tasks. Only the top of
+the surface matters, so the low tail is bent: a gap beyond ``KNEE`` counts as KNEE·(1 + ln(gap / KNEE)).
 """
 
 from __future__ import annotations
@@ -17,7 +21,6 @@ from functools import cached_property
 import numpy as np
 
 from costmodels.cost_model import CostModel, Floats, Prediction
-from schedules.errors import UsageError
 
 KNEE = 0.2
 """Gap in scores beyond which the low tail is bent. Heuristic, not measured."""
@@ -25,8 +28,8 @@ KNEE = 0.2
 PRIOR_WEIGHT = 0.02
 """Sum of squares of g, in scores², at which half of β is from the data: a few rows near the top. Heuristic."""
 
-Rows = tuple[Floats, Floats]
-"""Features (n, d) and scores (n,) of one task's valid measurements."""
+Rows = tuple[Floats, Floats, Floats]
+"""Features (n, d), scores (n,) and expected gaps t (n,) of one task's valid measurements."""
 
 
 def bend(scores: Floats) -> Floats:
@@ -53,39 +56,36 @@ class Surrogate:
         """g, fitted when it is first needed: many tasks of a run never get a slot."""
         if not self.siblings:
             return None
-        features = np.concatenate([features for features, _ in self.siblings])
-        return self._make().fit(features, np.concatenate([bend(scores) for _, scores in self.siblings]))
+        features = np.concatenate([features for features, _, _ in self.siblings])
+        left = np.concatenate([bend(scores) - expected for _, scores, expected in self.siblings])
+        return self._make().fit(features, left)
 
-    @property
-    def ready(self) -> bool:
-        """Whether it has anything to predict from."""
-        return self._own is not None or bool(self.siblings)
+    def _known(self, features: Floats, expected: Floats) -> Floats:
+        """(n,) t + g."""
+        return expected if self._shared is None else expected + self._shared.predict(features).mean
 
-    def fit(self, features: Floats, scores: Floats) -> Surrogate:
-        """Learn from the task's own valid measurements: ``features`` (n, d), ``scores`` (n,), n ≥ 1."""
-        gaps = bend(scores)
-        if self._shared is not None:
-            shared = self._shared.predict(features).mean
-            centred = shared - shared.mean()
-            slope = float(centred @ (gaps - gaps.mean())) + PRIOR_WEIGHT
-            self.beta_ = float(np.clip(slope / (float(centred @ centred) + PRIOR_WEIGHT), 0.0, 1.5))
-            gaps = gaps - self.beta_ * shared
-        self._own = self._make().fit(features, gaps)
+    def fit(self, features: Floats, scores: Floats, expected: Floats) -> Surrogate:
+        """Learn from the task's own valid measurements.
+
+        Args:
+            features: (n, d), n ≥ 1.
+            scores: (n,).
+            expected: (n,) t; zeros where nothing is known.
+        """
+        gaps, known = bend(scores), self._known(features, expected)
+        centred = known - known.mean()
+        slope = float(centred @ (gaps - gaps.mean())) + PRIOR_WEIGHT
+        self.beta_ = float(np.clip(slope / (float(centred @ centred) + PRIOR_WEIGHT), 0.0, 1.5))
+        self._own = self._make().fit(features, gaps - self.beta_ * known)
         return self
 
-    def predict(self, features: Floats) -> Prediction:
-        """Expected gap and its standard deviation at ``features`` (m, d).
-
-        Raises:
-            UsageError: without own rows and siblings.
-        """
-        shared = self._shared.predict(features) if self._shared is not None else None
-        if self._own is None:
-            if shared is None:
-                raise UsageError("Surrogate.predict was called before fit and without sibling tasks; fit it first")
-            return shared
-        own = self._own.predict(features)
-        if shared is None:
-            return own
-        # The own model's calibrated residuals already contain the errors of the shared model.
-        return Prediction(own.mean + self.beta_ * shared.mean, own.std)
+    def predict(self, features: Floats, expected: Floats) -> Prediction:
+        """Gap and its standard deviation at ``features`` (m, d), whose t is ``expected`` (m,)."""
+        known = self._known(features, expected)
+        if self._own is not None:
+            own = self._own.predict(features)
+            # The own model's calibrated residuals already contain the errors of what was known before.
+            return Prediction(own.mean + self.beta_ * known, own.std)
+        if self._shared is not None:
+            return Prediction(known, self._shared.predict(features).std)
+        return Prediction(known, np.full(len(known), KNEE))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 from dataclasses import replace
 
 from autotune.builder.shipped_priors import shipped_prior
 from autotune.importer.program import describe
-from costmodels.template_prior import likely
+from costmodels.template_prior import TemplatePrior, in_turns, likely
 from schedules.config import Config
 from schedules.errors import AutotuneError
 from schedules.lower import claim, load_program
@@ -54,11 +53,13 @@ class Reuse:
         Nearest tasks, prior and the template's own guesses take turns: the first slot then tries one of each.
         """
         best = [config for rank in range(FIRST) for config in _ranked(nearness, rank)]
-        prior = shipped_prior(space, self._target)
-        sources = [transferred(space, best, FIRST), likely(prior, space) if prior else [], space.initial]
-        turns = itertools.zip_longest(*sources)
-        ordered = (config for turn in turns for config in turn if config is not None)
-        return replace(space, initial=tuple(dict.fromkeys(ordered)))
+        prior = self.template(space)
+        liked = likely(prior, space) if prior else ()
+        return replace(space, initial=in_turns(transferred(space, best, FIRST), liked, space.initial))
+
+    def template(self, space: Space) -> TemplatePrior | None:
+        """What the package knows of the template of ``space`` on machines like this one."""
+        return shipped_prior(space, self._target.isa)
 
     def prior(self, nearness: Nearness) -> Prior:
         """The neighbours' results with their spaces, nearest first, as ``SearchContext.prior`` takes them."""

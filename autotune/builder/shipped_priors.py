@@ -1,4 +1,4 @@
-"""The priors that this package ships, one file of NumPy arrays per template."""
+"""The priors that this package ships, one file of NumPy arrays per template and instruction set."""
 
 from __future__ import annotations
 
@@ -10,20 +10,19 @@ import numpy as np
 
 from costmodels.template_prior import QuadraticForm, TemplatePrior, Trees
 from schedules.space import Space
-from schedules.target import Target
 
 FOLDER = Path(__file__).parent / "priors"
 
 
-def shipped_prior(space: Space, target: Target) -> TemplatePrior | None:
-    """The prior for ``space`` on ``target``; None where there is none, or one of another version of the template."""
-    found = _shipped(space.name) if space.extents and space.enumerated else None
-    return found if found is not None and found.knows(space, target) else None
+def shipped_prior(space: Space, isa: str) -> TemplatePrior | None:
+    """The prior for ``space`` on machines with such instructions; None without one of this version of the template."""
+    found = _shipped(space.name, isa) if space.extents and space.enumerated else None
+    return found if found is not None and found.knows(space, isa) else None
 
 
 @cache
-def _shipped(template: str) -> TemplatePrior | None:
-    path = FOLDER / f"{template}.npz"
+def _shipped(template: str, isa: str) -> TemplatePrior | None:
+    path = FOLDER / f"{template}-{isa}.npz"
     return load_prior(path) if path.exists() else None
 
 

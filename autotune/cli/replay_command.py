@@ -21,8 +21,6 @@ USUAL = "adaptive,autotvm,random"
 NEAR = "5%,2%,1%,0.5%"
 """Shares of the best that are told. Convention."""
 
-GUESSES = ("all", "none")
-
 
 def _list_option(kind: str) -> typer.models.OptionInfo:
     option: typer.models.OptionInfo = typer.Option(
@@ -48,7 +46,11 @@ class ReplayRequest:
         bool, typer.Option("--warm", help="Searchers know what other tasks in the given files have shown.")
     ] = False
     guesses: Annotated[
-        str, typer.Option(metavar="all|none", help="Every searcher begins with the templates' first guesses, or none.")
+        str,
+        typer.Option(
+            metavar="all|template|none",
+            help="Every searcher begins with a run's first guesses, the templates' own alone, or none.",
+        ),
     ] = "all"
     portfolio: Annotated[
         bool, typer.Option("--portfolio", help="Allocators tune the models of all files under one budget.")
@@ -93,7 +95,7 @@ def replay(request: ReplayRequest) -> Reply:
     Every searcher has the same first guesses, and every allocator the same searches of tasks. Files of one task serve
     searchers, cost models and evaluators; files of a model serve allocators.
     """
-    from autotune.replay.comparison import Replay, ReplayRules
+    from autotune.replay.comparison import GUESSES, Replay, ReplayRules
     from autotune.replay.table_plots import write_page
     from autotune.replay.tables import allocator_table, cost_model_table, evaluator_table, searcher_table
 
@@ -103,14 +105,14 @@ def replay(request: ReplayRequest) -> Reply:
             f"--seeds {request.seeds}, --trials {request.trials} and --processes {request.processes} must be at least 1"
         )
     if request.guesses not in GUESSES:
-        raise UsageError(f"--guesses {request.guesses!r} is unknown; it must be {' or '.join(GUESSES)}")
+        raise UsageError(f"--guesses {request.guesses!r} is unknown; it must be one of {', '.join(GUESSES)}")
     rules = ReplayRules(
         request.seeds,
         request.seed,
         tuple(1.0 + opt.parse_share(share, "--near") for share in opt.split_names(request.near)),
         request.trials,
         request.warm,
-        request.guesses == GUESSES[0],
+        request.guesses,
         request.portfolio,
         opt.parse_weights(request.weight or ()),
         searcher=opt.choose_strategy("searcher", request.courses),

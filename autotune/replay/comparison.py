@@ -28,10 +28,11 @@ from autotune.replay.allocator_replay import (
     pace_of,
     total_s,
 )
-from autotune.replay.recorded_runs import SearchRules
+from autotune.replay.recorded_runs import SearchRules, first_guesses
 from autotune.replay.task_replay import SearchOutcome, calibrate, choose_best, search, sibling_results
 from autotune.replay.trace import Trace, TraceFile, load_traces
 from autotune.replay.trajectories import PartOfTrajectories, Trajectories
+from schedules.config import Config
 from schedules.errors import UsageError
 from search.allocators.allocation import SLOT
 
@@ -40,6 +41,13 @@ Place = tuple[int, int]
 
 NEAR = (1.05, 1.02, 1.01, 1.005)
 """Factors of the best that are told. Convention."""
+
+GUESSES: dict[str, Callable[[Trace], tuple[Config, ...]]] = {
+    "all": first_guesses,
+    "template": lambda trace: trace.space.initial,
+    "none": lambda _: (),
+}
+"""What every searcher begins with, by name: the first guesses of a run, those of the template alone, or none."""
 
 JOBS_AT_ONCE = 5
 """Most jobs sent to a process at once. Heuristic: sending is cheap beside a job, and processes should end together."""
@@ -55,7 +63,7 @@ class ReplayRules:
         near: a config (or model) within such a factor of the best is near enough.
         trials: most trials of a task.
         warm: give searchers the results of sibling tasks in the same files.
-        guesses: whether every searcher begins with the templates' initial configs, one slot of them at most, or none.
+        guesses: what every searcher begins with, one slot of it at most: one of ``GUESSES``.
         portfolio: all files are one model to the allocators.
         weights: of the files' latencies in a portfolio, by name; 1 where none is given.
         fitted: numbers of configs that cost models are fitted on.
@@ -68,7 +76,7 @@ class ReplayRules:
     near: tuple[float, ...] = NEAR
     trials: int = 192
     warm: bool = False
-    guesses: bool = True
+    guesses: str = "all"
     portfolio: bool = False
     weights: Mapping[str, int] = field(default_factory=dict)
     fitted: tuple[int, ...] = (32, 128)
@@ -113,10 +121,10 @@ class Job:
 
 def _search(files: Sequence[TraceFile], rules: ReplayRules, job: Job) -> SearchOutcome:
     trace = files[job.place[0]].traces[job.place[1]]
-    guesses = trace.space.initial[:SLOT] if rules.guesses else ()
+    guesses = GUESSES[rules.guesses](trace)
     others = [other for file in files for other in file.traces] if rules.warm else []
     siblings = sibling_results(trace, others, np.random.default_rng([job.seed, 5]))
-    return search(trace, job.seed, SearchRules(rules.trials, searcher=job.name), rules.near, siblings, guesses)
+    return search(trace, job.seed, SearchRules(rules.trials, searcher=job.name), rules.near, siblings, guesses[:SLOT])
 
 
 def _allocate(files: Sequence[TraceFile], rules: ReplayRules, job: Job) -> ModelOutcome:

@@ -17,12 +17,14 @@ from itertools import cycle
 
 import numpy as np
 
+from autotune.builder.shipped_priors import shipped_prior
 from autotune.measure.evaluator import Evaluator, at_speed_of
 from autotune.measure.racing import in_turn
 from autotune.replay.trace import Trace
+from costmodels.template_prior import in_turns, likely
 from schedules.config import Config
 from search.allocators.allocation import SLOT
-from search.searchers.searcher import Result, Searcher
+from search.searchers.searcher import Result, SearchContext, Searcher
 from tuning_logs.measurement import ERROR_KINDS, Measurement
 
 LONGEST = 4000
@@ -50,6 +52,18 @@ class SearchRules:
     searcher: str = "adaptive"
     cost_model: str = "boosted"
     evaluator: str = "adaptive"
+
+
+def context_of(trace: Trace, rng: np.random.Generator, cost_model: str = SearchRules.cost_model) -> SearchContext:
+    """What a searcher knows in a run with an empty log: the first guesses and the shipped prior of the template."""
+    space = replace(trace.space, initial=first_guesses(trace))
+    return SearchContext(space, rng, cost_model, template=shipped_prior(trace.space, trace.isa))
+
+
+def first_guesses(trace: Trace) -> tuple[Config, ...]:
+    """What a run with an empty log tries first: what the template's prior likes and the template's own, in turns."""
+    template = shipped_prior(trace.space, trace.isa)
+    return in_turns(likely(template, trace.space) if template else (), trace.space.initial)
 
 
 class ReplayBench:

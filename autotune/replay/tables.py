@@ -89,9 +89,9 @@ def evaluator_table(replay: Replay, names: Sequence[str]) -> Table:
 def searcher_table(replay: Replay, names: Sequence[str]) -> Table:
     """Trials until within each share of the best, a row for each."""
     labels = [replay.label(place) for place in replay.tasks()]
-    guesses = "the same first guesses for all" if replay.rules.guesses else "no first guesses"
     table = Table(
-        f"Searchers: trials to near the best, {guesses}, median (quartiles)",
+        f"Searchers: trials to near the best, first guesses: {replay.rules.guesses}, the same for every searcher, "
+        "median (quartiles)",
         ["searcher", "within", *labels, "geo-mean", f"× {names[0]}, paired", "tuning s", "missed", "ms/trial"],
     )
     for name, by_task in replay.outcomes("searcher", replay.tasks(), names).items():

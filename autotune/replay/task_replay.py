@@ -17,14 +17,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from autotune.measure.evaluator import FINAL_EVALUATOR, make_evaluator
-from autotune.replay.recorded_runs import ReplayBench, SearchRules, run_slot
+from autotune.replay.recorded_runs import ReplayBench, SearchRules, context_of, run_slot
 from autotune.replay.trace import Trace
 from autotune.tuning.loop import CLOSE, FINALISTS
 from costmodels.cost_model_catalog import make_cost_model
 from costmodels.metrics import Quality, assess
 from costmodels.surrogate import bend
 from schedules.config import Config
-from search.searchers.searcher import Result, SearchContext, Searcher
+from search.searchers.searcher import Result, Searcher
 from search.searchers.searcher_catalog import make_searcher
 from search.searchers.warm_restart import SiblingResults
 
@@ -101,8 +101,8 @@ def search(
         guesses: what is measured and told first. The searcher itself knows no initial configs.
     """
     bench = ReplayBench(trace, make_evaluator(rules.evaluator), np.random.default_rng([seed, 1]))
-    space = replace(trace.space, initial=())
-    context = SearchContext(space, np.random.default_rng([seed, 2]), rules.cost_model, tuple(siblings))
+    context = context_of(trace, np.random.default_rng([seed, 2]), rules.cost_model)
+    context = replace(context, space=replace(trace.space, initial=()), prior=tuple(siblings))
     began = time.perf_counter()
     searcher: Searcher = _Guessing(make_searcher(rules.searcher, context), guesses)
     thinking_s = time.perf_counter() - began

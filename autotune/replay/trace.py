@@ -101,6 +101,7 @@ class Trace:
         runs_s: (n, p, r) single runs, NaN where none was taken.
         controls: (n, p, r) the control's runs in turn with them, as shares of its median: the machine's slowness at
             that moment.
+        isa: instruction set that the kernels were compiled for.
     """
 
     task: Task
@@ -115,6 +116,7 @@ class Trace:
     true_s: Floats
     runs_s: Floats
     controls: Floats
+    isa: str = "generic"
 
     @property
     def best_s(self) -> float:
@@ -187,7 +189,8 @@ def load_traces(path: Path) -> TraceFile:
             head = json.loads(arrays["head"].tobytes())
             if head["format"] != FORMAT:
                 raise UsageError(f"{path} has trace format {head['format']}, this version reads {FORMAT}; record anew")
-            traces = tuple(_unpacked(facts, arrays, number) for number, facts in enumerate(head["traces"]))
+            isa = head["machine"].split(", ")[-1]
+            traces = tuple(_unpacked(facts, isa, arrays, number) for number, facts in enumerate(head["traces"]))
     except FileNotFoundError as error:
         raise UsageError(f"no trace {path}; 'python -m tests.bench.record' records some") from error
     except (OSError, ValueError, KeyError, BadZipFile) as error:
@@ -195,7 +198,7 @@ def load_traces(path: Path) -> TraceFile:
     return TraceFile(head["name"], head["machine"], traces)
 
 
-def _unpacked(facts: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], number: int) -> Trace:
+def _unpacked(facts: Mapping[str, Any], isa: str, arrays: Mapping[str, NDArray[Any]], number: int) -> Trace:
     def get(name: str) -> NDArray[Any]:
         return arrays[f"{number}/{name}"]
 
@@ -208,6 +211,7 @@ def _unpacked(facts: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], numb
         about["version"],
         tuple(Knob(name, tuple(_choice(value) for value in values)) for name, values in facts["knobs"]),
         saving=about["saving"],
+        extents=tuple(about.get("extents", ())),
         recorded=get("rows").astype(np.int32),
         table=get("table").astype(np.float64),
         names=tuple(facts["names"]),
@@ -225,4 +229,5 @@ def _unpacked(facts: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], numb
         get("true_s"),
         _ratios(get("runs")) * get("median")[:, None, None],
         _ratios(get("controls"))[get("batch")],
+        isa,
     )

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from autotune.measure.evaluator import make_evaluator
-from autotune.replay.recorded_runs import ReplayBench, SearchRules, run_slot
+from autotune.replay.recorded_runs import ReplayBench, SearchRules, context_of, run_slot
 from autotune.replay.trace import Trace
 from search.allocators.allocation import TaskState, slot_trials
-from search.searchers.searcher import Result, SearchContext, Searcher
+from search.searchers.searcher import Result, Searcher
 from search.searchers.searcher_catalog import make_searcher
 from search.searchers.warm_restart import SiblingResults, WarmRestart
 
@@ -81,9 +81,7 @@ class Trajectories:
         rngs = [np.random.default_rng([seed, index]) for index in range(len(traces))]
         evaluator = make_evaluator(rules.evaluator)
         self._benches = [ReplayBench(trace, evaluator, rng) for trace, rng in zip(traces, rngs, strict=True)]
-        contexts = [
-            SearchContext(trace.space, self._rng(index, 1), rules.cost_model) for index, trace in enumerate(traces)
-        ]
+        contexts = [context_of(trace, self._rng(index, 1), rules.cost_model) for index, trace in enumerate(traces)]
         self._restarts = [WarmRestart(rules.searcher, context) for context in contexts]
         self._searchers: list[Searcher] = [make_searcher(rules.searcher, context) for context in contexts]
 

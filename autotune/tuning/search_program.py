@@ -246,7 +246,8 @@ def _context(kernel: KernelTask, options: Options, reuse: Reuse | None, index: i
     if reuse is None:
         return context
     nearness = reuse.near(kernel.task, kernel.key)
-    return replace(context, space=reuse.guided(kernel.space, nearness), prior=reuse.prior(nearness))
+    guided, template = reuse.guided(kernel.space, nearness), reuse.template(kernel.space)
+    return replace(context, space=guided, prior=reuse.prior(nearness), template=template)
 
 
 def _announce(opened: OpenedJobs, measurer: MeasurementBackend) -> None:

@@ -1,36 +1,32 @@
-"""The default searcher: a surrogate that starts from sibling tasks, and batches that follow its uncertainty.
+"""The default searcher: every batch is what is expected to be fastest, by all that is known of a config.
 
-Notation: m = candidates, q = size of a batch, κ = weight of the uncertainty, EI = expected improvement over the best
-score.
+Notation: m = candidates, q = size of a batch.
 
     seeds           of a space with several algorithms one config of each, one or two a batch until all are tried
-    first batch     a few of the space's initial configs, then what sibling tasks recommend;
-                    without sibling tasks, more initial configs and configs spread over the space
-    afterwards      the q best of ln EI + ln P(valid)
+    first batch     a few of the space's initial configs, then what the template's prior and sibling tasks recommend;
+                    without either, more initial configs and configs spread over the space
+    afterwards      the q best of the expected ln speed + ln P(valid)
 
-From AdaTune come a surrogate with an uncertainty, expected improvement, and exploration that follows that uncertainty.
-Departures: calibrated boosted trees instead of ten trees; in an enumerated space every untried config is scored instead
-of a walk through it; EI in logs, so that it ranks where it underflows; failures in a model of their own; a warm start
-from the log; no separate random share. Two other acquisitions are variants: an upper confidence bound whose κ is drawn
-anew for every place of a batch, and Thompson sampling.
+From AdaTune comes a surrogate that is fitted anew for every batch. Departures: it starts from the template's prior and
+from sibling tasks in the log; boosted trees instead of a forest; in an enumerated space every untried config is scored
+instead of a walk through it; failures in a model of their own; no random share; and no expected improvement: beside
+first guesses and a prior, the uncertainty of single configs changes nothing (docs/adatune.md).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Literal
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodels.acquisition import log_expected_improvement, thompson, upper_confidence_bound
 from costmodels.cost_model import Floats, Prediction
 from costmodels.cost_model_catalog import make_cost_model
 from costmodels.surrogate import Surrogate
 from costmodels.validity import Validity
 from search.searchers.history import LearningSearcher
 from search.searchers.pool import Rows
-from search.searchers.prior import prior_rows
+from search.searchers.prior import expected_gaps, prior_rows
 from search.searchers.searcher import SearchContext
 
 CANDIDATES = 4096
@@ -38,9 +34,6 @@ CANDIDATES = 4096
 
 PARENTS = 8
 """Best configs whose neighbours are candidates in a space too large to list. Heuristic, not measured."""
-
-MEAN_KAPPA = 0.35
-"""Mean of κ of the upper confidence bound. Heuristic, not measured."""
 
 SEED_SHARE = 0.5
 """Share of a batch that goes to the space's seeds until all are tried. Heuristic: the rest of the batch still follows
@@ -59,33 +52,18 @@ coordinate descent needed 4 % fewer trials, with it 4 % more (docs/adatune.md)."
 ANYWHERE = 4
 """During the descent, one place in so many of a batch is free. Heuristic, not measured."""
 
-Acquisition = Callable[[Prediction, np.random.Generator], Floats]
-
-
-def _bound(prediction: Prediction, rng: np.random.Generator) -> Floats:
-    return upper_confidence_bound(prediction, MEAN_KAPPA * float(rng.exponential()))
-
-
-def _improvement(prediction: Prediction, rng: np.random.Generator) -> Floats:
-    """(m,) ln EI over the best gap, which is 0 by definition."""
-    del rng
-    return log_expected_improvement(prediction, 0.0)
-
-
-ACQUISITIONS: dict[str, Acquisition] = {"bound": _bound, "improvement": _improvement, "thompson": thompson}
-
 
 class AdaptiveSearch(LearningSearcher):
-    """Searches with a surrogate; the ``acquisition`` of that name scores the candidates for every place of a batch."""
+    """Asks for what a surrogate expects to be fastest."""
 
-    def __init__(
-        self, context: SearchContext, acquisition: Literal["bound", "improvement", "thompson"] = "improvement"
-    ) -> None:
+    def __init__(self, context: SearchContext) -> None:
         super().__init__(context)
-        self._acquisition = ACQUISITIONS[acquisition]
         seed = int(context.rng.integers(2**31))
         self._siblings = prior_rows(context)
-        measured = [(rows.features[rows.valid], rows.scores[rows.valid]) for rows in self._siblings]
+        measured = [
+            (rows.features[rows.valid], rows.scores[rows.valid], rows.expected[rows.valid]) for rows in self._siblings
+        ]
+        self._context = context
         self._surrogate = Surrogate(lambda: make_cost_model(context.cost_model, seed), measured)
         self._validity = Validity()
 
@@ -94,14 +72,14 @@ class AdaptiveSearch(LearningSearcher):
         seeds = int(np.ceil(count * SEED_SHARE))
         chosen = self._pool.none()
         if not len(self._history):
-            share = INITIAL_SHARE_WITH_PRIOR if self._surrogate.ready else INITIAL_SHARE
+            share = INITIAL_SHARE_WITH_PRIOR if self._surrogate.siblings else INITIAL_SHARE
             room = max(1, count - len(self._pool.seeds(seeds)))
             chosen = self._pool.initial(min(int(np.ceil(count * share)), room))
             self._pool.take(chosen)
         # Sibling tasks may know nothing of an algorithm that is fast here, and then they never recommend it.
         chosen = np.concatenate([chosen, self._pool.seeds(min(seeds, count - len(chosen)))])
         self._pool.take(chosen)
-        if self._history.valid.any() or self._surrogate.ready:
+        if self._history.valid.any() or self._surrogate.siblings or self._context.template is not None:
             chosen = np.concatenate([chosen, self._promising(count - len(chosen))])
             self._pool.take(chosen)
         if len(chosen) < count:
@@ -109,32 +87,47 @@ class AdaptiveSearch(LearningSearcher):
         return chosen
 
     def _promising(self, count: int) -> Rows:
-        """Up to ``count`` untried rows by the acquisition."""
+        """Up to ``count`` untried rows, those of the largest value."""
         if self._pool.remaining == 0:
             return self._pool.none()
         # Trees give many candidates the same score; the order of the candidates decides among them.
         candidates = self._rng.permutation(self._pool.candidates(self._history.incumbents(PARENTS), CANDIDATES))
         prediction, log_chance = self._expectations(candidates)
+        values, near = self._value(prediction) + log_chance, self._near(candidates)
         chosen: list[int] = []
-        near = self._near(candidates)
         for place in range(min(count, len(candidates))):
-            value = self._acquisition(prediction, self._rng) + log_chance
-            value[chosen] = -np.inf
-            if place % ANYWHERE and near[value > -np.inf].any():
-                value[~near] = -np.inf
-            chosen.append(int(np.argmax(value)))
+            open_ = near if place % ANYWHERE and near.any() else np.isfinite(values)
+            chosen.append(int(np.argmax(np.where(open_, values, -np.inf))))
+            values[chosen[-1]], near[chosen[-1]] = -np.inf, False
         return candidates[chosen]
+
+    @cached_property
+    def _space_gaps(self) -> Floats:
+        """(size,) gaps that the template's prior expects of the space's rows."""
+        space = self._pool.space
+        return expected_gaps(self._context, space, space.row_features(space.rows))
+
+    def _gaps(self, rows: Rows) -> Floats:
+        """(n,) the same of ``rows`` (n, d); zeros without a prior, which a space too large to list never has."""
+        if self._context.template is None:
+            return np.zeros(len(rows))
+        return self._space_gaps[self._pool.space.places(rows)]
+
+    def _value(self, prediction: Prediction) -> Floats:
+        """(m,) what measuring a config is worth, in ln of its speed."""
+        return prediction.mean
 
     def _expectations(self, candidates: Rows) -> tuple[Prediction, Floats]:
         """What the surrogate, fitted anew, expects of ``candidates`` (m, d), and ln P(valid) (m,)."""
         features, valid = self._history.features, self._history.valid
         if valid.any():
-            self._surrogate.fit(features[valid], self._history.scores[valid])
+            own = self._gaps(self._history.rows[valid])
+            self._surrogate.fit(features[valid], self._history.scores[valid], own)
         tried = [features, *(rows.features for rows in self._siblings)]
         self._validity.fit(np.concatenate(tried), np.concatenate([valid, *(rows.valid for rows in self._siblings)]))
         asked = self._pool.space.row_features(candidates)
         log_chance = np.log(self._validity.probability(asked))
-        return self._surrogate.predict(asked), log_chance
+        return self._surrogate.predict(asked, self._gaps(candidates)), log_chance
 
     def _near(self, candidates: Rows) -> NDArray[np.bool_]:
         """(m,) which candidates are one knob away from the best so far; none after the descent."""

@@ -11,6 +11,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
+from costmodels.template_prior import TemplatePrior
 from schedules.config import Config
 from schedules.space import Space
 from tuning_logs.measurement import Measurement
@@ -28,12 +29,14 @@ class SearchContext:
         cost_model: name of the cost model for searchers that use one; see ``costmodels.cost_model_catalog``.
         prior: results of sibling tasks (of the same template), nearest first, as (space, results). Training data:
             what they recommend is measured like any other config.
+        template: what is known of the template on machines like this one; None where nothing is.
     """
 
     space: Space
     rng: np.random.Generator
     cost_model: str = "boosted"
     prior: tuple[tuple[Space, tuple[Result, ...]], ...] = field(default=(), compare=False)
+    template: TemplatePrior | None = field(default=None, compare=False)
 
 
 @runtime_checkable

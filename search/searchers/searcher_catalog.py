@@ -9,8 +9,6 @@ from search.searchers.searcher import SearchContext, Searcher
 
 _FACTORIES: dict[str, Callable[[SearchContext], Searcher]] = {
     "adaptive": lazy("search.searchers.adaptive:AdaptiveSearch"),
-    "adaptive-bound": lazy("search.searchers.adaptive:AdaptiveSearch", acquisition="bound"),
-    "adaptive-thompson": lazy("search.searchers.adaptive:AdaptiveSearch", acquisition="thompson"),
     "annealing": lazy("search.searchers.annealing:AnnealingSearch"),
     "annealing-released": lazy("search.searchers.annealing:AnnealingSearch", trees=10, temperature=0.0),
     "autotvm": lazy("search.searchers.autotvm:AutoTvmSearch"),

@@ -1,6 +1,6 @@
 """Variants of the default searcher that differ in one thing each, to see what that thing brings.
 
-    tune replay TRACES --searcher adaptive,tests.bench.ablation:mean,tests.bench.ablation:joint
+    tune replay TRACES --searcher adaptive,tests.bench.ablation:doubting,tests.bench.ablation:joint
 
 from the repository's root with ``PYTHONPATH=.``. What brought nothing is no part of the default (docs/adatune.md).
 """
@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodels.acquisition import log_expected_improvement
 from costmodels.boosted import Boosted
 from costmodels.cost_model import Floats, Prediction
 from costmodels.surrogate import Surrogate
@@ -47,6 +48,11 @@ def alone(context: SearchContext) -> AdaptiveSearch:
     return AdaptiveSearch(replace(context, prior=()))
 
 
+def untaught(context: SearchContext) -> AdaptiveSearch:
+    """What was learned of the template on random layers is not used beyond the first guesses, which all rivals have."""
+    return AdaptiveSearch(replace(context, template=None))
+
+
 def no_descent(context: SearchContext) -> AdaptiveSearch:
     """Places of a batch are free from the beginning."""
 
@@ -57,25 +63,21 @@ def no_descent(context: SearchContext) -> AdaptiveSearch:
     return Free(context)
 
 
-def mean(context: SearchContext) -> AdaptiveSearch:
-    """Doubt off: the expected score alone ranks, with ln P(valid) as before."""
+class _Doubting(AdaptiveSearch):
+    """Expected improvement in the place of the expected score, in logs, so that it ranks where it underflows."""
 
-    class Certain(AdaptiveSearch):
-        def _expectations(self, candidates: Rows) -> tuple[Prediction, Floats]:
-            prediction, log_chance = super()._expectations(candidates)
-            return replace(prediction, std=np.full_like(prediction.std, 1e-3)), log_chance
+    def _value(self, prediction: Prediction) -> Floats:
+        return log_expected_improvement(prediction, 0.0)  # the best gap is 0 by definition
 
-    return Certain(context)
+
+def forest_doubting(context: SearchContext) -> AdaptiveSearch:
+    """The same with the cost model whose doubt is calibrated best."""
+    return _Doubting(replace(context, cost_model="forest"))
 
 
 def forest(context: SearchContext) -> AdaptiveSearch:
-    """The cost model whose doubt is calibrated best."""
+    """That cost model without doubt."""
     return AdaptiveSearch(replace(context, cost_model="forest"))
-
-
-def forest_mean(context: SearchContext) -> AdaptiveSearch:
-    """The same without doubt."""
-    return mean(replace(context, cost_model="forest"))
 
 
 def _ensemble(context: SearchContext, members: int, rounds: int, rate: float) -> AdaptiveSearch:
@@ -110,7 +112,7 @@ def gaussian_process(context: SearchContext) -> AdaptiveSearch:
     return AdaptiveSearch(replace(context, cost_model="gaussian-process"))
 
 
-class _Joint(AdaptiveSearch):
+class _Joint(_Doubting):
     """A chosen config takes variance from what is near it, as its measurement would in a Gaussian process."""
 
     def _promising(self, count: int) -> Rows:
@@ -121,7 +123,7 @@ class _Joint(AdaptiveSearch):
         features, near = self._pool.space.row_features(candidates), self._near(candidates)
         chosen: list[int] = []
         for place in range(min(count, len(candidates))):
-            value = self._acquisition(prediction, self._rng) + log_chance
+            value = self._value(prediction) + log_chance
             value[chosen] = -np.inf
             if place % ANYWHERE and near[value > -np.inf].any():
                 value[~near] = -np.inf
@@ -131,7 +133,7 @@ class _Joint(AdaptiveSearch):
         return candidates[chosen]
 
 
-class _PerSecond(AdaptiveSearch):
+class _PerSecond(_Doubting):
     """Expected improvement per second: the seconds of a trial are those of tried configs near by."""
 
     def __init__(self, context: SearchContext) -> None:
@@ -158,4 +160,4 @@ class _PerSecond(AdaptiveSearch):
         return prediction, log_chance - (votes @ (logs - logs.mean())) / (votes.sum(axis=1) + 1.0)
 
 
-joint, per_second = _Joint, _PerSecond
+doubting, joint, per_second = _Doubting, _Joint, _PerSecond

@@ -51,7 +51,14 @@ def _trace(work: Work, bound_s: float, runs: int, passes: int) -> Trace:
     firsts = [tuple(space.row(config).tolist()) for config in space.initial]
     places = {tuple(row): index for index, row in enumerate(rows.tolist())}
     recorded = RecordedSpace(
-        space.name, space.version, space.knobs, saving=space.saving, recorded=rows, table=table, names=tuple(derived)
+        space.name,
+        space.version,
+        space.knobs,
+        saving=space.saving,
+        extents=space.extents,
+        recorded=rows,
+        table=table,
+        names=tuple(derived),
     ).with_initial([places[row] for row in firsts if row in places])
     codes = sorted({str(line["code"]) for line in found})
     number = {code: index for index, code in enumerate(codes)}

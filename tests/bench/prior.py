@@ -231,16 +231,13 @@ def _quadratic(
     return QuadraticForm(blank.mean, blank.scale, solved[: len(blank.mean)], products)
 
 
-def by_kind(layers: Iterable[Layer]) -> dict[str, list[Layer]]:
-    """Template → its layers of the most frequent kind."""
-    found = {}
-    layers = list(layers)
-    for template in TEMPLATES:
-        own = [layer for layer in layers if layer.space.split("/")[0] == template]
-        if own:
-            most = Counter(layer.kind for layer in own).most_common(1)[0][0]
-            found[template] = [layer for layer in own if layer.kind == most]
-    return found
+def by_kind(layers: Iterable[Layer]) -> dict[tuple[str, str], list[Layer]]:
+    """Template and instruction set → the layers of the most frequent kind."""
+    found: dict[tuple[str, str], list[Layer]] = {}
+    for layer in layers:
+        found.setdefault((layer.space.split("/")[0], layer.isa), []).append(layer)
+    most = {key: Counter(layer.kind for layer in own).most_common(1)[0][0] for key, own in sorted(found.items())}
+    return {key: [layer for layer in found[key] if layer.kind == kind] for key, kind in most.items()}
 
 
 def shares(prior: TemplatePrior, layers: Iterable[Layer]) -> str:
@@ -296,18 +293,18 @@ def main() -> None:
     if options.stage == "record":
         record(options.seconds, options.seed)
     elif options.stage == "train":
-        for template, layers in by_kind(recorded()).items():
+        for (template, isa), layers in by_kind(recorded()).items():
             FOLDER.mkdir(exist_ok=True)
-            save_prior(FOLDER / f"{template}.npz", fitted(layers))
-            print(f"{template}: {len(layers)} layers, {sum(len(layer.latency_s) for layer in layers)} configs")
+            save_prior(FOLDER / f"{template}-{isa}.npz", fitted(layers))
+            print(f"{template}, {isa}: {len(layers)} layers, {sum(len(layer.latency_s) for layer in layers)} configs")
     else:
         print("| template | judged on | tasks | first guess | prior's first | of 3 |\n|---|---|---|---|---|---|")
-        for template, layers in by_kind(recorded()).items():
+        for (template, isa), layers in by_kind(recorded()).items():
             for fold in range(3):
                 prior = fitted([layer for number, layer in enumerate(layers) if number % 3 != fold])
-                print(f"| {template} | random layers, fold {fold + 1} | {shares(prior, layers[fold::3])} |")
+                print(f"| {template}, {isa} | random layers, fold {fold + 1} | {shares(prior, layers[fold::3])} |")
             others = [layer for path in options.logs for layer in layers_of(path)]
-            print(f"| {template} | other models | {shares(fitted(layers), others)} |", flush=True)
+            print(f"| {template}, {isa} | other models | {shares(fitted(layers), others)} |", flush=True)
 
 
 if __name__ == "__main__":

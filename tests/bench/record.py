@@ -60,7 +60,6 @@ TASKS = {
     "depthwise": ("efficientnet_b0", "depthwise", 32 * 112 * 112, 32 * 9),
     "dense": ("encoder", "matmul", 128 * 768, 768 * 768),
     "dense-lstm": ("lstm", "matmul", 100 * 512, 2048 * 512),
-    "dense-wide": ("encoder", "matmul", 128 * 3072, 768 * 3072),
     "batch_matmul": ("encoder", "batch_matmul", 12 * 128 * 128, 12 * 128 * 64),
     "softmax": ("encoder", "rows", 12 * 128 * 128, 12 * 128 * 128),
 }

@@ -15,7 +15,7 @@ processor, with other roundings, the same data gives other trees, and the mean s
 
 
 @pytest.fixture(scope="module")
-def layers() -> dict[str, list[Layer]]:
+def layers() -> dict[tuple[str, str], list[Layer]]:
     return by_kind(recorded())
 
 
@@ -23,9 +23,12 @@ def share(latency_s: np.ndarray, chosen: int) -> float:
     return float(latency_s.min() / latency_s[chosen])
 
 
+@pytest.mark.parametrize("isa", ["avx2", "avx512"])
 @pytest.mark.parametrize("template", ["conv2d", "matmul"])
-def test_the_prior_chooses_better_than_the_first_guess(layers: dict[str, list[Layer]], template: str) -> None:
-    own = layers[template]
+def test_the_prior_chooses_better_than_the_first_guess(
+    layers: dict[tuple[str, str], list[Layer]], template: str, isa: str
+) -> None:
+    own = layers[template, isa]
     ours, guessed = [], []
     for fold in range(FOLDS):
         prior = fitted([layer for number, layer in enumerate(own) if number % FOLDS != fold])
@@ -37,8 +40,8 @@ def test_the_prior_chooses_better_than_the_first_guess(layers: dict[str, list[La
     assert np.log(ours).mean() > np.log(guessed).mean()
 
 
-def test_heaps_are_the_boosters_trees(layers: dict[str, list[Layer]]) -> None:
-    some = layers["matmul"][:20]
+def test_heaps_are_the_boosters_trees(layers: dict[tuple[str, str], list[Layer]]) -> None:
+    some = layers["matmul", "avx512"][:20]
     table = np.concatenate([tree_features(layer.features, layer.extents) for layer in some])
     wanted = np.concatenate([layer.slowness for layer in some])
     booster = xgboost.train(TREES, xgboost.DMatrix(table, wanted), 5)
@@ -46,8 +49,8 @@ def test_heaps_are_the_boosters_trees(layers: dict[str, list[Layer]]) -> None:
     assert np.ptp(apart) < 1e-5  # but for the base score
 
 
-def test_layers_are_read_as_they_were_written(layers: dict[str, list[Layer]], tmp_path) -> None:  # type: ignore[no-untyped-def]
-    some = layers["conv2d"][:3]
+def test_layers_are_read_as_they_were_written(layers: dict[tuple[str, str], list[Layer]], tmp_path) -> None:  # type: ignore[no-untyped-def]
+    some = layers["conv2d", "avx512"][:3]
     save_layers(tmp_path / "m.npz", some)
     for ours, theirs in zip(load_layers(tmp_path / "m.npz"), some, strict=True):
         assert (ours.kind, ours.extents, ours.first) == (theirs.kind, theirs.extents, theirs.first)

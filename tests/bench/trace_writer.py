@@ -29,7 +29,12 @@ def save_traces(path: Path, file: TraceFile) -> None:
         heads.append(
             {
                 "task": asdict(trace.task),
-                "space": {"name": space.name, "version": space.version, "saving": space.saving},
+                "space": {
+                    "name": space.name,
+                    "version": space.version,
+                    "saving": space.saving,
+                    "extents": space.extents,
+                },
                 "knobs": [[knob.name, [_value(choice) for choice in knob.choices]] for knob in space.knobs],
                 "names": list(space.names),
                 "first": [space.index(config) for config in space.initial],

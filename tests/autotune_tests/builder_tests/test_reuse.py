@@ -98,7 +98,7 @@ def test_with_nothing_near_the_shipped_prior_takes_turns_with_the_template(tmp_p
     task, space, _ = conv_program(save_conv(tmp_path / "conv.onnx", 32), machine)
     reuse = Reuse(memory_log(), machine)
     assert reuse.near(task, record_key(task, space, machine)) == Nearness()
-    prior = shipped_prior(space, machine)
+    prior = shipped_prior(space, machine.isa)
     assert prior is not None
     liked = likely(prior, space)
     assert reuse.guided(space, Nearness()).initial[:2] == (liked[0], space.initial[0])
@@ -109,7 +109,9 @@ def test_with_nothing_near_the_shipped_prior_takes_turns_with_the_template(tmp_p
 def test_with_nothing_near_and_no_prior_nothing_changes(tmp_path):
     machine = Target("llvm", isa="avx2", mcpu="haswell")
     _, space, _ = conv_program(save_conv(tmp_path / "conv.onnx", 32), machine)
-    assert shipped_prior(space, machine) is None
+    space = dataclasses.replace(space, version=space.version + 1)
+    assert shipped_prior(space, machine.isa) is None
+    assert Reuse(memory_log(), machine).template(space) is None
     assert Reuse(memory_log(), machine).guided(space, Nearness()).initial == space.initial
 
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from costmodels.template_prior import QuadraticForm, TemplatePrior, Trees
 from schedules.space import Space
 from search.searchers.adaptive import AdaptiveSearch
 from search.searchers.searcher import SearchContext
@@ -33,3 +34,14 @@ def test_seeds_are_tried_whatever_other_tasks_recommend() -> None:
     # One a batch, so that what is recommended is tried too.
     assert [[config for config in batch if config in seeds] for batch in asked] == [[seed] for seed in seeds]
     assert len(set(flat(asked))) == 6
+
+
+def test_what_is_known_of_the_template_is_tried_before_anything_was_measured() -> None:
+    space = replace(spaces.enumerated(), initial=())
+    width = len(space.feature_names)
+    form = QuadraticForm(np.zeros(width), np.full(width, 1e3), -np.ones(width), np.zeros((width, width)))
+    trees = Trees(np.zeros((1, 1), np.int16), np.zeros((1, 1), np.float32), np.zeros((1, 1), np.float32))
+    known = TemplatePrior(space.identity, "any", space.feature_names, 0, form, trees)
+    asked = AdaptiveSearch(replace(context(space), template=known)).ask(4)
+    slowness = known.slowness(space.row_features(space.rows), space.extents)
+    assert sorted(known.slowness(space.features(asked), space.extents)) == sorted(slowness)[:4]

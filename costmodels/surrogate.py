@@ -3,12 +3,12 @@
 Notation: n = own rows, N = rows of sibling tasks (of the same template), d = features, y = a score's gap to the best of
 its task (≤ 0).
 
-    y(x) ≈ β·(t(x) + g(x)) + r(x)
+    y(x) ≈ β·g(x) + r(x)
 
-t: the gap that was expected before any measurement, by the prior of the template (``costmodels.template_prior``), or 0;
-g: fitted once on what t leaves of the siblings' rows; r: fitted on what both leave of the own rows.
+g: the gap that was expected before, by the prior of the template (``costmodels.template_prior``), or by a model that is
+fitted once on the siblings' rows, or 0; r: fitted on what g leaves of the own rows.
 
-β is the own rows' regression on t + g, drawn towards 1 by a prior worth a few rows: what is known of the template is
+β is the own rows' regression on g, drawn towards 1 by a prior worth a few rows: what is known of the template is
 used at once, and soon ignored where it is wrong. A search needs ranks only, and gaps rank across tasks. Only the top of
 the surface matters, so the low tail is bent: a gap beyond ``KNEE`` counts as KNEE·(1 + ln(gap / KNEE)).
 """
@@ -28,8 +28,8 @@ KNEE = 0.2
 PRIOR_WEIGHT = 0.02
 """Sum of squares of g, in scores², at which half of β is from the data: a few rows near the top. Heuristic."""
 
-Rows = tuple[Floats, Floats, Floats]
-"""Features (n, d), scores (n,) and expected gaps t (n,) of one task's valid measurements."""
+Rows = tuple[Floats, Floats]
+"""Features (n, d) and scores (n,) of one task's valid measurements."""
 
 
 def bend(scores: Floats) -> Floats:
@@ -53,15 +53,14 @@ class Surrogate:
 
     @cached_property
     def _shared(self) -> CostModel | None:
-        """g, fitted when it is first needed: many tasks of a run never get a slot."""
+        """The siblings' model, fitted when it is first needed: many tasks of a run never get a slot."""
         if not self.siblings:
             return None
-        features = np.concatenate([features for features, _, _ in self.siblings])
-        left = np.concatenate([bend(scores) - expected for _, scores, expected in self.siblings])
-        return self._make().fit(features, left)
+        features = np.concatenate([features for features, _ in self.siblings])
+        return self._make().fit(features, np.concatenate([bend(scores) for _, scores in self.siblings]))
 
     def _known(self, features: Floats, expected: Floats) -> Floats:
-        """(n,) t + g."""
+        """(n,) g."""
         return expected if self._shared is None else expected + self._shared.predict(features).mean
 
     def fit(self, features: Floats, scores: Floats, expected: Floats) -> Surrogate:
@@ -70,7 +69,7 @@ class Surrogate:
         Args:
             features: (n, d), n ≥ 1.
             scores: (n,).
-            expected: (n,) t; zeros where nothing is known.
+            expected: (n,) gaps that the template's prior expects; zeros without one.
         """
         gaps, known = bend(scores), self._known(features, expected)
         centred = known - known.mean()
@@ -80,7 +79,7 @@ class Surrogate:
         return self
 
     def predict(self, features: Floats, expected: Floats) -> Prediction:
-        """Gap and its standard deviation at ``features`` (m, d), whose t is ``expected`` (m,)."""
+        """Gap and its standard deviation at ``features`` (m, d); the template's prior expects ``expected`` (m,)."""
         known = self._known(features, expected)
         if self._own is not None:
             own = self._own.predict(features)

@@ -157,14 +157,14 @@ class _Display:
     def _print(self, text: str) -> None:
         self._console.print(text, style="dim", highlight=False, soft_wrap=True)
 
-    def _draw(self, drawing: RenderableType) -> bool:
-        """Show ``drawing`` in place of the last one; False where there is no terminal."""
+    def _draw(self, drawing: Callable[[], RenderableType]) -> bool:
+        """Show ``drawing`` in place of the last one; False where there is no terminal, and it is not made."""
         if not self._console.is_terminal or self._console.is_dumb_terminal:
             return False
         if self._live is None:
             self._live = Live(console=self._console, auto_refresh=False, transient=True)
             self._live.start()
-        self._live.update(drawing, refresh=True)
+        self._live.update(drawing(), refresh=True)
         return True
 
     def _stop(self) -> None:
@@ -191,13 +191,13 @@ class Progress(_Display):
                 self._print(_PHASES.get(name, name))
             case TuningBegan(tasks, _, budget_s):
                 self._print(f"tuning {len(tasks)} tasks for {budget_s:.0f} s")
-                self._draw(self.drawing())
+                self._draw(self.drawing)
             case ReferenceTimed(name, version, latency_s):
                 self._print(f"{name} {version} takes {1e3 * latency_s:.3f} ms on the same threads")
             case SlotBegan():
-                self._draw(self.drawing())
+                self._draw(self.drawing)
             case SlotDone():
-                if not self._draw(self.drawing()):
+                if not self._draw(self.drawing):
                     self._print_slot(event)
             case TuningEnded(reason):
                 self._stop()
@@ -243,7 +243,7 @@ class Steps(_Display):
 
     def __call__(self, what: str, done: int, total: int) -> None:
         """Show that ``done`` of ``total`` are done of ``what``."""
-        if self._quiet or self._draw(Text(f"{what}: {done} of {total}")):
+        if self._quiet or self._draw(lambda: Text(f"{what}: {done} of {total}")):
             return
         if what != self._printed:
             self._printed = what

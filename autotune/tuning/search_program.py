@@ -247,7 +247,7 @@ def _context(kernel: KernelTask, options: Options, reuse: Reuse | None, index: i
         return context
     nearness = reuse.near(kernel.task, kernel.key)
     guided, template = reuse.guided(kernel.space, nearness), reuse.template(kernel.space)
-    return replace(context, space=guided, prior=reuse.prior(nearness), template=template)
+    return replace(context, space=guided, template=template, prior=() if template else reuse.prior(nearness))
 
 
 def _announce(opened: OpenedJobs, measurer: MeasurementBackend) -> None:

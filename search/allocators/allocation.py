@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from schedules.errors import UsageError
 
@@ -51,7 +52,7 @@ class TaskState:
         """Trials so far, failed ones included."""
         return len(self.latencies_s)
 
-    @property
+    @cached_property
     def best_s(self) -> float | None:
         """Least latency so far in seconds, or None before the first valid trial."""
         return min((latency for latency in self.latencies_s if latency is not None), default=None)

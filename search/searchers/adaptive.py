@@ -22,11 +22,11 @@ from numpy.typing import NDArray
 
 from costmodels.cost_model import Floats, Prediction
 from costmodels.cost_model_catalog import make_cost_model
-from costmodels.surrogate import Surrogate
+from costmodels.surrogate import Surrogate, bend
 from costmodels.validity import Validity
 from search.searchers.history import LearningSearcher
 from search.searchers.pool import Rows
-from search.searchers.prior import expected_gaps, prior_rows
+from search.searchers.prior import prior_rows
 from search.searchers.searcher import SearchContext
 
 CANDIDATES = 4096
@@ -59,11 +59,10 @@ class AdaptiveSearch(LearningSearcher):
     def __init__(self, context: SearchContext) -> None:
         super().__init__(context)
         seed = int(context.rng.integers(2**31))
-        self._siblings = prior_rows(context)
-        measured = [
-            (rows.features[rows.valid], rows.scores[rows.valid], rows.expected[rows.valid]) for rows in self._siblings
-        ]
-        self._context = context
+        self._template = context.template
+        # Beside the template's prior, sibling tasks bring nothing (docs/adatune.md), and take a third of the time.
+        self._siblings = prior_rows(context) if self._template is None else []
+        measured = [(rows.features[rows.valid], rows.scores[rows.valid]) for rows in self._siblings]
         self._surrogate = Surrogate(lambda: make_cost_model(context.cost_model, seed), measured)
         self._validity = Validity()
 
@@ -79,7 +78,7 @@ class AdaptiveSearch(LearningSearcher):
         # Sibling tasks may know nothing of an algorithm that is fast here, and then they never recommend it.
         chosen = np.concatenate([chosen, self._pool.seeds(min(seeds, count - len(chosen)))])
         self._pool.take(chosen)
-        if self._history.valid.any() or self._surrogate.siblings or self._context.template is not None:
+        if self._history.valid.any() or self._surrogate.siblings or self._template is not None:
             chosen = np.concatenate([chosen, self._promising(count - len(chosen))])
             self._pool.take(chosen)
         if len(chosen) < count:
@@ -102,16 +101,28 @@ class AdaptiveSearch(LearningSearcher):
         return candidates[chosen]
 
     @cached_property
-    def _space_gaps(self) -> Floats:
-        """(size,) gaps that the template's prior expects of the space's rows."""
+    def _space_features(self) -> Floats:
+        """(size, d) features of the space's rows."""
+        return self._pool.space.row_features(self._pool.space.rows)
+
+    def _features(self, rows: Rows) -> Floats:
+        """(n, d) features of ``rows``, derived once for a space that is not large."""
         space = self._pool.space
-        return expected_gaps(self._context, space, space.row_features(space.rows))
+        if space.enumerated and space.size <= CANDIDATES:
+            return self._space_features[space.places(rows)]
+        return space.row_features(rows)
+
+    @cached_property
+    def _space_gaps(self) -> Floats:
+        """(size,) gaps that the template's prior expects of the space's rows; zeros without one."""
+        space = self._pool.space
+        if self._template is None:
+            return np.zeros(space.size)
+        return bend(-self._template.slowness(self._features(space.rows), space.extents))
 
     def _gaps(self, rows: Rows) -> Floats:
-        """(n,) the same of ``rows`` (n, d); zeros without a prior, which a space too large to list never has."""
-        if self._context.template is None:
-            return np.zeros(len(rows))
-        return self._space_gaps[self._pool.space.places(rows)]
+        """(n,) the same of ``rows`` (n, d). A space too large to list has no prior."""
+        return self._space_gaps[self._pool.space.places(rows)] if self._pool.space.enumerated else np.zeros(len(rows))
 
     def _value(self, prediction: Prediction) -> Floats:
         """(m,) what measuring a config is worth, in ln of its speed."""
@@ -119,13 +130,14 @@ class AdaptiveSearch(LearningSearcher):
 
     def _expectations(self, candidates: Rows) -> tuple[Prediction, Floats]:
         """What the surrogate, fitted anew, expects of ``candidates`` (m, d), and ln P(valid) (m,)."""
-        features, valid = self._history.features, self._history.valid
+        rows, valid = self._history.rows, self._history.valid
+        features = self._features(rows)
         if valid.any():
-            own = self._gaps(self._history.rows[valid])
+            own = self._gaps(rows[valid])
             self._surrogate.fit(features[valid], self._history.scores[valid], own)
         tried = [features, *(rows.features for rows in self._siblings)]
         self._validity.fit(np.concatenate(tried), np.concatenate([valid, *(rows.valid for rows in self._siblings)]))
-        asked = self._pool.space.row_features(candidates)
+        asked = self._features(candidates)
         log_chance = np.log(self._validity.probability(asked))
         return self._surrogate.predict(asked, self._gaps(candidates)), log_chance
 

@@ -1,4 +1,4 @@
-"""What is known before a task's first trial: results of sibling tasks (of the same template), and the template's prior.
+"""Results of sibling tasks (of the same template) as training data for this one.
 
 Notation: n = results of one task, d = features.
 """
@@ -12,9 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodels.cost_model import Floats
-from costmodels.surrogate import bend
 from schedules.errors import UsageError
-from schedules.space import Space
 from search.searchers.searcher import Result, SearchContext
 
 MOST_TASKS = 24
@@ -26,11 +24,10 @@ MOST_ROWS = 32
 
 @dataclass(frozen=True)
 class PriorRows:
-    """One sibling task: features (n, d), scores (n,) with NaN where a config failed, and expected gaps (n,)."""
+    """One sibling task: features (n, d), scores (n,) with NaN where a config failed."""
 
     features: Floats
     scores: Floats
-    expected: Floats
 
     @property
     def valid(self) -> NDArray[np.bool_]:
@@ -57,16 +54,8 @@ def prior_rows(context: SearchContext) -> list[PriorRows]:
                 continue
             scores.append(-math.log(measurement.latency_s) if measurement.ok else math.nan)
         if rows:
-            features = space.row_features(np.stack(rows))
-            found.append(PriorRows(features, np.array(scores), expected_gaps(context, space, features)))
+            found.append(PriorRows(space.row_features(np.stack(rows)), np.array(scores)))
     return found
-
-
-def expected_gaps(context: SearchContext, space: Space, features: Floats) -> Floats:
-    """(n,) gaps to the best that the template's prior expects of ``features`` (n, d) of ``space``, or zeros."""
-    if context.template is None or not len(features):
-        return np.zeros(len(features))
-    return bend(-context.template.slowness(features, space.extents))
 
 
 def _kept(results: list[Result]) -> list[Result]:

@@ -29,7 +29,8 @@ class SearchContext:
         cost_model: name of the cost model for searchers that use one; see ``costmodels.cost_model_catalog``.
         prior: results of sibling tasks (of the same template), nearest first, as (space, results). Training data:
             what they recommend is measured like any other config.
-        template: what is known of the template on machines like this one; None where nothing is.
+        template: what was learned of the template on machines like this one; None where nothing was. Beside it, results
+            of sibling tasks bring nothing.
     """
 
     space: Space

@@ -41,7 +41,8 @@ class WarmRestart:
 
     def wanted(self, own_trials: int) -> bool:
         """Whether siblings can still help a task with ``own_trials`` trials."""
-        return own_trials <= MAX_OWN_TRIALS and self._context.space.size > SMALL_SPACE
+        context = self._context
+        return context.template is None and own_trials <= MAX_OWN_TRIALS and context.space.size > SMALL_SPACE
 
     def searcher_after(
         self, own_trials: int, siblings: SiblingResults, rng: np.random.Generator | None = None

@@ -31,7 +31,7 @@ to 6 % from pass to pass, and the best of many is the luckiest."""
 
 TASKS_OF_A_LOOK = 32
 """Tasks up to which the certificate is asked after every slot; of n times as many, after every n-th. It takes 0.2 ms
-a task: asked after every slot, it took a quarter of the time in which DenseNet-121 is tuned, which has 200 tasks."""
+a task, so 35 ms of DenseNet-121's 200, and a slot of that model takes 110."""
 
 
 @dataclass

@@ -3,12 +3,12 @@
 Notation: m = candidates, q = size of a batch.
 
     seeds           of a space with several algorithms one config of each, one or two a batch until all are tried
-    first batch     a few of the space's initial configs, then what the template's prior and sibling tasks recommend;
+    first batch     a few of the space's initial configs, then what the template's prior or sibling tasks recommend;
                     without either, more initial configs and configs spread over the space
     afterwards      the q best of the expected ln speed + ln P(valid)
 
-From AdaTune comes a surrogate that is fitted anew for every batch. Departures: it starts from the template's prior and
-from sibling tasks in the log; boosted trees instead of a forest; in an enumerated space every untried config is scored
+From AdaTune comes a surrogate that is fitted anew for every batch. Departures: it starts from the template's prior or,
+without one, from sibling tasks; boosted trees instead of a forest; in an enumerated space every untried config is scored
 instead of a walk through it; failures in a model of their own; no random share; and no expected improvement: beside
 first guesses and a prior, the uncertainty of single configs changes nothing (docs/adatune.md).
 """
@@ -60,7 +60,7 @@ class AdaptiveSearch(LearningSearcher):
         super().__init__(context)
         seed = int(context.rng.integers(2**31))
         self._template = context.template
-        # Beside the template's prior, sibling tasks bring nothing (docs/adatune.md), and take a third of the time.
+        # Beside the template's prior, sibling tasks bring nothing (docs/adatune.md), and took half of the searcher's time.
         self._siblings = prior_rows(context) if self._template is None else []
         measured = [(rows.features[rows.valid], rows.scores[rows.valid]) for rows in self._siblings]
         self._surrogate = Surrogate(lambda: make_cost_model(context.cost_model, seed), measured)

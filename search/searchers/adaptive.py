@@ -8,7 +8,7 @@ Notation: m = candidates, q = size of a batch.
     afterwards      the q best of the expected ln speed + ln P(valid)
 
 From AdaTune comes a surrogate that is fitted anew for every batch. Departures: it starts from the template's prior or,
-without one, from sibling tasks; boosted trees instead of a forest; in an enumerated space every untried config is scored
+without one, from sibling tasks; boosted trees instead of a forest; in an enumerated space all untried configs are scored
 instead of a walk through it; failures in a model of their own; no random share; and no expected improvement: beside
 first guesses and a prior, the uncertainty of single configs changes nothing (docs/adatune.md).
 """
@@ -60,7 +60,7 @@ class AdaptiveSearch(LearningSearcher):
         super().__init__(context)
         seed = int(context.rng.integers(2**31))
         self._template = context.template
-        # Beside the template's prior, sibling tasks bring nothing (docs/adatune.md), and took half of the searcher's time.
+        # Beside a prior, sibling tasks bring nothing (docs/adatune.md), and took half of the searcher's time.
         self._siblings = prior_rows(context) if self._template is None else []
         measured = [(rows.features[rows.valid], rows.scores[rows.valid]) for rows in self._siblings]
         self._surrogate = Surrogate(lambda: make_cost_model(context.cost_model, seed), measured)

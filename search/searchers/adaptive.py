@@ -8,9 +8,9 @@ Notation: m = candidates, q = size of a batch.
     afterwards      the q best of the expected ln speed + ln P(valid)
 
 From AdaTune comes a surrogate that is fitted anew for every batch. Departures: it starts from the template's prior or,
-without one, from sibling tasks; boosted trees instead of a forest; in an enumerated space all untried configs are scored
-instead of a walk through it; failures in a model of their own; no random share; and no expected improvement: beside
-first guesses and a prior, the uncertainty of single configs changes nothing (docs/adatune.md).
+without one, from sibling tasks; boosted trees instead of a forest; in an enumerated space all untried configs are
+scored instead of a walk through it; failures in a model of their own; no random share; and no expected improvement:
+beside first guesses and a prior, the uncertainty of single configs changes nothing (docs/adatune.md).
 """
 
 from __future__ import annotations

@@ -142,7 +142,9 @@ class TuningLoop:
         return why_enough(self.certificate.estimate(states), self.until)
 
     def _count(self, job: Job) -> int:
-        count = max(slot_trials(self.allocator.pace, job.state.trials, self.batch), min(self.batch, self.at_once))
+        trials = job.state.trials
+        idle = self.at_once if trials else self.at_once - 1  # a task's untuned program is built with its first slot
+        count = max(slot_trials(self.allocator.pace, trials, self.batch), min(self.batch, idle))
         if self.limits.trials is None:
             return count
         return max(1, min(count, self.limits.trials - sum(job.state.trials for job in self.jobs.values())))

@@ -26,7 +26,7 @@ from search.allocators.allocation import SLOT, Allocator, TaskState, open_tasks,
 from search.allocators.gain import GainModel, latency_share, trial_cost_s
 from search.allocators.stopping import NEAR_BOUND, near_roofline
 
-PACE = (2, 2, 4)
+PACE = (1, 3, 4)
 """Trials of a task's first slots: its first trials bring most (1.5 % each in trials 3 and 4, 0.7 in 5 to 8, 0.3 in 9 to
 16, 0.1 in 17 to 24 on the recorded models; ``gain.py``)."""
 

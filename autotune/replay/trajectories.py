@@ -48,12 +48,8 @@ class Trajectory:
         """Results of the first ``slots`` slots."""
         return tuple(self.results[: self.states[min(slots, len(self.states) - 1)].trials])
 
-    def add(self, results: Sequence[Result], rules: SearchRules, gains: tuple[float, ...]) -> None:
-        """Append a slot.
-
-        Args:
-            gains: what the searcher expects now, as ``Searcher.expected_gains``.
-        """
+    def add(self, results: Sequence[Result], rules: SearchRules) -> None:
+        """Append a slot."""
         self.results += results
         before = self.states[-1]
         costs = [measured.compile_s + measured.run_s for _, measured in results]
@@ -64,7 +60,6 @@ class Trajectory:
                 latencies_s=(*before.latencies_s, *(m.latency_s if m.ok else None for _, m in results)),
                 spent_s=(*before.spent_s, *(cost + share_s for cost in costs)),
                 exhausted=not results or len(self.results) >= min(rules.trials, len(self.trace.true_s)),
-                expected_gains=gains,
             )
         )
         valid = [result for result in self.results if result[1].ok]
@@ -115,7 +110,7 @@ class Trajectories:
                     renewed.tell(task.results)
         count = min(slot_trials(rules.pace, trials, rules.batch), rules.trials - trials)
         results, _ = run_slot(self._searchers[index], self._benches[index], count)
-        task.add(results, rules, self._searchers[index].expected_gains())
+        task.add(results, rules)
 
     def _siblings(self, index: int, slots: int) -> SiblingResults:
         """Results of the sibling tasks of task ``index`` after ``slots`` slots each."""

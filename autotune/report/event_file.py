@@ -72,5 +72,4 @@ def _state(state: TaskState) -> dict[str, Any]:
         "bound_us": 1e6 * state.bound_s,
         "trials": state.trials,
         "best_us": None if state.best_s is None else 1e6 * state.best_s,
-        "expected_gains": list(state.expected_gains),
     }

@@ -84,7 +84,6 @@ class Job:
         self._latencies: list[float | None] = []
         self._spent: list[float] = []
         self._exhausted = False
-        self._gains: tuple[float, ...] = ()
         self._measured: dict[Config, float] = {}
         self.results: list[Result] = []
         self.reused_records = 0
@@ -107,7 +106,6 @@ class Job:
             tuple(self._latencies),
             tuple(self._spent),
             self._exhausted,
-            self._gains,
         )
 
     def _credible_bound_s(self) -> float:
@@ -135,7 +133,6 @@ class Job:
         for record in records:
             if record.provenance.get(STAGE) != FINAL:
                 self._add((record.config, record.measurement), wall_s(record))
-        self._gains = self._searcher.expected_gains()
 
     def ask(self, count: int, siblings: SiblingResults = ()) -> list[Config]:
         """Configs for the next slot; none if no untried config is left.
@@ -203,7 +200,6 @@ class Job:
         if results:
             self.results += results
             self._searcher.tell(results)
-            self._gains = self._searcher.expected_gains()
             self.is_tuned = True
 
     def _add(self, result: tuple[Config, Measurement], cost_s: float) -> None:

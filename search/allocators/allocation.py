@@ -26,7 +26,6 @@ class TaskState:
         latencies_s: every trial's latency in seconds, in order; None for a failed trial.
         spent_s: (n_trials,) seconds each trial cost (compile and run).
         exhausted: no untried config is left.
-        expected_gains: as ``Searcher.expected_gains`` after these trials; empty where it is not known.
     """
 
     key: str
@@ -37,7 +36,6 @@ class TaskState:
     latencies_s: tuple[float | None, ...] = ()
     spent_s: tuple[float, ...] = ()
     exhausted: bool = False
-    expected_gains: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.latencies_s) != len(self.spent_s):
@@ -47,13 +45,7 @@ class TaskState:
         """The state after its first ``trials``; the same if there were no more."""
         if self.trials <= trials:
             return self
-        return replace(
-            self,
-            latencies_s=self.latencies_s[:trials],
-            spent_s=self.spent_s[:trials],
-            exhausted=False,
-            expected_gains=(),
-        )
+        return replace(self, latencies_s=self.latencies_s[:trials], spent_s=self.spent_s[:trials], exhausted=False)
 
     @property
     def trials(self) -> int:

@@ -26,7 +26,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from costmodels.acquisition import GAIN_TRIALS
 from costmodels.cost_model import Floats
 from search.allocators.allocation import TaskState, open_tasks
 from search.allocators.stopping import NEAR_BOUND, near_roofline
@@ -62,9 +61,6 @@ and 100 %. The allocator is as fast: 3.0 and 2.9 s to within 5 %, 6.4 and 6.6 s 
 
 OWN_TRUST = 1.0
 """The same for a single task. Heuristic: gains are so few that one slot without a gain says next to nothing."""
-
-MODEL_SHARE = 0.5
-"""Share of the searcher's own expectation in that of a task, the rest is that of its history."""
 
 UNTUNED = 20.0
 """Latency of an untuned kernel in units of its roofline bound: untuned programs were one to two orders slower than
@@ -124,17 +120,8 @@ def trial_cost_s(state: TaskState) -> float:
     return max(float(np.mean(state.spent_s[-RECENT:])), 1e-6)
 
 
-def _expected(state: TaskState, ahead: int) -> float:
-    """Mean of g after ``ahead`` more trials, uncorrected."""
-    from_history = _rate(state) * records(state.trials, ahead)
-    if not state.expected_gains:
-        return from_history
-    from_model = float(np.interp(np.log2(ahead), np.log2(GAIN_TRIALS), state.expected_gains))
-    return (1.0 - MODEL_SHARE) * from_history + MODEL_SHARE * from_model
-
-
 def _rate(state: TaskState) -> float:
-    """Expected g per record, by the task's history."""
+    """Expected g per record, uncorrected."""
     room = headroom(state)
     return tail_scale(state.latencies_s, USUAL_SCALE if np.isinf(room) else max(ROOM_SCALE * room, LEAST_SCALE))
 
@@ -143,7 +130,7 @@ class GainModel:
     """Expected gains of tasks, learned from the slots it observes; call ``observe`` before every use."""
 
     def __init__(self) -> None:
-        self._seen: dict[str, TaskState] = {}
+        self._seen: dict[str, tuple[int, float, float]] = {}  # trials, best latency, expected gain per record
         self._tasks: dict[str, _GainRatio] = defaultdict(_GainRatio)
         self._templates: dict[str, _GainRatio] = defaultdict(_GainRatio)
         self._all = _GainRatio()
@@ -154,13 +141,14 @@ class GainModel:
             if state.best_s is None:
                 continue
             before = self._seen.get(state.key)
-            if before is not None and before.best_s is not None and state.trials > before.trials:
-                expected = _expected(before, state.trials - before.trials)
-                realised = float(np.log(before.best_s / state.best_s))
+            if before is not None and state.trials > before[0]:
+                trials, best_s, rate = before
+                expected = rate * records(trials, state.trials - trials)
+                realised = float(np.log(best_s / state.best_s))
                 for ratio in (self._tasks[state.key], self._templates[state.template], self._all):
                     ratio.add(realised, expected)
-            if before is None or state.trials != before.trials:
-                self._seen[state.key] = state
+            if before is None or state.trials != before[0]:
+                self._seen[state.key] = (state.trials, state.best_s, _rate(state))
 
     def factor(self, state: TaskState) -> float:
         """Realised over expected gain so far."""
@@ -169,7 +157,7 @@ class GainModel:
 
     def expected(self, state: TaskState, ahead: int) -> float:
         """Mean of g after ``ahead`` more trials of a task with a valid one."""
-        gain = self.factor(state) * _expected(state, ahead)
+        gain = self.factor(state) * _rate(state) * records(state.trials, ahead)
         room = headroom(state)
         return gain if np.isinf(room) else room * float(-np.expm1(-gain / room)) if room > 0 else 0.0
 
@@ -191,8 +179,7 @@ class GainModel:
     def draws(self, state: TaskState, ahead: int, count: int, rng: np.random.Generator) -> Floats:
         """(count,) draws of g: records, their sizes, and the uncertainty of a tail scale read from few trials."""
         top = float(np.clip(state.trials // 4, 2, MOST_TOP))
-        found = records(state.trials, ahead)
-        scale = self.factor(state) * _expected(state, ahead) / found * top / rng.gamma(top, size=count)
-        found = rng.poisson(found, size=count)
+        scale = _rate(state) * self.factor(state) * top / rng.gamma(top, size=count)
+        found = rng.poisson(records(state.trials, ahead), size=count)
         sizes = rng.gamma(np.maximum(found, 1e-12)) * (found > 0)
         return np.minimum(scale * sizes, headroom(state))

@@ -15,13 +15,11 @@ beside first guesses and a prior, the uncertainty of single configs changes noth
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodels.acquisition import GAIN_TRIALS, expected_best_gains
 from costmodels.cost_model import Floats, Prediction
 from costmodels.cost_model_catalog import make_cost_model
 from costmodels.surrogate import Surrogate, bend
@@ -29,7 +27,7 @@ from costmodels.validity import Validity
 from search.searchers.history import LearningSearcher
 from search.searchers.pool import Rows
 from search.searchers.prior import prior_rows
-from search.searchers.searcher import Result, SearchContext
+from search.searchers.searcher import SearchContext
 
 CANDIDATES = 4096
 """Most candidates scored for a batch. Heuristic: the default cost model predicts as many in 5 ms."""
@@ -54,12 +52,6 @@ coordinate descent needed 4 % fewer trials, with it 4 % more (docs/adatune.md)."
 ANYWHERE = 4
 """During the descent, one place in so many of a batch is free. Heuristic, not measured."""
 
-GAIN_DIGITS = 6
-"""Decimals of an expected gain in ln latency: noise is ten thousand times as large."""
-
-Scored = tuple[Rows, Prediction, Floats]
-"""Untried rows (m, d), what is expected of them, and P(valid) (m,)."""
-
 
 class AdaptiveSearch(LearningSearcher):
     """Asks for what a surrogate expects to be fastest."""
@@ -73,23 +65,6 @@ class AdaptiveSearch(LearningSearcher):
         measured = [(rows.features[rows.valid], rows.scores[rows.valid]) for rows in self._siblings]
         self._surrogate = Surrogate(lambda: make_cost_model(context.cost_model, seed), measured)
         self._validity = Validity()
-        self._scored: Scored | None = None
-
-    def tell(self, results: Sequence[Result]) -> None:
-        """Learn from ``results``."""
-        super().tell(results)
-        self._scored = None
-
-    def expected_gains(self) -> tuple[float, ...]:
-        """As ``Searcher.expected_gains``; what is fitted for it serves the next batch too."""
-        if not self._history.valid.any():
-            return ()
-        rows, prediction, chance = self._scores()
-        if not len(rows):
-            return (0.0,) * len(GAIN_TRIALS)
-        best = np.argsort(-(self._value(prediction) + np.log(chance)), kind="stable")[: GAIN_TRIALS[-1]]
-        gains = expected_best_gains(Prediction(prediction.mean[best], prediction.std[best]), chance[best])
-        return tuple(round(float(gain), GAIN_DIGITS) for gain in gains)
 
     def _propose(self, count: int) -> Rows:
         """Initial configs in the first batch, seeds until all are tried, then promising or spread configs."""
@@ -114,25 +89,16 @@ class AdaptiveSearch(LearningSearcher):
         """Up to ``count`` untried rows, those of the largest value."""
         if self._pool.remaining == 0:
             return self._pool.none()
-        candidates, prediction, chance = self._scores()
-        open_ = self._pool.untried(candidates)
-        values = np.where(open_, self._value(prediction) + np.log(chance), -np.inf)
-        near = open_ & self._near(candidates)
+        # Trees give many candidates the same score; the order of the candidates decides among them.
+        candidates = self._rng.permutation(self._pool.candidates(self._history.incumbents(PARENTS), CANDIDATES))
+        prediction, log_chance = self._expectations(candidates)
+        values, near = self._value(prediction) + log_chance, self._near(candidates)
         chosen: list[int] = []
-        for place in range(min(count, int(open_.sum()))):
-            among = near if place % ANYWHERE and near.any() else np.isfinite(values)
-            chosen.append(int(np.argmax(np.where(among, values, -np.inf))))
+        for place in range(min(count, len(candidates))):
+            open_ = near if place % ANYWHERE and near.any() else np.isfinite(values)
+            chosen.append(int(np.argmax(np.where(open_, values, -np.inf))))
             values[chosen[-1]], near[chosen[-1]] = -np.inf, False
         return candidates[chosen]
-
-    def _scores(self) -> Scored:
-        """Rows that were untried when something was last told, with what the surrogate expects of them and P(valid)."""
-        if self._scored is None:
-            # Trees give many candidates the same score; the order of the candidates decides among them.
-            rows = self._rng.permutation(self._pool.candidates(self._history.incumbents(PARENTS), CANDIDATES))
-            none = np.zeros(0)
-            self._scored = (rows, *(self._expectations(rows) if len(rows) else (Prediction(none, none), none)))
-        return self._scored
 
     @cached_property
     def _space_features(self) -> Floats:
@@ -163,7 +129,7 @@ class AdaptiveSearch(LearningSearcher):
         return prediction.mean
 
     def _expectations(self, candidates: Rows) -> tuple[Prediction, Floats]:
-        """What the surrogate, fitted anew, expects of ``candidates`` (m, d), and P(valid) (m,)."""
+        """What the surrogate, fitted anew, expects of ``candidates`` (m, d), and ln P(valid) (m,)."""
         rows, valid = self._history.rows, self._history.valid
         features = self._features(rows)
         if valid.any():
@@ -172,7 +138,8 @@ class AdaptiveSearch(LearningSearcher):
         tried = [features, *(rows.features for rows in self._siblings)]
         self._validity.fit(np.concatenate(tried), np.concatenate([valid, *(rows.valid for rows in self._siblings)]))
         asked = self._features(candidates)
-        return self._surrogate.predict(asked, self._gaps(candidates)), self._validity.probability(asked)
+        log_chance = np.log(self._validity.probability(asked))
+        return self._surrogate.predict(asked, self._gaps(candidates)), log_chance
 
     def _near(self, candidates: Rows) -> NDArray[np.bool_]:
         """(m,) which candidates are one knob away from the best so far; none after the descent."""

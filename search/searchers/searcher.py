@@ -51,10 +51,3 @@ class Searcher(Protocol):
     def tell(self, results: Sequence[Result]) -> None:
         """Learn from completed and failed measurements, in any order, also of configs that were never asked."""
         ...
-
-    def expected_gains(self) -> tuple[float, ...]:
-        """ln(best latency so far / best after m more trials) that the searcher's cost model expects, uncorrected.
-
-        For each m of ``costmodels.acquisition.GAIN_TRIALS``; empty where it has no cost model or no valid trial.
-        """
-        return ()

@@ -13,13 +13,13 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodels.acquisition import log_expected_improvement
 from costmodels.boosted import Boosted
 from costmodels.cost_model import Floats, Prediction
 from costmodels.surrogate import Surrogate
 from search.searchers.adaptive import ANYWHERE, CANDIDATES, PARENTS, AdaptiveSearch
 from search.searchers.pool import Rows
 from search.searchers.searcher import Result, SearchContext
+from tests.bench.log_improvement import log_expected_improvement
 
 JOINT_REACH = 0.02
 """Mean squared distance per feature, in ranges squared, at which a chosen config tells 1/e of another's variance."""

@@ -53,14 +53,12 @@ class KeptSlot:
         key: of its task.
         trials: of the task until then.
         exhausted: whether it found nothing left to try.
-        expected_gains: of the task's searcher then; empty in runs older than it.
     """
 
     elapsed_s: float
     key: str
     trials: int
     exhausted: bool
-    expected_gains: Sequence[float] = ()
 
 
 @dataclass(frozen=True)
@@ -118,8 +116,7 @@ def _events(paths: Sequence[Path]) -> tuple[dict[str, dict[str, Any]], list[Kept
                 tasks = {task["key"]: task for task in event["tasks"]}
             elif event["event"] == "slot_done":
                 elapsed_s = round(before_s + event["elapsed_s"], 3)
-                exhausted, gains = event["measured"] == 0, event["expected_gains"]
-                slots.append(KeptSlot(elapsed_s, event["key"], event["trials"], exhausted, gains))
+                slots.append(KeptSlot(elapsed_s, event["key"], event["trials"], event.get("measured") == 0))
     return tasks, slots
 
 

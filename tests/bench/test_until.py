@@ -32,7 +32,7 @@ def keep(folder: Path, best_s: float) -> KeptRun:
     for part, start in (("first", 0), ("further", PER_RUN)):
         said = [{"event": "tuning_began", "tasks": [{**task, "trials": start}]}]
         for trials in range(start + 8, start + PER_RUN + 1, 8):
-            slot = {"event": "slot_done", "measured": 8, "expected_gains": [], "elapsed_s": float(trials - start)}
+            slot = {"event": "slot_done", "measured": 8, "elapsed_s": float(trials - start)}
             said.append({**slot, **task, "trials": trials})
         (folder / f"{part}.events").write_text("\n".join(map(json.dumps, said)))
     events = [folder / f"{part}.events" for part in ("first", "further")]

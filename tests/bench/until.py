@@ -20,7 +20,7 @@ import numpy as np
 from search.allocators.allocation import TaskState
 from search.allocators.remaining import RemainingGain
 from search.allocators.stopping import Limits
-from tests.bench.kept_runs import FOLDER, KeptRun, KeptSlot, KeptTask, kept_runs
+from tests.bench.kept_runs import FOLDER, KeptRun, KeptTask, kept_runs
 
 SHARES = (0.05, 0.03, 0.02, 0.01)
 RULES = {"mean": "share", "high": "high"}
@@ -56,10 +56,10 @@ def statements(run: KeptRun) -> Iterator[Statement]:
     """Those of one kept run; nothing is stated before every task had a slot."""
     certificate = RemainingGain(np.random.default_rng(0), Limits())
     asked = {rule: sorted(SHARES, reverse=True) for rule in RULES}
-    states = {key: _state(task, KeptSlot(0.0, key, 0, False)) for key, task in run.tasks.items()}
+    states = {key: _state(key, task, 0, False) for key, task in run.tasks.items()}
     end_s = run.slots[-1].elapsed_s
     for slot in run.slots:
-        states[slot.key] = _state(run.tasks[slot.key], slot)
+        states[slot.key] = _state(slot.key, run.tasks[slot.key], slot.trials, slot.exhausted)
         certificate.observe([*states.values()])
         if any(not state.trials and not state.exhausted for state in states.values()):
             continue
@@ -72,10 +72,9 @@ def statements(run: KeptRun) -> Iterator[Statement]:
                 yield Statement(run.model, rule, asked[rule].pop(0), now_s / end_s, now_s, *stated, left)
 
 
-def _state(task: KeptTask, slot: KeptSlot) -> TaskState:
-    tried, gains = tuple(task.latencies_s[: slot.trials]), tuple(slot.expected_gains)
-    known = (slot.key, task.template, task.weight, 0, task.bound_s)
-    return TaskState(*known, tried, (0.0,) * len(tried), slot.exhausted, gains)
+def _state(key: str, task: KeptTask, count: int, exhausted: bool) -> TaskState:
+    tried = tuple(task.latencies_s[:count])
+    return TaskState(key, task.template, task.weight, 0, task.bound_s, tried, (0.0,) * len(tried), exhausted)
 
 
 def _left(tasks: Mapping[str, KeptTask], counts: Mapping[str, int]) -> float:

@@ -20,7 +20,7 @@ import psutil
 from autotune.host.machine import read_host, thread_cpus
 from autotune.host.worker_pool import ForkServerProcess, Lost, WorkerPool
 from autotune.measure.code_cache import CodeCache, user_cache
-from autotune.measure.evaluator import FINAL_EVALUATOR, Adaptive, Evaluator, make_evaluator
+from autotune.measure.evaluator import CONFIRMATIONS, FINAL_EVALUATOR, Adaptive, Evaluator, make_evaluator
 from autotune.measure.kernel_builder import object_of
 from autotune.measure.machine_lock import MachineLock
 from autotune.measure.measurer import Candidate, Origin, symbol_of
@@ -324,12 +324,24 @@ class LocalMeasurer(AbstractContextManager["LocalMeasurer"]):
         reference = self._reference(candidate)
         if isinstance(reference, Measurement):
             return self._measurement(library, reference)
-        contender = [(library.path, candidate.config)]
-        control = self._control(candidate)
-        (timed,) = self._run(contender, candidate, reference, self._evaluator, incumbent_s, control)
-        measurement = self._measurement(library, timed)
+        measurement = self._duel(candidate, library, reference, incumbent_s)
+        confirms = self._evaluator.races and self._control(candidate) is not None
+        for _ in range(CONFIRMATIONS if confirms else 0):
+            if incumbent_s is None or not measurement.ok or measurement.latency_s >= incumbent_s:
+                break
+            again = self._duel(candidate, library, reference, incumbent_s)
+            kept = again if not again.ok or again.latency_s > measurement.latency_s else measurement
+            measurement = replace(kept, run_s=measurement.run_s + again.run_s)
         self._timed[identical] = measurement
         return measurement
+
+    def _duel(
+        self, candidate: Candidate, library: Library, reference: Reference, incumbent_s: float | None
+    ) -> Measurement:
+        """One timing, in turn with the task's best config if that was measured in this run."""
+        contender, control = [(library.path, candidate.config)], self._control(candidate)
+        (timed,) = self._run(contender, candidate, reference, self._evaluator, incumbent_s, control)
+        return self._measurement(library, timed)
 
     def _control(self, candidate: Candidate) -> tuple[str, Config] | None:
         """The library of the task's best config, if it was measured in this run."""

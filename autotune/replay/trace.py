@@ -124,9 +124,9 @@ class Trace:
         return float(np.nanmin(self.true_s))
 
     def series(self, index: int, start: int) -> tuple[Floats, Floats]:
-        """Runs (m,) of a config from pass ``start`` on, and the control's (m,) in turn with them; round and round."""
+        """Runs (m,) of a config from pass ``start`` on, and the machine's ``levels`` (m,) at each; round and round."""
         runs, taken, order = self._from(index, start)
-        return runs, self.controls[index, order].ravel()[taken]
+        return runs, self.levels[index, order].ravel()[taken]
 
     def levelled(self, index: int, start: int) -> Floats:
         """Runs (m,) of a config from pass ``start`` on, corrected to the machine's usual speed."""

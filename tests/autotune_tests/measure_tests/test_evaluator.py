@@ -161,7 +161,8 @@ def test_without_a_control_no_number_of_runs_helps() -> None:
 class TestAtSpeedOf:
     def test_drift_is_taken_out(self) -> None:
         assert at_speed_of(1.0, [1.32, 1.1], [1.1] * 5) == pytest.approx((1.2, 1.0))
+        assert at_speed_of(1.0, [2.4, 2.0], [2.0] * 5) == pytest.approx((1.2, 1.0)), "a shared machine is that slow"
 
-    @pytest.mark.parametrize("controls", [[], [1.1] * 3, [1.02] * 5, [2.0] * 5, [0.5] * 5])
-    def test_noise_too_few_controls_and_nonsense_change_nothing(self, controls: list[float]) -> None:
+    @pytest.mark.parametrize("controls", [[], [1.1] * 3, [1.02] * 5])
+    def test_noise_and_too_few_controls_change_nothing(self, controls: list[float]) -> None:
         assert at_speed_of(1.0, [1.2, 1.0], controls) == (1.2, 1.0)

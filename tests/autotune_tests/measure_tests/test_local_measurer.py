@@ -16,6 +16,7 @@ from autotune.host.machine import host_target, read_host
 from autotune.measure import local_measurer
 from autotune.measure.evaluator import Adaptive, FixedCount
 from autotune.measure.local_measurer import LocalMeasurer, MeasureLimits
+from autotune.measure.messages import Timed
 from schedules.errors import MeasureError, UsageError
 from schedules.lower import BASELINE
 from tests.autotune_tests.measure_tests import faults
@@ -113,6 +114,31 @@ def test_a_contender_is_timed_in_turn_with_the_incumbent() -> None:
         (contender,) = measurer.measure([candidate("right otherwise")], incumbent_s=10 * incumbent.latency_s)
     assert contender.ok
     assert len(contender.latencies_s) >= 8  # nobody is hopeless here, so no fewer than a contender gets
+
+
+@pytest.mark.parametrize(
+    ("timings", "believed", "taken"),
+    [
+        ([0.5, 0.8, 0.7], 0.8, 3),
+        ([0.5, 1.2, 0.7], 1.2, 2),
+        ([1.1, 0.5, 0.5], 1.1, 1),
+    ],
+)
+def test_a_config_that_beats_the_incumbent_is_confirmed(
+    monkeypatch: pytest.MonkeyPatch, timings: list[float], believed: float, taken: int
+) -> None:
+    with open_measurer() as measurer:
+        (incumbent,) = measurer.measure([candidate("right")])
+        run, left = measurer._run, [incumbent.latency_s * share for share in timings]
+
+        def timed(*arguments: object) -> list[Timed]:
+            (found,) = run(*arguments)  # type: ignore[arg-type]
+            return [replace(found, latencies_s=(left.pop(0),))]
+
+        monkeypatch.setattr(measurer, "_run", timed)
+        (confirmed,) = measurer.measure([candidate("right otherwise")], incumbent_s=incumbent.latency_s)
+    assert confirmed.latency_s == pytest.approx(believed * incumbent.latency_s)
+    assert len(timings) - len(left) == taken
 
 
 def test_rank_times_finalists_interleaved_and_in_order(shared: LocalMeasurer) -> None:

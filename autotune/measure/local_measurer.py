@@ -202,7 +202,7 @@ class LocalMeasurer(AbstractContextManager["LocalMeasurer"]):
     def expect(self, candidates: Iterable[Candidate]) -> None:
         """Tasks that will be measured soon, soonest first: their untuned programs are built where a builder is idle.
 
-        A task's first slot builds its two configs and its untuned program; on two builders one of them waits.
+        A task's first slot builds its untuned program too, and where that is one more than the builders, one waits.
         """
         self._expected = {candidate.task.key: candidate.program for candidate in candidates}
 

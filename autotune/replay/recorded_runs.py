@@ -69,7 +69,10 @@ def first_guesses(trace: Trace) -> tuple[Config, ...]:
 class ReplayBench:
     """Times configs of one trace; ``rng`` draws the pass in which each is met."""
 
-    def __init__(self, trace: Trace, evaluator: Evaluator, rng: np.random.Generator) -> None:
+    def __init__(
+        self, trace: Trace, evaluator: Evaluator, rng: np.random.Generator, confirmations: int = CONFIRMATIONS
+    ) -> None:
+        self._confirmations = confirmations if evaluator.races else 0
         self._trace = trace
         self._evaluator = evaluator
         self._starts = rng.integers(trace.runs_s.shape[1], size=len(trace.true_s))
@@ -103,7 +106,7 @@ class ReplayBench:
     def _believed(self, index: int) -> tuple[float, float]:
         """Estimated latency in seconds, confirmed as ``LocalMeasurer`` does, and the seconds of all runs."""
         latency_s, spent_s = self._timed(index, 0)
-        for later in range(1, 1 + (CONFIRMATIONS if self._evaluator.races else 0)):
+        for later in range(1, 1 + self._confirmations):
             if self._best is None or latency_s >= self._best[1]:
                 break
             again_s, timed_s = self._timed(index, later)

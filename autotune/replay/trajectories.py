@@ -19,6 +19,7 @@ from autotune.measure.evaluator import make_evaluator
 from autotune.replay.recorded_runs import ReplayBench, SearchRules, context_of, run_slot
 from autotune.replay.trace import Trace
 from search.allocators.allocation import TaskState, slot_trials
+from search.allocators.stopping import credible_bound_s
 from search.searchers.searcher import Result, Searcher
 from search.searchers.searcher_catalog import make_searcher
 from search.searchers.warm_restart import SiblingResults, WarmRestart
@@ -52,12 +53,14 @@ class Trajectory:
         """Append a slot."""
         self.results += results
         before = self.states[-1]
+        latencies_s = (*before.latencies_s, *(m.latency_s if m.ok else None for _, m in results))
         costs = [measured.compile_s + measured.run_s for _, measured in results]
         share_s = OVERHEAD_S / max(len(costs), 1)
         self.states.append(
             replace(
                 before,
-                latencies_s=(*before.latencies_s, *(m.latency_s if m.ok else None for _, m in results)),
+                bound_s=credible_bound_s(self.trace.bound_s, latencies_s),
+                latencies_s=latencies_s,
                 spent_s=(*before.spent_s, *(cost + share_s for cost in costs)),
                 exhausted=not results or len(self.results) >= min(rules.trials, len(self.trace.true_s)),
             )

@@ -13,6 +13,7 @@ from schedules.config import Config
 from schedules.space import Space
 from schedules.task import Task
 from search.allocators.allocation import TaskState
+from search.allocators.stopping import credible_bound_s
 from search.searchers.searcher import Result, Searcher
 from search.searchers.warm_restart import SiblingResults, WarmRestart
 from tuning_logs.measurement import Measurement
@@ -23,10 +24,6 @@ WALL = "wall_s"
 
 STAGE, FINAL = "stage", "final"
 """Provenance field of a finalist's record, which corrects an earlier one and is no trial of its own."""
-
-DISPROVED = 0.97
-"""Share of its roofline bound below which a kernel's latency disproves the bound. Medians of a kernel repeat within 3 %
-(docs/measuring.md), so a smaller difference may be noise."""
 
 
 def wall_s(record: TuningRecord) -> float:
@@ -102,17 +99,11 @@ class Job:
             self.task.template,
             self.task.weight,
             self.task.flop,
-            self._credible_bound_s(),
+            credible_bound_s(self.kernel.bound_s, self._latencies),
             tuple(self._latencies),
             tuple(self._spent),
             self._exhausted,
         )
-
-    def _credible_bound_s(self) -> float:
-        """The bound, or 0 (none) once a kernel was faster: its data then came from a nearer cache than was assumed."""
-        bound_s = self.kernel.bound_s
-        fastest = min((latency for latency in self._latencies if latency is not None), default=bound_s)
-        return bound_s if fastest >= DISPROVED * bound_s else 0.0
 
     @property
     def measured(self) -> dict[Config, float]:

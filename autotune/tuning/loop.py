@@ -41,8 +41,8 @@ class TuningLoop:
     Attributes:
         jobs: task key → its searcher and history.
         batch: configs per slot; the first slots of a task are shorter where the allocator says so.
-        at_once: configs that are built at the same time: no slot is shorter than these and ``batch`` allow, since
-            builders that have nothing to do save nothing.
+        at_once: programs that are built at the same time: no slot is shorter than these and ``batch`` allow, since
+            builders that have nothing to do save nothing. One of a task's first slot builds its untuned program.
         clock: seconds, monotonic.
         spent_s: seconds that earlier runs in the log have already spent on these tasks.
         certificate: learns what slots bring and estimates what more of them would; None does without.
@@ -143,8 +143,8 @@ class TuningLoop:
 
     def _count(self, job: Job) -> int:
         trials = job.state.trials
-        idle = self.at_once if trials else self.at_once - 1  # a task's untuned program is built with its first slot
-        count = max(slot_trials(self.allocator.pace, trials, self.batch), min(self.batch, idle))
+        builders = self.at_once if trials else self.at_once - 1
+        count = max(slot_trials(self.allocator.pace, trials, self.batch), min(self.batch, builders))
         if self.limits.trials is None:
             return count
         return max(1, min(count, self.limits.trials - sum(job.state.trials for job in self.jobs.values())))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from schedules.errors import UsageError
@@ -11,6 +11,10 @@ from search.allocators.allocation import TaskState
 NEAR_BOUND = 1.03
 """A task within this factor of its roofline bound is done. Heuristic: a gain of 3 % is about the least that single
 measurements show."""
+
+DISPROVED = 0.97
+"""Share of its roofline bound below which a kernel's latency disproves the bound. Medians of a kernel repeat within 3 %
+(docs/measuring.md), so a smaller difference may be noise."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,12 @@ class Limits:
             raise UsageError(
                 f"plateau_trials is {self.plateau_trials}; it must be at least 1, or None for no plateau rule"
             )
+
+
+def credible_bound_s(bound_s: float, latencies_s: Iterable[float | None]) -> float:
+    """The bound, or 0 (none) once a kernel was faster: its data then came from a nearer cache than was assumed."""
+    fastest = min((latency for latency in latencies_s if latency is not None), default=bound_s)
+    return bound_s if fastest >= DISPROVED * bound_s else 0.0
 
 
 def near_roofline(state: TaskState, near_bound: float) -> bool:

@@ -19,7 +19,7 @@ import numpy as np
 
 from search.allocators.allocation import TaskState
 from search.allocators.remaining import RemainingGain
-from search.allocators.stopping import Limits
+from search.allocators.stopping import Limits, credible_bound_s
 from tests.bench.kept_runs import FOLDER, KeptRun, KeptTask, kept_runs
 
 SHARES = (0.05, 0.03, 0.02, 0.01)
@@ -74,7 +74,8 @@ def statements(run: KeptRun) -> Iterator[Statement]:
 
 def _state(key: str, task: KeptTask, count: int, exhausted: bool) -> TaskState:
     tried = tuple(task.latencies_s[:count])
-    return TaskState(key, task.template, task.weight, 0, task.bound_s, tried, (0.0,) * len(tried), exhausted)
+    bound_s = credible_bound_s(task.bound_s, tried)
+    return TaskState(key, task.template, task.weight, 0, bound_s, tried, (0.0,) * len(tried), exhausted)
 
 
 def _left(tasks: Mapping[str, KeptTask], counts: Mapping[str, int]) -> float:

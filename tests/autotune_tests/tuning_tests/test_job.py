@@ -7,14 +7,14 @@ import pytest
 
 from autotune.measure.measurer import Origin
 from autotune.options import Options
-from autotune.tuning.job import DISPROVED, Job, KernelTask, sibling_results
+from autotune.tuning.job import Job, KernelTask, sibling_results
 from autotune.tuning.loop import TuningLoop
 from schedules.errors import UsageError
 from schedules.space import Knob, Space
 from schedules.task import Task
 from search.allocators.remaining import RemainingGain
 from search.allocators.simple_allocators import RoundRobin
-from search.allocators.stopping import Limits
+from search.allocators.stopping import DISPROVED, Limits
 from search.searchers.random_search import RandomSearch
 from search.searchers.searcher import SearchContext
 from search.searchers.warm_restart import MAX_OWN_TRIALS, WarmRestart

@@ -6,7 +6,7 @@ import pytest
 
 from schedules.errors import UsageError
 from search.allocators.allocation import TaskState
-from search.allocators.stopping import Limits, why_run_done, why_task_done
+from search.allocators.stopping import Limits, credible_bound_s, why_run_done, why_task_done
 
 
 def state(*latencies_s: float | None, bound_s: float = 1e-3) -> TaskState:
@@ -52,3 +52,9 @@ def test_run_limits() -> None:
 def test_limits_check_themselves(wrong: dict[str, float]) -> None:
     with pytest.raises(UsageError):
         Limits(**wrong)  # type: ignore[arg-type]
+
+
+def test_a_kernel_that_is_faster_than_its_bound_disproves_it() -> None:
+    assert credible_bound_s(1e-4, []) == credible_bound_s(1e-4, [None]) == 1e-4
+    assert credible_bound_s(1e-4, [2e-4, 0.98e-4]) == 1e-4
+    assert credible_bound_s(1e-4, [2e-4, 0.9e-4, None]) == 0.0

@@ -15,12 +15,12 @@ from autotune.artifact.manifest import SEGMENTS, SHAPES, attachment, kind_of
 from autotune.artifact.precision_choice import PrecisionChoice, choice_of, precision_of
 from autotune.host.roofline import Roofline
 from autotune.measure.measurer import symbol_of
-from search.allocators.stopping import DISPROVED
 from autotune.tuning.run_history import Run, algorithm_of, read_history
 from autotune.validation.bench import BENCH
 from schedules.config import Config
 from schedules.errors import UsageError
 from schedules.task import Task
+from search.allocators.stopping import DISPROVED
 
 
 @dataclass(frozen=True)

@@ -74,6 +74,10 @@ class Measurer(Protocol):
         """
         ...
 
+    def lead(self, incumbent: Candidate, latency_s: float) -> None:
+        """Time contenders in turn with ``incumbent`` from now on: it took ``latency_s`` in an earlier run."""
+        ...
+
     def rank(self, candidates: Sequence[Candidate]) -> list[Measurement]:
         """Candidates of one task timed again, run by run in turn, so that drift meets all of them alike."""
         ...

@@ -93,6 +93,9 @@ class ReplayMeasurer:
         self.clock.charge(compile_s + run_s)
         return answers
 
+    def lead(self, incumbent: Candidate, latency_s: float) -> None:
+        """Nothing: recorded runs are handed out as they are."""
+
     def rank(self, candidates: Sequence[Candidate]) -> list[Measurement]:
         """The recorded measurements once more; nothing is charged, since no trace holds runs that were interleaved."""
         return [self._find(candidate) for candidate in candidates]

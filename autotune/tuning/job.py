@@ -106,6 +106,11 @@ class Job:
         )
 
     @property
+    def incumbent(self) -> tuple[Config, float] | None:
+        """The fastest config and its latency in seconds, each config by its newest measurement; None before any."""
+        return min(self._measured.items(), key=lambda item: item[1], default=None)
+
+    @property
     def measured(self) -> dict[Config, float]:
         """Valid configs in the order they were first tried → latency in seconds by their newest measurement."""
         return dict(self._measured)

@@ -14,10 +14,12 @@ from autotune.events import Observer, SlotBegan, SlotDone
 from autotune.host.interruption import Interruption
 from autotune.measure.measurer import Measurer
 from autotune.tuning.job import FINAL, Job, sibling_results
+from schedules.config import Config
 from search.allocators.allocation import Allocator, TaskState, slot_trials
 from search.allocators.gain import latency_share
 from search.allocators.remaining import RemainingGain, why_enough
 from search.allocators.stopping import Limits, why_run_done, why_task_done
+from tuning_logs.measurement import Measurement
 from tuning_logs.sql_store import TuningLog
 
 FINALISTS = 12
@@ -87,7 +89,7 @@ class TuningLoop:
             job = self.jobs[key]
             configs = job.ask(self._count(job), sibling_results(job, self.jobs.values()))
             self.observe(SlotBegan(job.task, len(configs), self.allocator.why(key, states)))
-            measured = self.measurer.measure([job.candidate(config) for config in configs], job.state.best_s)
+            measured = self._measured(job, configs)
             trial_s = (self.clock() - slot) / max(1, len(configs))
             results = list(zip(configs, measured, strict=True))
             self.log.append(job.records(results, trial_s, origins=self.measurer.origins))
@@ -95,6 +97,18 @@ class TuningLoop:
             failures = tuple(measurement.error for measurement in measured if measurement.error is not None)
             seconds = self.clock() - began
             self.observe(SlotDone(job.task, job.state, len(measured), len(failures), seconds, failures))
+
+    def _measured(self, job: Job, configs: Sequence[Config]) -> list[Measurement]:
+        """What the measurer finds of a slot's ``configs``.
+
+        An earlier run's best is timed anew beside them: the machine may be in another state than it was then.
+        """
+        incumbent = job.incumbent
+        if incumbent is not None and not job.is_tuned:
+            self.measurer.lead(job.candidate(incumbent[0]), incumbent[1])
+        return self.measurer.measure(
+            [job.candidate(config) for config in configs], None if incumbent is None else incumbent[1]
+        )
 
     def settle(self, deadline: float = math.inf) -> None:
         """Time the finalists of every task that was tuned in this run once more, interleaved.

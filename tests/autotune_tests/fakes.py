@@ -49,6 +49,7 @@ class FakeMeasurer:
         self.at_once = 1
         self.cold_bytes = 0
         self.expected: list[str] = []
+        self.led: list[tuple[Candidate, float]] = []
         self.closed = False
         self._folder = tempfile.TemporaryDirectory(prefix="tune-fake-")
 
@@ -62,6 +63,10 @@ class FakeMeasurer:
         """One answer per candidate."""
         self.slots.append(list(candidates))
         return [self.answer(candidate) for candidate in candidates]
+
+    def lead(self, incumbent: Candidate, latency_s: float) -> None:
+        """Kept."""
+        self.led.append((incumbent, latency_s))
 
     def expect(self, candidates: Iterable[Candidate]) -> None:
         """Kept, soonest first."""

@@ -140,6 +140,10 @@ class FleetMeasurer(AbstractContextManager["FleetMeasurer"]):
         self.origins = [found[candidate][1] for candidate in candidates]
         return [found[candidate][0] for candidate in candidates]
 
+    def lead(self, incumbent: Candidate, latency_s: float) -> None:
+        """See ``Measurer``."""
+        self._incumbents[incumbent.task.key] = (latency_s, incumbent)
+
     def rank(self, candidates: Sequence[Candidate]) -> list[Measurement]:
         """Finalists of one task, all on one machine; see ``Measurer``."""
         if not candidates:
@@ -216,7 +220,7 @@ class FleetMeasurer(AbstractContextManager["FleetMeasurer"]):
         return members
 
     def _incumbent(self, candidate: Candidate, incumbent_s: float | None) -> Candidate | None:
-        """Whose latency ``incumbent_s`` is, if it was measured in this run."""
+        """Whose latency ``incumbent_s`` is, if it is known."""
         known = self._incumbents.get(candidate.task.key)
         return known[1] if known is not None and known[0] == incumbent_s else None
 

@@ -80,8 +80,8 @@ class MeasuringWorker:
     ) -> Answer:
         """One measurement per candidate; ``incumbent`` is the one that took ``incumbent_s``, on whichever machine."""
         self._measurer.cold_bytes = cold_bytes
-        if incumbent is not None:
-            self._measurer.lead(incumbent)
+        if incumbent is not None and incumbent_s is not None:
+            self._measurer.lead(incumbent, incumbent_s)
         return self._answer(self._measurer.measure(candidates, incumbent_s))
 
     def rank(self, candidates: Sequence[Candidate], cold_bytes: int) -> Answer:

@@ -347,3 +347,15 @@ def test_corrections_are_no_trials_when_a_run_resumes():
     assert each.run() == "12 trials were measured"
     each.settle()
     assert (again.trials, again.ranked) == (0, [])
+
+
+def test_what_an_earlier_run_found_best_is_timed_anew():
+    log, measurer = Watched(), FakeMeasurer()
+    session(log, measurer, limits=Limits(trials=8)).run()
+    assert not measurer.led
+    again = FakeMeasurer()
+    session(log, again, limits=Limits(trials=16)).run()
+    best = {key: log.best(record_key(key)) for key in "ab"}
+    assert {candidate.task.key for candidate, _ in again.led} == {"a", "b"}
+    assert all(len([one for one, _ in again.led if one.task.key == key]) == 1 for key in best)
+    assert all(latency_s >= best[candidate.task.key].measurement.latency_s for candidate, latency_s in again.led)

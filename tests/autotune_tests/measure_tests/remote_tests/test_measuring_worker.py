@@ -30,7 +30,7 @@ class Local(FakeMeasurer):
         self.folder = folder
         self.incumbents: list[Candidate] = []
 
-    def lead(self, incumbent: Candidate) -> None:
+    def lead(self, incumbent: Candidate, latency_s: float) -> None:
         self.incumbents.append(incumbent)
 
     def objects(self, candidates: Sequence[Candidate]) -> list[Path]:

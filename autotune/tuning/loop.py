@@ -15,7 +15,7 @@ from autotune.host.interruption import Interruption
 from autotune.measure.measurer import Measurer
 from autotune.tuning.job import FINAL, Job, sibling_results
 from schedules.config import Config
-from search.allocators.allocation import Allocator, TaskState, slot_trials
+from search.allocators.allocation import SLOT, Allocator, TaskState, slot_trials
 from search.allocators.gain import latency_share
 from search.allocators.remaining import RemainingGain, why_enough
 from search.allocators.stopping import Limits, why_run_done, why_task_done
@@ -144,11 +144,12 @@ class TuningLoop:
             self.certificate.observe([state.first(done) for state in states])
 
     def _why_enough(self, states: Sequence[TaskState]) -> str | None:
-        """Why more tuning is not worth it; never before every task has had a slot."""
+        """Why more tuning is not worth it; never before every task has had a valid trial, or a slot of failed ones."""
         if self.certificate is None:
             return None
         self.certificate.observe(states)
-        if not self.until or any(not state.trials and not state.exhausted for state in states):
+        unknown = (state.best_s is None and state.trials < SLOT and not state.exhausted for state in states)
+        if not self.until or any(unknown):
             return None
         self._looks += 1
         if (self._looks - 1) % max(1, len(states) // TASKS_OF_A_LOOK):

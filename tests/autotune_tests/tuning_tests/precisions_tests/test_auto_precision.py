@@ -181,7 +181,7 @@ def test_products_are_paired_with_their_kernels(options, tmp_path, monkeypatch):
     paths = []
     for precision in ("fp32", "bf16"):
         paths.append(tmp_path / precision)
-        tuned(options, out=paths[-1], precision=precision, trials=8, log=tmp_path / "few.db")
+        tuned(options, out=paths[-1], precision=precision, trials=3, log=tmp_path / "few.db")
     feed = {spec.name: np.ones(spec.shape, np.float32) for spec in read_artifact(paths[0]).inputs}
     times = product_times(*paths, feed)
     assert [(each.number, each.place) for each in times] == [(number, number) for number in range(PRODUCTS)]

@@ -15,10 +15,10 @@ from autotune.host.interruption import Interruption
 from autotune.measure.measurer import Measurer
 from autotune.tuning.job import FINAL, Job, sibling_results
 from schedules.config import Config
-from search.allocators.allocation import SLOT, Allocator, TaskState, slot_trials
+from search.allocators.allocation import Allocator, TaskState, slot_trials
 from search.allocators.gain import latency_share
 from search.allocators.remaining import RemainingGain, why_enough
-from search.allocators.stopping import Limits, why_run_done, why_task_done
+from search.allocators.stopping import Limits, every_task_tried, why_run_done, why_task_done
 from tuning_logs.measurement import Measurement
 from tuning_logs.sql_store import TuningLog
 
@@ -144,12 +144,11 @@ class TuningLoop:
             self.certificate.observe([state.first(done) for state in states])
 
     def _why_enough(self, states: Sequence[TaskState]) -> str | None:
-        """Why more tuning is not worth it; never before every task has had a valid trial, or a slot of failed ones."""
+        """Why more tuning is not worth it; never before every task was tried."""
         if self.certificate is None:
             return None
         self.certificate.observe(states)
-        unknown = (state.best_s is None and state.trials < SLOT and not state.exhausted for state in states)
-        if not self.until or any(unknown):
+        if not self.until or not every_task_tried(states):
             return None
         self._looks += 1
         if (self._looks - 1) % max(1, len(states) // TASKS_OF_A_LOOK):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from schedules.errors import UsageError
-from search.allocators.allocation import TaskState
+from search.allocators.allocation import SLOT, TaskState
 
 NEAR_BOUND = 1.03
 """A task within this factor of its roofline bound is done. Heuristic: a gain of 3 % is about the least that single
@@ -55,6 +55,14 @@ def credible_bound_s(bound_s: float, latencies_s: Iterable[float | None]) -> flo
     """The bound, or 0 (none) once a kernel was faster: its data then came from a nearer cache than was assumed."""
     fastest = min((latency for latency in latencies_s if latency is not None), default=bound_s)
     return bound_s if fastest >= DISPROVED * bound_s else 0.0
+
+
+def every_task_tried(states: Sequence[TaskState]) -> bool:
+    """Whether every task has a valid trial, a slot's worth of failed ones, or nothing left to try.
+
+    One failed trial says next to nothing of a task, and a first slot may be one trial.
+    """
+    return all(state.best_s is not None or state.trials >= SLOT or state.exhausted for state in states)
 
 
 def near_roofline(state: TaskState, near_bound: float) -> bool:

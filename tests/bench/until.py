@@ -19,7 +19,7 @@ import numpy as np
 
 from search.allocators.allocation import TaskState
 from search.allocators.remaining import RemainingGain
-from search.allocators.stopping import Limits, credible_bound_s
+from search.allocators.stopping import Limits, credible_bound_s, every_task_tried
 from tests.bench.kept_runs import FOLDER, KeptRun, KeptTask, kept_runs
 
 SHARES = (0.05, 0.03, 0.02, 0.01)
@@ -53,7 +53,7 @@ class Statement:
 
 
 def statements(run: KeptRun) -> Iterator[Statement]:
-    """Those of one kept run; nothing is stated before every task had a slot."""
+    """Those of one kept run; nothing is stated before every task was tried."""
     certificate = RemainingGain(np.random.default_rng(0), Limits())
     asked = {rule: sorted(SHARES, reverse=True) for rule in RULES}
     states = {key: _state(key, task, 0, False) for key, task in run.tasks.items()}
@@ -61,7 +61,7 @@ def statements(run: KeptRun) -> Iterator[Statement]:
     for slot in run.slots:
         states[slot.key] = _state(slot.key, run.tasks[slot.key], slot.trials, slot.exhausted)
         certificate.observe([*states.values()])
-        if any(not state.trials and not state.exhausted for state in states.values()):
+        if not every_task_tried([*states.values()]):
             continue
         facts = certificate.estimate([*states.values()]).to_data()
         for rule, field in RULES.items():

@@ -6,7 +6,7 @@ import pytest
 
 from schedules.errors import UsageError
 from search.allocators.allocation import TaskState
-from search.allocators.stopping import Limits, credible_bound_s, why_run_done, why_task_done
+from search.allocators.stopping import Limits, credible_bound_s, every_task_tried, why_run_done, why_task_done
 
 
 def state(*latencies_s: float | None, bound_s: float = 1e-3) -> TaskState:
@@ -58,3 +58,10 @@ def test_a_kernel_that_is_faster_than_its_bound_disproves_it() -> None:
     assert credible_bound_s(1e-4, []) == credible_bound_s(1e-4, [None]) == 1e-4
     assert credible_bound_s(1e-4, [2e-4, 0.98e-4]) == 1e-4
     assert credible_bound_s(1e-4, [2e-4, 0.9e-4, None]) == 0.0
+
+
+def test_a_task_is_tried_by_a_valid_trial_a_slot_of_failures_or_to_its_end() -> None:
+    valid, failed, dead = state(None, 5e-3), state(None), state(*[None] * 8)
+    assert every_task_tried([valid, dead, replace(failed, exhausted=True)])
+    assert not every_task_tried([valid, failed])
+    assert not every_task_tried([valid, state()])

@@ -116,6 +116,23 @@ def test_a_contender_is_timed_in_turn_with_the_incumbent() -> None:
     assert len(contender.latencies_s) >= 8  # nobody is hopeless here, so no fewer than a contender gets
 
 
+def test_a_best_of_an_earlier_run_is_timed_beside_its_contenders(monkeypatch: pytest.MonkeyPatch) -> None:
+    with open_measurer() as measurer:
+        run, controls = measurer._run, []
+
+        def noted(*arguments: object) -> list[Timed]:
+            controls.append(arguments[-1])
+            return run(*arguments)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(measurer, "_run", noted)
+        measurer.measure([candidate("right")], incumbent_s=1e-9)
+        measurer.lead(candidate("right"), 1e-9)
+        measurer.measure([candidate("right otherwise")], incumbent_s=1e-9)
+    alone, beside = controls
+    assert alone is None
+    assert beside[1] == candidate("right").config
+
+
 @pytest.mark.parametrize(
     ("timings", "believed", "taken"),
     [

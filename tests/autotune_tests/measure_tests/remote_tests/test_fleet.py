@@ -118,6 +118,14 @@ def test_contenders_are_raced_against_the_true_incumbent(fleet: FleetMeasurer, m
     assert [machine.incumbents for machine in machines] == [[None, best, None]] * 2
 
 
+def test_what_an_earlier_run_found_best_is_sent_to_every_machine(
+    fleet: FleetMeasurer, machines: list[FakeMachine]
+) -> None:
+    fleet.lead(candidate(9), 1e-9)
+    fleet.measure([candidate(1), candidate(2)], 1e-9)
+    assert [machine.incumbents for machine in machines] == [[candidate(9)]] * 2
+
+
 def test_a_lost_machine_costs_what_it_was_measuring(fleet: FleetMeasurer, machines: list[FakeMachine]) -> None:
     machines[0].dies = True
     first, second = fleet.measure([candidate(1), candidate(2)])

@@ -3,7 +3,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
+from costmodels.cost_model import Floats, Prediction
 from costmodels.template_prior import QuadraticForm, TemplatePrior, Trees
 from schedules.space import Space
 from search.searchers.adaptive import AdaptiveSearch
@@ -36,12 +38,38 @@ def test_seeds_are_tried_whatever_other_tasks_recommend() -> None:
     assert len(set(flat(asked))) == 6
 
 
-def test_what_is_known_of_the_template_is_tried_before_anything_was_measured() -> None:
-    space = replace(spaces.enumerated(), initial=())
+def prior_of(space: Space) -> TemplatePrior:
+    """A prior by which configs of large features are fast."""
     width = len(space.feature_names)
     form = QuadraticForm(np.zeros(width), np.full(width, 1e3), -np.ones(width), np.zeros((width, width)))
     trees = Trees(np.zeros((1, 1), np.int16), np.zeros((1, 1), np.float32), np.zeros((1, 1), np.float32))
-    known = TemplatePrior(space.identity, "any", space.feature_names, 0, form, trees)
+    return TemplatePrior(space.identity, "any", space.feature_names, 0, form, trees)
+
+
+def test_what_is_known_of_the_template_is_tried_before_anything_was_measured() -> None:
+    space = replace(spaces.enumerated(), initial=())
+    known = prior_of(space)
     asked = AdaptiveSearch(replace(context(space), template=known)).ask(4)
     slowness = known.slowness(space.row_features(space.rows), space.extents)
     assert sorted(known.slowness(space.features(asked), space.extents)) == sorted(slowness)[:4]
+
+
+def test_every_fourth_place_of_a_batch_is_given_by_own_trials_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    space = spaces.enumerated()
+
+    def large(features: Floats, _: Floats) -> Prediction:
+        return Prediction(features.sum(axis=1), np.ones(len(features)))
+
+    def small(features: Floats) -> Prediction:
+        return Prediction(-features.sum(axis=1), np.ones(len(features)))
+
+    search = AdaptiveSearch(replace(context(space), template=prior_of(space)))
+    first = search.ask(2)
+    search.tell([(config, spaces.timed(config)) for config in first])
+    monkeypatch.setattr(search._surrogate, "predict", large)
+    monkeypatch.setattr(search._surrogate, "predict_alone", small)
+    sums = space.features(search.ask(8)).sum(axis=1)
+    untried = [row for row in space.rows if space.config(row) not in first]
+    ordered = np.sort(space.row_features(np.stack(untried)).sum(axis=1))
+    assert np.sort(sums[[3, 7]]).tolist() == ordered[:2].tolist()
+    assert np.sort(np.delete(sums, [3, 7])).tolist() == ordered[-6:].tolist()

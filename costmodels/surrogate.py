@@ -21,7 +21,6 @@ from functools import cached_property
 import numpy as np
 
 from costmodels.cost_model import CostModel, Floats, Prediction
-from schedules.errors import UsageError
 
 KNEE = 0.2
 """Gap in scores beyond which the low tail is bent. Heuristic, not measured."""
@@ -49,7 +48,6 @@ class Surrogate:
     def __init__(self, make: Callable[[], CostModel], siblings: Sequence[Rows] = ()) -> None:
         self._make = make
         self._own: CostModel | None = None
-        self._rows: Rows | None = None
         self.beta_ = 1.0
         self.siblings = [rows for rows in siblings if len(rows[1]) >= 2]
 
@@ -79,7 +77,6 @@ class Surrogate:
         self.beta_ = float(np.clip(slope / (float(centred @ centred) + PRIOR_WEIGHT), 0.0, 1.5))
         # One row leaves nothing over: it is its task's best.
         self._own = self._make().fit(features, gaps - self.beta_ * known) if len(gaps) > 1 else None
-        self._rows = features, gaps
         return self
 
     def predict(self, features: Floats, expected: Floats) -> Prediction:
@@ -92,13 +89,3 @@ class Surrogate:
         if self._shared is not None:
             return Prediction(known, self._shared.predict(features).std)
         return Prediction(known, np.full(len(known), KNEE))
-
-    def predict_alone(self, features: Floats) -> Prediction:
-        """The same by the task's own rows, whatever was known before.
-
-        Raises:
-            UsageError: before ``fit``.
-        """
-        if self._rows is None:
-            raise UsageError("Surrogate.predict_alone was called before fit; fit it on at least one measurement")
-        return self._make().fit(*self._rows).predict(features)

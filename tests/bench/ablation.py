@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from costmodels.boosted import Boosted
 from costmodels.cost_model import Floats, Prediction
 from costmodels.surrogate import Surrogate
-from search.searchers.adaptive import CANDIDATES, OTHERWISE, PARENTS, AdaptiveSearch
+from search.searchers.adaptive import ANYWHERE, CANDIDATES, PARENTS, AdaptiveSearch
 from search.searchers.pool import Rows
 from search.searchers.searcher import Result, SearchContext
 from tests.bench.log_improvement import log_expected_improvement
@@ -53,25 +53,28 @@ def untaught(context: SearchContext) -> AdaptiveSearch:
     return AdaptiveSearch(replace(context, template=None))
 
 
-def one_belief(context: SearchContext) -> AdaptiveSearch:
-    """No place of a batch is given by the task's own trials alone."""
-
-    class Believing(AdaptiveSearch):
-        def _expectations(self, candidates: Rows) -> tuple[Prediction, Prediction, Floats]:
-            believed, _, log_chance = super()._expectations(candidates)
-            return believed, believed, log_chance
-
-    return Believing(context)
-
-
 def no_descent(context: SearchContext) -> AdaptiveSearch:
-    """Tasks without a prior are searched anywhere from the beginning."""
+    """Tasks without a prior are searched anywhere from the beginning, as those with one are."""
 
     class Free(AdaptiveSearch):
         def _near(self, candidates: Rows) -> NDArray[np.bool_]:
             return np.zeros(len(candidates), dtype=np.bool_)
 
     return Free(context)
+
+
+def descent(context: SearchContext) -> AdaptiveSearch:
+    """Tasks with a prior are searched as those without one are, mostly one knob away from the best config at first."""
+
+    class Descending(AdaptiveSearch):
+        def _near(self, candidates: Rows) -> NDArray[np.bool_]:
+            template, self._template = self._template, None
+            try:
+                return super()._near(candidates)
+            finally:
+                self._template = template
+
+    return Descending(context)
 
 
 class _Doubting(AdaptiveSearch):
@@ -130,19 +133,17 @@ class _Joint(_Doubting):
         candidates = self._rng.permutation(self._pool.candidates(self._history.incumbents(PARENTS), CANDIDATES))
         if not len(candidates):
             return candidates
-        *predictions, log_chance = self._expectations(candidates)
+        prediction, log_chance = self._expectations(candidates)
         features, near = self._pool.space.row_features(candidates), self._near(candidates)
         chosen: list[int] = []
         for place in range(min(count, len(candidates))):
-            otherwise = place % OTHERWISE == OTHERWISE - 1
-            value = self._value(predictions[otherwise]) + log_chance
+            value = self._value(prediction) + log_chance
             value[chosen] = -np.inf
-            if not otherwise and near[value > -np.inf].any():
+            if place % ANYWHERE and near[value > -np.inf].any():
                 value[~near] = -np.inf
             chosen.append(int(np.argmax(value)))
             told = np.exp(-_squares(features, features[chosen[-1:]])[:, 0] / JOINT_REACH)
-            left = np.sqrt(np.maximum(1.0 - told, 1e-4))
-            predictions = [replace(prediction, std=prediction.std * left) for prediction in predictions]
+            prediction = replace(prediction, std=prediction.std * np.sqrt(np.maximum(1.0 - told, 1e-4)))
         return candidates[chosen]
 
 
@@ -162,15 +163,15 @@ class _PerSecond(_Doubting):
                 self._tried.append(row)
                 self._seconds.append(measured.compile_s + measured.run_s)
 
-    def _expectations(self, candidates: Rows) -> tuple[Prediction, Prediction, Floats]:
-        believed, alone, log_chance = super()._expectations(candidates)
+    def _expectations(self, candidates: Rows) -> tuple[Prediction, Floats]:
+        prediction, log_chance = super()._expectations(candidates)
         if len(self._tried) < LEAST_COSTS:
-            return believed, alone, log_chance
+            return prediction, log_chance
         space, logs = self._pool.space, np.log(np.maximum(self._seconds, 1e-3))
         votes = np.exp(
             -_squares(space.row_features(candidates), space.row_features(np.stack(self._tried))) / COST_REACH
         )
-        return believed, alone, log_chance - (votes @ (logs - logs.mean())) / (votes.sum(axis=1) + 1.0)
+        return prediction, log_chance - (votes @ (logs - logs.mean())) / (votes.sum(axis=1) + 1.0)
 
 
 doubting, joint, per_second = _Doubting, _Joint, _PerSecond

@@ -7,7 +7,6 @@ from costmodels.boosted import Boosted
 from costmodels.cost_model import Floats
 from costmodels.metrics import rank_correlation
 from costmodels.surrogate import Surrogate, bend
-from schedules.errors import UsageError
 from tests.conformance.cost_model_suite import surface
 
 
@@ -48,19 +47,6 @@ def test_what_is_expected_helps_where_it_is_right_and_is_ignored_where_it_is_not
     assert ranked[2] > ranked[0] - 0.2
     assert betas[1] > 0.9
     assert betas[2] < 0.2
-
-
-def test_what_own_rows_say_alone_does_not_depend_on_what_was_expected() -> None:
-    features, scores = surface(24, 3)
-    unseen, truth = surface(100, 4)
-    wrong = np.linspace(-1.0, 0.0, len(scores))
-    misled = Surrogate(lambda: Boosted(0)).fit(features, scores, wrong)
-    unguided = Surrogate(lambda: Boosted(0)).fit(features, scores, nothing(features))
-    alone = misled.predict_alone(unseen).mean
-    assert np.array_equal(alone, unguided.predict_alone(unseen).mean)
-    assert rank_correlation(alone, truth) > 0.3
-    with pytest.raises(UsageError, match="before fit"):
-        Surrogate(lambda: Boosted(0)).predict_alone(unseen)
 
 
 def test_alike_tasks_help_and_unlike_ones_are_ignored() -> None:

@@ -1,6 +1,7 @@
 """What every child process of this program does first, how its memory is limited, and how its death is described.
 
-Used by the workers of ``worker_pool.py`` and by the import of a model, which forks the calling process itself.
+Used by the workers of ``worker_pool.py`` and of replays, and by the import of a model, which forks the calling process
+itself.
 """
 
 from __future__ import annotations
@@ -18,9 +19,16 @@ OUT_OF_MEMORY = ("bad_alloc", "out of memory", "Cannot allocate memory", "Unable
 """Texts of errors after an allocation has failed."""
 
 
+def end_with_parent(parent: int) -> None:
+    """Let this process end with the thread of its ``parent`` that made it, however the parent ends."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it ended before the kernel was told
+        os._exit(1)
+
+
 def isolate(output: Path | None = None) -> None:
     """Prepare a forked child: it ends with its parent, leaves Ctrl-C to it, and writes to ``output`` or nowhere."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    end_with_parent(os.getppid())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     silence = os.open(os.devnull, os.O_RDONLY)
     written = os.open(output or os.devnull, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

@@ -7,6 +7,7 @@ number of processes changes nothing.
 from __future__ import annotations
 
 import multiprocessing
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -16,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from autotune.host.process_limits import end_with_parent
 from autotune.replay.allocator_replay import (
     ONE_BY_ONE,
     ORACLE,
@@ -222,7 +224,8 @@ class Replay:
             found = [work(job) for job in jobs]
         else:
             context = multiprocessing.get_context("spawn")
-            with ProcessPoolExecutor(rules.processes, mp_context=context) as pool:
+            ending = partial(end_with_parent, os.getpid())
+            with ProcessPoolExecutor(rules.processes, mp_context=context, initializer=ending) as pool:
                 found = list(pool.map(work, jobs, chunksize=max(1, min(JOBS_AT_ONCE, len(jobs) // 16))))
         by_name: dict[str, dict[Place, list[Any]]] = {name: {} for name in names}
         for job, outcome in zip(jobs, found, strict=True):

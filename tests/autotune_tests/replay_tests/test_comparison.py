@@ -1,13 +1,20 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
 from autotune.cli.main import main
 from autotune.replay.comparison import Replay, ReplayRules
 from schedules.errors import UsageError
+
+T = TypeVar("T")
 
 
 def test_outcomes_lie_by_name_and_place_one_for_each_seed(path: Path) -> None:
@@ -24,6 +31,39 @@ def test_two_processes_find_what_one_finds(path: Path) -> None:
         for processes in (1, 2)
     ]
     assert found[0] == found[1]
+
+
+def test_processes_end_with_a_command_that_is_killed() -> None:
+    trace = Path(__file__).parents[2] / "bench" / "traces" / "avx2" / "conv1x1.npz"
+    arguments = ["replay", str(trace), "--searcher", "adaptive", "--seeds", "500"]
+    command = subprocess.Popen([sys.executable, "-m", "autotune", *arguments], stdout=subprocess.DEVNULL)
+    workers = wait_for(lambda: workers_of(command.pid))
+    command.kill()
+    command.wait()
+    wait_for(lambda: not workers & workers_of(None))
+
+
+def workers_of(parent: int | None) -> set[int]:
+    """Processes that were spawned, by ``parent`` or by anyone."""
+    found = set()
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            above = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            spawned = "spawn_main" in (folder / "cmdline").read_text()
+        except OSError:  # it has ended
+            continue
+        if spawned and parent in (None, above):
+            found.add(int(folder.name))
+    return found
+
+
+def wait_for(found: Callable[[], T]) -> T:
+    """What ``found`` gives once it is true; an error after a minute."""
+    end = time.monotonic() + 60.0
+    while not (result := found()):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    return result
 
 
 def test_no_file_is_refused() -> None:

@@ -136,10 +136,10 @@ def load_weights(code: AssemblyText, tile: TileSums) -> None:
     each = tile.weights // len(tile.panels)
     for panel, place in enumerate(tile.panels):
         for step in range(each):
-            code.emit(f"vmovups v{_resident(tile, panel, step)}, [r12+{place + step * tile.vectors.size}]")
+            code.emit(f"vmovups v{resident_register(tile, panel, step)}, [r12+{place + step * tile.vectors.size}]")
 
 
-def _resident(tile: TileSums, panel: int, step: int) -> int:
+def resident_register(tile: TileSums, panel: int, step: int) -> int:
     """The register of a vector of weights."""
     return tile.vectors.count - tile.weights + panel * (tile.weights // len(tile.panels)) + step
 
@@ -239,7 +239,7 @@ def _step(code: AssemblyText, tile: TileSums, data: int, weights: int) -> None:
         code.emit(f"{tile.product} v{total}, {first}, {second}")
 
     if tile.resident:
-        own = [f"v{_resident(tile, panel, weights // tile.vectors.size)}" for panel in range(panels)]
+        own = [f"v{resident_register(tile, panel, weights // tile.vectors.size)}" for panel in range(panels)]
         for number, place in enumerate(tile.numbers):
             memory = f"dword ptr [rdi+{place + data}]"
             spread = f"{memory}{{1to16}}"

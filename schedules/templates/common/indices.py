@@ -34,7 +34,7 @@ def exact_indices(func: tirx.PrimFunc) -> tirx.PrimFunc:
     def rewritten(node: tirx.FloorDiv | tirx.FloorMod) -> tirx.Expr:
         if not isinstance(node.b, tirx.IntImm) or int(node.b.value) == 0:
             return node
-        terms, constant = _linear(node.a, 1)
+        terms, constant = linear(node.a, 1)
         if constant == 0 and all(factor > 0 for _, factor in terms) and int(node.b.value) > 0:
             return node
         simple = analyzer.simplify(node)
@@ -51,21 +51,21 @@ def exact_indices(func: tirx.PrimFunc) -> tirx.PrimFunc:
     return func
 
 
-def _linear(value: tirx.Expr, factor: int) -> tuple[Terms, int]:
+def linear(value: tirx.Expr, factor: int = 1) -> tuple[Terms, int]:
     """``factor`` times ``value`` as a sum: its terms, each with its factor, and the constant."""
     if isinstance(value, tirx.IntImm):
         return [], factor * int(value.value)
     if isinstance(value, tirx.Add | tirx.Sub):
-        left, constant = _linear(value.a, factor)
-        right, other = _linear(value.b, factor if isinstance(value, tirx.Add) else -factor)
+        left, constant = linear(value.a, factor)
+        right, other = linear(value.b, factor if isinstance(value, tirx.Add) else -factor)
         return left + right, constant + other
     if isinstance(value, tirx.Mul) and isinstance(value.b, tirx.IntImm):
-        return _linear(value.a, factor * int(value.b.value))
+        return linear(value.a, factor * int(value.b.value))
     return [(value, factor)], 0
 
 
 def _sum(terms: Terms, constant: int, like: tirx.Expr) -> tirx.Expr:
-    """Inverse of ``_linear``, in the type of ``like``."""
+    """Inverse of ``linear``, in the type of ``like``."""
     total = tirx.IntImm(like.ty.dtype, constant)
     for atom, factor in terms:
         total = total + (atom if factor == 1 else atom * tirx.IntImm(like.ty.dtype, factor))

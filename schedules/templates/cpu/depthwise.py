@@ -21,11 +21,12 @@ import math
 
 import numpy as np
 from numpy.typing import NDArray
-from tvm import s_tir, te
+from tvm import s_tir, te, tirx
 
 from schedules.config import Config
 from schedules.space import Columns, Knob, Space
 from schedules.target import Target
+from schedules.templates.assembly.depthwise_assembly import DepthwiseAssembly
 from schedules.templates.common.ranking import CYCLES, ranked
 from schedules.templates.common.structure import SPARE_REGISTERS, Anchor
 from schedules.templates.common.windows import Window, pad_spatial
@@ -109,6 +110,10 @@ class DepthwiseTemplate(MarkedTemplate):
             }
 
         return ranked(Space(OP, self.version, knobs, fits, derive), window_terms, 8)
+
+    def assembly(self, func: tirx.PrimFunc, anchor: Anchor, config: Config, target: Target, symbol: str) -> str:
+        """In AVX-512 or AVX2, of floats."""
+        return DepthwiseAssembly(func, anchor, config, target, symbol).text()
 
     def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:
         """Rewrite ``sch`` in place."""

@@ -168,11 +168,15 @@ class DepthwiseAssembly:
 
     def _job(self) -> None:
         code, anchor, (kh, kw, *_) = self._code, self._anchor, self._anchor.reduction
-        # esi: picture · blocks + block, edi: the group of rows
-        code.emit("mov eax, r15d", "xor edx, edx", f"mov ecx, {self._row_groups}", "div ecx")
-        code.emit("mov esi, eax", "mov edi, edx", "xor edx, edx", f"mov ecx, {anchor.spatial[1]}", "div ecx")
-        code.emit("mov r13d, edx", f"imul r14, rsi, {self._plane}", f"imul rcx, rdi, {self._rows * self._line}")
-        code.emit("add r14, rcx", f"imul r12, r13, {kh * kw * self._size}", f"add r12, [r11+{8 * anchor.weight}]")
+        # rsi: picture · blocks + block, rdi: the group of rows
+        code.emit("mov eax, r15d", "xor edi, edi")
+        if self._row_groups > 1:
+            code.emit("xor edx, edx", f"mov ecx, {self._row_groups}", "div ecx", "mov edi, edx")
+        code.emit("mov esi, eax", "mov r13d, eax")
+        if anchor.spatial[0] > 1:
+            code.emit("xor edx, edx", f"mov ecx, {anchor.spatial[1]}", "div ecx", "mov r13d, edx")
+        code.emit(f"imul r14, rsi, {self._plane}", f"imul rcx, rdi, {self._rows * self._line}", "add r14, rcx")
+        code.emit(f"imul r12, r13, {kh * kw * self._size}", f"add r12, [r11+{8 * anchor.weight}]")
         planes = self._given if self._own else self._image
         place = len(anchor.shapes) if self._whole else anchor.data
         code.emit(f"imul rbx, rsi, {planes.channels}", f"add rbx, [r11+{8 * place}]")

@@ -14,6 +14,10 @@ from schedules.templates.common.structure import Anchor, blocks_in_order, nodes_
 FLOAT = 4
 """Bytes of a number."""
 
+AT_ONCE, WRITTEN_OUT = 8, 16
+"""Vectors of a row that are copied one behind the other in each turn of a loop, and up to how many there is no loop.
+Heuristic: a loop of one vector a turn took as long as the products of a depthwise convolution of 7 by 7."""
+
 
 @dataclass(frozen=True)
 class Image:
@@ -82,17 +86,28 @@ class BorderedRows:
         code.place(done)
 
 
+def _move_vectors(code: AssemblyText, count: int, copied: bool) -> None:
+    """Write ``count`` vectors at rdi: from rsi, or v0 over and over."""
+    size = code.vectors.size
+    if copied:
+        code.emit(*(f"vmovups v{each}, [rsi+{each * size}]" for each in range(count)), f"add rsi, {count * size}")
+    stored = range(count) if copied else [0] * count
+    code.emit(*(f"vmovups [rdi+{at * size}], v{each}" for at, each in enumerate(stored)), f"add rdi, {count * size}")
+
+
 def _move(code: AssemblyText, count: int, copied: bool) -> None:
     """Write ``count`` bytes, a multiple of 4, at rdi: from rsi, or eax over and over."""
     size = code.vectors.size
     vectors, rest = divmod(count, size)
     if not copied and count:
         code.emit(*(["vpbroadcastd v0, eax"] if code.vectors.is_evex else ["vmovd xmm0, eax", "vpbroadcastd v0, xmm0"]))
-    if vectors:
-        with code.repeated("rcx", vectors):
-            if copied:
-                code.emit("vmovups v0, [rsi]", f"add rsi, {size}")
-            code.emit("vmovups [rdi], v0", f"add rdi, {size}")
+    turns, left = divmod(vectors, AT_ONCE) if vectors > WRITTEN_OUT else (0, vectors)
+    if turns:
+        with code.repeated("rcx", turns):
+            _move_vectors(code, AT_ONCE, copied)
+    while left:
+        _move_vectors(code, min(left, AT_ONCE), copied)
+        left -= min(left, AT_ONCE)
     for part, register in ((32, "ymm0"), (16, "xmm0"), (8, "xmm0"), (4, "xmm0")):
         if not rest & part:
             continue

@@ -47,7 +47,7 @@ INITIAL_SHARE_WITH_PRIOR = 0.25
 
 DESCENT = 24
 """Valid trials of its own up to which a task without a prior is searched mostly one knob away from its best config.
-With a prior a search needs 1 to 7 % fewer trials to within 1 % without it (docs/adatune.md)."""
+With a prior a search needs up to 5 % fewer trials without it (docs/adatune.md)."""
 
 ANYWHERE = 4
 """During the descent, one place in so many of a batch is free. Heuristic, not measured."""

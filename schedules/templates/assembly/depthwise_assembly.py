@@ -101,11 +101,8 @@ class DepthwiseAssembly:
             raise OutOfScope("an image that is computed first, or other numbers")
         if anchor.spatial[4] != vectors.lanes:
             raise OutOfScope("vectors of another length")
-        self._anchor, self._code, self._epilogue = (
-            anchor,
-            AssemblyText(symbol, vectors),
-            Epilogue(func, anchor, vectors),
-        )
+        self._anchor, self._code = anchor, AssemblyText(symbol, vectors)
+        self._epilogue = Epilogue(func, anchor, vectors)
         self._windows = windows = windows_of(func, anchor.block, anchor.padded)
         if min(windows.before) < 0:
             raise OutOfScope("a border that cuts the image")

@@ -21,7 +21,7 @@ from schedules.target import Target
 from schedules.templates.assembly.assembly_text import VECTOR_BYTES, AssemblyText
 from schedules.templates.assembly.elements import check_reach
 from schedules.templates.assembly.epilogue_code import SCRATCH_BYTES, Epilogue
-from schedules.templates.assembly.image_rows import FLOAT, BorderedRows, Image, border_of, check_image
+from schedules.templates.assembly.image_rows import FLOAT, STACK_BYTES, BorderedRows, Image, border_of, check_image
 from schedules.templates.assembly.tile_sums import (
     Prefetch,
     SumLoop,
@@ -33,9 +33,6 @@ from schedules.templates.assembly.tile_sums import (
 from schedules.templates.assembly.vectors import OutOfScope, vectors_of
 from schedules.templates.common.prefetch import share_of_lines
 from schedules.templates.common.structure import Anchor
-
-STACK_BYTES = 64 * 1024
-"""Most bytes of a job's own rows of the image, which lie on the stack; the scheduled program's buffers do the same."""
 
 ROWS_LEFT, CHUNKS_LEFT, SCRATCH, OWN_ROWS = "[rsp]", "[rsp+8]", VECTOR_BYTES, VECTOR_BYTES + SCRATCH_BYTES
 """Places on the stack."""

@@ -7,7 +7,7 @@ for all taps of a row that read it; weights stay in registers for a whole job wh
     job:   r13 its block of channels    r12 its weights
     tile:  rbx its first pixel    r14 its place in the result (``Epilogue``)    r10 tiles left in the row
     row of taps: rdi its first pixel    rsi its weights    r8 rows of taps left
-    stack: rows of tiles left, room for sums, and rows of the image with their borders
+    stack: rows of tiles left, room for sums, and rows of the image with their borders, which else lie in a workspace
 """
 
 from __future__ import annotations
@@ -23,21 +23,15 @@ from schedules.config import Config
 from schedules.target import Target
 from schedules.templates.assembly.assembly_text import OF_THREAD, VECTOR_BYTES, AssemblyText
 from schedules.templates.assembly.elements import check_reach
-from schedules.templates.assembly.epilogue_code import SCRATCH_BYTES, Epilogue
-from schedules.templates.assembly.image_rows import FLOAT, BorderedRows, Image, border_of
+from schedules.templates.assembly.epilogue_code import KEPT_PROGRAMS, SCRATCH_BYTES, Epilogue
+from schedules.templates.assembly.image_rows import FLOAT, STACK_BYTES, BorderedRows, Image, border_of
 from schedules.templates.assembly.tile_sums import SumLoop, TileSums, clear, load_weights, resident_register
 from schedules.templates.assembly.vectors import OutOfScope, vectors_of
 from schedules.templates.common.indices import linear
 from schedules.templates.common.structure import SPATIAL, Anchor, blocks_in_order, extents, nodes_below
 
-STACK_BYTES = 64 * 1024
-"""Most bytes of a job's own rows of the image that lie on the stack; more lie in a workspace of the thread."""
-
 ROWS_LEFT, SCRATCH, OWN_ROWS = "[rsp]", VECTOR_BYTES, VECTOR_BYTES + SCRATCH_BYTES
 """Places on the stack."""
-
-KEPT_PROGRAMS = 1024
-"""Windows that are kept as they were read: more than the tasks of any model seen. Heuristic, not measured."""
 
 
 @dataclass(frozen=True)

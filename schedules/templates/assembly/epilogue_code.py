@@ -30,7 +30,7 @@ SCRATCH_BYTES = AVX512.count * VECTOR_BYTES
 
 
 KEPT_PROGRAMS = 1024
-"""Epilogues that are kept as they were read: more than the tasks of any model seen. Heuristic, not measured."""
+"""Programs whose parts are kept as they were read: more than the tasks of any model seen. Heuristic, not measured."""
 
 MOST_TEXT = 100_000
 """Characters of an epilogue as one expression, in which what is read twice stands twice. Heuristic, not measured."""

@@ -14,6 +14,9 @@ from schedules.templates.common.structure import Anchor, blocks_in_order, nodes_
 FLOAT = 4
 """Bytes of a number."""
 
+STACK_BYTES = 64 * 1024
+"""Most bytes of a job's own rows of the image that lie on the stack; the scheduled program's buffers do the same."""
+
 AT_ONCE, WRITTEN_OUT = 8, 16
 """Vectors of a row that are copied one behind the other in each turn of a loop, and up to how many there is no loop.
 Heuristic: a loop of one vector a turn took as long as the products of a depthwise convolution of 7 by 7."""

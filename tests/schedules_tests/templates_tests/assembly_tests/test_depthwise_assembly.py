@@ -11,8 +11,9 @@ from tvm import te, tirx
 from schedules.config import Config
 from schedules.lower import assembly, claim
 from schedules.target import Target
-from schedules.templates.assembly.depthwise_assembly import STACK_BYTES, DepthwiseAssembly, windows_of
+from schedules.templates.assembly.depthwise_assembly import DepthwiseAssembly, windows_of
 from schedules.templates.assembly.elements import REACH
+from schedules.templates.assembly.image_rows import STACK_BYTES
 from schedules.templates.assembly.vectors import OutOfScope
 from schedules.templates.common.structure import find_anchor
 from schedules.templates.cpu.depthwise import depthwise

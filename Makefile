@@ -97,20 +97,20 @@ zoo: $(STAMP)  ## fresh exports and trained models of public packages, imported,
 	$(BIN)/python -m tests.zoo build/zoo/exports build/zoo/quantised build/zoo/trained --effort standard --rounds 20 --page docs/zoo.md
 
 bench: $(STAMP)  ## tune, time against ONNX Runtime and OpenVINO (fp32 and its default), and rewrite the table of docs/benchmarks.md
-	$(BIN)/python -m tests.bench $(BENCH) --rounds $(ROUNDS)
+	$(BIN)/python -m research $(BENCH) --rounds $(ROUNDS)
 
 prior: $(STAMP)  ## what ships of random layers for first guesses: measure more of them on this machine, and fit anew
-	$(BIN)/python -m tests.bench.prior record --seconds $(RECORD_S) --seed $(START)
-	$(BIN)/python -m tests.bench.prior train
+	$(BIN)/python -m research.prior record --seconds $(RECORD_S) --seed $(START)
+	$(BIN)/python -m research.prior train
 
 evidence: $(STAMP)  ## run the commands behind the figures of README and docs and renew them: make evidence ONLY=tuning-log
 	$(BIN)/python -m tests.evidence $(ACTION) $(ONLY)
 
 bench-guard: $(STAMP)  ## this tree against another commit in turn, artifacts and tuner: make bench-guard BASE=HEAD~1
-	$(BIN)/python -m tests.bench.guard $(BASE) $(GUARD) --rounds 24
+	$(BIN)/python -m research.guard $(BASE) $(GUARD) --rounds 24
 
 cuda-cubins: $(STAMP)  ## every light model and the encoder as GPU machine code for sm_80 and sm_90, inspected; needs no GPU
-	$(BIN)/python -m tests.bench.gpu.cubins
+	$(BIN)/python -m research.gpu.cubins
 
 docs: $(STAMP)  ## the references, from help, docstrings and provoked errors, and the README's table, from docs/benchmarks.md
 	$(BIN)/typer autotune.cli.main utils docs --name tune --title "Command line" --output docs/cli.md

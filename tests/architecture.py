@@ -23,6 +23,9 @@ ORDER = (
 )
 """Sub-packages of ``autotune``: each imports itself and those before it."""
 
+OUTSIDE = ("tests", "research")
+"""Folders that the library never imports."""
+
 SHARED = frozenset({"events", "interface", "options", "versions"})
 """Modules of ``autotune`` itself that every sub-package may import."""
 
@@ -52,7 +55,7 @@ EFFECTS = frozenset(
 """Modules of clocks, files and processes."""
 EFFECT_ROOMS = ("autotune", "tuning_logs")
 
-OPTIONAL = frozenset({"cuda", "onnxruntime", "openvino", "optuna", "psycopg", "ray"})
+OPTIONAL = frozenset({"cuda", "onnxruntime", "openvino", "psycopg", "ray"})
 """Packages of the extras: imported where they are used."""
 
 BANNED_WORDS = frozenset(
@@ -90,14 +93,14 @@ def imports(path: str, nodes: ast.AST) -> Iterator[tuple[str, ast.stmt]]:
 
 
 def import_direction(tree: Tree) -> list[str]:
-    """A room imports only itself and rooms to its right; nobody imports the tests."""
+    """A room imports only itself and rooms to its right; nobody imports tests or research."""
     found = []
     for path, module in library(tree):
         room = path.split("/")[0]
         for name, node in imports(path, module):
             other = name.split(".")[0]
             wrong_room = other in ROOMS and ROOMS.index(other) > ROOMS.index(room)
-            if wrong_room or other == "tests":
+            if wrong_room or other in OUTSIDE:
                 found.append(f"{path}:{node.lineno} imports {name}, which lies to the left of {room}")
     return found
 

@@ -123,28 +123,26 @@ def explain(request: ModelRequest) -> Reply:
     return Reply(lines, data, request.as_json)
 
 
-JSONL, METASCHEDULE, OPTUNA = "jsonl", "metaschedule", "optuna"
+JSONL, METASCHEDULE = "jsonl", "metaschedule"
 
 
 @log_app.command(epilog="Example: tune log export records.jsonl")
 def export(
-    path: Annotated[
-        str, typer.Argument(metavar="FILE", help="File, folder or Optuna's storage URL to write.", show_default=False)
-    ],
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="File or folder to write.", show_default=False)],
     form: Annotated[
         str,
         typer.Option(
             "--format",
             metavar="NAME",
             help="jsonl: every record, for other logs. metaschedule: the fastest ones, for plain TVM, a folder per "
-            "target. optuna: studies, for optuna-dashboard.",
+            "target.",
         ),
     ] = JSONL,
     log: opt.Log = None,
     as_json: opt.Json = False,
 ) -> Reply:
-    """Write a log as JSONL, a checksum in every line, or as what MetaSchedule or Optuna reads."""
-    write = choose("format", form, {JSONL: _write_jsonl, METASCHEDULE: _write_metaschedule, OPTUNA: _write_optuna})
+    """Write a log as JSONL, a checksum in every line, or in the format that MetaSchedule reads."""
+    write = choose("format", form, {JSONL: _write_jsonl, METASCHEDULE: _write_metaschedule})
     with _opened(log) as store:
         lines, data, complaints = write(store, path)
     return Reply(lines, data, as_json, complaints)
@@ -154,27 +152,19 @@ Written = tuple[list[str], dict[str, Any], list[str]]
 """What an export has to say: lines, data and complaints of its ``Reply``."""
 
 
-def _write_jsonl(store: TuningLog, path: str) -> Written:
+def _write_jsonl(store: TuningLog, path: Path) -> Written:
     from tuning_logs.exchange import export_log
 
-    written = export_log(store, Path(path))
-    return [f"{path}: {written} lines"], {"path": path, "lines": written}, []
+    written = export_log(store, path)
+    return [f"{path}: {written} lines"], {"path": str(path), "lines": written}, []
 
 
-def _write_metaschedule(store: TuningLog, path: str) -> Written:
+def _write_metaschedule(store: TuningLog, path: Path) -> Written:
     from autotune.exchange.metaschedule import export_databases
 
-    made = export_databases(store, Path(path))
+    made = export_databases(store, path)
     lines = [f"{folder}: {count} records" for folder, count in made.databases.items()] or ["no records"]
     return lines, asdict(made), [f"{count} records were left out: {why}" for why, count in made.skipped.items()]
-
-
-def _write_optuna(store: TuningLog, address: str) -> Written:
-    from autotune.exchange.optuna_studies import export_studies
-
-    made = export_studies(store, address)
-    line = f"{made.studies} studies with {made.trials} trials are new, {made.present} were there already"
-    return [line], asdict(made), []
 
 
 @log_app.command("import", epilog="Example: tune log import records.jsonl")

@@ -87,7 +87,7 @@ def _names(kind: str, text: str) -> list[str]:
     return [opt.choose_strategy(kind, name) for name in opt.split_names(text)]
 
 
-@replay_app.command(epilog="Example: tune replay tests/bench/traces/conv3x3.npz --searcher adaptive,random --seeds 30")
+@replay_app.command(epilog="Example: tune replay research/traces/conv3x3.npz --searcher adaptive,random --seeds 30")
 @opt.taking(ReplayRequest)
 def replay(request: ReplayRequest) -> Reply:
     """Compare strategies offline: every build and run is charged as it was recorded.

@@ -200,7 +200,7 @@ class Replay:
 
     def __init__(self, paths: Sequence[Path], rules: ReplayRules) -> None:
         if not paths:
-            raise UsageError("no trace given; name .npz files such as tests/bench/traces/conv3x3.npz")
+            raise UsageError("no trace given; name .npz files such as research/traces/conv3x3.npz")
         self._paths = tuple(paths)
         self.rules = rules
         self.files = _load(self._paths)

@@ -192,9 +192,9 @@ def load_traces(path: Path) -> TraceFile:
             isa = head["machine"].split(", ")[-1]
             traces = tuple(_unpacked(facts, isa, arrays, number) for number, facts in enumerate(head["traces"]))
     except FileNotFoundError as error:
-        raise UsageError(f"no trace {path}; 'python -m tests.bench.record' records some") from error
+        raise UsageError(f"no trace {path}; 'python -m research.record' records some") from error
     except (OSError, ValueError, KeyError, BadZipFile) as error:
-        raise UsageError(f"{path} is not a trace, or damaged; give .npz files as in tests/bench/traces/") from error
+        raise UsageError(f"{path} is not a trace, or damaged; give .npz files as in research/traces/") from error
     return TraceFile(head["name"], head["machine"], traces)
 
 

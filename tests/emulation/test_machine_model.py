@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from research.machine_model import INDEPENDENT, LOADS, best_form, chosen, cycles, deviation, share, tool
+from research.peaks import layer
 from schedules.lower import claim
 from schedules.processors import PROCESSORS, Processor
 from schedules.target import Target
 from schedules.templates.instructions.micro_kernel import ports_of
-from tests.bench.machine_model import INDEPENDENT, LOADS, best_form, chosen, cycles, deviation, share, tool
-from tests.bench.peaks import layer
 
 SHAPES = ((64, 64, 56, 1), (512, 2048, 7, 1), (2048, 512, 7, 1), (256, 256, 14, 3))
 LEAST = 0.85

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.bench.core_speed import CoreSpeed
-from tests.bench.kept_runs import collected, write_run
+from research.core_speed import CoreSpeed
+from research.kept_runs import collected, write_run
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -26,7 +26,6 @@ from autotune.importer.operators import (  # noqa: F401  # importing them fills 
 from autotune.importer.operators.classical import (  # noqa: F401  # as above
     feature_ops,
     linear_models,
-    training_steps,
     tree_ensembles,
 )
 from autotune.importer.operators.contractions import einsum, integer_products  # noqa: F401  # as above

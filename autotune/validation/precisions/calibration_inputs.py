@@ -18,7 +18,7 @@ from schedules.errors import ModelError
 RANDOM_SAMPLES = 16
 """Random inputs where none are given. A model whose softmax is sure of one class has errors that differ by an order of
 magnitude from one input to the next: of Inception v2 in bf16, four inputs say 2.0 times OpenVINO's error, sixteen
-1.2 times (``python -m tests.bench.precision``, random weights)."""
+1.2 times (``python -m research.precision``, random weights)."""
 
 MOST_SAMPLES = 64
 """Samples that are used, the first ones: the reference engine runs each once for every set of products that is

@@ -6,7 +6,7 @@ A step adds one product to each sum of a register tile of some vectors by some n
 
 since no sum can be added to before its last product is done; but the end of one tile overlaps with the beginning of the
 next ones, as far as the core looks ahead. Caches, and what surrounds the loop, cost nothing here: it is a bound.
-``python -m tests.bench.machine_model --cycles`` compares it with LLVM's models.
+``python -m research.machine_model --cycles`` compares it with LLVM's models.
 """
 
 from __future__ import annotations

@@ -186,13 +186,6 @@ def test_metaschedule_s_form_goes_out_and_in(answer, tmp_path):
     assert "give MetaSchedule's work_dir" in err
 
 
-def test_optuna_gets_studies(answer, log, tmp_path):
-    pytest.importorskip("optuna")
-    arguments = ("export", f"sqlite:///{tmp_path / 'x.db'}", "--format", "optuna", "--log", log)
-    assert as_json(answer, *arguments) == {"studies": 2, "trials": 4, "present": 0}
-    assert "2 were there already" in answer(*arguments)[1]
-
-
 def foreign(path):
     import sqlite3
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from autotune.graph.exact import exact
 from autotune.graph.lanes import cpu_lane
 from autotune.graph.placement import Link, PartialPlacement, place_all
+from research.placer_catalog import PLACERS, single
 from tests.autotune_tests.graph_tests.dags import device_problem, problem_of, random_edges, random_problem
-from tests.bench.placer_catalog import PLACERS, single
 
 seeds = st.integers(0, 2**32 - 1)
 TWO = (cpu_lane(0, 1), cpu_lane(1, 1))

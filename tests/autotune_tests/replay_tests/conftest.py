@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from autotune.replay.trace import TraceFile
+from research.trace_writer import save_traces
 from tests.autotune_tests.replay_tests.made_up import trace
-from tests.bench.trace_writer import save_traces
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from autotune.replay.trace import RecordedSpace, Trace
+from research.trace_writer import corrected
 from schedules.space import Knob
 from schedules.task import Task
-from tests.bench.trace_writer import corrected
 
 KNOBS = (Knob("tile", (1, 2, 4, 8, 16, 32)), Knob("order", ("ij", "ji")), Knob("split", ((1, 4), (2, 2), (4, 1))))
 

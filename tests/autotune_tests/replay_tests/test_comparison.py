@@ -34,7 +34,7 @@ def test_two_processes_find_what_one_finds(path: Path) -> None:
 
 
 def test_processes_end_with_a_command_that_is_killed() -> None:
-    trace = Path(__file__).parents[2] / "bench" / "traces" / "avx2" / "conv1x1.npz"
+    trace = Path(__file__).parents[3] / "research" / "traces" / "avx2" / "conv1x1.npz"
     arguments = ["replay", str(trace), "--searcher", "adaptive", "--seeds", "500"]
     command = subprocess.Popen([sys.executable, "-m", "autotune", *arguments], stdout=subprocess.DEVNULL)
     workers = wait_for(lambda: workers_of(command.pid))

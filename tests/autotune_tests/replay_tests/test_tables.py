@@ -5,8 +5,8 @@ from pathlib import Path
 from autotune.replay.comparison import Replay, ReplayRules
 from autotune.replay.tables import allocator_table, evaluator_table, geometric_mean, searcher_table, spread
 from autotune.replay.trace import TraceFile
+from research.trace_writer import save_traces
 from tests.autotune_tests.replay_tests.made_up import trace
-from tests.bench.trace_writer import save_traces
 
 
 def test_a_seed_decides_everything(path: Path) -> None:

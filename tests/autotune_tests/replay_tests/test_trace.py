@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from autotune.replay.trace import load_traces
+from research.trace_writer import corrected
 from schedules.errors import UsageError
 from tests.autotune_tests.replay_tests.made_up import trace
-from tests.bench.trace_writer import corrected
 
 
 def test_a_trace_is_read_as_it_was_written(path: Path) -> None:

@@ -64,7 +64,7 @@ def told(tmp_path, monkeypatch, capsys):
         (["log", "export", "x.jsonl", "--format", "jsn"], "did you mean 'jsonl'?"),
         (["log", "gc", "--drop", "failed", "--older-than", "yesterday"], "write for example 90s"),
         (["replay", "tiny.onnx"], "give .npz files"),
-        (["replay", "gone.npz"], "tests.bench.record"),
+        (["replay", "gone.npz"], "research.record"),
         (["replay", "gone.npz", "--searcher", "rnd"], "did you mean 'random'?"),
         (["replay", "gone.npz", "--seeds", "0"], "must be at least 1"),
         (["report", "m.tuned", "--bench", "gone.json"], "tune bench --json"),

@@ -11,7 +11,7 @@ pytest.importorskip("cuda.bindings", reason="needs NVRTC: pip install 'tune-comp
 
 from autotune.artifact.directory import read_artifact
 from autotune.cli.main import main
-from tests.bench.gpu.cubins import ARCHS, MODELS, Row, load, machine_code, row
+from research.gpu.cubins import ARCHS, MODELS, Row, load, machine_code, row
 from tests.models.catalog import cached
 
 TARGET = json.dumps({"kind": "cuda", "arch": "sm_90"})

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tvm
 
-from tests.bench.gpu import __main__ as gpu_bench
+from research.gpu import __main__ as gpu_bench
 
 
 def test_without_a_device_it_says_so(monkeypatch, capsys, tmp_path):

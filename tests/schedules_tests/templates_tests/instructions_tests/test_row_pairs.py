@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from tvm import s_tir, te
 
+from research.peaks import layer
 from schedules.lower import claim, lower, tvm_target
 from schedules.target import Target
 from schedules.templates.cpu.passes import compiled
@@ -15,7 +16,6 @@ from schedules.templates.instructions import dots
 from schedules.templates.instructions.dots import BF16, PAIRS, S8S8, U8S8, DotForm, pair_form
 from schedules.templates.instructions.hot_loop import hot_loop
 from schedules.templates.instructions.row_pairs import apart, use_pairs
-from tests.bench.peaks import layer
 from tests.emulation.kernels import Kernel, needs, run_emulated
 from tests.schedules_tests.programs import from_te
 

@@ -1,0 +1,1 @@
+"""``python -m research squeezenet:60s`` tunes and times whole models, and rewrites docs/benchmarks.md."""

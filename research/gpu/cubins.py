@@ -1,0 +1,185 @@
+"""``python -m research.gpu.cubins [MODEL…] [--arch sm_90]``: what can be shown of GPU kernels without a GPU.
+
+Every model is built with ``tune run --no-device`` from the templates' own guesses, for every architecture, and then
+
+    loads        a fresh process loads the library and finds every kernel that the model calls
+    arch         every piece of machine code in the library is for the architecture that was asked for
+    local        how many kernels use local memory: registers that were spilled, or arrays that are indexed
+    unmatched    kernels that no template claims, so that they run untuned
+
+One line per model and architecture; the exit code is 1 if one does not build, load, or match its architecture, or has a
+kernel with local memory. Nothing is run: this says nothing about results or speed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from autotune.artifact.directory import read_artifact
+from autotune.backends.cuda.cubin import Kernel, inspect
+from autotune.backends.cuda.stub import has_driver, make_stub
+from schedules.errors import ArtifactError
+from schedules.lower import BASELINE
+from tests.models.catalog import cached
+from tests.models.light import LIGHT
+
+MODELS = (*LIGHT, "encoder")
+ARCHS = ("sm_80", "sm_90")
+ELF = b"\x7fELF"
+
+LOAD = """
+import sys
+import tvm  # registers what loads CUDA code
+import tvm_ffi
+from autotune.artifact.directory import read_artifact
+artifact = read_artifact(__import__("pathlib").Path(sys.argv[1]))
+library = tvm_ffi.load_module(str(artifact.library))
+symbols = {call.symbol for call in artifact.steps.calls}
+assert symbols and all(library.implements_function(symbol, True) for symbol in symbols)
+print(len(symbols))
+"""
+
+
+@dataclass(frozen=True)
+class Row:
+    """What was found of one model for one architecture.
+
+    Attributes:
+        tasks: different kernels of the model.
+        unmatched: of them, those that run untuned.
+        functions: device functions in the library; a task may need several.
+        archs: architectures of the machine code.
+        local: device functions with local memory.
+        registers: of the function that needs most.
+        loaded: kernels found in the library by a fresh process.
+        error: why there is nothing else, if something failed.
+    """
+
+    model: str
+    arch: str
+    tasks: int = 0
+    unmatched: int = 0
+    functions: int = 0
+    archs: tuple[str, ...] = ()
+    local: int = 0
+    registers: int = 0
+    loaded: int = 0
+    seconds: float = 0.0
+    error: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing is wrong that can be seen."""
+        return not self.error and self.archs == (self.arch,) and not self.local and self.loaded == self.tasks > 0
+
+    def __str__(self) -> str:
+        head = f"{self.model:14} {self.arch}"
+        if self.error:
+            return f"{head}  FAILED: {self.error}"
+        return (
+            f"{head}  {self.tasks:4} {self.functions:9} {'+'.join(self.archs):>6} {self.loaded:6} {self.local:5}"
+            f" {self.registers:9} {self.unmatched:9} {self.seconds:7.0f}  {'ok' if self.passed else 'WRONG'}"
+        )
+
+
+HEAD = "model          arch   tasks functions   code loaded local registers unmatched seconds"
+
+
+def build(model: Path, arch: str, folder: Path) -> Path:
+    """The artifact that ``tune run --no-device`` makes.
+
+    Raises:
+        ArtifactError: with what it said, if it made none.
+    """
+    out = folder / f"{model.stem}-{arch}.tuned"
+    target = json.dumps({"kind": "cuda", "arch": arch})
+    options = ["--target", target, "--no-device", "--out", str(out), "--log", str(folder / "log.db"), "--quiet"]
+    command = [sys.executable, "-m", "autotune", "run", str(model), *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise ArtifactError(done.stderr.strip()[-300:])
+    return out
+
+
+def load(artifact: Path) -> int:
+    """Kernels found in the artifact's library by a fresh process.
+
+    Raises:
+        ArtifactError: if it does not load or lacks one.
+    """
+    with tempfile.TemporaryDirectory() as stub:
+        environment = dict(os.environ)
+        if not has_driver():
+            environment["LD_LIBRARY_PATH"] = str(make_stub(Path(stub)))
+        command = [sys.executable, "-c", LOAD, str(artifact)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise ArtifactError(done.stderr.strip()[-300:])
+    return int(done.stdout)
+
+
+def machine_code(library: Path) -> Iterator[Kernel]:
+    """Every device function in the cubins that a library embeds, whatever its manifest says."""
+    data = library.read_bytes()
+    at = data.find(ELF, 1)  # at 0 it is the library's own
+    while at >= 0:
+        with suppress(ArtifactError):  # an ELF of another kind
+            yield from inspect(data[at:]).values()
+        at = data.find(ELF, at + 1)
+
+
+def row(model: str, arch: str, folder: Path) -> Row:
+    """Build one model for one architecture and look at what came out."""
+    began = time.perf_counter()
+    try:
+        path = build(cached(model), arch, folder)
+        loaded = load(path)
+    except ArtifactError as error:
+        return Row(model, arch, error=str(error))
+    artifact = read_artifact(path)
+    code = list(machine_code(artifact.library))
+    return Row(
+        model,
+        arch,
+        len(artifact.plan.choices),
+        sum(choice.config == BASELINE for choice in artifact.plan.choices),
+        len(code),
+        tuple(sorted({kernel.arch for kernel in code})),
+        sum(kernel.local_bytes > 0 for kernel in code),
+        max((kernel.registers for kernel in code), default=0),
+        loaded,
+        time.perf_counter() - began,
+    )
+
+
+def main() -> int:
+    """Entry point."""
+    parser = argparse.ArgumentParser(prog="python -m research.gpu.cubins", description=__doc__.splitlines()[0])
+    parser.add_argument("models", nargs="*", default=list(MODELS))
+    parser.add_argument("--arch", action="append", help="may be repeated; default sm_80 and sm_90")
+    parser.add_argument("--out", type=Path, default=Path("build/cubins"))
+    arguments = parser.parse_args()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    print(HEAD, flush=True)
+    rows = []
+    for model in arguments.models:
+        for arch in arguments.arch or ARCHS:
+            rows.append(row(model, arch, arguments.out))
+            print(rows[-1], flush=True)
+            (arguments.out / "cubins.json").write_text(json.dumps([asdict(each) for each in rows], indent=1))
+    print(f"{sum(each.passed for each in rows)} of {len(rows)} passed")
+    return 0 if all(each.passed for each in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

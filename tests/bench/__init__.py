@@ -1,1 +1,0 @@
-"""``python -m tests.bench squeezenet:60s`` tunes and times whole models, and rewrites docs/benchmarks.md."""

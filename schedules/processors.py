@@ -74,6 +74,31 @@ ARCHITECTURES = {"arm64": "aarch64", "amd64": "x86_64"}
 """Other names of architectures → LLVM's."""
 
 
+CODE_FEATURES = {
+    **{name: name for name in ("avx2", "fma", "bmi2", "f16c", "movbe", "sse4a", "gfni", "xop", "fma4", "tbm")},
+    "bmi": "bmi1",
+    "lzcnt": "abm",
+    "avxvnni": "avx_vnni",
+    **{f"avx512{name}": f"avx512{name}" for name in ("f", "bw", "cd", "dq", "vl", "ifma", "vbmi")},
+    **{f"avx512{name}": f"avx512_{name}" for name in ("vnni", "vbmi2", "vpopcntdq", "bitalg", "bf16", "fp16")},
+    **{f"amx-{name}": f"amx_{name}" for name in ("tile", "int8", "bf16", "fp16")},
+    "dotprod": "asimddp",
+    "fullfp16": "asimdhp",
+    "fp16fml": "asimdfhm",
+    "rdm": "asimdrdm",
+    "complxnum": "fcma",
+    "lse": "atomics",
+    "rcpc": "lrcpc",
+    "i8mm": "i8mm",
+    "bf16": "bf16",
+    "sve": "sve",
+    "sve2": "sve2",
+    **{name: name for name in ("v", "zvl256b", "zvl512b", "zicond")},
+}
+"""LLVM's names of instructions that a compiler chooses by itself → the kernel's. Instructions that only intrinsics
+give, such as AES, are left out, and those that every processor of a level has, such as SSE4."""
+
+
 @dataclass(frozen=True)
 class Ports:
     """What one core can begin in a cycle, in whole vectors of its level.
@@ -116,6 +141,11 @@ class Processor:
     l3_bytes: int = 16 * MIB
     ports: Ports = Ports()
 
+    @property
+    def code_flags(self) -> frozenset[str]:
+        """Flags of all instructions that LLVM may choose for it."""
+        return (self.flags | ALSO.get(self.name, frozenset())) & frozenset(CODE_FEATURES.values())
+
 
 # Vendors' optimisation manuals; Intel's servers have two units for 512 bits, Zen 4 has one, in halves. Where LLVM's
 # models say otherwise, and why we do not: tests/emulation/test_machine_model.py.
@@ -157,6 +187,23 @@ PROCESSORS = (
     Processor("cortex-a72", "neon", frozenset({"asimd"}), "", 32 * KIB, 512 * KIB, 8 * MIB, CORTEX_A72),
 )
 """Best first within a level."""
+
+
+_HASWELL = frozenset({"abm", "movbe"})
+_ICE_LAKE = _HASWELL | {"avx512ifma", "avx512vbmi", "avx512_bitalg"}
+_NEOVERSE = frozenset({"asimdrdm", "asimdfhm", "fcma"})
+ALSO = {
+    **dict.fromkeys(("haswell", "skylake-avx512", "cascadelake"), _HASWELL),
+    **dict.fromkeys(("znver2", "znver3"), _HASWELL | {"sse4a"}),
+    **dict.fromkeys(("znver4", "znver5"), _ICE_LAKE | {"sse4a"}),
+    **dict.fromkeys(("sapphirerapids", "graniterapids"), _ICE_LAKE | {"avx_vnni"}),
+    "icelake-server": _ICE_LAKE,
+    "neoverse-n1": frozenset({"asimdrdm"}),
+    "neoverse-v1": _NEOVERSE,
+    **dict.fromkeys(("neoverse-n2", "neoverse-v2"), _NEOVERSE | {"sve"}),
+}
+"""Processor → flags of further instructions that LLVM may choose. A virtual machine may hide some, and LLVM is told to
+do without those; a processor's ``flags`` tell it from others."""
 
 
 def levels_of(isa: str) -> tuple[str, ...]:

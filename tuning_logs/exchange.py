@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
-import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -25,6 +23,7 @@ from typing import Any, BinaryIO, NamedTuple
 from schedules.errors import LogError, UsageError
 from schedules.target import Target
 from tuning_logs.codec import content_hash, digest, from_data, to_data
+from tuning_logs.durable import replacing
 from tuning_logs.record import TuningRecord
 from tuning_logs.sql_store import TuningLog
 
@@ -114,19 +113,11 @@ def export_log(log: TuningLog, path: Path) -> int:
 
 def write_lines(path: Path, lines: Iterable[str]) -> int:
     """Write ``lines``, each with its newline, to ``path``, which appears complete or not at all; how many there are."""
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        count = 0
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            for line in lines:
-                stream.write(line)
-                count += 1
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(temporary, path)
-    except BaseException:  # Ctrl-C, too, leaves no temporary file
-        os.unlink(temporary)
-        raise
+    count = 0
+    with replacing(path) as stream:
+        for line in lines:
+            stream.write(line.encode())
+            count += 1
     return count
 
 

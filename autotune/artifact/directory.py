@@ -64,6 +64,7 @@ class Artifact:
         identity: hash of what was built, see ``identity.py``.
         frame: what a session does around the kernels; None where that is nothing.
         caches: that kernels write in place (``autotune/runtime/generation_executor.py``).
+        cpu: features of a CPU that the code may use, by the Linux kernel's names.
     """
 
     path: Path
@@ -76,6 +77,7 @@ class Artifact:
     provenance: dict[str, Any]
     frame: Frame | None = None
     caches: tuple[Cache, ...] = ()
+    cpu: tuple[str, ...] = ()
 
     @cached_property
     def plan(self) -> Plan:
@@ -138,6 +140,8 @@ def write_artifact(
     Raises:
         ArtifactError: if the folder cannot be written, or ``out`` exists and is not an artifact.
     """
+    from schedules.templates.instructions.llvm_target import code_flags  # loads TVM, which running does without
+
     with new_artifact(out) as folder:
         build(folder / "model.so")
         (folder / "plan.json").write_text(plan.to_json())
@@ -149,6 +153,7 @@ def write_artifact(
             "sha256": {place.name: digest_of(place) for place in places if place.is_file()},
             "identity": digest,
             "target": encode(plan.target),
+            "cpu": code_flags(plan.target),
             "inputs": encode(program.inputs),
             "outputs": encode(program.outputs),
             "frame": None if program.frame is None else program.frame.to_data(),
@@ -207,6 +212,7 @@ def read_artifact(path: Path, weights: Weights | None = None) -> Artifact:
             dict(data["provenance"]),
             Frame.from_data(data["frame"]) if data.get("frame") else None,
             decode(tuple[Cache, ...], data.get("caches", [])),
+            decode(tuple[str, ...], data["cpu"]),
         )
 
 

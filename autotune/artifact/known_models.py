@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import logging
 import os
-import tempfile
 from pathlib import Path
 
 import platformdirs
 
 from autotune.artifact.manifest import read_manifest
+from autotune.host.shared_files import private_folder, read_private
+from tuning_logs.durable import write_file
 
 logger = logging.getLogger(__name__)
 
@@ -29,11 +30,8 @@ def remember_model(artifact: Path, model: Path, cache: Path | None = None) -> No
     """
     place = _place(str(read_manifest(artifact)["provenance"]["sha256"]), cache)
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".model-", dir=place.parent) as own:  # another process may write too
-            scratch = Path(own) / place.name
-            scratch.write_bytes(os.fsencode(model.resolve()))
-            scratch.replace(place)
+        private_folder(place.parent)
+        write_file(place, os.fsencode(model.resolve()), mode=0o600)
     except OSError as error:
         logger.debug("%s cannot be written (%s); 'tune bench' will look for %s by name", place, error, model.name)
 
@@ -41,7 +39,7 @@ def remember_model(artifact: Path, model: Path, cache: Path | None = None) -> No
 def remembered_model(digest: str, cache: Path | None = None) -> Path | None:
     """The path of the model whose file had the hash ``digest``, or None; the file may be gone or changed since."""
     try:
-        return Path(os.fsdecode(_place(digest, cache).read_bytes()))
+        return Path(os.fsdecode(read_private(_place(digest, cache))))
     except OSError:
         return None
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import logging
 import platform
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -21,11 +20,13 @@ import platformdirs
 
 from autotune.artifact.manifest import check_files, read_manifest, sha256
 from autotune.artifact.plain_data import decode, encode
+from autotune.host.shared_files import private_folder, read_private
 from autotune.measure.code_cache import key_of, source_digest
 from autotune.options import Options
 from autotune.versions import SHOWN, installed
 from schedules.errors import ArtifactError, AutotuneError
 from schedules.target import Target
+from tuning_logs.durable import write_file
 
 ROOMS = ("autotune", "search", "costmodels", "schedules", "tuning_logs")
 """Folders of this program's sources, beside each other."""
@@ -138,7 +139,7 @@ def read_note(key: str, cache: Path | None = None) -> RunNote | None:
         cache: folder of notes; None takes the user's.
     """
     try:
-        return decode(RunNote, json.loads(_place(key, cache).read_text()))
+        return decode(RunNote, json.loads(read_private(_place(key, cache))))
     except (OSError, ValueError, TypeError, AttributeError, AutotuneError) as error:
         logger.debug("no note of this run: %s", error)
         return None
@@ -148,11 +149,8 @@ def write_note(key: str, note: RunNote, cache: Path | None = None) -> None:
     """Keep ``note``, and the newest others. A folder that cannot be written is no error."""
     place = _place(key, cache)
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".run-", dir=place.parent) as own:  # another process may write too
-            scratch = Path(own) / place.name
-            scratch.write_text(json.dumps(encode(note)))
-            scratch.replace(place)
+        private_folder(place.parent)
+        write_file(place, json.dumps(encode(note)).encode(), mode=0o600)
         notes = sorted(place.parent.glob("*.json"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
         for old in notes[MOST_NOTES:]:
             old.unlink(missing_ok=True)

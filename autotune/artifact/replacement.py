@@ -1,8 +1,9 @@
 """Putting an artifact in its place: whole or not at all, and never over anything else.
 
-That holds for a process that is killed too. The old and the new artifact change places in one step, where the file
-system can do that. What a dead process left beside an artifact is removed by the next run: whoever uses a scratch
-folder has it locked (``flock``), and the system frees the lock of a process that dies.
+That holds for a process that is killed and for a power cut. All bytes of the new artifact reach the disk before it gets
+its name; the old and the new artifact change places in one step, where the file system can do that; the old one is
+deleted once the new name is on the disk. The next run removes what a dead process left next to an artifact: a process
+locks its scratch folder (``flock``), and the system frees the lock of a process that dies.
 """
 
 from __future__ import annotations
@@ -16,19 +17,31 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from autotune.artifact.manifest import MANIFEST
+from autotune.host.shared_files import lock
 from schedules.errors import ArtifactError
+from tuning_logs.durable import sync, sync_tree
 
 log = logging.getLogger(__name__)
+
+MANIFEST = "manifest.json"
+"""The file that makes a folder an artifact, see ``manifest.py``."""
+
+PATIENCE_S = 10.0
+"""Seconds for which a process waits for others that change the same artifact, which takes them milliseconds. Then it
+goes on: any user who can read an artifact can lock it."""
 
 ASIDE = "old-"
 """Part of the name of a folder in which the old artifact lies for a moment, where two folders cannot change places."""
 
 AT_FDCWD, RENAME_EXCHANGE = -100, 2
 """Of ``renameat2``: paths are relative to the working directory; the two change places."""
+
+
+_scratch: set[Path] = set()
+"""Scratch folders that this process has open: what is built in them is moved elsewhere or lost, so it needs no sync."""
 
 
 @contextmanager
@@ -47,9 +60,11 @@ def scratch_beside(out: Path) -> Iterator[Path]:
         folder, handle = _own_folder(out)
     except OSError as error:
         raise ArtifactError(f"cannot write beside {out} ({error.strerror}); name another --out") from error
+    _scratch.add(folder)
     try:
         yield folder
     finally:
+        _scratch.discard(folder)
         _release(folder, handle)
 
 
@@ -66,6 +81,19 @@ def new_artifact(out: Path) -> Iterator[Path]:
         _swap(folder, out)
 
 
+@contextmanager
+def new_folder(out: Path) -> Iterator[Path]:
+    """Yield an empty folder that becomes ``out``, which is new or empty, if the block ends without an error.
+
+    Raises:
+        ArtifactError: if something cannot be written, or ``out`` exists and is not an empty folder.
+    """
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise ArtifactError(f"{out} exists and is not an empty folder; name another --out")
+    with new_artifact(out) as folder:
+        yield folder
+
+
 def install(path: Path, out: Path) -> None:
     """Move the artifact at ``path`` to ``out``, in place of what is there.
 
@@ -77,6 +105,33 @@ def install(path: Path, out: Path) -> None:
     check_place(out)
     with _writing(out):
         _swap(path, out)
+
+
+@contextmanager
+def changing(path: Path) -> Iterator[Path]:
+    """Hold the artifact at ``path`` for a change in place: no other process changes or replaces it meanwhile.
+
+    Raises:
+        ArtifactError: if something cannot be written.
+    """
+    try:
+        with _held(path):
+            yield path
+    except OSError as error:
+        raise ArtifactError(f"cannot write into {path} ({error.strerror}); check its permissions and space") from error
+
+
+def put_back(out: Path) -> bool:
+    """Put the old artifact back if a process died between the two renames that replace one.
+
+    Returns:
+        Whether an artifact is at ``out`` now.
+    """
+    with suppress(OSError):  # a folder that cannot be read or written
+        for folder in _abandoned(out):
+            if (folder / "old").exists() and not out.exists():
+                _restore(folder, out)
+    return (out / MANIFEST).is_file()
 
 
 def check_place(out: Path) -> None:
@@ -98,15 +153,52 @@ def _writing(out: Path) -> Iterator[None]:
 
 
 def _swap(folder: Path, out: Path) -> None:
-    if not out.exists():
-        os.rename(folder, out)
-    elif _exchange(folder, out):
-        _remove(folder)
-    else:  # for a moment nothing is at out; the next process puts the old one back if this one dies then
-        aside, handle = _own_folder(out, ASIDE)
-        os.rename(out, aside / "old")
-        os.rename(folder, out)
-        _release(aside, handle)
+    with _held(out):
+        lasting = not any(parent in _scratch for parent in out.absolute().parents)
+        if lasting:
+            sync_tree(folder)
+        if not out.exists():
+            os.rename(folder, out)
+            replaced, handle = None, None
+        elif _exchange(folder, out):
+            replaced, handle = folder, None
+        else:  # for a moment nothing is at out; the next process puts the old one back if this one dies then
+            replaced, handle = _own_folder(out, ASIDE)
+            os.rename(out, replaced / "old")
+            if lasting:
+                sync(replaced)
+            os.rename(folder, out)
+        if lasting:
+            sync(out.absolute().parent)
+            sync(folder.absolute().parent)
+    if replaced is not None:
+        _remove(replaced)
+    if handle is not None:
+        os.close(handle)
+
+
+@contextmanager
+def _held(path: Path) -> Iterator[None]:
+    """Have the folder that is at ``path`` locked; without a lock where there is none, or no folder."""
+    while True:
+        try:
+            handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError:
+            yield
+            return
+        try:
+            if not lock(handle, fcntl.LOCK_EX, PATIENCE_S):
+                log.warning("%s: another process has locked it for %g s; it is changed all the same", path, PATIENCE_S)
+        except OSError as error:
+            log.debug("%s cannot be locked: %s", path, error)
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(handle), path.stat()):
+                break
+        os.close(handle)  # another process has replaced it since
+    try:
+        yield
+    finally:
+        os.close(handle)
 
 
 def _exchange(one: Path, other: Path) -> bool:
@@ -157,21 +249,38 @@ def _release(folder: Path, handle: int | None) -> None:
         os.close(handle)
 
 
-def remove_abandoned(out: Path) -> None:
-    """Remove the folders that killed processes left beside ``out``; an old artifact in one is put back."""
+def _abandoned(out: Path) -> Iterator[Path]:
+    """Folders next to ``out`` with names that this module gives them; some are in use."""
     pattern = re.compile(rf"\.{re.escape(out.name)}-({ASIDE})?[a-z0-9_]{{8}}")
-    for folder in out.absolute().parent.iterdir():
-        found = pattern.fullmatch(folder.name)
-        if found is None:
-            continue
+    return (folder for folder in out.absolute().parent.iterdir() if pattern.fullmatch(folder.name))
+
+
+def remove_abandoned(out: Path) -> None:
+    """Remove the folders that killed processes left next to ``out``; an old artifact in one is put back."""
+    for folder in _abandoned(out):
         try:
             handle = _lock(folder)
         except OSError as error:
             log.debug("%s is left as it is: %s", folder, error)
             continue
-        if found[1] and (folder / "old").exists() and not out.exists():
-            os.rename(folder / "old", out)
+        _rename_back(folder, out)
         _release(folder, handle)
+
+
+def _restore(folder: Path, out: Path) -> None:
+    """Move the old artifact from ``folder`` to ``out``, unless another process is about to put a new one there."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if lock(handle, fcntl.LOCK_EX, PATIENCE_S):
+            _rename_back(folder, out)
+    finally:
+        os.close(handle)
+
+
+def _rename_back(folder: Path, out: Path) -> None:
+    if folder.name.startswith(f".{out.name}-{ASIDE}") and (folder / "old").exists() and not out.exists():
+        os.rename(folder / "old", out)
+        sync(out.absolute().parent)
 
 
 def _remove(path: Path) -> None:

@@ -7,7 +7,6 @@ Nothing but ``backends/backend_catalog.py`` asks which kind a target is.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from autotune.artifact.directory import Artifact
@@ -71,8 +70,8 @@ class Backend(Protocol):
         """Builds, checks and times kernels for ``target`` on this machine; a context manager."""
         ...
 
-    def check_host(self, target: Target, where: Path) -> None:
-        """Whether this machine can run the artifact at ``where``, which was built for ``target``.
+    def check_host(self, artifact: Artifact) -> None:
+        """Check that this machine can run ``artifact``.
 
         Raises:
             ArtifactError: if it cannot, with what to do.

@@ -11,6 +11,7 @@ import numpy as np
 
 from autotune.artifact.directory import read_artifact
 from autotune.artifact.plain_data import encode
+from autotune.artifact.replacement import new_folder
 from schedules.errors import ArtifactError
 
 RUNNER = "plain_model.py"
@@ -25,20 +26,15 @@ def export(artifact_path: Path, out: Path) -> Path:
     artifact = read_artifact(artifact_path)
     if artifact.steps is not None and len(artifact.steps.lanes) > 1:
         raise ArtifactError(f"{artifact_path} runs on several lanes, which plain TVM cannot; build it with --lanes cpu")
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise ArtifactError(f"{out} exists and is not an empty folder; name another --out")
     program = {
         "inputs": encode(artifact.inputs),
         "outputs": encode(artifact.outputs),
         "threads": artifact.target.threads,
         "steps": encode(artifact.steps and replace(artifact.steps, weights=())),
     }
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        shutil.copy(artifact.library, out / "model.so")
-        np.savez(out / "weights.npz", *artifact.weights)
-        (out / "program.json").write_text(json.dumps(program))
-        shutil.copy(Path(__file__).with_name(RUNNER), out / RUNNER)
-    except OSError as error:
-        raise ArtifactError(f"cannot write {out} ({error.strerror}); free some space or name another --out") from error
+    with new_folder(out) as folder:
+        shutil.copy(artifact.library, folder / "model.so")
+        np.savez(folder / "weights.npz", *artifact.weights)
+        (folder / "program.json").write_text(json.dumps(program))
+        shutil.copy(Path(__file__).with_name(RUNNER), folder / RUNNER)
     return out

@@ -14,22 +14,25 @@ is generated as C tables; its functions are in ``c_library/library.cc.in``.
 
 from __future__ import annotations
 
+import ctypes
 import re
-import shutil
 import struct
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from ctypes.util import find_library
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import xxhash
 from numpy.typing import NDArray
 
 from autotune.artifact.composite import Composite, read_composite
 from autotune.artifact.directory import Artifact, read_artifact
 from autotune.artifact.manifest import KERNELS, SEGMENTS, WEIGHTS, kind_of, read_manifest
+from autotune.artifact.replacement import new_folder
 from autotune.artifact.weights_file import MAPPED_BYTES
 from autotune.backends.backend_catalog import backend_of
 from autotune.backends.cpu.linking import (
@@ -56,6 +59,9 @@ TEMPLATES = Path(__file__).with_name("c_library")
 HEADER_BYTES = 4096
 """Bytes before the weights in their file, a page: they begin at a page's boundary."""
 
+BLOCK_BYTES = 32
+"""Bytes that the hash of the file of weights takes at once; the file is padded to a multiple."""
+
 HOOK_SYMBOLS = "__TVMBackend*"
 """Pointers in kernels that the core fills: they stay visible, so that the linker joins those of all objects."""
 
@@ -65,18 +71,86 @@ CASES = 3
 SELFTEST_OPTIONS = ("-O2", "-std=gnu11", "-pthread", "-static-libgcc", "-Wl,--as-needed")
 
 
-def _supported(*features: str) -> str:
-    return " && ".join(f'__builtin_cpu_supports("{feature}")' for feature in features)
+REGISTERS = ("avx2", "avx512f")
+"""Features with registers of their own, which the system has to support too: GCC's test looks at both."""
 
-
-AVX512 = "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"
-ISA_NEEDS = {
-    "generic": "true",
-    "avx2": _supported("avx2", "fma"),
-    "avx512": _supported(*AVX512),
-    "amx": _supported(*AVX512, "amx-tile", "amx-bf16", "amx-int8"),
+CPUID_BITS = {
+    "1, 0, 2": {"fma": 12, "movbe": 22, "f16c": 29},
+    "7, 0, 1": {"bmi1": 3, "bmi2": 8, "avx512dq": 17, "avx512ifma": 21, "avx512cd": 28, "avx512bw": 30, "avx512vl": 31},
+    "7, 0, 2": {
+        "avx512vbmi": 1,
+        "avx512_vbmi2": 6,
+        "gfni": 8,
+        "avx512_vnni": 11,
+        "avx512_bitalg": 12,
+        "avx512_vpopcntdq": 14,
+    },
+    "7, 0, 3": {"amx_bf16": 22, "avx512_fp16": 23, "amx_tile": 24, "amx_int8": 25},
+    "7, 1, 0": {"avx_vnni": 4, "avx512_bf16": 5, "amx_fp16": 21},
+    "0x80000001, 0, 2": {"abm": 5, "sse4a": 6, "xop": 11, "fma4": 16, "tbm": 21},
 }
-"""Instruction-set level of x86-64 → the condition, in C, under which this CPU has it."""
+"""Leaf and subleaf of ``cpuid``, and the number of the register → feature → its bit. Older GCCs cannot test all."""
+
+_HWCAP = ("asimdhp", "asimddp", "asimdrdm", "asimdfhm", "fcma", "sve", "atomics", "lrcpc")
+HARDWARE_BITS = {
+    "x86_64": {
+        **{flag: f'__builtin_cpu_supports("{flag}")' for flag in REGISTERS},
+        **{flag: f"cpuid_has({where}, {bit})" for where, bits in CPUID_BITS.items() for flag, bit in bits.items()},
+    },
+    "aarch64": {
+        **{flag: f"(getauxval(AT_HWCAP) & HWCAP_{flag.upper()})" for flag in _HWCAP},
+        **{flag: f"(getauxval(AT_HWCAP2) & HWCAP2_{flag.upper()})" for flag in ("i8mm", "bf16", "sve2")},
+    },
+    "riscv64": {"v": "(getauxval(AT_HWCAP) & (1 << ('v' - 'a')))"},
+}
+"""Architecture → feature → the test of it in C."""
+
+OWN = ("tune",)
+"""What the names of the core's functions and constants begin with."""
+
+FUNCTIONS = ("open", "close", "run", "cancel", "input", "output", "inputs", "outputs", "sets", "error", "options")
+"""What the names of the library's functions and types end with."""
+
+KEYWORDS = [
+    "auto",
+    "break",
+    "case",
+    "char",
+    "const",
+    "continue",
+    "default",
+    "do",
+    "double",
+    "else",
+    "enum",
+    "extern",
+    "float",
+    "for",
+    "goto",
+    "if",
+    "inline",
+    "int",
+    "long",
+    "register",
+    "restrict",
+    "return",
+    "short",
+    "signed",
+    "sizeof",
+    "static",
+    "struct",
+    "switch",
+    "typedef",
+    "union",
+    "unsigned",
+    "void",
+    "volatile",
+    "while",
+]
+"""Words of C."""
+
+MOST_NAME = 64
+"""Characters of a name: paths and symbols that it is part of stay short."""
 
 
 @dataclass(frozen=True)
@@ -127,17 +201,36 @@ def export_c(artifact: str | Path, out: str | Path, name: str | None = None) -> 
         UsageError: if ``name`` is no name in C.
     """
     artifact, out = Path(artifact), Path(out)
-    name = name or re.sub(r"\W", "_", artifact.resolve().name.removesuffix(".tuned"))
-    if not re.fullmatch(r"[A-Za-z]\w*", name):
-        raise UsageError(f"{name!r} cannot be the name of C functions; give one of letters and digits with --name")
+    name = name or _default_name(artifact)
+    if reason := _unusable(name):
+        raise UsageError(f"--name {name}: {reason}; give another of letters, digits and underscores")
     parts = _parts(artifact)
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise ArtifactError(f"{out} exists and is not an empty folder; name another --out")
-    try:
-        _write(_Export(artifact, parts, name), out)
-    except OSError as error:
-        raise ArtifactError(f"cannot write {out} ({error.strerror}); free some space or name another --out") from error
+    with new_folder(out) as folder:
+        _write(_Export(artifact, parts, name), folder)
     return out
+
+
+def _default_name(artifact: Path) -> str:
+    """The artifact's name as C has names, with a prefix where it could not be one."""
+    name = re.sub(r"\W", "_", artifact.resolve().name.removesuffix(".tuned"), flags=re.ASCII)
+    return f"model_{name}" if _unusable(name) else name
+
+
+def _unusable(name: str) -> str:
+    """Why ``name`` cannot be the name of a library and begin those of its functions; empty if it can."""
+    if not re.fullmatch(r"[A-Za-z]\w*", name, re.ASCII):
+        return "it cannot be the name of C functions"
+    if len(name) > MOST_NAME:
+        return f"it has more than {MOST_NAME} characters"
+    if name in KEYWORDS:
+        return "it is a word of the language C"
+    if name.lower() in OWN or name.lower().startswith(tuple(f"{own}_" for own in OWN)):
+        return "functions and constants of the library's core begin with it"
+    system = ctypes.CDLL(None)
+    taken = next((function for end in FUNCTIONS if hasattr(system, function := f"{name}_{end}")), None)
+    if taken is not None:
+        return f"the system has a function {taken}"
+    return f"the system has a library lib{name}" if find_library(name) else ""
 
 
 def _parts(path: Path) -> list[Part]:
@@ -222,32 +315,41 @@ def _write(export: _Export, out: Path) -> None:
     (out / "examples" / f"{name}.c").write_text(export.fill("example.c.in"))
     (out / "examples" / f"{name}.py").write_text(export.fill("example.py.in"))
     (out / "selftest/selftest.c").write_text(export.fill("selftest.c.in"))
-    _write_weights(export, out / "lib" / f"{name}.weights")
+    weights_hash = _write_weights(export, out / "lib" / f"{name}.weights")
     with tempfile.TemporaryDirectory(prefix="tune-export-") as folder:
-        _link(export, Path(folder), out)
+        _link(export, Path(folder), out, weights_hash)
     write_cases(out / "selftest" / f"{name}.cases", _recorded(export))
     link = [f"-L{out / 'lib'}", f"-l{name}", "-lm", "-Wl,-rpath,$ORIGIN/../lib", "-o", str(out / "selftest/selftest")]
     source = ["-x", "c", str(out / "selftest/selftest.c"), "-x", "none"]
     compile_with([*SELFTEST_OPTIONS, f"-I{out / 'include'}", *source, *link], export.architecture)
 
 
-def _write_weights(export: _Export, path: Path) -> None:
+def _write_weights(export: _Export, path: Path) -> str:
+    """Write the file of weights, of a size that is a multiple of ``BLOCK_BYTES``; its hash, as C has it."""
+    source, hashed = export.path / WEIGHTS, xxhash.xxh64()
     with path.open("wb") as stream:
-        stream.write(export.identity.encode().ljust(HEADER_BYTES, b"\0"))
-        source = export.path / WEIGHTS
+
+        def add(content: bytes) -> None:
+            stream.write(content)
+            hashed.update(content)
+
+        add(export.identity.encode().ljust(HEADER_BYTES, b"\0"))
         if source.is_file():
             with source.open("rb") as weights:
-                shutil.copyfileobj(weights, stream, 1 << 20)
+                while block := weights.read(1 << 20):
+                    add(block)
+        add(b"\0" * (-stream.tell() % BLOCK_BYTES))
+    return f"0x{hashed.hexdigest()}"
 
 
-def _link(export: _Export, folder: Path, out: Path) -> None:
+def _link(export: _Export, folder: Path, out: Path, weights_hash: str) -> None:
     """Compile and link the library."""
     name = export.name
     objects = [
         str(_renamed(library, f"k{number}_{threads}_", folder, export.architecture))
         for number, threads, library in _objects(export)
     ]
-    (folder / "model_data.h").write_text("\n".join(_tables(export)))
+    (folder / "model_data.h").write_text("\n".join(_tables(export, weights_hash)))
     (folder / "model_kernels.h").write_text("\n".join(_declarations(export)) + "\n")
     (folder / "library.cc").write_text(export.fill("library.cc.in"))
     script = folder / "symbols"
@@ -281,16 +383,25 @@ def _renamed(source: Path, prefix: str, folder: Path, architecture: str) -> Path
     return made
 
 
-def _tables(export: _Export) -> Iterator[str]:
+def _needs(artifact: Artifact) -> str:
+    """The macro that tests every feature of the CPU that kernels may use."""
+    bits = HARDWARE_BITS.get(artifact.target.architecture, {})
+    tests = {flag: bits[flag] for flag in artifact.cpu if flag in bits}
+    return "#define CPU_NEEDS(need) " + " ".join(f'need({test}, "{flag}")' for flag, test in tests.items())
+
+
+def _tables(export: _Export, weights_hash: str) -> Iterator[str]:
     """Lines of ``model_data.h``."""
     first = export.parts[0].artifact
     weights = export.path / WEIGHTS
     yield f'const char IDENTITY[] = "{export.identity}";'
-    yield f"const size_t WEIGHTS_BYTES = {weights.stat().st_size if weights.is_file() else 0};"
+    size = weights.stat().st_size if weights.is_file() else 0
+    yield f"const size_t WEIGHTS_BYTES = {size + -size % BLOCK_BYTES};"
+    yield f"const uint64_t WEIGHTS_HASH = {weights_hash};"
     yield f"const size_t MAPPED_BYTES = {MAPPED_BYTES};"
     yield f"const int64_t THREADS = {first.target.threads};"
-    yield f'const char ISA[] = "{first.target.isa}";'
-    yield f"#define ISA_NEEDS ({ISA_NEEDS.get(first.target.isa, 'true')})"
+    yield _needs(first)
+    yield f"#define NEEDS_TILES {int('amx_tile' in first.cpu)}"
     yield f"const size_t INPUTS = {len(first.inputs)}, OUTPUTS = {len(first.outputs)};"
     for number, part in enumerate(export.parts):
         sizes = [size for size in map(_bytes, part.artifact.inputs) if size]

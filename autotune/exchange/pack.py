@@ -28,6 +28,7 @@ from autotune.importer.guarded_import import load_checked
 from autotune.importer.onnx_model.shape_sets import shape_sets
 from autotune.versions import DISTRIBUTION, installed
 from schedules.errors import ArtifactError, UsageError
+from tuning_logs.durable import replacing
 from tuning_logs.exchange import export_log
 from tuning_logs.sql_store import TuningLog
 
@@ -91,7 +92,11 @@ def pack(
     device = "this machine's GPU, with a CUDA driver" if target == "cuda" else "this machine's CPU"
     script = RUN.format(model=model.name, options=shlex.join(words), target=target, device=device)
     try:
-        with tempfile.TemporaryDirectory(prefix="tune-pack-") as name, tarfile.open(out, "w:gz") as archive:
+        with (
+            tempfile.TemporaryDirectory(prefix="tune-pack-") as name,
+            replacing(out) as stream,
+            tarfile.open(fileobj=stream, mode="w:gz") as archive,
+        ):
             records = Path(name) / "records.jsonl"
             count = export_log(log, records)
             archive.add(records, "job/records.jsonl")

@@ -8,6 +8,7 @@ loses AMX).
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
 from collections.abc import Callable, Iterable, Mapping
@@ -16,11 +17,14 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from schedules.errors import UsageError
-from schedules.processors import ARCHITECTURES, best_levels, best_processor, levels_of
+from schedules.processors import ARCHITECTURES, CODE_FEATURES, best_levels, best_processor, levels_of, processor
 from schedules.target import Target
 
 CPUS = "/sys/devices/system/cpu"
 NODES = "/sys/devices/system/node"
+
+ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, XTILEDATA = 158, 0x1023, 18
+"""Of Linux on x86-64: the system call, its request for a part of the registers, and AMX's tiles."""
 
 MOST_CACHES = 8
 """Caches of one CPU that are looked for; the kernel lists 3 to 5."""
@@ -149,11 +153,12 @@ def host_target(threads: int | None = None, isa: str | None = None, host: Host |
         isa = host.isas[0]
     if isa not in host.isas:
         raise UsageError(f"instruction set {isa!r} cannot run here; this CPU has {', '.join(host.isas)}")
-    defaults = Target(kind="llvm", isa=isa)
+    defaults, mcpu = Target(kind="llvm", isa=isa), mcpu_of(host, isa)
     return Target(
         kind="llvm",
         isa=isa,
-        mcpu=mcpu_of(host, isa),
+        mcpu=mcpu,
+        features=hidden_features(host, mcpu),
         threads=threads,
         l1_bytes=host.l1_bytes or defaults.l1_bytes,
         l2_bytes=host.l2_bytes or defaults.l2_bytes,
@@ -163,7 +168,25 @@ def host_target(threads: int | None = None, isa: str | None = None, host: Host |
 
 def runs_here(target: Target) -> bool:
     """Whether this machine's CPU runs code for ``target``."""
-    return target.isa in levels_of(read_host().isas[0])
+    host, known = read_host(), processor(target.mcpu)
+    needed = frozenset() if known is None else known.code_flags
+    unused = {CODE_FEATURES[name[1:]] for name in target.features if name.startswith("-") and name[1:] in CODE_FEATURES}
+    return target.isa in levels_of(host.isas[0]) and needed - unused <= host.flags
+
+
+def missing_features(flags: Iterable[str], host: Host | None = None) -> list[str]:
+    """Those of ``flags`` that this CPU lacks; of AMX also whether the system permits it to this process."""
+    host = host or read_host()
+    flags = set(flags)
+    missing = sorted(flags - host.flags)
+    if not missing and "amx_tile" in flags and not _may_use_tiles():
+        missing = ["AMX tiles, which the system does not permit"]
+    return missing
+
+
+def _may_use_tiles() -> bool:
+    """Whether Linux permits this process AMX tiles; once asked, it permits them to all threads."""
+    return int(ctypes.CDLL(None).syscall(ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, XTILEDATA)) == 0
 
 
 def is_foreign(architecture: str) -> bool:
@@ -208,6 +231,13 @@ def mcpu_of(host: Host, isa: str) -> str:
     """LLVM's name of the best microarchitecture of level ``isa`` whose every feature ``host`` has; may be empty."""
     found = best_processor(isa, host.flags, host.vendor)
     return "" if found is None else found.name
+
+
+def hidden_features(host: Host, mcpu: str) -> tuple[str, ...]:
+    """Flags for LLVM against instructions that it takes for granted on ``mcpu``, and ``host`` does not report."""
+    known = processor(mcpu)
+    hidden = frozenset() if known is None else known.code_flags - host.flags
+    return tuple(sorted(f"-{name}" for name, flag in CODE_FEATURES.items() if flag in hidden))
 
 
 def describe(target: Target, host: Host | None = None) -> list[str]:

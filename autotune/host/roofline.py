@@ -16,7 +16,6 @@ import hashlib
 import json
 import logging
 import math
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -52,6 +51,7 @@ from schedules.templates.instructions.dots import (
     pair_form,
     use_dot,
 )
+from tuning_logs.durable import write_file
 
 MEMORY_BYTES = 64 * 2**20
 """Bytes of a large layer's weights. Heuristic: where L3 holds them this measures L3's speed, as it is for the layer;
@@ -194,10 +194,7 @@ def _load(path: Path) -> tuple[Roofline | None, int]:
 def _save(path: Path, peak: Roofline, times: int) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".peak-", dir=path.parent) as own:  # another process may write too
-            scratch = Path(own) / path.name
-            scratch.write_text(json.dumps({**asdict(peak), "times": times}))
-            scratch.replace(path)
+        write_file(path, json.dumps({**asdict(peak), "times": times}).encode())
     except OSError as error:
         logger.warning("%s cannot be written (%s); the roofline will be measured again next time", path, error)
 

@@ -3,7 +3,8 @@
 One file per entry, named by its key. A key is the hash of everything that changes the code: the lowered program or
 what it is lowered from, the target, the names in the code, this program's templates and TVM. So an entry is never
 stale; it can only be unknown. A file is written elsewhere and renamed, so that no process sees half an entry, and it
-begins with the hash of what follows, so that a damaged one is noticed, removed and compiled again.
+begins with the hash of what follows, so that a damaged one is noticed, removed and compiled again. Entries become
+native code of this process: those that another user owns or can write are not read.
 """
 
 from __future__ import annotations
@@ -12,13 +13,15 @@ import hashlib
 import json
 import logging
 import os
-import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import platformdirs
+
+from autotune.host.shared_files import private_folder, read_private
+from tuning_logs.durable import write_file
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +81,7 @@ class CodeCache:
         """The entry of ``key``, or None; it now is the most recently used."""
         path = self._path(key)
         try:
-            data = path.read_bytes()
+            data = read_private(path)
             digest, content = data[:DIGEST_BYTES], data[DIGEST_BYTES:]
             if hashlib.sha256(content).digest() != digest:
                 logger.warning("%s is damaged; it is removed and compiled again", path)
@@ -97,11 +100,10 @@ class CodeCache:
         content = len(trace).to_bytes(8, "little") + trace + code.objects
         path = self._path(key)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(prefix=".code-", dir=path.parent) as own:  # others may write it too
-                scratch = Path(own) / key
-                scratch.write_bytes(hashlib.sha256(content).digest() + content)
-                scratch.replace(path)
+            private_folder(self.folder)
+            private_folder(path.parent)
+            # Torn entries are noticed, and a synchronisation takes as long as a compilation.
+            write_file(path, hashlib.sha256(content).digest() + content, durable=False, mode=0o600)
         except OSError as error:
             logger.debug("%s cannot be kept: %s", path, error)
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from autotune.replay.tables import Table
 from autotune.report.svg import Canvas, Scale, number
+from tuning_logs.durable import write_file
 
 WIDTH, LEFT, RIGHT = 900, 260, 880
 """Pixels: of a plot, and the edges of its scale."""
@@ -34,7 +35,7 @@ def write_page(path: Path, tables: Sequence[Table]) -> None:
         parts += [_html_table(table), _spread_plot(table)]
         first: dict[str, Any] = next(iter(table.data.values()), {})
         parts += [_curve_plot(table, model) for model in first.get("curves", {})]
-    path.write_text("\n".join(parts) + "\n", encoding="utf-8")
+    write_file(path, ("\n".join(parts) + "\n").encode())
 
 
 def _html_table(table: Table) -> str:

@@ -30,6 +30,7 @@ from autotune.report.plots import (
 )
 from autotune.tuning.run_history import Run
 from schedules.errors import ArtifactError
+from tuning_logs.durable import write_file
 
 TEMPLATE = "report.html.j2"
 
@@ -73,7 +74,7 @@ def write_report(artifact: Path, out: Path, bench: Mapping[str, Any] | None = No
     """
     page = render(read_facts(artifact, bench))
     try:
-        out.write_text(page, encoding="utf-8")
+        write_file(out, page.encode())
     except OSError as error:
         raise ArtifactError(f"cannot write {out} ({error.strerror}); name another --out") from error
     return out

@@ -220,7 +220,7 @@ class GenerationExecutor(ArtifactExecutor):
         key = id(bucket)
         if key not in self._opened:
             backend = backend_of(bucket.artifact.target)
-            backend.check_host(bucket.artifact.target, bucket.artifact.path)
+            backend.check_host(bucket.artifact)
             self._opened[key] = backend.executor(bucket.artifact, self.threads, self._cpus)
         return self._opened[key]
 

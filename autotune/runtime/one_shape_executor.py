@@ -28,7 +28,7 @@ class OneShapeExecutor(ArtifactExecutor):
 
     def __init__(self, artifact: Artifact, threads: int | None, cpus: Sequence[int] = ()) -> None:
         backend = backend_of(artifact.target)
-        backend.check_host(artifact.target, artifact.path)
+        backend.check_host(artifact)
         self.inputs, self.outputs, self.provenance = artifact.inputs, artifact.outputs, artifact.provenance
         self.threads = threads or artifact.target.threads
         self._kernels = backend.executor(artifact, self.threads, cpus)

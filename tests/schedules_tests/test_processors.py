@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tvm.target import codegen
 
@@ -9,6 +11,7 @@ from schedules.errors import UsageError
 from schedules.processors import (
     AMX,
     AVX2,
+    CODE_FEATURES,
     INSTRUCTION_SETS,
     PROCESSORS,
     Processor,
@@ -18,6 +21,7 @@ from schedules.processors import (
     processor,
 )
 from schedules.target import Target
+from schedules.templates.instructions.llvm_target import code_flags
 
 
 @pytest.mark.parametrize("entry", PROCESSORS, ids=lambda entry: entry.name)
@@ -54,3 +58,19 @@ def test_levels_are_those_of_the_architecture() -> None:
 def test_a_processor_that_is_not_in_the_table_is_refused_with_those_that_are() -> None:
     with pytest.raises(UsageError, match="'z80' is not known; it must be one of graniterapids"):
         Target.cpu("z80", 1)
+
+
+@pytest.mark.parametrize("entry", PROCESSORS, ids=lambda entry: entry.name)
+def test_every_instruction_that_llvm_may_choose_is_in_the_table(entry: Processor) -> None:
+    assert set(code_flags(Target.cpu(entry.name, 1))) <= entry.code_flags
+
+
+@pytest.mark.parametrize(
+    "entry", [each for each in PROCESSORS if each.isa in ("amx", "avx512", "avx2")], ids=lambda e: e.name
+)
+def test_llvm_does_without_an_instruction_that_a_virtual_machine_hides(entry: Processor) -> None:
+    whole = set(code_flags(Target.cpu(entry.name, 1)))
+    for name, flag in CODE_FEATURES.items():
+        if flag in whole - INSTRUCTION_SETS[entry.isa].flags:
+            without = replace(Target.cpu(entry.name, 1), features=(f"-{name}",))
+            assert flag not in code_flags(without)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autotune.artifact.directory import Artifact, read_artifact
@@ -18,11 +17,12 @@ from autotune.backends.cpu.native_library import NativeLibrary
 from autotune.backends.device_interface import Device, Room
 from autotune.backends.executor import KernelExecutor
 from autotune.graph.lanes import Lane, parse_lanes
-from autotune.host.machine import read_host, runs_here, thread_cpus
+from autotune.host.machine import missing_features, read_host, runs_here, thread_cpus
 from autotune.options import LATENCY, Options
 from autotune.versions import check_versions
 from schedules.config import Config
 from schedules.errors import ArtifactError, UsageError
+from schedules.processors import levels_of
 from schedules.target import Target
 
 if TYPE_CHECKING:  # running an artifact needs neither importer nor measurer, and both take long to load
@@ -75,12 +75,19 @@ class CpuBackend:
 
         return LocalMeasurer(target, evaluator=evaluator, seed=seed)
 
-    def check_host(self, target: Target, where: Path) -> None:
-        """As ``Backend.check_host``: this CPU needs the instruction set that the kernels use."""
-        if not runs_here(target):
-            here = read_host().isas[0]
+    def check_host(self, artifact: Artifact) -> None:
+        """As ``Backend.check_host``: this CPU needs every feature that the kernels may use."""
+        host, target = read_host(), artifact.target
+        if target.isa not in levels_of(host.isas[0]):
             raise ArtifactError(
-                f"{where} was built for {target.isa} and this machine has {here}; tune it on this machine"
+                f"{artifact.path} was built for {target.isa} and this machine has {host.isas[0]}; tune it on this "
+                "machine"
+            )
+        missing = missing_features(artifact.cpu, host)
+        if missing:
+            raise ArtifactError(
+                f"{artifact.path} was built for {target.mcpu or target.isa}, and this machine lacks "
+                f"{', '.join(missing)}; tune it on this machine"
             )
 
     def roofline(self, target: Target) -> Roofline:

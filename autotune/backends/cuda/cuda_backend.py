@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import tvm
 
@@ -87,7 +86,7 @@ class CudaBackend:
         limits = MeasureLimits(compile_s=COMPILE_TIMEOUT_S)
         return LocalMeasurer(target, evaluator=evaluator, seed=seed, limits=limits, remote=remote)
 
-    def check_host(self, target: Target, where: Path) -> None:
+    def check_host(self, artifact: Artifact) -> None:
         """Nothing is refused: an artifact may be inspected without its device, and ``executor`` looks for that."""
 
     def roofline(self, target: Target) -> Roofline:

@@ -7,7 +7,7 @@ from functools import cache
 import tvm
 from tvm.target.codegen import llvm_get_cpu_features, llvm_get_system_triple
 
-from schedules.processors import INSTRUCTION_SETS
+from schedules.processors import CODE_FEATURES, INSTRUCTION_SETS
 from schedules.target import Target
 
 LLVM_LEVEL = 2
@@ -35,6 +35,13 @@ def llvm_target(target: Target) -> tvm.target.Target:
 def features_of(target: Target) -> frozenset[str]:
     """What the target's processor has by LLVM's tables and names, such as ``avx512vnni``; few where it has no name."""
     return cpu_features(llvm_target(target))
+
+
+def code_flags(target: Target) -> tuple[str, ...]:
+    """Features of a CPU that code for ``target`` may use, sorted, by the Linux kernel's names; none on CUDA."""
+    if not target.isa:
+        return ()
+    return tuple(sorted({CODE_FEATURES[name] for name in features_of(target) if name in CODE_FEATURES}))
 
 
 def cpu_features(target: tvm.target.Target) -> frozenset[str]:

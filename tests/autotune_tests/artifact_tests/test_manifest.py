@@ -1,11 +1,15 @@
 """Manifests: sealed, of one format and kind, and whatever is wrong with one is said in one line."""
 
+import fcntl
 import json
+import multiprocessing
+import os
 import shutil
 
 import numpy as np
 import pytest
 
+from autotune.artifact import replacement
 from autotune.artifact.directory import read_artifact
 from autotune.artifact.manifest import (
     FORMAT,
@@ -49,9 +53,10 @@ def folder_with(path, kind=KERNELS, **fields):
         {"format": 1, "sha256": {}, "identity": "", "inputs": [], "outputs": [], "weights": [], "provenance": {}},
         {"format": 2, "sha256": {"weights.bin": ""}, "interface": {}, "parts": [], "weights": [], "provenance": {}},
         {"format": 3, "inputs": [], "outputs": [], "links": [], "provenance": {}},
+        {"format": 5, "kind": "kernels", "sha256": {}, "inputs": [], "outputs": [], "provenance": {}},
     ],
 )
-def test_what_version_0_1_0_wrote_is_refused_with_the_command_that_renews_it(tmp_path, manifest):
+def test_what_an_earlier_version_wrote_is_refused_with_the_command_that_renews_it(tmp_path, manifest):
     (tmp_path / MANIFEST).write_text(sealed(manifest))
     told = refusal(tmp_path, (KERNELS, SHAPES, SEGMENTS))
     assert f"has format {manifest['format']} and this program reads {FORMAT}" in told
@@ -168,10 +173,49 @@ def test_provenance_is_added_to(tiny):
 
 
 def test_what_cannot_be_written_is_one_line(tiny, tmp_path):
-    (tiny.artifact / "bench.json.new").mkdir()
+    (tiny.artifact / "bench.json" / "more").mkdir(parents=True)
     with pytest.raises(ArtifactError, match="cannot write into"):
         attach(tiny.artifact, "bench.json", b"{}")
-    shutil.rmtree(tiny.artifact / "bench.json.new")
+    shutil.rmtree(tiny.artifact / "bench.json")
+    assert not list(tiny.artifact.glob(".*"))  # nothing unfinished is left
+
+
+def test_a_planted_link_is_replaced_and_not_followed(tiny, tmp_path):
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    for name in ("bench.json", "bench.json.new", "manifest.json.new"):
+        (tiny.artifact / name).symlink_to(victim)
+    attach(tiny.artifact, "bench.json", b"{}")
+    assert victim.read_text() == "precious"
+    assert attachment(tiny.artifact, "bench.json") == b"{}"
+    assert not (tiny.artifact / "bench.json").is_symlink()
+
+
+def attach_many(artifact, name):
+    for count in range(20):
+        attach(artifact, f"{name}-{count}", b"x")
+
+
+def test_attachments_of_several_processes_are_all_kept(tiny):
+    processes = [
+        multiprocessing.get_context("fork").Process(target=attach_many, args=(tiny.artifact, n)) for n in "abc"
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0, 0, 0]
+    assert len(read_manifest(tiny.artifact)["attached"]) == 60
+
+
+def test_an_artifact_that_another_process_keeps_locked_is_changed_after_a_while(tiny, monkeypatch, caplog):
+    monkeypatch.setattr(replacement, "PATIENCE_S", 0.05)
+    handle = os.open(tiny.artifact, os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    attach(tiny.artifact, "bench.json", b"{}")
+    os.close(handle)
+    assert attachment(tiny.artifact, "bench.json") == b"{}"
+    assert "another process has locked it for 0.05 s" in caplog.text
 
 
 @pytest.mark.parametrize("size", [0, 7, 4096, 4096 * 3 + 5])
@@ -185,3 +229,40 @@ def test_the_digest_of_a_file_shows_every_changed_byte_and_every_lost_one(tmp_pa
         assert digest_of(tmp_path / name) != whole
     (tmp_path / name).write_bytes(content + b"\0")
     assert digest_of(tmp_path / name) != whole
+
+
+@pytest.mark.parametrize("unit", [1, 8, 512, 4096])
+def test_the_digest_of_weights_shows_what_changed_places(tmp_path, unit):
+    content = np.random.default_rng(0).bytes(5 * 4096)
+    path = tmp_path / "weights.bin"
+
+    def digest(data):
+        path.write_bytes(data)
+        return digest_of(path)
+
+    rng, whole = np.random.default_rng(unit), digest(content)
+    pieces = [content[at : at + unit] for at in range(0, len(content), unit)]
+    for _ in range(50):
+        one, other = rng.choice(len(pieces), 2, replace=False)
+        swapped = list(pieces)
+        swapped[one], swapped[other] = pieces[other], pieces[one]
+        assert (digest(b"".join(swapped)) != whole) == (pieces[one] != pieces[other])
+    assert digest(content[:-unit]) != whole
+    assert digest(content[:-unit] + bytes(unit)) != whole
+    assert digest(content + content[-unit:]) != whole
+
+
+@pytest.mark.parametrize("change", ["words", "sectors", "bit", "truncated", "appended"])
+def test_an_artifact_whose_weights_changed_is_refused(tiny, change):
+    path = tiny.artifact / "weights.bin"
+    data = path.read_bytes()
+    changed = {
+        "words": data[8:16] + data[:8] + data[16:],
+        "sectors": data[512:1024] + data[:512] + data[1024:],
+        "bit": data[:100] + bytes([data[100] ^ 64]) + data[101:],
+        "truncated": data[:-4],
+        "appended": data + bytes(4096),
+    }[change]
+    path.write_bytes(changed)
+    with pytest.raises(ArtifactError, match=r"weights\.bin was changed after it was built"):
+        read_artifact(tiny.artifact)

@@ -7,21 +7,26 @@ import os
 import shutil
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from autotune.artifact.directory import read_artifact
+from autotune.artifact.directory import Artifact, read_artifact
 from autotune.artifact.manifest import MANIFEST, sealed
 from autotune.backends.cpu.linking import CORE_OPTIONS, SHARED
 from autotune.cli.main import main
 from autotune.exchange import export_c as module
 from autotune.exchange.export_c import export_c, write_cases
+from autotune.host.compilers import cross_prefix
 from autotune.host.machine import read_host
 from autotune.runtime.session import InferenceSession
 from autotune.validation.verify import random_inputs
 from schedules.errors import ArtifactError, UsageError
+from schedules.processors import PROCESSORS
+from schedules.target import Target
+from schedules.templates.instructions.llvm_target import code_flags
 from tests.autotune_tests.composites import three_segments, two_batches
 from tests.autotune_tests.tiny import build_untuned
 from tests.models import save
@@ -85,6 +90,116 @@ def test_another_library_s_weights_are_refused(exported, tmp_path):
     (moved / "lib/tiny.weights").unlink()
     with pytest.raises(RuntimeError, match="the file of weights cannot be read"):
         binding(moved, "tiny").Model()
+
+
+def changed(weights):
+    """Contents of a file of weights that are not what was exported, by what happened to them."""
+    middle = 4096 + (len(weights) - 4096) // 2 // 8 * 8
+    page = weights[4096:8192]
+    return {
+        "a bit": weights[:middle] + bytes([weights[middle] ^ 1]) + weights[middle + 1 :],
+        "words swapped": weights[:4096] + page[8:16] + page[:8] + weights[4096 + 16 :],
+        "sectors swapped": weights[:4096] + page[512:1024] + page[:512] + weights[4096 + 1024 :],
+        "truncated": weights[:-32],
+        "appended": weights + bytes(32),
+        "zeros at the end": weights[:-512] + bytes(512),
+    }
+
+
+@pytest.mark.parametrize("memory", [1, 2], ids=["copied", "mapped"])
+def test_weights_that_were_changed_behind_their_header_are_refused(exported, tmp_path, memory):
+    library, path = ctypes.CDLL(str(exported / "lib/libtiny.so")), tmp_path / "tiny.weights"
+    whole = (exported / "lib/tiny.weights").read_bytes()
+
+    def opened(content):
+        path.write_bytes(content)
+        text, model = ctypes.create_string_buffer(1024), ctypes.c_void_p()
+        status = library.tiny_open(options(path, memory), ctypes.byref(model), text)
+        library.tiny_close(model)
+        return status, text.value.decode()
+
+    assert opened(whole) == (0, "")
+    for how, content in changed(whole).items():
+        assert content != whole, how
+        assert opened(content) == (opened(b"")[0], f"not the weights of this library: {path}"), how
+
+
+def options(weights, memory):
+    """``tiny_options``."""
+
+    class Options(ctypes.Structure):
+        _fields_ = (("weights", ctypes.c_char_p), ("weights_memory", ctypes.c_int))
+
+    return ctypes.byref(Options(str(weights).encode(), memory))
+
+
+def test_a_mapped_file_that_is_truncated_afterwards_is_an_error_and_no_signal(exported, tmp_path):
+    library, path = ctypes.CDLL(str(exported / "lib/libtiny.so")), tmp_path / "tiny.weights"
+    shutil.copyfile(exported / "lib/tiny.weights", path)
+    model, stream, text = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.create_string_buffer(1024)
+    assert library.tiny_open(options(path, 2), ctypes.byref(model), text) == 0
+    assert library.tiny_open_stream(model, None, ctypes.byref(stream), text) == 0
+    data, scores, features = (np.zeros(size, np.float32) for size in (16 * 64, 10, 32 * 64))
+
+    def run():
+        class Buffer(ctypes.Structure):
+            _fields_ = (("data", ctypes.c_void_p), ("bytes", ctypes.c_size_t))
+
+        inputs = Buffer(data.ctypes.data, data.nbytes)
+        outputs = (Buffer * 2)(*(Buffer(each.ctypes.data, each.nbytes) for each in (scores, features)))
+        return library.tiny_run(stream, ctypes.c_size_t(0), ctypes.byref(inputs), outputs, text)
+
+    first = run()
+    assert first == 0, text.value
+    os.truncate(path, 4096)
+    assert run() != 0
+    assert text.value == b"the file of weights was truncated while it was mapped"
+    library.tiny_close_stream(stream)
+    library.tiny_close(model)
+
+
+@pytest.mark.parametrize("feature", ["xop", "amx_fp16", "avx512_fp16", "sse4a"])
+def test_a_feature_that_the_cpu_lacks_is_named_when_a_model_is_opened(tiny_built, tmp_path, monkeypatch, feature):
+    if feature in read_host().flags:
+        pytest.skip(f"this CPU has {feature}")
+    read = module.read_artifact
+    monkeypatch.setattr(module, "read_artifact", lambda path: replace(read(path), cpu=(*read(path).cpu, feature)))
+    monkeypatch.setattr(module, "compile_with", without_selftest(module.compile_with))
+    out = export_c(tiny_built.artifact, tmp_path / "out", "tiny")
+    with pytest.raises(RuntimeError, match=f"this CPU lacks what the library needs: {feature}"):
+        binding(out, "tiny").Model()
+
+
+def without_selftest(compile_with):
+    return lambda arguments, architecture: None if "-x" in arguments else compile_with(arguments, architecture)
+
+
+PROGRAM = """#include <sys/auxv.h>
+#include <stdio.h>
+{cpuid}
+{needs}
+#define NEED(test, name) if (test) puts(name);
+int main() {{ CPU_NEEDS(NEED) return 0; }}
+"""
+
+
+@pytest.mark.parametrize("name", [entry.name for entry in PROCESSORS])
+def test_compilers_know_every_feature_that_is_asked_for(name, tmp_path):
+    target = Target.cpu(name, 1)
+    prefix = cross_prefix(target.architecture)
+    if shutil.which(f"{prefix}g++") is None:
+        pytest.skip(f"there is no {prefix}g++")
+    artifact = Artifact(tmp_path, target, (), (), (), None, "", {}, cpu=code_flags(target))
+    needs = module._needs(artifact)
+    if target.architecture == "x86_64":
+        assert all(f'"{flag}")' in needs for flag in artifact.cpu)
+    template = (module.TEMPLATES / "library.cc.in").read_text()
+    cpuid = template[template.index("bool cpuid_has") : template.index("#endif\n\n// The first")]
+    cpuid = "" if prefix else f"#include <cpuid.h>\n{cpuid}"
+    (tmp_path / "x.cc").write_text(PROGRAM.format(needs=needs, cpuid=cpuid))
+    output_of([f"{prefix}g++", "-Wall", "-Wno-unused-function", "-Werror", tmp_path / "x.cc", "-o", tmp_path / "x"])
+    if not prefix:  # what the library finds of this CPU is what the kernel says of it
+        assert set(output_of([tmp_path / "x"]).split()) == set(artifact.cpu) & read_host().flags
 
 
 def test_the_self_test_notices_a_wrong_output(tiny_built, exported, tmp_path):
@@ -185,10 +300,42 @@ def test_sanitizers_find_nothing(tiny_built, tmp_path, monkeypatch):
     assert "all as recorded" in output_of([out / "selftest/selftest"], env=BARE)
 
 
-@pytest.mark.parametrize("name", ["2fast", "a-b"])
-def test_a_name_that_c_does_not_take_is_refused(tiny_built, tmp_path, name):
-    with pytest.raises(UsageError, match="cannot be the name of C functions"):
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        *((name, "cannot be the name of C functions") for name in ("2fast", "a-b", "_a", "é", "a b", "a;b")),
+        *((name, "the library's core begin with it") for name in ("tune", "TUNE", "tune_core", "Tune_x")),
+        *((name, "a word of the language C") for name in ("int", "while")),
+        *((name, "the system has a function") for name in ("sem", "mq", "pthread")),
+        *((name, "the system has a library") for name in ("c", "m")),
+        ("a" * 65, "more than 64 characters"),
+    ],
+)
+def test_a_name_that_c_does_not_take_is_refused(tiny_built, tmp_path, name, reason):
+    with pytest.raises(UsageError, match=reason) as caught:
         export_c(tiny_built.artifact, tmp_path / "out", name)
+    assert str(caught.value).startswith(f"--name {name}: ")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("folder", "name"), [("tune.tuned", "model_tune"), ("3d-net.tuned", "model_3d_net"), ("int", "model_int")]
+)
+def test_an_artifact_s_name_that_c_does_not_take_gets_a_prefix(tiny_built, tmp_path, folder, name):
+    artifact = shutil.copytree(tiny_built.artifact, tmp_path / folder)
+    out = export_c(artifact, tmp_path / "out")
+    assert (out / f"lib/lib{name}.so").is_file()
+    output_of([out / "selftest/selftest"], env=BARE)
+
+
+def test_a_failed_export_leaves_nothing(tiny_built, tmp_path, monkeypatch):
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(module, "write_cases", fail)
+    with pytest.raises(ArtifactError, match="No space left on device"):
+        export_c(tiny_built.artifact, tmp_path / "out", "tiny")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_c_cannot_run_is_refused_in_one_line(tiny_built, measurer, tmp_path):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -71,7 +70,7 @@ def replacing(path: Path, durable: bool = True, mode: int = 0o666) -> Iterator[B
             with path.open("wb") as stream:
                 yield stream
             return
-    fresh = path.with_name(f".{path.name[:64]}.{secrets.token_hex(8)}{UNFINISHED}")
+    fresh = path.with_name(f".{path.name[:64]}.{os.urandom(8).hex()}{UNFINISHED}")
     try:
         with os.fdopen(os.open(fresh, _NEW, mode), "wb") as stream:
             yield stream

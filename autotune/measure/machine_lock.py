@@ -9,6 +9,7 @@ their latency. So a timing begins only after the CPUs have become idle.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import logging
 import os
@@ -17,8 +18,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-LOCK_FILE = Path("/tmp/tune-turn.lock")  # noqa: S108 - the same for all users of a machine; nothing is written
-"""Locked by every worker of a fleet on a machine, and by ``device.cc`` on a device."""
+from autotune.host.machine import read_file
+from autotune.host.shared_files import lock
+
+PATIENCE_S = 300.0
+"""Seconds for which a worker waits for its turn. A batch of builds, or of timings, of another process takes less."""
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +65,14 @@ def busy_share(before: str, after: str) -> float:
     return 1.0 - idle / sum(spent) if sum(spent) > 0 else 0.0
 
 
+def lock_file() -> Path:
+    """The file that all workers of this user lock on this machine; ``device.cc`` locks it on a device.
+
+    It belongs to one user, since a file that others can open can be locked by them for ever.
+    """
+    return Path(f"/tmp/tune-turn-{os.geteuid()}.lock")  # noqa: S108 - ``_open`` checks its owner; nothing is written
+
+
 class MachineLock:
     """Lets several processes of one machine build together and time alone.
 
@@ -85,7 +97,7 @@ class MachineLock:
             yield
             return
         with self._locked(fcntl.LOCK_EX):
-            await_idle(lambda: STAT.read_text())
+            await_idle(lambda: read_file(str(STAT)) or "")
             self._alone = True
             try:
                 yield
@@ -96,8 +108,12 @@ class MachineLock:
     def _locked(self, kind: int) -> Iterator[None]:
         handle = self._open()
         try:
-            if handle is not None:
-                fcntl.flock(handle, kind)
+            if handle is not None and not lock(handle, kind, PATIENCE_S):
+                log.warning(
+                    "%s: another process has kept it locked for %g s; timings may disturb each other",
+                    self._path,
+                    PATIENCE_S,
+                )
             yield
         finally:
             if handle is not None:
@@ -106,12 +122,13 @@ class MachineLock:
     def _open(self) -> int | None:
         if self._path is None:
             return None
-        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
         try:
-            try:
-                return os.open(self._path, flags)  # not with O_CREAT: a sticky folder refuses that on others' files
-            except FileNotFoundError:
-                return os.open(self._path, flags | os.O_CREAT, 0o644)
+            flags = os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+            handle = os.open(self._path, flags, 0o600)
+            if os.fstat(handle).st_uid == os.geteuid():
+                return handle
+            os.close(handle)
+            raise PermissionError(errno.EPERM, "it belongs to another user")
         except OSError as error:
             log.warning("%s cannot be locked (%s): timings may disturb each other", self._path, error)
             return None

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <tvm/ffi/c_api.h>
 #include <unistd.h>
@@ -122,11 +123,17 @@ EXPORT(tune_limit) {
   return answer_int(result, 0);
 }
 
-/* (path as bytes, 1 to take or 0 to give back) -> 1 if it is this process's turn to run alone on the machine. */
+/* (beginning of a path as bytes, 1 to take or 0 to give back) -> 1 if it is this process's turn to run alone. Only
+   processes of one user take turns: another user's file could be locked for ever. */
 EXPORT(tune_lock) {
-  const int flags = O_RDONLY | O_CLOEXEC | O_NOFOLLOW; /* O_CREAT on another user's file in /tmp is refused */
-  if (turn < 0) turn = open(data(tensor(&args[0])), flags);
-  if (turn < 0) turn = open(data(tensor(&args[0])), flags | O_CREAT, 0644);
+  char path[256];
+  struct stat status;
+  snprintf(path, sizeof(path), "%s-%u.lock", data(tensor(&args[0])), (unsigned)geteuid());
+  if (turn < 0) turn = open(path, O_RDONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+  if (turn >= 0 && (fstat(turn, &status) != 0 || status.st_uid != geteuid())) {
+    close(turn);
+    turn = -1;
+  }
   if (turn < 0) return answer_int(result, 1); /* nobody can take turns where there is no place for the file */
   return answer_int(result, flock(turn, args[1].v_int64 ? LOCK_EX | LOCK_NB : LOCK_UN) == 0);
 }

@@ -12,7 +12,7 @@ from autotune.host.machine import host_target
 from autotune.host.roofline import Roofline, measure_roofline
 from autotune.measure.evaluator import Evaluator
 from autotune.measure.local_measurer import LOWERING, LocalMeasurer, MeasureLimits
-from autotune.measure.machine_lock import LOCK_FILE, MachineLock
+from autotune.measure.machine_lock import MachineLock, lock_file
 from autotune.measure.remote.measuring_worker import MeasuringWorker
 from autotune.versions import DISTRIBUTION, installed
 from schedules.target import Target
@@ -58,7 +58,7 @@ class RayWorker:
 
     def open(self, target: Target, options: MeasurerOptions) -> None:
         """Start measuring for ``target``."""
-        lock = MachineLock(LOCK_FILE)
+        lock = MachineLock(lock_file())
 
         def roofline() -> Roofline:
             with lock.alone():

@@ -40,7 +40,7 @@ FREE_S = 45.0
 SLACK_S = 120.0
 """On top of a job's limit, which the device itself keeps: waiting for the device and its turn, and sending inputs."""
 
-NOTE, LOCK = "/tmp/tune-{}.note", "/tmp/tune-turn.lock"  # noqa: S108 - on the device; opened without following links
+NOTE, LOCK = "/tmp/tune-{}.note", "/tmp/tune-turn"  # noqa: S108 - on the device; opened without following links
 
 READ_BYTES = 1 << 18
 """Of a file on a device: the CPUs of a large machine take so much."""

@@ -49,6 +49,37 @@ def test_a_folder_that_cannot_be_written_keeps_nothing(tmp_path: Path) -> None:
     cache.prune()
 
 
+def test_an_entry_that_another_user_could_have_written_is_not_read(tmp_path: Path) -> None:
+    cache = CodeCache(tmp_path / "code")
+    cache.put(KEY, Code(b"code"))
+    (entry,) = cache.folder.glob("??/*")
+    for place in (entry, entry.parent):
+        before = place.stat().st_mode
+        assert before & 0o077 == 0
+        for mode in (0o020, 0o002):
+            place.chmod(before | mode)
+            assert cache.get(KEY) is None
+        place.chmod(before)
+        assert cache.get(KEY) == Code(b"code")
+    if os.geteuid() == 0:
+        for place in (entry, entry.parent):
+            os.chown(place, 12345, 12345)
+            assert cache.get(KEY) is None
+            os.chown(place, os.geteuid(), os.getegid())
+    moved = entry.rename(tmp_path / "elsewhere")
+    entry.symlink_to(moved)
+    assert cache.get(KEY) is None
+
+
+def test_a_folder_open_to_others_is_closed_when_an_entry_is_kept(tmp_path: Path) -> None:
+    cache = CodeCache(tmp_path / "code")
+    cache.folder.mkdir()
+    cache.folder.chmod(0o777)
+    cache.put(KEY, Code(b"code"))
+    assert cache.get(KEY) == Code(b"code")
+    assert cache.folder.stat().st_mode & 0o022 == 0
+
+
 def test_the_least_recently_used_entries_are_removed(tmp_path: Path) -> None:
     cache = CodeCache(tmp_path, most_bytes=6_000)
     keys = [key_of([str(number)]) for number in range(10)]
@@ -78,7 +109,7 @@ def test_processes_share_a_cache(tmp_path: Path) -> None:
     with ProcessPoolExecutor(3) as pool:
         assert list(pool.map(write_and_read, [str(tmp_path)] * 3, range(3))) == [40] * 3
     assert len(list(tmp_path.glob("??/*"))) == 40
-    assert not list(tmp_path.glob("??/.code-*"))
+    assert not list(tmp_path.glob("??/.*"))
 
 
 def test_the_digest_of_sources_changes_with_any_of_them(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune.measure.machine_lock import STAT, MachineLock, await_idle, busy_share
+from autotune.measure import machine_lock
+from autotune.measure.machine_lock import STAT, MachineLock, await_idle, busy_share, lock_file
 from autotune.measure.remote.rpc_session import DeviceSession
 
 IDLE, BUSY = "cpu  10 0 10 100 0 0 0 0 0 0\n", "cpu  14 0 12 102 0 0 0 0 0 0\n"
@@ -57,6 +58,45 @@ def test_a_place_that_cannot_be_locked_is_said_and_not_waited_for(
 ) -> None:
     with MachineLock(tmp_path / "nowhere" / "lock.lock").alone():
         assert "cannot be locked" in caplog.text
+
+
+def test_a_lock_that_is_held_for_ever_is_said_and_not_waited_for(
+    path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine_lock, "PATIENCE_S", 0.05)
+    handle = os.open(path, os.O_RDONLY | os.O_CREAT)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    with MachineLock(path).alone():
+        assert "another process has kept it locked for 0.05 s" in caplog.text
+    os.close(handle)
+
+
+@pytest.mark.parametrize("plant", ["link", "pipe"])
+def test_what_is_planted_in_place_of_a_lock_is_not_followed(
+    path: Path, caplog: pytest.LogCaptureFixture, plant: str
+) -> None:
+    victim = path.with_name("victim")
+    path.symlink_to(victim) if plant == "link" else os.mkfifo(path)
+    with MachineLock(path).together():
+        assert not victim.exists()
+    assert ("cannot be locked" in caplog.text) == (plant == "link")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_another_user_s_lock_is_not_waited_for(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path.touch()
+    os.chown(path, 12345, 12345)
+    handle = os.open(path, os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    with MachineLock(path).alone():
+        assert "it belongs to another user" in caplog.text
+    os.close(handle)
+
+
+def test_a_user_s_lock_is_closed_to_others(path: Path) -> None:
+    with MachineLock(path).together():
+        assert path.stat().st_mode & 0o077 == 0
+    assert str(os.geteuid()) in lock_file().name
 
 
 def test_a_lock_ends_with_its_holder(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -77,7 +78,16 @@ AUTO = "auto"
 
 def default_log() -> Path:
     """The tuning log in the user's data folder."""
-    return Path(platformdirs.user_data_dir("tune")) / "tuning.db"
+    folder = Path(platformdirs.user_data_dir("tune"))
+    if not folder.is_absolute():
+        raise UsageError("this user has no home folder, where the tuning log would be; give --log FILE")
+    return folder / "tuning.db"
+
+
+def cache_folder() -> Path:
+    """The user's own cache folder of this program; one that cannot be made where the user has no home folder."""
+    folder = platformdirs.user_cache_path("tune-compiler")
+    return folder if folder.is_absolute() else Path(os.devnull, "tune-compiler")
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,10 @@ def network_file_system(path: Path, mounts: Iterable[tuple[str, str]] | None = N
         mounts: (mount point, type) of every mount; None asks this machine.
     """
     if mounts is None:
-        mounts = [(part.mountpoint, part.fstype) for part in psutil.disk_partitions(all=True)]
+        try:
+            mounts = [(part.mountpoint, part.fstype) for part in psutil.disk_partitions(all=True)]
+        except (OSError, RuntimeError, ValueError):  # without /proc
+            mounts = ()
     holding = [(len(Path(point).parts), kind) for point, kind in mounts if path.is_relative_to(point)]
     if not holding:
         return None

@@ -10,10 +10,9 @@ import logging
 import os
 from pathlib import Path
 
-import platformdirs
-
 from autotune.artifact.manifest import read_manifest
 from autotune.host.shared_files import private_folder, read_private
+from autotune.options import cache_folder
 from tuning_logs.durable import write_file
 
 logger = logging.getLogger(__name__)
@@ -45,4 +44,4 @@ def remembered_model(digest: str, cache: Path | None = None) -> Path | None:
 
 
 def _place(digest: str, cache: Path | None) -> Path:
-    return (cache or platformdirs.user_cache_path("tune-compiler")) / "models" / digest
+    return (cache or cache_folder()) / "models" / digest

@@ -16,13 +16,11 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-import platformdirs
-
 from autotune.artifact.manifest import check_files, read_manifest, sha256
 from autotune.artifact.plain_data import decode, encode
 from autotune.host.shared_files import private_folder, read_private
 from autotune.measure.code_cache import key_of, source_digest
-from autotune.options import Options
+from autotune.options import Options, cache_folder
 from autotune.versions import SHOWN, installed
 from schedules.errors import ArtifactError, AutotuneError
 from schedules.target import Target
@@ -159,4 +157,4 @@ def write_note(key: str, note: RunNote, cache: Path | None = None) -> None:
 
 
 def _place(key: str, cache: Path | None) -> Path:
-    return (cache or platformdirs.user_cache_path("tune-compiler")) / "runs" / f"{key}.json"
+    return (cache or cache_folder()) / "runs" / f"{key}.json"

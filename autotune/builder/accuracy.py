@@ -1,4 +1,7 @@
-"""Candidates for an artifact are compared with the reference, the fastest first; the first that passes is taken."""
+"""Candidates for an artifact are compared with the reference, the fastest first; the first that passes is taken.
+
+Each runs in a process of its own: kernels that were guessed, or measured elsewhere, may crash.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,10 @@ from pathlib import Path
 import onnx
 
 from autotune.artifact.plan import Plan
+from autotune.builder.isolated_session import CrashError, compare_isolated
 from autotune.validation.reference_runs import Reference
 from autotune.validation.verdict import Verdict
-from autotune.validation.verify import compare_artifact, complaint, difference
+from autotune.validation.verify import difference
 from schedules.errors import VerificationError
 from schedules.lower import EXACT, MOST_LOSSY
 
@@ -60,19 +64,24 @@ def first_that_passes(out: Path, model: onnx.ModelProto, seed: int, candidates: 
         candidates: each is built when it is reached.
 
     Raises:
-        VerificationError: if outputs of all candidates differ by more than is allowed.
+        VerificationError: if each candidate crashed, or its outputs differ by more than is allowed.
     """
-    failed: Verdict | None = None
+    failed = ""
     verify_s, reference = 0.0, Reference(model)
     for candidate in candidates:
-        if failed is not None:
-            logger.warning("%s; it is built again of other kernels", difference(out, failed))
+        if failed:
+            logger.warning("%s; it is built again of other kernels", failed)
         began = time.perf_counter()
-        verdict = compare_artifact(candidate.path, reference, seed)
-        verify_s += time.perf_counter() - began
+        try:
+            verdict = compare_isolated(candidate.path, reference, seed)
+        except CrashError as error:
+            failed = f"{out} does not run: {error}"
+            continue
+        finally:
+            verify_s += time.perf_counter() - began
         if verdict.passed:
             return Passed(candidate, verdict, verify_s)
-        failed = verdict
-    if failed is not None:
-        raise VerificationError(complaint(out, failed, seed))
+        failed = difference(out, verdict)
+    if failed:
+        raise VerificationError(f"{failed}; report the model and --seed {seed}")
     return None

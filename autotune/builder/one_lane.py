@@ -90,15 +90,18 @@ def _candidates(request: BuildRequest, kernels: LaneKernels, folder: Path) -> It
 def _plans(request: BuildRequest, kernels: LaneKernels) -> Iterator[Plan]:
     """Tasks that the budget did not reach by guesses first, since a template's first guess is mostly far ahead of the
     untuned program; then without the guesses that the check of measured kernels rejects, should the whole not pass;
-    then by guesses that give up less accuracy. Only if none of these passes, all of them are untuned.
+    then by guesses that give up less accuracy. Only if none of these passes, all of them are untuned; and at last,
+    records of the log that fail here are not used either.
     """
     right: dict[tuple[str, Config], bool] = {}
     for most_loss in LEVELS:
         guessed = kernels.guessed_plan(request.log, request.options.frozen, most_loss)
         yield guessed
-        yield _without_wrong_guesses(kernels, guessed, right)
+        yield _without_wrong(kernels, guessed, _guesses(guessed), right)
     for most_loss in LEVELS:
-        yield kernels.plan(request.log, request.options.frozen, most_loss)
+        known = kernels.plan(request.log, request.options.frozen, most_loss)
+        yield known
+    yield _without_wrong(kernels, known, {choice.task for choice in known.choices if choice.config != BASELINE}, right)
 
 
 def _guesses(plan: Plan) -> set[str]:
@@ -112,21 +115,24 @@ def _untuned(plan: Plan, tasks: AbstractSet[str]) -> Plan:
     return replace(plan, choices=tuple(choices))
 
 
-def _without_wrong_guesses(kernels: LaneKernels, plan: Plan, right: dict[tuple[str, Config], bool]) -> Plan:
-    """``plan``, of which something is wrong, with untuned kernels in place of guesses whose own outputs are.
+def _without_wrong(
+    kernels: LaneKernels, plan: Plan, suspected: AbstractSet[str], right: dict[tuple[str, Config], bool]
+) -> Plan:
+    """``plan``, of which something is wrong, with untuned kernels in place of those that fail by themselves.
 
     Args:
-        right: (task, config) → whether the guess passed, of those that were checked; new ones are added.
+        suspected: keys of the tasks whose kernels are checked, in a process that they may crash.
+        right: (task, config) → whether the kernel passed, of those that were checked; new ones are added.
     """
     assert kernels.measurer is not None
     wrong = set[str]()
-    for task in (task for task in kernels.program.tasks if task.key in _guesses(plan)):
+    for task in (task for task in kernels.program.tasks if task.key in suspected):
         guess = task.key, plan.config(task.key)
         if guess not in right:
             (measured,) = kernels.measurer.measure([Candidate(task, kernels.program.programs[task.key], guess[1])])
             right[guess] = measured.ok
             if not measured.ok:
-                logger.warning("%s is built untuned; what was guessed for it fails: %s", task.name, measured.message)
+                logger.warning("%s is built untuned; its kernel fails: %s", task.name, measured.message)
         if not right[guess]:
             wrong.add(task.key)
     return _untuned(plan, wrong)

@@ -10,6 +10,7 @@ installed versions were checked (``autotune.versions``).
 from __future__ import annotations
 
 import errno
+import io
 import json
 import logging
 import os
@@ -39,6 +40,12 @@ PLAINER = {
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 """What the system says where a disk, or a user's share of it, is full."""
+
+REFUSALS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOLCK, errno.ESTALE)
+"""What the system says where it lets this process not use a file: no fault of this program."""
+
+NO_TEMPORARY_FOLDER = "No usable temporary directory"
+"""How ``tempfile`` begins what it says where there is none."""
 
 LOGGERS = ("autotune", "search", "costmodels", "schedules", "tuning_logs")
 
@@ -93,6 +100,7 @@ def _configure_logging() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; its exit code."""
+    _open_streams()
     _configure_logging()
     try:
         reply = app(None if arguments is None else list(arguments), prog_name="tune", standalone_mode=False)
@@ -109,17 +117,45 @@ def main(arguments: Sequence[str] | None = None) -> int:
             FAILED,
         )
     except OSError as error:
-        if error.errno not in NO_SPACE:
+        if not (reason := _reason(error)):
             raise
-        where = f" at {error.filename}" if error.filename else ""
-        return _complain(
-            f"the disk{where} is full; what was measured is in the log: make room, then run it again", FAILED
-        )
+        return _complain(reason, FAILED)
     if isinstance(reply, Reply):
         return _print(reply)
     if reply == INTERRUPTED:  # typer turns Ctrl-C into this code
         return _complain("interrupted", INTERRUPTED)
     return int(reply or DONE)
+
+
+def _reason(error: OSError) -> str:
+    """What the system refuses and what to do, in a line; empty for an error that is a fault of this program."""
+    where = f" at {error.filename}" if error.filename else ""
+    if error.errno in NO_SPACE:
+        return f"the disk{where} is full; what was measured is in the log: make room, then run it again"
+    if str(error.strerror).startswith(NO_TEMPORARY_FOLDER):
+        return "there is no folder for temporary files that can be written; make /tmp writable, or set TMPDIR"
+    if str(error.filename).startswith(("/proc/", "/sys/")):
+        return f"{error.filename} cannot be read ({error.strerror}); mount the system's own folders /proc and /sys"
+    if error.errno in REFUSALS:
+        return f"the system refuses a file{where} ({error.strerror}); check its permissions and this process's limits"
+    return ""
+
+
+def _open_streams() -> None:
+    """Make the standard streams usable: where one was closed, a file opened later would be taken for it.
+
+    What a stream's encoding does not have is written as an escape sequence.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        stream = getattr(sys, name)
+        if stream is None:
+            handle = os.open(os.devnull, os.O_RDWR)
+            if handle != number:
+                os.dup2(handle, number)
+                os.close(handle)
+            setattr(sys, name, os.fdopen(number, "r" if number == 0 else "w", closefd=False))
+        elif number and isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _refuse(error: typer.TyperException) -> int:

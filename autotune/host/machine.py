@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -82,16 +83,19 @@ Reader = Callable[[str], str | None]
 def read_file(path: str) -> str | None:
     """The ``Reader`` of this machine."""
     try:
-        return Path(path).read_text().strip()
+        return Path(path).read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
         return None
 
 
-def _archspec() -> Any:
-    """What archspec makes of this machine."""
+def _archspec(attribute: str, unknown: Any) -> Any:
+    """An attribute of what archspec makes of this machine; ``unknown`` where it cannot tell, as without ``/proc``."""
     import archspec.cpu  # takes 10 ms, and on x86-64 the kernel's files say all
 
-    return archspec.cpu.host()
+    try:
+        return getattr(archspec.cpu.host(), attribute)
+    except (OSError, LookupError, TypeError, ValueError, AttributeError):
+        return unknown
 
 
 def read_host(read: Reader = read_file, allowed: Iterable[int] | None = None, architecture: str = "") -> Host:
@@ -103,17 +107,15 @@ def read_host(read: Reader = read_file, allowed: Iterable[int] | None = None, ar
         architecture: of the machine; empty for this one's.
     """
     online = os.cpu_count() or 1
-    if allowed is None:
-        allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(online)
-    cpus = tuple(sorted(allowed))
+    cpus = tuple(sorted(_allowed(online) if allowed is None else allowed)) or (0,)
     info = _cpuinfo(read)
     caches = _cache_bytes(read, cpus[0])
     elsewhere = is_foreign(architecture)  # where archspec would speak of this machine
     return Host(
-        model=info.get("model name") or (architecture if elsewhere else _archspec().name),
+        model=info.get("model name") or (architecture if elsewhere else str(_archspec("name", ""))),
         architecture=architecture or platform.machine().lower(),
-        vendor=info.get("vendor_id") or ("" if elsewhere else _archspec().vendor),
-        flags=_flags(info) or frozenset(() if elsewhere else _archspec().features),
+        vendor=info.get("vendor_id") or ("" if elsewhere else str(_archspec("vendor", ""))),
+        flags=_flags(info) or frozenset(() if elsewhere else _archspec("features", ())),
         online=max(online, len(cpus)),
         allowed=cpus,
         cores=_physical_cores(read, cpus),
@@ -123,6 +125,14 @@ def read_host(read: Reader = read_file, allowed: Iterable[int] | None = None, ar
         l3_bytes=caches.get(3, 0),
         nodes=_nodes(read),
     )
+
+
+def _allowed(online: int) -> Iterable[int]:
+    """Logical CPUs that this process may run on."""
+    try:
+        return os.sched_getaffinity(0)
+    except (AttributeError, OSError):  # another system, or a sandbox that forbids to ask
+        return range(online)
 
 
 def _flags(info: Mapping[str, str]) -> frozenset[str]:
@@ -287,16 +297,16 @@ def _physical_cores(read: Reader, cpus: tuple[int, ...]) -> tuple[int, ...]:
 
 def _nodes(read: Reader) -> tuple[frozenset[int], ...]:
     """Logical CPUs of every NUMA node that has any."""
-    found = (_cpu_list(read(f"{NODES}/node{node}/cpulist")) for node in sorted(_cpu_list(read(f"{NODES}/online"))))
+    found = (cpu_list(read(f"{NODES}/node{node}/cpulist")) for node in sorted(cpu_list(read(f"{NODES}/online"))))
     return tuple(cpus for cpus in found if cpus)
 
 
-def _cpu_list(text: str | None) -> frozenset[int]:
-    """The numbers in a list as the kernel writes it, such as ``0-3,8``."""
+def cpu_list(text: str | None) -> frozenset[int]:
+    """The numbers in a list as the kernel writes it, such as ``0-3,8``; what is no number is left out."""
     numbers: set[int] = set()
-    for part in filter(None, (text or "").split(",")):
-        first, _, last = part.partition("-")
-        numbers.update(range(int(first), int(last or first) + 1))
+    for part in (text or "").split(","):
+        if found := re.fullmatch(r"(\d{1,6})(?:-(\d{1,6}))?", part.strip(), re.ASCII):
+            numbers.update(range(int(found[1]), int(found[2] or found[1]) + 1))
     return frozenset(numbers)
 
 
@@ -306,8 +316,9 @@ def _cache_bytes(read: Reader, cpu: int) -> dict[int, int]:
     for index in range(MOST_CACHES):
         cache = f"{CPUS}/cpu{cpu}/cache/index{index}"
         level, kind, size = (read(f"{cache}/{name}") for name in ("level", "type", "size"))
-        if level and size and kind in ("Data", "Unified"):
-            sizes[int(level)] = int(size[:-1]) * {"K": 2**10, "M": 2**20, "G": 2**30}[size[-1]]
+        found = re.fullmatch(r"(\d{1,12})([KMG]?)", size or "", re.ASCII)
+        if found and level in ("1", "2", "3") and kind in ("Data", "Unified"):
+            sizes[int(level)] = int(found[1]) * {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}[found[2]]
     return sizes
 
 
@@ -315,13 +326,13 @@ def _cgroup_quota(read: Reader) -> float | None:
     """CPUs' worth of time granted by the tightest cgroup (version 1 or 2) around this process."""
     paths: dict[str, str] = {}
     for line in (read("/proc/self/cgroup") or "").splitlines():
-        _, controllers, path = line.split(":", 2)
+        _, controllers, path = (*line.split(":", 2), "", "")[:3]
         paths.update(dict.fromkeys(controllers.split(","), path))  # version 2 has no controllers: the key is ""
     quotas: list[float | None] = []
     for line in (read("/proc/self/mountinfo") or "").splitlines():
         fields, _, rest = line.partition(" - ")
-        kind, _, options = rest.split()[:3]
-        inside, mount = fields.split()[3:5]
+        kind, _, options = (*rest.split(" "), "", "", "")[:3]  # the source between them may be empty
+        inside, mount = (*fields.split(" "), *[""] * 5)[3:5]
         if kind == "cgroup2":
             quotas += [_quota_v2(read, folder) for folder in _folders(mount, inside, paths.get("", "/"))]
         elif kind == "cgroup" and "cpu" in options.split(","):
@@ -332,18 +343,23 @@ def _cgroup_quota(read: Reader) -> float | None:
 def _folders(mount: str, inside: str, path: str) -> list[PurePosixPath]:
     """Folders from this process's cgroup up to the mounted one; ``inside`` is the cgroup that is mounted."""
     relative = path.removeprefix(inside) if inside != "/" else path
-    folder = PurePosixPath(mount) / relative.lstrip("/")
-    folders = [folder, *folder.parents]
-    return folders[: folders.index(PurePosixPath(mount)) + 1]
+    folder, top = PurePosixPath(mount) / relative.lstrip("/"), PurePosixPath(mount)
+    if ".." in folder.parts:  # of a process that has moved to a cgroup outside of its namespace
+        return [top]
+    return [folder, *(each for each in folder.parents if each.is_relative_to(top))]
 
 
 def _quota_v2(read: Reader, folder: PurePosixPath) -> float | None:
     """``cpu.max`` holds microseconds granted (or ``max``) and the period."""
-    words = (read(f"{folder}/cpu.max") or "max").split()
-    return None if words[0] == "max" else int(words[0]) / int(words[1])
+    return _quota(*(*(read(f"{folder}/cpu.max") or "").split(), "", "")[:2])
 
 
 def _quota_v1(read: Reader, folder: PurePosixPath) -> float | None:
     """Microseconds granted per period; -1 is no limit."""
-    granted, period = read(f"{folder}/cpu.cfs_quota_us"), read(f"{folder}/cpu.cfs_period_us")
-    return int(granted) / int(period) if granted and period and int(granted) > 0 else None
+    return _quota(read(f"{folder}/cpu.cfs_quota_us"), read(f"{folder}/cpu.cfs_period_us"))
+
+
+def _quota(granted: str | None, period: str | None) -> float | None:
+    """Microseconds granted per period as a number of CPUs; None unless both are numbers above 0."""
+    numbers = [int(text) for text in (granted, period) if text and re.fullmatch(r"\d{1,15}", text, re.ASCII)]
+    return numbers[0] / numbers[1] if len(numbers) == 2 and all(numbers) else None

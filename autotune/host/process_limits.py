@@ -7,10 +7,13 @@ itself.
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 import resource
 import signal
 from pathlib import Path
+
+logger = logging.getLogger(__name__)
 
 PR_SET_PDEATHSIG = 1
 """``prctl``'s option that makes the kernel send a signal to this process when its parent ends."""
@@ -41,7 +44,11 @@ def isolate(output: Path | None = None) -> None:
 
 def cap_memory(grow_bytes: int) -> None:
     """Let this process's address space grow by no more than ``grow_bytes`` from here on."""
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+    except (OSError, ValueError, IndexError) as error:
+        logger.debug("the memory of this process is not limited, as its size is unknown: %s", error)
+        return
     limit = pages * resource.getpagesize() + grow_bytes
     hard = resource.getrlimit(resource.RLIMIT_AS)[1]
     resource.setrlimit(resource.RLIMIT_AS, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))

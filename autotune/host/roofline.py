@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import platformdirs
 import tvm
 from numpy.typing import NDArray
 from tvm import s_tir, te, tirx
@@ -32,6 +31,7 @@ from tvm.s_tir.schedule import LoopRV
 
 from autotune.host.machine import read_host, thread_cpus
 from autotune.host.pages import paged
+from autotune.options import cache_folder
 from schedules.lower import tvm_target
 from schedules.target import Target
 from schedules.templates.amx.amx_ir import MOST_ROWS, ROW_BYTES
@@ -127,7 +127,7 @@ def measure_roofline(target: Target, cache: Path | None = None) -> Roofline:
         target: a CPU target that this machine can run.
         cache: folder to keep it in; None takes the user's cache folder. A file that cannot be read is replaced.
     """
-    path = (cache or platformdirs.user_cache_path("tune-compiler")) / f"roofline-{_key(target)}.json"
+    path = (cache or cache_folder()) / f"roofline-{_key(target)}.json"
     known, times = _load(path)
     if known is not None and times >= TIMES and time.time() - path.stat().st_mtime < DAY_S:
         return known

@@ -18,9 +18,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import platformdirs
-
 from autotune.host.shared_files import private_folder, read_private
+from autotune.options import cache_folder
 from tuning_logs.durable import write_file
 
 logger = logging.getLogger(__name__)
@@ -49,7 +48,7 @@ class Code:
 
 def user_cache() -> Path:
     """The folder of the user's own cache."""
-    return platformdirs.user_cache_path("tune-compiler") / "code"
+    return cache_folder() / "code"
 
 
 def key_of(parts: Iterable[str]) -> str:

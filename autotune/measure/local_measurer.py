@@ -7,6 +7,7 @@ before, in this batch or an earlier one of the run, are given those runs and not
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 from collections import OrderedDict
@@ -14,8 +15,6 @@ from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-
-import psutil
 
 from autotune.host.machine import read_host, thread_cpus
 from autotune.host.worker_pool import ForkServerProcess, Lost, WorkerPool
@@ -145,7 +144,8 @@ class LocalMeasurer(AbstractContextManager["LocalMeasurer"]):
         self.ran_on = ""
         self._evaluator = make_evaluator(evaluator) if isinstance(evaluator, str) else evaluator
         self._limits = limits
-        total_bytes = psutil.virtual_memory().total if remote is None else remote.memory_bytes
+        here_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        total_bytes = here_bytes if remote is None else remote.memory_bytes
         self._memory_bytes = limits.memory_bytes or total_bytes // MEMORY_SHARE
         self._directory = Path(tempfile.mkdtemp(prefix="tune-"))
         self._lock = lock or MachineLock()

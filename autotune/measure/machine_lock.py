@@ -29,6 +29,9 @@ log = logging.getLogger(__name__)
 
 STAT = Path("/proc/stat")
 
+TICKS = 8
+"""Numbers of its first line that are looked at: user, nice, system, idle, iowait, irq, softirq, steal."""
+
 SAMPLE_S = 0.03
 """Seconds between two looks at the CPUs, whose time the kernel counts in steps of 0.01 s."""
 
@@ -56,13 +59,19 @@ def await_idle(read_stat: Callable[[], str]) -> None:
 
 
 def busy_share(before: str, after: str) -> float:
-    """Share of the time between two readings of ``/proc/stat`` that the CPUs were not idle; 0 if one is empty."""
-    if not before or not after:
+    """Share of the time between two readings of ``/proc/stat`` that the CPUs were not idle; 0 if one cannot be read."""
+    first, second = (_ticks(text) for text in (before, after))
+    spent = [now - then for then, now in zip(first, second, strict=False)]
+    if len(spent) < TICKS:
         return 0.0
-    first, second = ([int(word) for word in text.splitlines()[0].split()[1:9]] for text in (before, after))
-    spent = [now - then for then, now in zip(first, second, strict=True)]
     idle = spent[3] + spent[4]  # idle, and waiting for a disk
     return 1.0 - idle / sum(spent) if sum(spent) > 0 else 0.0
+
+
+def _ticks(text: str) -> list[int]:
+    """The first numbers of ``/proc/stat``: time of all CPUs by what they did; nothing of another text."""
+    words = text.partition("\n")[0].split()[1 : 1 + TICKS]
+    return [int(word) for word in words] if all(word.isdecimal() for word in words) else []
 
 
 def lock_file() -> Path:

@@ -78,6 +78,11 @@ class CpuBackend:
     def check_host(self, artifact: Artifact) -> None:
         """As ``Backend.check_host``: this CPU needs every feature that the kernels may use."""
         host, target = read_host(), artifact.target
+        if artifact.cpu and not host.flags:
+            raise ArtifactError(
+                f"{artifact.path} needs {', '.join(artifact.cpu)}, and the system does not say what this CPU has; make "
+                "/proc/cpuinfo readable"
+            )
         if target.isa not in levels_of(host.isas[0]):
             raise ArtifactError(
                 f"{artifact.path} was built for {target.isa} and this machine has {host.isas[0]}; tune it on this "

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 
 import tvm
 import tvm_ffi
 
 from autotune.host.machine import thread_cpus
+from autotune.host.pages import new_spelling
 
 ONE_CORE_PER_THREAD = -2
 """TVM's ``kSpecifyOneCorePerThread``."""
@@ -34,9 +34,6 @@ def open_library(library: Path) -> tvm.runtime.Module:
     """The code in ``library`` as it is on disk now.
 
     For a path that it has loaded before, the system's loader returns the code of that time, even if the file was
-    replaced since, as it is when a model is tuned again. So every load uses a new name.
+    replaced since, as it is when a model is tuned again. So every load spells the path in a new way.
     """
-    with tempfile.TemporaryDirectory(prefix="tune-load-") as folder:
-        link = Path(folder) / library.name
-        link.symlink_to(library.resolve())
-        return tvm_ffi.load_module(link)  # tvm.runtime.load_module would follow the link first
+    return tvm_ffi.load_module(new_spelling(library))  # tvm.runtime.load_module would spell it in the usual way

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import struct
-import tempfile
 import weakref
 from _ctypes import dlclose
 from collections.abc import Sequence
@@ -14,7 +13,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from autotune.host.pages import addresses
+from autotune.host.pages import addresses, new_spelling
 from schedules.errors import ArtifactError
 
 HOOKS = 4
@@ -120,7 +119,7 @@ class NativeLibrary:
     """The code in ``path`` as it is on disk now; it stays loaded as long as this object lives.
 
     For a path that it has loaded before, the system's loader returns the code of that time, even if the file was
-    replaced since, as it is when a model is tuned again. So every load uses a new name.
+    replaced since, as it is when a model is tuned again. So every load spells the path in a new way.
 
     Raises:
         ArtifactError: if it cannot be loaded.
@@ -128,13 +127,10 @@ class NativeLibrary:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        with tempfile.TemporaryDirectory(prefix="tune-load-") as folder:
-            link = Path(folder) / path.name
-            link.symlink_to(path.resolve())
-            try:
-                self._library = ctypes.CDLL(str(link))
-            except OSError as error:
-                raise ArtifactError(f"{path} cannot be loaded ({error}); build the artifact again") from error
+        try:
+            self._library = ctypes.CDLL(new_spelling(path))
+        except OSError as error:
+            raise ArtifactError(f"{path} cannot be loaded ({error}); build the artifact again") from error
         self._close = weakref.finalize(self, dlclose, self._library._handle)
         self.open = self.function("tune_core_open", c_int, POINTER(Program), POINTER(Settings), c_void_p, c_void_p)
         self.run = self.function("tune_core_run", c_int, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p)

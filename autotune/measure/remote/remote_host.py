@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from autotune.host.compilers import compile_with
 from autotune.host.fork_server import Handler, Job, Refused
-from autotune.host.machine import Reader, host_target, read_host, thread_cpus
+from autotune.host.machine import Reader, cpu_list, host_target, read_host, thread_cpus
 from autotune.host.roofline import Roofline, best_of, roofline_by
 from autotune.host.worker_pool import Lost, run_alone
 from autotune.measure.messages import DeviceLost
@@ -110,7 +110,7 @@ def described(read: Reader, threads: int | None, isa: str | None, architecture: 
     Raises:
         UsageError: as ``host_target``.
     """
-    host = read_host(read, _listed(_field(read("/proc/self/status"), "Cpus_allowed_list")), architecture)
+    host = read_host(read, cpu_list(_field(read("/proc/self/status"), "Cpus_allowed_list")), architecture)
     target = host_target(threads, isa, host)
     memory = _field(read("/proc/meminfo"), "MemTotal").split()
     return RemoteHost(
@@ -118,7 +118,7 @@ def described(read: Reader, threads: int | None, isa: str | None, architecture: 
         host.model,
         target,
         thread_cpus(target.threads, host),
-        1024 * int(memory[0]) if memory else UNKNOWN_MEMORY_BYTES,
+        1024 * int(memory[0]) if memory and memory[0].isdecimal() else UNKNOWN_MEMORY_BYTES,
     )
 
 
@@ -126,15 +126,6 @@ def _field(text: str | None, name: str) -> str:
     """The value of ``name: value`` in one of the kernel's files."""
     lines = (text or "").splitlines()
     return next((line.partition(":")[2].strip() for line in lines if line.startswith(name + ":")), "")
-
-
-def _listed(text: str) -> tuple[int, ...]:
-    """``0-2,5`` → (0, 1, 2, 5)."""
-    cpus: list[int] = []
-    for part in text.split(","):
-        first, _, last = part.partition("-")
-        cpus += range(int(first), int(last or first) + 1)
-    return tuple(cpus)
 
 
 def _roofline(session: DeviceSession, host: RemoteHost, folder: Path) -> Roofline:

@@ -33,7 +33,7 @@ def compared(monkeypatch):
         seen.append(path.name)
         return replace(RIGHT, passed=not path.name.startswith("wrong"))
 
-    monkeypatch.setattr(accuracy, "compare_artifact", compare)
+    monkeypatch.setattr(accuracy, "compare_isolated", compare)
     return seen
 
 

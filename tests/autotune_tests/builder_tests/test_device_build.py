@@ -37,7 +37,7 @@ def pretended(monkeypatch) -> list[Path]:
 
     monkeypatch.setattr(CudaBackend, "check_options", lambda *_: None)
     monkeypatch.setattr(CudaBackend, "measures", lambda *_: False)
-    monkeypatch.setattr(accuracy, "compare_artifact", compare)
+    monkeypatch.setattr(accuracy, "compare_isolated", compare)
     return compared
 
 

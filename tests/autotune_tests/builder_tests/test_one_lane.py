@@ -153,7 +153,7 @@ def test_only_the_guess_that_computes_something_else_is_built_untuned(request_of
         def __getattr__(self, name):
             return getattr(kernels.measurer, name)
 
-    monkeypatch.setattr(accuracy, "compare_artifact", compare)
+    monkeypatch.setattr(accuracy, "compare_isolated", compare)
     checked = replace(kernels, measurer=Checking())
     plan = build_on_one_lane(request_of, checked).plan
     assert wrong not in compared[-1]
@@ -183,7 +183,7 @@ def test_guesses_that_give_up_less_accuracy_come_before_the_untuned_build(reques
         holds = any(c.task == lossy and c.config != BASELINE for c in read_artifact(path).plan.choices)
         return replace(verdict, passed=verdict.passed and not holds)
 
-    monkeypatch.setattr(accuracy, "compare_artifact", compare)
+    monkeypatch.setattr(accuracy, "compare_isolated", compare)
     plan = build_on_one_lane(request_of, Kernels()).plan
     assert {c.task for c in plan.choices if c.config != BASELINE and c.latency_s is None} == guessed - {lossy}
 

@@ -203,8 +203,8 @@ def test_a_device_that_is_not_here_is_told(placed, tmp_path, monkeypatch):
 def test_a_wrong_result_is_not_installed(tune, tmp_path, monkeypatch):
     monkeypatch.setattr(CpuAndDevice, "costs", apart)
     keep_placed(monkeypatch)
-    real = accuracy.compare_artifact
-    monkeypatch.setattr(accuracy, "compare_artifact", lambda *a: replace(real(*a), passed=False))
+    real = accuracy.compare_isolated
+    monkeypatch.setattr(accuracy, "compare_isolated", lambda *a: replace(real(*a), passed=False))
     out = tmp_path / "c.tuned"
     with pytest.raises(VerificationError, match=r"c\.tuned"):
         tune(out)

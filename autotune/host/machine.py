@@ -13,10 +13,11 @@ import os
 import platform
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from autotune.host.cpu_claims import CLAIMS
 from schedules.errors import UsageError
 from schedules.processors import ARCHITECTURES, CODE_FEATURES, best_levels, best_processor, levels_of, processor
 from schedules.target import Target
@@ -210,6 +211,27 @@ def thread_cpus(threads: int, host: Host | None = None) -> tuple[int, ...]:
     host = host or read_host()
     siblings = tuple(cpu for cpu in host.allowed if cpu not in host.cores)
     return tuple(sorted((host.cores + siblings)[:threads]))
+
+
+def session_cpus(threads: int) -> tuple[int, ...]:
+    """As ``thread_cpus``, for a session: of the cores that the fewest other processes use, which see this one's."""
+    cpus = thread_cpus(threads, _least_used(threads))
+    CLAIMS.note(cpus)
+    return cpus
+
+
+def _least_used(threads: int) -> Host:
+    """This machine with the cores alone that the fewest other processes use, as many as threads at least."""
+    host = read_host()
+    cores = CLAIMS.least_used(host.cores, threads)
+    return host if cores == host.cores else replace(host, cores=cores, allowed=cores)
+
+
+def session_groups(count: int, threads: int) -> list[list[int]]:
+    """As ``core_groups``, for a session: of the cores that the fewest other processes use, which see this one's."""
+    groups = core_groups(count, threads, _least_used(count * threads))
+    CLAIMS.note(cpu for group in groups for cpu in group)
+    return groups
 
 
 def core_groups(count: int, threads: int, host: Host | None = None) -> list[list[int]]:

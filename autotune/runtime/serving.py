@@ -22,7 +22,7 @@ from autotune.artifact.directory import Artifact, read_artifact
 from autotune.artifact.manifest import AUTO, KERNELS, SHAPES, STREAMS, kind_of
 from autotune.backends.backend_catalog import backend_of
 from autotune.backends.executor import Streams
-from autotune.host.machine import core_groups, read_host
+from autotune.host.machine import read_host, session_groups
 from autotune.runtime.artifact_executor import ArtifactExecutor
 from autotune.runtime.batching import Batch, Batcher, CallingThread, Member
 from autotune.runtime.framed_executor import FramedExecutor
@@ -283,7 +283,7 @@ class _Opened:
         each = narrow
         if narrow == wide:
             each = threads or min(narrow, max(1, read_host().usable_threads // self.streams))
-        groups = core_groups(self.streams, each)
+        groups = session_groups(self.streams, each)
         self.executors = {stream: self._open(narrow, each, group) for stream, group in enumerate(groups)}
         if narrow != wide:
             self.executors[WIDE] = self._open(wide, threads, ())

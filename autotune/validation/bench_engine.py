@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from autotune.host.cpu_claims import CLAIMS
 from autotune.host.fork_server import Handler, Job, Refused
 from autotune.validation.engine_precision import artifact_precision, onnxruntime_precision
 from schedules.errors import AutotuneError, MeasureError
@@ -264,6 +265,7 @@ class EngineHandler(Handler):
         self._name, folder = settings
         self._folder = Path(folder)
         self._engine: Engine | None = None
+        CLAIMS.enabled = False  # engines run in turn, each on the CPUs that it would have to itself
 
     def answer(self, job: Load | Outputs | Run | Serve) -> object:
         """Do one job; ``Load`` comes first."""

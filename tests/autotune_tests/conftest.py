@@ -10,6 +10,7 @@ from pathlib import Path
 import onnx
 import pytest
 
+from autotune.host.cpu_claims import CLAIMS
 from autotune.measure.local_measurer import LocalMeasurer
 from autotune.runtime.session import InferenceSession
 from tests.autotune_tests.tiny import build_untuned, save_tiny, target
@@ -31,6 +32,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setenv("XDG_DATA_HOME", str(folder / "data"))
         patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
         patch.delenv("TUNE_LOG", raising=False)
+        patch.setattr(CLAIMS, "enabled", False)  # tests that run side by side use the same CPUs
         yield folder
 
 

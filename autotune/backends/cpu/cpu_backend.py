@@ -17,7 +17,7 @@ from autotune.backends.cpu.native_library import NativeLibrary
 from autotune.backends.device_interface import Device, Room
 from autotune.backends.executor import KernelExecutor
 from autotune.graph.lanes import Lane, parse_lanes
-from autotune.host.machine import missing_features, read_host, runs_here, thread_cpus
+from autotune.host.machine import missing_features, read_host, runs_here, session_cpus
 from autotune.options import LATENCY, Options
 from autotune.versions import check_versions
 from schedules.config import Config
@@ -113,7 +113,7 @@ class CpuBackend:
         if artifact.device_parts and not artifact.steps.device_bytes:
             raise ArtifactError(f"{artifact.path} was placed by a version without copies; tune the model again")
         cores = max(lane.first + lane.threads for lane in lanes) if lanes else threads
-        cpus = cpus or thread_cpus(cores)
+        cpus = cpus or session_cpus(cores)
         where = thread_places(lanes, cpus) if lanes else [cpus[core % len(cpus)] for core in range(cores)]
         paths = {artifact.target.threads: artifact.library, **artifact.lane_libraries}
         libraries = {count: NativeLibrary(path) for count, path in paths.items()}

@@ -97,9 +97,9 @@ Weights = Annotated[
         "default 1.",
     ),
 ]
-ArtifactFolder = Annotated[
-    Path, typer.Argument(metavar="ARTIFACT", help="Artifact directory made by 'tune run'.", show_default=False)
-]
+ARTIFACT_HELP = "Artifact directory made by 'tune run'. It is native code: open only what you trust."
+
+ArtifactFolder = Annotated[Path, typer.Argument(metavar="ARTIFACT", help=ARTIFACT_HELP, show_default=False)]
 Precision = Annotated[
     str,
     typer.Option(

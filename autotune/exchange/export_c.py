@@ -190,15 +190,16 @@ class Part:
 
 
 def export_c(artifact: str | Path, out: str | Path, name: str | None = None) -> Path:
-    """Write the artifact as a C library to the folder ``out``.
+    """Write the artifact, which is native code that you have to trust, as a C library to the folder ``out``.
 
     Args:
-        name: of the library and of all its functions; None takes the artifact's.
+        name: of the library and of all its functions; None takes the artifact's, after ``model_`` where C does not
+            take that.
 
     Raises:
         ArtifactError: if it cannot be read, runs on more than CPU kernels, or ``out`` is not empty or not writable.
         InstallError: if there is no C++ compiler.
-        UsageError: if ``name`` is no name in C.
+        UsageError: if ``name`` is no name in C, or functions of the system or of the core have such names.
     """
     artifact, out = Path(artifact), Path(out)
     name = name or _default_name(artifact)

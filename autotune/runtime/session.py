@@ -51,6 +51,9 @@ class NodeArg:
 class InferenceSession(OnnxRuntimeLike):
     """A loaded artifact, to be used where an ``onnxruntime.InferenceSession`` was.
 
+    An artifact is native code, which runs with all rights of this process: open only what you trust. Its hashes show
+    damage, and not who made it.
+
     Safe to call from several threads: requests run side by side on as many streams as the artifact was tuned for, and
     wait for one first come, first served (docs/serving.md).
 

@@ -6,7 +6,7 @@ TVM's max(a, b) is a > b ? a : b, one ``vmaxps`` on x86. If a or b is NaN, the r
     max(x, y)             →  x ≤ ∞ ? max(x, y) : x          NaN of either stays; two instructions more
     s[i] = max(s[i], x)      as it is                       the order of ONNX Runtime's blocked pools: a NaN that is not
                                                             the last of a window is dropped
-    integer(max(x, c))       as it is                       the limit c, as of QuantizeLinear
+    integer(max(x, c))       as it is                       the limit c, as of QuantizeLinear; in two stages as well
 
 The same for minima. The program of a task, and so its key, does not change: this is a step of lowering.
 """
@@ -20,6 +20,8 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir.expr import TensorLoad
 
+from schedules.templates.common.structure import nodes_below
+
 Code = TypeVar("Code", tirx.PrimFunc, tirx.Expr)
 Extreme = tirx.Max | tirx.Min
 
@@ -27,12 +29,16 @@ Extreme = tirx.Max | tirx.Min
 def nan_kept(code: Code) -> Code:
     """``code``, its expressions still of single numbers, with the rules above applied."""
     unchanged: list[tirx.Expr] = []
+    casts = (cast.value for cast in nodes_below(code, tirx.Cast) if not _is_float(cast))
+    become_integers = [value.source for value in casts if isinstance(value, TensorLoad)]
 
     def rewritten(node: tirx.Expr | tirx.BufferStore) -> tirx.Expr | tirx.BufferStore:
         if isinstance(node, tirx.BufferStore):
             value = _without_casts(node.value)
-            if isinstance(value, Extreme) and any(_is_element(side, node) for side in (value.a, value.b)):
-                unchanged.append(value)
+            if isinstance(value, Extreme):
+                becomes_integer = any(node.buffer.same_as(each) for each in become_integers)
+                if becomes_integer or any(_is_element(side, node) for side in (value.a, value.b)):
+                    unchanged.append(value)
             return node
         if isinstance(node, tirx.Cast):
             if isinstance(node.value, Extreme) and not _is_float(node):

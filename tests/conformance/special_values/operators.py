@@ -66,14 +66,62 @@ class Cases:
 
 
 UNARY: dict[str, dict[str, Any]] = {
-    "Abs": {}, "Acos": {}, "Acosh": {}, "Asin": {}, "Asinh": {}, "Atan": {}, "Atanh": {}, "Ceil": {}, "Celu": {"alpha": 1.5}, "Cos": {},
-    "Cosh": {}, "Elu": {}, "Erf": {}, "Exp": {}, "Floor": {}, "Gelu": {}, "HardSigmoid": {}, "HardSwish": {},
-    "IsInf": {}, "IsNaN": {}, "LeakyRelu": {}, "Log": {}, "Mish": {}, "Neg": {}, "Reciprocal": {}, "Relu": {}, "Round": {}, "Selu": {},
-    "Shrink": {"lambd": 0.5, "bias": 0.1}, "Sigmoid": {}, "Sign": {}, "Sin": {}, "Sinh": {}, "Softplus": {}, "Softsign": {}, "Sqrt": {}, "Tan": {}, "Tanh": {},
+    "Abs": {},
+    "Acos": {},
+    "Acosh": {},
+    "Asin": {},
+    "Asinh": {},
+    "Atan": {},
+    "Atanh": {},
+    "Ceil": {},
+    "Celu": {"alpha": 1.5},
+    "Cos": {},
+    "Cosh": {},
+    "Elu": {},
+    "Erf": {},
+    "Exp": {},
+    "Floor": {},
+    "Gelu": {},
+    "HardSigmoid": {},
+    "HardSwish": {},
+    "IsInf": {},
+    "IsNaN": {},
+    "LeakyRelu": {},
+    "Log": {},
+    "Mish": {},
+    "Neg": {},
+    "Reciprocal": {},
+    "Relu": {},
+    "Round": {},
+    "Selu": {},
+    "Shrink": {"lambd": 0.5, "bias": 0.1},
+    "Sigmoid": {},
+    "Sign": {},
+    "Sin": {},
+    "Sinh": {},
+    "Softplus": {},
+    "Softsign": {},
+    "Sqrt": {},
+    "Tan": {},
+    "Tanh": {},
     "ThresholdedRelu": {},
 }
 
-BINARY = ("Add", "Sub", "Mul", "Div", "Max", "Min", "Pow", "PRelu", "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual")
+BINARY = (
+    "Add",
+    "Sub",
+    "Mul",
+    "Div",
+    "Max",
+    "Min",
+    "Pow",
+    "PRelu",
+    "Equal",
+    "Less",
+    "LessOrEqual",
+    "Greater",
+    "GreaterOrEqual",
+)
 
 
 def unary(c: Cases, shape: Shape) -> None:
@@ -117,7 +165,18 @@ def binary(c: Cases, shape: Shape) -> None:
     c.case("Add broadcast", c.op("Relu", c.op("Add", x, c.weight(shape[-1]))))
 
 
-REDUCTIONS = ("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare")
+REDUCTIONS = (
+    "ReduceL1",
+    "ReduceL2",
+    "ReduceLogSum",
+    "ReduceLogSumExp",
+    "ReduceMax",
+    "ReduceMean",
+    "ReduceMin",
+    "ReduceProd",
+    "ReduceSum",
+    "ReduceSumSquare",
+)
 
 
 def rows(c: Cases, shape: Shape) -> None:
@@ -139,7 +198,10 @@ def rows(c: Cases, shape: Shape) -> None:
     c.case("CumSum", c.op("CumSum", x, c.ints(1)))
     c.case("LpNormalization", c.op("LpNormalization", x, p=2, axis=-1))
     c.case("LayerNormalization", c.op("LayerNormalization", x, c.weight(shape[-1]), c.weight(shape[-1])))
-    c.case("Relu of a LayerNormalization", c.op("Relu", c.op("LayerNormalization", x, c.weight(shape[-1]), c.weight(shape[-1]))))
+    c.case(
+        "Relu of a LayerNormalization",
+        c.op("Relu", c.op("LayerNormalization", x, c.weight(shape[-1]), c.weight(shape[-1]))),
+    )
     c.case("MeanVarianceNormalization", c.op("MeanVarianceNormalization", x, axes=[1]))
     c.case("DynamicQuantizeLinear", c.op("DequantizeLinear", *_quantised(c, x)))
 
@@ -185,7 +247,9 @@ def images(c: Cases, channels: int, size: int) -> None:
 
     _epilogues(c, "Conv", conv, y)
     c.case("Conv 1x1", c.op("Relu", c.op("Conv", x, c.weight(2 * channels, channels, 1, 1))))
-    c.case("Conv stride", c.op("Relu", c.op("Conv", x, c.weight(channels, channels, 3, 3), strides=[2, 2], pads=[1] * 4)))
+    c.case(
+        "Conv stride", c.op("Relu", c.op("Conv", x, c.weight(channels, channels, 3, 3), strides=[2, 2], pads=[1] * 4))
+    )
     _epilogues(c, "depthwise Conv", lambda: c.op("Conv", x, c.weight(channels, 1, 3, 3), pads=[1] * 4, group=channels))
     c.case("grouped Conv", c.op("Conv", x, c.weight(channels, channels // 2, 3, 3), pads=[1] * 4, group=2))
     c.case("ConvTranspose", c.op("Relu", c.op("ConvTranspose", x, c.weight(channels, channels, 2, 2), strides=[2, 2])))

@@ -233,7 +233,7 @@ def test_reach() -> None:
         (lambda x, y, z: z - x * y, ["fnmadd"]),
         (lambda x, y, z: x * y + y * z, ["mul", "fmadd"]),
         (lambda x, y, z: x * y + x * y, ["mul", "add"]),
-        (lambda x, y, z: te.max(x * y + z, x * y), ["mul", "add", "max"]),
+        (lambda x, y, z: te.max(x * y + z, x * y), ["mul", "add", "constant", "max", "select"]),
         (lambda x, y, z: x * y, ["mul"]),
         (lambda x, y, z: (x * y) / z, ["mul", "div"]),
     ],

@@ -3,7 +3,8 @@
 TVM's max(a, b) is a > b ? a : b, one ``vmaxps`` on x86. If a or b is NaN, the result is b. With a constant c:
 
     max(x, c)             →  max(c, x)                      NaN stays NaN, as of Relu and Clip; no instruction more
-    max(x, y)             →  x ≤ ∞ ? max(x, y) : x          NaN of either stays; two instructions more
+    max(x, y)             →  x ≤ ∞ ? max(x, y) : x          NaN of either stays; a comparison more, without masks a
+                                                            choice too
     s[i] = max(s[i], x)      as it is                       the order of ONNX Runtime's blocked pools: a NaN that is not
                                                             the last of a window is dropped
     integer(max(x, c))       as it is                       the limit c, as of QuantizeLinear; in two stages as well

@@ -85,6 +85,13 @@ def _nan_beside_infinity(values: Floats, rng: np.random.Generator, number: int) 
     _put(values, rng, NAN, INF, -INF, 0.0, -0.0)
 
 
+def _any_nan(values: Floats, rng: np.random.Generator, number: int) -> None:
+    """Of both signs and any payload, the largest one among them: a carry out of it would make a number."""
+    bits = values.reshape(-1).view(np.uint32)
+    places = rng.permutation(bits.size)[:4]
+    bits[places] = [0x7FFFFFFF, 0xFFFFFFFF, 0x7FC00001, 0xFFC00000][: places.size]
+
+
 PATTERNS: Mapping[str, Pattern] = {
     "one NaN": _one(NAN),
     "one NaN in the second input": _one(NAN, 1),
@@ -93,6 +100,7 @@ PATTERNS: Mapping[str, Pattern] = {
     "one -inf": _one(-INF),
     "all +inf": _fill(INF),
     "all -inf": _fill(-INF),
+    "NaN of any bits": _any_nan,
     "both infinities": _mixed(INF, -INF),
     "inf - inf": _opposed,
     "0 * inf": _zero_and_infinity,
@@ -104,12 +112,16 @@ PATTERNS: Mapping[str, Pattern] = {
     "least normal": _mixed(LEAST_NORMAL, -LEAST_NORMAL, 1e-38, -1e-38),
     "largest": _mixed(LARGEST, -LARGEST),
     "a row of 3e38": lambda values, rng, number: _row(values, rng, 3e38),
-    "beyond exp": _mixed(88.0, -86.0, 89.0, -104.0, 1000.0, -1000.0),
+    "beyond exp": _mixed(88.0, -86.0, 88.6, 89.0, -104.0, 1000.0, -1000.0),
     "negative": lambda values, rng, number: np.negative(np.abs(values) + 1, out=values),
     "scales": _scales,
     "ties": _ties,
     "everything": _mixed(NAN, INF, -INF, 0.0, -0.0, 1e-40, LARGEST, -LARGEST, 1e3, -1e3),
 }
+
+
+LARGE = frozenset({"largest", "a row of 3e38", "scales", "everything"})
+"""Patterns whose sums and products may be beyond the largest number."""
 
 
 def feed(pattern: str, shapes: Mapping[str, tuple[int, ...]], seed: int) -> dict[str, Floats]:

@@ -9,12 +9,15 @@ TVM's max(a, b) is a > b ? a : b, one ``vmaxps`` on x86. If a or b is NaN, the r
                                                             the last of a window is dropped
     integer(max(x, c))       as it is                       the limit c, as of QuantizeLinear; in two stages as well
 
-The same for minima. The program of a task, and so its key, does not change: this is a step of lowering.
+The same for minima. C has no order of operands for ``max``, which returns the number where the other is NaN; so in its
+sources (``spelt``) the first two are choices. The program of a task, and so its key, does not change: this is a step of
+lowering.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TypeVar
 
 import tvm_ffi
@@ -27,7 +30,7 @@ Code = TypeVar("Code", tirx.PrimFunc, tirx.Expr)
 Extreme = tirx.Max | tirx.Min
 
 
-def nan_kept(code: Code) -> Code:
+def nan_kept(code: Code, spelt: bool = False) -> Code:
     """``code``, its expressions still of single numbers, with the rules above applied."""
     unchanged: list[tirx.Expr] = []
     casts = (cast.value for cast in nodes_below(code, tirx.Cast) if not _is_float(cast))
@@ -47,13 +50,23 @@ def nan_kept(code: Code) -> Code:
             return node
         if not _is_float(node) or any(node.same_as(each) for each in unchanged):
             return node
-        if _is_number(node.a):
-            return node
-        if _is_number(node.b):
-            return type(node)(node.b, node.a)
-        kept = _of_two(node)
-        unchanged.append(kept.body.body.true_value)
-        return kept
+
+        def larger(a: tirx.Expr, b: tirx.Expr) -> tirx.Expr:
+            if spelt:
+                return tirx.Select(tirx.GT(a, b) if isinstance(node, tirx.Max) else tirx.LT(a, b), a, b)
+            unchanged.append(type(node)(a, b))
+            return unchanged[-1]
+
+        if _is_number(node.a) or _is_number(node.b):
+            constant, x = (node.a, node.b) if _is_number(node.a) else (node.b, node.a)
+            return _bound(x, lambda x: larger(constant, x)) if spelt else type(node)(constant, x)
+
+        def of_two(a: tirx.Expr, b: tirx.Expr) -> tirx.Expr:
+            if spelt:
+                return tirx.Select(tirx.isnan(a), a, larger(a, b))
+            return tirx.Select(tirx.LE(a, tirx.const(math.inf, node.ty.dtype)), larger(a, b), a)
+
+        return _bound(node.a, lambda a: _bound(node.b, lambda b: of_two(a, b)))
 
     # Before what is inside: what is left as it is must be the node that the store or the cast holds.
     kinds = tirx.BufferStore, tirx.Cast, tirx.Max, tirx.Min
@@ -61,11 +74,10 @@ def nan_kept(code: Code) -> Code:
     return mapped
 
 
-def _of_two(node: Extreme) -> tirx.Let:
-    """Either's NaN. Both are bound: TVM makes a branch of a choice that loads."""
-    a, b = (tirx.Var(name, side.ty.dtype) for name, side in (("a", node.a), ("b", node.b)))
-    chosen = tirx.Select(tirx.LE(a, tirx.const(math.inf, node.ty.dtype)), type(node)(a, b), a)
-    return tirx.Let(a, node.a, tirx.Let(b, node.b, chosen))
+def _bound(value: tirx.Expr, use: Callable[[tirx.Expr], tirx.Expr]) -> tirx.Expr:
+    """``use(value)`` with ``value`` computed once. TVM makes a branch of a choice that loads."""
+    variable = tirx.Var("v", value.ty.dtype)
+    return tirx.Let(variable, value, use(variable))
 
 
 def _is_float(expr: tirx.Expr) -> bool:

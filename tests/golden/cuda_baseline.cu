@@ -17,6 +17,7 @@ extern "C" __global__ void __launch_bounds__(128) main_kernel(float* __restrict_
 extern "C" __global__ void __launch_bounds__(128) main_kernel_1(float* __restrict__ bias_ptr, float* __restrict__ gemm_ptr, float* __restrict__ relu_ptr, float* __restrict__ residual_ptr) {
   if (((((int)blockIdx.x) * 8) + (((int)threadIdx.x) >> 4)) < 45) {
     int cse_v2 = ((((int)blockIdx.x) * 128) + ((int)threadIdx.x));
-    relu_ptr[((((int)blockIdx.x) * 128) + ((int)threadIdx.x))] = max(((gemm_ptr[((((int)blockIdx.x) * 128) + ((int)threadIdx.x))] + bias_ptr[(((((int)blockIdx.x) * 128) + ((int)threadIdx.x)) % 24)]) + residual_ptr[((((int)blockIdx.x) * 128) + ((int)threadIdx.x))]), 0x1p+1f/*2.000000e+00*/);
+    float v = ((gemm_ptr[((((int)blockIdx.x) * 128) + ((int)threadIdx.x))] + bias_ptr[(((((int)blockIdx.x) * 128) + ((int)threadIdx.x)) % 24)]) + residual_ptr[((((int)blockIdx.x) * 128) + ((int)threadIdx.x))]);
+    relu_ptr[((((int)blockIdx.x) * 128) + ((int)threadIdx.x))] = ((v < 0x1p+1f/*2.000000e+00*/) ? 0x1p+1f/*2.000000e+00*/ : v);
   }
 }

@@ -71,6 +71,7 @@ extern "C" __global__ void __launch_bounds__(128) main_kernel(float* __restrict_
       }
     }
     int cse_v19 = (((((((int)blockIdx.x) >> 1) * 256) + ((((int)threadIdx.x) >> 4) * 32)) + ((((int)blockIdx.x) & 1) * 16)) + (((int)threadIdx.x) & 15));
-    relu_ptr[(((((((int)blockIdx.x) >> 1) * 256) + ((((int)threadIdx.x) >> 4) * 32)) + ((((int)blockIdx.x) & 1) * 16)) + (((int)threadIdx.x) & 15))] = max(((gemm_local_ptr[0] + bias_ptr[(((((int)blockIdx.x) & 1) * 16) + (((int)threadIdx.x) & 15))]) + residual_ptr[(((((((int)blockIdx.x) >> 1) * 256) + ((((int)threadIdx.x) >> 4) * 32)) + ((((int)blockIdx.x) & 1) * 16)) + (((int)threadIdx.x) & 15))]), 0x1p+1f/*2.000000e+00*/);
+    float v = ((gemm_local_ptr[0] + bias_ptr[(((((int)blockIdx.x) & 1) * 16) + (((int)threadIdx.x) & 15))]) + residual_ptr[(((((((int)blockIdx.x) >> 1) * 256) + ((((int)threadIdx.x) >> 4) * 32)) + ((((int)blockIdx.x) & 1) * 16)) + (((int)threadIdx.x) & 15))]);
+    relu_ptr[(((((((int)blockIdx.x) >> 1) * 256) + ((((int)threadIdx.x) >> 4) * 32)) + ((((int)blockIdx.x) & 1) * 16)) + (((int)threadIdx.x) & 15))] = ((v < 0x1p+1f/*2.000000e+00*/) ? 0x1p+1f/*2.000000e+00*/ : v);
   }
 }

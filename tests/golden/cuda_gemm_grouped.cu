@@ -72,7 +72,8 @@ extern "C" __global__ void __launch_bounds__(256) main_kernel(float* __restrict_
     if (((((((int)blockIdx.x) & 1) * 16) + (((int)threadIdx.x) >> 4)) < 25) && ((((int)threadIdx.x) & 15) < 3)) {
       int cse_v16 = ((((int)blockIdx.x) >> 1) * 3);
       int cse_v26 = (((((((int)blockIdx.x) & 1) * 192) + ((((int)threadIdx.x) >> 4) * 12)) + ((((int)blockIdx.x) >> 1) * 3)) + (((int)threadIdx.x) & 15));
-      relu_ptr[(((((((int)blockIdx.x) & 1) * 192) + ((((int)threadIdx.x) >> 4) * 12)) + ((((int)blockIdx.x) >> 1) * 3)) + (((int)threadIdx.x) & 15))] = max(((gemm_pad_local_ptr[0] + bias_ptr[(((((int)blockIdx.x) >> 1) * 3) + (((int)threadIdx.x) & 15))]) + residual_ptr[(((((((int)blockIdx.x) & 1) * 192) + ((((int)threadIdx.x) >> 4) * 12)) + ((((int)blockIdx.x) >> 1) * 3)) + (((int)threadIdx.x) & 15))]), 0x1p+1f/*2.000000e+00*/);
+      float v = ((gemm_pad_local_ptr[0] + bias_ptr[(((((int)blockIdx.x) >> 1) * 3) + (((int)threadIdx.x) & 15))]) + residual_ptr[(((((((int)blockIdx.x) & 1) * 192) + ((((int)threadIdx.x) >> 4) * 12)) + ((((int)blockIdx.x) >> 1) * 3)) + (((int)threadIdx.x) & 15))]);
+      relu_ptr[(((((((int)blockIdx.x) & 1) * 192) + ((((int)threadIdx.x) >> 4) * 12)) + ((((int)blockIdx.x) >> 1) * 3)) + (((int)threadIdx.x) & 15))] = ((v < 0x1p+1f/*2.000000e+00*/) ? 0x1p+1f/*2.000000e+00*/ : v);
     }
   }
 }

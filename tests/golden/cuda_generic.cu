@@ -128,10 +128,16 @@ extern "C" __global__ void __launch_bounds__(256) main_kernel(float* __restrict_
     }
   }
   int cse_v19 = (((((int)threadIdx.x) >> 4) * 96) + ((((int)threadIdx.x) & 15) * 3));
-  cut_ptr[(((((int)threadIdx.x) >> 4) * 96) + ((((int)threadIdx.x) & 15) * 3))] = max(sum_local_ptr[0], 0x1p+0f/*1.000000e+00*/);
-  cut_ptr[((((((int)threadIdx.x) >> 4) * 96) + ((((int)threadIdx.x) & 15) * 3)) + 1)] = max(sum_local_ptr[1], 0x1p+0f/*1.000000e+00*/);
-  cut_ptr[((((((int)threadIdx.x) >> 4) * 96) + ((((int)threadIdx.x) & 15) * 3)) + 2)] = max(sum_local_ptr[2], 0x1p+0f/*1.000000e+00*/);
-  cut_ptr[((((((int)threadIdx.x) >> 4) * 96) + ((((int)threadIdx.x) & 15) * 3)) + 48)] = max(sum_local_ptr[3], 0x1p+0f/*1.000000e+00*/);
-  cut_ptr[((((((int)threadIdx.x) >> 4) * 96) + ((((int)threadIdx.x) & 15) * 3)) + 49)] = max(sum_local_ptr[4], 0x1p+0f/*1.000000e+00*/);
-  cut_ptr[((((((int)threadIdx.x) >> 4) * 96) + ((((int)threadIdx.x) & 15) * 3)) + 50)] = max(sum_local_ptr[5], 0x1p+0f/*1.000000e+00*/);
+  float v = sum_local_ptr[0];
+  cut_ptr[(((((int)threadIdx.x) >> 4) * 96) + ((((int)threadIdx.x) & 15) * 3))] = ((v < 0x1p+0f/*1.000000e+00*/) ? 0x1p+0f/*1.000000e+00*/ : v);
+  float v_1 = sum_local_ptr[1];
+  cut_ptr[((((((int)threadIdx.x) >> 4) * 96) + ((((int)threadIdx.x) & 15) * 3)) + 1)] = ((v_1 < 0x1p+0f/*1.000000e+00*/) ? 0x1p+0f/*1.000000e+00*/ : v_1);
+  float v_2 = sum_local_ptr[2];
+  cut_ptr[((((((int)threadIdx.x) >> 4) * 96) + ((((int)threadIdx.x) & 15) * 3)) + 2)] = ((v_2 < 0x1p+0f/*1.000000e+00*/) ? 0x1p+0f/*1.000000e+00*/ : v_2);
+  float v_3 = sum_local_ptr[3];
+  cut_ptr[((((((int)threadIdx.x) >> 4) * 96) + ((((int)threadIdx.x) & 15) * 3)) + 48)] = ((v_3 < 0x1p+0f/*1.000000e+00*/) ? 0x1p+0f/*1.000000e+00*/ : v_3);
+  float v_4 = sum_local_ptr[4];
+  cut_ptr[((((((int)threadIdx.x) >> 4) * 96) + ((((int)threadIdx.x) & 15) * 3)) + 49)] = ((v_4 < 0x1p+0f/*1.000000e+00*/) ? 0x1p+0f/*1.000000e+00*/ : v_4);
+  float v_5 = sum_local_ptr[5];
+  cut_ptr[((((((int)threadIdx.x) >> 4) * 96) + ((((int)threadIdx.x) & 15) * 3)) + 50)] = ((v_5 < 0x1p+0f/*1.000000e+00*/) ? 0x1p+0f/*1.000000e+00*/ : v_5);
 }

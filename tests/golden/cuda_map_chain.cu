@@ -4,6 +4,7 @@ extern "C" __global__ void __launch_bounds__(32) main_kernel(float* __restrict__
   int cse_v1 = ((((int)blockIdx.x) * 16) + (((int)threadIdx.x) >> 1));
   if (((((int)blockIdx.x) * 16) + (((int)threadIdx.x) >> 1)) < 105) {
     int cse_v2 = ((((int)blockIdx.x) * 32) + ((int)threadIdx.x));
-    compute_intermediate_1_ptr[((((int)blockIdx.x) * 32) + ((int)threadIdx.x))] = expf((max(x0_ptr[((((int)blockIdx.x) * 32) + ((int)threadIdx.x))], 0x0p+0f/*0.000000e+00*/) + x1_ptr[((((((int)blockIdx.x) * 16) + (((int)threadIdx.x) >> 1)) % 35) / 5)]));
+    float v = x0_ptr[((((int)blockIdx.x) * 32) + ((int)threadIdx.x))];
+    compute_intermediate_1_ptr[((((int)blockIdx.x) * 32) + ((int)threadIdx.x))] = expf((((v < 0x0p+0f/*0.000000e+00*/) ? 0x0p+0f/*0.000000e+00*/ : v) + x1_ptr[((((((int)blockIdx.x) * 16) + (((int)threadIdx.x) >> 1)) % 35) / 5)]));
   }
 }

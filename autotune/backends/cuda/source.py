@@ -15,6 +15,7 @@ from schedules.errors import check
 from schedules.lower import tvm_target
 from schedules.target import Target
 from schedules.templates.common.indices import exact_indices
+from schedules.templates.common.kept_nan import nan_kept
 from schedules.templates.cuda.cuda_structure import PASSES
 
 AXES = ("blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", "threadIdx.z")
@@ -58,7 +59,7 @@ def cuda_source(sch: s_tir.Schedule, target: Target) -> str:
 
 def cuda_program(sch: s_tir.Schedule, target: Target) -> CudaProgram:
     """TVM's own steps of a build, stopped before the compiler."""
-    native, func = tvm_target(target), exact_indices(sch.mod["main"])
+    native, func = tvm_target(target), exact_indices(nan_kept(sch.mod["main"], spelt=True))
     with native, tvm.transform.PassContext(config=dict(PASSES)):
         pipeline, _, device_passes = tvm.tirx.get_default_tir_pipeline(native)
         module = tvm.IRModule({"main": func})

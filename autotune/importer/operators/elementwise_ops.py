@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from onnx import TensorProto
+from tvm import relax
 
 from autotune.importer.conversion.emit import INT64, Emit, Node
-from autotune.importer.conversion.registry import rewrites
+from autotune.importer.conversion.registry import Inputs, converts, rewrites
 
 DOUBLE = TensorProto.DOUBLE
 
@@ -76,10 +79,38 @@ def unsqueezed(node: Node, e: Emit) -> list[str] | None:
 
 @rewrites("Cosh", "Sinh")
 def hyperbolic(node: Node, e: Emit) -> list[str] | None:
-    """(e^x ± e^−x) ÷ 2."""
+    """(e^x ± e^−x) ÷ 2 by squares of e^±x/2, since e^x is infinite before its half is."""
+    half = e.op("Mul", node.input(0), e.like(0.5))
+    roots = (e.op("Exp", half), e.op("Exp", e.op("Neg", half)))
+    halves = [e.op("Mul", e.op("Mul", root, e.like(0.5)), root) for root in roots]
+    return [e.op("Add" if node.kind == "Cosh" else "Sub", *halves)]
+
+
+@rewrites("ThresholdedRelu")
+def thresholded(node: Node, e: Emit) -> list[str] | None:
+    """A choice: Relax's product with 0 makes NaN of an infinity below the threshold."""
     x = node.input(0)
-    both = e.op("Add" if node.kind == "Cosh" else "Sub", e.op("Exp", x), e.op("Exp", e.op("Neg", x)))
-    return [e.op("Mul", both, e.like(0.5))]
+    return [e.op("Where", e.op("Greater", x, e.like(node.attr("alpha", 1.0))), x, e.like(0))]
+
+
+@rewrites("Mul", "Div")
+def zero_times(node: Node, e: Emit) -> list[str] | None:
+    """0 · x and 0 ÷ x with a zero for every column: of one number TVM makes 0, even where x is infinite or NaN."""
+    for index in (0, 1) if node.kind == "Mul" else (0,):
+        value, shape = node.array(index), node.known_shape(1 - index) or ()
+        if value is not None and value.size == 1 and not value and value.dtype.kind == "f" and shape[-1:] > (1,):
+            zeros = e.const(np.full((1,) * (value.ndim - 1) + shape[-1:], value))
+            return [e.op(node.kind, *((zeros, node.input(1)) if index == 0 else (node.input(0), zeros)))]
+    return None
+
+
+@converts("Sign")
+def sign(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
+    """Relax's, which makes 0 of NaN."""
+    x = inputs[0]
+    found = bb.normalize(relax.op.sign(x))
+    is_float = "float" in str(x.ty.dtype)  # type: ignore[union-attr]
+    return bb.normalize(relax.op.where(relax.op.isnan(x), x, found)) if is_float else found
 
 
 @rewrites("Softplus")

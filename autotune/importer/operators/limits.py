@@ -6,12 +6,14 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 from onnx import TensorProto
 from tvm import relax, te, tirx, topi
 from tvm.ir import GenericConst
 from tvm.relax.frontend.onnx import onnx_frontend
 
+from autotune.host.dtypes import numpy_type
 from autotune.importer.conversion.emit import INT64, Emit, Node
 from autotune.importer.conversion.registry import Inputs, converts, rewrites
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN
@@ -38,11 +40,13 @@ def max_of_tensors(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any]
 def clip(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
     """``min(max(x, low), high)``: two elementwise operators, which fuse into what makes x and keep its layout.
 
-    A bound that is NaN or left out does not bind, as in ONNX Runtime.
+    A bound that is NaN does not bind, as in ONNX Runtime. One that is left out is the largest number of either sign, so
+    that infinities become finite.
     """
     result = inputs[0]
-    bounds = inputs[1:3] if opset >= 11 else [_attribute(attrs, "min", result), _attribute(attrs, "max", result)]
+    bounds = inputs[1:3] if opset >= 11 else [_attribute(attrs, n, result) for n in ("min", "max")]
     for bound, limited in zip(bounds, (relax.op.maximum, relax.op.minimum), strict=True):
+        bound = _default(result, limited is relax.op.maximum) if bound is None else bound
         if bound is None:
             continue
         if isinstance(bound, GenericConst):
@@ -53,6 +57,15 @@ def clip(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: i
             bound = bb.normalize(relax.op.where(relax.op.isnan(bound), relax.const(free, str(bound.ty.dtype)), bound))
         result = bb.normalize(limited(result, bound))
     return result
+
+
+def _default(like: relax.Expr | None, least: bool) -> relax.Expr | None:
+    """The bound where none is given: of floats alone, since no whole number is beyond its type."""
+    dtype = numpy_type(str(like.ty.dtype))  # type: ignore[union-attr]
+    if dtype.kind in "iub":
+        return None
+    limits = ml_dtypes.finfo(dtype)
+    return relax.const(float(limits.min if least else limits.max), str(like.ty.dtype))  # type: ignore[union-attr]
 
 
 def _attribute(attrs: dict[str, Any], name: str, like: relax.Expr | None) -> relax.Expr | None:
@@ -145,6 +158,44 @@ def _of_rows(x: te.Tensor, largest: int, axes: int) -> te.Tensor:
     keys = te.compute(x.shape, lambda *at: ordered(tirx.reinterpret("int32", x(*at))), name="keys")
     found = (topi.max if largest else topi.min)(keys, axis=list(range(-axes, 0)), keepdims=True)
     return te.compute(found.shape, lambda *at: tirx.reinterpret("float32", ordered(found(*at))), name="extremes")
+
+
+@rewrites("ReduceLogSumExp")
+def log_of_sum(node: Node, e: Emit) -> list[str] | None:
+    """m + log Σ e^(x − m) with the largest element m, or 0 where that is infinite: ∞ − ∞ is no number."""
+    axes = node.array(1) if node.input(1) else node.attr("axes")
+    rank = len(node.shape(0))
+    if (axes is None and node.input(1)) or (axes is None and node.attr("noop_with_empty_axes", 0)) or not rank:
+        return None
+    reduced = sorted({int(axis) % rank for axis in axes}) if axes is not None and len(axes) else list(range(rank))
+    x = node.input(0)
+    most = e.reduce("ReduceMax", x, reduced)
+    shift = e.op("Where", e.op("Equal", e.op("Abs", most), e.like(np.inf)), e.like(0), most)
+    total = e.reduce("ReduceSum", e.op("Exp", e.op("Sub", x, shift)), reduced)
+    found = e.op("Add", e.op("Log", total), shift)
+    return [found if node.attr("keepdims", 1) else e.squeeze(found, *reduced)]
+
+
+@converts("ArgMax", "ArgMin")
+def place_of_extreme(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
+    """Relax's own, within the axis: of numbers none of which is beyond where its reduction starts, it finds −1."""
+    native = onnx_frontend._get_convert_map()[str(attrs["tvm_custom"]["kind"])].get_converter(opset)
+    found = bb.normalize(native(bb, onnx_frontend.onnx_input(inputs), attrs, [{}, {}]))
+    shape = inputs[0].ty.shape  # type: ignore[union-attr]
+    last = int(shape[int(attrs.get("axis", 0)) % len(shape)]) - 1
+    held = bb.normalize(relax.op.maximum(found, relax.const(0, "int64")))
+    return bb.normalize(relax.op.minimum(held, relax.const(last, "int64")))
+
+
+@rewrites("Hardmax")
+def hardmax(node: Node, e: Emit) -> list[str] | None:
+    """1 at ``ArgMax``. Up to opset 12, over several axes, it is left to Relax."""
+    if e.opset < 13:
+        return None
+    shape = node.shape(0)
+    axis = int(node.attr("axis", -1)) % len(shape)
+    steps = np.arange(shape[axis], dtype=np.int64).reshape([-1 if i == axis else 1 for i in range(len(shape))])
+    return [e.cast(e.op("Equal", e.op("ArgMax", node.input(0), axis=axis), e.const(steps)), node.type(0))]
 
 
 @rewrites("TopK")

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import tvm_ffi
 from tvm import tirx
@@ -16,7 +18,7 @@ from tvm.ir import Call, Var
 from tvm.ir.expr import TensorLoad
 
 from schedules.templates.assembly.assembly_text import AssemblyText
-from schedules.templates.assembly.vectors import OutOfScope
+from schedules.templates.assembly.vectors import OutOfScope, Vectors
 from schedules.templates.common.vector_math import nearest
 
 SIZES = {"float32": 4, "int32": 4, "bfloat16": 2, "uint8": 1, "int8": 1}
@@ -102,6 +104,8 @@ SPECIAL = {
 }
 """Values that one instruction on a vector of 32 bits does not make."""
 MEMORY = ("operand", "constant")
+KEPT_COUNTS = 1024
+"""Numbers of constants in registers that are kept, of as many programs. Heuristic, not measured."""
 WIDE = 0xFFFFFFFF
 
 
@@ -251,6 +255,57 @@ class Elements:
         return values
 
 
+def constants_first(values: Sequence[Value]) -> list[int]:
+    """The numbers of constants that an instruction takes first: it cannot read them from memory."""
+    return list(
+        dict.fromkeys(
+            value.of[0]
+            for value in values
+            if len(value.of) == 2 and value.name not in COMMUTATIVE and values[value.of[0]].name == "constant"
+        )
+    )
+
+
+def hold(code: AssemblyText, values: Sequence[Value], registers: Sequence[int]) -> dict[int, int]:
+    """Load ``constants_first``, as many as there are registers, for any number of vectors; ``Writer``'s ``held``."""
+    held = dict(zip(constants_first(values), registers, strict=False))
+    for number, register in held.items():
+        _load(code, register, code.constant_bits(values[number].bits))
+    return held
+
+
+def _load(code: AssemblyText, register: int, memory: str) -> None:
+    load = "vbroadcastss" if memory.endswith("{1to16}") else "vmovups"
+    code.emit(f"{load} v{register}, {memory.removesuffix('{1to16}')}")
+
+
+def registers_needed(values: Sequence[Value], vectors: Vectors, held: int = 0) -> int:
+    """Registers of an element next to its sum, with those of ``held`` constants.
+
+    Raises:
+        OutOfScope: if there are too few.
+    """
+    places = {value.operand: "rdi" for value in values if value.operand is not None}
+    for count in range(held, vectors.count):
+        code = AssemblyText("", vectors)
+        try:
+            Writer(code, values, 0, range(1 + held, 1 + count), places, hold(code, values, range(1, 1 + held))).write()
+        except OutOfScope:
+            continue
+        return count
+    raise OutOfScope("more intermediate results than registers")
+
+
+@lru_cache(maxsize=KEPT_COUNTS)
+def most_held(values: tuple[Value, ...], vectors: Vectors, free: int) -> int:
+    """How many of ``constants_first`` ``free`` registers can hold, with what an element needs."""
+    for count in range(len(constants_first(values)), 0, -1):
+        with suppress(OutOfScope):
+            if registers_needed(values, vectors, count) <= free:
+                return count
+    return 0
+
+
 class Writer:
     """Writes the instructions of one vector of elements.
 
@@ -259,6 +314,7 @@ class Writer:
         total: register of the sum; it may be overwritten.
         free: registers that may be used.
         places: memory operand of every tensor's vector.
+        held: constants' numbers, and the registers that ``hold`` loaded them into.
 
     Raises:
         OutOfScope: if there are too few registers.
@@ -271,15 +327,17 @@ class Writer:
         total: int,
         free: Sequence[int],
         places: Mapping[Operand, str],
+        held: Mapping[int, int],
     ) -> None:
         self._code, self._values, self._places = code, values, places
         self._free, self._total = list(free), total
-        self._where: dict[int, int] = {}
+        self._where = dict(held)
         self._left = [0] * len(values)
         for value in values:
             for number in value.of:
                 self._left[number] += 1
-        self._left[-1] += 1
+        for number in (-1, *held):
+            self._left[number] += 1
 
     def write(self) -> int:
         """The register of the result."""
@@ -321,9 +379,8 @@ class Writer:
         self._left[number] -= 1
         if number in self._where:
             return self._where[number], self._left[number] == 0
-        register, memory = self._take(), self._memory(number)
-        load = "vbroadcastss" if memory.endswith("{1to16}") else "vmovups"
-        self._code.emit(f"{load} v{register}, {memory.removesuffix('{1to16}')}")
+        register = self._take()
+        _load(self._code, register, self._memory(number))
         return register, True
 
     def _source(self, number: int) -> tuple[str, int | None]:

@@ -17,7 +17,14 @@ from tvm.ir.expr import TensorLoad
 from schedules.config import Config
 from schedules.target import Target
 from schedules.templates.assembly.assembly_text import VECTOR_BYTES, AssemblyText
-from schedules.templates.assembly.elements import SIZES, Operand, Writer, check_reach
+from schedules.templates.assembly.elements import (
+    SIZES,
+    Operand,
+    Writer,
+    check_reach,
+    hold,
+    most_held,
+)
 from schedules.templates.assembly.epilogue_code import check_result, read_epilogue, write_result
 from schedules.templates.assembly.vectors import OutOfScope, vectors_of
 from schedules.templates.common.structure import Anchor, blocks_in_order, nodes_below
@@ -62,6 +69,9 @@ class ElementwiseAssembly:
         check_result(self._values, self._dtype)
         if len(self._operands) > len(POINTERS):
             raise OutOfScope("more tensors than pointers")
+        held = most_held(tuple(self._values), vectors, vectors.count - 1)
+        self._own = vectors.count - held  # registers of one vector; the others hold constants
+        self._held: dict[int, int] = {}
         self._vectors = math.prod(sizes) // self._lanes
         self._split = next((at for at in range(len(sizes)) if all(self._way(o, sizes, at) for o in self._operands)), -1)
         if self._split < 0:
@@ -100,6 +110,7 @@ class ElementwiseAssembly:
         over, plane = code.label("over"), code.label("plane")
         code.emit(f"imul r14, r15, {each}", f"mov r12, {self._vectors}", "sub r12, r14", f"mov eax, {each}")
         code.emit("cmp r12, rax", "cmovg r12, rax", "test r12, r12", f"jle {over}")
+        self._held = hold(code, self._values, range(self._own, code.vectors.count))
         code.emit(
             "mov eax, r14d", "xor edx, edx", f"mov ecx, {self._inner}", "div ecx", f"mov {PLANE}, rax", "mov r13d, edx"
         )
@@ -154,7 +165,7 @@ class ElementwiseAssembly:
                 operand: f"{pointer}+{0 if way == BROADCAST else number * self._lanes * operand.size}"
                 for (operand, way), pointer in ways
             }
-            register = Writer(code, self._values, 0, range(code.vectors.count), places).write()
+            register = Writer(code, self._values, 0, range(self._own), places, self._held).write()
             place = number * self._lanes * SIZES[self._dtype]
             write_result(code, self._values, self._dtype, register, f"[rdi+{place}]")
         for (operand, way), pointer in ways:

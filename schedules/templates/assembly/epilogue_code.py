@@ -12,9 +12,21 @@ from tvm.ir import Var
 from tvm.ir.expr import TensorLoad
 
 from schedules.templates.assembly.assembly_text import VECTOR_BYTES, AssemblyText
-from schedules.templates.assembly.elements import NARROW, SIZES, STORED, Elements, Value, Writer, check_reach
+from schedules.templates.assembly.elements import (
+    NARROW,
+    SIZES,
+    STORED,
+    Elements,
+    Value,
+    Writer,
+    check_reach,
+    hold,
+    most_held,
+    registers_needed,
+)
 from schedules.templates.assembly.tile_sums import TileSums, add_up, clear
 from schedules.templates.assembly.vectors import AVX512, OutOfScope, Vectors
+from schedules.templates.common.kept_nan import nan_kept
 from schedules.templates.common.structure import Anchor, blocks_in_order
 from schedules.templates.common.vector_math import vector_math
 from schedules.templates.instructions.rounding import rounded_in_bits
@@ -66,7 +78,7 @@ def read_epilogue(func: tirx.PrimFunc, anchor: str, epilogue: tuple[str, ...]) -
         if len(str(values[store.buffer])) > MOST_TEXT:
             raise OutOfScope("an epilogue of many parts")
     if epilogue:
-        last = program.read(rounded_in_bits(values[blocks[epilogue[-1]].body.buffer]), axes)
+        last = program.read(rounded_in_bits(nan_kept(values[blocks[epilogue[-1]].body.buffer])), axes)
         if last != len(program.values) - 1:
             raise OutOfScope("a result that is no last value")
     return program
@@ -148,6 +160,7 @@ class Epilogue:
         check_result(self._values, self._dtype)
         if len(self._operands) > len(POINTERS):
             raise OutOfScope("more tensors than pointers")
+        self._held: dict[int, int] = {}
         sizes = anchor.spatial
         if anchor.shapes[-1] != sizes:
             raise OutOfScope("a result of another shape than the sums'")
@@ -160,6 +173,10 @@ class Epilogue:
             if not alike and set(own) - ({1, last} if last > 1 else {last}):
                 raise OutOfScope("a tensor with one number for a row")
             self._block_bytes[operand] = (operand.strides[1] if last > 1 else vectors.lanes) * operand.size
+
+    def hold(self, code: AssemblyText, registers: Sequence[int]) -> None:
+        """Load constants that instructions take first into ``registers``, which later calls of ``store`` read."""
+        self._held = hold(code, self._values, registers)
 
     def begin(self, code: AssemblyText) -> None:
         """Get the pointers of a tile."""
@@ -183,7 +200,7 @@ class Epilogue:
             operand: f"{pointer}+{_scaled(place, operand.size) if self._alike[operand] else block * each}"
             for (operand, each), pointer in zip(self._block_bytes.items(), POINTERS, strict=False)
         }
-        register = Writer(code, self._values, total, free, at).write()
+        register = Writer(code, self._values, total, free, at, self._held).write()
         write_result(code, self._values, self._dtype, register, f"[rdi+{_scaled(place, SIZES[self._dtype])}]")
 
     def tile(
@@ -246,22 +263,23 @@ class Epilogue:
             for register, place in zip(registers, row, strict=True)
         ]
         if tile.resident or self.registers <= len(tile.free()):
+            free = self._beside_held(code, tile.free())
             for block, register, place in each:
-                self.store(code, register, tile.free(), block, place)
+                self.store(code, register, free, block, place)
             return
         code.emit(*(f"vmovaps [rsp+{scratch + register * VECTOR_BYTES}], v{register}" for _, register, _ in each))
+        free = self._beside_held(code, range(1, self._vectors.count))
         for block, register, place in each:
             code.emit(f"vmovaps v0, [rsp+{scratch + register * VECTOR_BYTES}]")
-            self.store(code, 0, range(1, self._vectors.count), block, place)
+            self.store(code, 0, free, block, place)
+
+    def _beside_held(self, code: AssemblyText, free: Sequence[int]) -> Sequence[int]:
+        """Hold as many constants as ``free`` has registers for; the other registers."""
+        own = len(free) - most_held(tuple(self._values), self._vectors, len(free))
+        self.hold(code, free[own:])
+        return free[:own]
 
     @cached_property
     def registers(self) -> int:
         """How many registers an element needs beside its sum."""
-        places = dict.fromkeys(self._operands, "rdi")
-        for count in range(self._vectors.count):
-            try:
-                Writer(AssemblyText("", self._vectors), self._values, 0, range(1, 1 + count), places).write()
-            except OutOfScope:
-                continue
-            return count
-        raise OutOfScope("more intermediate results than registers")
+        return registers_needed(self._values, self._vectors)

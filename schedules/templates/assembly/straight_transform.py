@@ -37,6 +37,12 @@ class StraightTransform:
         """Bytes that a tile needs on the stack."""
         return max(0, len(matrix) * len(matrix[0]) - len(kept(vectors))) * vectors.size
 
+    @property
+    def spare(self) -> range:
+        """Registers that nothing uses."""
+        count = self._code.vectors.count
+        return range(count - FACTORS + len(self._factors), count)
+
     def begin(self) -> None:
         """Load the factors; once before any number of tiles."""
         for value, register in self._factors.items():

@@ -198,6 +198,7 @@ class WinogradAssembly:
         code, (_, _, height, width, _) = self._code, self._anchor.spatial
         line = width * self._size
         self._back.begin()
+        self._epilogue.hold(code, self._back.spare)
         across = self._products.across
         code.emit(f"mov r9d, {width}")  # columns of the result from here
         with code.repeated("r10", across):

@@ -5,12 +5,13 @@ LLVM has no vector versions of these: TVM's calls become one call into the C lib
 
     exp      Cephes ``expf``: 2^n · p(x - n·ln 2), p of degree 6                      relative error below 2e-7
     log      Cephes ``logf``: m in [√½, √2), a polynomial of degree 8 in m - 1        relative error below 2e-7
-    erf      Eigen's rational function of degree 13 by 8 on [-3.925, 3.925]           relative error below 5e-7
-    tanh     Eigen's rational function of degree 13 by 6 on [-7.905, 7.905]           relative error below 5e-7
+    erf      Eigen's rational function of degree 13 by 8 on [-3.8351, 3.8351]         relative error below 5e-7
+    tanh     Eigen's rational function of degree 13 by 6 on [-9.0934, 9.0934]         relative error below 5e-7
     sigmoid  1 / (1 + exp(-x))
     pow      exp(y · log |x|), with x's sign for odd y                                relative error |y · log x| · 3e-7
 
-They keep infinities and NaN. Results of exp below the least normal number become 0, above 2.4e38 infinite.
+They keep infinities and NaN. Results of exp below the least normal number become 0. The ends of erf and tanh are where
+both functions, rounded with and without fused multiply-adds, are exactly 1: a Gelu of -1e30 is 0 then, not 1e30 · 1e-7.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call
 
-EXP_LOW, EXP_HIGH = -87.33654475055310, 88.3762626647949  # n stays within the exponents -126 to 127
+EXP_LOW, EXP_HIGH = -87.33654475055310, 88.72283905206835  # logarithms of the least normal number and the largest
 LN2_HIGH, LN2_LOW = 0.693359375, -2.12194440e-4  # their sum is ln 2; n·LN2_HIGH is exact
 EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
 LOG = (
@@ -37,7 +38,9 @@ LOG = (
     3.3333331174e-1,
 )
 LARGEST, LEAST_NORMAL = 3.4028234e38, 1.17549435e-38
-ERF_LIMIT = 3.925
+DENORMAL_BITS = 23
+"""Exponents of denormal numbers below the least normal one."""
+ERF_LIMIT = 3.8351
 ERF_OVER = (
     2.123732201653183437883853912353515625e-06,
     2.861979592125862836837768554687500000e-04,
@@ -54,7 +57,7 @@ ERF_UNDER = (
     4.99425798654556274414062500000e-01,
     1.0,
 )
-TANH_LIMIT = 7.90531110763549805
+TANH_LIMIT = 9.0934
 TANH_OVER = (
     -2.76076847742355e-16,
     2.00018790482477e-13,
@@ -94,25 +97,29 @@ def _replaced(call: Call) -> tirx.Expr:
 def exp(x: tirx.Expr) -> tirx.Expr:
     """2^n · exp(f) with n = round(x / ln 2), f = x - n·ln 2 in [-ln 2 / 2, ln 2 / 2].
 
-    Where x is too large or too small, or NaN, n is nonsense: the first two are replaced, f is NaN in the third.
+    n is added to the exponent of exp(f): 2^n itself is infinite for the largest results, whose exp(f) is below 1.
+    Where x is too large or too small, or NaN, n is nonsense, and another number takes the result's place.
     """
 
     def scaled(n: tirx.Expr) -> tirx.Expr:
-        power = tirx.reinterpret("float32", (tirx.Cast("int32", n) + 127) << 23)
-        reduced = x - n * _float(LN2_HIGH) - n * _float(LN2_LOW)
-        return _bind("f", reduced, lambda f: (_horner(f, EXP) * f * f + f + _float(1)) * power)
+        def raised(f: tirx.Expr) -> tirx.Expr:
+            bits = tirx.reinterpret("int32", _horner(f, EXP) * f * f + f + _float(1))
+            return tirx.reinterpret("float32", bits + (tirx.Cast("int32", n) << 23))
+
+        return _bind("f", x - n * _float(LN2_HIGH) - n * _float(LN2_LOW), raised)
 
     result = _bind("n", tirx.floor(x * _float(1 / math.log(2)) + _float(0.5)), scaled)
-    result = tirx.Select(x > _float(EXP_HIGH), _float(math.inf), result)
+    result = tirx.Select(x <= _float(EXP_HIGH), result, x + _float(math.inf))
     return tirx.Select(x < _float(EXP_LOW), _float(0), result)
 
 
 def log(x: tirx.Expr) -> tirx.Expr:
-    """Log m + e·ln 2 with x = m·2^e, m in [√½, √2)."""
+    """Log m + e·ln 2 with x = m·2^e, m in [√½, √2). Denormal numbers are multiplied by 2^23 first."""
 
     def split(bits: tirx.Expr) -> tirx.Expr:
         mantissa = tirx.reinterpret("float32", (bits & 0x007FFFFF) | 0x3F000000)
-        exponent = tirx.Cast("float32", (bits >> 23) - 126)
+        least = tirx.Select(x < _float(LEAST_NORMAL), _float(126 + DENORMAL_BITS), _float(126))
+        exponent = tirx.Cast("float32", bits >> 23) - least
         return _bind("c", mantissa, lambda c: _bind("e", exponent, lambda e: combined(c, e)))
 
     def combined(c: tirx.Expr, e: tirx.Expr) -> tirx.Expr:
@@ -124,24 +131,29 @@ def log(x: tirx.Expr) -> tirx.Expr:
         tail = _horner(m, LOG) * m * (m * m) + e * _float(LN2_LOW) - _float(0.5) * (m * m)
         return tail + m + e * _float(LN2_HIGH)
 
-    result = _bind("i", tirx.reinterpret("int32", x), split)
+    normal = tirx.Select(x < _float(LEAST_NORMAL), x * _float(2.0**DENORMAL_BITS), x)
+    result = _bind("i", tirx.reinterpret("int32", normal), split)
     result = tirx.Select(x <= _float(LARGEST), result, x + x)  # infinity and NaN
-    result = tirx.Select(x < _float(LEAST_NORMAL), _float(-math.inf), result)
+    result = tirx.Select(x <= _float(0), _float(-math.inf), result)
     return tirx.Select(x < _float(0), _float(math.nan), result)
 
 
 def power(x: tirx.Expr, y: tirx.Expr) -> tirx.Expr:
-    """As C's pow: 1 for y = 0, NaN for negative x and broken y; x = 0 takes care of itself."""
+    """As C's pow: 1 for y = 0 and for x = 1, NaN for a finite negative x and broken y; x = 0 takes care of itself."""
     size = tirx.Select(x < _float(0), _float(0) - x, x)
-    positive = _bind("a", size, lambda a: _bind("p", log(a), lambda logarithm: _bind("z", y * logarithm, exp)))
 
-    def signed(r: tirx.Expr) -> tirx.Expr:
+    def signed(a: tirx.Expr, r: tirx.Expr) -> tirx.Expr:
         half = y * _float(0.5)
         odd = tirx.Select(tirx.floor(half) == half, r, _float(0) - r)
-        whole = tirx.Select(tirx.floor(y) == y, odd, _float(math.nan))
+        broken = tirx.Select(a <= _float(LARGEST), _float(math.nan), r)
+        whole = tirx.Select(tirx.floor(y) == y, odd, broken)
         return tirx.Select(x < _float(0), whole, r)
 
-    return tirx.Select(y == _float(0), _float(1), _bind("r", positive, signed))
+    def positive(a: tirx.Expr) -> tirx.Expr:
+        raised = _bind("p", log(a), lambda logarithm: _bind("z", y * logarithm, exp))
+        return _bind("r", tirx.Select(a == _float(1), _float(1), raised), lambda r: signed(a, r))
+
+    return tirx.Select(y == _float(0), _float(1), _bind("a", size, positive))
 
 
 def erf(x: tirx.Expr) -> tirx.Expr:

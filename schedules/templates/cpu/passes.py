@@ -25,6 +25,7 @@ from tvm import s_tir, tirx
 from tvm.tirx.compilation_pipeline import register_tir_pipeline
 
 from schedules.templates.common.indices import exact_indices
+from schedules.templates.common.kept_nan import nan_kept
 from schedules.templates.common.structure import nodes_below
 from schedules.templates.instructions.byte_lookup import tables_in_registers
 from schedules.templates.instructions.dots import definitions, operands_loaded, rounded_in_hardware
@@ -132,9 +133,10 @@ def with_instructions(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IR
     return tvm.IRModule({name: _with_instructions(func) for name, func in mod.functions.items()}, attrs=mod.attrs)
 
 
-def rounded(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
-    """Kernels whose roundings to bytes are sums."""
-    return tvm.IRModule({name: rounded_in_bits(func) for name, func in mod.functions.items()}, attrs=mod.attrs)
+def numbers_kept(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+    """Kernels whose maxima and minima keep NaN, and whose roundings to bytes are sums."""
+    functions = {name: rounded_in_bits(nan_kept(func)) for name, func in mod.functions.items()}
+    return tvm.IRModule(functions, attrs=mod.attrs)
 
 
 def spelt_bf16(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
@@ -209,7 +211,7 @@ def _lowered(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         new.FlattenBuffer(),
         new.BF16ComputeLegalize(),
         new.NarrowDataType(32),
-        tvm.transform.module_pass(rounded, opt_level=0, name="Rounded"),
+        tvm.transform.module_pass(numbers_kept, opt_level=0, name="NumbersKept"),
         old.LoopPartition(),
         new.ConvertSSA(),
         tvm.transform.module_pass(vectorised, opt_level=0, name="Vectorised"),

@@ -5,8 +5,10 @@ to even, and the bits of the result are those of M plus that integer. LLVM makes
 scale before it. Numbers that are larger still order as they should, so what clips them may come behind. With z the zero
 point, floored, and l and h the ends of the type:
 
-    byte(clip(round(x) + z, l, h))         =  byte(min(max(bits(x + M), bits(M) + l − z) − bits(M) + z, h))
+    byte(clip(round(x) + z, l, h))         =  byte(min(bits(max(x + M, M + l − z)) − bits(M) + z, h))
     float(byte(clip(round(x) + z, l, h)))  =  min(max(x + M, M + l − z), M + h − z) + (z − M)
+
+A NaN becomes l, as in ONNX Runtime: the maximum of floats is its second operand then.
 
 In place of ``vrndscaleps`` (two operations), an addition, two comparisons, a conversion and a ``vpmovdb``, a vector of
 sums takes a multiply-add, a comparison, a subtraction and a saturating ``vpmovusdb``; and what is quantised only to be
@@ -62,9 +64,8 @@ class _Rounded:
         low, high = NARROW[self.dtype]
         zero = self.shift
         whole = _word(int(zero.value)) if isinstance(zero, tirx.FloatImm) else tirx.Cast(WORD, zero)
-        start = _word(MAGIC_BITS) - whole
-        bits = tirx.reinterpret(WORD, self.x + _float(MAGIC))
-        level = tirx.max(bits, start + _word(low)) - start
+        clipped = tirx.max(self.x + _float(MAGIC), _float(MAGIC + low) - zero)
+        level = tirx.reinterpret(WORD, clipped) - (_word(MAGIC_BITS) - whole)
         if low == 0:
             return tirx.Cast(self.dtype, tirx.min(tirx.Cast("uint32", level), tirx.const(high, "uint32")))
         return tirx.Cast(self.dtype, tirx.min(level, _word(high)))

@@ -18,6 +18,7 @@ from schedules.lower import tvm_target
 from schedules.templates.assembly.assembly_text import AssemblyText
 from schedules.templates.assembly.elements import REACH, Elements, Operand, Value, Writer, check_reach
 from schedules.templates.assembly.vectors import OutOfScope
+from schedules.templates.common.kept_nan import nan_kept
 from schedules.templates.common.structure import blocks_in_order
 from schedules.templates.common.vector_math import vector_math
 from schedules.templates.cpu.passes import compiled
@@ -41,7 +42,7 @@ def written(symbol: str, values: Sequence[Value], registers: int = ENOUGH) -> As
     """void symbol(result, sum, operands …) of vectors, with so many registers beside the sum."""
     code = AssemblyText(symbol)
     code.emit("vmovups zmm0, [rsi]")
-    register = Writer(code, values, 0, range(1, 1 + registers), PLACES).write()
+    register = Writer(code, values, 0, range(1, 1 + registers), PLACES, {}).write()
     code.emit(f"vmovups [rdi], zmm{register}", "vzeroupper", "ret")
     return code
 
@@ -76,7 +77,7 @@ def program(expression: Callable[..., tirx.Expr], count: int = 2) -> tuple[tirx.
     func = from_te(*tensors, out)
     block = blocks_in_order(vector_math(func))[0]
     elements = Elements(list(func.params))
-    elements.read(block.body.value, [axis.var for axis in block.iter_vars])
+    elements.read(nan_kept(block.body.value), [axis.var for axis in block.iter_vars])
     return func, elements
 
 
@@ -232,7 +233,7 @@ def test_reach() -> None:
         (lambda x, y, z: z - x * y, ["fnmadd"]),
         (lambda x, y, z: x * y + y * z, ["mul", "fmadd"]),
         (lambda x, y, z: x * y + x * y, ["mul", "add"]),
-        (lambda x, y, z: te.max(x * y + z, x * y), ["mul", "add", "max"]),
+        (lambda x, y, z: te.max(x * y + z, x * y), ["mul", "add", "constant", "max", "select"]),
         (lambda x, y, z: x * y, ["mul"]),
         (lambda x, y, z: (x * y) / z, ["mul", "div"]),
     ],
@@ -374,7 +375,7 @@ def test_operands_of_short_types_are_widened(dtype: str, tmp_path: Path) -> None
     assert (operand.parameter, operand.dtype) == (0, dtype)
     code = AssemblyText("f")
     code.emit("vmovups zmm0, [rsi]")
-    register = Writer(code, elements.fused(), 0, range(1, 5), {operand: "rdx"}).write()
+    register = Writer(code, elements.fused(), 0, range(1, 5), {operand: "rdx"}, {}).write()
     code.emit(f"vmovups [rdi], zmm{register}", "vzeroupper", "ret")
     numbers = np.arange(-7, LANES - 7).astype(numpy_type(dtype))
     given, result = np.linspace(-3, 3, LANES).astype(np.float32), np.zeros(LANES, np.float32)

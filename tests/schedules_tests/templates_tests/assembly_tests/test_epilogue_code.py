@@ -53,8 +53,8 @@ def names_of(func: tirx.PrimFunc, anchor: Anchor) -> list[str]:
 def test_stages_are_one_program() -> None:
     assert names_of(*following("none")) == ["sum"]
     assert names_of(*following("bias")) == ["sum", "operand", "add"]
-    assert names_of(*following("residual")) == ["sum", "operand", "add", "operand", "add", "constant", "max"]
-    assert names_of(*following("relu6")) == ["sum", "operand", "add", "constant", "max", "constant", "min"]
+    assert names_of(*following("residual")) == ["sum", "constant", "operand", "add", "operand", "add", "max"]
+    assert names_of(*following("relu6")) == ["sum", "constant", "constant", "operand", "add", "max", "min"]
 
 
 def test_stages_before_the_product_that_it_does_not_read_are_part_of_it() -> None:
@@ -107,7 +107,8 @@ def test_operands_of_a_product_are_read_by_column() -> None:
 def test_registers_beside_the_sum() -> None:
     """As few as the fewest with which it can be written."""
     counts = {name: Epilogue(*following(name)).registers for name in FOLLOWING}
-    assert counts["none"] == counts["bias"] == counts["residual"] == counts["relu6"] == 0
+    assert counts["none"] == counts["bias"] == 0
+    assert counts["residual"] == counts["relu6"] == 1
     assert 0 < counts["hard swish"] <= 2
     assert all(counts[name] <= 4 for name in FOLLOWING if name != "crowded")
     assert 7 <= counts["crowded"] < AVX512.count
@@ -118,6 +119,15 @@ def tile_text(name: str, panels: int, numbers: int) -> str:
     tile = TileSums(tuple(range(numbers)), tuple(range(panels)), (SumLoop(1, 4),), 1)
     Epilogue(*following(name)).finish(code, tile, [[64 * number for number in range(numbers)]] * panels, 64)
     return "\n".join(lines_of(code.text()))
+
+
+def test_constants_that_come_first_are_loaded_once_for_a_tile() -> None:
+    """As many as there are registers for; the next ones by every vector."""
+    text = tile_text("relu6", 1, 4)
+    assert text.count("vbroadcastss") == 2
+    assert text.count("vmaxps") == text.count("vminps") == 4
+    assert tile_text("relu6", 1, 31).count("vbroadcastss") == 62
+    assert tile_text("residual", 1, 31).count("vbroadcastss") == 1
 
 
 def test_sums_make_way_where_registers_do_not_suffice() -> None:

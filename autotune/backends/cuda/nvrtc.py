@@ -25,8 +25,8 @@ from schedules.errors import InstallError, ScheduleError
 from schedules.lower import tvm_target
 from schedules.target import Target
 from schedules.templates.common.indices import exact_indices
-from schedules.templates.common.kept_nan import nan_kept
 from schedules.templates.cuda.cuda_structure import PASSES
+from schedules.templates.instructions.kept_nan import nan_kept
 
 CALLBACK = "tvm_callback_cuda_compile"
 ADVICE = "install them with: pip install 'tune-compiler[cuda]'"

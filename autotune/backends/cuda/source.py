@@ -15,8 +15,8 @@ from schedules.errors import check
 from schedules.lower import tvm_target
 from schedules.target import Target
 from schedules.templates.common.indices import exact_indices
-from schedules.templates.common.kept_nan import nan_kept
 from schedules.templates.cuda.cuda_structure import PASSES
+from schedules.templates.instructions.kept_nan import nan_kept
 
 AXES = ("blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", "threadIdx.z")
 KERNELS = 'extern "C" __global__'

@@ -64,7 +64,7 @@ def _default(like: relax.Expr | None, least: bool) -> relax.Expr | None:
     dtype = numpy_type(str(like.ty.dtype))  # type: ignore[union-attr]
     if dtype.kind in "iub":
         return None
-    limits = ml_dtypes.finfo(dtype)
+    limits = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
     return relax.const(float(limits.min if least else limits.max), str(like.ty.dtype))  # type: ignore[union-attr]
 
 

@@ -26,9 +26,9 @@ from schedules.templates.assembly.elements import (
 )
 from schedules.templates.assembly.tile_sums import TileSums, add_up, clear
 from schedules.templates.assembly.vectors import AVX512, OutOfScope, Vectors
-from schedules.templates.common.kept_nan import nan_kept
 from schedules.templates.common.structure import Anchor, blocks_in_order
 from schedules.templates.common.vector_math import vector_math
+from schedules.templates.instructions.kept_nan import nan_kept
 from schedules.templates.instructions.rounding import rounded_in_bits
 
 POINTERS = ("rax", "rcx", "rdx", "r8", "rsi")

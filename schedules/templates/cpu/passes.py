@@ -25,10 +25,10 @@ from tvm import s_tir, tirx
 from tvm.tirx.compilation_pipeline import register_tir_pipeline
 
 from schedules.templates.common.indices import exact_indices
-from schedules.templates.common.kept_nan import nan_kept
 from schedules.templates.common.structure import nodes_below
 from schedules.templates.instructions.byte_lookup import tables_in_registers
 from schedules.templates.instructions.dots import definitions, operands_loaded, rounded_in_hardware
+from schedules.templates.instructions.kept_nan import nan_kept
 from schedules.templates.instructions.llvm_target import cpu_features
 from schedules.templates.instructions.rounding import rounded_in_bits
 

@@ -18,10 +18,10 @@ from schedules.lower import tvm_target
 from schedules.templates.assembly.assembly_text import AssemblyText
 from schedules.templates.assembly.elements import REACH, Elements, Operand, Value, Writer, check_reach
 from schedules.templates.assembly.vectors import OutOfScope
-from schedules.templates.common.kept_nan import nan_kept
 from schedules.templates.common.structure import blocks_in_order
 from schedules.templates.common.vector_math import vector_math
 from schedules.templates.cpu.passes import compiled
+from schedules.templates.instructions.kept_nan import nan_kept
 from tests.schedules_tests.programs import Array, from_te
 from tests.schedules_tests.templates_tests.assembly_tests.assembled import (
     TARGET,

@@ -24,8 +24,6 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir.expr import TensorLoad
 
-from schedules.templates.common.structure import nodes_below
-
 Code = TypeVar("Code", tirx.PrimFunc, tirx.Expr)
 Extreme = tirx.Max | tirx.Min
 
@@ -33,8 +31,10 @@ Extreme = tirx.Max | tirx.Min
 def nan_kept(code: Code, spelt: bool = False) -> Code:
     """``code``, its expressions still of single numbers, with the rules above applied."""
     unchanged: list[tirx.Expr] = []
-    casts = (cast.value for cast in nodes_below(code, tirx.Cast) if not _is_float(cast))
-    become_integers = [value.source for value in casts if isinstance(value, TensorLoad)]
+    casts: list[tirx.Cast] = []
+    tvm_ffi.structural_walk(code, (tirx.Cast, casts.append))  # append returns None, which means: go on
+    read = [cast.value for cast in casts if not _is_float(cast)]
+    become_integers = [value.source for value in read if isinstance(value, TensorLoad)]
 
     def rewritten(node: tirx.Expr | tirx.BufferStore) -> tirx.Expr | tirx.BufferStore:
         if isinstance(node, tirx.BufferStore):

@@ -12,8 +12,8 @@ from tvm import s_tir, te, tirx
 
 from schedules.lower import tvm_target
 from schedules.target import Target
-from schedules.templates.common.kept_nan import nan_kept
 from schedules.templates.cpu.passes import compiled
+from schedules.templates.instructions.kept_nan import nan_kept
 from tests.schedules_tests.programs import Array, from_te
 
 NAN, INF = np.nan, np.inf

@@ -8,11 +8,13 @@ from autotune.importer.low_bits import low_bit_operators  # noqa: F401  # import
 from autotune.importer.operators import (  # noqa: F401  # importing them fills the registry
     auto_pads,
     bits,
+    casts,
     contrib_attention,
     contrib_ops,
     control,
     deformable,
     elementwise_ops,
+    integer_division,
     limits,
     minifloat,
     moving,

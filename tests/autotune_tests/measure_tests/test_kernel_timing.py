@@ -74,8 +74,9 @@ def test_weights_are_cut_from_the_arena_and_activations_are_rewritten(bench: Cpu
     assert prepared.live[0] is not prepared.inputs[0]
     assert np.array_equal(prepared.live[0], prepared.inputs[0])
     assert prepared.live[2] is prepared.inputs[2]
-    assert np.array_equal(prepared.mirrored[0].reshape(-1), prepared.inputs[0].reshape(-1)[::-1])
-    assert prepared.mirrored[1] is prepared.inputs[1]
+    assert np.isnan(prepared.edged[0]).sum() == 1
+    assert prepared.edged[1] is prepared.inputs[1]
+    assert np.isfinite(prepared.inputs[0]).all()
     assert np.all(np.isnan(prepared.output))
 
 

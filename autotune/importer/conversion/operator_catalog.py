@@ -14,7 +14,7 @@ from autotune.importer.operators import (  # noqa: F401  # importing them fills 
     control,
     deformable,
     elementwise_ops,
-    integer_division,
+    integer_arithmetic,
     limits,
     minifloat,
     moving,

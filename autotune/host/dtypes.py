@@ -40,4 +40,4 @@ def is_end(array: NDArray[Any]) -> bool:
     if array.size != 1 or array.dtype.kind not in "iu":
         return False
     info = np.iinfo(array.dtype)
-    return array.item() == info.max or array.item() == info.min != 0
+    return int(array.item()) in {info.max, info.min} - {0}

@@ -11,7 +11,7 @@ import tvm
 from autotune.host.machine import host_target
 from autotune.host.pages import KERNEL_ALIGNMENT
 from autotune.measure.evaluator import FixedCount
-from autotune.measure.kernel_timing import ROW, Arena, CpuBench, compile_producer, planes_of
+from autotune.measure.kernel_timing import ROW, Arena, CpuBench, Loaded, compile_producer, planes_of
 from autotune.measure.messages import ReferenceJob, Settings
 from autotune.measure.output_check import aligned, normal_block
 from schedules.task import Task
@@ -77,7 +77,9 @@ def test_weights_are_cut_from_the_arena_and_activations_are_rewritten(bench: Cpu
     assert np.isnan(prepared.edged[0]).sum() == 1
     assert prepared.edged[1] is prepared.inputs[1]
     assert np.isfinite(prepared.inputs[0]).all()
-    assert np.all(np.isnan(prepared.output))
+    for edges in (True, False):
+        prepared.output[...] = 1
+        assert np.all(np.isnan(bench._output(Loaded(lambda *arguments: None, {}), prepared, edges)))
 
 
 def test_the_untuned_kernel_meets_weights_as_cold_as_candidates(

@@ -1,9 +1,10 @@
-"""A second input set of verification: ordinary inputs with one NaN, and with infinities.
+"""A second input set of verification: inputs of floats that are all NaN, then all infinite.
 
 A model that computes NaN of them must not return ordinary numbers. Where the reference's output is NaN or infinite,
 ours must be so too. Nothing else is checked, so that no right artifact fails:
 
-* elsewhere ours may be NaN as well, as in the tiles of a Winograd convolution around such an element;
+* one NaN among numbers is dropped by some maxima, depending on its position; NaN alone is not;
+* elsewhere ours may be NaN as well, as in recurrent layers, whose activations ONNX Runtime clips;
 * where ONNX Runtime with and without its optimiser differ, anything is right.
 
 Integers keep their values: they may be indices, lengths or trip counts.
@@ -11,7 +12,7 @@ Integers keep their values: they may be indices, lengths or trip counts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -24,27 +25,17 @@ Arrays = dict[str, NDArray[Any]]
 MOST_BYTES = 64 << 20
 """Larger inputs, such as caches of a decoder, are not copied and stay as they are."""
 
-PLACE = 0.618
-"""Where an input is changed, as a share of its elements: within an image, a sequence and a batch. Heuristic."""
-
 
 def edge_feeds(feed: Arrays) -> Iterator[tuple[str, Arrays]]:
     """What is changed, in words, and the changed inputs; nothing for a model without inputs of floats."""
     names = [name for name, array in feed.items() if 0 < array.nbytes <= MOST_BYTES and _is_float(array)]
-    for words, numbers in (("NaN", [np.nan]), ("infinity", [np.inf, -np.inf])):
+    for words, number in (("NaN", np.nan), ("infinity", np.inf)):
         if names:
-            yield words, feed | {name: _changed(feed[name], numbers) for name in names}
+            yield words, feed | {name: np.full_like(feed[name], number) for name in names}
 
 
 def _is_float(array: NDArray[Any]) -> bool:
     return array.dtype.kind == "f" or is_short_float(array.dtype)
-
-
-def _changed(array: NDArray[Any], numbers: Sequence[float]) -> NDArray[Any]:
-    copy = array.copy()
-    for place, number in enumerate(numbers):
-        copy.reshape(-1)[int(array.size * PLACE * (place + 1)) % array.size] = number
-    return copy
 
 
 def lost(ours: Any, theirs: Any) -> NDArray[np.bool_]:

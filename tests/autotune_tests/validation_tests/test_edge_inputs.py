@@ -57,7 +57,7 @@ def test_a_relu_that_keeps_nan_passes(reference):
 def test_a_relu_that_drops_nan_or_infinity_fails(reference, function, words):
     found = compare_outputs(Fake(lambda x: function(x).astype(np.float32)), reference, FEED)
     assert not found.passed
-    assert found.mismatch.startswith("1 of 64 elements of output 0 are numbers where the reference gives NaN")
+    assert found.mismatch.startswith("64 of 64 elements of output 0 are numbers where the reference gives NaN")
     assert words in found.mismatch
     assert found.difference == found.mismatch
 
@@ -101,8 +101,8 @@ def test_every_input_of_floats_is_changed_and_no_other():
     }
     made = dict(edge_feeds(feed))
     assert [*made] == ["NaN", "infinity"]
-    assert [int(np.isnan(made["NaN"][name]).sum()) for name in ("a", "b")] == [1, 1]
-    assert int(np.isinf(made["infinity"]["a"]).sum()) == 2
+    assert all(np.isnan(made["NaN"][name]).all() for name in ("a", "b"))
+    assert np.isposinf(made["infinity"]["a"]).all()
     assert all(made["NaN"][name] is feed[name] for name in ("i", "none"))
     assert np.isfinite(feed["a"]).all()
 

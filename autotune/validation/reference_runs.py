@@ -24,7 +24,7 @@ from autotune.importer.onnx_model.simplify import simplify
 from autotune.importer.onnx_model.tensors import whole
 from autotune.options import FP32, Precision
 from autotune.validation.allowance import Allowance
-from autotune.validation.edge_inputs import edge_feeds
+from autotune.validation.arithmetic.edge_inputs import edge_feeds
 from autotune.validation.short_operands import ShortOperands
 from autotune.validation.widen import FLOATS, NOISE, NotWidenedError, is_short, multiplications, unrounded, widen
 from schedules.errors import ModelError

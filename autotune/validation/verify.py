@@ -15,8 +15,8 @@ from autotune.interface import TensorSpec
 from autotune.options import FP32
 from autotune.runtime.session import InferenceSession
 from autotune.validation.allowance import ATOL, RTOL, Allowance
+from autotune.validation.arithmetic.edge_inputs import lost
 from autotune.validation.arithmetic.row_order import rows_in_order
-from autotune.validation.edge_inputs import lost
 from autotune.validation.reference_runs import Arrays, Reference
 from autotune.validation.verdict import Verdict
 

@@ -6,7 +6,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from autotune.validation import reference_runs
-from autotune.validation.edge_inputs import MOST_BYTES, edge_feeds, lost
+from autotune.validation.arithmetic.edge_inputs import MOST_BYTES, edge_feeds, lost
 from autotune.validation.reference_runs import Reference
 from autotune.validation.verify import compare_outputs
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value

@@ -30,3 +30,14 @@ def as_words(array: NDArray[Any]) -> NDArray[Any]:
 def is_short_float(dtype: np.dtype[Any]) -> bool:
     """Whether ``dtype`` is one of the floating point extension types."""
     return dtype.isbuiltin != 1 and "float" in dtype.name
+
+
+def is_end(array: NDArray[Any]) -> bool:
+    """Whether ``array`` is one number, the least below zero or the greatest of an integer type.
+
+    TVM takes such a number in an expression for infinity: x + least = least, and never x = least.
+    """
+    if array.size != 1 or array.dtype.kind not in "iu":
+        return False
+    info = np.iinfo(array.dtype)
+    return int(array.item()) in {info.max, info.min} - {0}

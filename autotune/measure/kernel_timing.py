@@ -31,6 +31,7 @@ from tvm.script import from_source
 
 from autotune.host.pages import KERNEL_ALIGNMENT
 from autotune.host.process_limits import is_out_of_memory
+from autotune.measure.edge_check import ExpectedEdges, edged
 from autotune.measure.kernel_builder import Lowering
 from autotune.measure.measurer import symbol_of
 from autotune.measure.messages import ReferenceJob, Settings, Timed, TimedAll, TimeJob
@@ -41,7 +42,6 @@ from autotune.measure.output_check import (
     draws,
     fill_normal,
     make_inputs,
-    mirrored,
     normal_block,
     numpy_dtype,
     poison,
@@ -49,7 +49,7 @@ from autotune.measure.output_check import (
 from autotune.measure.racing import duel, race
 from schedules.config import Config
 from schedules.errors import named_last_line
-from schedules.lower import load_program, tvm_target
+from schedules.lower import EXACT, load_program, loss, tvm_target
 from schedules.target import Target
 from schedules.task import Task
 from tuning_logs.measurement import ErrorKind
@@ -93,9 +93,11 @@ class Checkable(Protocol):
 
     Attributes:
         expected: the right outputs of all draws; None until the reference has run, and in all draws but the first.
+        edges: the same on edge inputs; None as well where the reference takes longer than ``LONG_S``.
     """
 
     expected: Expected | None
+    edges: ExpectedEdges | None
 
 
 TaskData = TypeVar("TaskData", bound=Checkable)
@@ -196,21 +198,22 @@ class Prepared:
     Attributes:
         inputs: arrays of every parameter but the output; what the check runs on, never written.
         output: the output's array.
-        expected: as ``Checkable``.
+        expected, edges: as of ``Checkable``.
         live: the same parameters as the timed runs see them; activations are rewritten before each.
         cold: indices of the parameters that are cut from the arena instead.
         warm: views of the activations that the producer rewrites, and what ``planes_of`` says of each.
-        mirrored: the same parameters with the activations' numbers in reverse.
+        edged: the same parameters with edges among the activations.
         repacked: (parameter, name of the repacking) → the weight as some configs want it.
     """
 
     inputs: list[Array]
     output: Array
     expected: Expected | None
+    edges: ExpectedEdges | None
     live: list[Array]
     cold: list[int]
     warm: list[tuple[tvm.runtime.Tensor, int, int]]
-    mirrored: list[Array]
+    edged: list[Array]
     repacked: dict[tuple[int, str], Array] = field(default_factory=dict)
 
 
@@ -242,13 +245,8 @@ class Bench(ABC, Generic[TaskData]):
         """A task's arguments; ``positive`` and ``draw`` as for ``make_inputs``."""
 
     @abstractmethod
-    def _output(self, loaded: Loaded, prepared: TaskData, mirrored_first: bool) -> Array:
-        """What a kernel writes.
-
-        With ``mirrored_first`` it runs on the mirrored inputs before, and the output is filled with ``poison``: a
-        kernel that never sets its sums to zero would otherwise find in its workspace what another kernel of the same
-        task left there, and pass.
-        """
+    def _output(self, loaded: Loaded, prepared: TaskData, edges: bool) -> Array:
+        """What a kernel writes over ``poison``, on the edge inputs or the ordinary ones."""
 
     @abstractmethod
     def _run(self, loaded: Loaded, prepared: TaskData) -> float:
@@ -272,13 +270,15 @@ class Bench(ABC, Generic[TaskData]):
         for positive in (False, True):
             prepared = self._all(job.task, positive)
             began = time.perf_counter()
-            got = self._all_outputs(loaded, prepared, mirrored_first=False)
+            got = self._all_outputs(loaded, prepared, edges=False).copy()
             took = (time.perf_counter() - began) / len(prepared)
             if got.dtype.kind != "f" or np.isfinite(got).all():
                 break
-        np.save(job.output, got)
-        prepared[0].expected = Expected.of(job.task, got.copy())
-        self._keep(job.task, prepared)
+        at_edges = None if took > LONG_S else self._all_outputs(loaded, prepared, edges=True).copy()
+        with open(job.output, "wb") as file:
+            for array in (got, at_edges):
+                np.save(file, np.empty(0) if array is None else array)
+        self._keep(job.task, _with_expected(job.task, prepared, got, at_edges))
         runs = [took] if took > LONG_S else race([partial(self._run, loaded, prepared[0])], job.evaluator, None)[0]
         return TimedAll((Timed(tuple(runs), time.perf_counter() - start),), positive)
 
@@ -290,7 +290,7 @@ class Bench(ABC, Generic[TaskData]):
         kernels: list[Loaded] = []
         for library, config in zip(job.libraries, job.configs, strict=True):
             loaded = Loaded(self._load(library, job.task), self._weights(job, config, prepared[0]))
-            wrong = self._wrong(loaded, prepared)
+            wrong = self._wrong(loaded, prepared, spreads=loss(config) != EXACT)
             answers.append(wrong)
             if wrong is None:
                 kernels.append(loaded)
@@ -310,11 +310,12 @@ class Bench(ABC, Generic[TaskData]):
         own, other = (partial(self._run, kernel, prepared) for kernel in (kernels[0], control))
         return [duel(own, other, job.evaluator, job.incumbent_s)]
 
-    def _wrong(self, loaded: Loaded, prepared: list[TaskData]) -> Timed | None:
-        """Why a kernel must not be timed, or None."""
+    def _wrong(self, loaded: Loaded, prepared: list[TaskData], spreads: bool) -> Timed | None:
+        """Why a kernel must not be timed, or None; ``spreads`` as of ``ExpectedEdges``."""
         start = time.perf_counter()
         try:
-            got = self._all_outputs(loaded, prepared, mirrored_first=True)
+            at_edges = self._all_outputs(loaded, prepared, edges=True).copy()
+            got = self._all_outputs(loaded, prepared, edges=False)
         except self.fatal:
             raise
         except Exception as error:  # whatever a candidate raises is its measurement
@@ -323,16 +324,18 @@ class Bench(ABC, Generic[TaskData]):
             return Timed((), time.perf_counter() - start, kind, f"the kernel raised {named_last_line(error)}")
         assert prepared[0].expected is not None
         mismatch = prepared[0].expected.mismatch(got)
+        if not mismatch and prepared[0].edges is not None:
+            mismatch = prepared[0].edges.mismatch(at_edges, spreads)
         if not mismatch:
             return None
         self._tasks.popitem()  # a wrong kernel may have written to the inputs too
         return Timed((), time.perf_counter() - start, "wrong_result", mismatch)
 
-    def _all_outputs(self, loaded: Loaded, prepared: list[TaskData], mirrored_first: bool) -> Array:
-        """What a kernel writes on every draw of activations, one after the other."""
+    def _all_outputs(self, loaded: Loaded, prepared: list[TaskData], edges: bool) -> Array:
+        """What a kernel writes on every draw of activations, one after the other. The next run overwrites it."""
         if len(prepared) == 1:
-            return self._output(loaded, prepared[0], mirrored_first)
-        return np.stack([self._output(loaded, each, mirrored_first).copy() for each in prepared])
+            return self._output(loaded, prepared[0], edges)
+        return np.stack([self._output(loaded, each, edges).copy() for each in prepared])
 
     def _all(self, task: Task, positive: bool) -> list[TaskData]:
         """Every draw; the first is what is timed, and holds what all are to give."""
@@ -341,9 +344,10 @@ class Bench(ABC, Generic[TaskData]):
     def _get(self, job: TimeJob) -> list[TaskData]:
         prepared = self._tasks.get(job.task.key)
         if prepared is None:
+            with open(job.reference.output, "rb") as file:
+                got, at_edges = np.load(file), np.load(file)
             prepared = self._all(job.task, job.reference.positive)
-            prepared[0].expected = Expected.of(job.task, np.load(job.reference.output))
-            self._keep(job.task, prepared)
+            self._keep(job.task, _with_expected(job.task, prepared, got, at_edges if at_edges.size else None))
         self._tasks.move_to_end(job.task.key)
         return prepared
 
@@ -351,6 +355,13 @@ class Bench(ABC, Generic[TaskData]):
         self._tasks[task.key] = prepared
         while len(self._tasks) > KEPT_TASKS:
             self._tasks.popitem(last=False)
+
+
+def _with_expected(task: Task, prepared: list[TaskData], got: Array, at_edges: Array | None) -> list[TaskData]:
+    """``prepared`` with what the reference wrote, on ordinary and on edge inputs."""
+    prepared[0].expected = Expected.of(task, got)
+    prepared[0].edges = None if at_edges is None else ExpectedEdges.of(task, at_edges)
+    return prepared
 
 
 class CpuBench(Bench[Prepared]):
@@ -413,11 +424,9 @@ class CpuBench(Bench[Prepared]):
         kernel(*arguments)
         return (time.perf_counter_ns() - start) * 1e-9
 
-    def _output(self, loaded: Loaded, prepared: Prepared, mirrored_first: bool) -> Array:
-        if mirrored_first:
-            self._call(loaded, prepared.mirrored, prepared.output)
-            poison(prepared.output)
-        self._call(loaded, prepared.inputs, prepared.output)
+    def _output(self, loaded: Loaded, prepared: Prepared, edges: bool) -> Array:
+        poison(prepared.output)
+        self._call(loaded, prepared.edged if edges else prepared.inputs, prepared.output)
         return prepared.output
 
     def _call(self, loaded: Loaded, inputs: list[Array], output: Array) -> None:
@@ -427,7 +436,6 @@ class CpuBench(Bench[Prepared]):
     def _fresh(self, task: Task, positive: bool, draw: int) -> Prepared:
         inputs = make_inputs(task, self._block, self._settings.seed, positive, draw)
         output = aligned(task.shapes[-1], numpy_dtype(task.dtypes[-1]))
-        poison(output)
         large = [i for i, array in enumerate(inputs) if is_number(array.dtype) and array.size]
         cold = [i for i in large if i in task.constants]
         live = list(inputs)
@@ -439,7 +447,7 @@ class CpuBench(Bench[Prepared]):
                 words = live[i].reshape(-1).view(np.uint8)[: live[i].nbytes // (WORD * ROW) * WORD * ROW].view(np.int32)
                 rows = tvm.runtime.from_dlpack(words.reshape(-1, ROW))
                 warm.append((rows, *planes_of(live[i].shape, live[i].itemsize)))
-        return Prepared(inputs, output, None, live, cold, warm, mirrored(task, inputs))
+        return Prepared(inputs, output, None, None, live, cold, warm, edged(task, inputs, draw))
 
 
 def load(library: str, task: Task) -> Kernel:

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -199,29 +198,6 @@ def _levels(values: NDArray[np.float32], dtype: np.dtype[Any], spread: float) ->
             flat[place :: TOGETHER * OUTLIERS] = limits.max
             flat[place + TOGETHER * (OUTLIERS // 2) :: TOGETHER * OUTLIERS] = limits.min
     return numbers.astype(dtype)
-
-
-def mirrored(task: Task, inputs: Sequence[Array]) -> list[Array]:
-    """``inputs`` with the activations' numbers in reverse order; a kernel runs on these before it is checked.
-
-    A kernel that never sets its sums to zero would otherwise find in its workspace what another kernel of the same task
-    left there, and pass.
-    """
-    return [
-        _reversed(array) if _is_turned(array) and array.size and index not in task.constants else array
-        for index, array in enumerate(inputs)
-    ]
-
-
-def _is_turned(array: Array) -> bool:
-    """Whether its numbers may stand elsewhere: those of longer integers may be indices."""
-    return array.dtype.kind == "f" or array.dtype in BYTES
-
-
-def _reversed(array: Array) -> Array:
-    copy = aligned(array.shape, array.dtype)
-    copy.reshape(-1)[...] = array.reshape(-1)[::-1]
-    return copy
 
 
 def poison(array: Array) -> None:

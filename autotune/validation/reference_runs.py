@@ -7,7 +7,9 @@ worth is found by running the model in other ways that are as right, see ``Refer
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +24,7 @@ from autotune.importer.onnx_model.simplify import simplify
 from autotune.importer.onnx_model.tensors import whole
 from autotune.options import FP32, Precision
 from autotune.validation.allowance import Allowance
+from autotune.validation.arithmetic.edge_inputs import edge_feeds
 from autotune.validation.short_operands import ShortOperands
 from autotune.validation.widen import FLOATS, NOISE, NotWidenedError, is_short, multiplications, unrounded, widen
 from schedules.errors import ModelError
@@ -46,6 +49,9 @@ VNNI = {"avx512_vnni", "avx_vnni"}
 
 DOUBLE = onnx.TensorProto.DOUBLE
 
+EDGES_S = 2.0
+"""Seconds of one run of the reference above which edge inputs are left out. Heuristic, not measured."""
+
 NOISES = 2
 """Runs with noise of a model that quantises. Heuristic, not measured."""
 
@@ -65,19 +71,54 @@ def reference_outputs(model: Model, feed: Arrays) -> tuple[str, list[NDArray[Any
 
 def reference_samples(model: Model, feeds: Sequence[Arrays]) -> tuple[str, list[list[NDArray[Any]]]]:
     """As ``reference_outputs``, of every feed; the model is opened once."""
+    name, run = _reference(model)
+    return name, [run(feed) for feed in feeds]
+
+
+def _reference(model: Model) -> tuple[str, Callable[[Arrays], list[NDArray[Any]]]]:
+    """Name of the reference, and what runs it.
+
+    Raises:
+        ModelError: if ONNX Runtime does not run the model; so does what runs it.
+    """
     if _has_runtime():
         import onnxruntime  # optional: an extra
 
-        try:
-            with third_party():
-                session = _session(model, optimised=True)
-                return f"onnxruntime {onnxruntime.__version__}", [session.run(feed) for feed in feeds]
-        except ThirdPartyError as error:
-            raise ModelError(f"ONNX Runtime does not run the model, so outputs cannot be verified: {error}") from error
+        with _refusing():
+            session = _session(model, optimised=True)
+
+        def run(feed: Arrays) -> list[NDArray[Any]]:
+            with _refusing():
+                return session.run(feed)
+
+        return f"onnxruntime {onnxruntime.__version__}", run
     from onnx.reference import ReferenceEvaluator  # slow to import, and only needed here
 
     evaluator = ReferenceEvaluator(model.whole() if isinstance(model, LightModel) else model)
-    return f"onnx.reference {onnx.__version__}", [list(evaluator.run(None, feed)) for feed in feeds]
+    return f"onnx.reference {onnx.__version__}", lambda feed: list(evaluator.run(None, feed))
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """Errors of ONNX Runtime as a ModelError."""
+    try:
+        with third_party():
+            yield
+    except ThirdPartyError as error:
+        raise ModelError(f"ONNX Runtime does not run the model, so outputs cannot be verified: {error}") from error
+
+
+@dataclass(frozen=True)
+class Edge:
+    """Outputs of the reference on edge inputs.
+
+    Attributes:
+        words: what the inputs hold.
+    """
+
+    words: str
+    feed: Arrays
+    outputs: list[NDArray[Any]]
 
 
 class Reference:
@@ -92,13 +133,27 @@ class Reference:
         self._feed: Arrays | None = None
         self._outputs: tuple[str, list[NDArray[Any]]] = ("", [])
         self._allowance: tuple[str, Allowance] | None = None
+        self._edges: list[Edge] = []
 
     def outputs(self, feed: Arrays) -> tuple[str, list[NDArray[Any]]]:
         """As ``reference_outputs``."""
         if self._feed is None or not _same(self._feed, feed):
-            self._outputs = reference_outputs(self._model, feed)
-            self._feed, self._allowance = feed, None
+            name, run = _reference(self._model)
+            began = time.perf_counter()
+            self._outputs = name, run(feed)
+            quick = _has_runtime() and time.perf_counter() - began < EDGES_S
+            self._feed, self._allowance, self._edges = feed, None, list(_edges(run, feed)) if quick else []
         return self._outputs
+
+    def edges(self, feed: Arrays) -> list[Edge]:
+        """Outputs on the edge inputs made of ``feed``; none where ONNX Runtime is missing, slow, or refuses them."""
+        self.outputs(feed)
+        return self._edges
+
+    def plain(self, feed: Arrays) -> list[NDArray[Any]]:
+        """Outputs of ONNX Runtime without its optimiser, on one thread."""
+        with third_party():
+            return _run(self._model, feed, optimised=False)
 
     def allowance(self, feed: Arrays, precision: str = str(FP32)) -> Allowance | None:
         """What the model's own arithmetic is worth on these inputs; None without ONNX Runtime.
@@ -119,8 +174,7 @@ class Reference:
         return self._allowance[1]
 
     def _own(self, feed: Arrays, theirs: list[NDArray[Any]]) -> Allowance:
-        with third_party():
-            plain = _run(self._model, feed, optimised=False)
+        plain = self.plain(feed)
         try:
             exact, *shaken = self._widened(feed)
             return Allowance(exact, (theirs, plain, *shaken))
@@ -168,6 +222,12 @@ class Reference:
             except ThirdPartyError as error:
                 raise NotWidenedError(f"ONNX Runtime refuses it in 64 bits: {error}") from error
         return outputs
+
+
+def _edges(run: Callable[[Arrays], list[NDArray[Any]]], feed: Arrays) -> Iterator[Edge]:
+    for words, changed in edge_feeds(feed):
+        with suppress(ModelError):
+            yield Edge(words, changed, run(changed))
 
 
 def _rounded(model: onnx.ModelProto, precision: Precision) -> Iterator[LightModel]:

@@ -15,6 +15,7 @@ from autotune.interface import TensorSpec
 from autotune.options import FP32
 from autotune.runtime.session import InferenceSession
 from autotune.validation.allowance import ATOL, RTOL, Allowance
+from autotune.validation.arithmetic.edge_inputs import lost
 from autotune.validation.arithmetic.row_order import rows_in_order
 from autotune.validation.reference_runs import Arrays, Reference
 from autotune.validation.verdict import Verdict
@@ -165,7 +166,29 @@ def compare_outputs(session: InferenceSession, reference: Reference, feed: Array
 
     ours = rows_in_order(session.run(None, feed), theirs, together)
     verdict = compare(name, ours, theirs, allowance)
+    if verdict.passed and not together:
+        mismatch = _edge_mismatch(session, reference, feed)
+        verdict = replace(verdict, passed=not mismatch, mismatch=mismatch)
     return replace(verdict, precision=precision)
+
+
+def _edge_mismatch(session: InferenceSession, reference: Reference, feed: Arrays) -> str:
+    """Where an artifact makes numbers of what is NaN or infinite in the reference; empty if nowhere."""
+    for edge in reference.edges(feed):
+        ours = session.run(None, edge.feed)
+        wrong = [lost(mine, other) for mine, other in zip(ours, edge.outputs, strict=True)]
+        if any(each.any() for each in wrong):
+            again = reference.plain(edge.feed)
+            wrong = [
+                each & ~np.isfinite(other) if each.any() else each for each, other in zip(wrong, again, strict=True)
+            ]
+        for number, each in enumerate(wrong):
+            if count := int(np.count_nonzero(each)):
+                return (
+                    f"{count} of {each.size} elements of output {number} are numbers where the reference gives NaN "
+                    f"or infinity, of inputs with {edge.words}"
+                )
+    return ""
 
 
 def _rows_together(session: InferenceSession, outputs: Sequence[Any]) -> list[list[int]]:

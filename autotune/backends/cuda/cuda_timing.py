@@ -16,9 +16,10 @@ from dataclasses import dataclass
 import tvm
 
 from autotune.backends.cuda.driver import Driver, StickyError
+from autotune.measure.edge_check import ExpectedEdges, edged
 from autotune.measure.kernel_timing import Bench, Loaded
 from autotune.measure.messages import Settings
-from autotune.measure.output_check import Array, Expected, aligned, make_inputs, mirrored, numpy_dtype, poison
+from autotune.measure.output_check import Array, Expected, aligned, make_inputs, numpy_dtype, poison
 from schedules.task import Task
 
 FLUSH_FACTOR = 2
@@ -27,12 +28,13 @@ FLUSH_FACTOR = 2
 
 @dataclass
 class OnDevice:
-    """A task's arguments on the device, the same with mirrored activations, and what must come out."""
+    """A task's arguments on the device, the same with edges among the activations, and what must come out."""
 
     arguments: list[tvm.runtime.Tensor]
-    mirrored: list[tvm.runtime.Tensor]
+    edged: list[tvm.runtime.Tensor]
     poisoned: Array
     expected: Expected | None
+    edges: ExpectedEdges | None
 
     @property
     def output(self) -> tvm.runtime.Tensor:
@@ -59,11 +61,9 @@ class DeviceBench(Bench[OnDevice]):
         size = FLUSH_FACTOR * settings.target.l2_bytes
         self._flush = int(self._driver.call("cuMemAlloc", size)), size
 
-    def _output(self, loaded: Loaded, prepared: OnDevice, mirrored_first: bool) -> Array:
-        if mirrored_first:
-            self._call(loaded, prepared.mirrored)
-            prepared.output.copyfrom(prepared.poisoned)
-        self._call(loaded, prepared.arguments)
+    def _output(self, loaded: Loaded, prepared: OnDevice, edges: bool) -> Array:
+        prepared.output.copyfrom(prepared.poisoned)
+        self._call(loaded, prepared.edged if edges else prepared.arguments)
         output: Array = prepared.output.numpy()
         return output
 
@@ -87,6 +87,6 @@ class DeviceBench(Bench[OnDevice]):
         arguments = [tvm.runtime.tensor(array, self._device) for array in (*inputs, output)]
         others = [
             known if other is array else tvm.runtime.tensor(other, self._device)
-            for known, array, other in zip(arguments, inputs, mirrored(task, inputs), strict=False)
+            for known, array, other in zip(arguments, inputs, edged(task, inputs, draw), strict=False)
         ]
-        return OnDevice(arguments, [*others, arguments[-1]], output, None)
+        return OnDevice(arguments, [*others, arguments[-1]], output, None, None)

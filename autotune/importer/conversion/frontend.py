@@ -12,15 +12,19 @@ import onnx
 import tvm
 from onnx.external_data_helper import uses_external_data
 from tvm import relax, tirx
-from tvm.ir import IRModule
+from tvm.ir import GenericConst, IRModule
 from tvm.relax.frontend.onnx import onnx_frontend
 
+from autotune.host.dtypes import is_end
 from autotune.host.pages import KERNEL_ALIGNMENT
 from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.importer.conversion.registry import CONVERTERS
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN, STANDARD_DOMAINS, WINDOWED
 from autotune.importer.onnx_model.tensors import array_of
 from schedules.errors import ModelError, UnsupportedError, first_line
+
+COMPUTED = frozenset({"Add", "Sub", "Mul", "Max", "Min", "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"})
+"""Operators of two tensors that broadcast, in which scalars become part of a kernel's expressions."""
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +62,8 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
 
     def _convert_operator(self, op_name: str, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr:
         where = f"operator {op_name} (node {attrs['tvm_custom']['name']!r})"
+        if op_name in COMPUTED:
+            inputs = onnx_frontend.onnx_input([_no_immediate(inputs[at], inputs) for at in range(len(inputs))])
         try:
             with third_party():
                 if op_name not in CONVERTERS:
@@ -77,6 +83,16 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         if _is_empty(made) and not _is_empty(self.bb.normalize(data)):
             raise ModelError("its window is larger than its padded data; check --input and the model")
         return made
+
+
+def _no_immediate(value: relax.Expr, inputs: Any) -> relax.Expr:
+    """A scalar that TVM would take for infinity as a tensor of one element, which kernels load (``is_end``)."""
+    others = (inputs[at] for at in range(len(inputs)))
+    ranks = [len(other.ty.shape) for other in others if isinstance(other, relax.Expr) and other.ty.shape is not None]
+    if not isinstance(value, GenericConst) or len(value.ty.shape) or not max(ranks, default=0):
+        return value
+    array = value.value.numpy()
+    return relax.const(array.reshape(1), str(array.dtype)) if is_end(array) else value
 
 
 def _is_empty(value: relax.Expr) -> bool:

@@ -7,7 +7,6 @@ from autotune.importer.generation import cached_attention  # noqa: F401  # as be
 from autotune.importer.low_bits import low_bit_operators  # noqa: F401  # importing it fills the registry
 from autotune.importer.operators import (  # noqa: F401  # importing them fills the registry
     auto_pads,
-    bits,
     contrib_attention,
     contrib_ops,
     control,
@@ -30,6 +29,7 @@ from autotune.importer.operators.classical import (  # noqa: F401  # as above
 )
 from autotune.importer.operators.contractions import einsum, integer_products  # noqa: F401  # as above
 from autotune.importer.operators.dynamic import ordering, regions, sequence_values, suppression  # noqa: F401  # as above
+from autotune.importer.operators.whole_numbers import bits, casts, integer_arithmetic  # noqa: F401  # as above
 
 __all__ = ["EXPANDED", "EXPANDED_LAST", "import_graph"]
 

@@ -112,7 +112,7 @@ def _matrix_operand(layouts: TensorLayouts, expr: relax.Expr, shape: Shape) -> r
     array = layouts.array(expr)
     if array is not None:
         if array.size == 1:
-            return layouts.constant(array.reshape(()))
+            return layouts.scalar(array)
         return layouts.constant(array.reshape(-1)) if array.size == array.shape[-1] == shape[-1] else None
     value = layouts.value(expr)
     if value is None:
@@ -136,7 +136,7 @@ def _native_operand(layouts: TensorLayouts, expr: relax.Expr, shape: Shape, fill
     array = layouts.array(expr)
     if array is not None:
         if array.size == 1:
-            return layouts.constant(array.reshape(()))
+            return layouts.scalar(array)
         wide = array.reshape((1,) * (4 - array.ndim) + array.shape) if array.ndim <= 4 else None
         if wide is None or wide.shape[1] not in (1, shape[1]):
             return None
@@ -163,9 +163,7 @@ def _binary_with_scalar(layouts: TensorLayouts, call: relax.Call, shape: Shape) 
     if value is None or value.shape != shape:
         return None
     other = layouts.plain(value)
-    operands = [
-        layouts.constant(array.reshape(())) if array is not None and array.size == 1 else other for array in arrays
-    ]
+    operands = [layouts.scalar(array) if array is not None and array.size == 1 else other for array in arrays]
     return Value(shape, plain=layouts.emit_like(call, operands))
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from tvm import relax, tirx
 from tvm.ir import GenericConst, GlobalVar, IRModule
 
+from autotune.host.dtypes import is_end
 from autotune.importer.layouts.packing import Array, Shape
 from schedules.templates.instructions.dots import DotForm
 
@@ -231,6 +232,10 @@ class TensorLayouts(ABC):
             self.parameters.append(self._known[key])
             self.weights.append(array)
         return self._known[key]
+
+    def scalar(self, array: Array) -> relax.Expr:
+        """A constant of one element, which kernels are compiled for; but not for what TVM takes for infinity."""
+        return self.constant(array.reshape((1,) if array.ndim and is_end(array) else ()))
 
     def plain(self, value: Value) -> relax.Expr:
         """``value`` as ONNX has it."""

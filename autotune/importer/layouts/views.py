@@ -107,7 +107,7 @@ def _operand(layouts: TensorLayouts, arg: relax.Expr, order: Order) -> relax.Exp
     """``arg`` as it broadcasts against the source of a view of this ``order``."""
     array, value = layouts.array(arg), layouts.value(arg)
     if array is not None and array.size == 1:
-        return layouts.constant(array.reshape(()))
+        return layouts.scalar(array)
     if array is not None and array.ndim <= len(order):
         wide = array.reshape((1,) * (len(order) - array.ndim) + array.shape)
         return layouts.constant(wide.transpose([order.index(axis) for axis in range(len(order))]))

@@ -23,6 +23,9 @@ NO_NAMES = ("none", "null", "unknown", "unk", "any", "dynamic")
 WRONG_OUTPUT = ("existing shape differ", "inferred and declared dimension")
 """What ONNX's inference says where a declared shape is not the one that follows from the inputs."""
 
+OVERFLOW = "Integer overflow"
+"""What ONNX's inference says of integers that it adds, subtracts or multiplies beyond their range."""
+
 OWN_DOMAIN = "tune"
 """Domain of operators that exist only inside the importer."""
 
@@ -181,18 +184,28 @@ def _spell_defaults(graph: onnx.GraphProto) -> None:
 def _infer(model: onnx.ModelProto, name: str, strict: bool) -> onnx.ModelProto:
     try:
         try:
-            return onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
+            return _inferred(model, strict, values=True)
         except InferenceError as error:
-            # Complaints from inside an operator's own function body are onnx's (MeanVarianceNormalization has one at
-            # every opset), not the model's: such shapes stay unknown and are checked when the body is expanded.
-            if strict and str(error).count("Inference error(s)") == 1:
+            if OVERFLOW not in str(error):
                 raise
-        return onnx.shape_inference.infer_shapes(model, check_type=False, strict_mode=False, data_prop=True)
+        return _inferred(model, strict, values=False)  # such constants wrap around when they are folded
     except InferenceError as error:
         text = _inference_text(error)
         raise ModelError(f"{name}: shapes do not fit: {text}; check --input and the model") from error
     except (ValueError, RuntimeError) as error:  # an element type that does not exist, for one
         raise ModelError(f"{name} is not a valid ONNX model: {first_line(error)}; export the model again") from error
+
+
+def _inferred(model: onnx.ModelProto, strict: bool, values: bool) -> onnx.ModelProto:
+    """``model`` with the shapes that ONNX infers, with the ``values`` of shape arithmetic or without."""
+    try:
+        return onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=values)
+    except InferenceError as error:
+        # Complaints from inside an operator's own function body are onnx's (MeanVarianceNormalization has one at every
+        # opset), not the model's: such shapes stay unknown and are checked when the body is expanded.
+        if (strict and str(error).count("Inference error(s)") == 1) or OVERFLOW in str(error):
+            raise
+    return onnx.shape_inference.infer_shapes(model, check_type=False, strict_mode=False, data_prop=values)
 
 
 def _inference_text(error: InferenceError) -> str:

@@ -130,7 +130,7 @@ def softplus(node: Node, e: Emit) -> list[str] | None:
 def power(node: Node, e: Emit) -> list[str] | None:
     """Squares and cubes are products. Of mixed types: the exponent as the base's type; whole numbers as doubles."""
     base, exponent, value = node.type(0), node.type(1), node.array(1)
-    if value is not None and value.size == 1 and value.item() in (2, 3) and node.dtype(0).kind == "f":
+    if value is not None and value.size == 1 and value.item() in (2, 3) and node.dtype(0).kind in "fiu":
         rank = node.known_shape(0)
         if rank is not None and value.ndim <= len(rank):
             square = e.op("Mul", node.input(0), node.input(0))

@@ -131,7 +131,7 @@ class RemoteBench(CpuBench):
         alive = {
             id(array)
             for one in chain.from_iterable(self._tasks.values())
-            for array in (*one.inputs, *one.live, *one.mirrored, one.output, *one.repacked.values())
+            for array in (*one.inputs, *one.live, *one.edged, one.output, *one.repacked.values())
         }
         self._remote = {key: value for key, value in self._remote.items() if key in alive}
         for array in prepared[0].live:  # sent now, not while a candidate's time limit runs

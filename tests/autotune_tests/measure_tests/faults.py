@@ -50,6 +50,18 @@ BODIES = {
     for i in range(4096):
         Y[i] = X[i] * T.float32(2) + T.if_then_else(i == 7, T.float32("nan"), T.float32(0))
 """,
+    "drops NaN": """
+    for i in range(4096):
+        Y[i] = T.if_then_else(T.isnan(X[i]), T.float32(0), X[i] * T.float32(2))
+""",
+    "drops infinity": """
+    for i in range(4096):
+        Y[i] = T.if_then_else(T.isinf(X[i]), T.float32(0), X[i] * T.float32(2))
+""",
+    "overflows": """
+    for i in range(4096):
+        Y[i] = X[i] * X[i] * T.float32(2) / X[i]
+""",
     "segfault": """
     for i in range(4096):
         Y[i + 100000000000] = X[i]

@@ -11,7 +11,7 @@ import tvm
 from autotune.host.machine import host_target
 from autotune.host.pages import KERNEL_ALIGNMENT
 from autotune.measure.evaluator import FixedCount
-from autotune.measure.kernel_timing import ROW, Arena, CpuBench, compile_producer, planes_of
+from autotune.measure.kernel_timing import ROW, Arena, CpuBench, Loaded, compile_producer, planes_of
 from autotune.measure.messages import ReferenceJob, Settings
 from autotune.measure.output_check import aligned, normal_block
 from schedules.task import Task
@@ -74,9 +74,12 @@ def test_weights_are_cut_from_the_arena_and_activations_are_rewritten(bench: Cpu
     assert prepared.live[0] is not prepared.inputs[0]
     assert np.array_equal(prepared.live[0], prepared.inputs[0])
     assert prepared.live[2] is prepared.inputs[2]
-    assert np.array_equal(prepared.mirrored[0].reshape(-1), prepared.inputs[0].reshape(-1)[::-1])
-    assert prepared.mirrored[1] is prepared.inputs[1]
-    assert np.all(np.isnan(prepared.output))
+    assert np.isnan(prepared.edged[0]).sum() == 1
+    assert prepared.edged[1] is prepared.inputs[1]
+    assert np.isfinite(prepared.inputs[0]).all()
+    for edges in (True, False):
+        prepared.output[...] = 1
+        assert np.all(np.isnan(bench._output(Loaded(lambda *arguments: None, {}), prepared, edges)))
 
 
 def test_the_untuned_kernel_meets_weights_as_cold_as_candidates(

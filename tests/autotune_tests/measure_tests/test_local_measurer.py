@@ -64,6 +64,8 @@ FAULTS = {
     "wrong": ("wrong_result", "instead of"),
     "incomplete": ("wrong_result", "1 of 4096"),
     "nan": ("wrong_result", "nan instead of"),
+    "drops NaN": ("wrong_result", "1 of 4096 outputs differ from the untuned build where inputs are NaN"),
+    "drops infinity": ("wrong_result", "2 of 4096 outputs differ from the untuned build where inputs are NaN"),
     "illegal": ("lower_error", "choose a divisor"),
     "broken template": ("lower_error", "IndexError"),
     "unknown intrinsic": ("compile_error", "intrinsic"),

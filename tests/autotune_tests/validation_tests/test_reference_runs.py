@@ -62,8 +62,8 @@ def test_what_onnx_runtime_refuses_in_64_bits_has_the_spread_only(monkeypatch):
 
 def test_answers_are_kept_for_the_same_inputs_only(monkeypatch):
     runs = []
-    real = reference_runs.reference_outputs
-    monkeypatch.setattr(reference_runs, "reference_outputs", lambda *given: runs.append(1) or real(*given))
+    real = reference_runs._reference
+    monkeypatch.setattr(reference_runs, "_reference", lambda *given: runs.append(1) or real(*given))
     reference = Reference(inferred(tiny_model()))
     first = reference.outputs(FEED)
     assert reference.outputs({name: array.copy() for name, array in FEED.items()}) is first

@@ -40,8 +40,9 @@ def page(untuned: Mapping[str, Outcome], tuned: Mapping[str, Outcome]) -> str:
         "  expected outputs were rounded after every step of NumPy's. The two inverse DFT cases get atol 1e-6: their",
         "  expected zeros are 2e-7.",
         "- *Refused* means one sentence that names the operator; nothing is built.",
-        "- Places (`Gather`, `ScatterND` and their kin) that lie outside a tensor are an error in ONNX. Kernels hold",
-        "  them within it: they neither stop nor read elsewhere. Constant ones are refused.",
+        "- Out-of-range indices (`Gather`, `ScatterND` …) are an error in ONNX. Kernels use the nearest index",
+        "  instead, and constant ones are refused",
+        "  ([correctness](correctness.md#integers-casts-and-indices-at-their-ends)).",
     ]
     if tuned:
         lines += ["", *_tuned_lines(untuned, tuned)]

@@ -142,7 +142,7 @@ def ranked(rows: int, size: int, count: int, dtype: str, largest: bool) -> tirx.
 
 @converts(PLACES)
 def places(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
-    """How many of n zeros and ones (n,) int32 are ones, and their places in order, (1 + n,) int64."""
+    """How many of n numbers (n,) int32 are not zero, and their places in order, (1 + n,) int64."""
     mask = inputs[0]
     assert mask is not None
     count = int(mask.ty.shape[0])
@@ -168,7 +168,7 @@ def placed(count: int) -> tirx.PrimFunc:
                 out[i] = T.int64(0)
             for i in range(count):
                 out[T.int64(1) + at[0]] = T.Cast("int64", i)
-                at[0] = at[0] + T.Cast("int64", mask[i])
+                at[0] = at[0] + T.Cast("int64", mask[i] != 0)
             out[0] = at[0]
 
     return kernel.without_attr("global_symbol").with_attr("op_pattern", OPAQUE_PATTERN)

@@ -135,7 +135,8 @@ class _Bins:
     def pixel(self, place: Any, axis: int, behind: Any) -> Any:
         """The pixel before a place, or behind it, on the map."""
         held = tirx.max(tirx.min(place, self.real(self._limits[axis])), self.real(0.0))
-        return tirx.min(tirx.Cast("int32", held) + behind, tirx.const(self._limits[axis] - 1, "int32"))
+        number = tirx.min(tirx.Cast("int32", held) + behind, tirx.const(self._limits[axis] - 1, "int32"))
+        return tirx.max(number, tirx.const(0, "int32"))  # of NaN, the integer is the least there is
 
     def nothing(self) -> Any:
         """What a bin is before its samples."""

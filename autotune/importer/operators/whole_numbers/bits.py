@@ -27,15 +27,18 @@ def bit_shift(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], ops
     def number(value: int) -> relax.Expr:
         return relax.const(np.array(value, dtype), dtype.name)
 
-    inside = relax.op.logical_and(
-        relax.op.greater_equal(count, number(0)), relax.op.less_equal(count, number(width - 1))
-    )
-    inside = bb.normalize(inside)
-    limited = bb.normalize(relax.op.where(inside, count, number(width - 1)))
+    def where(hit: relax.Expr, value: relax.Expr, otherwise: relax.Expr) -> relax.Expr:
+        return bb.normalize(relax.op.where(bb.normalize(hit), value, otherwise))
+
+    def beyond(value: relax.Expr, otherwise: relax.Expr) -> relax.Expr:
+        """One comparison a choice: TVM loads booleans as bytes, and LLVM refuses to mix them with comparisons."""
+        if dtype.kind == "i":
+            otherwise = where(relax.op.less(count, number(0)), value, otherwise)
+        return where(relax.op.greater(count, number(width - 1)), value, otherwise)
+
+    limited = beyond(number(width - 1), count)
     shifted = bb.normalize((relax.op.left_shift if left else relax.op.right_shift)(x, limited))
-    if not left and dtype.kind == "i":
-        return shifted
-    return bb.normalize(relax.op.where(inside, shifted, number(0)))
+    return shifted if not left and dtype.kind == "i" else beyond(number(0), shifted)
 
 
 @converts("BitCast")

@@ -85,7 +85,7 @@ def digest_of(path: Path) -> str:
     """
     if path.name != WEIGHTS or not path.stat().st_size:
         return sha256(path)
-    return xxhash.xxh3_128_hexdigest(mapped_file(path))
+    return xxhash.xxh3_128_hexdigest(mapped_file(path).data)
 
 
 def check_file(path: Path, digest: str) -> None:

@@ -93,7 +93,7 @@ def _database(
             continue
         for record in found:
             latency_s = record.measurement.latency_s
-            answer = client.request(write=[program, record.config.to_json(), target.to_json(), latency_s])
+            answer = client.request(write=[key.task, program, record.config.to_json(), target.to_json(), latency_s])
             if "error" in answer:
                 skipped[answer["error"]] += 1
                 continue

@@ -191,7 +191,7 @@ def task_histories(
             name = algorithm_of(config)
             if name:
                 algorithms[name] = min(latency_s, algorithms.get(name, latency_s))
-        untuned = log.best(record_key(task, UNTUNED, target))
+        untuned = log.best(record_key(task, UNTUNED, target), UNTUNED)
         histories.append(
             TaskHistory(
                 task.key,

@@ -13,7 +13,7 @@ import typer
 from autotune.cli import arguments as opt
 from autotune.cli.model_request import LOOK_UP, ModelRequest
 from autotune.cli.reply import DONE, FAILED, Reply, table
-from autotune.cli.text import day
+from autotune.report.plain_text import day
 from costmodels.choices import choose
 from schedules.errors import LogError, UsageError
 
@@ -209,9 +209,9 @@ def merge(
     from autotune.tuning.existing_log import existing_log, made_log
     from tuning_logs.exchange import merge as merge_logs
 
-    with closing(existing_log(source, only_read=True)) as taken, closing(made_log(log)) as store:
-        with ForeignPrograms() as programs:
-            report = merge_logs(taken, store, programs.refusal)
+    taken = existing_log(source, only_read=True)
+    with closing(taken), closing(made_log(log)) as store, ForeignPrograms() as programs:
+        report = merge_logs(taken, store, programs.refusal)
     return _exchange_reply(report, as_json)
 
 

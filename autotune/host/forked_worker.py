@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 
 from autotune.host.process_limits import cap_memory, cause_of_death, isolate
 from autotune.host.process_memory import keep_what_is_loaded
-from schedules.errors import AutotuneError, last_line, named_last_line
+from schedules.errors import AutotuneError, named_last_line
 
 ANSWER_S = 10.0
 """Wall-clock limit of one answer; reading a program takes milliseconds. Heuristic, not measured."""
@@ -37,7 +37,7 @@ class ForkedWorker:
 
     Args:
         answer: request → answer, both picklable; called in the fork.
-        error: what is raised where there is no answer.
+        error: what is raised where the fork gives no answer, or ``answer`` raises an error that is none of ours.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class ForkedWorker:
         """The answer to ``content``.
 
         Raises:
-            AutotuneError: of the type given, in one line, if it cannot be answered, or the fork dies or hangs.
+            AutotuneError: what ``answer`` raises; of the type given, in one line, if the fork dies or hangs.
         """
         if self._lost_s > PATIENCE_S:
             raise self._error("it was not read: others before it crashed or hung the process that reads them")
@@ -68,18 +68,18 @@ class ForkedWorker:
             connection = self._running()
             connection.send(content)
             in_time = connection.poll(self._timeout_s)
-            answered, value = connection.recv() if in_time else (False, "")
+            answered, value = connection.recv() if in_time else (False, None)
         except (EOFError, OSError):
             answered, in_time = False, True
             status = self.close()
-            value = f"reading it crashed ({'it ended' if status is None else cause_of_death(status)})"
+            value = self._error(f"reading it crashed ({'it ended' if status is None else cause_of_death(status)})")
             self._lost_s += time.monotonic() - began
         if not in_time:
             self.close()
-            value = f"reading it did not end within {self._timeout_s:g} s"
+            value = self._error(f"reading it did not end within {self._timeout_s:g} s")
             self._lost_s += time.monotonic() - began
         if not answered:
-            raise self._error(value)
+            raise value
         return value
 
     def close(self) -> int | None:
@@ -116,9 +116,9 @@ class ForkedWorker:
         try:
             return True, self._answer(content)
         except AutotuneError as error:
-            return False, last_line(error)[:300]
+            return False, error
         except (RuntimeError, ValueError, TypeError, LookupError, AttributeError, MemoryError) as error:
-            return False, named_last_line(error, 300)  # as TVM's parsers and ours fail on foreign data
+            return False, self._error(named_last_line(error, 300))  # as TVM's parsers and ours fail on foreign data
 
 
 def _ended(pid: int, connection: Connection) -> int | None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from autotune.host.forked_worker import ForkedWorker
 from autotune.importer.program import describe
 from schedules.config import Config
-from schedules.errors import LogError, ScheduleError
+from schedules.errors import AutotuneError, LogError, ScheduleError, last_line
 from schedules.lower import claim, foreign_program
 from schedules.space import Columns, Space
 from schedules.target import Target
@@ -77,8 +77,8 @@ class ForeignPrograms(AbstractContextManager["ForeignPrograms"]):
         """What ``work`` returns of ``content``, and why it does not."""
         try:
             return self._worker.request((work, content)), ""
-        except LogError as error:
-            return None, str(error)
+        except AutotuneError as error:
+            return None, last_line(error)[:300]
 
 
 def _answer(request: tuple[Callable[..., Any], tuple[Any, ...]]) -> Any:

@@ -6,7 +6,7 @@ import time
 
 
 def escaped(text: str) -> str:
-    """``text`` in one line, with an escape such as ``\\x1b`` in place of every character that is not printable.
+    r"""``text`` in one line, with an escape such as ``\x1b`` in place of every character that is not printable.
 
     These are control characters, line ends, marks that change the direction of writing, and halves of surrogate pairs.
     Tabs stay.

@@ -218,7 +218,7 @@ def _check_program(entry: Entry | None, refusal: ProgramCheck) -> None:
         LogError: saying why.
     """
     if isinstance(entry, Workload) and (why := refusal(entry.task, entry.program)):
-        raise LogError(f"the program of task {ascii(entry.task)[1:40]} is refused: {why}")
+        raise LogError(f"the program of task {ascii(entry.task)[1:-1][:40]} is refused: {why}")
 
 
 def take_in(entries: Iterable[Entry], log: TuningLog) -> ExchangeReport:

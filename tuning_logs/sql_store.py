@@ -388,17 +388,21 @@ def _programs(rows: Iterable[Row[Any]]) -> Iterator[tuple[str, str]]:
 def _sound(rows: Iterable[tuple[Row[Any], RecordKey | None]], space: Space | None) -> Iterator[TuningRecord]:
     """The records in ``rows`` that decode and whose config ``space`` contains; a warning counts the others."""
     refused, first = 0, ""
-    for row, key in rows:
-        try:
-            record = from_row(row, key)
-            if space is not None and not space.contains(record.config):
-                raise LogError(f"record {row.id} of the tuning log has a config that {space.identity} does not offer")
-        except LogError as error:
-            refused, first = refused + 1, first or str(error)
-            continue
-        yield record
-    if refused:
-        LOG.warning("%s", first if refused == 1 else f"{refused} records were left out; the first: {first}")
+    try:
+        for row, key in rows:
+            try:
+                record = from_row(row, key)
+                if space is not None and not space.contains(record.config):
+                    raise LogError(
+                        f"record {row.id} of the tuning log has a config that {space.identity} does not offer"
+                    )
+            except LogError as error:
+                refused, first = refused + 1, first or str(error)
+                continue
+            yield record
+    finally:  # also where whoever asked has enough
+        if refused:
+            LOG.warning("%s", first if refused == 1 else f"{refused} records were left out; the first: {first}")
 
 
 def _target(description: str) -> Target | None:

@@ -28,6 +28,9 @@ MOST_BYTES, MOST_INSTRUCTIONS, MOST_DEPTH = 1 << 19, 4096, 8
 MOST_NUMBER = 1 << 40
 """Largest number in a trace: loops of a tensor program are far shorter."""
 
+NOTHING = "None"
+"""How a trace writes an input that is left to TVM."""
+
 _VALUE = re.compile(r"[a-z]\d{1,9}")
 """How a trace names what an earlier instruction gave."""
 _NAME = re.compile(r"[\w.\-]{1,200}")
@@ -182,7 +185,7 @@ def _check_instruction(instruction: object) -> None:
     fits = len(attributes) == len(rules) and all(rule(item) for rule, item in zip(rules, attributes, strict=True))
     check(fits, f"the instruction {kind} has attributes that are not accepted in a trace from elsewhere")
     flat = [item for value in inputs for item in (value if isinstance(value, list) else [value])]
-    values = all(item is None or _counted(item) for item in flat)
+    values = all(item in (None, NOTHING) or _counted(item) for item in flat)
     check(values, f"the instruction {kind} has inputs that are not values")
 
 

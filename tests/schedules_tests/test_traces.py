@@ -24,7 +24,7 @@ def annotate(key: object, value: object, on: object = "l1") -> list[object]:
 
 SOUND = (
     text_of(),
-    text_of(["Split", ["l1", "v3", None, 4], [True, False], ["l4", "l5"]], ["Parallel", ["l4"], [], []]),
+    text_of(["Split", ["l1", "v3", "None", 4], [True, False], ["l4", "l5"]], ["Parallel", ["l4"], [], []]),
     text_of(["SamplePerfectTile", ["l1"], [4, 64], ["v3"]], decisions=[[2, [1, 2, 3]]]),
     text_of(["SampleCategorical", [], [[0, 16], [0.5, 0.5]], ["v3"]], annotate("meta_schedule.unroll_explicit", "v3")),
     text_of(annotate("pragma_auto_unroll_max_step", 64), annotate("software_pipeline_stage", [0, 0, 2])),

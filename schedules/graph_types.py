@@ -63,5 +63,6 @@ def _types(text: str) -> set[str]:
     check(isinstance(nodes, list) and nodes, "it is not the JSON of a program")
     assert isinstance(nodes, list)
     kinds = [node.get("type") if isinstance(node, dict) else None for node in nodes]
-    check(all(isinstance(kind, str) for kind in kinds), "it has parts without a type")
-    return set(kinds)
+    named = {kind for kind in kinds if isinstance(kind, str)} if all(isinstance(kind, str) for kind in kinds) else set()
+    check(named, "it has parts without a type")
+    return named

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import (
+    BindParameter,
     Column,
     ColumnElement,
     Connection,
@@ -436,7 +437,7 @@ def _count_query(task: str | None) -> Select[Any]:
 
 def _is_past(measured_at: ColumnElement[float]) -> ColumnElement[bool]:
     """Whether a record can have been measured by now; ``now`` is asked for whenever a statement runs."""
-    now = bindparam(None, callable_=latest_s, type_=Double())
+    now: BindParameter[float] = bindparam(None, callable_=latest_s, type_=Double())
     return measured_at + 0.0 <= now  # a sum, so that SQLite does not take the index by age for it
 
 

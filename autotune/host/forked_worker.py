@@ -79,7 +79,8 @@ class ForkedWorker:
             value = self._error(f"reading it did not end within {self._timeout_s:g} s")
             self._lost_s += time.monotonic() - began
         if not answered:
-            raise value
+            failure: AutotuneError = value
+            raise failure
         return value
 
     def close(self) -> int | None:

@@ -64,6 +64,7 @@ class ForkedWorker:
         if self._lost_s > PATIENCE_S:
             raise self._error("it was not read: others before it crashed or hung the process that reads them")
         began = time.monotonic()
+        value: Any
         try:
             connection = self._running()
             connection.send(content)
@@ -79,8 +80,7 @@ class ForkedWorker:
             value = self._error(f"reading it did not end within {self._timeout_s:g} s")
             self._lost_s += time.monotonic() - began
         if not answered:
-            failure: AutotuneError = value
-            raise failure
+            raise value
         return value
 
     def close(self) -> int | None:

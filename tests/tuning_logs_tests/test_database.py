@@ -18,6 +18,7 @@ import pytest
 from schedules.errors import LogError
 from tests.tuning_logs_tests.samples import KEY, any_program, timed
 from tuning_logs import database as database_module
+from tuning_logs.database import without_secrets
 from tuning_logs.maintenance import verify
 from tuning_logs.record import TuningRecord
 from tuning_logs.sql_store import TuningLog, open_log
@@ -316,3 +317,18 @@ def test_postgres_without_its_driver(address: str, monkeypatch: pytest.MonkeyPat
 
 def test_a_malformed_postgres_url() -> None:
     assert "give postgresql://USER" in refusal("postgresql://user:secret@host:port:7/db")
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "postgresql://user:SECRET@host/db",
+        "postgresql://user@host/db?password=SECRET",
+        "postgresql://host/db?sslmode=require&sslpassword=SECRET&PassFile=SECRET",
+        "postgresql://user:SECRET@host:port:7/db",
+    ],
+)
+def test_no_password_is_shown(address: str) -> None:
+    shown = without_secrets(address)
+    assert "SECRET" not in shown
+    assert shown.startswith("postgresql://")

@@ -113,7 +113,7 @@ class Mutations:
         if kind == 2:
             return {"measured_at": self._pick((1e300, -1e300, float("inf"), 9e9, "late"))} | _latency(1e-9)
         if kind == 3:
-            return {"trace": zlib.compress(bytes(200 << 20))} if self._rng.random() < 0.01 else {"trace": 1 << 40}
+            return {"trace": zlib.compress(bytes(200 << 20))} if self._rng.random() < 0.003 else {"trace": 1 << 40}
         if kind == 4:
             return {"latency_s": 1e-12}
         if kind == 5:

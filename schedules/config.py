@@ -5,17 +5,30 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
+from schedules.bounded import parsed_json
 from schedules.errors import UsageError
 
 Value = int | str | tuple[int, ...]
 """What a knob can be set to. A tuple is one decision with several parts, such as a tiling."""
 
+MOST_NUMBER = (1 << 63) - 1
+"""Largest number of a config."""
+
+MOST_DEPTH = 3
+"""Nesting of a config's JSON: the config, its knobs, the parts of a tuple."""
+
 
 def _frozen(value: object) -> Value:
     if isinstance(value, list | tuple):
-        return tuple(int(part) for part in value)
-    if isinstance(value, bool) or not isinstance(value, int | str):
-        raise UsageError(f"a config value must be an int, a string or a list of ints, got {value!r}")
+        return tuple(_whole(part) for part in value)
+    return value if isinstance(value, str) else _whole(value)
+
+
+def _whole(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise UsageError(f"a config value must be an int, a string or a list of ints, got {ascii(value)[:40]}")
+    if abs(value) > MOST_NUMBER:
+        raise UsageError(f"a config value must be at most {MOST_NUMBER}")
     return value
 
 
@@ -60,7 +73,7 @@ class Config:
             UsageError: if the text is not such JSON.
         """
         try:
-            data = json.loads(text)
+            data = parsed_json(text, MOST_DEPTH)
             return Config(str(data["space"]), tuple((str(k), _frozen(v)) for k, v in data["knobs"].items()))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             raise UsageError(f"not a config: {text[:120]!r} ({error}); expected what Config.to_json writes") from error

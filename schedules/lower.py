@@ -19,6 +19,7 @@ from tvm_ffi.serialization import from_json_graph_str
 
 from schedules.config import Config
 from schedules.errors import ScheduleError, check, last_line
+from schedules.graph_types import check_program
 from schedules.space import Space
 from schedules.target import Target
 from schedules.template_sets import TEMPLATE_SETS, template_set
@@ -26,8 +27,6 @@ from schedules.templates.amx.amx_product import ALGORITHM
 from schedules.templates.assembly.vectors import OutOfScope
 from schedules.templates.common.soundness import unwritten
 from schedules.templates.common.structure import Anchor, Repack
-from schedules.templates.common.traced import SPACE as TRACED
-from schedules.templates.common.traced import apply_traced
 from schedules.templates.cpu.conv2d import left_out
 from schedules.templates.cpu.recurrent import OP as RECURRENT
 from schedules.templates.cpu.recurrent import SCHEDULED
@@ -86,6 +85,21 @@ def load_program(program: str) -> tirx.PrimFunc:
 def task_key(func: tirx.PrimFunc) -> str:
     """Structural hash of a normalised function, 16 hex digits; names of variables and buffers take no part."""
     return f"{tvm_ffi.structural_hash(func, map_free_vars=True):016x}"
+
+
+def foreign_program(task: str, program: str) -> tirx.PrimFunc:
+    """The function of a program that somebody says is of ``task``. Call it only in a process that may die.
+
+    Raises:
+        ScheduleError: if it is no program, holds what no program needs, or is another task's.
+    """
+    check_program(program)
+    func = load_program(program)
+    check(isinstance(func, tirx.PrimFunc), "it is no function")
+    found = task_key(func)
+    other = "" if program.endswith(WRITTEN_HERE) else "; another version of TVM wrote it"
+    check(found == task, f"its hash is {found}, so it is not the program of this task{other}")
+    return func
 
 
 def is_scheduled(func: tirx.PrimFunc) -> bool:
@@ -164,14 +178,13 @@ def lower(func: tirx.PrimFunc, config: Config, target: Target) -> s_tir.Schedule
     The result has the function's parameters; those that ``repack`` names have another shape.
 
     Raises:
-        ScheduleError: if the config belongs to no template of this function or cannot be applied.
+        ScheduleError: if the config belongs to no template of this function or cannot be applied. Imported traces
+            belong to none: nothing is built from them.
     """
     chosen = template_set(target)
     func = chosen.rename(func)
-    if config.space == BASELINE.space:
+    if config == BASELINE:
         return chosen.baseline(func, target)
-    if config.space == TRACED:
-        return apply_traced(func, config)
     template, anchor = _template_of(func, config)
     try:
         sch = s_tir.Schedule(chosen.expand(template.prepare(func, anchor, config)))
@@ -185,7 +198,7 @@ def lower(func: tirx.PrimFunc, config: Config, target: Target) -> s_tir.Schedule
 
 def repack(func: tirx.PrimFunc, config: Config) -> dict[int, Repack]:
     """Parameter index → transformation of the model's packed weight that ``config`` needs; mostly empty."""
-    if config.space in (BASELINE.space, TRACED):
+    if config == BASELINE:
         return {}
     template, anchor = _template_of(func, config)
     return template.repack(anchor, config)
@@ -197,7 +210,7 @@ def assembly(func: tirx.PrimFunc, config: Config, target: Target, symbol: str) -
     A tenth of the time of a build by the compiler. Empty where the config's template does not write it: then ``lower``
     and compile.
     """
-    if config.space in (BASELINE.space, TRACED):
+    if config == BASELINE:
         return ""
     template, anchor = _template_of(func, config)
     try:

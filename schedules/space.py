@@ -159,7 +159,9 @@ class Space:
             raise UsageError(f"config {config.to_json()} is not in space {self.identity}: {error}") from error
 
     def contains(self, config: Config) -> bool:
-        """Whether ``config`` is a valid member of this space."""
+        """Whether ``config`` is a valid member of this space: of its identity, with its knobs and no others."""
+        if [name for name, _ in config.items] != [knob.name for knob in self.knobs]:
+            return False
         try:
             return bool(self.allowed(self.row(config)[None, :])[0])
         except UsageError:

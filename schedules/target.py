@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from dataclasses import asdict, dataclass, replace
 
+from schedules.bounded import parsed_json
 from schedules.errors import UsageError
 from schedules.processors import INSTRUCTION_SETS, PROCESSORS, processor
 
@@ -21,6 +23,16 @@ of a block on their usual device (CUDA C++ Programming Guide, "Technical Specifi
 
 CUDA_REGISTERS = 64 * 1024  # of one multiprocessor, and of one block, on all of these
 CUDA_BLOCK_THREADS = 1024
+
+_MOST = {"threads": 1 << 20, "max_threads": 1 << 20, "registers": 1 << 30}
+_MOST |= dict.fromkeys(("l1_bytes", "l2_bytes", "l3_bytes", "shared_bytes"), 1 << 50)
+"""Largest numbers of a target."""
+
+_WORD = re.compile(r"[\w.+\-]{0,100}")
+"""How LLVM and CUDA name processors and features."""
+
+MOST_DEPTH = 2
+"""Nesting of a target's JSON."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +70,13 @@ class Target:
             raise UsageError(f"instruction set {self.isa!r} is unknown; it must be one of {sorted(INSTRUCTION_SETS)}")
         if self.threads < 1:
             raise UsageError(f"threads is {self.threads}; it must be at least 1")
+        for name, most in _MOST.items():
+            value = getattr(self, name)
+            if not isinstance(value, int) or not 0 <= value <= most:
+                raise UsageError(f"{name} is {value}; it must be a whole number of at most {most}")
+        texts = (self.mcpu, self.arch, *self.features)
+        if not all(isinstance(text, str) and _WORD.fullmatch(text) for text in texts):
+            raise UsageError(f"a target's mcpu, arch and features are words of LLVM's, got {ascii(texts)[:120]}")
 
     @property
     def vector_bytes(self) -> int:
@@ -153,7 +172,7 @@ class Target:
             UsageError: if the text is not a JSON object or names an unknown field.
         """
         try:
-            data = json.loads(text)
+            data = parsed_json(text, MOST_DEPTH)
             data["features"] = tuple(data.get("features", ()))
             return Target(**data)
         except (ValueError, TypeError, AttributeError) as error:

@@ -418,6 +418,29 @@ def words(name: str) -> set[str]:
     return {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)}
 
 
+LOG_READERS = {"records": 1, "best": 1, "ranked": 1, "fastest": 2}
+"""Method of a tuning log that reads records → where its ``space`` stands among the arguments."""
+
+ONLY_SHOWN = ("autotune/cli/", "autotune/exchange/", "tuning_logs/")
+"""Packages that show records, or pass them on, and act on none."""
+
+
+def checked_records(tree: Tree) -> list[str]:
+    """Whoever acts on a log's records names the space whose configs it takes."""
+    found = []
+    for path, module in library(tree):
+        if path.startswith(ONLY_SHOWN):
+            continue
+        for node in ast.walk(module):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+                continue
+            place, owner = LOG_READERS.get(node.func.attr), ast.unparse(node.func.value)
+            named = any(keyword.arg == "space" for keyword in node.keywords)
+            if place is not None and owner.endswith(("log", "store")) and len(node.args) <= place and not named:
+                found.append(f"{path}:{node.lineno} {ast.unparse(node)}: name the space of the configs")
+    return found
+
+
 def unfinished(tree: Tree) -> list[str]:
     """No unfinished marks, no swallowed exceptions."""
     found = []
@@ -454,5 +477,6 @@ RULES = (
     local_imports,
     import_cycles,
     names,
+    checked_records,
     unfinished,
 )

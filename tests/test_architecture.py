@@ -128,6 +128,11 @@ BROKEN = {
         {"autotune/a.py": "class TaskScheduler:\n    pass"},
         {"search/a.py": "def _copy_helper():\n    pass"},
     ],
+    "checked_records": [
+        {"autotune/builder/a.py": "best = log.best(key)"},
+        {"autotune/tuning/a.py": "def f(self):\n    return [r for r in self._log.records(key)]"},
+        {"autotune/a.py": "request.log.fastest(key, 3)"},
+    ],
     "unfinished": [
         {"search/a.py": "x = 1  # TODO later"},
         {"search/a.py": "try:\n    x = 1\nexcept Exception:\n    pass"},
@@ -157,6 +162,8 @@ GOOD = {
     "autotune/cli/main.py": "import os\nprint(os.environ['HOME'])\ndef f():\n    import tvm",
     "autotune/validation/verify.py": "def f():\n    import onnxruntime\n    import csv  # slow to import",
     "autotune/__init__.py": "'''D'''\nfrom autotune.cli.main import f\n__all__ = []\ndef __getattr__(n):\n    pass",
+    "autotune/tuning/job.py": "log.best(key, space)\nlog.fastest(key, 3, space=s)\nannealer.best(x)\njob.records(y)",
+    "autotune/cli/log_commands.py": "store.best(key)",
     "tests/test_a.py": "import autotune\nprint(1)",
 }
 

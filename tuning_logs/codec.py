@@ -9,19 +9,35 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import statistics
 import struct
+import time
 import zlib
 from typing import Any
 
 from sqlalchemy import Row
 
+from schedules.bounded import MOST_DEPTH, parsed_json, unpacked
 from schedules.config import Config
-from schedules.errors import AutotuneError, LogError
+from schedules.errors import AutotuneError, LogError, first_line
 from tuning_logs.measurement import Measurement
 from tuning_logs.record import RecordKey, TuningRecord
 
 DIGEST_BYTES = 16
 """Length of a record's name. Among 2^32 records two share one with a probability below 2^-64."""
+
+MOST_CHARACTERS = 1 << 20
+"""Longest text of a record but its trace. Messages of compilers take kilobytes."""
+
+MOST_TRACE_CHARACTERS = 16 << 20
+"""Longest trace of a record; some hundred kilobytes were seen."""
+
+MOST_SPENT_S = 1e9
+"""Most seconds that compiling or running one candidate may have taken: thirty years."""
+
+CLOCKS_APART_S = 86_400.0
+"""How far ahead of this machine's clock that of another may be: a record from later is refused. As the newest
+measurement of a config counts, a record from the far future would count for ever."""
 
 _SAME_IN_ROW = ("config", "error", "message", "compile_s", "run_s", "code_hash", "host")
 """Fields that a row holds as ``to_data`` gives them."""
@@ -57,14 +73,19 @@ def _number(value: float) -> float:
     return float(value) + 0.0  # -0.0 becomes 0.0: SQLite does not keep its sign
 
 
+def latest_s() -> float:
+    """Seconds since the epoch after which no record can have been measured yet."""
+    return time.time() + CLOCKS_APART_S
+
+
 def from_data(data: object) -> TuningRecord:
     """Inverse of ``to_data``.
 
     Raises:
-        LogError: if ``data`` is not what ``to_data`` gives.
+        LogError: if ``data`` is not what ``to_data`` gives, or a field is out of its bounds.
     """
     if not isinstance(data, dict):
-        raise LogError(f"a record must be a JSON object, got {str(data)[:80]!r}")
+        raise LogError(f"a record must be a JSON object, not of type {type(data).__name__}")
     try:
         return TuningRecord(
             key=RecordKey(*(_text(data, name) for name in ("task", "target", "space", "tvm"))),
@@ -73,25 +94,35 @@ def from_data(data: object) -> TuningRecord:
                 latencies_s=tuple(float(latency) for latency in data["latencies_s"]),
                 error=data["error"],
                 message=_text(data, "message"),
-                compile_s=_number(data["compile_s"]),
-                run_s=_number(data["run_s"]),
+                compile_s=_between(0.0, data["compile_s"], MOST_SPENT_S, "compile_s"),
+                run_s=_between(0.0, data["run_s"], MOST_SPENT_S, "run_s"),
                 code_hash=_text(data, "code_hash"),
             ),
-            trace=_text(data, "trace"),
-            when=_number(data["when"]),
+            trace=_text(data, "trace", MOST_TRACE_CHARACTERS),
+            when=_between(-CLOCKS_APART_S, data["when"], latest_s(), "when"),
             host=_text(data, "host"),
             seed=int(data["seed"]),
             provenance={str(name): str(value) for name, value in data["provenance"].items()},
         )
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, AutotuneError) as error:
-        raise LogError(f"not a record: {type(error).__name__} {error}"[:300]) from error
+    except KeyError as error:
+        raise LogError(f"not a record: it has no {error}"[:300]) from error
+    except (TypeError, ValueError, AttributeError, OverflowError, RecursionError, AutotuneError) as error:
+        raise LogError(f"not a record: {first_line(error)}"[:300]) from error
 
 
-def _text(data: dict[str, Any], name: str) -> str:
+def _text(data: dict[str, Any], name: str, most: int = MOST_CHARACTERS) -> str:
     value = data[name]
     if not isinstance(value, str):
-        raise TypeError(f"{name} must be text, got {value!r}")
+        raise TypeError(f"{name} is of type {type(value).__name__} and must be text")
+    if len(value) > most:
+        raise ValueError(f"{name} has {len(value)} characters, more than {most}")
     return value
+
+
+def _between(least: float, value: object, most: float, name: str) -> float:
+    if not isinstance(value, int | float) or not least <= value <= most:  # false for NaN, too
+        raise ValueError(f"{name} is {ascii(value)[:40]} and must be a number from {least:g} to {most:.0f}")
+    return _number(value)
 
 
 def canonical(data: object) -> bytes:
@@ -122,8 +153,12 @@ def packed_text(text: str) -> bytes:
 
 
 def unpacked_text(raw: bytes) -> str:
-    """Inverse of ``packed_text``."""
-    return zlib.decompress(raw).decode("utf-8", "surrogatepass") if raw else ""
+    """Inverse of ``packed_text``.
+
+    Raises:
+        ValueError: if the bytes are damaged, or become too many.
+    """
+    return unpacked(raw).decode("utf-8", "surrogatepass") if raw else ""
 
 
 def program_sha256(program: str) -> str:
@@ -156,19 +191,25 @@ def from_row(row: Row[Any], key: RecordKey | None) -> TuningRecord:
         LogError: if a field cannot be decoded, or the key is lost, that is, if the file was damaged.
     """
     try:
-        latencies = row.latencies_s or b""
+        packed = row.latencies_s or b""
+        latencies = struct.unpack(f"<{len(packed) // 8}d", packed)
+        # What the database sorts and groups by has to be what the record says.
+        if row.latency_s != (statistics.median(latencies) if latencies else None):
+            raise ValueError("its latency is not the median of its runs")
+        if row.config_hash != text_hash(row.config):
+            raise ValueError("its config does not match its hash")
         return from_data(
             {
                 **{name: getattr(row, name) for name in _SAME_IN_ROW},
                 **vars(key),
-                "latencies_s": struct.unpack(f"<{len(latencies) // 8}d", latencies),
+                "latencies_s": latencies,
                 "trace": unpacked_text(row.trace),
                 "when": row.measured_at,
                 "seed": row.seed,
-                "provenance": json.loads(row.provenance),
+                "provenance": parsed_json(row.provenance, MOST_DEPTH),
             }
         )
-    except (ValueError, TypeError, struct.error, zlib.error, LogError) as error:
+    except (ValueError, TypeError, AttributeError, struct.error, LogError) as error:
         raise LogError(
             f"record {row.id} of the tuning log is damaged ({error}); "
             "'tune log verify' lists such records and 'tune log gc' can drop them"

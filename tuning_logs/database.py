@@ -1,16 +1,19 @@
 """Database: connections, transactions, retries and one-line errors for SQLite and PostgreSQL.
 
 SQLite: WAL, full synchronisation, foreign keys on, writers queue by BEGIN IMMEDIATE and a busy timeout. On network
-file systems a rollback journal takes WAL's place.
+file systems a rollback journal takes WAL's place. A file may come from elsewhere: its schema is not trusted to call
+functions, values are limited in size, and text that is not UTF-8 is read with U+FFFD in its place.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import re
 import sqlite3
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -26,6 +29,9 @@ LOG = logging.getLogger(__name__)
 BUSY_TIMEOUT_S = 10.0
 """How long SQLite itself waits for another process's lock before it reports an error. Heuristic: transactions take
 milliseconds."""
+
+MOST_VALUE_BYTES = 64 * 1024 * 1024
+"""Largest text, bytes or row of a file; ours are kilobytes."""
 
 _LEAST_BYTES = 512
 """SQLite's smallest page, so the least that a database can take."""
@@ -45,11 +51,21 @@ class Database:
         read_only: whether nothing can be written.
     """
 
-    def __init__(self, engine: Engine, where: str, read_only: bool = False, journal_mode: str | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        where: str,
+        read_only: bool = False,
+        journal_mode: str | None = None,
+        unlocked: Path | None = None,
+    ) -> None:
+        """See ``sqlite_database``; ``unlocked`` is the file, if it is read without locks."""
         self.engine = engine
         self.where = where
         self.read_only = read_only
         self._journal_mode = journal_mode
+        self._unlocked = unlocked
+        self._seen = None if unlocked is None else _state(unlocked)
         self._process = os.getpid()
         self._closed = False
 
@@ -66,6 +82,15 @@ class Database:
         found = self.outside_transaction(f"PRAGMA journal_mode={wanted}", answers=True)
         if found != wanted:
             LOG.warning("%s keeps journal mode %s instead of %s: fewer can use it at once", self.where, found, wanted)
+
+    def check_unchanged(self) -> None:
+        """Check that nobody wrote to a file that is read without locks.
+
+        Raises:
+            LogError: if somebody did.
+        """
+        if self._unlocked is not None and _state(self._unlocked) != self._seen:
+            raise LogError(f"the tuning log {self.where} was written to while it was read; read it again")
 
     def read(self, work: Callable[[Connection], T]) -> T:
         """``work`` on one state of a file; on PostgreSQL every statement of it sees what is committed by then.
@@ -143,8 +168,21 @@ class Database:
             self._closed = True
 
 
-def sqlite_database(path: Path) -> Database:
+def _state(path: Path) -> tuple[int, ...]:
+    """What changes when a process writes to the SQLite file at ``path``."""
+    files = [Path(f"{path}{suffix}") for suffix in ("", "-wal", "-journal")]
+    found = [file.stat() if file.exists() else None for file in files]
+    return tuple(
+        value for status in found if status and status.st_size for value in (status.st_size, status.st_mtime_ns)
+    )
+
+
+def sqlite_database(path: Path, only_read: bool = False) -> Database:
     """The SQLite file ``path``, made with its folders if it is missing.
+
+    Args:
+        only_read: open a file that exists to be read. Neither it nor its folder is written to. A file without a
+            write-ahead log is then read without locks, which SQLite would keep in a file next to it.
 
     Raises:
         LogError: if it cannot be opened or is no SQLite file.
@@ -152,16 +190,20 @@ def sqlite_database(path: Path) -> Database:
     # Links are followed first: what counts is the file system, and the WAL's place, of the file itself.
     path = Path(os.path.realpath(os.path.expanduser(path)))
     _check_file(path)
-    read_only = not os.access(path if path.exists() else path.parent, os.W_OK, effective_ids=True) or (
-        not os.access(path.parent, os.W_OK, effective_ids=True)
+    read_only = (
+        only_read
+        or not os.access(path if path.exists() else path.parent, os.W_OK, effective_ids=True)
+        or (not os.access(path.parent, os.W_OK, effective_ids=True))
     )
     if read_only and not path.exists():
-        raise LogError(f"the tuning log {path} does not exist and its folder is read-only; give another --log")
+        why = "" if only_read else " and its folder is read-only"
+        raise LogError(f"the tuning log {path} does not exist{why}; give another --log")
     network = network_file_system(path)
     journal_mode = None if read_only else "delete" if network else "wal"
     # A rollback journal's deletion is durable only at EXTRA; WAL needs FULL.
-    engine = _sqlite_engine(_sqlite_address(path, read_only), "EXTRA" if network else "FULL")
-    return Database(engine, str(path), read_only, journal_mode)
+    address = _sqlite_address(path, read_only, only_read)
+    engine = _sqlite_engine(address, "EXTRA" if network else "FULL")
+    return Database(engine, str(path), read_only, journal_mode, path if address.endswith(_UNLOCKED) else None)
 
 
 def _check_file(path: Path) -> None:
@@ -183,27 +225,36 @@ def _check_file(path: Path) -> None:
         ) from error
 
 
-def _sqlite_address(path: Path, read_only: bool) -> str:
+_UNLOCKED = "&immutable=1"
+
+
+def _sqlite_address(path: Path, read_only: bool, only_read: bool) -> str:
     address = f"file:{quote(str(path))}"
     if not read_only:
         return address
     waiting = Path(f"{path}-wal")
     # A WAL file needs a writable folder even for reading. Without a WAL the file is complete.
     complete = not waiting.exists() or not waiting.stat().st_size
-    immutable = complete and not os.access(path.parent, os.W_OK, effective_ids=True)
-    return address + ("?mode=ro&immutable=1" if immutable else "?mode=ro")
+    immutable = complete and (only_read or not os.access(path.parent, os.W_OK, effective_ids=True))
+    return address + "?mode=ro" + (_UNLOCKED if immutable else "")
 
 
 def _sqlite_engine(address: str, synchronous: str, **pool: int) -> Engine:
     """Connections to the URI ``address``, whose writes are as durable as the pragma ``synchronous`` says."""
 
     def connect() -> sqlite3.Connection:
-        return sqlite3.connect(address, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+        connection = sqlite3.connect(
+            address, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
+        )
+        connection.text_factory = partial(str, encoding="utf-8", errors="replace")
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_VALUE_BYTES)
+        return connection
 
     engine = create_engine("sqlite://", creator=connect, poolclass=QueuePool, **pool)
 
     def prepare(connection: sqlite3.Connection, _: object) -> None:
         connection.execute("PRAGMA foreign_keys=ON")
+        connection.execute("PRAGMA trusted_schema=OFF")
         connection.execute(f"PRAGMA synchronous={synchronous}")
 
     def begin(connection: Connection) -> None:
@@ -220,6 +271,20 @@ def _sqlite_engine(address: str, synchronous: str, **pool: int) -> Engine:
 def memory_database() -> Database:
     """An empty SQLite database in memory, whose one connection threads take in turn."""
     return Database(_sqlite_engine("file::memory:", "OFF", pool_size=1, max_overflow=0), "in memory")
+
+
+_SECRET = re.compile("pass|pwd|secret|token|key", re.IGNORECASE)
+"""Fields of a URL's query whose value nobody else should read: ``password``, ``sslpassword``, ``passfile`` and such."""
+
+
+def without_secrets(address: str) -> str:
+    """The URL of a database for messages: ``***`` in place of its password, and of secrets in its query."""
+    try:
+        url: URL = make_url(address)
+    except (ArgumentError, ValueError):
+        return f"{address.partition('://')[0]}://…"
+    query = {name: "***" if _SECRET.search(name) else value for name, value in url.query.items()}
+    return url.set(query=query).render_as_string(hide_password=True)
 
 
 def postgres_database(address: str) -> Database:
@@ -239,4 +304,4 @@ def postgres_database(address: str) -> Database:
         raise LogError(
             f"a PostgreSQL tuning log needs psycopg ({error}); install it with: pip install 'tune-compiler[postgres]'"
         ) from error
-    return Database(engine, url.set(drivername="postgresql").render_as_string(hide_password=True))
+    return Database(engine, without_secrets(url.set(drivername="postgresql").render_as_string(hide_password=False)))

@@ -15,12 +15,13 @@ from __future__ import annotations
 import itertools
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from schedules.errors import LogError, UsageError
+from schedules.bounded import MOST_DEPTH, parsed_json
+from schedules.errors import LogError, UsageError, first_line
 from schedules.target import Target
 from tuning_logs.codec import content_hash, digest, from_data, to_data
 from tuning_logs.durable import replacing
@@ -36,7 +37,7 @@ LONGEST_LINE_BYTES = 64 * 1024 * 1024
 
 @dataclass(frozen=True)
 class BadLine:
-    """A line that was left out: its number, from 1, and why."""
+    """Something that was left out: the number of its line, from 1, or 0 where there are no lines; and why."""
 
     number: int
     reason: str
@@ -70,6 +71,10 @@ class Workload(NamedTuple):
 
 class _Header(NamedTuple):
     format: int
+
+
+ProgramCheck = Callable[[str, str], str]
+"""(task, program) → why the program is not that task's; empty if it is. Only TVM can tell, which this package lacks."""
 
 
 Entry = TuningRecord | Target | Workload | _Header
@@ -121,15 +126,18 @@ def write_lines(path: Path, lines: Iterable[str]) -> int:
     return count
 
 
-def import_log(path: Path, log: TuningLog) -> ExchangeReport:
+def import_log(path: Path, log: TuningLog, refusal: ProgramCheck) -> ExchangeReport:
     """Read the JSONL file ``path`` into ``log``; bad lines are reported and left out.
+
+    Args:
+        refusal: asked about every program.
 
     Raises:
         LogError: if the file cannot be read or is of a newer format.
     """
     try:
         with path.open("rb") as stream:
-            return import_lines(bounded_lines(stream), log)
+            return import_lines(bounded_lines(stream), log, refusal)
     except OSError as error:
         raise LogError(
             f"{path} cannot be imported ({error.strerror}); give a file made by 'tune log export'"
@@ -145,8 +153,11 @@ def bounded_lines(stream: BinaryIO) -> Iterator[bytes]:
             rest = stream.readline(LONGEST_LINE_BYTES + 1)
 
 
-def import_lines(lines: Iterable[bytes], log: TuningLog) -> ExchangeReport:
+def import_lines(lines: Iterable[bytes], log: TuningLog, refusal: ProgramCheck) -> ExchangeReport:
     """Bring JSONL ``lines`` into ``log``; bad lines are reported and left out.
+
+    Args:
+        refusal: asked about every program.
 
     Raises:
         LogError: if ``log`` cannot be written or the lines are of a newer format.
@@ -159,8 +170,9 @@ def import_lines(lines: Iterable[bytes], log: TuningLog) -> ExchangeReport:
         for number, line in enumerate(lines, start=1):
             try:
                 entry = _parsed(line) if line.strip() else None
+                _check_program(entry, refusal)
             except LogError as error:
-                bad.append(BadLine(number, str(error)))
+                bad.append(BadLine(number, first_line(error)))
                 continue
             if isinstance(entry, _Header) and entry.format > FORMAT:
                 raise LogError(
@@ -174,9 +186,39 @@ def import_lines(lines: Iterable[bytes], log: TuningLog) -> ExchangeReport:
     return replace(report, lines=number, bad=bad)
 
 
-def merge(source: TuningLog, destination: TuningLog) -> ExchangeReport:
-    """Bring everything of ``source`` into ``destination``; ``source`` is left as it is."""
-    return take_in(_entries(source), destination)
+def merge(source: TuningLog, destination: TuningLog, refusal: ProgramCheck) -> ExchangeReport:
+    """Bring everything of ``source`` into ``destination``; ``source`` is left as it is.
+
+    Args:
+        refusal: asked about every program.
+
+    Raises:
+        LogError: if a log cannot be used, or ``source`` was written to meanwhile.
+    """
+    bad: list[BadLine] = []
+
+    def entries() -> Iterator[Entry]:
+        for entry in _entries(source):
+            try:
+                _check_program(entry, refusal)
+            except LogError as error:
+                bad.append(BadLine(0, str(error)))
+                continue
+            yield entry
+
+    report = take_in(entries(), destination)
+    source.database.check_unchanged()
+    return replace(report, bad=bad)
+
+
+def _check_program(entry: Entry | None, refusal: ProgramCheck) -> None:
+    """Refuse a program that is not its task's.
+
+    Raises:
+        LogError: saying why.
+    """
+    if isinstance(entry, Workload) and (why := refusal(entry.task, entry.program)):
+        raise LogError(f"the program of task {ascii(entry.task)[1:-1][:40]} is refused: {why}")
 
 
 def take_in(entries: Iterable[Entry], log: TuningLog) -> ExchangeReport:
@@ -213,15 +255,15 @@ def _parsed(line: bytes) -> Entry:
     if len(line) > LONGEST_LINE_BYTES:
         raise LogError(f"longer than {LONGEST_LINE_BYTES} bytes")
     try:
-        data = json.loads(line)
-    except (ValueError, RecursionError) as error:  # also UnicodeDecodeError; deep nesting exhausts the parser
+        data = parsed_json(line, MOST_DEPTH)
+    except ValueError as error:  # also UnicodeDecodeError
         raise LogError(f"not JSON: {str(error)[:100]}") from error
     if not isinstance(data, dict) or not {"kind", "body", "digest"} <= set(data):
         raise LogError("not an object with kind, body and digest")
     body = data["body"]
     try:
         found = content_hash(body).hex()
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise LogError(f"body cannot be hashed: {error}") from error
     if found != data["digest"]:
         raise LogError("checksum does not match: the line was changed")
@@ -245,4 +287,4 @@ def _entry(kind: object, body: Any) -> Entry:
         case "header", {"format": int(found)}:
             return _Header(found)
         case _:
-            raise LogError(f"unknown kind {str(kind)[:40]!r}, or not what this kind holds")
+            raise LogError(f"unknown kind {ascii(kind)[:40]}, or not what this kind holds")

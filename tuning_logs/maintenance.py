@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import zlib
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, get_args
 
 from sqlalchemy import ColumnElement, Connection, Row, delete, func, select, text
 
+from schedules.bounded import MOST_DEPTH, parsed_json
 from schedules.errors import LogError, UsageError
+from schedules.target import Target
 from tuning_logs.codec import from_row, program_sha256, to_row, unpacked_text
+from tuning_logs.exchange import ProgramCheck
 from tuning_logs.record import RecordKey
 from tuning_logs.schema import HEAD, KEYS, RECORDS, TARGETS, WORKLOADS
 from tuning_logs.sql_store import PAGE, TuningLog, current_records
@@ -72,11 +74,15 @@ class Stats:
     spent_s: float
 
 
-def verify(store: TuningLog) -> VerifyReport:
-    """Check the file, its foreign keys, and every record, program and target against its hash."""
+def verify(store: TuningLog, refusal: ProgramCheck) -> VerifyReport:
+    """Check the file, its foreign keys, and every record, program and target against its hash.
+
+    Args:
+        refusal: asked about every program whose bytes are as they were stored.
+    """
     problems = []
     counts = []
-    for part in (_structure, _records, _workloads, _targets):
+    for part in (_structure, _records, partial(_workloads, refusal=refusal), _targets):
         looked_at = 0
         try:
             for problem in part(store):
@@ -119,21 +125,29 @@ def _record_problem(row: Row[Any], key: RecordKey | None) -> str:
     return f"record {row.id}: {', '.join(wrong)} do not match its content" if wrong else ""
 
 
-def _workloads(store: TuningLog) -> Iterator[str]:
+def _workloads(store: TuningLog, refusal: ProgramCheck) -> Iterator[str]:
     for row in store.program_rows():
         try:
-            damaged = program_sha256(unpacked_text(row.program)) != row.sha256
-            yield f"workload {row.task}: hash mismatch" if damaged else ""
-        except (zlib.error, UnicodeDecodeError) as error:
-            yield f"workload {row.task}: {error}"
+            program = unpacked_text(row.program)
+            damaged = program_sha256(program) != row.sha256
+            why = "hash mismatch" if damaged else refusal(row.task, program)
+        except ValueError as error:
+            why = str(error)
+        yield f"workload {row.task}: {why}" if why else ""
 
 
 def _targets(store: TuningLog) -> Iterator[str]:
     for row in store.rows(select(TARGETS).where(TARGETS.c.description.is_not(None))):
         try:
-            yield "" if isinstance(json.loads(row.description), dict) else f"target {row.fingerprint}: not an object"
-        except ValueError as error:
-            yield f"target {row.fingerprint}: {error}"
+            described = Target.from_json(row.description).fingerprint
+        except UsageError:  # another version may have written it
+            try:
+                plain = isinstance(parsed_json(row.description, MOST_DEPTH), dict)
+                yield "" if plain else f"target {row.fingerprint}: not an object"
+            except ValueError as error:
+                yield f"target {row.fingerprint}: {error}"
+            continue
+        yield "" if described == row.fingerprint else f"target {row.fingerprint}: it describes {described}"
 
 
 def gc(store: TuningLog, drop: Collection[Droppable], before: float, keep: int = 64, dry_run: bool = False) -> GcReport:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from dataclasses import dataclass, field
 from typing import Literal, get_args
@@ -11,6 +10,9 @@ from schedules.errors import UsageError
 
 ErrorKind = Literal["lower_error", "compile_error", "timeout", "worker_died", "wrong_result", "out_of_memory"]
 ERROR_KINDS: tuple[str, ...] = get_args(ErrorKind)
+
+LEAST_S, MOST_S = 1e-12, 1e7
+"""Bounds of a latency in seconds: far less than a cycle, far more than any limit of a candidate."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +42,11 @@ class Measurement:
             raise UsageError("a measurement has either latencies or an error")
         if self.error is not None and self.error not in ERROR_KINDS:
             raise UsageError(f"error kind {self.error!r} is unknown; it must be one of {ERROR_KINDS}")
-        if not all(math.isfinite(latency) and latency > 0 for latency in self.latencies_s):
-            raise UsageError(f"latencies must be finite and positive seconds, got {self.latencies_s}")
+        if not all(LEAST_S <= latency <= MOST_S for latency in self.latencies_s):  # false for NaN, too
+            wrong = next(latency for latency in self.latencies_s if not LEAST_S <= latency <= MOST_S)
+            raise UsageError(
+                f"latencies must be finite and positive, from {LEAST_S:g} to {MOST_S:g} seconds, got {wrong!r}"
+            )
 
     @property
     def ok(self) -> bool:

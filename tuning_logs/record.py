@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from schedules.config import Config
+from schedules.errors import LogError, ScheduleError
+from schedules.traces import SPACE as TRACES
+from schedules.traces import check_config
 from tuning_logs.measurement import Measurement
 
 
@@ -29,11 +32,14 @@ class RecordKey:
 class TuningRecord:
     """One config's measurement with its key and provenance.
 
+    Its config is of the key's space. A config that is an imported trace holds only what a trace may.
+
     Attributes:
         key: when the record applies.
         config: what was measured.
         measurement: what came of it.
-        trace: the S-TIR schedule trace as JSON text; empty where the candidate did not lower.
+        trace: the S-TIR schedule trace as JSON text; empty where the candidate did not lower. It is shown and never
+            replayed.
         when: seconds since the epoch, UTC.
         host: name of the machine that measured.
         seed: the run's seed.
@@ -48,3 +54,14 @@ class TuningRecord:
     host: str = ""
     seed: int = 0
     provenance: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.config.space != self.key.space:
+            raise LogError(
+                f"a record of space {ascii(self.key.space)[:60]} has a config of {ascii(self.config.space)[:60]}"
+            )
+        if self.config.space == TRACES:
+            try:
+                check_config(self.config)
+            except ScheduleError as error:
+                raise LogError(str(error)) from error

@@ -58,8 +58,25 @@ class AnyText(TypeDecorator[str]):
         return None if value is None else _ESCAPED.sub(lambda match: f"\x1a{ord(match[0]):04x}", value)
 
     def process_result_value(self, value: Any | None, dialect: Dialect) -> str | None:
-        """As given."""
-        return None if value is None else _ESCAPE.sub(lambda match: chr(int(match[1], 16)), value)
+        """As given. SQLite keeps a value of any type in any column: one that is no text becomes its description."""
+        if value is None:
+            return None
+        text = value if isinstance(value, str) else ascii(value)[:100]
+        return _ESCAPE.sub(lambda match: chr(int(match[1], 16)), text)
+
+
+class AnyBytes(TypeDecorator[bytes]):
+    """Bytes. A value of another type, which SQLite keeps as well, is read as no bytes at all.
+
+    SQLAlchemy would make ``bytes`` of it: of a number that many zeros.
+    """
+
+    impl = LargeBinary
+    cache_ok = True
+
+    def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], bytes | None]:
+        """As stored."""
+        return lambda value: value if value is None or isinstance(value, bytes) else b""
 
 
 METADATA = MetaData()
@@ -77,7 +94,7 @@ WORKLOADS = Table(
     "workloads",
     METADATA,
     Column("task", AnyText(), primary_key=True),
-    Column("program", LargeBinary()),  # zlib of UTF-8 JSON
+    Column("program", AnyBytes()),  # zlib of UTF-8 JSON
     Column("sha256", Text()),  # of the uncompressed program
 )
 
@@ -104,18 +121,18 @@ RECORDS = Table(
     "records",
     METADATA,
     Column("id", _ROW_ID, primary_key=True),
-    Column("digest", LargeBinary(), nullable=False),  # codec.digest: the same content is the same record
+    Column("digest", AnyBytes(), nullable=False),  # codec.digest: the same content is the same record
     Column("key_id", _ROW_ID, ForeignKey("keys.id"), nullable=False),
     Column("config", AnyText(), nullable=False),  # Config.to_json
     Column("config_hash", BigInteger(), nullable=False),  # keeps the index below small
     Column("latency_s", Double()),  # the median; NULL where the measurement failed
-    Column("latencies_s", LargeBinary()),  # every run, little-endian float64
+    Column("latencies_s", AnyBytes()),  # every run, little-endian float64
     Column("error", AnyText()),
     Column("message", AnyText(), nullable=False),
     Column("compile_s", Double(), nullable=False),
     Column("run_s", Double(), nullable=False),
     Column("code_hash", AnyText(), nullable=False),
-    Column("trace", LargeBinary(), nullable=False),  # zlib of UTF-8 JSON; empty where there is none
+    Column("trace", AnyBytes(), nullable=False),  # zlib of UTF-8 JSON; empty where there is none
     Column("measured_at", Double(), nullable=False),  # TuningRecord.when
     Column("host", AnyText(), nullable=False),
     Column("seed", Text(), nullable=False),  # text, as seeds may have more than 64 bits

@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import (
+    BindParameter,
     Column,
+    ColumnElement,
     Connection,
+    Double,
     Row,
     ScalarSelect,
     Select,
+    bindparam,
     exists,
     func,
     inspect,
     null,
     select,
+    text,
     tuple_,
     union_all,
 )
 from sqlalchemy.dialects import postgresql, sqlite
 
 from schedules.errors import LogError, UsageError
+from schedules.space import Space
 from schedules.target import Target
-from tuning_logs.codec import from_row, packed_text, program_sha256, to_row, unpacked_text
+from tuning_logs.codec import from_row, latest_s, packed_text, program_sha256, to_row, unpacked_text
 from tuning_logs.database import Database, memory_database, postgres_database, sqlite_database
 from tuning_logs.explain import KeyCount, explain_miss
 from tuning_logs.record import RecordKey, TuningRecord
@@ -35,6 +42,9 @@ LOG = logging.getLogger(__name__)
 PAGE = 1000
 """Records read at once: a long walk then holds no transaction open, which would keep SQLite's WAL from shrinking."""
 
+BY_SPEED = (RECORDS.c.latency_s, RECORDS.c.measured_at, RECORDS.c.id)
+"""Columns by which ``current_records`` are ordered."""
+
 _SUMS = (func.count(), func.max(RECORDS.c.id), func.sum(RECORDS.c.id))
 """Of a key's records: what changes with any of them."""
 
@@ -42,8 +52,11 @@ _UPGRADE_LOCK = 0x74756E65
 """PostgreSQL's advisory lock that lets one process at a time create or upgrade the schema."""
 
 
-def open_log(url_or_path: str | Path) -> TuningLog:
+def open_log(url_or_path: str | Path, only_read: bool = False) -> TuningLog:
     """The tuning log at a path or a ``postgresql://`` URL, made if it is missing, upgraded if its schema is older.
+
+    Args:
+        only_read: neither make nor upgrade it, and leave a file and its folder as they are.
 
     Raises:
         LogError: if it cannot be opened, is something else, or was written by a newer version.
@@ -51,8 +64,9 @@ def open_log(url_or_path: str | Path) -> TuningLog:
     address = str(url_or_path)
     if address.startswith(("postgresql://", "postgres://", "postgresql+psycopg://")):
         database = postgres_database("postgresql://" + address.split("://", 1)[1])
+        database.read_only = only_read
     elif address.startswith("sqlite:///"):
-        database = sqlite_database(Path(address.removeprefix("sqlite:///")))
+        database = sqlite_database(Path(address.removeprefix("sqlite:///")), only_read)
     elif isinstance(url_or_path, str) and "://" in address:
         raise LogError(
             f"a tuning log cannot be kept at {address.split('://')[0]}://…; give a path or a postgresql:// URL"
@@ -60,7 +74,7 @@ def open_log(url_or_path: str | Path) -> TuningLog:
     elif not address or "\0" in address:
         raise LogError(f"{address!r} is no path for a tuning log; give a file, such as tuning.db")
     else:
-        database = sqlite_database(Path(url_or_path))
+        database = sqlite_database(Path(url_or_path), only_read)
     try:
         _prepare_schema(database)
     except BaseException:  # whatever it was, the file must not stay open
@@ -90,6 +104,8 @@ def _found_schema(connection: Connection, where: str) -> int:
         LogError: if it is newer than ours, or somebody else's.
     """
     names = set(inspect(connection).get_table_names())
+    if connection.dialect.name == "sqlite":
+        _check_plain(connection, where)
     if VERSION.name not in names:
         ours = names & set(METADATA.tables)
         if ours or (names and connection.dialect.name == "sqlite"):
@@ -105,6 +121,24 @@ def _found_schema(connection: Connection, where: str) -> int:
         f"the tuning log {where} has schema {found}, this version knows up to {HEAD}; "
         "upgrade with 'pip install --upgrade tune-compiler', or give another --log"
     )
+
+
+_CODE_IN_SCHEMA = text("SELECT name FROM sqlite_master WHERE type IN ('view', 'trigger') OR sql LIKE 'CREATE VIRTUAL%'")
+"""What runs when a file is read or written, and is in no log of ours."""
+
+
+def _check_plain(connection: Connection, where: str) -> None:
+    """Refuse a file whose schema holds more than tables and indices.
+
+    Raises:
+        LogError: naming what it holds.
+    """
+    odd = connection.execute(_CODE_IN_SCHEMA).scalars().first()
+    if odd is not None:
+        raise LogError(
+            f"{where} is not a plain tuning log (it holds {ascii(odd)[:60]}, a view, a trigger or a virtual table); "
+            "give another --log"
+        )
 
 
 def _upgrade(connection: Connection, where: str) -> None:
@@ -126,8 +160,10 @@ class TuningLog:
     """Where measurements, programs and targets are kept.
 
     1. ``append`` is durable: when it returns, a power cut loses none of its records; if it raises, none were stored.
-    2. Records are never changed and never silently dropped.
+    2. Records are never changed and never silently dropped. Rows that do not decode, or hold what no record may, are
+       left out of every answer; a warning counts them.
     3. A query answers for exactly one key. Records of another target, space version or TVM are never mixed in.
+       Whoever acts on records names the space, too, and gets only those whose config it contains.
     4. Several processes may append to and read one log at the same time.
     5. The same config may be recorded many times; ``best`` ranks a config by its newest successful measurement
        (a re-measurement corrects an older, luckier one).
@@ -143,25 +179,29 @@ class TuningLog:
         self._insert = sqlite.insert if database.is_sqlite else postgresql.insert
 
     def add_workload(self, task: str, program: str) -> None:
-        """Keep the normalised PrimFunc (``program``, JSON text) of ``task``; a known task is left as it is."""
+        """Keep the normalised PrimFunc (``program``, JSON text) of ``task``, in place of one that was kept before.
+
+        The caller knows that ``task`` is the hash of ``program``: the log cannot tell.
+        """
         row = {"task": task, "program": packed_text(program), "sha256": program_sha256(program)}
         statement = self._insert(WORKLOADS)
         filled = statement.on_conflict_do_update(
             index_elements=["task"],
             set_={"program": statement.excluded.program, "sha256": statement.excluded.sha256},
-            where=WORKLOADS.c.program.is_(None),
+            where=WORKLOADS.c.sha256.is_distinct_from(statement.excluded.sha256),
         )
         self.database.write(lambda connection: connection.execute(filled, row))
 
     def workload(self, task: str) -> str | None:
-        """The program kept for ``task``, or None."""
-        query = select(WORKLOADS.c.program).where(WORKLOADS.c.task == task)
-        packed = self.database.read(lambda connection: connection.execute(query).scalar())
-        return None if packed is None else unpacked_text(packed)
+        """The program kept for ``task``, or None. It may be another's: whoever parses it compares its hash."""
+        query = select(WORKLOADS.c.task, WORKLOADS.c.program).where(
+            WORKLOADS.c.task == task, WORKLOADS.c.program.is_not(None)
+        )
+        return next((program for _, program in _programs(self.rows(query))), None)
 
     def workloads(self) -> Iterator[tuple[str, str]]:
         """(task key, program) of every task whose program is kept, in the order of the keys."""
-        yield from ((row.task, unpacked_text(row.program)) for row in self.program_rows())
+        yield from _programs(self.program_rows())
 
     def program_rows(self) -> Iterator[Row[Any]]:
         """Rows of the tasks whose program is kept, in the order of the keys."""
@@ -181,7 +221,8 @@ class TuningLog:
     def targets(self) -> Mapping[str, Target]:
         """Every described target by fingerprint."""
         query = select(TARGETS).where(TARGETS.c.description.is_not(None)).order_by(TARGETS.c.fingerprint)
-        return {row.fingerprint: target for row in self.rows(query) if (target := _target(row.description))}
+        described = {row.fingerprint: _target(row.description) for row in self.rows(query)}
+        return {name: target for name, target in described.items() if target and target.fingerprint == name}
 
     def append(self, records: Sequence[TuningRecord]) -> int:
         """Store ``records`` in one durable transaction, all or none; how many of them the log did not hold before."""
@@ -229,13 +270,17 @@ class TuningLog:
             self._key_ids[key] = number
         return self._key_ids[key]
 
-    def records(self, key: RecordKey | None = None) -> Iterator[TuningRecord]:
-        """Every record of ``key`` (of the whole log if None), oldest measurement first."""
+    def records(self, key: RecordKey | None = None, space: Space | None = None) -> Iterator[TuningRecord]:
+        """Every record of ``key`` (of the whole log if None), oldest measurement first.
+
+        Args:
+            space: leave out records of configs that it does not contain. None, which checks nothing, is for those
+                who show or pass on records.
+        """
         query = select(RECORDS)
         if key is not None:
             query = query.where(RECORDS.c.key_id == self._key_number(key))
-        for row, its_key in self.keyed_rows(query, [RECORDS.c.measured_at, RECORDS.c.id]):
-            yield from_row(row, its_key)
+        yield from _sound(self.keyed_rows(query, [RECORDS.c.measured_at, RECORDS.c.id]), space)
 
     def keyed_rows(
         self, query: Select[Any], order: Sequence[Column[Any]]
@@ -257,20 +302,44 @@ class TuningLog:
             last = [getattr(page[-1], column.name) for column in order]
             page = self.rows(query.where(tuple_(*order) > last))
 
-    def best(self, key: RecordKey) -> TuningRecord | None:
-        """The successful record of ``key`` with the least ``latency_s``, each config by its newest, or None."""
-        return next(iter(self.fastest(key, 1)), None)
+    def best(self, key: RecordKey, space: Space | None = None) -> TuningRecord | None:
+        """The successful record of ``key`` with the least ``latency_s``, each config by its newest, or None.
 
-    def fastest(self, key: RecordKey, count: int) -> list[TuningRecord]:
-        """Up to ``count`` of the newest successful records of the configs of ``key``, fastest first."""
-        number = self._key_ids.get(key)
+        Args:
+            space: as for ``records``.
+        """
+        return next(self.ranked(key, space), None)
+
+    def fastest(self, key: RecordKey, count: int, space: Space | None = None) -> list[TuningRecord]:
+        """Up to ``count`` of the newest successful records of the configs of ``key``, fastest first.
+
+        Args:
+            space: as for ``records``.
+        """
+        return list(itertools.islice(self.ranked(key, space, count), count))
+
+    def ranked(self, key: RecordKey, space: Space | None = None, count: int = 1) -> Iterator[TuningRecord]:
+        """The newest successful record of every config of ``key``, fastest first.
+
+        Args:
+            space: as for ``records``.
+            count: how many are probably wanted: so many are read at first.
+        """
+        yield from _sound(((row, key) for row in self._ranked_rows(key, count)), space)
+
+    def _ranked_rows(self, key: RecordKey, count: int) -> Iterator[Row[Any]]:
+        number: int | ScalarSelect[int] | None = self._key_ids.get(key)
         if number is None:  # asked for along with the records: a server is asked once
-            rows = self.rows(current_records(_key_query(key).scalar_subquery()).limit(count))
-            if rows:
-                self._key_ids[key] = rows[0].key_id
-        else:
-            rows = self.rows(current_records(number).limit(count))
-        return [from_row(row, key) for row in rows]
+            number = _key_query(key).scalar_subquery()
+        rows = self.rows(current_records(number).limit(count))
+        if rows:
+            self._key_ids[key] = rows[0].key_id
+        yield from rows
+        if len(rows) == count:
+            last = [getattr(rows[-1], column.name) for column in BY_SPEED]
+            yield from self._walk(
+                current_records(number).order_by(None).where(tuple_(*BY_SPEED) > last), BY_SPEED, PAGE
+            )
 
     def counts(self, task: str | None = None) -> Mapping[RecordKey, KeyCount]:
         """How many records there are of each key (of ``task`` only, unless None)."""
@@ -308,6 +377,35 @@ class TuningLog:
         return self.database.read(lambda connection: connection.execute(query).all())
 
 
+def _programs(rows: Iterable[Row[Any]]) -> Iterator[tuple[str, str]]:
+    """(task key, program) of each of ``rows`` that decodes; a warning names the others."""
+    for row in rows:
+        try:
+            yield row.task, unpacked_text(row.program)
+        except ValueError as error:
+            LOG.warning("the program of task %s in the tuning log is left out: %s", ascii(row.task)[:60], error)
+
+
+def _sound(rows: Iterable[tuple[Row[Any], RecordKey | None]], space: Space | None) -> Iterator[TuningRecord]:
+    """The records in ``rows`` that decode and whose config ``space`` contains; a warning counts the others."""
+    refused, first = 0, ""
+    try:
+        for row, key in rows:
+            try:
+                record = from_row(row, key)
+                if space is not None and not space.contains(record.config):
+                    raise LogError(
+                        f"record {row.id} of the tuning log has a config that {space.identity} does not offer"
+                    )
+            except LogError as error:
+                refused, first = refused + 1, first or str(error)
+                continue
+            yield record
+    finally:  # also where whoever asked has enough
+        if refused:
+            LOG.warning("%s", first if refused == 1 else f"{refused} records were left out; the first: {first}")
+
+
 def _target(description: str) -> Target | None:
     try:
         return Target.from_json(description)
@@ -337,21 +435,31 @@ def _count_query(task: str | None) -> Select[Any]:
     )
 
 
+def _is_past(measured_at: ColumnElement[float]) -> ColumnElement[bool]:
+    """Whether a record can have been measured by now; ``now`` is asked for whenever a statement runs."""
+    now: BindParameter[float] = bindparam(None, callable_=latest_s, type_=Double())
+    return measured_at + 0.0 <= now  # a sum, so that SQLite does not take the index by age for it
+
+
 def _all_current() -> Select[Any]:
-    """The newest successful record of every config of every key, fastest first, ties by age."""
+    """The newest successful record of every config of every key, fastest first, ties by age.
+
+    A record from the future is no newer measurement of anything.
+    """
     newer = RECORDS.alias("newer")
     measured_again = exists().where(
         newer.c.key_id == RECORDS.c.key_id,
         newer.c.config_hash == RECORDS.c.config_hash,
         newer.c.config == RECORDS.c.config,
         newer.c.latency_s.is_not(None),
+        _is_past(newer.c.measured_at),
         # Compared as a pair, so that the index begins with what is newer.
         tuple_(newer.c.measured_at, newer.c.id) > tuple_(RECORDS.c.measured_at, RECORDS.c.id),
     )
     return (
         select(RECORDS)
-        .where(RECORDS.c.latency_s.is_not(None), ~measured_again)
-        .order_by(RECORDS.c.latency_s, RECORDS.c.measured_at, RECORDS.c.id)
+        .where(RECORDS.c.latency_s.is_not(None), _is_past(RECORDS.c.measured_at), ~measured_again)
+        .order_by(*BY_SPEED)
     )
 
 

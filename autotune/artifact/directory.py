@@ -46,11 +46,15 @@ from autotune.artifact.weights_file import read_weights, write_weights
 from autotune.frame.frame import Frame
 from autotune.graph.steps import Steps
 from autotune.interface import Cache, TensorSpec
+from schedules.bounded import GZIP, parsed_json, unpacked
 from schedules.target import Target
 from schedules.task import Task
 
 if TYPE_CHECKING:  # loads ONNX and the importer, which running an artifact does not need
     from autotune.importer.program import Program
+
+MOST_TASKS_BYTES = 1 << 30
+"""Most bytes that the tasks and programs of an artifact may unpack to; large models have some megabytes."""
 
 Weights = tuple[NDArray[Any], ...]
 
@@ -182,7 +186,7 @@ def read_tasks(path: Path) -> tuple[tuple[Task, ...], dict[str, str]]:
         ArtifactError: if they cannot be read.
     """
     with damage_reported(path / "tasks.json.gz"):
-        data = json.loads(gzip.decompress((path / "tasks.json.gz").read_bytes()))
+        data = parsed_json(unpacked((path / "tasks.json.gz").read_bytes(), GZIP, MOST_TASKS_BYTES))
         return decode(tuple[Task, ...], data["tasks"]), dict(data["programs"])
 
 
@@ -200,7 +204,7 @@ def read_artifact(path: Path, weights: Weights | None = None) -> Artifact:
         if weights is None and not (path / WEIGHTS).exists():
             weights = _shared_weights(path)
         check_files(path, data, () if weights is None else (WEIGHTS,))
-        steps = json.loads((path / "steps.json").read_text())
+        steps = parsed_json((path / "steps.json").read_text())
         return Artifact(
             path,
             decode(Target, data["target"]),

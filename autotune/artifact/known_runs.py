@@ -22,6 +22,7 @@ from autotune.host.shared_files import private_folder, read_private
 from autotune.measure.code_cache import key_of, source_digest
 from autotune.options import Options, cache_folder
 from autotune.versions import SHOWN, installed
+from schedules.bounded import parsed_json
 from schedules.errors import ArtifactError, AutotuneError
 from schedules.target import Target
 from tuning_logs.durable import write_file
@@ -137,7 +138,7 @@ def read_note(key: str, cache: Path | None = None) -> RunNote | None:
         cache: folder of notes; None takes the user's.
     """
     try:
-        return decode(RunNote, json.loads(read_private(_place(key, cache))))
+        return decode(RunNote, parsed_json(read_private(_place(key, cache))))
     except (OSError, ValueError, TypeError, AttributeError, AutotuneError) as error:
         logger.debug("no note of this run: %s", error)
         return None

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import tvm
 
 from autotune.artifact.plan import Choice, Plan
-from schedules.config import Config
 from schedules.errors import MissingRecordError
 from schedules.lower import BASELINE, MOST_LOSSY, loss
 from schedules.space import Space
@@ -33,16 +32,7 @@ def record_key(task: Task, space: Space, target: Target) -> RecordKey:
 
 def _best(log: TuningLog, key: RecordKey, space: Space, most_loss: int) -> TuningRecord | None:
     """The fastest record of ``key`` that gives up no more accuracy than allowed, of a config that ``space`` has."""
-
-    def usable(config: Config) -> bool:
-        return loss(config) <= most_loss and (not space.knobs or space.contains(config))
-
-    best = log.best(key)
-    if best is None or usable(best.config):
-        return best
-    newest = {record.config: record for record in log.records(key) if record.measurement.ok}
-    allowed = [record for config, record in newest.items() if usable(config)]
-    return min(allowed, key=lambda record: record.measurement.latency_s, default=None)
+    return next((record for record in log.ranked(key, space) if loss(record.config) <= most_loss), None)
 
 
 def make_plan(

@@ -39,6 +39,7 @@ import xxhash
 
 from autotune.artifact.replacement import MANIFEST, changing, put_back
 from autotune.host.pages import mapped_file
+from schedules.bounded import MOST_DEPTH, parsed_json
 from schedules.errors import ArtifactError, first_line
 from tuning_logs.durable import write_file
 
@@ -147,7 +148,7 @@ def read_manifest(path: Path, kinds: Collection[str] = tuple(KINDS)) -> dict[str
         raise ArtifactError(f"{path} is not an artifact (no {MANIFEST}); make one with 'tune run MODEL'")
     with damage_reported(manifest):
         text = manifest.read_text()
-        data: dict[str, Any] = json.loads(text)
+        data: dict[str, Any] = parsed_json(text, MOST_DEPTH)
         version = data["format"]
         if version != FORMAT:
             raise ArtifactError(

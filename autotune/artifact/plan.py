@@ -7,6 +7,7 @@ import json
 from dataclasses import dataclass
 
 from autotune.artifact.plain_data import decode, encode
+from schedules.bounded import parsed_json
 from schedules.config import Config
 from schedules.errors import ArtifactError, UsageError
 from schedules.target import Target
@@ -112,6 +113,6 @@ class Plan:
             ArtifactError: if the text is not a plan.
         """
         try:
-            return decode(Plan, json.loads(text))
+            return decode(Plan, parsed_json(text))
         except (ValueError, KeyError, TypeError, AttributeError, UsageError) as error:
             raise ArtifactError(f"plan.json is not a plan ({error}); build the artifact again") from error

@@ -70,7 +70,7 @@ class LaneKernels:
                 return choice
             task = next(task for task in self.program.tasks if task.key == choice.task)
             key = record_key(task, space, self.target)
-            if next(iter(log.records(key)), None) is not None:  # all that was tried failed, or was slower
+            if next(iter(log.records(key, space)), None) is not None:  # all that was tried failed, or was slower
                 return choice
             guesses = reuse.guided(space, reuse.near(task, key)).initial
             allowed = [config for config in guesses if loss(config) <= most_loss]

@@ -57,7 +57,7 @@ def candidates(task: Task, program: Program, target: Target, log: TuningLog, fro
     if not space.knobs:
         return (BASELINE,)
     key = record_key(task, space, target)
-    known = [record.config for record in log.fastest(key, FASTEST)]
+    known = [record.config for record in log.fastest(key, FASTEST, space)]
     if frozen and not known:
         raise MissingRecordError(
             f"{task.name} ({task.key}) has no record: {log.explain_miss(key)}; "
@@ -131,8 +131,9 @@ def _plan(program: Program, target: Target, log: TuningLog, chosen: dict[str, Ch
     choices = []
     for task in program.tasks:
         config = chosen[symbol_of(task.key)].config
-        key = record_key(task, program.spaces[task.key], target)
-        measured = next((r for r in log.fastest(key, FASTEST) if r.config == config), None)
+        space = program.spaces[task.key]
+        known = log.fastest(record_key(task, space, target), FASTEST, space)
+        measured = next((r for r in known if r.config == config), None)
         choices.append(Choice(task.key, config, None if measured is None else measured.measurement.latency_s))
     return Plan(target, tuple(sorted(choices, key=lambda choice: choice.task)))
 

@@ -11,13 +11,11 @@ import tvm
 
 from schedules.config import Config
 from schedules.errors import MissingRecordError
+from schedules.space import Space
 from schedules.target import Target
-from tuning_logs.measurement import Measurement
+from tuning_logs.measurement import LEAST_S, Measurement
 from tuning_logs.record import RecordKey, TuningRecord
 from tuning_logs.sql_store import TuningLog
-
-LEAST_S = 1e-12
-"""Seconds recorded for what takes no time: a record's latency must be positive."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +40,9 @@ class ProfileCache:
         Raises:
             MissingRecordError: if some have none and nothing may be measured.
         """
-        found = [record for name in names if (record := self.log.best(self._key(what, name))) is not None]
+        space = Space(f"lane-{what}", 1, ())
+        keys = [self._key(space, name) for name in names]
+        found = [record for key in keys if (record := self.log.best(key, space)) is not None]
         if len(found) == len(names):
             return [record.measurement.latency_s for record in found]
         if self.frozen:
@@ -56,9 +56,9 @@ class ProfileCache:
         """Record the seconds of each of ``names``, and return what was recorded: ``LEAST_S`` at least."""
         kept = [max(value, LEAST_S) for value in seconds]
         for name, value in zip(names, kept, strict=True):
-            key, measured = self._key(what, name), Measurement(latencies_s=(value,))
+            key, measured = self._key(Space(f"lane-{what}", 1, ()), name), Measurement(latencies_s=(value,))
             self.log.append([TuningRecord(key, Config(key.space, ()), measured, "", time.time(), platform.node())])
         return kept
 
-    def _key(self, what: str, name: str) -> RecordKey:
-        return RecordKey(name, self.target.fingerprint, f"lane-{what}/1", tvm.__version__)
+    def _key(self, space: Space, name: str) -> RecordKey:
+        return RecordKey(name, self.target.fingerprint, space.identity, tvm.__version__)

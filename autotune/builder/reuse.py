@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import replace
 
 from autotune.builder.shipped_priors import shipped_prior
-from autotune.importer.program import describe
+from autotune.importer.foreign_programs import ForeignPrograms
 from costmodels.template_prior import TemplatePrior, in_turns, likely
 from schedules.config import Config
-from schedules.errors import AutotuneError
-from schedules.lower import claim, load_program
 from schedules.space import Space
 from schedules.target import Target
 from schedules.task import Task
 from search.searchers.searcher import Result
 from search.searchers.transfer import transferred
 from tuning_logs.record import RecordKey
-from tuning_logs.similarity import Nearness, Neighbourhood, Signature
+from tuning_logs.similarity import Nearness, Neighbour, Neighbourhood, Signature
 from tuning_logs.sql_store import TuningLog
-
-logger = logging.getLogger(__name__)
 
 FIRST = 3
 """Configs taken over as first candidates. Heuristic: the best of the nearest tasks mostly agree with each other."""
@@ -40,7 +35,8 @@ class Reuse:
         self._log = log
         self._target = target
         self._targets = {**log.targets(), target.fingerprint: target}
-        self._spaces: dict[RecordKey, Space | None] = {}
+        self._programs = ForeignPrograms()
+        self._spaces: dict[RecordKey, tuple[Space, frozenset[Config]] | None] = {}
         self._neighbourhood = Neighbourhood(log, self._signature, self._targets)
 
     def near(self, task: Task, key: RecordKey) -> Nearness:
@@ -65,42 +61,29 @@ class Reuse:
         """The neighbours' results with their spaces, nearest first, as ``SearchContext.prior`` takes them."""
         found = []
         for neighbour in nearness.used:
-            space = self._space(neighbour.key)
-            if space is not None:
-                found.append((space, tuple((record.config, record.measurement) for record in neighbour.records)))
+            known = self._space(neighbour)
+            if known is not None:
+                space, valid = known
+                results = ((record.config, record.measurement) for record in neighbour.records)
+                found.append((space, tuple(result for result in results if result[0] in valid)))
         return tuple(found)
 
-    def _space(self, key: RecordKey) -> Space | None:
+    def _space(self, neighbour: Neighbour) -> tuple[Space, frozenset[Config]] | None:
+        key = neighbour.key
         if key not in self._spaces:
             program, target = self._log.workload(key.task), self._targets.get(key.target)
-            self._spaces[key] = None if program is None or target is None else _claimed(program, target, key)
+            configs = [record.config for record in neighbour.records]
+            known = None
+            if program is not None and target is not None:
+                known = self._programs.space(key, program, target, configs)
+            self._spaces[key] = known
         return self._spaces[key]
 
     def _signature(self, task: str) -> Signature | None:
         program = self._log.workload(task)
-        return None if program is None else signature_of(program)
+        return None if program is None else self._programs.signature(task, program)
 
 
 def _ranked(nearness: Nearness, rank: int) -> list[Config]:
     """The neighbours' configs of one rank, nearest neighbour first; lower ranks only of the nearer ones."""
     return [n.records[rank].config for n in nearness.used[: FIRST - rank] if rank < len(n.records)]
-
-
-def signature_of(program: str) -> Signature | None:
-    """The signature of a kept program, or None if another version wrote it and it cannot be read."""
-    try:
-        task = describe(load_program(program), "-", "-", "-", ())
-    except (ValueError, TypeError, KeyError, AttributeError, RuntimeError) as error:
-        logger.debug("a program of the log cannot be read: %s", error)
-        return None
-    return Signature(task.shapes, task.dtypes)
-
-
-def _claimed(program: str, target: Target, key: RecordKey) -> Space | None:
-    """The space that ``key``'s configs are of, or None if this version offers another."""
-    try:
-        space = claim(load_program(program), target).space
-    except (ValueError, TypeError, RuntimeError, AutotuneError) as error:
-        logger.debug("a program of the log has no space: %s", error)
-        return None
-    return space if space.identity == key.space else None

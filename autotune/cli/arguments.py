@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -17,6 +16,7 @@ from autotune.cli.reply import Reply
 from autotune.graph.lanes import BYTE_UNITS
 from autotune.options import OBJECTIVES, UNTIL
 from costmodels.choices import choose, did_you_mean
+from schedules.bounded import MOST_DEPTH, parsed_json
 from schedules.errors import UsageError
 from schedules.target import Target as BuildTarget
 
@@ -385,7 +385,7 @@ def parse_target(text: str) -> dict[str, Any]:
 
         return {"target": device_target()}
     try:
-        fields = json.loads(text)
+        fields = parsed_json(text, MOST_DEPTH)
     except ValueError as error:
         near = did_you_mean(text, ("host", "cuda"))
         raise UsageError(f"--target {text!r} is unknown; {near}it is host, cuda or {EXAMPLE}") from error

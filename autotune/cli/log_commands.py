@@ -13,7 +13,7 @@ import typer
 from autotune.cli import arguments as opt
 from autotune.cli.model_request import LOOK_UP, ModelRequest
 from autotune.cli.reply import DONE, FAILED, Reply, table
-from autotune.cli.text import day
+from autotune.report.plain_text import day
 from costmodels.choices import choose
 from schedules.errors import LogError, UsageError
 
@@ -183,6 +183,7 @@ def import_records(
 ) -> Reply:
     """Read what 'tune log export' or MetaSchedule wrote. Damaged lines are left out and named. Makes a missing log."""
     from autotune.exchange.metaschedule import import_databases
+    from autotune.importer.foreign_programs import ForeignPrograms
     from autotune.tuning.existing_log import made_log
     from tuning_logs.exchange import import_log
 
@@ -193,7 +194,8 @@ def import_records(
     with closing(made_log(log)) as store:
         if form == METASCHEDULE:
             return _exchange_reply(import_databases(path, store, time.time()), as_json)
-        return _exchange_reply(import_log(path, store), as_json)
+        with ForeignPrograms() as programs:
+            return _exchange_reply(import_log(path, store, programs.refusal), as_json)
 
 
 @log_app.command(epilog="Example: tune log merge machine-a.db --log team.db")
@@ -202,21 +204,26 @@ def merge(
     log: opt.Log = None,
     as_json: opt.Json = False,
 ) -> Reply:
-    """Bring every record of another log into this one. The log is made if there is none."""
-    from autotune.tuning.existing_log import made_log
+    """Bring every record of another log, which is only read, into this one. The log is made if there is none."""
+    from autotune.importer.foreign_programs import ForeignPrograms
+    from autotune.tuning.existing_log import existing_log, made_log
     from tuning_logs.exchange import merge as merge_logs
 
-    with _opened(source) as taken, closing(made_log(log)) as store:
-        report = merge_logs(taken, store)
+    taken = existing_log(source, only_read=True)
+    with closing(taken), closing(made_log(log)) as store, ForeignPrograms() as programs:
+        report = merge_logs(taken, store, programs.refusal)
     return _exchange_reply(report, as_json)
 
 
 def _exchange_reply(report: ExchangeReport, as_json: bool) -> Reply:
     new, taken = report.new_records, report.records
     lines = [f"{new} of {taken} records are new, with {report.workloads} programs and {report.targets} targets"]
-    complaints = [f"line {bad.number} was left out: {bad.reason}" for bad in report.bad[:SHOWN_PROBLEMS]]
+    complaints = [
+        f"line {bad.number} was left out: {bad.reason}" if bad.number else bad.reason
+        for bad in report.bad[:SHOWN_PROBLEMS]
+    ]
     if len(report.bad) > SHOWN_PROBLEMS:
-        complaints.append(f"{len(report.bad) - SHOWN_PROBLEMS} more lines were left out")
+        complaints.append(f"{len(report.bad) - SHOWN_PROBLEMS} more were left out")
     if not report.bad or taken:
         return Reply(lines, asdict(report), as_json, complaints)
     complaints.append("nothing in it is a record; give what 'tune log export' wrote, or name its --format")
@@ -226,10 +233,11 @@ def _exchange_reply(report: ExchangeReport, as_json: bool) -> Reply:
 @log_app.command(epilog="Example: tune log verify --log team.db")
 def verify(log: opt.Log = None, as_json: opt.Json = False) -> Reply:
     """Check a log and every record in it against its hash; exit code 1 if anything is damaged."""
+    from autotune.importer.foreign_programs import ForeignPrograms
     from tuning_logs.maintenance import verify as verify_log
 
-    with _opened(log) as store:
-        report = verify_log(store)
+    with _opened(log) as store, ForeignPrograms() as programs:
+        report = verify_log(store, programs.refusal)
     lines = [
         f"{report.records} records, {report.workloads} programs, {report.targets} targets: "
         + (f"{len(report.problems)} damaged" if report.problems else "all as written")

@@ -27,6 +27,7 @@ from autotune.cli.replay_command import replay_app
 from autotune.cli.reply import DONE, FAILED, FROZEN, INTERRUPTED, UNVERIFIED, USAGE, Reply
 from autotune.cli.report_commands import report_app
 from autotune.cli.tune_commands import tune_app
+from autotune.report.plain_text import escaped, escaped_lines
 from autotune.versions import check_versions, describe
 from schedules.errors import AutotuneError, MissingRecordError, UsageError, VerificationError
 
@@ -86,7 +87,8 @@ class _Stderr(logging.Handler):
     """Looks sys.stderr up for every line: a live display replaces it while it is shown."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        print(self.format(record), file=sys.stderr)
+        text = self.format(record)
+        print(escaped_lines(text) if record.exc_info else escaped(" ".join(text.split())), file=sys.stderr)
 
 
 def _configure_logging() -> None:
@@ -168,14 +170,14 @@ def _refuse(error: typer.TyperException) -> int:
 
 
 def _complain(text: str, code: int) -> int:
-    print("tune:", " ".join(text.split()), file=sys.stderr)
+    print("tune:", escaped(" ".join(text.split())), file=sys.stderr)
     return code
 
 
 def _print(reply: Reply) -> int:
     try:
         for line in [json.dumps(reply.data, allow_nan=False)] if reply.as_json else reply.lines:
-            print(line)
+            print(escaped(line))
         sys.stdout.flush()
     except BrokenPipeError:  # the reader of a pipe has closed it, as head does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

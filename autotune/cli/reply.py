@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from autotune.report.plain_text import escaped
+
 DONE, FAILED, USAGE, FROZEN, UNVERIFIED, INTERRUPTED = 0, 1, 2, 3, 4, 130
 """Exit codes: 3 is a frozen run (or a build) that missed a record, 4 outputs that differ from the reference."""
 
@@ -30,7 +32,7 @@ class Reply:
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
     """Aligned columns: numbers and what looks like one to the right, the rest to the left."""
-    cells = [[str(cell) for cell in row] for row in rows]
+    cells = [[escaped(str(cell)) for cell in row] for row in rows]
     widths = [max(len(row[column]) for row in [list(heads), *cells]) for column in range(len(heads))]
     right = [bool(cells) and all(_is_number(row[column]) for row in cells) for column in range(len(heads))]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +10,7 @@ import typer
 from autotune.cli import arguments as opt
 from autotune.cli.reply import Reply
 from costmodels.choices import choose
+from schedules.bounded import MOST_DEPTH, parsed_json
 from schedules.errors import UsageError
 
 report_app = typer.Typer()
@@ -82,7 +82,7 @@ def _export_c(artifact: Path, out: Path, name: str | None) -> tuple[Path, str]:
 def _read_bench(path: Path) -> dict[str, Any]:
     wanted = "give what 'tune bench --json' printed"
     try:
-        data = json.loads(path.read_text())
+        data = parsed_json(path.read_text(), MOST_DEPTH)
     except OSError as error:
         raise UsageError(f"--bench {path} cannot be read ({error.strerror}); {wanted}") from error
     except ValueError as error:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from autotune.artifact.precision_choice import precision_of
 from autotune.cli.reply import table
+from autotune.report.plain_text import day
 
 if TYPE_CHECKING:  # these load TVM, which a mere --help must not
     from autotune.report.inspect_kernels import Kernel
@@ -154,7 +154,10 @@ def kernel_lines(kernels: Sequence[Kernel]) -> list[str]:
         lines: list[str] = []
         for kernel in kernels:
             mark = "#" if kernel.code.startswith("#") else ";"
-            lines += [f"{mark} {kernel.task.key} {kernel.task.name} {kernel.config.to_json()}", kernel.code.rstrip()]
+            lines += [
+                f"{mark} {kernel.task.key} {kernel.task.name} {kernel.config.to_json()}",
+                *kernel.code.rstrip().split("\n"),
+            ]
         return lines
     rows, erring = [], any(kernel.error is not None for kernel in kernels)
     for kernel in kernels:
@@ -196,8 +199,3 @@ def lane_lines(report: LaneReport) -> list[str]:
 
 def _span(begin_s: float | None, end_s: float | None) -> str:
     return "–" if begin_s is None or end_s is None else f"{1e3 * begin_s:.3f} to {1e3 * end_s:.3f}"
-
-
-def day(when: float) -> str:
-    """Local date and time to the minute."""
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(when))

@@ -12,7 +12,6 @@ the two files is ours: it describes the machine more exactly than TVM does.
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.exchange.trace_client import TraceClient
+from schedules.bounded import MOST_DEPTH, parsed_json
 from schedules.config import Config
 from schedules.errors import AutotuneError, LogError, UsageError
 from schedules.target import Target
@@ -33,6 +33,9 @@ WORKLOADS, RECORDS, TARGET = "database_workload.json", "database_tuning_record.j
 
 PER_KEY = 64
 """Fastest configs per key that are exported: what ``gc`` keeps, too."""
+
+MOST_TARGET_BYTES = 1 << 20
+"""Most bytes of the file that describes the machine; it has some hundred."""
 
 NEVER_S = 1e9
 """MetaSchedule writes a failure as a latency beyond this."""
@@ -93,7 +96,7 @@ def _database(
             continue
         for record in found:
             latency_s = record.measurement.latency_s
-            answer = client.request(write=[program, record.config.to_json(), target.to_json(), latency_s])
+            answer = client.request(write=[key.task, program, record.config.to_json(), target.to_json(), latency_s])
             if "error" in answer:
                 skipped[answer["error"]] += 1
                 continue
@@ -161,7 +164,7 @@ class _Reader:
             with (path / WORKLOADS).open("rb") as stream:
                 workloads = list(bounded_lines(stream))
             described = path / TARGET
-            exact = Target.from_json(described.read_text(encoding="utf-8")) if described.is_file() else None
+            exact = Target.from_json(_beginning(described)) if described.is_file() else None
             with (path / RECORDS).open("rb") as stream:
                 for number, line in enumerate(bounded_lines(stream), start=1):
                     self.lines += 1
@@ -180,7 +183,7 @@ class _Reader:
         if "error" in answer:
             raise LogError(answer["error"])
         latencies = tuple(float(value) for value in answer["run_secs"])
-        if not latencies or not all(0 < value < NEVER_S for value in latencies) or not math.isfinite(sum(latencies)):
+        if not latencies or not all(0 < value < NEVER_S for value in latencies):
             raise LogError("it was never timed")
         target = exact or _target_of(answer["target"] or {})
         key = RecordKey(answer["task"], target.fingerprint, answer["space"], answer["tvm"])
@@ -223,9 +226,15 @@ def _request_of(line: bytes, workloads: list[bytes]) -> list[object]:
     return [_json(workloads[data[0]], f"workload {data[0]}"), data[1]]
 
 
+def _beginning(path: Path) -> str:
+    """The text of a small file; of a larger one, which cannot be what it should be, only its beginning."""
+    with path.open("rb") as stream:
+        return stream.read(MOST_TARGET_BYTES).decode(errors="replace")
+
+
 def _json(line: bytes, name: str) -> object:
     try:
-        found: object = json.loads(line)
-    except (ValueError, RecursionError) as error:
+        found: object = parsed_json(line, MOST_DEPTH)
+    except ValueError as error:
         raise LogError(f"{name} is not JSON: {str(error)[:100]}") from error
     return found

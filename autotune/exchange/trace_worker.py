@@ -4,12 +4,13 @@ A truncated or blank line makes TVM's own reader fail as a whole or end the proc
 its own.
 
     {"read": [workload, record]} → {"tvm", "task", "program", "target", "space", "config", "run_secs"}
-    {"write": [program, config, target, latency_s]} → {"workload", "record"}
+    {"write": [task, program, config, target, latency_s]} → {"workload", "record"}
     anything that cannot be done → {"error": why}
 """
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Callable
 from typing import Any
@@ -22,10 +23,15 @@ from tvm.s_tir.meta_schedule.database import TuningRecord, Workload
 from autotune.exchange.trace_client import TraceJob
 from autotune.host.fork_server import Handler
 from schedules.config import Config
-from schedules.errors import AutotuneError, UsageError, last_line, named_last_line
-from schedules.lower import load_program, lower, normalise, program_of, task_key, tvm_target
+from schedules.errors import AutotuneError, UsageError, check, last_line, named_last_line
+from schedules.graph_types import MOST_BYTES, check_program
+from schedules.lower import foreign_program, lower, normalise, program_of, task_key, tvm_target
 from schedules.target import Target
-from schedules.templates.common.traced import SPACE, replayed, trace_of, traced_config, whole_trace
+from schedules.templates.common.traced import replayed, trace_of, whole_trace
+from schedules.traces import SPACE, TRACE, checked_trace, traced_config
+
+LENGTH_BYTES = 8
+"""Bytes in front of a workload's JSON, which say how long it is."""
 
 
 class TraceHandler(Handler):
@@ -51,7 +57,8 @@ class TraceHandler(Handler):
         return self._known[1]
 
     def _read(self, workload: object, record: object) -> dict[str, Any]:
-        kept = self._parsed(json.dumps(workload), lambda text: Workload.from_json(json.loads(text)))
+        kept = self._parsed(json.dumps(workload), lambda _: _workload_of(workload))
+        checked_trace(json.dumps(record[0] if isinstance(record, list) and record else None))
         found = TuningRecord.from_json(record, kept)
         func = normalise(_only_function(kept.mod))
         trace = trace_of(found)
@@ -68,16 +75,29 @@ class TraceHandler(Handler):
             "run_secs": run_secs,
         }
 
-    def _write(self, program: str, config: str, target: str, latency_s: float) -> dict[str, Any]:
-        func = self._parsed(program, load_program)
-        machine = Target.from_json(target)
-        sch = lower(func, Config.from_json(config), machine)
+    def _write(self, task: str, program: str, config: str, target: str, latency_s: float) -> dict[str, Any]:
+        func = self._parsed(f"{task} {program}", lambda _: foreign_program(task, program))
+        machine, chosen = Target.from_json(target), Config.from_json(config)
+        sch = replayed(func, str(chosen[TRACE])) if chosen.space == SPACE else lower(func, chosen, machine)
         trace = whole_trace(func, sch)
         workload = Workload(tvm.IRModule({"main": func}))
         arguments = [argument.as_json() for argument in ArgInfo.from_prim_func(func)]
         described = json.loads(str(tvm_target(machine)))
         record = [json.loads(trace), [latency_s], described, _numbers(arguments)]
         return {"workload": workload.as_json(), "record": record}
+
+
+def _workload_of(workload: object) -> Workload:
+    """MetaSchedule's workload, ``[hash, base64 of a length and a program's JSON]``.
+
+    Raises:
+        ScheduleError: if it is another thing.
+    """
+    check(isinstance(workload, list) and len(workload) == 2 and isinstance(workload[1], str), "it is no workload")
+    assert isinstance(workload, list)
+    check(len(workload[1]) <= 2 * MOST_BYTES, "its workload is too long")
+    check_program(base64.b64decode(workload[1], validate=True)[LENGTH_BYTES:].decode())
+    return Workload.from_json(workload)
 
 
 def _only_function(module: tvm.IRModule) -> tirx.PrimFunc:

@@ -32,6 +32,7 @@ from tvm.s_tir.schedule import LoopRV
 from autotune.host.machine import read_host, thread_cpus
 from autotune.host.pages import paged
 from autotune.options import cache_folder
+from schedules.bounded import MOST_DEPTH, parsed_json
 from schedules.lower import tvm_target
 from schedules.target import Target
 from schedules.templates.amx.amx_ir import MOST_ROWS, ROW_BYTES
@@ -181,7 +182,7 @@ def _larger(one: Roofline, other: Roofline) -> Roofline:
 def _load(path: Path) -> tuple[Roofline | None, int]:
     """What is on disk, and how often it was measured."""
     try:
-        data = json.loads(path.read_text())
+        data = parsed_json(path.read_text(), MOST_DEPTH)
         times = int(data.pop("times", 1))
         return Roofline(**data), times
     except FileNotFoundError:

@@ -8,7 +8,6 @@ model, or one task alone. Single runs are kept as steps of ``STEP`` in ln(run / 
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodels.cost_model import Floats
+from schedules.bounded import parsed_json
 from schedules.config import Config, Value
 from schedules.errors import UsageError
 from schedules.space import Knob, Space
@@ -186,7 +186,7 @@ def load_traces(path: Path) -> TraceFile:
     """
     try:
         with np.load(path, allow_pickle=False) as arrays:
-            head = json.loads(arrays["head"].tobytes())
+            head = parsed_json(arrays["head"].tobytes())
             if head["format"] != FORMAT:
                 raise UsageError(f"{path} has trace format {head['format']}, this version reads {FORMAT}; record anew")
             isa = head["machine"].split(", ")[-1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,12 +10,13 @@ from typing import Any
 
 from autotune.artifact.composite import Composite, model_of, read_composite
 from autotune.artifact.directory import Artifact, read_artifact, read_tasks
-from autotune.artifact.manifest import SEGMENTS, SHAPES, attachment, kind_of
+from autotune.artifact.manifest import SEGMENTS, SHAPES, attachment, damage_reported, kind_of
 from autotune.artifact.precision_choice import PrecisionChoice, choice_of, precision_of
 from autotune.host.roofline import Roofline
 from autotune.measure.measurer import symbol_of
 from autotune.tuning.run_history import Run, algorithm_of, read_history
 from autotune.validation.bench import BENCH
+from schedules.bounded import MOST_DEPTH, parsed_json
 from schedules.config import Config
 from schedules.errors import UsageError
 from schedules.task import Task
@@ -159,7 +159,8 @@ def read_facts(path: Path, bench: Mapping[str, Any] | None = None) -> Facts:
     tasks, _ = read_tasks(path)
     roofline = runs[-1].roofline if runs else None
     if bench is None and (kept := attachment(path, BENCH)) is not None:
-        bench = json.loads(kept)
+        with damage_reported(path / BENCH):
+            bench = parsed_json(kept, MOST_DEPTH)
     seconds = {choice.task: choice.latency_s for choice in artifact.plan.choices}
     total = sum(task.weight * (seconds[task.key] or 0.0) for task in tasks)
     rows = [_row(artifact, task, runs, roofline, total) for task in tasks]

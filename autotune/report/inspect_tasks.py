@@ -124,7 +124,7 @@ def report_tasks(model_path: Path, options: Options) -> ModelReport:
         for task in program.tasks:
             space = program.spaces[task.key]
             key = record_key(task, space, target)
-            best = log.best(key) if space.knobs else None
+            best = log.best(key, space) if space.knobs else None
             missing = log.explain_miss(key) if space.knobs and best is None else ""
             count = log.counts(task.key).get(key)
             bound_s = roofline.bound_s(int(task.flop / space.saving), task.bytes, task.dtypes)

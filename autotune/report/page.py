@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from autotune.options import Options
 from autotune.report.bottlenecks import explain, summary
 from autotune.report.decisions import decisions
 from autotune.report.facts import Facts, read_facts
+from autotune.report.plain_text import day, escaped_lines
 from autotune.report.plots import (
     NARROW,
     WIDE,
@@ -83,8 +83,10 @@ def write_report(artifact: Path, out: Path, bench: Mapping[str, Any] | None = No
 def render(facts: Facts) -> str:
     """The report as HTML text."""
     loader = jinja2.FileSystemLoader(Path(__file__).parent)
-    environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.filters["day"] = lambda when: time.strftime("%Y-%m-%d %H:%M", time.localtime(when))
+    environment = jinja2.Environment(
+        loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=_printable
+    )
+    environment.filters["day"] = day
     found = decisions(facts)
     return environment.get_template(TEMPLATE).render(
         facts=facts,
@@ -117,6 +119,11 @@ def command(facts: Facts, run: Run) -> str:
     for shape in run.options.get("inputs", ()):
         words += ["--input", shape]
     return shlex.join(words)
+
+
+def _printable(value: Any) -> Any:
+    """What an expression of the template puts into the page: text from elsewhere without control characters."""
+    return escaped_lines(value) if type(value) is str else value
 
 
 def _both(draw: Callable[[int], str]) -> Markup:

@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autotune.events import Event, PhaseBegan, ReferenceTimed, SlotBegan, SlotDone, TuningBegan, TuningEnded
+from autotune.report.plain_text import escaped
 from schedules.task import Task
 from search.allocators.allocation import TaskState
 from search.allocators.gain import GainModel
@@ -155,7 +156,7 @@ class _Display:
         self._stop()
 
     def _print(self, text: str) -> None:
-        self._console.print(text, style="dim", highlight=False, soft_wrap=True)
+        self._console.print(escaped(text), style="dim", markup=False, highlight=False, soft_wrap=True)
 
     def _draw(self, drawing: Callable[[], RenderableType]) -> bool:
         """Show ``drawing`` in place of the last one; False where there is no terminal, and it is not made."""
@@ -227,11 +228,11 @@ class Progress(_Display):
             state = summary.state(task)
             failed = str(state.latencies_s.count(None) or "")
             numbers = (str(task.weight), *describe_state(task, state), str(state.trials), failed)
-            rows.add_row(task.name, *numbers, style="bold cyan" if task.key == now else None)
+            rows.add_row(Text(escaped(task.name)), *numbers, style="bold cyan" if task.key == now else None)
         done = round(BAR_CELLS * min(1.0, summary.elapsed_s / max(summary.budget_s, 1e-9)))
         bar = Text.assemble(("━" * done, "cyan"), ("━" * (BAR_CELLS - done), "dim"))
         slot = "" if summary.now is None else f"{summary.now.task.name}: {summary.now.why}"
-        return Group(Text(summary.pace()), bar, Text(summary.latencies()), Text(slot, "cyan"), rows)
+        return Group(Text(summary.pace()), bar, Text(summary.latencies()), Text(escaped(slot), "cyan"), rows)
 
 
 class Steps(_Display):
@@ -243,7 +244,7 @@ class Steps(_Display):
 
     def __call__(self, what: str, done: int, total: int) -> None:
         """Show that ``done`` of ``total`` are done of ``what``."""
-        if self._quiet or self._draw(lambda: Text(f"{what}: {done} of {total}")):
+        if self._quiet or self._draw(lambda: Text(escaped(f"{what}: {done} of {total}"))):
             return
         if what != self._printed:
             self._printed = what

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
+from autotune.report.plain_text import escaped_lines
+
 
 @dataclass(frozen=True)
 class Scale:
@@ -94,7 +96,7 @@ class Canvas:
         if not words:
             return
         self._items.append(
-            f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(words)}</text>'
+            f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{_words(words)}</text>'
         )
 
     def axis_x(self, scale: Scale, y: float, top: float, unit: str, most: int = 8) -> None:
@@ -116,8 +118,13 @@ class Canvas:
     def render(self) -> str:
         """The SVG element."""
         size = f'width="{self.width}" height="{self.height}" viewBox="0 0 {self.width} {self.height}"'
-        return f'<svg {size} role="img" aria-label="{escape(self._label)}">{"".join(self._items)}</svg>'
+        return f'<svg {size} role="img" aria-label="{_words(self._label)}">{"".join(self._items)}</svg>'
+
+
+def _words(text: str) -> str:
+    """``text``, which may hold names from elsewhere, as XML."""
+    return escape(escaped_lines(text))
 
 
 def _titled(tag: str, shape: str, title: str) -> str:
-    return f"<{tag} {shape}><title>{escape(title)}</title></{tag}>" if title else f"<{tag} {shape}/>"
+    return f"<{tag} {shape}><title>{_words(title)}</title></{tag}>" if title else f"<{tag} {shape}/>"

@@ -21,8 +21,11 @@ def made_log(address: str | Path | None) -> TuningLog:
     return open_log(default_log() if address is None else address)
 
 
-def existing_log(address: str | Path | None) -> TuningLog:
+def existing_log(address: str | Path | None, only_read: bool = False) -> TuningLog:
     """The log at ``address`` (None: the user's own).
+
+    Args:
+        only_read: leave it as it is, and its folder, too.
 
     Raises:
         LogError: if there is none, or it cannot be opened.
@@ -30,7 +33,7 @@ def existing_log(address: str | Path | None) -> TuningLog:
     where = default_log() if address is None else address
     if _is_missing(where):
         raise LogError(f"there is no tuning log at {where}; 'tune run MODEL' makes one, or give another --log")
-    return open_log(where)
+    return open_log(where, only_read)
 
 
 def known_log(address: str | Path | None) -> TuningLog:

@@ -16,6 +16,7 @@ from search.allocators.allocation import TaskState
 from search.allocators.stopping import credible_bound_s
 from search.searchers.searcher import Result, Searcher
 from search.searchers.warm_restart import SiblingResults, WarmRestart
+from tuning_logs.codec import MOST_SPENT_S
 from tuning_logs.measurement import Measurement
 from tuning_logs.record import RecordKey, TuningRecord
 
@@ -28,7 +29,11 @@ STAGE, FINAL = "stage", "final"
 
 def wall_s(record: TuningRecord) -> float:
     """Wall-clock seconds that the trial of ``record`` took; its compile time where they were not recorded."""
-    return float(record.provenance.get(WALL, record.measurement.compile_s))
+    try:
+        told = float(record.provenance[WALL])
+    except (KeyError, ValueError):
+        return record.measurement.compile_s
+    return told if 0.0 <= told <= MOST_SPENT_S else record.measurement.compile_s
 
 
 @dataclass(frozen=True)

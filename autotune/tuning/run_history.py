@@ -30,6 +30,7 @@ from autotune.tuning.job import Job
 from autotune.validation.reference_runs import Arrays
 from autotune.validation.verify import random_inputs
 from autotune.versions import DISTRIBUTION, SHOWN, installed
+from schedules.bounded import GZIP, parsed_json, unpacked
 from schedules.config import Config
 from schedules.errors import ArtifactError
 from schedules.target import Target
@@ -38,6 +39,8 @@ from tuning_logs.sql_store import TuningLog
 
 FILE = "history.json.gz"
 FORMAT = 2
+MOST_BYTES = 256 << 20
+"""Most bytes that a history may unpack to; one of a thousand runs takes some megabytes."""
 PRIVATE = ("out", "log", "cluster", "rpc")
 """Options with paths and addresses of the user's: a report may be passed on."""
 
@@ -191,7 +194,7 @@ def task_histories(
             name = algorithm_of(config)
             if name:
                 algorithms[name] = min(latency_s, algorithms.get(name, latency_s))
-        untuned = log.best(record_key(task, UNTUNED, target))
+        untuned = log.best(record_key(task, UNTUNED, target), UNTUNED)
         histories.append(
             TaskHistory(
                 task.key,
@@ -217,7 +220,7 @@ def read_history(path: Path) -> tuple[Run, ...]:
     if content is None:
         return ()
     try:
-        data = json.loads(gzip.decompress(content))
+        data = parsed_json(unpacked(content, GZIP, MOST_BYTES))
         return decode(tuple[Run, ...], data["runs"]) if data["format"] == FORMAT else ()
     except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
         raise ArtifactError(f"{path / FILE} is damaged ({error}); run 'tune run' again") from error

@@ -215,7 +215,7 @@ def open_jobs(request: SearchRequest, roofline: Roofline) -> OpenedJobs:
             log.add_workload(task.key, text)
             bound_s = roofline.bound_s(int(task.flop / space.saving), task.bytes, task.dtypes)
             kernels[task.key] = KernelTask(task, text, record_key(task, space, target), space, bound_s)
-    known = {key: list(log.records(kernel.key)) for key, kernel in kernels.items()}
+    known = {key: list(log.records(kernel.key, kernel.space)) for key, kernel in kernels.items()}
     counted = (records for key, records in known.items() if key not in options.elsewhere)
     spent_s = sum(wall_s(record) for records in counted for record in records)
     # Similar tasks help with what is still to be tried: a run that only confirms an earlier one does not look for them.
@@ -267,7 +267,8 @@ def _measure_untuned(
         deadline: by ``time.perf_counter``; from then on other tasks, those of less work, are left without.
     """
     program, log, measurer = request.program, request.log, request.measurer
-    missing = [task for task in program.tasks if log.best(record_key(task, UNTUNED, request.target)) is None]
+    untuned = ((task, record_key(task, UNTUNED, request.target)) for task in program.tasks)
+    missing = [task for task, key in untuned if log.best(key, UNTUNED) is None]
     missing.sort(key=lambda task: task.key not in served)
     candidates = [Candidate(task, program.programs[task.key], BASELINE) for task in missing]
     measurer.expect(candidates)

@@ -152,10 +152,10 @@ class StoreSuite:
         log.append([timed(1, 1.0)])
         assert list(log.records(KEY)) == [timed(1, 1.0)]
 
-    def test_workloads_are_kept_as_first_given(self, log: TuningLog) -> None:
+    def test_workloads_are_kept_as_last_given(self, log: TuningLog) -> None:
         log.append([timed(1, 1.0)])
-        log.add_workload(KEY.task, '{"program": "é\u0000"}')
         log.add_workload(KEY.task, "another")
+        log.add_workload(KEY.task, '{"program": "é\u0000"}')
         log.add_workload("a", "")
         assert log.workload(KEY.task) == '{"program": "é\u0000"}'
         assert log.workload("a") == ""

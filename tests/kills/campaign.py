@@ -28,6 +28,7 @@ from tests.kills.moments import PHASES, Course, Place, course, phase_now, read_e
 from tests.kills.processes import VARIABLE, await_end, pick
 from tests.models.catalog import save
 from tests.tuning_logs_tests.postgres_server import PostgresServer
+from tests.tuning_logs_tests.samples import any_program
 from tuning_logs.maintenance import verify
 from tuning_logs.sql_store import open_log
 
@@ -308,7 +309,7 @@ class Campaign:
             return []
         log = open_log(self.log)
         try:
-            report = verify(log)
+            report = verify(log, any_program)
             records = [(record.key.task, record.config) for record in log.records()]
         finally:
             log.close()

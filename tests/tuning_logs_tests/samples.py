@@ -6,9 +6,10 @@ import dataclasses
 
 from hypothesis import strategies as st
 
-from schedules.config import Config, Value
+from schedules.config import MOST_NUMBER, Config, Value
 from schedules.target import Target
-from tuning_logs.measurement import ERROR_KINDS, ErrorKind, Measurement
+from tuning_logs.codec import MOST_SPENT_S
+from tuning_logs.measurement import ERROR_KINDS, LEAST_S, MOST_S, ErrorKind, Measurement
 from tuning_logs.record import RecordKey, TuningRecord
 
 AVX512 = Target("llvm", isa="avx512", mcpu="sapphirerapids", threads=2)
@@ -21,33 +22,34 @@ def other_key(**fields: str) -> RecordKey:
     return dataclasses.replace(KEY, **fields)
 
 
-def config(number: int, order: str = "nhwc") -> Config:
+def config(number: int, order: str = "nhwc", space: str = KEY.space) -> Config:
     """One of many configs."""
-    return Config("conv2d/1", (("tile", (number, 4)), ("unroll", number), ("order", order)))
+    return Config(space, (("tile", (number, 4)), ("unroll", number), ("order", order)))
 
 
 def timed(number: int, *latencies_s: float, key: RecordKey = KEY, when: float = 0.0) -> TuningRecord:
     """Config ``number`` measured."""
-    return TuningRecord(key, config(number), Measurement(latencies_s), when=when, host="a", seed=1)
+    return TuningRecord(key, config(number, space=key.space), Measurement(latencies_s), when=when, host="a", seed=1)
 
 
 def failed(number: int, error: ErrorKind = "compile_error", key: RecordKey = KEY, when: float = 0.0) -> TuningRecord:
     """Config ``number`` tried in vain."""
-    return TuningRecord(key, config(number), Measurement(error=error, message="no"), when=when)
+    return TuningRecord(key, config(number, space=key.space), Measurement(error=error, message="no"), when=when)
 
 
 # Text as compilers give it: any character, unpaired surrogates and NUL among them, and our own escape.
 _texts = st.text(st.one_of(st.characters(exclude_categories=()), st.sampled_from("\x00\x1a\ud800a0")), max_size=12)
-_seconds = st.floats(min_value=-1e12, max_value=1e12, allow_nan=False)
+_seconds = st.floats(min_value=0.0, max_value=MOST_SPENT_S, allow_nan=False)
+_numbers = st.integers(min_value=-MOST_NUMBER, max_value=MOST_NUMBER)
 _values: st.SearchStrategy[Value] = st.one_of(
-    st.integers(), _texts, st.lists(st.integers(), max_size=4).map(lambda parts: tuple(parts))
+    _numbers, _texts, st.lists(_numbers, max_size=4).map(lambda parts: tuple(parts))
 )
-_latencies = st.lists(st.floats(min_value=1e-300, max_value=1e300, allow_subnormal=False), min_size=1, max_size=5)
+_latencies = st.lists(st.floats(min_value=LEAST_S, max_value=MOST_S), min_size=1, max_size=5)
 
 
-def configs() -> st.SearchStrategy[Config]:
-    """Any config."""
-    return st.builds(Config, _texts, st.dictionaries(_texts, _values, max_size=4).map(lambda d: tuple(d.items())))
+def configs(spaces: st.SearchStrategy[str] = _texts) -> st.SearchStrategy[Config]:
+    """Any config of ``spaces``."""
+    return st.builds(Config, spaces, st.dictionaries(_texts, _values, max_size=4).map(lambda d: tuple(d.items())))
 
 
 def measurements() -> st.SearchStrategy[Measurement]:
@@ -61,10 +63,14 @@ def measurements() -> st.SearchStrategy[Measurement]:
 
 def records() -> st.SearchStrategy[TuningRecord]:
     """Any record."""
+    return _texts.flatmap(_records_of)
+
+
+def _records_of(space: str) -> st.SearchStrategy[TuningRecord]:
     return st.builds(
         TuningRecord,
-        key=st.builds(RecordKey, _texts, _texts, _texts, _texts),
-        config=configs(),
+        key=st.builds(RecordKey, _texts, _texts, st.just(space), _texts),
+        config=configs(st.just(space)),
         measurement=measurements(),
         trace=_texts,
         when=_seconds,
@@ -72,3 +78,8 @@ def records() -> st.SearchStrategy[TuningRecord]:
         seed=st.integers(),
         provenance=st.dictionaries(_texts, _texts, max_size=3),
     )
+
+
+def any_program(task: str, program: str) -> str:
+    """A ``ProgramCheck`` that takes every program for its task's: those of these tests are words."""
+    return ""

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schedules.errors import LogError
-from tests.tuning_logs_tests.samples import AVX2, AVX512, KEY, failed, other_key, records, timed
+from tests.tuning_logs_tests.samples import AVX2, AVX512, KEY, any_program, failed, other_key, records, timed
 from tuning_logs import exchange
 from tuning_logs.codec import content_hash, digest, from_data, to_data
 from tuning_logs.exchange import bounded_lines, export_lines, export_log, import_lines, import_log, merge
@@ -52,7 +52,7 @@ def test_a_record_survives_json(record: TuningRecord) -> None:
 def test_a_log_survives_the_trip(made: list[TuningRecord]) -> None:
     source, destination = memory_log(), memory_log()
     source.append(made)
-    report = import_lines(line_bytes(source), destination)
+    report = import_lines(line_bytes(source), destination, any_program)
     assert report.bad == []
     assert_same(source, destination)
 
@@ -66,8 +66,8 @@ def test_digests_are_what_they_were_when_first_released() -> None:
 def test_import_twice_is_import_once(tmp_path: Path) -> None:
     source, destination = sample_log(), memory_log()
     assert export_log(source, tmp_path / "log.jsonl") == 1 + 2 + 1 + 21
-    first = import_log(tmp_path / "log.jsonl", destination)
-    second = import_log(tmp_path / "log.jsonl", destination)
+    first = import_log(tmp_path / "log.jsonl", destination, any_program)
+    second = import_log(tmp_path / "log.jsonl", destination, any_program)
     assert (first.lines, first.targets, first.workloads, first.records, first.new_records) == (25, 2, 1, 21, 21)
     assert (second.records, second.new_records, second.bad) == (21, 0, [])
     assert_same(source, destination)
@@ -76,7 +76,7 @@ def test_import_twice_is_import_once(tmp_path: Path) -> None:
 def test_many_records_are_stored_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exchange, "BATCH", 4)
     source, destination = sample_log(), memory_log()
-    assert import_lines(line_bytes(source), destination).new_records == 21
+    assert import_lines(line_bytes(source), destination, any_program).new_records == 21
     assert_same(source, destination)
 
 
@@ -84,7 +84,7 @@ def test_merge_twice_is_merge_once(tmp_path: Path) -> None:
     source = sample_log()
     destination = open_log(tmp_path / "tuning.db")
     destination.append([timed(3, 4.0, 2.0, when=3.0), timed(77, 1.0)])
-    first, second = merge(source, destination), merge(source, destination)
+    first, second = merge(source, destination, any_program), merge(source, destination, any_program)
     assert (first.records, first.new_records) == (21, 20)
     assert (second.records, second.new_records) == (21, 0)
     assert len(list(destination.records())) == 22
@@ -102,7 +102,7 @@ def test_bad_lines_are_located_and_good_ones_kept() -> None:
     lines[11] = b"[]\n"
     lines[12] = b"[" * 100_000 + b"\n"
     log = memory_log()
-    report = import_lines(lines, log)
+    report = import_lines(lines, log, any_program)
     assert [bad.number for bad in report.bad] == [6, 8, 10, 12, 13]
     assert "checksum does not match" in report.bad[1].reason
     assert report.new_records == len(list(log.records())) == 21 - 6
@@ -136,7 +136,7 @@ def checked_line(kind: str, body: object) -> bytes:
 )
 def test_a_sound_checksum_does_not_excuse_nonsense(kind: str, body: object) -> None:
     log = memory_log()
-    report = import_lines([checked_line(kind, body)], log)
+    report = import_lines([checked_line(kind, body)], log, any_program)
     assert [bad.number for bad in report.bad] == [1]
     assert not list(log.records())
     assert not log.targets()
@@ -144,7 +144,7 @@ def test_a_sound_checksum_does_not_excuse_nonsense(kind: str, body: object) -> N
 
 def test_a_newer_format_is_refused() -> None:
     with pytest.raises(LogError, match=r"line 1 .* format 2.*upgrade"):
-        import_lines([checked_line("header", {"format": 2})], memory_log())
+        import_lines([checked_line("header", {"format": 2})], memory_log(), any_program)
 
 
 def test_a_line_without_end_is_not_read_into_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,13 +154,13 @@ def test_a_line_without_end_is_not_read_into_memory(monkeypatch: pytest.MonkeyPa
         stream = io.BytesIO(good + endless + b"\n" + good + endless)
         lines = list(bounded_lines(stream))
         assert max(map(len, lines)) <= 2001
-        report = import_lines(lines, memory_log())
+        report = import_lines(lines, memory_log(), any_program)
         assert ([bad.number for bad in report.bad], report.records) == ([2, 4], 2)
 
 
 def test_files_that_cannot_be_used(tmp_path: Path) -> None:
     with pytest.raises(LogError, match="cannot be imported"):
-        import_log(tmp_path / "missing.jsonl", memory_log())
+        import_log(tmp_path / "missing.jsonl", memory_log(), any_program)
     with pytest.raises(LogError, match="cannot be exported"):
         export_log(sample_log(), tmp_path / "missing" / "log.jsonl")
 
@@ -214,13 +214,13 @@ def check_mutated_lines(count: int, seed: int) -> None:
         for index in injured:
             lines[index] = mutated(lines[index], rng)
         log = memory_log()
-        report = import_lines(lines, log)
+        report = import_lines(lines, log, any_program)
         kept = set(map(repr, log.records()))
         assert {bad.number - 1 for bad in report.bad} <= injured
         assert kept <= originals  # what was injured is left out, or means the same as before
         untouched = [line for index, line in enumerate(lines) if index not in injured]
         alone = memory_log()
-        import_lines(untouched, alone)
+        import_lines(untouched, alone, any_program)
         assert set(map(repr, alone.records())) <= kept
         assert report.records + report.targets + report.workloads + len(report.bad) >= len(lines) - 1 - 10
 
@@ -236,7 +236,7 @@ def check_mutated_files(count: int, seed: int) -> None:
         for _ in range(rng.randint(1, 8)):
             place = rng.randrange(len(damaged))
             damaged[place : place + rng.choice([0, 1, 1, 500])] = rng.randbytes(rng.choice([0, 1, 1, 40]))
-        import_lines(bounded_lines(io.BytesIO(bytes(damaged))), log)
+        import_lines(bounded_lines(io.BytesIO(bytes(damaged))), log, any_program)
         assert set(map(repr, log.records())) <= originals
 
 

@@ -11,7 +11,7 @@ from sqlalchemy import inspect
 from schedules.errors import LogError
 from tests.conformance.store_suite import StoreSuite
 from tests.tuning_logs_tests.postgres_server import PostgresServer
-from tests.tuning_logs_tests.samples import KEY, failed, timed
+from tests.tuning_logs_tests.samples import KEY, any_program, failed, timed
 from tests.tuning_logs_tests.test_processes import check_killed_writers, check_many_writers
 from tuning_logs.exchange import merge
 from tuning_logs.maintenance import gc, stats, verify
@@ -59,7 +59,7 @@ def test_thirty_two_writers(address: str) -> None:
 
 def test_care(log: TuningLog) -> None:
     log.append([timed(index, 1.0 + index, when=1.0) for index in range(5)] + [failed(9, when=1.0)])
-    assert verify(log).ok
+    assert verify(log, any_program).ok
     assert gc(log, {"failed", "dominated"}, before=2.0, keep=2).dropped == {"failed": 1, "dominated": 3}
     found = stats(log)
     assert (found.records, found.oldest) == (2, 1.0)
@@ -70,8 +70,8 @@ def test_merge_with_a_file(log: TuningLog, tmp_path: Path) -> None:
     file = open_log(tmp_path / "tuning.db")
     file.append([timed(1, 1.0), timed(2, 2.0)])
     log.append([timed(2, 2.0), timed(3, 3.0)])
-    assert merge(file, log).new_records == 1
-    assert merge(log, file).new_records == 1
+    assert merge(file, log, any_program).new_records == 1
+    assert merge(log, file, any_program).new_records == 1
     assert sorted(map(repr, file.records())) == sorted(map(repr, log.records()))
     file.close()
 

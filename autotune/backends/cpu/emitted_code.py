@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import tvm
 
+from autotune.host.forked_worker import ForkedWorker
 from autotune.measure.kernel_builder import can_assemble
 from schedules.config import Config
-from schedules.errors import UsageError
+from schedules.errors import ArtifactError, UsageError
+from schedules.graph_types import check_program
 from schedules.lower import assembly, load_program, lower, tvm_target
 from schedules.target import Target
 from schedules.templates.common.indices import exact_indices
@@ -17,8 +19,26 @@ TVM_FORMS = {"llvm": "ll", "asm": "asm"}
 """Form of a kernel's code → TVM's name of it."""
 
 
+EMIT_S, EMIT_BYTES = 120.0, 4 << 30
+"""Wall-clock seconds and memory that emitting one kernel may take. Heuristic: candidates are given less."""
+
+
 def emitted(program: str, config: Config, target: Target, form: str) -> str:
-    """As ``Backend.emit``."""
+    """As ``Backend.emit``, in a process of its own: anybody may have written the files with program and config.
+
+    Raises:
+        ArtifactError: if TVM cannot read or compile them, crashes, or does not end.
+    """
+    worker = ForkedWorker(lambda _: _emitted(program, config, target, form), ArtifactError, EMIT_S, EMIT_BYTES)
+    try:
+        text: str = worker.request(None)
+    finally:
+        worker.close()
+    return text
+
+
+def _emitted(program: str, config: Config, target: Target, form: str) -> str:
+    check_program(program)
     if form == "tir":
         func = lower(load_program(program), config, target).mod["main"]
         return str(tvm.IRModule({"main": exact_indices(func)}).script())

@@ -1,4 +1,4 @@
-"""Schedules as traces: what TVM writes down while a schedule is made, and configs that are such a trace.
+"""Schedules as traces: what TVM writes down while a schedule is made.
 
 A trace is a list of schedule instructions. Replaying it on the same program gives the same kernel, in this program or
 in plain TVM; that is how kernels are exchanged with MetaSchedule. Steps that are no schedule instructions, such as
@@ -16,15 +16,10 @@ from tvm import s_tir, tirx
 from tvm.s_tir.meta_schedule.database import TuningRecord
 from tvm.s_tir.schedule import Trace
 
-from schedules.config import Config
 from schedules.errors import ScheduleError, check, last_line
 from schedules.templates.common.indices import exact_indices
 from schedules.templates.common.prefetch import without_prefetches
-
-SPACE = "metaschedule/1"
-"""Space of the configs that are traces; no search draws from it: its configs are imported."""
-
-_TRACE = "trace"
+from schedules.traces import checked_trace
 
 MORE = "its kernel needs more than schedule instructions"
 """Why some kernels have no trace: stages of another algorithm, arithmetic in place of a call."""
@@ -50,11 +45,12 @@ def replayed(func: tirx.PrimFunc, trace: str) -> s_tir.Schedule:
     """``func`` after the instructions of ``trace``.
 
     Raises:
-        ScheduleError: if the text is no trace or does not apply to ``func``.
+        ScheduleError: if the text is no trace, holds more than a trace may, or does not apply to ``func``.
     """
+    instructions = checked_trace(trace)
     sch = s_tir.Schedule(func)
     try:
-        Trace.apply_json_to_schedule(json.loads(trace), sch)
+        Trace.apply_json_to_schedule(instructions, sch)
     except (s_tir.ScheduleError, ValueError, TypeError, RuntimeError, IndexError, KeyError, AttributeError) as error:
         raise ScheduleError(f"the trace does not apply: {last_line(error)}") from error
     return sch
@@ -77,17 +73,3 @@ def whole_trace(func: tirx.PrimFunc, sch: s_tir.Schedule) -> str:
     # Plain TVM would get such an index wrong.
     check(tvm_ffi.structural_equal(exact_indices(sch.mod["main"]), sch.mod["main"]), MORE)
     return trace
-
-
-def traced_config(trace: str) -> Config:
-    """The config that stands for ``trace``."""
-    return Config(SPACE, ((_TRACE, trace),))
-
-
-def apply_traced(func: tirx.PrimFunc, config: Config) -> s_tir.Schedule:
-    """``func`` scheduled by a config of ``SPACE``.
-
-    Raises:
-        ScheduleError: if its trace does not apply to ``func``.
-    """
-    return replayed(func, str(config[_TRACE]))

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from autotune.cli.main import main
+from autotune.importer.foreign_programs import ForeignPrograms
 from schedules.config import Config
 from schedules.target import Target
 from tuning_logs.measurement import Measurement
@@ -50,6 +51,12 @@ def as_json(answer, *arguments):
     code, out, err = answer(*arguments, "--json")
     assert (code, err) == (0, ""), err
     return json.loads(out)
+
+
+@pytest.fixture(autouse=True)
+def any_program(monkeypatch):
+    """The programs of these logs are words."""
+    monkeypatch.setattr(ForeignPrograms, "refusal", lambda *_: "")
 
 
 def test_stats(answer, log):

@@ -13,10 +13,11 @@ from autotune.artifact.make_plan import record_key
 from autotune.exchange.metaschedule import RECORDS, TARGET, WORKLOADS, export_databases, import_databases
 from schedules.config import Config
 from schedules.errors import LogError, ScheduleError
-from schedules.lower import BASELINE, load_program, lower, repack
+from schedules.lower import BASELINE, load_program, lower
 from schedules.target import Target
 from schedules.templates.common.prefetch import without_prefetches
-from schedules.templates.common.traced import MORE, SPACE, trace_of, traced_config, whole_trace
+from schedules.templates.common.traced import MORE, replayed, trace_of, whole_trace
+from schedules.traces import SPACE, TRACE, traced_config
 from tests.autotune_tests.tiny import save_tiny, target, tiny_program
 from tuning_logs.measurement import Measurement
 from tuning_logs.record import TuningRecord
@@ -88,10 +89,11 @@ def test_what_was_exported_comes_back_as_traces(program, exported):
     for record in copy.records():
         assert (record.key.space, record.when, record.provenance) == (SPACE, 7.0, {"source": "metaschedule"})
         func = load_program(copy.workload(record.key.task))
-        scheduled = str(lower(func, record.config, target()).mod.script())
+        scheduled = str(replayed(func, record.config[TRACE]).mod.script())
         twins = [r for r in log.records() if r.key.task == record.key.task]
         assert scheduled in [script_of(func, twin.config) for twin in twins]
-        assert repack(func, record.config) == {}
+        with pytest.raises(ScheduleError, match="no template of this function"):  # nothing is built from a trace
+            lower(func, record.config, target())
     assert import_databases(folder.parent, copy, when=7.0).new_records == 0  # a folder of databases will do
 
 
@@ -116,7 +118,7 @@ def test_a_database_of_metaschedule_itself_is_read(program, tmp_path):
     assert record.measurement.latencies_s == pytest.approx((2e-3, 4e-3))
     assert log.targets()[record.key.target] == Target("llvm", "avx2", "haswell", threads=4)
     assert record.key.task == program.tasks[0].key
-    assert lower(func, record.config, target()).mod.script() == schedule.mod.script()
+    assert replayed(func, record.config[TRACE]).mod.script() == schedule.mod.script()
 
 
 def test_kernels_that_are_more_than_schedules_are_skipped_and_counted(program, tmp_path):
@@ -225,4 +227,4 @@ def test_a_trace_is_text_that_leads_to_the_schedule(program):
     assert Config.from_json(traced_config(trace_of(scheduled)).to_json()) == traced_config(trace_of(scheduled))
     for text in ("{", "[]", '[[["Nonsense", [], [], []]], []]', "7"):
         with pytest.raises(ScheduleError):
-            lower(func, traced_config(text), target())
+            replayed(func, text)

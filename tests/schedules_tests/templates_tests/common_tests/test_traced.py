@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import tvm_ffi
 from tvm import s_tir
 
 from schedules.errors import ScheduleError
-from schedules.templates.common.traced import apply_traced, replayed, trace_of, traced_config, whole_trace
+from schedules.lower import claim, lower, normalise
+from schedules.target import Target
+from schedules.templates.common.traced import replayed, trace_of, whole_trace
+from schedules.traces import checked_trace
 from tests.schedules_tests.cases import CASES
 
 FUNC = next(case.func for case in CASES if case.name == "elementwise_transpose")
@@ -24,10 +29,22 @@ def test_a_trace_leads_from_the_function_to_the_schedule() -> None:
     sch = scheduled()
     trace = whole_trace(FUNC, sch)
     assert trace == trace_of(sch)
-    assert tvm_ffi.structural_equal(apply_traced(FUNC, traced_config(trace)).mod["main"], sch.mod["main"])
+    assert tvm_ffi.structural_equal(replayed(FUNC, trace).mod["main"], sch.mod["main"])
 
 
 @pytest.mark.parametrize("trace", ["", "[]", "{}", '[[["GetSBlock", [], ["magic", "main"], ["b0"]]], []]'])
 def test_text_that_is_no_trace_of_the_function_is_refused(trace: str) -> None:
-    with pytest.raises(ScheduleError, match="the trace does not apply"):
+    with pytest.raises(ScheduleError, match="the trace"):
         replayed(FUNC, trace)
+
+
+TARGET = Target.cpu("znver4", 2)
+CLAIMED = {claim(normalise(case.func), TARGET).template: normalise(case.func) for case in CASES}
+
+
+@pytest.mark.parametrize("template", CLAIMED)
+def test_what_templates_write_down_is_accepted(template: str) -> None:
+    space = claim(CLAIMED[template], TARGET).space
+    if space.knobs:
+        text = trace_of(lower(CLAIMED[template], space.initial[0], TARGET))
+        assert checked_trace(text) == json.loads(text)

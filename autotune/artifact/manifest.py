@@ -37,7 +37,8 @@ from typing import Any
 
 import xxhash
 
-from autotune.artifact.replacement import MANIFEST, changing, put_back
+from autotune.artifact.replacement import MANIFEST as MANIFEST
+from autotune.artifact.replacement import changing, put_back
 from autotune.host.pages import mapped_file
 from schedules.bounded import MOST_DEPTH, parsed_json
 from schedules.errors import ArtifactError, first_line

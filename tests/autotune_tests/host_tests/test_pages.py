@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import re
+import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from autotune.host import pages
-from autotune.host.pages import ALIGNMENT, PAGE, SMALL, mapped_file, paged
+from autotune.host.pages import ALIGNMENT, PAGE, SMALL, mapped_file, new_spelling, paged
 
 THP = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
@@ -115,3 +117,17 @@ def test_memory_of_results_is_kept_for_a_few_and_lives_as_long_as_its_holders(mo
         array[...] = number
     assert [int(array.min()) for array in held] == [int(array.max()) for array in held] == list(range(len(held)))
     assert len(memory._kept) == pages.MOST_RECYCLED
+
+
+def test_a_replaced_library_is_loaded_anew_and_needs_no_temporary_folder(tmp_path: Path) -> None:
+    path, loaded = tmp_path / "x.so", []
+    for number in range(1, 4):
+        fresh = tmp_path / "fresh.so"
+        command = ["gcc", "-shared", "-x", "c", "-", "-o", str(fresh)]
+        subprocess.run(command, input=f"int number(void) {{ return {number}; }}".encode(), check=True)
+        fresh.replace(path)
+        loaded.append(ctypes.CDLL(new_spelling(path)))
+    assert [library.number() for library in loaded] == [1, 2, 3]
+    spelled = {new_spelling(path) for _ in range(5000)}
+    assert len(spelled) == 5000
+    assert all(Path(text).samefile(path) and len(text) < len(str(path)) + 64 for text in spelled)

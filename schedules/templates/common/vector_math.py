@@ -139,15 +139,15 @@ def log(x: tirx.Expr) -> tirx.Expr:
 
 
 def power(x: tirx.Expr, y: tirx.Expr) -> tirx.Expr:
-    """As C's pow: 1 for y = 0 and for x = 1, NaN for a finite negative x and broken y; x = 0 takes care of itself."""
+    """As C's pow: 1 for y = 0 and for x = 1, x's sign for odd y, NaN for a finite negative x and broken y."""
     size = tirx.Select(x < _float(0), _float(0) - x, x)
 
     def signed(a: tirx.Expr, r: tirx.Expr) -> tirx.Expr:
         half = y * _float(0.5)
-        odd = tirx.Select(tirx.floor(half) == half, r, _float(0) - r)
-        broken = tirx.Select(a <= _float(LARGEST), _float(math.nan), r)
-        whole = tirx.Select(tirx.floor(y) == y, odd, broken)
-        return tirx.Select(x < _float(0), whole, r)
+        sign = tirx.reinterpret("int32", x) & tirx.const(-(2**31), "int32")
+        odd = tirx.reinterpret("float32", tirx.reinterpret("int32", r) | sign)
+        broken = tirx.Select(x < _float(0), tirx.Select(a <= _float(LARGEST), _float(math.nan), r), r)
+        return tirx.Select(tirx.floor(y) == y, tirx.Select(tirx.floor(half) == half, r, odd), broken)
 
     def positive(a: tirx.Expr) -> tirx.Expr:
         raised = _bind("p", log(a), lambda logarithm: _bind("z", y * logarithm, exp))

@@ -147,3 +147,31 @@ def test_a_rounded_stage_may_be_inlined_twice() -> None:
     module.mod["main"](tvm.runtime.tensor(given), made)
     twice = np.round(given * np.float32(2))
     np.testing.assert_allclose(made.numpy(), twice * np.round(twice * np.float32(0.3)))
+
+
+def test_powers_at_the_ends_are_the_c_librarys() -> None:
+    """Zeros and infinities of both signs, one, NaN and denormals, to odd, even, broken and infinite exponents."""
+    bases = [0.0, -0.0, math.inf, -math.inf, math.nan, 1.0, -1.0, 1e-40, -2.0, 3.0]
+    exponents = [0.0, 1.0, -1.0, 2.0, -2.0, 3.0, -3.0, 0.5, -0.5, 1.5, math.inf, -math.inf, math.nan]
+    x, y = (np.array(each, np.float32).reshape(-1) for each in np.meshgrid(bases, exponents))
+    base, exponent = (te.placeholder(x.shape, name=name) for name in ("base", "exponent"))
+    func = from_te(base, exponent, te.compute(x.shape, lambda i: te.power(base[i], exponent[i]), name="y"))
+    out = tvm.runtime.tensor(np.zeros_like(x))
+    tvm.compile(vector_math(func), target="llvm")(tvm.runtime.tensor(x), tvm.runtime.tensor(y), out)
+    with np.errstate(all="ignore"):
+        expected = np.power(x.astype(np.float64), y.astype(np.float64)).astype(np.float32)
+    np.testing.assert_allclose(out.numpy(), expected, rtol=1e-4, atol=np.finfo(np.float32).tiny)
+    assert np.array_equal(np.signbit(out.numpy()[expected == 0]), np.signbit(expected[expected == 0]))
+
+
+def test_exp_and_log_reach_the_largest_and_the_least_numbers() -> None:
+    x = np.array([88.4, 88.7, -87.3, 1e-45, 1e-40, 1.17e-38, 3.4e38], np.float32)
+    np.testing.assert_allclose(evaluate("exp", x[:3]), np.exp(x[:3].astype(float)), rtol=1e-5)
+    np.testing.assert_allclose(evaluate("log", x[3:]), np.log(x[3:].astype(float)), rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["erf", "tanh"])
+def test_what_saturates_is_exactly_one(name: str) -> None:
+    """A Gelu of a large negative number is that number times 1 − 1."""
+    x = np.array([10, 1e4, 1e30, math.inf], np.float32)
+    assert evaluate(name, np.concatenate([x, -x])).tolist() == [1.0] * 4 + [-1.0] * 4

@@ -19,7 +19,7 @@ from autotune.host.machine import host_target
 from tests.fuzz.engine import Found, examine
 from tests.fuzz.workers import FAMILIES, fuzz
 
-FINE = ("same", "refused", "ill-conditioned", "no reference", "no graph", "slow build")
+FINE = ("same", "refused", "ill-conditioned", "disputed", "no reference", "no graph", "slow build")
 FOLDER = Path("build") / "fuzz"
 
 

@@ -117,7 +117,7 @@ class Draft:
     def is_fixed(self, name: str) -> bool:
         """Whether ``name`` is a tensor whose shape is known and not empty."""
         try:
-            return 0 not in self.shape(name)
+            return min(self.shape(name), default=1) > 0
         except NoFitError:
             return False
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 from onnx import ModelProto
 
-from tests.fuzz import changes, wraps
+from tests.fuzz import changes, tails, wraps
 from tests.fuzz.changes import Change
 from tests.fuzz.draft import Draft, finished
 from tests.fuzz.engine import Sample
@@ -33,6 +33,15 @@ CHANGES: dict[Change, float] = {
     changes.collided: 3,
     changes.other_opset: 3,
     changes.dead: 0.5,
+    tails.padded: 1.5,
+    tails.resized: 2.5,
+    tails.normalised: 1,
+    tails.soft: 1,
+    tails.truncated: 1,
+    tails.pooled: 1.5,
+    tails.enlarged: 1,
+    tails.unfolded: 0.5,
+    tails.product: 3,
     wraps.in_if: 2,
     wraps.in_loop: 2,
     wraps.in_function: 3,

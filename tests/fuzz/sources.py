@@ -27,6 +27,9 @@ MOST_NODES = 14
 PIECES, CASE_NODES = 60, 30
 """Cuts tried per seed; nodes of a case at most."""
 
+UNEVEN = ("LSTM", "GRU", "RNN", "Reshape", "Attention")
+"""Operators that name sizes in numbers of their own: beside them channels stay."""
+
 BUILT = {
     **{name: make for name, make in TINY.items() if not name.startswith("tiny_open")},
     "mobilenet_v2": partial(cnn.mobilenet_v2, size=32),
@@ -102,7 +105,9 @@ def piece(source: Draft, rng: np.random.Generator) -> ModelProto:
     nodes = [NodeProto.FromString(source.graph.node[number].SerializeToString()) for number in sorted(chosen)]
     made = {name for node in nodes for name in node.output}
     fixed = _fixed(source)
-    shrink = _Shrink(rng)
+    shrink = _Shrink(rng, not any(node.op_type in UNEVEN for node in nodes))
+    for attribute in (each for node in nodes for each in node.attribute if each.name == "group"):
+        attribute.i = shrink.size(attribute.i)
     graph = helper.make_graph(nodes, "piece", [], [])
     for name in dict.fromkeys(name for node in nodes for name in names_read(node) if name and name not in made):
         if name in fixed:
@@ -112,10 +117,6 @@ def piece(source: Draft, rng: np.random.Generator) -> ModelProto:
             graph.input.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, shape))
         else:
             raise NoFitError
-    for node in nodes:
-        for attribute in node.attribute:
-            if attribute.name == "group":
-                attribute.i = shrink.size(attribute.i)
     read = {name for node in nodes for name in names_read(node)}
     ends = [name for node in nodes for name in node.output if name and name not in read]
     graph.output.extend(helper.make_empty_tensor_value_info(name) for name in ends)
@@ -167,7 +168,7 @@ def _connected(source: Draft, rng: np.random.Generator, count: int) -> set[int]:
 
 
 def _role(nodes: list[NodeProto], name: str) -> str:
-    """``variance`` of what is divided by its root, ``bytes`` of what must keep its values, else ``plain``."""
+    """``variance`` if a normalisation takes the weight's root, else ``plain``."""
     for node in nodes:
         positions = [position for position, each in enumerate(node.input) if each == name]
         if node.op_type == "BatchNormalization" and {1, 4} & set(positions):
@@ -178,10 +179,11 @@ def _role(nodes: list[NodeProto], name: str) -> str:
 class _Shrink:
     """Smaller sizes, the same for equal ones: channels divided by a power of two, images cut to a few pixels."""
 
-    def __init__(self, rng: np.random.Generator) -> None:
+    def __init__(self, rng: np.random.Generator, channels: bool) -> None:
         self._rng = rng
-        self._by = int(rng.choice((1, 2, 4, 4, 8, 8)))
+        self._by = int(rng.choice((1, 2, 4, 4, 8, 8))) if channels else 1
         self._side = int(rng.integers(5, 15))
+        self._square = rng.random() < 0.3
 
     def size(self, size: int) -> int:
         """Of channels."""
@@ -193,11 +195,13 @@ class _Shrink:
             return tuple(
                 self.size(size) if axis and axis == len(shape) - 1 else size for axis, size in enumerate(shape)
             )
-        return (shape[0], self.size(shape[1]), *(min(size, self._side) for size in shape[2:]))
+        channels = self.size(shape[1])
+        side = channels if self._square and 5 <= channels <= 24 else self._side
+        return (shape[0], channels, *(min(size, side) for size in shape[2:]))
 
     def weight(self, name: str, weight: TensorProto | TypeProto, role: str) -> TensorProto:
         """Of a weight: cut where it has values, else random ones."""
-        if isinstance(weight, TensorProto) and (weight.data_type != TensorProto.FLOAT or role == "bytes"):
+        if isinstance(weight, TensorProto) and (weight.data_type != TensorProto.FLOAT):
             kept = TensorProto()
             kept.CopyFrom(weight)
             kept.name = name
@@ -207,8 +211,6 @@ class _Shrink:
         if math.prod(shape) > MOST_ELEMENTS:
             raise NoFitError
         if isinstance(weight, TensorProto) and shape == tuple(dims):
-            values = numpy_helper.to_array(weight)
-        elif isinstance(weight, TensorProto) and not shape:
             values = numpy_helper.to_array(weight)
         else:
             values = self._random(shape)

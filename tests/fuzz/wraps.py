@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import onnx
-from onnx import AttributeProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
+from onnx import AttributeProto, NodeProto, TensorProto, ValueInfoProto, helper
 
-from tests.fuzz.draft import FLOAT, Draft, all_names, names_read
+from tests.fuzz.draft import FLOAT, Draft, names_read
 from tests.fuzz.grower import NoFitError
 
 DOMAIN = "fuzz.local"
@@ -52,29 +51,41 @@ def in_if(d: Draft) -> None:
 
 
 def in_loop(d: Draft) -> None:
-    """Some nodes are the body of a Loop of one or two turns, each of which makes the same."""
+    """Some nodes are the body of a Loop of a few turns, which adds up what they make or not, and may stop early."""
     first, nodes, made = _run(d)
     turn, going, kept = d.fresh("turn"), d.fresh("going"), d.fresh("kept")
     states = [d.fresh("state") for _ in made]
+    moved = len(nodes)
+    if d.chance(0.4):
+        last = d.constant(np.array(d.pick((0, 1)), np.int64))
+        nodes.append(helper.make_node("Less", [turn, last], [kept], name=kept))
+    else:
+        nodes.append(helper.make_node("Identity", [going], [kept], name=kept))
+    ends = made
+    if d.chance(0.5) and all(d.dtype(name) == FLOAT for name in made):
+        ends = [d.fresh("sum") for _ in made]
+        sums = zip(states, made, ends, strict=True)
+        nodes += [helper.make_node("Add", [state, name], [end], name=end) for state, name, end in sums]
+    values = [ValueInfoProto(name=end, type=d.types[name]) for end, name in zip(ends, made, strict=True)]
     body = helper.make_graph(
-        [*nodes, helper.make_node("Identity", [going], [kept], name=kept)],
+        nodes,
         "body",
         [
             helper.make_tensor_value_info(turn, TensorProto.INT64, []),
             helper.make_tensor_value_info(going, TensorProto.BOOL, []),
             *(ValueInfoProto(name=state, type=d.types[name]) for state, name in zip(states, made, strict=True)),
         ],
-        [helper.make_tensor_value_info(kept, TensorProto.BOOL, []), *(_value(d, name) for name in made)],
+        [helper.make_tensor_value_info(kept, TensorProto.BOOL, []), *values],
     )
     starts = []
     for name in made:
         dtype = helper.tensor_dtype_to_np_dtype(d.dtype(name))
         starts.append(d.constant(np.zeros(d.shape(name), dtype)))
-    count = d.constant(np.array(d.pick((1, 1, 2)), np.int64))
+    count = d.constant(np.array(d.pick((1, 2, 3)), np.int64))
     outputs = [d.fresh("after") for _ in made]
     inputs = [count, d.constant(np.array(True)) if d.chance(0.5) else "", *starts]
     node = helper.make_node("Loop", inputs, outputs, name=d.fresh("loop"), body=body)
-    _replace(d, first, len(nodes), [node], dict(zip(made, outputs, strict=True)))
+    _replace(d, first, moved, [node], dict(zip(made, outputs, strict=True)))
 
 
 def in_function(d: Draft) -> None:
@@ -166,7 +177,7 @@ def _replace(d: Draft, first: int, count: int, nodes: list[NodeProto], outputs: 
     for node in kept[first + count :]:
         for position, name in enumerate(node.input):
             node.input[position] = outputs.get(name, name)
-        if {name for name in names_read(node)} & outputs.keys():  # an inner graph reads it
+        if outputs.keys() & set(names_read(node)):  # an inner graph reads it
             raise NoFitError
     del d.graph.node[:]
     d.graph.node.extend([*kept[:first], *nodes, *ends, *kept[first + count :]])

@@ -164,7 +164,7 @@ def twins(d: Draft) -> None:
         del twin.input[:]
         twin.input.extend(order)
     d.insert(number + 1, [twin])
-    if d.types[node.output[0]].tensor_type.elem_type == FLOAT and d.chance(0.5):
+    if d.dtype(node.output[0]) == FLOAT and d.chance(0.5):
         both = d.node("Sub", node.output[0], name)
         d.insert(number + 2, [both])
         name = both.output[0]

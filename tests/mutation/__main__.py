@@ -26,8 +26,10 @@ def main() -> int:
     shares = []
     for code in arguments.code:
         tally = Tally()
+        told = 0
         for tally in trials[code]():
-            print(f"{code}: {tally.lines()[0]}", file=sys.stderr)
+            print(f"{code}: {tally.lines()[0]}", *tally.missed[told:], sep="\n", file=sys.stderr)
+            told = len(tally.missed)
         print("\n".join([f"{code} kernels", *tally.lines()]))
         shares.append(tally.share)
     return 0 if min(shares) >= ENOUGH else 1

@@ -42,6 +42,7 @@ CHANGES: dict[Change, float] = {
     tails.enlarged: 1,
     tails.unfolded: 0.5,
     tails.product: 3,
+    tails.convolved: 3,
     wraps.in_if: 2,
     wraps.in_loop: 2,
     wraps.in_function: 3,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from onnx import TensorProto
+from onnx import NodeProto, TensorProto
 
 from tests.fuzz.draft import FLOAT, Draft
 from tests.fuzz.grower import NoFitError
@@ -61,7 +61,7 @@ def resized(d: Draft) -> None:
         attributes["nearest_mode"] = str(d.pick(("floor", "floor", "round_prefer_floor", "ceil")))
     if mode == "cubic" and d.chance(0.5):
         attributes["cubic_coeff_a"] = -0.5
-    sizes = (*shape[:2], *(int(d.rng.integers(1, 3 * size + 2)) for size in shape[2:]))
+    sizes = (*shape[:2], *(_other_size(d, size) for size in shape[2:]))
     if d.chance(0.2) and mode != "cubic":
         scaled = d.node("Mul", name, d.constant(np.float32(50)))
         short = d.node("Cast", scaled.output[0], to=TensorProto.UINT8)
@@ -74,6 +74,12 @@ def resized(d: Draft) -> None:
         d.output(node.output[0], TensorProto.UINT8)
         return
     _behind(d, "Resize", name, "", "", _ints(d, *sizes), **attributes)
+
+
+def _other_size(d: Draft, size: int) -> int:
+    """Mostly one whose ratio is a small fraction: there places fall on whole numbers, or just below."""
+    factor = int(d.pick([n for n in range(1, size + 1) if size % n == 0]))
+    return size // factor * int(d.rng.integers(1, 3 * factor + 2))
 
 
 def normalised(d: Draft) -> None:
@@ -97,7 +103,10 @@ def soft(d: Draft) -> None:
     """Softmax or LogSoftmax along any axis, or along the default one."""
     name = d.pick(d.values(lambda name: len(d.shape(name)) >= 1))
     axis = int(d.rng.integers(-len(d.shape(name)) if d.opset >= 11 else 0, len(d.shape(name))))
-    _behind(d, str(d.pick(("Softmax", "LogSoftmax"))), name, **({} if d.chance(0.3) else {"axis": axis}))
+    kind = str(d.pick(("Softmax", "LogSoftmax")))
+    _behind(d, kind, name, **({} if d.chance(0.3) else {"axis": axis}))
+    if d.chance(0.5) and len(d.shape(name)) > 1:
+        _behind(d, kind, name, axis=(axis + 1) % len(d.shape(name)))
 
 
 def truncated(d: Draft) -> None:
@@ -140,7 +149,7 @@ def enlarged(d: Draft) -> None:
     stride = int(d.pick((1, 2, 3)))
     weight = d.rng.standard_normal((channels, d.pick((1, 2, 3)), window, window)) / np.sqrt(channels * window)
     attributes: dict[str, Any] = {"strides": [stride] * 2, "group": groups, "dilations": [d.pick((1, 1, 2))] * 2}
-    if d.chance(0.4):
+    if d.chance(0.4) and window >= stride:  # else ONNX Runtime and the operator's text differ
         attributes["auto_pad"] = str(d.pick(("SAME_UPPER", "SAME_LOWER")))
     elif d.chance(0.6):
         attributes["output_padding"] = [int(d.rng.integers(0, stride)) for _ in range(2)]
@@ -167,15 +176,39 @@ def product(d: Draft) -> None:
     wide = int(d.pick((depth, 4, 16, front[-1])))
     if depth * wide > 20_000:
         raise NoFitError
-    weight = d.constant((d.rng.standard_normal((depth, wide)) / np.sqrt(depth)).astype(np.float32))
+    alike = [tensor.name for tensor in d.graph.initializer if list(tensor.dims) == [depth, wide]]
+    alike = [each for each in alike if d.dtype(each) == FLOAT]
+    made = (d.rng.standard_normal((depth, wide)) / np.sqrt(depth)).astype(np.float32)
+    weight = str(d.pick(alike)) if alike and d.chance(0.7) else d.constant(made)
     first = d.node("MatMul" if len(front) > 1 or d.chance(0.5) else "Gemm", name, weight)
     whole = [*front, wide]
-    start = int(d.rng.integers(0, len(whole) + 1))
-    dims = [size if d.chance(0.6) else 1 for size in whole[start:]]
-    dims = [1, 1, *whole] if d.chance(0.1) else dims
+    _followed(d, name, first, whole)
+
+
+def _followed(d: Draft, name: str, first: NodeProto, shape: list[int]) -> None:
+    """``first``, which reads ``name``, and a constant along any axes of its result of ``shape``, behind that."""
+    start = int(d.rng.integers(0, len(shape) + 1))
+    dims = [size if d.chance(0.6) else 1 for size in shape[start:]]
+    dims = [1, 1, *shape] if d.chance(0.1) else dims
     constant = d.constant((0.5 + d.rng.random(dims)).astype(np.float32))
-    second = d.node(str(d.pick(("Mul", "Add"))), first.output[0], constant)
+    second = d.node(str(d.pick(("Mul", "Mul", "Add"))), first.output[0], constant)
     d.insert(d.position(name), [first, second])
     d.output(second.output[0])
-    if d.chance(0.4):
+    if d.chance(0.3):
         d.output(first.output[0])
+
+
+def convolved(d: Draft) -> None:
+    """A Conv or ConvTranspose with as many channels as columns, and a constant along any axes behind it."""
+    name = _image(d)
+    batch, channels, height, width = d.shape(name)
+    if channels * width > 4000 or width < 2:
+        raise NoFitError
+    kind = str(d.pick(("Conv", "Conv", "ConvTranspose")))
+    window = int(d.pick((1, 3)))
+    dims = (width, channels) if kind == "Conv" else (channels, width)
+    weight = d.rng.standard_normal((*dims, window, window)) / np.sqrt(channels * window**2)
+    inputs = [d.constant(weight.astype(np.float32))]
+    inputs += [d.constant(d.rng.standard_normal(width).astype(np.float32))] if d.chance(0.5) else []
+    first = d.node(kind, name, *inputs, kernel_shape=[window] * 2, pads=[window // 2] * 4)
+    _followed(d, name, first, [batch, width, height, width])

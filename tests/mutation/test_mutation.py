@@ -122,4 +122,7 @@ def test_a_tally_counts():
     tally = Tally()
     tally.rejected["wrong_result"] += 99
     tally.missed.append("one")
+    tally.close += ["two", "three"]
     assert (tally.wrong, tally.share) == (100, 0.99)
+    assert tally.strict_share == 99 / 102
+    assert tally.lines()[-3:] == ["missed: one", "close: two", "close: three"]

@@ -273,7 +273,9 @@ def _batch(tally: Tally, judge: Judge, right: Candidate, numbers: list[int], tar
         if verdict.kind in ("equal", "rounding"):
             tally.harmless[f"{kind} ({verdict.kind})"] += 1
         else:
-            tally.by_kind[kind] += 1
+            passed = tally.close if verdict.kind == "close" else tally.missed
+            if passed is tally.missed:
+                tally.by_kind[kind] += 1
             changed = text.split("\n")[line].strip().replace("\t", " ")
             where = f"{changed!r} in {right.task.name} {right.config.to_json()}, mistake {number}"
-            tally.missed.append(f"{kind} ({verdict.kind}, {verdict.deviation:.1e}): {where}")
+            passed.append(f"{kind} ({verdict.kind}, {verdict.deviation:.1e}): {where}")

@@ -35,7 +35,7 @@ def in_if(d: Draft) -> None:
             [value.name for value in d.graph.input if d.dtype(value.name) == FLOAT and d.is_fixed(value.name)]
         )
         total = d.node("ReduceMax", source, keepdims=0)
-        above = d.node("Greater", total.output[0], d.constant(np.float32(0.1)))
+        above = d.node("Greater", total.output[0], d.constant(np.float32(d.pick((0.1, 100.0)))))
         before, condition = [total, above], above.output[0]
     outputs = [d.fresh("joined") for _ in made]
     name = d.fresh("if")

@@ -350,7 +350,7 @@ def auto_pad(model: ModelProto) -> bool:
     return applied
 
 
-@fault("Resize to the nearest pixel computes places in fp64")
+@fault("Resize to the nearest pixel computes exact places, not fp32 ones")
 def nearest(model: ModelProto) -> bool:
     fixed = _constants(model.graph)
     inferred = infer_shapes(model).graph
@@ -369,7 +369,7 @@ def nearest(model: ModelProto) -> bool:
             continue
         name = node.input[0]
         for axis, (old, new) in enumerate(zip(source, sizes, strict=True)):
-            places = np.minimum(np.floor(np.arange(new) / (new / old)), old - 1).astype(np.int64)
+            places = np.arange(new, dtype=np.int64) * old // new
             wanted = _put(model.graph, places, f"{node.output[0]}?{axis}")
             gather = helper.make_node("Gather", [name, wanted], [f"{node.output[0]}?axis{axis}"], axis=axis)
             position = list(model.graph.node).index(node)

@@ -167,7 +167,7 @@ class Draft:
     def constant(self, array: NDArray[Any], stem: str = "c") -> str:
         """A new initialiser."""
         name = self.fresh(stem)
-        self.graph.initializer.append(numpy_helper.from_array(np.ascontiguousarray(array), name))
+        self.graph.initializer.append(numpy_helper.from_array(np.array(array, order="C"), name))
         self.types[name] = helper.make_tensor_type_proto(self.graph.initializer[-1].data_type, array.shape)
         return name
 

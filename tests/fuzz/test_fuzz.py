@@ -1,5 +1,6 @@
 """A few random graphs on every run; ``make fuzz COUNT=1000`` for more."""
 
+import contextlib
 import time
 
 import numpy as np
@@ -16,6 +17,7 @@ from tests.fuzz.graphs import kernel_model, random_model
 from tests.fuzz.grower import NoFitError
 from tests.fuzz.mutated import CHANGES, mutated_sample
 from tests.fuzz.workers import FAMILIES, fuzz
+from tests.fuzz.wraps import in_loop
 from tests.fuzz.wrong_rewrites import FAULTS
 from tests.models.builder import Builder
 
@@ -76,6 +78,24 @@ def normalised_model(seed):
     weights = [b.constant(np.ones(4, np.float32)) for _ in range(4)]
     made = b.op("BatchNormalization", b.op("Relu", "x"), *weights)
     return Draft(b.model(y=made), np.random.default_rng(seed))
+
+
+def test_loops_stop_early_and_add_up():
+    conditions, loops = 0, 0
+    for seed in range(40):
+        draft = normalised_model(seed)
+        with contextlib.suppress(NoFitError):
+            in_loop(draft)
+            finished(draft)
+            loops += 1
+            conditions += FAULTS["a Loop's condition is not asked"](draft.model)
+    assert loops >= 30
+    assert conditions >= 8
+
+
+def test_constants_keep_their_rank():
+    draft = normalised_model(0)
+    assert [draft.shape(draft.constant(array)) for array in (np.float32(1), np.ones(1, np.float32))] == [(), (1,)]
 
 
 def test_a_wrong_rewrite_shows():

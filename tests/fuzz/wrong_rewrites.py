@@ -58,7 +58,7 @@ def _readers(graph: GraphProto, name: str) -> int:
 
 
 def _put(graph: GraphProto, array: NDArray[Any], name: str) -> str:
-    graph.initializer.append(numpy_helper.from_array(np.ascontiguousarray(array), name))
+    graph.initializer.append(numpy_helper.from_array(np.array(array, order="C"), name))
     return name
 
 

@@ -62,10 +62,10 @@ test-slow: $(STAMP)  ## a fifth of the slow tests: make test-slow ROTATION=0 (to
 test-all: $(STAMP)  ## every test
 	$(BIN)/python -m pytest -q
 
-fuzz: $(STAMP)  ## random graphs against ONNX Runtime, untuned and tuned: make fuzz COUNT=1000 START=0
+fuzz: $(STAMP)  ## random graphs, wide layers and changed real graphs against ONNX Runtime: make fuzz COUNT=1000 START=0
 	$(BIN)/python -m tests.fuzz --count $(COUNT) --start $(START)
 
-mutation: $(STAMP)  ## wrong kernels on purpose: how many of them the check of measured kernels rejects
+mutation: $(STAMP)  ## wrong kernels on purpose, compiled and in assembly: how many of them the check of measured kernels rejects
 	$(BIN)/python -m tests.mutation --count 800
 
 kills: $(STAMP)  ## tuning runs, their workers and servers killed at random moments: make kills KILLS=200

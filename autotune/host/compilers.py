@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 from collections.abc import Sequence
+from pathlib import Path
 
 from tvm.support import cc
 
@@ -29,6 +30,18 @@ def compile_with(arguments: Sequence[str], architecture: str = "") -> None:
         InstallError: if there is none, or it fails, with the end of what it says.
     """
     run_tool(_compiler(architecture), arguments, "install g++ with binutils")
+
+
+def compiler_identity(architecture: str = "") -> str:
+    """The C++ compiler of an architecture as a text that changes when another version is installed.
+
+    Raises:
+        InstallError: if there is none.
+    """
+    name = _compiler(architecture)
+    path = Path(shutil.which(name) or name).resolve()
+    status = path.stat()
+    return f"{path} {status.st_size} {status.st_mtime_ns}"
 
 
 def run_binutils(name: str, arguments: Sequence[str], architecture: str = "") -> str:

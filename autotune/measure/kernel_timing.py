@@ -40,7 +40,9 @@ from autotune.measure.output_check import (
     Expected,
     aligned,
     draws,
+    fence,
     fill_normal,
+    is_fenced,
     make_inputs,
     normal_block,
     numpy_dtype,
@@ -84,6 +86,8 @@ def main(x: T.handle, rows: T.int64, vectors: T.int64):
                     vi = T.axis.spatial({ROW}, i)
                     X[vn, vi] = T.bitwise_xor(X[vn, vi], T.int32(-2147483648))
 """
+
+SPILLED = "the kernel writes outside of its tensors"
 
 Kernel = Callable[..., Any]
 
@@ -216,6 +220,10 @@ class Prepared:
     edged: list[Array]
     repacked: dict[tuple[int, str], Array] = field(default_factory=dict)
 
+    def fenced(self) -> list[Array]:
+        """The arrays that a checked kernel is given, but for repacked weights."""
+        return [*self.inputs, *self.edged, self.output]
+
 
 @dataclass(frozen=True)
 class Loaded:
@@ -326,10 +334,16 @@ class Bench(ABC, Generic[TaskData]):
         mismatch = prepared[0].expected.mismatch(got)
         if not mismatch and prepared[0].edges is not None:
             mismatch = prepared[0].edges.mismatch(at_edges, spreads)
+        if not mismatch and not self._is_within(prepared):
+            mismatch = SPILLED
         if not mismatch:
             return None
         self._tasks.popitem()  # a wrong kernel may have written to the inputs too
         return Timed((), time.perf_counter() - start, "wrong_result", mismatch)
+
+    def _is_within(self, prepared: list[TaskData]) -> bool:
+        """Whether the last kernel wrote nothing next to its arrays, as far as that can be seen."""
+        return True
 
     def _all_outputs(self, loaded: Loaded, prepared: list[TaskData], edges: bool) -> Array:
         """What a kernel writes on every draw of activations, one after the other. The next run overwrites it."""
@@ -429,6 +443,9 @@ class CpuBench(Bench[Prepared]):
         self._call(loaded, prepared.edged if edges else prepared.inputs, prepared.output)
         return prepared.output
 
+    def _is_within(self, prepared: list[Prepared]) -> bool:
+        return all(is_fenced(array) for each in prepared for array in each.fenced())
+
     def _call(self, loaded: Loaded, inputs: list[Array], output: Array) -> None:
         given = [loaded.weights.get(index, array) for index, array in enumerate(inputs)]
         loaded.kernel(*(tvm.runtime.from_dlpack(array) for array in (*given, output)))
@@ -447,7 +464,10 @@ class CpuBench(Bench[Prepared]):
                 words = live[i].reshape(-1).view(np.uint8)[: live[i].nbytes // (WORD * ROW) * WORD * ROW].view(np.int32)
                 rows = tvm.runtime.from_dlpack(words.reshape(-1, ROW))
                 warm.append((rows, *planes_of(live[i].shape, live[i].itemsize)))
-        return Prepared(inputs, output, None, None, live, cold, warm, edged(task, inputs, draw))
+        prepared = Prepared(inputs, output, None, None, live, cold, warm, edged(task, inputs, draw))
+        for array in prepared.fenced():
+            fence(array)
+        return prepared
 
 
 def load(library: str, task: Task) -> Kernel:

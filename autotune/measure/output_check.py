@@ -51,6 +51,11 @@ it, and the least of 64 numbers stands in one half of them. Heuristic, not measu
 SMALL_INTEGERS = 4
 """Integers that may be indices are drawn below this, or below the smallest axis longer than one."""
 
+FENCE_BYTES = 4096
+FENCE = 0xA5
+"""Bytes on each side of every array that a kernel is checked on, and their value. A loop that runs once too often
+writes a tile, at most some 2 KiB, next to its output. Heuristic, not measured."""
+
 BYTES = (np.uint8, np.int8)
 LEVELS = {"uint8": 48.0, "int8": 32.0}
 """Spread of quantised activations and weights. Heuristic, not measured: those of real models leave out most of a byte,
@@ -79,11 +84,29 @@ network's last block 3 of 100,352 results were, of an encoder's 1 of 98,304, and
 
 
 def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """An uninitialised array at the boundary that compiled kernels assume."""
+    """An uninitialised array at the boundary that compiled kernels assume, with ``FENCE_BYTES`` on each side."""
     count = math.prod(shape) * dtype.itemsize
-    raw = np.empty(count + KERNEL_ALIGNMENT, np.uint8)
-    start = -raw.ctypes.data % KERNEL_ALIGNMENT
+    raw = np.empty(count + KERNEL_ALIGNMENT + 2 * FENCE_BYTES, np.uint8)
+    start = FENCE_BYTES + -(raw.ctypes.data + FENCE_BYTES) % KERNEL_ALIGNMENT
     return raw[start : start + count].view(dtype).reshape(shape)
+
+
+def fence(array: Array) -> None:
+    """Fill what surrounds an ``aligned`` array, for ``is_fenced``."""
+    for side in _sides(array):
+        side[...] = FENCE
+
+
+def is_fenced(array: Array) -> bool:
+    """Whether nothing was written next to an array since ``fence``."""
+    return all(bool((side == FENCE).all()) for side in _sides(array))
+
+
+def _sides(array: Array) -> tuple[Array, Array]:
+    raw = array.base
+    assert isinstance(raw, np.ndarray)
+    start = array.ctypes.data - raw.ctypes.data if array.size else len(raw)  # NumPy gives empty arrays no address
+    return raw[:start], raw[start + array.nbytes :]
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:

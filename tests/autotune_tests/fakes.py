@@ -14,12 +14,11 @@ from autotune.host import roofline
 from autotune.host.machine import host_target
 from autotune.host.roofline import Roofline
 from autotune.measure import local_measurer
-from autotune.measure.kernel_builder import Builder, object_of
-from autotune.measure.measurer import Candidate, Origin, symbol_of
+from autotune.measure.measurer import Candidate, Origin
 from autotune.tuning import part
-from schedules import lower as lowering
 from schedules.errors import ScheduleError
 from schedules.lower import load_program, lower
+from tests.shipping import InlineMeasurer
 from tuning_logs.measurement import Measurement
 
 Answer = Callable[[Candidate], Measurement]
@@ -36,6 +35,7 @@ class FakeMeasurer:
 
     Attributes:
         slots: every batch that was asked for.
+        builder: builds what is shipped.
     """
 
     untuned = Measurement((1e-3,))
@@ -52,6 +52,7 @@ class FakeMeasurer:
         self.led: list[tuple[Candidate, float]] = []
         self.closed = False
         self._folder = tempfile.TemporaryDirectory(prefix="tune-fake-")
+        self.builder = InlineMeasurer(host_target(1), Path(self._folder.name))
 
     def __enter__(self) -> FakeMeasurer:
         return self
@@ -78,13 +79,7 @@ class FakeMeasurer:
 
     def objects(self, candidates: Sequence[Candidate]) -> list[Path]:
         """Object files as a real measurer makes them."""
-        builder = Builder(host_target(1), lowering)
-        libraries = []
-        for number, candidate in enumerate(candidates):
-            libraries.append(str(Path(self._folder.name) / f"{number}.so"))
-            scheduled = lower(load_program(candidate.program), candidate.config, host_target(1))
-            builder.compile(scheduled.mod["main"], symbol_of(candidate.task.key), libraries[-1])
-        return [Path(object_of(library)) for library in libraries]
+        return self.builder.objects(candidates)
 
     def rank(self, candidates: Sequence[Candidate]) -> list[Measurement]:
         """What measuring says."""

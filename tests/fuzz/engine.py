@@ -1,11 +1,9 @@
-"""One model, built untuned and with random configs as tuned kernels, against ONNX Runtime: all in this process."""
+"""One model, built with first guesses and random configs as a run ships them, against ONNX Runtime: in this process."""
 
 from __future__ import annotations
 
-import json
 import tempfile
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,21 +12,19 @@ import numpy as np
 import onnx
 import onnxruntime
 from numpy.typing import NDArray
+from onnx.reference import ReferenceEvaluator
 
-from autotune.artifact.plan import Choice, Plan
 from autotune.backends.cpu.cpu_build import build_artifact
 from autotune.importer.onnx_model.load import load_model
 from autotune.importer.onnx_model.simplify import simplify
 from autotune.importer.program import Program, import_program, interface
-from autotune.measure.kernel_builder import Builder, object_of
-from autotune.measure.measurer import Candidate, symbol_of
 from autotune.runtime.session import InferenceSession
 from autotune.validation.verify import random_inputs
-from schedules import lower as lowering
 from schedules.config import Config
-from schedules.errors import ModelError, ScheduleError
-from schedules.lower import BASELINE, load_program, loss, lower
+from schedules.errors import ModelError
+from schedules.lower import BASELINE, loss
 from schedules.target import Target
+from tests.shipping import InlineMeasurer, first_guesses, plan_of, random_configs
 
 RTOL, ATOL = 1e-3, 3e-4
 """|ours − theirs| ≤ RTOL·|theirs| + ATOL·rms(theirs): as measuring checks kernels, a little more for their sum."""
@@ -36,16 +32,34 @@ RTOL, ATOL = 1e-3, 3e-4
 LOSSY = 10.0
 """Times that Winograd may be worse; what an artifact has is chosen by the whole model's error (builder/one_lane.py)."""
 
+QUANTISED = 100.0
+"""The same for quantised graphs: a sum in another order may be rounded to the next level."""
+
 JITTER = 3e-7
 """Relative change of inputs by which an ill-conditioned graph is known: a few roundings."""
 
-DRAWS = 6
-"""Random configs tried per kernel until one applies."""
+SHARES = (0.45, 0.4, 0.15)
+"""How often a kernel is built with the first guess, a random config or untuned."""
 
 onnxruntime.set_default_logger_severity(4)
 
 Arrays = Sequence[NDArray[Any]]
+Feed = dict[str, NDArray[Any]]
 Stage = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A model to examine.
+
+    Attributes:
+        feed: its inputs; None for random ones.
+        changes: what was changed in a real graph, in order, the graph's name first.
+    """
+
+    model: onnx.ModelProto
+    feed: Feed | None = None
+    changes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -53,11 +67,13 @@ class Found:
     """What became of a graph.
 
     Attributes:
-        outcome: ``same``, ``refused``, ``mismatch``, ``ill-conditioned``, ``no reference``, ``error``; and from
-            outside, ``crash``, ``hang`` or ``slow build``.
-        stage: where, if something went wrong: ``import``, ``untuned`` or ``tuned``.
+        outcome: ``same``, ``refused``, ``mismatch``, ``disputed`` (ONNX's evaluator agrees with us), ``error``,
+            ``ill-conditioned``, ``no reference``, ``no graph``; from outside, ``crash``, ``hang`` or ``slow build``.
+        stage: where, if something went wrong: ``import`` (the untuned build is wrong as well), ``tuned``, or a line.
         operators: of the graph.
-        tuned: kernels that had a random config.
+        tuned: kernels that had a first guess or a random config.
+        assembled, compiled: kernels built, by how their code was made.
+        changes: as of ``Sample``.
     """
 
     seed: int
@@ -66,36 +82,27 @@ class Found:
     message: str = ""
     operators: tuple[str, ...] = ()
     tuned: int = 0
+    assembled: int = 0
+    compiled: int = 0
+    changes: tuple[str, ...] = ()
 
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
-
-
-class InlineMeasurer:
-    """Compiles in this process; stands in for a measurer's workers."""
-
-    def __init__(self, target: Target, folder: Path) -> None:
-        self._target = target
-        self._folder = folder
-        self._builder = Builder(target, lowering)
-        self._known: dict[tuple[str, str], Path] = {}
-
-    def objects(self, candidates: Sequence[Candidate]) -> list[Path]:
-        return [self._object(candidate) for candidate in candidates]
-
-    def _object(self, candidate: Candidate) -> Path:
-        key = (candidate.task.key, candidate.config.to_json())
-        if key not in self._known:
-            library = str(self._folder / f"{len(self._known)}.so")
-            scheduled = lower(load_program(candidate.program), candidate.config, self._target)
-            self._builder.compile(scheduled.mod["main"], symbol_of(candidate.task.key), library)
-            self._known[key] = Path(object_of(library))
-        return self._known[key]
+    def to_data(self) -> dict[str, Any]:
+        """JSON object."""
+        return asdict(self)
 
 
-def reference(model: onnx.ModelProto, feed: dict[str, NDArray[Any]]) -> Arrays:
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+def reference(model: onnx.ModelProto, feed: Feed) -> Arrays:
+    """ONNX Runtime's outputs without its own rewrites."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     return list(session.run(None, feed))
+
+
+def has_other_types(ours: Arrays, theirs: Arrays) -> bool:
+    """Whether an output has another shape or type: no rounding explains that."""
+    return any(one.shape != two.shape or one.dtype != two.dtype for one, two in zip(ours, theirs, strict=True))
 
 
 def difference(ours: Arrays, theirs: Arrays, slack: float = 1.0) -> str:
@@ -119,65 +126,85 @@ def difference(ours: Arrays, theirs: Arrays, slack: float = 1.0) -> str:
     return ""
 
 
-def random_configs(program: Program, target: Target, rng: np.random.Generator) -> dict[str, Config]:
-    """Task key → a random config that applies; the untuned one where none was found."""
-    chosen = {}
-    for task in program.tasks:
-        chosen[task.key] = BASELINE
-        space = program.spaces[task.key]
-        if not space.knobs:
-            continue
-        func = load_program(program.programs[task.key])
-        for config in space.sample(DRAWS, rng):
-            try:
-                lower(func, config, target)
-            except ScheduleError:
-                continue
-            chosen[task.key] = config
-            break
-    return chosen
+def drawn_configs(program: Program, target: Target, seed: int) -> dict[str, Config]:
+    """Task key → what a run may ship: a first guess, a random config that applies, or the untuned program."""
+    choices = (first_guesses(program, target), random_configs(program, target, seed))
+    untuned = dict.fromkeys(choices[0], BASELINE)
+    shares = np.random.default_rng([11, seed]).choice(3, size=len(untuned), p=SHARES)
+    return {key: (*choices, untuned)[share][key] for key, share in zip(untuned, shares, strict=True)}
 
 
-def examine(model: onnx.ModelProto, seed: int, stage: Stage, target: Target) -> Found:
-    """Import ``model``, build it twice and compare; ``stage`` is told what comes next."""
-    operators = tuple(sorted(Counter(node.op_type for node in model.graph.node)))
+def examine(sample: Sample, seed: int, stage: Stage, target: Target) -> Found:
+    """Import a model, build it with drawn configs and compare; ``stage`` is told what comes next.
+
+    A model that differs is built untuned as well: if that differs too, the import is wrong, else a kernel is.
+    """
+    model = sample.model
+    about = {"operators": tuple(sorted({node.op_type for node in model.graph.node})), "changes": sample.changes}
     with tempfile.TemporaryDirectory(prefix="tune-fuzz-") as name:
         folder = Path(name)
         stage("import")
         path = folder / "model.onnx"
         onnx.save(model, path)
-        feed = _feed(model, seed)
         try:
+            feed = sample.feed or dict(random_inputs(interface(model)[0], seed))
             theirs = reference(model, feed)
         except Exception as error:  # whatever ONNX Runtime makes of a graph that the checker likes
-            return Found(seed, "no reference", "import", str(error)[:300], operators)
+            return Found(seed, "no reference", "import", str(error)[:300], **about)
         try:
             program = import_program(simplify(load_model(path)), target)
         except ModelError as error:
-            return Found(seed, "refused", "import", str(error), operators)
-        chosen = random_configs(program, target, np.random.default_rng([11, seed]))
+            return Found(seed, "refused", "import", str(error), **about)
+        configs = drawn_configs(program, target, seed)
         measurer = InlineMeasurer(target, folder)
-        for label, configs in (("untuned", dict.fromkeys(chosen, BASELINE)), ("tuned", chosen)):
+        slack = _slack(model, configs)
+        measured: list[Arrays] = []
+
+        def run(label: str, configs: dict[str, Config]) -> str:
             stage(f"build {label}")
-            choices = (Choice(key, config, None) for key, config in sorted(configs.items()))
-            plan = Plan(target, tuple(choices))
-            build_artifact(folder / label, program, plan, path, measurer)  # type: ignore[arg-type]
+            build_artifact(folder / label, program, plan_of(configs, target), path, measurer)  # type: ignore[arg-type]
             stage(f"run {label}")
-            ours = InferenceSession(folder / label).run(None, feed)
-            slack = LOSSY if any(loss(config) for config in configs.values()) else 1.0
-            wrong = difference(ours, theirs, slack)
-            if wrong:
-                outcome = "ill-conditioned" if _is_steep(model, feed, theirs, slack) else "mismatch"
-                return Found(seed, outcome, label, wrong, operators)
-    return Found(seed, "same", operators=operators, tuned=sum(config != BASELINE for config in chosen.values()))
+            measured.append(InferenceSession(folder / label).run(None, feed))
+            return difference(measured[-1], theirs, slack)
+
+        wrong = run("tuned", configs)
+        counts = {
+            "tuned": sum(config != BASELINE for config in configs.values()),
+            "assembled": measurer.assembled,
+            "compiled": measurer.compiled,
+        }
+        if not wrong:
+            return Found(seed, "same", **about, **counts)
+        if not has_other_types(measured[-1], theirs) and _is_steep(model, feed, theirs, slack, number_of(wrong)):
+            return Found(seed, "ill-conditioned", "tuned", wrong, **about, **counts)
+        if onnx_agrees(model, feed, measured[-1]):
+            return Found(seed, "disputed", "import", wrong, **about, **counts)
+        untuned = run("untuned", dict.fromkeys(configs, BASELINE))
+        return Found(seed, "mismatch", "import" if untuned else "tuned", untuned or wrong, **about, **counts)
 
 
-def _feed(model: onnx.ModelProto, seed: int) -> dict[str, NDArray[Any]]:
-    return dict(random_inputs(interface(model)[0], seed))
+def number_of(message: str) -> int:
+    """The output that a message of ``difference`` is about."""
+    return int(message.split()[1].rstrip(":"))
 
 
-def _is_steep(model: onnx.ModelProto, feed: dict[str, NDArray[Any]], theirs: Arrays, slack: float) -> bool:
-    """Whether ONNX Runtime differs from itself by a tenth of what is allowed when inputs move by a few roundings."""
+def _slack(model: onnx.ModelProto, configs: Mapping[str, Config]) -> float:
+    if any("QuantizeLinear" in node.op_type for node in model.graph.node):
+        return QUANTISED
+    return LOSSY if any(loss(config) for config in configs.values()) else 1.0
+
+
+def onnx_agrees(model: onnx.ModelProto, feed: Feed, ours: Arrays) -> bool:
+    """Whether ONNX's own evaluator computes what we do; it knows not every operator."""
+    try:
+        theirs = ReferenceEvaluator(model).run(None, feed)
+        return not difference(ours, [np.asarray(array) for array in theirs])
+    except Exception:  # whatever it raises, it says nothing for us
+        return False
+
+
+def _is_steep(model: onnx.ModelProto, feed: Feed, theirs: Arrays, slack: float, wrong: int) -> bool:
+    """Whether output ``wrong`` moves by a tenth of what is allowed when inputs move by a few roundings."""
     for seed in range(4):
         rng = np.random.default_rng(seed)
         moved = {
@@ -186,6 +213,6 @@ def _is_steep(model: onnx.ModelProto, feed: dict[str, NDArray[Any]], theirs: Arr
             else array
             for name, array in feed.items()
         }
-        if difference(reference(model, moved), theirs, 0.1 * slack):
+        if difference(reference(model, moved)[wrong : wrong + 1], theirs[wrong : wrong + 1], 0.1 * slack):
             return True
     return False

@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import onnx
 
+from tests.fuzz.chains import CHAINS, wide_shape
 from tests.fuzz.contrib import CONTRIB
 from tests.fuzz.grower import Grower, NoFitError
 from tests.fuzz.layers import CHANNELS, LAYERS
-from tests.fuzz.plain import PLAIN
+from tests.fuzz.plain import PLAIN, binary, residual, unary
 
 OPSETS = (13, 14, 17, 17, 17, 18, 21)
 MOST_OUTPUTS = 5
@@ -34,6 +35,15 @@ def random_model(seed: int, contrib: bool = False) -> onnx.ModelProto:
     if inner and g.chance(0.2):
         outputs.append(inner[g.between(0, len(inner) - 1)])
     return g.finish(outputs)
+
+
+def kernel_model(seed: int) -> onnx.ModelProto:
+    """The model of ``seed`` of layers that are mostly written as assembly, always the same one."""
+    g = Grower(np.random.default_rng([7, seed, 2]), 17)
+    for number in range(g.one_of((1, 1, 2))):
+        g.input(f"in{number}", wide_shape(g))
+    _grow(g, g.one_of((2, 3, 4, 6)), {**CHAINS, residual: 3, unary: 1, binary: 1})
+    return g.finish(g.sinks()[:MOST_OUTPUTS])
 
 
 def _grow(g: Grower, steps: int, table: Mapping[Operator, float]) -> None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import tempfile
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.host.fork_server import Handler, Job
 from autotune.host.machine import host_target
 from autotune.host.worker_pool import ForkServerProcess, Lost, WorkerPool
-from tests.fuzz.engine import Found, examine
-from tests.fuzz.graphs import random_model
+from tests.fuzz.engine import Found, Sample, examine
+from tests.fuzz.graphs import kernel_model, random_model
+from tests.fuzz.grower import NoFitError
+from tests.fuzz.mutated import mutated_sample
 
 HANDLER = f"{__name__}:FuzzHandler"
 
@@ -22,12 +24,21 @@ LIMIT_S = 120.0
 MEMORY_BYTES = 6 << 30
 
 
+FAMILIES: dict[str, Callable[[int], Sample]] = {
+    "random": lambda seed: Sample(random_model(seed)),
+    "contrib": lambda seed: Sample(random_model(seed, contrib=True)),
+    "kernels": lambda seed: Sample(kernel_model(seed)),
+    "mutated": mutated_sample,
+}
+"""Kind of graphs → the graph of a seed."""
+
+
 @dataclass(frozen=True)
 class Examine(Job):
-    """Examine the graph of one seed; ``contrib`` as of ``random_model``."""
+    """Examine the graph of one seed and family."""
 
     seed: int
-    contrib: bool = False
+    family: str = "random"
 
 
 class FuzzHandler(Handler):
@@ -44,7 +55,9 @@ class FuzzHandler(Handler):
     def answer(self, job: Examine) -> Found:
         """What became of a seed."""
         try:
-            return examine(random_model(job.seed, job.contrib), job.seed, self._stage.write_text, self._target)
+            return examine(FAMILIES[job.family](job.seed), job.seed, self._stage.write_text, self._target)
+        except NoFitError:
+            return Found(job.seed, "no graph")
         except Exception as error:  # a bug, whichever it is: the report says where
             last = traceback.extract_tb(error.__traceback__)[-1]
             text = " ".join(str(error).split())
@@ -53,16 +66,16 @@ class FuzzHandler(Handler):
 
 
 def fuzz(
-    seeds: Iterable[int], limit_s: float = LIMIT_S, handler: str = HANDLER, contrib: bool = False
+    seeds: Iterable[int], limit_s: float = LIMIT_S, handler: str = HANDLER, family: str = "random"
 ) -> Iterator[Found]:
-    """What became of every seed, in order."""
+    """What became of every seed of a family, in order."""
     with tempfile.TemporaryDirectory(prefix="tune-fuzz-") as folder:
         stage = Path(folder) / "stage"
         with ForkServerProcess(handler, stage) as server:
             pool = WorkerPool(server, 1, tries=1)
             for seed in seeds:
                 stage.write_text("import")
-                (answer,) = pool.run([Examine(seed, contrib, timeout_s=limit_s, memory_bytes=MEMORY_BYTES)])
+                (answer,) = pool.run([Examine(seed, family, timeout_s=limit_s, memory_bytes=MEMORY_BYTES)])
                 yield _after_loss(seed, answer, stage.read_text()) if isinstance(answer, Lost) else answer
 
 

@@ -5,7 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 
+from tests.mutation import text_trial
 from tests.mutation.trial import MODELS, QUANTISED, Tally, run
+
+ENOUGH = 0.99
+"""Share of wrong kernels that must be rejected."""
 
 
 def main() -> int:
@@ -13,12 +17,22 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=700)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--models", nargs="+", default=[*MODELS, *QUANTISED])
+    parser.add_argument("--code", nargs="+", choices=("compiled", "assembled"), default=["compiled", "assembled"])
     arguments = parser.parse_args()
-    tally = Tally()
-    for tally in run(arguments.count, arguments.models, arguments.seed):
-        print(tally.lines()[0], file=sys.stderr)
-    print("\n".join(tally.lines()))
-    return 0 if tally.share >= 0.99 else 1
+    trials = {
+        "compiled": lambda: run(arguments.count, arguments.models, arguments.seed),
+        "assembled": lambda: text_trial.run(arguments.count, seed=arguments.seed),
+    }
+    shares = []
+    for code in arguments.code:
+        tally = Tally()
+        told = 0
+        for tally in trials[code]():
+            print(f"{code}: {tally.lines()[0]}", *tally.missed[told:], sep="\n", file=sys.stderr)
+            told = len(tally.missed)
+        print("\n".join([f"{code} kernels", *tally.lines()]))
+        shares.append(tally.share)
+    return 0 if min(shares) >= ENOUGH else 1
 
 
 if __name__ == "__main__":

@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 
 from autotune.backends.cpu.libraries import set_threads
 from autotune.measure.kernel_builder import Builder
+from autotune.measure.kernel_timing import load
 from autotune.measure.measurer import Candidate, symbol_of
+from autotune.measure.messages import BuildJob
 from autotune.measure.output_check import Expected, aligned, make_inputs, normal_block, numpy_dtype, poison
 from schedules.lower import BASELINE, load_program, repack
 from schedules.target import Target
@@ -28,21 +30,22 @@ def is_wrong(candidate: Candidate, target: Target, folder: Path) -> bool:
     """
     set_threads(target.threads)
     func = load_program(candidate.program)
+    (folder / "program.json").write_text(candidate.program)
     builder = Builder(target, lowering)
     kernels = []
-    for config in (BASELINE, candidate.config):
-        library = str(folder / "oracle.so")
-        builder.compile(lowering.lower(func, config, target).mod["main"], symbol_of(candidate.task.key), library)
-        target_name = folder / f"oracle-{len(list(folder.iterdir()))}.so"
-        Path(library).rename(target_name)
-        kernels.append(tvm.runtime.load_module(str(target_name))[symbol_of(candidate.task.key)])
-    forms = repack(func, lowering.split(candidate.config)[0])
-    for inputs in _inputs(candidate):
+    for number, config in enumerate((BASELINE, candidate.config)):
+        library = str(folder / f"oracle-{number}.so")
+        symbol = symbol_of(candidate.task.key)
+        built = builder.build(BuildJob(str(folder / "program.json"), config, library, symbol, timeout_s=60.0))
+        assert built.error is None, built.message
+        kernels.append(load(library, candidate.task))
+    forms = repack(func, lowering.plain(candidate.config))
+    for inputs in strong_inputs(candidate):
         outputs = []
         for kernel, wanted in zip(kernels, ({}, forms), strict=True):
             output = aligned(candidate.task.shapes[-1], numpy_dtype(candidate.task.dtypes[-1]))
             poison(output)
-            arguments = [_packed(array, wanted.get(index)) for index, array in enumerate(inputs)]
+            arguments = [packed(array, wanted.get(index)) for index, array in enumerate(inputs)]
             kernel(*(tvm.runtime.from_dlpack(array) for array in (*arguments, output)))
             outputs.append(output)
         if Expected.of(candidate.task, outputs[0]).mismatch(outputs[1]):
@@ -50,7 +53,8 @@ def is_wrong(candidate: Candidate, target: Target, folder: Path) -> bool:
     return False
 
 
-def _packed(array: Array, form: Any) -> Array:
+def packed(array: Array, form: Any) -> Array:
+    """``array`` in the form that a config wants it in, if any."""
     if form is None:
         return array
     packed = form.apply(array)
@@ -59,7 +63,7 @@ def _packed(array: Array, form: Any) -> Array:
     return dense
 
 
-def _inputs(candidate: Candidate) -> Iterator[list[Array]]:
+def strong_inputs(candidate: Candidate) -> Iterator[list[Array]]:
     """Four more draws, then larger, positive, tiny and constant numbers."""
     for seed in range(1, 5):
         yield make_inputs(candidate.task, normal_block(seed), seed)

@@ -1,5 +1,6 @@
 """A sample of wrong kernels on every run; all of them with ``make mutation``."""
 
+import numpy as np
 import pytest
 
 from autotune.host.machine import host_target
@@ -8,7 +9,8 @@ from autotune.importer.onnx_model.simplify import simplify
 from autotune.importer.program import import_program
 from schedules.lower import BASELINE, load_program, lower
 from tests.models import cached
-from tests.mutation.lowering import mutated, split
+from tests.mutation import text_mutants, text_trial
+from tests.mutation.lowering import TEXT_KNOB, mutated, plain, split
 from tests.mutation.mutants import KINDS, Mutant, mutate, places
 from tests.mutation.trial import QUANTISED, Tally, run
 
@@ -57,7 +59,61 @@ def test_every_kind_of_mistake_can_be_made_and_changes_the_program():
     assert set(KINDS) - made <= {"sum not started", "sum saturates", "min to max", "first share lost"}
 
 
+def test_wrong_kernels_in_assembly_are_rejected():
+    *_, tally = text_trial.run(12, ["tiny_mlp"], graphs=0, seed=1)
+    assert tally.missed == []
+    assert tally.wrong >= 6
+
+
+@pytest.mark.slow
+def test_of_many_wrong_kernels_in_assembly_at_most_one_percent_passes():
+    *_, tally = text_trial.run(600, graphs=12)
+    assert tally.wrong >= 300
+    assert tally.share >= 0.99, tally.lines()
+
+
+TEXT = "\n".join(
+    [
+        ".Lloop1:",
+        "\tmov\trcx, 5",
+        "\tvmovups\tzmm1, [rsi+64]",
+        "\tvmovups\tzmm4{k1}{z}, [rsi+rdx*4]",
+        "\tvsubps\tzmm2, zmm1, zmm4",
+        "\tadd\trsi, 128",
+        "\tdec\trcx",
+        "\tjnz\t.Lloop1",
+        "\tret",
+        "\t.long\t1065353216",
+        "\t.byte\t0, 1, 2, 3, 4, 5, 6, 7",
+    ]
+)
+
+
+@pytest.mark.parametrize("kind", text_mutants.CHANGES)
+def test_every_kind_of_mistake_can_be_made_in_assembly_and_changes_one_line(kind):
+    (first, *_) = text_mutants.places(TEXT, kind)
+    words = text_mutants.Vocabulary(TEXT.split("\n"))
+    for seed in range(8):
+        line = TEXT.split("\n")[first]
+        changed = text_mutants.CHANGES[kind](line, np.random.default_rng(seed), words)
+        assert changed is not None
+        assert changed != line
+
+
+def test_a_mistake_in_assembly_is_always_the_same():
+    kinds = set()
+    for number in range(40):
+        found = text_mutants.random_mistake(TEXT, np.random.default_rng(number))
+        assert found == text_mutants.random_mistake(TEXT, np.random.default_rng(number))
+        assert found[2] != TEXT
+        kinds.add(found[0])
+    assert len(kinds) > 8
+
+
 def test_the_knob_comes_off_again():
+    assert plain(mutated(mutated(BASELINE, 7), 9, TEXT_KNOB)) == BASELINE
+    assert split(mutated(BASELINE, 9, TEXT_KNOB), TEXT_KNOB) == (BASELINE, 9)
+
     assert split(mutated(BASELINE, 7)) == (BASELINE, 7)
     assert split(BASELINE) == (BASELINE, None)
 
@@ -66,4 +122,7 @@ def test_a_tally_counts():
     tally = Tally()
     tally.rejected["wrong_result"] += 99
     tally.missed.append("one")
+    tally.close += ["two", "three"]
     assert (tally.wrong, tally.share) == (100, 0.99)
+    assert tally.strict_share == 99 / 102
+    assert tally.lines()[-3:] == ["missed: one", "close: two", "close: three"]

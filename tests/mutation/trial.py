@@ -56,6 +56,7 @@ class Tally:
         rejected: by the kind of error that the check reported.
         harmless: kinds of mutants that compute the same, within the tolerances, on every other input too.
         missed: wrong kernels that passed.
+        close: kernels that passed and compute other numbers, but within the tolerances on every other input.
         by_kind: mistake → wrong kernels, all of them rejected but the missed ones.
     """
 
@@ -63,6 +64,7 @@ class Tally:
     harmless: Counter[str] = field(default_factory=Counter)
     by_kind: Counter[str] = field(default_factory=Counter)
     missed: list[str] = field(default_factory=list)
+    close: list[str] = field(default_factory=list)
 
     @property
     def wrong(self) -> int:
@@ -73,6 +75,11 @@ class Tally:
     def share(self) -> float:
         """Rejected of all wrong ones."""
         return sum(self.rejected.values()) / max(1, self.wrong)
+
+    @property
+    def strict_share(self) -> float:
+        """Rejected of all wrong and close ones."""
+        return sum(self.rejected.values()) / max(1, self.wrong + len(self.close))
 
     def lines(self) -> list[str]:
         """For people."""
@@ -85,7 +92,9 @@ class Tally:
             "rejected as: " + ", ".join(f"{kind} {count}" for kind, count in self.rejected.most_common()),
             "mistakes: " + ", ".join(f"{kind} {count}" for kind, count in self.by_kind.most_common()),
             "harmless: " + ", ".join(f"{kind} {count}" for kind, count in self.harmless.most_common()),
+            f"close: {len(self.close)}; with them {100 * self.strict_share:.2f} % are rejected",
             *(f"missed: {text}" for text in self.missed),
+            *(f"close: {text}" for text in self.close),
         ]
 
 

@@ -7,6 +7,7 @@ tenths of a second, and the linker puts them together: what was measured is what
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,8 +16,9 @@ from tvm import relax
 from tvm.ir import IRModule
 
 from autotune.artifact.plan import Plan
-from autotune.host.compilers import compile_with
+from autotune.host.compilers import compile_with, compiler_identity
 from autotune.importer.program import Program
+from autotune.measure.code_cache import Code, CodeCache, key_of, user_cache
 from autotune.measure.measurer import Candidate, MeasurementBackend, symbol_of
 from schedules.lower import load_program, tvm_target
 from schedules.target import Target
@@ -81,12 +83,34 @@ def link_kernels(kernels: dict[str, Path], library: Path, architecture: str = ""
     Args:
         architecture: as ``Target.architecture``; empty for this machine's.
     """
-    objects = [str(CORE)]
-    if kernels:
-        merged = merged_object(library)
-        compile_with(["-r", "-nostdlib", "-o", str(merged), *(str(path) for path in kernels.values())], architecture)
-        objects.append(str(merged))
-    compile_with([*CORE_OPTIONS, *SHARED, "-s", "-o", str(library), *objects], architecture)
+    with tempfile.TemporaryDirectory(prefix="tune-core-") as folder:
+        core = Path(folder) / "core.o"
+        core.write_bytes(_compiled_core(core, architecture))
+        objects = [str(core)]
+        if kernels:
+            merged = merged_object(library)
+            paths = [str(path) for path in kernels.values()]
+            compile_with(["-r", "-nostdlib", "-o", str(merged), *paths], architecture)
+            objects.append(str(merged))
+        compile_with([*CORE_OPTIONS, *SHARED, "-s", "-o", str(library), *objects], architecture)
+
+
+def _compiled_core(scratch: Path, architecture: str) -> bytes:
+    """The core's object code, from the user's code cache where this compiler compiled the same core before.
+
+    Args:
+        scratch: where the compiler may write.
+    """
+    cache = CodeCache(user_cache())
+    options = (*CORE_OPTIONS, "-fPIC", "-c")
+    sources = [path.read_text() for path in (CORE, CORE.with_suffix(".h"))]
+    key = key_of([*sources, *options, architecture, compiler_identity(architecture)])
+    known = cache.get(key)
+    if known is None:
+        compile_with([*options, "-o", str(scratch), str(CORE)], architecture)
+        known = Code(scratch.read_bytes())
+        cache.put(key, known)
+    return known.objects
 
 
 def merged_object(library: Path) -> Path:

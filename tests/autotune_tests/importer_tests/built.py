@@ -1,4 +1,4 @@
-"""Models built untuned and run, beside ONNX Runtime."""
+"""Models built with first guesses, as a run without a trial ships them, and run, with ONNX Runtime's outputs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from autotune.runtime.session import InferenceSession
 from schedules.template_sets import TEMPLATE_SETS
 from tests.autotune_tests import tiny
 from tests.autotune_tests.importer_tests.onnx_cases import written
-from tests.conformance.onnx_nodes.trial import InlineMeasurer, untuned_plan
+from tests.shipping import InlineMeasurer, first_guesses, plan_of
 
 
 def multiply_bytes_as(dtype, monkeypatch):
@@ -39,7 +39,8 @@ def run_ours(model, folder, feed):
     """Our outputs."""
     program, path = imported(model, folder), folder / "model.onnx"
     measurer = InlineMeasurer(tiny.target(), folder)
-    build_artifact(folder / "out", program, untuned_plan(program, tiny.target()), path, measurer)
+    plan = plan_of(first_guesses(program, tiny.target()), tiny.target())
+    build_artifact(folder / "out", program, plan, path, measurer)
     return InferenceSession(folder / "out").run(None, feed)
 
 

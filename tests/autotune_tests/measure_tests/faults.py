@@ -62,6 +62,10 @@ BODIES = {
     for i in range(4096):
         Y[i] = X[i] * X[i] * T.float32(2) / X[i]
 """,
+    "too far": """
+    for i in range(4112):
+        Y[i] = X[T.min(i, 4095)] * T.float32(2)
+""",
     "segfault": """
     for i in range(4096):
         Y[i + 100000000000] = X[i]

@@ -8,12 +8,15 @@ import pytest
 from autotune.measure.output_check import (
     BYTE_DRAWS,
     DRAWS,
+    FENCE_BYTES,
     FEW,
     PERIOD,
     Expected,
     aligned,
     draws,
+    fence,
     fill_normal,
+    is_fenced,
     make_inputs,
     normal_block,
     poison,
@@ -25,6 +28,20 @@ BLOCK = normal_block(0)
 
 def task_of(shapes: list[tuple[int, ...]], dtypes: list[str], constants: tuple[int, ...] = (), flop: int = 0) -> Task:
     return Task("k" * 16, "t", "none", "op", tuple(shapes), tuple(dtypes), constants, flop, 1)
+
+
+@pytest.mark.parametrize(("shape", "dtype"), [((3, 5), "float32"), ((), "float64"), ((0, 4), "int8"), ((7,), "bool")])
+def test_what_is_written_next_to_an_array_is_seen(shape, dtype):
+    for offset in (0, -1):
+        array = aligned(shape, np.dtype(dtype))
+        array[...] = 1
+        fence(array)
+        assert is_fenced(array)
+        whole = array.base
+        start = array.ctypes.data - whole.ctypes.data if array.size else FENCE_BYTES
+        assert not array.size or array.ctypes.data % 64 == 0
+        whole[start + array.nbytes if offset == 0 else start - 1] = 0
+        assert not is_fenced(array)
 
 
 def test_inputs_are_the_same_in_every_process_and_differ_by_seed() -> None:

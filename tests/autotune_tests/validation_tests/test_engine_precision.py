@@ -11,8 +11,8 @@ from autotune.importer.program import import_program
 from autotune.options import Precision
 from autotune.validation.engine_precision import artifact_precision, onnxruntime_precision
 from tests.autotune_tests import tiny
-from tests.conformance.onnx_nodes.trial import InlineMeasurer, untuned_plan
 from tests.models.catalog import cached
+from tests.shipping import InlineMeasurer, untuned_plan
 
 
 @pytest.mark.parametrize(("precision", "expected"), [("fp32", "fp32"), ("bf16", "bf16"), ("bf16:0", "bf16+fp32")])

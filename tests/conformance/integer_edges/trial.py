@@ -20,7 +20,7 @@ from autotune.measure.messages import BuildJob
 from autotune.runtime.session import InferenceSession
 from schedules import lower
 from tests.conformance.integer_edges.cases import Array, Case, model_of
-from tests.conformance.onnx_nodes.trial import untuned_plan
+from tests.shipping import untuned_plan
 
 Outputs = list[Array]
 

@@ -57,9 +57,9 @@ def main() -> None:
     print(dict(counts))
     if options.page:
         whole = {name: outcome for name, outcome in known.items() if name in names}
-        untuned = read(path.with_name("conformance.jsonl")) if options.tuned else whole
+        guessed = read(path.with_name("conformance.jsonl")) if options.tuned else whole
         tuned = whole if options.tuned else read(path.with_name("conformance-tuned.jsonl"))
-        options.page.write_text(page(untuned, tuned))
+        options.page.write_text(page(guessed, tuned))
     if not set(counts) <= {"pass", "refused"}:
         sys.exit(1)
 

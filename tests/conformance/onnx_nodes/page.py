@@ -12,14 +12,14 @@ from tests.conformance.onnx_nodes.trial import Outcome
 KINDS = ("pass", "refused", "wrong", "crash", "hang", "unnamed")
 
 
-def page(untuned: Mapping[str, Outcome], tuned: Mapping[str, Outcome]) -> str:
+def page(guessed: Mapping[str, Outcome], tuned: Mapping[str, Outcome]) -> str:
     """The whole page.
 
     Args:
-        untuned, tuned: case → outcome; ``tuned`` may be empty.
+        guessed, tuned: case → outcome with first guesses and with random configs; ``tuned`` may be empty.
     """
-    counts = Counter(outcome.kind for outcome in untuned.values())
-    total, constants = len(untuned), sum(outcome.constants for outcome in untuned.values())
+    counts = Counter(outcome.kind for outcome in guessed.values())
+    total, constants = len(guessed), sum(outcome.constants for outcome in guessed.values())
     lines = [
         "# Conformance",
         "",
@@ -32,8 +32,12 @@ def page(untuned: Mapping[str, Outcome], tuned: Mapping[str, Outcome]) -> str:
         + " | ".join(str(counts[kind]) for kind in KINDS[1:])
         + " |",
         "",
+        f"Kernels: {_kernels(guessed.values())}.",
+        "",
         "How to read it:",
         "",
+        "- Kernels are built as `tune run` ships them: with the first guess of their template, as assembly where the",
+        "  template writes it. The suite's tensors are so small that hardly any template does.",
         "- A static compiler needs to know what decides shapes. Inputs such as Reshape's shape or a reduction's axes",
         f"  are made constants of the model first (`conformance/onnx_nodes/shaping.py`): so in {constants} cases.",
         "- Tolerances are the suite's (rtol 1e-3, atol 1e-7; bfloat16 two roundings). fp16 gets two as well: the",
@@ -45,21 +49,28 @@ def page(untuned: Mapping[str, Outcome], tuned: Mapping[str, Outcome]) -> str:
         "  ([correctness](correctness.md#integers-casts-and-indices-at-their-ends)).",
     ]
     if tuned:
-        lines += ["", *_tuned_lines(untuned, tuned)]
+        lines += ["", *_tuned_lines(guessed, tuned)]
     lines += ["", "## By operator", "", "A case that holds an operator's function body counts for that operator.", ""]
-    lines += ["| operator | cases | pass | not passed |", "|---|---|---|---|", *_rows(untuned.values())]
-    lines += ["", "## What is refused, and why", "", *_refusals(untuned.values())]
+    lines += ["| operator | cases | pass | not passed |", "|---|---|---|---|", *_rows(guessed.values())]
+    lines += ["", "## What is refused, and why", "", *_refusals(guessed.values())]
     return "\n".join(lines) + "\n"
 
 
-def _tuned_lines(untuned: Mapping[str, Outcome], tuned: Mapping[str, Outcome]) -> list[str]:
-    both = [name for name in tuned if name in untuned]
-    same = sum(tuned[name].kind == untuned[name].kind for name in both)
+def _kernels(outcomes: Iterable[Outcome]) -> str:
+    """How many were built, and how."""
+    built = [(outcome.assembled, outcome.compiled) for outcome in outcomes]
+    assembled, compiled = (sum(column) for column in zip(*built, strict=True))
+    return f"{assembled} assembled, {compiled:,} compiled"
+
+
+def _tuned_lines(guessed: Mapping[str, Outcome], tuned: Mapping[str, Outcome]) -> list[str]:
+    both = [name for name in tuned if name in guessed]
+    same = sum(tuned[name].kind == guessed[name].kind for name in both)
     ran = sum(outcome.tuned > 0 for outcome in tuned.values())
-    differ = sorted(name for name in both if tuned[name].kind != untuned[name].kind)
+    differ = sorted(name for name in both if tuned[name].kind != guessed[name].kind)
     lines = [
         f"With a random config of every kernel that has any ({ran} cases have one; `make conformance-tuned`),",
-        f"{same} of {len(both)} cases end as they do untuned.",
+        f"{same} of {len(both)} cases end as they do with first guesses. Kernels: {_kernels(tuned.values())}.",
     ]
     if differ:
         lines.append("Not: " + ", ".join(f"`{name}` ({tuned[name].kind})" for name in differ) + ".")

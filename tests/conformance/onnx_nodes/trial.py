@@ -2,36 +2,27 @@
 
 from __future__ import annotations
 
-import hashlib
 import tempfile
 import traceback
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
 
-from autotune.artifact.plan import Choice, Plan
 from autotune.backends.cpu.cpu_build import build_artifact
 from autotune.frame.frame import element
 from autotune.host.machine import host_target
 from autotune.importer.onnx_model.load import load_model
 from autotune.importer.onnx_model.simplify import simplify
-from autotune.importer.program import Program, import_program
-from autotune.measure.kernel_builder import Builder, object_of
-from autotune.measure.measurer import Candidate, symbol_of
+from autotune.importer.program import import_program
 from autotune.runtime.session import InferenceSession
-from schedules import lower
-from schedules.errors import AutotuneError, ModelError, ScheduleError
+from schedules.errors import AutotuneError, ModelError
 from schedules.lower import BASELINE
-from schedules.target import Target
 from tests.conformance.onnx_nodes.cases import Case
-
-ATTEMPTS = 8
-"""Random configs tried for a kernel until one applies: a space may hold some that do not."""
-
+from tests.shipping import InlineMeasurer, first_guesses, plan_of, random_configs
 
 NOISE = {"test_dft_inverse": 1e-6, "test_dft_inverse_opset19": 1e-6}
 """Cases whose expected outputs are farther from the truth than the suite's absolute tolerance: zeros that the fast
@@ -46,7 +37,8 @@ class Outcome:
         kind: ``pass``, ``refused`` (by a ModelError that names an operator of the model), ``unnamed`` (refused
             without), ``wrong``, ``crash`` or ``hang``.
         message: of the refusal or failure.
-        tuned: kernels that ran with a random config.
+        tuned: kernels that ran with a first guess, or with a random config.
+        assembled, compiled: kernels built, by how their code was made.
     """
 
     case: str
@@ -55,6 +47,8 @@ class Outcome:
     message: str = ""
     constants: bool = False
     tuned: int = 0
+    assembled: int = 0
+    compiled: int = 0
     seconds: float = 0.0
 
     def to_data(self) -> dict[str, Any]:
@@ -62,30 +56,22 @@ class Outcome:
         return asdict(self)
 
 
-class InlineMeasurer:
-    """Compiles kernels in this process: what ``LocalMeasurer.objects`` does in its workers."""
+class Kernels(NamedTuple):
+    """Counts of an artifact's kernels, as of ``Outcome``."""
 
-    def __init__(self, target: Target, folder: Path) -> None:
-        self._builder, self._folder = Builder(target, lower), folder
-        self._target = target
+    tuned: int = 0
+    assembled: int = 0
+    compiled: int = 0
 
-    def objects(self, candidates: Sequence[Candidate]) -> list[Path]:
-        """As ``LocalMeasurer.objects``."""
-        paths = []
-        for candidate in candidates:
-            symbol = symbol_of(candidate.task.key)
-            library = str(self._folder / f"{symbol}.so")
-            schedule = lower.lower(lower.load_program(candidate.program), candidate.config, self._target)
-            self._builder.compile(schedule.mod["main"], symbol, library)
-            paths.append(Path(object_of(library)))
-        return paths
+
+NONE = Kernels()
 
 
 def attempt(case: Case, tuned: bool, seed: int = 0) -> Outcome:
     """Run ``case``; whatever goes wrong is its outcome."""
 
-    def outcome(kind: str, message: str = "", kernels: int = 0) -> Outcome:
-        return Outcome(case.name, case.operator, kind, message, bool(case.constants), kernels)
+    def outcome(kind: str, message: str = "", kernels: Kernels = NONE) -> Outcome:
+        return Outcome(case.name, case.operator, kind, message, bool(case.constants), *kernels)
 
     try:
         with tempfile.TemporaryDirectory(prefix="conformance-") as folder:
@@ -110,16 +96,18 @@ def names_operator(text: str, model: onnx.ModelProto) -> bool:
     )
 
 
-def run(case: Case, folder: Path, tuned: bool, seed: int) -> tuple[list[Any], int]:
-    """Outputs of ``case``, and how many kernels had something to tune."""
+def run(case: Case, folder: Path, tuned: bool, seed: int) -> tuple[list[Any], Kernels]:
+    """Outputs of ``case``, built with first guesses or, if ``tuned``, with random configs; and its kernels."""
     path = folder / "model.onnx"
     path.write_bytes(case.model.SerializeToString())
     target = host_target(1)
-    measurer: Any = InlineMeasurer(target, folder)
+    measurer = InlineMeasurer(target, folder)
     program = import_program(simplify(load_model(path, element_shapes(case))), target)
-    plan, kernels = _plan(program, target, seed) if tuned else (untuned_plan(program, target), 0)
+    configs = random_configs(program, target, seed) if tuned else first_guesses(program, target)
     out = folder / "out"
-    build_artifact(out, program, plan, path, measurer)
+    build_artifact(out, program, plan_of(configs, target), path, measurer)  # type: ignore[arg-type]
+    chosen = sum(config != BASELINE for config in configs.values())
+    kernels = Kernels(chosen, measurer.assembled, measurer.compiled)
     return InferenceSession(out, threads=1).run(None, case.inputs), kernels
 
 
@@ -137,31 +125,6 @@ def is_absent(value: Any) -> bool:
     if isinstance(value, np.ndarray):
         return value.dtype == object and value.shape == () and value[()] is None
     return value is None or value == []
-
-
-def untuned_plan(program: Program, target: Target) -> Plan:
-    """Every kernel untuned."""
-    return Plan(target, tuple(sorted((Choice(t.key, BASELINE, None) for t in program.tasks), key=lambda c: c.task)))
-
-
-def _plan(program: Program, target: Target, seed: int) -> tuple[Plan, int]:
-    """A random config that applies for every kernel that has any; how many have one."""
-    choices, kernels = [], 0
-    for task in program.tasks:
-        space, config = program.spaces[task.key], BASELINE
-        if space.knobs:
-            digest = hashlib.sha256(f"{task.key}/{seed}".encode()).digest()
-            rng = np.random.default_rng(int.from_bytes(digest[:8], "little"))
-            func = lower.load_program(program.programs[task.key])
-            for sample in space.sample(ATTEMPTS, rng):
-                try:
-                    lower.lower(func, sample, target)
-                except ScheduleError:
-                    continue
-                config, kernels = sample, kernels + 1
-                break
-        choices.append(Choice(task.key, config, None))
-    return Plan(target, tuple(sorted(choices, key=lambda choice: choice.task))), kernels
 
 
 def mismatch(case: Case, outputs: Sequence[Any]) -> str:

@@ -7,7 +7,9 @@ from tvm import relax
 
 from autotune.artifact.apply_plan import apply_plan
 from autotune.artifact.plan import Choice, Plan
-from autotune.backends.cpu.linking import compile_kernels, link_kernels, link_library
+from autotune.backends.cpu import linking
+from autotune.backends.cpu.linking import CORE, CORE_OPTIONS, compile_kernels, link_kernels, link_library
+from autotune.host.compilers import compile_with
 from autotune.measure.measurer import symbol_of
 from autotune.runtime.session import InferenceSession
 from schedules.errors import MeasureError
@@ -62,6 +64,24 @@ def test_a_library_of_kernels_has_every_symbol(kernels, tmp_path):
     link_kernels(kernels, tmp_path / "kernels.so")
     library = tvm.runtime.load_module(str(tmp_path / "kernels.so"))
     assert all(callable(library[symbol]) for symbol in kernels)
+
+
+def test_the_core_is_compiled_once(kernels, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    commands = []
+
+    def compile_and_note(arguments, architecture=""):
+        commands.append(arguments)
+        compile_with(arguments, architecture)
+
+    monkeypatch.setattr(linking, "compile_with", compile_and_note)
+    for name in ("first", "second"):
+        link_kernels(kernels, tmp_path / f"{name}.so")
+    assert sum(str(CORE) in arguments for arguments in commands) == 1
+    assert (tmp_path / "first.so").read_bytes() == (tmp_path / "second.so").read_bytes()
+    monkeypatch.setattr(linking, "CORE_OPTIONS", (*CORE_OPTIONS, "-DOTHER"))
+    link_kernels(kernels, tmp_path / "third.so")
+    assert sum(str(CORE) in arguments for arguments in commands) == 2
 
 
 def test_the_virtual_machine_runs_the_same_kernels(program, kernels, tiny_built, tmp_path):

@@ -14,8 +14,8 @@ from autotune.runtime.session import InferenceSession
 from autotune.validation.short_operands import product_nodes
 from schedules.errors import UsageError
 from tests.autotune_tests import tiny
-from tests.conformance.onnx_nodes.trial import InlineMeasurer, untuned_plan
 from tests.models.catalog import cached
+from tests.shipping import InlineMeasurer, untuned_plan
 
 BF16 = Precision(None)
 

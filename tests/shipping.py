@@ -1,0 +1,128 @@
+"""Kernels as a run ships them, built in this process: assembly where a template writes it, else compiled code."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from autotune.artifact.plan import Choice, Plan
+from autotune.importer.program import Program
+from autotune.measure.code_cache import CodeCache, user_cache
+from autotune.measure.kernel_builder import Builder, object_of
+from autotune.measure.measurer import Candidate, symbol_of
+from autotune.measure.messages import BuildJob
+from schedules import lower
+from schedules.config import Config
+from schedules.errors import CompileError, ScheduleError
+from schedules.lower import BASELINE
+from schedules.target import Target
+
+COMPILED = b"TVMMod"
+"""Name of the source file in every object that TVM's compiler writes; the assembler is told none."""
+
+DRAWS = 8
+"""Random configs tried per kernel until one applies: a space may hold some that do not."""
+
+LIMIT_S = 120.0
+"""Formal: nothing here enforces a job's limit. Callers that need one run in a worker."""
+
+
+@cache
+def shipping_builder(target: Target, folder: Path) -> Builder:
+    """The builder of a run's workers, with its code cache below ``folder``."""
+    return Builder(target, lower, CodeCache(folder))
+
+
+def is_assembled(code: bytes) -> bool:
+    """Whether an object file was written as assembly."""
+    return COMPILED not in code
+
+
+class InlineMeasurer:
+    """Builds kernels by ``Builder.build``: what ``LocalMeasurer.objects`` does in its workers.
+
+    Args:
+        target: what to build for.
+        folder: an existing folder for programs and libraries.
+
+    Attributes:
+        assembled, compiled: kernels built so far, those from the code cache too.
+    """
+
+    def __init__(self, target: Target, folder: Path) -> None:
+        self._builder = shipping_builder(target, user_cache())
+        self._folder = folder
+        self._built: dict[tuple[str, str], Path] = {}
+        self.assembled = self.compiled = 0
+
+    def objects(self, candidates: Sequence[Candidate]) -> list[Path]:
+        """As ``LocalMeasurer.objects``.
+
+        Raises:
+            CompileError: if a kernel cannot be built.
+        """
+        return [self._object(candidate) for candidate in candidates]
+
+    def _object(self, candidate: Candidate) -> Path:
+        key = (candidate.task.key, candidate.config.to_json())
+        if key not in self._built:
+            program = self._folder / f"{candidate.task.key}.json"
+            program.write_text(candidate.program)
+            library = str(self._folder / f"kernel-{len(self._built)}.so")
+            symbol = symbol_of(candidate.task.key)
+            built = self._builder.build(BuildJob(str(program), candidate.config, library, symbol, timeout_s=LIMIT_S))
+            if built.error is not None:
+                raise CompileError(f"{candidate.task.name}, {key[1]}: {built.error}: {built.message}")
+            path = Path(object_of(library))
+            if is_assembled(path.read_bytes()):
+                self.assembled += 1
+            else:
+                self.compiled += 1
+            self._built[key] = path
+        return self._built[key]
+
+
+def first_guesses(program: Program, target: Target) -> dict[str, Config]:
+    """Task key → its template's first initial config that applies; the untuned config where there is none."""
+    return {
+        task.key: _applied(program, task.key, program.spaces[task.key].initial, target) or BASELINE
+        for task in program.tasks
+    }
+
+
+def random_configs(program: Program, target: Target, seed: int) -> dict[str, Config]:
+    """Task key → a random config that applies, the same in every program; the untuned config where none was found."""
+    chosen = {}
+    for task in program.tasks:
+        space = program.spaces[task.key]
+        digest = hashlib.sha256(f"{task.key}/{seed}".encode()).digest()
+        rng = np.random.default_rng(int.from_bytes(digest[:8], "little"))
+        samples = space.sample(DRAWS, rng) if space.knobs else []
+        chosen[task.key] = _applied(program, task.key, samples, target) or BASELINE
+    return chosen
+
+
+def untuned_plan(program: Program, target: Target) -> Plan:
+    """The plan that builds every task untuned."""
+    return plan_of(dict.fromkeys((task.key for task in program.tasks), BASELINE), target)
+
+
+def plan_of(configs: Mapping[str, Config], target: Target) -> Plan:
+    """The plan that builds each task, named by its key, with its config."""
+    return Plan(target, tuple(Choice(key, config, None) for key, config in sorted(configs.items())))
+
+
+def _applied(program: Program, key: str, configs: Iterable[Config], target: Target) -> Config | None:
+    """The first of ``configs`` that can be lowered."""
+    func = lower.load_program(program.programs[key])
+    for config in configs:
+        try:
+            lower.lower(func, config, target)
+        except ScheduleError:
+            continue
+        return config
+    return None

@@ -45,7 +45,6 @@ EXPANDED = frozenset(
         "HammingWindow",
         "HannWindow",
         "LinearAttention",
-        "MeanVarianceNormalization",
         "Mish",
         "NegativeLogLikelihoodLoss",
         "RMSNormalization",

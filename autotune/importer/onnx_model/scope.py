@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from typing import Any
 
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import GraphProto, ModelProto, numpy_helper
+from onnx import GraphProto, ModelProto, NodeProto, TypeProto, helper, numpy_helper
 
-from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS
+from autotune.host.third_party import ThirdPartyError, third_party
+from autotune.importer.onnx_model.graph_walk import subgraphs
+from autotune.importer.onnx_model.shapes import SKELETON_ELEMENTS, STANDARD_DOMAINS
 from autotune.importer.onnx_model.tensors import array_of
 
 Array = NDArray[Any]
@@ -77,6 +80,34 @@ class Scope:
         dims = tensor.shape.dim
         if tensor.HasField("shape") and all(dim.HasField("dim_value") and dim.dim_value >= 0 for dim in dims):
             self.shapes[value.name] = tuple(dim.dim_value for dim in dims)
+
+    def deduce(self, node: NodeProto) -> None:
+        """Take over types and shapes of what ``node`` makes that are not known yet, where ONNX can infer them."""
+        wanted = [name for name in node.output if name and not (name in self.types and name in self.shapes)]
+        if not wanted or node.domain not in STANDARD_DOMAINS or not onnx.defs.has(node.op_type, self.opset):
+            return
+        if any(True for _ in subgraphs(node)):
+            return  # what a body reads from outside is not told to the inference of one node
+        types = {name: self._type(name) for name in node.input if name in self.types}
+        data = {
+            name: self.tensors[name]
+            for name in node.input
+            if name in self.tensors and math.prod(self.tensors[name].dims) <= SKELETON_ELEMENTS
+        }
+        try:
+            with third_party():
+                schema = onnx.defs.get_schema(node.op_type, self.opset, "")
+                opsets = [helper.make_opsetid("", self.opset)]
+                found = onnx.shape_inference.infer_node_outputs(schema, node, types, data, opset_imports=opsets)
+        except ThirdPartyError:  # inference over the whole graph says what does not fit, in the user's words
+            return
+        for name in wanted:
+            if name in found:
+                self.note(onnx.ValueInfoProto(name=name, type=found[name]))
+
+    def _type(self, name: str) -> TypeProto:
+        made: TypeProto = helper.make_tensor_type_proto(self.types[name], self.shapes.get(name))
+        return made
 
     def array(self, name: str) -> Array | None:
         """The constant called ``name``, else None."""

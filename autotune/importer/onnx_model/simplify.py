@@ -25,7 +25,7 @@ from autotune.importer.conversion.foreign import expand_foreign
 from autotune.importer.conversion.host_strings import set_strings_apart, spec_of
 from autotune.importer.conversion.packed_outputs import set_frame
 from autotune.importer.conversion.registry import rewrite
-from autotune.importer.conversion.resolve import ROUNDS, resolve
+from autotune.importer.conversion.resolve import resolve
 from autotune.importer.integers.integer_graph import make_integer
 from autotune.importer.low_bits.low_bit_graph import as_bytes, has_packed, join_products, keep_packed
 from autotune.importer.onnx_model.graph_walk import name_nodes, reads, walk_nodes
@@ -124,10 +124,10 @@ def flatten(model: ModelProto) -> ModelProto:
     expand_foreign(small, inputs, keep=True)
     tidy(small.graph)
     name = model.graph.name or "model"
-    for _ in range(ROUNDS):
+    changed = True
+    while changed:  # each round takes nodes away, or a level of branches
         infer_shapes(small, name, strict=False)
-        if not fold(small) | rewrite(small, inputs, settled=False, only=("If",))[0]:
-            break
+        changed = fold(small) | rewrite(small, inputs, settled=False, only=("If",))[0]
         tidy(small.graph)
     flat = _with_weights(small, model)
     infer_shapes(flat, name)

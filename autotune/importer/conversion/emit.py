@@ -99,11 +99,8 @@ class Emit:
 
     def fresh(self) -> str:
         """A name that nothing has yet."""
-        while True:  # what took this one's place before may have been of the same kind
-            self._count += 1
-            name = f"{self._stem}/{self._count}"
-            if name not in self.scope.made and name not in self.scope.tensors:
-                return name
+        self._count += 1
+        return self.scope.names.new(f"{self._stem}/{self._count}")
 
     def const(self, values: ArrayLike, dtype: Any = None) -> str:
         """A constant."""

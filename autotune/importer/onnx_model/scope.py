@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from onnx import GraphProto, ModelProto, NodeProto, TypeProto, helper, numpy_helper
 
 from autotune.host.third_party import ThirdPartyError, third_party
-from autotune.importer.onnx_model.graph_walk import subgraphs
+from autotune.importer.onnx_model.graph_walk import Names, subgraphs
 from autotune.importer.onnx_model.shapes import SKELETON_ELEMENTS, STANDARD_DOMAINS
 from autotune.importer.onnx_model.tensors import array_of
 
@@ -55,6 +56,11 @@ class Scope:
         self.made = {name for node in model.graph.node for name in node.output}
         for node in model.graph.node:
             self._note_sequence(node)
+
+    @cached_property
+    def names(self) -> Names:
+        """For what takes a new name in the graph."""
+        return Names(self.graph)
 
     def _note_sequence(self, node: onnx.NodeProto) -> None:
         if node.op_type == "SequenceConstruct":

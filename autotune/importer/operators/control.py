@@ -179,12 +179,12 @@ def inlined(e: Emit, body: GraphProto, inputs: Sequence[str], label: str) -> lis
     stem = f"{e.fresh()}/{label}"
     names = dict(zip((value.name for value in body.input), inputs, strict=False))
     for tensor in body.initializer:
-        names[tensor.name] = f"{stem}/{tensor.name}"
+        names[tensor.name] = e.scope.names.new(f"{stem}/{tensor.name}")
         e.scope.add(names[tensor.name], numpy_helper.to_array(tensor))
     for node in body.node:
         for name in node.output:
             if name:
-                names[name] = f"{stem}/{name}"
+                names[name] = e.scope.names.new(f"{stem}/{name}")
     for node in body.node:
         copy = deepcopy(node)
         rename(copy, names)

@@ -96,7 +96,7 @@ class _Walk:
         """Go on by one node."""
         node, reads = Node(proto, self._scope), outer_reads(proto)
         opens = [name for name in reads if name in self.opens]
-        if not proto.domain and proto.op_type in DATA_SIZED and proto.input[0] in self._scope.shapes:
+        if self._is_data_sized(node, opens):
             self._data_sized(node)
         elif proto.op_type in ("Shape", "Size") and opens:
             self._measured(node)
@@ -107,6 +107,17 @@ class _Walk:
             if known is None:
                 self._keep([proto])
             self._know(known or {})
+
+    def _is_data_sized(self, node: Node, opens: list[str]) -> bool:
+        """Whether the node's results have a size that depends on data, while that of its first input is known."""
+        if node.proto.domain or node.kind not in DATA_SIZED or node.input(0) not in self._scope.shapes:
+            return False
+        if node.kind == "Slice":  # of an open size, or between places that follow from one: ``open_sizes``
+            places = [name for name in node.proto.input[1:3] if node.scope.array(name) is None]
+            return bool(places) and not opens and all(name not in self._counts for name in node.proto.input)
+        if node.kind == "Loop" and opens:
+            raise self._refused(node)
+        return True
 
     def _data_sized(self, node: Node) -> None:
         """A node whose results have a size that depends on data; what is beyond the length of an input is no hit."""

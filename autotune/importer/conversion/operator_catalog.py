@@ -18,6 +18,7 @@ from autotune.importer.operators import (  # noqa: F401  # importing them fills 
     normalising,
     quantised,
     recurrent_ops,
+    reductions,
     resampling,
     sequences,
     signals,

@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from onnx import TensorProto
 
 from autotune.importer.conversion.emit import FLOAT, Emit, Node
 from autotune.importer.conversion.registry import rewrites
+
+DOUBLE = TensorProto.DOUBLE
 
 
 @rewrites("LayerNormalization")
@@ -20,10 +23,10 @@ def layer_norm(node: Node, e: Emit) -> list[str] | None:
     shape, kind = node.shape(0), node.type(0)
     rank = len(shape)
     first = int(node.attr("axis", -1)) % max(rank, 1)
-    if e.opset >= 17 and not node.wants(1) and not node.wants(2):
+    if e.opset >= 17 and not node.wants(1) and not node.wants(2) and kind != DOUBLE:
         return _over_one_axis(node, e, shape, first)
     axes = list(range(first, rank))
-    stash = int(node.attr("stash_type", FLOAT))
+    stash = kind if kind == DOUBLE else int(node.attr("stash_type", FLOAT))
     x = e.cast(node.input(0), stash) if kind != stash else node.input(0)
     mean = e.reduce("ReduceMean", x, axes)
     centred = e.op("Sub", x, mean)

@@ -226,6 +226,9 @@ def _run(node: Node, e: Emit, side: Direction) -> tuple[str, str, str]:
             new_h = e.op("Where", alive, new_h, h)
             new_c = e.op("Where", alive, new_c, c) if new_c else ""
         h, c = new_h, new_c
+    if side.lengths:  # ONNX Runtime's last states of an empty sequence are zeros, not the first states
+        some = e.op("Greater", side.lengths, e.const(np.int64(0)))
+        h, c = (e.op("Where", some, state, e.like(0)) if state else "" for state in (h, c))
     return e.concat([e.unsqueeze(value, 0) for value in made], 0), h, c
 
 

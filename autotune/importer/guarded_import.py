@@ -153,6 +153,8 @@ def cut_model(
     def work(sound: Sound) -> list[tuple[bool, bytes]]:
         model = load_model(path, inputs, foreign=True)
         sound(ATTEMPTS * count_nodes(model))
+        for note in notes_of(model):
+            logger.warning("%s", note)
         declare_foreign(model)
         flat = flatten(model)
         refuse_random(flat)

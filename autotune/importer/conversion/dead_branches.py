@@ -15,6 +15,7 @@ from onnx import GraphProto, ModelProto, NodeProto, helper
 from onnx.shape_inference import InferenceError
 
 from autotune.importer.onnx_model.graph_walk import Names, name_nodes, rename
+from autotune.importer.onnx_model.input_shapes import BATCH_NOTE
 from autotune.importer.onnx_model.rewrites import replace_nodes
 from autotune.importer.onnx_model.segments import Cutter
 from autotune.importer.onnx_model.shapes import infer_shapes, skeleton, true_inputs
@@ -73,8 +74,8 @@ def drop_dead_branches(model: ModelProto) -> None:
 
 
 def notes_of(model: ModelProto) -> Iterator[str]:
-    """What ``drop_dead_branches`` noted."""
-    return (str(entry.value) for entry in model.metadata_props if entry.key == NOTE)
+    """What ``drop_dead_branches`` and ``bind_inputs`` noted."""
+    return (str(entry.value) for entry in model.metadata_props if entry.key in (NOTE, BATCH_NOTE))
 
 
 def _is_computed(graph: GraphProto, condition: str) -> bool:

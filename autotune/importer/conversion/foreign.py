@@ -30,7 +30,8 @@ from schedules.errors import ModelError, UnsupportedError
 def is_expandable(node: NodeProto, opset: int) -> bool:
     """Whether ``node`` is of an operator that ONNX lacks at ``opset`` and that can become standard ones."""
     if node.domain in STANDARD_DOMAINS:
-        return node.op_type in STRAYS and not onnx.defs.has(node.op_type, opset)
+        known = onnx.defs.has(node.op_type, opset) and not onnx.defs.get_schema(node.op_type, opset, "").deprecated
+        return node.op_type in STRAYS and not known
     return rewrite_of(node) is not None
 
 

@@ -18,7 +18,6 @@ from autotune.importer.operators import (  # noqa: F401  # importing them fills 
     normalising,
     quantised,
     recurrent_ops,
-    reductions,
     resampling,
     sequences,
     signals,
@@ -28,7 +27,7 @@ from autotune.importer.operators.classical import (  # noqa: F401  # as above
     linear_models,
     tree_ensembles,
 )
-from autotune.importer.operators.contractions import einsum, integer_products  # noqa: F401  # as above
+from autotune.importer.operators.contractions import einsum, integer_products, reductions  # noqa: F401  # as above
 from autotune.importer.operators.dynamic import ordering, regions, sequence_values, suppression  # noqa: F401  # as above
 from autotune.importer.operators.whole_numbers import bits, casts, integer_arithmetic  # noqa: F401  # as above
 

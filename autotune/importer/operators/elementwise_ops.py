@@ -236,7 +236,7 @@ def determinant(node: Node, e: Emit) -> list[str] | None:
     return [minor(tuple(range(size)), tuple(range(size)))]
 
 
-@rewrites("Elu", "Selu", "ThresholdedRelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Gelu")
+@rewrites("Elu", "Selu", "HardSigmoid", "HardSwish", "LeakyRelu", "Gelu")
 def of_doubles(node: Node, e: Emit) -> list[str] | None:
     """In fp64, of which Relax's importer makes fp32 in part: the definition, with attributes that are of fp32."""
     if node.type(0) != DOUBLE:
@@ -248,15 +248,12 @@ def of_doubles(node: Node, e: Emit) -> list[str] | None:
 
     if node.kind == "Gelu":
         return [_gelu_of_doubles(e, x, str(node.attr("approximate", "none")) == "tanh")]
-    if node.kind == "ThresholdedRelu":
-        return [e.op("Where", e.op("Greater", x, number("alpha", 1.0)), x, zero)]
     if node.kind == "LeakyRelu":
         return [e.op("Where", e.op("Less", x, zero), e.op("Mul", x, number("alpha", 0.01)), x)]
     if node.kind in ("HardSigmoid", "HardSwish"):
         swish = node.kind == "HardSwish"
-        alpha, beta = (
-            (e.const(np.float64(1 / 6)), e.like(0.5)) if swish else (number("alpha", 0.2), number("beta", 0.5))
-        )
+        alpha = e.const(np.float64(np.float32(1 / 6))) if swish else number("alpha", 0.2)
+        beta = e.like(0.5) if swish else number("beta", 0.5)
         made = e.op("Clip", e.op("Add", e.op("Mul", x, alpha), beta), zero, one)
         return [e.op("Mul", x, made) if swish else made]
     alpha = number("alpha", 1.0 if node.kind == "Elu" else 1.67326319217681884765625)

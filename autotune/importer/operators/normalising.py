@@ -8,7 +8,7 @@ import numpy as np
 from onnx import TensorProto
 
 from autotune.importer.conversion.emit import FLOAT, Emit, Node
-from autotune.importer.conversion.registry import rewrites
+from autotune.importer.conversion.registry import MICROSOFT, rewrites
 
 DOUBLE = TensorProto.DOUBLE
 
@@ -117,11 +117,9 @@ def batch_norm(node: Node, e: Emit) -> list[str] | None:
     return made
 
 
-@rewrites("GroupNormalization")
+@rewrites("GroupNormalization", domain=MICROSOFT)
 def group_norm(node: Node, e: Emit) -> list[str] | None:
-    """Before opset 21 a scale and a bias are of a group: an instance norm of groups."""
-    if e.opset >= 21:
-        return None
+    """Of opset 18, whose scale and bias are of groups: an instance norm of groups."""
     shape, groups = node.shape(0), int(node.attr("num_groups"))
     x = e.reshape(node.input(0), shape[0], groups, -1)
     more = {"epsilon": node.attr("epsilon", 1e-5)}

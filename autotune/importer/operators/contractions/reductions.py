@@ -1,16 +1,13 @@
-"""Reductions that Relax's importer lacks or gets wrong: of whole numbers, over no axes, of nothing but the least number."""
+"""Reductions that Relax's importer lacks or gets wrong: of whole numbers and over no axes."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from onnx import TensorProto
-from tvm import relax
-from tvm.relax.frontend.onnx import onnx_frontend
 
 from autotune.importer.conversion.emit import Emit, Node
-from autotune.importer.conversion.registry import Inputs, converts, rewrites
+from autotune.importer.conversion.registry import rewrites
 
 DOUBLE = TensorProto.DOUBLE
 
@@ -18,14 +15,13 @@ OF_ONE = {
     "ReduceL1": lambda e, x: e.op("Abs", x),
     "ReduceL2": lambda e, x: e.op("Abs", x),
     "ReduceLogSum": lambda e, x: e.op("Log", x),
-    "ReduceLogSumExp": lambda e, x: e.op("Identity", x),
     "ReduceMean": lambda e, x: e.op("Identity", x),
     "ReduceSumSquare": lambda e, x: e.op("Mul", x, x),
 }
 """Reduction → what it makes of a single element."""
 
 
-@rewrites("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMean", "ReduceSumSquare")
+@rewrites("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceMean", "ReduceSumSquare")
 def reduction(node: Node, e: Emit) -> list[str] | None:
     """Over no axes: of every element by itself. Of whole numbers: sums in their type, roots and logarithms in fp64."""
     given = node.array(1) if node.input(1) else node.attr("axes")
@@ -53,14 +49,4 @@ def _of_whole_numbers(node: Node, e: Emit, axes: list[int]) -> list[str] | None:
         return [e.cast(e.op("Sqrt", e.cast(squares, DOUBLE)), kind)]
     if node.kind == "ReduceLogSum":
         return [e.cast(e.op("Log", e.cast(e.reduce("ReduceSum", x, axes, keep), DOUBLE)), kind)]
-    if node.kind == "ReduceLogSumExp":
-        return [e.cast(e.reduce("ReduceLogSumExp", e.cast(x, DOUBLE), axes, keep), kind)]
     return None
-
-
-@converts("ArgMax", "ArgMin")
-def place_of_extreme(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
-    """TVM's place of the extreme, which is −1 where no element is beyond the least number of its type: the first then."""
-    native = onnx_frontend._get_convert_map()[attrs["tvm_custom"]["kind"]].get_converter(opset)
-    made = bb.normalize(native(bb, onnx_frontend.onnx_input(inputs[:1]), attrs, [{}, {}]))
-    return relax.op.maximum(made, relax.const(0, str(made.ty.dtype)))

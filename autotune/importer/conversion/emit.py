@@ -72,6 +72,15 @@ class Node:
             raise self.refused(f"the shape of its input {self.input(index)!r} depends on data")
         return shape
 
+    def rank(self, index: int) -> int:
+        """How many axes an input has.
+
+        Raises:
+            ModelError: if that is not known.
+        """
+        rank = self.scope.ranks.get(self.input(index))
+        return len(self.shape(index)) if rank is None else rank
+
     def type(self, index: int) -> int:
         """ONNX element type of an input; 0 if unknown."""
         return self.scope.types.get(self.input(index), 0)
@@ -131,6 +140,7 @@ class Emit:
         """Say what ONNX cannot infer: the shape and type of what one of our own operators makes."""
         self.scope.graph.value_info.append(helper.make_tensor_value_info(name, kind, list(shape)))
         self.scope.shapes[name], self.scope.types[name] = tuple(shape), kind
+        self.scope.ranks[name] = len(shape)
 
     def op(self, kind: str, *inputs: str, **attributes: Any) -> str:
         """One node with one output; that."""

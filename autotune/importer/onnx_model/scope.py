@@ -31,6 +31,7 @@ class Scope:
         opset: version of the standard operators.
         given: names of initialisers, and in a skeleton of the inputs that stand for large ones.
         shapes: value → static shape.
+        ranks: value → how many axes it has, also where some sizes are not known.
         types: value → ONNX element type.
         made: names of what nodes make.
         sequences: sequence → the tensors that it consists of, where they are known.
@@ -46,11 +47,13 @@ class Scope:
         self.settled = False
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.types: dict[str, int] = {}
+        self.ranks: dict[str, int] = {}
         for value in (*model.graph.input, *model.graph.value_info, *model.graph.output):
             self.note(value)
         for tensor in model.graph.initializer:
             self.shapes[tensor.name] = tuple(tensor.dims)
             self.types[tensor.name] = tensor.data_type
+            self.ranks[tensor.name] = len(tensor.dims)
         self.sequences: dict[str, tuple[str, ...]] = {}
         self._absent: set[str] = {""}
         self.made = {name for node in model.graph.node for name in node.output}
@@ -84,6 +87,8 @@ class Scope:
         if tensor.elem_type:
             self.types[value.name] = tensor.elem_type
         dims = tensor.shape.dim
+        if tensor.HasField("shape"):
+            self.ranks[value.name] = len(dims)
         if tensor.HasField("shape") and all(dim.HasField("dim_value") and dim.dim_value >= 0 for dim in dims):
             self.shapes[value.name] = tuple(dim.dim_value for dim in dims)
 
@@ -127,3 +132,4 @@ class Scope:
         self.graph.initializer.append(tensor)
         self.tensors[name], self._arrays[name] = tensor, np.asarray(array)
         self.shapes[name], self.types[name] = tuple(tensor.dims), tensor.data_type
+        self.ranks[name] = len(tensor.dims)

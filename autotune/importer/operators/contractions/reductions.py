@@ -45,8 +45,7 @@ def _of_whole_numbers(node: Node, e: Emit, axes: list[int]) -> list[str] | None:
         count = math.prod(shape[axis] for axis in axes)
         return [e.op("Div", e.reduce("ReduceSum", x, axes, keep), e.like(count))] if count else None
     if node.kind == "ReduceL2":
-        squares = e.reduce("ReduceSum", e.op("Mul", x, x), axes, keep)
-        return [e.cast(e.op("Sqrt", e.cast(squares, DOUBLE)), kind)]
+        return [e.cast(e.reduce("ReduceL2", e.cast(x, DOUBLE), axes, keep), kind)]
     if node.kind == "ReduceLogSum":
         return [e.cast(e.op("Log", e.cast(e.reduce("ReduceSum", x, axes, keep), DOUBLE)), kind)]
     return None

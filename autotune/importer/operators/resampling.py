@@ -224,8 +224,8 @@ def _corners(node: Node, e: Emit, axes: Sequence[_Axis], places: dict[int, Array
     for corner in product((0, 1), repeat=len(axes)):  # the innermost axis changes fastest
         x, factor = node.input(0), ""
         for axis, end, side in zip(axes, ends, reversed(corner), strict=True):
-            picks, weights = end[side]
-            own = e.const(weights.reshape([-1 if i == axis.index else 1 for i in range(rank)]))
+            picks, shares = end[side]
+            own = e.const(shares.reshape([-1 if i == axis.index else 1 for i in range(rank)]))
             factor = e.op("Mul", factor, own) if factor else own
             x = e.op("Gather", x, e.const(picks), axis=axis.index)
         part = e.op("Mul", factor, e.cast(x, wide))

@@ -44,6 +44,7 @@ from autotune.importer.onnx_model.input_shapes import input_flag
 from autotune.importer.onnx_model.load import load_model
 from autotune.importer.onnx_model.segments import Segment, declare_foreign, refuse_random, split
 from autotune.importer.onnx_model.simplify import flatten
+from autotune.importer.operators.recurrent_ops import laid_out
 from autotune.importer.program import Program, import_program, simplified
 from autotune.options import FP32, Precision
 from schedules.errors import AutotuneError, ModelError, UnsupportedError
@@ -67,11 +68,15 @@ Sound = Callable[[int], None]
 
 @contextmanager
 def import_memory(allowed: int | None) -> Iterator[None]:
-    """Let models be imported in ``allowed`` bytes beside what their size on disk allows; None changes nothing."""
+    """Let models be imported in ``allowed`` bytes beside what their size on disk allows; None changes nothing.
+
+    Who allows more trusts the file, which then may take as much time as any.
+    """
     if allowed is None:
         yield
         return
-    token = LIMITS.set(replace(LIMITS.get(), memory_bytes=allowed))
+    known = LIMITS.get()
+    token = LIMITS.set(replace(known, memory_bytes=allowed, cpu_s=max(known.cpu_s, known.most_s)))
     try:
         yield
     finally:
@@ -101,7 +106,7 @@ def import_model(
 
     def work(sound: Sound) -> Program:
         model = load_model(path, inputs, apart=True, mapped=True)
-        sound(count_nodes(model))
+        sound(count_nodes(model) + laid_out(model))
         for note in notes_of(model):
             logger.warning("%s", note)
         caches = add_lengths(model) if generates else ()
@@ -153,6 +158,8 @@ def cut_model(
     def work(sound: Sound) -> list[tuple[bool, bytes]]:
         model = load_model(path, inputs, foreign=True)
         sound(ATTEMPTS * count_nodes(model))
+        for note in notes_of(model):
+            logger.warning("%s", note)
         declare_foreign(model)
         flat = flatten(model)
         refuse_random(flat)
@@ -291,6 +298,9 @@ def _received(memory: int, lengths: Sequence[int]) -> Any:
 def _after_death(path: Path, status: int, culprit: str = "") -> str:
     """One line on a fork that died before it could answer; ``culprit`` as ``_culprit`` says."""
     if signal_of(status) == signal.SIGXCPU:
-        return f"{path.name}: importing it takes more time than a model of its size may; {ADVICE}"
+        return (
+            f"{path.name}: importing it takes more time than a model of its size may; if you trust it, allow more, as "
+            "in --import-memory 4GB, which lifts this limit too"
+        )
     where = f" at {culprit}" if culprit else ""
     return f"{path.name}: importing it crashed ({cause_of_death(status)}){where}; {ADVICE}"

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from autotune.host.machine import read_host
 from autotune.host.third_party import ThirdPartyError, third_party
+from autotune.importer.onnx_model.graph_walk import walk_nodes
 from autotune.importer.onnx_model.light_model import LightModel, light
 from autotune.importer.onnx_model.simplify import simplify
 from autotune.importer.onnx_model.tensors import whole
@@ -129,7 +130,7 @@ class Reference:
     """
 
     def __init__(self, model: onnx.ModelProto) -> None:
-        self._model = whole(model)
+        self._model = _sorted(whole(model))
         self._feed: Arrays | None = None
         self._outputs: tuple[str, list[NDArray[Any]]] = ("", [])
         self._allowance: tuple[str, Allowance] | None = None
@@ -228,6 +229,19 @@ def _edges(run: Callable[[Arrays], list[NDArray[Any]]], feed: Arrays) -> Iterato
     for words, changed in edge_feeds(feed):
         with suppress(ModelError):
             yield Edge(words, changed, run(changed))
+
+
+def _sorted(model: onnx.ModelProto) -> onnx.ModelProto:
+    """``model`` with every ``TopK`` sorted: the order of one that is not is not said, and engines differ in it."""
+    attributes = [each for node in walk_nodes(model.graph.node) if node.op_type == "TopK" for each in node.attribute]
+    if not any(each.name == "sorted" and each.i == 0 for each in attributes):
+        return model
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for node in walk_nodes(copy.graph.node):
+        for each in node.attribute if node.op_type == "TopK" else ():
+            each.i = 1 if each.name == "sorted" else each.i
+    return copy
 
 
 def _rounded(model: onnx.ModelProto, precision: Precision) -> Iterator[LightModel]:

@@ -14,18 +14,20 @@ from tests.zoo.tuned import Tuned, tuned
 
 
 def test_shapes_come_from_the_command_of_the_refusal():
-    flags = suggested("m.onnx: input shapes are not fixed (…): tune run m.onnx --input x:1x3 --input 'a b:1x128'")
+    flags = suggested(
+        "m.onnx: …; fix them with --input. Try: tune run m.onnx --input x:1x3 --input 'a b:1x128' (guessed sizes)"
+    )
     assert flags == ("x:1x3", "a b:1x128")
     assert parsed(flags) == {"x": (1, 3), "a b": (1, 128)}
 
 
 def test_a_model_with_an_open_size_is_imported_in_a_process_of_its_own(tmp_path):
-    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 8]) for name in "xy"]
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["length", 8]) for name in "xy"]
     graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", values[:1], values[1:])
     path = tmp_path / "one.onnx"
     path.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]).SerializeToString())
     outcome = tried(path)
-    assert (outcome.kind, outcome.nodes, outcome.inputs) == ("whole", 1, ("x:1x8",))
+    assert (outcome.kind, outcome.nodes, outcome.inputs) == ("whole", 1, ("x:128x8",))
     (tmp_path / "two.onnx").write_bytes(b"nothing")
     assert tried(tmp_path / "two.onnx").kind == "refused"
 

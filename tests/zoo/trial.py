@@ -72,7 +72,7 @@ def attempt(path: Path) -> Outcome:
         import_model(path, {}, target)
     except AutotuneError as error:
         kind, message = "refused", str(error)
-        if "input shapes are not fixed" in message:
+        if "fix them with --input" in message:
             flags = SHAPES.get(path.stem) or suggested(message)
             began = time.perf_counter()
             try:
@@ -95,7 +95,7 @@ def attempt(path: Path) -> Outcome:
 
 def suggested(message: str) -> tuple[str, ...]:
     """The values of ``--input`` in the command that a refusal ends with."""
-    words = shlex.split(re.split(r"tune run ", message)[-1])
+    words = shlex.split(re.split(r"tune run ", message)[-1].removesuffix(" (guessed sizes)"))
     return tuple(after for word, after in itertools.pairwise(words) if word == "--input")
 
 

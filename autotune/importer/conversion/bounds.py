@@ -8,6 +8,7 @@ from copy import deepcopy
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
+from autotune.importer.onnx_model.graph_walk import Names
 from autotune.importer.onnx_model.rewrites import replace_nodes, split_to_slices
 from autotune.importer.onnx_model.scope import Scope
 from schedules.errors import UnsupportedError
@@ -26,6 +27,7 @@ def bounded(model: ModelProto) -> ModelProto:
     split_to_slices(copy.graph)
     graph, scope = copy.graph, Scope(model)
     _check_shapes(model, scope)
+    names = Names(graph)
     given = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
     nodes: list[NodeProto] = []
     for node in graph.node:
@@ -38,8 +40,9 @@ def bounded(model: ModelProto) -> ModelProto:
         nodes.append(node)
     for value in graph.output:
         if value.name in given:  # an output of its own: the copy takes the name, the readers keep the original
-            nodes.append(helper.make_node(COPY, [value.name], [f"{value.name}/copy"], f"{value.name}/copy"))
-            value.name = f"{value.name}/copy"
+            copied = names.new(f"{value.name}/copy")
+            nodes.append(helper.make_node(COPY, [value.name], [copied], copied))
+            value.name = copied
     replace_nodes(graph, nodes)
     for field in (graph.input, graph.output):
         kept = [value for value in field if not _is_empty(value)]

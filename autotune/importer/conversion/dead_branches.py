@@ -14,7 +14,8 @@ import onnx
 from onnx import GraphProto, ModelProto, NodeProto, helper
 from onnx.shape_inference import InferenceError
 
-from autotune.importer.onnx_model.graph_walk import name_nodes
+from autotune.importer.onnx_model.graph_walk import Names, name_nodes, rename
+from autotune.importer.onnx_model.input_shapes import BATCH_NOTE
 from autotune.importer.onnx_model.rewrites import replace_nodes
 from autotune.importer.onnx_model.segments import Cutter
 from autotune.importer.onnx_model.shapes import infer_shapes, skeleton, true_inputs
@@ -73,8 +74,8 @@ def drop_dead_branches(model: ModelProto) -> None:
 
 
 def notes_of(model: ModelProto) -> Iterator[str]:
-    """What ``drop_dead_branches`` noted."""
-    return (str(entry.value) for entry in model.metadata_props if entry.key == NOTE)
+    """What ``drop_dead_branches`` and ``bind_inputs`` noted."""
+    return (str(entry.value) for entry in model.metadata_props if entry.key in (NOTE, BATCH_NOTE))
 
 
 def _is_computed(graph: GraphProto, condition: str) -> bool:
@@ -115,10 +116,18 @@ def _misfit(part: ModelProto, side: str) -> str:
 
 def _taken(graph: GraphProto, node: NodeProto, side: str) -> list[NodeProto]:
     """The nodes of a branch of ``node``, which make what that makes; its initialisers become ``graph``'s."""
-    body = next(attribute.g for attribute in node.attribute if attribute.name == side)
+    body = GraphProto()
+    body.CopyFrom(next(attribute.g for attribute in node.attribute if attribute.name == side))
+    names = Names(graph)
+    own = [tensor.name for tensor in body.initializer] + [made for each in body.node for made in each.output if made]
+    new = {name: names.new(f"{node.name}/{name}") for name in own}  # the branches of other Ifs may use the same
+    for tensor in body.initializer:
+        tensor.name = new[tensor.name]
+    for each in body.node:
+        rename(each, new)
     graph.initializer.extend(body.initializer)
     ends = [
-        helper.make_node("Identity", [value.name], [output], f"{node.name}/{output}")
+        helper.make_node("Identity", [new.get(value.name, value.name)], [output], f"{node.name}/{output}")
         for value, output in zip(body.output, node.output, strict=False)
         if output
     ]

@@ -72,6 +72,15 @@ class Node:
             raise self.refused(f"the shape of its input {self.input(index)!r} depends on data")
         return shape
 
+    def rank(self, index: int) -> int:
+        """How many axes an input has.
+
+        Raises:
+            ModelError: if that is not known.
+        """
+        rank = self.scope.ranks.get(self.input(index))
+        return len(self.shape(index)) if rank is None else rank
+
     def type(self, index: int) -> int:
         """ONNX element type of an input; 0 if unknown."""
         return self.scope.types.get(self.input(index), 0)
@@ -99,11 +108,8 @@ class Emit:
 
     def fresh(self) -> str:
         """A name that nothing has yet."""
-        while True:  # what took this one's place before may have been of the same kind
-            self._count += 1
-            name = f"{self._stem}/{self._count}"
-            if name not in self.scope.made and name not in self.scope.tensors:
-                return name
+        self._count += 1
+        return self.scope.names.new(f"{self._stem}/{self._count}")
 
     def const(self, values: ArrayLike, dtype: Any = None) -> str:
         """A constant."""
@@ -134,6 +140,7 @@ class Emit:
         """Say what ONNX cannot infer: the shape and type of what one of our own operators makes."""
         self.scope.graph.value_info.append(helper.make_tensor_value_info(name, kind, list(shape)))
         self.scope.shapes[name], self.scope.types[name] = tuple(shape), kind
+        self.scope.ranks[name] = len(shape)
 
     def op(self, kind: str, *inputs: str, **attributes: Any) -> str:
         """One node with one output; that."""

@@ -48,7 +48,10 @@ logger = logging.getLogger(__name__)
 
 
 def fold(model: ModelProto, largest: int = LARGEST) -> bool:
-    """Replace nodes whose result is known by constants, in place; whether there were any."""
+    """Replace nodes whose result is known by constants, in place; whether there were any.
+
+    Shapes that follow from such a constant are found on the way, and what is computed of them is known too.
+    """
     scope = Scope(model)
     made = Counter(name for node in model.graph.node for name in node.output)
     outputs = {value.name for value in model.graph.output}
@@ -57,6 +60,7 @@ def fold(model: ModelProto, largest: int = LARGEST) -> bool:
         results = known_results(node, scope, largest)
         if results is None or any(name in outputs and made[name] > 1 for name in node.output):
             kept.append(node)
+            scope.deduce(node)
             continue
         for name, array in results.items():
             scope.add(name, array)

@@ -6,13 +6,11 @@ the types of what takes the place of one are inferred before the next is looked 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable
 
 import onnx
-from onnx import ModelProto, NodeProto, TypeProto, helper
+from onnx import ModelProto, NodeProto, helper
 
-from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.importer.conversion import operator_catalog  # noqa: F401  # fills the registry
 from autotune.importer.conversion.emit import Node
 from autotune.importer.conversion.folding import fold
@@ -22,7 +20,6 @@ from autotune.importer.onnx_model.rewrites import replace_nodes
 from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.onnx_model.shapes import (
     OWN_DOMAIN,
-    SKELETON_ELEMENTS,
     STANDARD_DOMAINS,
     infer_shapes,
     know_own_domain,
@@ -33,7 +30,8 @@ from schedules.errors import ModelError, UnsupportedError
 def is_expandable(node: NodeProto, opset: int) -> bool:
     """Whether ``node`` is of an operator that ONNX lacks at ``opset`` and that can become standard ones."""
     if node.domain in STANDARD_DOMAINS:
-        return node.op_type in STRAYS and not onnx.defs.has(node.op_type, opset)
+        known = onnx.defs.has(node.op_type, opset) and not onnx.defs.get_schema(node.op_type, opset, "").deprecated
+        return node.op_type in STRAYS and not known
     return rewrite_of(node) is not None
 
 
@@ -94,41 +92,13 @@ def _expanded_once(model: ModelProto, inputs: Collection[str]) -> tuple[bool, Mo
         changed |= made is not None
         made = [proto] if made is None else made
         for node in made:
-            _deduce(node, scope)
+            scope.deduce(node)
         kept.extend(made)
     if changed:
         replace_nodes(model.graph, kept)
         if any(node.domain == OWN_DOMAIN for node in kept):
             know_own_domain(model)
     return changed, refusal
-
-
-def _deduce(node: NodeProto, scope: Scope) -> None:
-    """Note types and shapes of what ``node`` makes in ``scope``, where they can be inferred."""
-    wanted = [name for name in node.output if name and not (name in scope.types and name in scope.shapes)]
-    if not wanted or node.domain not in STANDARD_DOMAINS or not onnx.defs.has(node.op_type, scope.opset):
-        return
-    types = {name: _type(name, scope) for name in node.input if name in scope.types}
-    data = {
-        name: scope.tensors[name]
-        for name in node.input
-        if name in scope.tensors and math.prod(scope.tensors[name].dims) <= SKELETON_ELEMENTS
-    }
-    try:
-        with third_party():
-            schema = onnx.defs.get_schema(node.op_type, scope.opset, "")
-            opsets = [helper.make_opsetid("", scope.opset)]
-            found = onnx.shape_inference.infer_node_outputs(schema, node, types, data, opset_imports=opsets)
-    except ThirdPartyError:  # inference over the whole graph says what does not fit, in the user's words
-        return
-    for name in wanted:
-        if name in found:
-            scope.note(onnx.ValueInfoProto(name=name, type=found[name]))
-
-
-def _type(name: str, scope: Scope) -> TypeProto:
-    made: TypeProto = helper.make_tensor_type_proto(scope.types[name], scope.shapes.get(name))
-    return made
 
 
 def _drop_unused_domains(model: ModelProto) -> None:

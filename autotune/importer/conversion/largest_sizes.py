@@ -12,9 +12,7 @@ from collections.abc import Collection
 from typing import Any
 
 import numpy as np
-import onnx
 from onnx import ModelProto, NodeProto, TensorProto, helper
-from onnx.shape_inference import InferenceError
 
 from autotune.frame.frame import HostStep
 from autotune.importer.conversion.emit import INT64, Emit, Node
@@ -22,7 +20,7 @@ from autotune.importer.conversion.folding import known_results
 from autotune.importer.onnx_model.mend import outer_reads
 from autotune.importer.onnx_model.rewrites import replace_nodes
 from autotune.importer.onnx_model.scope import Array, Scope
-from autotune.importer.onnx_model.shapes import OWN_DOMAIN, SKELETON_ELEMENTS, infer_shapes
+from autotune.importer.onnx_model.shapes import infer_shapes
 from autotune.importer.operators.dynamic import open_images  # noqa: F401  # importing it fills the table
 from autotune.importer.operators.dynamic.data_sized import DATA_SIZED
 from autotune.importer.operators.dynamic.lengths import Counts, counted, known_counts
@@ -98,7 +96,7 @@ class _Walk:
         """Go on by one node."""
         node, reads = Node(proto, self._scope), outer_reads(proto)
         opens = [name for name in reads if name in self.opens]
-        if not proto.domain and proto.op_type in DATA_SIZED and proto.input[0] in self._scope.shapes:
+        if self._is_data_sized(node, opens):
             self._data_sized(node)
         elif proto.op_type in ("Shape", "Size") and opens:
             self._measured(node)
@@ -109,6 +107,17 @@ class _Walk:
             if known is None:
                 self._keep([proto])
             self._know(known or {})
+
+    def _is_data_sized(self, node: Node, opens: list[str]) -> bool:
+        """Whether the node's results have a size that depends on data, while that of its first input is known."""
+        if node.proto.domain or node.kind not in DATA_SIZED or node.input(0) not in self._scope.shapes:
+            return False
+        if node.kind == "Slice":  # of an open size, or between places that follow from one: ``open_sizes``
+            places = [name for name in node.proto.input[1:3] if node.scope.array(name) is None]
+            return bool(places) and not opens and all(name not in self._counts for name in node.proto.input)
+        if node.kind == "Loop" and opens:
+            raise self._refused(node)
+        return True
 
     def _data_sized(self, node: Node) -> None:
         """A node whose results have a size that depends on data; what is beyond the length of an input is no hit."""
@@ -259,27 +268,8 @@ class _Walk:
 
     def _note(self, nodes: list[NodeProto]) -> None:
         """Infer types and shapes of what ``nodes`` make, one after the other."""
-        scope = self._scope
         for node in nodes:
-            if node.domain == OWN_DOMAIN or all(n in scope.shapes and n in scope.types for n in node.output if n):
-                continue
-            names = [name for name in node.input if name]
-            if not all(name in scope.types and name in scope.shapes for name in names):
-                continue  # its readers are refused where they need the shape
-            try:
-                schema = onnx.defs.get_schema(node.op_type, scope.opset, "")
-                types = {name: helper.make_tensor_type_proto(scope.types[name], scope.shapes[name]) for name in names}
-                data = {
-                    name: scope.tensors[name]
-                    for name in names
-                    if name in scope.tensors and math.prod(scope.shapes[name]) <= SKELETON_ELEMENTS
-                }
-                opsets = [helper.make_opsetid("", scope.opset)]
-                made = onnx.shape_inference.infer_node_outputs(schema, node, types, data, opset_imports=opsets)
-            except (InferenceError, RuntimeError, ValueError, onnx.defs.SchemaError):
-                continue
-            for name, kind in made.items():
-                scope.note(helper.make_value_info(name, kind))
+            self._scope.deduce(node)
 
 
 def _known(node: Node, index: int) -> list[int]:

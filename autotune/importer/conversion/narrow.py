@@ -104,7 +104,7 @@ def _encoded_node(node: NodeProto, short: dict[str, int], scope: Scope) -> Itera
     if node.op_type == "BitCast":
         target = next(a.i for a in node.attribute if a.name == "to")
         return [helper.make_node("BitCast", node.input, node.output, node.name, to=STORAGE.get(target, target))]
-    before, after = [], []
+    before, after, names = [], [], scope.names
     for index, name in enumerate(node.input):
         if name in short:
             if NARROW.get(short[name]) in INTEGERS or NARROW.get(short[name]) in SCALES:
@@ -112,11 +112,11 @@ def _encoded_node(node: NodeProto, short: dict[str, int], scope: Scope) -> Itera
                     f"operator {node.op_type} (node {node.name!r}) is not supported on {NARROW[short[name]]} tensors; "
                     "cast them first"
                 )
-            before.append(_decode(name, f"{node.name}/in{index}", short[name]))
+            before.append(_decode(name, names.new(f"{node.name}/in{index}"), short[name]))
             node.input[index] = before[-1].output[0]
     for index, name in enumerate(node.output):
         if name in short:
-            node.output[index] = f"{node.name}/out{index}"
+            node.output[index] = names.new(f"{node.name}/out{index}")
             after.append(_encode(node.output[index], name, short[name]))
     return [*before, node, *after]
 
@@ -144,13 +144,14 @@ def _cast(node: NodeProto, short: dict[str, int], scope: Scope) -> list[NodeProt
     source, target = scope.types.get(node.input[0], 0), scope.types.get(node.output[0], attributes.get("to", 0))
     nodes, name = [], node.input[0]
     if source in NARROW:
-        nodes.append(_decode(name, f"{node.name}/decoded", source))
+        nodes.append(_decode(name, scope.names.new(f"{node.name}/decoded"), source))
         name = nodes[-1].output[0]
     if target not in NARROW:
         nodes.append(helper.make_node("Cast", [name], [node.output[0]], node.name, to=target))
         return nodes
     wanted = TensorProto.INT32 if NARROW[target] in INTEGERS else TensorProto.FLOAT
-    nodes.append(helper.make_node("Cast", [name], [f"{node.name}/wide"], f"{node.name}/wide", to=wanted))
+    wide = scope.names.new(f"{node.name}/wide")
+    nodes.append(helper.make_node("Cast", [name], [wide], wide, to=wanted))
     mode = attributes.get("round_mode", b"up").decode()
-    nodes.append(_encode(f"{node.name}/wide", node.output[0], target, attributes.get("saturate", 1), mode))
+    nodes.append(_encode(wide, node.output[0], target, attributes.get("saturate", 1), mode))
     return nodes

@@ -29,8 +29,9 @@ MICROSOFT = "com.microsoft"
 REWRITES: dict[str, Rewrite] = {}
 """Operator → its rewrite. Those of other domains than ONNX's own are ``domain::operator``."""
 
-STRAYS = frozenset({"LayerNormalization", "SimplifiedLayerNormalization"})
-"""ONNX Runtime's own operators that it writes into ONNX's domain, the first at opsets where ONNX has none."""
+STRAYS = frozenset({"GroupNormalization", "LayerNormalization", "SimplifiedLayerNormalization"})
+"""Operators in ONNX's domain that ONNX's checker refuses: those that ONNX Runtime writes there itself, and opset 18's
+``GroupNormalization``, which ONNX withdrew and ONNX Runtime runs."""
 
 CONVERTERS: dict[str, Converter] = {}
 """Operator → our converter, which comes before Relax's."""

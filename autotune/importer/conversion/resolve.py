@@ -20,8 +20,9 @@ from autotune.importer.onnx_model.rewrites import drop_unused, tidy
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN, STANDARD_DOMAINS, infer_shapes, know_own_domain
 from schedules.errors import ModelError, first_line
 
-ROUNDS = 24
-"""Rounds of folding and rewriting, more than nested functions and loops need. Heuristic, not measured."""
+SPARE_ROUNDS = 64
+"""Rounds beyond one per node after which a model is refused: a bound on rewrites that never end, which none does. A
+round folds all that is known and expands one level of functions, loops and branches."""
 
 
 def resolve(
@@ -49,7 +50,7 @@ def resolve(
     settled = False  # whether the last round changed nothing
     wanted = {*catalog.EXPANDED, *expand} - catalog.EXPANDED_LAST
     know_own_domain(model)
-    for _ in range(ROUNDS):
+    for _ in range(SPARE_ROUNDS + sum(1 for _ in walk_nodes(model.graph.node))):
         tidy(model.graph)
         # The model itself was checked; bodies of ONNX's own functions do not always pass strict inference.
         infer_shapes(model, name, strict=False)
@@ -79,7 +80,7 @@ def resolve(
             if not changed and refusal is not None:
                 raise refusal
         settled = not changed
-    raise refusal or ModelError(f"{name}: the model still changes after {ROUNDS} rounds; flatten its nested functions")
+    raise refusal or ModelError(f"{name}: the model does not settle; flatten its nested functions")
 
 
 def _spell_defaults(model: ModelProto, kinds: Collection[tuple[str, str]]) -> None:

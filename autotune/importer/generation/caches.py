@@ -177,11 +177,11 @@ class _Attention:
         length, out = shape[2], product.output[0]
         total = past[2] + (length if cache.kind == CONCAT else 0)
         nodes: list[NodeProto] = []
-        mask = ""
+        mask, names = "", self._scope.names
         for name in scores.masks:
             if mask:
-                nodes.append(helper.make_node("Add", [mask, name], [f"{out}/mask{len(nodes)}"]))
-                mask = f"{out}/mask{len(nodes) - 1}"
+                nodes.append(helper.make_node("Add", [mask, name], [names.new(f"{out}/mask")]))
+                mask = nodes[-1].output[0]
             else:
                 mask = name
         if mask:
@@ -189,14 +189,15 @@ class _Attention:
             extents = (1,) * (4 - len(extents)) + tuple(extents)
             if extents[3] != total:
                 raise UnsupportedError(f"a mask of shape {list(extents)} does not go with {total} positions{ADVICE}")
-            self._scope.add(f"{out}/extents", np.array(extents, np.int64))
-            nodes.append(helper.make_node("Reshape", [mask, f"{out}/extents"], [f"{out}/mask"], f"{out}/mask"))
-            mask = f"{out}/mask"
+            wanted, shaped = names.new(f"{out}/extents"), names.new(f"{out}/mask")
+            self._scope.add(wanted, np.array(extents, np.int64))
+            nodes.append(helper.make_node("Reshape", [mask, wanted], [shaped], shaped))
+            mask = shaped
         elif length > 1:
             raise UnsupportedError(f"attention (node {product.name!r}) has no mask that hides later positions{ADVICE}")
         inputs = [scores.query, *updates, *pasts, LENGTHS, *([mask] if mask else [])]
         new_at = past[2] if cache.kind == CONCAT else -1
-        made = [out, *(f"{out}/{kind}" for kind in ("keys", "values"))]
+        made = [out, *(names.new(f"{out}/{kind}") for kind in ("keys", "values"))]
         nodes.append(
             helper.make_node(ATTENTION, inputs, made, out, domain=OWN_DOMAIN, scale=scores.scale, new_at=new_at)
         )

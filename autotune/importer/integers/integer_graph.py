@@ -304,7 +304,7 @@ class _OneType(Step):
         self._wanted, self._more = wanted, OFFSET if wanted == "uint8" else -OFFSET
         kinds = (TensorProto.UINT8, TensorProto.INT8)
         self._kind, self._other = kinds if wanted == "uint8" else kinds[::-1]
-        self._shifted = self._shiftable()
+        self._shifted = {name: self.scope.names.new(f"{name}/{wanted}") for name in sorted(self._shiftable())}
 
     def visit(self, node: NodeProto) -> None:
         """See the module's docstring."""
@@ -313,7 +313,7 @@ class _OneType(Step):
         if not made and not read:
             self.nodes.append(node)
             return
-        inputs = [f"{name}/{self._wanted}" if name in self._shifted else str(name) for name in node.input]
+        inputs = [self._shifted.get(name, str(name)) for name in node.input]
         attributes = attributes_of(node)
         attributes.pop("output_dtype", None) if node.op_type == "QuantizeLinear" else None
         if node.op_type in ("QuantizeLinear", "DequantizeLinear"):
@@ -322,7 +322,7 @@ class _OneType(Step):
             inputs += [""] * (4 - len(inputs))
             for index in read:
                 inputs[2 + index] = self._zero(inputs[2 + index])
-        to = f"{node.output[0]}/{self._wanted}" if made else str(node.output[0])
+        to = self._shifted.get(node.output[0], str(node.output[0]))
         if node.op_type == TABLE:
             inputs[1] = self._table(str(node.input[1]), bool(read), bool(made))
             self.nodes.append(helper.make_node(TABLE, inputs, [to], to, domain=node.domain))

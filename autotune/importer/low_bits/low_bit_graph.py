@@ -20,7 +20,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_h
 from autotune.importer.conversion.emit import FLOAT
 from autotune.importer.integers.levels import Step, attributes_of
 from autotune.importer.low_bits.low_bit_operators import SMALLEST_GROUP, gathered_rows
-from autotune.importer.onnx_model.graph_walk import reads
+from autotune.importer.onnx_model.graph_walk import Names, reads
 from autotune.importer.onnx_model.rewrites import replace_nodes, tidy
 from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN, know_own_domain
@@ -169,14 +169,15 @@ def _joined(graph: GraphProto, members: list[NodeProto], scope: Scope) -> list[N
     parts = [int(attributes_of(node)["columns"]) for node in members]
     numbers = {**attributes_of(first), "columns": sum(parts)}
     inputs = [first.input[0], *(name for node in members for name in node.input[1:])]
-    whole, shape = f"{first.output[0]}/joined", scope.shapes[first.output[0]]
+    names = scope.names
+    whole, shape = names.new(f"{first.output[0]}/joined"), scope.shapes[first.output[0]]
     made = [helper.make_node("LowBitMatMul", inputs, [whole], whole, domain=OWN_DOMAIN, parts=parts, **numbers)]
     kind = scope.types[first.output[0]]
     graph.value_info.append(helper.make_tensor_value_info(whole, kind, [*shape[:-1], sum(parts)]))
     for index, node in enumerate(members):
         start, bounds = sum(parts[:index]), []
         for label, number in (("start", start), ("stop", start + parts[index]), ("axis", len(shape) - 1)):
-            bounds.append(f"{node.output[0]}/{label}")
+            bounds.append(names.new(f"{node.output[0]}/{label}"))
             graph.initializer.append(numpy_helper.from_array(np.array([number], np.int64), bounds[-1]))
         made.append(helper.make_node("Slice", [whole, *bounds], node.output, node.output[0]))
     return made
@@ -185,6 +186,8 @@ def _joined(graph: GraphProto, members: list[NodeProto], scope: Scope) -> list[N
 def as_bytes(model: ModelProto) -> None:
     """The constants of ``OPERATORS`` as bytes, in place: TVM has no integers of 4 bits, and copies would be as long."""
     constants = {tensor.name: tensor for tensor in model.graph.initializer}
+    renamed: dict[str, str] = {}
+    names: Names | None = None
     for node in model.graph.node:
         if node.op_type not in OPERATORS or node.domain != OWN_DOMAIN:
             continue
@@ -192,8 +195,8 @@ def as_bytes(model: ModelProto) -> None:
             tensor = constants.get(name)
             if index == 0 or tensor is None or tensor.data_type not in BITS or tensor.data_type == TensorProto.UINT8:
                 continue
-            renamed = f"{name}/bytes"
-            if renamed not in constants:
-                constants[renamed] = as_uint8(tensor, renamed)
-                model.graph.initializer.append(constants[renamed])
-            node.input[index] = renamed
+            if name not in renamed:
+                names = names or Names(model.graph)
+                renamed[name] = names.new(f"{name}/bytes")
+                model.graph.initializer.append(as_uint8(tensor, renamed[name]))
+            node.input[index] = renamed[name]

@@ -29,6 +29,13 @@ LENGTH = 128
 """Size to suggest for any other open axis but the first, which counts as a batch. Heuristic, not measured."""
 
 
+COUNTED = "height|width|image|pixel|seq|len|time|frame|token|step|num|count|point|node|edge|vert|box|atom|row|channel"
+"""What the name of a first size holds that is no batch. Heuristic: names of exporters' axes."""
+
+BATCH_NOTE = "tune.batch"
+"""Key of the model's metadata under which a batch that is assumed is noted, for people."""
+
+
 def parse_input(text: str) -> tuple[str, tuple[int, ...]]:
     """``name:1x3x224x224`` → name and shape; the name may hold colons and spaces, and ``name:`` is a scalar.
 
@@ -61,11 +68,16 @@ def bind_inputs(model: onnx.ModelProto, inputs: Mapping[str, Sequence[int]], pat
         inputs: input name → shape, from ``--input``.
         path: the model's, for messages.
 
+    An open batch is the one that another input's shape gives, else 1, which is noted for people (``BATCH_NOTE``).
+
     Raises:
         UsageError: if ``inputs`` names no input or does not fit a rank, a fixed dimension or a shared symbol.
         ModelError: if an input is not a tensor, or still has no fixed shape; the message has the command to give.
     """
     name = path.name
+    for index in reversed(range(len(model.metadata_props))):
+        if model.metadata_props[index].key == BATCH_NOTE:
+            del model.metadata_props[index]
     values = true_inputs(model.graph)
     unknown = [given for given in inputs if given not in {value.name for value in values}]
     if unknown:
@@ -75,6 +87,7 @@ def bind_inputs(model: onnx.ModelProto, inputs: Mapping[str, Sequence[int]], pat
             f"its inputs are: {', '.join(names) or 'none'}"
         )
     symbols: dict[str, int] = {}
+    batches = _open_batches(values)
     for value in values:
         if value.type.WhichOneof("value") != "tensor_type" or not value.type.tensor_type.elem_type:
             readers = dict.fromkeys(node.op_type for node in model.graph.node if value.name in node.input)
@@ -84,6 +97,7 @@ def bind_inputs(model: onnx.ModelProto, inputs: Mapping[str, Sequence[int]], pat
             _bind_given(value, tuple(inputs[value.name]), symbols, name)
     for value in values:
         _bind_symbols(value.type.tensor_type.shape, symbols)
+    _bind_batches(model, [value for value in values if value.name in batches], inputs, symbols, name)
     _require_fixed(values, inputs, symbols, path)
     for value in model.graph.output:
         _bind_symbols(value.type.tensor_type.shape, symbols)
@@ -120,25 +134,69 @@ def _bind_symbols(shape: TensorShapeProto, symbols: Mapping[str, int]) -> None:
             dim.dim_value = symbols[dim_name(dim)]
 
 
+def _open_batches(values: Sequence[ValueInfoProto]) -> set[str]:
+    """The inputs whose first size is an open batch.
+
+    It is one unless its name says what else it counts, or is that of another axis too.
+    """
+    elsewhere = {dim_name(dim) for value in values for dim in value.type.tensor_type.shape.dim[1:]} - {""}
+    found = set()
+    for value in values:
+        dims = value.type.tensor_type.shape.dim
+        symbol = "" if not dims else dim_name(dims[0])
+        if dims and not is_known(dims[0]) and symbol not in elsewhere and not re.search(COUNTED, symbol.lower()):
+            found.add(value.name)
+    return found
+
+
+def _bind_batches(
+    model: onnx.ModelProto,
+    values: Sequence[ValueInfoProto],
+    inputs: Mapping[str, Sequence[int]],
+    symbols: dict[str, int],
+    name: str,
+) -> None:
+    """Give open batches, the first sizes of ``values``, their size, in place, and note where that is assumed.
+
+    Nothing is done where other sizes are open too: the refusal then shows all of them.
+    """
+    given = {int(inputs[value.name][0]) for value in values if value.name in inputs}
+    size = min(given) if len(given) == 1 else 1
+    left = [value for value in values if not is_known(value.type.tensor_type.shape.dim[0])]
+    rest = [value.type.tensor_type for value in true_inputs(model.graph)]
+    open_sizes = sum(not is_known(dim) for tensor in rest for dim in tensor.shape.dim)
+    if not left or open_sizes > len(left) or not all(tensor.HasField("shape") for tensor in rest):
+        return
+    described = ", ".join(f"{value.name!r} is {shape_text(value.type.tensor_type.shape)}" for value in left)
+    for value in left:
+        dim = value.type.tensor_type.shape.dim[0]
+        if dim_name(dim):
+            symbols[dim_name(dim)] = size
+        dim.dim_value = size
+    if len(given) != 1:
+        shape = [dim.dim_value for dim in left[0].type.tensor_type.shape.dim]
+        text = f"{name}: the open batch is taken as 1 ({described}); for another size say, for example,"
+        model.metadata_props.add(key=BATCH_NOTE, value=f"{text} {input_flag(left[0].name, [8, *shape[1:]])}")
+
+
 def _require_fixed(
     values: Sequence[ValueInfoProto], inputs: Mapping[str, Sequence[int]], symbols: Mapping[str, int], path: Path
 ) -> None:
     open_values = [value for value in values if not is_fixed(value.type.tensor_type)]
     if not open_values:
         return
-    told = ", ".join(f"{value.name!r} is {_described(value)}" for value in open_values)
+    told = ", ".join(f"input {value.name!r} has {_described(value)}" for value in open_values)
     sizes = dict(symbols)
     shapes = {**inputs, **{value.name: guessed_shape(value, sizes) for value in open_values}}
     flags = " ".join(input_flag(name, shape) for name, shape in shapes.items())
     raise ModelError(
-        f"{path.name}: input shapes are not fixed ({told}); fix them with --input; with sizes that are only a guess: "
-        f"tune run {shlex.quote(str(path))} {flags}"
+        f"{path.name}: {told}; fix them with --input. Try: tune run {shlex.quote(str(path))} {flags} (guessed sizes)"
     )
 
 
 def _described(value: ValueInfoProto) -> str:
     tensor = value.type.tensor_type
-    return shape_text(tensor.shape) if tensor.HasField("shape") else "of unknown shape"
+    return f"dynamic dimensions ({shape_text(tensor.shape)})" if tensor.HasField("shape") else "an unknown shape"
 
 
 def guessed_shape(value: ValueInfoProto, sizes: dict[str, int]) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 import numpy as np
 from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
-from autotune.importer.onnx_model.graph_walk import reads
+from autotune.importer.onnx_model.graph_walk import Names, reads
 from autotune.importer.onnx_model.rewrites import replace_nodes
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN, is_large
 
@@ -92,7 +92,7 @@ def products_to_gemm(graph: GraphProto, weights: Collection[str]) -> None:
         value.name: [dim.dim_value for dim in value.type.tensor_type.shape.dim]
         for value in (*graph.input, *graph.value_info, *graph.output)
     }
-    used = reads(graph)
+    used, names = reads(graph), Names(graph)
     products = {
         node.output[0]: node
         for node in graph.node
@@ -108,20 +108,23 @@ def products_to_gemm(graph: GraphProto, weights: Collection[str]) -> None:
             continue
         product = products[made]
         kept.remove(product)
-        kept.extend(_gemm(graph, product, bias, node, shapes[node.output[0]] if rank > 2 else []))
+        kept.extend(_gemm(graph, names, product, bias, node, shapes[node.output[0]] if rank > 2 else []))
     replace_nodes(graph, kept)
 
 
-def _gemm(graph: GraphProto, product: NodeProto, bias: str, add: NodeProto, shape: list[int]) -> list[NodeProto]:
+def _gemm(
+    graph: GraphProto, names: Names, product: NodeProto, bias: str, add: NodeProto, shape: list[int]
+) -> list[NodeProto]:
     """The nodes in the place of ``product`` and ``add``; ``shape`` is the result's where it is no matrix."""
     data, weight, made = product.input[0], product.input[1], product.output[0]
     if not shape:
         return [helper.make_node("Gemm", [data, weight, bias], add.output, made)]
     width = next(v.type.tensor_type.shape.dim[0].dim_value for v in graph.input if v.name == weight)
-    for label, sizes in (("rows", [-1, width]), ("shape", shape)):
-        graph.initializer.append(numpy_helper.from_array(np.array(sizes, np.int64), f"{made}/{label}"))
+    rows, whole, flat, gemm = (names.new(f"{made}/{label}") for label in ("rows", "shape", "flat", "gemm"))
+    for name, sizes in ((rows, [-1, width]), (whole, shape)):
+        graph.initializer.append(numpy_helper.from_array(np.array(sizes, np.int64), name))
     return [
-        helper.make_node("Reshape", [data, f"{made}/rows"], [f"{made}/flat"], f"{made}/flat"),
-        helper.make_node("Gemm", [f"{made}/flat", weight, bias], [f"{made}/gemm"], f"{made}/gemm"),
-        helper.make_node("Reshape", [f"{made}/gemm", f"{made}/shape"], add.output, add.name),
+        helper.make_node("Reshape", [data, rows], [flat], flat),
+        helper.make_node("Gemm", [flat, weight, bias], [gemm], gemm),
+        helper.make_node("Reshape", [gemm, whole], add.output, add.name),
     ]

@@ -14,7 +14,8 @@ from onnx.checker import ValidationError
 from autotune.importer.conversion.dead_branches import drop_dead_branches
 from autotune.importer.conversion.foreign import is_expandable, set_strays_apart
 from autotune.importer.model_files.inline_weights import parts_without_weights
-from autotune.importer.onnx_model.graph_walk import name_nodes, walk_graphs, walk_nodes
+from autotune.importer.model_files.sparse_tensors import fill_sparse
+from autotune.importer.onnx_model.graph_walk import name_nodes, walk_nodes
 from autotune.importer.onnx_model.input_shapes import bind_inputs
 from autotune.importer.onnx_model.mend import mend
 from autotune.importer.onnx_model.sequence_inputs import take_apart
@@ -56,6 +57,7 @@ def load_model(
     model, inside = _parse(path, mapped)
     _check_text(model, name)
     _check_structure(model, name)
+    fill_sparse(model, name)
     mend(model, name)
     load_tensors(model, path.parent, name, apart, inside)
     bind_inputs(model, take_apart(model, inputs or {}, name), path)
@@ -114,11 +116,7 @@ def _check_text(message: Any, name: str) -> None:
 
 
 def _check_structure(model: onnx.ModelProto, name: str) -> None:
-    """Refuse what would make later steps recurse or grow without bound, and storage that nothing here reads."""
-    for graph in walk_graphs(model):
-        if graph.sparse_initializer:
-            tensor = graph.sparse_initializer[0].values.name
-            raise ModelError(f"{name}: initialiser {tensor!r} is sparse, which is not supported; export it dense")
+    """Refuse what would make later steps recurse or grow without bound."""
     bodies = {(f.domain, f.name): list(walk_nodes(f.node)) for f in model.functions}
     sizes: dict[tuple[str, str], int] = {}
 

@@ -92,6 +92,8 @@ class _Splitter:
             for name in node.input:
                 self._readers.setdefault(name, []).append(node)
         self._taken = set[str]()  # outputs of nodes that went into parts
+        self._parts: dict[tuple[str, int], str] = {}
+        self._slices: dict[tuple[str, int, int, int], str] = {}
         self.nodes: list[NodeProto] = []
         self.joins: list[Join] = []
 
@@ -150,15 +152,21 @@ class _Splitter:
                 if not name:
                     continue
                 if position and name == chain[position - 1].output[0]:
-                    own.input[index] = f"{name}/{number}"
+                    own.input[index] = self._of_part(name, number)
                     continue
                 axis = cut.slices.get(index) if not position else self._constant_axis(name, node, cut)
                 if axis is not None:
                     own.input[index] = self._sliced(name, axis, (begin, end), number)
-            own.output[0] = f"{node.output[0]}/{number}"
+            own.output[0] = self._of_part(node.output[0], number)
             self._declare(node.output[0], own.output[0], cut.axis, end - begin)
             self.nodes.append(own)
-        return f"{chain[-1].output[0]}/{number}"
+        return self._of_part(chain[-1].output[0], number)
+
+    def _of_part(self, name: str, number: int) -> str:
+        """What ``name`` is called in a part."""
+        if (name, number) not in self._parts:
+            self._parts[name, number] = self._scope.names.new(f"{name}/{number}")
+        return self._parts[name, number]
 
     def _constant_axis(self, name: str, node: NodeProto, cut: _Cut) -> int | None:
         """The axis of the constant ``name`` that runs along the cut; None where it is the same for both parts."""
@@ -170,15 +178,16 @@ class _Splitter:
         """A constant's slice, or a node that slices a value; its name."""
         begin, end = span
         array = self._scope.array(name)
-        sliced = f"{name}/{axis}:{begin}:{end}"
+        key, stem = (name, axis, begin, end), f"{name}/{axis}:{begin}:{end}"
         if array is not None:
-            if sliced not in self._scope.tensors:
-                self._scope.add(sliced, _take(array, axis, begin, end))
-            return sliced
-        own = f"{sliced}/{len(self.joins)}.{number}"
+            if key not in self._slices:
+                self._slices[key] = self._scope.names.new(stem)
+                self._scope.add(self._slices[key], _take(array, axis, begin, end))
+            return self._slices[key]
+        own = self._scope.names.new(f"{stem}/{len(self.joins)}.{number}")
         bounds = []
         for word, bound in (("begin", begin), ("end", end), ("axis", axis)):
-            bounds.append(f"{own}/{word}")
+            bounds.append(self._scope.names.new(f"{own}/{word}"))
             self._scope.add(bounds[-1], np.array([bound], np.int64))
         self._declare(name, own, axis, end - begin)
         self.nodes.append(helper.make_node("Slice", [name, *bounds], [own], name=own))

@@ -12,7 +12,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import GraphProto, NodeProto, helper, numpy_helper
 
-from autotune.importer.onnx_model.graph_walk import reads, rename
+from autotune.importer.onnx_model.graph_walk import Names, reads, rename
 from autotune.importer.onnx_model.tensors import array_of
 
 SCALAR_INPUTS = {"Clip": (1, 2), "Pad": (2,)}
@@ -56,7 +56,7 @@ def split_to_slices(graph: GraphProto) -> None:
     Shapes must be inferred; a Split whose shapes are unknown stays.
     """
     types = {value.name: value.type.tensor_type for value in (*graph.input, *graph.value_info, *graph.output)}
-    kept = []
+    kept, new = [], Names(graph)
     for node in graph.node:
         if node.op_type != "Split" or not all(name in types for name in node.output if name):
             kept.append(node)
@@ -67,7 +67,7 @@ def split_to_slices(graph: GraphProto) -> None:
         for name in names:
             stop = start + types[name].shape.dim[axis].dim_value
             bounds = [
-                numpy_helper.from_array(np.array([value], np.int64), f"{name}/{part}")
+                numpy_helper.from_array(np.array([value], np.int64), new.new(f"{name}/{part}"))
                 for part, value in (("start", start), ("stop", stop), ("axis", axis))
             ]
             graph.initializer.extend(bounds)
@@ -119,17 +119,19 @@ def _final(name: str, renamed: dict[str, str]) -> str:
 def fix_scalars(graph: GraphProto) -> None:
     """One-element constants of rank 1 that ONNX wants as scalars → rank 0. Others that read them see no difference."""
     constants = {tensor.name: tensor for tensor in graph.initializer}
+    scalars: dict[str, str] = {}
+    names: Names | None = None
     for node in graph.node:
         for position in SCALAR_INPUTS.get(node.op_type, ()):
             name = node.input[position] if position < len(node.input) else ""
             tensor = constants.get(name)
             if tensor is not None and list(tensor.dims) == [1]:
-                scalar = f"{name}/scalar"
-                if scalar not in constants:
+                if name not in scalars:
+                    names = names or Names(graph)
+                    scalars[name] = names.new(f"{name}/scalar")
                     value = array_of(tensor).reshape(())
-                    graph.initializer.append(numpy_helper.from_array(value, scalar))
-                    constants[scalar] = graph.initializer[-1]
-                node.input[position] = scalar
+                    graph.initializer.append(numpy_helper.from_array(value, scalars[name]))
+                node.input[position] = scalars[name]
 
 
 def split_batch_norms(graph: GraphProto) -> None:

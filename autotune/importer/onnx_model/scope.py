@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import GraphProto, ModelProto, numpy_helper
+from onnx import GraphProto, ModelProto, NodeProto, TypeProto, helper, numpy_helper
 
-from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS
+from autotune.host.third_party import ThirdPartyError, third_party
+from autotune.importer.onnx_model.graph_walk import Names, subgraphs
+from autotune.importer.onnx_model.shapes import SKELETON_ELEMENTS, STANDARD_DOMAINS
 from autotune.importer.onnx_model.tensors import array_of
 
 Array = NDArray[Any]
@@ -27,6 +31,7 @@ class Scope:
         opset: version of the standard operators.
         given: names of initialisers, and in a skeleton of the inputs that stand for large ones.
         shapes: value → static shape.
+        ranks: value → how many axes it has, also where some sizes are not known.
         types: value → ONNX element type.
         made: names of what nodes make.
         sequences: sequence → the tensors that it consists of, where they are known.
@@ -42,16 +47,23 @@ class Scope:
         self.settled = False
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.types: dict[str, int] = {}
+        self.ranks: dict[str, int] = {}
         for value in (*model.graph.input, *model.graph.value_info, *model.graph.output):
             self.note(value)
         for tensor in model.graph.initializer:
             self.shapes[tensor.name] = tuple(tensor.dims)
             self.types[tensor.name] = tensor.data_type
+            self.ranks[tensor.name] = len(tensor.dims)
         self.sequences: dict[str, tuple[str, ...]] = {}
         self._absent: set[str] = {""}
         self.made = {name for node in model.graph.node for name in node.output}
         for node in model.graph.node:
             self._note_sequence(node)
+
+    @cached_property
+    def names(self) -> Names:
+        """For what takes a new name in the graph."""
+        return Names(self.graph)
 
     def _note_sequence(self, node: onnx.NodeProto) -> None:
         if node.op_type == "SequenceConstruct":
@@ -75,8 +87,38 @@ class Scope:
         if tensor.elem_type:
             self.types[value.name] = tensor.elem_type
         dims = tensor.shape.dim
+        if tensor.HasField("shape"):
+            self.ranks[value.name] = len(dims)
         if tensor.HasField("shape") and all(dim.HasField("dim_value") and dim.dim_value >= 0 for dim in dims):
             self.shapes[value.name] = tuple(dim.dim_value for dim in dims)
+
+    def deduce(self, node: NodeProto) -> None:
+        """Take over types and shapes of what ``node`` makes that are not known yet, where ONNX can infer them."""
+        wanted = [name for name in node.output if name and not (name in self.types and name in self.shapes)]
+        if not wanted or node.domain not in STANDARD_DOMAINS or not onnx.defs.has(node.op_type, self.opset):
+            return
+        if any(True for _ in subgraphs(node)):
+            return  # what a body reads from outside is not told to the inference of one node
+        types = {name: self._type(name) for name in node.input if name in self.types}
+        data = {
+            name: self.tensors[name]
+            for name in node.input
+            if name in self.tensors and math.prod(self.tensors[name].dims) <= SKELETON_ELEMENTS
+        }
+        try:
+            with third_party():
+                schema = onnx.defs.get_schema(node.op_type, self.opset, "")
+                opsets = [helper.make_opsetid("", self.opset)]
+                found = onnx.shape_inference.infer_node_outputs(schema, node, types, data, opset_imports=opsets)
+        except ThirdPartyError:  # inference over the whole graph says what does not fit, in the user's words
+            return
+        for name in wanted:
+            if name in found:
+                self.note(onnx.ValueInfoProto(name=name, type=found[name]))
+
+    def _type(self, name: str) -> TypeProto:
+        made: TypeProto = helper.make_tensor_type_proto(self.types[name], self.shapes.get(name))
+        return made
 
     def array(self, name: str) -> Array | None:
         """The constant called ``name``, else None."""
@@ -90,3 +132,4 @@ class Scope:
         self.graph.initializer.append(tensor)
         self.tensors[name], self._arrays[name] = tensor, np.asarray(array)
         self.shapes[name], self.types[name] = tuple(tensor.dims), tensor.data_type
+        self.ranks[name] = len(tensor.dims)

@@ -14,7 +14,7 @@ import onnx
 from onnx import ModelProto, TypeProto, ValueInfoProto, helper
 
 from autotune.frame.frame import element
-from autotune.importer.onnx_model.graph_walk import rename
+from autotune.importer.onnx_model.graph_walk import Names, rename
 from autotune.importer.onnx_model.shapes import true_inputs
 from schedules.errors import ModelError
 
@@ -42,7 +42,7 @@ def take_apart(model: ModelProto, inputs: Mapping[str, Sequence[int]], name: str
     Raises:
         ModelError: if it is not known how many elements a sequence has, or they are no tensors.
     """
-    rest = dict(inputs)
+    rest, names = dict(inputs), Names(model.graph)
     counts: dict[str, int] = {}
     front: list[onnx.NodeProto] = []
     for value in true_inputs(model.graph):
@@ -50,7 +50,7 @@ def take_apart(model: ModelProto, inputs: Mapping[str, Sequence[int]], name: str
         if kind not in ("sequence_type", "optional_type"):
             continue
         inner = value.type.optional_type.elem_type if kind == "optional_type" else value.type
-        made, source = f"{value.name}/given", value.name
+        made, source = names.new(f"{value.name}/given"), value.name
         new = [_tensor(value.name, inner, value.name, name)]
         if kind == "optional_type" and tuple(rest.get(value.name, ())) == NOTHING:
             del rest[value.name]
@@ -60,10 +60,10 @@ def take_apart(model: ModelProto, inputs: Mapping[str, Sequence[int]], name: str
             continue
         if inner.WhichOneof("value") == "sequence_type":
             count = counts[value.name] = _count(value, rest, model, name)
-            names = [element(value.name, index) for index in range(count)]
-            new = [_tensor(each, inner.sequence_type.elem_type, value.name, name) for each in names]
-            source = f"{value.name}/elements" if kind == "optional_type" else made
-            front.append(_construct(names, source, inner.sequence_type.elem_type))
+            elements = [element(value.name, index) for index in range(count)]
+            new = [_tensor(each, inner.sequence_type.elem_type, value.name, name) for each in elements]
+            source = names.new(f"{value.name}/elements") if kind == "optional_type" else made
+            front.append(_construct(elements, source, inner.sequence_type.elem_type))
         if kind == "optional_type":
             front.append(helper.make_node("Optional", [source], [made]))
         _replace(model, value, new, made)

@@ -140,7 +140,10 @@ def infer_shapes(model: onnx.ModelProto, name: str, strict: bool = True) -> None
     del small.graph.value_info[:]
     small.graph.value_info.extend(declared.values())
     constants = {tensor.name: tensor.dims for tensor in model.graph.initializer}
+    inputs = {value.name: value.type for value in small.graph.input}
     for value in small.graph.output:
+        if value.name in inputs:  # inference would forget what is known of the input
+            value.type.CopyFrom(inputs[value.name])
         dims = value.type.tensor_type.shape.dim
         if value.name in constants and value.type.HasField("tensor_type"):  # of which inference finds nothing
             del dims[:]

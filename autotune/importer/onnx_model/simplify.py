@@ -15,7 +15,7 @@ import onnx.inliner
 import onnx.version_converter
 import onnxslim
 import onnxslim.utils
-from onnx import ModelProto
+from onnx import ModelProto, helper
 from onnxslim.third_party.onnx_graphsurgeon.ir.tensor import Variable
 
 from autotune.host.process_memory import give_back
@@ -25,19 +25,25 @@ from autotune.importer.conversion.foreign import expand_foreign
 from autotune.importer.conversion.host_strings import set_strings_apart, spec_of
 from autotune.importer.conversion.packed_outputs import set_frame
 from autotune.importer.conversion.registry import rewrite
-from autotune.importer.conversion.resolve import ROUNDS, resolve
+from autotune.importer.conversion.resolve import resolve
 from autotune.importer.integers.integer_graph import make_integer
 from autotune.importer.low_bits.low_bit_graph import as_bytes, has_packed, join_products, keep_packed
-from autotune.importer.onnx_model.graph_walk import name_nodes, reads
+from autotune.importer.onnx_model.graph_walk import name_nodes, reads, walk_nodes
 from autotune.importer.onnx_model.large_weights import products_to_gemm, unneeded
 from autotune.importer.onnx_model.rewrites import drop_unused, split_batch_norms, tidy
 from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS, infer_shapes, is_fixed, skeleton, true_inputs
-from autotune.importer.onnx_model.tensors import bring_in
+from autotune.importer.onnx_model.tensors import array_of, bring_in
 from autotune.importer.operators.contractions.column_parts import take_columns_apart
 from schedules.errors import ModelError, first_line
 
 MIN_OPSET = 13
 """Relax's converters follow ONNX from this opset on (axes as inputs, Softmax along one axis)."""
+
+COORDINATES = 11
+"""Opset from which a Resize says how it counts; before, it counted as with ``asymmetric``."""
+
+UNCONVERTED = ("BatchNormalization", "MeanVarianceNormalization")
+"""Operators of which ONNX's converter refuses a form: they are written out before."""
 
 LARGEST_WEIGHT = 1 << 27
 """Elements of a constant up to which it is computed from weights at import. Heuristic, not measured."""
@@ -118,10 +124,10 @@ def flatten(model: ModelProto) -> ModelProto:
     expand_foreign(small, inputs, keep=True)
     tidy(small.graph)
     name = model.graph.name or "model"
-    for _ in range(ROUNDS):
+    changed = True
+    while changed:  # each round takes nodes away, or a level of branches
         infer_shapes(small, name, strict=False)
-        if not fold(small) | rewrite(small, inputs, settled=False, only=("If",))[0]:
-            break
+        changed = fold(small) | rewrite(small, inputs, settled=False, only=("If",))[0]
         tidy(small.graph)
     flat = _with_weights(small, model)
     infer_shapes(flat, name)
@@ -144,9 +150,12 @@ def _raise_opset(model: ModelProto) -> ModelProto:
     version = next((opset.version for opset in model.opset_import if opset.domain in STANDARD_DOMAINS), MIN_OPSET)
     if version >= MIN_OPSET:
         return model
+    rewrite(model, only=UNCONVERTED)
     try:
         del model.graph.value_info[:]  # what a Dropout makes had other types in old versions
         converted = onnx.version_converter.convert_version(model, MIN_OPSET)
+        if version < COORDINATES:
+            _say_coordinates(converted)
         onnx.checker.check_model(converted, full_check=True)
     except (RuntimeError, ValueError, onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
         logger.warning("model stays at opset %d: %s", version, first_line(error))
@@ -155,6 +164,23 @@ def _raise_opset(model: ModelProto) -> ModelProto:
         logger.warning("model stays at opset %d: the conversion changes its inputs or outputs", version)
         return model
     return converted
+
+
+def _say_coordinates(model: ModelProto) -> None:
+    """Give every Resize, in place, the attributes that mean what it was before opset 11: the converter forgets them."""
+    constants = {tensor.name: tensor for tensor in model.graph.initializer}
+    for node in walk_nodes(model.graph.node):
+        if node.op_type != "Resize":
+            continue
+        said = {"coordinate_transformation_mode": "asymmetric"}
+        mode = next((attribute.s for attribute in node.attribute if attribute.name == "mode"), b"nearest")
+        if mode == b"nearest":
+            scales = constants.get(node.input[2]) if len(node.input) > 2 else None
+            said["nearest_mode"] = "ceil" if scales is not None and (array_of(scales) < 1).any() else "floor"
+        for index in reversed(range(len(node.attribute))):
+            if node.attribute[index].name in said:
+                del node.attribute[index]
+        node.attribute.extend(helper.make_attribute(name, value) for name, value in said.items())
 
 
 def _same_interface(one: ModelProto, other: ModelProto) -> bool:

@@ -133,7 +133,7 @@ def fused_matmul(node: Node, e: Emit) -> list[str] | None:
     """Alpha · A·B, with either transposed before."""
 
     def turned(index: int, side: str) -> str:
-        rank = len(node.shape(index))
+        rank = node.rank(index)
         perm = list(range(rank))
         if rank > 1 and node.attr(f"transBatch{side}", 0):  # the first axis goes behind the batch axes
             perm = [*range(1, rank - 1), 0, rank - 1]

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import deepcopy
+from typing import Any
 
 import numpy as np
 import onnx
+from numpy.typing import NDArray
 from onnx import GraphProto, numpy_helper
 
-from autotune.importer.conversion.emit import Emit, Node
+from autotune.importer.conversion.emit import INT64, Emit, Node
 from autotune.importer.conversion.registry import rewrites
 from autotune.importer.onnx_model.graph_walk import rename
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN
@@ -62,28 +64,64 @@ def loop(node: Node, e: Emit) -> list[str] | None:
         raise node.refused("it has no trip count; give it a constant one")
     else:
         trips = int(node.constant(0, "trip count").reshape(-1)[0])
+    kept = len(node.proto.input[2:])
+    scanned = body.output[1 + kept :]
+    if scanned and not trips:
+        return [*node.proto.input[2:], *(e.const(_nothing(node, value)) for value in scanned)]
+    if scanned and (start is None or not _always(body)) and trips > 1 - (start is None):
+        raise node.refused("how often it runs is computed, and another operator reads what it collects")
+    made, _ = _laid_out(node, e, trips, "" if start is not None else node.input(1))
+    return made
+
+
+def loop_until(node: Node, e: Emit, _wanted: int | None = None) -> tuple[list[str], list[int], str]:
+    """A loop that may stop early and collects: as often as it runs at most, and how often it does run."""
+    if not node.input(0):
+        raise node.refused("it has no trip count; give it a constant one")
+    trips = int(node.constant(0, "trip count").reshape(-1)[0])
+    start = node.array(1) if node.input(1) else np.array(True)
+    made, running = _laid_out(node, e, trips, "" if start is not None else node.input(1))
+    counted = [e.cast(each, INT64) if each else e.const(np.int64(1)) for each in running]
+    length = counted[0]
+    for each in counted[1:]:
+        length = e.op("Add", length, each)
+    kept = len(node.proto.input[2:])
+    return made, [-1] * kept + [0] * (len(made) - kept), e.reshape(length)
+
+
+def _laid_out(node: Node, e: Emit, trips: int, running: str) -> tuple[list[str], list[str]]:
+    """The last states and what is collected of ``trips`` copies of the body, and of each whether it runs.
+
+    Args:
+        running: whether the first runs; "" once and as long as nothing can stop it.
+    """
+    body: GraphProto = node.attr("body")
     check_size(node, trips, body)
     states = [str(name) for name in node.proto.input[2:]]
-    kept = len(states)
+    kept, always, ran = len(states), _always(body), []
     scans: list[list[str]] = [[] for _ in range(len(body.output) - 1 - kept)]
-    running = "" if start is not None else node.input(1)  # "" once and as long as nothing can stop it
     for trip in range(trips):
         condition = running or e.const(np.array(True))
         made = inlined(e, body, [e.const(np.array(trip, np.int64)), condition, *states], f"trip{trip}")
-        if running and scans:
-            raise node.refused("how often it runs is computed and its scan outputs have no static shape")
         news = made[1 : 1 + kept]
         if running:
             news = [e.op("Where", running, new, old) for new, old in zip(news, states, strict=True)]
         states = news
+        ran.append(running)
         for collected, value in zip(scans, made[1 + kept :], strict=True):
             collected.append(value)
-        stop = _always(body)
-        if not stop:
-            running = e.op("And", running, made[0]) if running else made[0]
-    if scans and not trips:
+        if not always:
+            going = e.reshape(made[0])
+            running = e.op("And", running, going) if running else going
+    return [*states, *(e.concat([e.unsqueeze(value, 0) for value in values], 0) for values in scans)], ran
+
+
+def _nothing(node: Node, value: onnx.ValueInfoProto) -> NDArray[Any]:
+    """What a loop that never runs collects."""
+    dims = _dims(value)
+    if dims is None or not value.type.tensor_type.elem_type:
         raise node.refused("it never runs, so its scan outputs have no shape")
-    return [*states, *(e.concat([e.unsqueeze(value, 0) for value in values], 0) for values in scans)]
+    return np.zeros((0, *dims), onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type))
 
 
 def check_size(node: Node, trips: int, body: GraphProto) -> None:
@@ -179,12 +217,12 @@ def inlined(e: Emit, body: GraphProto, inputs: Sequence[str], label: str) -> lis
     stem = f"{e.fresh()}/{label}"
     names = dict(zip((value.name for value in body.input), inputs, strict=False))
     for tensor in body.initializer:
-        names[tensor.name] = f"{stem}/{tensor.name}"
+        names[tensor.name] = e.scope.names.new(f"{stem}/{tensor.name}")
         e.scope.add(names[tensor.name], numpy_helper.to_array(tensor))
     for node in body.node:
         for name in node.output:
             if name:
-                names[name] = f"{stem}/{name}"
+                names[name] = e.scope.names.new(f"{stem}/{name}")
     for node in body.node:
         copy = deepcopy(node)
         rename(copy, names)

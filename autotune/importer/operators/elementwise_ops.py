@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 from onnx import TensorProto
-from tvm import relax
+from tvm import relax, te, tirx
 
 from autotune.importer.conversion.emit import INT64, Emit, Node
 from autotune.importer.conversion.registry import Inputs, converts, rewrites
@@ -233,3 +234,53 @@ def determinant(node: Node, e: Emit) -> list[str] | None:
         return total
 
     return [minor(tuple(range(size)), tuple(range(size)))]
+
+
+@rewrites("Elu", "Selu", "HardSigmoid", "HardSwish", "LeakyRelu", "Gelu")
+def of_doubles(node: Node, e: Emit) -> list[str] | None:
+    """In fp64, of which Relax's importer makes fp32 in part: the definition, with attributes that are of fp32."""
+    if node.type(0) != DOUBLE:
+        return None
+    x, zero, one = node.input(0), e.like(0), e.like(1)
+
+    def number(name: str, default: float) -> str:
+        return e.const(np.float64(np.float32(node.attr(name, default))))
+
+    if node.kind == "Gelu":
+        return [_gelu_of_doubles(e, x, str(node.attr("approximate", "none")) == "tanh")]
+    if node.kind == "LeakyRelu":
+        return [e.op("Where", e.op("Less", x, zero), e.op("Mul", x, number("alpha", 0.01)), x)]
+    if node.kind in ("HardSigmoid", "HardSwish"):
+        swish = node.kind == "HardSwish"
+        alpha = e.const(np.float64(np.float32(1 / 6))) if swish else number("alpha", 0.2)
+        beta = e.like(0.5) if swish else number("beta", 0.5)
+        made = e.op("Clip", e.op("Add", e.op("Mul", x, alpha), beta), zero, one)
+        return [e.op("Mul", x, made) if swish else made]
+    alpha = number("alpha", 1.0 if node.kind == "Elu" else 1.67326319217681884765625)
+    below = e.op("Mul", alpha, e.op("Sub", e.op("Exp", x), one))
+    made = e.op("Where", e.op("Less", x, zero), below, x)
+    return [e.op("Mul", made, number("gamma", 1.05070102214813232421875)) if node.kind == "Selu" else made]
+
+
+def _gelu_of_doubles(e: Emit, x: str, by_tanh: bool) -> str:
+    half, one = e.like(0.5), e.like(1)
+    if by_tanh:
+        cube = e.op("Mul", e.op("Mul", e.op("Mul", x, x), x), e.like(0.044715))
+        inner = e.op("Tanh", e.op("Mul", e.op("Add", x, cube), e.like(math.sqrt(2 / math.pi))))
+    else:
+        inner = e.op("Erf", e.op("Mul", x, e.like(math.sqrt(0.5))))
+    return e.op("Mul", e.op("Mul", x, half), e.op("Add", inner, one))
+
+
+@converts("Erf")
+def erf(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
+    """Of fp64 by the C library: TVM's own is a polynomial for fp32."""
+    (x,) = inputs[:1]
+    assert x is not None
+    if str(x.ty.dtype) != "float64":
+        return relax.op.erf(x)
+
+    def compute(data: te.Tensor) -> te.Tensor:
+        return te.compute(data.shape, lambda *at: tirx.call_pure_extern("float64", "erf", data(*at)), name="erf")
+
+    return bb.emit_te(compute, x, primfunc_name_hint="erf")

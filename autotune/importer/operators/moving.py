@@ -112,7 +112,7 @@ def pad(node: Node, e: Emit) -> list[str] | None:
         if not before and not after:
             continue
         places = np.arange(-before, shape[axis] + after)
-        picks = _reflected(places, shape[axis], mode)
+        picks = _picked(shape[axis], before, after, mode)
         x = e.op("Gather", x, e.const(picks.astype(np.int64)), axis=axis)
         inside = (places >= 0) & (places < shape[axis])
         if mode == "constant" and not inside.all():
@@ -122,6 +122,15 @@ def pad(node: Node, e: Emit) -> list[str] | None:
             mask = inside.reshape([-1 if i == axis else 1 for i in range(rank)])
             x = e.op("Where", e.const(mask), x, border)
     return [x if x != node.input(0) else e.op("Identity", x)]
+
+
+def _picked(size: int, before: int, after: int, mode: str) -> NDArray[np.int64]:
+    """Which element stands at each place of a padded axis; negative pads crop it before anything is repeated."""
+    first, last = max(-before, 0), size - max(-after, 0)
+    if last <= first:
+        return np.zeros(max(before + size + after, 0), np.int64)
+    places = np.arange(-max(before, 0), last - first + max(after, 0))
+    return first + _reflected(places, last - first, mode)
 
 
 def _reflected(places: NDArray[np.int64], size: int, mode: str) -> NDArray[np.int64]:
@@ -257,7 +266,11 @@ def max_pool(node: Node, e: Emit) -> list[str] | None:
 
 @rewrites("MaxUnpool")
 def max_unpool(node: Node, e: Emit) -> list[str] | None:
-    """Every element goes to the place it came from, in a tensor of zeros; a larger output is padded with more."""
+    """Every element goes to the place it came from, in a tensor of zeros.
+
+    Places of a ``MaxPool`` of this model are those of its input, which an output shape names where the window does not
+    give it. Others are, as ONNX has it, of the shape that the window gives, which is padded with more zeros.
+    """
     shape = node.shape(0)
     rank = len(shape) - 2
     kernel = [int(v) for v in node.attr("kernel_shape")]
@@ -265,6 +278,8 @@ def max_unpool(node: Node, e: Emit) -> list[str] | None:
     pads = [int(v) for v in node.attr("pads", [0] * 2 * rank)]
     inferred = [(size - 1) * strides[i] - pads[i] - pads[i + rank] + kernel[i] for i, size in enumerate(shape[2:])]
     wanted = [int(v) for v in node.constant(2, "output shape")][2:] if node.input(2) else inferred
+    if len(wanted) == rank and any(node.input(1) in each.output[1:] for each in node.scope.graph.node):
+        inferred = wanted
     full = int(np.prod([*shape[:2], *inferred]))
     zeros = e.const(np.zeros(full, node.dtype(0)))
     filled = e.op("ScatterElements", zeros, e.reshape(node.input(1), -1), e.reshape(node.input(0), -1), axis=0)

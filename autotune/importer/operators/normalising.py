@@ -5,21 +5,28 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from onnx import TensorProto
 
 from autotune.importer.conversion.emit import FLOAT, Emit, Node
-from autotune.importer.conversion.registry import rewrites
+from autotune.importer.conversion.registry import MICROSOFT, rewrites
+
+DOUBLE = TensorProto.DOUBLE
 
 
 @rewrites("LayerNormalization")
 def layer_norm(node: Node, e: Emit) -> list[str] | None:
-    """Written out where mean and deviation are wanted too, which Relax's importer gives another shape, and before opset
+    """Over one axis with a scale and bias of its length, as Relax's importer takes it; else what becomes such a node.
+
+    Written out where mean and deviation are wanted too, which Relax's importer gives another shape, and before opset
     17, where the operator is ONNX Runtime's own.
     """
-    if e.opset >= 17 and not node.wants(1) and not node.wants(2):
-        return None
-    rank, kind = len(node.shape(0)), node.type(0)
-    axes = list(range(int(node.attr("axis", -1)) % rank, rank))
-    stash = int(node.attr("stash_type", FLOAT))
+    shape, kind = node.shape(0), node.type(0)
+    rank = len(shape)
+    first = int(node.attr("axis", -1)) % max(rank, 1)
+    if e.opset >= 17 and not node.wants(1) and not node.wants(2) and kind != DOUBLE:
+        return _over_one_axis(node, e, shape, first)
+    axes = list(range(first, rank))
+    stash = kind if kind == DOUBLE else int(node.attr("stash_type", FLOAT))
     x = e.cast(node.input(0), stash) if kind != stash else node.input(0)
     mean = e.reduce("ReduceMean", x, axes)
     centred = e.op("Sub", x, mean)
@@ -31,34 +38,92 @@ def layer_norm(node: Node, e: Emit) -> list[str] | None:
     return [e.op("Add", y, node.input(2)) if node.input(2) else y, mean, inverse]
 
 
+def _over_one_axis(node: Node, e: Emit, shape: tuple[int, ...], first: int) -> list[str] | None:
+    """Several axes as one, and a scale and bias of another shape than theirs applied behind the node."""
+    length, given = math.prod(shape[first:]), [index for index in (1, 2) if node.input(index)]
+    if first == len(shape) - 1 and all(node.known_shape(index) == (length,) for index in given):
+        return None
+    apart = [index for index in given if math.prod(node.shape(index)) != length]
+    apart = given if 1 in apart else apart  # the bias is added to what is scaled
+    fills = {1: np.ones(length), 2: np.zeros(length)}
+    parameters = [
+        e.const(fills[index].astype(node.dtype(0))) if index in apart else e.reshape(node.input(index), length)
+        for index in given
+    ]
+    more = {name: node.attr(name) for name in ("epsilon", "stash_type") if node.attr(name) is not None}
+    x = e.reshape(node.input(0), *shape[:first], length)
+    y = e.reshape(e.op("LayerNormalization", x, *parameters, axis=-1, **more), *shape)
+    for index in apart:
+        y = e.op("Mul" if index == 1 else "Add", y, node.input(index))
+    return [y]
+
+
+@rewrites("MeanVarianceNormalization")
+def mean_variance_norm(node: Node, e: Emit) -> list[str] | None:
+    """(x − mean) ÷ (√variance + 1e-9), which ONNX's own definition loses digits of: it subtracts squares."""
+    axes = [int(axis) % len(node.shape(0)) for axis in node.attr("axes", (0, 2, 3))]
+    centred = e.op("Sub", node.input(0), e.reduce("ReduceMean", node.input(0), axes))
+    deviation = e.op("Sqrt", e.reduce("ReduceMean", e.op("Mul", centred, centred), axes))
+    return [e.op("Div", centred, e.op("Add", deviation, e.like(1e-9)))]
+
+
+BROADCAST = 7
+"""Opset from which the operands of arithmetic need not have one shape."""
+
+
 @rewrites("BatchNormalization")
 def batch_norm(node: Node, e: Emit) -> list[str] | None:
     """(x − mean) ÷ √(variance + ε) · scale + bias, with the batch's own statistics (training mode) or computed ones.
 
-    With constant parameters it stays, to be folded into a convolution or by ``rewrites.split_batch_norms``.
+    With constant parameters it stays, to be folded into a convolution or by ``rewrites.split_batch_norms``, unless
+    they are of every element of an image (``spatial`` = 0, before opset 9).
     """
     training = bool(node.attr("training_mode", 0))
-    if not training and {str(name) for name in node.proto.input[1:5]} <= node.scope.given:
+    apart = not node.attr("spatial", 1)
+    mixed = len({node.type(index) for index in range(5)}) > 1
+    given = {str(name) for name in node.proto.input[1:5]} <= node.scope.given
+    if e.opset < BROADCAST or (not training and not apart and not mixed and given):
         return None
-    x, rank = node.input(0), len(node.shape(0))
+    x, rank, kind = node.input(0), len(node.shape(0)), node.type(0)
+    if mixed and not training:
+        names = [e.cast(str(name), FLOAT) for name in node.proto.input]
+        more = {"epsilon": node.attr("epsilon", 1e-5)}
+        return [e.cast(e.op("BatchNormalization", *names, **more), kind)]
     by_channel = [-1, *[1] * (rank - 2)]
-    scale, bias = e.reshape(node.input(1), *by_channel), e.reshape(node.input(2), *by_channel)
+
+    def parameter(index: int) -> str:
+        name = node.input(index)
+        name = e.cast(name, kind) if node.type(index) not in (0, kind) else name
+        return name if apart or rank == 1 else e.reshape(name, *by_channel)
+
+    scale, bias = parameter(1), parameter(2)
     if training:
         axes = [axis for axis in range(rank) if axis != 1]
         mean = e.reduce("ReduceMean", x, axes)
         centred = e.op("Sub", x, mean)
         variance = e.reduce("ReduceMean", e.op("Mul", centred, centred), axes)
     else:
-        mean, variance = e.reshape(node.input(3), *by_channel), e.reshape(node.input(4), *by_channel)
+        mean, variance = parameter(3), parameter(4)
         centred = e.op("Sub", x, mean)
     deviation = e.op("Sqrt", e.op("Add", variance, e.like(node.attr("epsilon", 1e-5))))
     made = [e.op("Add", e.op("Mul", e.op("Div", centred, deviation), scale), bias)]
     if training:
         momentum = float(node.attr("momentum", 0.9))
         for index, own in ((3, mean), (4, variance)):
-            running = e.op("Mul", node.input(index), e.like(momentum))
-            made.append(e.op("Add", running, e.op("Mul", e.reshape(own, -1), e.like(1 - momentum))))
+            running = e.op("Mul", node.input(index), e.like(momentum, index))
+            own = e.reshape(own, -1)
+            own = e.cast(own, node.type(index)) if node.type(index) not in (0, kind) else own
+            made.append(e.op("Add", running, e.op("Mul", own, e.like(1 - momentum, index))))
     return made
+
+
+@rewrites("GroupNormalization", domain=MICROSOFT)
+def group_norm(node: Node, e: Emit) -> list[str] | None:
+    """Of opset 18, whose scale and bias are of groups: an instance norm of groups."""
+    shape, groups = node.shape(0), int(node.attr("num_groups"))
+    x = e.reshape(node.input(0), shape[0], groups, -1)
+    more = {"epsilon": node.attr("epsilon", 1e-5)}
+    return [e.reshape(e.op("InstanceNormalization", x, node.input(1), node.input(2), **more), *shape)]
 
 
 @rewrites("InstanceNormalization")

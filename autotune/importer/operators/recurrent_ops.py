@@ -10,11 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from onnx import TensorProto, helper
+from onnx import ModelProto, TensorProto, helper
 
 from autotune.importer.conversion.emit import Emit, Node
 from autotune.importer.conversion.folding import made_of_constants
 from autotune.importer.conversion.registry import rewrites
+from autotune.importer.onnx_model.scope import Scope
 from schedules.templates.cpu.recurrent import UNITS
 
 MOST_STEPS = 2048
@@ -27,6 +28,9 @@ LENGTHS = 4
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 DEFAULTS = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
+
+NODES_A_STEP = {"LSTM": 20, "GRU": 18, "RNN": 5}
+"""Nodes of one step, about."""
 
 Activation = Callable[[str], str]
 
@@ -108,6 +112,18 @@ def in_one_kernel(node: Node) -> bool:
         and not node.input(7)
         and weights <= made_of_constants(node.scope.graph, node.scope.given)
     )
+
+
+def laid_out(model: ModelProto) -> int:
+    """About the nodes that the steps of the model's recurrent layers become at most."""
+    scope, count = Scope(model), 0
+    for proto in model.graph.node:
+        shape = scope.shapes.get(proto.input[0], ()) if proto.op_type in GATES else ()
+        if len(shape) == 3:
+            node = Node(proto, scope)
+            both = 2 if node.attr("direction", "forward") == "bidirectional" else 1
+            count += both * NODES_A_STEP[node.kind] * min(shape[1 if node.attr("layout", 0) else 0], MOST_STEPS)
+    return count
 
 
 def directions(node: Node, e: Emit) -> list[Direction]:
@@ -226,6 +242,9 @@ def _run(node: Node, e: Emit, side: Direction) -> tuple[str, str, str]:
             new_h = e.op("Where", alive, new_h, h)
             new_c = e.op("Where", alive, new_c, c) if new_c else ""
         h, c = new_h, new_c
+    if side.lengths:  # ONNX Runtime's last states of an empty sequence are zeros, not the first states
+        some = e.op("Greater", side.lengths, e.const(np.int64(0)))
+        h, c = (e.op("Where", some, state, e.like(0)) if state else "" for state in (h, c))
     return e.concat([e.unsqueeze(value, 0) for value in made], 0), h, c
 
 

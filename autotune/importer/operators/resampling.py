@@ -1,133 +1,253 @@
 """Resize: along one axis after the other, each output a weighted sum of few inputs at constant places.
 
-The weights are those of ONNX's reference (``onnx.reference.ops.op_resize``), computed for all outputs at once.
+The weights are those of ONNX's reference (``onnx.reference.ops.op_resize``), computed for all outputs at once. Places
+are computed in fp32, in the order of ONNX Runtime's operations: in fp64 another pixel is the nearest at ratios such as
+14 to 32. Integers are resized as ONNX Runtime does: sums in fp32, cut to whole numbers.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from onnx import TensorProto
 
-from autotune.importer.conversion.emit import Emit, Node
+from autotune.importer.conversion.emit import FLOAT, Emit, Node
 from autotune.importer.conversion.registry import rewrites
 
 Array = NDArray[Any]
+Single = np.float32
 
 FEW_TAPS = 4
 """Inputs per output up to which they are gathered; above, a product with a matrix that is mostly zeros. Heuristic, not
 measured."""
 
+SHORT = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+SMALL_INTEGERS = (TensorProto.INT8, TensorProto.UINT8)
+
+HALFWAY = 1e-6
+"""How far from the middle of two pixels a place in fp32 still counts as it, as in ONNX Runtime."""
+
+BITS = 22
+"""Bits of the weights with which bytes are antialiased, as ONNX Runtime counts them."""
+
+FRACTION = 1 << 10
+"""Steps between two pixels of an image of bytes whose channels come last, as ONNX Runtime counts them."""
+
 
 @dataclass(frozen=True)
 class _Axis:
-    """One resized axis: its size before and after, their exact ratio, and its region of interest."""
+    """One axis: its size before and after, their ratio in fp32, the size after before it was made whole, and its region
+    of interest.
+    """
 
     index: int
     size: int
     out: int
-    scale: float
+    scale: np.float32
+    exact: float
     start: float = 0.0
     end: float = 1.0
 
     @property
-    def exact(self) -> float:
-        """The size after, before it was made whole."""
-        return self.scale * self.size
+    def stays(self) -> bool:
+        """Whether the operator leaves the axis as it is, unless it crops."""
+        return self.out == self.size and self.scale == 1
 
 
 @rewrites("Resize", "Upsample")
 def resize(node: Node, e: Emit) -> list[str] | None:
     """Gathers (nearest) or weighted sums (linear, cubic) along every axis that changes."""
     mode = str(node.attr("mode", "nearest"))
-    x = node.input(0)
     axes = _axes(node, e.opset)
     where = _coordinates_mode(node, e.opset)
-    outside: list[tuple[int, Array]] = []
-    for axis in axes:
-        if axis.out == axis.size and axis.scale == 1.0 and where != "tf_crop_and_resize":
-            continue
-        places = _places(axis, where)
-        if where == "tf_crop_and_resize":
-            outside.append((axis.index, (places < 0) | (places > axis.size - 1)))
-        x = _along(node, e, x, axis, places, mode)
+    places = {axis.index: _places(axis, where) for axis in axes}
+    changed = [axis for axis in axes if not axis.stays or where == "tf_crop_and_resize"]
+    x, kind = node.input(0), node.type(0)
+    if mode == "nearest" or not changed:
+        for axis in changed:
+            picks = _nearest(node, e, axis, places[axis.index])
+            x = e.op("Gather", x, e.const(picks), axis=axis.index)
+    elif node.dtype(0).kind in "iu":
+        x = _of_integers(node, e, axes, changed, places, mode)
+    else:
+        x = e.cast(x, FLOAT) if kind in SHORT else x
+        for axis in changed:
+            x = _along(node, e, x, axis, places[axis.index], mode)
+        x = e.cast(x, kind) if kind in SHORT else x
     rank = len(node.shape(0))
-    for index, mask in outside:
+    for axis in changed if where == "tf_crop_and_resize" else ():
+        mask = (places[axis.index] < 0) | (places[axis.index] > axis.size - 1)
         if mask.any():
-            shaped = mask.reshape([-1 if i == index else 1 for i in range(rank)])
+            shaped = mask.reshape([-1 if i == axis.index else 1 for i in range(rank)])
             x = e.op("Where", e.const(shaped), e.like(node.attr("extrapolation_value", 0.0)), x)
     return [x if x != node.input(0) else e.op("Identity", x)]
 
 
+def _is_old(node: Node, opset: int) -> bool:
+    return node.kind == "Upsample" or opset < 11
+
+
 def _coordinates_mode(node: Node, opset: int) -> str:
-    old = node.kind == "Upsample" or opset < 11
-    return str(node.attr("coordinate_transformation_mode", "asymmetric" if old else "half_pixel"))
+    return str(node.attr("coordinate_transformation_mode", "asymmetric" if _is_old(node, opset) else "half_pixel"))
 
 
 def _axes(node: Node, opset: int) -> list[_Axis]:
-    shape = node.shape(0)
-    chosen = [int(axis) % len(shape) for axis in node.attr("axes", range(len(shape)))]
-    old = node.kind == "Upsample" or opset < 11
-    scales = node.constant(1 if old else 2, "scales") if node.input(1 if old else 2) else np.zeros(0)
+    """All axes in order; sizes and ratios in fp32, as ONNX infers the result's shape."""
+    shape, old = node.shape(0), _is_old(node, opset)
+    rank = len(shape)
+    chosen = [int(axis) % rank for axis in node.attr("axes", range(rank))]
+    place = 1 if old else 2
+    # Upsample before opset 9 has an attribute.
+    scales = node.constant(place, "scales") if node.input(place) else np.array(node.attr("scales", []))
     roi = np.zeros(0) if old or not node.input(1) else node.constant(1, "region of interest")
-    sizes = None if scales.size else node.constant(3, "sizes")
-    found = []
-    policy = str(node.attr("keep_aspect_ratio_policy", "stretch"))
-    if sizes is not None:
-        ratios = [float(size) / shape[axis] for size, axis in zip(sizes, chosen, strict=True)]
+    found = {axis: _Axis(axis, size, size, Single(1), size) for axis, size in enumerate(shape)}
+    ratios = scales.astype(np.float32)
+    policy, sizes = "stretch", None
+    if not scales.size:
+        sizes = node.constant(3, "sizes")
+        ratios = np.array([Single(n) / Single(shape[a]) if shape[a] else 1 for n, a in zip(sizes, chosen, strict=True)])
+        ratios = ratios.astype(np.float32)
+        policy = str(node.attr("keep_aspect_ratio_policy", "stretch"))
         if policy != "stretch":
-            one = min(ratios) if policy == "not_larger" else max(ratios)
-            ratios = [one] * len(ratios)
-            sizes = np.array([math.floor(one * shape[axis] + 0.5) for axis in chosen])
-    else:
-        ratios = [float(scale) for scale in scales]
-        sizes = np.array([math.floor(scale * shape[axis]) for scale, axis in zip(ratios, chosen, strict=True)])
-    for position, (axis, ratio, size) in enumerate(zip(chosen, ratios, sizes, strict=True)):
+            ratios = np.full_like(ratios, ratios.min() if policy == "not_larger" else ratios.max())
+    for position, (axis, ratio) in enumerate(zip(chosen, ratios, strict=True)):
+        real = ratio * Single(shape[axis])
+        exact = float(ratio) * shape[axis]
+        size = math.floor(real)
+        if sizes is not None:
+            size = int(sizes[position]) if policy == "stretch" else math.floor(real + Single(0.5))
+            exact = float(size) if policy == "stretch" else exact
         ends = (float(roi[position]), float(roi[position + len(chosen)])) if roi.size else (0.0, 1.0)
-        found.append(_Axis(axis, shape[axis], int(size), ratio, *ends))
-    return found
+        found[axis] = _Axis(axis, shape[axis], size, ratio, exact, *ends)
+    return list(found.values())
 
 
 def _places(axis: _Axis, where: str) -> Array:
-    """(out,) where every output lies among the inputs."""
-    x = np.arange(axis.out, dtype=np.float64)
-    last = axis.size - 1
+    """(out,) where every output lies among the inputs, in fp32."""
+    x, half = np.arange(axis.out, dtype=np.float32), Single(0.5)
+    last, exact = Single(axis.size - 1), Single(axis.exact)
     if where == "align_corners":
-        return np.zeros(axis.out) if axis.exact == 1 else x * last / (axis.exact - 1)
+        return np.zeros_like(x) if axis.exact == 1 else x * last / (exact - Single(1))
     if where == "asymmetric":
         return x / axis.scale
+    if where == "tf_half_pixel_for_nn":
+        return (x + half) / axis.scale
     if where == "tf_crop_and_resize":
-        span = axis.end - axis.start
-        inner = np.full(axis.out, span * last / 2) if axis.exact == 1 else x * span * last / (axis.exact - 1)
-        return inner + axis.start * last
-    if where == "pytorch_half_pixel" and axis.exact == 1:
-        return np.full(axis.out, -0.5)
-    centre = (x + 0.5) / axis.scale - 0.5
+        start, span = Single(axis.start), Single(axis.end) - Single(axis.start)
+        if axis.out == 1:
+            return np.full_like(x, 0.5 * float(Single(axis.start) + Single(axis.end)) * float(last))
+        return start * last + x * span * last / (exact - Single(1))
+    if where == "pytorch_half_pixel" and axis.out == 1:
+        return np.zeros_like(x)
+    offset = Single(0)
     if where == "half_pixel_symmetric":
-        return centre + axis.size / 2 * (1 - axis.out / axis.exact)
-    return centre
+        offset = Single(axis.size / 2) * (Single(1) - Single(axis.out) / (axis.scale * Single(axis.size)))
+    return offset + (x + half) / axis.scale - half
 
 
-def _along(node: Node, e: Emit, x: str, axis: _Axis, places: Array, mode: str) -> str:
-    """``x`` resized along ``axis``."""
+def _nearest(node: Node, e: Emit, axis: _Axis, places: Array) -> Array:
+    """(out,) the input that every output is."""
+    mode = str(node.attr("nearest_mode", "round_prefer_floor"))
+    if _is_old(node, e.opset):
+        mode = "ceil" if axis.scale < 1 else "floor"
+    if mode in ("floor", "ceil"):
+        picks = (np.floor if mode == "floor" else np.ceil)(places)
+    else:
+        wide = places.astype(np.float64)
+        up = mode == "round_prefer_ceil"
+        picks = np.floor(wide + 0.5 + HALFWAY) if up else np.ceil(wide - 0.5 - HALFWAY)
+    return np.clip(picks, 0, axis.size - 1).astype(np.int64)
+
+
+def _of_integers(
+    node: Node, e: Emit, axes: Sequence[_Axis], changed: Sequence[_Axis], places: dict[int, Array], mode: str
+) -> str:
+    """Integers: linear by sums over the corners around every place, else along one axis after the other.
+
+    Antialiased bytes have weights of ``BITS`` bits, whose sums are exact in fp64, and are rounded behind each axis.
+    """
+    kind, limits = node.type(0), np.iinfo(node.dtype(0))
+    rounds = bool(node.attr("antialias", 0))
+    if mode == "linear" and not rounds:
+        return _corners(node, e, _spatial(axes, changed), places)
+    unit = float(1 << BITS) if kind in SMALL_INTEGERS and rounds else 1.0
+    low, high, half, scale = (e.const(np.float64(each)) for each in (limits.min, limits.max, 0.5, 1 / unit))
+    x = e.cast(node.input(0), TensorProto.DOUBLE)
+    for axis in reversed(changed):
+        x = _along(node, e, x, axis, places[axis.index], mode, unit)
+        x = e.op("Mul", x, scale) if unit != 1 else x
+        x = e.op("Floor", e.op("Add", x, half)) if rounds else x
+        x = e.op("Clip", x, low, high)
+    return e.cast(x, kind)
+
+
+def _spatial(axes: Sequence[_Axis], changed: Sequence[_Axis]) -> list[_Axis]:
+    """The axes of an image or volume, all of which ONNX Runtime weights, in its order: the innermost first."""
+    rank, ends = len(axes), {axis.index for axis in changed}
+    for first, behind in ((0, 0), (2, 0), (1, 1)):
+        inner = list(axes[first : rank - behind])
+        fits = len(inner) in ((2, 3) if behind == 0 else (2,)) and rank in (len(inner), len(inner) + 2)
+        if fits and ends <= {axis.index for axis in inner}:
+            return inner[::-1]
+    return list(changed)[::-1]
+
+
+def _corners(node: Node, e: Emit, axes: Sequence[_Axis], places: dict[int, Array]) -> str:
+    """Σ over the corners of (the weights of all axes) · (the input there), in fp32; of bytes with channels last in
+    integers.
+    """
+    kind, rank = node.type(0), len(node.shape(0))
+    counts = kind in SMALL_INTEGERS and rank == 4 and axes[0].index == 2
+    ends: list[list[tuple[Array, Array]]] = []
+    for axis in axes:
+        at = np.arange(axis.out, dtype=np.float32) if axis.scale == 1 else places[axis.index]
+        at = np.clip(at, Single(0), Single(axis.size - 1))
+        low = np.minimum(at.astype(np.int64), axis.size - 1)
+        high = np.minimum(low + 1, axis.size - 1)
+        if counts:
+            whole = (at * Single(FRACTION)).astype(np.int64)
+            before, behind = (np.abs(whole - FRACTION * each) for each in (high, low))
+        else:
+            before, behind = (np.abs(at - each.astype(np.float32)) for each in (high, low))
+        same, half = low == high, FRACTION // 2 if counts else 0.5
+        dtype = np.int32 if counts else np.float32
+        weights = [np.where(same, half, each).astype(dtype) for each in (before, behind)]
+        ends.append([(low, weights[0]), (high, weights[1])])
+    wide = TensorProto.INT32 if counts else FLOAT
+    total = ""
+    for corner in product((0, 1), repeat=len(axes)):  # the innermost axis changes fastest
+        x, factor = node.input(0), ""
+        for axis, end, side in zip(axes, ends, reversed(corner), strict=True):
+            picks, shares = end[side]
+            own = e.const(shares.reshape([-1 if i == axis.index else 1 for i in range(rank)]))
+            factor = e.op("Mul", factor, own) if factor else own
+            x = e.op("Gather", x, e.const(picks), axis=axis.index)
+        part = e.op("Mul", factor, e.cast(x, wide))
+        total = e.op("Add", total, part) if total else part
+    return e.cast(e.op("Div", total, e.const(np.int32(FRACTION**2))) if counts else total, kind)
+
+
+def _along(node: Node, e: Emit, x: str, axis: _Axis, places: Array, mode: str, unit: float = 1.0) -> str:
+    """The floats ``x`` resized along ``axis``, by weights of whole numbers that sum to ``unit`` unless it is 1."""
+    places = places.astype(np.float64)
     ratio = places - np.floor(places)
     ratio[ratio == 0] = 1.0  # a place on an input counts as the right end of the interval before it
-    if mode == "nearest":
-        picks = _nearest(places, ratio, str(node.attr("nearest_mode", "round_prefer_floor")))
-        if node.kind == "Upsample" or e.opset < 11:
-            picks = np.floor(places)
-        return e.op("Gather", x, e.const(np.clip(picks, 0, axis.size - 1).astype(np.int64)), axis=axis.index)
-    weights = _weights(node, ratio, axis.scale, mode)
+    weights = _weights(node, ratio, float(axis.scale), mode)
     taps = weights.shape[1]
     picks = (np.ceil(places) - taps // 2).astype(np.int64)[:, None] + np.arange(taps)
     if node.attr("exclude_outside", 0):
         weights = np.where((picks < 0) | (picks >= axis.size), 0.0, weights)
         weights /= weights.sum(axis=1, keepdims=True)
     picks = np.clip(picks, 0, axis.size - 1)
-    rank, dtype = len(node.shape(0)), node.dtype(0)
+    weights = np.floor(weights * unit + 0.5) if unit != 1 else weights
+    short = node.type(0) in (FLOAT, *SHORT)
+    rank, dtype = len(node.shape(0)), np.float32 if short else np.float64
     if taps > FEW_TAPS:
         matrix = np.zeros((axis.size, axis.out))
         np.add.at(matrix, (picks, np.arange(axis.out)[:, None]), weights)
@@ -140,17 +260,6 @@ def _along(node: Node, e: Emit, x: str, axis: _Axis, places: Array, mode: str) -
         part = e.op("Mul", e.op("Gather", x, e.const(picks[:, tap]), axis=axis.index), e.const(factor))
         total = e.op("Add", total, part) if total else part
     return total
-
-
-def _nearest(places: Array, ratio: Array, mode: str) -> Array:
-    low = np.ceil(places) - 1
-    right = {
-        "round_prefer_floor": ratio > 0.5,
-        "round_prefer_ceil": ratio >= 0.5,
-        "floor": ratio == 1.0,
-        "ceil": ratio > 0.0,
-    }[mode]
-    return np.where(right, low + 1, low)
 
 
 def _weights(node: Node, ratio: Array, scale: float, mode: str) -> Array:

@@ -26,6 +26,7 @@ from tvm.tirx.compilation_pipeline import register_tir_pipeline
 
 from schedules.templates.common.indices import exact_indices
 from schedules.templates.common.structure import nodes_below
+from schedules.templates.instructions.blocked_sums import blocked_sums
 from schedules.templates.instructions.byte_lookup import tables_in_registers
 from schedules.templates.instructions.dots import definitions, operands_loaded, rounded_in_hardware
 from schedules.templates.instructions.kept_nan import nan_kept
@@ -133,6 +134,11 @@ def with_instructions(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IR
     return tvm.IRModule({name: _with_instructions(func) for name, func in mod.functions.items()}, attrs=mod.attrs)
 
 
+def in_blocks(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+    """Kernels whose long sums are sums of blocks."""
+    return tvm.IRModule({name: blocked_sums(func) for name, func in mod.functions.items()}, attrs=mod.attrs)
+
+
 def numbers_kept(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
     """Kernels whose maxima and minima keep NaN, and whose roundings to bytes are sums."""
     functions = {name: rounded_in_bits(nan_kept(func)) for name, func in mod.functions.items()}
@@ -208,6 +214,7 @@ def _lowered(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         old.StmtSimplify(),
         old.AnnotateIrregularLoop(),
         old.LowerOpaqueBlock(),
+        tvm.transform.module_pass(in_blocks, opt_level=0, name="InBlocks"),
         new.FlattenBuffer(),
         new.BF16ComputeLegalize(),
         new.NarrowDataType(32),

@@ -46,11 +46,16 @@ def test_the_fork_brings_back_what_importing_here_would(tmp_path: Path) -> None:
     program.weights[0][...] = 0  # ours to change
 
 
-def test_shapes_are_given_through_the_fork(tmp_path: Path) -> None:
+def test_shapes_are_given_through_the_fork(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     model = tiny_model()
     model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "batch"
     onnx.save(model, tmp_path / "open.onnx")
-    with pytest.raises(ModelError, match="--input data:1x16x8x8"):
+    _, program = import_model(tmp_path / "open.onnx", {}, target())
+    assert program.inputs[0].shape == (1, 16, 8, 8)
+    assert [record.getMessage() for record in caplog.records if "--input data:8x16x8x8" in record.getMessage()]
+    model.graph.input[0].type.tensor_type.shape.dim[2].dim_param = "height"
+    onnx.save(model, tmp_path / "open.onnx")
+    with pytest.raises(ModelError, match=r"Try: tune run .* --input data:1x16x224x8 \(guessed sizes\)"):
         import_model(tmp_path / "open.onnx", {}, target())
     with pytest.raises(UsageError, match="names no input"):
         import_model(tmp_path / "open.onnx", {"image": (1, 16, 8, 8)}, target())

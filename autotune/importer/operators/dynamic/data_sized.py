@@ -15,7 +15,9 @@ from onnx import TensorProto
 
 from autotune.importer.conversion.emit import FLOAT, INT64, Emit, Node
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN
+from autotune.importer.operators.control import loop_until
 from autotune.importer.operators.dynamic.ordering import PLACES, RANKS
+from autotune.importer.operators.dynamic.suppression import LOWEST
 
 Sized = tuple[list[str], list[int], str]
 """Outputs ("" for those not asked for), the axis along which each is cut, and the length: an int64 scalar."""
@@ -87,14 +89,20 @@ def non_max_suppression(node: Node, e: Emit, wanted: int | None = None) -> Sized
     ``Suppress`` is ours: per class (1 + kept,) the number of boxes kept, and them.
     """
     (batch, boxes, _), (_, classes, _) = node.shape(0), node.shape(1)
-    most = int(node.constant(2, "max_output_boxes_per_class").reshape(-1)[0]) if node.input(2) else 0
-    if most <= 0:
-        raise node.refused("it keeps no box, since its max_output_boxes_per_class is 0 or left out")
-    kept = min(most, boxes, boxes if wanted is None else max(wanted, 1))
-    overlap = float(node.constant(3, "iou_threshold").reshape(-1)[0]) if node.input(3) else 0.0
-    least = float(node.constant(4, "score_threshold").reshape(-1)[0]) if node.input(4) else -math.inf
+    given = node.array(2) if node.input(2) else np.zeros(1)
+    most = boxes if given is None else int(np.clip(given.reshape(-1)[0], 0, boxes))
+    if most == 0:
+        return [e.const(np.zeros((0, 3), np.int64))], [-1], ""
+    kept = min(most, boxes if wanted is None else max(wanted, 1))
+
+    def limit(index: int, fallback: float) -> str:
+        return e.reshape(node.input(index), 1) if node.input(index) else e.const(np.array([fallback], np.float32))
+
+    count = e.op("Clip", e.reshape(node.input(2), 1), e.const(np.int64(0)), e.const(np.int64(kept)))
+    least = e.op("Max", limit(4, LOWEST), e.const(np.float32(LOWEST)))
+    limits = e.concat([limit(3, 0.0), least, e.cast(count, FLOAT)], 0)
     corners = _corners(e, node.input(0), bool(node.attr("center_point_box", 0)))
-    made = e.op("Suppress", corners, node.input(1), domain=OWN_DOMAIN, kept=kept, overlap=overlap, least=least)
+    made = e.op("Suppress", corners, node.input(1), limits, domain=OWN_DOMAIN, kept=kept)
     e.declare(made, (batch, classes, 1 + kept), INT64)
     inside = e.op("Less", e.const(np.arange(kept, dtype=np.int64)), e.slice(made, 2, 0, 1))
     inside = e.reshape(e.cast(inside, TensorProto.INT32), -1)
@@ -104,11 +112,59 @@ def non_max_suppression(node: Node, e: Emit, wanted: int | None = None) -> Sized
     return [e.concat([e.slice(where, 1, 0, 2), e.unsqueeze(box, 1)], 1)], [0], length
 
 
+def cut_out(node: Node, e: Emit, _wanted: int | None = None) -> Sized:
+    """A slice between places that are computed: all that can follow its start, cut to its end.
+
+    Negative places count from the end, and all are held within the axis, as ONNX has it.
+    """
+    x, shape, open_axis = node.input(0), node.shape(0), -1
+    bounds = [_scalars(node, e, index) for index in (1, 2)]
+    axes = node.array(3) if node.input(3) else np.arange(len(bounds[0]))
+    steps = node.array(4) if node.input(4) else np.ones(len(bounds[0]), np.int64)
+    if axes is None or steps is None:
+        raise node.refused("its axes or steps are computed from the inputs; they must be constant")
+    length = ""
+    for start, stop, axis, step in zip(*bounds, axes.reshape(-1), steps.reshape(-1), strict=True):
+        along = int(axis) % len(shape)
+        if not isinstance(start, str) and not isinstance(stop, str):
+            x = e.slice(x, along, start, stop, int(step))
+            continue
+        if length or step != 1:
+            raise node.refused("it cuts several axes, or not every element, between places that are computed")
+        size = shape[along]
+        first, last = (_within(e, place, size) for place in (start, stop))
+        places = e.op("Add", e.const(np.arange(size, dtype=np.int64)), first)
+        x = e.op("Gather", x, e.op("Min", places, e.const(np.int64(size - 1))), axis=along)
+        length = e.op("Max", e.op("Sub", last, first), e.const(np.int64(0)))
+        open_axis = along
+    return [x], [open_axis], length
+
+
+def _scalars(node: Node, e: Emit, index: int) -> list[int | str]:
+    """The numbers in an input: known, or the names of scalars."""
+    array = node.array(index)
+    if array is not None:
+        return [int(each) for each in array.reshape(-1)]
+    wide = e.cast(node.input(index), INT64)
+    return [e.op("Gather", wide, e.const(np.int64(place)), axis=0) for place in range(node.shape(index)[0])]
+
+
+def _within(e: Emit, place: int | str, size: int) -> str:
+    """A place, which may count from the end, within an axis: 0 to ``size``."""
+    if isinstance(place, int):
+        return e.const(np.int64(np.clip(place + size if place < 0 else place, 0, size)))
+    zero, most = e.const(np.int64(0)), e.const(np.int64(size))
+    counted = e.op("Where", e.op("Less", place, zero), e.op("Add", place, most), place)
+    return e.op("Clip", counted, zero, most)
+
+
 DATA_SIZED: Mapping[str, Callable[[Node, Emit, int | None], Sized]] = {
     "NonZero": non_zero,
     "Compress": compress,
     "Unique": unique,
     "NonMaxSuppression": non_max_suppression,
+    "Loop": loop_until,
+    "Slice": cut_out,
 }
 
 

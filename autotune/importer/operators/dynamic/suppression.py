@@ -26,42 +26,44 @@ TAKEN = int(np.iinfo("int32").min)
 
 @converts("Suppress")
 def suppress(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
-    """Boxes (batch, n, 4), scores (batch, classes, n) → (batch, classes, 1 + kept) int64.
+    """Boxes (batch, n, 4), scores (batch, classes, n), limits (3,) → (batch, classes, 1 + kept) int64.
 
     Per class: how many boxes are kept, and them.
     """
-    boxes, scores = inputs[:2]
+    boxes, scores, limits = inputs[:3]
     assert boxes is not None
     assert scores is not None
+    assert limits is not None
     batch, classes, count = (int(size) for size in scores.ty.shape)
     kept = int(attrs["kept"])
-    func = greedy(batch, classes, count, kept, float(attrs["overlap"]), max(float(attrs["least"]), LOWEST))
+    func = greedy(batch, classes, count, kept)
     kernel = bb.add_func(func, "suppress")
     made = relax.TensorType((batch, classes, 1 + kept), "int64")
-    return bb.emit(relax.op.call_tir(kernel, relax.Tuple([boxes, scores]), made))
+    return bb.emit(relax.op.call_tir(kernel, relax.Tuple([boxes, scores, limits]), made))
 
 
-def score_key(score: Any, least: float) -> Any:
+def score_key(score: Any, least: Any) -> Any:
     """The key of a box: that of one that was taken where its score is not above ``least``."""
-    counts = score > tirx.const(least, "float32")
+    counts = score > least
     return tirx.if_then_else(counts, key_of(score, "float32", largest=True), tirx.const(TAKEN, "int32"))
 
 
-def overlapping(one: Any, other: Any, j: Any, most: float) -> Any:
+def overlapping(one: Any, other: Any, j: Any, most: Any) -> Any:
     """1 where ``one`` and box ``j`` of ``other`` share more than ``most`` of what they cover together, else 0."""
     sides = (tirx.min(one[i + 2], other[i + 2, j]) - tirx.max(one[i], other[i, j]) for i in (0, 1))
     height, width = (tirx.max(side, tirx.const(0, "float32")) for side in sides)
     together = one[4] + other[4, j] - height * width
-    return tirx.Cast("int32", height * width > tirx.const(most, "float32") * together)
+    return tirx.Cast("int32", height * width > most * together)
 
 
-def greedy(batch: int, classes: int, count: int, kept: int, overlap: float, least: float) -> tirx.PrimFunc:
+def greedy(batch: int, classes: int, count: int, kept: int) -> tirx.PrimFunc:
     """The kernel, one class after the other. Keys and the best of each block are those of ``ordering``.
 
+    Its limits are the share of the union of two boxes above which the worse is dropped, the score above which a box
+    counts, and the most boxes of a class.
+
     Args:
-        kept: most boxes of a class.
-        overlap: share of the union of two boxes above which the worse is dropped.
-        least: score above which a box counts.
+        kept: most boxes of a class that there is room for.
     """
     width, blocks = block_of(count), blocks_of(count)
     taken, beyond = TAKEN, np.iinfo("int32").max
@@ -70,11 +72,12 @@ def greedy(batch: int, classes: int, count: int, kept: int, overlap: float, leas
     def kernel(  # type: ignore[no-untyped-def]
         boxes: T.Buffer((batch, count, 4), "float32"),  # type: ignore[valid-type]
         scores: T.Buffer((batch, classes, count), "float32"),  # type: ignore[valid-type]
+        limits: T.Buffer((3,), "float32"),  # type: ignore[valid-type]
         out: T.Buffer((batch, classes, 1 + kept), "int64"),  # type: ignore[valid-type]
     ):
         for b, c in T.grid(batch, classes):
             with T.sblock("choose"):
-                T.reads(boxes[b, 0:count, 0:4], scores[b, c, 0:count])
+                T.reads(boxes[b, 0:count, 0:4], scores[b, c, 0:count], limits[0:3])
                 T.writes(out[b, c, 0 : 1 + kept])
                 keys = T.alloc_buffer((blocks * width,), "int32")
                 tops = T.alloc_buffer((blocks,), "int32")
@@ -90,13 +93,15 @@ def greedy(batch: int, classes: int, count: int, kept: int, overlap: float, leas
                     top[0] = T.int32(taken)
                     for i in range(width):
                         keys[block * width + i] = T.if_then_else(
-                            block * width + i < count, score_key(scores[b, c, block * width + i], least), T.int32(taken)
+                            block * width + i < count,
+                            score_key(scores[b, c, block * width + i], limits[1]),
+                            T.int32(taken),
                         )
                         top[0] = T.max(top[0], keys[block * width + i])
                     tops[block] = top[0]
                 number[0] = 0
                 top[0] = T.int32(beyond)
-                while top[0] > T.int32(taken) and number[0] < kept:
+                while top[0] > T.int32(taken) and number[0] < T.min(T.Cast("int32", limits[2]), kept):
                     top[0] = T.int32(taken)
                     for block in range(blocks):
                         top[0] = T.max(top[0], tops[block])
@@ -117,7 +122,7 @@ def greedy(batch: int, classes: int, count: int, kept: int, overlap: float, leas
                         box[4] = (box[2] - box[0]) * (box[3] - box[1])
                         hit[0] = 0
                         for j in range(number[0]):
-                            hit[0] = T.max(hit[0], overlapping(box, chosen, j, overlap))
+                            hit[0] = T.max(hit[0], overlapping(box, chosen, j, limits[0]))
                         if hit[0] == 0:
                             for i in range(CORNERS_AND_AREA):
                                 chosen[i, number[0]] = box[i]

@@ -8,11 +8,9 @@ value, as in NumPy:
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
-from onnx import TensorProto
 from tvm import relax
 from tvm.ir import GenericConst
 from tvm.relax.frontend.onnx import onnx_frontend
@@ -86,23 +84,6 @@ def _safe(bb: relax.BlockBuilder, a: relax.Expr, b: relax.Expr) -> relax.Expr:
 
 def _number(value: int, dtype: np.dtype[Any]) -> relax.Expr:
     return relax.const(np.array(value, dtype), dtype.name)
-
-
-@rewrites("ReduceMean", "ReduceL2")
-def reduced(node: Node, e: Emit) -> list[str] | None:
-    """A sum that wraps around, divided by the number of elements; a norm by way of doubles."""
-    if node.dtype(0).kind not in "iu":
-        return None
-    rank = len(node.shape(0))
-    given = node.constant(1, "axes").reshape(-1) if node.input(1) else node.attr("axes")
-    if (given is None or not len(given)) and node.attr("noop_with_empty_axes", 0):
-        return [e.op("Abs" if node.kind == "ReduceL2" else "Identity", node.input(0))]
-    axes = sorted({int(axis) % rank for axis in given}) if given is not None and len(given) else list(range(rank))
-    keep = bool(node.attr("keepdims", 1))
-    if node.kind == "ReduceL2":
-        return [e.cast(e.reduce(node.kind, e.cast(node.input(0), TensorProto.DOUBLE), axes, keep), node.type(0))]
-    count = math.prod(node.shape(0)[axis] for axis in axes)
-    return [e.op("Div", e.reduce("ReduceSum", node.input(0), axes, keep), e.like(count))]
 
 
 @rewrites("Sign")

@@ -56,7 +56,7 @@ def test_sizes_without_a_name_need_not_be_the_same(nameless, tmp_path):
 
 
 def complaint(model, inputs=None):
-    with pytest.raises(ModelError, match="only a guess: tune run ") as caught:
+    with pytest.raises(ModelError, match="Try: tune run ") as caught:
         bind_inputs(model, inputs or {}, Path("my models/m.onnx"))
     return str(caught.value)
 
@@ -67,8 +67,10 @@ def test_the_message_has_the_whole_command():
         [value("input ids", ("batch", "sequence")), value("x:0", ("?", "?")), value("fixed", (2,))],
         ["y"],
     )
-    assert complaint(model).endswith("tune run 'my models/m.onnx' --input 'input ids:1x128' --input x:0:1x128")
-    command = complaint(model, {"x:0": (3, 4)}).partition("guess: ")[2]
+    assert complaint(model).endswith(
+        "tune run 'my models/m.onnx' --input 'input ids:1x128' --input x:0:1x128 (guessed sizes)"
+    )
+    command = complaint(model, {"x:0": (3, 4)}).partition("Try: ")[2].removesuffix(" (guessed sizes)")
     assert shlex.split(command)[3:] == ["--input", "x:0:3x4", "--input", "input ids:1x128"]
 
 
@@ -100,6 +102,47 @@ def test_a_model_with_the_suggested_shapes_loads(tmp_path):
     path = written(conv_model(("batch", 3, None, "w")), tmp_path)
     with pytest.raises(ModelError) as caught:
         load_model(path)
-    arguments = shlex.split(str(caught.value).partition("guess: ")[2])
+    arguments = shlex.split(str(caught.value).partition("Try: ")[2].removesuffix(" (guessed sizes)"))
     name, shape = parse_input(arguments[-1])
     assert np.prod(dims(load_model(path, {name: shape}).graph.output[0])) == 4 * 224 * 224
+
+
+def bound(model, inputs=None):
+    """The shapes of the inputs, and what is noted of them."""
+    bind_inputs(model, inputs or {}, Path("m.onnx"))
+    shapes = [[dim.dim_value for dim in each.type.tensor_type.shape.dim] for each in model.graph.input]
+    return shapes, [entry.value for entry in model.metadata_props]
+
+
+@pytest.mark.parametrize("batch", ["batch", "N", "s0", "unk__12", None, "?", "batch_size"])
+def test_an_open_batch_is_one_and_is_said(batch):
+    model = model_of([helper.make_node("Relu", ["x"], ["y"])], [value("x", (batch, 3, 8))], ["y"])
+    shapes, notes = bound(model)
+    assert shapes == [[1, 3, 8]]
+    shown = batch if batch not in (None, "?") else "?"
+    text = f"m.onnx: the open batch is taken as 1 ('x' is {shown} x 3 x 8); for another size say, for example,"
+    assert notes == [f"{text} --input x:8x3x8"]
+
+
+@pytest.mark.parametrize("length", ["sequence", "num_points", "T_frames", "height"])
+def test_a_first_size_that_counts_something_else_is_no_batch(length):
+    model = model_of([helper.make_node("Relu", ["x"], ["y"])], [value("x", (length, 8))], ["y"])
+    assert "dynamic dimensions" in complaint(model)
+
+
+def test_a_first_size_that_is_another_axis_too_is_no_batch():
+    nodes = [helper.make_node("MatMul", ["x", "mask"], ["y"])]
+    model = model_of(nodes, [value("x", ("T", 8)), value("mask", (8, "T"))], ["y"])
+    assert "dynamic dimensions" in complaint(model)
+
+
+def test_open_batches_follow_the_shape_that_one_input_is_given():
+    nodes = [helper.make_node("Concat", ["a", "b"], ["y"], axis=1)]
+    model = model_of(nodes, [value("a", (None, 3)), value("b", (None, 4))], ["y"])
+    assert bound(model, {"a": (8, 3)}) == ([[8, 3], [8, 4]], [])
+
+
+def test_the_note_is_not_kept_when_shapes_are_given_later():
+    model = model_of([helper.make_node("Relu", ["x"], ["y"])], [value("x", ("batch", 3))], ["y"])
+    assert len(bound(model)[1]) == 1
+    assert bound(model, {"x": (1, 3)}) == ([[1, 3]], [])

@@ -7,7 +7,8 @@ from onnx import TensorProto, helper
 from autotune.importer.conversion.dead_branches import notes_of
 from autotune.importer.onnx_model.load import load_model
 from autotune.importer.onnx_model.simplify import simplify
-from tests.autotune_tests.importer_tests.built import close, run
+from tests.autotune_tests.importer_tests.built import close
+from tests.autotune_tests.importer_tests.built import run as built_run
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value, written
 
 
@@ -45,7 +46,7 @@ def test_a_condition_that_another_one_settles_is_folded_before_anything_is_refus
     constants |= {"axis": np.zeros(1, np.int64)}
     constants |= {"w": draw((1, 32, 4)).astype(np.float32), "r": draw((1, 32, 8)).astype(np.float32)}
     model = model_of(nodes, [value("x", (3, 4))], ["y"], constants)
-    assert close(*run(model, tmp_path, {"x": draw((3, 4)).astype(np.float32)}))
+    assert close(*built_run(model, tmp_path, {"x": draw((3, 4)).astype(np.float32)}))
 
 
 def test_a_branch_that_does_not_fit_the_inputs_is_told_with_its_operator(tmp_path):
@@ -71,7 +72,7 @@ def test_a_computed_condition_chooses(tmp_path, taken):
     nodes = [helper.make_node("If", ["c"], ["y"], then_branch=_branch("t", "Exp"), else_branch=_branch("e", "Neg"))]
     model = model_of(nodes, [value("x", (3, 4)), value("c", (), TensorProto.BOOL)], ["y"])
     feed = {"x": np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32), "c": np.array(taken)}
-    assert close(*run(model, tmp_path, feed))
+    assert close(*built_run(model, tmp_path, feed))
 
 
 def test_a_loop_stops_when_its_condition_says_so(tmp_path):
@@ -88,4 +89,77 @@ def test_a_loop_stops_when_its_condition_says_so(tmp_path):
     nodes = [helper.make_node("Loop", ["trips", "", "x"], ["y"], "loop", body=body)]
     constants = {"trips": np.array(8, np.int64), "limit": np.array(20, np.float32)}
     model = model_of(nodes, [value("x", (4,))], ["y"], constants)
-    assert close(*run(model, tmp_path, {"x": np.array([1, 2, 3, 4], np.float32)}))
+    assert close(*built_run(model, tmp_path, {"x": np.array([1, 2, 3, 4], np.float32)}))
+
+
+def stopping_loop(trips, with_condition=True):
+    """Collects its state and stops once the sum of the state is beyond 4."""
+    body = helper.make_graph(
+        [
+            helper.make_node("Add", ["state", "one"], ["new"]),
+            helper.make_node("ReduceSum", ["new"], ["sum"], keepdims=0),
+            helper.make_node("Less", ["sum", "most"], ["go"]),
+            helper.make_node("Identity", ["new"], ["seen"]),
+        ],
+        "body",
+        [value("i", (), TensorProto.INT64), value("on", (), TensorProto.BOOL), value("state", (3,))],
+        [value("go", (), TensorProto.BOOL), value("new", (3,)), value("seen", (3,))],
+    )
+    inputs = ["trips", "first" if with_condition else "", "x"]
+    weights = {"trips": np.array(trips), "one": np.ones(1, np.float32), "most": np.array(4, np.float32)}
+    nodes = [
+        helper.make_node("Greater", ["x0", "never"], ["first"]),
+        helper.make_node("Loop", inputs, ["last", "all"], body=body),
+    ]
+    weights["never"] = np.array(-100, np.float32)
+    return model_of(nodes, [value("x", (3,)), value("x0", ())], ["last", "all"], weights)
+
+
+@pytest.mark.parametrize(("trips", "start"), [(7, 0.0), (7, -1.0), (2, 0.0), (1, 0.0), (0, 0.0), (7, 9.0)])
+@pytest.mark.parametrize("with_condition", [True, False])
+def test_a_loop_that_stops_early_gives_what_it_collected_until_then(tmp_path, trips, start, with_condition):
+    feed = {"x": np.full(3, start, np.float32), "x0": np.array(0, np.float32)}
+    ours, theirs = built_run(stopping_loop(trips, with_condition), tmp_path, feed)
+    assert [each.shape for each in ours] == [each.shape for each in theirs]
+    assert close(ours, theirs)
+
+
+def test_a_loop_that_is_off_from_the_start_collects_nothing(tmp_path):
+    ours, theirs = built_run(
+        stopping_loop(5), tmp_path, {"x": np.zeros(3, np.float32), "x0": np.array(-200, np.float32)}
+    )
+    assert ours[1].shape == theirs[1].shape == (0, 3)
+
+
+def test_a_loop_over_slices_between_computed_places(tmp_path):
+    """An embedding bag of PyTorch's TorchScript exporter: the rows from each offset to the next are added."""
+    body = helper.make_graph(
+        [
+            helper.make_node("Gather", ["starts", "i"], ["a"], axis=0),
+            helper.make_node("Gather", ["ends", "i"], ["b"], axis=0),
+            helper.make_node("Unsqueeze", ["a", "zero"], ["a1"]),
+            helper.make_node("Unsqueeze", ["b", "zero"], ["b1"]),
+            helper.make_node("Slice", ["ids", "a1", "b1", "zero"], ["own"]),
+            helper.make_node("Gather", ["table", "own"], ["rows"], axis=0),
+            helper.make_node("ReduceSum", ["rows", "zero"], ["bag"], keepdims=0),
+            helper.make_node("Identity", ["on"], ["go"]),
+        ],
+        "body",
+        [value("i", (), TensorProto.INT64), value("on", (), TensorProto.BOOL)],
+        [value("go", (), TensorProto.BOOL), value("bag", None)],
+    )
+    nodes = [
+        helper.make_node("Shape", ["starts"], ["count"]),
+        helper.make_node("Squeeze", ["count", "zero"], ["trips"]),
+        helper.make_node("Slice", ["starts", "one", "many", "zero"], ["later"]),
+        helper.make_node("Shape", ["ids"], ["length"]),
+        helper.make_node("Concat", ["later", "length"], ["ends"], axis=0),
+        helper.make_node("Loop", ["trips", ""], ["y"], body=body),
+    ]
+    rng = np.random.default_rng(0)
+    weights = {"zero": np.array([0]), "one": np.array([1]), "many": np.array([1 << 60])}
+    weights["table"] = rng.standard_normal((11, 5)).astype(np.float32)
+    kind = TensorProto.INT64
+    model = model_of(nodes, [value("ids", (9,), kind), value("starts", (4,), kind)], ["y"], weights)
+    feed = {"ids": rng.integers(0, 11, 9), "starts": np.array([0, 2, 2, 7])}
+    assert close(*built_run(model, tmp_path, feed))

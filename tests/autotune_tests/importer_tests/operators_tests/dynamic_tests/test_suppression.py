@@ -10,10 +10,11 @@ from schedules.lower import normalise
 def chosen(boxes, scores, **limits):
     """Per class, the boxes kept, best first."""
     batch, classes, count = scores.shape
-    func = greedy(batch, classes, count, limits.get("kept", count), limits.get("overlap", 0.5), limits.get("least", 0))
     kept = limits.get("kept", count)
+    func = greedy(batch, classes, count, kept)
+    given = np.array([limits.get("overlap", 0.5), limits.get("least", 0), limits.get("most", kept)], np.float32)
     out = tvm.runtime.tensor(np.full((batch, classes, 1 + kept), 99, np.int64))
-    tvm.compile(normalise(func), target="llvm")["main"](tvm.runtime.tensor(boxes), tvm.runtime.tensor(scores), out)
+    tvm.compile(normalise(func), target="llvm")["main"](*map(tvm.runtime.tensor, (boxes, scores, given)), out)
     made = out.numpy()
     return [made[b, c, 1 : 1 + made[b, c, 0]].tolist() for b in range(batch) for c in range(classes)]
 
@@ -24,4 +25,5 @@ def test_the_best_box_drops_those_that_overlap_it_and_ties_go_to_the_first():
     assert chosen(boxes, scores) == [[2, 0, 3], [1, 3]]
     assert chosen(boxes, scores, overlap=0.2) == [[2, 3], [1, 3]]
     assert chosen(boxes, scores, kept=1) == [[2], [1]]
+    assert chosen(boxes, scores, most=2) == [[2, 0], [1, 3]]
     assert chosen(boxes, scores, least=0.6) == [[2], [1, 3]]

@@ -228,6 +228,7 @@ def rows(c: Cases, shape: Shape) -> None:
     for kind in REDUCTIONS:
         rule = Rule.ORDER if kind in ("ReduceMax", "ReduceMin") else Rule.OVERFLOW
         rule |= Rule.MORE_NAN | Rule.LESS_NAN if kind == "ReduceProd" else Rule.NONE  # 0 · ∞ behind an underflow
+        rule |= {"ReduceLogSumExp": Rule.MORE_NAN, "ReduceLogSum": Rule.SMALL}.get(kind, Rule.NONE)
         c.case(kind, c.op(kind, x, c.ints(-1), keepdims=0), rule)
         c.case(f"{kind} first axis", c.op(kind, x, c.ints(0), keepdims=1), rule)
         c.case(f"{kind} whole", c.op(kind, x, keepdims=1), rule)

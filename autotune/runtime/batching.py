@@ -36,12 +36,15 @@ class Request(Future[list[Array]]):
 
     Args:
         stop: ends the run of this request if it is on, and no other.
+
+    Attributes:
+        ended: set once it has an answer.
     """
 
     def __init__(self, stop: Any) -> None:
         super().__init__()
-        self._stop, self._life, self._ended = stop, life(), Signal()
-        self.add_done_callback(lambda request: request._ended.set())
+        self._stop, self._life, self.ended = stop, life(), Signal()
+        self.add_done_callback(_end)  # no method of its own: it would live until it is collected
 
     def result(self, timeout: float | None = None) -> list[Array]:
         """As ``Future.result``.
@@ -50,13 +53,13 @@ class Request(Future[list[Array]]):
             RunError: in the child of a fork, if the parent made the request and had no answer yet.
         """
         self._check_life()
-        self._ended.wait(timeout)
+        self.ended.wait(timeout)
         return super().result(0)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """As ``Future.exception``; raises what ``result`` raises in the child of a fork."""
         self._check_life()
-        self._ended.wait(timeout)
+        self.ended.wait(timeout)
         return super().exception(0)
 
     def _check_life(self) -> None:
@@ -73,6 +76,11 @@ class Request(Future[list[Array]]):
             return True
         self._stop(self)
         return False
+
+
+def _end(request: Future[list[Array]]) -> None:
+    assert isinstance(request, Request)
+    request.ended.set()
 
 
 class CallingThread:

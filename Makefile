@@ -9,6 +9,8 @@ FAST := tests/search_tests tests/costmodels_tests tests/tuning_logs_tests tests/
 ROUNDS ?= 200
 KILLS ?= 200
 MINUTES ?= 120
+# Seconds of each load of `make sanitize`.
+SANITIZE_S ?= 60
 ROTATION ?= 0
 # Most seconds of one group of slow tests: a run of .ci/run is to end within 35 minutes.
 GROUP_S ?= 1200
@@ -29,7 +31,7 @@ BENCH ?= squeezenet resnet50
 PYTHON ?= $(shell for p in python3.11 python3 python; do \
 	$$p -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null && echo $$p && break; done)
 
-.PHONY: prior evidence bench-guard help setup tune test test-fast test-slow test-all check conformance conformance-tuned bench cuda-cubins fuzz mutation kills soak zoo docs screenshots clean
+.PHONY: prior evidence bench-guard help setup tune test test-fast test-slow test-all check conformance conformance-tuned bench cuda-cubins fuzz mutation kills sanitize soak zoo docs screenshots clean
 .DELETE_ON_ERROR:
 
 help:  ## what can be made
@@ -70,6 +72,9 @@ mutation: $(STAMP)  ## wrong kernels on purpose, compiled and in assembly: how m
 
 kills: $(STAMP)  ## tuning runs, their workers and servers killed at random moments: make kills KILLS=200
 	$(BIN)/python -m tests.kills --count $(KILLS)
+
+sanitize: $(STAMP)  ## the core of sessions and C libraries under address, undefined-behaviour and thread sanitizers
+	TUNE_SANITIZE_S=$(SANITIZE_S) $(BIN)/python -m pytest -q tests/autotune_tests/backends_tests/cpu_tests/test_core_load.py
 
 soak: $(STAMP)  ## runs, resumes and sessions while disk, memory and clock misbehave: make soak MINUTES=120
 	$(BIN)/python -m tests.soak --minutes $(MINUTES)

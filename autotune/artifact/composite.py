@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from autotune.artifact.directory import Artifact, Weights, kernels_part, read_artifact
+from autotune.artifact.directory import Artifact, Source, Weights, hold_part, kernels_part, read_artifact
 from autotune.artifact.manifest import (
     KERNELS,
     MANIFEST,
@@ -54,6 +54,7 @@ class Part:
         operators: kinds of the nodes that ONNX Runtime runs.
         weights: numbers of its weights among those of the whole, in its own order.
         threads: that its kernels were tuned for; 0 where ONNX Runtime runs it.
+        source: what it is opened from; None where ONNX Runtime runs it.
     """
 
     path: Path
@@ -63,6 +64,7 @@ class Part:
     operators: tuple[str, ...]
     weights: tuple[int, ...]
     threads: int = 0
+    source: Source | None = field(default=None, compare=False)
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -97,13 +99,21 @@ class Composite:
         return tuple(part for part in self.parts if part.kind == ONNX)
 
     def open(self, part: Part) -> Artifact:
-        """A part as an artifact; memory of its weights is shared with the other parts.
+        """Return a part as an artifact, as it was when this was read; memory of weights is shared between parts.
 
         Raises:
-            ArtifactError: if a file is missing or was changed, or the weights of the part are not there.
+            ArtifactError: if the part is damaged, or its weights are not there.
         """
-        with damage_reported(self.path / MANIFEST):
-            return read_artifact(part.path, tuple(self._weights[number] for number in part.weights))
+        if part.path not in self._opened:
+            with damage_reported(self.path / MANIFEST):
+                assert part.source is not None
+                weights = self._weights  # of all parts, with the first that is opened
+                self._opened[part.path] = part.source.open(tuple(weights[number] for number in part.weights))
+        return self._opened[part.path]
+
+    @cached_property
+    def _opened(self) -> dict[Path, Artifact]:
+        return {}
 
     @cached_property
     def _weights(self) -> Weights:
@@ -132,7 +142,7 @@ def extract_part(part: Path, out: Path) -> None:
 
 
 def read_composite(path: Path) -> Composite:
-    """Open and check the artifact in parts at ``path``; kernels are opened when they are needed.
+    """Open and check the artifact in parts at ``path``; kernels are opened later, also if it was replaced meanwhile.
 
     Raises:
         ArtifactError: if a file is missing or was changed, a value is read that nothing made before, or a fallback
@@ -161,9 +171,10 @@ def _read_part(path: Path, data: Mapping[str, Any]) -> Part:
 
         interface, operators = read_fallback(place)
         return Part(place, ONNX, interface.inputs, interface.outputs, operators, numbers)
-    own = read_manifest(place)
+    source = hold_part(place)
+    own = source.manifest
     inputs, outputs = (decode(tuple[OpenSpec, ...], own[field]) for field in ("inputs", "outputs"))
-    return Part(place, KERNELS, inputs, outputs, (), numbers, int(own["target"]["threads"]))
+    return Part(place, KERNELS, inputs, outputs, (), numbers, int(own["target"]["threads"]), source)
 
 
 def _check_values(composite: Composite) -> None:

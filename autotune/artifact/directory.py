@@ -20,13 +20,14 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
+from autotune.artifact.held_files import HeldFile
 from autotune.artifact.manifest import (
     KERNELS,
     MANIFEST,
@@ -47,6 +48,7 @@ from autotune.frame.frame import Frame
 from autotune.graph.steps import Steps
 from autotune.interface import Cache, TensorSpec
 from schedules.bounded import GZIP, parsed_json, unpacked
+from schedules.errors import ArtifactError
 from schedules.target import Target
 from schedules.task import Task
 
@@ -69,6 +71,7 @@ class Artifact:
         frame: what a session does around the kernels; None where that is nothing.
         caches: that kernels write in place (``autotune/runtime/generation_executor.py``).
         cpu: features of a CPU that the code may use, by the Linux kernel's names.
+        source: what it was opened from.
     """
 
     path: Path
@@ -82,10 +85,17 @@ class Artifact:
     frame: Frame | None = None
     caches: tuple[Cache, ...] = ()
     cpu: tuple[str, ...] = ()
+    source: Source | None = None
 
     @cached_property
     def plan(self) -> Plan:
-        """The decisions; read when they are first asked for, which running does not."""
+        """The decisions; read when they are first asked for, which running does not.
+
+        Raises:
+            ArtifactError: if the artifact was replaced since it was opened.
+        """
+        if self.source is not None:
+            check_file(self.path / "plan.json", self.source.manifest["sha256"]["plan.json"])
         return Plan.from_json((self.path / "plan.json").read_text())
 
     @property
@@ -106,12 +116,78 @@ class Artifact:
         names = [group.name for group, lane in used if lane.device and not lane.copies]
         return {name: self.path / device_folder(name) for name in names}
 
+    def place_of(self, library: Path) -> Path | None:
+        """Where one of its libraries lies even after the artifact was replaced; None for its own path."""
+        held = None if self.source is None else self.source.libraries.get(library.name)
+        return None if held is None else held.place
+
+    def check_held(self, library: Path) -> None:
+        """Check that a library that was loaded by its path is that of this artifact.
+
+        Raises:
+            ArtifactError: if the artifact was replaced since it was opened.
+        """
+        held = None if self.source is None else self.source.libraries.get(library.name)
+        if held is not None and not held.is_there():
+            raise ArtifactError(f"{self.path} was replaced since it was opened; call session.reload()")
+
+    def open_device_part(self, name: str) -> Artifact:
+        """Open what a device runs of the subgraph ``name``.
+
+        Raises:
+            ArtifactError: if a file is missing or was changed, or the part was replaced since this artifact was opened.
+        """
+        part = read_artifact(self.device_parts[name])
+        built = () if self.source is None else self.source.manifest["parts"]
+        if any(each["path"] == part.path.name and each["identity"] != part.identity for each in built):
+            raise ArtifactError(f"{self.path} was replaced since it was opened; call session.reload()")
+        return part
+
     @property
     def lane_libraries(self) -> dict[int, Path]:
         """Threads of a lane → the library with kernels built for so many, where that is not ``library``."""
         lanes = self.steps.lanes if self.steps is not None else ()
         threads = {lane.threads for lane in lanes if not lane.device}
         return {count: self.path / lane_library(count) for count in sorted(threads - {self.target.threads})}
+
+
+@dataclass(frozen=True)
+class Source:
+    """What an artifact of kernels is opened from, but for its weights.
+
+    Attributes:
+        steps: the text of ``steps.json``.
+        libraries: file name → the library, where it is opened later, when the artifact may have been replaced.
+    """
+
+    path: Path
+    manifest: Mapping[str, Any]
+    steps: str
+    libraries: Mapping[str, HeldFile] = field(default_factory=dict)
+
+    def open(self, weights: Weights) -> Artifact:
+        """The artifact.
+
+        Raises:
+            ArtifactError: if the manifest or the steps are damaged.
+        """
+        data = self.manifest
+        with damage_reported(self.path / MANIFEST):
+            steps = parsed_json(self.steps)
+            return Artifact(
+                self.path,
+                decode(Target, data["target"]),
+                decode(tuple[TensorSpec, ...], data["inputs"]),
+                decode(tuple[TensorSpec, ...], data["outputs"]),
+                weights,
+                decode(Steps, steps) if steps else None,
+                str(data["identity"]),
+                dict(data["provenance"]),
+                Frame.from_data(data["frame"]) if data.get("frame") else None,
+                decode(tuple[Cache, ...], data.get("caches", [])),
+                decode(tuple[str, ...], data["cpu"]),
+                self,
+            )
 
 
 def lane_library(threads: int) -> str:
@@ -204,20 +280,20 @@ def read_artifact(path: Path, weights: Weights | None = None) -> Artifact:
         if weights is None and not (path / WEIGHTS).exists():
             weights = _shared_weights(path)
         check_files(path, data, () if weights is None else (WEIGHTS,))
-        steps = parsed_json((path / "steps.json").read_text())
-        return Artifact(
-            path,
-            decode(Target, data["target"]),
-            decode(tuple[TensorSpec, ...], data["inputs"]),
-            decode(tuple[TensorSpec, ...], data["outputs"]),
-            read_weights(path / WEIGHTS, data["weights"]) if weights is None else weights,
-            decode(Steps, steps) if steps else None,
-            str(data["identity"]),
-            dict(data["provenance"]),
-            Frame.from_data(data["frame"]) if data.get("frame") else None,
-            decode(tuple[Cache, ...], data.get("caches", [])),
-            decode(tuple[str, ...], data["cpu"]),
-        )
+        source = Source(path, data, (path / "steps.json").read_text())
+        return source.open(read_weights(path / WEIGHTS, data["weights"]) if weights is None else weights)
+
+
+def hold_part(path: Path) -> Source:
+    """Hold what the part at ``path`` is opened from, whose files were checked.
+
+    Raises:
+        ArtifactError: if a file is missing.
+    """
+    data = read_manifest(path, (KERNELS,))
+    with damage_reported(path / MANIFEST):
+        libraries = {name: HeldFile(path / name) for name in data["sha256"] if name.endswith(".so")}
+        return Source(path, data, (path / "steps.json").read_text(), libraries)
 
 
 def _shared_weights(path: Path) -> Weights | None:

@@ -37,6 +37,11 @@ class KernelExecutor(Protocol):
         """What runs its subgraphs; empty where the program is not cut into subgraphs."""
         ...
 
+    @property
+    def survives_fork(self) -> bool:
+        """Whether the child of a fork can run it."""
+        ...
+
     def run(self, inputs: Arrays) -> list[NDArray[Any]]:
         """One array per output, of the shapes of the model's outputs, in memory of their own.
 
@@ -56,8 +61,12 @@ class KernelExecutor(Protocol):
         """When every group of calls of one run ran; empty where that cannot be measured."""
         ...
 
-    def cancel(self) -> None:
-        """End the run in progress before its next kernel, where that is possible."""
+    def halt(self) -> None:
+        """End the run in progress, and those that begin until ``resume``, before the next kernel, where possible."""
+        ...
+
+    def resume(self) -> None:
+        """Let runs begin again."""
         ...
 
     def streams(self, others: Sequence[KernelExecutor]) -> Streams | None:
@@ -95,6 +104,10 @@ class Streams(Protocol):
 
     def run(self, inputs: Arrays, timeout_s: float | None) -> list[NDArray[Any]]:
         """Run such a request now, as ``StreamCall.run`` does."""
+        ...
+
+    def cancel_runs(self) -> None:
+        """End every run in progress before its next kernel."""
         ...
 
     def stream(self, timeout_s: float | None) -> AbstractContextManager[int]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from autotune.frame.host_operators import HOST_OPERATORS
 from autotune.interface import OpenSpec, TensorSpec
-from schedules.errors import RunError
+from schedules.errors import RunError, UsageError
 
 Array = NDArray[Any]
 
@@ -93,12 +93,16 @@ class Frame:
 
         Raises:
             RunError: if a sequence has another number of elements than the artifact was built for.
+            UsageError: if a value for a sequence is none.
         """
         flat = dict(feed)
         for name, count in self.sequences.items():
             if name in flat:
                 value = flat.pop(name)
-                given = [] if value is None else list(value)
+                try:
+                    given = [] if value is None else list(value)
+                except TypeError as error:
+                    raise UsageError(f"input {name!r} is a sequence; give a list of {count} arrays") from error
                 if len(given) != count:
                     raise RunError(f"input {name!r} has {len(given)} elements; the artifact was built for {count}")
                 flat.update({element(name, index): each for index, each in enumerate(given)})

@@ -80,7 +80,8 @@ def new_spelling(path: Path) -> str:
 
     The system's loader knows a library by the text of its path, so it takes another text for another library.
     """
-    folder, name = os.path.split(os.path.realpath(path))
+    folder, name = os.path.split(os.path.abspath(path))
+    folder = os.path.realpath(folder)  # not the last part: a link of /proc/self/fd leads to a file that has no path
     detours = "".join("./" if digit == "1" else "/" for digit in f"{next(_spellings):b}")
     return f"{folder}/{detours}{name}"
 

@@ -32,6 +32,18 @@ class ArtifactExecutor(ABC):
     threads: int
     lanes: tuple[Lane, ...] = ()
 
+    @property
+    def survives_fork(self) -> bool:
+        """Whether the child of a fork can run it."""
+        return False
+
+    def check(self, arrays: Arrays) -> None:  # noqa: B027  # most artifacts take every request of their inputs' shapes
+        """Check that ``run`` takes these arrays, before they wait or are joined with those of others.
+
+        Raises:
+            UsageError: for sizes that the artifact does not serve.
+        """
+
     @abstractmethod
     def run(self, arrays: Arrays) -> list[Array]:
         """Every output, in memory of the caller's.
@@ -52,9 +64,17 @@ class ArtifactExecutor(ABC):
         """When every subgraph of one run ran; empty where that cannot be measured."""
         return []
 
-    @abstractmethod
     def cancel(self) -> None:
-        """End the runs in progress in other threads before their next kernel, where that is possible."""
+        """End the run in progress in another thread before its next kernel, where that is possible."""
+        self.halt()
+        self.resume()
+
+    @abstractmethod
+    def halt(self) -> None:
+        """As ``cancel``; until ``resume``, runs that begin end at once, where that is possible."""
+
+    def resume(self) -> None:  # noqa: B027  # where runs go on to their ends there is nothing to undo
+        """Let runs begin again."""
 
     def streams(self, others: Sequence[ArtifactExecutor]) -> Streams | None:
         """This executor and others of the same artifact as streams; None where Python takes part in a run."""

@@ -6,6 +6,7 @@ allowed. While all streams are busy batches fill without anyone waiting for that
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -16,17 +17,77 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from autotune.host.forks import life
 from autotune.interface import Interface
+from autotune.runtime.stream_queue import Signal
+from schedules.errors import RunError
+
+logger = logging.getLogger(__name__)
 
 Array = NDArray[Any]
+Outcome = list[Array] | Exception
+"""The outputs of one request, or why there are none."""
+
 Run = Callable[[list[Array]], list[Array]]
+
+
+class Request(Future[list[Array]]):
+    """The outputs of one request, all of them, once they are there.
+
+    Args:
+        stop: ends the run of this request if it is on, and no other.
+
+    Attributes:
+        ended: set once it has an answer.
+    """
+
+    def __init__(self, stop: Any) -> None:
+        super().__init__()
+        self._stop, self._life, self.ended = stop, life(), Signal()
+        self.add_done_callback(_end)  # no method of its own: it would live until it is collected
+
+    def result(self, timeout: float | None = None) -> list[Array]:
+        """As ``Future.result``.
+
+        Raises:
+            RunError: in the child of a fork, if the parent made the request and had no answer yet.
+        """
+        self._check_life()
+        self.ended.wait(timeout)
+        return super().result(0)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """As ``Future.exception``; raises what ``result`` raises in the child of a fork."""
+        self._check_life()
+        self.ended.wait(timeout)
+        return super().exception(0)
+
+    def _check_life(self) -> None:
+        if self._life != life() and not self.done():
+            raise RunError("the request was made before the process was forked; make it again")
+
+    def cancel(self) -> bool:
+        """Whether the request will not run at all.
+
+        One that runs already is ended before its next kernel: ``result`` then raises ``RunError``. One that was joined
+        with others runs to its end.
+        """
+        if super().cancel():
+            return True
+        self._stop(self)
+        return False
+
+
+def _end(request: Future[list[Array]]) -> None:
+    assert isinstance(request, Request)
+    request.ended.set()
 
 
 class CallingThread:
     """The thread whose request opened a batch, while it waits for a stream to run that batch itself."""
 
     def __init__(self) -> None:
-        self._offered = threading.Event()
+        self._offered = Signal()
         self._lock = threading.Lock()
         self._turn: tuple[Batch, int] | None = None
         self._left = False
@@ -76,31 +137,47 @@ class Batch:
     Attributes:
         rows: of all members.
         full: set once nothing more is waited for.
+        begun: whether its members can no longer be cancelled.
     """
 
     members: list[Member] = field(default_factory=list)
     rows: int = 0
     opened_s: float = field(default_factory=time.monotonic)
-    full: threading.Event = field(default_factory=threading.Event)
+    full: Signal = field(default_factory=Signal)
+    begun: bool = False
 
     def begin(self) -> list[Member]:
         """The members that were not cancelled; from now on they cannot be."""
-        self.members = [member for member in self.members if member.answer.set_running_or_notify_cancel()]
+        if not self.begun:
+            self.members = [member for member in self.members if member.answer.set_running_or_notify_cancel()]
+            self.begun = True
         return self.members
 
-    def run(self, run: Run) -> list[list[Array]]:
-        """The outputs of every member that is left, each run alone."""
-        return [run(member.arrays) for member in self.members]
+    def without(self, own: CallingThread | None) -> Batch:
+        """Take out the requests of other callers than ``own``, as a batch that nobody joins."""
+        is_own = [own is not None and member.caller is own for member in self.members]
+        members = list(zip(self.members, is_own, strict=True))
+        rest = Batch([member for member, mine in members if not mine], begun=self.begun)
+        rest.full.set()
+        self.members = [member for member, mine in members if mine]
+        return rest
 
-    def finish(self, done: Future[list[list[Array]]]) -> None:
+    def run(self, run: Run) -> list[Outcome]:
+        """What becomes of every member that is left, each run alone: an error is that member's."""
+        return [_outcome(run, member) for member in self.members]
+
+    def finish(self, done: Future[list[Outcome]]) -> None:
         """Answer every member with what ``run`` made or raised."""
         error = done.exception()
-        if error is None:
-            for member, outputs in zip(self.members, done.result(), strict=True):
-                wanted = member.wanted
-                member.answer.set_result(outputs if wanted is None else [outputs[number] for number in wanted])
-        else:
+        if error is not None:
             self.fail(error)
+            return
+        for member, outcome in zip(self.members, done.result(), strict=True):
+            wanted = member.wanted
+            if isinstance(outcome, Exception):
+                member.answer.set_exception(outcome)
+            else:
+                member.answer.set_result(outcome if wanted is None else [outcome[number] for number in wanted])
 
     def fail(self, error: BaseException) -> None:
         """Answer every member with ``error``."""
@@ -108,12 +185,40 @@ class Batch:
             member.answer.set_exception(error)
 
 
+@dataclass(eq=False, slots=True)
+class Turn:
+    """What runs on a stream.
+
+    Attributes:
+        cancel: ends the run.
+        batch: of requests; None where a caller has the stream.
+        cancelled: whether it was.
+    """
+
+    cancel: Callable[[], None]
+    batch: Batch | None = None
+    cancelled: bool = False
+
+    def end(self) -> None:
+        """Cancel it."""
+        self.cancelled = True
+        self.cancel()
+
+
+def _outcome(run: Run, member: Member) -> Outcome:
+    try:
+        return run(member.arrays)
+    except Exception as error:  # whatever a run raises, the caller whose request it was gets
+        return error
+
+
 class Batcher:
     """Puts requests into batches, and takes the outputs apart again. Safe to call from several threads.
 
     Args:
-        interface: of the model; its calls may be made in several along ``symbol``, so they may also be joined.
-        symbol: of which a request brings one row or more.
+        interface: of the model; its calls may be made in several along ``symbol``, so they may also be joined. Every
+            input and output has the symbol, on one axis.
+        symbol: of which every input of a request has the same number of rows; who adds requests has checked that.
         most: rows of a batch; a request that brings more runs alone.
         wait_s: seconds that the first request of a batch waits for others.
     """
@@ -157,16 +262,28 @@ class Batcher:
             for key in [key for key, other in self._open.items() if other is batch]:
                 del self._open[key]
 
-    def run(self, batch: Batch, run: Run) -> list[list[Array]]:
-        """The outputs of every member of a batch that has begun, from one run of all of them."""
-        members = batch.members
-        if len(members) < 2:
+    def run(self, batch: Batch, run: Run) -> list[Outcome]:
+        """What becomes of every member of a batch that has begun, from one run of all of them.
+
+        If that fails, every member is run alone: it may be one of them that makes it fail, or their number.
+        """
+        if len(batch.members) < 2:
             return batch.run(run)
+        try:
+            return self._run_joined(batch.members, run)
+        except Exception as error:  # whatever it is, each member is to meet its own
+            logger.debug("%d requests are run one by one: joined, they failed: %s", len(batch.members), error)
+            return batch.run(run)
+
+    def _run_joined(self, members: Sequence[Member], run: Run) -> list[Outcome]:
         joined = [
             np.concatenate([member.arrays[number] for member in members], axis) for number, axis in enumerate(self._in)
         ]
+        rows = sum(member.rows for member in members)
+        if any(array.shape[axis] != rows for array, axis in zip(joined, self._in, strict=True)):
+            raise RunError("the arrays of a request were given another shape while it waited")
         made = run(joined)
-        outputs = []
+        outputs: list[Outcome] = []
         start = 0
         for member in members:
             stop = start + member.rows

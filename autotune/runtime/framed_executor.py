@@ -37,9 +37,18 @@ class FramedExecutor(ArtifactExecutor):
         """As ``ArtifactExecutor.timeline``, of the kernels."""
         return self._kernels.timeline(self._given(self._values(arrays)))
 
-    def cancel(self) -> None:
-        """As ``ArtifactExecutor.cancel``."""
-        self._kernels.cancel()
+    def halt(self) -> None:
+        """As ``ArtifactExecutor.halt``."""
+        self._kernels.halt()
+
+    def resume(self) -> None:
+        """As ``ArtifactExecutor.resume``."""
+        self._kernels.resume()
+
+    @property
+    def survives_fork(self) -> bool:
+        """As ``ArtifactExecutor``."""
+        return self._kernels.survives_fork
 
     def _values(self, arrays: Arrays) -> dict[str, Any]:
         values: dict[str, Any] = dict(zip((spec.name for spec in self.inputs), arrays, strict=True))

@@ -98,6 +98,7 @@ class GenerationExecutor(ArtifactExecutor):
         self.batches = sorted({bucket.batch for bucket in self.buckets})
         self._mask_number = self._number_of_mask()
         self._opened: dict[int, KernelExecutor] = {}
+        self._halted = False
         self._executor(self.buckets[0])
 
     def _with_open_total(self, spec: Spec) -> Spec:
@@ -119,13 +120,9 @@ class GenerationExecutor(ArtifactExecutor):
 
     def run(self, arrays: Arrays) -> list[Array]:
         """As ``ArtifactExecutor.run``: caches are copied in, and copied out again. ``step`` does not copy."""
-        pasts = [arrays[number] for number in self._pasts]
-        rest = [array for number, array in enumerate(arrays) if number not in self._pasts]
-        batch = pasts[0].shape[0]
-        self._check_pasts(pasts, batch)
-        caches = KeyValueCaches(self.cache_specs(batch))
+        pasts, rest, new = self._parted(arrays)
+        caches = KeyValueCaches(self.cache_specs(pasts[0].shape[0]))
         caches.fill(pasts)
-        new = self._new_positions(rest)
         caches.lengths[:] = self._starts(rest, pasts[0].shape[2], new)
         made = iter(self.step(caches, rest))
         held = self.capacity if self.kind == SCATTER else pasts[0].shape[2] + new
@@ -157,10 +154,20 @@ class GenerationExecutor(ArtifactExecutor):
                 f"shorten the prompt, rewind the binding, or run 'tune run' with --positions {2 * self.capacity}"
             )
         lengths = self._lengths_after(caches, arrays, new)
+        before = caches.lengths.copy()
+        try:
+            made = self._made(caches, arrays, new, used)
+        except BaseException:  # no position of a call that failed is in use
+            caches.lengths[:] = before
+            raise
+        caches.lengths[:] = lengths
+        return made
+
+    def _made(self, caches: KeyValueCaches, arrays: Arrays, new: int, used: int) -> list[Array]:
+        """As ``step``, of what fits; leaves lengths behind that are not those of the end."""
+        batch = len(caches.lengths)
         if batch > 1 and new > max(each.length for each in self.buckets if each.batch == batch):
-            alone = self._row_by_row(caches, arrays)
-            caches.lengths[:] = lengths
-            return alone
+            return self._row_by_row(caches, arrays)
         made: list[list[Array]] = []
         done = 0
         while done < new:
@@ -170,7 +177,6 @@ class GenerationExecutor(ArtifactExecutor):
             done += count
             if done < new:
                 caches.lengths += np.int32(count)
-        caches.lengths[:] = lengths
         if len(made) == 1:
             return made[0]
         return [self._joined(parts) for parts in zip(*made, strict=True)]
@@ -189,10 +195,8 @@ class GenerationExecutor(ArtifactExecutor):
 
     def profile(self, arrays: Arrays) -> list[tuple[str, float]]:
         """As ``ArtifactExecutor.profile``, of a part for just so many positions and sequences."""
-        pasts = [arrays[number] for number in self._pasts]
-        rest = [array for number, array in enumerate(arrays) if number not in self._pasts]
-        new, batch = self._new_positions(rest), pasts[0].shape[0]
-        self._check_pasts(pasts, batch)
+        pasts, rest, new = self._parted(arrays)
+        batch = pasts[0].shape[0]
         bucket = next((each for each in self.buckets if (each.batch, each.length) == (batch, new)), None)
         if bucket is None:
             there = ", ".join(f"{each.length} of {each.batch}" for each in self.buckets)
@@ -203,10 +207,26 @@ class GenerationExecutor(ArtifactExecutor):
         place = Place(caches.length, 0, new, new)
         return self._executor(bucket).profile(self._given(bucket, caches, rest, place))
 
-    def cancel(self) -> None:
-        """As ``ArtifactExecutor.cancel``."""
+    def halt(self) -> None:
+        """As ``ArtifactExecutor.halt``."""
+        self._halted = True
         for executor in list(self._opened.values()):
-            executor.cancel()
+            executor.halt()
+
+    def resume(self) -> None:
+        """As ``ArtifactExecutor.resume``."""
+        self._halted = False
+        for executor in list(self._opened.values()):
+            executor.resume()
+
+    @property
+    def survives_fork(self) -> bool:
+        """As ``ArtifactExecutor``."""
+        return all(executor.survives_fork for executor in self._opened.values())
+
+    def check(self, arrays: Arrays) -> None:
+        """As ``ArtifactExecutor.check``, of the caches; ``step`` looks at the rest before it runs."""
+        self._parted(arrays)
 
     def _bucket(self, artifact: Artifact) -> Bucket:
         past = artifact.inputs[self._pasts[0]].shape
@@ -222,6 +242,8 @@ class GenerationExecutor(ArtifactExecutor):
             backend = backend_of(bucket.artifact.target)
             backend.check_host(bucket.artifact)
             self._opened[key] = backend.executor(bucket.artifact, self.threads, self._cpus)
+            if self._halted:  # while it was opened
+                self._opened[key].halt()
         return self._opened[key]
 
     def _fitting(self, batch: int, count: int, used: int) -> Bucket:
@@ -266,6 +288,18 @@ class GenerationExecutor(ArtifactExecutor):
         if new < 1:
             raise UsageError("a call must have one new position or more; give input_ids of shape batch x tokens")
         return new
+
+    def _parted(self, arrays: Arrays) -> tuple[list[Array], list[Array], int]:
+        """The pasts, the other inputs, and how many new positions there are.
+
+        Raises:
+            UsageError: if the sizes of the pasts do not fit, or there are no new positions.
+        """
+        pasts = [arrays[number] for number in self._pasts]
+        rest = [array for number, array in enumerate(arrays) if number not in self._pasts]
+        new = self._new_positions(rest)
+        self._check_pasts(pasts, pasts[0].shape[0] if pasts[0].ndim else 0)
+        return pasts, rest, new
 
     def _check_pasts(self, pasts: Sequence[Array], batch: int) -> None:
         wanted = self.cache_specs(batch)

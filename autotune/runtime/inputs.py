@@ -1,8 +1,9 @@
-"""Checking what a caller feeds: every input of the model is there, in the right shape and type."""
+"""Checking what a caller feeds: every input of the model is there, and all of them fit the model and each other."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from autotune.frame.frame import Frame
 from autotune.host.dtypes import numpy_type
 from autotune.interface import OpenSpec, TensorSpec
 from costmodels.choices import did_you_mean
-from schedules.errors import UsageError
+from schedules.errors import UsageError, first_line
 
 Array = NDArray[Any]
 Spec = TensorSpec | OpenSpec
@@ -20,12 +21,15 @@ Spec = TensorSpec | OpenSpec
 STRINGS = "object"
 """NumPy's type of arrays of strings."""
 
+UNKNOWN = "?"
+"""A size that nothing is known of; two of them may differ."""
+
 
 class InputCheck:
     """Puts the arrays of a feed in the order of a model's inputs.
 
     Args:
-        specs: the model's inputs. Of one with open sizes, only the type is checked.
+        specs: the model's inputs. An open size may be any, but the same wherever its name stands.
         frame: of the artifact, which says what is a sequence.
     """
 
@@ -35,41 +39,82 @@ class InputCheck:
         self._specs = [
             (spec, spec.name, numpy_type(spec.dtype), spec.shape if _is_closed(spec) else None) for spec in specs
         ]
+        # Of every input with open sizes: its number, its axes, and what reads the sizes that are known.
+        self._open = [
+            (number, len(spec.shape), *_known_sizes(spec.shape))
+            for number, spec in enumerate(specs)
+            if not _is_closed(spec)
+        ]
+        self._equal = _equal_sizes(specs)
 
     def arrays(self, feed: Mapping[str, Any]) -> list[Array]:
         """One array per input.
 
         Raises:
-            UsageError: for a missing, unknown or misshapen input, or one of another type.
+            UsageError: for a missing, unknown or misshapen input, one of another type, or inputs that differ in a size
+                that they share.
         """
-        if self._frame is not None:
-            feed = self._frame.elements(feed)
-        if len(feed) > len(self._specs):
-            self._refuse_unknown(feed)
-        return [
-            array
-            if isinstance(array := feed.get(name), np.ndarray)
-            and array.dtype == dtype
-            and (shape is None or array.shape == shape)
-            else self._converted(feed, spec)
-            for spec, name, dtype, shape in self._specs
-        ]
+        try:
+            if self._frame is not None:
+                feed = self._frame.elements(feed)
+            if len(feed) > len(self._specs):
+                self._refuse_unknown(feed)
+            made = [
+                array
+                if isinstance(array := feed.get(name), np.ndarray)
+                and array.dtype == dtype
+                and (shape is None or array.shape == shape)
+                else self._converted(feed, spec)
+                for spec, name, dtype, shape in self._specs
+            ]
+        except (AttributeError, TypeError) as error:
+            if isinstance(feed, Mapping):
+                raise
+            raise UsageError(
+                f"input_feed is of type {type(feed).__name__}; give a mapping of input name to array"
+            ) from error
+        if self._open:
+            self._check_sizes(made)
+        return made
+
+    def _check_sizes(self, arrays: Sequence[Array]) -> None:
+        """Check the sizes of inputs that have open ones.
+
+        Raises:
+            UsageError: naming an input that does not fit the model, or two that do not fit each other.
+        """
+        for number, axes, read, known in self._open:
+            shape = arrays[number].shape
+            if len(shape) != axes or read(shape) != known:
+                raise _misshapen(self._specs[number][0], arrays[number])
+        for symbol, (number, axis), others in self._equal:
+            size = arrays[number].shape[axis]
+            for other, place in others:
+                if arrays[other].shape[place] != size:
+                    one, two = self._specs[number][1], self._specs[other][1]
+                    raise UsageError(
+                        f"input {two!r} has size {arrays[other].shape[place]} on axis {place} and input {one!r} has "
+                        f"size {size} on axis {axis}; both are {symbol!r}, so give equal ones"
+                    )
 
     def _converted(self, feed: Mapping[str, Any], spec: Spec) -> Array:
         """What was fed for ``spec``, as an array."""
         self._refuse_unknown(feed)
-        closed = _is_closed(spec)
-        wanted = spec.shape if closed else shape_text(spec.shape)
         if spec.name not in feed:
-            raise UsageError(f"input {spec.name!r} is missing; give an array of shape {wanted} and type {spec.dtype}")
-        array = np.asarray(feed[spec.name])
+            raise UsageError(
+                f"input {spec.name!r} is missing; give an array of shape {_wanted(spec)} and type {spec.dtype}"
+            )
+        try:
+            array = np.asarray(feed[spec.name])
+        except (ValueError, TypeError, RuntimeError) as error:  # ragged rows, or an object that fails to become one
+            raise UsageError(
+                f"input {spec.name!r} cannot be made an array ({first_line(error)}); "
+                f"give one of shape {_wanted(spec)} and type {spec.dtype}"
+            ) from error
         if spec.dtype == STRINGS and array.dtype.kind == "U":
             array = array.astype(object)
-        if (closed and array.shape != spec.shape) or str(array.dtype) != spec.dtype:
-            raise UsageError(
-                f"input {spec.name!r} has shape {array.shape} and type {array.dtype}, "
-                f"the artifact was built for {wanted} and {spec.dtype}"
-            )
+        if (_is_closed(spec) and array.shape != spec.shape) or str(array.dtype) != spec.dtype:
+            raise _misshapen(spec, array)
         return array
 
     def _refuse_unknown(self, feed: Mapping[str, Any]) -> None:
@@ -82,6 +127,35 @@ class InputCheck:
 def _is_closed(spec: Spec) -> bool:
     """Whether every size is known."""
     return all(isinstance(size, int) for size in spec.shape)
+
+
+def _wanted(spec: Spec) -> object:
+    """The shape of an input as messages have it."""
+    return spec.shape if _is_closed(spec) else shape_text(spec.shape)
+
+
+def _misshapen(spec: Spec, array: Array) -> UsageError:
+    return UsageError(
+        f"input {spec.name!r} has shape {array.shape} and type {array.dtype}, "
+        f"the artifact was built for {_wanted(spec)} and {spec.dtype}"
+    )
+
+
+def _known_sizes(shape: Sequence[int | str]) -> tuple[Any, Any]:
+    """A function that reads the known sizes from a shape, and what it has to return."""
+    axes = [axis for axis, size in enumerate(shape) if isinstance(size, int)]
+    read: Any = itemgetter(*axes) if axes else len
+    return read, read(shape)
+
+
+def _equal_sizes(specs: Sequence[Spec]) -> list[tuple[str, tuple[int, int], list[tuple[int, int]]]]:
+    """Every open size that stands in several places: its name, its first (input, axis), and the others."""
+    places: dict[str, list[tuple[int, int]]] = {}
+    for number, spec in enumerate(specs):
+        for axis, size in enumerate(spec.shape):
+            if isinstance(size, str) and size != UNKNOWN:
+                places.setdefault(size, []).append((number, axis))
+    return [(symbol, first, others) for symbol, (first, *others) in places.items() if others]
 
 
 def shape_text(shape: Sequence[int | str]) -> str:

@@ -156,7 +156,17 @@ class IOBinding:
         return self._caches
 
     def keep(self, made: Mapping[str, Array]) -> None:
-        """Keep the outputs of a call."""
+        """Keep the outputs of a call.
+
+        Raises:
+            UsageError: naming an output that does not fit the array that is bound to it; none is written then.
+        """
+        for name, target in self._outputs.items():
+            if target is not None and (target.shape, target.dtype) != (made[name].shape, made[name].dtype):
+                raise UsageError(
+                    f"output {name!r} has shape {made[name].shape} and type {made[name].dtype}, and the array bound to "
+                    f"it {target.shape} and {target.dtype}; bind one that fits"
+                )
         self._made = {}
         for name in self._outputs or [name for name in made if name not in self._presents]:
             target = self._outputs.get(name)

@@ -46,6 +46,7 @@ class MultiShapeExecutor(ArtifactExecutor):
         self.inputs, self.outputs = self._interface.inputs, self._interface.outputs
         self.provenance = artifact.provenance
         self._opened: dict[Path, OneShapeExecutor] = {}
+        self._halted = False
         self._by_shapes = {self._in_order(part): part for part in self._parts}
         first = self._executor(self._parts[0])
         self.threads = first.threads
@@ -69,9 +70,28 @@ class MultiShapeExecutor(ArtifactExecutor):
         if part is not None:
             return self._padded(part, arrays, sizes)
         place = self._split_at(sizes)
-        if place is not None:
+        if place is not None and self._serves(sizes):
             return self._in_pieces(arrays, sizes, *place)
         raise UsageError(self._refusal(shapes))
+
+    def check(self, arrays: Arrays) -> None:
+        """As ``ArtifactExecutor.check``."""
+        shapes = _shapes(arrays)
+        if shapes not in self._by_shapes:
+            sizes = self._interface.sizes(self._by_name(shapes))
+            if sizes is None or not self._serves(sizes):
+                raise UsageError(self._refusal(shapes))
+
+    def _serves(self, sizes: Mapping[str, int]) -> bool:
+        """Whether a call of these sizes can be made, in one or in several."""
+        if self._larger(sizes) is not None:
+            return True
+        place = self._split_at(sizes)
+        if place is None:
+            return False
+        symbol, size = place
+        rest = sizes[symbol] % size
+        return rest == 0 or self._serves({**sizes, symbol: rest})
 
     def profile(self, arrays: Arrays) -> list[tuple[str, float]]:
         """As ``ArtifactExecutor.profile``, of the part for these very shapes."""
@@ -81,14 +101,28 @@ class MultiShapeExecutor(ArtifactExecutor):
         """As ``ArtifactExecutor.timeline``, of the part for these very shapes."""
         return self._executor(self._exact(arrays)).timeline(arrays)
 
-    def cancel(self) -> None:
-        """As ``ArtifactExecutor.cancel``."""
+    def halt(self) -> None:
+        """As ``ArtifactExecutor.halt``."""
+        self._halted = True
         for executor in list(self._opened.values()):
-            executor.cancel()
+            executor.halt()
+
+    def resume(self) -> None:
+        """As ``ArtifactExecutor.resume``."""
+        self._halted = False
+        for executor in list(self._opened.values()):
+            executor.resume()
+
+    @property
+    def survives_fork(self) -> bool:
+        """As ``ArtifactExecutor``."""
+        return all(executor.survives_fork for executor in self._opened.values())
 
     def _executor(self, part: Part) -> OneShapeExecutor:
         if part.path not in self._opened:
             self._opened[part.path] = OneShapeExecutor(self._artifact.open(part), self._threads, self._cpus)
+            if self._halted:  # while it was opened
+                self._opened[part.path].halt()
         return self._opened[part.path]
 
     def _in_order(self, part: Part) -> Shapes:

@@ -53,9 +53,18 @@ class OneShapeExecutor(ArtifactExecutor):
         """As ``ArtifactExecutor.timeline``."""
         return self._kernels.timeline(self._read(arrays))
 
-    def cancel(self) -> None:
-        """As ``ArtifactExecutor.cancel``; TVM's virtual machine runs to its end."""
-        self._kernels.cancel()
+    def halt(self) -> None:
+        """As ``ArtifactExecutor.halt``; TVM's virtual machine runs to its end."""
+        self._kernels.halt()
+
+    def resume(self) -> None:
+        """As ``ArtifactExecutor.resume``."""
+        self._kernels.resume()
+
+    @property
+    def survives_fork(self) -> bool:
+        """As ``ArtifactExecutor``."""
+        return self._kernels.survives_fork
 
     def streams(self, others: Sequence[ArtifactExecutor]) -> Streams | None:
         """As ``ArtifactExecutor.streams``."""
@@ -99,6 +108,10 @@ class OneShapeStreams:
     def run(self, inputs: Arrays, timeout_s: float | None) -> list[Array]:
         """As ``Streams.run``."""
         return self.kernels.run(self.read(inputs), timeout_s)
+
+    def cancel_runs(self) -> None:
+        """As ``Streams.cancel_runs``."""
+        self.kernels.cancel_runs()
 
     def stream(self, timeout_s: float | None) -> AbstractContextManager[int]:
         """As ``Streams.stream``."""

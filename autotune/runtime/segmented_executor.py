@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.artifact.composite import Composite, Part
-from autotune.host.third_party import ThirdPartyError, third_party
+from autotune.host.third_party import ThirdPartyError, foreign_runs, third_party
 from autotune.runtime.artifact_executor import Array, Arrays, ArtifactExecutor
 from autotune.runtime.inputs import InputCheck
 from autotune.runtime.one_shape_executor import OneShapeExecutor
@@ -68,10 +68,20 @@ class SegmentedExecutor(ArtifactExecutor):
             values |= self._made(segment, own)
         return spent
 
-    def cancel(self) -> None:
-        """As ``ArtifactExecutor.cancel``, at the next tuned kernel."""
+    def halt(self) -> None:
+        """As ``ArtifactExecutor.halt``, at the next tuned kernel."""
         for segment in self._segments:
-            segment.cancel()
+            segment.halt()
+
+    def resume(self) -> None:
+        """As ``ArtifactExecutor.resume``."""
+        for segment in self._segments:
+            segment.resume()
+
+    @property
+    def survives_fork(self) -> bool:
+        """As ``ArtifactExecutor``."""
+        return all(segment.survives_fork for segment in self._segments)
 
     def _read(self, segment: ArtifactExecutor, values: Mapping[str, Array]) -> list[Array]:
         """The inputs of a segment."""
@@ -91,12 +101,13 @@ class FallbackExecutor(ArtifactExecutor):
         self.inputs, self.outputs, self.provenance, self.threads = part.inputs, part.outputs, {}, threads
         self._part = part
         self._session = open_onnxruntime(part.path, threads)
+        self._runs = foreign_runs()
 
     def run(self, arrays: Arrays) -> list[Array]:
         """As ``ArtifactExecutor.run``."""
         feed = {spec.name: array for spec, array in zip(self.inputs, arrays, strict=True)}
         try:
-            with third_party():
+            with third_party(), self._runs:
                 return list(self._session.run([spec.name for spec in self.outputs], feed))
         except ThirdPartyError as error:
             reason, operators = last_line(error.__cause__ or error)[:LONGEST_REASON], ", ".join(self._part.operators)
@@ -108,7 +119,7 @@ class FallbackExecutor(ArtifactExecutor):
         self.run(arrays)
         return [(self._part.path.stem, time.perf_counter() - began)]
 
-    def cancel(self) -> None:
+    def halt(self) -> None:
         """Does nothing: ONNX Runtime runs to its end."""
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import threading
 from dataclasses import dataclass
 
 from schedules.errors import UsageError
@@ -26,7 +28,29 @@ class ServeOptions:
     def __post_init__(self) -> None:
         for name in ("streams", "max_queue", "max_batch"):
             value = getattr(self, name)
-            if value is not None and value < 1:
-                raise UsageError(f"{name} is {value}; it must be at least 1")
-        if self.max_wait_s < 0:
-            raise UsageError(f"max_wait_s is {self.max_wait_s}; it must be zero or more seconds")
+            if value is None and name == "streams":
+                continue
+            if not isinstance(value, int) or value < 1:
+                raise UsageError(f"{name} is {value!r}; it must be at least 1, and a whole number")
+        if not _is_number(self.max_wait_s) or not 0 <= self.max_wait_s <= threading.TIMEOUT_MAX:
+            raise UsageError(f"max_wait_s is {self.max_wait_s!r}; it must be zero or more seconds")
+
+
+def time_limit(timeout_s: float | None) -> float | None:
+    """Return ``timeout_s``, or None if it is so long that it is no limit: infinity, or centuries.
+
+    Raises:
+        UsageError: if it is negative or no number.
+    """
+    if timeout_s is None:
+        return None
+    if not _is_number(timeout_s) or timeout_s < 0:
+        raise UsageError(f"timeout_s is {timeout_s!r}; it must be zero or more seconds, or None for no limit")
+    return None if timeout_s > threading.TIMEOUT_MAX else float(timeout_s)
+
+
+def _is_number(value: object) -> bool:
+    try:
+        return not math.isnan(value)  # type: ignore[arg-type]
+    except (TypeError, OverflowError):  # the latter of a whole number beyond any float
+        return isinstance(value, int)

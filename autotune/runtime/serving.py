@@ -8,23 +8,26 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from numpy.typing import NDArray
 
 from autotune.artifact.composite import Composite, read_composite
 from autotune.artifact.directory import Artifact, read_artifact
-from autotune.artifact.manifest import AUTO, KERNELS, SHAPES, STREAMS, kind_of
+from autotune.artifact.held_files import read_whole
+from autotune.artifact.manifest import AUTO, KERNELS, SHAPES, STREAMS, read_manifest
 from autotune.backends.backend_catalog import backend_of
 from autotune.backends.executor import Streams
 from autotune.host.machine import read_host, session_groups
+from autotune.interface import Interface
 from autotune.runtime.artifact_executor import ArtifactExecutor
-from autotune.runtime.batching import Batch, Batcher, CallingThread, Member
+from autotune.runtime.batching import Batch, Batcher, CallingThread, Member, Outcome, Request, Turn
 from autotune.runtime.framed_executor import FramedExecutor
 from autotune.runtime.generation_executor import GenerationExecutor
 from autotune.runtime.inputs import InputCheck
@@ -33,37 +36,21 @@ from autotune.runtime.multi_shape_executor import MultiShapeExecutor
 from autotune.runtime.one_shape_executor import OneShapeExecutor
 from autotune.runtime.segmented_executor import SegmentedExecutor
 from autotune.runtime.serve_options import ServeOptions
-from autotune.runtime.stream_queue import WIDE, StreamQueue
+from autotune.runtime.stream_queue import WIDE, ClosedQueue, StreamQueue
 from schedules.errors import BusyError, RunError, UsageError
 
 Array = NDArray[Any]
+T = TypeVar("T")
 
 NEXT = 1
 """Requests per stream that wait at the core with their arguments ready. More than one would make no stream busier,
 and the choice of the next request belongs to the queue."""
 
 
-class Request(Future[list[Array]]):
-    """The outputs of one request, all of them, once they are there.
-
-    Args:
-        stop: ends the run of this request if it is on, and no other.
-    """
-
-    def __init__(self, stop: Any) -> None:
-        super().__init__()
-        self._stop = stop
-
-    def cancel(self) -> bool:
-        """Whether the request will not run at all.
-
-        One that runs already is ended before its next kernel: ``result`` then raises ``RunError``. One that was joined
-        with others runs to its end.
-        """
-        if super().cancel():
-            return True
-        self._stop(self)
-        return False
+FORKED = (
+    "the session was opened before the process was forked, and what runs it (ONNX Runtime, TVM's virtual machine or a "
+    "device) does not survive that; open another session in the child"
+)
 
 
 class Serving:
@@ -80,17 +67,12 @@ class Serving:
     """
 
     def __init__(self, path: Path, threads: int | None, options: ServeOptions) -> None:
-        opened = _Opened(path, threads, options.streams)
+        opened = read_whole(path, lambda place: _Opened(place, threads, options.streams))
+        self.seal = opened.seal
         self._executors: Mapping[int, ArtifactExecutor] = opened.executors
-        self._streams = opened.native_streams() if options.max_batch == 1 else None
-        held = 0 if self._streams is None else min(NEXT * opened.streams, options.max_queue)
-        places = opened.streams + held
-        self._queue = StreamQueue(places, WIDE in self._executors, options.max_queue, held)
-        self._batcher = None if options.max_batch == 1 else _batcher(path, opened.artifact, options)
-        self._pool = ThreadPoolExecutor(places, thread_name_prefix="tune-stream")
-        self._running: dict[int, tuple[Batch, Callable[[], None]]] = {}
-        self._lock = threading.Lock()
+        self._path, self._artifact, self._options = path, opened.artifact, options
         self.streams = opened.streams
+        self._begin()
         self.first = self._executors.get(WIDE) or self._executors[0]
         frame = opened.artifact.frame if isinstance(opened.artifact, Artifact) else None
         self.check = InputCheck(self.first.inputs, frame)
@@ -103,6 +85,39 @@ class Serving:
             outputs = enumerate(self.first.outputs)
             self.new_names = [spec.name for number, spec in outputs if number not in presents]
         self.output_names = [spec.name for spec in self.first.outputs]
+
+    def _begin(self) -> None:
+        """Make what holds requests, without any.
+
+        Raises:
+            UsageError: as the constructor, for batches.
+            RunError: if there is no memory.
+        """
+        options = self._options
+        self._batcher = None if options.max_batch == 1 else _batcher(self._path, self._artifact, options)
+        self._streams = self._native_streams() if self._batcher is None else None
+        held = 0 if self._streams is None else min(NEXT * self.streams, options.max_queue)
+        places = self.streams + held
+        self._queue = StreamQueue(places, WIDE in self._executors, options.max_queue, held)
+        self._pool = ThreadPoolExecutor(places, thread_name_prefix="tune-stream")
+        self._left: deque[list[tuple[Batch, int]]] = deque()  # what the pool does not take any more
+        self._running: set[Turn] = set()
+        self._lock = threading.Lock()
+
+    def renew(self) -> None:
+        """Begin again in the child of a fork, whose parent's requests are not its own."""
+        for executor in self._executors.values():
+            executor.resume()
+        self._begin()
+        if not all(executor.survives_fork for executor in self._executors.values()):
+            self._streams, self._batcher, self._queue = None, None, ClosedQueue(FORKED)
+
+    def _native_streams(self) -> Streams | None:
+        """The streams, where a run is one call of the core's and no request gets all of them."""
+        if WIDE in self._executors:
+            return None
+        first, *others = (self._executors[stream] for stream in range(self.streams))
+        return first.streams(others)
 
     def run(self, arrays: list[Array], timeout_s: float | None) -> list[Array]:
         """Every output; the calling thread waits for a stream and runs on it, or for the batch that it becomes part of.
@@ -120,9 +135,10 @@ class Serving:
                 raise BusyError.after(timeout_s) from None
             finally:
                 self._queue.release(place)
+                if self._left:
+                    self._run_left()
         if self._batcher is None:
-            with self.stream(timeout_s) as executor:
-                return executor.run(arrays)
+            return self._on_stream(lambda executor: executor.run(arrays), timeout_s)
         return self._run_joined(arrays, timeout_s)
 
     def step(self, caches: KeyValueCaches, arrays: list[Array], timeout_s: float | None) -> list[Array]:
@@ -131,13 +147,12 @@ class Serving:
         Raises:
             BusyError, RunError: as ``run``.
         """
-        stream = self._queue.acquire(timeout_s)  # of decoders the core has no streams
-        try:
-            executor = self._executors[stream]
+
+        def work(executor: ArtifactExecutor) -> list[Array]:
             assert isinstance(executor, GenerationExecutor)
             return executor.step(caches, arrays)
-        finally:
-            self._queue.release(stream)
+
+        return self._on_stream(work, timeout_s)
 
     @contextmanager
     def stream(self, timeout_s: float | None = None) -> Iterator[ArtifactExecutor]:
@@ -148,13 +163,47 @@ class Serving:
         """
         if self._streams is not None:
             with self._streams.stream(timeout_s) as stream:
-                yield self._executors[stream]
+                executor = self._executors[stream]
+                turn = self._enter_turn(Turn(executor.halt))
+                try:
+                    yield executor
+                finally:
+                    self._leave_turn(turn, executor)
             return
         stream = self._queue.acquire(timeout_s)
+        executor = self._executors[stream]
+        turn = self._enter_turn(Turn(executor.halt))
         try:
-            yield self._executors[stream]
+            yield executor
         finally:
+            self._leave_turn(turn, executor)
             self._queue.release(stream)
+            self._run_left()
+
+    def _on_stream(self, work: Callable[[ArtifactExecutor], list[Array]], timeout_s: float | None) -> list[Array]:
+        """What ``work`` makes of a stream; as ``stream``, which takes a microsecond more."""
+        stream = self._queue.acquire(timeout_s)
+        executor = self._executors[stream]
+        turn = self._enter_turn(Turn(executor.halt))
+        try:
+            return work(executor)
+        finally:
+            self._leave_turn(turn, executor)
+            self._queue.release(stream)
+            if self._left:
+                self._run_left()
+
+    def _enter_turn(self, turn: Turn) -> Turn:
+        """From now on it can be cancelled."""
+        self._running.add(turn)
+        return turn
+
+    def _leave_turn(self, turn: Turn, executor: ArtifactExecutor | None = None) -> None:
+        """From now on it cannot be cancelled, and ``executor`` forgets it if it was."""
+        with self._lock:
+            self._running.remove(turn)
+        if turn.cancelled and executor is not None:
+            executor.resume()
 
     def submit(self, arrays: list[Array], timeout_s: float | None, wanted: Sequence[int] | None = None) -> Request:
         """Run in a thread of the session's; returns at once unless the queue is full.
@@ -164,20 +213,28 @@ class Serving:
 
         Raises:
             BusyError: if the queue was full for ``timeout_s`` seconds.
+            UsageError: for sizes that the artifact does not serve.
         """
+        self.first.check(arrays)
         request = Request(self._stop)
         self._enter(Member(arrays, request, wanted), timeout_s)
+        self._run_left()
         return request
 
     def cancel(self) -> None:
-        """As ``ArtifactExecutor.cancel``, on every stream."""
-        for executor in self._executors.values():
-            executor.cancel()
+        """End every run in progress before its next kernel, where that is possible, and none that begins later."""
+        if self._streams is not None:
+            self._streams.cancel_runs()
+        with self._lock:
+            for turn in list(self._running):
+                if self._streams is None or turn.batch is None:  # else it is the core's, which may not have begun it
+                    turn.end()
 
     def _run_joined(self, arrays: list[Array], timeout_s: float | None) -> list[Array]:
         """As ``run``, where requests are joined: the thread that opens a batch runs it; with a time limit, which a run
         could exceed, a thread of the session's does.
         """
+        self.first.check(arrays)
         request = Request(self._stop)
         caller = CallingThread() if timeout_s is None else None
         try:
@@ -186,26 +243,53 @@ class Serving:
                 caller.wait()
         finally:  # after Ctrl-C too: a stream that was taken is used and given back
             turn = None if caller is None else caller.leave()
-            if turn is not None:
-                self._run_here(*turn)
+            try:
+                if turn is not None:
+                    self._run_here(*turn, caller)
+            finally:
+                self._run_left()
         try:
             return request.result(timeout_s)
         except TimeoutError:
             request.cancel()
             raise BusyError(f"the request was not answered in {timeout_s:g} s; allow a longer timeout") from None
 
-    def _run_here(self, batch: Batch, stream: int) -> None:
-        """Run ``batch`` in this thread, which opened it."""
-        done: Future[list[list[Array]]] = Future()
+    def _run_here(self, batch: Batch, stream: int, own: CallingThread | None = None) -> None:
+        """Run ``batch`` in this thread, which is ``own`` if a request of it is this thread's."""
+        done: Future[list[Outcome]] = Future()
+        rest: Batch | None = None
         try:
             done.set_result(self._made(batch, stream))
-        except BaseException as error:  # every member raises it, but for Ctrl-C, which is this thread's
-            told = error if isinstance(error, Exception) else RunError("the run was interrupted")
-            done.set_exception(told)
-            if told is not error:
-                raise
+        except BaseException as error:  # every member raises it, but for Ctrl-C, which is this thread's alone
+            if isinstance(error, Exception):
+                done.set_exception(error)
+                return
+            if self._batcher is not None:
+                self._batcher.close(batch, wait=False)
+            if not done.done():
+                rest = batch.without(own)
+            raise
         finally:
-            self._finish(batch, stream, done)
+            if not done.done():
+                done.set_exception(RunError("the run was interrupted"))
+            if rest is not None and rest.members:
+                self._start(rest, stream)
+            else:
+                self._queue.release(stream)  # before anyone learns of it, who may send the next request
+            batch.finish(done)
+
+    def _serve(self, offer: list[tuple[Batch, int]]) -> None:
+        """Run a batch in a thread of the session's, unless another thread has taken it from ``offer``."""
+        if (taken := _taken(offer)) is not None:
+            self._run_here(*taken)
+        self._run_left()
+
+    def _run_left(self) -> None:
+        """Run what the pool did not take: it closes when the main thread ends, and other threads go on."""
+        while self._left:
+            offer = _taken(self._left)
+            if offer is not None and (taken := _taken(offer)) is not None:
+                self._run_here(*taken)
 
     def _enter(self, member: Member, timeout_s: float | None) -> bool:
         """Whether ``member`` opens a batch, which then waits for a stream; else it joins one.
@@ -224,30 +308,39 @@ class Serving:
 
     def _start(self, batch: Batch, stream: int) -> None:
         caller = batch.members[0].caller
-        if caller is None or not caller.offer(batch, stream):
-            self._pool.submit(self._made, batch, stream).add_done_callback(partial(self._finish, batch, stream))
+        if caller is not None and caller.offer(batch, stream):
+            return
+        offer = [(batch, stream)]
+        try:
+            self._pool.submit(self._serve, offer)
+        except RuntimeError:  # the interpreter ends, or there is no thread more: whoever called this runs it
+            self._left.append(offer)
 
-    def _made(self, batch: Batch, stream: int) -> list[list[Array]]:
-        """The outputs of every member of ``batch``."""
+    def _made(self, batch: Batch, stream: int) -> list[Outcome]:
+        """What becomes of every member of ``batch``."""
         if self._batcher is not None:
             self._batcher.close(batch)
-        if not batch.begin():
-            return []
         if self._streams is not None:
             call = self._streams.call(batch.members[0].arrays)
-            with self._lock:
-                self._running[stream] = batch, call.cancel
-            return [call.run(None)]
-        with self._lock:
-            self._running[stream] = batch, self._executors[stream].cancel
-        run = self._executors[stream].run
-        return batch.run(run) if self._batcher is None else self._batcher.run(batch, run)
+            turn = self._enter_turn(Turn(call.cancel, batch))  # first: one that has begun is cancelled through its turn
+            try:
+                return [call.run(None)] if batch.begin() else []
+            finally:
+                self._leave_turn(turn)
+        executor = self._executors[stream]
+        turn = self._enter_turn(Turn(executor.halt, batch))
 
-    def _finish(self, batch: Batch, stream: int, done: Future[list[list[Array]]]) -> None:
-        with self._lock:
-            self._running.pop(stream, None)
-        self._queue.release(stream)  # before anyone learns of it, who may send the next request
-        batch.finish(done)
+        def run(arrays: list[Array]) -> list[Array]:
+            if turn.cancelled:  # between runs of one batch
+                raise RunError("the run was cancelled")
+            return executor.run(arrays)
+
+        try:
+            if not batch.begin():
+                return []
+            return batch.run(run) if self._batcher is None else self._batcher.run(batch, run)
+        finally:
+            self._leave_turn(turn, executor)
 
     def _refuse(self, batch: Batch, error: BusyError) -> None:
         if self._batcher is not None:
@@ -257,9 +350,18 @@ class Serving:
 
     def _stop(self, request: Request) -> None:
         with self._lock:
-            for batch, cancel in self._running.values():
-                if len(batch.members) == 1 and batch.members[0].answer is request:
-                    cancel()
+            for turn in list(self._running):
+                members = [] if turn.batch is None else turn.batch.members
+                if len(members) == 1 and members[0].answer is request:
+                    turn.end()
+
+
+def _taken(offers: list[T] | deque[T]) -> T | None:
+    """The last of ``offers``, for one thread alone; None if another has it."""
+    try:
+        return offers.pop()
+    except IndexError:
+        return None
 
 
 class _Opened:
@@ -268,10 +370,12 @@ class _Opened:
     Attributes:
         streams: how many there are.
         executors: number of a stream, or ``WIDE`` → what runs there.
+        seal: of the manifest.
     """
 
     def __init__(self, path: Path, threads: int | None, wanted: int | None) -> None:
-        self._kind = kind_of(path)
+        manifest = read_manifest(path)
+        self._kind, self.seal = str(manifest["kind"]), str(manifest["seal"])
         self.artifact = read_artifact(path) if self._kind == KERNELS else read_composite(path)
         tuned_for = _thread_counts(self.artifact)
         narrow, wide = min(tuned_for), max(tuned_for)
@@ -287,13 +391,6 @@ class _Opened:
         self.executors = {stream: self._open(narrow, each, group) for stream, group in enumerate(groups)}
         if narrow != wide:
             self.executors[WIDE] = self._open(wide, threads, ())
-
-    def native_streams(self) -> Streams | None:
-        """The streams, where a run is one call of the core's and no request gets all of them."""
-        if WIDE in self.executors:
-            return None
-        first, *others = (self.executors[stream] for stream in range(self.streams))
-        return first.streams(others)
 
     def _open(self, tuned_for: int, threads: int | None, cpus: Sequence[int]) -> ArtifactExecutor:
         """What runs the kernels that were tuned for so many threads."""
@@ -340,10 +437,16 @@ def _batcher(path: Path, artifact: Artifact | Composite, options: ServeOptions) 
         UsageError: if that may change results, or the artifact has but one set of shapes.
     """
     interface = artifact.interface if isinstance(artifact, Composite) else None
-    symbol = next((each for each in interface.symbols if each in interface.split), None) if interface else None
+    symbol = next((each for each in interface.symbols if _may_join(interface, each)), None) if interface else None
     if interface is None or symbol is None:
         raise UsageError(
             f"max_batch is {options.max_batch}, but {path} has no open batch whose rows are independent; "
             "tune it for several, as with --input 'NAME:{1,8}x3x224x224'"
         )
     return Batcher(interface, symbol, options.max_batch, options.max_wait_s)
+
+
+def _may_join(interface: Interface, symbol: str) -> bool:
+    """Whether rows along ``symbol`` are independent, and every input and output has them on one axis."""
+    specs = (*interface.inputs, *interface.outputs)
+    return symbol in interface.split and all(spec.shape.count(symbol) == 1 for spec in specs)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from autotune.artifact.manifest import read_manifest
 from autotune.backends.executor import Span
 from autotune.graph.lanes import Lane
+from autotune.host.forks import renew_in_children
 from autotune.runtime.inputs import Spec
 from autotune.runtime.io_binding import IOBinding
 from autotune.runtime.onnxruntime_compat import (
@@ -25,7 +26,7 @@ from autotune.runtime.onnxruntime_compat import (
     wanted_outputs,
     warn_of_providers,
 )
-from autotune.runtime.serve_options import ServeOptions
+from autotune.runtime.serve_options import ServeOptions, time_limit
 from autotune.runtime.serving import Serving
 from schedules.errors import UsageError
 
@@ -88,9 +89,14 @@ class InferenceSession(OnnxRuntimeLike):
         self._path = Path(path)
         self._threads = thread_count(sess_options, threads)
         self._serve = serve or ServeOptions()
-        self._seal = _seal(self._path)
         self._serving = Serving(self._path, self._threads, self._serve)
         self._reloading = threading.Lock()
+        renew_in_children(self)
+
+    def renew(self) -> None:
+        """Begin again in the child of a fork (``autotune/host/forks.py``)."""
+        self._reloading = threading.Lock()
+        self._serving.renew()
 
     @property
     def streams(self) -> int:
@@ -142,6 +148,8 @@ class InferenceSession(OnnxRuntimeLike):
         if run_options is not None:
             check_run_options(run_options)
         serving = self._serving  # of one request; ``reload`` may put another in its place meanwhile
+        if timeout_s is not None:
+            timeout_s = time_limit(timeout_s)
         if not output_names:
             return serving.run(serving.check.arrays(input_feed), timeout_s)
         wanted = _numbers(output_names, serving.output_names)
@@ -168,6 +176,7 @@ class InferenceSession(OnnxRuntimeLike):
             BusyError, RunError: as ``run``.
         """
         check_run_options(run_options)
+        timeout_s = time_limit(timeout_s)
         serving = self._serving
         if serving.generation is None:
             made = serving.run(serving.check.arrays(iobinding.feed()), timeout_s)
@@ -198,7 +207,7 @@ class InferenceSession(OnnxRuntimeLike):
         """
         serving = self._serving
         wanted = _numbers(output_names, serving.output_names) if output_names else None
-        return serving.submit(serving.check.arrays(input_feed), timeout_s, wanted)
+        return serving.submit(serving.check.arrays(input_feed), time_limit(timeout_s), wanted)
 
     def reload(self, path: str | Path | None = None) -> bool:
         """Serve from now on with the artifact at ``path``; requests that have come before end with the old one.
@@ -218,8 +227,7 @@ class InferenceSession(OnnxRuntimeLike):
         """
         with self._reloading:
             new = self._path if path is None else Path(path)
-            seal = _seal(new)
-            if (new, seal) == (self._path, self._seal):
+            if (new, str(read_manifest(new)["seal"])) == (self._path, self._serving.seal):
                 return False
             serving = Serving(new, self._threads, self._serve)
             for name in ("inputs", "outputs"):
@@ -228,7 +236,7 @@ class InferenceSession(OnnxRuntimeLike):
                     raise UsageError(
                         f"{new} has the {name} {after}, and the session {before}; open a session of its own"
                     )
-            self._path, self._seal, self._serving = new, seal, serving
+            self._serving, self._path = serving, new
             return True
 
     def profile(self, input_feed: Mapping[str, Array]) -> list[tuple[str, float]]:
@@ -272,11 +280,6 @@ class InferenceSession(OnnxRuntimeLike):
 def _numbers(wanted: Sequence[str], names: Sequence[str]) -> list[int]:
     """The numbers of the outputs that are wanted."""
     return [names.index(name) for name in wanted_outputs(wanted, names)]
-
-
-def _seal(path: Path) -> str:
-    """What tells an artifact from any other."""
-    return str(read_manifest(path)["seal"])
 
 
 def load(path: str | Path, threads: int | None = None) -> InferenceSession:

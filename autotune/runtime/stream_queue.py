@@ -12,11 +12,48 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 
-from schedules.errors import BusyError
+from schedules.errors import BusyError, RunError
 
 WIDE = -1
 """In place of a stream's number: all cores."""
+
+
+class Signal:
+    """As ``threading.Event``, but a thread that a signal's handler interrupts while it waits leaves no lock behind.
+
+    The lock of an event is taken in Python. An exception between that and the wait is never undone, and whoever sets
+    the event later hangs.
+    """
+
+    __slots__ = ("_closed", "_set")
+
+    def __init__(self) -> None:
+        self._set = False
+        self._closed = threading.Lock()
+        self._closed.acquire()
+
+    def is_set(self) -> bool:
+        """Whether ``set`` was called."""
+        return self._set
+
+    def set(self) -> None:
+        """Let everyone go on who waits."""
+        self._set = True
+        with suppress(RuntimeError):  # it is open
+            self._closed.release()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Whether it was set, at the latest ``timeout_s`` seconds from now."""
+        if not self._set and self._closed.acquire(timeout=_for(timeout_s)):
+            self.set()  # the next one who waits
+        return self._set
+
+
+def _for(timeout_s: float | None) -> float:
+    """A time limit as a lock takes it."""
+    return -1 if timeout_s is None else min(max(0.0, timeout_s), threading.TIMEOUT_MAX)
 
 
 class StreamQueue:
@@ -49,7 +86,7 @@ class StreamQueue:
             stream = self._take()
             if stream is not None:
                 return stream
-            got = threading.Event()
+            got = Signal()
             ticket = _Ticket(lambda _: got.set())
             granted = self._wait(ticket)
         _start(granted)
@@ -147,6 +184,26 @@ class StreamQueue:
                 self._moved.notify_all()
                 return
         self.release(ticket.stream)
+
+
+class ClosedQueue(StreamQueue):
+    """A queue that refuses every request with ``why``."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(1, False, 1)
+        self._why = why
+
+    def acquire(self, timeout_s: float | None = None) -> int:
+        """Refuse.
+
+        Raises:
+            RunError: always.
+        """
+        raise RunError(self._why)
+
+    def submit(self, start: Callable[[int], None], timeout_s: float | None = None) -> None:
+        """As ``acquire``."""
+        self.acquire()
 
 
 def _start(granted: Iterable[_Ticket]) -> None:

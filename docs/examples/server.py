@@ -7,6 +7,7 @@
     curl -s localhost:8000/health               # 200 as long as a request is answered in time
     curl -s localhost:8000/metrics              # requests and latencies, for Prometheus
     kill -HUP PID                               # serve the artifact that now lies there; no request is dropped
+    kill PID                                    # end when the requests that have come are answered, 10 s at most
 
 One session serves all threads, on as many streams as the artifact was tuned for (docs/serving.md). A wrong input is
 answered with what would be right, and a request that finds the queue full too long with 503.
@@ -19,6 +20,8 @@ import json
 import signal
 import threading
 import time
+import zipfile
+import zlib
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
@@ -29,6 +32,9 @@ BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, float("i
 """Upper bounds of the histogram of latencies."""
 
 NPZ = "application/x-npz"
+
+MOST_BYTES = 1 << 28
+"""Largest body of a request."""
 
 
 class Metrics:
@@ -77,6 +83,7 @@ class Server(ThreadingHTTPServer):
     def __init__(self, artifact, address, serve=None, timeout_s=10.0):
         self.session = autotune.InferenceSession(artifact, serve=serve)
         self.metrics, self.timeout_s = Metrics(), timeout_s
+        self.in_progress = set()  # threads that answer a request
         super().__init__(address, Handler)
 
     def outputs(self, feed):
@@ -85,6 +92,12 @@ class Server(ThreadingHTTPServer):
         arrays = {name: np.asarray(value, types.get(name)) for name, value in feed.items()}
         made = self.session.run(None, arrays, timeout_s=self.timeout_s)
         return dict(zip((arg.name for arg in self.session.get_outputs()), made, strict=True))
+
+    def drain(self, patience_s=10.0):
+        """Return when the requests in progress are answered, at the latest after ``patience_s`` seconds."""
+        end = time.monotonic() + patience_s
+        while self.in_progress and time.monotonic() < end:
+            time.sleep(0.01)
 
     def probe(self):
         """Run once on zeros, as large as one is where a size is open."""
@@ -119,8 +132,16 @@ class Handler(BaseHTTPRequestHandler):
             )
 
     def do_POST(self):
-        began = time.perf_counter()
-        code = self.run(self.rfile.read(int(self.headers.get("Content-Length", 0))))
+        began, length = time.perf_counter(), self.headers.get("Content-Length", "0")
+        if not length.isdecimal() or int(length) > MOST_BYTES:
+            self.close_connection = True
+            code = self.answer_json(413, {"error": f"Content-Length is {length[:20]}; it must be at most {MOST_BYTES}"})
+        else:
+            self.server.in_progress.add(threading.get_ident())
+            try:
+                code = self.run(self.rfile.read(int(length)))
+            finally:
+                self.server.in_progress.discard(threading.get_ident())
         self.server.metrics.add(code, time.perf_counter() - began)
 
     def run(self, body):
@@ -131,7 +152,7 @@ class Handler(BaseHTTPRequestHandler):
             outputs = self.server.outputs(feed)
         except autotune.RunError as error:  # no stream in time, or a run that failed
             return self.answer_json(503, {"error": str(error)})
-        except (autotune.UsageError, ValueError, TypeError, AttributeError) as error:
+        except (autotune.UsageError, ValueError, TypeError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
             return self.answer_json(400, {"error": str(error)})
         if not packed:
             return self.answer_json(200, {name: output.tolist() for name, output in outputs.items()})
@@ -171,5 +192,7 @@ if __name__ == "__main__":
     with make_server(given.artifact, given.port, serve=serving) as server:
         # In a thread of its own: a signal's handler runs between two requests of the main thread.
         signal.signal(signal.SIGHUP, lambda *_: threading.Thread(target=server.session.reload).start())
+        signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=server.shutdown).start())
         print(f"http://127.0.0.1:{server.server_port}/", flush=True)
         server.serve_forever()
+        server.drain()

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from autotune.artifact.composite import write_composite
 from autotune.artifact.directory import read_artifact
@@ -40,9 +40,46 @@ def two_batches(folder: Path, measurer: LocalMeasurer) -> Built:
     """A perceptron for ``BATCHES`` rows; calls of other batches may be padded and split."""
     model = folder / "tiny_open_batch.onnx"
     save("tiny_open_batch", model)
+    return _in_batches(folder, model, measurer)
+
+
+def pairs(folder: Path, measurer: LocalMeasurer, factor: int = 1) -> Built:
+    """left (batch, 6) and right (batch, 6) → sums (batch, 5), for ``BATCHES`` rows.
+
+    Of whole numbers all results are exact, so every way to compute them gives the same bits. ``factor`` is in the
+    weights and in the kernels, so that kernels of one artifact with weights of another give what neither does.
+    """
+    rng = np.random.default_rng(0)
+    weights = [(2 * factor - 1) * rng.integers(1, 9, (6, 5)).astype(np.float32) for _ in range(2)]
+    nodes = [
+        helper.make_node("MatMul", ["left", "v"], ["l"]),
+        helper.make_node("MatMul", ["right", "w"], ["r"]),
+        helper.make_node("Add", ["l", "r"], ["s"]),
+        helper.make_node("Mul", ["s", "factor"], ["sums"]),
+    ]
+    weights.append(np.float32(factor))
+    graph = helper.make_graph(
+        nodes,
+        "pairs",
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 6]) for name in ("left", "right")],
+        [helper.make_tensor_value_info("sums", TensorProto.FLOAT, ["batch", 5])],
+        [
+            numpy_helper.from_array(np.asarray(weight), name)
+            for weight, name in zip(weights, ("v", "w", "factor"), strict=True)
+        ],
+    )
+    model = folder / "pairs.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), model)
+    return _in_batches(folder, model, measurer)
+
+
+def _in_batches(folder: Path, model: Path, measurer: LocalMeasurer) -> Built:
+    """The artifact of a model whose inputs have an open first size, for ``BATCHES`` of it."""
+    inputs = {value.name: value.type.tensor_type.shape.dim[1].dim_value for value in onnx.load(model).graph.input}
     artifacts = []
     for number, rows in enumerate(BATCHES):
-        program = import_program(simplify(load_model(model, {"rows": (rows, 24)})), target())
+        shapes = {name: (rows, size) for name, size in inputs.items()}
+        program = import_program(simplify(load_model(model, shapes)), target())
         plan = make_plan(program.tasks, program.spaces, target(), memory_log())
         build_artifact(folder / f"batch-{number}", program, plan, model, measurer)
         artifacts.append(read_artifact(folder / f"batch-{number}"))

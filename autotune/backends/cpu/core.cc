@@ -174,7 +174,8 @@ struct tune_core {
   bool others_lead;  // whether a group has another leader than the caller
   Thread* threads;
   int64_t* times;
-  std::atomic<int64_t> pid;  // of the process that its threads run in; 0 while they are being started
+  // The life of this process in which its threads run; negative while they are being started, 0 if they could not be.
+  std::atomic<int64_t> life;
   pthread_mutex_t running, sleeping;
   pthread_cond_t wake;
   Flag epoch, sleepers, stop, abort, failed;  // failed: number of the group, plus one
@@ -189,6 +190,7 @@ struct tune_streams {
   int64_t count, idle_count;
   tune_stream* streams;
   int64_t* idle;        // numbers of the streams that are free, the one that was left last at the end
+  tune_request** running;  // what runs on each stream, or null
   tune_request* first;  // those that wait
   tune_request** last;
   std::atomic<int64_t> run_ns;  // what the last run took, on any stream
@@ -198,6 +200,14 @@ namespace {
 
 thread_local Thread* here = nullptr;
 thread_local char raised[sizeof(tune_report::text)];
+
+// Counts the forks that led to this process, from 1. A process's number does not tell a child from its parent where the
+// child is the first of a new namespace.
+std::atomic<int64_t> lives{1};
+
+void begin_life() { lives.fetch_add(1, std::memory_order_relaxed); }
+
+__attribute__((constructor)) void notice_forks() { pthread_atfork(nullptr, nullptr, &begin_life); }
 
 inline void relax(int* spins) {
   if (here != nullptr && here->cpu <= FIRST_SPARE) {
@@ -313,8 +323,13 @@ bool borrow(Group* team, size_t bytes, Workspace* space) {
   return false;
 }
 
+void* no_workspace(const char* why) {
+  snprintf(raised, sizeof(raised), "%s", why);
+  return nullptr;
+}
+
 void* allocate(int, int, uint64_t wanted, int, int) {
-  if (here == nullptr) return nullptr;
+  if (here == nullptr) return no_workspace("a workspace is asked for outside of a run");
   const size_t bytes = (static_cast<size_t>(wanted) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
   Group* team = here->team;
   Workspace* empty = nullptr;  // holds nothing of this call's,
@@ -337,14 +352,14 @@ void* allocate(int, int, uint64_t wanted, int, int) {
     }
   }
   if (empty == nullptr) empty = own = other;
-  if (empty == nullptr) return nullptr;
+  if (empty == nullptr) return no_workspace("a kernel holds too many workspaces at a time");
   if (team != nullptr && borrow(team, bytes, empty)) {
     empty->used = true;
     return empty->lent.start;
   }
   if (own->region.bytes < bytes) {
     unmap(&own->region);
-    if (!map_region(bytes, here->core->huge_pages, &own->region)) return nullptr;
+    if (!map_region(bytes, here->core->huge_pages, &own->region)) return no_workspace("no memory for a workspace");
   }
   own->lender = nullptr;
   own->used = true;
@@ -360,6 +375,13 @@ int release(int, int, void* memory) {
     }
   }
   return -1;
+}
+
+// Takes back the workspaces that kernels which failed have kept. No kernel may run.
+void take_workspaces(tune_core* core) {
+  for (int64_t i = 0; i < core->threads_count; ++i) {
+    for (Workspace& space : core->threads[i].workspaces) space.used = false;
+  }
 }
 
 // Running.
@@ -499,6 +521,14 @@ void join_threads(tune_core* core, int64_t count) {
   set(core->stop, 0);
 }
 
+// After a fork: what another thread of the parent may have been writing when it was copied. It stays mapped.
+void forget_memory(tune_core* core) {
+  for (int64_t i = 0; i < core->inputs_count; ++i) core->staged[i] = {nullptr, 0, nullptr, 0};
+  for (int64_t i = 0; i < core->threads_count; ++i) {
+    for (Workspace& space : core->threads[i].workspaces) space = Workspace();
+  }
+}
+
 bool start_threads(tune_core* core) {
   pthread_mutex_init(&core->running, nullptr);
   pthread_mutex_init(&core->sleeping, nullptr);
@@ -513,8 +543,8 @@ bool start_threads(tune_core* core) {
     Thread* thread = &core->threads[i];
     thread->epoch = epoch;
     thread->leading = thread->team = nullptr;
-    for (Workspace& space : thread->workspaces) space.used = false;
   }
+  take_workspaces(core);
   for (int64_t i = 1; i < core->threads_count; ++i) {
     if (pthread_create(&core->threads[i].id, nullptr, serve, &core->threads[i]) != 0) {
       join_threads(core, i);
@@ -524,16 +554,18 @@ bool start_threads(tune_core* core) {
   return true;
 }
 
-// Threads do not survive a fork: the child's first run starts its own.
+// Threads do not survive a fork: the child's first run starts its own. The parent may have been anywhere in a run.
 bool threads_are_here(tune_core* core) {
-  int64_t own = getpid(), found;
+  const int64_t own = lives.load(std::memory_order_relaxed);
+  int64_t found;
   int spins = 0;
-  while ((found = core->pid.load(std::memory_order_acquire)) != own) {
-    if (found == 0) {
+  while ((found = core->life.load(std::memory_order_acquire)) != own) {
+    if (found == -own) {
       relax(&spins);
-    } else if (core->pid.compare_exchange_strong(found, 0)) {
-      bool started = start_threads(core);
-      core->pid.store(started ? own : -1, std::memory_order_release);
+    } else if (core->life.compare_exchange_strong(found, -own)) {
+      if (found != 0) forget_memory(core);
+      const bool started = start_threads(core);
+      core->life.store(started ? own : 0, std::memory_order_release);
       if (!started) return false;
     }
   }
@@ -558,7 +590,8 @@ int launch(Lambda lambda, void* data, int num_task) {
     if (here->core->sleepers.value.load() != 0) wake_all(here->core);
   }
   here->leading = nullptr;
-  int failed = run_share(group, 0);
+  const int failed = run_share(group, 0);
+  if (failed != 0) keep_error(here->core, group - here->core->groups);  // now: others may be at a barrier
   const int patience = group->late ? 0 : LATE;
   group->late = false;
   for (int spins = 0; get(group->pending) != 0; relax(&spins)) {
@@ -571,13 +604,17 @@ int launch(Lambda lambda, void* data, int num_task) {
   return failed;
 }
 
+// Waits for every task of the loop; not 0 if one failed, which will never come.
 int barrier(int, Env* env) {
   if (env->num_task == 1) return 0;
   Group* group = static_cast<Group*>(env->sync);
   uint64_t size = static_cast<uint64_t>(env->num_task);
   uint64_t target = (group->arrived.value.fetch_add(1, std::memory_order_acq_rel) / size + 1) * size;
   int spins = 0;
-  while (get(group->arrived) < target) relax(&spins);
+  while (get(group->arrived) < target) {
+    if (here != nullptr && get(here->core->failed) != 0) return -1;
+    relax(&spins);
+  }
   return 0;
 }
 
@@ -700,7 +737,10 @@ void copy_outputs(tune_core* core, const void* const* inputs, void* const* outpu
   }
 }
 
-int run_once(tune_core* core, const void* const* inputs, void* const* outputs, tune_report* report) {
+bool is_cancelled(const tune_request* request) { return __atomic_load_n(&request->cancelled, __ATOMIC_SEQ_CST) != 0; }
+
+int run_once(tune_core* core, const void* const* inputs, void* const* outputs, tune_report* report,
+             const tune_request* request) {
   if (!patch_inputs(core, inputs)) return say(report, TUNE_NO_MEMORY, "no memory for a copy of an input");
   Thread* first = &core->threads[0];
   cpu_set_t before;
@@ -709,8 +749,10 @@ int run_once(tune_core* core, const void* const* inputs, void* const* outputs, t
   bool moved = first->cpu >= 0 && (core->has_devices || sched_getcpu() != first->cpu) &&
                pthread_getaffinity_np(pthread_self(), sizeof(before), &before) == 0;
   if (moved) pin(first->cpu);
-  set(core->abort, 0);
+  core->abort.value.store(0);
   set(core->failed, 0);
+  // Who cancels a request marks it before the run: if that was before the line above, the mark is seen here.
+  if (request != nullptr && is_cancelled(request)) set(core->abort, 1);
   Thread* outside = here;
   here = first;
   uint64_t epoch = core->epoch.value.fetch_add(1) + 1;
@@ -725,6 +767,7 @@ int run_once(tune_core* core, const void* const* inputs, void* const* outputs, t
   if (moved) pthread_setaffinity_np(pthread_self(), sizeof(before), &before);
   uint64_t failed = get(core->failed);
   if (failed != 0) {
+    take_workspaces(core);
     say(report, TUNE_FAILED, core->error);
     if (report != nullptr) report->group = static_cast<int64_t>(failed) - 1;
     return TUNE_FAILED;
@@ -795,9 +838,11 @@ bool take_long_slice(Share* own) {
 // is still sent there by run_once.
 constexpr int64_t SHORT_NS = 250000;
 
-// Sleeps until the request is no longer waiting, or `timeout_ns` have passed.
+// Sleeps until the request is no longer waiting, or `timeout_ns` have passed; for ever if that is negative or centuries.
 void await_stream(tune_request* request, int64_t timeout_ns) {
-  const int64_t end = now_ns() + timeout_ns;
+  const int64_t now = now_ns();
+  if (timeout_ns > INT64_MAX - now) timeout_ns = -1;
+  const int64_t end = now + timeout_ns;
   const struct timespec until = {static_cast<time_t>(end / 1000000000LL), static_cast<long>(end % 1000000000LL)};
   while (__atomic_load_n(&request->state, __ATOMIC_ACQUIRE) == WAITING) {
     // The bitset's form takes the moment of the end, not the time that is left.
@@ -808,12 +853,30 @@ void await_stream(tune_request* request, int64_t timeout_ns) {
   }
 }
 
+void begin(tune_streams* streams, tune_request* request, int64_t stream) {
+  request->stream = static_cast<int32_t>(stream);
+  streams->running[stream] = request;
+  set_state(request, RUNNING);
+}
+
+// Under the lock.
+void cancel(tune_streams* streams, tune_request* request) {
+  __atomic_store_n(&request->cancelled, 1, __ATOMIC_SEQ_CST);
+  if (request->state == WAITING) {
+    leave_queue(streams, request);
+    set_state(request, ENDED);
+    futex(&request->state, FUTEX_WAKE, 1, nullptr);
+  } else if (request->state == RUNNING) {
+    const tune_stream* stream = &streams->streams[request->stream];
+    stream->cancel(stream->core);
+  }
+}
+
 // `before`: where the caller may run; known if it had to wait, so that another thread may have sent it elsewhere.
 int take(tune_streams* streams, tune_request* request, int64_t timeout_ns, cpu_set_t* before) {
   pthread_mutex_lock(&streams->lock);
   if (request->cancelled == 0 && streams->idle_count > 0) {
-    request->stream = static_cast<int32_t>(pop_idle(streams));
-    set_state(request, RUNNING);
+    begin(streams, request, pop_idle(streams));
   } else if (request->cancelled == 0) {
     if (sched_getaffinity(0, sizeof(*before), before) != 0) CPU_ZERO(before);
     request->thread = static_cast<int32_t>(syscall(SYS_gettid));
@@ -903,7 +966,6 @@ int tune_core_open(const tune_program* program, const tune_settings* settings, t
     core->threads[i].cpu = settings->cpus[i];
     core->has_devices = core->has_devices || settings->cpus[i] == SLEEPING;
   }
-  core->pid.store(-1);
   if (!threads_are_here(core)) {
     free_core(core);
     return say(report, TUNE_NO_THREADS, "a thread cannot be started");
@@ -914,30 +976,37 @@ int tune_core_open(const tune_program* program, const tune_settings* settings, t
 
 int tune_core_run(tune_core* core, const void* const* inputs, void* const* outputs, int64_t* times,
                   tune_report* report) {
+  return tune_core_run_request(core, inputs, outputs, times, report, nullptr);
+}
+
+int tune_core_run_request(tune_core* core, const void* const* inputs, void* const* outputs, int64_t* times,
+                          tune_report* report, const tune_request* request) {
   if (!threads_are_here(core)) return say(report, TUNE_NO_THREADS, "a thread cannot be started after a fork");
   pthread_mutex_lock(&core->running);
   core->times = times;
-  int status = run_once(core, inputs, outputs, report);
+  int status = run_once(core, inputs, outputs, report, request);
   pthread_mutex_unlock(&core->running);
   return status;
 }
 
-void tune_core_cancel(tune_core* core) { set(core->abort, 1); }
+void tune_core_cancel(tune_core* core) { core->abort.value.store(1); }
 
 void tune_core_close(tune_core* core) {
   if (core == nullptr) return;
-  if (core->pid.load() == getpid()) join_threads(core, core->threads_count);
+  if (core->life.load() == lives.load()) join_threads(core, core->threads_count);
   free_core(core);
 }
 
 int tune_streams_open(const tune_stream* streams, int64_t count, tune_streams** made) {
-  const size_t bytes = sizeof(tune_streams) + static_cast<size_t>(count) * (sizeof(tune_stream) + sizeof(int64_t));
+  const size_t each = sizeof(tune_stream) + sizeof(int64_t) + sizeof(tune_request*);
+  const size_t bytes = sizeof(tune_streams) + static_cast<size_t>(count) * each;
   *made = static_cast<tune_streams*>(calloc(1, bytes));
   if (*made == nullptr) return TUNE_NO_MEMORY;
   pthread_mutex_init(&(*made)->lock, nullptr);
   (*made)->count = (*made)->idle_count = count;
   (*made)->streams = reinterpret_cast<tune_stream*>(*made + 1);
   (*made)->idle = reinterpret_cast<int64_t*>((*made)->streams + count);
+  (*made)->running = reinterpret_cast<tune_request**>((*made)->idle + count);
   (*made)->last = &(*made)->first;
   memcpy((*made)->streams, streams, static_cast<size_t>(count) * sizeof(tune_stream));
   (*made)->run_ns.store(SHORT_NS);
@@ -960,6 +1029,7 @@ void tune_streams_give(tune_streams* streams, tune_request* request) {
   set_state(request, ENDED);
   tune_request* next = streams->first;
   if (next == nullptr) {
+    streams->running[stream] = nullptr;
     streams->idle[streams->idle_count++] = stream;
   } else {
     leave_queue(streams, next);
@@ -970,8 +1040,7 @@ void tune_streams_give(tune_streams* streams, tune_request* request) {
       CPU_SET(static_cast<int>(cpu), &one);
       sched_setaffinity(next->thread, sizeof(one), &one);
     }
-    next->stream = static_cast<int32_t>(stream);
-    set_state(next, RUNNING);
+    begin(streams, next, stream);
   }
   pthread_mutex_unlock(&streams->lock);
   if (next != nullptr) futex(&next->state, FUTEX_WAKE, 1, nullptr);  // the address alone: it may have woken by itself
@@ -993,7 +1062,7 @@ int tune_streams_run(tune_streams* streams, tune_request* request, int64_t timeo
   Share own;
   const bool sliced = !is_short && take_long_slice(&own);
   const int64_t began = now_ns();
-  const int ended = stream->run(stream->core, inputs, outputs, nullptr, report);
+  const int ended = stream->run(stream->core, inputs, outputs, nullptr, report, request);
   if (ended == TUNE_OK) streams->run_ns.store(now_ns() - began, std::memory_order_relaxed);
   if (sliced) set_slice(own, own.runtime);
   // Before the next request gets the stream, beside which this thread would have to stay.
@@ -1013,14 +1082,14 @@ int tune_streams_call(tune_call* call) {
 
 void tune_streams_cancel(tune_streams* streams, tune_request* request) {
   pthread_mutex_lock(&streams->lock);
-  request->cancelled = 1;
-  if (request->state == WAITING) {
-    leave_queue(streams, request);
-    set_state(request, ENDED);
-    futex(&request->state, FUTEX_WAKE, 1, nullptr);
-  } else if (request->state == RUNNING) {
-    const tune_stream* stream = &streams->streams[request->stream];
-    stream->cancel(stream->core);
+  cancel(streams, request);
+  pthread_mutex_unlock(&streams->lock);
+}
+
+void tune_streams_cancel_runs(tune_streams* streams) {
+  pthread_mutex_lock(&streams->lock);
+  for (int64_t i = 0; i < streams->count; ++i) {
+    if (streams->running[i] != nullptr) cancel(streams, streams->running[i]);
   }
   pthread_mutex_unlock(&streams->lock);
 }

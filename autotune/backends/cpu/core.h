@@ -60,7 +60,15 @@ TUNE_API int tune_core_open(const tune_program* program, const tune_settings* se
 TUNE_API int tune_core_run(tune_core* core, const void* const* inputs, void* const* outputs, int64_t* times,
                            tune_report* report);
 
-// The run that is on ends before its next kernel. Safe from any thread.
+struct tune_request;
+
+// As tune_core_run, for a request (or null): a run of one that is marked as cancelled ends before its next kernel, also
+// if the mark came before the run began.
+TUNE_API int tune_core_run_request(tune_core* core, const void* const* inputs, void* const* outputs, int64_t* times,
+                                   tune_report* report, const tune_request* request);
+
+// The run that is on ends before its next kernel. Safe from any thread. A run that begins meanwhile may not notice: a
+// request does, if its `cancelled` is set before this call.
 TUNE_API void tune_core_cancel(tune_core* core);
 
 // Ends the threads and frees everything. No run may be on.
@@ -72,7 +80,8 @@ TUNE_API void tune_core_close(tune_core* core);
 // that leaves it.
 struct tune_stream {
   tune_core* core;
-  int (*run)(tune_core*, const void* const*, void* const*, int64_t*, tune_report*);  // those of the core's library
+  // Those of the core's library: tune_core_run_request, and tune_core_cancel.
+  int (*run)(tune_core*, const void* const*, void* const*, int64_t*, tune_report*, const tune_request*);
   void (*cancel)(tune_core*);
   int64_t cpu;  // of the caller's thread; negative: wherever the system likes
 };
@@ -113,6 +122,9 @@ TUNE_API int tune_streams_call(tune_call* call);
 
 // Ends the wait, or the run before its next kernel, of this request alone. Safe from any thread.
 TUNE_API void tune_streams_cancel(tune_streams* streams, tune_request* request);
+
+// Cancels every request that runs. Safe from any thread.
+TUNE_API void tune_streams_cancel_runs(tune_streams* streams);
 
 // For functions given as kernels: why the call that is about to return a value other than 0 failed.
 TUNE_API void tune_core_raise(const char* text);

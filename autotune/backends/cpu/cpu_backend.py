@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from autotune.artifact.directory import Artifact, read_artifact
+from autotune.artifact.directory import Artifact
 from autotune.backends.backend import Backend
 from autotune.backends.cpu.device_lanes import device_calls
 from autotune.backends.cpu.native_executor import NativeExecutor, thread_places
@@ -108,7 +108,9 @@ class CpuBackend:
             from autotune.backends.cpu.libraries import open_library  # loads TVM
             from autotune.backends.cpu.vm_executor import VmExecutor  # loads TVM
 
-            return VmExecutor(open_library(artifact.library), artifact.weights, threads)
+            library = open_library(artifact.library)
+            artifact.check_held(artifact.library)
+            return VmExecutor(library, artifact.weights, threads)
         lanes = artifact.steps.lanes
         if artifact.device_parts and not artifact.steps.device_bytes:
             raise ArtifactError(f"{artifact.path} was placed by a version without copies; tune the model again")
@@ -116,14 +118,14 @@ class CpuBackend:
         cpus = cpus or session_cpus(cores)
         where = thread_places(lanes, cpus) if lanes else [cpus[core % len(cpus)] for core in range(cores)]
         paths = {artifact.target.threads: artifact.library, **artifact.lane_libraries}
-        libraries = {count: NativeLibrary(path) for count, path in paths.items()}
+        libraries = {count: NativeLibrary(path, artifact.place_of(path)) for count, path in paths.items()}
         calls = device_calls(artifact.steps, *self._devices(artifact)) if artifact.steps.device_bytes else {}
         return NativeExecutor(libraries, artifact.steps, artifact.weights, where, calls)
 
     def _devices(self, artifact: Artifact) -> tuple[dict[str, Device], dict[str, Artifact]]:
         """The devices that parts of ``artifact`` were placed on, opened, and those parts by subgraph."""
         assert artifact.steps is not None
-        parts = {name: read_artifact(path) for name, path in artifact.device_parts.items()}
+        parts = {name: artifact.open_device_part(name) for name in artifact.device_parts}
         lane_of = {group.name: artifact.steps.lanes[group.lane] for group in artifact.steps.groups}
         devices: dict[str, Device] = {}
         for device, size in artifact.steps.device_bytes:

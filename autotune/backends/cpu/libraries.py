@@ -31,7 +31,7 @@ def set_threads(count: int) -> None:
 
 
 def open_library(library: Path) -> tvm.runtime.Module:
-    """The code in ``library`` as it is on disk now.
+    """Load the code in ``library`` as it is on disk now.
 
     For a path that it has loaded before, the system's loader returns the code of that time, even if the file was
     replaced since, as it is when a model is tuned again. So every load spells the path in a new way.

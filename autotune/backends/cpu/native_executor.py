@@ -18,6 +18,7 @@ from autotune.backends.cpu.native_library import (
     NativeLibrary,
     Program,
     Report,
+    Request,
     Run,
     RunLayout,
     Settings,
@@ -96,8 +97,17 @@ class NativeExecutor:
         if self.library.open(program, settings, ctypes.addressof(handle), ctypes.addressof(report)) != OK:
             raise RunError(f"the model cannot be opened: {report.message}; free memory, or ask for fewer threads")
         self.handle = handle
-        # Threads end before the interpreter does: they may be inside a kernel of a library that would be unloaded.
+        self._request = Request()  # of every run here; those of streams have their own
+        self._token = ctypes.addressof(self._request)
+        self._escaped: BaseException | None = None
+        # At exit all stays as it is: a daemon thread may still run on the core.
         self._close = weakref.finalize(self, _close, tuple(libraries.values()), handle, self._callbacks)
+        self._close.atexit = False
+
+    @property
+    def survives_fork(self) -> bool:
+        """As ``KernelExecutor``: the core does; no device is known to."""
+        return not self._devices
 
     def run(self, inputs: Arrays) -> list[NDArray[Any]]:
         """As ``KernelExecutor.run``; an error names the subgraph and its lane."""
@@ -115,9 +125,14 @@ class NativeExecutor:
             (step.symbol, float(ended - began)) for step, (began, ended) in zip(self._steps.calls, seconds, strict=True)
         ]
 
-    def cancel(self) -> None:
-        """End the run that is on before its next kernel; it raises ``RunError``."""
+    def halt(self) -> None:
+        """As ``KernelExecutor.halt``."""
+        self._request.cancelled = 1  # first: a run that begins now looks here after it has cleared the core's mark
         self.library.cancel(self.handle)
+
+    def resume(self) -> None:
+        """As ``KernelExecutor.resume``."""
+        self._request.cancelled = 0
 
     def close(self) -> None:
         """End the threads; safe to call twice. No run may be on."""
@@ -135,6 +150,9 @@ class NativeExecutor:
         Raises:
             RunError: naming the subgraph and its lane.
         """
+        escaped, self._escaped = self._escaped, None
+        if escaped is not None:
+            raise escaped
         if report.group < 0:
             raise RunError(report.message if status == CANCELLED else f"the model did not run: {report.message}")
         group = self.groups[report.group]
@@ -153,7 +171,7 @@ class NativeExecutor:
 
     def _run(self, inputs: Arrays, times: int | None) -> list[NDArray[Any]]:
         run = Run(self._layout, inputs, [make() for make in self.makers])
-        status = self.library.run(self.handle, run.given, run.made, times, run.report)
+        status = self.library.run(self.handle, run.given, run.made, times, run.report, self._token)
         if status != OK:
             self.check(status, run.said())
         return run.outputs
@@ -184,7 +202,9 @@ class NativeExecutor:
             try:
                 pairs = (ctypes.c_uint64 * (2 * count)).from_address(arguments)
                 function([_view(pairs[2 * i + 1], operand) for i, operand in enumerate(operands)])
-            except Exception as error:  # whatever a device raises is raised again by the run that called it
+            except BaseException as error:  # whatever a device raises, or Ctrl-C, is raised again by the run
+                if not isinstance(error, Exception):
+                    self._escaped = error
                 library.fail(last_line(error).encode())
                 return -1
             return 0

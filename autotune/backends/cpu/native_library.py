@@ -20,7 +20,7 @@ HOOKS = 4
 """Addresses that ``tune_core_hooks`` tells."""
 
 OK, CANCELLED, BUSY = 0, 5, 6
-"""Results of ``tune_core_run`` and ``tune_streams_run``, as in ``core.h``."""
+"""Results of ``tune_core_run_request`` and ``tune_streams_run``, as in ``core.h``."""
 
 
 class Program(ctypes.Structure):
@@ -98,7 +98,7 @@ class Run:
 
     Attributes:
         inputs, outputs: the arrays.
-        report, given, made: addresses of what ``tune_core_run`` takes.
+        report, given, made: addresses that ``tune_core_run_request`` takes.
     """
 
     __slots__ = ("_block", "given", "inputs", "made", "outputs", "report")
@@ -121,19 +121,23 @@ class NativeLibrary:
     For a path that it has loaded before, the system's loader returns the code of that time, even if the file was
     replaced since, as it is when a model is tuned again. So every load spells the path in a new way.
 
+    Args:
+        place: another path to the file, if ``path`` may lead to a newer one by now.
+
     Raises:
         ArtifactError: if it cannot be loaded.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, place: Path | None = None) -> None:
         self._path = path
         try:
-            self._library = ctypes.CDLL(new_spelling(path))
+            self._library = ctypes.CDLL(new_spelling(place or path))
         except OSError as error:
             raise ArtifactError(f"{path} cannot be loaded ({error}); build the artifact again") from error
-        self._close = weakref.finalize(self, dlclose, self._library._handle)
+        # At exit it stays: a daemon thread may still be inside a kernel.
+        weakref.finalize(self, dlclose, self._library._handle).atexit = False
         self.open = self.function("tune_core_open", c_int, POINTER(Program), POINTER(Settings), c_void_p, c_void_p)
-        self.run = self.function("tune_core_run", c_int, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p)
+        self.run = self.function("tune_core_run_request", c_int, *[c_void_p] * 6)
         self.cancel = self.function("tune_core_cancel", None, c_void_p)
         self.close = self.function("tune_core_close", None, c_void_p)
         self.fail = self.function("tune_core_raise", None, ctypes.c_char_p)

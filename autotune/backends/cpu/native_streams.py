@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -69,6 +70,7 @@ class NativeStreams:
         self.give = library.function("tune_streams_give", None, c_void_p, POINTER(Request))
         self.begin = library.function("tune_streams_call", c_int, c_void_p)
         self.cancel = library.function("tune_streams_cancel", None, c_void_p, c_void_p)
+        self.cancel_all = library.function("tune_streams_cancel_runs", None, c_void_p)
         table = (Stream * len(executors))(
             *(
                 Stream(each.handle, _pointer(each.library.run), _pointer(each.library.cancel), each.first_cpu)
@@ -78,7 +80,7 @@ class NativeStreams:
         self.handle = c_void_p()
         if opened(table, len(executors), ctypes.byref(self.handle)) != OK:
             raise RunError("the model cannot be opened: no memory for its streams; free some")
-        weakref.finalize(self, _close, library, close, self.handle)
+        weakref.finalize(self, _close, library, close, self.handle).atexit = False
         self.reads, self.makers = executors[0].reads, executors[0].makers
         arrays = self.reads + len(self.makers)
         self.block = c_char * (ctypes.sizeof(Call) + arrays * ctypes.sizeof(c_void_p))
@@ -104,6 +106,10 @@ class NativeStreams:
         call.inputs = ()
         self._unused.append(call)
         return made
+
+    def cancel_runs(self) -> None:
+        """As ``Streams.cancel_runs``."""
+        self.cancel_all(self.handle)
 
     @contextmanager
     def stream(self, timeout_s: float | None) -> Iterator[int]:
@@ -164,7 +170,8 @@ class NativeCall:
 
 
 def _nanoseconds(seconds: float | None) -> int:
-    return -1 if seconds is None else max(0, int(seconds * 1e9))
+    """What the core takes: -1 for no limit, as one of centuries is."""
+    return -1 if seconds is None or seconds > threading.TIMEOUT_MAX else max(0, int(seconds * 1e9))
 
 
 def _pointer(function: ctypes._NamedFuncPointer) -> int | None:

@@ -14,6 +14,7 @@ from autotune.backends.cpu.libraries import set_threads
 from autotune.backends.executor import Arrays, KernelExecutor, Span
 from autotune.graph.lanes import Lane
 from autotune.host.pages import KERNEL_ALIGNMENT
+from autotune.host.third_party import foreign_runs
 
 
 class VmExecutor:
@@ -26,13 +27,14 @@ class VmExecutor:
     """
 
     lanes: tuple[Lane, ...] = ()
+    survives_fork = False  # the threads of TVM's pools do not
 
     def __init__(self, library: tvm.runtime.Module, weights: Sequence[NDArray[Any]], threads: int) -> None:
         self._machine = relax.VirtualMachine(library, tvm.cpu())
         self._main = self._machine["main"]
         self._weights = [_tensor(array) for array in weights]
         self._threads = threads
-        self._lock = threading.Lock()
+        self._lock, self._runs = threading.Lock(), foreign_runs()
         self._thread = threading.local()  # not a set of ids: a new thread may get the id of one that ended
 
     def run(self, inputs: Arrays) -> list[NDArray[Any]]:
@@ -40,7 +42,7 @@ class VmExecutor:
         if not hasattr(self._thread, "ready"):  # TVM's thread pools belong to the calling thread
             set_threads(self._threads)
             self._thread.ready = True
-        with self._lock:
+        with self._lock, self._runs:
             result = self._main(*map(_tensor, inputs), *self._weights)
             results = [result] if isinstance(result, tvm.runtime.Tensor) else list(result)
             return [item.numpy() for item in results]
@@ -53,8 +55,11 @@ class VmExecutor:
         """Empty: as ``profile``."""
         return []
 
-    def cancel(self) -> None:
+    def halt(self) -> None:
         """Does nothing: a run goes on to its end."""
+
+    def resume(self) -> None:
+        """Does nothing: as ``halt``."""
 
     def streams(self, others: Sequence[KernelExecutor]) -> None:
         """None: the virtual machine is called from Python."""

@@ -97,6 +97,7 @@ class CudaBackend:
         """As ``Backend.executor``."""
         check_device()  # first: without a driver TVM cannot even load the library
         library = open_library(artifact.library)
+        artifact.check_held(artifact.library)
         if artifact.steps is None:
             raise ArtifactError(f"{artifact.path} has no steps; build the artifact again")
         return CudaExecutor(library, artifact.steps, artifact.weights)

@@ -25,6 +25,7 @@ from autotune.backends.cuda.memory_views import View
 from autotune.backends.executor import Arrays, KernelExecutor, Span
 from autotune.graph.lanes import Lane
 from autotune.graph.steps import Operand, Steps
+from autotune.host.third_party import foreign_runs
 from schedules.errors import ArtifactError, MeasureError
 
 logger = logging.getLogger(__name__)
@@ -59,6 +60,7 @@ class CudaExecutor:
     """
 
     lanes: tuple[Lane, ...] = ()
+    survives_fork = False  # CUDA's contexts do not
 
     def __init__(
         self,
@@ -87,7 +89,7 @@ class CudaExecutor:
 
     def run(self, inputs: Arrays) -> list[NDArray[Any]]:
         """The outputs for ``inputs``, which lie in the host's memory."""
-        with _TURN:
+        with _TURN, foreign_runs():
             self._driver.enter()
             for number, tensor in self._inputs.items():
                 self._upload(number, tensor, inputs[number])
@@ -121,8 +123,11 @@ class CudaExecutor:
         """Empty: as ``profile``."""
         return []
 
-    def cancel(self) -> None:
+    def halt(self) -> None:
         """Does nothing: a run goes on to its end."""
+
+    def resume(self) -> None:
+        """Does nothing: as ``halt``."""
 
     def streams(self, others: Sequence[KernelExecutor]) -> None:
         """None: a device has one stream."""

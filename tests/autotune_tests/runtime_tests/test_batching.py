@@ -110,13 +110,33 @@ def test_a_cancelled_member_is_left_out(batcher):
     assert np.array_equal(requests[2].answer.result(0)[0], 2 * requests[2].arrays[0])
 
 
-def test_an_error_reaches_every_member(batcher):
-    requests = [member(1), member(2)]
+def test_an_error_of_a_joined_run_is_that_of_the_members_that_meet_it_alone(batcher):
+    requests = [member(1), member(2), member(3)]
     batch, *_ = [batcher.join(each) for each in requests]
-    batch.members[1].arrays[0] = np.zeros((1, 2), np.float32)
+
+    def touchy(arrays):
+        if (arrays[0] == 2).any():
+            raise ValueError("it is two")
+        return model(arrays)
+
+    batcher.close(batch)
+    batch.begin()
+    done = Future()
+    done.set_result(batcher.run(batch, touchy))
+    batch.finish(done)
+    for each in (requests[0], requests[2]):
+        assert np.array_equal(each.answer.result(0)[0], 2 * each.arrays[0])
+    assert isinstance(requests[1].answer.exception(0), ValueError)
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (1, 2), (3,)])
+def test_arrays_that_change_while_they_wait_change_no_other_answer(batcher, shape):
+    requests = [member(1), member(2), member(3)]
+    batch, *_ = [batcher.join(each) for each in requests]
+    requests[1].arrays[0] = np.zeros(shape, np.float32)
     run(batcher, batch)
-    for each in requests:
-        assert isinstance(each.answer.exception(0), ValueError)
+    for each in (requests[0], requests[2]):
+        assert np.array_equal(each.answer.result(0)[0], 2 * each.arrays[0])
 
 
 def test_without_a_batcher_a_batch_is_one_request():

@@ -5,7 +5,10 @@ import importlib.util
 import io
 import json
 import re
+import subprocess
+import sys
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -123,3 +126,49 @@ def test_sixteen_clients_on_the_loopback_get_their_own_answers(server, connectio
         thread.join(120)
     assert wrong == []
     assert counted(connection)[0]["200"] - before.get("200", 0) == 1600
+
+
+@pytest.mark.parametrize("length", ["-1", "x", str(1 << 40)])
+def test_bodies_of_no_sensible_size_are_refused(server, length):
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=30)
+    connection.putrequest("POST", "/run")
+    connection.putheader("Content-Length", length)
+    connection.endheaders()
+    answer = connection.getresponse()
+    assert answer.status == 413
+    assert f"Content-Length is {length}" in json.loads(answer.read())["error"]
+    connection.close()
+
+
+def test_a_damaged_file_of_arrays_is_refused(connection):
+    body = bytearray(packed(image(0)))
+    body[60] ^= 255
+    assert ask(connection, "POST", "/run", bytes(body), "application/x-npz")[0] == 400
+
+
+def test_a_server_that_is_told_to_end_answers_first(tiny_built):
+    command = [sys.executable, str(PLACE), str(tiny_built.artifact), "--port", "0", "--streams", "2"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    port = int(process.stdout.readline().rstrip("/\n").rpartition(":")[2])
+    stop, answers = threading.Event(), []
+
+    def send():
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        while not stop.is_set():
+            try:
+                answers.append(ask(connection, "POST", "/run", packed(image(0)), "application/x-npz")[0])
+            except (ConnectionError, http.client.HTTPException):  # between two requests
+                return
+
+    threads = [threading.Thread(target=send) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    while len(answers) < 50:
+        time.sleep(0.01)
+    process.terminate()
+    assert process.wait(60) == 0
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert set(answers) == {200}
+    assert "Traceback" not in process.stderr.read()

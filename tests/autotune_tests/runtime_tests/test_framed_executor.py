@@ -22,7 +22,7 @@ class Doubling(ArtifactExecutor):
     def profile(self, arrays):
         return [("kernel", float(arrays[0].sum()))]
 
-    def cancel(self):
+    def halt(self):
         self.ended = True
 
 

@@ -10,6 +10,9 @@ from schedules.errors import UsageError
 CLOSED = InputCheck([TensorSpec("x", (2, 3), "float32"), TensorSpec("scale", (), "int64")])
 OPEN = InputCheck([OpenSpec("rows", ("batch", 24), "float32"), OpenSpec("mask", (4,), "bool")])
 
+TIED = InputCheck([OpenSpec("a", ("batch", "time"), "float32"), OpenSpec("b", ("batch", "time"), "float32")])
+LOOSE = InputCheck([OpenSpec("a", ("?", 3), "float32"), OpenSpec("b", ("?",), "float32")])
+
 X, SCALE = np.ones((2, 3), np.float32), np.array(2)
 MASK = np.zeros(4, bool)
 
@@ -30,7 +33,7 @@ def test_what_is_no_array_becomes_one():
 
 
 def test_open_sizes_take_any_size():
-    for shape in ((1, 24), (7, 24), (7, 25)):  # the executor says which sizes there are
+    for shape in ((1, 24), (7, 24), (0, 24)):  # the executor says which sizes there are
         assert OPEN.arrays({"rows": rows(*shape), "mask": MASK})[0].shape == shape
 
 
@@ -45,12 +48,29 @@ def test_open_sizes_take_any_size():
         (OPEN, {"mask": MASK}, "give an array of shape batchx24 and type float32"),
         (OPEN, {"rows": rows(1, 24, dtype=np.int8), "mask": MASK}, "type int8, the artifact was built for batchx24"),
         (OPEN, {"rows": rows(1, 24), "mask": MASK[:3]}, r"'mask' has shape \(3,\)"),
+        (OPEN, {"rows": rows(7, 25), "mask": MASK}, r"'rows' has shape \(7, 25\) and type float32, .* batchx24"),
+        (OPEN, {"rows": rows(24), "mask": MASK}, r"'rows' has shape \(24,\) .* for batchx24 and float32"),
+        (OPEN, {"rows": np.float32(3), "mask": MASK}, r"'rows' has shape \(\) .* for batchx24 and float32"),
+        (
+            TIED,
+            {"a": rows(2, 5), "b": rows(3, 1)},
+            r"'b' has size 3 on axis 0 and input 'a' has size 2 on axis 0;",
+        ),
+        (TIED, {"a": rows(2, 5), "b": rows(5, 2)}, r"both are 'batch', so give equal ones"),
+        (TIED, {"a": rows(2, 5), "b": rows(2, 4)}, r"size 4 on axis 1 and input 'a' has size 5 on axis 1; .* 'time'"),
+        (TIED, {"a": [[1, 2], [3]], "b": rows(1, 1)}, r"input 'a' cannot be made an array \(.*\); give one of shape"),
+        (TIED, None, "input_feed is of type NoneType; give a mapping of input name to array"),
+        (TIED, [rows(1, 1)], "input_feed is of type list; give a mapping"),
     ],
 )
 def test_wrong_feeds_are_told(check, feed, told):
     with pytest.raises(UsageError, match=told) as caught:
         check.arrays(feed)
     assert "\n" not in str(caught.value)
+
+
+def test_sizes_that_nothing_is_known_of_may_differ():
+    assert len(LOOSE.arrays({"a": rows(2, 3), "b": rows(5)})) == 2
 
 
 def test_shapes_are_written_as_the_option_takes_them():

@@ -77,7 +77,7 @@ def test_a_value_of_another_shape_never_reaches_a_kernel(executor):
 def test_cancelling_reaches_the_tuned_segments(executor, monkeypatch):
     asked = []
     for number, segment in enumerate(executor._segments):
-        monkeypatch.setattr(segment, "cancel", lambda number=number: asked.append(number))
+        monkeypatch.setattr(segment, "halt", lambda number=number: asked.append(number))
     executor.cancel()
     assert asked == [0, 1, 2]
 

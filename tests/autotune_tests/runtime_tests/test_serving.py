@@ -54,7 +54,7 @@ class Slow(ArtifactExecutor):
     def profile(self, arrays):
         return []
 
-    def cancel(self):
+    def halt(self):
         self.cancelled.set()
 
 
@@ -170,7 +170,7 @@ def test_a_batch_that_is_not_answered_in_time(tmp_path, measurer):
     built = two_batches(tmp_path, measurer)
     serving = Serving(built.artifact, None, ServeOptions(max_batch=8, max_wait_s=0.0))
     executor = Slow()
-    serving._executors = {0: executor}
+    serving._executors, serving.first = {0: executor}, executor
     with pytest.raises(BusyError, match=r"not answered in 0.02 s"):
         serving.run([np.float32([[1]])], 0.02)
     executor.go.set()
@@ -179,7 +179,7 @@ def test_a_batch_that_is_not_answered_in_time(tmp_path, measurer):
 def joined_on(tmp_path, measurer, executor):
     """A serving of one stream, ``executor``, that joins up to eight rows."""
     serving = Serving(two_batches(tmp_path, measurer).artifact, None, ServeOptions(max_batch=8, max_wait_s=0.0))
-    serving._executors = {0: executor}
+    serving._executors, serving.first = {0: executor}, executor
     return serving
 
 
@@ -239,6 +239,36 @@ def test_ctrl_c_in_the_thread_that_runs_a_batch_leaves_the_stream_free(tmp_path,
         serving.run([np.float32([[1]])], None)
     executor.error = None
     assert serving.run([np.float32([[3]])], None)[0] == 3
+
+
+def test_ctrl_c_in_the_thread_that_runs_a_batch_is_not_that_of_the_others(tmp_path, measurer):
+    executor = Rows()
+    serving = joined_on(tmp_path, measurer, executor)
+    first = serving.submit([np.float32([[0, 0]])], None)  # keeps the stream
+    assert executor.entered.wait(5)
+    real, main = executor.run, threading.current_thread()
+
+    def interrupted(arrays):
+        if threading.current_thread() is main:
+            raise KeyboardInterrupt
+        return real(arrays)
+
+    executor.run = interrupted
+    joined = []
+
+    def join():  # when the main thread has opened the batch
+        while not serving._batcher._open:
+            time.sleep(1e-3)
+        joined.extend(serving.submit([np.float32([[number, 0]])], None) for number in (2, 3))
+        executor.go.set()
+
+    thread = threading.Thread(target=join)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        serving.run([np.float32([[1, 0]])], None)
+    thread.join(5)
+    assert not first.result(5)[0].any()
+    assert [float(each.result(5)[0][0, 0]) for each in joined] == [2.0, 3.0]
 
 
 def test_ctrl_c_while_a_batch_waits_leaves_it_to_a_thread_of_the_session(tmp_path, measurer, monkeypatch):

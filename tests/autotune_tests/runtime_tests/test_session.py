@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import CancelledError
 from dataclasses import replace
 
 import numpy as np
@@ -17,6 +18,7 @@ from autotune.artifact.directory import read_artifact
 from autotune.artifact.manifest import KERNELS, read_manifest, write_manifest
 from autotune.artifact.replacement import install
 from autotune.host.machine import read_host
+from autotune.runtime.multi_shape_executor import MultiShapeExecutor
 from autotune.runtime.serve_options import ServeOptions
 from autotune.runtime.session import InferenceSession
 from schedules.errors import ArtifactError, RunError, UsageError
@@ -316,3 +318,95 @@ def test_running_an_artifact_loads_nothing_of_importing_and_tuning(kind, tiny_bu
     assert "autotune.runtime.session" in loaded
     assert [name for name in loaded if name.startswith(tuple(f"{each}." for each in NOT_TO_RUN))] == []
     assert not {*NOT_TO_RUN} & {*loaded}
+
+
+@pytest.mark.parametrize("timeout_s", [float("inf"), 1e300, 10**30, 60, None])
+@pytest.mark.parametrize("serve", [ServeOptions(), ServeOptions(max_batch=8)])
+def test_long_time_limits_are_kept(batches, serve, timeout_s):
+    session, feed = InferenceSession(batches.artifact, serve=serve), rows(1)
+    want = InferenceSession(batches.artifact).run(None, feed)
+    assert close(session.run(None, feed, timeout_s=timeout_s), want)
+    assert close(session.run_async(None, feed, timeout_s=timeout_s).result(60), want)
+    binding = session.io_binding()
+    binding.bind_cpu_input("rows", feed["rows"])
+    session.run_with_iobinding(binding, timeout_s=timeout_s)
+    assert close(binding.get_outputs(), want)
+
+
+@pytest.mark.parametrize("timeout_s", [float("nan"), -1, "1"])
+def test_time_limits_that_are_none_are_told(session, timeout_s):
+    feed = {"data": data()}
+    binding = session.io_binding()
+    binding.bind_cpu_input("data", feed["data"])
+    for run in (
+        lambda: session.run(None, feed, timeout_s=timeout_s),
+        lambda: session.run_async(None, feed, timeout_s=timeout_s),
+        lambda: session.run_with_iobinding(binding, timeout_s=timeout_s),
+    ):
+        with pytest.raises(UsageError, match=r"timeout_s is .*; it must be zero or more seconds"):
+            run()
+
+
+def test_no_time_at_all_is_enough_where_a_stream_is_idle(session):
+    feed = {"data": data()}
+    assert close(session.run(None, feed, timeout_s=0), session.run(None, feed))
+
+
+@pytest.fixture(scope="module")
+def batches(tmp_path_factory, measurer):
+    return two_batches(tmp_path_factory.mktemp("batches"), measurer)
+
+
+def test_an_output_is_bound_to_an_array_that_fits(session):
+    binding = session.io_binding()
+    binding.bind_cpu_input("data", data())
+    binding.bind_output("scores", array=(target := np.zeros((1, 10), np.float32)))
+    binding.bind_output("features", array=np.zeros((2, 32, 8, 8), np.float32))
+    with pytest.raises(UsageError, match=r"output 'features' has shape \(1, 32, 8, 8\) .* bind one that fits"):
+        session.run_with_iobinding(binding)
+    assert not target.any()
+
+
+def test_no_cancellation_is_lost(tiny_built, batches):
+    """A request that is cancelled before its answer is there has none, wherever it is then."""
+    for artifact, feed in ((tiny_built.artifact, {"data": data()}), (batches.artifact, rows(20))):
+        session = InferenceSession(artifact)
+        serving = session._serving
+        for number in range(150):
+            with serving.stream():  # the request waits behind it, in the queue or at the core
+                request = session.run_async(None, feed)
+                if number % 3 == 1:
+                    time.sleep(1e-4 * (number % 10))
+                request.cancel()
+            with pytest.raises((RunError, CancelledError), match=r"cancelled|^$"):
+                request.result(60)
+        assert session.run(None, feed)
+
+
+@pytest.mark.parametrize("whose", ["request", "session"])
+def test_a_run_is_cancelled_before_its_first_kernel(batches, monkeypatch, whose):
+    entered, go, real = threading.Event(), threading.Event(), MultiShapeExecutor.run
+
+    def late(self, arrays):
+        entered.set()
+        go.wait(60)
+        return real(self, arrays)
+
+    session = InferenceSession(batches.artifact)
+    monkeypatch.setattr(MultiShapeExecutor, "run", late)
+    request = session.run_async(None, rows(20))
+    assert entered.wait(60)
+    if whose == "request":
+        assert not request.cancel()
+    else:
+        session.cancel()
+    go.set()
+    with pytest.raises(RunError, match="cancelled"):
+        request.result(60)
+    assert session.run(None, rows(20))
+
+
+def test_cancelling_ends_no_request_that_comes_later(session):
+    for _ in range(50):
+        session.cancel()
+        assert session.run(None, {"data": data()})

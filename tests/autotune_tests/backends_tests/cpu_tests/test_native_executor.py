@@ -247,11 +247,14 @@ def test_a_cancelled_run_ends_early_and_the_next_is_right(machine):
     flat, pieces = branches(rng, (300, 300), "slow", set(range(600)))
     placed = machine(flat, pieces, LANE_SETS[1])
     x = tensor(rng)
-    timer = threading.Timer(0.05, placed.cancel)
+    timer = threading.Timer(0.05, placed.halt)
     timer.start()
     with pytest.raises(RunError, match="cancelled"):
         within(PATIENCE_S, lambda: placed.run([x]))
     timer.join()
+    with pytest.raises(RunError, match="cancelled"):  # also one that begins later
+        placed.run([x])
+    placed.resume()
     assert equal(within(PATIENCE_S, lambda: placed.run([x])), sequential(flat, x))
 
 

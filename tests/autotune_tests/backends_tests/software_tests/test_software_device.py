@@ -62,6 +62,35 @@ def test_what_does_not_fit_is_refused_with_both_sizes():
         SoftwareDevice("sim:0", Room(60, limit_bytes=50))
 
 
+class Interrupting(Mixing):
+    """As ``Mixing``, but Ctrl-C comes while it runs its first program."""
+
+    left = 1
+
+    def program(self, part):
+        made = super().program(part)
+        real = made.run
+
+        def run(inputs, outputs):
+            real(inputs, outputs)
+            if Interrupting.left:
+                Interrupting.left -= 1
+                raise KeyboardInterrupt
+
+        made.run = run
+        return made
+
+
+def test_ctrl_c_in_a_device_s_call_is_raised_by_the_run_and_not_lost(library):
+    rng = np.random.default_rng(21)
+    flat, placed = chain_on([1] * 5, 5, library, rng, device=Interrupting)
+    x = tensor(rng)
+    with pytest.raises(KeyboardInterrupt):
+        placed.machine.run([x])
+    assert equal(within(PATIENCE_S, lambda: placed.machine.run([x])), sequential(flat, x))
+    placed.machine.close()
+
+
 def test_a_lost_device_fails_for_good():
     device = SoftwareDevice("sim:0", Room(10), Speeds(lost_after=1), ManualClock())
     device.upload(np.zeros(4, np.uint8), 0)

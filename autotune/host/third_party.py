@@ -1,4 +1,4 @@
-"""Errors of code that is not ours: TVM's passes, onnxslim, ONNX's reference implementation, ONNX Runtime."""
+"""Errors of code that is not ours: TVM's passes, ONNX's reference implementation, ONNX Runtime."""
 
 from __future__ import annotations
 

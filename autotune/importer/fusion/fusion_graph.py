@@ -17,7 +17,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper
 from autotune.importer.conversion.emit import Emit, Node
 from autotune.importer.conversion.folding import BODIED, RANDOM
 from autotune.importer.conversion.registry import FUSIONS
-from autotune.importer.onnx_model.graph_walk import reads, rename, subgraphs
+from autotune.importer.onnx_model.graph_walk import name_nodes, reads, rename, subgraphs
 from autotune.importer.onnx_model.mend import outer_reads
 from autotune.importer.onnx_model.rewrites import replace_nodes, tidy
 from autotune.importer.onnx_model.scope import Array, Scope
@@ -138,19 +138,23 @@ class FusionScope(Scope):
 
     def finish(self, model: ModelProto) -> None:
         """Give ``model`` the nodes and constants that are left."""
-        replace_nodes(model.graph, self._kept)
-        used = reads(model.graph)
-        for name in self._scaled:
-            if used[name]:
-                self.add(name, self.weight(name))
+        needed, live = set(self._outputs), []
+        for node in reversed(self._kept):
+            if not needed.isdisjoint(node.output):
+                live.append(node)
+                needed |= outer_reads(node)
+        for name in needed & self._scaled.keys():
+            self.add(name, self.weight(name))
+        replace_nodes(model.graph, reversed(live))
         tidy(model.graph)
         replace_nodes(model.graph, by_depth(model.graph.node))
+        name_nodes(model.graph.node)
 
 
 def by_depth(nodes: Iterable[NodeProto]) -> list[NodeProto]:
     """``nodes`` with those of a shorter longest path from the inputs first; the order of equal ones stays.
 
-    Branches are then computed side by side. Keys of tasks depend on this order, where kernels have several inputs.
+    Keys of tasks with several inputs depend on this order.
     """
     depth: dict[str, int] = {}
     levels = []

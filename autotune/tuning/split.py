@@ -87,7 +87,7 @@ def _repaired(path: Path, options: Options, error: AutotuneError, measurers: Mea
     except AutotuneError as other:
         if str(other) == str(error):
             raise error from None
-        raise type(error)(f"{error}; ONNX Runtime cannot run it instead: {other}") from other
+        raise type(error)(f"{error}; nor can the rest be tuned: {other}") from other
     if found is None:
         raise error
     return found

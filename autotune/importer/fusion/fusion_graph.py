@@ -17,7 +17,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper
 from autotune.importer.conversion.emit import Emit, Node
 from autotune.importer.conversion.folding import BODIED, RANDOM
 from autotune.importer.conversion.registry import FUSIONS
-from autotune.importer.onnx_model.graph_walk import name_nodes, reads, rename, subgraphs
+from autotune.importer.onnx_model.graph_walk import Names, name_nodes, reads, rename, subgraphs
 from autotune.importer.onnx_model.mend import outer_reads
 from autotune.importer.onnx_model.rewrites import replace_nodes, tidy
 from autotune.importer.onnx_model.scope import Array, Scope
@@ -37,6 +37,7 @@ class FusionScope(Scope):
 
     def __init__(self, model: ModelProto) -> None:
         super().__init__(model)
+        self.names = Names(model.graph)
         self.reads: Counter[str] = reads(model.graph)
         self.makers: dict[str, NodeProto] = {}
         self.viewed = {node.input[0] for node in model.graph.node if node.op_type == "Reshape"}
@@ -59,7 +60,7 @@ class FusionScope(Scope):
     def scaled(self, weight: str, factor: Factor) -> str:
         """A constant: ``weight`` times ``factor``, which broadcasts to it; computed at the end, if it is still read."""
         source, before = self._scaled.get(weight, (weight, np.ones(())))
-        name = fresh_name(self, f"{weight}/scaled")
+        name = self.names.new(f"{source}/scaled")
         self._scaled[name] = source, before * factor
         self.shapes[name], self.types[name] = self.shapes[source], self.types[source]
         self.made.add(name)
@@ -143,8 +144,9 @@ class FusionScope(Scope):
             if not needed.isdisjoint(node.output):
                 live.append(node)
                 needed |= outer_reads(node)
-        for name in needed & self._scaled.keys():
-            self.add(name, self.weight(name))
+        for name in self._scaled:
+            if name in needed:
+                self.add(name, self.weight(name))
         replace_nodes(model.graph, reversed(live))
         tidy(model.graph)
         replace_nodes(model.graph, by_depth(model.graph.node))
@@ -163,14 +165,6 @@ def by_depth(nodes: Iterable[NodeProto]) -> list[NodeProto]:
         levels.append((level, node))
         depth.update(dict.fromkeys(filter(None, node.output), level))
     return [node for _, node in sorted(levels, key=lambda pair: pair[0])]
-
-
-def fresh_name(scope: Scope, stem: str) -> str:
-    """A name that no value of ``scope`` has."""
-    count = 0
-    while (name := f"{stem}/{count}" if count else stem) in scope.made or name in scope.shapes or name in scope.tensors:
-        count += 1
-    return name
 
 
 def fuse(model: ModelProto) -> None:

@@ -48,6 +48,32 @@ def name_nodes(nodes: Iterable[NodeProto]) -> None:
         seen.add(node.name)
 
 
+class Names:
+    """The names of all values and nodes of a graph and of those inside it, and new ones that nothing has."""
+
+    def __init__(self, graph: GraphProto) -> None:
+        self._taken: set[str] = set()
+        self._counts: Counter[str] = Counter()
+        self._take(graph)
+
+    def _take(self, graph: GraphProto) -> None:
+        for field in (graph.input, graph.output, graph.value_info, graph.initializer):
+            self._taken.update(each.name for each in field)
+        for node in graph.node:
+            self._taken.update((node.name, *node.input, *node.output))
+            for body in subgraphs(node):
+                self._take(body)
+
+    def new(self, stem: str) -> str:
+        """``stem`` if nothing is called so, else with a number behind it."""
+        name = stem
+        while name in self._taken:
+            self._counts[stem] += 1
+            name = f"{stem}/{self._counts[stem]}"
+        self._taken.add(name)
+        return name
+
+
 def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
     """The bodies of a control-flow node."""
     for attribute in node.attribute:

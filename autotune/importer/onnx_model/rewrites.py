@@ -12,7 +12,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import GraphProto, NodeProto, helper, numpy_helper
 
-from autotune.importer.onnx_model.graph_walk import reads, rename
+from autotune.importer.onnx_model.graph_walk import Names, reads, rename
 from autotune.importer.onnx_model.tensors import array_of
 
 SCALAR_INPUTS = {"Clip": (1, 2), "Pad": (2,)}
@@ -138,10 +138,12 @@ def split_batch_norms(graph: GraphProto) -> None:
     y = (x − mean) · scale / √(variance + ε) + bias = x·a + b, and what scales or shifts y by constants joins in, as
     Caffe's scale layers do: (x·a + b)·c + d = x·(ac) + (bc + d). Folded in double precision.
     """
+    if all(node.op_type != "BatchNormalization" for node in graph.node):
+        return
     constants = {tensor.name: tensor for tensor in graph.initializer}
     known = (*graph.value_info, *graph.input, *graph.output)  # a batch norm may read what is an output, too
     types = {value.name: value.type.tensor_type for value in known}
-    readers = _sole_readers(graph)
+    readers, names = _sole_readers(graph), Names(graph)
     gone: set[str] = set()
     kept = []
     for node in graph.node:
@@ -161,7 +163,7 @@ def split_batch_norms(graph: GraphProto) -> None:
         affine = _Affine(a, bias.astype(np.float64) - mean.astype(np.float64) * a, node.output[0])
         while (reader := readers.get(affine.output)) is not None and affine.absorb(reader, constants, rank):
             gone.add(affine.output)
-        kept.extend(affine.nodes(node, data.elem_type, rank, graph))
+        kept.extend(affine.nodes(node, data.elem_type, rank, graph, names))
     replace_nodes(graph, kept)
 
 
@@ -188,7 +190,7 @@ class _Affine:
         self.output = node.output[0]
         return True
 
-    def nodes(self, norm: NodeProto, kind: int, rank: int, graph: GraphProto) -> list[NodeProto]:
+    def nodes(self, norm: NodeProto, kind: int, rank: int, graph: GraphProto, names: Names) -> list[NodeProto]:
         """The Mul and the Add of data of element type ``kind``; their constants go into ``graph``.
 
         Halves are scaled and shifted as fp32: x·a and b may be large numbers of a small sum.
@@ -196,13 +198,14 @@ class _Affine:
         made, data = self.output, norm.input[0]
         halves = kind in (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
         wide = onnx.TensorProto.FLOAT if halves else kind
-        for label, value in (("scale", self.a), ("shift", self.b)):
+        scale, shift, scaled = (names.new(f"{made}/{label}") for label in ("scale", "shift", "scaled"))
+        for name, value in ((scale, self.a), (shift, self.b)):
             array = value.astype(helper.tensor_dtype_to_np_dtype(wide)).reshape(-1, *[1] * (rank - 2))
-            graph.initializer.append(numpy_helper.from_array(array, f"{made}/{label}"))
-        first, last = (f"{made}/wide", f"{made}/sum") if halves else (data, made)
+            graph.initializer.append(numpy_helper.from_array(array, name))
+        first, last = (names.new(f"{made}/wide"), names.new(f"{made}/sum")) if halves else (data, made)
         nodes = [
-            helper.make_node("Mul", [first, f"{made}/scale"], [f"{made}/scaled"], f"{norm.name}/scale"),
-            helper.make_node("Add", [f"{made}/scaled", f"{made}/shift"], [last], norm.name),
+            helper.make_node("Mul", [first, scale], [scaled], f"{norm.name}/scale"),
+            helper.make_node("Add", [scaled, shift], [last], norm.name),
         ]
         if halves:
             nodes.insert(0, helper.make_node("Cast", [data], [first], f"{norm.name}/wide", to=wide))

@@ -159,7 +159,8 @@ def split_batch_norms(graph: GraphProto) -> None:
             continue
         scale, bias, mean, variance = (array_of(tensor) for tensor in parameters)
         epsilon = next((attribute.f for attribute in node.attribute if attribute.name == "epsilon"), 1e-5)
-        a = scale.astype(np.float64) / np.sqrt(variance.astype(np.float64) + epsilon)
+        with np.errstate(invalid="ignore", divide="ignore"):  # a variance below zero gives NaN, as it does in the model
+            a = scale.astype(np.float64) / np.sqrt(variance.astype(np.float64) + epsilon)
         affine = _Affine(a, bias.astype(np.float64) - mean.astype(np.float64) * a, node.output[0])
         while (reader := readers.get(affine.output)) is not None and affine.absorb(reader, constants, rank):
             gone.add(affine.output)

@@ -151,6 +151,10 @@ class FusionScope(Scope):
         tidy(model.graph)
         replace_nodes(model.graph, by_depth(model.graph.node))
         name_nodes(model.graph.node)
+        declared = {value.name for value in (*model.graph.value_info, *model.graph.output)}
+        for name in (name for node in model.graph.node for name in node.output if name not in declared):
+            if name in self.shapes and name in self.types:
+                model.graph.value_info.append(helper.make_tensor_value_info(name, self.types[name], self.shapes[name]))
 
 
 def by_depth(nodes: Iterable[NodeProto]) -> list[NodeProto]:
@@ -170,7 +174,7 @@ def by_depth(nodes: Iterable[NodeProto]) -> list[NodeProto]:
 def fuse(model: ModelProto) -> None:
     """Apply every fusion to the main graph, in place. Shapes must be inferred; unknown ones prevent fusions.
 
-    Shapes and types of values that keep their names stay true; new values have none until they are inferred.
+    Shapes and types of new values are declared where a fusion knows them.
     """
     scope = FusionScope(model)
     tie_constants(model, scope)

@@ -215,3 +215,19 @@ def test_defaults_of_a_function_of_the_model_count():
     model = model_of(nodes, [value("x", (8,))], ["y"], functions=[function], domains=["local"])
     alphas = [onnx.helper.get_attribute_value(node.attribute[0]) for node in simplify(model).graph.node]
     assert alphas == [0.5, 0.25]
+
+
+@pytest.mark.parametrize("bias", [draw(48), np.zeros(48, np.float32)], ids=["bias", "zeros"])
+def test_queries_keys_and_values_are_taken_apart_behind_a_fused_product(bias):
+    sizes = np.array([1, 20, 3, 2, 8], np.int64)
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["p"]),
+        helper.make_node("Add", ["b", "p"], ["a"]),
+        helper.make_node("Reshape", ["a", "sizes"], ["r"]),
+        helper.make_node("Transpose", ["r"], ["t"], perm=[2, 0, 3, 1, 4]),
+        *(helper.make_node("Gather", ["t", f"i{n}"], [f"y{n}"], axis=0) for n in range(3)),
+    ]
+    places = {f"i{n}": np.array(n, np.int64) for n in range(3)}
+    constants = {"w": draw(16, 48), "b": bias, "sizes": sizes, **places}
+    plain = simplify(model_of(nodes, [value("x", (1, 20, 16))], ["y0", "y1", "y2"], constants))
+    assert sum(node.op_type in ("Gemm", "MatMul") for node in plain.graph.node) == 3

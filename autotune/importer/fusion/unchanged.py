@@ -1,4 +1,7 @@
-"""Operators that change nothing."""
+"""Operators that change nothing.
+
+They come after the other fusions: a product with a bias of zeros is a ``Gemm``, too.
+"""
 
 from __future__ import annotations
 

@@ -31,9 +31,9 @@ from autotune.runtime.session import InferenceSession
 from autotune.tuning.composition import Composed, PartJob, part_options
 from autotune.tuning.part import output_path, resolve_target
 from autotune.tuning.result import Result
+from autotune.validation.arithmetic.wrong_nodes import NumbersCheck
 from autotune.validation.reference_runs import Reference
 from autotune.validation.verify import compare_session, complaint, session_inputs
-from autotune.validation.wrong_nodes import NumbersCheck
 from schedules.errors import ArtifactError, VerificationError
 
 logger = logging.getLogger(__name__)

@@ -23,7 +23,8 @@ UNTIL: Mapping[str, float] = {INSTANT: 0.0, "quick": 0.03, "standard": 0.03, "fu
 """Remaining gain at which a run ends before its budget is spent, as a share of the model's latency, by effort. What
 later trials brought where 3 % stopped: docs/dynatune.md."""
 
-FALLBACKS = ("onnxruntime",)
+ONNXRUNTIME, NONE = "onnxruntime", "none"
+FALLBACKS = (ONNXRUNTIME, NONE)
 """What may run operators that TVM cannot express."""
 
 LATENCY, THROUGHPUT, BALANCED = OBJECTIVES = ("latency", "throughput", "balanced")
@@ -159,7 +160,8 @@ class Options:
         streams: requests that run side by side where the objective is not ``latency``, each on an equal share of the
             threads; None for one on each.
         generate: build a decoder with its caches in place (docs/language-models.md); its shapes are guessed.
-        fallback: ``onnxruntime`` to let that run what TVM cannot express (docs/fallback.md); None refuses such models.
+        fallback: ``onnxruntime`` to let that run operators that cannot be imported or give wrong numbers
+            (docs/fallback.md), ``none`` to refuse such models; None for the first wherever the other options allow it.
         peer: time the model on ONNX Runtime first, if that is installed, to say what there is to beat.
     """
 
@@ -237,12 +239,12 @@ class Options:
     def _check_fallback(self) -> None:
         if self.fallback not in (None, *FALLBACKS):
             raise UsageError(f"fallback {self.fallback!r} is unknown; it must be {' or '.join(FALLBACKS)}")
-        if self.fallback and (self.shapes or self.lanes != "cpu" or self.target is not None):
+        if self.fallback == ONNXRUNTIME and (self.shapes or self.lanes != "cpu" or self.target is not None):
             raise UsageError(
                 "--fallback goes with one set of shapes on the CPU's threads together; "
                 "leave out --lanes, --target and all but one --input per name"
             )
-        if self.fallback and self.remote:
+        if self.fallback == ONNXRUNTIME and self.remote:
             raise UsageError(
                 "--fallback cuts the model for this machine, where the whole is compared with ONNX Runtime; "
                 "leave out --cluster and --rpc"
@@ -263,7 +265,7 @@ class Options:
             raise UsageError(
                 f"--objective {self.objective} divides the CPU's cores into streams; leave out --lanes and --target"
             )
-        if self.objective == BALANCED and (self.fallback or self.remote):
+        if self.objective == BALANCED and (self.fallback == ONNXRUNTIME or self.remote):
             raise UsageError(
                 f"--objective {BALANCED} tunes on this machine what TVM can express; leave out --fallback, --cluster "
                 f"and --rpc, or give --objective {THROUGHPUT}"
@@ -280,14 +282,14 @@ class Options:
             raise UsageError(
                 f"--precision {precision} is for CPUs, and --lanes {self.lanes} names a device; leave one out"
             )
-        if precision.products and self.fallback:
+        if precision.products and self.fallback == ONNXRUNTIME:
             raise UsageError(
                 f"--precision {precision} numbers products, and --fallback cuts the model; give fp32 or bf16"
             )
 
     def _check_auto(self) -> None:
         """Refuse what ``auto`` does not go with: it builds several artifacts of the model and compares them here."""
-        others = self.shapes or self.generate or self.fallback or self.remote or self.target is not None
+        others = self.shapes or self.generate or self.fallback == ONNXRUNTIME or self.remote or self.target is not None
         if others or self.lanes != "cpu" or self.objective == BALANCED or not self.device or self.effort == INSTANT:
             raise UsageError(
                 "--precision auto measures one set of shapes on this machine's threads together; leave out --generate, "
@@ -300,7 +302,7 @@ class Options:
             )
 
     def _check_generation(self) -> None:
-        others = bool(self.fallback or self.remote or self.target is not None)
+        others = bool(self.fallback == ONNXRUNTIME or self.remote or self.target is not None)
         if self.generate and (others or self.lanes != "cpu" or not self.device):
             raise UsageError(
                 "--generate builds for this machine's threads together; leave out --fallback, --lanes, --target, "
@@ -314,6 +316,14 @@ class Options:
             raise UsageError("--frozen measures nothing, so it goes with neither --cluster nor --rpc; leave one out")
         if self.remote and self.lanes != "cpu":
             raise UsageError(f"--lanes {self.lanes} is tuned on the machine it runs on; leave out --cluster and --rpc")
+
+    @property
+    def leaves_out(self) -> bool:
+        """Whether operators may be left to ONNX Runtime."""
+        apart = self.shapes or self.remote or self.generate or self.target is not None or not self.device
+        if self.fallback is not None or apart or self.lanes != "cpu" or self.precision == AUTO:
+            return self.fallback == ONNXRUNTIME
+        return self.objective != BALANCED and not Precision.parse(self.precision).products
 
     @property
     def remote(self) -> bool:

@@ -19,9 +19,10 @@ from autotune.builder.build_request import LATENCY, BuildRequest, BuildResult, L
 from autotune.measure.measurer import Candidate
 from autotune.runtime.model_timing import TIMED_S, median_s, session_run
 from autotune.runtime.session import InferenceSession
+from autotune.validation.bisect import wrong_tasks
 from autotune.validation.verify import session_inputs
 from schedules.config import Config
-from schedules.errors import CompileError
+from schedules.errors import CompileError, first_line
 from schedules.lower import BASELINE
 
 logger = logging.getLogger(__name__)
@@ -85,12 +86,31 @@ def _candidates(request: BuildRequest, kernels: LaneKernels, folder: Path) -> It
         built = _without_broken_guesses(request, kernels, plan, folder)
         seen.add(built.plan.digest)
         yield built
+    yield from _last_resorts(request, kernels, built, folder, seen)
+
+
+def _last_resorts(
+    request: BuildRequest, kernels: LaneKernels, failed: Built, folder: Path, seen: AbstractSet[str]
+) -> Iterator[Built]:
+    """``failed``, whose outputs are wrong, with untuned kernels for the tasks that are; then all of it untuned."""
+    assert kernels.measurer is not None
+    tuned = {choice.task for choice in failed.plan.choices if choice.config != BASELINE}
+    wrong = (
+        wrong_tasks(failed.path, kernels.program, request.options.seed, kernels.measurer) & tuned if tuned else set()
+    )
+    for tasks in (wrong, tuned):
+        plan = _untuned(failed.plan, tasks)
+        if tasks and plan.digest not in seen:
+            names = ", ".join(task.name for task in kernels.program.tasks if task.key in tasks)
+            logger.warning("built untuned, since other kernels give wrong numbers: %s", first_line(names))
+            yield Built(_built(request, kernels, plan, folder), plan)
+            seen = {*seen, plan.digest}
 
 
 def _plans(request: BuildRequest, kernels: LaneKernels) -> Iterator[Plan]:
     """Tasks that the budget did not reach by guesses first, since a template's first guess is mostly far ahead of the
     untuned program; then without the guesses that the check of measured kernels rejects, should the whole not pass;
-    then by guesses that give up less accuracy. Only if none of these passes, all of them are untuned; and at last,
+    then by guesses that give up less accuracy. Only if none of these passes, none is guessed; and at last,
     records of the log that fail here are not used either.
     """
     right: dict[tuple[str, Config], bool] = {}
@@ -139,24 +159,25 @@ def _without_wrong(
 
 
 def _without_broken_guesses(request: BuildRequest, kernels: LaneKernels, plan: Plan, folder: Path) -> Built:
-    """The artifact of ``plan``, with untuned kernels in place of guesses that do not compile.
+    """The artifact of ``plan``, with untuned kernels in place of guesses, and of tuned ones, that do not compile.
 
     Raises:
-        CompileError: if a kernel does not compile that is no guess.
+        CompileError: if an untuned kernel does not compile.
     """
     while True:
         try:
             return Built(_built(request, kernels, plan, folder), plan)
         except CompileError as error:
+            tuned = {choice.task for choice in plan.choices if choice.config != BASELINE}
             guessed = _guesses(plan)
-            broken = guessed.intersection(error.tasks) if error.tasks else guessed
+            broken = tuned.intersection(error.tasks) if error.tasks else guessed or tuned
             if not broken:
                 raise
             logger.warning(
-                "%d of %d kernels without records are built untuned, since what was guessed for them does not compile; "
-                "'tune run' with a longer --budget measures others (%s)",
+                "%d of %d kernels are built untuned, since what was chosen for them does not compile; 'tune run' with "
+                "a longer --budget measures others (%s)",
                 len(broken),
-                len(guessed),
+                len(plan.choices),
                 error,
             )
             plan = _untuned(plan, broken)

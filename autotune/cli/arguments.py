@@ -159,7 +159,9 @@ Device = Annotated[
 Fallback = Annotated[
     str | None,
     typer.Option(
-        metavar="onnxruntime", help="What may run operators that TVM cannot express; without it they are refused."
+        metavar="onnxruntime|none",
+        help="What runs operators that cannot be imported or give wrong numbers: onnxruntime, which is the default "
+        "where the other options allow it, or none, which refuses such models.",
     ),
 ]
 Generate = Annotated[

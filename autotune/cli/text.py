@@ -42,7 +42,7 @@ def run_lines(result: Result) -> list[str]:
     elif result.reason and not result.parts:
         lines.append(f"outputs NOT VERIFIED: {result.reason}")
     lines += [
-        f"ONNX Runtime runs {', '.join(operators)}: TVM cannot express it (--fallback onnxruntime)"
+        f"ONNX Runtime runs {', '.join(operators)}, which this program cannot run right (docs/fallback.md)"
         for operators in result.fallback_partitions
     ]
     times = ", ".join(f"{name} {seconds:.1f}" for name, seconds in result.phase_s.items())

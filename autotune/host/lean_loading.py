@@ -1,6 +1,6 @@
-"""What TVM, onnxslim and XGBoost load that this program never uses, left out of its own processes.
+"""What TVM and XGBoost load that this program never uses, left out of its own processes.
 
-A caller of the Python API may use all of them, so nothing is left out of a process that only imports the library.
+A caller of the Python API may use all of both, so nothing is left out of a process that only imports the library.
 """
 
 from __future__ import annotations
@@ -15,10 +15,6 @@ from importlib.abc import Loader
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 
-SYMBOLIC = "onnxslim.third_party.symbolic_shape_infer"
-"""onnxslim's own inference of shapes, which is switched off (``onnx_model/simplify.py``), and with it sympy: 0.5 of the
-2.7 s that loading takes on a Zen 3."""
-
 XGBOOST, SKLEARN = "xgboost", "sklearn"
 """XGBoost loads scikit-learn, and that most of SciPy, for classes of that interface: 1.0 of the 1.5 s that loading it
 takes on a Zen 3. Without scikit-learn it does without, and trains the same."""
@@ -29,15 +25,11 @@ OWN_STRATEGY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
 def leave_out_unused(arguments: Sequence[str] = ()) -> None:
-    """For a process of this program's own, before it loads TVM, onnxslim and XGBoost.
+    """For a process of this program's own, before it loads TVM and XGBoost.
 
     Args:
         arguments: of the command, if it is one.
     """
-    if SYMBOLIC not in sys.modules:
-        stub = ModuleType(SYMBOLIC, "Left out by autotune.host.lean_loading.")
-        stub.SymbolicShapeInference = None  # type: ignore[attr-defined]
-        sys.modules[SYMBOLIC] = stub
     if "tvm" not in sys.modules:
         sys.meta_path.insert(0, _BeforeTvm())
     names = (name for argument in arguments for name in re.split("[,=]", argument))

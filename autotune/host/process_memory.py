@@ -1,14 +1,13 @@
-"""How often Python's garbage collector runs, and how a process gives memory back to the system."""
+"""How often Python's garbage collector runs."""
 
 from __future__ import annotations
 
-import ctypes
 import gc
 
 YOUNG, MIDDLE, OLD = 50_000, 20, 50
 """Python's thresholds: new objects, then collections of the younger generation, before one is collected.
 
-Python's own are 700, 10, 10, chosen for smaller programs. Loading TVM and onnxslim makes some 10^5 objects that stay,
+Python's own are 700, 10, 10, chosen for smaller programs. Loading TVM makes some 10^5 objects that stay,
 and importing a model another 10^5. Collecting took 0.27 s of DenseNet-121's import (3.5 s) with Python's thresholds,
 and 0.03 s with these.
 """
@@ -22,15 +21,3 @@ def collect_rarely() -> None:
 def keep_what_is_loaded() -> None:
     """For a fork, and for what forks: what is loaded is never garbage. Looking at it would copy shared pages."""
     gc.freeze()
-
-
-def give_back() -> None:
-    """Return what this process no longer uses to the system, where its C library can; it keeps freed pieces otherwise.
-
-    After onnxslim had copied the 61 MB of ResMLP's weights several times, 88 MB of reference cycles and freed
-    fragments were left.
-    """
-    gc.collect()
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)

@@ -1,4 +1,4 @@
-"""Code that is not ours: TVM's passes, onnxslim, ONNX's reference implementation, ONNX Runtime.
+"""Code that is not ours: TVM's passes, ONNX's reference implementation, ONNX Runtime.
 
 It raises any error, and aborts the process if a daemon thread is inside of it when the interpreter ends: CPython ends
 such a thread where it takes the interpreter's lock again, beneath frames of C++ that must not be left so.

@@ -14,11 +14,12 @@ through a pipe, which copies them twice. The pieces that do not depend on this a
 from __future__ import annotations
 
 import logging
+import math
 import mmap
 import multiprocessing
 import os
 import pickle
-import shlex
+import resource
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,14 +34,13 @@ from typing import Any
 import onnx
 
 from autotune.host.pages import ALIGNMENT
-from autotune.host.process_limits import cause_of_death, signal_of
+from autotune.host.process_limits import cause_of_death, end_with_parent, signal_of
 from autotune.importer.conversion.dead_branches import notes_of
 from autotune.importer.conversion.operator_attribution import kinds_alone
 from autotune.importer.conversion.packed_outputs import WHOLE
 from autotune.importer.generation.caches import add_lengths
 from autotune.importer.import_worker import ADVICE, ImportWorker, Limits
 from autotune.importer.onnx_model.graph_walk import walk_nodes
-from autotune.importer.onnx_model.input_shapes import input_flag
 from autotune.importer.onnx_model.load import load_model
 from autotune.importer.onnx_model.segments import Segment, declare_foreign, refuse_random, split
 from autotune.importer.onnx_model.simplify import flatten
@@ -100,7 +100,7 @@ def import_model(
 
     Raises:
         ModelError: in one line, if it is no sound model, cannot be imported, or takes more than ``limits``.
-        UnsupportedError: if an operator cannot be imported, with the command that leaves it to ONNX Runtime.
+        UnsupportedError: if an operator cannot be imported.
         UsageError: if ``inputs`` does not fit the model.
     """
 
@@ -116,12 +116,6 @@ def import_model(
 
     try:
         model, program = _forked(path, inputs, work, limits or LIMITS.get(), apart=True)
-    except UnsupportedError as error:
-        if generates:
-            raise
-        flags = "".join(f" {input_flag(name, shape)}" for name, shape in inputs.items())
-        command = f"tune run {shlex.quote(str(path))}{flags} --fallback onnxruntime"
-        raise UnsupportedError(f"{error}; to tune the rest and let ONNX Runtime run what is not: {command}") from error
     except _DeathError as death:
         crashed = signal_of(death.status) not in (signal.SIGXCPU, signal.SIGKILL)  # it took no more than it may
         culprit = _culprit(path, inputs, target, limits or LIMITS.get()) if crashed else ""
@@ -163,11 +157,43 @@ def cut_model(
         declare_foreign(model)
         flat = flatten(model)
         refuse_random(flat)
-        segments = split(flat, partial(_import_segment, target=target))
+        segments = split(flat, partial(_surviving, target=target))
         return [(segment.is_fallback, segment.model.SerializeToString()) for segment in segments]
 
     model, found = guarded(path, inputs, work, limits or LIMITS.get(), foreign=True)
     return model, [Segment(island, onnx.load_model_from_string(text)) for island, text in found]
+
+
+def flat_model(path: Path, inputs: Inputs) -> tuple[onnx.ModelProto, onnx.ModelProto]:
+    """The checked model at ``path``, and it flattened (``simplify.flatten``), of a model that was imported already.
+
+    Raises:
+        ModelError, UsageError: as ``import_model``.
+    """
+    model = load_model(path, inputs)
+    return model, flatten(model)
+
+
+def _surviving(part: onnx.ModelProto, target: Target) -> None:
+    """Import a segment in a fork of its own, so that an operator that crashes the importer only fails this attempt.
+
+    Raises:
+        UnsupportedError: if it cannot be imported, dies, or takes more time than its nodes may.
+    """
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        with suppress(Exception):
+            end_with_parent(os.getppid())
+            logging.getLogger().handlers = []
+            seconds = math.ceil(LIMITS.get().seconds(0, count_nodes(part)))
+            resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+            _import_segment(part, target)
+            status = 0
+        os._exit(status)
+    _, status = os.waitpid(pid, 0)
+    if status:
+        raise UnsupportedError(f"{part.graph.name or 'the segment'} cannot be imported: {cause_of_death(status)}")
 
 
 def _import_segment(part: onnx.ModelProto, target: Target) -> None:

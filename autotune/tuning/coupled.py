@@ -29,7 +29,7 @@ from autotune.graph.placement import Link
 from autotune.host.machine import host_target
 from autotune.importer.guarded_import import import_model
 from autotune.importer.onnx_model.operator_splits import Share
-from autotune.options import Options
+from autotune.options import ONNXRUNTIME, Options
 from autotune.tuning.composition import Composed, PartJob, part_options
 from autotune.tuning.part import output_path
 from autotune.tuning.result import Result
@@ -53,7 +53,7 @@ class CoupledLanes:
     """
 
     def __init__(self, model: Path, options: Options) -> None:
-        if options.frozen or options.remote or options.shapes or options.fallback:
+        if options.frozen or options.remote or options.shapes or options.fallback == ONNXRUNTIME:
             raise UsageError(
                 f"--lanes {options.lanes} measures this machine's CPU beside a device, for one set of shapes; leave "
                 "out tune build, --frozen, --cluster, --rpc, --fallback and all but one --input per name"

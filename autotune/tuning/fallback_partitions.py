@@ -1,4 +1,4 @@
-"""A model with operators that TVM cannot express: the rest is tuned, and ONNX Runtime runs those.
+"""A model with operators that cannot be imported or give wrong numbers: the rest is tuned, ONNX Runtime runs those.
 
 Every tuned segment is an artifact of its own, with its share of the budget by arithmetic and the run's log. The whole
 is compared with ONNX Runtime running the whole model.
@@ -21,8 +21,9 @@ from autotune.artifact.composite import (
 )
 from autotune.artifact.fallback_file import interface_of
 from autotune.artifact.manifest import KERNELS, ONNX, SEGMENTS, kind_of, read_manifest, sha256
-from autotune.importer.guarded_import import cut_model, import_model
-from autotune.importer.onnx_model.segments import Segment
+from autotune.importer.guarded_import import cut_model, flat_model, import_model
+from autotune.importer.onnx_model.segments import Segment, split
+from autotune.measure.measurer import MeasurementBackend
 from autotune.options import Options
 from autotune.runtime.model_timing import median_s, session_run
 from autotune.runtime.segmented_executor import open_onnxruntime
@@ -30,6 +31,7 @@ from autotune.runtime.session import InferenceSession
 from autotune.tuning.composition import Composed, PartJob, part_options
 from autotune.tuning.part import output_path, resolve_target
 from autotune.tuning.result import Result
+from autotune.validation.arithmetic.wrong_nodes import NumbersCheck
 from autotune.validation.reference_runs import Reference
 from autotune.validation.verify import compare_session, complaint, session_inputs
 from schedules.errors import ArtifactError, VerificationError
@@ -41,18 +43,27 @@ MIN_SHARE = 0.02
 
 
 class FallbackPartitions:
-    """The composition of a model that cannot be imported as a whole: a part per tuned segment.
+    """The composition of a model that cannot be tuned as a whole: a part per tuned segment.
 
     An artifact of segments that is in place already gives those whose models are the same, with their history and
     latency.
+
+    Args:
+        cut: the checked model and its segments, where they are known.
     """
 
-    def __init__(self, model: Path, options: Options) -> None:
+    def __init__(self, model: Path, options: Options, cut: tuple[onnx.ModelProto, list[Segment]] | None = None) -> None:
         self._path = model
         self._options = options
         self._out = output_path(model, options)
         self._target = resolve_target(options)
-        self._model, self._segments = cut_model(model, options.inputs, self._target)
+        self._model, self._segments = cut or cut_model(model, options.inputs, self._target)
+
+    @property
+    def operators(self) -> list[str]:
+        """Operators that ONNX Runtime runs, each once."""
+        fallbacks = (segment for segment in self._segments if segment.is_fallback)
+        return list(dict.fromkeys(kind for segment in fallbacks for kind in segment.operators))
 
     def parts(self, folder: Path) -> list[PartJob]:
         """As ``Composition.parts``.
@@ -134,6 +145,23 @@ class FallbackPartitions:
         total = sum(flop for flop in work if flop is not None) or 1
         raised = [0.0 if flop is None else max(MIN_SHARE, flop / total) for flop in work]
         return [share / sum(raised) for share in raised]
+
+
+def without_wrong_nodes(path: Path, options: Options, measurer: MeasurementBackend) -> FallbackPartitions | None:
+    """The partitions of a model whose untuned build is wrong: nodes that give wrong numbers are left to ONNX Runtime.
+
+    None where no node is found to be wrong.
+
+    Raises:
+        AutotuneError: if the model cannot be cut, or the reference does not run it.
+    """
+    target = resolve_target(options)
+    model, flat = flat_model(path, options.inputs)
+    with NumbersCheck(flat, path, target, measurer, options.precision, options.seed) as check:
+        segments = split(flat, check)
+    if not any(segment.is_fallback for segment in segments):
+        return None
+    return FallbackPartitions(path, options, (model, segments))
 
 
 def _kind(segment: Segment) -> str:

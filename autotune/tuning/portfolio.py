@@ -17,7 +17,7 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from autotune.events import Observer
-from autotune.options import BALANCED, Options
+from autotune.options import BALANCED, ONNXRUNTIME, Options
 from autotune.tuning.part import PartModel, output_path, tune_together
 from autotune.tuning.result import Result, combined
 from costmodels.choices import did_you_mean
@@ -84,7 +84,8 @@ def _weighted_ms(name: str, results: Sequence[Result], weights: Sequence[int]) -
 
 
 def _check(models: Sequence[Path], options: Options) -> None:
-    if options.shapes or options.fallback or options.lanes != Options.lanes or options.objective == BALANCED:
+    apart = options.shapes or options.fallback == ONNXRUNTIME
+    if apart or options.lanes != Options.lanes or options.objective == BALANCED:
         raise UsageError(
             "several models are tuned on the CPU's threads together, with one set of shapes each; leave out --lanes, "
             "--fallback, --objective balanced and all but one --input per name, or run each model alone"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import time
 from collections.abc import Sequence
@@ -22,14 +23,14 @@ from autotune.importer.import_worker import external_files
 from autotune.options import AUTO, BALANCED, Options
 from autotune.tuning.composition import Composition, PartJob, tune_composition
 from autotune.tuning.coupled import CoupledLanes
-from autotune.tuning.fallback_partitions import FallbackPartitions
+from autotune.tuning.fallback_partitions import FallbackPartitions, without_wrong_nodes
 from autotune.tuning.multi_shape import ShapeSets
 from autotune.tuning.objective import record_streams
 from autotune.tuning.part import Measurers, output_path, resolve_target, tune_part
 from autotune.tuning.portfolio import tune_portfolio
 from autotune.tuning.precisions.auto_precision import AutoPrecision
 from autotune.tuning.result import Result
-from schedules.errors import ModelError, UsageError
+from schedules.errors import AutotuneError, CompileError, ModelError, UnsupportedError, UsageError, VerificationError
 
 logger = logging.getLogger(__name__)
 
@@ -61,11 +62,44 @@ def _tuned(path: Path, options: Options, observe: Observer) -> Result:
             return _tune_parts(path, options, composition, observe, measurers)
         try:
             return tune_part(path, options, observe, measurers=measurers)
-        except ModelError as error:
-            if not options.fallback:
-                raise
-            logger.info("%s is cut into what can be tuned and what ONNX Runtime runs: %s", path.name, error)
-        return _tune_parts(path, options, FallbackPartitions(path, options), observe, measurers)
+        except (CompileError, ModelError, VerificationError) as error:
+            repaired = _repaired(path, options, error, measurers)
+            logger.warning("%s; ONNX Runtime runs %s", error, ", ".join(repaired.operators))
+            if not isinstance(error, ModelError) and options.searches:  # the budget is spent: what the log has serves
+                options = replace(options, trials=0)
+        return _tune_parts(path, options, repaired, observe, measurers)
+
+
+def _repaired(path: Path, options: Options, error: AutotuneError, measurers: Measurers) -> FallbackPartitions:
+    """The partitions of a model that failed as a whole; the nodes that fail are left to ONNX Runtime.
+
+    Raises:
+        AutotuneError: ``error``, or what stands in the way of the partitions.
+    """
+    if not options.leaves_out or importlib.util.find_spec("onnxruntime") is None:
+        if isinstance(error, UnsupportedError) and options.generate is None:
+            raise UnsupportedError(f"{error}; {_advice(options)}") from error
+        raise error
+    try:
+        if isinstance(error, ModelError):
+            return FallbackPartitions(path, options)
+        found = without_wrong_nodes(path, options, measurers.of(resolve_target(options), options))
+    except AutotuneError as other:
+        if str(other) == str(error):
+            raise error from None
+        raise type(error)(f"{error}; nor can the rest be tuned: {other}") from other
+    if found is None:
+        raise error
+    return found
+
+
+def _advice(options: Options) -> str:
+    """What lets ONNX Runtime run operators that cannot be imported."""
+    if options.leaves_out:
+        return "ONNX Runtime runs such operators where the package onnxruntime is installed"
+    if options.fallback is not None:
+        return "ONNX Runtime runs such operators without --fallback none"
+    return "ONNX Runtime runs such operators of one set of shapes on this machine's CPU (docs/fallback.md)"
 
 
 def _for_device(options: Options) -> Options:

@@ -15,7 +15,7 @@ sorted values, which no layout changes, and its nodes are those between that ten
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,6 @@ from numpy.typing import NDArray
 
 from autotune.artifact.apply_plan import apply_plan
 from autotune.artifact.directory import Artifact, read_artifact
-from autotune.artifact.plan import Choice, Plan
 from autotune.backends.cpu.cpu_build import build_artifact
 from autotune.backends.cpu.libraries import open_library, set_threads
 from autotune.backends.cpu.linking import compile_kernels, link_kernels
@@ -36,15 +35,15 @@ from autotune.graph.flattening import read_flat
 from autotune.importer.onnx_model.load import load_model
 from autotune.importer.program import Program, import_program, simplified
 from autotune.measure.local_measurer import LocalMeasurer
-from autotune.measure.measurer import symbol_of
+from autotune.measure.measurer import MeasurementBackend, symbol_of
 from autotune.measure.output_check import Expected, aligned, numpy_dtype, poison
 from autotune.options import Precision
 from autotune.runtime.session import InferenceSession
+from autotune.validation.arithmetic.wrong_nodes import untuned_plan
 from autotune.validation.bisect_names import Names
 from autotune.validation.reference_runs import Arrays, reference_outputs
 from autotune.validation.verify import compare, random_inputs
 from schedules.errors import UsageError
-from schedules.lower import BASELINE
 from schedules.target import Target
 from schedules.task import Task
 
@@ -106,9 +105,16 @@ def bisect(artifact: Path, model: Path, seed: int = 0) -> Culprit | None:
         )
 
 
-def _untuned(program: Program, target: Target) -> Plan:
-    choices = (Choice(task.key, BASELINE, None) for task in program.tasks)
-    return Plan(target, tuple(sorted(choices, key=lambda choice: choice.task)))
+def wrong_tasks(artifact: Path, program: Program, seed: int, measurer: MeasurementBackend) -> set[str]:
+    """Keys of the tasks of which ``artifact``, built of ``program``, has a kernel that differs from the untuned build.
+
+    Empty where the kernels cannot be called one by one.
+    """
+    opened = read_artifact(artifact)
+    feed = random_inputs(opened.inputs, seed)
+    set_threads(opened.target.threads)
+    with tempfile.TemporaryDirectory(prefix="tune-bisect-") as name:
+        return {wrong.task.key for wrong in _wrong_calls(opened, program, feed, measurer, Path(name))}
 
 
 def _wrong_kernel(
@@ -116,15 +122,46 @@ def _wrong_kernel(
     program: Program,
     simple: onnx.ModelProto,
     feed: Arrays,
-    measurer: LocalMeasurer,
+    measurer: MeasurementBackend,
     folder: Path,
 ) -> Culprit | None:
     """The first kernel call that differs from the untuned build's."""
-    plan = _untuned(program, artifact.target)
+    wrong = next(_wrong_calls(artifact, program, feed, measurer, folder), None)
+    if wrong is None:
+        return None
+    assert artifact.steps is not None
+    nodes = Names(simple, feed).of_call(wrong.flat, wrong.written, wrong.number)
+    config, count = artifact.plan.config(wrong.task.key).to_json(), len(artifact.steps.calls)
+    symbol = symbol_of(wrong.task.key)
+    return Culprit("kernel", nodes, wrong.message, wrong.position, count, symbol, wrong.task.name, config)
+
+
+@dataclass(frozen=True)
+class _WrongCall:
+    """A kernel call that differs from the untuned build's.
+
+    Attributes:
+        position: of the call in the artifact, from 1.
+        number: of the call in ``flat``, whose calls write ``written``.
+    """
+
+    task: Task
+    message: str
+    position: int
+    number: int
+    flat: Flat
+    written: Sequence[Array]
+
+
+def _wrong_calls(
+    artifact: Artifact, program: Program, feed: Arrays, measurer: MeasurementBackend, folder: Path
+) -> Iterator[_WrongCall]:
+    """The kernel calls of ``artifact`` that differ from the untuned build's, in its order."""
+    plan = untuned_plan(program, artifact.target)
     ready = apply_plan(program, plan)
     flat = read_flat(ready, {})
     if flat is None or artifact.steps is None:
-        return None  # the virtual machine runs it: nodes are all that can be told
+        return  # the virtual machine runs it: nodes are all that can be told
     known = {symbol_of(task.key): task for task in program.tasks}
     strange = next((step.symbol for step in artifact.steps.calls if step.symbol not in known), None)
     if strange is not None:
@@ -135,7 +172,7 @@ def _wrong_kernel(
     inputs = [np.ascontiguousarray(feed[spec.name]) for spec in artifact.inputs]
     values = _Values(flat, inputs)
     values.compute(open_library(folder / "untuned.so"))
-    return _compared(artifact, flat, values, known, simple, feed)
+    yield from _compared(artifact, flat, values, known)
 
 
 class _Values:
@@ -174,14 +211,7 @@ def _called(kernel: Any, arguments: Sequence[Array], call: FlatCall) -> Array:
     return output
 
 
-def _compared(
-    artifact: Artifact,
-    flat: Flat,
-    values: _Values,
-    known: Mapping[str, Task],
-    simple: onnx.ModelProto,
-    feed: Arrays,
-) -> Culprit | None:
+def _compared(artifact: Artifact, flat: Flat, values: _Values, known: Mapping[str, Task]) -> Iterator[_WrongCall]:
     """Make the artifact's calls on the right inputs, in its order.
 
     Its calls are those of the program without concatenations that vanished, and on several lanes in another order; so a
@@ -207,12 +237,8 @@ def _compared(
         else:
             if wrong is None:
                 raise UsageError(f"{artifact.path} calls {step.symbol} more often than this model; give its own model")
-            task = known[step.symbol]
-            nodes = Names(simple, feed).of_call(flat, values.written, wrong[0])
-            config = artifact.plan.config(task.key).to_json()
-            count = len(artifact.steps.calls)
-            return Culprit("kernel", nodes, wrong[1], position, count, step.symbol, task.name, config)
-    return None
+            left.remove(wrong[0])
+            yield _WrongCall(known[step.symbol], wrong[1], position, wrong[0], flat, values.written)
 
 
 def _wrong_node(
@@ -248,7 +274,7 @@ def _prefix_differs(
     cut = first_nodes(simple, count)
     program = import_program(_copy(cut), target)
     out = folder / f"first-{count}"
-    build_artifact(out, program, _untuned(program, target), model, measurer)
+    build_artifact(out, program, untuned_plan(program, target), model, measurer)
     mine = {spec.name: feed[spec.name] for spec in program.inputs}
     reference, theirs = reference_outputs(cut, mine)
     ours = InferenceSession(out).run(None, mine)

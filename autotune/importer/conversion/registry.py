@@ -29,6 +29,9 @@ MICROSOFT = "com.microsoft"
 REWRITES: dict[str, Rewrite] = {}
 """Operator → its rewrite. Those of other domains than ONNX's own are ``domain::operator``."""
 
+FUSIONS: dict[str, list[Rewrite]] = {}
+"""Standard operator → the fusions of such a node and those that feed it, in the order in which they are tried."""
+
 STRAYS = frozenset({"GroupNormalization", "LayerNormalization", "SimplifiedLayerNormalization"})
 """Operators in ONNX's domain that ONNX's checker refuses: those that ONNX Runtime writes there itself, and opset 18's
 ``GroupNormalization``, which ONNX withdrew and ONNX Runtime runs."""
@@ -47,6 +50,17 @@ def rewrites(*kinds: str, domain: str = "") -> Callable[[Rewrite], Rewrite]:
 def rewrite_of(node: NodeProto) -> Rewrite | None:
     """The rewrite of a node's operator."""
     return REWRITES.get(node.op_type if node.domain in STANDARD_DOMAINS else f"{node.domain}::{node.op_type}")
+
+
+def fuses(*kinds: str) -> Callable[[Rewrite], Rewrite]:
+    """Register a fusion that ends in one of the operators ``kinds``; its node has a ``FusionScope``."""
+
+    def register(function: Rewrite) -> Rewrite:
+        for kind in kinds:
+            FUSIONS.setdefault(kind, []).append(function)
+        return function
+
+    return register
 
 
 def converts(*kinds: str) -> Callable[[Converter], Converter]:

@@ -140,30 +140,33 @@ def split_batch_norms(graph: GraphProto) -> None:
     y = (x − mean) · scale / √(variance + ε) + bias = x·a + b, and what scales or shifts y by constants joins in, as
     Caffe's scale layers do: (x·a + b)·c + d = x·(ac) + (bc + d). Folded in double precision.
     """
+    if all(node.op_type != "BatchNormalization" for node in graph.node):
+        return
     constants = {tensor.name: tensor for tensor in graph.initializer}
     known = (*graph.value_info, *graph.input, *graph.output)  # a batch norm may read what is an output, too
-    ranks = {value.name: len(value.type.tensor_type.shape.dim) for value in known}
-    readers = _sole_readers(graph)
+    types = {value.name: value.type.tensor_type for value in known}
+    readers, names = _sole_readers(graph), Names(graph)
     gone: set[str] = set()
     kept = []
     for node in graph.node:
         if node.output and node.output[0] in gone:
             continue
         parameters = [constants[name] for name in node.input[1:] if name in constants]
-        if node.op_type != "BatchNormalization" or len(node.output) > 1 or len(parameters) != 4:
-            kept.append(node)
-            continue
-        rank = ranks.get(node.input[0], 0)
-        if rank < 2:
+        trained = any(attribute.name == "training_mode" and attribute.i for attribute in node.attribute)
+        plain = node.op_type == "BatchNormalization" and len(node.output) == 1 and not trained
+        data = types.get(node.input[0]) if plain and len(parameters) == 4 else None
+        rank = 0 if data is None else len(data.shape.dim)
+        if data is None or rank < 2 or any(len(tensor.dims) != 1 for tensor in parameters):
             kept.append(node)
             continue
         scale, bias, mean, variance = (array_of(tensor) for tensor in parameters)
         epsilon = next((attribute.f for attribute in node.attribute if attribute.name == "epsilon"), 1e-5)
-        a = scale.astype(np.float64) / np.sqrt(variance.astype(np.float64) + epsilon)
-        affine = _Affine(a, bias - mean * a, node.output[0])
+        with np.errstate(invalid="ignore", divide="ignore"):  # a variance below zero gives NaN, as it does in the model
+            a = scale.astype(np.float64) / np.sqrt(variance.astype(np.float64) + epsilon)
+        affine = _Affine(a, bias.astype(np.float64) - mean.astype(np.float64) * a, node.output[0])
         while (reader := readers.get(affine.output)) is not None and affine.absorb(reader, constants, rank):
             gone.add(affine.output)
-        kept.extend(affine.nodes(node, scale.dtype, rank, graph))
+        kept.extend(affine.nodes(node, data.elem_type, rank, graph, names))
     replace_nodes(graph, kept)
 
 
@@ -190,16 +193,27 @@ class _Affine:
         self.output = node.output[0]
         return True
 
-    def nodes(self, norm: NodeProto, dtype: np.dtype[np.generic], rank: int, graph: GraphProto) -> list[NodeProto]:
-        """The Mul and the Add; their constants go into ``graph``."""
-        made = self.output
-        for label, value in (("scale", self.a), ("shift", self.b)):
-            array = value.astype(dtype).reshape(-1, *[1] * (rank - 2))
-            graph.initializer.append(numpy_helper.from_array(array, f"{made}/{label}"))
-        return [
-            helper.make_node("Mul", [norm.input[0], f"{made}/scale"], [f"{made}/scaled"], f"{norm.name}/scale"),
-            helper.make_node("Add", [f"{made}/scaled", f"{made}/shift"], [made], norm.name),
+    def nodes(self, norm: NodeProto, kind: int, rank: int, graph: GraphProto, names: Names) -> list[NodeProto]:
+        """The Mul and the Add of data of element type ``kind``; their constants go into ``graph``.
+
+        Halves are scaled and shifted as fp32: x·a and b may be large numbers of a small sum.
+        """
+        made, data = self.output, norm.input[0]
+        halves = kind in (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
+        wide = onnx.TensorProto.FLOAT if halves else kind
+        scale, shift, scaled = (names.new(f"{made}/{label}") for label in ("scale", "shift", "scaled"))
+        for name, value in ((scale, self.a), (shift, self.b)):
+            array = value.astype(helper.tensor_dtype_to_np_dtype(wide)).reshape(-1, *[1] * (rank - 2))
+            graph.initializer.append(numpy_helper.from_array(array, name))
+        first, last = (names.new(f"{made}/wide"), names.new(f"{made}/sum")) if halves else (data, made)
+        nodes = [
+            helper.make_node("Mul", [first, scale], [scaled], f"{norm.name}/scale"),
+            helper.make_node("Add", [scaled, shift], [last], norm.name),
         ]
+        if halves:
+            nodes.insert(0, helper.make_node("Cast", [data], [first], f"{norm.name}/wide", to=wide))
+            nodes.append(helper.make_node("Cast", [last], [made], f"{norm.name}/half", to=kind))
+        return nodes
 
 
 def _sole_readers(graph: GraphProto) -> dict[str, NodeProto]:

@@ -138,7 +138,8 @@ def _failing(nodes: Sequence[NodeProto], cutter: Cutter, attempt: Attempt) -> li
         if len(nodes) == 1:
             return list(nodes)
     middle = len(nodes) // 2
-    return _failing(nodes[:middle], cutter, attempt) + _failing(nodes[middle:], cutter, attempt)
+    found = _failing(nodes[:middle], cutter, attempt) + _failing(nodes[middle:], cutter, attempt)
+    return found or [nodes[middle]]  # only together do the halves fail: this node keeps them apart
 
 
 def _is_product(node: NodeProto) -> bool:

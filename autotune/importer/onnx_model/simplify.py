@@ -6,33 +6,26 @@ The interface stays: the same inputs and outputs, by name, order and shape.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
-from typing import cast
+from collections.abc import Collection
 
 import onnx
 import onnx.inliner
 import onnx.version_converter
-import onnxslim
-import onnxslim.utils
 from onnx import ModelProto, helper
-from onnxslim.third_party.onnx_graphsurgeon.ir.tensor import Variable
 
-from autotune.host.process_memory import give_back
-from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.importer.conversion.folding import fold
 from autotune.importer.conversion.foreign import expand_foreign
 from autotune.importer.conversion.host_strings import set_strings_apart, spec_of
 from autotune.importer.conversion.packed_outputs import set_frame
 from autotune.importer.conversion.registry import rewrite
 from autotune.importer.conversion.resolve import resolve
+from autotune.importer.fusion.fusion_graph import fuse
 from autotune.importer.integers.integer_graph import make_integer
 from autotune.importer.low_bits.low_bit_graph import as_bytes, has_packed, join_products, keep_packed
-from autotune.importer.onnx_model.graph_walk import name_nodes, reads, walk_nodes
-from autotune.importer.onnx_model.large_weights import products_to_gemm, unneeded
+from autotune.importer.onnx_model.graph_walk import name_nodes, walk_nodes
 from autotune.importer.onnx_model.rewrites import drop_unused, split_batch_norms, tidy
 from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS, infer_shapes, is_fixed, skeleton, true_inputs
-from autotune.importer.onnx_model.tensors import array_of, bring_in
+from autotune.importer.onnx_model.tensors import array_of
 from autotune.importer.operators.contractions.column_parts import take_columns_apart
 from schedules.errors import ModelError, first_line
 
@@ -47,10 +40,6 @@ UNCONVERTED = ("BatchNormalization", "MeanVarianceNormalization")
 
 LARGEST_WEIGHT = 1 << 27
 """Elements of a constant up to which it is computed from weights at import. Heuristic, not measured."""
-
-MUCH = 16 << 20
-"""Bytes that onnxslim is given, from which what it leaves is given back. It left 88 MB of 61, and giving back takes
-0.03 s in an import's process and 0.13 s in one that has loaded more."""
 
 logger = logging.getLogger(__name__)
 
@@ -87,8 +76,7 @@ def simplify(model: ModelProto, expand: Collection[str] = (), activations: str =
     join_products(model)
     as_bytes(model)
     fold(model, LARGEST_WEIGHT)
-    model = _slim(model)
-    tidy(model.graph)
+    fuse(model)
     split_batch_norms(model.graph)
     take_columns_apart(model)
     drop_unused(model.graph)
@@ -138,11 +126,22 @@ def _inline(model: ModelProto) -> ModelProto:
     """Expand the model's own functions."""
     try:
         if model.functions:
+            _spell_function_defaults(model)
             model = onnx.inliner.inline_local_functions(model, convert_version=True)
     except (RuntimeError, ValueError) as error:
         name = model.graph.name or "model"
         raise ModelError(f"{name}: its functions cannot be expanded: {first_line(error)}; export it without") from error
     return model
+
+
+def _spell_function_defaults(model: ModelProto) -> None:
+    """Write out, in place, attributes that calls leave to the default of their function: the inliner forgets them."""
+    defaults = {(function.domain, function.name): function.attribute_proto for function in model.functions}
+    for nodes in (model.graph.node, *(function.node for function in model.functions)):
+        for node in walk_nodes(nodes):
+            given = {attribute.name for attribute in node.attribute}
+            known = defaults.get((node.domain, node.op_type), ())
+            node.attribute.extend(attribute for attribute in known if attribute.name not in given)
 
 
 def _raise_opset(model: ModelProto) -> ModelProto:
@@ -196,74 +195,6 @@ def _same_interface(one: ModelProto, other: ModelProto) -> bool:
     ]
     counts = len(one.graph.input) == len(other.graph.input) and len(one.graph.output) == len(other.graph.output)
     return counts and all(known(a) == known(b) or not (known(a)[2] and known(b)[2]) for a, b in pairs)
-
-
-def _slim(model: ModelProto) -> ModelProto:
-    """onnxslim: constants folded, batch norm folded into convolutions, dead and repeated nodes removed.
-
-    Weights that it does nothing with are kept from it.
-    """
-    try:
-        with third_party():
-            infer_shapes(model, model.graph.name or "model")
-            aside = unneeded(model.graph)
-            small = skeleton(model, aside)
-            bring_in(small.graph.initializer)
-            seen = small.ByteSize()
-            products_to_gemm(small.graph, aside)
-            with _faster_onnxslim():
-                # Shapes were inferred above: its own inference, in Python, changed no kernel of 157 models.
-                slimmed = cast("ModelProto", onnxslim.slim(small, no_shape_infer=True))
-            if seen > MUCH:
-                give_back()
-            # It drops inputs that nothing reads, which callers would still pass, and reshapes outputs at times.
-            for field in ("input", "output"):
-                names = {value.name for value in getattr(slimmed.graph, field)}
-                if not names <= {*aside, *(value.name for value in getattr(model.graph, field))}:
-                    raise ModelError(f"it changed the {field}s to {sorted(names)}")
-                del getattr(slimmed.graph, field)[:]
-                getattr(slimmed.graph, field).extend(getattr(model.graph, field))
-            _put_back(slimmed, model, aside)
-            name_nodes(slimmed.graph.node)
-            infer_shapes(slimmed, "its result")
-            onnx.checker.check_model(skeleton(slimmed))
-    except (ThirdPartyError, ModelError) as error:  # without its rewrites the model is right, only slower
-        cause = error.__cause__ or error
-        logger.warning(
-            "outputs stay right, but kernels may be slower: onnxslim failed and its rewrites are left out "
-            "(%s: %s); 'onnxslim MODEL.onnx SLIM.onnx' has no limit of memory, tune SLIM.onnx if it succeeds",
-            type(cause).__name__,
-            error,
-        )
-        infer_shapes(model, model.graph.name or "model")
-        return model
-    return slimmed
-
-
-@contextmanager
-def _faster_onnxslim() -> Iterator[None]:
-    """Keep onnxslim from two things that take it long and change nothing.
-
-    It searches lists of all variables for every input of the graph, which every weight that was set aside is: it looks
-    at the readers of two variables only if they have one name, without which they are not equal. And it loads ONNX
-    Runtime to have it log less, which takes 0.1 s on a Zen 3.
-    """
-    equal, has_runtime = Variable.__eq__, onnxslim.utils.is_onnxruntime_available
-
-    def quickly(one: Variable, other: object) -> bool:
-        return isinstance(other, Variable) and one.name == other.name and bool(equal(one, other))
-
-    Variable.__eq__, onnxslim.utils.is_onnxruntime_available = quickly, lambda: False
-    try:
-        yield
-    finally:
-        Variable.__eq__, onnxslim.utils.is_onnxruntime_available = equal, has_runtime
-
-
-def _put_back(small: ModelProto, model: ModelProto, names: Collection[str]) -> None:
-    """Give ``small`` the initialisers of ``model`` that were set aside and that it still reads."""
-    used = reads(small.graph)
-    small.graph.initializer.extend(t for t in model.graph.initializer if t.name in names and used[t.name])
 
 
 def _with_weights(small: ModelProto, model: ModelProto) -> ModelProto:

@@ -293,7 +293,7 @@ def test_an_artifact_of_another_machine_is_read_but_not_run(tiny, monkeypatch, i
 
 NOT_TO_RUN = (
     *("tvm", "tvm_ffi", "schedules.templates", "schedules.lower", "tuning_logs"),
-    *("onnx", "onnxslim", "sklearn", "skopt", "xgboost", "scipy", "sqlalchemy", "search", "autotune.importer"),
+    *("onnx", "sklearn", "skopt", "xgboost", "scipy", "sqlalchemy", "search", "autotune.importer"),
     *("autotune.measure", "autotune.tuning", "autotune.builder", "autotune.backends.cuda", "autotune.cli"),
 )
 """What importing, tuning and building need, and running an artifact does not."""

@@ -72,9 +72,12 @@ def feed():
     return {"x": np.random.default_rng(1).standard_normal((1, 8, 12, 12)).astype(np.float32)}
 
 
-def test_without_leave_the_model_is_refused_and_the_option_told(model):
-    with pytest.raises(ModelError, match=rf"com\.microsoft::{FOREIGN}.*--fallback onnxruntime"):
-        autotune.tune(model, Options(out=model.parent / "b.tuned", log=model.parent / "t.db", trials=0))
+@pytest.mark.parametrize(
+    ("options", "advice"), [({"fallback": "none"}, "without --fallback none"), ({"lanes": "auto"}, "one set of shapes")]
+)
+def test_without_leave_the_model_is_refused_and_the_way_out_told(model, options, advice):
+    with pytest.raises(ModelError, match=rf"com\.microsoft::{FOREIGN}.*{advice}"):
+        autotune.tune(model, Options(out=model.parent / "b.tuned", log=model.parent / "t.db", trials=0, **options))
 
 
 def test_the_result_says_what_is_not_tuned(result):

@@ -6,7 +6,6 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from onnxslim.third_party.onnx_graphsurgeon.ir.tensor import Variable
 
 from autotune.importer.onnx_model.load import load_model
 from autotune.importer.onnx_model.simplify import simplify
@@ -252,27 +251,6 @@ def test_unused_input_stays_in_the_interface(tmp_path):
     assert [v.name for v in plain.graph.input] == ["idle", "x"]
 
 
-def test_failure_of_onnxslim_leaves_the_model_right(tmp_path, monkeypatch, caplog):
-    def fail(model, **_):
-        raise IndexError("list index out of range")
-
-    monkeypatch.setattr("autotune.importer.onnx_model.simplify.onnxslim.slim", fail)
-    nodes = [helper.make_node("Sum", ["x", "x"], ["y"])]
-    plain = simplified(model_of(nodes, [value("x", (2, 3))], ["y"]), tmp_path)
-    assert operators(plain) == {"Add": 1}
-    assert "onnxslim failed" in caplog.text
-
-
-def test_nonsense_from_onnxslim_is_not_taken(tmp_path, monkeypatch, caplog):
-    def empty(model, **_):
-        del model.graph.node[:]
-        return model
-
-    monkeypatch.setattr("autotune.importer.onnx_model.simplify.onnxslim.slim", empty)
-    simplified(model_of([helper.make_node("Relu", ["x"], ["y"])], [value("x", (2, 3))], ["y"]), tmp_path)
-    assert "onnxslim failed" in caplog.text
-
-
 def test_function_that_cannot_be_expanded_is_a_model_error(tmp_path):
     body = [helper.make_node("Relu", ["v"], ["r"])]
     function = helper.make_function("local", "F", ["v"], ["r"], body, [helper.make_opsetid("", 17)])
@@ -291,22 +269,3 @@ def test_squares_are_products(tmp_path, exponent, left):
     node = helper.make_node("Pow", ["x", "e"], ["y"])
     model = model_of([node], [value("x", (3, 2))], ["y"], {"e": np.asarray(exponent, np.float32)})
     assert operators(simplified(model, tmp_path))["Pow"] == left
-
-
-def test_onnxslim_looks_at_the_readers_of_few_variables(monkeypatch):
-    """Its search for unused inputs would compare every pair of variables whole: a second for some hundred weights."""
-    looked = []
-    equal = Variable.__eq__
-
-    def counted(one, other):
-        looked.append(one)
-        return equal(one, other)
-
-    monkeypatch.setattr(Variable, "__eq__", counted)
-    layers = 48
-    nodes = [helper.make_node("MatMul", [f"x{i}", f"w{i}"], [f"x{i + 1}"], f"product{i}") for i in range(layers)]
-    weights = {f"w{i}": RNG.standard_normal((40, 40)).astype(np.float32) for i in range(layers)}
-    model = model_of(nodes, [value("x0", (2, 40))], [f"x{layers}"], weights)
-    assert operators(simplify(model)) == {"MatMul": layers}
-    assert len(looked) < 8 * layers  # those of equal names; of all pairs they are 24 times as many
-    assert Variable.__eq__ is counted, "onnxslim is left as it was"

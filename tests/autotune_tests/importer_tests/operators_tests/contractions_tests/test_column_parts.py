@@ -46,7 +46,7 @@ def attention(gathers=("zero", "one", "two"), bias=True, scale=False):
 
 def operators(model, folder):
     kinds = [node.op_type for node in simplify(load_model(written(model, folder))).graph.node]
-    kinds = ["MatMul" if kind == "Gemm" else kind for kind in kinds]  # onnxslim makes one of a product and its bias
+    kinds = ["MatMul" if kind == "Gemm" else kind for kind in kinds]  # a product and its bias become one
     return {kind: kinds.count(kind) for kind in kinds}
 
 

@@ -1,0 +1,147 @@
+"""Moves of elements that cancel, follow each other, or that the next operator does itself."""
+
+from __future__ import annotations
+
+from autotune.importer.conversion.emit import Emit, Node
+from autotune.importer.conversion.registry import fuses
+from autotune.importer.fusion.fusion_graph import FusionScope
+from autotune.importer.fusion.scales import written
+
+REDUCTIONS = (
+    "ReduceMax",
+    "ReduceMean",
+    "ReduceMin",
+    "ReduceProd",
+    "ReduceSum",
+    "ReduceSumSquare",
+    "ReduceL1",
+    "ReduceL2",
+)
+"""Reductions that can keep their axes."""
+
+
+def scope_of(node: Node) -> FusionScope:
+    """The scope of a node that a fusion sees."""
+    assert isinstance(node.scope, FusionScope)
+    return node.scope
+
+
+def order_of(node: Node) -> list[int] | None:
+    """The permutation of a Transpose; None where neither it nor the rank is known."""
+    shape = node.known_shape(0)
+    order = node.attr("perm", None if shape is None else [*reversed(range(len(shape)))])
+    return None if order is None else [int(axis) for axis in order]
+
+
+@fuses("Transpose")
+def two_transposes(node: Node, e: Emit) -> list[str] | None:
+    """One permutation, or none, in the place of two in a row."""
+    before = scope_of(node).only_for(node.input(0), "Transpose")
+    one, other = (None if each is None else order_of(each) for each in (before, node))
+    if before is None or one is None or other is None:
+        return None
+    order = [one[axis] for axis in other]
+    if order == sorted(order):
+        return [before.input(0)]
+    return [e.transpose(before.input(0), *order)]
+
+
+@fuses("Transpose")
+def transpose_of_ones(node: Node, e: Emit) -> list[str] | None:
+    """A Transpose next to a Reshape that only moves axes of size one is a Reshape."""
+    scope, order, shape = scope_of(node), order_of(node), node.known_shape(0)
+    if order is None or shape is None or 0 in shape:
+        return None
+    if not (node.proto.output[0] in scope.viewed or scope.maker(node.input(0), "Reshape")):
+        return None
+    long = [axis for axis in order if shape[axis] != 1]
+    return [e.reshape(node.input(0), *(shape[axis] for axis in order))] if long == sorted(long) else None
+
+
+@fuses("Reshape")
+def two_reshapes(node: Node, e: Emit) -> list[str] | None:
+    """The last of two reshapes in a row reads what the first one reads."""
+    before = scope_of(node).only_for(node.input(0), "Reshape")
+    made = node.scope.shapes.get(str(node.proto.output[0]))
+    return None if before is None or made is None or 0 in made else [e.reshape(before.input(0), *made)]
+
+
+@fuses("Reshape")
+def reshape_by_numbers(node: Node, e: Emit) -> list[str] | None:
+    """A Reshape to a shape that is computed, but known, is one to that shape."""
+    made = node.scope.shapes.get(str(node.proto.output[0]))
+    return None if node.array(1) is not None or made is None or 0 in made else [e.reshape(node.input(0), *made)]
+
+
+@fuses("Unsqueeze")
+def two_unsqueezes(node: Node, e: Emit) -> list[str] | None:
+    """Several new axes at once."""
+    before = scope_of(node).only_for(node.input(0), "Unsqueeze")
+    shape, made = (None if before is None else before.known_shape(0)), node.scope.shapes.get(str(node.proto.output[0]))
+    first, second = (None if each is None else each.array(1) for each in (before, node))
+    if before is None or shape is None or made is None or first is None or second is None:
+        return None
+    rank = len(made)
+    late = {int(axis) % rank for axis in second}
+    kept = [axis for axis in range(rank) if axis not in late]
+    early = {kept[int(axis) % len(kept)] for axis in first}
+    return [e.unsqueeze(before.input(0), *sorted(late | early))]
+
+
+@fuses("Unsqueeze")
+def reduction_of_kept_axes(node: Node, e: Emit) -> list[str] | None:
+    """A reduction whose axes are put back keeps them."""
+    scope = scope_of(node)
+    before = scope.only_for(node.input(0), *REDUCTIONS)
+    made, shape = scope.shapes.get(str(node.proto.output[0])), None if before is None else before.known_shape(0)
+    if before is None or made is None or shape is None or before.attr("keepdims", 1) or len(made) != len(shape):
+        return None
+    axes = before.attr("axes", before.array(1)) if before.input(1) else before.attr("axes")
+    added = node.attr("axes", node.array(1))
+    if axes is None or added is None or not len(axes):
+        return None
+    rank = len(shape)
+    if {int(axis) % rank for axis in axes} != {int(axis) % rank for axis in added}:
+        return None
+    return [written(e, before, list(before.proto.input), keepdims=1)]
+
+
+@fuses("Concat")
+def nested_concats(node: Node, e: Emit) -> list[str] | None:
+    """What an only read Concat along the same axis joins is joined at once."""
+    scope, shape = scope_of(node), node.scope.shapes.get(str(node.proto.output[0]))
+    if shape is None:
+        return None
+    axis = int(node.attr("axis", 0)) % max(len(shape), 1)
+    parts: list[str] = []
+    for name in map(str, node.proto.input):
+        inner = scope.only_for(name, "Concat")
+        same = inner is not None and int(inner.attr("axis", 0)) % len(shape) == axis
+        parts.extend(map(str, inner.proto.input) if inner is not None and same else [name])
+    return [written(e, node, parts)] if len(parts) > len(node.proto.input) else None
+
+
+@fuses("Conv")
+def padded_convolution(node: Node, e: Emit) -> list[str] | None:
+    """A convolution pads with zeros itself."""
+    pad = scope_of(node).maker(node.input(0), "Pad")
+    data, auto = node.known_shape(0), str(node.attr("auto_pad", "NOTSET"))
+    if (
+        pad is None
+        or data is None
+        or auto not in ("NOTSET", "VALID")
+        or str(pad.attr("mode", "constant")) != "constant"
+    ):
+        return None
+    rank, value = len(data), pad.array(2)
+    amounts, axes = pad.array(1), pad.array(3) if pad.input(3) else range(rank)
+    if amounts is None or axes is None or (pad.input(2) and (value is None or value.any())):
+        return None
+    before, behind = [0] * rank, [0] * rank
+    for index, axis in enumerate(axes):
+        before[int(axis) % rank], behind[int(axis) % rank] = int(amounts[index]), int(amounts[index + len(axes)])
+    if any((*before[:2], *behind[:2])) or min((*before, *behind)) < 0:
+        return None
+    own = node.attr("pads", [0] * 2 * (rank - 2)) if auto == "NOTSET" else [0] * 2 * (rank - 2)
+    pads = [int(one) + other for one, other in zip(own, (*before[2:], *behind[2:]), strict=True)]
+    return [written(e, node, [pad.input(0), *node.proto.input[1:]], pads=pads, auto_pad="NOTSET")]

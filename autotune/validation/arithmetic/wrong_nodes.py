@@ -1,0 +1,102 @@
+"""Which nodes of a model give other numbers than the reference once they are imported and built untuned.
+
+Runs of nodes are halved, as nodes that cannot be imported are found (``onnx_model/segments.py``). Each run is built by
+itself and fed with the reference's own values, so that a wrong node does not make what follows it look wrong. Kernels
+of equal tasks are compiled once, so all runs together take about three times as long as importing the model and
+building it untuned.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import numpy as np
+from onnx import ModelProto
+
+from autotune.artifact.plan import Choice, Plan
+from autotune.backends.cpu.cpu_build import build_artifact
+from autotune.importer.conversion.packed_outputs import WHOLE
+from autotune.importer.onnx_model.scope import Scope
+from autotune.importer.program import Program, import_program, inputs_of, simplified
+from autotune.measure.measurer import MeasurementBackend
+from autotune.measure.output_check import Expected
+from autotune.options import Precision
+from autotune.runtime.session import InferenceSession
+from autotune.validation.reference_runs import Arrays, reference_outputs
+from autotune.validation.verify import compare, random_inputs
+from schedules.errors import UnsupportedError, VerificationError
+from schedules.lower import BASELINE
+from schedules.target import Target
+
+MOST_RUNS = 64
+"""Runs of nodes that are built at most: six wrong operators of a model of a thousand nodes. What is not decided by then
+counts as wrong. Heuristic, not measured."""
+
+
+def untuned_plan(program: Program, target: Target) -> Plan:
+    """Every task of ``program`` as TVM lowers it."""
+    choices = (Choice(task.key, BASELINE, None) for task in program.tasks)
+    return Plan(target, tuple(sorted(choices, key=lambda choice: choice.task)))
+
+
+class NumbersCheck(AbstractContextManager["NumbersCheck"]):
+    """An attempt for ``segments.split``: it raises an error where a part of the model gives wrong numbers.
+
+    Args:
+        model: flat (``simplify.flatten``), with shapes as far as they can be inferred.
+        path: the model's file.
+        measurer: compiles the kernels.
+        precision: of the products.
+        seed: of the random inputs.
+
+    Raises:
+        ModelError: if the reference does not run the model.
+    """
+
+    def __init__(
+        self, model: ModelProto, path: Path, target: Target, measurer: MeasurementBackend, precision: str, seed: int
+    ) -> None:
+        self._path, self._target, self._measurer, self._precision = path, target, measurer, precision
+        self._runs = 0
+        self._folder = tempfile.TemporaryDirectory(prefix="tune-wrong-nodes-")
+        self._values = _values(model, seed)
+
+    def __exit__(self, *_: object) -> None:
+        self._folder.cleanup()
+
+    def __call__(self, part: ModelProto) -> None:
+        """Build ``part`` untuned and compare its outputs.
+
+        Raises:
+            AutotuneError: if it cannot be imported, built or run, or its outputs differ.
+        """
+        self._runs += 1
+        if self._runs > MOST_RUNS:
+            raise VerificationError("too many parts of the model are wrong to tell them apart")
+        program = import_program(simplified(part, self._target), self._target, Precision.parse(self._precision))
+        if program.frame is not None:
+            raise UnsupportedError(f"{part.graph.name or 'the segment'}: {WHOLE}")
+        out = Path(self._folder.name) / str(self._runs)
+        build_artifact(out, program, untuned_plan(program, self._target), self._path, self._measurer)
+        feed = {spec.name: self._values[spec.name] for spec in program.inputs}
+        for spec, ours in zip(program.outputs, InferenceSession(out).run(None, feed), strict=True):
+            theirs = self._values[spec.name]
+            verdict = compare("the reference", [ours], [theirs])
+            if not verdict.passed and (ours.shape != theirs.shape or Expected(theirs).mismatch(ours)):
+                raise VerificationError(f"{spec.name} differs: {verdict.difference}")
+
+
+def _values(model: ModelProto, seed: int) -> Arrays:
+    """What the reference makes of random inputs: every value of known shape that nodes make, and the inputs."""
+    watched, scope = ModelProto(), Scope(model)
+    watched.CopyFrom(model)
+    declared = {value.name: value for value in model.graph.value_info}
+    outputs = {value.name for value in model.graph.output}
+    made = [name for node in model.graph.node for name in node.output if name and name not in outputs]
+    watched.graph.output.extend(declared[name] for name in made if name in declared and name in scope.shapes)
+    feed = random_inputs(inputs_of(model), seed)
+    _, values = reference_outputs(watched, feed)
+    names = [value.name for value in watched.graph.output]
+    return {**feed, **dict(zip(names, map(np.asarray, values), strict=True))}

@@ -1,6 +1,6 @@
 """``python -m research.guard COMMIT MODEL… [--rounds 24]``: this tree against another commit, in turn.
 
-Both trees build artifacts from one log, so they ship the same configs, and run them in processes of their own, in turn.
+Both trees build artifacts from one log, so they ship the same configs. Processes of their own open and run them in turn.
 Then both tune the first model for some seconds from an empty log, in turn, and the measured candidates are compared. A
 ratio has moved when its quartiles lie on one side of 1 and its median is off by more than ``NOISE``; the command then
 ends with 1 if anything became slower.
@@ -19,6 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -47,10 +48,14 @@ for _ in range(5):
     session.run(None, feed)
 print("ready", flush=True)
 for line in sys.stdin:
+    what, count = line.split()
     laps = []
-    for _ in range(int(line)):
+    for _ in range(int(count)):
         start = time.perf_counter()
-        session.run(None, feed)
+        if what == "open":
+            autotune.InferenceSession(sys.argv[1])
+        else:
+            session.run(None, feed)
         laps.append(time.perf_counter() - start)
     print(json.dumps(laps), flush=True)
 """
@@ -93,12 +98,12 @@ def checkout(commit: str) -> Path:
     return path
 
 
-def turn_s(process: subprocess.Popen[str]) -> float:
-    """Median seconds of one turn."""
+def turn_s(process: subprocess.Popen[str], what: str = "run") -> float:
+    """Median seconds of one turn: of inferences, or of opening the artifact again (``open``)."""
     assert process.stdin is not None
     assert process.stdout is not None
     time.sleep(REST_S)
-    process.stdin.write(f"{RUNS}\n")
+    process.stdin.write(f"{what} {RUNS}\n")
     process.stdin.flush()
     return statistics.median(json.loads(process.stdout.readline()))
 
@@ -139,10 +144,13 @@ def artifacts(model: str, trees: tuple[Tree, Tree], rounds: int) -> bool:
         copy.write_bytes(log.read_bytes())  # neither tree writes what the other reads
         tree.command("build", str(onnx), "--log", str(copy), "--out", str(out), "--quiet")
         engines.append(tree.engine(out))
-    ratios = in_turn(lambda: turn_s(engines[0]), lambda: turn_s(engines[1]), rounds)
+    slower = []
+    for what, title in (("run", "latency"), ("open", "opening")):
+        before, after = (partial(turn_s, engine, what) for engine in engines)
+        slower.append(verdict(f"{model}, {title}", in_turn(before, after, rounds)))
     for engine in engines:
         engine.kill()
-    return verdict(f"{model}, latency", ratios)
+    return any(slower)
 
 
 def tuner(model: str, trees: tuple[Tree, Tree], rounds: int) -> bool:

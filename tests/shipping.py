@@ -42,19 +42,31 @@ def is_assembled(code: bytes) -> bool:
     return COMPILED not in code
 
 
+class CompiledOnly:
+    """A lowering whose kernels are all compiled: ``schedules.lower`` without its assembly."""
+
+    lower, repack = staticmethod(lower.lower), staticmethod(lower.repack)
+
+    @staticmethod
+    def assembly(func: object, config: Config, target: Target, symbol: str) -> str:
+        return ""
+
+
 class InlineMeasurer:
     """Builds kernels by ``Builder.build``: what ``LocalMeasurer.objects`` does in its workers.
 
     Args:
         target: what to build for.
         folder: an existing folder for programs and libraries.
+        assembled: whether templates may write assembly, as they do in a run.
 
     Attributes:
         assembled, compiled: kernels built so far, those from the code cache too.
     """
 
-    def __init__(self, target: Target, folder: Path) -> None:
-        self._builder = shipping_builder(target, user_cache())
+    def __init__(self, target: Target, folder: Path, assembled: bool = True) -> None:
+        # The code cache is keyed by what ships: code of another lowering must not enter it.
+        self._builder = shipping_builder(target, user_cache()) if assembled else Builder(target, CompiledOnly())
         self._folder = folder
         self._built: dict[tuple[str, str], Path] = {}
         self.assembled = self.compiled = 0

@@ -14,50 +14,11 @@ from autotune.backends.cpu.cpu_build import build_artifact
 from autotune.host.machine import host_target
 from autotune.importer.onnx_model.load import load_model
 from autotune.importer.program import import_program, simplified
-from autotune.measure.kernel_builder import Builder, object_of
-from autotune.measure.measurer import Candidate, symbol_of
-from autotune.measure.messages import BuildJob
 from autotune.runtime.session import InferenceSession
-from schedules import lower
 from tests.conformance.integer_edges.cases import Array, Case, model_of
-from tests.shipping import untuned_plan
+from tests.shipping import InlineMeasurer, untuned_plan
 
 Outputs = list[Array]
-
-
-class Shipping:
-    """Builds kernels in this process as a measurer's workers do.
-
-    Args:
-        builder: of the target.
-        folder: for programs and libraries.
-    """
-
-    def __init__(self, builder: Builder, folder: Path) -> None:
-        self._builder, self._folder = builder, folder
-
-    def objects(self, candidates: Sequence[Candidate]) -> list[Path]:
-        """As ``LocalMeasurer.objects``."""
-        paths = []
-        for candidate in candidates:
-            symbol = symbol_of(candidate.task.key)
-            program, library = self._folder / f"{symbol}.json", str(self._folder / f"{symbol}.so")
-            program.write_text(candidate.program)
-            built = self._builder.build(BuildJob(str(program), candidate.config, library, symbol, timeout_s=60.0))
-            assert built.error is None, built.message
-            paths.append(Path(object_of(library)))
-        return paths
-
-
-class Compiled:
-    """A lowering without kernels in assembly."""
-
-    lower, repack = staticmethod(lower.lower), staticmethod(lower.repack)
-
-    @staticmethod
-    def assembly(*given: Any) -> str:
-        """None."""
-        return ""
 
 
 def ours(cases: Sequence[Case], assembled: bool = True) -> list[Outputs]:
@@ -69,7 +30,7 @@ def ours(cases: Sequence[Case], assembled: bool = True) -> list[Outputs]:
         path = folder / "model.onnx"
         path.write_bytes(model.SerializeToString())
         program = import_program(simplified(load_model(path), target), target)
-        measurer: Any = Shipping(Builder(target, lower if assembled else Compiled), folder)
+        measurer: Any = InlineMeasurer(target, folder, assembled)
         build_artifact(folder / "out", program, untuned_plan(program, target), path, measurer)
         made = InferenceSession(folder / "out", threads=1).run(None, feed)
     return [[made.pop(0) for _ in range(case.outputs)] for case in cases]

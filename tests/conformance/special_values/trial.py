@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +11,9 @@ import onnx
 import onnxruntime
 from numpy.typing import NDArray
 
-from autotune.artifact.plan import Choice, Plan
 from autotune.backends.cpu.cpu_build import build_artifact
 from autotune.importer.onnx_model.load import load_model
 from autotune.importer.program import Program, import_program, simplified
-from autotune.measure.kernel_builder import Builder, Lowering, object_of
-from autotune.measure.measurer import Candidate, symbol_of
-from autotune.measure.messages import BuildJob
 from autotune.runtime.session import InferenceSession
 from schedules import lower as shipped
 from schedules.config import Config
@@ -26,6 +22,7 @@ from schedules.lower import BASELINE, load_program
 from schedules.target import Target
 from tests.conformance.special_values.inputs import LARGE, PATTERNS, feed
 from tests.conformance.special_values.operators import Cases, Rule
+from tests.shipping import InlineMeasurer, plan_of
 
 RTOL, ATOL = 1e-3, 3e-4
 """|ours − theirs| ≤ RTOL·|theirs| + ATOL·rms(theirs)."""
@@ -33,46 +30,12 @@ RTOL, ATOL = 1e-3, 3e-4
 DRAWS = 8
 """Random configs tried per kernel until one is written as assembly."""
 
-BUILD_S = 120.0
-
 BY_ROWS = ("TopK", "Hardmax")
 """Cases whose whole row depends on one element."""
 
 Array = NDArray[Any]
 
 onnxruntime.set_default_logger_severity(4)
-
-
-class Compiled:
-    """``schedules.lower`` without its assembly."""
-
-    lower = staticmethod(shipped.lower)
-    repack = staticmethod(shipped.repack)
-
-    @staticmethod
-    def assembly(func: Any, config: Config, target: Target, symbol: str) -> str:
-        return ""
-
-
-class BuiltHere:
-    """Builds kernels in this process, by the ``Builder`` that ships; stands in for a measurer's workers."""
-
-    def __init__(self, target: Target, folder: Path, lowering: Lowering) -> None:
-        self._builder, self._folder = Builder(target, lowering), folder
-
-    def objects(self, candidates: Sequence[Candidate]) -> list[Path]:
-        return [self._object(candidate) for candidate in candidates]
-
-    def _object(self, candidate: Candidate) -> Path:
-        symbol = symbol_of(candidate.task.key)
-        program, library = self._folder / f"{symbol}.json", self._folder / f"{symbol}.so"
-        program.write_text(candidate.program)
-        job = BuildJob(
-            timeout_s=BUILD_S, program=str(program), config=candidate.config, library=str(library), symbol=symbol
-        )
-        built = self._builder.build(job)
-        assert not built.error, f"{candidate.config.to_json()}: {built.message}"
-        return Path(object_of(str(library)))
 
 
 def random_configs(program: Program, target: Target, seed: int) -> dict[str, Config]:
@@ -122,8 +85,8 @@ class Trial:
         self._built += 1
         kernels, out = self._folder / f"kernels{self._built}", self._folder / f"{self._built}.tuned"
         kernels.mkdir()
-        measurer: Any = BuiltHere(self._target, kernels, shipped if assembled else Compiled())
-        plan = Plan(self._target, tuple(Choice(key, config, None) for key, config in sorted(configs.items())))
+        measurer: Any = InlineMeasurer(self._target, kernels, assembled)
+        plan = plan_of(configs, self._target)
         build_artifact(out, self._program, plan, self._path, measurer)
         return InferenceSession(out)
 

@@ -1,7 +1,7 @@
 """``python -m research.guard COMMIT MODEL… [--rounds 24]``: this tree against another commit, in turn.
 
-Both trees build artifacts from one log, so they ship the same configs, which processes of their own open and run in turn.
-Then both tune the first model for some seconds from an empty log, in turn, and the measured candidates are compared. A
+Both trees build artifacts from one log, so they ship the same configs. Processes of their own open and run them, in
+turn. Then both tune the first model for some seconds from an empty log, in turn, and the measured candidates are compared. A
 ratio has moved when its quartiles lie on one side of 1 and its median is off by more than ``NOISE``; the command then
 ends with 1 if anything became slower.
 

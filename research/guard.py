@@ -1,9 +1,9 @@
 """``python -m research.guard COMMIT MODEL… [--rounds 24]``: this tree against another commit, in turn.
 
 Both trees build artifacts from one log, so they ship the same configs. Processes of their own open and run them, in
-turn. Then both tune the first model for some seconds from an empty log, in turn, and the measured candidates are compared. A
-ratio has moved when its quartiles lie on one side of 1 and its median is off by more than ``NOISE``; the command then
-ends with 1 if anything became slower.
+turn. Then both tune the first model for some seconds from an empty log, in turn, and the measured candidates are
+compared. A ratio has moved when its quartiles lie on one side of 1 and its median is off by more than ``NOISE``; the
+command then ends with 1 if anything became slower.
 
 The other commit is checked out below build/guard; both trees use this environment's packages. Where the log has no
 records of a model, this tree tunes it first.

@@ -17,7 +17,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper
 from autotune.importer.conversion.emit import Emit, Node
 from autotune.importer.conversion.folding import BODIED, RANDOM
 from autotune.importer.conversion.registry import FUSIONS
-from autotune.importer.onnx_model.graph_walk import Names, name_nodes, reads, rename, subgraphs
+from autotune.importer.onnx_model.graph_walk import name_nodes, reads, rename, subgraphs
 from autotune.importer.onnx_model.mend import outer_reads
 from autotune.importer.onnx_model.rewrites import replace_nodes, tidy
 from autotune.importer.onnx_model.scope import Array, Scope
@@ -37,7 +37,6 @@ class FusionScope(Scope):
 
     def __init__(self, model: ModelProto) -> None:
         super().__init__(model)
-        self.names = Names(model.graph)
         self.reads: Counter[str] = reads(model.graph)
         self.makers: dict[str, NodeProto] = {}
         self.viewed = {node.input[0] for node in model.graph.node if node.op_type == "Reshape"}

@@ -3,7 +3,7 @@
 import sys
 
 from autotune.host.lean_loading import leave_out_unused
-from autotune.host.process_memory import collect_rarely
+from autotune.host.process_limits import collect_rarely
 
 
 def main() -> int:

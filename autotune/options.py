@@ -78,7 +78,11 @@ AUTO = "auto"
 
 
 def default_log() -> Path:
-    """The tuning log in the user's data folder."""
+    """Return the tuning log in the user's data folder.
+
+    Raises:
+        UsageError: if the user has no home folder.
+    """
     folder = Path(platformdirs.user_data_dir("tune"))
     if not folder.is_absolute():
         raise UsageError("this user has no home folder, where the tuning log would be; give --log FILE")

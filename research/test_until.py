@@ -12,6 +12,7 @@ from autotune.artifact.make_plan import UNTUNED
 from autotune.tuning.job import FINAL, STAGE
 from research.kept_runs import KeptRun, collected, kept_runs, write_run
 from research.until import RULES, SHARES, statements, summary
+from schedules.lower import BASELINE
 from tests.tuning_logs_tests.samples import KEY, failed, timed
 from tuning_logs.sql_store import open_log
 
@@ -25,7 +26,7 @@ def keep(folder: Path, best_s: float) -> KeptRun:
     log.append([failed(0, when=0.0), *(timed(number, 1e-3, when=number) for number in range(1, 2 * PER_RUN - 1))])
     found = timed(2 * PER_RUN - 1, 0.5 * best_s, when=2.0 * PER_RUN)  # measured once, and luckily
     final = replace(timed(2 * PER_RUN - 1, best_s, when=3.0 * PER_RUN), provenance={STAGE: FINAL})
-    untuned = replace(timed(0, 9e-3, when=0.5), key=replace(KEY, space=UNTUNED.identity))  # no trial
+    untuned = replace(timed(0, 9e-3, when=0.5), key=replace(KEY, space=UNTUNED.identity), config=BASELINE)  # no trial
     log.append([found, final, untuned])
     log.close()
     task = {"key": KEY.task, "weight": 1, "bound_us": 500.0}

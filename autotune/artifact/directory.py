@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from autotune.artifact.held_files import HeldFile
 from autotune.artifact.manifest import (
+    CACHES,
     KERNELS,
     MANIFEST,
     WEIGHTS,
@@ -240,7 +241,12 @@ def write_artifact(
             "caches": encode(program.caches),
             "parts": [kernels_part(place) for place in places if place.is_dir()],
             "weights": entries,
-            "provenance": {"precision": str(program.precision), "products": program.products, **provenance},
+            "provenance": {
+                "precision": str(program.precision),
+                "products": program.products,
+                CACHES: len(program.caches),
+                **provenance,
+            },
         }
         write_manifest(folder, KERNELS, fields)
 

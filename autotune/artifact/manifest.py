@@ -68,6 +68,9 @@ for. Where it is missing, requests run one after the other on all cores."""
 ABSENT = "absent"
 """In place of the hash from before, of a file that is being attached for the first time."""
 
+CACHES = "caches"
+"""Field of the provenance: number of caches that kernels write in place."""
+
 UNSEALED = "0" * 64
 _FILE_NAME = re.compile(r"\w[\w.-]*")
 

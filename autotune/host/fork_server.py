@@ -30,8 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.host.lean_loading import leave_out_unused
-from autotune.host.process_limits import cap_memory, isolate
-from autotune.host.process_memory import keep_what_is_loaded
+from autotune.host.process_limits import cap_memory, isolate, keep_what_is_loaded
 from schedules.errors import AutotuneError
 
 MESSAGE_BYTES = 65536

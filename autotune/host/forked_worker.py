@@ -18,8 +18,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any, NoReturn
 
-from autotune.host.process_limits import cap_memory, cause_of_death, isolate
-from autotune.host.process_memory import keep_what_is_loaded
+from autotune.host.process_limits import cap_memory, cause_of_death, isolate, keep_what_is_loaded
 from schedules.errors import AutotuneError, named_last_line
 
 ANSWER_S = 10.0

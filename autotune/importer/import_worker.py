@@ -24,8 +24,7 @@ from google.protobuf.message import DecodeError
 from onnx.external_data_helper import uses_external_data
 
 from autotune.host.pages import ALIGNMENT
-from autotune.host.process_limits import cap_memory, is_out_of_memory, isolate
-from autotune.host.process_memory import keep_what_is_loaded
+from autotune.host.process_limits import cap_memory, is_out_of_memory, isolate, keep_what_is_loaded
 from autotune.importer.onnx_model.graph_walk import walk_tensors
 from schedules.errors import AutotuneError, ModelError, first_line
 

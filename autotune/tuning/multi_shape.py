@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from autotune.artifact.composite import Composite, Part, extract_part, read_composite, write_composite
 from autotune.artifact.directory import read_artifact
-from autotune.artifact.manifest import MANIFEST, SHAPES, kind_of, sha256
+from autotune.artifact.manifest import CACHES, MANIFEST, SHAPES, kind_of, sha256
 from autotune.importer.onnx_model.load import load_model
 from autotune.importer.onnx_model.open_axes import open_interface
 from autotune.interface import Interface, TensorSpec
@@ -88,6 +88,7 @@ class ShapeSets:
             "sha256": sha256(self._model),
             "parts": len(places),
             "precision": self._options.precision,
+            CACHES: len(artifacts[0].caches),
         }
         write_composite(out, SHAPES, places, interface, provenance)
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from autotune.artifact.manifest import CACHES
 from autotune.host.dtypes import is_short_float, numpy_type
 from autotune.interface import TensorSpec
 from autotune.options import FP32
@@ -157,7 +158,8 @@ def compare_session(session: InferenceSession, reference: Reference, seed: int =
 def compare_outputs(session: InferenceSession, reference: Reference, feed: Arrays) -> Verdict:
     """As ``compare_session``, on these inputs."""
     name, theirs = reference.outputs(feed)
-    precision = str(session.get_modelmeta().custom_metadata_map.get("precision", FP32))
+    meta = session.get_modelmeta().custom_metadata_map
+    precision = meta.get("precision", str(FP32))
     together = _rows_together(session, theirs)
 
     def allowance() -> Allowance | None:
@@ -166,7 +168,8 @@ def compare_outputs(session: InferenceSession, reference: Reference, feed: Array
 
     ours = rows_in_order(session.run(None, feed), theirs, together)
     verdict = compare(name, ours, theirs, allowance)
-    if verdict.passed and not together:
+    # Kernels that write caches in place do not read masked positions, whose NaN the reference multiplies by 0.
+    if verdict.passed and not together and not int(meta.get(CACHES, 0)):
         mismatch = _edge_mismatch(session, reference, feed)
         verdict = replace(verdict, passed=not mismatch, mismatch=mismatch)
     return replace(verdict, precision=precision)

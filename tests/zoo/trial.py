@@ -21,7 +21,7 @@ import onnx
 import psutil
 
 from autotune.host.lean_loading import leave_out_unused
-from autotune.host.process_memory import collect_rarely
+from autotune.host.process_limits import collect_rarely
 
 collect_rarely()  # as the command does, before it loads what is large
 leave_out_unused()

@@ -40,7 +40,7 @@ def test_an_artifact_that_nobody_verified_says_so():
 
 def test_operators_of_fallback_partitions_are_named():
     assert any(
-        "ONNX Runtime runs NonZero, Unique:" in line
+        "ONNX Runtime runs NonZero, Unique, " in line
         for line in run_lines(result(fallback_partitions=(("NonZero", "Unique"),)))
     )
 

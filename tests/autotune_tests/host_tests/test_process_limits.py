@@ -5,6 +5,8 @@ from __future__ import annotations
 import mmap
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -75,3 +77,25 @@ def test_the_tail_of_a_log_has_no_frames_of_a_stack(tmp_path: Path) -> None:
     log.write_text('Traceback\n\n  File "a.py", line 1\n  File "b.py", line 2\nboom()\nValueError: no\n')
     assert log_tail(log) == "Traceback boom() ValueError: no"
     assert log_tail(log, limit=5) == "r: no"
+
+
+LOOK = "import gc; print(gc.get_threshold())"
+
+
+def printed(code: str) -> str:
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return ran.stdout.strip().splitlines()[-1]
+
+
+def test_collecting_rarely_sets_the_thresholds() -> None:
+    code = f"from autotune.host.process_limits import collect_rarely; collect_rarely(); {LOOK}"
+    assert printed(code) == "(50000, 20, 50)"
+
+
+def test_a_command_collects_rarely() -> None:
+    code = f"import sys; sys.argv = ['tune', '--version']\nfrom autotune.__main__ import main\nmain()\n{LOOK}"
+    assert printed(code) == "(50000, 20, 50)"
+
+
+def test_the_library_leaves_the_thresholds_of_its_caller() -> None:
+    assert printed(f"import autotune; autotune.Options; {LOOK}") == printed(LOOK)

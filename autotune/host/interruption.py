@@ -2,7 +2,8 @@
 
 Python raises ``KeyboardInterrupt`` wherever it happens to be, and drops it inside a callback from native code or a
 finaliser. So while a program is searched, Ctrl-C is also remembered, and looked for before each slot, each task's
-finalists and each untuned program, and once more at the end. Elsewhere ``KeyboardInterrupt`` alone ends the run.
+finalists and each untuned program, and once more at the end. What was measured is logged and counted before Ctrl-C is
+raised. Elsewhere ``KeyboardInterrupt`` alone ends the run.
 """
 
 from __future__ import annotations
@@ -17,9 +18,14 @@ from types import FrameType
 
 @dataclass
 class Interruption:
-    """Whether Ctrl-C was pressed."""
+    """Whether Ctrl-C was pressed.
+
+    Attributes:
+        holds: the first Ctrl-C is remembered only, as ``held`` says.
+    """
 
     asked: bool = False
+    holds: bool = False
 
     def check(self) -> None:
         """Raise what Python may have dropped.
@@ -29,6 +35,20 @@ class Interruption:
         """
         if self.asked:
             raise KeyboardInterrupt
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Let what is within end before the first Ctrl-C is raised; a second one ends it at once.
+
+        Raises:
+            KeyboardInterrupt: if Ctrl-C was pressed.
+        """
+        self.holds = True
+        try:
+            yield
+        finally:
+            self.holds = False
+        self.check()
 
 
 @contextmanager
@@ -41,8 +61,10 @@ def remembering(interruption: Interruption) -> Iterator[None]:
         return
 
     def remember(number: int, frame: FrameType | None) -> None:
+        waits = interruption.holds and not interruption.asked
         interruption.asked = True
-        signal.default_int_handler(number, frame)
+        if not waits:
+            signal.default_int_handler(number, frame)
 
     signal.signal(signal.SIGINT, remember)
     try:

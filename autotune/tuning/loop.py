@@ -72,7 +72,7 @@ class TuningLoop:
         """Tune until a limit is reached; the reason, in words.
 
         Raises:
-            KeyboardInterrupt: on Ctrl-C; the slot in progress is lost.
+            KeyboardInterrupt: on Ctrl-C; a slot that is being measured is lost.
         """
         began = self.clock()
         self._recall()
@@ -92,8 +92,9 @@ class TuningLoop:
             measured = self._measured(job, configs)
             trial_s = (self.clock() - slot) / max(1, len(configs))
             results = list(zip(configs, measured, strict=True))
-            self.log.append(job.records(results, trial_s, origins=self.measurer.origins))
-            job.tell(results, trial_s)
+            with self.interruption.held():  # what is logged is counted too
+                self.log.append(job.records(results, trial_s, origins=self.measurer.origins))
+                job.tell(results, trial_s)
             failures = tuple(measurement.error for measurement in measured if measurement.error is not None)
             seconds = self.clock() - began
             self.observe(SlotDone(job.task, job.state, len(measured), len(failures), seconds, failures))

@@ -247,7 +247,7 @@ class TensorLayouts(ABC):
             width = [0, 0, 0, 0, top, bottom, left, right]
             value.plain = self.builder.emit(relax.op.nn.pad(self.plain(source), width, pad_value=fill))
         elif value.plain is None and value.matrix is not None:
-            value.plain = self.builder.emit(relax.op.reshape(value.matrix, value.shape))
+            value.plain = self.reshaped(value.matrix, value.shape)
         elif value.plain is None:
             value.plain = self.from_native(value)
         return value.plain
@@ -264,8 +264,18 @@ class TensorLayouts(ABC):
             value.matrix = self.plain(value)
             if len(value.shape) != 2:
                 rows, columns = math.prod(value.shape[:-1]), value.shape[-1]
-                value.matrix = self.builder.emit(relax.op.reshape(value.matrix, (rows, columns)))
+                value.matrix = self.reshaped(value.matrix, (rows, columns))
         return value.matrix
+
+    def reshaped(self, source: relax.Expr, sizes: Shape) -> relax.Expr:
+        """Emit one reshape in place of several, which TVM would make a kernel that copies."""
+        made = self.builder.lookup_binding(source) if isinstance(source, relax.Var) else None
+        while made is not None and operator_name(made) == "relax.reshape":
+            source = made.args[0]
+            if shape_of(source) == sizes:
+                return source
+            made = self.builder.lookup_binding(source) if isinstance(source, relax.Var) else None
+        return self.builder.emit(relax.op.reshape(source, sizes))
 
     def plain_expr(self, expr: relax.Expr) -> relax.Expr:
         """Any expression of the old program, all its tensors plain."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 from tvm import relax
 
 from autotune.importer.layouts.packing import Shape
-from autotune.importer.layouts.tensor_layouts import TensorLayouts, Value, operator_name, shape_of
+from autotune.importer.layouts.tensor_layouts import TensorLayouts, Value, operator_name
 
 Order = tuple[int, ...]
 
@@ -46,18 +46,7 @@ def units_moved(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value
     there = sorted(lies)
     longer, new = iter([units + there.index(axis) for axis in lies]), iter(range(units))
     order = tuple(next(new) if size == 1 else next(longer) for size in shape)
-    return _seen(shape, _reshaped(layouts, source, (*[1] * units, *(sizes[axis] for axis in there))), order)
-
-
-def _reshaped(layouts: TensorLayouts, source: relax.Expr, sizes: Shape) -> relax.Expr:
-    """One reshape in place of several, which TVM would make a kernel that copies."""
-    made = layouts.builder.lookup_binding(source) if isinstance(source, relax.Var) else None
-    while made is not None and operator_name(made) == "relax.reshape":
-        source = made.args[0]
-        if shape_of(source) == sizes:
-            return source
-        made = layouts.builder.lookup_binding(source) if isinstance(source, relax.Var) else None
-    return layouts.builder.emit(relax.op.reshape(source, sizes))
+    return _seen(shape, layouts.reshaped(source, (*[1] * units, *(sizes[axis] for axis in there))), order)
 
 
 def elementwise_on_views(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:

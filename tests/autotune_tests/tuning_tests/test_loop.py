@@ -219,6 +219,38 @@ def test_ctrl_c_that_a_callback_dropped_ends_the_run_before_the_next_slot():
     assert signal.getsignal(signal.SIGINT) is before
 
 
+@pytest.mark.parametrize("after", [False, True], ids=["before it is logged", "once it is logged"])
+def test_ctrl_c_while_a_slot_is_logged_leaves_it_logged_and_counted(after):
+    class Pressed(Watched):
+        def append(self, records):
+            if not after:
+                signal.raise_signal(signal.SIGINT)
+            added = super().append(records)
+            if after:
+                signal.raise_signal(signal.SIGINT)
+            return added
+
+    log = Pressed()
+    loop = session(log, FakeMeasurer())
+    with pytest.raises(KeyboardInterrupt), remembering(loop.interruption):
+        loop.run()
+    assert len(log) == sum(each.state.trials for each in loop.jobs.values()) == FIRST_SLOT
+
+
+def test_a_second_ctrl_c_does_not_wait_for_the_log():
+    class Stuck(Watched):
+        def append(self, records):
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+            raise AssertionError("the second Ctrl-C was held")
+
+    log = Stuck()
+    loop = session(log, FakeMeasurer())
+    with pytest.raises(KeyboardInterrupt), remembering(loop.interruption):
+        loop.run()
+    assert len(log) == 0
+
+
 def test_a_program_with_its_own_way_with_ctrl_c_keeps_it():
     heard = []
     before = signal.signal(signal.SIGINT, lambda *_: heard.append(1))

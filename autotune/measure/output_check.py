@@ -102,6 +102,15 @@ def is_fenced(array: Array) -> bool:
     return all(bool((side == FENCE).all()) for side in _sides(array))
 
 
+def with_fences(array: Array) -> Array:
+    """The bytes of an ``aligned`` array and of its fences, ``FENCE_BYTES`` before it and behind it; no copy."""
+    before, after = _sides(array)
+    raw = array.base
+    assert isinstance(raw, np.ndarray)
+    start = len(before) - FENCE_BYTES if array.size else 0
+    return raw[start : start + array.nbytes + 2 * FENCE_BYTES]
+
+
 def _sides(array: Array) -> tuple[Array, Array]:
     raw = array.base
     assert isinstance(raw, np.ndarray)

@@ -63,7 +63,7 @@ def expand_foreign(model: ModelProto, inputs: Collection[str] = (), keep: bool =
         grown, refusal = _expanded_once(model, inputs)
         changed |= grown
         # Behind an operator that ONNX does not know, sizes that were computed from shapes become known only now.
-        if refusal is None or grown or fold(model):
+        if grown or fold(model):
             continue
         if keep:
             break
@@ -84,6 +84,8 @@ def _expanded_once(model: ModelProto, inputs: Collection[str]) -> tuple[bool, Mo
             try:
                 function = rewrite_of(proto)
                 made = None if function is None else replacement(function, proto, scope)
+                if made is None:
+                    refusal = refusal or Node(proto, scope).refused("this form of it is not known")
             except ModelError as error:
                 refusal = refusal or error
             except (IndexError, ValueError):  # nothing has checked the ranks and attributes of such a node

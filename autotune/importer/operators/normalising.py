@@ -8,9 +8,12 @@ import numpy as np
 from onnx import TensorProto
 
 from autotune.importer.conversion.emit import FLOAT, Emit, Node
-from autotune.importer.conversion.registry import MICROSOFT, rewrites
+from autotune.importer.conversion.registry import rewrites
 
 DOUBLE = TensorProto.DOUBLE
+
+BY_CHANNEL = 21
+"""From this opset on, scale and bias of a group norm are of channels."""
 
 
 @rewrites("LayerNormalization")
@@ -117,9 +120,11 @@ def batch_norm(node: Node, e: Emit) -> list[str] | None:
     return made
 
 
-@rewrites("GroupNormalization", domain=MICROSOFT)
+@rewrites("GroupNormalization")
 def group_norm(node: Node, e: Emit) -> list[str] | None:
-    """Of opset 18, whose scale and bias are of groups: an instance norm of groups."""
+    """Of opset 18, whose scale and bias are of groups: an instance norm of groups. Others stay as they are."""
+    if e.opset >= BY_CHANNEL:
+        return None
     shape, groups = node.shape(0), int(node.attr("num_groups"))
     x = e.reshape(node.input(0), shape[0], groups, -1)
     more = {"epsilon": node.attr("epsilon", 1e-5)}

@@ -145,6 +145,14 @@ EXPORT(tune_fill) {
     memcpy(data(tensor(&args[1])) + at, data(tensor(&args[0])), size - at < step ? size - at : step);
   return answer_int(result, 0);
 }
+
+/* (value, stretches of bytes...) -> 1 if every byte still has the value. */
+EXPORT(tune_is_fenced) {
+  for (int i = 1; i < count; ++i)
+    for (uint64_t at = 0; at < bytes_of(tensor(&args[i])); ++at)
+      if ((uint8_t)data(tensor(&args[i]))[at] != (uint8_t)args[0].v_int64) return answer_int(result, 0);
+  return answer_int(result, 1);
+}
 #endif
 
 #ifdef TUNE_TIMER
@@ -166,6 +174,30 @@ static void cut(DLTensor* views, const char* plan, int n, char mark, const DLTen
   }
 }
 
+/* The kernel's arguments: views of the tensors that begin where their data do, as compiled kernels demand. */
+static void pass(const TVMFFIAny* args, int n, DLTensor* views, TVMFFIAny* given) {
+  for (int i = 0; i < n; ++i) {
+    views[i] = *tensor(&args[i]);
+    views[i].data = data(tensor(&args[i]));
+    views[i].byte_offset = 0;
+    given[i].type_index = kTVMFFIDLTensorPtr;
+    given[i].zero_padding = 0;
+    given[i].v_ptr = &views[i];
+  }
+}
+
+/* (the kernel's parameters...): run it once. */
+EXPORT(tune_call) {
+  DLTensor views[MOST_PARAMS];
+  TVMFFIAny given[MOST_PARAMS];
+  if (count > MOST_PARAMS) {
+    TVMFFIErrorSetRaisedFromCStr("ValueError", "the kernel has more parameters than can be timed on a device");
+    return -1;
+  }
+  pass(args, count, views, given);
+  return tune_kernel(NULL, given, count, result);
+}
+
 /* (plan, number of the run, arena of weights, arena of outputs, the kernel's parameters...) -> seconds of one run.
  *
  * plan has a letter per parameter: c comes cold from the arena of weights, o from that of outputs, w is rewritten
@@ -177,12 +209,7 @@ EXPORT(tune_run) {
   struct timespec began, ended;
   const char* plan = data(tensor(&args[0]));
   if (n > MOST_PARAMS) return answer_int(result, -1);
-  for (int i = 0; i < n; ++i) {
-    views[i] = *tensor(&args[4 + i]);
-    given[i].type_index = kTVMFFIDLTensorPtr;
-    given[i].zero_padding = 0;
-    given[i].v_ptr = &views[i];
-  }
+  pass(args + 4, n, views, given);
   memset(&ignored, 0, sizeof ignored);
   for (int i = 0; i < n; ++i) {
     if (plan[i] != 'w') continue;

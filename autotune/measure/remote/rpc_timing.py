@@ -27,7 +27,7 @@ from autotune.measure.kernel_handler import CpuHandler, KernelJob
 from autotune.measure.kernel_timing import PRODUCER, CpuBench, Kernel, Loaded, Prepared
 from autotune.measure.measurer import symbol_of
 from autotune.measure.messages import BuildJob, Built, DeviceLost, ReferenceJob, Timed, TimedAll, TimeJob
-from autotune.measure.output_check import Array
+from autotune.measure.output_check import FENCE, FENCE_BYTES, Array, aligned, with_fences
 from autotune.measure.remote.remote_host import described
 from autotune.measure.remote.rpc_session import SLACK_S, DeviceSession, compile_device_code, parse_address
 from schedules.errors import MeasureError, UsageError
@@ -48,6 +48,25 @@ class RemoteKernel:
         self.call(*tensors)
 
 
+@dataclass(frozen=True)
+class Copy:
+    """An ``aligned`` array and its copy on the device.
+
+    Attributes:
+        whole: the bytes that ``with_fences`` gives. Only this is copied: TVM's copies ignore where a view begins.
+        view: the array in it.
+    """
+
+    array: Array
+    whole: tvm.runtime.Tensor
+    view: tvm.runtime.Tensor
+
+    def sides(self) -> list[tvm.runtime.Tensor]:
+        """The fences."""
+        starts = (0, FENCE_BYTES + self.array.nbytes)
+        return [self.whole._create_view((FENCE_BYTES,), "uint8", start) for start in starts]
+
+
 class RemoteBench(CpuBench):
     """Runs libraries on an RPC device.
 
@@ -63,7 +82,7 @@ class RemoteBench(CpuBench):
         self._folder = folder
         self._runs = 0
         self._limits = (0.0, 0)
-        self._remote: dict[int, tuple[Array, tvm.runtime.Tensor]] = {}
+        self._remote: dict[int, Copy] = {}
         self._arenas: dict[str, tvm.runtime.Tensor] = {}
         self._producer_library = folder / "producer.so"
         builder = Builder(self._settings.target, self._lowering)
@@ -118,13 +137,22 @@ class RemoteBench(CpuBench):
         arguments = ["-shared", *(f"--defsym={name}" for name in ours), "-o", str(linked), *objects]
         run_binutils("ld", arguments, self._session.architecture)
         module = self._session.load(linked)
-        return RemoteKernel(module[symbol], module["tune_run"])
+        return RemoteKernel(module["tune_call"], module["tune_run"])
+
+    def _copy(self, array: Array) -> Copy:
+        """The array on the device, sent at the first call."""
+        if id(array) not in self._remote:
+            whole = self._session.tensor(with_fences(array))
+            self._remote[id(array)] = Copy(array, whole, whole._create_view(array.shape, str(array.dtype), FENCE_BYTES))
+        return self._remote[id(array)]
 
     def _there(self, array: Array) -> tvm.runtime.Tensor:
-        """The array's copy on the device."""
-        if id(array) not in self._remote:
-            self._remote[id(array)] = (array, self._session.tensor(array))
-        return self._remote[id(array)][1]
+        return self._copy(array).view
+
+    def _is_within(self, prepared: list[Prepared]) -> bool:
+        arrays = {id(array): array for each in prepared for array in each.fenced()}
+        sides = chain.from_iterable(self._copy(array).sides() for array in arrays.values())
+        return bool(self._session.attempt(lambda: self._session.call("tune_is_fenced", FENCE, *sides)))
 
     def _keep(self, task: Task, prepared: list[Prepared]) -> None:
         super()._keep(task, prepared)
@@ -140,12 +168,12 @@ class RemoteBench(CpuBench):
     def _call(self, loaded: Loaded, inputs: list[Array], output: Array) -> None:
         def call() -> None:
             given = [self._there(loaded.weights.get(index, array)) for index, array in enumerate(inputs)]
-            result = self._there(output)
-            result.copyfrom(output)  # the poison
+            result = self._copy(output)
+            result.whole.copyfrom(with_fences(output))  # the poison
             self._session.take_lock()
             self._session.limit(*self._limits)
-            loaded.kernel(*given, result)
-            output[...] = result.numpy()
+            loaded.kernel(*given, result.view)
+            with_fences(output)[...] = result.whole.numpy()  # with what an earlier run left of the fences
 
         self._session.attempt(call)
 
@@ -182,7 +210,10 @@ _ROLES: dict[str, Array] = {}
 
 def _roles(plan: str) -> Array:
     """``plan`` as bytes; the same array for the same plan."""
-    return _ROLES.setdefault(plan, np.frombuffer(plan.encode() + b"\0", np.uint8))
+    if plan not in _ROLES:
+        _ROLES[plan] = aligned((len(plan) + 1,), np.dtype("uint8"))
+        _ROLES[plan][...] = bytearray(plan.encode() + b"\0")
+    return _ROLES[plan]
 
 
 def _padded(array: Array) -> int:

@@ -83,7 +83,7 @@ class Interrupting(Mixing):
 
 def test_ctrl_c_in_a_device_s_call_is_raised_by_the_run_and_not_lost(library):
     rng = np.random.default_rng(21)
-    flat, placed = chain_on([1] * 5, 5, library, rng, device=Interrupting)
+    flat, placed = chain_on([1] * 6, 5, library, rng, device=Interrupting)
     x = tensor(rng)
     with pytest.raises(KeyboardInterrupt):
         placed.machine.run([x])

@@ -82,6 +82,16 @@ NORMS = [
     Case("SkipLayerNormalization", (X, SKIP[0], SCALE, SHIFT), NORM, label="one skip for all"),
     Case("SkipSimplifiedLayerNormalization", (X, SKIP, SCALE), (2,), {"epsilon": 1e-3}),
     Case("SkipSimplifiedLayerNormalization", (X, SKIP, SCALE, BIAS), (2, 3), outputs=(1, 0, 0, 1), label="sum"),
+    Case("GroupNormalization", (X, SCALE[:1], SHIFT[:1]), (1, 2), {"num_groups": 1}, opset=18, domain=""),
+    Case(
+        "GroupNormalization",
+        (floats(2, 6, 4, 5), floats(3), floats(3, seed=1)),
+        (1, 2),
+        {"num_groups": 3, "epsilon": 1e-3},
+        opset=18,
+        domain="",
+        label="images",
+    ),
 ]
 WORDS, SEGMENTS = integers(0, 20, 2, 5, dtype=np.int32), integers(0, 2, 2, 5, dtype=np.int32)
 MASK = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 0]], np.int32)

@@ -77,7 +77,8 @@ def _expanded_once(model: ModelProto, inputs: Collection[str]) -> tuple[bool, Mo
     """Whether any node was replaced, and why the first that was not could not be."""
     scope = Scope(model, inputs)
     kept: list[NodeProto] = []
-    changed, refusal = False, None
+    changed = False
+    refusal: ModelError | None = None
     for proto in model.graph.node:
         made = None
         if is_expandable(proto, scope.opset):

@@ -244,7 +244,7 @@ def write_artifact(
             "provenance": {
                 "precision": str(program.precision),
                 "products": program.products,
-                CACHES: len(program.caches),
+                **({CACHES: len(program.caches)} if program.caches else {}),
                 **provenance,
             },
         }

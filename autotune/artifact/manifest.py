@@ -66,7 +66,7 @@ STREAMS, AUTO = "streams", "auto"
 for. Where it is missing, requests run one after the other on all cores."""
 
 ABSENT = "absent"
-"""In place of the hash from before, of a file that is being attached for the first time."""
+"""Stands for the hash of the earlier file while a file is attached for the first time."""
 
 CACHES = "caches"
 """Field of the provenance: number of caches that kernels write in place."""

@@ -285,9 +285,11 @@ def read_artifact(path: Path, weights: Weights | None = None) -> Artifact:
     with damage_reported(path / MANIFEST):
         if weights is None and not (path / WEIGHTS).exists():
             weights = _shared_weights(path)
-        check_files(path, data, () if weights is None else (WEIGHTS,))
+        check_files(path, data, (WEIGHTS,))
         source = Source(path, data, (path / "steps.json").read_text())
-        return source.open(read_weights(path / WEIGHTS, data["weights"]) if weights is None else weights)
+        if weights is None:
+            weights = read_weights(path / WEIGHTS, data["weights"], data["sha256"][WEIGHTS])
+        return source.open(weights)
 
 
 def hold_part(path: Path) -> Source:
@@ -309,6 +311,6 @@ def _shared_weights(path: Path) -> Weights | None:
     if kind_of(whole) == KERNELS:
         return None
     data = read_manifest(whole)
-    check_file(whole / WEIGHTS, data["sha256"][WEIGHTS])
     numbers = [part["weights"] for part in data["parts"] if part["path"] == path.name]
-    return read_weights(whole / WEIGHTS, [data["weights"][number] for number in numbers[0]])
+    entries = [data["weights"][number] for number in numbers[0]]
+    return read_weights(whole / WEIGHTS, entries, data["sha256"][WEIGHTS])

@@ -7,9 +7,9 @@ them, and a path is its text.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from functools import cache
-from itertools import repeat
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -36,28 +36,32 @@ def decode(kind: type[T], data: Any) -> T:
     Raises:
         TypeError, ValueError, AttributeError, UsageError: if ``data`` is not of this type.
     """
-    value: T = _decode(kind, data)
+    make: Any = _decoder  # a type is hashable, which mypy does not see
+    value: T = make(kind)(data)
     return value
 
 
-def _decode(kind: Any, data: Any) -> Any:
+@cache
+def _decoder(kind: Any) -> Callable[[Any], Any]:
+    """Makes a value of ``kind`` of plain data; kept, since looking types up takes longer than all the rest."""
     if kind in (Config, Target):
-        return kind.from_json(json.dumps(data))
+        return lambda data: kind.from_json(json.dumps(data))
     if kind is Path:
-        return Path(data)
+        return Path
     if isinstance(kind, type) and is_dataclass(kind):
-        hints = _hints(kind)
-        return kind(**{name: _decode(hints.get(name), value) for name, value in data.items()})
+        hints = get_type_hints(kind)
+        return lambda data: kind(**{name: _decoder(hints.get(name))(value) for name, value in data.items()})
     kinds = get_args(kind)
     if get_origin(kind) is tuple:
-        each = repeat(kinds[0], len(data)) if kinds[-1] is Ellipsis else kinds
-        return tuple(_decode(own, item) for own, item in zip(each, data, strict=True))
-    if type(None) in kinds and data is not None:
-        return _decode(kinds[0], data)
+        if kinds[-1] is not Ellipsis:
+            return lambda data: tuple(_decoder(own)(item) for own, item in zip(kinds, data, strict=True))
+        each = _decoder(kinds[0])
+        return tuple if each is _as_it_is else lambda data: tuple(map(each, data))
+    if type(None) in kinds:
+        present = _decoder(kinds[0])
+        return lambda data: None if data is None else present(data)
+    return _as_it_is
+
+
+def _as_it_is(data: Any) -> Any:
     return data
-
-
-@cache
-def _hints(kind: type) -> dict[str, Any]:
-    """Types of a dataclass's fields; kept, since looking them up takes longer than all the rest."""
-    return get_type_hints(kind)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from autotune.artifact.manifest import check_file
 from autotune.host.pages import ALIGNMENT, mapped_file, paged
 from schedules.errors import ArtifactError
 
@@ -35,15 +36,22 @@ def write_weights(path: Path, weights: Sequence[Array]) -> list[Entry]:
     return entries
 
 
-def read_weights(path: Path, entries: Sequence[Entry]) -> tuple[Array, ...]:
+def read_weights(path: Path, entries: Sequence[Entry], digest: str = "") -> tuple[Array, ...]:
     """Inverse of ``write_weights``. A large file's memory is shared by all processes that read it.
 
+    Args:
+        digest: as for ``check_file``, of a file that was not checked: what is checked is what is returned then.
+
     Raises:
-        ArtifactError: if the file is too short.
+        ArtifactError: if the file is too short, or is not the one of ``digest``.
     """
+    if digest and not (entries and path.is_file()):
+        check_file(path, digest)
     if not entries:
         return ()
     memory = mapped_file(path) if path.stat().st_size >= MAPPED_BYTES else _read_file(path)
+    if digest:
+        check_file(path, digest, memory)
     arrays = []
     for entry in entries:
         shape, dtype = tuple(int(x) for x in entry["shape"]), np.dtype(entry["dtype"])

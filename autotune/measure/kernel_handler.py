@@ -9,6 +9,7 @@ from typing import Any, cast
 from autotune.host.fork_server import Handler
 from autotune.host.machine import host_target
 from autotune.measure.code_cache import CodeCache
+from autotune.measure.dirty_registers import dirty_calls
 from autotune.measure.kernel_builder import Builder, Lowering
 from autotune.measure.kernel_timing import Bench, CpuBench, compile_producer
 from autotune.measure.messages import BuildJob, Built, ReferenceJob, Settings, TimedAll, TimeJob
@@ -53,7 +54,9 @@ class CpuHandler(KernelHandler):
         self._lowering = lowering_of(settings)
         self._producer = compile_producer(host_target())
         cache = CodeCache(Path(settings.cache)) if settings.cache else None
-        super().__init__(Builder(settings.target, self._lowering, cache))
+        builder = Builder(settings.target, self._lowering, cache)
+        self._dirty = dirty_calls(builder, host_target())
+        super().__init__(builder)
 
     def _open(self) -> Bench[Any]:
-        return CpuBench(self._settings, self._lowering, self._producer)
+        return CpuBench(self._settings, self._lowering, self._producer, self._dirty)

@@ -31,6 +31,7 @@ from tvm.script import from_source
 
 from autotune.host.pages import KERNEL_ALIGNMENT
 from autotune.host.process_limits import is_out_of_memory
+from autotune.measure.dirty_registers import DirtyCalls
 from autotune.measure.edge_check import ExpectedEdges, edged
 from autotune.measure.kernel_builder import Lowering
 from autotune.measure.measurer import symbol_of
@@ -227,9 +228,10 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Loaded:
-    """A kernel and the weights that it wants in another form: parameter → array."""
+    """A kernel, how the check calls it, and the weights that it wants in another form: parameter → array."""
 
     kernel: Kernel
+    checked: Kernel
     weights: dict[int, Array]
 
 
@@ -263,6 +265,14 @@ class Bench(ABC, Generic[TaskData]):
     def _load(self, library: str, task: Task) -> Kernel:
         return load(library, task)
 
+    def _checked(self, kernel: Kernel, library: str, task: Task) -> Kernel:
+        """``kernel`` as the check calls it."""
+        return kernel
+
+    def _loaded(self, library: str, task: Task, weights: dict[int, Array]) -> Loaded:
+        kernel = self._load(library, task)
+        return Loaded(kernel, self._checked(kernel, library, task), weights)
+
     def _weights(self, job: TimeJob, config: Config, prepared: TaskData) -> dict[int, Array]:
         """Parameter → the weight as ``config`` wants it, for weights that are repacked before they are passed."""
         return {}
@@ -274,7 +284,7 @@ class Bench(ABC, Generic[TaskData]):
     def reference(self, job: ReferenceJob) -> TimedAll:
         """Run the untuned library, write its output, time it; see ``LONG_S``."""
         start = time.perf_counter()
-        loaded = Loaded(self._load(job.library, job.task), {})
+        loaded = self._loaded(job.library, job.task, {})
         for positive in (False, True):
             prepared = self._all(job.task, positive)
             began = time.perf_counter()
@@ -297,7 +307,7 @@ class Bench(ABC, Generic[TaskData]):
         answers: list[Timed | None] = []
         kernels: list[Loaded] = []
         for library, config in zip(job.libraries, job.configs, strict=True):
-            loaded = Loaded(self._load(library, job.task), self._weights(job, config, prepared[0]))
+            loaded = self._loaded(library, job.task, self._weights(job, config, prepared[0]))
             wrong = self._wrong(loaded, prepared, spreads=loss(config) != EXACT)
             answers.append(wrong)
             if wrong is None:
@@ -314,7 +324,7 @@ class Bench(ABC, Generic[TaskData]):
             timed = [partial(self._run, kernel, prepared) for kernel in kernels]
             return [*race(timed, job.evaluator, job.incumbent_s)]
         library, config = job.control
-        control = Loaded(self._load(library, job.task), self._weights(job, config, prepared))
+        control = self._loaded(library, job.task, self._weights(job, config, prepared))
         own, other = (partial(self._run, kernel, prepared) for kernel in (kernels[0], control))
         return [duel(own, other, job.evaluator, job.incumbent_s)]
 
@@ -385,10 +395,14 @@ class CpuBench(Bench[Prepared]):
         settings: the measurer's.
         lowering: says which weights a config wants in another form.
         producer: what ``compile_producer`` returned.
+        dirty: how the check calls kernels, where this machine runs them.
     """
 
-    def __init__(self, settings: Settings, lowering: Lowering, producer: Kernel) -> None:
+    def __init__(
+        self, settings: Settings, lowering: Lowering, producer: Kernel, dirty: DirtyCalls | None = None
+    ) -> None:
         super().__init__(settings)
+        self._dirty = dirty
         self._lowering = lowering
         self._producer = producer
         self._cold_bytes = COLD_FACTOR * settings.target.l2_bytes * settings.target.threads
@@ -407,6 +421,9 @@ class CpuBench(Bench[Prepared]):
         """See ``Bench.answer``."""
         self._arena.least_bytes = max(job.cold_bytes, self._cold_bytes)
         return super().answer(job)
+
+    def _checked(self, kernel: Kernel, library: str, task: Task) -> Kernel:
+        return kernel if self._dirty is None else self._dirty.of(library, symbol_of(task.key))
 
     def _weights(self, job: TimeJob, config: Config, prepared: Prepared) -> dict[int, Array]:
         """Weights in the form a config wants them; kept, since a task's candidates want few forms."""
@@ -448,7 +465,7 @@ class CpuBench(Bench[Prepared]):
 
     def _call(self, loaded: Loaded, inputs: list[Array], output: Array) -> None:
         given = [loaded.weights.get(index, array) for index, array in enumerate(inputs)]
-        loaded.kernel(*(tvm.runtime.from_dlpack(array) for array in (*given, output)))
+        loaded.checked(*[tvm.runtime.from_dlpack(array) for array in (*given, output)])
 
     def _fresh(self, task: Task, positive: bool, draw: int) -> Prepared:
         inputs = make_inputs(task, self._block, self._settings.seed, positive, draw)

@@ -34,7 +34,11 @@ WORDS = ("a", "b", "", "two words", "Straße")
 
 
 def random_inputs(specs: Sequence[TensorSpec], seed: int) -> Arrays:
-    """Normal floats, bytes of all values, as images have, integers 0 and 1, mixed booleans, a few strings."""
+    """Normal floats, bytes of all values, as images have, integers 0 and 1, mixed booleans, a few strings.
+
+    Integers and booleans of two axes or more may be masks, so no row of them is all zeros: what a model gives where
+    nothing counts depends on how much there is of it.
+    """
     rng = np.random.default_rng(seed)
     feed: Arrays = {}
     decodes = any(spec.name.startswith("past") and len(spec.shape) == 4 for spec in specs)
@@ -48,12 +52,18 @@ def random_inputs(specs: Sequence[TensorSpec], seed: int) -> Arrays:
         elif dtype.kind == "f" or is_short_float(dtype):
             feed[spec.name] = rng.standard_normal(spec.shape).astype(dtype)
         elif dtype.kind == "b":
-            feed[spec.name] = rng.random(spec.shape) < 0.5
+            feed[spec.name] = _with_ones(rng.random(spec.shape) < 0.5)
         elif dtype in (np.uint8, np.int8):
             feed[spec.name] = rng.integers(np.iinfo(dtype).min, np.iinfo(dtype).max, spec.shape, dtype, endpoint=True)
         else:
-            feed[spec.name] = rng.integers(0, 2, spec.shape).astype(dtype)
+            feed[spec.name] = _with_ones(rng.integers(0, 2, spec.shape).astype(dtype))
     return feed
+
+
+def _with_ones(array: NDArray[Any]) -> NDArray[Any]:
+    if array.ndim > 1:
+        array[..., :1] = 1
+    return array
 
 
 def compare(

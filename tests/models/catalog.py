@@ -27,6 +27,7 @@ TINY: dict[str, Make] = {
     "tiny_branches": tiny.tiny_branches,
     "tiny_gated": tiny.tiny_gated,
     "tiny_open_batch": tiny.tiny_open_batch,
+    "tiny_open_length": tiny.tiny_open_length,
     "tiny_open_size": tiny.tiny_open_size,
     "tiny_mlp": partial(transformer.mlp, layers=3, width=64),
     "tiny_encoder": partial(transformer.encoder, layers=2, width=32, heads=2, sequence=16),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import onnx
+from onnx import TensorProto
 
 from tests.models.builder import Builder
 
@@ -75,6 +76,24 @@ def tiny_open_batch(seed: int = 0) -> onnx.ModelProto:
     b = Builder("tiny_open_batch")
     x = b.relu(b.dense(b.input("rows", ("batch", 24)), (24, 48)))
     return b.model(seed, scores=b.op("Softmax", b.dense(x, (48, 10)), axis=-1))
+
+
+def tiny_open_length(seed: int = 0) -> onnx.ModelProto:
+    """Words of open number, a mask that says which count: attention among these, and their mean."""
+    b = Builder("tiny_open_length")
+    b.input("ids", ("batch", "length"), TensorProto.INT64)
+    b.input("mask", ("batch", "length"), TensorProto.INT64)
+    counts = b.op("Cast", "mask", to=TensorProto.FLOAT)
+    x = b.op("Add", b.op("Gather", b.weight(4, 32), "ids"), b.weight(32))
+    least = b.op("Mul", b.op("Sub", b.constant(1.0), b.op("Unsqueeze", counts, b.ints(1))), b.constant(-1e4))
+    query, key, value = (b.linear(x, (32, 32)) for _ in range(3))
+    scores = b.op("MatMul", query, b.op("Transpose", key, perm=[0, 2, 1]))
+    shares = b.op("Softmax", b.op("Add", scores, least), axis=-1)
+    x = b.op("Add", x, b.op("MatMul", shares, value))
+    each = b.op("Unsqueeze", counts, b.ints(2))
+    total = b.op("ReduceSum", b.op("Mul", x, each), b.ints(1), keepdims=0)
+    number = b.op("Max", b.op("ReduceSum", each, b.ints(1), keepdims=0), b.constant(1.0))
+    return b.model(seed, words=x, mean=b.op("Div", total, number))
 
 
 def tiny_open_size(seed: int = 0) -> onnx.ModelProto:

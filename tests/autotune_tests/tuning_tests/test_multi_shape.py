@@ -20,6 +20,7 @@ from tests.autotune_tests.fakes import FakeMeasurer, if_it_lowers, interrupt_the
 from tests.models import save
 
 BATCHES = ({"rows": (1, 24)}, {"rows": (8, 24)})
+LENGTHS = tuple({"ids": shape, "mask": shape} for shape in ((1, 4), (2, 16)))
 SIZES = ({"image": (1, 3, 16, 16)}, {"image": (1, 3, 24, 20)})
 
 
@@ -93,6 +94,15 @@ def test_any_batch_is_served(batches, count):
 def test_named_resolutions_are_served(sizes, height, width):
     model, result = sizes
     assert agrees(model, autotune.InferenceSession(result.artifact), image(height, width))
+
+
+@pytest.mark.parametrize(("count", "length"), [(1, 4), (2, 16), (1, 1), (2, 3), (1, 9), (5, 15)])
+def test_a_masked_length_is_padded(built, count, length):
+    model, result = built("tiny_open_length", LENGTHS)
+    rng = np.random.default_rng(length)
+    mask = (np.arange(length)[None] < rng.integers(1, length + 1, (count, 1))).astype(np.int64)
+    feed = {"ids": rng.integers(0, 4, (count, length)), "mask": mask}
+    assert agrees(model, autotune.InferenceSession(result.artifact), feed)
 
 
 def test_another_resolution_says_what_to_add(sizes):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from onnx import TensorProto
 
 from autotune.importer.onnx_model.open_axes import open_interface
 from autotune.interface import Interface, OpenSpec
@@ -77,6 +78,62 @@ def test_what_may_be_padded_and_split(ask, padded, split):
     found = interface(ask)
     assert found.symbols == ("batch",)
     assert (found.padded == {"batch"}, found.split == {"batch"}) == (padded, split)
+
+
+def masked_mean(feed):
+    keep = feed["mask"].astype(np.float32)
+    return [(feed["x"] * keep).sum(axis=1) / np.maximum(keep.sum(axis=1), 1)]
+
+
+def masked_softmax(feed):
+    scores = np.where(feed["mask"] > 0, feed["x"], np.float32(-1e4)).astype(np.float64)
+    shares = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return [(shares / shares.sum(axis=1, keepdims=True)).astype(np.float32)]
+
+
+def mask_ignored(feed):
+    return [feed["x"].mean(axis=1) + 0 * feed["mask"].sum()]
+
+
+def mask_counts_what_is_left_out(feed):
+    return [(feed["x"] * feed["mask"]).sum(axis=1) + (feed["mask"] == 0).sum(axis=1)]
+
+
+def zero_keeps(feed):
+    return [(feed["x"] * (feed["mask"] == 0)).sum(axis=1)]
+
+
+def two_numbers_alike(feed):
+    return [np.concatenate([feed["x"].max(axis=1), feed["mask"].max(axis=1)]).astype(np.float32)]
+
+
+@pytest.mark.parametrize(
+    ("ask", "padded"),
+    [
+        (masked_mean, True),
+        (masked_softmax, True),
+        (mask_ignored, False),
+        (mask_counts_what_is_left_out, False),
+        (zero_keeps, False),
+        (two_numbers_alike, False),
+    ],
+)
+def test_a_mask_may_be_padded_by_zeros(ask, padded):
+    b = Builder("g")
+    b.input("x", (3, "length"))
+    b.input("mask", (3, "length"), TensorProto.INT64)
+    b.op("Cast", "mask", to=1)
+    b.op("Mul", "x", "cast0")
+    model = b.model(y="mul0")
+    inputs, outputs = [], []
+    for size in (4, 16):
+        shape = (3, size)
+        inputs.append([("x", shape, "float32"), ("mask", shape, "int64")])
+        made = ask({"x": np.zeros(shape, np.float32), "mask": np.ones(shape, np.int64)})
+        outputs.append([(f"y{number}", array.shape, "float32") for number, array in enumerate(made)])
+    opened = open_interface(model, inputs, outputs)
+    sets = [{"x": (3, size), "mask": (3, size)} for size in (4, 16)]
+    assert with_independence(opened, sets, ask, 0).padded == ({"length"} if padded else set())
 
 
 def test_outputs_follow_their_symbol():

@@ -24,7 +24,7 @@ class Rule(Flag):
         OVERFLOW: a sum or product beyond the largest number, which another order does not reach.
         MORE_NAN: NaN where ONNX Runtime has another value, next to a NaN or an infinity.
         LESS_NAN: another value where ONNX Runtime has NaN.
-        ORDER: an extreme of numbers one of which is NaN.
+        ORDER: an extreme of numbers one of which is NaN, or all of which are -infinity.
         FINITE: inputs that are not finite are not compared.
         SMALL: inputs with numbers near the largest are not compared.
     """

@@ -30,10 +30,10 @@ from autotune.artifact.directory import read_artifact
 from autotune.builder.branches import multiply_adds
 from autotune.cli.reply import table
 from autotune.graph.placement import Problem
-from autotune.importer.onnx_model.load import load_model
+from autotune.importer.load import load_model
 from autotune.importer.onnx_model.operator_splits import split_operators
 from autotune.importer.onnx_model.scope import Scope
-from autotune.importer.onnx_model.simplify import simplify
+from autotune.importer.simplify import simplify
 from research.duet import stolen_s
 from research.guard import ROOT, Tree, in_turn, turn_s
 from research.placements import problems

@@ -30,7 +30,7 @@ from autotune.artifact.composite import read_composite
 from autotune.artifact.directory import Artifact, read_artifact
 from autotune.artifact.manifest import KERNELS, WEIGHTS, kind_of
 from autotune.exchange.export_c import export_c, write_cases
-from autotune.importer.onnx_model.load import load_model
+from autotune.importer.load import load_model
 from autotune.runtime.session import InferenceSession
 from autotune.validation.bench import find_model
 from autotune.validation.reference_runs import Reference

@@ -48,6 +48,16 @@ BROKEN = {
         {"autotune/host/a.py": "from autotune.measure.racing import race"},
         {"autotune/runtime/a.py": "def f():\n    import autotune.cli.main"},
         {"autotune/elsewhere/a.py": "x = 1"},
+        {
+            "autotune/importer/onnx_model/a.py": "from autotune.importer.layouts.b import c",
+            "autotune/importer/layouts/b.py": "",
+        },
+        {
+            "autotune/importer/operators/a.py": "def f():\n    from autotune.importer.operators.dynamic import b",
+            "autotune/importer/operators/dynamic/b.py": "",
+        },
+        {"autotune/importer/images/a.py": "import autotune.importer.load", "autotune/importer/load.py": ""},
+        {"autotune/importer/elsewhere/a.py": ""},
     ],
     "folder_sizes": [
         {f"search/a{number}.py": "" for number in range(MAX_FILES_PER_FOLDER + 1)},

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from autotune.host.machine import host_target
-from autotune.importer.onnx_model.load import load_model
-from autotune.importer.onnx_model.simplify import simplify
+from autotune.importer.load import load_model
 from autotune.importer.program import Program, import_program
+from autotune.importer.simplify import simplify
 from autotune.measure.kernel_builder import Builder
 from autotune.measure.measurer import Candidate
 from schedules.config import Config

@@ -20,11 +20,11 @@ from autotune.graph.placement import Link
 from autotune.host.roofline import Roofline
 from autotune.importer.conversion.packed_outputs import WHOLE, frame_of
 from autotune.importer.guarded_import import LIMITS, Inputs, Sound, count_nodes, guarded
-from autotune.importer.onnx_model.load import load_model
+from autotune.importer.load import load_model
 from autotune.importer.onnx_model.operator_splits import Share, split_operators
 from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.onnx_model.segments import Cutter, reads
-from autotune.importer.onnx_model.simplify import simplify
+from autotune.importer.simplify import simplify
 from schedules.errors import ModelError
 
 LEAST_GAIN = 0.02

@@ -46,7 +46,7 @@ from autotune.graph.steps import Steps
 from autotune.host.compilers import compile_with, run_binutils
 from autotune.host.dtypes import numpy_type
 from autotune.host.machine import is_foreign
-from autotune.importer.onnx_model.load import load_model
+from autotune.importer.load import load_model
 from autotune.interface import TensorSpec
 from autotune.runtime.session import InferenceSession
 from autotune.validation.bench import find_model

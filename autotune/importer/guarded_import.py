@@ -36,14 +36,14 @@ import onnx
 from autotune.host.pages import ALIGNMENT
 from autotune.host.process_limits import cause_of_death, end_with_parent, signal_of
 from autotune.importer.conversion.dead_branches import notes_of
+from autotune.importer.conversion.flat_model import flatten
 from autotune.importer.conversion.operator_attribution import kinds_alone
 from autotune.importer.conversion.packed_outputs import WHOLE
 from autotune.importer.generation.caches import add_lengths
 from autotune.importer.import_worker import ADVICE, ImportWorker, Limits
+from autotune.importer.load import load_model
 from autotune.importer.onnx_model.graph_walk import walk_nodes
-from autotune.importer.onnx_model.load import load_model
 from autotune.importer.onnx_model.segments import Segment, declare_foreign, refuse_random, split
-from autotune.importer.onnx_model.simplify import flatten
 from autotune.importer.operators.recurrent_ops import laid_out
 from autotune.importer.program import Program, import_program, simplified
 from autotune.options import FP32, Precision
@@ -165,7 +165,7 @@ def cut_model(
 
 
 def flat_model(path: Path, inputs: Inputs) -> tuple[onnx.ModelProto, onnx.ModelProto]:
-    """The checked model at ``path``, and it flattened (``simplify.flatten``), of a model that was imported already.
+    """The checked model at ``path``, and it flattened (``flat_model.flatten``), of a model that was imported already.
 
     Raises:
         ModelError, UsageError: as ``import_model``.

@@ -37,8 +37,8 @@ from autotune.importer.layouts.shared_kernels import share_kernels
 from autotune.importer.layouts.small_chains import small_chains_apart
 from autotune.importer.layouts.stored_bytes import store_bytes
 from autotune.importer.layouts.tensor_layouts import elementwise_as_said, operator_name
-from autotune.importer.onnx_model.simplify import simplify
 from autotune.importer.operators.contractions.integer_products import PRODUCTS, with_biases
+from autotune.importer.simplify import simplify
 from autotune.interface import Cache, TensorSpec
 from autotune.options import FP32, Precision
 from schedules.errors import ModelError

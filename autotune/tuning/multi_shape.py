@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from autotune.artifact.composite import Composite, Part, extract_part, read_composite, write_composite
 from autotune.artifact.directory import read_artifact
 from autotune.artifact.manifest import CACHES, MANIFEST, SHAPES, kind_of, sha256
-from autotune.importer.onnx_model.load import load_model
+from autotune.importer.load import load_model
 from autotune.importer.onnx_model.open_axes import open_interface
 from autotune.interface import Interface, TensorSpec
 from autotune.options import Options

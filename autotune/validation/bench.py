@@ -30,7 +30,7 @@ from autotune.artifact.composite import Composite, read_composite
 from autotune.artifact.directory import Artifact, read_artifact
 from autotune.artifact.known_models import remembered_model
 from autotune.artifact.manifest import SEGMENTS, attach, kind_of, sha256
-from autotune.importer.onnx_model.load import load_model
+from autotune.importer.load import load_model
 from autotune.interface import TensorSpec
 from autotune.validation.bench_process import CpuMeter, EngineProcess, EngineTimes, wait_until_quiet
 from autotune.validation.verify import random_inputs

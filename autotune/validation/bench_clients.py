@@ -23,7 +23,7 @@ from autotune.artifact.composite import Composite, read_composite
 from autotune.artifact.directory import Artifact, read_artifact
 from autotune.artifact.manifest import AUTO, KERNELS, STREAMS, kind_of
 from autotune.host.machine import read_host
-from autotune.importer.onnx_model.load import load_model
+from autotune.importer.load import load_model
 from autotune.runtime.serve_options import ServeOptions
 from autotune.validation.bench import (
     OURS,

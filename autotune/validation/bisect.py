@@ -32,7 +32,7 @@ from autotune.backends.cpu.libraries import open_library, set_threads
 from autotune.backends.cpu.linking import compile_kernels, link_kernels
 from autotune.graph.flat import Flat, FlatCall, Source
 from autotune.graph.flattening import read_flat
-from autotune.importer.onnx_model.load import load_model
+from autotune.importer.load import load_model
 from autotune.importer.program import Program, import_program, simplified
 from autotune.measure.local_measurer import LocalMeasurer
 from autotune.measure.measurer import MeasurementBackend, symbol_of

@@ -24,8 +24,8 @@ import numpy as np
 import tvm
 
 from autotune.cli.arguments import parse_seconds
-from autotune.importer.onnx_model.load import load_model
-from autotune.importer.onnx_model.simplify import simplify
+from autotune.importer.load import load_model
+from autotune.importer.simplify import simplify
 from research.gpu import metaschedule
 from tests.models.catalog import cached
 

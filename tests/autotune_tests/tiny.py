@@ -11,9 +11,9 @@ from onnx import TensorProto, helper, numpy_helper
 from autotune.artifact.make_plan import make_plan
 from autotune.backends.cpu.cpu_build import build_artifact
 from autotune.host.machine import host_target
-from autotune.importer.onnx_model.load import load_model
-from autotune.importer.onnx_model.simplify import simplify
+from autotune.importer.load import load_model
 from autotune.importer.program import Program, import_program
+from autotune.importer.simplify import simplify
 from autotune.measure.local_measurer import LocalMeasurer
 from schedules.target import Target
 from tuning_logs.sql_store import memory_log

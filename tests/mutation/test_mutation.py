@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from autotune.host.machine import host_target
-from autotune.importer.onnx_model.load import load_model
-from autotune.importer.onnx_model.simplify import simplify
+from autotune.importer.load import load_model
 from autotune.importer.program import import_program
+from autotune.importer.simplify import simplify
 from schedules.lower import BASELINE, load_program, lower
 from tests.models import cached
 from tests.mutation import text_mutants, text_trial

@@ -19,9 +19,9 @@ from autotune.backends.cpu.libraries import set_threads
 from autotune.host.fork_server import Job
 from autotune.host.machine import host_target, thread_cpus
 from autotune.host.worker_pool import ForkServerProcess, Lost, WorkerPool
-from autotune.importer.onnx_model.load import load_model
-from autotune.importer.onnx_model.simplify import simplify
+from autotune.importer.load import load_model
 from autotune.importer.program import Program, import_program
+from autotune.importer.simplify import simplify
 from autotune.measure.kernel_builder import Builder
 from autotune.measure.kernel_handler import CpuHandler
 from autotune.measure.kernel_timing import load

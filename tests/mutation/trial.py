@@ -13,9 +13,9 @@ import numpy as np
 import onnx
 
 from autotune.host.machine import host_target
-from autotune.importer.onnx_model.load import load_model
-from autotune.importer.onnx_model.simplify import simplify
+from autotune.importer.load import load_model
 from autotune.importer.program import import_program
+from autotune.importer.simplify import simplify
 from autotune.measure.evaluator import Adaptive
 from autotune.measure.local_measurer import LocalMeasurer, MeasureLimits
 from autotune.measure.measurer import Candidate

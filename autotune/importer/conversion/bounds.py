@@ -8,8 +8,8 @@ from copy import deepcopy
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
+from autotune.importer.onnx_model.graph_edits import replace_nodes, split_to_slices
 from autotune.importer.onnx_model.graph_walk import Names
-from autotune.importer.onnx_model.rewrites import replace_nodes, split_to_slices
 from autotune.importer.onnx_model.scope import Scope
 from schedules.errors import UnsupportedError
 

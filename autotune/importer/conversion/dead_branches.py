@@ -14,12 +14,12 @@ import onnx
 from onnx import GraphProto, ModelProto, NodeProto, helper
 from onnx.shape_inference import InferenceError
 
+from autotune.importer.conversion.flat_model import flatten
+from autotune.importer.onnx_model.graph_edits import replace_nodes
 from autotune.importer.onnx_model.graph_walk import Names, name_nodes, rename
 from autotune.importer.onnx_model.input_shapes import BATCH_NOTE
-from autotune.importer.onnx_model.rewrites import replace_nodes
 from autotune.importer.onnx_model.segments import Cutter
 from autotune.importer.onnx_model.shapes import infer_shapes, skeleton, true_inputs
-from autotune.importer.onnx_model.simplify import flatten
 from schedules.errors import ModelError, first_line
 
 SIDES = {"then_branch": "else_branch", "else_branch": "then_branch"}

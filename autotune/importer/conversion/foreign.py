@@ -12,11 +12,8 @@ import onnx
 from onnx import ModelProto, NodeProto, helper
 
 from autotune.importer.conversion import operator_catalog  # noqa: F401  # fills the registry
-from autotune.importer.conversion.emit import Node
-from autotune.importer.conversion.folding import fold
-from autotune.importer.conversion.registry import MICROSOFT, STRAYS, replacement, rewrite_of
+from autotune.importer.onnx_model.graph_edits import replace_nodes
 from autotune.importer.onnx_model.graph_walk import walk_nodes
-from autotune.importer.onnx_model.rewrites import replace_nodes
 from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.onnx_model.shapes import (
     OWN_DOMAIN,
@@ -24,6 +21,9 @@ from autotune.importer.onnx_model.shapes import (
     infer_shapes,
     know_own_domain,
 )
+from autotune.importer.rewriting.emit import Node
+from autotune.importer.rewriting.folding import fold
+from autotune.importer.rewriting.registry import MICROSOFT, STRAYS, replacement, rewrite_of
 from schedules.errors import ModelError, UnsupportedError
 
 

@@ -18,9 +18,9 @@ from tvm.relax.frontend.onnx import onnx_frontend
 from autotune.host.dtypes import is_end
 from autotune.host.pages import KERNEL_ALIGNMENT
 from autotune.host.third_party import ThirdPartyError, third_party
-from autotune.importer.conversion.registry import CONVERTERS
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN, STANDARD_DOMAINS, WINDOWED
 from autotune.importer.onnx_model.tensors import array_of
+from autotune.importer.rewriting.registry import CONVERTERS
 from schedules.errors import ModelError, UnsupportedError, first_line
 
 COMPUTED = frozenset({"Add", "Sub", "Mul", "Max", "Min", "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"})

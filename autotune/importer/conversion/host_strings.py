@@ -13,7 +13,7 @@ import numpy as np
 from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 from autotune.frame.frame import HostStep
-from autotune.importer.onnx_model.rewrites import replace_nodes
+from autotune.importer.onnx_model.graph_edits import replace_nodes
 from autotune.importer.onnx_model.scope import Scope
 from autotune.interface import TensorSpec
 from schedules.errors import UnsupportedError

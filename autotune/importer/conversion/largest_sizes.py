@@ -15,16 +15,16 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from autotune.frame.frame import HostStep
-from autotune.importer.conversion.emit import INT64, Emit, Node
-from autotune.importer.conversion.folding import known_results
+from autotune.importer.onnx_model.graph_edits import replace_nodes
 from autotune.importer.onnx_model.mend import outer_reads
-from autotune.importer.onnx_model.rewrites import replace_nodes
 from autotune.importer.onnx_model.scope import Array, Scope
 from autotune.importer.onnx_model.shapes import infer_shapes
 from autotune.importer.operators.dynamic import open_images  # noqa: F401  # importing it fills the table
 from autotune.importer.operators.dynamic.data_sized import DATA_SIZED
 from autotune.importer.operators.dynamic.lengths import Counts, counted, known_counts
 from autotune.importer.operators.dynamic.open_sizes import OPEN_OPERATORS, Open, OpenNode
+from autotune.importer.rewriting.emit import INT64, Emit, Node
+from autotune.importer.rewriting.folding import known_results
 
 ELEMENTWISE = frozenset(
     {"Abs", "Add", "And", "Cast", "Ceil", "Clip", "Div", "Equal", "Exp", "Floor", "Greater", "GreaterOrEqual"}

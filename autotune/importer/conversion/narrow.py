@@ -11,8 +11,8 @@ from copy import deepcopy
 
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from autotune.importer.conversion.formats import INTEGERS, NARROW, SCALES, STORAGE
-from autotune.importer.onnx_model.rewrites import replace_nodes
+from autotune.importer.onnx_model.formats import INTEGERS, NARROW, SCALES, STORAGE
+from autotune.importer.onnx_model.graph_edits import replace_nodes
 from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN
 from autotune.importer.onnx_model.tensors import array_of

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from autotune.importer.conversion.frontend import import_graph
 from autotune.importer.fusion import scales, shape_moves, unchanged  # noqa: F401  # importing it fills the registry
-from autotune.importer.generation import cached_attention  # noqa: F401  # as below
 from autotune.importer.low_bits import low_bit_operators  # noqa: F401  # importing it fills the registry
 from autotune.importer.operators import (  # noqa: F401  # importing them fills the registry
     auto_pads,
+    cached_attention,  # as below
     contrib_attention,
     contrib_ops,
     control,

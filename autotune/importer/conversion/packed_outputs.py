@@ -9,7 +9,7 @@ from onnx import ModelProto, ValueInfoProto, helper
 
 from autotune.frame.frame import Frame, HostStep, element
 from autotune.importer.conversion.host_strings import STRINGS, spec_of
-from autotune.importer.onnx_model.rewrites import tidy
+from autotune.importer.onnx_model.graph_edits import tidy
 from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.onnx_model.sequence_inputs import sequences_of
 from autotune.importer.onnx_model.shapes import infer_shapes

@@ -11,13 +11,13 @@ from onnx import ModelProto, helper
 
 from autotune.frame.frame import HostStep
 from autotune.importer.conversion import operator_catalog as catalog
-from autotune.importer.conversion.folding import fold
 from autotune.importer.conversion.largest_sizes import largest_sizes
 from autotune.importer.conversion.packed_outputs import pack_outputs
-from autotune.importer.conversion.registry import rewrite, rewrite_of
+from autotune.importer.onnx_model.graph_edits import drop_unused, tidy
 from autotune.importer.onnx_model.graph_walk import name_nodes, walk_nodes
-from autotune.importer.onnx_model.rewrites import drop_unused, tidy
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN, STANDARD_DOMAINS, infer_shapes, know_own_domain
+from autotune.importer.rewriting.folding import fold
+from autotune.importer.rewriting.registry import rewrite, rewrite_of
 from schedules.errors import ModelError, first_line
 
 SPARE_ROUNDS = 64

@@ -14,14 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
-from autotune.importer.conversion.emit import Emit, Node
-from autotune.importer.conversion.folding import BODIED, RANDOM
-from autotune.importer.conversion.registry import FUSIONS
-from autotune.importer.onnx_model.graph_walk import name_nodes, reads, rename, subgraphs
+from autotune.importer.onnx_model.graph_edits import replace_nodes, tidy
+from autotune.importer.onnx_model.graph_walk import BODIED, RANDOM, name_nodes, reads, rename, subgraphs
 from autotune.importer.onnx_model.mend import outer_reads
-from autotune.importer.onnx_model.rewrites import replace_nodes, tidy
 from autotune.importer.onnx_model.scope import Array, Scope
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN, STANDARD_DOMAINS, is_large
+from autotune.importer.rewriting.emit import Emit, Node
+from autotune.importer.rewriting.registry import FUSIONS
 
 Factor = NDArray[np.float64]
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import TensorProto, helper
 
-from autotune.importer.conversion.emit import Emit, Node
-from autotune.importer.conversion.registry import fuses
 from autotune.importer.fusion.fusion_graph import Factor, FusionScope
 from autotune.importer.onnx_model.scope import Array
+from autotune.importer.rewriting.emit import Emit, Node
+from autotune.importer.rewriting.registry import fuses
 
 FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16)
 """Element types whose weights are scaled."""

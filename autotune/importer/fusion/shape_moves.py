@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from autotune.importer.conversion.emit import Emit, Node
-from autotune.importer.conversion.registry import fuses
 from autotune.importer.fusion.fusion_graph import FusionScope
 from autotune.importer.fusion.scales import written
+from autotune.importer.rewriting.emit import Emit, Node
+from autotune.importer.rewriting.registry import fuses
 
 REDUCTIONS = (
     "ReduceMax",

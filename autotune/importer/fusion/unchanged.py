@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from autotune.importer.conversion.emit import Emit, Node
-from autotune.importer.conversion.registry import fuses
+from autotune.importer.rewriting.emit import Emit, Node
+from autotune.importer.rewriting.registry import fuses
 
 
 def _keeps_shape(node: Node, index: int = 0) -> bool:

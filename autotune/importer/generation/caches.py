@@ -19,8 +19,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
-from autotune.importer.integers.levels import attributes_of
-from autotune.importer.onnx_model.rewrites import drop_unused, replace_nodes
+from autotune.importer.onnx_model.graph_edits import drop_unused, replace_nodes
+from autotune.importer.onnx_model.graph_walk import attributes_of
 from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.onnx_model.shapes import ATTENTION, LENGTHS, OWN_DOMAIN, infer_shapes, true_inputs
 from autotune.interface import Cache

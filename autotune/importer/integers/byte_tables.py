@@ -15,7 +15,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from autotune.host.third_party import ThirdPartyError, third_party
-from autotune.importer.integers.levels import BYTES, Levels, Step
+from autotune.importer.integers.levels import BYTES, Levels, LevelsStep
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN, know_own_domain
 
 TABLE = "ByteTable"
@@ -46,7 +46,7 @@ class _Function:
     nodes: list[NodeProto] = field(default_factory=list)
 
 
-class Tables(Step):
+class Tables(LevelsStep):
     """Quantisers of functions of one byte become tables."""
 
     def __init__(self, model: ModelProto, inputs: Collection[str], weights: Mapping[str, TensorProto]) -> None:

@@ -22,12 +22,14 @@ from functools import partial
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
-from autotune.importer.conversion.emit import FLOAT
-from autotune.importer.conversion.registry import rewrite
 from autotune.importer.integers.byte_tables import TABLE, Tables
-from autotune.importer.integers.levels import Levels, Step, attributes_of
-from autotune.importer.onnx_model.rewrites import split_batch_norms, split_to_slices, tidy
+from autotune.importer.integers.levels import Levels, LevelsStep
+from autotune.importer.onnx_model.graph_edits import split_batch_norms, split_to_slices, tidy
+from autotune.importer.onnx_model.graph_walk import attributes_of
 from autotune.importer.onnx_model.shapes import infer_shapes
+from autotune.importer.operators.contractions.integer_products import OFFSET
+from autotune.importer.rewriting.emit import FLOAT
+from autotune.importer.rewriting.registry import rewrite
 
 MOVES = frozenset(
     {
@@ -42,9 +44,6 @@ SPELLED = ("QLinearConv", "QLinearMatMul")
 
 GEOMETRY = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
 """Attributes of convolutions."""
-
-OFFSET = 128
-"""How much more a uint8 is than the int8 that stands for the same number."""
 
 
 def make_integer(
@@ -81,7 +80,7 @@ def _is_move(node: NodeProto) -> bool:
     return node.op_type in MOVES and sum(map(bool, node.output)) == 1
 
 
-class _Moved(Step):
+class _Moved(LevelsStep):
     """Dequantisers sink below what moves elements, quantisers rise above it, and pairs of equal parameters vanish."""
 
     def __init__(self, model: ModelProto, inputs: Collection[str], weights: Mapping[str, TensorProto]) -> None:
@@ -146,7 +145,7 @@ class _Moved(Step):
         return levels if settled and levels is not None and levels.axis is None else None
 
 
-class _Products(Step):
+class _Products(LevelsStep):
     """Products of 8-bit activations and 8-bit weights are summed as integers."""
 
     def __init__(self, model: ModelProto, inputs: Collection[str], weights: Mapping[str, TensorProto]) -> None:
@@ -222,7 +221,7 @@ class _Products(Step):
         return str(maker.input[0]) if len(shape) == 1 else ""
 
 
-class _Divided(Step):
+class _Divided(LevelsStep):
     """Quantisers take the scale off what they round: constants before them are divided by it."""
 
     THROUGH = frozenset(
@@ -294,7 +293,7 @@ class _Divided(Step):
         return self.op(maker.op_type, *parts, *kept, **attributes) if all(parts) else ""
 
 
-class _OneType(Step):
+class _OneType(LevelsStep):
     """Activations of the other type of 8 bits become of type ``wanted``, their zero points 128 more or less."""
 
     def __init__(

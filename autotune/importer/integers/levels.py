@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto, NodeProto, TensorProto, helper
+from onnx import NodeProto, TensorProto, helper
 
-from autotune.importer.conversion.emit import FLOAT, Emit, Node
-from autotune.importer.conversion.folding import made_of_constants
-from autotune.importer.onnx_model.graph_walk import reads
-from autotune.importer.onnx_model.rewrites import replace_nodes
-from autotune.importer.onnx_model.scope import Array, Scope
-from autotune.importer.onnx_model.tensors import array_of
+from autotune.importer.onnx_model.graph_walk import attributes_of
+from autotune.importer.rewriting.emit import FLOAT
+from autotune.importer.rewriting.step import Step
 
 BYTES = (TensorProto.UINT8, TensorProto.INT8)
 """Types of the integers that products are made of."""
@@ -41,58 +37,8 @@ class Levels:
     key: tuple[Any, ...]
 
 
-class Step(Emit):
-    """One step over the nodes of a graph; ``nodes`` collects what takes their place.
-
-    Args:
-        model: changed in place by ``finish``; shapes and types inferred as far as they can be.
-        inputs: as ``Scope`` has them.
-        weights: the initialisers of the model that ``model`` is a skeleton of.
-    """
-
-    def __init__(self, model: ModelProto, inputs: Collection[str], weights: Mapping[str, TensorProto]) -> None:
-        name = type(self).__name__
-        super().__init__(Node(helper.make_node(name, [], ["integer"], name), Scope(model, inputs)))
-        self._graph, self._weights, self._reads = model.graph, weights, reads(model.graph)
-        self.makers = {name: node for node in model.graph.node for name in node.output if name}
-        self._readers: dict[str, list[NodeProto]] = {}
-        self._constant = made_of_constants(model.graph, self.scope.given)
-        for node in model.graph.node:
-            for name in node.input:
-                self._readers.setdefault(name, []).append(node)
-
-    def run(self) -> None:
-        """Replace the graph's nodes, those that make constants first: a scale may be needed before it was."""
-        for node in sorted(self._graph.node, key=lambda node: not all(map(self.is_constant, node.output))):
-            self.visit(node)
-        replace_nodes(self._graph, self.nodes)
-
-    def visit(self, node: NodeProto) -> None:
-        """Append ``node``, or what takes its place, to ``nodes``."""
-        raise NotImplementedError
-
-    def is_constant(self, name: str) -> bool:
-        """Whether a value does not depend on the model's inputs."""
-        return name in self._constant
-
-    def only_reader(self, name: str) -> NodeProto | None:
-        """The node that reads ``name``, if nothing else does and it is no output."""
-        return self._readers[name][0] if self._reads[name] == len(self._readers.get(name, ())) == 1 else None
-
-    def readers(self, name: str) -> list[NodeProto] | None:
-        """The nodes that read ``name``; None if it is an output or a body reads it."""
-        found = self._readers.get(name, [])
-        return found if self._reads[name] == len(found) else None
-
-    def array(self, name: str) -> Array | None:
-        """The value of an initialiser, in a skeleton too."""
-        if name in self._weights and name not in self.scope.tensors:
-            return array_of(self._weights[name])
-        return self.scope.array(name)
-
-    def called(self, kind: str, inputs: list[str], to: str, **attributes: Any) -> None:
-        """One node that makes the value ``to``."""
-        self.nodes.append(helper.make_node(kind, inputs, [to], to, **attributes))
+class LevelsStep(Step):
+    """A step that knows which 8-bit tensors stand for numbers."""
 
     def levels(self, node: NodeProto) -> Levels | None:
         """What a QuantizeLinear makes or a DequantizeLinear reads; None unless it is of 8 bits and fp32 scales."""
@@ -131,13 +77,3 @@ class Step(Emit):
         """``x`` on the levels of another tensor, which are one number each."""
         zero = like.zero or self.const(np.zeros((), helper.tensor_dtype_to_np_dtype(like.kind)))
         return replace(like, q=self.op("QuantizeLinear", x, like.scale, zero), zero=zero)
-
-
-def attributes_of(node: NodeProto) -> dict[str, Any]:
-    """Attributes as ``helper.make_node`` takes them."""
-    return {a.name: helper.get_attribute_value(a) for a in node.attribute}
-
-
-def inputs_of(node: NodeProto) -> Iterator[str]:
-    """Names of the inputs that are not left out."""
-    return (str(name) for name in node.input if name)

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from tvm import relax, te, tirx, topi
 
-from autotune.importer.layouts import channel_orders
+from autotune.importer.layouts import channel_orders, low_bit_layouts
 from autotune.importer.layouts.layout_agnostic import (
     BINARY,
     SHARED_RULES,
@@ -39,7 +39,6 @@ from autotune.importer.layouts.products import product
 from autotune.importer.layouts.tensor_layouts import (
     ELEMENTWISE,
     INJECTIVE_PATTERN,
-    OPAQUE_PATTERN,
     Rule,
     TensorLayouts,
     Value,
@@ -47,7 +46,7 @@ from autotune.importer.layouts.tensor_layouts import (
     shape_of,
 )
 from autotune.importer.layouts.views import units_moved
-from autotune.importer.low_bits import low_bit_layouts
+from autotune.importer.rewriting.registry import OPAQUE_PATTERN
 from schedules.templates.common.movements import SIDE, concat, from_blocks, to_blocks
 from schedules.templates.common.windows import Window
 from schedules.templates.cpu.batch_matmul import batch_matmul

@@ -15,13 +15,13 @@ from tvm import relax
 from autotune.importer.layouts.layout_agnostic import images_taken, joined
 from autotune.importer.layouts.packing import Array, Shape, up
 from autotune.importer.layouts.tensor_layouts import (
-    OPAQUE_PATTERN,
     Picked,
     TensorLayouts,
     Value,
     channel_shuffle,
     shape_of,
 )
+from autotune.importer.rewriting.registry import OPAQUE_PATTERN
 from schedules.templates.common.movements import MOST_RUNS, pick_channels, runs_of
 
 MOST_PARTS = 4

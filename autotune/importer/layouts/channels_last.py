@@ -10,11 +10,11 @@ from typing import ClassVar
 
 from tvm import relax
 
+from autotune.importer.layouts import low_bit_layouts
 from autotune.importer.layouts.layout_agnostic import BINARY, SHARED_RULES, STRICT, convolution_of, native_binary
 from autotune.importer.layouts.packing import Array, Shape
 from autotune.importer.layouts.products import product
 from autotune.importer.layouts.tensor_layouts import Rule, TensorLayouts, Value
-from autotune.importer.low_bits import low_bit_layouts
 from schedules.templates.cuda.cuda_computes import convolution as conv_te
 from schedules.templates.cuda.cuda_computes import dense as dense_te
 from schedules.templates.cuda.cuda_computes import depthwise as depthwise_te

@@ -22,11 +22,11 @@ from tvm.ir import IRModule
 from autotune.importer.layouts.stored_bytes import substituted
 from autotune.importer.layouts.tensor_layouts import (
     INJECTIVE_PATTERN,
-    OPAQUE_PATTERN,
     operator_name,
     shape_of,
     variables_read,
 )
+from autotune.importer.rewriting.registry import OPAQUE_PATTERN
 
 LEAST_CHAIN = 4
 """Operators from which on what is one number for a whole row is a kernel of its own. The compiler computes it once per

@@ -26,9 +26,6 @@ INLINE_LIMIT = 16
 """Elements up to which a constant is part of the program, so that kernels are compiled for its values. Heuristic, not
 measured."""
 
-OPAQUE_PATTERN = 8
-"""TVM's ``kOpaque``: a kernel that nothing is fused into."""
-
 ELEMENTWISE = "tune.elementwise"
 """Attribute of a kernel whose elements come of one of its first operand each, where TVM does not see it."""
 

@@ -17,14 +17,14 @@ from typing import Any
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from autotune.importer.conversion.emit import FLOAT
-from autotune.importer.integers.levels import Step, attributes_of
 from autotune.importer.low_bits.low_bit_operators import SMALLEST_GROUP, gathered_rows
-from autotune.importer.onnx_model.graph_walk import Names, reads
-from autotune.importer.onnx_model.rewrites import replace_nodes, tidy
+from autotune.importer.onnx_model.graph_edits import replace_nodes, tidy
+from autotune.importer.onnx_model.graph_walk import Names, attributes_of, reads
 from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN, know_own_domain
 from autotune.importer.onnx_model.tensors import as_uint8
+from autotune.importer.rewriting.emit import FLOAT
+from autotune.importer.rewriting.step import Step
 
 BITS: Mapping[int, int] = {
     int(TensorProto.INT4): 4,

@@ -15,10 +15,10 @@ from onnx import TensorProto
 from tvm import relax, te, tirx
 from tvm.ir import StringImm
 
-from autotune.importer.conversion.emit import FLOAT, Emit, Node
-from autotune.importer.conversion.registry import MICROSOFT, Inputs, converts, rewrites
 from autotune.importer.low_bits.low_bit_packing import Array, LowBits, unpacked
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN
+from autotune.importer.rewriting.emit import FLOAT, Emit, Node
+from autotune.importer.rewriting.registry import MICROSOFT, Inputs, converts, rewrites
 from schedules.errors import ModelError
 
 PRODUCT, GATHER = "tune.low_bit_matmul", "tune.low_bit_gather"

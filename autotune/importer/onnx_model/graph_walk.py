@@ -5,14 +5,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, count
+from typing import Any
 
 import onnx
-from onnx import AttributeProto, GraphProto, NodeProto, TensorProto
+from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, helper
 
 from schedules.errors import ModelError
 
 MAX_DEPTH = 16
 """Levels of nested If, Loop and Scan bodies: a bound on recursion against hostile files. Heuristic, not measured."""
+
+RANDOM = ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli")
+"""Operators whose results differ from run to run."""
+
+BODIED = ("If", "Loop", "Scan", "SequenceMap")
+"""Operators that have bodies."""
 
 
 def walk_nodes(nodes: Iterable[NodeProto], depth: int = 0) -> Iterator[NodeProto]:
@@ -80,6 +87,16 @@ def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
         if attribute.type == AttributeProto.GRAPH:
             yield attribute.g
         yield from attribute.graphs
+
+
+def attributes_of(node: NodeProto) -> dict[str, Any]:
+    """Attributes as ``helper.make_node`` takes them."""
+    return {a.name: helper.get_attribute_value(a) for a in node.attribute}
+
+
+def inputs_of(node: NodeProto) -> Iterator[str]:
+    """Names of the inputs that are not left out."""
+    return (str(name) for name in node.input if name)
 
 
 def reads(graph: GraphProto) -> Counter[str]:

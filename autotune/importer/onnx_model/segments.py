@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from autotune.host.third_party import ThirdPartyError, third_party
-from autotune.importer.conversion.folding import RANDOM
-from autotune.importer.onnx_model.graph_walk import subgraphs, walk_nodes
+from autotune.importer.onnx_model.graph_walk import RANDOM, subgraphs, walk_nodes
 from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS, infer_shapes, skeleton, true_inputs
 from schedules.errors import AutotuneError, ModelError, UnsupportedError
@@ -52,7 +51,7 @@ def split(model: ModelProto, attempt: Attempt) -> list[Segment]:
     """``model`` as segments in an order in which they can run.
 
     Args:
-        model: flat (``simplify.flatten``), with shapes as far as they can be inferred.
+        model: flat (``flat_model.flatten``), with shapes as far as they can be inferred.
         attempt: imports a model; raises any error where it cannot.
 
     Raises:

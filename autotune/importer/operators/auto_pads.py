@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from onnx import helper
 
-from autotune.importer.conversion.emit import Emit, Node
-from autotune.importer.conversion.registry import rewrites
+from autotune.importer.rewriting.emit import Emit, Node
+from autotune.importer.rewriting.registry import rewrites
 
 
 def same_pads(

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 import numpy as np
 from onnx import TensorProto
 
-from autotune.importer.conversion.emit import FLOAT, Emit, Node
-from autotune.importer.conversion.registry import MICROSOFT, rewrites
 from autotune.importer.operators.quantised import GEOMETRY
+from autotune.importer.rewriting.emit import FLOAT, Emit, Node
+from autotune.importer.rewriting.registry import MICROSOFT, rewrites
 
 ACTIVATIONS: dict[str, tuple[str, ...]] = {
     "Clip": ("min", "max"),

@@ -16,10 +16,10 @@ import onnx
 from numpy.typing import NDArray
 from onnx import GraphProto, numpy_helper
 
-from autotune.importer.conversion.emit import INT64, Emit, Node
-from autotune.importer.conversion.registry import rewrites
 from autotune.importer.onnx_model.graph_walk import rename
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN
+from autotune.importer.rewriting.emit import INT64, Emit, Node
+from autotune.importer.rewriting.registry import rewrites
 
 MOST_NODES = 20_000
 """Nodes that one loop may become: a bound on import and compile time. Heuristic, not measured."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from tvm import relax, te, tirx
 
-from autotune.importer.conversion.registry import Inputs, converts
+from autotune.importer.rewriting.registry import Inputs, converts
 from schedules.errors import ModelError
 
 

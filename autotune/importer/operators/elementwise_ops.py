@@ -9,8 +9,8 @@ import numpy as np
 from onnx import TensorProto
 from tvm import relax, te, tirx
 
-from autotune.importer.conversion.emit import INT64, Emit, Node
-from autotune.importer.conversion.registry import Inputs, converts, rewrites
+from autotune.importer.rewriting.emit import INT64, Emit, Node
+from autotune.importer.rewriting.registry import Inputs, converts, rewrites
 
 DOUBLE = TensorProto.DOUBLE
 

@@ -14,9 +14,9 @@ from tvm.ir import GenericConst
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from autotune.host.dtypes import numpy_type
-from autotune.importer.conversion.emit import INT64, Emit, Node
-from autotune.importer.conversion.registry import Inputs, converts, rewrites
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN
+from autotune.importer.rewriting.emit import INT64, Emit, Node
+from autotune.importer.rewriting.registry import Inputs, converts, rewrites
 from schedules.errors import ModelError
 from schedules.templates.common.extremes import EXTREMES, extreme
 

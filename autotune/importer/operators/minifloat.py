@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from tvm import relax, te, tirx
 
-from autotune.importer.conversion.formats import FLOATS, INTEGERS, Float, Integer
-from autotune.importer.conversion.registry import Inputs, converts
+from autotune.importer.onnx_model.formats import FLOATS, INTEGERS, Float, Integer
+from autotune.importer.rewriting.registry import Inputs, converts
 
 
 def _int(value: int) -> Any:

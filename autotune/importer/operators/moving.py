@@ -10,9 +10,9 @@ from tvm import relax, te, tirx
 from tvm.ir import GenericConst
 from tvm.relax.frontend.onnx import onnx_frontend
 
-from autotune.importer.conversion.emit import INT64, Emit, Node
-from autotune.importer.conversion.registry import Inputs, converts, rewrites
 from autotune.importer.operators.auto_pads import same_pads, with_pads
+from autotune.importer.rewriting.emit import INT64, Emit, Node
+from autotune.importer.rewriting.registry import Inputs, converts, rewrites
 from schedules.errors import ModelError
 
 

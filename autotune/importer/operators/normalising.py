@@ -7,8 +7,8 @@ import math
 import numpy as np
 from onnx import TensorProto
 
-from autotune.importer.conversion.emit import FLOAT, Emit, Node
-from autotune.importer.conversion.registry import rewrites
+from autotune.importer.rewriting.emit import FLOAT, Emit, Node
+from autotune.importer.rewriting.registry import rewrites
 
 DOUBLE = TensorProto.DOUBLE
 
@@ -78,7 +78,7 @@ BROADCAST = 7
 def batch_norm(node: Node, e: Emit) -> list[str] | None:
     """(x − mean) ÷ √(variance + ε) · scale + bias, with the batch's own statistics (training mode) or computed ones.
 
-    With constant parameters it stays, to be folded into a convolution or by ``rewrites.split_batch_norms``, unless
+    With constant parameters it stays, to be folded into a convolution or by ``graph_edits.split_batch_norms``, unless
     they are of every element of an image (``spatial`` = 0, before opset 9).
     """
     training = bool(node.attr("training_mode", 0))

@@ -15,9 +15,9 @@ from onnx import TensorProto, helper
 from tvm import relax
 from tvm.ir import GenericConst
 
-from autotune.importer.conversion.emit import FLOAT, Emit, Node
-from autotune.importer.conversion.formats import INTEGERS, NARROW
-from autotune.importer.conversion.registry import MICROSOFT, Inputs, converts, rewrites
+from autotune.importer.onnx_model.formats import INTEGERS, NARROW
+from autotune.importer.rewriting.emit import FLOAT, Emit, Node
+from autotune.importer.rewriting.registry import MICROSOFT, Inputs, converts, rewrites
 
 INT32 = TensorProto.INT32
 BYTES = (TensorProto.UINT8, TensorProto.INT8)

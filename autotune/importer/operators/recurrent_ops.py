@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import ModelProto, TensorProto, helper
 
-from autotune.importer.conversion.emit import Emit, Node
-from autotune.importer.conversion.folding import made_of_constants
-from autotune.importer.conversion.registry import rewrites
 from autotune.importer.onnx_model.scope import Scope
+from autotune.importer.rewriting.emit import Emit, Node
+from autotune.importer.rewriting.folding import made_of_constants
+from autotune.importer.rewriting.registry import rewrites
 from schedules.templates.cpu.recurrent import UNITS
 
 MOST_STEPS = 2048

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import TensorProto
 
-from autotune.importer.conversion.emit import FLOAT, Emit, Node
-from autotune.importer.conversion.registry import rewrites
+from autotune.importer.rewriting.emit import FLOAT, Emit, Node
+from autotune.importer.rewriting.registry import rewrites
 
 Array = NDArray[Any]
 Single = np.float32

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from tvm import relax
 from tvm.ir import GenericConst
 
-from autotune.importer.conversion.registry import Inputs, converts
 from autotune.importer.operators.recurrent_ops import GATES
+from autotune.importer.rewriting.registry import Inputs, converts
 from schedules.errors import ModelError
 from schedules.templates.cpu.recurrent import LANES, UNITS, gru_steps, lstm_steps
 

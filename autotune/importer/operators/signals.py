@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from autotune.importer.conversion.emit import Emit, Node
-from autotune.importer.conversion.registry import rewrites
+from autotune.importer.rewriting.emit import Emit, Node
+from autotune.importer.rewriting.registry import rewrites
 
 LONGEST = 4096
 """Points of a transform that is one product, whose matrix has their square of elements: 64 MiB in fp32. A longer one

@@ -45,7 +45,7 @@ class NumbersCheck(AbstractContextManager["NumbersCheck"]):
     """An attempt for ``segments.split``: it raises an error where a part of the model gives wrong numbers.
 
     Args:
-        model: flat (``simplify.flatten``), with shapes as far as they can be inferred.
+        model: flat (``flat_model.flatten``), with shapes as far as they can be inferred.
         path: the model's file.
         measurer: compiles the kernels.
         precision: of the products.

@@ -12,9 +12,9 @@ from tvm import relax
 from autotune.artifact.apply_plan import apply_plan
 from autotune.artifact.plan import Choice, Plan
 from autotune.backends.cpu.cpu_build import build_artifact
-from autotune.importer.onnx_model.load import load_model
-from autotune.importer.onnx_model.simplify import simplify
+from autotune.importer.load import load_model
 from autotune.importer.program import import_program
+from autotune.importer.simplify import simplify
 from autotune.measure.measurer import symbol_of
 from autotune.runtime.session import InferenceSession
 from schedules.lower import BASELINE

@@ -11,9 +11,9 @@ from autotune.artifact.make_plan import record_key
 from autotune.builder import one_lane
 from autotune.builder.reuse import FIRST, Reuse
 from autotune.builder.shipped_priors import shipped_prior
-from autotune.importer.onnx_model.load import load_model
-from autotune.importer.onnx_model.simplify import simplify
+from autotune.importer.load import load_model
 from autotune.importer.program import import_program
+from autotune.importer.simplify import simplify
 from autotune.measure import local_measurer
 from autotune.options import Options
 from autotune.tuning import tune as tuning

@@ -20,7 +20,7 @@ from autotune.backends.cuda.driver import Driver
 from autotune.cli.main import main
 from autotune.exchange.pack import pack
 from autotune.importer.guarded_import import import_model
-from autotune.importer.onnx_model.load import load_model
+from autotune.importer.load import load_model
 from schedules.config import Config
 from schedules.errors import UsageError
 from schedules.target import Target

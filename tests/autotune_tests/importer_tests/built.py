@@ -8,7 +8,7 @@ import numpy as np
 import onnxruntime
 
 from autotune.backends.cpu.cpu_build import build_artifact
-from autotune.importer.onnx_model.load import load_model
+from autotune.importer.load import load_model
 from autotune.importer.program import import_program, simplified
 from autotune.runtime.session import InferenceSession
 from schedules.template_sets import TEMPLATE_SETS

@@ -13,9 +13,9 @@ import onnxruntime
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from autotune.importer.onnx_model.load import load_model
+from autotune.importer.load import load_model
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN
-from autotune.importer.onnx_model.simplify import simplify
+from autotune.importer.simplify import simplify
 from tests.autotune_tests.importer_tests.built import run_ours
 
 Array = np.ndarray

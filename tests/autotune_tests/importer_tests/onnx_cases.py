@@ -10,8 +10,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from autotune.importer.onnx_model.load import load_model
-from autotune.importer.onnx_model.simplify import simplify
+from autotune.importer.load import load_model
+from autotune.importer.simplify import simplify
 from tests.models.reference import reference_session
 
 FLOAT = TensorProto.FLOAT

@@ -11,9 +11,9 @@ from autotune.artifact.make_plan import make_plan
 from autotune.artifact.manifest import AUTO, SHAPES, STREAMS, annotate
 from autotune.backends.cpu.cpu_build import build_artifact
 from autotune.host.machine import host_target
-from autotune.importer.onnx_model.load import load_model
-from autotune.importer.onnx_model.simplify import simplify
+from autotune.importer.load import load_model
 from autotune.importer.program import import_program
+from autotune.importer.simplify import simplify
 from autotune.interface import Interface, OpenSpec
 from autotune.runtime.artifact_executor import ArtifactExecutor
 from autotune.runtime.batching import CallingThread

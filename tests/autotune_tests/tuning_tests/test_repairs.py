@@ -17,8 +17,8 @@ from autotune.artifact.manifest import KERNELS, SEGMENTS, kind_of
 from autotune.builder import one_lane
 from autotune.cli.main import main
 from autotune.host.machine import host_target
-from autotune.importer.conversion.registry import CONVERTERS, REWRITES
 from autotune.importer.guarded_import import import_model
+from autotune.importer.rewriting.registry import CONVERTERS, REWRITES
 from autotune.measure.local_measurer import LocalMeasurer
 from autotune.options import Options
 from autotune.runtime.session import InferenceSession

@@ -12,9 +12,9 @@ from autotune.artifact.make_plan import make_plan
 from autotune.artifact.manifest import digest_of, sealed
 from autotune.backends.cpu.cpu_build import build_artifact
 from autotune.cli.main import main
-from autotune.importer.onnx_model.load import load_model
-from autotune.importer.onnx_model.simplify import simplify
+from autotune.importer.load import load_model
 from autotune.importer.program import import_program
+from autotune.importer.simplify import simplify
 from autotune.options import FP32
 from autotune.validation import bisect as bisect_module
 from autotune.validation.bisect import bisect, first_nodes

@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 from onnxruntime.transformers.float16 import convert_float_to_float16
 
-from autotune.importer.onnx_model.load import load_model
+from autotune.importer.load import load_model
 from autotune.measure.local_measurer import LocalMeasurer
 from autotune.validation.reference_runs import Reference
 from autotune.validation.verify import compare, compare_artifact

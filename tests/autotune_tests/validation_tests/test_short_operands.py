@@ -5,8 +5,8 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from autotune.importer.onnx_model.load import load_model
-from autotune.importer.onnx_model.simplify import simplify
+from autotune.importer.load import load_model
+from autotune.importer.simplify import simplify
 from autotune.options import FP32, Precision
 from autotune.validation.reference_runs import Reference, reference_outputs
 from autotune.validation.short_operands import ShortOperands, product_nodes

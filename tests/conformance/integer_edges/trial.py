@@ -12,7 +12,7 @@ import onnxruntime
 
 from autotune.backends.cpu.cpu_build import build_artifact
 from autotune.host.machine import host_target
-from autotune.importer.onnx_model.load import load_model
+from autotune.importer.load import load_model
 from autotune.importer.program import import_program, simplified
 from autotune.runtime.session import InferenceSession
 from tests.conformance.integer_edges.cases import Array, Case, model_of

@@ -12,7 +12,7 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from autotune.backends.cpu.cpu_build import build_artifact
-from autotune.importer.onnx_model.load import load_model
+from autotune.importer.load import load_model
 from autotune.importer.program import Program, import_program, simplified
 from autotune.runtime.session import InferenceSession
 from schedules import lower as shipped

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from autotune.importer.conversion.emit import FLOAT, INT64, Emit, Node
-from autotune.importer.conversion.registry import rewrites
 from autotune.importer.operators.classical.scores import CLASSICAL
+from autotune.importer.rewriting.emit import FLOAT, INT64, Emit, Node
+from autotune.importer.rewriting.registry import rewrites
 
 
 @rewrites("Scaler", domain=CLASSICAL)

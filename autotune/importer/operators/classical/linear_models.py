@@ -7,8 +7,6 @@ from itertools import combinations
 
 import numpy as np
 
-from autotune.importer.conversion.emit import Emit, Node
-from autotune.importer.conversion.registry import rewrites
 from autotune.importer.operators.classical.scores import (
     CLASSICAL,
     as_float_rows,
@@ -17,6 +15,8 @@ from autotune.importer.operators.classical.scores import (
     label_by_sign,
     transformed,
 )
+from autotune.importer.rewriting.emit import Emit, Node
+from autotune.importer.rewriting.registry import rewrites
 
 
 def _weighted(node: Node, e: Emit, x: str, columns: int, count: int) -> str:

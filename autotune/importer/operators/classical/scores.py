@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from autotune.importer.conversion.emit import FLOAT, Emit, Node
+from autotune.importer.rewriting.emit import FLOAT, Emit, Node
 
 CLASSICAL = "ai.onnx.ml"
 """Domain of ONNX's operators for models of scikit-learn and the like."""

@@ -12,8 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import TensorProto, numpy_helper
 
-from autotune.importer.conversion.emit import Emit, Node
-from autotune.importer.conversion.registry import rewrites
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN
 from autotune.importer.operators.classical.scores import (
     CLASSICAL,
@@ -24,6 +22,8 @@ from autotune.importer.operators.classical.scores import (
     transformed,
 )
 from autotune.importer.operators.classical.tree_walk import MEMBER, MODES, TABLES, WALK
+from autotune.importer.rewriting.emit import Emit, Node
+from autotune.importer.rewriting.registry import rewrites
 
 Array = NDArray[Any]
 

@@ -8,8 +8,7 @@ from typing import Any
 from tvm import relax, tirx
 from tvm.script import tirx as T  # noqa: N812  # the name that TVM's script is written with
 
-from autotune.importer.conversion.registry import Inputs, converts
-from autotune.importer.layouts.tensor_layouts import OPAQUE_PATTERN
+from autotune.importer.rewriting.registry import OPAQUE_PATTERN, Inputs, converts
 from schedules.templates import scripted
 
 COMPARISONS = {

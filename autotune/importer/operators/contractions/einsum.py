@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from onnx import TensorProto
 
-from autotune.importer.conversion.emit import Emit, Node
-from autotune.importer.conversion.registry import rewrites
+from autotune.importer.rewriting.emit import Emit, Node
+from autotune.importer.rewriting.registry import rewrites
 
 TYPES = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.INT32, TensorProto.INT64)
 """What a product of matrices takes."""

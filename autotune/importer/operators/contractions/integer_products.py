@@ -22,17 +22,19 @@ from onnx import ModelProto, NodeProto, helper
 from tvm import relax
 from tvm.ir import GenericConst
 
-from autotune.importer.conversion.registry import Inputs, converts
-from autotune.importer.integers.integer_graph import OFFSET
-from autotune.importer.onnx_model.rewrites import replace_nodes
+from autotune.importer.onnx_model.graph_edits import replace_nodes
 from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.operators.auto_pads import same_pads
+from autotune.importer.rewriting.registry import Inputs, converts
 from schedules.errors import ModelError
 from schedules.templates.common.movements import BORDER, with_border
 
 Array = NDArray[Any]
 
 PRODUCTS = ("ConvInteger", "MatMulInteger")
+
+OFFSET = 128
+"""How much more a uint8 is than the int8 that stands for the same number."""
 
 BIAS = 4
 """Input of a product behind ONNX's own: an int32 constant that is added to the sums."""

@@ -6,8 +6,8 @@ import math
 
 from onnx import TensorProto
 
-from autotune.importer.conversion.emit import Emit, Node
-from autotune.importer.conversion.registry import rewrites
+from autotune.importer.rewriting.emit import Emit, Node
+from autotune.importer.rewriting.registry import rewrites
 
 DOUBLE = TensorProto.DOUBLE
 

@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from onnx import TensorProto
 
-from autotune.importer.conversion.emit import FLOAT, INT64, Emit, Node
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN
 from autotune.importer.operators.control import loop_until
 from autotune.importer.operators.dynamic.ordering import PLACES, RANKS
 from autotune.importer.operators.dynamic.suppression import LOWEST
+from autotune.importer.rewriting.emit import FLOAT, INT64, Emit, Node
 
 Sized = tuple[list[str], list[int], str]
 """Outputs ("" for those not asked for), the axis along which each is cut, and the length: an int64 scalar."""

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autotune.importer.conversion.emit import INT64, Emit, Node
-from autotune.importer.conversion.folding import evaluated
 from autotune.importer.onnx_model.scope import Array
+from autotune.importer.rewriting.emit import INT64, Emit, Node
+from autotune.importer.rewriting.folding import evaluated
 
 MOVES = frozenset({"Cast", "Concat", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"})
 """Operators that hand numbers on as they are."""

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, numpy_helper
 
-from autotune.importer.conversion.emit import INT64, Emit, Node
 from autotune.importer.onnx_model.scope import Array
 from autotune.importer.operators.dynamic.data_sized import places_of
 from autotune.importer.operators.dynamic.lengths import Counts, Length, scalar_of
+from autotune.importer.rewriting.emit import INT64, Emit, Node
 
 ROWS = "rows"
 """Of what is shared: the vector that was expanded to a tensor, one of its numbers for every row."""

@@ -11,10 +11,9 @@ from onnx import TensorProto
 from tvm import relax, tirx
 from tvm.script import tirx as T  # noqa: N812  # the name that TVM's script is written with
 
-from autotune.importer.conversion.emit import INT64, Emit, Node
-from autotune.importer.conversion.registry import Inputs, converts, rewrites
-from autotune.importer.layouts.tensor_layouts import OPAQUE_PATTERN
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN
+from autotune.importer.rewriting.emit import INT64, Emit, Node
+from autotune.importer.rewriting.registry import OPAQUE_PATTERN, Inputs, converts, rewrites
 from schedules.templates import scripted
 from schedules.templates.common.structure import ITERATIONS
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from onnx import GraphProto
 
-from autotune.importer.conversion.emit import Emit, Node
-from autotune.importer.conversion.registry import rewrites
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN
 from autotune.importer.operators.control import check_size, inlined
+from autotune.importer.rewriting.emit import Emit, Node
+from autotune.importer.rewriting.registry import rewrites
 
 CHOOSE = "Choose"
 """Ours: what one of an If's branches makes, by a condition that is computed."""

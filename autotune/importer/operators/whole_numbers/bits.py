@@ -8,7 +8,7 @@ import numpy as np
 from onnx import helper
 from tvm import relax, te, tirx
 
-from autotune.importer.conversion.registry import Inputs, converts
+from autotune.importer.rewriting.registry import Inputs, converts
 
 
 @converts("BitShift")

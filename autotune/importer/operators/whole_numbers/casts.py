@@ -22,7 +22,7 @@ from tvm import relax
 from tvm.ir import GenericConst
 from tvm.relax.frontend.onnx import onnx_frontend
 
-from autotune.importer.conversion.registry import Inputs, converts
+from autotune.importer.rewriting.registry import Inputs, converts
 
 WORD_BITS = 32
 """Width of the integer that shorter ones are cut from."""

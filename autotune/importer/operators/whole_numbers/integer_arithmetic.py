@@ -15,8 +15,8 @@ from tvm import relax
 from tvm.ir import GenericConst
 from tvm.relax.frontend.onnx import onnx_frontend
 
-from autotune.importer.conversion.emit import Emit, Node
-from autotune.importer.conversion.registry import Inputs, converts, rewrites
+from autotune.importer.rewriting.emit import Emit, Node
+from autotune.importer.rewriting.registry import Inputs, converts, rewrites
 from schedules.errors import ModelError
 
 

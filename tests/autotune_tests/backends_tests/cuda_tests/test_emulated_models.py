@@ -17,9 +17,9 @@ from autotune.artifact.apply_plan import apply_plan
 from autotune.artifact.plan import Choice, Plan
 from autotune.graph.flattening import flatten
 from autotune.graph.steps import Operand
-from autotune.importer.onnx_model.load import load_model
-from autotune.importer.onnx_model.simplify import simplify
+from autotune.importer.load import load_model
 from autotune.importer.program import Program, import_program
+from autotune.importer.simplify import simplify
 from autotune.measure.measurer import symbol_of
 from autotune.validation.reference_runs import reference_outputs
 from autotune.validation.verify import random_inputs

@@ -8,7 +8,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from autotune.importer.conversion.dead_branches import notes_of
 from autotune.importer.guarded_import import import_model
-from autotune.importer.onnx_model.load import load_model
+from autotune.importer.load import load_model
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value, written
 from tests.autotune_tests.tiny import target
 

@@ -6,9 +6,10 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
+from autotune.importer.conversion.flat_model import flatten
 from autotune.importer.conversion.foreign import expand_foreign, is_expandable, set_strays_apart
-from autotune.importer.onnx_model.load import load_model
-from autotune.importer.onnx_model.simplify import flatten, simplify
+from autotune.importer.load import load_model
+from autotune.importer.simplify import simplify
 from schedules.errors import ModelError
 from tests.autotune_tests.importer_tests.contrib_cases import MICROSOFT, floats
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, rewritten, value, written

@@ -6,9 +6,9 @@ import pytest
 from onnx import TensorProto, helper
 
 from autotune.importer.conversion.operator_catalog import import_graph
-from autotune.importer.onnx_model.load import load_model
-from autotune.importer.onnx_model.simplify import simplify
+from autotune.importer.load import load_model
 from autotune.importer.program import import_program
+from autotune.importer.simplify import simplify
 from schedules.errors import ModelError
 from tests.autotune_tests import tiny
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value, written

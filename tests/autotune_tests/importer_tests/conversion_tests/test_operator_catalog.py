@@ -3,7 +3,7 @@
 from onnx import defs
 
 from autotune.importer.conversion.operator_catalog import EXPANDED
-from autotune.importer.conversion.registry import CONVERTERS, REWRITES
+from autotune.importer.rewriting.registry import CONVERTERS, REWRITES
 
 
 def test_expanded_operators_are_defined_by_a_function():

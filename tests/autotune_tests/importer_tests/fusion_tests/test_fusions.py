@@ -9,12 +9,12 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from autotune.importer.conversion import operator_catalog  # noqa: F401  # fills the registry
-from autotune.importer.conversion.registry import FUSIONS
 from autotune.importer.fusion import fusion_graph
 from autotune.importer.fusion.fusion_graph import fuse
-from autotune.importer.onnx_model.rewrites import split_batch_norms
+from autotune.importer.onnx_model.graph_edits import split_batch_norms
 from autotune.importer.onnx_model.shapes import infer_shapes
-from autotune.importer.onnx_model.simplify import simplify
+from autotune.importer.rewriting.registry import FUSIONS
+from autotune.importer.simplify import simplify
 from tests.autotune_tests.importer_tests.fusion_tests.fusible import KINDS, Fusible
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value
 

@@ -5,9 +5,9 @@ import pytest
 
 from autotune.importer.generation.caches import add_lengths, bind_caches, caches_of
 from autotune.importer.generation.guess import generation_shapes
-from autotune.importer.onnx_model.load import load_model
+from autotune.importer.load import load_model
 from autotune.importer.onnx_model.shapes import ATTENTION, LENGTHS
-from autotune.importer.onnx_model.simplify import simplify
+from autotune.importer.simplify import simplify
 from autotune.options import Generation
 from schedules.errors import UnsupportedError
 from tests.models import save

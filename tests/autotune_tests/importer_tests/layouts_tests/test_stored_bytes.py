@@ -3,7 +3,7 @@
 import numpy as np
 import onnx
 
-from autotune.importer.onnx_model.load import load_model
+from autotune.importer.load import load_model
 from tests.autotune_tests.importer_tests.built import imported, run_ours
 from tests.autotune_tests.importer_tests.integers_tests.test_integer_graph import kernels
 from tests.models.builder import Builder

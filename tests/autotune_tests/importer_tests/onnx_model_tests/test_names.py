@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from onnx import helper
 
+from autotune.importer.load import load_model
 from autotune.importer.onnx_model.graph_walk import Names, rename, walk_nodes
-from autotune.importer.onnx_model.load import load_model
-from autotune.importer.onnx_model.simplify import simplify
+from autotune.importer.simplify import simplify
 from tests.autotune_tests.importer_tests.built import close, run
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value, written
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from autotune.importer.onnx_model.load import load_model
+from autotune.importer.load import load_model
 from autotune.importer.onnx_model.sequence_inputs import sequences_of
 from schedules.errors import ModelError
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value, written

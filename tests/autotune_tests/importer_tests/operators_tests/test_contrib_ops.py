@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from onnx import TensorProto
 
-from autotune.importer.conversion.registry import MICROSOFT, REWRITES
-from autotune.importer.onnx_model.load import load_model
-from autotune.importer.onnx_model.simplify import simplify
+from autotune.importer.load import load_model
+from autotune.importer.rewriting.registry import MICROSOFT, REWRITES
+from autotune.importer.simplify import simplify
 from schedules.errors import ModelError
 from tests.autotune_tests.importer_tests.built import close, run
 from tests.autotune_tests.importer_tests.contrib_cases import Case, floats, integers

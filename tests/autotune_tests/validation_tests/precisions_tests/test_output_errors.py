@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from autotune.importer.onnx_model.load import load_model
+from autotune.importer.load import load_model
 from autotune.interface import TensorSpec
 from autotune.options import Precision
 from autotune.validation.precisions.calibration_inputs import calibration_inputs

@@ -3,9 +3,9 @@
 import numpy as np
 from onnx import TensorProto, helper
 
-from autotune.importer.conversion.emit import Node
 from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.operators.dynamic.lengths import Counts, counted, known_counts
+from autotune.importer.rewriting.emit import Node
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value
 
 SIZES = Counts(np.array([0, 4]), np.array([30, 4]), np.array(["boxes", ""], object))

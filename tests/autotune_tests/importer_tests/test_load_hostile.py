@@ -7,10 +7,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from autotune.importer.onnx_model.load import load_model
+from autotune.importer.load import load_model
 from schedules.errors import ModelError
 from tests.autotune_tests.importer_tests.onnx_cases import conv_model, model_of, value, written
-from tests.autotune_tests.importer_tests.onnx_model_tests.test_load import refusal
+from tests.autotune_tests.importer_tests.test_load import refusal
 
 SECRET = bytes(range(256)) * 4
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from autotune.importer.onnx_model.load import load_model
+from autotune.importer.load import load_model
 from autotune.importer.program import import_program, simplified
 from schedules.target import Target
 from tests.autotune_tests.importer_tests.low_bits_tests.test_low_bit_operators import packed

@@ -6,7 +6,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from autotune.importer.onnx_model.rewrites import split_batch_norms, split_to_slices, tidy
+from autotune.importer.onnx_model.graph_edits import split_batch_norms, split_to_slices, tidy
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value
 
 

@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 from onnx import ModelProto, NodeProto, helper
 from tvm import relax
 
-from autotune.importer.conversion.emit import Emit, Node
-from autotune.importer.onnx_model.rewrites import replace_nodes
+from autotune.importer.onnx_model.graph_edits import replace_nodes
 from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS
+from autotune.importer.rewriting.emit import Emit, Node
 from schedules.errors import ModelError
 
 Rewrite = Callable[[Node, Emit], list[str] | None]
@@ -22,6 +22,9 @@ Rewrite = Callable[[Node, Emit], list[str] | None]
 Inputs = list[relax.Expr | None]
 Converter = Callable[[relax.BlockBuilder, Inputs, dict[str, Any], int], relax.Expr]
 """(builder, inputs with None for those left out, attributes, opset) → result; a Tuple of several."""
+
+OPAQUE_PATTERN = 8
+"""TVM's ``kOpaque``: a kernel that nothing is fused into."""
 
 MICROSOFT = "com.microsoft"
 """Domain of ONNX Runtime's own operators."""

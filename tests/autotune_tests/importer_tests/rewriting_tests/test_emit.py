@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from autotune.importer.conversion.emit import Emit, Node
 from autotune.importer.onnx_model.scope import Scope
+from autotune.importer.rewriting.emit import Emit, Node
 from schedules.errors import ModelError
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value
 

@@ -88,7 +88,7 @@ def _side_by_side(panels: list[NDArray[np.uint8]]) -> NDArray[np.uint8]:
     return panels[0] if len(panels) == 1 else np.concatenate(panels)
 
 
-def _float_product(layouts: TensorLayouts, value: Value, weights: Sequence[LowBits], form: DotForm) -> relax.Expr:
+def _float_product(layouts: TensorLayouts, value: Value, weights: Sequence[LowBits], _form: DotForm) -> relax.Expr:
     numbers = np.concatenate([weight.numbers()[: value.shape[-1]] for weight in weights], axis=1)
     return layouts.emit_anchor("dense", dense, layouts.matrix(value), layouts.constant(numbers))
 

@@ -19,9 +19,10 @@ from itertools import pairwise
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto
 
-from autotune.importer.integers.levels import Step, attributes_of
-from autotune.importer.onnx_model.rewrites import drop_unused
+from autotune.importer.onnx_model.graph_edits import drop_unused
+from autotune.importer.onnx_model.graph_walk import attributes_of
 from autotune.importer.onnx_model.scope import Array
+from autotune.importer.rewriting.step import Step
 
 FEWEST_ROWS = 16
 """Rows of a product from which on it is taken apart. Heuristic: a product of few rows is a stream of weights, beside

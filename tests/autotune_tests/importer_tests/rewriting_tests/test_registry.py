@@ -4,7 +4,8 @@ import pytest
 from onnx import defs, helper
 
 from autotune.importer.conversion import operator_catalog
-from autotune.importer.conversion.registry import (
+from autotune.importer.onnx_model.shapes import OWN_DOMAIN
+from autotune.importer.rewriting.registry import (
     CONVERTERS,
     MICROSOFT,
     REWRITES,
@@ -13,7 +14,6 @@ from autotune.importer.conversion.registry import (
     rewrite,
     rewrites,
 )
-from autotune.importer.onnx_model.shapes import OWN_DOMAIN
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value
 
 

@@ -20,16 +20,14 @@ from onnx import ModelProto, NodeProto, helper
 from onnx.reference import ReferenceEvaluator
 
 from autotune.host.third_party import ThirdPartyError, third_party
-from autotune.importer.onnx_model.rewrites import replace_nodes
+from autotune.importer.onnx_model.graph_edits import replace_nodes
+from autotune.importer.onnx_model.graph_walk import BODIED, RANDOM
 from autotune.importer.onnx_model.scope import Scope
 
 Array = NDArray[Any]
 
 LARGEST = 1 << 18
 """Elements of a folded constant; a larger one is computed at run time rather than stored. Heuristic, not measured."""
-
-RANDOM = ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli")
-BODIED = ("If", "Loop", "Scan", "SequenceMap")
 
 
 def made_of_constants(graph: onnx.GraphProto, given: Collection[str]) -> set[str]:

@@ -5,7 +5,7 @@ import pytest
 from autotune.host.machine import host_target
 from autotune.importer.generation.caches import add_lengths
 from autotune.importer.generation.guess import generation_shapes
-from autotune.importer.onnx_model.load import load_model
+from autotune.importer.load import load_model
 from autotune.importer.program import import_program, simplified
 from autotune.options import Generation
 from schedules.errors import UnsupportedError

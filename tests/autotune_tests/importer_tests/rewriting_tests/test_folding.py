@@ -3,7 +3,7 @@
 import numpy as np
 from onnx import helper, numpy_helper
 
-from autotune.importer.conversion.folding import fold
+from autotune.importer.rewriting.folding import fold
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value
 
 

@@ -9,24 +9,24 @@ import logging
 from collections.abc import Collection
 
 import onnx
-import onnx.inliner
 import onnx.version_converter
 from onnx import ModelProto, helper
 
-from autotune.importer.conversion.folding import fold
+from autotune.importer.conversion.flat_model import inline_functions, with_weights
 from autotune.importer.conversion.foreign import expand_foreign
 from autotune.importer.conversion.host_strings import set_strings_apart, spec_of
 from autotune.importer.conversion.packed_outputs import set_frame
-from autotune.importer.conversion.registry import rewrite
 from autotune.importer.conversion.resolve import resolve
+from autotune.importer.fusion.column_parts import take_columns_apart
 from autotune.importer.fusion.fusion_graph import fuse
 from autotune.importer.integers.integer_graph import make_integer
 from autotune.importer.low_bits.low_bit_graph import as_bytes, has_packed, join_products, keep_packed
-from autotune.importer.onnx_model.graph_walk import name_nodes, walk_nodes
-from autotune.importer.onnx_model.rewrites import drop_unused, split_batch_norms, tidy
+from autotune.importer.onnx_model.graph_edits import drop_unused, split_batch_norms, tidy
+from autotune.importer.onnx_model.graph_walk import walk_nodes
 from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS, infer_shapes, is_fixed, skeleton, true_inputs
 from autotune.importer.onnx_model.tensors import array_of
-from autotune.importer.operators.contractions.column_parts import take_columns_apart
+from autotune.importer.rewriting.folding import fold
+from autotune.importer.rewriting.registry import rewrite
 from schedules.errors import ModelError, first_line
 
 MIN_OPSET = 13
@@ -56,7 +56,7 @@ def simplify(model: ModelProto, expand: Collection[str] = (), activations: str =
     Raises:
         ModelError: if a function cannot be expanded, or the expanded model's shapes do not fit.
     """
-    small = _inline(skeleton(model))
+    small = inline_functions(skeleton(model))
     before, after = set_strings_apart(small)
     weights = {tensor.name for tensor in model.graph.initializer}
     inputs = [value.name for value in small.graph.input if value.name not in weights]
@@ -72,7 +72,7 @@ def simplify(model: ModelProto, expand: Collection[str] = (), activations: str =
     if all(node.domain in STANDARD_DOMAINS for node in small.graph.node):
         small = _raise_opset(small)  # what stood in the way may be gone
     given = model
-    model = _with_weights(small, model)
+    model = with_weights(small, model)
     join_products(model)
     as_bytes(model)
     fold(model, LARGEST_WEIGHT)
@@ -99,49 +99,6 @@ def _declare_resolved(small: ModelProto, inputs: list[str], expand: Collection[s
     kept = [value for value in small.graph.value_info if value.name not in found]
     del small.graph.value_info[:]
     small.graph.value_info.extend([*kept, *found.values()])
-
-
-def flatten(model: ModelProto) -> ModelProto:
-    """The model with its functions expanded and what is known computed; not all of it need be importable.
-
-    Raises:
-        ModelError: if a function cannot be expanded, or shapes do not fit.
-    """
-    small = _inline(skeleton(model))
-    inputs = [value.name for value in true_inputs(model.graph)]
-    expand_foreign(small, inputs, keep=True)
-    tidy(small.graph)
-    name = model.graph.name or "model"
-    changed = True
-    while changed:  # each round takes nodes away, or a level of branches
-        infer_shapes(small, name, strict=False)
-        changed = fold(small) | rewrite(small, inputs, settled=False, only=("If",))[0]
-        tidy(small.graph)
-    flat = _with_weights(small, model)
-    infer_shapes(flat, name)
-    return flat
-
-
-def _inline(model: ModelProto) -> ModelProto:
-    """Expand the model's own functions."""
-    try:
-        if model.functions:
-            _spell_function_defaults(model)
-            model = onnx.inliner.inline_local_functions(model, convert_version=True)
-    except (RuntimeError, ValueError) as error:
-        name = model.graph.name or "model"
-        raise ModelError(f"{name}: its functions cannot be expanded: {first_line(error)}; export it without") from error
-    return model
-
-
-def _spell_function_defaults(model: ModelProto) -> None:
-    """Write out, in place, attributes that calls leave to the default of their function: the inliner forgets them."""
-    defaults = {(function.domain, function.name): function.attribute_proto for function in model.functions}
-    for nodes in (model.graph.node, *(function.node for function in model.functions)):
-        for node in walk_nodes(nodes):
-            given = {attribute.name for attribute in node.attribute}
-            known = defaults.get((node.domain, node.op_type), ())
-            node.attribute.extend(attribute for attribute in known if attribute.name not in given)
 
 
 def _raise_opset(model: ModelProto) -> ModelProto:
@@ -195,15 +152,3 @@ def _same_interface(one: ModelProto, other: ModelProto) -> bool:
     ]
     counts = len(one.graph.input) == len(other.graph.input) and len(one.graph.output) == len(other.graph.output)
     return counts and all(known(a) == known(b) or not (known(a)[2] and known(b)[2]) for a, b in pairs)
-
-
-def _with_weights(small: ModelProto, model: ModelProto) -> ModelProto:
-    """``small``, made from ``model``'s skeleton, with large initialisers again in place of the inputs they became."""
-    weights = {tensor.name: tensor for tensor in model.graph.initializer}
-    for index in reversed(range(len(small.graph.input))):
-        name = small.graph.input[index].name
-        if name in weights:
-            small.graph.initializer.append(weights[name])
-            del small.graph.input[index]
-    name_nodes(small.graph.node)
-    return small

@@ -1,0 +1,69 @@
+"""A step over the nodes of a graph that knows what makes and what reads every value."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from onnx import ModelProto, NodeProto, TensorProto, helper
+
+from autotune.importer.onnx_model.graph_edits import replace_nodes
+from autotune.importer.onnx_model.graph_walk import reads
+from autotune.importer.onnx_model.scope import Array, Scope
+from autotune.importer.onnx_model.tensors import array_of
+from autotune.importer.rewriting.emit import Emit, Node
+from autotune.importer.rewriting.folding import made_of_constants
+
+
+class Step(Emit):
+    """One step over the nodes of a graph; ``nodes`` collects what takes their place.
+
+    Args:
+        model: changed in place by ``finish``; shapes and types inferred as far as they can be.
+        inputs: as ``Scope`` has them.
+        weights: the initialisers of the model that ``model`` is a skeleton of.
+    """
+
+    def __init__(self, model: ModelProto, inputs: Collection[str], weights: Mapping[str, TensorProto]) -> None:
+        name = type(self).__name__
+        super().__init__(Node(helper.make_node(name, [], ["integer"], name), Scope(model, inputs)))
+        self._graph, self._weights, self._reads = model.graph, weights, reads(model.graph)
+        self.makers = {name: node for node in model.graph.node for name in node.output if name}
+        self._readers: dict[str, list[NodeProto]] = {}
+        self._constant = made_of_constants(model.graph, self.scope.given)
+        for node in model.graph.node:
+            for name in node.input:
+                self._readers.setdefault(name, []).append(node)
+
+    def run(self) -> None:
+        """Replace the graph's nodes, those that make constants first: a scale may be needed before it was."""
+        for node in sorted(self._graph.node, key=lambda node: not all(map(self.is_constant, node.output))):
+            self.visit(node)
+        replace_nodes(self._graph, self.nodes)
+
+    def visit(self, node: NodeProto) -> None:
+        """Append ``node``, or what takes its place, to ``nodes``."""
+        raise NotImplementedError
+
+    def is_constant(self, name: str) -> bool:
+        """Whether a value does not depend on the model's inputs."""
+        return name in self._constant
+
+    def only_reader(self, name: str) -> NodeProto | None:
+        """The node that reads ``name``, if nothing else does and it is no output."""
+        return self._readers[name][0] if self._reads[name] == len(self._readers.get(name, ())) == 1 else None
+
+    def readers(self, name: str) -> list[NodeProto] | None:
+        """The nodes that read ``name``; None if it is an output or a body reads it."""
+        found = self._readers.get(name, [])
+        return found if self._reads[name] == len(found) else None
+
+    def array(self, name: str) -> Array | None:
+        """The value of an initialiser, in a skeleton too."""
+        if name in self._weights and name not in self.scope.tensors:
+            return array_of(self._weights[name])
+        return self.scope.array(name)
+
+    def called(self, kind: str, inputs: list[str], to: str, **attributes: Any) -> None:
+        """One node that makes the value ``to``."""
+        self.nodes.append(helper.make_node(kind, inputs, [to], to, **attributes))

@@ -33,7 +33,7 @@ from autotune.graph.placement import Problem
 from autotune.importer.load import load_model
 from autotune.importer.onnx_model.operator_splits import split_operators
 from autotune.importer.onnx_model.scope import Scope
-from autotune.importer.simplify import simplify
+from autotune.importer.program import simplify
 from research.duet import stolen_s
 from research.guard import ROOT, Tree, in_turn, turn_s
 from research.placements import problems

@@ -8,8 +8,7 @@ import pytest
 
 from autotune.host.machine import host_target
 from autotune.importer.load import load_model
-from autotune.importer.program import Program, import_program
-from autotune.importer.simplify import simplify
+from autotune.importer.program import Program, import_program, simplify
 from autotune.measure.kernel_builder import Builder
 from autotune.measure.measurer import Candidate
 from schedules.config import Config

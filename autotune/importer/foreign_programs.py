@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.host.forked_worker import ForkedWorker
-from autotune.importer.program import describe
+from autotune.importer.kernel_passes import describe
 from schedules.config import Config
 from schedules.errors import AutotuneError, LogError, ScheduleError, last_line
 from schedules.lower import claim, foreign_program

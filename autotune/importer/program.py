@@ -2,56 +2,29 @@
 
 from __future__ import annotations
 
-import logging
-import math
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import onnx
 from numpy.typing import NDArray
-from tvm import relax, tirx
-from tvm.ir import GenericConst, IRModule
+from tvm import relax
 
 from autotune.frame.frame import Frame
 from autotune.host.dtypes import as_words
 from autotune.host.third_party import ThirdPartyError, third_party
-from autotune.importer.conversion.bounds import bounded
-from autotune.importer.conversion.narrow import encoded
 from autotune.importer.conversion.operator_attribution import attributed
-from autotune.importer.conversion.operator_catalog import import_graph
 from autotune.importer.conversion.packed_outputs import frame_of
 from autotune.importer.conversion.static_calls import static_calls
-from autotune.importer.generation.caches import bind_caches
-from autotune.importer.images.lines import lines_as_images
-from autotune.importer.images.polyphase import few_filters
-from autotune.importer.images.volumes import volumes_as_images
-from autotune.importer.layouts.assign import assign_layouts
-from autotune.importer.layouts.blocked import Blocked
-from autotune.importer.layouts.channels_last import ChannelsLast
-from autotune.importer.layouts.precision import assign_types, mean_in_long, products
-from autotune.importer.layouts.shared_kernels import share_kernels
-from autotune.importer.layouts.small_chains import small_chains_apart
-from autotune.importer.layouts.stored_bytes import store_bytes
-from autotune.importer.layouts.tensor_layouts import elementwise_as_said, operator_name
-from autotune.importer.operators.contractions.integer_products import PRODUCTS, with_biases
-from autotune.importer.simplify import simplify
+from autotune.importer.draft import GraphDraft, KernelDraft
+from autotune.importer.passes import PROGRAM, SIMPLIFY, run
 from autotune.interface import Cache, TensorSpec
 from autotune.options import FP32, Precision
-from schedules.errors import ModelError
-from schedules.lower import NUMBERS, Spaces, normalise, operations, program_of, task_key, template_name
+from schedules.lower import Spaces
 from schedules.space import Space
 from schedules.target import Target
 from schedules.task import Task
 from schedules.template_sets import template_set
-from schedules.templates.amx.amx_product import has_amx, terms
-from schedules.templates.instructions.dots import DotForm, byte_form, form_of, pair_form
-from schedules.templates.low_bit.low_bit_tiles import has_tiles
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -87,6 +60,28 @@ class Program:
     caches: tuple[Cache, ...] = ()
 
 
+def simplify(model: onnx.ModelProto, expand: Collection[str] = (), activations: str = "uint8") -> onnx.ModelProto:
+    """An equivalent, simpler model; ``model`` is left as it is.
+
+    Args:
+        model: as ``load_model`` gives it.
+        expand: standard operators to replace by the function body that ONNX defines them with, such as ``"Selu"``.
+        activations: uint8 or int8, which products of quantised tensors read, summed as integers; "" where all that is
+            between two quantisers becomes fp32.
+
+    Raises:
+        ModelError: if a function cannot be expanded, or the expanded model's shapes do not fit.
+    """
+    draft = GraphDraft(model, model, expand, activations)
+    run(SIMPLIFY, draft, "checked")
+    return draft.model
+
+
+def simplified(model: onnx.ModelProto, target: Target) -> onnx.ModelProto:
+    """``simplify`` with what the templates of ``target`` have kernels for."""
+    return simplify(model, activations=template_set(target).activations(target))
+
+
 def import_program(
     model: onnx.ModelProto, target: Target, precision: Precision = FP32, caches: tuple[Cache, ...] = ()
 ) -> Program:
@@ -100,167 +95,26 @@ def import_program(
     Raises:
         ModelError: naming the operator that cannot be imported.
     """
-    inputs, outputs = interface(model)
-    if caches:
-        inputs, caches = inputs[:-1], bind_caches(model, caches)
     try:
         with third_party(), static_calls():
-            return replace(_imported(model, target, precision), inputs=inputs, outputs=outputs, caches=caches)
+            return _imported(KernelDraft(model, target, precision, caches))
     except ThirdPartyError as error:  # a pass over the whole program, which rarely says over which operator
-        raise attributed(model, error, lambda alone: _imported(alone, target, precision)) from error
+        raise attributed(model, error, lambda part: _imported(KernelDraft(part, target, precision))) from error
 
 
-def simplified(model: onnx.ModelProto, target: Target) -> onnx.ModelProto:
-    """``simplify`` with what the templates of ``target`` have kernels for."""
-    return simplify(model, activations=template_set(target).activations(target))
-
-
-def _imported(model: onnx.ModelProto, target: Target, precision: Precision) -> Program:
-    inputs, outputs = interface(model)
-    templates = template_set(target)
-    read = encoded(with_biases(bounded(model), templates.activations(target)), half_native=templates.half_native)
-    module = few_filters(volumes_as_images(lines_as_images(import_graph(read))))
-    count = len(products(module))
-    module = assign_types(module, precision)
-    layouts = ChannelsLast() if templates.channels_last else _blocked(model, module, target)
-    module, weights = assign_layouts(module, layouts)
-    if templates.channels_last:
-        module = _fused(module, ())
-    else:
-        module, weights = share_kernels(_fused(module, (store_bytes,)), weights)
-    tasks, programs, kernels = _tasks(module, target)
-    spaces = Spaces(programs, target)
-    arrays = tuple(map(as_words, weights))
+def _imported(draft: KernelDraft) -> Program:
+    run(PROGRAM, draft, "simple")
     return Program(
-        module["main"], arrays, inputs, outputs, tasks, programs, spaces, kernels, precision, count, frame_of(model)
+        draft.module["main"],
+        tuple(map(as_words, draft.weights)),
+        draft.inputs,
+        draft.outputs,
+        draft.tasks,
+        draft.programs,
+        Spaces(draft.programs, draft.target),
+        draft.kernels,
+        draft.precision,
+        draft.products,
+        frame_of(draft.model),
+        draft.caches,
     )
-
-
-def _blocked(model: onnx.ModelProto, module: IRModule, target: Target) -> Blocked:
-    """Blocks of one vector of fp32; of whole dot products where two rows of bytes are multiplied at once.
-
-    A row of an AMX tile is a block of an image where all images have whole ones: it need not be gathered then.
-    """
-    pairs = partial(pair_form, target=target)
-    form = pairs(byte_form(target)) if any(node.op_type in PRODUCTS for node in model.graph.node) else None
-    panel = max(target.lanes(), form.depth if form else 0)
-    images = _convolved(module)
-    rows = {terms(form) for _, form in images if has_amx(form, target) and form is not None}
-    block = max(rows, default=panel)
-    whole = all(channels % block == 0 or channels < panel for channels, _ in images)  # fewer are padded in any case
-    return Blocked(block if whole else panel, pairs, panel, has_tiles(target))
-
-
-def _convolved(module: IRModule) -> list[tuple[int, DotForm | None]]:
-    """Of every convolution of ``main``, its channels and what it multiplies."""
-    called = [binding.value for block in module["main"].body.blocks for binding in block.bindings]
-    return [
-        (int(call.ty.shape[1]), form_of(str(call.args[0].ty.dtype), str(call.args[1].ty.dtype)))
-        for call in called
-        if operator_name(call) == "relax.nn.conv2d"
-    ]
-
-
-def _fused(module: IRModule, between: Sequence[Callable[[IRModule], IRModule]]) -> IRModule:
-    """Kernels, and a ``main`` that calls them; ``between`` is done when it is known what belongs into which."""
-    for step in (
-        relax.transform.DeadCodeElimination(["main"]),  # the first steps of channel shuffles that are read in place
-        relax.transform.LegalizeOps({"relax.mean": mean_in_long}),
-        relax.transform.AnnotateTIROpPattern(),
-        elementwise_as_said,
-        small_chains_apart,
-        relax.transform.FuseOps(),
-        *between,
-        relax.transform.FuseTIR(),
-        _output_named_apart,
-        # A reshape that stands alone is no kernel: the same bytes under another shape.
-        relax.transform.RewriteDataflowReshape(),
-        relax.transform.DeadCodeElimination(["main"]),
-    ):
-        module = step(module)
-    return module
-
-
-def _output_named_apart(module: IRModule) -> IRModule:
-    """Bind what makes an only output within the dataflow too, as several outputs are: TVM rewrites reshapes there."""
-    main, blocks = module["main"], []
-    for block in main.body.blocks:
-        bindings = []
-        for binding in block.bindings:
-            if isinstance(binding.value, relax.Call) and not isinstance(binding.var, relax.DataflowVar):
-                inner = relax.DataflowVar(binding.var.name, binding.var.ty)
-                bindings.append(relax.VarBinding(inner, binding.value))
-                binding = relax.VarBinding(binding.var, inner)
-            bindings.append(binding)
-        blocks.append(relax.DataflowBlock(bindings) if isinstance(block, relax.DataflowBlock) else block)
-    body = relax.SeqExpr(blocks, main.body.body)
-    module.update_func(module.get_global_var("main"), relax.Function(main.params, body, main.ret_ty, True, main.attrs))
-    return module
-
-
-def interface(model: onnx.ModelProto) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
-    """Inputs (without initialisers) and outputs of an ONNX graph with static shapes."""
-    return inputs_of(model), tuple(map(_spec, model.graph.output))
-
-
-def inputs_of(model: onnx.ModelProto) -> tuple[TensorSpec, ...]:
-    """Inputs of an ONNX graph with static shapes, without initialisers."""
-    constants = {tensor.name for tensor in model.graph.initializer}
-    return tuple(_spec(info) for info in model.graph.input if info.name not in constants)
-
-
-def _spec(info: onnx.ValueInfoProto) -> TensorSpec:
-    if not info.type.HasField("tensor_type"):
-        raise ModelError(
-            f"{info.name} is a sequence or an optional value, which cannot be tuned yet; let the model read and return "
-            "its tensors one by one"
-        )
-    tensor = info.type.tensor_type
-    dtype = str(np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)))
-    return TensorSpec(info.name, tuple(int(dim.dim_value) for dim in tensor.shape.dim), dtype)
-
-
-def _calls(module: IRModule) -> list[tuple[str, list[bool]]]:
-    """(kernel name, is each argument a weight) of every kernel call of ``main``, in order."""
-    main = module["main"]
-    inputs = int(main.attrs["num_input"])
-    weights = set(main.params[inputs:])
-    found = []
-    for block in main.body.blocks:
-        for binding in block.bindings:
-            call = binding.value
-            if operator_name(call) == "relax.call_tir":
-                arguments = call.args[1].fields
-                constant = [isinstance(argument, GenericConst) or argument in weights for argument in arguments]
-                found.append((call.args[0].name_hint, constant))
-    return found
-
-
-def _tasks(module: IRModule, target: Target) -> tuple[tuple[Task, ...], dict[str, str], dict[str, str]]:
-    tasks: dict[str, Task] = {}
-    programs: dict[str, str] = {}
-    kernels: dict[str, str] = {}
-    uses: Counter[str] = Counter()
-    for name, is_weight in _calls(module):
-        if name not in kernels:
-            func = normalise(module[name])
-            key = task_key(func)
-            kernels[name] = key
-            if key not in tasks:
-                constants = tuple(index for index, weight in enumerate(is_weight) if weight)
-                numbers = tuple(float(number) for number in module[name].attrs.get(NUMBERS, ()))
-                described = describe(func, key, name, template_name(func, target), constants)
-                tasks[key] = replace(described, numbers=numbers)
-                programs[key] = program_of(func)
-        uses[kernels[name]] += 1
-    weighted = [replace(task, weight=uses[key]) for key, task in tasks.items()]
-    weighted.sort(key=lambda task: (-task.flop * task.weight, -task.bytes * task.weight, task.key))
-    return tuple(weighted), programs, kernels
-
-
-def describe(func: tirx.PrimFunc, key: str, name: str, template: str, constants: tuple[int, ...]) -> Task:
-    """The Task of a normalised function."""
-    shapes = tuple(tuple(int(extent) for extent in param.ty.shape) for param in func.params)
-    dtypes = tuple(str(param.ty.dtype) for param in func.params)
-    sizes = [math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in zip(shapes, dtypes, strict=True)]
-    return Task(key, name, template, template, shapes, dtypes, constants, operations(func), sum(sizes))

@@ -27,7 +27,8 @@ from autotune.events import Observer, TuningBegan, TuningEnded, ignore
 from autotune.host.compilers import check_compiler
 from autotune.host.pages import KERNEL_ALIGNMENT, paged
 from autotune.host.roofline import measure_roofline
-from autotune.importer.program import Program, describe
+from autotune.importer.kernel_passes import describe
+from autotune.importer.program import Program
 from autotune.measure.local_measurer import LocalMeasurer
 from autotune.measure.measurer import Candidate, symbol_of
 from autotune.options import Options

@@ -22,7 +22,7 @@ from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.importer.onnx_model.graph_walk import walk_nodes
 from autotune.importer.onnx_model.light_model import LightModel, light
 from autotune.importer.onnx_model.tensors import whole
-from autotune.importer.simplify import simplify
+from autotune.importer.program import simplify
 from autotune.options import FP32, Precision
 from autotune.validation.allowance import Allowance
 from autotune.validation.arithmetic.edge_inputs import edge_feeds

@@ -25,7 +25,7 @@ import tvm
 
 from autotune.cli.arguments import parse_seconds
 from autotune.importer.load import load_model
-from autotune.importer.simplify import simplify
+from autotune.importer.program import simplify
 from research.gpu import metaschedule
 from tests.models.catalog import cached
 

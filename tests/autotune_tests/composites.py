@@ -18,8 +18,7 @@ from autotune.artifact.manifest import SEGMENTS, SHAPES
 from autotune.backends.cpu.cpu_build import build_artifact
 from autotune.importer.load import load_model
 from autotune.importer.onnx_model.open_axes import open_interface
-from autotune.importer.program import import_program
-from autotune.importer.simplify import simplify
+from autotune.importer.program import import_program, simplify
 from autotune.measure.local_measurer import LocalMeasurer
 from tests.autotune_tests.tiny import build_untuned, save_tiny, target
 from tests.models import save

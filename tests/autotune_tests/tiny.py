@@ -12,8 +12,7 @@ from autotune.artifact.make_plan import make_plan
 from autotune.backends.cpu.cpu_build import build_artifact
 from autotune.host.machine import host_target
 from autotune.importer.load import load_model
-from autotune.importer.program import Program, import_program
-from autotune.importer.simplify import simplify
+from autotune.importer.program import Program, import_program, simplify
 from autotune.measure.local_measurer import LocalMeasurer
 from schedules.target import Target
 from tuning_logs.sql_store import memory_log

@@ -12,7 +12,7 @@ import onnx
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 import autotune
-from autotune.importer.simplify import simplify
+from autotune.importer.program import simplify
 from tests.fuzz.draft import FLOAT, Draft, all_names, rename
 from tests.fuzz.grower import NoFitError
 

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from onnx.reference import ReferenceEvaluator
 
 from autotune.backends.cpu.cpu_build import build_artifact
+from autotune.importer.kernel_passes import interface
 from autotune.importer.load import load_model
-from autotune.importer.program import Program, import_program, interface
-from autotune.importer.simplify import simplify
+from autotune.importer.program import Program, import_program, simplify
 from autotune.runtime.session import InferenceSession
 from autotune.validation.verify import random_inputs
 from schedules.config import Config

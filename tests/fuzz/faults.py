@@ -16,7 +16,7 @@ from typing import Any
 
 from onnx import ModelProto
 
-from autotune.importer.program import interface
+from autotune.importer.kernel_passes import interface
 from autotune.validation.verify import random_inputs
 from tests.fuzz.engine import Sample, difference, reference
 from tests.fuzz.grower import NoFitError

@@ -5,8 +5,7 @@ import pytest
 
 from autotune.host.machine import host_target
 from autotune.importer.load import load_model
-from autotune.importer.program import import_program
-from autotune.importer.simplify import simplify
+from autotune.importer.program import import_program, simplify
 from schedules.lower import BASELINE, load_program, lower
 from tests.models import cached
 from tests.mutation import text_mutants, text_trial

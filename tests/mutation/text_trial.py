@@ -20,8 +20,7 @@ from autotune.host.fork_server import Job
 from autotune.host.machine import host_target, thread_cpus
 from autotune.host.worker_pool import ForkServerProcess, Lost, WorkerPool
 from autotune.importer.load import load_model
-from autotune.importer.program import Program, import_program
-from autotune.importer.simplify import simplify
+from autotune.importer.program import Program, import_program, simplify
 from autotune.measure.kernel_builder import Builder
 from autotune.measure.kernel_handler import CpuHandler
 from autotune.measure.kernel_timing import load

@@ -14,8 +14,7 @@ import onnx
 
 from autotune.host.machine import host_target
 from autotune.importer.load import load_model
-from autotune.importer.program import import_program
-from autotune.importer.simplify import simplify
+from autotune.importer.program import import_program, simplify
 from autotune.measure.evaluator import Adaptive
 from autotune.measure.local_measurer import LocalMeasurer, MeasureLimits
 from autotune.measure.measurer import Candidate

@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 from onnx import ModelProto
 
-from autotune.importer.program import inputs_of
+from autotune.importer.kernel_passes import inputs_of
 from autotune.validation.verify import random_inputs
 
 SAMPLES = 4

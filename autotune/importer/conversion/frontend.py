@@ -20,7 +20,7 @@ from autotune.host.pages import KERNEL_ALIGNMENT
 from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN, STANDARD_DOMAINS, WINDOWED
 from autotune.importer.onnx_model.tensors import array_of
-from autotune.importer.rewriting.registry import CONVERTERS
+from autotune.importer.rewriting.registry import Role, function_of
 from schedules.errors import ModelError, UnsupportedError, first_line
 
 COMPUTED = frozenset({"Add", "Sub", "Mul", "Max", "Min", "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"})
@@ -36,7 +36,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         known = onnx_frontend._get_convert_map()
         for node in graph.node:
             ours = node.domain in (*STANDARD_DOMAINS, OWN_DOMAIN)
-            if not ours or (node.op_type not in known and node.op_type not in CONVERTERS):
+            if not ours or (node.op_type not in known and function_of(Role.CONVERT, node.op_type) is None):
                 kind = node.op_type if ours else f"{node.domain}::{node.op_type}"
                 raise UnsupportedError(
                     f"operator {kind} (node {node.name!r}) is not supported; docs/conformance.md says what is"
@@ -66,12 +66,12 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
             inputs = onnx_frontend.onnx_input([_no_immediate(inputs[at], inputs) for at in range(len(inputs))])
         try:
             with third_party():
-                if op_name not in CONVERTERS:
+                if (converter := function_of(Role.CONVERT, op_name)) is None:
                     made = super()._convert_operator(op_name, inputs, attrs, opset)
                     return self._windowed(inputs[0], made) if op_name in WINDOWED else made
                 attrs["tvm_custom"]["kind"] = op_name
                 padded = [inputs[index] for index in range(max(len(inputs), 8))]
-                return self.bb.normalize(CONVERTERS[op_name](self.bb, padded, attrs, opset))
+                return self.bb.normalize(converter(self.bb, padded, attrs, opset))
         except ModelError as error:
             raise UnsupportedError(f"{where} is not supported: {error}") from error
         except ThirdPartyError as error:

@@ -22,9 +22,10 @@ from autotune.importer.onnx_model.shapes import infer_shapes
 from autotune.importer.operators.dynamic import open_images  # noqa: F401  # importing it fills the table
 from autotune.importer.operators.dynamic.data_sized import DATA_SIZED
 from autotune.importer.operators.dynamic.lengths import Counts, counted, known_counts
-from autotune.importer.operators.dynamic.open_sizes import OPEN_OPERATORS, Open, OpenNode
+from autotune.importer.operators.dynamic.open_sizes import Open, OpenNode
 from autotune.importer.rewriting.emit import INT64, Emit, Node
 from autotune.importer.rewriting.folding import known_results
+from autotune.importer.rewriting.registry import Role, function_of
 
 ELEMENTWISE = frozenset(
     {"Abs", "Add", "And", "Cast", "Ceil", "Clip", "Div", "Equal", "Exp", "Floor", "Greater", "GreaterOrEqual"}
@@ -198,7 +199,7 @@ class _Walk:
                 self._counts[outputs[0]] = found
                 return
         emit = Emit(node)
-        handler = OPEN_OPERATORS.get(node.kind)
+        handler = function_of(Role.OPEN, node.kind)
         made = handler(OpenNode(node, emit, self.opens, self._counts, self._shared)) if handler else None
         self._keep(emit.nodes)  # also of one that gave up: others may share what it made
         if made is not None:

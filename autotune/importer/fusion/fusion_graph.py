@@ -20,7 +20,7 @@ from autotune.importer.onnx_model.mend import outer_reads
 from autotune.importer.onnx_model.scope import Array, Scope
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN, STANDARD_DOMAINS, is_large
 from autotune.importer.rewriting.emit import Emit, Node
-from autotune.importer.rewriting.registry import FUSIONS
+from autotune.importer.rewriting.registry import ENTRIES, Role
 
 Factor = NDArray[np.float64]
 
@@ -82,9 +82,9 @@ class FusionScope(Scope):
             copy.CopyFrom(node)
             rename(copy, self._renamed)
             node = copy
-        for fusion in FUSIONS.get(node.op_type, ()) if node.domain in STANDARD_DOMAINS else ():
+        for entry in ENTRIES.get((Role.FUSE, "", node.op_type), ()) if node.domain in STANDARD_DOMAINS else ():
             emit = Emit(Node(node, self))
-            made = fusion(emit.node, emit)
+            made = entry.function(emit.node, emit)
             if made is not None:
                 self._replace(node, emit.nodes, made)
                 return

@@ -1,10 +1,13 @@
-"""Which operator is imported how. Two tables: *rewrites* replace an ONNX node by simpler ONNX nodes, *converters* emit
-Relax. Standard operators in neither go to Relax's own importer.
+"""Which operator is imported how: one table of all rewrites, fusions and converters.
+
+Standard operators without an entry go to Relax's own importer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from enum import Enum
 from typing import Any, TypeVar
 
 from onnx import ModelProto, NodeProto, helper
@@ -12,7 +15,7 @@ from tvm import relax
 
 from autotune.importer.onnx_model.graph_edits import replace_nodes
 from autotune.importer.onnx_model.scope import Scope
-from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS
+from autotune.importer.onnx_model.shapes import OWN_DOMAIN, STANDARD_DOMAINS
 from autotune.importer.rewriting.emit import Emit, Node
 from schedules.errors import ModelError
 
@@ -29,56 +32,88 @@ OPAQUE_PATTERN = 8
 MICROSOFT = "com.microsoft"
 """Domain of ONNX Runtime's own operators."""
 
-REWRITES: dict[str, Rewrite] = {}
-"""Operator → its rewrite. Those of other domains than ONNX's own are ``domain::operator``."""
-
-FUSIONS: dict[str, list[Rewrite]] = {}
-"""Standard operator → the fusions of such a node and those that feed it, in the order in which they are tried."""
-
 STRAYS = frozenset({"GroupNormalization", "LayerNormalization", "SimplifiedLayerNormalization"})
 """Operators in ONNX's domain that ONNX's checker refuses: those that ONNX Runtime writes there itself, and opset 18's
 ``GroupNormalization``, which ONNX withdrew and ONNX Runtime runs."""
 
-CONVERTERS: dict[str, Converter] = {}
-"""Operator → our converter, which comes before Relax's."""
 
-F = TypeVar("F")
+class Role(Enum):
+    """How an entry is used; the value names the pass (``passes.py``) that looks it up.
+
+    ``FOREIGN`` and ``REWRITE`` replace a node by simpler ones, ``OPEN`` one that reads values of an open size,
+    ``FUSE`` a node and those that feed it by fewer; ``CONVERT`` makes Relax of a node, before Relax's own importer.
+    """
+
+    FOREIGN = "foreign"
+    REWRITE = "sizes"
+    OPEN = "sizes, open"
+    FUSE = "fuse"
+    CONVERT = "relax"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What the importer does with an operator.
+
+    Attributes:
+        domain: of the operator; empty for ONNX's own and, of those that are converted, the importer's.
+        function: a ``Rewrite``, a ``Converter``, or of ``Role.OPEN`` an ``open_sizes.OpenOperator``.
+    """
+
+    role: Role
+    domain: str
+    kind: str
+    function: Callable[..., Any]
+
+
+ENTRIES: dict[tuple[Role, str, str], tuple[Entry, ...]] = {}
+"""Role, domain and kind of an operator → its entries: several only of ``Role.FUSE``, in the order of their tries."""
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def rewrites(*kinds: str, domain: str = "") -> Callable[[Rewrite], Rewrite]:
     """Register a rewrite of the operators ``kinds`` of ``domain``; those of other domains must end as standard ones."""
-    return _entry(REWRITES, [f"{domain}::{kind}" if domain else kind for kind in kinds])
-
-
-def rewrite_of(node: NodeProto) -> Rewrite | None:
-    """The rewrite of a node's operator."""
-    return REWRITES.get(node.op_type if node.domain in STANDARD_DOMAINS else f"{node.domain}::{node.op_type}")
+    return _registered(Role.REWRITE if domain in ("", OWN_DOMAIN) else Role.FOREIGN, kinds, domain)
 
 
 def fuses(*kinds: str) -> Callable[[Rewrite], Rewrite]:
     """Register a fusion that ends in one of the operators ``kinds``; its node has a ``FusionScope``."""
-
-    def register(function: Rewrite) -> Rewrite:
-        for kind in kinds:
-            FUSIONS.setdefault(kind, []).append(function)
-        return function
-
-    return register
+    return _registered(Role.FUSE, kinds)
 
 
 def converts(*kinds: str) -> Callable[[Converter], Converter]:
     """Register a converter of the operators ``kinds``."""
-    return _entry(CONVERTERS, kinds)
+    return _registered(Role.CONVERT, kinds)
 
 
-def _entry(table: dict[str, F], kinds: Collection[str]) -> Callable[[F], F]:
+def handles(*kinds: str) -> Callable[[F], F]:
+    """Register what is done with the operators ``kinds`` where they read values of an open size."""
+    return _registered(Role.OPEN, kinds)
+
+
+def _registered(role: Role, kinds: Collection[str], domain: str = "") -> Callable[[F], F]:
     def register(function: F) -> F:
         for kind in kinds:
-            assert kind not in table, kind
-            table[kind] = function
+            known = ENTRIES.get((role, domain, kind), ())
+            if known and (role is not Role.FUSE or any(entry.function is function for entry in known)):
+                raise ValueError(f"operator {kind} of domain {domain!r} has an entry for {role.name} already")
+            ENTRIES[role, domain, kind] = (*known, Entry(role, domain, kind, function))
         return function
 
     return register
+
+
+def function_of(role: Role, kind: str, domain: str = "") -> Callable[..., Any] | None:
+    """What is registered for an operator that has one entry at most."""
+    entries = ENTRIES.get((role, domain, kind), ())
+    return entries[0].function if entries else None
+
+
+def rewrite_of(node: NodeProto) -> Rewrite | None:
+    """The rewrite of a node's operator."""
+    domain = "" if node.domain in STANDARD_DOMAINS else node.domain
+    return function_of(Role.REWRITE, node.op_type, domain) or function_of(Role.FOREIGN, node.op_type, domain)
 
 
 def replacement(function: Rewrite, proto: NodeProto, scope: Scope) -> list[NodeProto] | None:

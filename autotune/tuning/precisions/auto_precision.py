@@ -22,7 +22,7 @@ from autotune.artifact.manifest import annotate
 from autotune.artifact.precision_choice import PRECISION_CHOICE, PrecisionChoice, ProductChoice
 from autotune.builder.build_request import LATENCY
 from autotune.importer.guarded_import import load_checked
-from autotune.importer.program import inputs_of
+from autotune.importer.kernel_passes import inputs_of
 from autotune.options import FP32, Options, Precision
 from autotune.runtime.model_timing import race, session_run
 from autotune.runtime.session import InferenceSession

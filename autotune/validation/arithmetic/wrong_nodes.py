@@ -18,8 +18,9 @@ from onnx import ModelProto
 from autotune.artifact.plan import Choice, Plan
 from autotune.backends.cpu.cpu_build import build_artifact
 from autotune.importer.conversion.packed_outputs import WHOLE
+from autotune.importer.kernel_passes import inputs_of
 from autotune.importer.onnx_model.scope import Scope
-from autotune.importer.program import Program, import_program, inputs_of, simplified
+from autotune.importer.program import Program, import_program, simplified
 from autotune.measure.measurer import MeasurementBackend
 from autotune.measure.output_check import Expected
 from autotune.options import Precision

@@ -19,7 +19,7 @@ import onnx
 from numpy.typing import NDArray
 
 from autotune.host.third_party import ThirdPartyError, third_party
-from autotune.importer.simplify import simplify
+from autotune.importer.program import simplify
 from autotune.options import Precision
 from autotune.runtime.session import InferenceSession
 from autotune.validation.bench import write_job

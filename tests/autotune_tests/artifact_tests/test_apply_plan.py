@@ -13,8 +13,7 @@ from autotune.artifact.apply_plan import apply_plan
 from autotune.artifact.plan import Choice, Plan
 from autotune.backends.cpu.cpu_build import build_artifact
 from autotune.importer.load import load_model
-from autotune.importer.program import import_program
-from autotune.importer.simplify import simplify
+from autotune.importer.program import import_program, simplify
 from autotune.measure.measurer import symbol_of
 from autotune.runtime.session import InferenceSession
 from schedules.lower import BASELINE

@@ -9,10 +9,10 @@ from autotune.builder.branches import coarse, cut_branches, multiply_adds, worth
 from autotune.graph.partition import Phase, Subgraph, partition
 from autotune.graph.placement import Link
 from autotune.host.roofline import Roofline
+from autotune.importer.kernel_passes import interface
 from autotune.importer.load import load_model
 from autotune.importer.onnx_model.scope import Scope
-from autotune.importer.program import interface
-from autotune.importer.simplify import simplify
+from autotune.importer.program import simplify
 from autotune.validation.verify import random_inputs
 from tests.autotune_tests.graph_tests.dags import chains, random_edges
 from tests.models.catalog import cached

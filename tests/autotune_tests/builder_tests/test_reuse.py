@@ -12,8 +12,7 @@ from autotune.builder import one_lane
 from autotune.builder.reuse import FIRST, Reuse
 from autotune.builder.shipped_priors import shipped_prior
 from autotune.importer.load import load_model
-from autotune.importer.program import import_program
-from autotune.importer.simplify import simplify
+from autotune.importer.program import import_program, simplify
 from autotune.measure import local_measurer
 from autotune.options import Options
 from autotune.tuning import tune as tuning

@@ -15,7 +15,7 @@ from onnx.reference import ReferenceEvaluator
 
 from autotune.importer.load import load_model
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN
-from autotune.importer.simplify import simplify
+from autotune.importer.program import simplify
 from tests.autotune_tests.importer_tests.built import run_ours
 
 Array = np.ndarray

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from autotune.importer.foreign_programs import ForeignPrograms
-from autotune.importer.program import describe
+from autotune.importer.kernel_passes import describe
 from schedules.lower import claim, normalise, program_of, task_key
 from schedules.target import Target
 from tests.schedules_tests.cases import CASES

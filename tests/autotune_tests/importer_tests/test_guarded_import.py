@@ -22,8 +22,7 @@ from autotune.artifact.make_plan import make_plan
 from autotune.importer.guarded_import import count_nodes, import_memory, import_model, load_checked
 from autotune.importer.import_worker import Limits
 from autotune.importer.load import load_model
-from autotune.importer.program import import_program
-from autotune.importer.simplify import simplify
+from autotune.importer.program import import_program, simplify
 from schedules.errors import ModelError, UsageError
 from tests import hostile
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value, written

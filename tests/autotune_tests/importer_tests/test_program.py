@@ -5,9 +5,9 @@ import pytest
 from onnx import helper
 
 from autotune.importer import program as program_module
+from autotune.importer.kernel_passes import interface
 from autotune.importer.load import load_model
-from autotune.importer.program import import_program, interface
-from autotune.importer.simplify import simplify
+from autotune.importer.program import import_program, simplify
 from autotune.options import FP32, Precision
 from schedules.errors import ModelError
 from schedules.target import Target

@@ -12,8 +12,7 @@ from autotune.artifact.manifest import AUTO, SHAPES, STREAMS, annotate
 from autotune.backends.cpu.cpu_build import build_artifact
 from autotune.host.machine import host_target
 from autotune.importer.load import load_model
-from autotune.importer.program import import_program
-from autotune.importer.simplify import simplify
+from autotune.importer.program import import_program, simplify
 from autotune.interface import Interface, OpenSpec
 from autotune.runtime.artifact_executor import ArtifactExecutor
 from autotune.runtime.batching import CallingThread

@@ -18,7 +18,7 @@ from autotune.builder import one_lane
 from autotune.cli.main import main
 from autotune.host.machine import host_target
 from autotune.importer.guarded_import import import_model
-from autotune.importer.rewriting.registry import CONVERTERS, REWRITES
+from autotune.importer.rewriting.registry import ENTRIES, Entry, Role
 from autotune.measure.local_measurer import LocalMeasurer
 from autotune.options import Options
 from autotune.runtime.session import InferenceSession
@@ -99,6 +99,11 @@ def check(path, result):
     assert result.verified.passed
 
 
+def entered(role, kind, function):
+    """Key and value of the registry for a function in place of what is registered."""
+    return (role, "", kind), (Entry(role, "", kind, function),)
+
+
 def broken(kind):
     """What ways of import of one activation become."""
 
@@ -119,7 +124,7 @@ def broken(kind):
     [(convolutions, "crashes"), (perceptron, "wrong numbers"), (attention, "wrong numbers"), (attention, "raises")],
 )
 def test_a_broken_conversion_is_left_to_onnxruntime(saved, monkeypatch, caplog, make, kind):
-    monkeypatch.setitem(CONVERTERS, "Elu", broken(kind))
+    monkeypatch.setitem(ENTRIES, *entered(Role.CONVERT, "Elu", broken(kind)))
     path = saved(make)
     result = autotune.tune(path, options(path))
     assert [set(operators) for operators in result.fallback_partitions] == [{"Elu"}] or make is attention
@@ -129,8 +134,8 @@ def test_a_broken_conversion_is_left_to_onnxruntime(saved, monkeypatch, caplog, 
 
 
 def test_several_broken_conversions_are_found_at_once(saved, monkeypatch):
-    monkeypatch.setitem(CONVERTERS, "Elu", broken("wrong numbers"))
-    monkeypatch.setitem(CONVERTERS, "HardSwish", broken("wrong numbers"))
+    monkeypatch.setitem(ENTRIES, *entered(Role.CONVERT, "Elu", broken("wrong numbers")))
+    monkeypatch.setitem(ENTRIES, *entered(Role.CONVERT, "HardSwish", broken("wrong numbers")))
     path = saved(convolutions)
     result = autotune.tune(path, options(path))
     assert result.fallback_partitions == (("Elu",), ("HardSwish",))
@@ -139,7 +144,9 @@ def test_several_broken_conversions_are_found_at_once(saved, monkeypatch):
 
 def test_a_broken_rewrite_is_found_in_the_model_as_it_was(saved, monkeypatch):
     """The rewritten model agrees with its kernels: only the original shows the fault."""
-    monkeypatch.setitem(REWRITES, "Elu", lambda node, e: [e.op("Mul", node.input(0), e.like(0.5))])
+    monkeypatch.setitem(
+        ENTRIES, *entered(Role.REWRITE, "Elu", lambda node, e: [e.op("Mul", node.input(0), e.like(0.5))])
+    )
     path = saved(perceptron)
     result = autotune.tune(path, options(path))
     assert result.fallback_partitions == (("Elu",),)
@@ -147,7 +154,7 @@ def test_a_broken_rewrite_is_found_in_the_model_as_it_was(saved, monkeypatch):
 
 
 def test_the_command_ends_well_and_says_what_runs_where(saved, monkeypatch, capsys):
-    monkeypatch.setitem(CONVERTERS, "Elu", broken("wrong numbers"))
+    monkeypatch.setitem(ENTRIES, *entered(Role.CONVERT, "Elu", broken("wrong numbers")))
     path = saved(perceptron)
     code = main(["run", str(path), "--out", str(path.with_suffix(".tuned")), "--trials", "0", "--log", f"{path}.db"])
     printed = capsys.readouterr()
@@ -159,7 +166,7 @@ def test_the_command_ends_well_and_says_what_runs_where(saved, monkeypatch, caps
 
 @pytest.mark.parametrize(("kind", "error"), [("wrong numbers", VerificationError), ("raises", UnsupportedError)])
 def test_without_leave_a_broken_conversion_is_refused(saved, monkeypatch, kind, error):
-    monkeypatch.setitem(CONVERTERS, "Elu", broken(kind))
+    monkeypatch.setitem(ENTRIES, *entered(Role.CONVERT, "Elu", broken(kind)))
     path = saved(perceptron)
     with pytest.raises(error):
         autotune.tune(path, options(path, fallback="none"))
@@ -167,7 +174,7 @@ def test_without_leave_a_broken_conversion_is_refused(saved, monkeypatch, kind, 
 
 
 def test_without_onnxruntime_a_model_is_refused_as_it_was(saved, monkeypatch):
-    monkeypatch.setitem(CONVERTERS, "Elu", broken("raises"))
+    monkeypatch.setitem(ENTRIES, *entered(Role.CONVERT, "Elu", broken("raises")))
     monkeypatch.setattr("autotune.tuning.split.importlib.util.find_spec", lambda name: None)
     path = saved(perceptron)
     with pytest.raises(UnsupportedError, match="package onnxruntime is installed"):

@@ -13,8 +13,7 @@ from autotune.artifact.manifest import digest_of, sealed
 from autotune.backends.cpu.cpu_build import build_artifact
 from autotune.cli.main import main
 from autotune.importer.load import load_model
-from autotune.importer.program import import_program
-from autotune.importer.simplify import simplify
+from autotune.importer.program import import_program, simplify
 from autotune.options import FP32
 from autotune.validation import bisect as bisect_module
 from autotune.validation.bisect import bisect, first_nodes

@@ -6,8 +6,7 @@ import pytest
 
 from autotune.backends.cpu.cpu_build import build_artifact
 from autotune.importer.load import load_model
-from autotune.importer.program import import_program
-from autotune.importer.simplify import simplify
+from autotune.importer.program import import_program, simplify
 from autotune.options import Precision
 from autotune.validation.engine_precision import artifact_precision, onnxruntime_precision
 from tests.autotune_tests import tiny

@@ -6,7 +6,7 @@ import pytest
 from onnx import numpy_helper
 
 from autotune.importer.load import load_model
-from autotune.importer.simplify import simplify
+from autotune.importer.program import simplify
 from autotune.options import FP32, Precision
 from autotune.validation.reference_runs import Reference, reference_outputs
 from autotune.validation.short_operands import ShortOperands, product_nodes

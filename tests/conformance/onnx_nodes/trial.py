@@ -16,8 +16,7 @@ from autotune.backends.cpu.cpu_build import build_artifact
 from autotune.frame.frame import element
 from autotune.host.machine import host_target
 from autotune.importer.load import load_model
-from autotune.importer.program import import_program
-from autotune.importer.simplify import simplify
+from autotune.importer.program import import_program, simplify
 from autotune.runtime.session import InferenceSession
 from schedules.errors import AutotuneError, ModelError
 from schedules.lower import BASELINE

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from autotune.importer.operators.dynamic.open_sizes import Made, Open, OpenNode, handles
+from autotune.importer.operators.dynamic.open_sizes import Made, Open, OpenNode
 from autotune.importer.operators.dynamic.regions import regions_of
+from autotune.importer.rewriting.registry import handles
 
 
 @handles("Pad")

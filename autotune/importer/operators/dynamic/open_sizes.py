@@ -18,6 +18,7 @@ from autotune.importer.onnx_model.scope import Array
 from autotune.importer.operators.dynamic.data_sized import places_of
 from autotune.importer.operators.dynamic.lengths import Counts, Length, scalar_of
 from autotune.importer.rewriting.emit import INT64, Emit, Node
+from autotune.importer.rewriting.registry import handles
 
 ROWS = "rows"
 """Of what is shared: the vector that was expanded to a tensor, one of its numbers for every row."""
@@ -136,18 +137,6 @@ class OpenNode:
 
 OpenOperator = Callable[[OpenNode], Made | None]
 """What takes a node's place; None where its true size is needed."""
-
-OPEN_OPERATORS: dict[str, OpenOperator] = {}
-
-
-def handles(*kinds: str) -> Callable[[OpenOperator], OpenOperator]:
-    """Register what is done with the operators ``kinds``."""
-
-    def register(function: OpenOperator) -> OpenOperator:
-        OPEN_OPERATORS.update(dict.fromkeys(kinds, function))
-        return function
-
-    return register
 
 
 @handles("TopK")

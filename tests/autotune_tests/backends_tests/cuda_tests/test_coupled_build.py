@@ -17,8 +17,7 @@ from autotune.backends.software.software_device import SoftwareDevice
 from autotune.builder.cpu_and_device import Costs, CpuAndDevice, TunedPart
 from autotune.builder.device_build import NOT_RUN
 from autotune.importer.load import load_model
-from autotune.importer.program import import_program
-from autotune.importer.simplify import simplify
+from autotune.importer.program import import_program, simplify
 from autotune.options import Options
 from autotune.report.inspect_lanes import report_lanes
 from autotune.runtime import session as runtime

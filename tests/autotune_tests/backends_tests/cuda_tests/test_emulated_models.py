@@ -18,8 +18,7 @@ from autotune.artifact.plan import Choice, Plan
 from autotune.graph.flattening import flatten
 from autotune.graph.steps import Operand
 from autotune.importer.load import load_model
-from autotune.importer.program import Program, import_program
-from autotune.importer.simplify import simplify
+from autotune.importer.program import Program, import_program, simplify
 from autotune.measure.measurer import symbol_of
 from autotune.validation.reference_runs import reference_outputs
 from autotune.validation.verify import random_inputs

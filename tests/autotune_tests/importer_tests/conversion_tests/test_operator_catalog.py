@@ -3,7 +3,7 @@
 from onnx import defs
 
 from autotune.importer.conversion.operator_catalog import EXPANDED
-from autotune.importer.rewriting.registry import CONVERTERS, REWRITES
+from autotune.importer.rewriting.registry import ENTRIES, Role
 
 
 def test_expanded_operators_are_defined_by_a_function():
@@ -13,6 +13,7 @@ def test_expanded_operators_are_defined_by_a_function():
 
 
 def test_one_operator_of_every_family():
-    assert {"BitShift", "Clip", "DeformConv", "LSTM", "Decode"} <= CONVERTERS.keys()
-    families = {"If", "Sum", "TopK", "Pad", "LpNormalization", "QuantizeLinear", "RNN", "Resize", "DFT"}
-    assert families <= REWRITES.keys()
+    converted = {"BitShift", "Clip", "DeformConv", "LSTM", "Decode"}
+    rewritten = {"If", "Sum", "TopK", "Pad", "LpNormalization", "QuantizeLinear", "RNN", "Resize", "DFT"}
+    assert {(Role.CONVERT, "", kind) for kind in converted} <= ENTRIES.keys()
+    assert {(Role.REWRITE, "", kind) for kind in rewritten} <= ENTRIES.keys()

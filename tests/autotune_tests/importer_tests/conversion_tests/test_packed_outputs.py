@@ -5,7 +5,7 @@ from onnx import TensorProto, helper
 
 from autotune.importer.conversion.packed_outputs import frame_of, pack_outputs
 from autotune.importer.load import load_model
-from autotune.importer.simplify import simplify
+from autotune.importer.program import simplify
 from tests.autotune_tests.importer_tests.onnx_cases import conv_model, model_of, value, written
 
 

@@ -1,6 +1,7 @@
 """Every fusion keeps what random graphs compute."""
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -13,8 +14,8 @@ from autotune.importer.fusion import fusion_graph
 from autotune.importer.fusion.fusion_graph import fuse
 from autotune.importer.onnx_model.graph_edits import split_batch_norms
 from autotune.importer.onnx_model.shapes import infer_shapes
-from autotune.importer.rewriting.registry import FUSIONS
-from autotune.importer.simplify import simplify
+from autotune.importer.program import simplify
+from autotune.importer.rewriting.registry import ENTRIES, Role
 from tests.autotune_tests.importer_tests.fusion_tests.fusible import KINDS, Fusible
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value
 
@@ -80,9 +81,11 @@ def counted(fusion, counts):
 
 def test_random_graphs_compute_the_same_and_try_every_fusion(monkeypatch):
     counts, tried = Counter(), Counter()
-    everything = {fusion for fusions in FUSIONS.values() for fusion in fusions}
-    for kind, fusions in FUSIONS.items():
-        monkeypatch.setitem(FUSIONS, kind, [counted(fusion, counts) for fusion in fusions])
+    fusions = {key: entries for key, entries in ENTRIES.items() if key[0] is Role.FUSE}
+    everything = {entry.function for entries in fusions.values() for entry in entries}
+    for key, entries in fusions.items():
+        wrapped = (replace(entry, function=counted(entry.function, counts)) for entry in entries)
+        monkeypatch.setitem(ENTRIES, key, tuple(wrapped))
     for kind, seed in ((kind, seed) for kind in KINDS for seed in range(GRAPHS)):
         model = grown(seed, kind)
         if not runs(model):

@@ -7,7 +7,7 @@ from autotune.importer.generation.caches import add_lengths, bind_caches, caches
 from autotune.importer.generation.guess import generation_shapes
 from autotune.importer.load import load_model
 from autotune.importer.onnx_model.shapes import ATTENTION, LENGTHS
-from autotune.importer.simplify import simplify
+from autotune.importer.program import simplify
 from autotune.options import Generation
 from schedules.errors import UnsupportedError
 from tests.models import save

@@ -9,7 +9,7 @@ from onnx import helper
 from autotune.importer.conversion.operator_catalog import import_graph
 from autotune.importer.images.polyphase import SUMS, Polyphase, few_filters
 from autotune.importer.load import load_model
-from autotune.importer.simplify import simplify
+from autotune.importer.program import simplify
 from tests.autotune_tests.importer_tests.built import close, imported, run
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value, written
 from tests.models.catalog import cached

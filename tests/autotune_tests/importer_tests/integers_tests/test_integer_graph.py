@@ -10,9 +10,8 @@ from onnx import TensorProto, helper
 from tvm import relax
 
 from autotune.importer.load import load_model
-from autotune.importer.program import import_program
+from autotune.importer.program import import_program, simplify
 from autotune.importer.program import simplified as simplified_for
-from autotune.importer.simplify import simplify
 from autotune.validation.reference_runs import Reference
 from autotune.validation.verify import compare
 from schedules.lower import load_program

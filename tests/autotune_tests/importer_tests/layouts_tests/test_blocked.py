@@ -5,8 +5,7 @@ import pytest
 from onnx import helper
 
 from autotune.importer.load import load_model
-from autotune.importer.program import import_program
-from autotune.importer.simplify import simplify
+from autotune.importer.program import import_program, simplify
 from tests.autotune_tests import tiny
 from tests.autotune_tests.importer_tests.built import close, run
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value, written

@@ -7,8 +7,7 @@ from autotune.backends.cpu.cpu_build import build_artifact
 from autotune.importer.conversion.operator_catalog import import_graph
 from autotune.importer.layouts.precision import assign_types, products
 from autotune.importer.load import load_model
-from autotune.importer.program import import_program
-from autotune.importer.simplify import simplify
+from autotune.importer.program import import_program, simplify
 from autotune.options import FP32, Precision
 from autotune.runtime.session import InferenceSession
 from autotune.validation.short_operands import product_nodes

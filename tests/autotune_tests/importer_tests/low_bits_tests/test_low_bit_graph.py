@@ -6,7 +6,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from autotune.importer.load import load_model
 from autotune.importer.low_bits.low_bit_graph import OPERATORS
-from autotune.importer.simplify import simplify
+from autotune.importer.program import simplify
 from tests.autotune_tests.importer_tests.built import run_ours
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value, written
 

@@ -5,8 +5,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from autotune.importer.load import load_model
-from autotune.importer.program import import_program
-from autotune.importer.simplify import simplify
+from autotune.importer.program import import_program, simplify
 from schedules.errors import ModelError
 from tests.autotune_tests import tiny
 from tests.autotune_tests.importer_tests.built import run, run_ours

@@ -5,11 +5,11 @@ import onnx
 import onnxruntime
 import pytest
 
+from autotune.importer.kernel_passes import interface
 from autotune.importer.load import load_model
 from autotune.importer.onnx_model.operator_splits import UNIT, split_operators
 from autotune.importer.onnx_model.scope import Scope
-from autotune.importer.program import interface
-from autotune.importer.simplify import simplify
+from autotune.importer.program import simplify
 from autotune.validation.verify import random_inputs
 from tests.models import transformer
 from tests.models.builder import Builder

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from autotune.importer.load import load_model
-from autotune.importer.simplify import simplify
+from autotune.importer.program import simplify
 from schedules.errors import ModelError
 from tests.autotune_tests.importer_tests.contrib_cases import Case, floats, integers
 from tests.autotune_tests.importer_tests.onnx_cases import rewritten, written

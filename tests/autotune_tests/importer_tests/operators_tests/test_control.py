@@ -6,7 +6,7 @@ from onnx import TensorProto, helper
 
 from autotune.importer.conversion.dead_branches import notes_of
 from autotune.importer.load import load_model
-from autotune.importer.simplify import simplify
+from autotune.importer.program import simplify
 from tests.autotune_tests.importer_tests.built import close
 from tests.autotune_tests.importer_tests.built import run as built_run
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value, written

@@ -9,7 +9,7 @@ from onnx import TensorProto, helper
 from autotune.importer.conversion.narrow import encoded
 from autotune.importer.conversion.operator_catalog import import_graph
 from autotune.importer.load import load_model
-from autotune.importer.simplify import simplify
+from autotune.importer.program import simplify
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value, written
 
 FORMATS = {

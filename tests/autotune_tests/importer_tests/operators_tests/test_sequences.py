@@ -6,7 +6,7 @@ import pytest
 
 from autotune.importer.load import load_model
 from autotune.importer.onnx_model.shapes import SKELETON_ELEMENTS
-from autotune.importer.simplify import simplify
+from autotune.importer.program import simplify
 from tests.autotune_tests.importer_tests.built import close, run
 from tests.autotune_tests.importer_tests.onnx_cases import recurrent, written
 

@@ -1,4 +1,4 @@
-"""The tables of rewrites and converters."""
+"""The table of rewrites, fusions and converters."""
 
 import pytest
 from onnx import defs, helper
@@ -6,11 +6,12 @@ from onnx import defs, helper
 from autotune.importer.conversion import operator_catalog
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN
 from autotune.importer.rewriting.registry import (
-    CONVERTERS,
+    ENTRIES,
     MICROSOFT,
-    REWRITES,
     STRAYS,
+    Role,
     converts,
+    fuses,
     rewrite,
     rewrites,
 )
@@ -18,19 +19,23 @@ from tests.autotune_tests.importer_tests.onnx_cases import model_of, value
 
 
 def test_every_rewrite_is_of_a_standard_operator_or_one_of_onnxruntime_s():
-    standard = {kind for kind in REWRITES if "::" not in kind}
-    assert {kind for kind in standard if not defs.has(kind)} <= STRAYS
-    others = [kind.split("::") for kind in REWRITES.keys() - standard]
+    rewritten = {(domain, kind) for role, domain, kind in ENTRIES if role in (Role.REWRITE, Role.FOREIGN)}
+    assert {kind for domain, kind in rewritten if not domain and not defs.has(kind)} <= STRAYS
+    others = [pair for pair in rewritten if pair[0]]
     assert all(domain in (MICROSOFT, OWN_DOMAIN) or defs.has(kind, domain) for domain, kind in others)
 
 
 def test_an_operator_has_one_entry():
-    assert operator_catalog.EXPANDED.isdisjoint(REWRITES)
-    with pytest.raises(AssertionError, match="Sum"):
+    assert operator_catalog.EXPANDED.isdisjoint(kind for role, _, kind in ENTRIES if role is Role.REWRITE)
+    fusion = ENTRIES[Role.FUSE, "", "Pad"][0].function
+    with pytest.raises(ValueError, match="Sum"):
         rewrites("Sum")(lambda node, e: None)
-    with pytest.raises(AssertionError, match="Clip"):
+    with pytest.raises(ValueError, match="Clip"):
         converts("Clip")(lambda bb, inputs, attrs, opset: None)
-    assert "Copy" in CONVERTERS
+    with pytest.raises(ValueError, match="Pad"):
+        fuses("Pad")(fusion)
+    assert [entry.function for entry in ENTRIES[Role.FUSE, "", "Pad"]].count(fusion) == 1
+    assert (Role.CONVERT, "", "Copy") in ENTRIES
 
 
 def test_a_rewrite_keeps_the_names_of_outputs():

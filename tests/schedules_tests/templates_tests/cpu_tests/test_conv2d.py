@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from autotune.importer.program import describe
+from autotune.importer.kernel_passes import describe
 from schedules.lower import claim
 from schedules.space import ENUMERATION_LIMIT, Knob
 from schedules.target import Target

@@ -5,7 +5,7 @@ import pytest
 from onnx import TensorProto
 
 from autotune.importer.load import load_model
-from autotune.importer.simplify import simplify
+from autotune.importer.program import simplify
 from schedules.errors import UnsupportedError
 from tests.autotune_tests.importer_tests.contrib_cases import Case, floats
 from tests.autotune_tests.importer_tests.onnx_cases import rewritten, written

@@ -5,7 +5,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from autotune.importer.load import load_model
-from autotune.importer.simplify import simplify
+from autotune.importer.program import simplify
 from schedules.errors import ModelError
 from tests.autotune_tests.importer_tests.built import close, run
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value, written

@@ -1,4 +1,4 @@
-"""Simplify a checked model: functions expanded, constants folded, and what the importer handles badly rewritten.
+"""Passes on the ONNX graph: from a checked model to one of few operators, whose sizes are known.
 
 The interface stays: the same inputs and outputs, by name, order and shape.
 """
@@ -17,6 +17,7 @@ from autotune.importer.conversion.foreign import expand_foreign
 from autotune.importer.conversion.host_strings import set_strings_apart, spec_of
 from autotune.importer.conversion.packed_outputs import set_frame
 from autotune.importer.conversion.resolve import resolve
+from autotune.importer.draft import GraphDraft
 from autotune.importer.fusion.column_parts import take_columns_apart
 from autotune.importer.fusion.fusion_graph import fuse
 from autotune.importer.integers.integer_graph import make_integer
@@ -44,45 +45,91 @@ LARGEST_WEIGHT = 1 << 27
 logger = logging.getLogger(__name__)
 
 
-def simplify(model: ModelProto, expand: Collection[str] = (), activations: str = "uint8") -> ModelProto:
-    """An equivalent, simpler model; ``model`` is left as it is.
+def expand_functions(draft: GraphDraft) -> None:
+    """Expand the model's own functions; from here on the model is a skeleton."""
+    draft.model = inline_functions(skeleton(draft.given))
 
-    Args:
-        model: as ``load_model`` gives it.
-        expand: standard operators to replace by the function body that ONNX defines them with, such as ``"Selu"``.
-        activations: uint8 or int8, which products of quantised tensors read, summed as integers; "" where all that is
-            between two quantisers becomes fp32.
 
-    Raises:
-        ModelError: if a function cannot be expanded, or the expanded model's shapes do not fit.
-    """
-    small = inline_functions(skeleton(model))
-    before, after = set_strings_apart(small)
-    weights = {tensor.name for tensor in model.graph.initializer}
-    inputs = [value.name for value in small.graph.input if value.name not in weights]
-    if expand_foreign(small, inputs):
-        infer_shapes(small, small.graph.name or "model")  # ONNX could not check the inputs of these operators before
-    small = _raise_opset(small)
-    if has_packed(small):
-        _declare_resolved(small, inputs, expand)
-        keep_packed(small, inputs)
-    if activations:
-        make_integer(small, inputs, {tensor.name: tensor for tensor in model.graph.initializer}, activations)
-    small, steps = resolve(small, inputs, expand)
-    if all(node.domain in STANDARD_DOMAINS for node in small.graph.node):
-        small = _raise_opset(small)  # what stood in the way may be gone
-    given = model
-    model = with_weights(small, model)
-    join_products(model)
-    as_bytes(model)
-    fold(model, LARGEST_WEIGHT)
-    fuse(model)
-    split_batch_norms(model.graph)
-    take_columns_apart(model)
-    drop_unused(model.graph)
-    infer_shapes(model, model.graph.name or "model")
-    set_frame(model, given, [spec_of(value) for value in true_inputs(given.graph)], (before, [*steps, *after]))
-    return model
+def take_strings_out(draft: GraphDraft) -> None:
+    """Leave what is done with strings to the host."""
+    draft.before, draft.after = set_strings_apart(draft.model)
+    weights = {tensor.name for tensor in draft.given.graph.initializer}
+    draft.inputs = [value.name for value in draft.model.graph.input if value.name not in weights]
+
+
+def replace_foreign(draft: GraphDraft) -> None:
+    """Replace ONNX Runtime's own operators by standard ones."""
+    if expand_foreign(draft.model, draft.inputs):
+        infer_shapes(draft.model, draft.name)  # ONNX could not check the inputs of these operators before
+
+
+def raise_opset(draft: GraphDraft) -> None:
+    """Convert to ``MIN_OPSET``, if no operator of another domain stands in the way."""
+    if all(node.domain in STANDARD_DOMAINS for node in draft.model.graph.node):
+        draft.model = _converted(draft.model)
+
+
+def keep_low_bits(draft: GraphDraft) -> None:
+    """Keep weights of few bits packed."""
+    if has_packed(draft.model):
+        _declare_resolved(draft.model, draft.inputs, draft.expand)
+        keep_packed(draft.model, draft.inputs)
+
+
+def keep_integers(draft: GraphDraft) -> None:
+    """Compute products of quantised tensors in integers."""
+    if draft.activations:
+        weights = {tensor.name: tensor for tensor in draft.given.graph.initializer}
+        make_integer(draft.model, draft.inputs, weights, draft.activations)
+
+
+def resolve_sizes(draft: GraphDraft) -> None:
+    """Compute all sizes, unroll loops and apply rewrites, until nothing changes."""
+    draft.model, steps = resolve(draft.model, draft.inputs, draft.expand)
+    draft.after = [*steps, *draft.after]
+
+
+def restore_weights(draft: GraphDraft) -> None:
+    """Put large weights back in place of the inputs that stood for them."""
+    draft.model = with_weights(draft.model, draft.given)
+
+
+def join_low_bits(draft: GraphDraft) -> None:
+    """Join products of weights of few bits that read the same, and store their levels as bytes."""
+    join_products(draft.model)
+    as_bytes(draft.model)
+
+
+def fold_constants(draft: GraphDraft) -> None:
+    """Compute what depends on constants alone, large weights too."""
+    fold(draft.model, LARGEST_WEIGHT)
+
+
+def fuse_nodes(draft: GraphDraft) -> None:
+    """Replace several nodes by fewer."""
+    fuse(draft.model)
+
+
+def scale_by_channel(draft: GraphDraft) -> None:
+    """Replace batch norms that no convolution took in by a product and a sum."""
+    split_batch_norms(draft.model.graph)
+
+
+def split_products(draft: GraphDraft) -> None:
+    """Compute queries, keys and values apart."""
+    take_columns_apart(draft.model)
+
+
+def infer_again(draft: GraphDraft) -> None:
+    """Drop what nothing reads, and check every shape."""
+    drop_unused(draft.model.graph)
+    infer_shapes(draft.model, draft.name)
+
+
+def note_frame(draft: GraphDraft) -> None:
+    """Note what the host does around the kernels."""
+    inputs = [spec_of(value) for value in true_inputs(draft.given.graph)]
+    set_frame(draft.model, draft.given, inputs, (draft.before, draft.after))
 
 
 def _declare_resolved(small: ModelProto, inputs: list[str], expand: Collection[str]) -> None:
@@ -101,7 +148,7 @@ def _declare_resolved(small: ModelProto, inputs: list[str], expand: Collection[s
     small.graph.value_info.extend([*kept, *found.values()])
 
 
-def _raise_opset(model: ModelProto) -> ModelProto:
+def _converted(model: ModelProto) -> ModelProto:
     """Convert to ``MIN_OPSET`` where ONNX's converter can and the result still checks; else leave the opset."""
     version = next((opset.version for opset in model.opset_import if opset.domain in STANDARD_DOMAINS), MIN_OPSET)
     if version >= MIN_OPSET:

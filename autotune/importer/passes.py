@@ -1,0 +1,83 @@
+"""What happens to a model between its file and its tasks: passes in order.
+
+``load.load_model`` gives the first property, "checked". A pass changes a draft in place; it needs what earlier passes
+gave. A new pass is a new line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from autotune.importer import graph_passes as graph
+from autotune.importer import kernel_passes as kernel
+from autotune.importer.draft import GraphDraft, KernelDraft
+
+Draft = TypeVar("Draft")
+
+
+@dataclass(frozen=True)
+class Pass(Generic[Draft]):
+    """One step of an import.
+
+    Attributes:
+        needs: properties of the draft without which the step would do nothing, or something wrong.
+        gives: properties that the draft has after it.
+    """
+
+    name: str
+    needs: tuple[str, ...]
+    gives: tuple[str, ...]
+    run: Callable[[Draft], None]
+
+
+SIMPLIFY: tuple[Pass[GraphDraft], ...] = (
+    Pass("functions", ("checked",), ("flat", "skeleton"), graph.expand_functions),
+    Pass("strings", ("flat",), ("numeric",), graph.take_strings_out),
+    Pass("foreign", ("numeric",), ("standard",), graph.replace_foreign),
+    Pass("opset", ("standard",), ("opset",), graph.raise_opset),
+    Pass("low bits", ("opset", "skeleton"), ("packed",), graph.keep_low_bits),
+    Pass("integers", ("opset", "packed"), ("integer",), graph.keep_integers),
+    Pass("sizes", ("standard", "integer"), ("sizes",), graph.resolve_sizes),
+    Pass("opset of bodies", ("sizes",), ("final opset",), graph.raise_opset),
+    Pass("weights", ("sizes", "final opset"), ("weights",), graph.restore_weights),
+    Pass("joined low bits", ("packed", "weights"), ("bytes",), graph.join_low_bits),
+    Pass("fold", ("weights",), ("folded",), graph.fold_constants),
+    Pass("fuse", ("sizes", "folded"), ("fused",), graph.fuse_nodes),
+    Pass("norms", ("fused",), ("scaled",), graph.scale_by_channel),
+    Pass("columns", ("fused",), ("split",), graph.split_products),
+    Pass("shapes", ("bytes", "scaled", "split"), ("shapes",), graph.infer_again),
+    Pass("frame", ("numeric", "shapes"), ("simple",), graph.note_frame),
+)
+"""From a checked model to a simplified one."""
+
+PROGRAM: tuple[Pass[KernelDraft], ...] = (
+    Pass("interface", ("simple",), ("interface",), kernel.name_interface),
+    Pass("outputs", ("interface",), ("outputs",), kernel.make_outputs),
+    Pass("biases", ("outputs",), ("biases",), kernel.add_biases),
+    Pass("codes", ("biases",), ("codes",), kernel.store_codes),
+    Pass("relax", ("codes",), ("relax",), kernel.convert_to_relax),
+    Pass("images", ("relax",), ("images",), kernel.view_as_images),
+    Pass("types", ("images",), ("types",), kernel.choose_types),
+    Pass("layouts", ("types",), ("layouts",), kernel.choose_layouts),
+    Pass("kernels", ("layouts",), ("kernels",), kernel.form_kernels),
+    Pass("tasks", ("kernels",), ("tasks",), kernel.describe_tasks),
+)
+"""From a simplified model to tasks."""
+
+
+def run(passes: Sequence[Pass[Draft]], draft: Draft, *known: str) -> set[str]:
+    """Run ``passes`` on ``draft``, which has the properties ``known``; all that it has then.
+
+    Raises:
+        ValueError: before anything is run, if a pass needs what none before it gives.
+    """
+    properties = set(known)
+    for each in passes:
+        if missing := {*each.needs} - properties:
+            raise ValueError(f"pass {each.name!r} needs {', '.join(sorted(missing))}, which no pass before it gives")
+        properties.update(each.gives)
+    for each in passes:
+        each.run(draft)
+    return properties

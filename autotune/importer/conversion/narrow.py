@@ -13,6 +13,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from autotune.importer.onnx_model.formats import INTEGERS, NARROW, SCALES, STORAGE
 from autotune.importer.onnx_model.graph_edits import replace_nodes
+from autotune.importer.onnx_model.graph_walk import attributes_of
 from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN
 from autotune.importer.onnx_model.tensors import array_of
@@ -140,7 +141,7 @@ def _encode(name: str, to: str, kind: int, saturate: int = 1, round_mode: str = 
 
 def _cast(node: NodeProto, short: dict[str, int], scope: Scope) -> list[NodeProto]:
     """From codes to numbers, to the type that the encoder wants, to codes; what is not needed is left out."""
-    attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    attributes = attributes_of(node)
     source, target = scope.types.get(node.input[0], 0), scope.types.get(node.output[0], attributes.get("to", 0))
     nodes, name = [], node.input[0]
     if source in NARROW:

@@ -51,11 +51,13 @@ def resolve(
     wanted = {*catalog.EXPANDED, *expand} - catalog.EXPANDED_LAST
     know_own_domain(model)
     for _ in range(SPARE_ROUNDS + sum(1 for _ in walk_nodes(model.graph.node))):
-        tidy(model.graph)
-        # The model itself was checked; bodies of ONNX's own functions do not always pass strict inference.
-        infer_shapes(model, name, strict=False)
-        changed = fold(model)
-        drop_unused(model.graph)
+        changed = False
+        if not settled:
+            tidy(model.graph)
+            # The model itself was checked; bodies of ONNX's own functions do not always pass strict inference.
+            infer_shapes(model, name, strict=False)
+            changed = fold(model)
+            drop_unused(model.graph)
         rewritten, refusal = rewrite(model, inputs, settled)
         changed |= rewritten
         tidy(model.graph)

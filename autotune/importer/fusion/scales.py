@@ -11,9 +11,10 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from onnx import TensorProto, helper
+from onnx import TensorProto
 
 from autotune.importer.fusion.fusion_graph import Factor, FusionScope
+from autotune.importer.onnx_model.graph_walk import attributes_of
 from autotune.importer.onnx_model.scope import Array
 from autotune.importer.rewriting.emit import Emit, Node
 from autotune.importer.rewriting.registry import fuses
@@ -158,7 +159,7 @@ def _moved(product: Node, scale: Factor | None, shift: Factor | None, beta: floa
 
 def written(e: Emit, node: Node, inputs: list[str], **attributes: object) -> str:
     """``node`` on other inputs, with its name and its attributes as far as ``attributes`` does not replace them."""
-    kept = {a.name: helper.get_attribute_value(a) for a in node.proto.attribute}
+    kept = attributes_of(node.proto)
     made = e.op(node.kind, *inputs, **{**kept, **attributes})
     e.nodes[-1].name = node.name
     return made

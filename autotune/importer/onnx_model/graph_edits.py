@@ -20,8 +20,10 @@ SCALAR_INPUTS = {"Clip": (1, 2), "Pad": (2,)}
 
 
 def replace_nodes(graph: GraphProto, nodes: Iterable[NodeProto]) -> None:
-    """Give the graph these nodes, which may be its own."""
+    """Give the graph these nodes, which may be its own; its very own, in order, stay where they are."""
     kept = list(nodes)
+    if len(kept) == len(graph.node) and all(one is other for one, other in zip(kept, graph.node, strict=True)):
+        return
     copies = [NodeProto.FromString(node.SerializeToString()) for node in kept]
     del graph.node[:]
     graph.node.extend(copies)

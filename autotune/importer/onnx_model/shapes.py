@@ -10,6 +10,7 @@ import onnx
 from onnx import TensorProto, TensorShapeProto, ValueInfoProto, helper
 from onnx.shape_inference import InferenceError
 
+from autotune.importer.onnx_model.graph_walk import attributes_of
 from schedules.errors import ModelError, first_line
 
 MAX_TENSOR_BYTES = 4 << 30
@@ -152,12 +153,14 @@ def infer_shapes(model: onnx.ModelProto, name: str, strict: bool = True) -> None
             if not is_known(dim):
                 dim.Clear()
     inferred = _with_true_outputs(small, name, strict)
-    while _round_down(model.graph, _fixed_shapes(inferred.graph)):
-        _round_down(small.graph, _fixed_shapes(inferred.graph))
+    shapes = _fixed_shapes(inferred.graph)
+    while _round_down(model.graph, shapes):
+        _round_down(small.graph, shapes)
         inferred = _with_true_outputs(small, name, strict)
+        shapes = _fixed_shapes(inferred.graph)
     for value in (*inferred.graph.input, *inferred.graph.value_info, *inferred.graph.output):
         _check_bytes(value, name)
-    _check_convolutions(inferred.graph, name)
+    _check_convolutions(inferred.graph, shapes, name)
     for field in ("value_info", "output"):
         del getattr(model.graph, field)[:]
         getattr(model.graph, field).extend(getattr(inferred.graph, field))
@@ -220,9 +223,8 @@ def _inference_text(error: InferenceError) -> str:
 WINDOWED = ("Conv", "AveragePool", "MaxPool", "LpPool")
 
 
-def _check_convolutions(graph: onnx.GraphProto, name: str) -> None:
+def _check_convolutions(graph: onnx.GraphProto, shapes: Mapping[str, tuple[int, ...]], name: str) -> None:
     """Channels of data and weights, which ONNX's inference does not compare, and windows that fit nowhere."""
-    shapes = _fixed_shapes(graph)
     for node in graph.node:
         if node.op_type in WINDOWED and not _window_fits(node, shapes):
             # ONNX and ONNX Runtime then say that one element is left, or none, as C++ rounds.
@@ -259,8 +261,9 @@ def _round_down(graph: onnx.GraphProto, shapes: Mapping[str, tuple[int, ...]]) -
     """
     found = False
     for node in graph.node:
-        given = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
-        size = shapes.get(node.input[0], ())[2:] if node.op_type in WINDOWED and node.domain in STANDARD_DOMAINS else ()
+        if node.op_type not in WINDOWED or node.domain not in STANDARD_DOMAINS:
+            continue
+        given, size = attributes_of(node), shapes.get(node.input[0], ())[2:]
         if not given.get("ceil_mode", 0) or given.get("auto_pad", b"NOTSET") != b"NOTSET" or not size:
             continue
         kernel, rank = given["kernel_shape"], len(size)
@@ -280,7 +283,7 @@ def _round_down(graph: onnx.GraphProto, shapes: Mapping[str, tuple[int, ...]]) -
 
 def _window_fits(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> bool:
     """Whether a convolution's or pool's window lies within its padded data at least once; True if that is unknown."""
-    given = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+    given = attributes_of(node)
     data = shapes.get(node.input[0], ())[2:]
     kernel = given.get("kernel_shape") or (shapes.get(node.input[1], ())[2:] if node.op_type == "Conv" else ())
     if 0 in data or len(kernel) != len(data) or given.get("auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID"):

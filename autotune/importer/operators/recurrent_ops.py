@@ -10,8 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from onnx import ModelProto, TensorProto, helper
+from onnx import ModelProto, TensorProto
 
+from autotune.importer.onnx_model.graph_walk import attributes_of
 from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.rewriting.emit import Emit, Node
 from autotune.importer.rewriting.folding import made_of_constants
@@ -85,7 +86,7 @@ def _in_fp32(node: Node, e: Emit) -> list[str]:
     """The operator in fp32: what it makes is rounded once, and not the states of every step."""
     inputs = [str(name) for name in node.proto.input]
     wide = [e.cast(name, TensorProto.FLOAT) if name and place != LENGTHS else name for place, name in enumerate(inputs)]
-    attributes = {each.name: helper.get_attribute_value(each) for each in node.proto.attribute}
+    attributes = attributes_of(node.proto)
     made = e.ops(node.kind, *wide, outputs=len(node.proto.output), **attributes)
     return [e.cast(name, node.type(0)) for name in made]
 

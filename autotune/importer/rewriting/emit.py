@@ -11,6 +11,7 @@ import onnx
 from numpy.typing import ArrayLike
 from onnx import NodeProto, helper
 
+from autotune.importer.onnx_model.graph_walk import attributes_of
 from autotune.importer.onnx_model.scope import Array, Scope
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN
 from schedules.errors import UnsupportedError
@@ -29,7 +30,7 @@ class Node:
         self.proto, self.scope = proto, scope
         self.kind = str(proto.op_type)
         self.name = str(proto.name)
-        self._attributes = {a.name: helper.get_attribute_value(a) for a in proto.attribute}
+        self._attributes = attributes_of(proto)
 
     def attr(self, name: str, default: Any = None) -> Any:
         """An attribute; strings as text."""

@@ -23,6 +23,7 @@ from tvm import relax
 from tvm.ir import GenericConst
 
 from autotune.importer.onnx_model.graph_edits import replace_nodes
+from autotune.importer.onnx_model.graph_walk import attributes_of
 from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.operators.auto_pads import same_pads
 from autotune.importer.rewriting.registry import Inputs, converts
@@ -62,7 +63,7 @@ def with_biases(model: ModelProto, activations: str) -> ModelProto:
             product = products.pop(made)
             kept.remove(product)
             inputs = [*product.input, *[""] * (BIAS - len(product.input)), bias]
-            attributes = {a.name: helper.get_attribute_value(a) for a in product.attribute}
+            attributes = attributes_of(product)
             kept.append(helper.make_node(product.op_type, inputs, node.output, product.name, **attributes))
         else:
             kept.append(node)

@@ -3,6 +3,7 @@
 import pytest
 from onnx import TensorProto, helper
 
+from autotune.importer.conversion import resolve as resolve_module
 from autotune.importer.load import load_model
 from autotune.importer.program import import_program, simplify
 from schedules.errors import ModelError
@@ -31,3 +32,20 @@ def test_a_sequence_of_unknown_elements_is_refused_with_what_decides_them(tmp_pa
     model.graph.output.append(made)
     with pytest.raises(ModelError, match=r"operator SplitToSequence .*its split 's' is computed from the inputs"):
         simplify(load_model(written(model, tmp_path)))
+
+
+def test_a_model_of_which_nothing_changes_is_inferred_and_folded_once(tmp_path, monkeypatch):
+    calls = []
+    for name in ("infer_shapes", "fold"):
+        monkeypatch.setattr(resolve_module, name, counted(getattr(resolve_module, name), name, calls))
+    nodes = [helper.make_node("Relu", ["x"], ["a"]), helper.make_node("Tanh", ["a"], ["y"])]
+    simplify(load_model(written(model_of(nodes, [value("x", (2, 3))], ["y"]), tmp_path)))
+    assert calls == ["infer_shapes", "fold"]
+
+
+def counted(function, name, calls):
+    def call(*args, **kwargs):
+        calls.append(name)
+        return function(*args, **kwargs)
+
+    return call

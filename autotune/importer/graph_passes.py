@@ -6,7 +6,7 @@ The interface stays: the same inputs and outputs, by name, order and shape.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 import onnx
 import onnx.version_converter
@@ -18,11 +18,9 @@ from autotune.importer.conversion.host_strings import set_strings_apart, spec_of
 from autotune.importer.conversion.packed_outputs import set_frame
 from autotune.importer.conversion.resolve import resolve
 from autotune.importer.draft import GraphDraft
-from autotune.importer.fusion.column_parts import take_columns_apart
-from autotune.importer.fusion.fusion_graph import fuse
 from autotune.importer.integers.integer_graph import make_integer
-from autotune.importer.low_bits.low_bit_graph import as_bytes, has_packed, join_products, keep_packed
-from autotune.importer.onnx_model.graph_edits import drop_unused, split_batch_norms, tidy
+from autotune.importer.low_bits.low_bit_graph import has_packed, keep_packed
+from autotune.importer.onnx_model.graph_edits import drop_unused, tidy
 from autotune.importer.onnx_model.graph_walk import walk_nodes
 from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS, infer_shapes, is_fixed, skeleton, true_inputs
 from autotune.importer.onnx_model.tensors import array_of
@@ -43,6 +41,20 @@ LARGEST_WEIGHT = 1 << 27
 """Elements of a constant up to which it is computed from weights at import. Heuristic, not measured."""
 
 logger = logging.getLogger(__name__)
+
+
+def in_place(change: Callable[[ModelProto], object]) -> Callable[[GraphDraft], None]:
+    """A pass of a function that changes a model in place."""
+
+    def run(draft: GraphDraft) -> None:
+        change(draft.model)
+
+    return run
+
+
+def fold_weights(model: ModelProto) -> None:
+    """Compute what depends on constants alone, large weights too."""
+    fold(model, LARGEST_WEIGHT)
 
 
 def expand_functions(draft: GraphDraft) -> None:
@@ -92,32 +104,6 @@ def resolve_sizes(draft: GraphDraft) -> None:
 def restore_weights(draft: GraphDraft) -> None:
     """Put large weights back in place of the inputs that stood for them."""
     draft.model = with_weights(draft.model, draft.given)
-
-
-def join_low_bits(draft: GraphDraft) -> None:
-    """Join products of weights of few bits that read the same, and store their levels as bytes."""
-    join_products(draft.model)
-    as_bytes(draft.model)
-
-
-def fold_constants(draft: GraphDraft) -> None:
-    """Compute what depends on constants alone, large weights too."""
-    fold(draft.model, LARGEST_WEIGHT)
-
-
-def fuse_nodes(draft: GraphDraft) -> None:
-    """Replace several nodes by fewer."""
-    fuse(draft.model)
-
-
-def scale_by_channel(draft: GraphDraft) -> None:
-    """Replace batch norms that no convolution took in by a product and a sum."""
-    split_batch_norms(draft.model.graph)
-
-
-def split_products(draft: GraphDraft) -> None:
-    """Compute queries, keys and values apart."""
-    take_columns_apart(draft.model)
 
 
 def infer_again(draft: GraphDraft) -> None:

@@ -14,6 +14,7 @@ from tvm import relax, tirx
 from tvm.ir import GenericConst, IRModule
 
 from autotune.importer.conversion.bounds import bounded
+from autotune.importer.conversion.host_strings import spec_of
 from autotune.importer.conversion.narrow import encoded
 from autotune.importer.conversion.operator_catalog import import_graph
 from autotune.importer.draft import KernelDraft
@@ -115,9 +116,7 @@ def _spec(info: onnx.ValueInfoProto) -> TensorSpec:
             f"{info.name} is a sequence or an optional value, which cannot be tuned yet; let the model read and return "
             "its tensors one by one"
         )
-    tensor = info.type.tensor_type
-    dtype = str(np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)))
-    return TensorSpec(info.name, tuple(int(dim.dim_value) for dim in tensor.shape.dim), dtype)
+    return spec_of(info)
 
 
 def _blocked(model: onnx.ModelProto, module: IRModule, target: Target) -> Blocked:

@@ -13,6 +13,10 @@ from typing import Generic, TypeVar
 from autotune.importer import graph_passes as graph
 from autotune.importer import kernel_passes as kernel
 from autotune.importer.draft import GraphDraft, KernelDraft
+from autotune.importer.fusion.column_parts import take_columns_apart
+from autotune.importer.fusion.fusion_graph import fuse
+from autotune.importer.low_bits.low_bit_graph import as_bytes, join_products
+from autotune.importer.onnx_model.graph_edits import split_batch_norms
 
 Draft = TypeVar("Draft")
 
@@ -42,12 +46,13 @@ SIMPLIFY: tuple[Pass[GraphDraft], ...] = (
     Pass("sizes", ("standard", "integer"), ("sizes",), graph.resolve_sizes),
     Pass("opset of bodies", ("sizes",), ("final opset",), graph.raise_opset),
     Pass("weights", ("sizes", "final opset"), ("weights",), graph.restore_weights),
-    Pass("joined low bits", ("packed", "weights"), ("bytes",), graph.join_low_bits),
-    Pass("fold", ("weights",), ("folded",), graph.fold_constants),
-    Pass("fuse", ("sizes", "folded"), ("fused",), graph.fuse_nodes),
-    Pass("norms", ("fused",), ("scaled",), graph.scale_by_channel),
-    Pass("columns", ("fused",), ("split",), graph.split_products),
-    Pass("shapes", ("bytes", "scaled", "split"), ("shapes",), graph.infer_again),
+    Pass("joined low bits", ("packed", "weights"), ("joined",), graph.in_place(join_products)),
+    Pass("bytes of low bits", ("joined",), ("bytes",), graph.in_place(as_bytes)),
+    Pass("fold", ("weights", "bytes"), ("folded",), graph.in_place(graph.fold_weights)),
+    Pass("fuse", ("sizes", "folded"), ("fused",), graph.in_place(fuse)),
+    Pass("norms", ("fused",), ("scaled",), graph.in_place(split_batch_norms)),
+    Pass("columns", ("fused",), ("split",), graph.in_place(take_columns_apart)),
+    Pass("shapes", ("scaled", "split"), ("shapes",), graph.infer_again),
     Pass("frame", ("numeric", "shapes"), ("simple",), graph.note_frame),
 )
 """From a checked model to a simplified one."""

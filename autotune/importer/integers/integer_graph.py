@@ -63,7 +63,7 @@ def make_integer(
     tidy(model.graph)
     infer_shapes(model, name, strict=False)
     split_to_slices(model.graph)
-    split_batch_norms(model.graph)
+    split_batch_norms(model)
     rewrite(model, inputs, only=SPELLED)
     for step in (_Moved, Tables, _Products, _Divided, partial(_OneType, activations)):
         infer_shapes(model, name, strict=False)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import GraphProto, NodeProto, helper, numpy_helper
+from onnx import GraphProto, ModelProto, NodeProto, helper, numpy_helper
 
 from autotune.importer.onnx_model.graph_walk import Names, reads, rename
 from autotune.importer.onnx_model.tensors import array_of
@@ -136,12 +136,13 @@ def fix_scalars(graph: GraphProto) -> None:
                 node.input[position] = scalars[name]
 
 
-def split_batch_norms(graph: GraphProto) -> None:
+def split_batch_norms(model: ModelProto) -> None:
     """An inference ``BatchNormalization`` that no convolution swallowed → one ``Mul`` and one ``Add`` by channel.
 
     y = (x − mean) · scale / √(variance + ε) + bias = x·a + b, and what scales or shifts y by constants joins in, as
     Caffe's scale layers do: (x·a + b)·c + d = x·(ac) + (bc + d). Folded in double precision.
     """
+    graph = model.graph
     if all(node.op_type != "BatchNormalization" for node in graph.node):
         return
     constants = {tensor.name: tensor for tensor in graph.initializer}

@@ -100,7 +100,7 @@ def fused_model(model):
     fused = onnx.ModelProto.FromString(model.SerializeToString())
     infer_shapes(fused, "fused")
     fuse(fused)
-    split_batch_norms(fused.graph)
+    split_batch_norms(fused)
     infer_shapes(fused, "fused")
     return fused
 

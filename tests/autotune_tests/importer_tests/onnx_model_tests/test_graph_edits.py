@@ -60,7 +60,7 @@ def test_a_batch_norm_takes_in_the_scale_and_shift_behind_it():
         helper.make_node("Add", ["m", "d"], ["y"]),
     ]
     model = model_of(nodes, [value("x", (2, 4, 5))], ["y"], weights)
-    split_batch_norms(model.graph)
+    split_batch_norms(model)
     assert [node.op_type for node in model.graph.node] == ["Mul", "Add"]
     made = {tensor.name: numpy_helper.to_array(tensor).reshape(-1) for tensor in model.graph.initializer}
     factor = weights["scale"] / np.sqrt(weights["var"] + 1e-5)
@@ -77,7 +77,7 @@ def test_a_batch_norm_may_read_an_output_of_the_model():
     ]
     model = model_of(nodes, [value("x", (2, 4, 5))], ["r", "n"], weights)
     model.graph.output[0].CopyFrom(value("r", (2, 4, 5)))
-    split_batch_norms(model.graph)
+    split_batch_norms(model)
     assert [node.op_type for node in model.graph.node] == ["Relu", "Mul", "Add"]
 
 

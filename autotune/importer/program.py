@@ -17,7 +17,7 @@ from autotune.importer.conversion.operator_attribution import attributed
 from autotune.importer.conversion.packed_outputs import frame_of
 from autotune.importer.conversion.static_calls import static_calls
 from autotune.importer.draft import GraphDraft, KernelDraft
-from autotune.importer.passes import PROGRAM, SIMPLIFY, run
+from autotune.importer.import_passes import PROGRAM, SIMPLIFY, run
 from autotune.interface import Cache, TensorSpec
 from autotune.options import FP32, Precision
 from schedules.lower import Spaces

@@ -38,7 +38,7 @@ STRAYS = frozenset({"GroupNormalization", "LayerNormalization", "SimplifiedLayer
 
 
 class Role(Enum):
-    """How an entry is used; the value names the pass (``passes.py``) that looks it up.
+    """How an entry is used; the value names the pass (``import_passes.py``) that looks it up.
 
     ``FOREIGN`` and ``REWRITE`` replace a node by simpler ones, ``OPEN`` one that reads values of an open size,
     ``FUSE`` a node and those that feed it by fewer; ``CONVERT`` makes Relax of a node, before Relax's own importer.

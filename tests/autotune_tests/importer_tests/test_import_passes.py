@@ -2,7 +2,7 @@
 
 import pytest
 
-from autotune.importer.passes import PROGRAM, SIMPLIFY, Pass, run
+from autotune.importer.import_passes import PROGRAM, SIMPLIFY, Pass, run
 from autotune.importer.rewriting.registry import Role
 
 LISTS = [(SIMPLIFY, "checked", "simple"), (PROGRAM, "simple", "tasks")]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from autotune.importer import program as program_module
+from autotune.importer import kernel_passes
 from autotune.importer.kernel_passes import interface
 from autotune.importer.load import load_model
 from autotune.importer.program import import_program, simplify
@@ -98,14 +98,14 @@ def test_the_interface_leaves_out_initialisers(tmp_path):
 
 
 def test_a_pass_that_fails_is_attributed_to_an_operator(tmp_path, monkeypatch):
-    fused = program_module._fused
+    fused = kernel_passes._fused
 
     def fail(module, between):
         if any("tanh" in str(function) for _, function in module.functions_items()):
             raise IndexError("no such pattern")
         return fused(module, between)
 
-    monkeypatch.setattr(program_module, "_fused", fail)
+    monkeypatch.setattr(kernel_passes, "_fused", fail)
     nodes = [helper.make_node("Relu", ["x"], ["r"]), helper.make_node("Tanh", ["r"], ["y"], "culprit")]
     model = simplify(load_model(written(model_of(nodes, [value("x", (4,))], ["y"]), tmp_path)))
     with pytest.raises(ModelError, match=r"operator Tanh \(node 'culprit'\) cannot be built: no such pattern"):
